@@ -1,0 +1,17 @@
+// ESPALIER_CHECK: stops the program when an invariant of the code itself is broken. Expected
+// failures (input, network, disk) return absl::Status instead. Any thread.
+#pragma once
+
+#include "absl/strings/string_view.h"
+
+namespace espalier {
+
+// Prints the place and the message and aborts, so that a core and a stack are left.
+[[noreturn]] void CheckFailed(absl::string_view file, int line, absl::string_view what);
+
+}  // namespace espalier
+
+#define ESPALIER_CHECK(condition, message)                                          \
+  do {                                                                              \
+    if (!(condition)) ::espalier::CheckFailed(__FILE__, __LINE__, #condition ": " message); \
+  } while (false)

@@ -1,0 +1,26 @@
+// ProgressBoard: where the compute thread writes what it is doing and the control thread reads it
+// to tell the coordinator (invariant "progress is liveness": these counters, not a heartbeat
+// thread, say that a worker lives). Every member may be used from any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "espalier/v1/worker.pb.h"
+
+namespace espalier {
+
+struct ProgressBoard {
+  // Committed steps.
+  std::atomic<int64_t> step{0};
+  std::atomic<v1::Phase> phase{v1::PHASE_STARTING};
+  // Collective operations completed.
+  std::atomic<int64_t> collective{0};
+  // Micro-batches, chunks of a load or an evaluation completed.
+  std::atomic<int64_t> work{0};
+
+  void Enter(v1::Phase next) { phase.store(next, std::memory_order_relaxed); }
+  void Worked() { work.fetch_add(1, std::memory_order_relaxed); }
+};
+
+}  // namespace espalier

@@ -1,0 +1,57 @@
+// The operations of the decoder, differentiable, on any device: a fused CPU implementation
+// (cpu_*.cc) where it pays, LibTorch's operators elsewhere; chosen by the device of the input in
+// ops.cc. Used by decoder.cc only. Compute thread only (forward), autograd's threads (backward).
+// Shapes: B sequences, T positions, C width, H heads, K key/value heads, D head width, V ids.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <torch/torch.h>
+#include "worker/model/decoder_config.h"
+
+namespace espalier {
+
+// Rotation angles of every position: cosine and sine, each [max_positions, D / 2], fp32.
+struct RopeTable {
+  torch::Tensor cosine;
+  torch::Tensor sine;
+};
+// Angles as in Su et al. 2021, eq. 15, with Llama 3's frequency scaling.
+RopeTable MakeRopeTable(const DecoderConfig& config, int64_t positions, torch::Device device);
+
+namespace ops {
+
+// x [..., in], weight [out, in], bias [out] or undefined -> [..., out]. The weight's gradient is
+// added in place to weight.grad() when that is defined.
+torch::Tensor Linear(const torch::Tensor& x, const torch::Tensor& weight,
+                     const torch::Tensor& bias);
+
+// x * weight / sqrt(mean(x^2) + eps) over the last dimension (Zhang and Sennrich 2019, eq. 4).
+torch::Tensor RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps);
+
+// x [B, T, heads, D]: rotates the halves of each head by the angle of its position ("rotate half",
+// the Hugging Face layout).
+torch::Tensor Rope(const torch::Tensor& x, const RopeTable& table);
+
+// q [B, T, H, D], k and v [B, T, K, D] -> [B, T, H, D]; scale 1/sqrt(D), causal, each position sees
+// the last `window` ones (0: all). Holds no T x T tensor on CPU.
+torch::Tensor CausalAttention(const torch::Tensor& q, const torch::Tensor& k,
+                              const torch::Tensor& v, int64_t window);
+
+// silu(gate) * up (Shazeer 2020, eq. 6).
+torch::Tensor SwiGlu(const torch::Tensor& gate, const torch::Tensor& up);
+
+// ids [B, T] int64, table [V, C] -> [B, T, C].
+torch::Tensor Embedding(const torch::Tensor& ids, const torch::Tensor& table);
+
+// hidden [N, C], head [V, C], targets [N] (-100: ignored) -> scalar sum of cross-entropies, in
+// chunks of rows: no N x V tensor exists in either direction.
+torch::Tensor CrossEntropySum(const torch::Tensor& hidden, const torch::Tensor& head,
+                              const torch::Tensor& targets);
+// The same without a gradient, per row: log p(target), [N].
+torch::Tensor TargetLogProbabilities(const torch::Tensor& hidden, const torch::Tensor& head,
+                                     const torch::Tensor& targets);
+
+}  // namespace ops
+}  // namespace espalier

@@ -1,0 +1,66 @@
+// Parameters: every tensor of a decoder under its Hugging Face name, each a view of one flat fp32
+// allocation, with the gradient of each a view of a second one (architecture, section 5: no
+// packing copies, one fused optimizer pass, one contiguous state).
+// Used by worker/model (compute), worker/engine (exchange, optimizer, checkpoint).
+// Thread rule: owned by the compute thread; a reader of the flat memory must be told when (ticket).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/base/random.h"
+#include <torch/torch.h>
+#include "worker/model/decoder_config.h"
+
+namespace espalier {
+
+struct ParameterShape {
+  std::string name;  // "model.layers.3.self_attn.q_proj.weight"
+  std::vector<int64_t> shape;
+  int64_t layer = 0;  // -1: embedding; layers of the decoder; layers count: final norm, head
+  bool decay = false;  // matrices are decayed, norms and biases are not
+};
+
+// All parameters of the shape, in flat order: the order in which the backward pass finishes them
+// (head and final norm, last layer ... first layer, embedding), so that a prefix of the flat
+// gradient is final early. A tied head has no entry of its own.
+std::vector<ParameterShape> ParameterShapes(const DecoderConfig& config);
+
+struct Parameter {
+  ParameterShape shape;
+  int64_t offset = 0;  // elements from the start of the flat buffers
+  int64_t size = 0;    // elements
+  torch::Tensor value;  // leaf, requires grad; value.grad() is the view of the flat gradient
+};
+
+class Parameters {
+ public:
+  // Allocates values, and gradients (zeroed) unless the model is only used for inference.
+  // RESOURCE_EXHAUSTED names the bytes needed.
+  enum class Gradients { kAllocate, kNone };
+  static absl::StatusOr<Parameters> Create(const DecoderConfig& config, torch::Device device,
+                                           Gradients gradients);
+
+  // Normal(0, initializer_range) matrices, zero biases, ones for norms; each tensor from its own
+  // stream of `seed`, so that the weights do not depend on device, rank or thread count.
+  void Initialize(uint64_t seed, double initializer_range);
+
+  absl::Span<const Parameter> all() const { return all_; }
+  // Undefined tensor when there is no such parameter.
+  torch::Tensor Get(absl::string_view name) const;
+  torch::Tensor& flat() { return flat_; }              // [elements], fp32
+  torch::Tensor& flat_gradient() { return gradient_; }  // [elements], fp32
+  int64_t elements() const { return flat_.numel(); }
+  void ZeroGradients();
+
+ private:
+  std::vector<Parameter> all_;
+  torch::Tensor flat_;
+  torch::Tensor gradient_;
+};
+
+}  // namespace espalier
