@@ -1,0 +1,29 @@
+// Roles of certificates, and what each may call. Used by the server's credentials, pki and tests.
+// Pure functions: any thread.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace espalier {
+
+enum class Role {
+  kOperator,     // Changes and reads jobs.
+  kViewer,       // Reads jobs.
+  kWorker,       // Attaches as a rank.
+  kCoordinator,  // espalierd itself: the only one whose certificate serves.
+};
+
+// "operator", "viewer", "worker", "coordinator".
+absl::string_view RoleName(Role role);
+// INVALID_ARGUMENT names the roles there are.
+absl::StatusOr<Role> ParseRole(absl::string_view name);
+
+// `method` as gRPC names it: "/espalier.v1.OperatorService/Pause". Unknown methods: nobody.
+bool MayCall(Role role, absl::string_view method);
+// "operator or viewer": who may call the method, for messages.
+std::string RolesFor(absl::string_view method);
+
+}  // namespace espalier

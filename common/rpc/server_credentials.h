@@ -1,0 +1,50 @@
+// Credentials of espalierd's gRPC server. A client's certificate is requested in the handshake but
+// verified here, per call, so that a refusal reaches the client as a sentence (UNAUTHENTICATED,
+// PERMISSION_DENIED) and not as a broken connection. Used by coordinator/service.
+// Thread rule: any thread; the verification runs on gRPC's threads.
+#pragma once
+
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server_builder.h>
+#include <grpcpp/server_context.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/base/clock.h"
+#include "common/rpc/role.h"
+#include "common/rpc/tls_files.h"
+
+namespace espalier {
+
+struct ServerTls {
+  std::string listen;           // HOST:PORT about to be listened on.
+  std::optional<TlsFiles> tls;  // Absent: no TLS, allowed on loopback only.
+  // Hears of every refused call (peer address, method, reason), for the log; may be empty. Called
+  // on gRPC's threads.
+  std::function<void(absl::string_view peer, absl::string_view method, const absl::Status&)>
+      refused;
+};
+
+// FAILED_PRECONDITION when `listen` is not loopback and there is no TLS; UNAUTHENTICATED when the
+// own certificate is missing, expired, of another CA or not of the role coordinator. Who may call
+// what: MayCall in role.h. `clock` must outlive the server.
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
+    const ServerTls& options, Clock& clock);
+
+// Keepalive of the server: accepts the pings of MakeChannel's clients and finds dead ones.
+void SetServerKeepalive(grpc::ServerBuilder& builder);
+
+// Who makes a call that was let through. Without TLS: "local", operator and worker alike.
+struct Caller {
+  std::string name;
+  std::optional<Role> role;  // Absent without TLS.
+};
+Caller CallerOf(const grpc::ServerContextBase& context);
+
+}  // namespace espalier
