@@ -6,7 +6,8 @@ add_library(espalier_options INTERFACE)
 target_include_directories(espalier_options INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(espalier_options INTERFACE ESPALIER_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
                            ESPALIER_VERSION="${PROJECT_VERSION}")
-target_compile_options(espalier_options INTERFACE -Wall -Wextra -Wno-unused-parameter)
+target_compile_options(espalier_options INTERFACE -Wall -Wextra -Wno-unused-parameter
+                       -Wno-missing-field-initializers)  # designated initialisers leave defaults
 if(ESPALIER_WERROR)
   target_compile_options(espalier_options INTERFACE -Werror)
 endif()
