@@ -1,0 +1,73 @@
+// Processes that outlive espalierd: starting one detached behind a gate, knowing it again after a
+// restart, and ending it with all its descendants. Used by the launcher.
+// Thread rule: free functions, any thread; a GatedProcess belongs to one thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace espalier {
+
+// Names one process for ever: a pid alone is given to another process sooner or later.
+struct ProcessIdentity {
+  int64_t pid = 0;
+  // Opaque, compared for equality only: the boot and the start time of the process within it.
+  std::string start;
+  friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
+};
+
+// The identity of a living process. NOT_FOUND: there is none with this pid (a zombie is none).
+absl::StatusOr<ProcessIdentity> IdentifyProcess(int64_t pid);
+bool IsAlive(const ProcessIdentity& process);
+
+// Every process of this machine that this user may see.
+std::vector<int64_t> ListProcessIds();
+
+// Sends `signal` to every process of the session led by `leader`; how many got it. The leader
+// itself may be gone already, its session lives on in its descendants.
+int SignalSession(int64_t leader, int signal);
+
+struct SpawnOptions {
+  // Path or name in PATH, then the arguments.
+  std::vector<std::string> argv;
+  // NAME=VALUE, added to (or in place of) the environment of this process.
+  std::vector<std::string> environment;
+  // Receives stdout and stderr, appended; created when absent. stdin is /dev/null.
+  std::string log_path;
+};
+
+// A child in its own session that waits, having done nothing visible, until Release(). If the
+// object or this whole process goes first, the child exits without having run the program.
+class GatedProcess {
+ public:
+  static absl::StatusOr<GatedProcess> Spawn(const SpawnOptions& options);
+  GatedProcess(GatedProcess&& other) noexcept;
+  GatedProcess& operator=(GatedProcess&& other) noexcept;
+  ~GatedProcess();
+
+  const ProcessIdentity& identity() const { return identity_; }
+  // Lets the program start. Its failure to do so shows as exit status 127 and a line in the log.
+  void Release();
+
+ private:
+  GatedProcess(ProcessIdentity identity, int gate) : identity_(std::move(identity)), gate_(gate) {}
+
+  ProcessIdentity identity_;
+  int gate_ = -1;
+};
+
+// How a child of this process ended; nullopt while it runs. FAILED_PRECONDITION: not our child.
+struct ExitStatus {
+  int code = 0;
+  int signal = 0;
+};
+absl::StatusOr<std::optional<ExitStatus>> PollChild(int64_t pid);
+
+}  // namespace espalier
