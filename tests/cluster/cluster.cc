@@ -1,0 +1,255 @@
+#include "tests/cluster/cluster.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "common/base/clock.h"
+
+namespace espalier::cluster {
+namespace {
+
+constexpr char kStudioAddress[] = "10.77.0.1";
+constexpr char kMacbookAddress[] = "10.77.0.2";
+constexpr char kCoordinator[] = "10.77.0.1:7070";
+
+void Must(const std::string& command) {
+  const CommandResult result = Shell(command);
+  if (result.exit_code != 0) {
+    ADD_FAILURE() << command << "\nexit " << result.exit_code << "\n" << result.output;
+  }
+}
+
+void WriteText(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
+
+}  // namespace
+
+CommandResult Shell(const std::string& command) {
+  FILE* pipe = popen(("{ " + command + "\n} 2>&1").c_str(), "r");
+  CommandResult result;
+  char buffer[4096];
+  for (size_t n; (n = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) result.output.append(buffer, n);
+  const int status = pclose(pipe);
+  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return result;
+}
+
+bool Eventually(const std::function<bool()>& condition, double seconds) {
+  Clock& clock = RealClock();
+  const absl::Duration deadline = clock.Monotonic() + absl::Seconds(seconds);
+  while (clock.Monotonic() < deadline) {
+    if (condition()) return true;
+    clock.Sleep(absl::Milliseconds(100));
+  }
+  return condition();
+}
+
+Cluster::Cluster() : suffix_(std::to_string(getpid())) {
+  const char* bin = std::getenv("ESPALIER_BIN");
+  if (bin == nullptr) {
+    ADD_FAILURE() << "ESPALIER_BIN must name the folder of the programs";
+    return;
+  }
+  bin_ = bin;
+  char folder[] = "/tmp/espalier-cluster-XXXXXX";
+  folder_ = mkdtemp(folder);
+  MakeNetwork();
+  MakeCertificates();
+  WriteFiles();
+  Must(bin_ + "/espalier data prepare --output " + folder_ +
+       "/data " ESPALIER_SOURCE_DIR "/coordinator " ESPALIER_SOURCE_DIR "/common");
+  StartCoordinator();
+}
+
+Cluster::~Cluster() {
+  for (const nlohmann::json& job : nlohmann::json::parse(Cli("-o json jobs").output, nullptr, false)
+                                       .value("jobs", nlohmann::json::array())) {
+    Cli("cancel " + job.value("id", ""));
+  }
+  // Whatever still lives in the namespaces goes with them.
+  if (coordinator_pid_ > 0) kill(coordinator_pid_, SIGTERM);
+  for (const char* machine : {"studio", "macbook"}) {
+    Eventually([&] { return Shell("ip netns pids " + Namespace(machine)).output.empty(); }, 5);
+    Shell("ip netns pids " + Namespace(machine) + " | xargs -r kill -9");
+    Shell("ip netns del " + Namespace(machine));
+  }
+  if (coordinator_pid_ > 0) waitpid(coordinator_pid_, nullptr, 0);
+  if (!testing::Test::HasFailure()) std::filesystem::remove_all(folder_);
+}
+
+std::string Cluster::Namespace(const std::string& machine) const {
+  return "esp-" + machine + "-" + suffix_;
+}
+
+void Cluster::MakeNetwork() const {
+  const std::string studio = Namespace("studio"), macbook = Namespace("macbook");
+  Must("ip netns add " + studio + " && ip netns add " + macbook);
+  Must("ip link add v0 netns " + studio + " type veth peer name v1 netns " + macbook);
+  Must("ip -n " + studio + " addr add " + kStudioAddress + "/24 dev v0");
+  Must("ip -n " + macbook + " addr add " + kMacbookAddress + "/24 dev v1");
+  for (const std::string& space : {studio, macbook}) Must("ip -n " + space + " link set lo up");
+  RestoreCable();
+}
+
+void Cluster::CutCable() const { Must("ip -n " + Namespace("studio") + " link set v0 down"); }
+
+void Cluster::RestoreCable() const {
+  Must("ip -n " + Namespace("studio") + " link set v0 up");
+  Must("ip -n " + Namespace("macbook") + " link set v1 up");
+}
+
+void Cluster::MakeCertificates() const {
+  const std::string pki = bin_ + "/espalier pki ";
+  const std::string to = " --dir " + folder_ + "/pki";
+  Must(pki + "init" + to);
+  Must(pki + "issue studio --role worker --address " + kStudioAddress + to);
+  Must(pki + "issue macbook --role worker --address " + kMacbookAddress + to);
+  Must(pki + "issue operator --role operator" + to);
+  Must(pki + "issue viewer --role viewer" + to);
+}
+
+void Cluster::WriteFiles() const {
+  WriteText(folder_ + "/remote-shell",
+            "#!/bin/bash\n# REMOTE_SHELL ADDRESS COMMAND...: namespaces stand in for hosts.\n"
+            "while [[ $1 == -* ]]; do shift; done\naddress=$1; shift\ncase $address in\n"
+            "  " +
+                std::string(kStudioAddress) + ") space=" + Namespace("studio") +
+                " ;;\n"
+                "  " +
+                kMacbookAddress + ") space=" + Namespace("macbook") +
+                " ;;\n"
+                "  *) echo \"no route to $address\" >&2; exit 255 ;;\nesac\n"
+                "exec ip netns exec $space bash -c \"$*\"\n");
+  std::filesystem::permissions(folder_ + "/remote-shell", std::filesystem::perms::owner_all);
+  const auto tls = [&](const std::string& name) {
+    const std::string base = folder_ + "/pki/";
+    return "{ca: " + base + "ca.crt, certificate: " + base + name + ".crt, key: " + base + name +
+           ".key}";
+  };
+  WriteText(folder_ + "/cluster.yaml", "listen: " + std::string(kCoordinator) +
+                                           "\nmetrics_listen: 127.0.0.1:9464\n"
+                                           "state_dir: " +
+                                           folder_ +
+                                           "/state\n"
+                                           "tls: " +
+                                           tls("studio") +
+                                           "\n"
+                                           "launcher: {remote_shell: " +
+                                           folder_ +
+                                           "/remote-shell, network: 10.77.0.0/24}\n"
+                                           "nodes:\n"
+                                           "  - {name: studio, address: " +
+                                           kStudioAddress + ", tls: " + tls("studio") +
+                                           "}\n"
+                                           "  - {name: macbook, address: " +
+                                           kMacbookAddress + ", tls: " + tls("macbook") + "}\n");
+  WriteText(folder_ + "/job.yaml",
+            "name: cluster-test\n"
+            "model: {hidden_size: 64, intermediate_size: 128, num_hidden_layers: 2,"
+            " num_attention_heads: 4}\n"
+            "data: {path: data, sequence_length: 64}\n"
+            "train: {steps: 1000000, global_batch: 8}\n"
+            "batch: {micro_batch: [4]}\n"
+            "parallel: {nodes: [studio, macbook], min_nodes: 2}\n"
+            "checkpoint: {every_steps: 200}\n"
+            "evaluate: {every_steps: 0, max_sequences: 8}\n"
+            "health: {failure_timeout_seconds: 4, max_restarts: 1000}\n"
+            "launch: {threads: 1, timeout_seconds: 20}\n");
+}
+
+CommandResult Cluster::On(const std::string& machine, const std::string& command) const {
+  return Shell("ip netns exec " + Namespace(machine) + " " + command);
+}
+
+std::string Cluster::Credentials(const std::string& identity) const {
+  const std::string base = folder_ + "/pki/";
+  return " --tls-ca " + base + "ca.crt --tls-cert " + base + identity + ".crt --tls-key " + base +
+         identity + ".key ";
+}
+
+CommandResult Cluster::Cli(const std::string& arguments, const std::string& identity) const {
+  return On("studio",
+            bin_ + "/espalier --coordinator " + kCoordinator + Credentials(identity) + arguments);
+}
+
+void Cluster::StartCoordinator() {
+  const std::string program = bin_ + "/espalierd";
+  const std::string space = Namespace("studio"), log = folder_ + "/espalierd.log";
+  coordinator_pid_ = fork();
+  if (coordinator_pid_ == 0) {
+    if (freopen(log.c_str(), "a", stdout) == nullptr || dup2(1, 2) < 0) _exit(126);
+    execlp("ip", "ip", "netns", "exec", space.c_str(), program.c_str(), "--cluster",
+           (folder_ + "/cluster.yaml").c_str(), nullptr);
+    _exit(127);
+  }
+  EXPECT_TRUE(Eventually([&] { return Cli("jobs").exit_code == 0; }, 20))
+      << Cli("jobs").output << Shell("cat " + log).output;
+}
+
+void Cluster::KillCoordinator() {
+  kill(coordinator_pid_, SIGKILL);
+  waitpid(coordinator_pid_, nullptr, 0);
+  coordinator_pid_ = 0;
+}
+
+std::string Cluster::Submit(const std::vector<std::string>& settings) const {
+  std::string arguments = "-o json submit " + folder_ + "/job.yaml";
+  for (const std::string& setting : settings) arguments += " --set " + setting;
+  const CommandResult result = Cli(arguments);
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  return nlohmann::json::parse(result.output, nullptr, false).value("job_id", "");
+}
+
+nlohmann::json Cluster::Job(const std::string& id) const {
+  const nlohmann::json answer =
+      nlohmann::json::parse(Cli("-o json job " + id).output, nullptr, false);
+  return answer.is_object() && answer.contains("status") ? answer["status"]
+                                                         : nlohmann::json::object();
+}
+
+std::string Cluster::StateOf(const std::string& id) const { return Job(id).value("state", ""); }
+
+int64_t Cluster::StepOf(const std::string& id) const {
+  const nlohmann::json job = Job(id);
+  if (!job.contains("step")) return 0;
+  return job["step"].is_string() ? std::stoll(job["step"].get<std::string>())
+                                 : job["step"].get<int64_t>();
+}
+
+std::vector<RankInfo> Cluster::Ranks(const std::string& id) const {
+  std::vector<RankInfo> ranks;
+  for (const nlohmann::json& rank : Job(id).value("ranks", nlohmann::json::array())) {
+    const nlohmann::json& pid = rank.value("pid", nlohmann::json(0));
+    ranks.push_back({.rank = rank.value("rank", 0),
+                     .node = rank.value("node", ""),
+                     .pid = pid.is_string() ? std::stoi(pid.get<std::string>()) : pid.get<int>()});
+  }
+  return ranks;
+}
+
+bool Cluster::WaitForState(const std::string& id, const std::string& state, double seconds) const {
+  const bool reached = Eventually([&] { return StateOf(id) == state; }, seconds);
+  EXPECT_TRUE(reached) << "never " << state << ":\n" << Story(id);
+  return reached;
+}
+
+bool Cluster::WaitForStepAfter(const std::string& id, int64_t step, double seconds) const {
+  const bool reached = Eventually([&] { return StepOf(id) > step; }, seconds);
+  EXPECT_TRUE(reached) << "no step after " << step << ":\n" << Story(id);
+  return reached;
+}
+
+std::string Cluster::Story(const std::string& id) const {
+  return Cli("job " + id).output + Cli("events " + id).output +
+         Shell("tail -n 40 " + folder_ + "/state/jobs/" + id + "/logs/* " + folder_ +
+               "/espalierd.log")
+             .output;
+}
+
+}  // namespace espalier::cluster

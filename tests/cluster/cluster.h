@@ -1,0 +1,75 @@
+// Cluster: two "machines" (network namespaces "studio" and "macbook" joined by a veth cable), with
+// espalierd on studio behind mutual TLS. For the cluster tests. Needs root. Single-threaded.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+
+namespace espalier::cluster {
+
+struct CommandResult {
+  int exit_code = -1;
+  std::string output;  // stdout and stderr
+};
+
+// Runs a shell command and waits for it.
+CommandResult Shell(const std::string& command);
+
+// Polls until `condition` holds; false after `seconds`.
+bool Eventually(const std::function<bool()>& condition, double seconds = 60);
+
+struct RankInfo {
+  int rank = 0;
+  std::string node;
+  int pid = 0;
+};
+
+class Cluster {
+ public:
+  Cluster();
+  ~Cluster();
+  Cluster(const Cluster&) = delete;
+  Cluster& operator=(const Cluster&) = delete;
+
+  // Runs a command line inside a machine ("studio" or "macbook").
+  CommandResult On(const std::string& machine, const std::string& command) const;
+  // Runs `espalier ARGUMENTS` on studio with the operator's certificate (or another's).
+  CommandResult Cli(const std::string& arguments, const std::string& identity = "operator") const;
+
+  void StartCoordinator();
+  void KillCoordinator();  // SIGKILL
+
+  // Submits a job of the given settings ("train.steps=100"); returns its id.
+  std::string Submit(const std::vector<std::string>& settings = {}) const;
+  nlohmann::json Job(const std::string& id) const;  // JobStatus
+  std::string StateOf(const std::string& id) const;
+  int64_t StepOf(const std::string& id) const;
+  std::vector<RankInfo> Ranks(const std::string& id) const;
+
+  // Waits for a state, or for a step beyond `step`; a failure prints the job, its events and log.
+  bool WaitForState(const std::string& id, const std::string& state, double seconds = 60) const;
+  bool WaitForStepAfter(const std::string& id, int64_t step, double seconds = 60) const;
+  // The job's events and the end of its log, for failure messages.
+  std::string Story(const std::string& id) const;
+
+  void CutCable() const;
+  void RestoreCable() const;
+  const std::string& folder() const { return folder_; }
+
+ private:
+  void MakeNetwork() const;
+  void MakeCertificates() const;
+  void WriteFiles() const;
+  std::string Namespace(const std::string& machine) const;
+  std::string Credentials(const std::string& identity) const;
+
+  std::string folder_;
+  std::string suffix_;  // makes the names of this test's namespaces unique
+  std::string bin_;
+  int coordinator_pid_ = 0;
+};
+
+}  // namespace espalier::cluster
