@@ -1,0 +1,62 @@
+// FileSystem: the operations on files whose order and completeness matter when the machine stops
+// at any instant: writing, syncing, renaming, removing. Used by checkpoints, prepared data and
+// state folders; tests inject full disks and crashes through it.
+// PosixFileSystem is thread-safe; one WritableFile belongs to one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace espalier {
+
+class WritableFile {
+ public:
+  // Closes without syncing when Close was not called.
+  virtual ~WritableFile() = default;
+  // All bytes or an error; RESOURCE_EXHAUSTED when the disk or the quota is full.
+  virtual absl::Status Append(absl::Span<const std::byte> bytes) = 0;
+  // What was appended is on stable storage afterwards (F_FULLFSYNC on macOS).
+  virtual absl::Status Sync() = 0;
+  virtual absl::Status Close() = 0;
+};
+
+// Every message names the operation and the path.
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+  // Creates the file, or empties the one that is there.
+  virtual absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) = 0;
+  // At most `limit` bytes may be there; more is RESOURCE_EXHAUSTED.
+  virtual absl::StatusOr<std::string> Read(const std::string& path, int64_t limit) = 0;
+  // Names inside a folder, sorted, without "." and "..". NOT_FOUND when there is no folder.
+  virtual absl::StatusOr<std::vector<std::string>> List(const std::string& path) = 0;
+  // With its parents; fine when it is there already.
+  virtual absl::Status MakeDirectory(const std::string& path) = 0;
+  // Atomic; replaces a file that has the new name.
+  virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
+  // A file, or a folder with all that is in it; fine when nothing is there.
+  virtual absl::Status Remove(const std::string& path) = 0;
+  // Creations, renames and removals inside the folder are on stable storage afterwards.
+  virtual absl::Status SyncDirectory(const std::string& path) = 0;
+};
+
+// The machine's file system; lives as long as the process.
+FileSystem& PosixFileSystem();
+
+// Writes `path` so that it holds the old or the new text at every instant: temporary name beside
+// it, sync, rename, sync of the folder.
+absl::Status WriteFileAtomically(FileSystem& files, const std::string& path,
+                                 absl::string_view text);
+
+// "a" + "b" -> "a/b".
+std::string JoinPath(absl::string_view folder, absl::string_view name);
+
+}  // namespace espalier
