@@ -1,0 +1,34 @@
+// Causal attention on the CPU without a T x T tensor: scores exist for one block of query rows of
+// one head at a time, forward and backward (the blocking of Dao et al. 2022, with full rows, since
+// a row of scores fits the cache). Grouped key/value heads and a sliding window are loop bounds.
+// Used by cpu_ops.cc. Called from one thread; spreads the work over OpenMP threads.
+#pragma once
+
+#include <cstdint>
+
+namespace espalier::cpu {
+
+struct AttentionShape {
+  int64_t batch;
+  int64_t time;
+  int64_t heads;
+  int64_t kv_heads;
+  int64_t head_dim;
+  int64_t window;  // positions seen, the own one included; 0: all
+};
+
+// q, out [B, T, H, D]; k, v [B, T, K, D]; log_sum [B, H, T] (natural log of each row's sum of
+// exponentials of the scaled scores, for the backward pass).
+void AttentionForward(const AttentionShape& shape, const float* q, const float* k, const float* v,
+                      float* out, float* log_sum);
+
+struct AttentionGradients {
+  float* dq;  // each written, not added to
+  float* dk;
+  float* dv;
+};
+void AttentionBackward(const AttentionShape& shape, const float* q, const float* k, const float* v,
+                       const float* out, const float* log_sum, const float* dout,
+                       const AttentionGradients& gradients);
+
+}  // namespace espalier::cpu

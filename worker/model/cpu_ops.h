@@ -1,0 +1,37 @@
+// The decoder's operations as autograd functions around the CPU kernels of this folder. ops.cc
+// chooses them for fp32 tensors on the CPU; contracts and shapes are those of ops.h.
+// Gradients of weights go straight into weight.grad() when that is defined (the flat gradient).
+// Compute thread only; the kernels spread rows over OpenMP threads.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "worker/model/ops.h"
+
+namespace espalier::cpu_ops {
+
+// fp32 on the CPU.
+bool Apply(const torch::Tensor& x);
+
+// Up to three products of the same x; see ops::Linears.
+std::vector<torch::Tensor> Linears(const torch::Tensor& x,
+                                   const std::vector<torch::Tensor>& weights,
+                                   const std::vector<torch::Tensor>& biases);
+torch::Tensor RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps);
+torch::Tensor Rope(const torch::Tensor& x, const RopeTable& table);
+torch::Tensor CausalAttention(const torch::Tensor& q, const torch::Tensor& k,
+                              const torch::Tensor& v, int64_t window);
+torch::Tensor SwiGlu(const torch::Tensor& gate, const torch::Tensor& up);
+torch::Tensor Embedding(const torch::Tensor& ids, const torch::Tensor& table);
+
+// The gradient is made in the forward pass, chunk by chunk, so that logits exist once and for one
+// chunk only. With head.grad() defined, the head's gradient (for an upstream gradient of 1) is
+// added to it in the forward pass already: call this with gradients enabled only when backward
+// follows. Another upstream gradient is corrected in backward, at the price of a second pass.
+torch::Tensor CrossEntropySum(const torch::Tensor& hidden, const torch::Tensor& head,
+                              const torch::Tensor& targets);
+
+}  // namespace espalier::cpu_ops
