@@ -25,9 +25,9 @@ namespace espalier {
 struct ServerTls {
   std::string listen;           // HOST:PORT about to be listened on.
   std::optional<TlsFiles> tls;  // Absent: no TLS, allowed on loopback only.
-  // Hears of every refused call (peer address, method, reason), for the log; may be empty. Called
-  // on gRPC's threads.
-  std::function<void(absl::string_view peer, absl::string_view method, const absl::Status&)>
+  // Hears of every refused call (certificate name, method, reason), for the log; may be empty.
+  // Called on gRPC's threads.
+  std::function<void(absl::string_view name, absl::string_view method, const absl::Status&)>
       refused;
 };
 

@@ -1,0 +1,45 @@
+// A bare TCP connection and TLS handshake that fetches a server's certificate without judging it.
+// Private to common/rpc's diagnosis. Any thread; every wait is bounded by a timeout.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/rpc/address.h"
+
+namespace espalier {
+
+// Owns a connected, non-blocking socket.
+class Socket {
+ public:
+  explicit Socket(int fd) : fd_(fd) {}
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Socket();
+  int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// UNAVAILABLE says why not: no such host, nothing listens there, no answer in time.
+absl::StatusOr<Socket> ConnectTcp(const HostPort& address, absl::Duration timeout);
+
+// PEM texts; empty: no client certificate.
+struct ProbeIdentity {
+  std::string certificate;
+  std::string key;
+  std::string ca;
+};
+
+// The certificate the server shows, as PEM. UNAVAILABLE: no answer in time. FAILED_PRECONDITION:
+// the other end does not speak TLS.
+absl::StatusOr<std::string> FetchServerCertificate(const Socket& socket, const ProbeIdentity& own,
+                                                   absl::Duration timeout);
+
+}  // namespace espalier

@@ -1,0 +1,118 @@
+#include "common/rpc/server_credentials.h"
+
+#include <grpc/grpc_security_constants.h>
+#include <grpcpp/security/auth_context.h>
+#include <grpcpp/security/auth_metadata_processor.h>
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/rpc/address.h"
+#include "common/rpc/certificate.h"
+#include "common/rpc/keepalive.h"
+#include "common/rpc/status.h"
+
+namespace espalier {
+namespace {
+
+std::string PeerCertificate(const grpc::AuthContext& context) {
+  const std::vector<grpc::string_ref> values =
+      context.FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
+  return values.empty() ? "" : std::string(values[0].data(), values[0].size());
+}
+
+// Verifies each call's certificate against the CA and its role against the method.
+class CertificateProcessor : public grpc::AuthMetadataProcessor {
+ public:
+  CertificateProcessor(std::string ca, ServerTls options, Clock& clock)
+      : ca_(std::move(ca)), options_(std::move(options)), clock_(clock) {}
+
+  // Some 0.1 ms of arithmetic: cheaper than a change of thread.
+  bool IsBlocking() const override { return false; }
+
+  grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context, OutputMetadata*,
+                       OutputMetadata*) override {
+    const auto path = metadata.find(":path");
+    const std::string method =
+        path == metadata.end() ? "" : std::string(path->second.data(), path->second.size());
+    const std::string certificate = PeerCertificate(*context);
+    const absl::Status status = Check(certificate, method);
+    if (!status.ok() && options_.refused) options_.refused(NameOf(certificate), method, status);
+    return ToGrpc(status);
+  }
+
+ private:
+  absl::Status Check(const std::string& certificate, absl::string_view method) const {
+    if (certificate.empty()) {
+      return absl::UnauthenticatedError(
+          "no client certificate: this espalierd wants one that `espalier pki issue` made with its "
+          "CA");
+    }
+    ASSIGN_OR_RETURN(const CertificateInfo info,
+                     VerifyCertificate(certificate, ca_, CertificateUse::kClient, clock_.Now()));
+    if (!info.role.has_value()) {
+      return absl::PermissionDeniedError(
+          absl::StrCat("certificate \"", info.name,
+                       "\" carries no role; issue one with `espalier pki issue --role ...`"));
+    }
+    if (MayCall(*info.role, method)) return absl::OkStatus();
+    return absl::PermissionDeniedError(
+        absl::StrCat("certificate \"", info.name, "\" has the role ", RoleName(*info.role), "; ",
+                     method.substr(method.rfind('/') + 1), " needs the role ", RolesFor(method)));
+  }
+
+  static std::string NameOf(const std::string& certificate) {
+    const absl::StatusOr<CertificateInfo> info = DescribeCertificate(certificate);
+    return info.ok() ? info->name : "(no certificate)";
+  }
+
+  const std::string ca_;
+  const ServerTls options_;
+  Clock& clock_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
+    const ServerTls& options, Clock& clock) {
+  RETURN_IF_ERROR(ParseAddress(options.listen).status());
+  if (!options.tls.has_value()) {
+    if (IsLoopback(options.listen)) return grpc::InsecureServerCredentials();
+    return absl::FailedPreconditionError(absl::StrCat(
+        "refusing to listen on ", options.listen,
+        " without TLS: only loopback (127.0.0.1:PORT) is open without credentials. Make them with "
+        "`espalier pki init` and `espalier pki issue NAME --role coordinator --address IP`, and "
+        "name the files under tls: in the cluster file"));
+  }
+  ASSIGN_OR_RETURN(const TlsIdentity identity,
+                   LoadTls(*options.tls, CertificateUse::kServer, clock.Now()));
+  grpc::SslServerCredentialsOptions ssl(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_BUT_DONT_VERIFY);
+  ssl.pem_key_cert_pairs.push_back(
+      {.private_key = identity.key, .cert_chain = identity.certificate});
+  std::shared_ptr<grpc::ServerCredentials> credentials = grpc::SslServerCredentials(ssl);
+  credentials->SetAuthMetadataProcessor(
+      std::make_shared<CertificateProcessor>(identity.ca, options, clock));
+  return credentials;
+}
+
+void SetServerKeepalive(grpc::ServerBuilder& builder) {
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveIntervalMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             kKeepaliveIntervalMs / 2);
+}
+
+Caller CallerOf(const grpc::ServerContextBase& context) {
+  const std::shared_ptr<const grpc::AuthContext> auth = context.auth_context();
+  const std::string certificate = auth == nullptr ? "" : PeerCertificate(*auth);
+  if (certificate.empty()) return Caller{.name = "local", .role = std::nullopt};
+  const absl::StatusOr<CertificateInfo> info = DescribeCertificate(certificate);
+  if (!info.ok()) return Caller{.name = "local", .role = std::nullopt};
+  return Caller{.name = info->name, .role = info->role};
+}
+
+}  // namespace espalier
