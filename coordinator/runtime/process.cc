@@ -66,6 +66,8 @@ struct ChildPlan {
   char* const* argv;
   char* const* envp;
   int gate;
+  // Told once the session exists.
+  int started;
   int log;
   int null_input;
   int highest_fd;
@@ -74,6 +76,7 @@ struct ChildPlan {
 [[noreturn]] void RunChild(const ChildPlan& plan) {
   setsid();
   char byte = 0;
+  (void)!write(plan.started, &byte, 1);
   ssize_t got = 0;
   do {
     got = read(plan.gate, &byte, 1);
@@ -103,8 +106,8 @@ struct ChildPlan {
 class Fd {
  public:
   explicit Fd(int fd) : fd_(fd) {}
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
+  Fd(Fd&& other) noexcept : fd_(other.release()) {}
+  Fd& operator=(Fd&&) = delete;
   ~Fd() {
     if (fd_ >= 0) close(fd_);
   }
@@ -114,6 +117,19 @@ class Fd {
  private:
   int fd_;
 };
+
+struct Pipe {
+  Fd reader;
+  Fd writer;
+};
+
+absl::StatusOr<Pipe> MakePipe() {
+  int ends[2];
+  if (pipe(ends) != 0) return Errno("cannot make a pipe");
+  fcntl(ends[0], F_SETFD, FD_CLOEXEC);
+  fcntl(ends[1], F_SETFD, FD_CLOEXEC);
+  return Pipe{Fd(ends[0]), Fd(ends[1])};
+}
 
 int HighestFd() {
   const long limit = sysconf(_SC_OPEN_MAX);
@@ -128,13 +144,18 @@ bool IsAlive(const ProcessIdentity& process) {
   return now.ok() && *now == process;
 }
 
-int SignalSession(int64_t leader, int signal) {
-  int reached = 0;
+int SignalSession(const ProcessIdentity& leader, int signal) {
+  // While a session lives its leader's pid is not given away, so another process there means that
+  // nothing of the session is left.
+  absl::StatusOr<ProcessIdentity> now = IdentifyProcess(leader.pid);
+  if (!IsOfThisBoot(leader) || (now.ok() && *now != leader)) return 0;
+  int living = 0;
   for (int64_t pid : ListProcessIds()) {
-    if (getsid(static_cast<pid_t>(pid)) != leader) continue;
-    if (kill(static_cast<pid_t>(pid), signal) == 0) ++reached;
+    if (getsid(static_cast<pid_t>(pid)) != leader.pid || !IdentifyProcess(pid).ok()) continue;
+    ++living;
+    kill(static_cast<pid_t>(pid), signal);
   }
-  return reached;
+  return living;
 }
 
 absl::StatusOr<GatedProcess> GatedProcess::Spawn(const SpawnOptions& options) {
@@ -144,24 +165,29 @@ absl::StatusOr<GatedProcess> GatedProcess::Spawn(const SpawnOptions& options) {
   if (log.get() < 0) return Errno(absl::StrCat("cannot open the log ", options.log_path));
   Fd null_input(open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (null_input.get() < 0) return Errno("cannot open /dev/null");
-  int ends[2];
-  if (pipe(ends) != 0) return Errno("cannot make a pipe");
-  Fd read_end(ends[0]);
-  Fd write_end(ends[1]);
-  fcntl(ends[0], F_SETFD, FD_CLOEXEC);
-  fcntl(ends[1], F_SETFD, FD_CLOEXEC);
-
+  ASSIGN_OR_RETURN(Pipe gate, MakePipe());
+  ASSIGN_OR_RETURN(Pipe started, MakePipe());
   std::vector<std::string> arguments = options.argv;
   std::vector<std::string> environment = MergedEnvironment(options.environment);
   std::vector<char*> argv = Pointers(arguments);
   std::vector<char*> envp = Pointers(environment);
-  const ChildPlan plan = {program.c_str(), argv.data(),      envp.data(), read_end.get(),
-                          log.get(),       null_input.get(), HighestFd()};
+  const ChildPlan plan = {.program = program.c_str(),
+                          .argv = argv.data(),
+                          .envp = envp.data(),
+                          .gate = gate.reader.get(),
+                          .started = started.writer.get(),
+                          .log = log.get(),
+                          .null_input = null_input.get(),
+                          .highest_fd = HighestFd()};
   const pid_t pid = fork();
   if (pid < 0) return Errno(absl::StrCat("cannot start ", program));
   if (pid == 0) {
-    close(ends[1]);
+    close(gate.writer.get());
     RunChild(plan);
+  }
+  close(started.writer.release());
+  char byte = 0;
+  while (read(started.reader.get(), &byte, 1) < 0 && errno == EINTR) {
   }
   absl::StatusOr<ProcessIdentity> identity = IdentifyProcess(pid);
   if (!identity.ok()) {
@@ -169,7 +195,7 @@ absl::StatusOr<GatedProcess> GatedProcess::Spawn(const SpawnOptions& options) {
     waitpid(pid, nullptr, 0);
     return identity.status();
   }
-  return GatedProcess(*std::move(identity), write_end.release());
+  return GatedProcess(*std::move(identity), gate.writer.release());
 }
 
 GatedProcess::GatedProcess(GatedProcess&& other) noexcept

@@ -30,9 +30,13 @@ bool IsAlive(const ProcessIdentity& process);
 // Every process of this machine that this user may see.
 std::vector<int64_t> ListProcessIds();
 
-// Sends `signal` to every process of the session led by `leader`; how many got it. The leader
-// itself may be gone already, its session lives on in its descendants.
-int SignalSession(int64_t leader, int signal);
+// Whether the process started since this machine did.
+bool IsOfThisBoot(const ProcessIdentity& process);
+
+// Sends `signal` (0: none) to every living process of the session led by `leader`; how many there
+// were. The leader itself may be gone, its session lives on in its descendants; none is touched
+// when its pid means another process by now.
+int SignalSession(const ProcessIdentity& leader, int signal);
 
 struct SpawnOptions {
   // Path or name in PATH, then the arguments.

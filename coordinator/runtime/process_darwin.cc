@@ -1,10 +1,10 @@
 // The part of process.h that asks the XNU kernel.
-#include <errno.h>
 #include <libproc.h>
 #include <sys/proc_info.h>
+#include <sys/sysctl.h>
+#include <sys/time.h>
 
-#include <cstring>
-
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/runtime/process.h"
 
@@ -19,6 +19,18 @@ absl::StatusOr<ProcessIdentity> IdentifyProcess(int64_t pid) {
   }
   // The start is wall-clock time, so it needs no boot beside it.
   return ProcessIdentity{pid, absl::StrCat(info.pbi_start_tvsec, ".", info.pbi_start_tvusec)};
+}
+
+bool IsOfThisBoot(const ProcessIdentity& process) {
+  timeval boot = {};
+  size_t size = sizeof(boot);
+  int name[] = {CTL_KERN, KERN_BOOTTIME};
+  int64_t started = 0;
+  const std::string seconds = process.start.substr(0, process.start.find('.'));
+  if (sysctl(name, 2, &boot, &size, nullptr, 0) != 0 || !absl::SimpleAtoi(seconds, &started)) {
+    return false;
+  }
+  return started >= static_cast<int64_t>(boot.tv_sec);
 }
 
 std::vector<int64_t> ListProcessIds() {

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -17,6 +18,13 @@ std::string ReadAll(const std::string& path) {
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
+}
+
+const std::string& BootPrefix() {
+  constexpr size_t kUuidLength = 36;
+  static const std::string& prefix =
+      *new std::string(ReadAll("/proc/sys/kernel/random/boot_id").substr(0, kUuidLength) + "/");
+  return prefix;
 }
 
 }  // namespace
@@ -38,9 +46,11 @@ absl::StatusOr<ProcessIdentity> IdentifyProcess(int64_t pid) {
   if (fields[kState] == "Z" || fields[kState] == "X") {
     return absl::NotFoundError(absl::StrCat("process ", pid, " has ended"));
   }
-  static const std::string* const boot =
-      new std::string(ReadAll("/proc/sys/kernel/random/boot_id").substr(0, 36));
-  return ProcessIdentity{pid, absl::StrCat(*boot, "/", fields[kStartTime])};
+  return ProcessIdentity{pid, absl::StrCat(BootPrefix(), fields[kStartTime])};
+}
+
+bool IsOfThisBoot(const ProcessIdentity& process) {
+  return absl::StartsWith(process.start, BootPrefix());
 }
 
 std::vector<int64_t> ListProcessIds() {

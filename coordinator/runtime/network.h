@@ -1,0 +1,31 @@
+// Which of this machine's networks joins a set of nodes, for MPI's interface choice: by address,
+// never by interface or host name. Used when a generation is launched.
+// Thread rule: any thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace espalier {
+
+struct LocalNetwork {
+  std::string address;
+  int prefix_bits = 0;
+};
+
+// The IPv4 networks of this machine's interfaces that are up.
+std::vector<LocalNetwork> LocalNetworks();
+
+// CIDR of the smallest of `networks` that holds every address ("10.77.0.0/24"); all loopback:
+// "127.0.0.0/8". INVALID_ARGUMENT: not IPv4, or loopback beside others; NOT_FOUND: no network holds
+// them all, launcher.network must say it.
+absl::StatusOr<std::string> JoiningNetwork(const std::vector<std::string>& addresses,
+                                           const std::vector<LocalNetwork>& networks);
+
+bool IsLoopbackAddress(const std::string& address);
+// Whether `address` belongs to this machine.
+bool IsOwnAddress(const std::string& address, const std::vector<LocalNetwork>& networks);
+
+}  // namespace espalier
