@@ -1,0 +1,67 @@
+// TokenManifest: manifest.json of a prepared data folder, and the header of its shard files (the
+// README of this folder describes both formats byte by byte).
+// Used by prepare, dataset and inspect. Plain data: any thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace espalier {
+
+inline constexpr char kTokenManifestName[] = "manifest.json";
+inline constexpr char kTrainSplit[] = "train";
+inline constexpr char kValidationSplit[] = "validation";
+
+struct TokenShard {
+  std::string file;  // plain name inside the folder: "train-00000.tokens"
+  int64_t tokens = 0;
+  std::string sha256;  // of the whole file, lower-case hex
+};
+
+struct TokenSplit {
+  int64_t tokens = 0;  // end-of-document tokens included
+  int64_t documents = 0;
+  std::vector<TokenShard> shards;
+};
+
+struct TokenManifest {
+  std::string tokenizer;         // kind: "byte"
+  std::string tokenizer_sha256;  // of tokenizer.json; empty when there is none
+  int64_t vocab_size = 0;
+  int64_t eos_id = 0;
+  int token_bytes = 0;       // 1, 2 or 4: unsigned, little endian
+  int64_t source_bytes = 0;  // of text, end-of-document tokens not counted
+  std::map<std::string, TokenSplit> splits;
+};
+
+// Depends on content alone (no path, host or time), so that two nodes that prepare the same text
+// get the same manifest.
+std::string TokenManifestToJson(const TokenManifest& manifest);
+// INVALID_ARGUMENT names the field that is missing, has a wrong type or contradicts another one;
+// shard names that would leave the folder are refused.
+absl::StatusOr<TokenManifest> TokenManifestFromJson(absl::string_view json);
+
+// Smallest of 1, 2, 4 that holds every id below `vocab_size`.
+int TokenBytesFor(int64_t vocab_size);
+
+inline constexpr size_t kShardHeaderBytes = 64;
+struct ShardHeader {
+  int token_bytes = 0;
+  int64_t tokens = 0;
+};
+std::array<std::byte, kShardHeaderBytes> EncodeShardHeader(const ShardHeader& header);
+// INVALID_ARGUMENT when it is not a shard of this format and version, DATA_LOSS when the header is
+// damaged or cut. `path` is for the message.
+absl::StatusOr<ShardHeader> DecodeShardHeader(absl::Span<const std::byte> bytes,
+                                              absl::string_view path);
+
+}  // namespace espalier
