@@ -1,0 +1,146 @@
+// Every metric of espalierd, in one list: name, kind, help text and labels. Prometheus conventions:
+// prefix espalier_, base units in the name, _total for counters. Labels are job (its id), node and
+// rank, and enumerations; never anything unbounded. Used by the exporter (coordinator/service) and
+// by the test that checks deploy/prometheus against this list.
+#pragma once
+
+#include <array>
+
+#include "absl/strings/string_view.h"
+
+namespace espalier {
+
+enum class MetricKind {
+  // Goes up and down.
+  kGauge,
+  // Only grows within one life of espalierd.
+  kCounter,
+  // Counts in buckets.
+  kHistogram,
+};
+
+struct MetricName {
+  absl::string_view name;
+  MetricKind kind;
+  absl::string_view help;
+};
+
+namespace metrics {
+
+inline constexpr MetricName kBuildInfo = {"espalier_build_info", MetricKind::kGauge,
+                                          "1, with the version of espalierd."};
+inline constexpr MetricName kNodes = {"espalier_nodes", MetricKind::kGauge,
+                                      "Nodes by state: free, busy, set_aside."};
+inline constexpr MetricName kJournalCommitSeconds = {
+    "espalier_journal_commit_seconds", MetricKind::kHistogram,
+    "Seconds of one journal transaction, including its fsync."};
+inline constexpr MetricName kJournalFailures = {
+    "espalier_journal_failures_total", MetricKind::kCounter,
+    "Journal transactions that failed and were tried again."};
+inline constexpr MetricName kLoopEvents = {"espalier_loop_events_total", MetricKind::kCounter,
+                                           "Events taken by the event loop."};
+inline constexpr MetricName kLoopQueueDepth = {"espalier_loop_queue_depth", MetricKind::kGauge,
+                                               "Events waiting for the event loop."};
+inline constexpr MetricName kLoopRejected = {
+    "espalier_loop_rejected_total", MetricKind::kCounter,
+    "Events refused because the queue of the event loop was full."};
+
+inline constexpr MetricName kJobInfo = {"espalier_job_info", MetricKind::kGauge,
+                                        "1, with the name of the job."};
+inline constexpr MetricName kJobState = {"espalier_job_state", MetricKind::kGauge,
+                                         "1 for the state the job is in, 0 for the others."};
+inline constexpr MetricName kJobStep = {"espalier_job_step", MetricKind::kGauge,
+                                        "Committed optimizer steps."};
+inline constexpr MetricName kJobTotalSteps = {"espalier_job_total_steps", MetricKind::kGauge,
+                                              "Optimizer steps of the whole job."};
+inline constexpr MetricName kJobLoss = {
+    "espalier_job_loss", MetricKind::kGauge,
+    "Mean loss per token of the last step, in nats; NaN when it was not finite."};
+inline constexpr MetricName kJobValidationLoss = {
+    "espalier_job_validation_loss", MetricKind::kGauge,
+    "Mean loss per token of the last evaluation, in nats."};
+inline constexpr MetricName kJobGradientNorm = {"espalier_job_gradient_norm", MetricKind::kGauge,
+                                                "Global L2 norm of the last gradient."};
+inline constexpr MetricName kJobLearningRate = {"espalier_job_learning_rate", MetricKind::kGauge,
+                                                "Learning rate of the last step."};
+inline constexpr MetricName kJobTokensPerSecond = {
+    "espalier_job_tokens_per_second", MetricKind::kGauge, "Tokens per second over the last steps."};
+inline constexpr MetricName kJobSkippedSteps = {
+    "espalier_job_skipped_steps_total", MetricKind::kCounter,
+    "Updates skipped because a rank reported non-finite values."};
+inline constexpr MetricName kJobGeneration = {"espalier_job_generation", MetricKind::kGauge,
+                                              "Number of the newest generation (MPI world)."};
+inline constexpr MetricName kJobRestarts = {"espalier_job_restarts_total", MetricKind::kCounter,
+                                            "Restarts after a fault, by cause."};
+inline constexpr MetricName kJobWorkersAttached = {
+    "espalier_job_workers_attached", MetricKind::kGauge, "Workers with an open Attach stream."};
+inline constexpr MetricName kJobWorkersWanted = {"espalier_job_workers_wanted", MetricKind::kGauge,
+                                                 "Ranks of the newest generation."};
+inline constexpr MetricName kJobCheckpointStep = {
+    "espalier_job_checkpoint_step", MetricKind::kGauge, "Step of the newest published checkpoint."};
+inline constexpr MetricName kJobCheckpointAge = {"espalier_job_checkpoint_age_seconds",
+                                                 MetricKind::kGauge,
+                                                 "Seconds since the newest checkpoint."};
+inline constexpr MetricName kJobCheckpointSize = {
+    "espalier_job_checkpoint_size_bytes", MetricKind::kGauge, "Size of the newest checkpoint."};
+inline constexpr MetricName kJobCheckpointFailures = {"espalier_job_checkpoint_failures_total",
+                                                      MetricKind::kCounter,
+                                                      "Checkpoints that could not be published."};
+
+inline constexpr MetricName kWorkerAccountSeconds = {
+    "espalier_worker_account_seconds_total", MetricKind::kCounter,
+    "Wall seconds of a worker by account: compute, exchange_wait, data_wait, checkpoint, paused, "
+    "recovering, idle. Every second is in exactly one."};
+inline constexpr MetricName kWorkerExchangeBytes = {"espalier_worker_exchange_bytes_total",
+                                                    MetricKind::kCounter,
+                                                    "Gradient bytes sent by a worker."};
+inline constexpr MetricName kWorkerStepSeconds = {
+    "espalier_worker_step_seconds", MetricKind::kGauge, "Wall seconds of the worker's last step."};
+inline constexpr MetricName kWorkerMemory = {"espalier_worker_memory_bytes", MetricKind::kGauge,
+                                             "Resident memory of the worker."};
+inline constexpr MetricName kWorkerMemoryPeak = {"espalier_worker_memory_peak_bytes",
+                                                 MetricKind::kGauge,
+                                                 "Highest resident memory of the worker."};
+inline constexpr MetricName kWorkerSilent = {"espalier_worker_silent_seconds", MetricKind::kGauge,
+                                             "Seconds since any progress counter grew."};
+inline constexpr MetricName kWorkerShard = {"espalier_worker_shard_sequences", MetricKind::kGauge,
+                                            "Sequences of each step that this rank computes."};
+
+}  // namespace metrics
+
+inline constexpr std::array kAllMetrics = {
+    metrics::kBuildInfo,
+    metrics::kNodes,
+    metrics::kJournalCommitSeconds,
+    metrics::kJournalFailures,
+    metrics::kLoopEvents,
+    metrics::kLoopQueueDepth,
+    metrics::kLoopRejected,
+    metrics::kJobInfo,
+    metrics::kJobState,
+    metrics::kJobStep,
+    metrics::kJobTotalSteps,
+    metrics::kJobLoss,
+    metrics::kJobValidationLoss,
+    metrics::kJobGradientNorm,
+    metrics::kJobLearningRate,
+    metrics::kJobTokensPerSecond,
+    metrics::kJobSkippedSteps,
+    metrics::kJobGeneration,
+    metrics::kJobRestarts,
+    metrics::kJobWorkersAttached,
+    metrics::kJobWorkersWanted,
+    metrics::kJobCheckpointStep,
+    metrics::kJobCheckpointAge,
+    metrics::kJobCheckpointSize,
+    metrics::kJobCheckpointFailures,
+    metrics::kWorkerAccountSeconds,
+    metrics::kWorkerExchangeBytes,
+    metrics::kWorkerStepSeconds,
+    metrics::kWorkerMemory,
+    metrics::kWorkerMemoryPeak,
+    metrics::kWorkerSilent,
+    metrics::kWorkerShard,
+};
+
+}  // namespace espalier
