@@ -3,15 +3,27 @@
 // Used by worker/engine (training, evaluation) and by generation. Compute thread only.
 #pragma once
 
+#include <torch/torch.h>
+
 #include <cstdint>
 #include <functional>
+#include <utility>
+#include <vector>
 
-#include <torch/torch.h>
 #include "worker/model/decoder_config.h"
 #include "worker/model/ops.h"
 #include "worker/model/parameters.h"
 
 namespace espalier {
+
+// Keys and values of the positions that a decoder has already seen. Made by the caller, filled by
+// Decoder::NextLogits; belongs to one batch of sequences.
+struct KeyValueCache {
+  std::vector<torch::Tensor> keys;  // per layer [B, capacity, K, D], after RoPE
+  std::vector<torch::Tensor> values;
+  int64_t length = 0;    // positions held
+  int64_t capacity = 0;  // positions to make room for; grows when that is not enough
+};
 
 class Decoder {
  public:
@@ -30,28 +42,46 @@ class Decoder {
   // [B, T] -> [B, T, V].
   torch::Tensor Logits(const torch::Tensor& ids) const;
 
+  // ids [B, T] follow the positions in `cache`, which they join: logits after the last one, [B, V].
+  torch::Tensor NextLogits(const torch::Tensor& ids, KeyValueCache& cache) const;
+
   // Called during the backward pass when every gradient of flat elements [0, end) is final for
-  // this pass. Set for the last micro-batch of a step, empty otherwise.
+  // this pass, with growing ends: after the head and the final norm, after each layer, and after
+  // the embedding (end = all). On CUDA the work is queued, not done. Read by LossSum: set for the
+  // last micro-batch of a step, empty otherwise.
   using GradientsFinal = std::function<void(int64_t end)>;
   void set_gradients_final(GradientsFinal callback) { gradients_final_ = std::move(callback); }
 
   const DecoderConfig& config() const { return config_; }
 
  private:
-  struct Layer {
-    torch::Tensor input_norm, q, k, v, q_bias, k_bias, v_bias, q_norm, k_norm, o;
-    torch::Tensor post_norm, gate, up, down;
-    int64_t gradient_begin = 0;  // flat offset at which this layer's gradients start
-    int64_t gradient_end = 0;
+  struct Projection {
+    torch::Tensor weight, bias;  // bias undefined: none
   };
-  torch::Tensor Hidden(const torch::Tensor& ids) const;  // [B, T, C], after the final norm
-  torch::Tensor Attention(const Layer& layer, const torch::Tensor& x) const;
+  struct Layer {
+    torch::Tensor input_norm, q_norm, k_norm, post_norm;  // q_norm, k_norm undefined: none
+    Projection q, k, v, o, gate, up, down;
+    int64_t window = 0;
+    int64_t gradient_end = 0;  // flat offset at which this layer's gradients end
+  };
+  // What one layer's attention sees besides its input.
+  struct Past {
+    RopeTable rope;  // of the positions of the input
+    KeyValueCache* cache = nullptr;
+    size_t layer = 0;
+  };
+  torch::Tensor Hidden(const torch::Tensor& ids, KeyValueCache* cache) const;  // after final norm
+  torch::Tensor Attention(const Layer& layer, const torch::Tensor& x, const Past& past) const;
   torch::Tensor FeedForward(const Layer& layer, const torch::Tensor& x) const;
+  RopeTable RopeOf(int64_t begin, int64_t positions) const;
+  void Announce(const torch::Tensor& input, int64_t end) const;
 
   DecoderConfig config_;
   std::vector<Layer> layers_;
   torch::Tensor embedding_, final_norm_, head_;
-  RopeTable rope_;
+  int64_t head_end_ = 0;  // flat offset at which the gradients of head and final norm end
+  int64_t elements_ = 0;
+  mutable RopeTable rope_;  // grows with the longest sequence seen
   GradientsFinal gradients_final_;
 };
 

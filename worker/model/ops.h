@@ -1,13 +1,15 @@
 // The operations of the decoder, differentiable, on any device: a fused CPU implementation
-// (cpu_*.cc) where it pays, LibTorch's operators elsewhere; chosen by the device of the input in
-// ops.cc. Used by decoder.cc only. Compute thread only (forward), autograd's threads (backward).
-// Shapes: B sequences, T positions, C width, H heads, K key/value heads, D head width, V ids.
+// (cpu_*.cc) where it pays, LibTorch's operators (generic_*.cc) elsewhere; chosen by device and
+// type of the input in ops.cc alone. Used by decoder.cc only. Compute thread only (forward),
+// autograd's threads (backward). Shapes: B sequences, T positions, C width, H heads, K key/value
+// heads, D head width, V ids.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-
 #include <torch/torch.h>
+
+#include <cstdint>
+#include <vector>
+
 #include "worker/model/decoder_config.h"
 
 namespace espalier {
@@ -27,15 +29,21 @@ namespace ops {
 torch::Tensor Linear(const torch::Tensor& x, const torch::Tensor& weight,
                      const torch::Tensor& bias);
 
+// Linear of the same x with each weight (and its bias, or an undefined one); at most three.
+std::vector<torch::Tensor> Linears(const torch::Tensor& x,
+                                   const std::vector<torch::Tensor>& weights,
+                                   const std::vector<torch::Tensor>& biases);
+
 // x * weight / sqrt(mean(x^2) + eps) over the last dimension (Zhang and Sennrich 2019, eq. 4).
 torch::Tensor RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps);
 
 // x [B, T, heads, D]: rotates the halves of each head by the angle of its position ("rotate half",
-// the Hugging Face layout).
+// the Hugging Face layout). Row t of the table belongs to position t of x.
 torch::Tensor Rope(const torch::Tensor& x, const RopeTable& table);
 
 // q [B, T, H, D], k and v [B, T, K, D] -> [B, T, H, D]; scale 1/sqrt(D), causal, each position sees
-// the last `window` ones (0: all). Holds no T x T tensor on CPU.
+// the last `window` ones (0: all). q may be shorter than k and v: its positions are their last
+// ones. Holds no T x T tensor.
 torch::Tensor CausalAttention(const torch::Tensor& q, const torch::Tensor& k,
                               const torch::Tensor& v, int64_t window);
 
@@ -46,7 +54,8 @@ torch::Tensor SwiGlu(const torch::Tensor& gate, const torch::Tensor& up);
 torch::Tensor Embedding(const torch::Tensor& ids, const torch::Tensor& table);
 
 // hidden [N, C], head [V, C], targets [N] (-100: ignored) -> scalar sum of cross-entropies, in
-// chunks of rows: no N x V tensor exists in either direction.
+// chunks of rows: no N x V tensor exists in either direction. The gradient is made in the forward
+// pass; call this with gradients enabled only when backward follows.
 torch::Tensor CrossEntropySum(const torch::Tensor& hidden, const torch::Tensor& head,
                               const torch::Tensor& targets);
 // The same without a gradient, per row: log p(target), [N].

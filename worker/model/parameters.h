@@ -5,6 +5,8 @@
 // Thread rule: owned by the compute thread; a reader of the flat memory must be told when (ticket).
 #pragma once
 
+#include <torch/torch.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -13,7 +15,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/base/random.h"
-#include <torch/torch.h>
 #include "worker/model/decoder_config.h"
 
 namespace espalier {
@@ -21,7 +22,7 @@ namespace espalier {
 struct ParameterShape {
   std::string name;  // "model.layers.3.self_attn.q_proj.weight"
   std::vector<int64_t> shape;
-  int64_t layer = 0;  // -1: embedding; layers of the decoder; layers count: final norm, head
+  int64_t layer = 0;   // -1: embedding; layers of the decoder; layers count: final norm, head
   bool decay = false;  // matrices are decayed, norms and biases are not
 };
 
@@ -32,8 +33,8 @@ std::vector<ParameterShape> ParameterShapes(const DecoderConfig& config);
 
 struct Parameter {
   ParameterShape shape;
-  int64_t offset = 0;  // elements from the start of the flat buffers
-  int64_t size = 0;    // elements
+  int64_t offset = 0;   // elements from the start of the flat buffers
+  int64_t size = 0;     // elements
   torch::Tensor value;  // leaf, requires grad; value.grad() is the view of the flat gradient
 };
 
@@ -52,7 +53,7 @@ class Parameters {
   absl::Span<const Parameter> all() const { return all_; }
   // Undefined tensor when there is no such parameter.
   torch::Tensor Get(absl::string_view name) const;
-  torch::Tensor& flat() { return flat_; }              // [elements], fp32
+  torch::Tensor& flat() { return flat_; }               // [elements], fp32
   torch::Tensor& flat_gradient() { return gradient_; }  // [elements], fp32
   int64_t elements() const { return flat_.numel(); }
   void ZeroGradients();

@@ -1,0 +1,157 @@
+#include "worker/model/decoder.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "worker/model/torch_compat.h"
+
+namespace espalier {
+namespace {
+
+using torch::Tensor;
+
+// Room for at least `needed` positions in a cache of one layer.
+void Reserve(Tensor& slots, const Tensor& like, int64_t needed, int64_t capacity) {
+  if (slots.defined() && slots.size(1) >= needed) return;
+  const int64_t grown = slots.defined() ? std::max(needed, 2 * slots.size(1)) : needed;
+  Tensor larger = torch::empty(
+      {like.size(0), std::max(grown, capacity), like.size(2), like.size(3)}, like.options());
+  if (slots.defined()) larger.narrow(1, 0, slots.size(1)).copy_(slots);
+  slots = larger;
+}
+
+// Appends to one layer's keys or values and returns all of them.
+Tensor Extended(Tensor& slots, const Tensor& added, const KeyValueCache& cache) {
+  const int64_t end = cache.length + added.size(1);
+  Reserve(slots, added, end, cache.capacity);
+  slots.narrow(1, cache.length, added.size(1)).copy_(added);
+  return slots.narrow(1, 0, end);
+}
+
+}  // namespace
+
+Decoder::Decoder(const DecoderConfig& config, const Parameters& parameters)
+    : config_(config), elements_(parameters.elements()) {
+  const auto get = [&](const std::string& name) {
+    Tensor value = parameters.Get(name);
+    ESPALIER_CHECK(value.defined(), "the parameters were made for another config");
+    return value;
+  };
+  const auto projection = [&](const std::string& name, bool bias) {
+    return Projection{get(name + ".weight"), bias ? get(name + ".bias") : Tensor()};
+  };
+  for (int64_t i = 0; i < config_.layers; ++i) {
+    const std::string prefix = absl::StrCat("model.layers.", i, ".");
+    const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
+    Layer& layer = layers_.emplace_back();
+    layer.input_norm = get(prefix + "input_layernorm.weight");
+    layer.post_norm = get(prefix + "post_attention_layernorm.weight");
+    if (config_.qk_norm) {
+      layer.q_norm = get(attention + "q_norm.weight");
+      layer.k_norm = get(attention + "k_norm.weight");
+    }
+    layer.q = projection(attention + "q_proj", config_.attention_bias);
+    layer.k = projection(attention + "k_proj", config_.attention_bias);
+    layer.v = projection(attention + "v_proj", config_.attention_bias);
+    layer.o = projection(attention + "o_proj", config_.output_bias);
+    layer.gate = projection(mlp + "gate_proj", config_.mlp_bias);
+    layer.up = projection(mlp + "up_proj", config_.mlp_bias);
+    layer.down = projection(mlp + "down_proj", config_.mlp_bias);
+    layer.window = config_.Window(i);
+  }
+  for (const Parameter& parameter : parameters.all()) {
+    const int64_t layer = parameter.shape.layer, end = parameter.offset + parameter.size;
+    if (layer == config_.layers) head_end_ = end;
+    if (layer >= 0 && layer < config_.layers) layers_[layer].gradient_end = end;
+  }
+  embedding_ = get("model.embed_tokens.weight");
+  final_norm_ = get("model.norm.weight");
+  head_ = config_.tie_word_embeddings ? embedding_ : get("lm_head.weight");
+}
+
+Tensor Decoder::LossSum(const Tensor& ids, const Tensor& targets) const {
+  const Tensor hidden = Hidden(ids, nullptr);
+  return ops::CrossEntropySum(hidden.view({-1, hidden.size(2)}), head_, targets.flatten());
+}
+
+Tensor Decoder::TargetLogProbabilities(const Tensor& ids, const Tensor& targets) const {
+  torch::NoGradGuard no_grad;
+  const Tensor hidden = Hidden(ids, nullptr);
+  return ops::TargetLogProbabilities(hidden.view({-1, hidden.size(2)}), head_, targets.flatten())
+      .view_as(targets);
+}
+
+Tensor Decoder::Logits(const Tensor& ids) const {
+  return ops::Linear(Hidden(ids, nullptr), head_, {});
+}
+
+Tensor Decoder::NextLogits(const Tensor& ids, KeyValueCache& cache) const {
+  torch::NoGradGuard no_grad;
+  cache.keys.resize(layers_.size());
+  cache.values.resize(layers_.size());
+  const Tensor hidden = Hidden(ids, &cache);
+  cache.length += ids.size(1);
+  return ops::Linear(hidden.select(1, ids.size(1) - 1), head_, {});
+}
+
+RopeTable Decoder::RopeOf(int64_t begin, int64_t positions) const {
+  const int64_t end = begin + positions;
+  if (!rope_.cosine.defined() || rope_.cosine.size(0) < end) {
+    const int64_t held = rope_.cosine.defined() ? rope_.cosine.size(0) : 0;
+    rope_ = MakeRopeTable(config_, std::max(end, 2 * held), embedding_.device());
+  }
+  return {rope_.cosine.narrow(0, begin, positions), rope_.sine.narrow(0, begin, positions)};
+}
+
+// Everything from `input` to the loss contributes to the gradient of `input`, so when that is known
+// all of it has run backward.
+void Decoder::Announce(const Tensor& input, int64_t end) const {
+  if (!gradients_final_) return;
+  OnGradient(input, [callback = gradients_final_, end] { callback(end); });
+}
+
+Tensor Decoder::Hidden(const Tensor& ids, KeyValueCache* cache) const {
+  Past past{RopeOf(cache == nullptr ? 0 : cache->length, ids.size(1)), cache, 0};
+  Tensor x = ops::Embedding(ids, embedding_);
+  if (gradients_final_) {
+    AfterBackward(x, [callback = gradients_final_, end = elements_] { callback(end); });
+  }
+  for (const Layer& layer : layers_) {
+    Announce(x, layer.gradient_end);
+    x = x + Attention(layer, ops::RmsNorm(x, layer.input_norm, config_.rms_norm_eps), past);
+    x = x + FeedForward(layer, ops::RmsNorm(x, layer.post_norm, config_.rms_norm_eps));
+    ++past.layer;
+  }
+  Announce(x, head_end_);
+  return ops::RmsNorm(x, final_norm_, config_.rms_norm_eps);
+}
+
+Tensor Decoder::Attention(const Layer& layer, const Tensor& x, const Past& past) const {
+  const int64_t batch = x.size(0), time = x.size(1);
+  const std::vector<Tensor> qkv = ops::Linears(x, {layer.q.weight, layer.k.weight, layer.v.weight},
+                                               {layer.q.bias, layer.k.bias, layer.v.bias});
+  Tensor q = qkv[0].view({batch, time, config_.heads, config_.head_dim});
+  Tensor k = qkv[1].view({batch, time, config_.kv_heads, config_.head_dim});
+  Tensor v = qkv[2].view({batch, time, config_.kv_heads, config_.head_dim});
+  if (layer.q_norm.defined()) {
+    q = ops::RmsNorm(q, layer.q_norm, config_.rms_norm_eps);
+    k = ops::RmsNorm(k, layer.k_norm, config_.rms_norm_eps);
+  }
+  q = ops::Rope(q, past.rope);
+  k = ops::Rope(k, past.rope);
+  if (past.cache != nullptr) {
+    k = Extended(past.cache->keys[past.layer], k, *past.cache);
+    v = Extended(past.cache->values[past.layer], v, *past.cache);
+  }
+  const Tensor mixed = ops::CausalAttention(q, k, v, layer.window);
+  return ops::Linear(mixed.reshape({batch, time, -1}), layer.o.weight, layer.o.bias);
+}
+
+Tensor Decoder::FeedForward(const Layer& layer, const Tensor& x) const {
+  const std::vector<Tensor> pair =
+      ops::Linears(x, {layer.gate.weight, layer.up.weight}, {layer.gate.bias, layer.up.bias});
+  return ops::Linear(ops::SwiGlu(pair[0], pair[1]), layer.down.weight, layer.down.bias);
+}
+
+}  // namespace espalier

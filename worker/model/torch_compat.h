@@ -1,0 +1,43 @@
+// What differs between LibTorch 1.13 and 2.x, and between its exceptions and our statuses, in one
+// place. Used by worker/model and worker/engine. Any thread.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <exception>
+#include <functional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace espalier {
+
+// RESOURCE_EXHAUSTED for an allocation that failed on any device, INTERNAL for anything else; the
+// message is "WHAT: LibTorch's first line".
+absl::Status StatusFromTorch(const std::exception& error, absl::string_view what);
+
+// Runs `body`, which may throw.
+template <typename Body>
+absl::Status CatchTorch(absl::string_view what, Body&& body) {
+  try {
+    std::forward<Body>(body)();
+    return absl::OkStatus();
+  } catch (const std::exception& error) {
+    return StatusFromTorch(error, what);
+  }
+}
+
+// Calls `hook` in the backward pass when the whole gradient of `tensor` is known, that is when
+// everything computed from `tensor` has run its backward. Nothing when it needs no gradient.
+void OnGradient(const torch::Tensor& tensor, std::function<void()> hook);
+
+// Calls `hook` in the backward pass right after the operation that made `tensor` has run its own.
+void AfterBackward(const torch::Tensor& tensor, std::function<void()> hook);
+
+bool HasCuda();
+bool HasMps();
+// LibTorch's version, such as "1.13.1".
+absl::string_view TorchVersion();
+
+}  // namespace espalier
