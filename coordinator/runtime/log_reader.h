@@ -1,0 +1,45 @@
+// LogReader: the logs of a job's generations as one text, oldest first, as far as they have been
+// written. Used for streaming logs to operators.
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "common/base/ids.h"
+
+namespace espalier {
+
+struct LogSelection {
+  // Only lines that carry "[rank N]".
+  std::optional<Rank> rank;
+  // Only this generation; absent: all, in order.
+  std::optional<Generation> generation;
+};
+
+class LogReader {
+ public:
+  // `folder` holds gen-0001.log and so on; it and they may not exist yet.
+  LogReader(std::string folder, LogSelection selection);
+
+  // The next whole lines, about `most_bytes` of them; empty: nothing new now. A line that is not
+  // finished is kept until it is, or until a later generation has begun, or it is 64 KiB long.
+  std::string Next(size_t most_bytes);
+  // What is left without its line end, for when nothing more will be written.
+  std::string Rest();
+
+ private:
+  bool OpenNext();
+  std::string Filtered(std::string lines) const;
+
+  std::string folder_;
+  LogSelection selection_;
+  int64_t generation_ = 0;
+  std::string path_;
+  int64_t offset_ = 0;
+  std::string partial_;
+};
+
+}  // namespace espalier
