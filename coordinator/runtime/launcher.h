@@ -1,0 +1,64 @@
+// Launcher: turns a generation into processes, watches them and ends them. Implementations:
+// MpirunLauncher (mpirun_launcher.h) for the daemon, FakeLauncher for the tests of the loop.
+// Thread rule: every method is called by the loop's thread and returns at once; what takes time is
+// carried on by Poll.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/ids.h"
+#include "coordinator/runtime/journal.h"
+#include "coordinator/runtime/process.h"
+#include "espalier/v1/job.pb.h"
+
+namespace espalier {
+
+struct LaunchRequest {
+  JobId job;
+  Generation generation;
+  // The node of each rank, in order.
+  std::vector<NodeName> nodes;
+  // With its defaults filled in.
+  v1::JobSpec spec;
+};
+
+// A generation of which no process is left.
+struct LaunchEnded {
+  JobId job;
+  Generation generation;
+  // How it ended, for people: exit status, and what the log said last.
+  std::string reason;
+};
+
+// A process of a generation as it introduced itself, so that it can be ended even when the process
+// that started it has lost control of it.
+struct WorkerProcess {
+  NodeName node;
+  int64_t pid = 0;
+};
+
+class Launcher {
+ public:
+  virtual ~Launcher() = default;
+
+  // Starts the generation's process, which waits at a gate and does nothing visible until Release.
+  // The caller journals the identity in between (invariant "Journal, then act").
+  virtual absl::StatusOr<ProcessIdentity> Prepare(const LaunchRequest& request) = 0;
+  virtual void Release(const LaunchKey& key) = 0;
+  // Takes over a generation that an earlier espalierd started. When its process is gone, the next
+  // Polls end what is left of it and report it.
+  virtual void Adopt(const LaunchRow& row) = 0;
+  virtual void NoteWorker(const LaunchKey& key, const WorkerProcess& worker) = 0;
+  // Ends the generation: politely first, by force soon after. Repeating is harmless.
+  virtual void End(const LaunchKey& key) = 0;
+  // Carries on with what is under way, and names each generation once when nothing of it is left.
+  // `now` is monotonic.
+  virtual std::vector<LaunchEnded> Poll(absl::Duration now) = 0;
+};
+
+}  // namespace espalier
