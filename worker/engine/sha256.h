@@ -1,0 +1,43 @@
+// SHA-256 (FIPS 180-4) of bytes and of files. Used by manifests, datasets and checkpoints.
+// One object belongs to one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+struct evp_md_ctx_st;
+
+namespace espalier {
+
+class Sha256 {
+ public:
+  Sha256();
+  void Update(absl::Span<const std::byte> bytes);
+  // Lower-case hex of everything so far; the object must not be used afterwards.
+  std::string Finish();
+
+ private:
+  struct Free {
+    void operator()(evp_md_ctx_st* context) const;
+  };
+  std::unique_ptr<evp_md_ctx_st, Free> context_;
+};
+
+std::string Sha256Hex(absl::string_view text);
+
+struct FileDigest {
+  int64_t bytes = 0;
+  std::string sha256;
+};
+// Reads the file once, in pieces; `progress` (may be empty) is told the size of each piece.
+absl::StatusOr<FileDigest> Sha256OfFile(const std::string& path,
+                                        const std::function<void(int64_t bytes)>& progress = {});
+
+}  // namespace espalier
