@@ -1,0 +1,82 @@
+// Inbox: the bounded queue through which gRPC's threads reach the loop.
+// Thread rule: any thread puts, the loop's thread takes.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "coordinator/runtime/links.h"
+#include "espalier/v1/operator.pb.h"
+
+namespace espalier {
+
+// A message of a worker. The stream reads its next one when `taken` is called, so each stream has
+// at most one message here.
+struct LinkMessage {
+  LinkId link;
+  v1::AttachRequest message;
+  std::function<void()> taken;
+};
+// The stream is gone; nothing more comes from it.
+struct LinkClosed {
+  LinkId link;
+};
+
+// What an operator's call gets, once what it asked for is in the journal.
+struct Answer {
+  // Submit only.
+  std::string job_id;
+  // Pause only: what it frees and what resuming will cost.
+  std::string explanation;
+};
+struct OperatorCall {
+  std::variant<v1::SubmitRequest, v1::PauseRequest, v1::ResumeRequest, v1::CancelRequest,
+               v1::CheckpointRequest>
+      request;
+  // Called once, by the loop's thread; must not block.
+  std::function<void(absl::StatusOr<Answer>)> reply;
+};
+
+using Input = std::variant<LinkMessage, LinkClosed, OperatorCall>;
+
+class Inbox {
+ public:
+  struct Options {
+    // Operator calls that may wait. Streams are bounded by their own number.
+    size_t calls_max = 256;
+  };
+  explicit Inbox(Options options) : options_(options) {}
+
+  // False: too many operator calls wait, or the inbox is closed; the input is dropped.
+  bool Put(Input input);
+  // Everything that waits; waits up to `timeout` for the first.
+  std::vector<Input> Take(absl::Duration timeout);
+  // Wakes the taker and refuses what comes later.
+  void Close();
+  // Makes Take return at once, once.
+  void Wake();
+
+  size_t depth() const;
+  int64_t rejected() const;
+
+ private:
+  const Options options_;
+  mutable std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::deque<Input> waiting_;
+  size_t calls_ = 0;
+  int64_t rejected_ = 0;
+  bool closed_ = false;
+  bool woken_ = false;
+};
+
+}  // namespace espalier

@@ -1,0 +1,81 @@
+#include "coordinator/service/attach_service.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/status.h"
+#include "coordinator/service/attach_stream.h"
+
+namespace espalier {
+namespace {
+
+// Ends a stream that never became one.
+class RefusedStream : public grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse> {
+ public:
+  explicit RefusedStream(const absl::Status& status) { Finish(ToGrpc(status)); }
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
+AttachService::AttachService(Inbox& inbox, Options options) : inbox_(inbox), options_(options) {}
+
+AttachService::~AttachService() = default;
+
+grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* AttachService::Attach(
+    grpc::CallbackServerContext*) {
+  std::shared_ptr<AttachStream> stream;
+  {
+    std::lock_guard lock(mutex_);
+    if (closing_) {
+      return new RefusedStream(absl::UnavailableError("espalierd is stopping; attach again"));
+    }
+    if (streams_.size() >= options_.streams_max) {
+      return new RefusedStream(absl::ResourceExhaustedError(
+          absl::StrCat(streams_.size(), " workers are attached, which is the most")));
+    }
+    const LinkId link = std::exchange(next_, next_.next());
+    stream = std::make_shared<AttachStream>(link, inbox_, [this, link] { Forget(link); });
+    streams_.emplace(link, stream);
+  }
+  stream->Start();
+  return stream.get();
+}
+
+std::shared_ptr<AttachStream> AttachService::Find(LinkId link) {
+  std::lock_guard lock(mutex_);
+  const auto found = streams_.find(link);
+  return found == streams_.end() ? nullptr : found->second;
+}
+
+void AttachService::Forget(LinkId link) {
+  std::shared_ptr<AttachStream> last;  // destroyed after the lock
+  std::lock_guard lock(mutex_);
+  const auto found = streams_.find(link);
+  if (found == streams_.end()) return;
+  last = std::move(found->second);
+  streams_.erase(found);
+}
+
+void AttachService::Send(LinkId link, v1::AttachResponse message) {
+  if (std::shared_ptr<AttachStream> stream = Find(link)) stream->Send(std::move(message));
+}
+
+void AttachService::Close(LinkId link, const absl::Status& status) {
+  if (std::shared_ptr<AttachStream> stream = Find(link)) stream->Close(status);
+}
+
+void AttachService::CloseAll() {
+  std::vector<std::shared_ptr<AttachStream>> open;
+  {
+    std::lock_guard lock(mutex_);
+    closing_ = true;
+    for (const auto& [link, stream] : streams_) open.push_back(stream);
+  }
+  for (const auto& stream : open) {
+    stream->Close(absl::UnavailableError("espalierd is stopping; attach again"));
+  }
+}
+
+}  // namespace espalier

@@ -1,0 +1,52 @@
+// WorkerService over gRPC: carries messages between the workers' streams and the loop's inbox, and
+// decides nothing. A stream reads its next message when the loop has taken the last one, and keeps
+// at most one welcome and one directive to write, so a slow loop or worker costs no memory.
+// Thread rule: reactions run on gRPC's threads; WorkerLinks is called by the loop.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "coordinator/runtime/inbox.h"
+#include "coordinator/runtime/links.h"
+#include "espalier/v1/worker.grpc.pb.h"
+
+namespace espalier {
+
+class AttachStream;
+
+class AttachService : public v1::WorkerService::CallbackService, public WorkerLinks {
+ public:
+  struct Options {
+    // More are refused with RESOURCE_EXHAUSTED.
+    size_t streams_max = 4096;
+  };
+  // `inbox` outlives the service.
+  AttachService(Inbox& inbox, Options options);
+  ~AttachService() override;
+
+  grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* Attach(
+      grpc::CallbackServerContext* context) override;
+
+  void Send(LinkId link, v1::AttachResponse message) override;
+  void Close(LinkId link, const absl::Status& status) override;
+
+  // Ends every stream and refuses new ones, for a clean stop: UNAVAILABLE makes workers come again.
+  void CloseAll();
+
+ private:
+  friend class AttachStream;
+  std::shared_ptr<AttachStream> Find(LinkId link);
+  void Forget(LinkId link);
+
+  Inbox& inbox_;
+  const Options options_;
+  std::mutex mutex_;
+  std::map<LinkId, std::shared_ptr<AttachStream>> streams_;
+  LinkId next_{1};
+  bool closing_ = false;
+};
+
+}  // namespace espalier
