@@ -141,8 +141,22 @@ absl::Status WriteFileAtomically(FileSystem& files, const std::string& path,
     files.Remove(temporary).IgnoreError();
     return written;
   }
-  const std::string folder = std::filesystem::path(path).parent_path().string();
-  return files.SyncDirectory(folder.empty() ? "." : folder);
+  return files.SyncDirectory(ParentPath(path));
+}
+
+absl::Status MakeDurableDirectory(FileSystem& files, const std::string& path) {
+  const absl::Status listed = files.List(path).status();
+  if (!absl::IsNotFound(listed)) return listed;
+  const std::string parent = ParentPath(path);
+  RETURN_IF_ERROR(MakeDurableDirectory(files, parent));
+  RETURN_IF_ERROR(files.MakeDirectory(path));
+  return files.SyncDirectory(parent);
+}
+
+std::string ParentPath(absl::string_view path) {
+  while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
+  const std::string parent = std::filesystem::path(std::string(path)).parent_path().string();
+  return parent.empty() ? "." : parent;
 }
 
 std::string JoinPath(absl::string_view folder, absl::string_view name) {

@@ -56,7 +56,12 @@ FileSystem& PosixFileSystem();
 absl::Status WriteFileAtomically(FileSystem& files, const std::string& path,
                                  absl::string_view text);
 
+// Makes the folder and the parents that are missing, each on stable storage. Fine when it is there.
+absl::Status MakeDurableDirectory(FileSystem& files, const std::string& path);
+
 // "a" + "b" -> "a/b".
 std::string JoinPath(absl::string_view folder, absl::string_view name);
+// "a/b" -> "a", "b" -> ".".
+std::string ParentPath(absl::string_view path);
 
 }  // namespace espalier

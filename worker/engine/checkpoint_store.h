@@ -26,6 +26,11 @@ struct FoundCheckpoint {
   std::vector<RejectedCheckpoint> rejected;  // newer ones that did not verify
 };
 
+struct PublishedCheckpoint {
+  std::string folder;
+  int64_t bytes = 0;  // of all files
+};
+
 class CheckpointStore {
  public:
   struct Options {
@@ -39,11 +44,11 @@ class CheckpointStore {
   // Rank 0, before its first Write: makes the directory and removes what a killed writer left.
   absl::Status Prepare();
 
-  // Writes, syncs, renames, syncs, prunes; returns the published folder. A good checkpoint of the
-  // same step that is there already is returned as it is; a bad one is set aside under
-  // "step-00000500.bad-1". On an error nothing of the new one is visible and the old ones are
-  // untouched; a failure to prune is not an error (`prune_status`).
-  absl::StatusOr<std::string> Write(const CheckpointContent& content);
+  // Writes, syncs, renames, syncs, prunes. A good checkpoint of the same step that is there already
+  // is kept as it is; a bad one is set aside under "step-00000500.bad-1". On an error the old ones
+  // are untouched and nothing of the new one is visible (only when the very last sync fails, the
+  // new one is there, complete). A failure to prune is not an error: see prune_status.
+  absl::StatusOr<PublishedCheckpoint> Write(const CheckpointContent& content);
   const absl::Status& prune_status() const { return prune_status_; }
 
   // The newest checkpoint whose every hash is right. A directory that does not exist holds none.
@@ -59,12 +64,13 @@ class CheckpointStore {
   };
   absl::StatusOr<std::vector<Entry>> List() const;
 
-  // Removes all but the newest `keep`, the best `keep_best` and the newest that verifies.
-  absl::Status Prune();
+  // Removes all but the newest `keep`, the best `keep_best` and the newest that verifies. `good`: a
+  // step that has just been verified and need not be read again.
+  absl::Status Prune(std::optional<Step> good = std::nullopt);
 
  private:
   std::string Folder(Step step) const;
-  absl::Status Publish(const std::string& temporary, const std::string& folder);
+  absl::Status Publish(const CheckpointContent& content, const std::string& folder);
   absl::Status SetAside(const std::string& folder);
 
   FileSystem& files_;
