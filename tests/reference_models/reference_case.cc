@@ -1,0 +1,246 @@
+#include "tests/reference_models/reference_case.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/file_system.h"
+#include "common/base/status_macros.h"
+#include "worker/model/decoder.h"
+#include "worker/model/device.h"
+#include "worker/model/pretrained.h"
+#include "worker/model/torch_compat.h"
+
+namespace espalier {
+namespace {
+
+using Json = nlohmann::json;
+using torch::Tensor;
+
+constexpr int64_t kJsonLimitBytes = int64_t{256} << 20;
+constexpr int64_t kIgnored = -100;
+// Gradient norms below this share of the global norm are compared with it instead: what they hold
+// is rounding.
+constexpr double kSmallGradient = 1e-4;
+
+class ReferenceCase {
+ public:
+  ReferenceCase(PretrainedModel model, Json expected, const ReferenceOptions& options)
+      : model_(std::move(model)),
+        decoder_(model_.config, model_.parameters),
+        expected_(std::move(expected)),
+        options_(options) {
+    const auto rows = expected_["input_ids"].get<std::vector<std::vector<int64_t>>>();
+    ids_ = torch::empty({static_cast<int64_t>(rows.size()), static_cast<int64_t>(rows[0].size())},
+                        torch::kLong);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      ids_[static_cast<int64_t>(i)] = torch::tensor(rows[i], torch::kLong);
+    }
+    ids_ = ids_.to(model_.parameters.flat().device());
+  }
+
+  std::vector<ReferenceCheck> Run() {
+    Logits();
+    LogProbabilities();
+    Greedy();
+    LossAndGradients();
+    AdamW();
+    return std::move(checks_);
+  }
+
+ private:
+  bool Has(const char* key) const { return expected_.contains(key); }
+
+  void Add(const std::string& name, double error, std::string detail) {
+    checks_.push_back({name, error, std::move(detail), error <= options_.tolerance});
+  }
+
+  // Largest difference over the largest recorded magnitude.
+  void Compare(const std::string& name, const std::vector<double>& got) {
+    const auto want = expected_[name].get<std::vector<double>>();
+    if (got.size() != want.size()) {
+      return Add(name, INFINITY, absl::StrCat(got.size(), " values for ", want.size()));
+    }
+    double scale = 0, worst = 0;
+    size_t at = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      scale = std::max(scale, std::abs(want[i]));
+      const double error = std::abs(got[i] - want[i]);
+      if (error > worst || std::isnan(error)) worst = error, at = i;
+    }
+    Add(name, worst / scale, absl::StrCat("[", at, "] ", got[at], " for ", want[at]));
+  }
+  void CompareNumber(const std::string& name, double got, double want) {
+    Add(name, std::abs(got - want) / std::abs(want), absl::StrCat(got, " for ", want));
+  }
+
+  static std::vector<double> Values(const Tensor& tensor) {
+    const Tensor flat = tensor.to(torch::kCPU).to(torch::kDouble).flatten().contiguous();
+    return {flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel()};
+  }
+
+  void Logits() {
+    torch::NoGradGuard no_grad;
+    const Tensor logits = decoder_.Logits(ids_);
+    if (Has("logits_first_row_last_pos")) {
+      Compare("logits_first_row_last_pos", Values(logits[0][ids_.size(1) - 1]));
+    }
+    if (Has("logits_second_row_pos5") && ids_.size(0) > 1) {
+      Compare("logits_second_row_pos5", Values(logits[1][5]));
+    }
+    if (Has("logits_sum_abs")) {
+      const auto values = Values(logits.abs());
+      double sum = 0;
+      for (const double value : values) sum += value;
+      CompareNumber("logits_sum_abs", sum, expected_["logits_sum_abs"]);
+    }
+  }
+
+  // Position t predicts token t + 1; the last has no target.
+  Tensor Targets() const {
+    Tensor targets = torch::full_like(ids_, kIgnored);
+    const int64_t last = ids_.size(1) - 1;
+    targets.narrow(1, 0, last).copy_(ids_.narrow(1, 1, last));
+    return targets;
+  }
+  double TargetCount() const { return static_cast<double>(ids_.size(0) * (ids_.size(1) - 1)); }
+
+  void LogProbabilities() {
+    if (!Has("token_logprobs_row0")) return;
+    const Tensor all = decoder_.TargetLogProbabilities(ids_, Targets());
+    Compare("token_logprobs_row0", Values(all[0].narrow(0, 0, ids_.size(1) - 1)));
+  }
+
+  // The first 16 ids of the first row. They were continued with pad_token_id 0, of which
+  // transformers makes an attention mask unless 0 also ends texts: ids of 0 then count as not
+  // there.
+  Tensor GreedyPrompt() const {
+    const Tensor prompt = ids_.narrow(0, 0, 1).narrow(1, 0, 16);
+    const auto& ends = model_.config.eos_token_ids;
+    if (std::find(ends.begin(), ends.end(), 0) != ends.end()) return prompt;
+    return prompt.masked_select(prompt != 0).view({1, -1});
+  }
+
+  void Greedy() {
+    if (!Has("greedy_24_from_first_16")) return;
+    const auto want = expected_["greedy_24_from_first_16"].get<std::vector<int64_t>>();
+    KeyValueCache cache;
+    Tensor next = GreedyPrompt();
+    std::vector<int64_t> got;
+    while (got.size() < want.size()) {
+      const Tensor best = decoder_.NextLogits(next, cache).argmax(1);
+      got.push_back(best.item<int64_t>());
+      next = best.view({1, 1});
+    }
+    Add("greedy_24_from_first_16", got == want ? 0 : 1, absl::StrJoin(got, " "));
+  }
+
+  // Gradients of the mean loss; returns the loss.
+  double Backward() {
+    model_.parameters.ZeroGradients();
+    const Tensor loss = decoder_.LossSum(ids_, Targets());
+    loss.backward();
+    model_.parameters.flat_gradient().div_(TargetCount());
+    return loss.item<double>() / TargetCount();
+  }
+  double GlobalNorm() { return model_.parameters.flat_gradient().norm().item<double>(); }
+
+  void LossAndGradients() {
+    if (!Has("loss") && !Has("grad_norms")) return;
+    const double loss = Backward();
+    if (Has("loss")) CompareNumber("loss", loss, expected_["loss"]);
+    if (Has("grad_global_norm")) {
+      CompareNumber("grad_global_norm", GlobalNorm(), expected_["grad_global_norm"]);
+    }
+    if (!Has("grad_norms")) return;
+    for (const auto& [name, recorded] : expected_["grad_norms"].items()) {
+      const Tensor value = model_.parameters.Get(name);
+      if (!value.defined()) {
+        Add(absl::StrCat("grad_norm ", name), INFINITY, "no such parameter here");
+        continue;
+      }
+      const double want = recorded, got = value.grad().norm().item<double>();
+      const double scale = std::max(want, kSmallGradient * GlobalNorm());
+      Add(absl::StrCat("grad_norm ", name), std::abs(got - want) / scale,
+          absl::StrCat(got, " for ", want));
+    }
+  }
+
+  // Loshchilov and Hutter 2019, algorithm 2, after clipping by the global norm.
+  void AdamW() {
+    if (!Has("adamw_losses") || !Has("adamw")) return;
+    torch::NoGradGuard no_grad;
+    const Json& spec = expected_["adamw"];
+    const double lr = spec["lr"], eps = spec["eps"], decay = spec["weight_decay"];
+    const double beta1 = spec["betas"][0], beta2 = spec["betas"][1], clip = spec["clip"];
+    Tensor &flat = model_.parameters.flat(), &gradient = model_.parameters.flat_gradient();
+    Tensor first = torch::zeros_like(flat), second = torch::zeros_like(flat);
+    const Tensor decayed = DecayMask(spec.value("decay_all_params", true)).mul_(lr * decay);
+    std::vector<double> losses;
+    for (size_t step = 1; step <= expected_["adamw_losses"].size(); ++step) {
+      {
+        torch::AutoGradMode with_gradients(true);
+        losses.push_back(Backward());
+      }
+      if (clip > 0) gradient.mul_(std::min(1.0, clip / (GlobalNorm() + 1e-6)));
+      first.mul_(beta1).add_(gradient, 1 - beta1);
+      second.mul_(beta2).addcmul_(gradient, gradient, 1 - beta2);
+      flat.sub_(flat * decayed);
+      const double n = static_cast<double>(step);
+      const Tensor root = (second / (1 - std::pow(beta2, n))).sqrt_().add_(eps);
+      flat.addcdiv_(first, root, -lr / (1 - std::pow(beta1, n)));
+    }
+    Compare("adamw_losses", losses);
+  }
+
+  Tensor DecayMask(bool all) {
+    Tensor mask = torch::ones_like(model_.parameters.flat());
+    for (const Parameter& parameter : model_.parameters.all()) {
+      if (!all && !parameter.shape.decay) {
+        mask.narrow(0, parameter.offset, parameter.size).zero_();
+      }
+    }
+    return mask;
+  }
+
+  PretrainedModel model_;
+  Decoder decoder_;
+  Json expected_;
+  ReferenceOptions options_;
+  Tensor ids_;
+  std::vector<ReferenceCheck> checks_;
+};
+
+absl::StatusOr<Json> ReadExpected(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, PosixFileSystem().Read(path, kJsonLimitBytes));
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("input_ids")) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " has no input_ids"));
+  }
+  return json;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<ReferenceCheck>> RunReferenceCase(const std::string& folder,
+                                                             const ReferenceOptions& options) {
+  ASSIGN_OR_RETURN(const SelectedDevice device, SelectDevice({.name = options.device}));
+  ASSIGN_OR_RETURN(PretrainedModel model,
+                   LoadPretrained(folder, {.device = device.device,
+                                           .gradients = Parameters::Gradients::kAllocate}));
+  ASSIGN_OR_RETURN(Json expected, ReadExpected(JoinPath(folder, "expected.json")));
+  std::vector<ReferenceCheck> checks;
+  RETURN_IF_ERROR(CatchTorch(folder, [&] {
+    checks = ReferenceCase(std::move(model), std::move(expected), options).Run();
+  }));
+  if (checks.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(folder, "/expected.json holds no value that can be compared"));
+  }
+  return checks;
+}
+
+}  // namespace espalier

@@ -1,0 +1,168 @@
+#include "worker/model/pretrained.h"
+
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/file_system.h"
+#include "common/base/status_macros.h"
+#include "worker/model/safetensors.h"
+#include "worker/model/torch_compat.h"
+
+namespace espalier {
+namespace {
+
+constexpr int64_t kJsonLimitBytes = int64_t{64} << 20;
+
+absl::Status Named(const absl::Status& status, absl::string_view path) {
+  return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+}
+
+absl::StatusOr<std::set<std::string>> ShardNames(const std::string& index_path) {
+  ASSIGN_OR_RETURN(const std::string text, PosixFileSystem().Read(index_path, kJsonLimitBytes));
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(index_path, " has no weight_map object; is the file whole?"));
+  }
+  std::set<std::string> names;
+  for (const auto& file : json["weight_map"]) {
+    const std::string name = file.is_string() ? file.get<std::string>() : "";
+    if (name.empty() || absl::StrContains(name, '/') || absl::StrContains(name, '\\')) {
+      return absl::InvalidArgumentError(absl::StrCat(index_path, ": ", file.dump().substr(0, 80),
+                                                     " is not the name of a file beside it"));
+    }
+    names.insert(name);
+  }
+  return names;
+}
+
+// All weight files of a folder as one set of tensors.
+class WeightFiles {
+ public:
+  static absl::StatusOr<WeightFiles> Open(const std::string& folder) {
+    std::set<std::string> names = {"model.safetensors"};
+    ASSIGN_OR_RETURN(const std::vector<std::string> present, PosixFileSystem().List(folder));
+    const std::set<std::string> there(present.begin(), present.end());
+    if (there.count("model.safetensors") == 0) {
+      if (there.count("model.safetensors.index.json") == 0) {
+        return absl::NotFoundError(absl::StrCat(
+            folder,
+            " has neither model.safetensors nor model.safetensors.index.json; convert the "
+            "weights to safetensors (save_pretrained of transformers writes them)"));
+      }
+      ASSIGN_OR_RETURN(names, ShardNames(absl::StrCat(folder, "/model.safetensors.index.json")));
+    }
+    WeightFiles files;
+    for (const std::string& name : names) {
+      ASSIGN_OR_RETURN(Safetensors file, Safetensors::Open(absl::StrCat(folder, "/", name)));
+      files.files_.push_back(std::move(file));
+    }
+    for (const Safetensors& file : files.files_) {
+      for (const TensorView& tensor : file.tensors()) files.tensors_[tensor.spec.name] = &tensor;
+    }
+    return files;
+  }
+
+  const std::map<std::string, const TensorView*>& tensors() const { return tensors_; }
+
+ private:
+  std::vector<Safetensors> files_;
+  std::map<std::string, const TensorView*> tensors_;
+};
+
+absl::StatusOr<torch::ScalarType> ScalarType(const TensorSpec& spec) {
+  if (spec.type == TensorType::kF32) return torch::kFloat;
+  if (spec.type == TensorType::kBF16) return torch::kBFloat16;
+  if (spec.type == TensorType::kF16) return torch::kHalf;
+  if (spec.type == TensorType::kF64) return torch::kDouble;
+  return absl::UnimplementedError(absl::StrCat("tensor ", spec.name, " is of type ",
+                                               TensorTypeName(spec.type),
+                                               "; supported: F32, BF16, F16, F64"));
+}
+
+absl::Status CopyTensor(const TensorView& from, const Parameter& to) {
+  if (from.spec.shape != to.shape.shape) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tensor ", from.spec.name, " has shape [", absl::StrJoin(from.spec.shape, ", "),
+        "]; config.json asks for [", absl::StrJoin(to.shape.shape, ", "), "]"));
+  }
+  ASSIGN_OR_RETURN(const torch::ScalarType type, ScalarType(from.spec));
+  return CatchTorch(absl::StrCat("loading ", from.spec.name), [&] {
+    torch::NoGradGuard no_grad;
+    const auto address = reinterpret_cast<uintptr_t>(from.bytes.data());
+    const bool aligned = address % static_cast<uintptr_t>(TensorTypeBytes(from.spec.type)) == 0;
+    torch::Tensor source;
+    if (aligned) {
+      source = torch::from_blob(const_cast<std::byte*>(from.bytes.data()), from.spec.shape, type);
+    } else {
+      source = torch::empty(from.spec.shape, type);
+      std::memcpy(source.data_ptr(), from.bytes.data(), from.bytes.size());
+    }
+    to.value.copy_(source);
+  });
+}
+
+// What files carry besides parameters: buffers of old versions, and the head where it is tied.
+bool MayBeIgnored(absl::string_view name, const DecoderConfig& config) {
+  return absl::EndsWith(name, ".rotary_emb.inv_freq") ||
+         (config.tie_word_embeddings && name == "lm_head.weight");
+}
+
+absl::Status Fill(const WeightFiles& files, const DecoderConfig& config, Parameters& parameters) {
+  size_t used = 0;
+  for (const Parameter& parameter : parameters.all()) {
+    const auto it = files.tensors().find(parameter.shape.name);
+    if (it == files.tensors().end()) {
+      return absl::NotFoundError(absl::StrCat("the weights have no tensor ", parameter.shape.name,
+                                              ", which config.json asks for"));
+    }
+    RETURN_IF_ERROR(CopyTensor(*it->second, parameter));
+    ++used;
+  }
+  if (used == files.tensors().size()) return absl::OkStatus();
+  for (const auto& [name, tensor] : files.tensors()) {
+    if (parameters.Get(name).defined() || MayBeIgnored(name, config)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the weights hold tensor ", name,
+                     ", for which the model of config.json has no place; loading without it would "
+                     "give another model"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<DecoderConfig> ReadModelConfig(const std::string& folder) {
+  const std::string path = absl::StrCat(folder, "/config.json");
+  ASSIGN_OR_RETURN(const std::string text, PosixFileSystem().Read(path, kJsonLimitBytes));
+  absl::StatusOr<DecoderConfig> config = DecoderConfigFromJson(text);
+  if (!config.ok()) return Named(config.status(), folder);
+  return config;
+}
+
+absl::Status LoadWeights(const std::string& folder, const DecoderConfig& config,
+                         Parameters& parameters) {
+  ASSIGN_OR_RETURN(const WeightFiles files, WeightFiles::Open(folder));
+  if (absl::Status status = Fill(files, config, parameters); !status.ok()) {
+    return Named(status, folder);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PretrainedModel> LoadPretrained(const std::string& folder,
+                                               const PretrainedOptions& options) {
+  ASSIGN_OR_RETURN(const DecoderConfig config, ReadModelConfig(folder));
+  ASSIGN_OR_RETURN(Parameters parameters,
+                   Parameters::Create(config, options.device, options.gradients));
+  RETURN_IF_ERROR(LoadWeights(folder, config, parameters));
+  return PretrainedModel{config, std::move(parameters)};
+}
+
+}  // namespace espalier
