@@ -10,8 +10,8 @@
 
 namespace espalier {
 
-// Insertions, deletions, substitutions and swaps of neighbours (each 1) between the words; upper and
-// lower case are equal. Words beyond 64 characters count as their first 64.
+// Insertions, deletions, substitutions and swaps of neighbours (each 1) between the words; upper
+// and lower case are equal. Words beyond 64 characters count as their first 64.
 int EditDistance(absl::string_view a, absl::string_view b);
 
 // The candidate with the smallest distance, the first of equals; none when even that one differs in

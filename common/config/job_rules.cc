@@ -1,0 +1,172 @@
+#include "common/config/job_rules.h"
+
+#include <set>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "common/config/model_preset.h"
+#include "common/config/names.h"
+#include "common/config/yaml_tree.h"
+
+namespace espalier {
+namespace {
+
+// Collects problems of one job under one place.
+class JobChecker {
+ public:
+  JobChecker(const v1::JobSpec& spec, const std::string& where, Problems& problems)
+      : spec_(spec), where_(where), problems_(problems) {}
+
+  void CheckAll() {
+    if (!IsName(spec_.name())) {
+      Refuse("name is ", Quoted(spec_.name()), "; allowed: ", kNameRule);
+    }
+    CheckModel();
+    CheckTraining();
+    CheckNodes();
+    CheckShares();
+    CheckCheckpoints();
+  }
+
+ private:
+  template <typename... Parts>
+  void Refuse(const Parts&... parts) {
+    problems_.Add(where_, absl::StrCat(parts...));
+  }
+
+  void CheckModel() {
+    const v1::ModelSpec& model = spec_.model();
+    if (model.has_from()) {
+      v1::ModelSpec only_from;
+      only_from.set_from(model.from());
+      if (only_from.ByteSizeLong() != model.ByteSizeLong()) {
+        Refuse("model.from takes the whole model from ", Quoted(model.from()),
+               "; leave model.preset and the architecture fields out, or leave out model.from");
+      }
+      return;
+    }
+    const v1::ModelSpec resolved = ResolveModel(model);
+    if (!resolved.has_hidden_size() || !resolved.has_intermediate_size() ||
+        !resolved.has_num_hidden_layers() || !resolved.has_num_attention_heads()) {
+      Refuse(
+          "model is not complete; give model.preset (nano, 17m, 124m, 1b), or model.from, or all "
+          "of hidden_size, intermediate_size, num_hidden_layers and num_attention_heads");
+      return;
+    }
+    CheckHeads(resolved);
+    CheckPositions(resolved);
+  }
+
+  void CheckHeads(const v1::ModelSpec& model) {
+    const int heads = model.num_attention_heads();
+    if (!model.has_head_dim()) {
+      Refuse("model.hidden_size is ", model.hidden_size(),
+             ", not a multiple of model.num_attention_heads, which is ", heads,
+             "; change one of them or give model.head_dim");
+    } else if (model.head_dim() % 2 != 0) {
+      Refuse("model.head_dim is ", model.head_dim(),
+             "; it must be even, because rotary positions turn pairs");
+    }
+    if (heads % model.num_key_value_heads() != 0) {
+      Refuse("model.num_key_value_heads is ", model.num_key_value_heads(),
+             "; it must divide model.num_attention_heads, which is ", heads);
+    }
+  }
+
+  void CheckPositions(const v1::ModelSpec& model) {
+    const int length = spec_.data().sequence_length();
+    if (model.has_max_position_embeddings() && length > model.max_position_embeddings()) {
+      Refuse("data.sequence_length is ", length, ", longer than model.max_position_embeddings (",
+             model.max_position_embeddings(), "); raise that or shorten the sequences");
+    }
+    if (!model.has_rope_scaling()) return;
+    const v1::RopeScaling& scaling = model.rope_scaling();
+    if (scaling.low_freq_factor() >= scaling.high_freq_factor()) {
+      Refuse("model.rope_scaling.low_freq_factor is ", scaling.low_freq_factor(),
+             "; it must be below high_freq_factor, which is ", scaling.high_freq_factor());
+    }
+  }
+
+  void CheckTraining() {
+    const v1::ScheduleSpec& schedule = spec_.train().schedule();
+    if (schedule.warmup_steps() > spec_.train().steps()) {
+      Refuse("train.schedule.warmup_steps is ", schedule.warmup_steps(),
+             "; it must not exceed train.steps, which is ", spec_.train().steps());
+    }
+    if (spec_.parallel().chunk_bytes() % 4 != 0) {
+      Refuse("parallel.chunk_bytes is ", spec_.parallel().chunk_bytes(),
+             "; it must be a multiple of 4, the size of a gradient value");
+    }
+  }
+
+  void CheckNodes() {
+    const v1::ParallelSpec& parallel = spec_.parallel();
+    std::set<std::string> seen;
+    for (const std::string& node : parallel.nodes()) {
+      if (!IsName(node)) {
+        Refuse("parallel.nodes holds ", Quoted(node), "; allowed: ", kNameRule);
+      }
+      if (!seen.insert(node).second) Refuse("parallel.nodes names ", Quoted(node), " twice");
+    }
+    if (parallel.max_nodes() < parallel.min_nodes()) {
+      Refuse("parallel.max_nodes is ", parallel.max_nodes(),
+             "; it must be at least parallel.min_nodes, which is ", parallel.min_nodes());
+    }
+    const int named = parallel.nodes_size();
+    if (named > 0 && parallel.max_nodes() > named) {
+      Refuse("parallel.nodes names ", named, " nodes, but the job wants up to ",
+             parallel.max_nodes(), "; name more, or lower min_nodes and max_nodes");
+    }
+  }
+
+  // Lists with an entry per rank need a number of ranks that cannot change.
+  void CheckPerRank(const char* path, int entries) {
+    const v1::ParallelSpec& parallel = spec_.parallel();
+    if (parallel.min_nodes() != parallel.max_nodes()) {
+      Refuse(path, " has an entry per rank, so parallel.min_nodes (", parallel.min_nodes(),
+             ") and max_nodes (", parallel.max_nodes(), ") must be equal");
+    } else if (entries != parallel.max_nodes()) {
+      Refuse(path, " has ", entries, " entries for ", parallel.max_nodes(),
+             " ranks; give one per rank");
+    }
+  }
+
+  void CheckShares() {
+    const v1::ParallelSpec& parallel = spec_.parallel();
+    if (spec_.batch().micro_batch_size() > 1) {
+      CheckPerRank("batch.micro_batch", spec_.batch().micro_batch_size());
+    }
+    if (parallel.shares_size() > 0) {
+      CheckPerRank("parallel.shares", parallel.shares_size());
+      if (absl::c_all_of(parallel.shares(), [](int share) { return share == 0; })) {
+        Refuse("parallel.shares are all 0; at least one rank must have a share");
+      }
+    } else if (spec_.train().global_batch() < parallel.max_nodes()) {
+      Refuse("train.global_batch is ", spec_.train().global_batch(), " sequences for up to ",
+             parallel.max_nodes(),
+             " nodes, so that some would have nothing to do; raise it, lower max_nodes, or give "
+             "parallel.shares");
+    }
+  }
+
+  void CheckCheckpoints() {
+    if (spec_.checkpoint().keep_best() > 0 && spec_.evaluate().every_steps() == 0) {
+      Refuse("checkpoint.keep_best is ", spec_.checkpoint().keep_best(),
+             ", but evaluate.every_steps is 0, so that no checkpoint but the last has a validation "
+             "loss; set evaluate.every_steps, or keep_best to 0");
+    }
+  }
+
+  const v1::JobSpec& spec_;
+  const std::string& where_;
+  Problems& problems_;
+};
+
+}  // namespace
+
+void CheckJobRules(const v1::JobSpec& spec, const std::string& where, Problems& problems) {
+  JobChecker(spec, where, problems).CheckAll();
+}
+
+}  // namespace espalier

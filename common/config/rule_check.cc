@@ -1,0 +1,58 @@
+#include "common/config/rule_check.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/config/field_rule.h"
+#include "google/protobuf/unknown_field_set.h"
+
+namespace espalier {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+
+namespace {
+
+void CheckSection(const Message& message, const FieldDescriptor& field, const std::string& path,
+                  Problems& problems) {
+  const Reflection& reflection = *message.GetReflection();
+  if (field.is_repeated()) {
+    for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
+      CheckRules(reflection.GetRepeatedMessage(message, &field, i), absl::StrCat(path, "[", i, "]"),
+                 problems);
+    }
+  } else if (IsFilledSection(field) || reflection.HasField(message, &field)) {
+    CheckRules(reflection.GetMessage(message, &field), path, problems);
+  }
+}
+
+}  // namespace
+
+void CheckRules(const Message& message, const std::string& path, Problems& problems) {
+  const Reflection& reflection = *message.GetReflection();
+  if (!reflection.GetUnknownFields(message).empty()) {
+    problems.Add("", absl::StrCat(path.empty() ? "the job" : path,
+                                  " holds fields that version " ESPALIER_VERSION
+                                  " does not know; use programs of one version"));
+  }
+  const auto& type = *message.GetDescriptor();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    const std::string field_path = PathOf(path, NameOf(field));
+    const v1::FieldRule& rule = RuleOf(field);
+    if (IsSection(field)) {
+      CheckSection(message, field, field_path, problems);
+      continue;
+    }
+    const bool is_set = field.is_repeated() ? reflection.FieldSize(message, &field) > 0
+                                            : reflection.HasField(message, &field);
+    if (!is_set && (rule.required() || rule.has_default_value())) {
+      problems.Add("", absl::StrCat(field_path, " is missing; give ", AllowedText(field)));
+    }
+    if (!is_set) continue;
+    if (const auto why = CheckField(message, field)) {
+      problems.Add("", absl::StrCat(field_path, " ", *why));
+    }
+  }
+}
+
+}  // namespace espalier

@@ -1,0 +1,90 @@
+#include "common/config/job_file.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/util/message_differencer.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace espalier {
+namespace {
+
+using ::google::protobuf::util::MessageDifferencer;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kSmall[] = R"(name: small
+model:
+  preset: nano
+data:
+  path: data
+)";
+
+absl::StatusOr<v1::JobSpec> Load(const std::string& yaml, std::vector<std::string> overrides = {}) {
+  return LoadJobText(
+      {.yaml = yaml, .origin = "a.yaml", .folder = "/jobs", .overrides = std::move(overrides)});
+}
+
+std::string ErrorOf(const std::string& yaml, std::vector<std::string> overrides = {}) {
+  return std::string(Load(yaml, std::move(overrides)).status().message());
+}
+
+TEST(JobFile, EveryDefaultIsFilledIn) {
+  const absl::StatusOr<v1::JobSpec> spec = Load(kSmall);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->name(), "small");
+  EXPECT_EQ(spec->data().path(), "/jobs/data");
+  EXPECT_EQ(spec->data().sequence_length(), 256);
+  EXPECT_EQ(spec->train().task(), v1::TASK_PRETRAIN);
+  EXPECT_EQ(spec->train().optimizer().beta2(), 0.95);
+  EXPECT_EQ(spec->train().schedule().kind(), v1::SCHEDULE_KIND_COSINE);
+  EXPECT_EQ(spec->batch().micro_batch(0), 8);
+  EXPECT_EQ(spec->parallel().max_nodes(), 1);
+  EXPECT_EQ(spec->health().failure_timeout_seconds(), 10);
+  EXPECT_EQ(spec->launch().device(), "auto");
+  EXPECT_FALSE(spec->model().has_rope_scaling());
+  EXPECT_TRUE(ValidateJobSpec(*spec).ok()) << ValidateJobSpec(*spec);
+}
+
+TEST(JobFile, ASectionWithNothingInItTakesItsDefaults) {
+  const auto spec = Load(absl::StrCat(kSmall, "train:\n  # steps: 5\nbatch: {}\n"));
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->train().steps(), 1000);
+}
+
+TEST(JobFile, YamlOfASpecLoadsToTheSameSpec) {
+  auto spec = Load(absl::StrCat(kSmall,
+                                "parallel: {min_nodes: 2, nodes: [a, 'true'], shares: [3, 1]}\n"
+                                "batch: {micro_batch: [2, 4]}\n"
+                                "train: {optimizer: {eps: 1.234567890123e-9}}\n"));
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  spec->mutable_data()->set_path("/with \"quotes\" and \\ and: # and ünicode");
+  const auto again = Load(JobSpecToYaml(*spec));
+  ASSERT_TRUE(again.ok()) << again.status() << JobSpecToYaml(*spec);
+  EXPECT_TRUE(MessageDifferencer::Equals(*spec, *again)) << JobSpecToYaml(*spec);
+}
+
+TEST(JobFile, OverridesWinAndTakePathsFromTheCurrentFolder) {
+  const auto spec = Load(kSmall, {"train.steps=100", "train.steps=7", "data.path=here",
+                                  "batch.micro_batch=[4]", "model.preset=17m"});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->train().steps(), 7);
+  EXPECT_EQ(spec->batch().micro_batch(0), 4);
+  EXPECT_EQ(spec->model().preset(), "17m");
+  EXPECT_THAT(spec->data().path(), AllOf(HasSubstr("/here"), Not(HasSubstr("/jobs"))));
+}
+
+TEST(JobFile, AllProblemsAreNamedAtOnce) {
+  const std::string error =
+      ErrorOf("name: a b\nmodel:\n  presett: nano\ntrain:\n  steps: many\ndata: {path: d}\n");
+  EXPECT_THAT(error, AllOf(HasSubstr("a.yaml:3: unknown key 'model.presett'"),
+                           HasSubstr("did you mean 'model.preset'?"),
+                           HasSubstr("a.yaml:5: train.steps is 'many'")));
+}
+
+}  // namespace
+}  // namespace espalier
