@@ -1,0 +1,145 @@
+#include "coordinator/service/metrics.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "coordinator/service/metric_builder.h"
+
+namespace espalier {
+namespace {
+
+std::string StateLabel(v1::JobState state) {
+  const std::string name = v1::JobState_Name(state);
+  return absl::AsciiStrToLower(absl::StripPrefix(name, "JOB_STATE_"));
+}
+
+void AddNodes(MetricBuilder& builder, const View& view) {
+  int64_t free = 0, busy = 0, set_aside = 0;
+  for (const v1::NodeStatus& node : view.nodes) {
+    ++(!node.set_aside_reason().empty() ? set_aside : node.job_id().empty() ? free : busy);
+  }
+  builder.Add(metrics::kNodes, {{"state", "free"}}, static_cast<double>(free));
+  builder.Add(metrics::kNodes, {{"state", "busy"}}, static_cast<double>(busy));
+  builder.Add(metrics::kNodes, {{"state", "set_aside"}}, static_cast<double>(set_aside));
+}
+
+void AddDaemon(MetricBuilder& builder, const View& view, const MetricsMoment& moment) {
+  builder.Add(metrics::kBuildInfo, {{"version", ESPALIER_VERSION}}, 1);
+  builder.AddHistogram(metrics::kJournalCommitSeconds, view.stats.journal);
+  builder.Add(metrics::kJournalFailures, {}, static_cast<double>(view.stats.journal_failures));
+  builder.Add(metrics::kLoopEvents, {}, static_cast<double>(view.stats.events));
+  builder.Add(metrics::kLoopQueueDepth, {}, static_cast<double>(moment.queue_depth));
+  builder.Add(metrics::kLoopRejected, {}, static_cast<double>(moment.rejected));
+}
+
+void AddJobState(MetricBuilder& builder, const JobView& job, const MetricLabels& labels) {
+  for (int state = v1::JobState_MIN + 1; state <= v1::JobState_MAX; ++state) {
+    if (!v1::JobState_IsValid(state)) continue;
+    MetricLabels with_state = labels;
+    with_state.emplace_back("state", StateLabel(static_cast<v1::JobState>(state)));
+    builder.Add(metrics::kJobState, with_state, job.status.state() == state ? 1 : 0);
+  }
+}
+
+void AddProgress(MetricBuilder& builder, const JobView& job, const MetricLabels& labels) {
+  const v1::JobStatus& status = job.status;
+  builder.Add(metrics::kJobStep, labels, static_cast<double>(status.step()));
+  builder.Add(metrics::kJobTotalSteps, labels, static_cast<double>(status.total_steps()));
+  builder.Add(metrics::kJobGeneration, labels, static_cast<double>(status.generation()));
+  builder.Add(metrics::kJobTokensPerSecond, labels, status.tokens_per_second());
+  builder.Add(metrics::kJobSkippedSteps, labels, static_cast<double>(status.skipped_steps()));
+  if (status.step() > 0) {
+    builder.Add(metrics::kJobLoss, labels, status.loss());
+    builder.Add(metrics::kJobGradientNorm, labels, status.gradient_norm());
+    builder.Add(metrics::kJobLearningRate, labels, status.learning_rate());
+  }
+  if (status.has_validation_loss()) {
+    builder.Add(metrics::kJobValidationLoss, labels, status.validation_loss());
+  }
+}
+
+void AddCheckpoint(MetricBuilder& builder, const JobView& job, const MetricLabels& labels,
+                   absl::Duration now) {
+  builder.Add(metrics::kJobCheckpointFailures, labels,
+              static_cast<double>(job.checkpoint_failures));
+  if (!job.status.has_last_checkpoint()) return;
+  const v1::CheckpointReport& last = job.status.last_checkpoint();
+  builder.Add(metrics::kJobCheckpointStep, labels, static_cast<double>(last.step()));
+  builder.Add(metrics::kJobCheckpointSize, labels, static_cast<double>(last.bytes()));
+  if (job.checkpoint_at) {
+    const double age = absl::ToDoubleSeconds(now - *job.checkpoint_at);
+    builder.Add(metrics::kJobCheckpointAge, labels, std::max(0.0, age));
+  }
+}
+
+void AddWorker(MetricBuilder& builder, const v1::RankStatus& rank, const MetricLabels& labels) {
+  builder.Add(metrics::kWorkerMemory, labels, static_cast<double>(rank.memory_bytes()));
+  builder.Add(metrics::kWorkerMemoryPeak, labels, static_cast<double>(rank.memory_peak_bytes()));
+  builder.Add(metrics::kWorkerSilent, labels, rank.silent_seconds());
+  builder.Add(metrics::kWorkerShard, labels, static_cast<double>(rank.shard()));
+  builder.Add(metrics::kWorkerStepSeconds, labels, rank.last_step().step_seconds());
+}
+
+void AddTally(MetricBuilder& builder, const WorkerTally& tally, const MetricLabels& labels) {
+  builder.Add(metrics::kWorkerExchangeBytes, labels, static_cast<double>(tally.exchange_bytes()));
+  for (int i = 0; i < kAccountCount; ++i) {
+    const Account account = static_cast<Account>(i);
+    MetricLabels with_account = labels;
+    with_account.emplace_back("account", std::string(AccountName(account)));
+    builder.Add(metrics::kWorkerAccountSeconds, with_account, tally.seconds(account));
+  }
+}
+
+void AddWorkers(MetricBuilder& builder, const JobView& job, const MetricLabels& job_labels,
+                absl::Duration now) {
+  const v1::JobStatus status = job.StatusAt(now);
+  int attached = 0;
+  for (const v1::RankStatus& rank : status.ranks()) {
+    MetricLabels labels = job_labels;
+    labels.emplace_back("node", rank.node());
+    labels.emplace_back("rank", absl::StrCat(rank.rank()));
+    if (rank.attached()) ++attached;
+    if (!job.is_final()) AddWorker(builder, rank, labels);
+    const size_t index = static_cast<size_t>(rank.rank());
+    if (index < job.tallies.size()) AddTally(builder, job.tallies[index], labels);
+  }
+  builder.Add(metrics::kJobWorkersAttached, job_labels, attached);
+  builder.Add(metrics::kJobWorkersWanted, job_labels, job.is_final() ? 0 : status.ranks_size());
+}
+
+void AddJob(MetricBuilder& builder, const JobView& job, absl::Duration now) {
+  const MetricLabels labels = {{"job", job.status.id()}};
+  builder.Add(metrics::kJobInfo, {{"job", job.status.id()}, {"name", job.status.name()}}, 1);
+  AddJobState(builder, job, labels);
+  AddProgress(builder, job, labels);
+  AddCheckpoint(builder, job, labels, now);
+  for (const auto& [cause, count] : job.restarts_by_cause) {
+    builder.Add(metrics::kJobRestarts, {{"job", job.status.id()}, {"cause", cause}},
+                static_cast<double>(count));
+  }
+  AddWorkers(builder, job, labels, now);
+}
+
+}  // namespace
+
+std::vector<prometheus::MetricFamily> MakeMetrics(const View& view, const MetricsMoment& moment) {
+  MetricBuilder builder;
+  AddDaemon(builder, view, moment);
+  AddNodes(builder, view);
+  for (const auto& [id, job] : view.jobs) {
+    const bool over = job->is_final() && moment.now - *job->final_at > moment.final_jobs_kept;
+    if (!over) AddJob(builder, *job, moment.now);
+  }
+  return std::move(builder).Take();
+}
+
+std::vector<prometheus::MetricFamily> MetricsSource::Collect() const {
+  return MakeMetrics(
+      *board_.Current(),
+      {.now = clock_.Monotonic(), .queue_depth = inbox_.depth(), .rejected = inbox_.rejected()});
+}
+
+}  // namespace espalier

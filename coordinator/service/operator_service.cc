@@ -1,0 +1,139 @@
+#include "coordinator/service/operator_service.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/status.h"
+#include "coordinator/service/sources.h"
+
+namespace espalier {
+namespace {
+
+using Reactor = grpc::ServerUnaryReactor;
+
+Reactor* FinishWith(grpc::CallbackServerContext* context, const absl::Status& status) {
+  Reactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(status));
+  return reactor;
+}
+
+// Hands `request` to the loop; `fill(answer)` runs before the call is finished.
+template <typename Request, typename Fill>
+Reactor* Hand(Inbox& inbox, grpc::CallbackServerContext* context, Request request, Fill fill) {
+  Reactor* reactor = context->DefaultReactor();
+  const bool taken =
+      inbox.Put(OperatorCall{std::move(request), [reactor, fill](absl::StatusOr<Answer> answer) {
+                               if (answer.ok()) fill(*answer);
+                               reactor->Finish(ToGrpc(answer.status()));
+                             }});
+  if (!taken) {
+    reactor->Finish(ToGrpc(absl::UnavailableError(
+        "espalierd has too many requests waiting, or is stopping; try again")));
+  }
+  return reactor;
+}
+
+}  // namespace
+
+template <typename Request, typename Fill>
+Reactor* OperatorService::Enqueue(Context* context, const Request& request, Fill fill) {
+  absl::StatusOr<JobId> job = backend_.board->Current()->Resolve(request.job_id());
+  if (!job.ok()) return FinishWith(context, job.status());
+  Request resolved = request;
+  resolved.set_job_id(job->text());
+  return Hand(*backend_.inbox, context, std::move(resolved), fill);
+}
+
+Reactor* OperatorService::Submit(Context* context, const v1::SubmitRequest* request,
+                                 v1::SubmitResponse* response) {
+  return Hand(*backend_.inbox, context, *request,
+              [response](const Answer& answer) { response->set_job_id(answer.job_id); });
+}
+
+Reactor* OperatorService::Pause(Context* context, const v1::PauseRequest* request,
+                                v1::PauseResponse* response) {
+  return Enqueue(context, *request, [response](const Answer& answer) {
+    response->set_explanation(answer.explanation);
+  });
+}
+
+Reactor* OperatorService::Resume(Context* context, const v1::ResumeRequest* request,
+                                 v1::ResumeResponse*) {
+  return Enqueue(context, *request, [](const Answer&) {});
+}
+
+Reactor* OperatorService::Cancel(Context* context, const v1::CancelRequest* request,
+                                 v1::CancelResponse*) {
+  return Enqueue(context, *request, [](const Answer&) {});
+}
+
+Reactor* OperatorService::Checkpoint(Context* context, const v1::CheckpointRequest* request,
+                                     v1::CheckpointResponse*) {
+  return Enqueue(context, *request, [](const Answer&) {});
+}
+
+Reactor* OperatorService::ListJobs(Context* context, const v1::ListJobsRequest*,
+                                   v1::ListJobsResponse* response) {
+  const absl::Duration now = backend_.pump->now();
+  const std::shared_ptr<const View> view = backend_.board->Current();
+  for (const auto& [id, job] : view->jobs) *response->add_jobs() = job->StatusAt(now);
+  return FinishWith(context, absl::OkStatus());
+}
+
+Reactor* OperatorService::GetJob(Context* context, const v1::GetJobRequest* request,
+                                 v1::GetJobResponse* response) {
+  const std::shared_ptr<const View> view = backend_.board->Current();
+  absl::StatusOr<JobId> id = view->Resolve(request->job_id());
+  if (!id.ok()) return FinishWith(context, id.status());
+  const JobView& job = *view->jobs.at(*id);
+  *response->mutable_status() = job.StatusAt(backend_.pump->now());
+  *response->mutable_spec() = *job.spec;
+  return FinishWith(context, absl::OkStatus());
+}
+
+Reactor* OperatorService::ListNodes(Context* context, const v1::ListNodesRequest*,
+                                    v1::ListNodesResponse* response) {
+  const std::shared_ptr<const View> view = backend_.board->Current();
+  for (const v1::NodeStatus& node : view->nodes) *response->add_nodes() = node;
+  return FinishWith(context, absl::OkStatus());
+}
+
+Reactor* OperatorService::ListEvents(Context* context, const v1::ListEventsRequest* request,
+                                     v1::ListEventsResponse* response) {
+  absl::StatusOr<JobId> id = backend_.board->Current()->Resolve(request->job_id());
+  if (!id.ok()) return FinishWith(context, id.status());
+  absl::StatusOr<std::vector<EventRow>> rows =
+      backend_.journal->Events({.job = *id, .after = request->after()});
+  if (!rows.ok()) return FinishWith(context, rows.status());
+  for (const EventRow& row : *rows) {
+    v1::JobEvent& event = *response->add_events();
+    event.set_number(row.number);
+    event.set_time_ms(row.time_ms);
+    event.set_state(static_cast<v1::JobState>(row.state));
+    event.set_text(row.text);
+  }
+  return FinishWith(context, absl::OkStatus());
+}
+
+grpc::ServerWriteReactor<v1::WatchResponse>* OperatorService::Watch(
+    Context*, const v1::WatchRequest* request) {
+  absl::StatusOr<JobId> id = backend_.board->Current()->Resolve(request->job_id());
+  if (!id.ok()) return PumpedWriter<v1::WatchResponse>::Refuse(id.status());
+  return PumpedWriter<v1::WatchResponse>::Open(*backend_.pump,
+                                               MakeWatchSource(*backend_.board, *id));
+}
+
+grpc::ServerWriteReactor<v1::LogsResponse>* OperatorService::Logs(Context*,
+                                                                  const v1::LogsRequest* request) {
+  absl::StatusOr<JobId> id = backend_.board->Current()->Resolve(request->job_id());
+  if (!id.ok()) return PumpedWriter<v1::LogsResponse>::Refuse(id.status());
+  LogsOptions options;
+  options.folder = absl::StrCat(backend_.state_dir, "/jobs/", id->text(), "/logs");
+  if (request->has_rank()) options.selection.rank = Rank(request->rank());
+  if (request->has_generation()) options.selection.generation = Generation(request->generation());
+  options.stop = request->follow() ? LogsOptions::At::kEndOfJob : LogsOptions::At::kEndOfFile;
+  return PumpedWriter<v1::LogsResponse>::Open(
+      *backend_.pump, MakeLogsSource(*backend_.board, *id, std::move(options)));
+}
+
+}  // namespace espalier

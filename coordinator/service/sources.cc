@@ -1,0 +1,115 @@
+#include "coordinator/service/sources.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/config/utf8.h"
+
+namespace espalier {
+namespace {
+
+constexpr absl::Duration kWatchAtMostEvery = absl::Milliseconds(100);
+constexpr absl::Duration kWatchAtLeastEvery = absl::Seconds(1);
+constexpr size_t kLogBytesPerMessage = 65536;
+// mpirun writes its last lines after the job is final.
+constexpr absl::Duration kLogsAfterEnd = absl::Seconds(2);
+
+// Protobuf's strings are UTF-8; a log may hold anything.
+std::string AsUtf8(std::string text) {
+  std::string clean;
+  absl::string_view rest = text;
+  while (true) {
+    const size_t valid = ValidUtf8Prefix(rest);
+    if (clean.empty() && valid == text.size()) return text;
+    absl::StrAppend(&clean, rest.substr(0, valid));
+    rest.remove_prefix(valid);
+    if (rest.empty()) return clean;
+    clean.push_back('?');
+    rest.remove_prefix(1);
+  }
+}
+
+std::shared_ptr<const JobView> Find(const ViewBoard& board, const JobId& job) {
+  const std::shared_ptr<const View> view = board.Current();
+  const auto found = view->jobs.find(job);
+  return found == view->jobs.end() ? nullptr : found->second;
+}
+
+class WatchSource : public MessageSource<v1::WatchResponse> {
+ public:
+  WatchSource(const ViewBoard& board, JobId job) : board_(board), job_(std::move(job)) {}
+
+  NextMessage<v1::WatchResponse> Next(absl::Duration now) override {
+    const std::shared_ptr<const JobView> job = Find(board_, job_);
+    if (job == nullptr) {
+      return {.end = absl::NotFoundError(absl::StrCat("job ", job_.text(), " is gone"))};
+    }
+    const bool changed = job->revision != revision_;
+    const absl::Duration since = now - sent_at_;
+    const bool due = !sent_any_ || (changed && since >= kWatchAtMostEvery) ||
+                     (job->status.ranks_size() > 0 && since >= kWatchAtLeastEvery) ||
+                     (changed && job->is_final());
+    if (!due) return {};
+    revision_ = job->revision;
+    sent_at_ = now;
+    sent_any_ = true;
+    NextMessage<v1::WatchResponse> next;
+    *next.message.emplace().mutable_status() = job->StatusAt(now);
+    if (job->is_final()) next.end = absl::OkStatus();
+    return next;
+  }
+
+ private:
+  const ViewBoard& board_;
+  const JobId job_;
+  int64_t revision_ = 0;
+  absl::Duration sent_at_;
+  bool sent_any_ = false;
+};
+
+class LogsSource : public MessageSource<v1::LogsResponse> {
+ public:
+  LogsSource(const ViewBoard& board, JobId job, LogsOptions options)
+      : board_(board),
+        job_(std::move(job)),
+        follow_(options.stop == LogsOptions::At::kEndOfJob),
+        reader_(std::move(options.folder), options.selection) {}
+
+  NextMessage<v1::LogsResponse> Next(absl::Duration now) override {
+    const bool last_look = !follow_ || Over(now);
+    NextMessage<v1::LogsResponse> next;
+    std::string text = reader_.Next(kLogBytesPerMessage);
+    if (text.empty() && last_look) {
+      text = reader_.Rest();
+      next.end = absl::OkStatus();
+    }
+    if (!text.empty()) next.message.emplace().set_text(AsUtf8(std::move(text)));
+    return next;
+  }
+
+ private:
+  bool Over(absl::Duration now) const {
+    const std::shared_ptr<const JobView> job = Find(board_, job_);
+    return job == nullptr || (job->is_final() && now - *job->final_at >= kLogsAfterEnd);
+  }
+
+  const ViewBoard& board_;
+  const JobId job_;
+  const bool follow_;
+  LogReader reader_;
+};
+
+}  // namespace
+
+std::unique_ptr<MessageSource<v1::WatchResponse>> MakeWatchSource(const ViewBoard& board,
+                                                                  const JobId& job) {
+  return std::make_unique<WatchSource>(board, job);
+}
+
+std::unique_ptr<MessageSource<v1::LogsResponse>> MakeLogsSource(const ViewBoard& board,
+                                                                const JobId& job,
+                                                                LogsOptions options) {
+  return std::make_unique<LogsSource>(board, job, std::move(options));
+}
+
+}  // namespace espalier

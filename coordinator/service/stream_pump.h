@@ -1,0 +1,58 @@
+// StreamPump: one thread that looks, ten times a second, whether an open server stream (a watched
+// job, a followed log) has something new to write. So a stream costs no thread, and a slow client
+// only its own stream.
+// Thread rule: any thread.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+
+namespace espalier {
+
+class PumpedStream {
+ public:
+  virtual ~PumpedStream() = default;
+  // Writes what is new, unless a write is under way.
+  virtual void Pump(absl::Duration now) = 0;
+  // Ends the stream.
+  virtual void Close(const absl::Status& status) = 0;
+};
+
+class StreamPump {
+ public:
+  struct Options {
+    absl::Duration interval = absl::Milliseconds(100);
+    // More streams are refused.
+    size_t streams_max = 256;
+  };
+  // `clock` outlives the pump.
+  StreamPump(Clock& clock, Options options);
+  ~StreamPump();
+
+  // Keeps the stream until Remove. RESOURCE_EXHAUSTED: too many; UNAVAILABLE: stopping.
+  absl::Status Add(std::shared_ptr<PumpedStream> stream);
+  void Remove(const std::shared_ptr<PumpedStream>& stream);
+  // Ends every stream and the thread; later ones are refused.
+  void Stop();
+  absl::Duration now() { return clock_.Monotonic(); }
+
+ private:
+  void Run();
+
+  Clock& clock_;
+  const Options options_;
+  std::mutex mutex_;
+  std::condition_variable stop_;
+  std::set<std::shared_ptr<PumpedStream>> streams_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace espalier
