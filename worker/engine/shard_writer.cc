@@ -1,0 +1,52 @@
+#include "worker/engine/shard_writer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
+#include "worker/engine/sha256.h"
+
+namespace espalier {
+
+absl::Status SplitWriter::Append(absl::Span<const int32_t> ids) {
+  const size_t width = static_cast<size_t>(options_.token_bytes);
+  const size_t full = static_cast<size_t>(options_.shard_tokens) * width;
+  while (!ids.empty()) {
+    const size_t count = std::min(ids.size(), (full - buffer_.size()) / width);
+    size_t at = buffer_.size();
+    buffer_.resize(at + count * width);
+    for (size_t i = 0; i < count; ++i, at += width) {
+      const auto id = static_cast<uint32_t>(ids[i]);  // little endian: the low bytes come first
+      std::memcpy(buffer_.data() + at, &id, width);
+    }
+    ids.remove_prefix(count);
+    if (buffer_.size() == full) RETURN_IF_ERROR(WriteShard());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SplitWriter::Finish() { return buffer_.empty() ? absl::OkStatus() : WriteShard(); }
+
+absl::Status SplitWriter::WriteShard() {
+  TokenShard shard;
+  shard.file = absl::StrFormat("%s-%05d.tokens", options_.name, split_.shards.size());
+  shard.tokens = static_cast<int64_t>(buffer_.size()) / options_.token_bytes;
+  const auto header = EncodeShardHeader({options_.token_bytes, shard.tokens});
+  Sha256 hash;
+  hash.Update(header);
+  hash.Update(buffer_);
+  shard.sha256 = hash.Finish();
+  ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
+                   files_.Create(JoinPath(options_.folder, shard.file)));
+  RETURN_IF_ERROR(file->Append(header));
+  RETURN_IF_ERROR(file->Append(buffer_));
+  RETURN_IF_ERROR(file->Sync());
+  RETURN_IF_ERROR(file->Close());
+  buffer_.clear();
+  split_.tokens += shard.tokens;
+  split_.shards.push_back(std::move(shard));
+  return absl::OkStatus();
+}
+
+}  // namespace espalier
