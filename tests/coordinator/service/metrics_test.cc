@@ -1,0 +1,134 @@
+#include "coordinator/service/metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <prometheus/text_serializer.h>
+
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "common/observe/metric_names.h"
+
+namespace espalier {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::shared_ptr<JobView> RunningJob() {
+  auto job = std::make_shared<JobView>();
+  job->status.set_id("job-7");
+  job->status.set_name("nano");
+  job->status.set_state(v1::JOB_STATE_RUNNING);
+  job->status.set_step(12);
+  job->status.set_total_steps(100);
+  job->status.set_loss(1.5);
+  job->status.set_validation_loss(2.5);
+  v1::RankStatus& rank = *job->status.add_ranks();
+  rank.set_rank(0);
+  rank.set_node("studio");
+  rank.set_attached(true);
+  rank.set_memory_bytes(4096);
+  job->status.mutable_last_checkpoint()->set_bytes(999);
+  job->checkpoint_at = absl::Seconds(40);
+  job->progress_at = {absl::Seconds(97)};
+  job->restarts_by_cause = {{"rank_lost", 2}};
+  job->tallies.resize(1);
+  v1::StepReport step;
+  step.set_compute_seconds(3);
+  job->tallies[0].Reported(step, absl::Seconds(3));
+  return job;
+}
+
+std::string Scrape(const View& view) {
+  return prometheus::TextSerializer().Serialize(MakeMetrics(view, {.now = absl::Seconds(100)}));
+}
+
+View ViewOf(std::shared_ptr<const JobView> job) {
+  View view;
+  view.jobs[JobId("job-7")] = std::move(job);
+  return view;
+}
+
+TEST(Metrics, AJobShowsItsProgress) {
+  const std::string text = Scrape(ViewOf(RunningJob()));
+  EXPECT_THAT(text, HasSubstr("espalier_job_step{job=\"job-7\"} 12"));
+  EXPECT_THAT(text, HasSubstr("espalier_job_loss{job=\"job-7\"} 1.5"));
+  EXPECT_THAT(text, HasSubstr("espalier_job_validation_loss{job=\"job-7\"} 2.5"));
+  EXPECT_THAT(text, HasSubstr("espalier_job_state{job=\"job-7\",state=\"running\"} 1"));
+  EXPECT_THAT(text, HasSubstr("espalier_job_state{job=\"job-7\",state=\"failed\"} 0"));
+  EXPECT_THAT(text, HasSubstr("espalier_job_info{job=\"job-7\",name=\"nano\"} 1"));
+  EXPECT_THAT(text, HasSubstr("espalier_job_restarts_total{job=\"job-7\",cause=\"rank_lost\"} 2"));
+  EXPECT_THAT(text, HasSubstr("espalier_job_checkpoint_age_seconds{job=\"job-7\"} 60"));
+  EXPECT_THAT(text, HasSubstr("espalier_job_checkpoint_size_bytes{job=\"job-7\"} 999"));
+}
+
+TEST(Metrics, AWorkerShowsItsNodeAndRank) {
+  const std::string text = Scrape(ViewOf(RunningJob()));
+  const std::string labels = "{job=\"job-7\",node=\"studio\",rank=\"0\"";
+  EXPECT_THAT(text, HasSubstr("espalier_worker_memory_bytes" + labels + "} 4096"));
+  EXPECT_THAT(text, HasSubstr("espalier_worker_silent_seconds" + labels + "} 3"));
+  EXPECT_THAT(text, HasSubstr("espalier_worker_account_seconds_total" + labels +
+                              ",account=\"compute\"} 3"));
+}
+
+TEST(Metrics, TheJournalIsAHistogram) {
+  View view;
+  for (double seconds : {0.0001, 0.003, 100.0}) view.stats.journal.Add(absl::Seconds(seconds));
+  const std::string text = Scrape(view);
+  EXPECT_THAT(text, HasSubstr("espalier_journal_commit_seconds_count 3"));
+  EXPECT_THAT(text, HasSubstr("espalier_journal_commit_seconds_bucket{le=\"0.005\"} 2"));
+  EXPECT_THAT(text, HasSubstr("espalier_journal_commit_seconds_bucket{le=\"+Inf\"} 3"));
+}
+
+TEST(Metrics, SeriesOfAJobThatIsOverForLongAreGone) {
+  auto job = RunningJob();
+  job->final_at = absl::Seconds(90);
+  EXPECT_THAT(Scrape(ViewOf(job)), HasSubstr("job-7"));
+  job->final_at = absl::Seconds(100) - absl::Hours(2);
+  EXPECT_THAT(Scrape(ViewOf(job)), Not(HasSubstr("job-7")));
+}
+
+TEST(Metrics, AFinalJobHasNoSilentWorkers) {
+  auto job = RunningJob();
+  job->final_at = absl::Seconds(90);
+  const std::string text = Scrape(ViewOf(job));
+  EXPECT_THAT(text, Not(HasSubstr("espalier_worker_silent_seconds")));
+  EXPECT_THAT(text, HasSubstr("espalier_job_workers_wanted{job=\"job-7\"} 0"));
+}
+
+TEST(Metrics, EveryNameInTheListIsExposedAndNoOther) {
+  std::set<std::string> listed, exposed;
+  for (const MetricName& name : kAllMetrics) listed.insert(std::string(name.name));
+  for (const auto& family : MakeMetrics(ViewOf(RunningJob()), {.now = absl::Seconds(100)})) {
+    exposed.insert(family.name);
+    EXPECT_FALSE(family.help.empty()) << family.name;
+  }
+  EXPECT_EQ(exposed, listed);
+}
+
+// Every espalier_ series that the shipped rules read must exist.
+TEST(Metrics, TheShippedRulesReadOnlyWhatIsExposed) {
+  std::set<std::string> known;
+  for (const MetricName& name : kAllMetrics) {
+    known.insert(std::string(name.name));
+    if (name.kind == MetricKind::kHistogram) known.insert(std::string(name.name) + "_bucket");
+  }
+  std::ifstream file(ESPALIER_SOURCE_DIR "/deploy/prometheus/rules.yml");
+  std::string line;
+  int found = 0;
+  static const std::regex name(R"((^|[^:a-z_])(espalier_[a-z_]+)(?![a-z_:]))");
+  while (std::getline(file, line)) {
+    if (line.find('#') == 0 || line.find("  #") != std::string::npos) continue;
+    for (std::sregex_iterator it(line.begin(), line.end(), name), end; it != end; ++it) {
+      ++found;
+      EXPECT_TRUE(known.count((*it)[2])) << (*it)[2] << " in: " << line;
+    }
+  }
+  EXPECT_GT(found, 10);
+}
+
+}  // namespace
+}  // namespace espalier
