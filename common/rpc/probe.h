@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/rpc/address.h"
+#include "common/base/address.h"
 
 namespace espalier {
 

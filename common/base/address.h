@@ -1,5 +1,5 @@
 // "HOST:PORT" addresses, and whether one is loopback (where no credentials are needed). Used by
-// channels, servers and certificates. Pure functions: any thread.
+// channels, servers, certificates and configuration files. Pure functions: any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "common/rpc/address.h"
+#include "common/base/address.h"
 
 #include <arpa/inet.h>
 
