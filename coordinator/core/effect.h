@@ -1,0 +1,78 @@
+// Effect: everything the core wants done, as data. Advance returns them in the order in which they
+// must be applied: journal (in one commit), directives and streams, launches and kills, replies.
+// Applied by the runtime's loop and by the simulator. Plain values: any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/base/ids.h"
+#include "coordinator/core/event.h"
+
+namespace espalier {
+
+// Journal: replaces the job's row.
+struct PersistJob {
+  JobRecord record;
+};
+// Journal: replaces the node's row.
+struct PersistNode {
+  NodeHealth health;
+};
+// Journal: a row of the job's history. Numbers grow from 1 within a job.
+struct AppendEvent {
+  JobId job;
+  int64_t number = 0;
+  absl::Time time = absl::UnixEpoch();
+  JobState state = JobState::kQueued;
+  std::string text;
+};
+
+// Answers a hello; the spec is in the state.
+struct Welcome {
+  LinkId link;
+  WorkerId worker;
+  // As the worker introduced itself, so that the launcher can end it.
+  NodeName node;
+  int64_t pid = 0;
+  Directive directive;
+};
+struct SendDirective {
+  LinkId link;
+  Directive directive;
+};
+// Ends the stream. FAILED_PRECONDITION fences the worker: it exits. Anything else makes it attach
+// again.
+struct CloseLink {
+  LinkId link;
+  absl::Status status;
+};
+
+// Answered by LaunchFailed or, in the end, by ProcessesExited.
+struct Launch {
+  GenerationKey key;
+  // The node of each rank, in order.
+  std::vector<NodeName> nodes;
+};
+// Answered by ProcessesExited. Repeating is harmless.
+struct Kill {
+  GenerationKey key;
+};
+
+// Answers an operator's call, once. On error nothing was changed.
+struct Reply {
+  RequestId request;
+  absl::Status status;
+  JobId job;
+  // Of a pause: what it frees and what resuming will cost.
+  std::string explanation;
+};
+
+using Effect = std::variant<PersistJob, PersistNode, AppendEvent, Welcome, SendDirective, CloseLink,
+                            Launch, Kill, Reply>;
+
+}  // namespace espalier

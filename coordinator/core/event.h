@@ -1,0 +1,140 @@
+// Event: everything that can happen to the coordinator's core. Made by the runtime from gRPC
+// messages, the launcher and the clock, and by the simulator. Plain values: any thread.
+//
+// Worker events name the stream they came by; the core knows who attached on it. They may come
+// twice, late, or not at all: all carry absolute values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/base/ids.h"
+#include "coordinator/core/state.h"
+#include "espalier/v1/job.pb.h"
+
+namespace espalier {
+
+// A call of an operator that waits for its Reply.
+using RequestId = Number<struct RequestIdTag>;
+
+struct GenerationKey {
+  JobId job;
+  Generation generation;
+  friend auto operator<=>(const GenerationKey&, const GenerationKey&) = default;
+};
+
+// The first event of a coordinator's life, into an empty ClusterState: what the cluster file and
+// the journal say, and the generations whose launch is in the journal (adopted by the launcher,
+// which reports ProcessesExited for those that are gone).
+struct CoordinatorStarted {
+  std::vector<NodeName> nodes;
+  std::vector<NodeHealth> health;
+  std::vector<JobRecord> jobs;
+  std::vector<GenerationKey> launches;
+};
+// Comes a few times a second.
+struct Tick {};
+
+struct SubmitRequested {
+  RequestId request;
+  // Makes a repeated submission give the same job; may be empty.
+  std::string request_id;
+  // Checked against its rules, defaults filled in.
+  v1::JobSpec spec;
+  std::string yaml;
+};
+enum class PauseKind { kSoft, kHard };
+struct PauseRequested {
+  RequestId request;
+  JobId job;
+  PauseKind kind = PauseKind::kSoft;
+};
+struct ResumeRequested {
+  RequestId request;
+  JobId job;
+};
+struct CancelRequested {
+  RequestId request;
+  JobId job;
+  // Write a checkpoint before stopping.
+  bool checkpoint = false;
+};
+struct CheckpointRequested {
+  RequestId request;
+  JobId job;
+};
+
+// Hello.
+struct WorkerAttached {
+  LinkId link;
+  // Empty for a hand-started generation.
+  WorkerId worker;
+  int32_t world_size = 0;
+  NodeName node;
+  int64_t pid = 0;
+  // Hand-started only.
+  std::optional<v1::JobSpec> external_spec;
+  std::string external_id;
+};
+struct WorkerReady {
+  LinkId link;
+  Step next_step;
+  std::string device;
+};
+struct WorkerProgress {
+  LinkId link;
+  Counters counters;
+  int64_t memory_bytes = 0;
+  int64_t memory_peak_bytes = 0;
+};
+struct WorkerStepReported {
+  LinkId link;
+  StepFigures figures;
+};
+struct WorkerEvaluated {
+  LinkId link;
+  Evaluation evaluation;
+};
+struct WorkerCheckpointed {
+  LinkId link;
+  // `at` is set by the core.
+  Checkpoint checkpoint;
+};
+struct DirectiveAcked {
+  LinkId link;
+  int64_t number = 0;
+  Step next_step;
+};
+struct WorkerFinished {
+  LinkId link;
+  Outcome outcome = Outcome::kLost;
+  std::string reason;
+  Step next_step;
+};
+// The stream is gone.
+struct WorkerDetached {
+  LinkId link;
+};
+
+// The launcher could not start the generation; nothing of it runs.
+struct LaunchFailed {
+  GenerationKey key;
+  std::string reason;
+};
+// Nothing of the generation runs any more. Repeating is harmless.
+struct ProcessesExited {
+  GenerationKey key;
+  // How it ended, for people.
+  std::string reason;
+};
+
+using Event =
+    std::variant<CoordinatorStarted, Tick, SubmitRequested, PauseRequested, ResumeRequested,
+                 CancelRequested, CheckpointRequested, WorkerAttached, WorkerReady, WorkerProgress,
+                 WorkerStepReported, WorkerEvaluated, WorkerCheckpointed, DirectiveAcked,
+                 WorkerFinished, WorkerDetached, LaunchFailed, ProcessesExited>;
+
+}  // namespace espalier

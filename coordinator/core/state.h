@@ -1,0 +1,132 @@
+// ClusterState: everything the core knows. JobRecord and NodeHealth are journaled; the rest is
+// learnt again from the workers after a restart. Changed by Advance only; the runtime reads it to
+// answer questions. Thread rule: belongs to the loop's thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/base/ids.h"
+#include "coordinator/core/figures.h"
+#include "coordinator/core/job_record.h"
+
+namespace espalier {
+
+// One Attach stream. Never used again once closed.
+using LinkId = Number<struct LinkIdTag>;
+
+// The numbers equal those of worker.proto.
+enum class Phase {
+  kStarting = 1,
+  kBoundary = 2,
+  kDataWait = 3,
+  kCompute = 4,
+  kExchange = 5,
+  kUpdate = 6,
+  kEvaluate = 7,
+  kCheckpoint = 8,
+  kPaused = 9,
+  kStopping = 10,
+};
+
+// The numbers equal those of worker.proto.
+enum class Outcome {
+  // Every step is committed and the last checkpoint is published.
+  kCompleted = 1,
+  // Stopped as the directive said.
+  kStopped = 2,
+  // Cannot succeed by trying again.
+  kFailed = 3,
+  // A fault that a new generation may mend.
+  kLost = 4,
+};
+
+// The counters by which a worker is alive: it is while any of them changes.
+struct Counters {
+  // Committed steps.
+  Step step;
+  Phase phase = Phase::kStarting;
+  // Collective operations and pieces of work completed since the generation's start.
+  int64_t collective = 0;
+  int64_t work = 0;
+  friend bool operator==(const Counters&, const Counters&) = default;
+};
+
+// One rank of the newest generation, as last heard of.
+struct RankState {
+  NodeName node;
+  // Absent: not attached.
+  std::optional<LinkId> link;
+  int64_t pid = 0;
+  // Joined the world; the committed steps it starts from.
+  std::optional<Step> ready;
+  std::string device;
+  Counters counters;
+  int64_t memory_bytes = 0;
+  int64_t memory_peak_bytes = 0;
+  // Newest directive it has obeyed.
+  int64_t acked = 0;
+  std::optional<Outcome> outcome;
+  std::string outcome_reason;
+  // When a counter last changed, when anything was last heard, and when its stream broke.
+  absl::Time progressed_at = absl::UnixEpoch();
+  absl::Time heard_at = absl::UnixEpoch();
+  std::optional<absl::Time> detached_at;
+  std::optional<StepFigures> last_step;
+};
+
+// The volatile side of the newest generation.
+struct World {
+  std::vector<RankState> ranks;
+  // Attaching and agreeing must be done by then.
+  absl::Time launch_deadline = absl::InfiniteFuture();
+  // The launcher said that no process is left, and why; last words may still be on their way.
+  std::optional<absl::Time> exited_at;
+  std::string exit_reason;
+  // Taken over from an earlier coordinator, and no rank has come back yet.
+  bool unheard_since_restart = false;
+  // When every rank had said its last word: the processes must end soon after.
+  std::optional<absl::Time> finished_at;
+};
+
+struct Job {
+  JobRecord record;
+  World world;
+  Figures figures;
+};
+
+// What is remembered of a node's faults. Journaled on PersistNode.
+struct NodeHealth {
+  NodeName name;
+  // Recent faults blamed on it, oldest first.
+  std::vector<absl::Time> faults;
+  // Times it was set aside without a good spell since; doubles the next one.
+  int32_t set_asides = 0;
+  std::string set_aside_reason;
+  // Not used before then.
+  absl::Time set_aside_until = absl::UnixEpoch();
+};
+
+struct WorkerId {
+  JobId job;
+  Generation generation;
+  Rank rank;
+  friend auto operator<=>(const WorkerId&, const WorkerId&) = default;
+};
+
+struct ClusterState {
+  // In the order of the cluster file.
+  std::vector<NodeHealth> nodes;
+  std::map<JobId, Job> jobs;
+  // Streams that have said hello and were not refused.
+  std::map<LinkId, WorkerId> links;
+  int64_t next_job = 1;
+  // Time of the last event; it never goes back.
+  absl::Time now = absl::InfinitePast();
+};
+
+}  // namespace espalier
