@@ -1,0 +1,89 @@
+#include "common/config/cluster_file.h"
+
+#include <filesystem>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/file_system.h"
+#include "common/base/status_macros.h"
+#include "common/config/cluster_rules.h"
+#include "common/config/node_profile.h"
+#include "common/config/problems.h"
+#include "common/config/reference.h"
+#include "common/config/rule_check.h"
+#include "common/config/yaml_reader.h"
+#include "common/config/yaml_tree.h"
+
+namespace espalier {
+namespace {
+
+std::string PlaceOfProfile(const YamlNode& root, int index) {
+  const YamlNode* nodes = root.Find("nodes");
+  const auto i = static_cast<size_t>(index);
+  const YamlNode* profile =
+      nodes != nullptr && i < nodes->items.size() ? nodes->items[i].Find("profile") : nullptr;
+  return profile == nullptr ? root.source->name : Where(*profile->source, profile->line);
+}
+
+// Puts the fields of each node's profile under those it gives itself.
+void MergeProfiles(const YamlNode& root, const std::vector<std::string>& folders,
+                   v1::ClusterSpec& spec, Problems& problems) {
+  for (int i = 0; i < spec.nodes_size(); ++i) {
+    v1::NodeSpec& node = *spec.mutable_nodes(i);
+    if (!node.has_profile()) continue;
+    absl::StatusOr<v1::NodeSpec> merged = LoadNodeProfile(node.profile(), folders);
+    if (!merged.ok()) {
+      problems.Add(PlaceOfProfile(root, i),
+                   absl::StrCat("nodes[", i, "].profile: ", merged.status().message()));
+      continue;
+    }
+    merged->MergeFrom(node);
+    node = *std::move(merged);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<v1::ClusterSpec> LoadClusterText(const ClusterText& text) {
+  auto source =
+      std::make_shared<const YamlSource>(YamlSource{.name = text.origin, .folder = text.folder});
+  ASSIGN_OR_RETURN(const YamlNode root, ParseYaml(text.yaml, source));
+  Problems problems;
+  YamlReader reader(problems);
+  v1::ClusterSpec spec;
+  reader.Read(root, "", spec);
+  MergeProfiles(root, text.profile_folders, spec, problems);
+  reader.FillDefaults(root.kind == YamlNode::Kind::kMap ? &root : nullptr, "", spec);
+  if (problems.empty()) CheckClusterRules(spec, text.origin, problems);
+  RETURN_IF_ERROR(problems.ToStatus());
+  return spec;
+}
+
+absl::StatusOr<v1::ClusterSpec> LoadClusterFile(const std::string& path,
+                                                const std::vector<std::string>& profile_folders) {
+  ASSIGN_OR_RETURN(const std::string yaml, PosixFileSystem().Read(path, kYamlBytesMax));
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::absolute(path, error).parent_path();
+  if (error) return absl::InvalidArgumentError(absl::StrCat(path, ": ", error.message()));
+  std::vector<std::string> folders{(folder / "nodes").string(),
+                                   (folder.parent_path() / "nodes").string()};
+  folders.insert(folders.end(), profile_folders.begin(), profile_folders.end());
+  folders.push_back(ESPALIER_SOURCE_DIR "/configs/nodes");
+  return LoadClusterText({.yaml = yaml,
+                          .origin = path,
+                          .folder = folder.string(),
+                          .profile_folders = std::move(folders)});
+}
+
+absl::Status ValidateClusterSpec(const v1::ClusterSpec& spec) {
+  Problems problems;
+  CheckRules(spec, "", problems);
+  if (problems.empty()) CheckClusterRules(spec, "", problems);
+  return problems.ToStatus();
+}
+
+std::string ClusterFileReference() { return ReferenceOf(*v1::ClusterSpec::descriptor()); }
+
+}  // namespace espalier

@@ -1,0 +1,74 @@
+// Every file in configs/ loads, and opens with when to use it.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "common/base/file_system.h"
+#include "common/config/cluster_file.h"
+#include "common/config/job_file.h"
+#include "common/config/node_profile.h"
+
+namespace espalier {
+namespace {
+
+const std::string kConfigs = ESPALIER_SOURCE_DIR "/configs/";
+
+std::vector<std::string> FilesIn(const std::string& folder) {
+  const auto names = PosixFileSystem().List(kConfigs + folder);
+  EXPECT_TRUE(names.ok()) << names.status();
+  return names.value_or(std::vector<std::string>{});
+}
+
+void ExpectOpensWithItsUse(const std::string& path) {
+  const auto text = PosixFileSystem().Read(path, 1 << 20);
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(text->rfind("# Use this ", 0), 0u) << path << " must open with when to use it";
+}
+
+TEST(ShippedFiles, EveryJobLoads) {
+  const std::vector<std::string> names = FilesIn("jobs");
+  EXPECT_GE(names.size(), 4u);
+  for (const std::string& name : names) {
+    const std::string path = kConfigs + "jobs/" + name;
+    const auto spec = LoadJobFile(path);
+    EXPECT_TRUE(spec.ok()) << path << "\n" << spec.status();
+    ExpectOpensWithItsUse(path);
+  }
+}
+
+TEST(ShippedFiles, EveryClusterLoads) {
+  const std::vector<std::string> names = FilesIn("clusters");
+  EXPECT_GE(names.size(), 3u);
+  for (const std::string& name : names) {
+    const std::string path = kConfigs + "clusters/" + name;
+    const auto spec = LoadClusterFile(path);
+    EXPECT_TRUE(spec.ok()) << path << "\n" << spec.status();
+    ExpectOpensWithItsUse(path);
+  }
+}
+
+TEST(ShippedFiles, EveryNodeProfileLoads) {
+  const std::vector<std::string> names = FilesIn("nodes");
+  EXPECT_GE(names.size(), 4u);
+  for (const std::string& name : names) {
+    const std::string stem = std::filesystem::path(name).stem().string();
+    const auto profile = LoadNodeProfile(stem, {kConfigs + "nodes"});
+    EXPECT_TRUE(profile.ok()) << name << "\n" << profile.status();
+    ExpectOpensWithItsUse(kConfigs + "nodes/" + name);
+  }
+}
+
+TEST(ShippedFiles, TheQuickstartIsTheRunTheReadmePromises) {
+  const auto spec = LoadJobFile(kConfigs + "jobs/quickstart.yaml");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->model().preset(), "nano");
+  EXPECT_EQ(spec->data().sequence_length(), 128);
+  EXPECT_EQ(spec->train().global_batch(), 16);
+  EXPECT_EQ(spec->parallel().min_nodes(), 2);
+  EXPECT_EQ(spec->parallel().links(), 4);
+}
+
+}  // namespace
+}  // namespace espalier
