@@ -4,42 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/config/model_preset.h"
 #include "worker/model/config_family.h"
 
 namespace espalier {
 namespace {
-
-struct Preset {
-  absl::string_view name;
-  DecoderConfig config;
-};
-
-DecoderConfig Shape(int64_t layers, int64_t hidden, int64_t heads, int64_t intermediate) {
-  DecoderConfig config;
-  config.layers = layers;
-  config.hidden_size = hidden;
-  config.heads = heads;
-  config.kv_heads = heads;
-  config.intermediate_size = intermediate;
-  return config;
-}
-
-absl::StatusOr<DecoderConfig> FindPreset(absl::string_view name) {
-  if (name == "nano") return Shape(3, 128, 4, 344);
-  if (name == "17m") return Shape(6, 384, 6, 1024);
-  if (name == "124m") return Shape(12, 768, 12, 2048);
-  if (name == "1b") {
-    DecoderConfig config = Shape(22, 2048, 16, 5504);
-    config.kv_heads = 4;
-    config.vocab_size = 32000;
-    config.rope_theta = 1e6;
-    config.tie_word_embeddings = false;
-    config.max_position_embeddings = 8192;
-    return config;
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("model.preset is '", name, "'; allowed: nano, 17m, 124m, 1b"));
-}
 
 absl::Status NeedField(absl::string_view field) {
   return absl::InvalidArgumentError(
@@ -175,7 +144,12 @@ absl::StatusOr<DecoderConfig> DecoderConfigFromSpec(const v1::ModelSpec& spec,
   }
   DecoderConfig config;
   if (spec.has_preset()) {
-    ASSIGN_OR_RETURN(config, FindPreset(spec.preset()));
+    const v1::ModelSpec* preset = FindModelPreset(spec.preset());
+    if (preset == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("model.preset is '", spec.preset(), "'; allowed: nano, 17m, 124m, 1b"));
+    }
+    Override(*preset, config);
   }
   Override(spec, config);
   RETURN_IF_ERROR(RequireSizes(config));
