@@ -1,0 +1,51 @@
+// Small checkpoint contents for tests. Used by the checkpoint tests of worker/engine. One thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "worker/engine/checkpoint.h"
+
+namespace espalier {
+
+// The state of a tiny model after `step` steps; values and texts follow from the step.
+class TinyState {
+ public:
+  explicit TinyState(int64_t step) : step_(step), weight_(6), moment_(6) {
+    for (size_t i = 0; i < weight_.size(); ++i) {
+      weight_[i] = static_cast<float>(step) + static_cast<float>(i) / 8;
+      moment_[i] = -weight_[i];
+    }
+  }
+  CheckpointContent Content() const {
+    CheckpointContent content;
+    content.step = Step(step_);
+    content.model = {{"model.a.weight", {2, 2}, absl::MakeConstSpan(weight_).first(4)},
+                     {"model.b.bias", {2}, absl::MakeConstSpan(weight_).subspan(4)}};
+    content.optimizer = {{"exp_avg", {6}, moment_}};
+    content.config_json = R"({"model_type": "llama"})";
+    content.tokenizer_json = "{}";
+    content.trainer_state_json = absl::StrCat(R"({"step": )", step_, "}");
+    content.validation_loss = 10.0 / static_cast<double>(step_ + 1);
+    return content;
+  }
+  // Whether the checkpoint holds exactly this state.
+  bool Equals(const Checkpoint& checkpoint) const {
+    std::vector<float> a(4), b(2), moment(6);
+    return checkpoint.step() == Step(step_) &&
+           LoadValues(checkpoint.model(), "model.a.weight", {2, 2}, absl::MakeSpan(a)).ok() &&
+           LoadValues(checkpoint.model(), "model.b.bias", {2}, absl::MakeSpan(b)).ok() &&
+           LoadValues(checkpoint.optimizer(), "exp_avg", {6}, absl::MakeSpan(moment)).ok() &&
+           std::equal(a.begin(), a.end(), weight_.begin()) &&
+           std::equal(b.begin(), b.end(), weight_.begin() + 4) && moment == moment_ &&
+           *checkpoint.Text("trainer_state.json") == absl::StrCat(R"({"step": )", step_, "}");
+  }
+
+ private:
+  int64_t step_;
+  std::vector<float> weight_;
+  std::vector<float> moment_;
+};
+
+}  // namespace espalier
