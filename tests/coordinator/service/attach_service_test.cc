@@ -1,0 +1,190 @@
+#include "coordinator/service/attach_service.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/coordinator/runtime/wait_until.h"
+#include "tests/coordinator/service/local_server.h"
+
+namespace espalier {
+namespace {
+
+class Attaching : public ::testing::Test {
+ protected:
+  using Stream = grpc::ClientReaderWriter<v1::AttachRequest, v1::AttachResponse>;
+
+  // The next thing from any stream.
+  Input Next() {
+    while (taken_.empty()) {
+      for (Input& input : inbox_.Take(absl::Seconds(60))) taken_.push_back(std::move(input));
+    }
+    Input first = std::move(taken_.front());
+    taken_.pop_front();
+    return first;
+  }
+  LinkMessage NextMessage() { return std::get<LinkMessage>(Next()); }
+
+  static v1::AttachRequest Hello(int rank) {
+    v1::AttachRequest request;
+    request.mutable_hello()->set_rank(rank);
+    return request;
+  }
+  static v1::AttachRequest Progress(int64_t step) {
+    v1::AttachRequest request;
+    request.mutable_progress()->set_step(step);
+    return request;
+  }
+  static v1::AttachResponse Directive(int64_t number) {
+    v1::AttachResponse response;
+    response.mutable_directive()->set_number(number);
+    return response;
+  }
+
+  Inbox inbox_{{}};
+  AttachService service_{inbox_, {.streams_max = 2}};
+  LocalServer server_{&service_};
+  std::unique_ptr<v1::WorkerService::Stub> stub_ = v1::WorkerService::NewStub(server_.Channel());
+  std::deque<Input> taken_;
+};
+
+TEST_F(Attaching, MessagesArriveInOrderOneAtATime) {
+  BoundedContext context;
+  auto stream = stub_->Attach(&context);
+  stream->Write(Hello(3));
+  for (int64_t i = 1; i <= 5; ++i) stream->Write(Progress(i));
+  LinkMessage message = NextMessage();
+  EXPECT_EQ(message.message.hello().rank(), 3);
+  EXPECT_EQ(inbox_.depth(), 0u) << "the next one waits until this one is taken";
+  for (int64_t i = 1; i <= 5; ++i) {
+    message.taken();
+    message = NextMessage();
+    EXPECT_EQ(message.message.progress().step(), i);
+  }
+  context.TryCancel();
+  EXPECT_FALSE(stream->Finish().ok());
+}
+
+TEST_F(Attaching, TheLoopAnswersAndEndsAStream) {
+  BoundedContext context;
+  auto stream = stub_->Attach(&context);
+  stream->Write(Hello(0));
+  const LinkId link = NextMessage().link;
+  v1::AttachResponse welcome;
+  welcome.mutable_welcome()->set_job_id("job-1");
+  service_.Send(link, welcome);
+  service_.Close(link, absl::FailedPreconditionError("fenced"));
+  service_.Send(link, Directive(9));
+
+  v1::AttachResponse got;
+  ASSERT_TRUE(stream->Read(&got));
+  EXPECT_EQ(got.welcome().job_id(), "job-1");
+  while (stream->Read(&got)) {
+  }
+  const grpc::Status status = stream->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(status.error_message(), "fenced");
+}
+
+TEST_F(Attaching, OfDirectivesThatWaitTheNewestIsSent) {
+  BoundedContext context;
+  auto stream = stub_->Attach(&context);
+  stream->Write(Hello(0));
+  const LinkId link = NextMessage().link;
+  constexpr int64_t kLast = 20000;
+  for (int64_t number = 1; number <= kLast; ++number) service_.Send(link, Directive(number));
+  v1::AttachResponse got;
+  int64_t previous = 0, received = 0;
+  while (previous < kLast && stream->Read(&got)) {
+    EXPECT_GT(got.directive().number(), previous);
+    previous = got.directive().number();
+    ++received;
+  }
+  EXPECT_EQ(previous, kLast);
+  EXPECT_LT(received, kLast) << "nothing was left out: is the queue unbounded?";
+  context.TryCancel();
+  stream->Finish();
+}
+
+TEST_F(Attaching, ALostStreamIsReportedOnce) {
+  LinkId link;
+  {
+    BoundedContext context;
+    auto stream = stub_->Attach(&context);
+    stream->Write(Hello(0));
+    LinkMessage hello = NextMessage();
+    link = hello.link;
+    hello.taken();
+    context.TryCancel();
+    stream->Finish();
+  }
+  EXPECT_EQ(std::get<LinkClosed>(Next()).link, link);
+  EXPECT_TRUE(inbox_.Take(absl::ZeroDuration()).empty());
+  service_.Send(link, Directive(1));
+  service_.Close(link, absl::OkStatus());
+}
+
+TEST_F(Attaching, TooManyStreamsAreRefused) {
+  BoundedContext contexts[3];
+  auto first = stub_->Attach(&contexts[0]);
+  auto second = stub_->Attach(&contexts[1]);
+  first->Write(Hello(0));
+  second->Write(Hello(1));
+  NextMessage();
+  NextMessage();
+  auto third = stub_->Attach(&contexts[2]);
+  EXPECT_EQ(third->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  for (auto* context : {&contexts[0], &contexts[1]}) context->TryCancel();
+  first->Finish();
+  second->Finish();
+}
+
+TEST_F(Attaching, AStopSendsWorkersAwayToComeAgain) {
+  BoundedContext context, late;
+  auto stream = stub_->Attach(&context);
+  stream->Write(Hello(0));
+  NextMessage();
+  service_.CloseAll();
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(stub_->Attach(&late)->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+// Streams that come, talk, break and are closed from the other side at once: for the sanitizers.
+TEST_F(Attaching, ManyStreamsMayComeAndGoAtOnce) {
+  std::atomic<bool> done = false;
+  std::thread loop([&] {
+    while (!done) {
+      for (Input& input : inbox_.Take(absl::Milliseconds(5))) {
+        auto* message = std::get_if<LinkMessage>(&input);
+        if (message == nullptr) continue;
+        service_.Send(message->link, Directive(message->message.progress().step()));
+        if (message->message.progress().step() == 3) {
+          service_.Close(message->link, absl::AbortedError("enough"));
+        }
+        message->taken();
+      }
+    }
+  });
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 2; ++i) {
+    clients.emplace_back([&, i] {
+      for (int round = 0; round < 25; ++round) {
+        BoundedContext context;
+        auto stream = stub_->Attach(&context);
+        for (int64_t step = 1; step <= 3 && stream->Write(Progress(step)); ++step) {
+        }
+        if (round % 3 == i) context.TryCancel();
+        v1::AttachResponse response;
+        while (stream->Read(&response)) {
+        }
+        EXPECT_FALSE(stream->Finish().ok());
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  done = true;
+  loop.join();
+}
+
+}  // namespace
+}  // namespace espalier
