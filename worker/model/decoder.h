@@ -53,6 +53,7 @@ class Decoder {
   void set_gradients_final(GradientsFinal callback) { gradients_final_ = std::move(callback); }
 
   const DecoderConfig& config() const { return config_; }
+  torch::Device device() const { return embedding_.device(); }
 
  private:
   struct Projection {

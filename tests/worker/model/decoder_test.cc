@@ -1,0 +1,144 @@
+// The decoder as a whole: gradients accumulate and become final in flat order, positions see what
+// they should, and generation with kept keys equals generation without.
+#include "worker/model/decoder.h"
+
+#include "tests/worker/model/tiny_model.h"
+
+namespace espalier {
+namespace {
+
+using torch::Tensor;
+
+struct Variant {
+  const char* name;
+  DecoderConfig config;
+};
+void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
+
+DecoderConfig With(void (*change)(DecoderConfig&)) {
+  DecoderConfig config = TinyConfig();
+  change(config);
+  return config;
+}
+
+std::vector<Variant> Variants() {
+  return {
+      {"Plain", TinyConfig()},
+      {"UntiedHead", With([](DecoderConfig& c) { c.tie_word_embeddings = false; })},
+      {"QkNorm", With([](DecoderConfig& c) { c.qk_norm = true; })},
+      {"Biases",
+       With([](DecoderConfig& c) { c.attention_bias = c.output_bias = c.mlp_bias = true; })},
+      {"Window", With([](DecoderConfig& c) { c.sliding_window = 5; })},
+      {"WindowOnSomeLayers", With([](DecoderConfig& c) {
+         c.qk_norm = true;
+         c.sliding_window = 3;
+         c.full_attention = {0, 1, 0};
+       })},
+  };
+}
+
+class DecoderVariants : public testing::TestWithParam<Variant> {};
+INSTANTIATE_TEST_SUITE_P(All, DecoderVariants, testing::ValuesIn(Variants()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(DecoderVariants, LossIsMinusTheSumOfTheLogProbabilities) {
+  const TinyModel model(GetParam().config);
+  const Tensor ids = SomeIds(2, 9, 23);
+  Tensor targets = (ids * 3 + 1).remainder(23);
+  targets[1][4] = -100;
+  const Tensor all = torch::log_softmax(model.decoder->Logits(ids), 2);
+  const Tensor expected = all.gather(2, targets.clamp_min(0).unsqueeze(2)).squeeze(2);
+  const Tensor got = model.decoder->TargetLogProbabilities(ids, targets);
+  EXPECT_LT(LargestDifference(got, expected.masked_fill(targets == -100, 0)), 1e-4);
+  EXPECT_NEAR(model.decoder->LossSum(ids, targets).item<double>(), -got.sum().item<double>(), 1e-3);
+}
+
+// Architecture 5, step 4: a bucket may leave as soon as its prefix is announced.
+TEST_P(DecoderVariants, AnnouncedGradientsAreFinal) {
+  TinyModel model(GetParam().config);
+  const Tensor ids = SomeIds(2, 9, 23), targets = (ids + 1).remainder(23);
+  std::vector<int64_t> ends;
+  std::vector<Tensor> seen;
+  model.decoder->set_gradients_final([&](int64_t end) {
+    ends.push_back(end);
+    seen.push_back(model.parameters.flat_gradient().narrow(0, 0, end).clone());
+  });
+  model.decoder->LossSum(ids, targets).backward();
+  ASSERT_EQ(ends.size(), 5U);  // head, three layers, embedding
+  EXPECT_EQ(ends.back(), model.parameters.elements());
+  for (size_t i = 0; i < ends.size(); ++i) {
+    EXPECT_GT(ends[i], i == 0 ? 0 : ends[i - 1]);
+    EXPECT_TRUE(torch::equal(seen[i], model.parameters.flat_gradient().narrow(0, 0, ends[i])));
+  }
+}
+
+// Invariant 1: split invariance, at the level of one rank's micro-batches.
+TEST_P(DecoderVariants, SplitInvarianceOfAccumulatedGradients) {
+  TinyModel model(GetParam().config);
+  const Tensor ids = SomeIds(5, 9, 23), targets = (ids * 5 + 2).remainder(23);
+  model.decoder->LossSum(ids, targets).backward();
+  const Tensor whole = model.parameters.flat_gradient().clone();
+  model.parameters.ZeroGradients();
+  for (const auto& [begin, rows] : {std::pair{0, 2}, std::pair{2, 1}, std::pair{3, 2}}) {
+    model.decoder->LossSum(ids.narrow(0, begin, rows), targets.narrow(0, begin, rows)).backward();
+  }
+  EXPECT_LT(LargestDifference(model.parameters.flat_gradient(), whole),
+            1e-5 * whole.abs().max().item<double>());
+}
+
+TEST_P(DecoderVariants, GradientIsTheSlopeOfTheLoss) {
+  TinyModel model(GetParam().config);
+  const Tensor ids = SomeIds(2, 9, 23), targets = (ids + 1).remainder(23);
+  model.decoder->LossSum(ids, targets).backward();
+  torch::NoGradGuard no_grad;
+  Tensor& flat = model.parameters.flat();
+  const Tensor gradient = model.parameters.flat_gradient().clone();
+  const Tensor step = gradient * (3e-3 / gradient.norm().item<double>());
+  flat.add_(step);
+  const double above = model.decoder->LossSum(ids, targets).item<double>();
+  flat.sub_(2 * step);
+  const double below = model.decoder->LossSum(ids, targets).item<double>();
+  const double norm = gradient.norm().item<double>();
+  EXPECT_NEAR((above - below) / 6e-3, norm, 0.01 * norm);
+}
+
+TEST_P(DecoderVariants, KeptKeysGiveTheSameLogits) {
+  const TinyModel model(GetParam().config);
+  const Tensor ids = SomeIds(2, 12, 23);
+  const Tensor expected = model.decoder->Logits(ids);
+  KeyValueCache cache;
+  int64_t at = 0;
+  for (const int64_t count : {4, 1, 1, 3, 1, 2}) {
+    const Tensor got = model.decoder->NextLogits(ids.narrow(1, at, count), cache);
+    at += count;
+    EXPECT_LT(LargestDifference(got, expected.select(1, at - 1)), 1e-4) << "position " << at - 1;
+  }
+  EXPECT_EQ(cache.length, 12);
+}
+
+TEST(Decoder, NoPositionSeesALaterOne) {
+  const TinyModel model(TinyConfig());
+  const Tensor ids = SomeIds(1, 9, 23);
+  Tensor changed = ids.clone();
+  changed[0][6] = (changed[0][6].item<int64_t>() + 1) % 23;
+  const Tensor a = model.decoder->Logits(ids), b = model.decoder->Logits(changed);
+  EXPECT_TRUE(torch::equal(a.narrow(1, 0, 6), b.narrow(1, 0, 6)));
+  EXPECT_GT(LargestDifference(a.select(1, 6), b.select(1, 6)), 1e-3);
+}
+
+// With one layer, the window alone decides what is seen.
+TEST(Decoder, NoPositionSeesBeyondItsWindow) {
+  DecoderConfig config = TinyConfig();
+  config.layers = 1;
+  config.sliding_window = 3;
+  const TinyModel model(config);
+  const Tensor ids = SomeIds(1, 9, 23);
+  Tensor changed = ids.clone();
+  changed[0][2] = (changed[0][2].item<int64_t>() + 1) % 23;
+  const Tensor a = model.decoder->Logits(ids), b = model.decoder->Logits(changed);
+  EXPECT_GT(LargestDifference(a.select(1, 4), b.select(1, 4)), 1e-3);
+  EXPECT_LT(LargestDifference(a.narrow(1, 5, 4), b.narrow(1, 5, 4)), 1e-6);
+}
+
+}  // namespace
+}  // namespace espalier

@@ -1,0 +1,125 @@
+// Parameters are views of one allocation, in the order in which backward finishes them, and their
+// initial values depend on the seed and their names alone.
+#include "worker/model/parameters.h"
+
+#include "tests/worker/model/tiny_model.h"
+
+namespace espalier {
+namespace {
+
+std::vector<std::string> Names(const DecoderConfig& config) {
+  std::vector<std::string> names;
+  for (const ParameterShape& shape : ParameterShapes(config)) names.push_back(shape.name);
+  return names;
+}
+
+TEST(ParameterShapes, RunFromTheHeadToTheEmbedding) {
+  DecoderConfig config = TinyConfig();
+  config.layers = 2;
+  const std::vector<std::string> tied = Names(config);
+  EXPECT_EQ(tied.front(), "model.norm.weight");
+  EXPECT_EQ(tied[1], "model.layers.1.mlp.down_proj.weight");
+  EXPECT_EQ(tied[10], "model.layers.0.mlp.down_proj.weight");
+  EXPECT_EQ(tied.back(), "model.embed_tokens.weight");
+  config.tie_word_embeddings = false;
+  EXPECT_EQ(Names(config).front(), "lm_head.weight");
+  EXPECT_EQ(Names(config).size(), tied.size() + 1);
+}
+
+TEST(ParameterShapes, CountOfThePresetsIsTheKnownOne) {
+  v1::ModelSpec spec;
+  spec.set_preset("1b");
+  int64_t elements = 0;
+  for (const ParameterShape& shape : ParameterShapes(*DecoderConfigFromSpec(spec, 257))) {
+    int64_t size = 1;
+    for (const int64_t n : shape.shape) size *= n;
+    elements += size;
+  }
+  EXPECT_EQ(elements, 1105815552);
+}
+
+TEST(ParameterShapes, OnlyMatricesDecay) {
+  DecoderConfig config = TinyConfig();
+  config.qk_norm = config.attention_bias = config.output_bias = true;
+  for (const ParameterShape& shape : ParameterShapes(config)) {
+    EXPECT_EQ(shape.decay, shape.shape.size() == 2) << shape.name;
+  }
+}
+
+TEST(Parameters, ValuesAndGradientsAreViewsOfTheFlatBuffers) {
+  TinyModel model(TinyConfig());
+  Parameters& parameters = model.parameters;
+  int64_t offset = 0;
+  for (const Parameter& parameter : parameters.all()) {
+    EXPECT_EQ(parameter.offset, offset) << parameter.shape.name;
+    EXPECT_EQ(parameter.value.data_ptr<float>(), parameters.flat().data_ptr<float>() + offset);
+    EXPECT_EQ(parameter.value.grad().data_ptr<float>(),
+              parameters.flat_gradient().data_ptr<float>() + offset);
+    EXPECT_TRUE(parameter.value.is_leaf() && parameter.value.requires_grad());
+    offset += parameter.size;
+  }
+  EXPECT_EQ(offset, parameters.elements());
+}
+
+TEST(Parameters, NoGradientsWhereNoneAreWanted) {
+  const auto parameters =
+      Parameters::Create(TinyConfig(), torch::kCPU, Parameters::Gradients::kNone);
+  ASSERT_TRUE(parameters.ok());
+  for (const Parameter& parameter : parameters->all()) {
+    EXPECT_FALSE(parameter.value.requires_grad());
+  }
+}
+
+TEST(Parameters, ImpossibleSizeIsAnErrorThatNamesTheBytes) {
+  DecoderConfig config = TinyConfig();
+  config.vocab_size = 1 << 22;
+  config.hidden_size = 1 << 16;
+  config.layers = 1 << 10;
+  config.intermediate_size = 1 << 20;
+  const auto parameters = Parameters::Create(config, torch::kCPU, Parameters::Gradients::kNone);
+  EXPECT_EQ(parameters.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(parameters.status().message().find("bytes for"), std::string::npos)
+      << parameters.status();
+}
+
+torch::Tensor InitialValues(uint64_t seed, int threads) {
+  const int before = torch::get_num_threads();
+  torch::set_num_threads(threads);
+  DecoderConfig config = TinyConfig();
+  config.vocab_size = 3000;  // several random streams in one tensor
+  auto parameters = *Parameters::Create(config, torch::kCPU, Parameters::Gradients::kNone);
+  parameters.Initialize(seed, 0.02);
+  torch::set_num_threads(before);
+  return parameters.flat().clone();
+}
+
+TEST(Parameters, InitialValuesDoNotDependOnTheThreadCount) {
+  EXPECT_TRUE(torch::equal(InitialValues(1, 1), InitialValues(1, 2)));
+  EXPECT_FALSE(torch::equal(InitialValues(1, 1), InitialValues(2, 1)));
+}
+
+// These very numbers are part of every run that names a seed.
+TEST(Parameters, InitialValuesStayWhatTheyAre) {
+  const TinyModel model(TinyConfig());
+  const torch::Tensor embedding = model.parameters.Get("model.embed_tokens.weight");
+  EXPECT_FLOAT_EQ(embedding[0][0].item<float>(), 0.17529316F);
+  EXPECT_FLOAT_EQ(embedding[22][15].item<float>(), -0.19228248F);
+}
+
+TEST(Parameters, InitialValuesAreNormalAndNormsAreOne) {
+  DecoderConfig config = TinyConfig();
+  config.vocab_size = 20000;
+  config.attention_bias = true;
+  auto parameters = *Parameters::Create(config, torch::kCPU, Parameters::Gradients::kNone);
+  parameters.Initialize(3, 0.02);
+  const torch::Tensor z = parameters.Get("model.embed_tokens.weight") / 0.02;
+  EXPECT_NEAR(z.mean().item<double>(), 0, 0.01);
+  EXPECT_NEAR(z.std().item<double>(), 1, 0.01);
+  EXPECT_NEAR(z.pow(4).mean().item<double>(), 3, 0.1);
+  EXPECT_NEAR((z.abs() > 1.959964).to(torch::kDouble).mean().item<double>(), 0.05, 0.002);
+  EXPECT_TRUE(parameters.Get("model.layers.1.input_layernorm.weight").eq(1).all().item<bool>());
+  EXPECT_TRUE(parameters.Get("model.layers.1.self_attn.q_proj.bias").eq(0).all().item<bool>());
+}
+
+}  // namespace
+}  // namespace espalier

@@ -1,0 +1,164 @@
+// Model folders: every stored type, shards, and what is wrong with a broken one; devices.
+#include "worker/model/pretrained.h"
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tests/worker/model/tiny_model.h"
+#include "worker/model/device.h"
+#include "worker/model/safetensors.h"
+
+namespace espalier {
+namespace {
+
+using Tensors = std::map<std::string, torch::Tensor>;
+
+TensorType TypeOf(const torch::Tensor& tensor) {
+  if (tensor.scalar_type() == torch::kBFloat16) return TensorType::kBF16;
+  if (tensor.scalar_type() == torch::kHalf) return TensorType::kF16;
+  if (tensor.scalar_type() == torch::kDouble) return TensorType::kF64;
+  if (tensor.scalar_type() == torch::kLong) return TensorType::kI64;
+  return TensorType::kF32;
+}
+
+class Pretrained : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = testing::TempDir() + "/pretrained_" + info->name();
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+    config_.layers = 1;
+    WriteText("config.json", DecoderConfigToJson(config_));
+    const TinyModel model(config_);
+    for (const Parameter& parameter : model.parameters.all()) {
+      tensors_[parameter.shape.name] = parameter.value.detach().clone();
+    }
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  void WriteText(const std::string& name, const std::string& text) {
+    std::ofstream(folder_ + "/" + name) << text;
+  }
+  void WriteTensors(const std::string& name, const Tensors& tensors) {
+    std::ofstream out(folder_ + "/" + name, std::ios::binary);
+    std::vector<TensorSpec> specs;
+    for (const auto& [key, value] : tensors) {
+      specs.push_back({key, TypeOf(value), value.sizes().vec()});
+    }
+    auto writer = SafetensorsWriter::Create(specs, {}, [&](absl::Span<const std::byte> bytes) {
+      out.write(reinterpret_cast<const char*>(bytes.data()),
+                static_cast<std::streamsize>(bytes.size()));
+      return absl::OkStatus();
+    });
+    for (const auto& [key, value] : tensors) {
+      const auto* data = static_cast<const std::byte*>(value.data_ptr());
+      ASSERT_TRUE(writer->Append({data, value.nbytes()}).ok());
+    }
+  }
+  absl::StatusOr<PretrainedModel> Load() { return LoadPretrained(folder_, {}); }
+  void ExpectRefused(absl::StatusCode code, const std::string& message) {
+    const absl::Status status = Load().status();
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_NE(std::string(status.message()).find(message), std::string::npos) << status;
+  }
+
+  std::string folder_;
+  DecoderConfig config_ = TinyConfig();
+  Tensors tensors_;
+};
+
+TEST_F(Pretrained, EveryFloatingPointTypeBecomesFp32) {
+  for (const auto type : {torch::kFloat, torch::kBFloat16, torch::kHalf, torch::kDouble}) {
+    Tensors stored;
+    for (const auto& [name, value] : tensors_) stored[name] = value.to(type);
+    WriteTensors("model.safetensors", stored);
+    const auto model = Load();
+    ASSERT_TRUE(model.ok()) << model.status();
+    for (const auto& [name, value] : stored) {
+      EXPECT_TRUE(torch::equal(model->parameters.Get(name), value.to(torch::kFloat))) << name;
+    }
+  }
+}
+
+TEST_F(Pretrained, ShardsAreFoundThroughTheIndex) {
+  Tensors shards[2];
+  nlohmann::json map;
+  int i = 0;
+  for (const auto& [name, value] : tensors_) {
+    shards[i % 2][name] = value;
+    map[name] = i++ % 2 == 0 ? "model-00001-of-00002.safetensors" : "b.safetensors";
+  }
+  WriteTensors("model-00001-of-00002.safetensors", shards[0]);
+  WriteTensors("b.safetensors", shards[1]);
+  WriteText("model.safetensors.index.json", nlohmann::json({{"weight_map", map}}).dump());
+  const auto model = Load();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_TRUE(
+      torch::equal(model->parameters.Get("model.norm.weight"), tensors_["model.norm.weight"]));
+  std::filesystem::remove(folder_ + "/b.safetensors");
+  ExpectRefused(absl::StatusCode::kNotFound, "b.safetensors");
+}
+
+TEST_F(Pretrained, AnIndexCannotNameFilesElsewhere) {
+  WriteText("model.safetensors.index.json", R"({"weight_map": {"a": "../../etc/passwd"}})");
+  ExpectRefused(absl::StatusCode::kInvalidArgument, "not the name of a file beside it");
+  WriteText("model.safetensors.index.json", R"({"weight_map": 3})");
+  ExpectRefused(absl::StatusCode::kInvalidArgument, "no weight_map");
+}
+
+TEST_F(Pretrained, WhatIsMissingOrTooMuchIsNamed) {
+  ExpectRefused(absl::StatusCode::kNotFound, "neither model.safetensors nor");
+  Tensors missing = tensors_;
+  missing.erase("model.norm.weight");
+  WriteTensors("model.safetensors", missing);
+  ExpectRefused(absl::StatusCode::kNotFound, "no tensor model.norm.weight");
+  Tensors extra = tensors_;
+  extra["model.layers.0.self_attn.q_proj.bias"] = torch::zeros({24});
+  WriteTensors("model.safetensors", extra);
+  ExpectRefused(absl::StatusCode::kInvalidArgument, "q_proj.bias, for which");
+}
+
+TEST_F(Pretrained, WrongShapesAndTypesAreNamed) {
+  Tensors wrong = tensors_;
+  wrong["model.norm.weight"] = torch::ones({15});
+  WriteTensors("model.safetensors", wrong);
+  ExpectRefused(absl::StatusCode::kInvalidArgument,
+                "model.norm.weight has shape [15]; config.json asks for [16]");
+  wrong["model.norm.weight"] = torch::ones({16}, torch::kLong);
+  WriteTensors("model.safetensors", wrong);
+  ExpectRefused(absl::StatusCode::kUnimplemented, "type I64");
+}
+
+TEST_F(Pretrained, TiedHeadsAndOldBuffersAreIgnored) {
+  Tensors extra = tensors_;
+  extra["lm_head.weight"] = tensors_["model.embed_tokens.weight"].clone();
+  extra["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch::ones({3});
+  WriteTensors("model.safetensors", extra);
+  EXPECT_TRUE(Load().ok()) << Load().status();
+}
+
+TEST(SelectDevice, CpuIsAlwaysThereAndNamesAreChecked) {
+  const auto cpu = SelectDevice({.name = "cpu"});
+  ASSERT_TRUE(cpu.ok());
+  EXPECT_TRUE(cpu->device.is_cpu());
+  EXPECT_EQ(SelectDevice({.name = "tpu"}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(SelectDevice({.name = "auto"}).ok());
+}
+
+// No silent fallback.
+TEST(SelectDevice, AMissingDeviceIsAnError) {
+  for (const char* name : {"cuda", "mps"}) {
+    const auto chosen = SelectDevice({.name = name});
+    if (chosen.ok()) {
+      EXPECT_FALSE(chosen->device.is_cpu());
+    } else {
+      EXPECT_EQ(chosen.status().code(), absl::StatusCode::kFailedPrecondition);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace espalier

@@ -1,0 +1,47 @@
+// Small decoders for the tests of this folder. One thread.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <memory>
+
+#include "worker/model/decoder.h"
+
+namespace espalier {
+
+// 3 x 16, 4 heads of 6, 2 key/value heads, 23 ids.
+inline DecoderConfig TinyConfig() {
+  DecoderConfig config;
+  config.vocab_size = 23;
+  config.hidden_size = 16;
+  config.intermediate_size = 24;
+  config.layers = 3;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 6;
+  config.max_position_embeddings = 64;
+  config.initializer_range = 0.3;
+  return config;
+}
+
+struct TinyModel {
+  explicit TinyModel(const DecoderConfig& config)
+      : parameters(*Parameters::Create(config, torch::kCPU, Parameters::Gradients::kAllocate)) {
+    parameters.Initialize(7, config.initializer_range);
+    decoder = std::make_unique<Decoder>(config, parameters);
+  }
+  Parameters parameters;
+  std::unique_ptr<Decoder> decoder;
+};
+
+// Ids that repeat nothing, [batch, time].
+inline torch::Tensor SomeIds(int64_t batch, int64_t time, int64_t vocab) {
+  return (torch::arange(batch * time) * 7 + 3).remainder(vocab).view({batch, time});
+}
+
+inline double LargestDifference(const torch::Tensor& a, const torch::Tensor& b) {
+  return (a - b).abs().max().item<double>();
+}
+
+}  // namespace espalier
