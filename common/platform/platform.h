@@ -1,0 +1,77 @@
+// What the machine under the process is and how it fares: memory, processor, heat, power. Used by
+// workers (limits, memory figures, thread counts) and espalierd. One file per system implements it:
+// platform_linux.cc, platform_darwin.cc. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace espalier {
+
+struct MachineMemory {
+  int64_t physical_bytes = 0;
+  // What this process could use at most: the physical memory, or the limit of its control group.
+  int64_t limit_bytes = 0;
+  // What could be allocated now without swapping, within the limit.
+  int64_t available_bytes = 0;
+  // Watch its growth; the figure itself says little.
+  int64_t swap_used_bytes = 0;
+};
+absl::StatusOr<MachineMemory> ReadMachineMemory();
+
+// Memory of this process as the system accounts it (Linux: resident; macOS: footprint, which counts
+// compressed pages and the GPU's allocations too).
+struct ProcessMemory {
+  int64_t now_bytes = 0;
+  int64_t peak_bytes = 0;
+};
+absl::StatusOr<ProcessMemory> ReadProcessMemory();
+
+struct Processor {
+  std::string model;
+  // Logical processors that this process may use.
+  int logical = 1;
+  // Fast physical cores among them, within the control group's quota: as many compute threads pay.
+  int performance_cores = 1;
+  // The program is translated from another architecture (Rosetta), which makes it several times
+  // slower.
+  bool translated = false;
+};
+absl::StatusOr<Processor> ReadProcessor();
+
+enum class Pressure {
+  kUnknown,   // the system does not say
+  kNormal,    // nothing to do
+  kWarning,   // reclaiming or slowing down: use less
+  kCritical,  // about to swap heavily, to kill, or to stop the processor
+};
+enum class PowerSource {
+  kUnknown,  // the system does not say
+  kMains,    // also: no battery at all
+  kBattery,
+};
+struct MachineCondition {
+  Pressure memory = Pressure::kUnknown;
+  Pressure heat = Pressure::kUnknown;
+  PowerSource power = PowerSource::kUnknown;
+};
+MachineCondition ReadMachineCondition();
+
+// Keeps the machine from falling asleep of itself while it lives. A closed lid, an empty battery
+// and the user still win.
+class KeepAwake {
+ public:
+  virtual ~KeepAwake() = default;
+  // `reason` is shown to the user by the system. UNIMPLEMENTED where a program cannot ask for it.
+  static absl::StatusOr<std::unique_ptr<KeepAwake>> Start(absl::string_view reason);
+};
+
+// Tells the system that the calling thread computes what a person waits for, so that it runs on
+// fast cores; without effect where all cores are equal.
+void MarkComputeThread();
+
+}  // namespace espalier

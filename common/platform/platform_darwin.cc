@@ -1,0 +1,159 @@
+// platform.h from Mach, sysctl, notify(3) and IOKit.
+#include <CoreFoundation/CoreFoundation.h>
+#include <IOKit/ps/IOPowerSources.h>
+#include <IOKit/pwr_mgt/IOPMLib.h>
+#include <mach/mach.h>
+#include <notify.h>
+#include <pthread/qos.h>
+#include <sys/sysctl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/platform/platform.h"
+
+namespace espalier {
+namespace {
+
+template <typename T>
+absl::StatusOr<T> ReadSysctl(const char* name) {
+  T value{};
+  size_t size = sizeof(value);
+  if (sysctlbyname(name, &value, &size, nullptr, 0) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read sysctl ", name));
+  }
+  return value;
+}
+
+absl::StatusOr<std::string> ReadSysctlText(const char* name) {
+  char text[256] = {};
+  size_t size = sizeof(text) - 1;
+  if (sysctlbyname(name, text, &size, nullptr, 0) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read sysctl ", name));
+  }
+  return std::string(text);
+}
+
+// Free pages and those that can be had by dropping something: files, purgeable memory. free_count
+// and external_page_count both include the speculative pages, so they are taken off once.
+absl::StatusOr<int64_t> AvailableBytes() {
+  vm_statistics64_data_t statistics{};
+  mach_msg_type_number_t count = HOST_VM_INFO64_COUNT;
+  const mach_port_t host = mach_host_self();
+  const kern_return_t got =
+      host_statistics64(host, HOST_VM_INFO64, reinterpret_cast<host_info64_t>(&statistics), &count);
+  vm_size_t page = 0;
+  const kern_return_t sized = host_page_size(host, &page);
+  mach_port_deallocate(mach_task_self(), host);
+  if (got != KERN_SUCCESS || sized != KERN_SUCCESS) {
+    return absl::InternalError(
+        absl::StrCat("host_statistics64 failed with ", got, ", host_page_size with ", sized));
+  }
+  const int64_t pages = int64_t{statistics.free_count} - int64_t{statistics.speculative_count} +
+                        int64_t{statistics.external_page_count} +
+                        int64_t{statistics.purgeable_count};
+  return std::max<int64_t>(0, pages) * static_cast<int64_t>(page);
+}
+
+// The kernel's levels are 1, 2 and 4; see xnu's kern_memorystatus_notify.c.
+Pressure MemoryPressure() {
+  const absl::StatusOr<int> level = ReadSysctl<int>("kern.memorystatus_vm_pressure_level");
+  if (!level.ok()) return Pressure::kUnknown;
+  if (*level >= 4) return Pressure::kCritical;
+  return *level >= 2 ? Pressure::kWarning : Pressure::kNormal;
+}
+
+// 0 nominal, 1 moderate, 2 heavy (the processor is slowed down), 3 trapping, 4 sleeping.
+Pressure Heat() {
+  static const int token = [] {
+    int made = 0;
+    const uint32_t result = notify_register_check("com.apple.system.thermalpressurelevel", &made);
+    return result == NOTIFY_STATUS_OK ? made : -1;
+  }();
+  uint64_t level = 0;
+  if (token < 0 || notify_get_state(token, &level) != NOTIFY_STATUS_OK) return Pressure::kUnknown;
+  if (level >= 3) return Pressure::kCritical;
+  return level == 2 ? Pressure::kWarning : Pressure::kNormal;
+}
+
+PowerSource ReadPowerSource() {
+  const CFTimeInterval left = IOPSGetTimeRemainingEstimate();
+  return left == kIOPSTimeRemainingUnlimited ? PowerSource::kMains : PowerSource::kBattery;
+}
+
+class IdleSleepAssertion : public KeepAwake {
+ public:
+  explicit IdleSleepAssertion(IOPMAssertionID id) : id_(id) {}
+  ~IdleSleepAssertion() override { IOPMAssertionRelease(id_); }
+
+ private:
+  const IOPMAssertionID id_;
+};
+
+}  // namespace
+
+absl::StatusOr<MachineMemory> ReadMachineMemory() {
+  const absl::StatusOr<uint64_t> physical = ReadSysctl<uint64_t>("hw.memsize");
+  if (!physical.ok()) return physical.status();
+  const absl::StatusOr<int64_t> available = AvailableBytes();
+  if (!available.ok()) return available.status();
+  const absl::StatusOr<xsw_usage> swap = ReadSysctl<xsw_usage>("vm.swapusage");
+  if (!swap.ok()) return swap.status();
+  const auto total = static_cast<int64_t>(*physical);
+  return MachineMemory{.physical_bytes = total,
+                       .limit_bytes = total,
+                       .available_bytes = *available,
+                       .swap_used_bytes = static_cast<int64_t>(swap->xsu_used)};
+}
+
+absl::StatusOr<ProcessMemory> ReadProcessMemory() {
+  task_vm_info_data_t info{};
+  mach_msg_type_number_t count = TASK_VM_INFO_COUNT;
+  const kern_return_t got =
+      task_info(mach_task_self(), TASK_VM_INFO, reinterpret_cast<task_info_t>(&info), &count);
+  if (got != KERN_SUCCESS) return absl::InternalError(absl::StrCat("task_info failed with ", got));
+  const auto now = static_cast<int64_t>(info.phys_footprint);
+  const auto peak = static_cast<int64_t>(info.ledger_phys_footprint_peak);
+  return ProcessMemory{.now_bytes = now, .peak_bytes = std::max(now, peak)};
+}
+
+absl::StatusOr<Processor> ReadProcessor() {
+  const absl::StatusOr<int> logical = ReadSysctl<int>("hw.logicalcpu");
+  if (!logical.ok()) return logical.status();
+  Processor processor;
+  processor.model = ReadSysctlText("machdep.cpu.brand_string").value_or("unknown");
+  processor.logical = *logical;
+  // Absent on Intel Macs, whose cores are all alike.
+  const absl::StatusOr<int> fast = ReadSysctl<int>("hw.perflevel0.physicalcpu");
+  processor.performance_cores =
+      fast.ok() ? *fast : ReadSysctl<int>("hw.physicalcpu").value_or(*logical);
+  processor.translated = ReadSysctl<int>("sysctl.proc_translated").value_or(0) == 1;
+  return processor;
+}
+
+MachineCondition ReadMachineCondition() {
+  return {.memory = MemoryPressure(), .heat = Heat(), .power = ReadPowerSource()};
+}
+
+absl::StatusOr<std::unique_ptr<KeepAwake>> KeepAwake::Start(absl::string_view reason) {
+  const std::string text(reason);
+  const CFStringRef shown =
+      CFStringCreateWithCString(kCFAllocatorDefault, text.c_str(), kCFStringEncodingUTF8);
+  if (shown == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("the reason '", text, "' is not UTF-8"));
+  }
+  IOPMAssertionID id = 0;
+  const IOReturn made = IOPMAssertionCreateWithName(kIOPMAssertionTypePreventUserIdleSystemSleep,
+                                                    kIOPMAssertionLevelOn, shown, &id);
+  CFRelease(shown);
+  if (made != kIOReturnSuccess) {
+    return absl::InternalError(absl::StrCat("IOPMAssertionCreateWithName failed with ", made));
+  }
+  return std::make_unique<IdleSleepAssertion>(id);
+}
+
+void MarkComputeThread() { pthread_set_qos_class_self_np(QOS_CLASS_USER_INITIATED, 0); }
+
+}  // namespace espalier

@@ -1,0 +1,151 @@
+// platform.h from /proc, /sys and the control group.
+#include <sched.h>
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <filesystem>
+#include <set>
+#include <system_error>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/platform/control_group.h"
+#include "common/platform/platform.h"
+#include "common/platform/processor_set.h"
+#include "common/platform/text_file.h"
+
+namespace espalier {
+namespace {
+
+// The value of a "Key:   123 kB" line, in bytes.
+absl::StatusOr<int64_t> ReadKilobytes(const std::string& path, absl::string_view key) {
+  for (const std::string& line : ReadLines(path)) {
+    absl::string_view rest = line;
+    if (!absl::ConsumePrefix(&rest, key) || !absl::ConsumePrefix(&rest, ":")) continue;
+    const std::vector<std::string> words =
+        absl::StrSplit(rest, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+    int64_t kilobytes = 0;
+    if (!words.empty() && absl::SimpleAtoi(words[0], &kilobytes)) return kilobytes * 1024;
+  }
+  return absl::NotFoundError(absl::StrCat(path, " has no line '", key, "'"));
+}
+
+// "some avg10=1.23 ..." -> 1.23, in percent of time; negative: not there.
+double ReadStall(absl::string_view kind) {
+  for (const std::string& line : ReadLines("/proc/pressure/memory")) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ');
+    if (words.size() < 2 || words[0] != kind) continue;
+    double percent = 0;
+    if (absl::SimpleAtod(absl::StripPrefix(words[1], "avg10="), &percent)) return percent;
+  }
+  return -1;
+}
+
+// The kernel's stall information: the share of the last ten seconds in which some task, or every
+// task at once, waited for memory.
+Pressure MemoryPressure() {
+  constexpr double kWarningPercent = 10;
+  const double some = ReadStall("some");
+  const double full = ReadStall("full");
+  if (some < 0) return Pressure::kUnknown;
+  if (full >= kWarningPercent) return Pressure::kCritical;
+  return some >= kWarningPercent ? Pressure::kWarning : Pressure::kNormal;
+}
+
+PowerSource ReadPowerSource() {
+  std::error_code error;
+  bool has_battery = false;
+  for (const auto& supply : std::filesystem::directory_iterator("/sys/class/power_supply", error)) {
+    const std::vector<std::string> type = ReadLines(supply.path().string() + "/type");
+    const std::vector<std::string> online = ReadLines(supply.path().string() + "/online");
+    if (type.empty()) continue;
+    if (type[0] == "Mains" && !online.empty() && online[0] == "1") return PowerSource::kMains;
+    has_battery = has_battery || type[0] == "Battery";
+  }
+  return has_battery ? PowerSource::kBattery : PowerSource::kMains;
+}
+
+std::string ProcessorModel() {
+  for (const std::string& line : ReadLines("/proc/cpuinfo")) {
+    if (!absl::StartsWith(line, "model name")) continue;
+    const size_t colon = line.find(':');
+    if (colon != std::string::npos) {
+      return std::string(absl::StripAsciiWhitespace(line.substr(colon + 1)));
+    }
+  }
+  utsname name{};
+  return uname(&name) == 0 ? name.machine : "unknown";
+}
+
+absl::StatusOr<std::set<int>> AllowedProcessors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) {
+    return absl::ErrnoToStatus(errno, "cannot read the processors this process may use");
+  }
+  std::set<int> allowed;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) allowed.insert(cpu);
+  }
+  return allowed;
+}
+
+}  // namespace
+
+absl::StatusOr<MachineMemory> ReadMachineMemory() {
+  const absl::StatusOr<int64_t> total = ReadKilobytes("/proc/meminfo", "MemTotal");
+  const absl::StatusOr<int64_t> available = ReadKilobytes("/proc/meminfo", "MemAvailable");
+  if (!total.ok()) return total.status();
+  if (!available.ok()) return available.status();
+  const int64_t swap = ReadKilobytes("/proc/meminfo", "SwapTotal").value_or(0) -
+                       ReadKilobytes("/proc/meminfo", "SwapFree").value_or(0);
+  const ControlGroupLimits limits = ReadControlGroupLimits("/");
+  return MachineMemory{
+      .physical_bytes = *total,
+      .limit_bytes = std::min(*total, limits.memory_limit_bytes.value_or(*total)),
+      .available_bytes = std::min(*available, limits.memory_available_bytes.value_or(*available)),
+      .swap_used_bytes = swap};
+}
+
+absl::StatusOr<ProcessMemory> ReadProcessMemory() {
+  const absl::StatusOr<int64_t> now = ReadKilobytes("/proc/self/status", "VmRSS");
+  const absl::StatusOr<int64_t> peak = ReadKilobytes("/proc/self/status", "VmHWM");
+  if (!now.ok()) return now.status();
+  if (!peak.ok()) return peak.status();
+  // The kernel adds up the two at slightly different times.
+  return ProcessMemory{.now_bytes = *now, .peak_bytes = std::max(*now, *peak)};
+}
+
+absl::StatusOr<Processor> ReadProcessor() {
+  const absl::StatusOr<std::set<int>> allowed = AllowedProcessors();
+  if (!allowed.ok()) return allowed.status();
+  Processor processor;
+  processor.model = ProcessorModel();
+  processor.logical = std::max<int>(1, static_cast<int>(allowed->size()));
+  processor.performance_cores = CountPerformanceCores("/", *allowed);
+  if (const auto quota = ReadControlGroupLimits("/").processors) {
+    const int whole = std::max(1, static_cast<int>(std::ceil(std::min(*quota, 1e6))));
+    processor.performance_cores = std::min(processor.performance_cores, whole);
+  }
+  return processor;
+}
+
+MachineCondition ReadMachineCondition() {
+  return {.memory = MemoryPressure(), .heat = Pressure::kUnknown, .power = ReadPowerSource()};
+}
+
+absl::StatusOr<std::unique_ptr<KeepAwake>> KeepAwake::Start(absl::string_view reason) {
+  return absl::UnimplementedError(absl::StrCat(
+      "Linux has no common way to keep a machine awake (for: ", reason,
+      "); where it suspends by itself, run the program under 'systemd-inhibit --what=sleep'"));
+}
+
+void MarkComputeThread() {}
+
+}  // namespace espalier
