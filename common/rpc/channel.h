@@ -33,7 +33,8 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const ChannelTarget& 
 // CA, expired certificate, another name, TLS on one side only); OK when nothing does.
 absl::Status DiagnoseConnection(const ChannelTarget& target, Clock& clock, absl::Duration timeout);
 
-// For a failed call: when it is UNAVAILABLE, the diagnosis if there is one; else `error` itself.
+// For a failed call: when nobody answered (UNAVAILABLE, DEADLINE_EXCEEDED), the diagnosis if there
+// is one; else `error` itself. Takes at most two seconds.
 absl::Status ExplainFailure(const absl::Status& error, const ChannelTarget& target, Clock& clock);
 
 }  // namespace espalier

@@ -2,7 +2,7 @@
 // every failure to connect as one UNAVAILABLE.
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/rpc/address.h"
+#include "common/base/address.h"
 #include "common/rpc/certificate.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/probe.h"
@@ -59,7 +59,7 @@ absl::Status DiagnoseConnection(const ChannelTarget& target, Clock& clock, absl:
 }
 
 absl::Status ExplainFailure(const absl::Status& error, const ChannelTarget& target, Clock& clock) {
-  if (!absl::IsUnavailable(error)) return error;
+  if (!absl::IsUnavailable(error) && !absl::IsDeadlineExceeded(error)) return error;
   absl::Status found = DiagnoseConnection(target, clock, kDiagnosisTimeout);
   return found.ok() ? error : found;
 }

@@ -1,16 +1,16 @@
 #include "common/rpc/pki.h"
 
 #include <openssl/rand.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <filesystem>
+#include <system_error>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/rpc/address.h"
+#include "common/base/address.h"
 #include "common/rpc/certificate.h"
 #include "common/rpc/openssl.h"
 
@@ -196,11 +196,15 @@ absl::StatusOr<PemPair> IssueCertificate(const PemPair& ca, const CertificateReq
 
 absl::Status WritePair(const std::string& folder, const std::string& name, const PemPair& pair,
                        Overwrite overwrite) {
-  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot make the folder ", folder));
+  std::error_code error;
+  if (std::filesystem::create_directories(folder, error)) {
+    std::filesystem::permissions(folder, std::filesystem::perms::owner_all, error);
+  }
+  if (error) {
+    return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot make the folder ", folder));
   }
   const std::string stem = absl::StrCat(folder, "/", name);
-  const std::string certificate = absl::StrCat(stem, ".pem");
+  const std::string certificate = absl::StrCat(stem, ".crt");
   if (overwrite == Overwrite::kNever && access(certificate.c_str(), F_OK) == 0) {
     return absl::AlreadyExistsError(
         absl::StrCat(certificate, " exists and was left as it is; --force replaces it"));
@@ -214,7 +218,7 @@ absl::Status WritePair(const std::string& folder, const std::string& name, const
 
 absl::StatusOr<PemPair> ReadCa(const std::string& folder) {
   PemPair ca;
-  for (auto [part, suffix] : {std::pair{&ca.certificate, "/ca.pem"}, {&ca.key, "/ca.key"}}) {
+  for (auto [part, suffix] : {std::pair{&ca.certificate, "/ca.crt"}, {&ca.key, "/ca.key"}}) {
     absl::StatusOr<std::string> text = ReadPemFile(absl::StrCat(folder, suffix));
     if (!text.ok()) {
       return absl::UnauthenticatedError(

@@ -39,11 +39,11 @@ struct CertificateRequest {
 // before the certificate begins. The certificate never outlives the CA: its end is cut to the CA's.
 absl::StatusOr<PemPair> IssueCertificate(const PemPair& ca, const CertificateRequest& request);
 
-// Writes FOLDER/NAME.pem and FOLDER/NAME.key (0600), both or neither; makes the folder (0700) when
+// Writes FOLDER/NAME.crt and FOLDER/NAME.key (0600), both or neither; makes the folder (0700) when
 // absent.
 absl::Status WritePair(const std::string& folder, const std::string& name, const PemPair& pair,
                        Overwrite overwrite);
-// Reads FOLDER/ca.pem and FOLDER/ca.key; the error says how to make them.
+// Reads FOLDER/ca.crt and FOLDER/ca.key; the error says how to make them.
 absl::StatusOr<PemPair> ReadCa(const std::string& folder);
 
 }  // namespace espalier

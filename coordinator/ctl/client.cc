@@ -1,0 +1,170 @@
+#include "coordinator/ctl/client.h"
+
+#include <algorithm>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/status_macros.h"
+#include "common/rpc/deadline.h"
+#include "common/rpc/status.h"
+#include "coordinator/ctl/text.h"
+
+namespace espalier::ctl {
+namespace {
+
+constexpr absl::Duration kTickInterval = absl::Seconds(1);
+// How long `watch` keeps trying while espalierd is away, and how often.
+constexpr absl::Duration kReconnectPatience = absl::Seconds(60);
+constexpr absl::Duration kReconnectInterval = absl::Milliseconds(500);
+
+absl::StatusOr<std::optional<TlsFiles>> ChosenTls(const GlobalOptions& options) {
+  const bool any =
+      !options.tls_ca.empty() || !options.tls_certificate.empty() || !options.tls_key.empty();
+  const bool all =
+      !options.tls_ca.empty() && !options.tls_certificate.empty() && !options.tls_key.empty();
+  if (!any) return std::optional<TlsFiles>();
+  if (!all) {
+    return absl::InvalidArgumentError(
+        "--tls-ca, --tls-cert and --tls-key belong together: give all three or none");
+  }
+  return std::optional<TlsFiles>(TlsFiles{
+      .ca = options.tls_ca, .certificate = options.tls_certificate, .key = options.tls_key});
+}
+
+// One Watch stream, read by a thread of its own so that the screen can be kept alive between two
+// messages.
+class WatchStream {
+ public:
+  WatchStream(v1::OperatorService::Stub& stub, const std::string& job_id) {
+    SetDeadline(call_, kStreamDeadline);
+    v1::WatchRequest request;
+    request.set_job_id(job_id);
+    reader_ = stub.Watch(&call_, request);
+    thread_ = std::thread([this] { Read(); });
+  }
+
+  ~WatchStream() {
+    call_.TryCancel();
+    thread_.join();
+  }
+
+  // Waits for a newer status or the end, at most for `timeout`. True: `status` was replaced.
+  bool Next(v1::JobStatus& status, absl::Duration timeout) {
+    absl::MutexLock lock(&mutex_);
+    mutex_.AwaitWithTimeout(absl::Condition(this, &WatchStream::HasNews), timeout);
+    if (!latest_.has_value()) return false;
+    status = *std::exchange(latest_, std::nullopt);
+    return true;
+  }
+
+  // Set when the stream has ended and everything it brought was taken.
+  std::optional<grpc::Status> ended() {
+    absl::MutexLock lock(&mutex_);
+    return latest_.has_value() ? std::nullopt : end_;
+  }
+
+ private:
+  bool HasNews() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return latest_.has_value() || end_.has_value();
+  }
+
+  void Read() {
+    v1::WatchResponse response;
+    while (reader_->Read(&response)) {
+      absl::MutexLock lock(&mutex_);
+      latest_ = response.status();
+    }
+    const grpc::Status end = reader_->Finish();
+    absl::MutexLock lock(&mutex_);
+    end_ = end;
+  }
+
+  grpc::ClientContext call_;
+  std::unique_ptr<grpc::ClientReader<v1::WatchResponse>> reader_;
+  absl::Mutex mutex_;
+  std::optional<v1::JobStatus> latest_ ABSL_GUARDED_BY(mutex_);
+  std::optional<grpc::Status> end_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace
+
+OperatorClient::OperatorClient(ChannelTarget target, std::shared_ptr<grpc::Channel> channel,
+                               Clock& clock, absl::Duration timeout)
+    : target_(std::move(target)),
+      stub_(v1::OperatorService::NewStub(channel)),
+      clock_(&clock),
+      timeout_(timeout) {}
+
+absl::StatusOr<OperatorClient> OperatorClient::Connect(const Context& context) {
+  ChannelTarget target{.address = context.options.coordinator, .tls = std::nullopt};
+  ASSIGN_OR_RETURN(target.tls, ChosenTls(context.options));
+  ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel, MakeChannel(target, context.clock));
+  return OperatorClient(std::move(target), std::move(channel), context.clock,
+                        absl::Seconds(context.options.timeout_seconds));
+}
+
+void OperatorClient::Prepare(grpc::ClientContext& call) const { SetDeadline(call, timeout_); }
+
+absl::Status OperatorClient::Explain(const grpc::Status& status) const {
+  const absl::Status error = ExplainFailure(FromGrpc(status), target_, *clock_);
+  if (!absl::IsDeadlineExceeded(error)) return error;
+  return absl::DeadlineExceededError(absl::StrCat("no answer from ", target_.address, " within ",
+                                                  DurationText(timeout_),
+                                                  "; --timeout SECONDS waits longer"));
+}
+
+absl::StatusOr<v1::JobStatus> OperatorClient::Follow(
+    const std::string& job_id, const std::function<bool(const v1::JobStatus&)>& tick,
+    const std::function<void(const absl::Status&)>& interrupted) {
+  std::string id = job_id;
+  std::optional<v1::JobStatus> last;
+  absl::Duration heard = clock_->Monotonic();
+  while (true) {
+    WatchStream stream(*stub_, id);
+    std::optional<grpc::Status> end;
+    while (!(end = stream.ended()).has_value()) {
+      v1::JobStatus status;
+      if (stream.Next(status, kTickInterval)) {
+        heard = clock_->Monotonic();
+        id = status.id();  // A name may come to mean another job; the id does not.
+        last = std::move(status);
+      }
+      if (!last.has_value()) continue;
+      if (!tick(*last) || IsFinal(last->state())) return *last;
+    }
+    const bool away = end->ok() || end->error_code() == grpc::StatusCode::UNAVAILABLE;
+    const bool patient = last.has_value() && clock_->Monotonic() - heard < kReconnectPatience;
+    if (!away || !patient) {
+      const absl::Status error = Explain(*end);
+      if (!error.ok()) return error;
+      return absl::UnavailableError("espalierd ended the stream before the job did");
+    }
+    interrupted(FromGrpc(*end));
+    clock_->Sleep(kReconnectInterval);
+  }
+}
+
+absl::Status OperatorClient::Logs(const v1::LogsRequest& request,
+                                  const std::function<bool(const std::string&)>& sink) {
+  grpc::ClientContext call;
+  if (request.follow()) {
+    SetDeadline(call, kStreamDeadline);
+  } else {
+    Prepare(call);
+  }
+  const std::unique_ptr<grpc::ClientReader<v1::LogsResponse>> reader = stub_->Logs(&call, request);
+  v1::LogsResponse response;
+  while (reader->Read(&response)) {
+    if (sink(response.text())) continue;
+    call.TryCancel();
+    reader->Finish();
+    return absl::OkStatus();
+  }
+  return Explain(reader->Finish());
+}
+
+}  // namespace espalier::ctl

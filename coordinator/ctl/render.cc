@@ -1,0 +1,234 @@
+#include "coordinator/ctl/render.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "coordinator/ctl/table.h"
+
+namespace espalier::ctl {
+namespace {
+
+using Column = Table::Column;
+constexpr Table::Align kRight = Table::Align::kRight;
+
+std::string StepsText(const v1::JobStatus& status) {
+  return absl::StrCat(status.step(), "/", status.total_steps());
+}
+
+std::string EtaText(const v1::JobStatus& status) {
+  return status.has_eta_seconds() ? DurationText(absl::Seconds(status.eta_seconds())) : "-";
+}
+
+std::string RateText(double tokens_per_second) {
+  return tokens_per_second > 0 ? CountText(tokens_per_second) : "-";
+}
+
+std::string Since(int64_t unix_ms, const View& view) {
+  return unix_ms == 0 ? "-" : DurationText(view.now - absl::FromUnixMillis(unix_ms));
+}
+
+// "label      value", with the values of all lines in one column.
+void AddLine(std::string& out, absl::string_view label, absl::string_view value) {
+  absl::StrAppend(&out, absl::StrFormat("%-16s", label), Printable(value), "\n");
+}
+
+std::string CheckpointText(const v1::CheckpointReport& report) {
+  const std::string seconds = DurationText(absl::Seconds(report.seconds()));
+  if (!report.error().empty()) {
+    return absl::StrCat("FAILED at step ", report.step(), ": ", report.error());
+  }
+  return absl::StrCat("step ", report.step(), ", ", BytesText(report.bytes()), " in ", seconds,
+                      ", ", report.path());
+}
+
+void AddTraining(std::string& out, const v1::JobStatus& status) {
+  AddLine(out, "steps", StepsText(status));
+  AddLine(out, "loss", LossText(status.loss()));
+  if (status.has_validation_loss()) {
+    AddLine(
+        out, "validation loss",
+        absl::StrCat(LossText(status.validation_loss()), " after step ", status.validation_step()));
+  }
+  AddLine(out, "tokens/s", RateText(status.tokens_per_second()));
+  AddLine(out, "time left", EtaText(status));
+  if (status.learning_rate() > 0) {
+    AddLine(out, "learning rate", absl::StrFormat("%.3g", status.learning_rate()));
+    AddLine(out, "gradient norm", absl::StrFormat("%.4g", status.gradient_norm()));
+  }
+  if (status.skipped_steps() > 0) {
+    AddLine(out, "skipped steps", absl::StrCat(status.skipped_steps(), " (non-finite gradients)"));
+  }
+}
+
+std::string PlanText(const v1::ShardPlan& plan) {
+  std::string out = "\nshard plan\n";
+  if (plan.sequences().empty()) return out + "  none yet: the job has not been launched\n";
+  absl::StrAppend(&out, "  number ", plan.number(), ", from step ", plan.from_step(), "\n");
+  int total = 0;
+  for (int sequences : plan.sequences()) total += sequences;
+  for (int i = 0; i < plan.sequences_size(); ++i) {
+    absl::StrAppend(&out, absl::StrFormat("  rank %-3d %5d sequences  %5.1f %%\n", i,
+                                          plan.sequences(i), 100.0 * plan.sequences(i) / total));
+  }
+  absl::StrAppend(&out, "  because: ", Printable(plan.reason()), "\n");
+  return out;
+}
+
+std::string ShareText(const v1::RankStatus& rank, const v1::JobStatus& status) {
+  int total = 0;
+  for (int sequences : status.plan().sequences()) total += sequences;
+  if (total == 0) return absl::StrCat(rank.shard());
+  return absl::StrFormat("%d (%.0f %%)", rank.shard(), 100.0 * rank.shard() / total);
+}
+
+std::string MemoryText(const v1::RankStatus& rank) {
+  if (rank.memory_bytes() == 0) return "-";
+  return absl::StrCat(BytesText(rank.memory_bytes()), ", peak ",
+                      BytesText(rank.memory_peak_bytes()));
+}
+
+}  // namespace
+
+std::string RenderJobs(const v1::ListJobsResponse& response, const View& view) {
+  if (response.jobs().empty()) return "no jobs; submit one: espalier submit FILE\n";
+  Table table({Column{"ID"}, Column{"NAME"}, Column{"STATE"}, Column{"STEP", kRight},
+               Column{"LOSS", kRight}, Column{"TOKENS/S", kRight}, Column{"LEFT", kRight},
+               Column{"SINCE", kRight}, Column{"REASON"}});
+  for (const v1::JobStatus& job : response.jobs()) {
+    table.Add({job.id(),
+               job.name(),
+               {StateText(job.state()), ColourOf(job.state())},
+               StepsText(job),
+               LossText(job.loss()),
+               RateText(job.tokens_per_second()),
+               EtaText(job),
+               Since(job.state_since_ms(), view),
+               job.reason()});
+  }
+  return table.Render(view);
+}
+
+std::string RenderRanks(const v1::JobStatus& status, int most, const View& view) {
+  if (status.ranks().empty()) return "";
+  Table table({Column{"RANK", kRight}, Column{"NODE"}, Column{"DEVICE"}, Column{"SHARE", kRight},
+               Column{"PHASE"}, Column{"STEP", kRight}, Column{"STEP TIME", kRight},
+               Column{"MEMORY"}});
+  const int shown = std::min(most, status.ranks_size());
+  for (int i = 0; i < shown; ++i) {
+    const v1::RankStatus& rank = status.ranks(i);
+    const double seconds = rank.last_step().step_seconds();
+    table.Add({absl::StrCat(rank.rank()), rank.node(), rank.device().empty() ? "-" : rank.device(),
+               ShareText(rank, status),
+               rank.attached() ? Cell(PhaseText(rank.phase())) : Cell("absent", Colour::kRed),
+               absl::StrCat(rank.step()), seconds > 0 ? absl::StrFormat("%.3fs", seconds) : "-",
+               MemoryText(rank)});
+  }
+  std::string out = table.Render(view, 2);
+  if (shown < status.ranks_size()) {
+    absl::StrAppend(&out, "  and ", status.ranks_size() - shown, " more ranks\n");
+  }
+  return out;
+}
+
+std::string RenderJob(const v1::JobStatus& status, Detail detail, const View& view) {
+  std::string out;
+  AddLine(out, "job", status.id());
+  AddLine(out, "name", status.name());
+  absl::StrAppend(&out, absl::StrFormat("%-16s", "state"),
+                  Paint(StateText(status.state()), ColourOf(status.state()), view), " for ",
+                  Since(status.state_since_ms(), view), "\n");
+  AddLine(out, "reason", status.reason());
+  AddLine(out, "submitted", TimeText(status.submitted_ms(), view));
+  AddLine(out, "priority", absl::StrCat(status.priority()));
+  AddLine(out, "generation", absl::StrCat(status.generation()));
+  AddLine(out, "restarts", absl::StrCat(status.restarts()));
+  AddTraining(out, status);
+  AddLine(out, "checkpoints in", status.checkpoint_directory());
+  if (status.has_last_checkpoint()) {
+    AddLine(out, "last checkpoint", CheckpointText(status.last_checkpoint()));
+  }
+  if (!status.ranks().empty()) {
+    absl::StrAppend(&out, "\nranks\n", RenderRanks(status, status.ranks_size(), view));
+  }
+  if (detail == Detail::kPlan) absl::StrAppend(&out, PlanText(status.plan()));
+  return out;
+}
+
+std::string RenderNodes(const v1::ListNodesResponse& response, const View& view) {
+  if (response.nodes().empty()) return "no nodes: the cluster file names none\n";
+  Table table({Column{"NODE"}, Column{"ADDRESS"}, Column{"PROFILE"}, Column{"DEVICE"},
+               Column{"MEMORY LIMIT", kRight}, Column{"STATE"}});
+  const auto or_dash = [](const std::string& text) { return text.empty() ? "-" : text; };
+  for (const v1::NodeStatus& node : response.nodes()) {
+    Cell state("free", Colour::kGreen);
+    if (!node.job_id().empty()) state = Cell(absl::StrCat("runs ", node.job_id()));
+    if (!node.set_aside_reason().empty()) {
+      state = Cell(absl::StrCat("set aside until ", TimeText(node.set_aside_until_ms(), view), ": ",
+                                node.set_aside_reason()),
+                   Colour::kYellow);
+    }
+    const int64_t limit = node.memory_limit_bytes();
+    table.Add({node.name(), node.address(), or_dash(node.profile()), or_dash(node.device()),
+               limit == 0 ? "machine's" : BytesText(limit), state});
+  }
+  return table.Render(view);
+}
+
+std::string RenderEvents(const v1::ListEventsResponse& response, const View& view) {
+  if (response.events().empty()) return "no events\n";
+  Table table({Column{"NUMBER", kRight}, Column{"TIME"}, Column{"STATE"}, Column{"EVENT"}});
+  for (const v1::JobEvent& event : response.events()) {
+    table.Add({absl::StrCat(event.number()),
+               TimeText(event.time_ms(), view),
+               {StateText(event.state()), ColourOf(event.state())},
+               event.text()});
+  }
+  return table.Render(view);
+}
+
+std::string RenderSpec(const v1::JobSpec& spec, const std::string& file) {
+  std::string out = absl::StrCat(file, ": valid\n");
+  const int64_t steps = spec.train().steps();
+  const double tokens =
+      static_cast<double>(steps) * spec.train().global_batch() * spec.data().sequence_length();
+  AddLine(out, "job", spec.name());
+  AddLine(out, "model",
+          !spec.model().from().empty()     ? spec.model().from()
+          : !spec.model().preset().empty() ? spec.model().preset()
+                                           : "as written");
+  AddLine(out, "data", spec.data().path());
+  AddLine(out, "steps",
+          absl::StrCat(steps, " of ", spec.train().global_batch(), " sequences of ",
+                       spec.data().sequence_length(), " tokens: ", CountText(tokens),
+                       " tokens in all"));
+  AddLine(out, "nodes",
+          absl::StrCat("at least ", spec.parallel().min_nodes(),
+                       spec.parallel().nodes().empty() ? ", any" : ", of ",
+                       absl::StrJoin(spec.parallel().nodes(), ", ")));
+  return out;
+}
+
+std::string RenderCertificates(const std::vector<NamedCertificate>& certificates,
+                               const View& view) {
+  Table table({Column{"FILE"}, Column{"NAME"}, Column{"ROLE"}, Column{"CA"}, Column{"VALID UNTIL"},
+               Column{"ADDRESSES"}});
+  for (const NamedCertificate& certificate : certificates) {
+    const CertificateInfo& info = certificate.info;
+    const bool expired = info.not_after < view.now;
+    const std::string until = TimeText(absl::ToUnixMillis(info.not_after), view);
+    table.Add({certificate.path,
+               info.name,
+               info.is_ca              ? "CA"
+               : info.role.has_value() ? std::string(RoleName(*info.role))
+                                       : "none",
+               info.issuer,
+               {expired ? absl::StrCat(until, " (expired)") : until,
+                expired ? Colour::kRed : Colour::kNone},
+               info.addresses.empty() ? "-" : absl::StrJoin(info.addresses, ", ")});
+  }
+  return table.Render(view);
+}
+
+}  // namespace espalier::ctl
