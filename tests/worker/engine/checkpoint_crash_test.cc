@@ -14,8 +14,8 @@ namespace {
 
 using Fault = FaultFileSystem::Fault;
 
-CheckpointStore::Options Options(const TestFolder& folder) {
-  return {.directory = folder / "checkpoints", .keep = 1};
+CheckpointStore::Options Options(const TestFolder& folder, int keep = 1) {
+  return {.directory = folder / "checkpoints", .keep = keep};
 }
 
 // A directory that holds step 1, durable.
@@ -81,15 +81,17 @@ TEST(OldOrNewNeverNeither, LostPowerAtEveryOperationTakesBackAllThatWasNotSynced
 }
 
 TEST(OldOrNewNeverNeither, LostPowerAfterSuccessKeepsTheNewOne) {
-  const TestFolder folder;
-  WriteOld(folder);
-  FaultFileSystem files({});
-  ASSERT_TRUE(WriteNew(files, folder).ok());
-  files.LosePower();
-  CheckpointStore store(PosixFileSystem(), Options(folder));
-  const auto found = store.FindNewest();
-  ASSERT_TRUE(found.ok() && found->newest.has_value());
-  EXPECT_TRUE(TinyState(2).Equals(*found->newest));
+  for (int keep : {1, 2}) {  // with and without something to prune
+    const TestFolder folder;
+    WriteOld(folder);
+    FaultFileSystem files({});
+    CheckpointStore store(files, Options(folder, keep));
+    ASSERT_TRUE(store.Write(TinyState(2).Content()).ok());
+    files.LosePower();
+    const auto found = store.FindNewest();
+    ASSERT_TRUE(found.ok() && found->newest.has_value());
+    EXPECT_TRUE(TinyState(2).Equals(*found->newest)) << keep;
+  }
 }
 
 TEST(OldOrNewNeverNeither, AFullDiskAtEveryOperation) {

@@ -110,16 +110,28 @@ absl::Status FaultFileSystem::Rename(const std::string& from, const std::string&
 }
 
 absl::Status FaultFileSystem::Remove(const std::string& path) {
+  const bool fatal = plan_.fault == Fault::kCrash || plan_.fault == Fault::kKill;
+  if (fatal && operations_ == plan_.operation) RemoveHalf(path);
   RETURN_IF_ERROR(Begin(Needs::kNothing));
   if (!fs::exists(path)) return absl::OkStatus();
-  const std::string kept = Keep(path);
+  const std::string kept = Keep(path, ParentPath(ParentPath(path)));
   changes_.push_back({Change::Kind::kRemoved, path, kept});
   return absl::OkStatus();
 }
 
+// Removing a folder is many removals: the entries that come first are gone, the others are not.
+void FaultFileSystem::RemoveHalf(const std::string& path) {
+  if (!fs::is_directory(path)) return;
+  const auto names = PosixFileSystem().List(path);
+  for (size_t i = 0; i < names->size() / 2; ++i) {
+    const std::string entry = JoinPath(path, (*names)[i]);
+    changes_.push_back({Change::Kind::kRemoved, entry, Keep(entry, ParentPath(ParentPath(path)))});
+  }
+}
+
 // Moves what is removed out of sight, from where lost power brings it back.
-std::string FaultFileSystem::Keep(const std::string& path) {
-  const std::string graveyard = absl::StrCat(ParentPath(ParentPath(path)), "/graveyard");
+std::string FaultFileSystem::Keep(const std::string& path, const std::string& folder) {
+  const std::string graveyard = JoinPath(folder, "graveyard");
   fs::create_directories(graveyard);
   const std::string kept = absl::StrCat(graveyard, "/", getpid(), "-", ++kept_);
   fs::rename(path, kept);

@@ -18,8 +18,8 @@ class FaultFileSystem : public FileSystem {
     kNone,
     kDiskFull,  // from the operation on, whatever needs space fails; an append gets half through
     kOneError,  // the operation alone fails
-    kCrash,     // an append gets half through, nothing else is done; no operation works afterwards
-    kKill,      // the process kills itself before the operation (half through an append)
+    kCrash,     // appends and removals get half through; no operation works afterwards
+    kKill,      // the process kills itself before the operation (half through those two)
   };
   struct Plan {
     Fault fault = Fault::kNone;
@@ -59,7 +59,8 @@ class FaultFileSystem : public FileSystem {
   absl::Status Begin(Needs needs);
   // Whether the fault hits the operation that Begin has just refused.
   bool Hit() const { return operations_ - 1 == plan_.operation; }
-  std::string Keep(const std::string& path);
+  void RemoveHalf(const std::string& path);
+  std::string Keep(const std::string& path, const std::string& folder);
 
   const Plan plan_;
   int64_t operations_ = 0;
