@@ -1,0 +1,19 @@
+// The rules every Collective keeps, as functions that each rank runs on its own member. Used by
+// in_process_test.cc (threads) and tests/mpi (processes under mpirun).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "worker/collective/collective.h"
+
+namespace espalier::conformance {
+
+struct Rule {
+  std::string name;
+  void (*check)(Collective& collective);
+};
+
+const std::vector<Rule>& Rules();
+
+}  // namespace espalier::conformance

@@ -1,0 +1,170 @@
+#include "worker/collective/mpi_world.h"
+
+#include <mpi.h>
+
+#include <set>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/check.h"
+
+namespace espalier {
+namespace {
+
+struct Message {
+  int peer;
+  MpiWorld::Done done;
+};
+
+absl::Status FromCode(int code, absl::string_view call) {
+  if (code == MPI_SUCCESS) return absl::OkStatus();
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  return absl::UnavailableError(
+      absl::StrCat(call, " failed: ", absl::string_view(text, static_cast<size_t>(length))));
+}
+
+}  // namespace
+
+struct MpiWorld::State {
+  MPI_Comm comm = MPI_COMM_NULL;
+  // Parallel arrays: MPI_Testsome wants the requests side by side.
+  std::vector<MPI_Request> requests;
+  std::vector<Message> messages;
+  std::vector<int> completed;
+  absl::Status failure;
+  bool finished = false;
+
+  void Add(MPI_Request request, int code, absl::string_view call, Message message) {
+    if (code != MPI_SUCCESS) {
+      if (failure.ok()) failure = FromCode(code, call);
+      return;
+    }
+    requests.push_back(request);
+    messages.push_back(std::move(message));
+  }
+};
+
+MpiWorld::MpiWorld() : state_(std::make_unique<State>()) {}
+MpiWorld::~MpiWorld() = default;
+
+absl::StatusOr<std::unique_ptr<MpiWorld>> MpiWorld::Start() {
+  // Parameters can be read before MPI_Init only through MPI_T's own start, which also keeps them
+  // readable until the end.
+  int provided = 0;
+  MPI_T_init_thread(MPI_THREAD_SERIALIZED, &provided);
+  if (const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+      code != MPI_SUCCESS) {
+    return FromCode(code, "MPI_Init_thread");
+  }
+  std::unique_ptr<MpiWorld> world(new MpiWorld);
+  if (const int code = MPI_Comm_dup(MPI_COMM_WORLD, &world->state_->comm); code != MPI_SUCCESS) {
+    return FromCode(code, "MPI_Comm_dup");
+  }
+  MPI_Comm_set_errhandler(world->state_->comm, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(world->state_->comm, &world->rank_);
+  MPI_Comm_size(world->state_->comm, &world->size_);
+  return world;
+}
+
+std::string MpiWorld::LibraryVersion() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  return std::string(text, static_cast<size_t>(length));
+}
+
+void MpiWorld::Send(absl::Span<const std::byte> bytes, int peer, int tag, Done done) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  const int code = MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, peer, tag,
+                             state_->comm, &request);
+  state_->Add(request, code, "MPI_Isend", {peer, std::move(done)});
+}
+
+void MpiWorld::Receive(absl::Span<std::byte> bytes, int peer, int tag, Done done) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  const int code = MPI_Irecv(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, peer, tag,
+                             state_->comm, &request);
+  state_->Add(request, code, "MPI_Irecv", {peer, std::move(done)});
+}
+
+absl::StatusOr<int> MpiWorld::Poll() {
+  State& state = *state_;
+  if (!state.failure.ok()) return state.failure;
+  if (state.requests.empty()) return 0;
+  state.completed.resize(state.requests.size());
+  int count = 0;
+  const int code = MPI_Testsome(static_cast<int>(state.requests.size()), state.requests.data(),
+                                &count, state.completed.data(), MPI_STATUSES_IGNORE);
+  if (code != MPI_SUCCESS) {
+    state.failure = FromCode(code, "MPI_Testsome");
+    return state.failure;
+  }
+  std::vector<Done> done;
+  for (int i = 0; i < count; ++i)
+    done.push_back(std::move(state.messages[state.completed[i]].done));
+  size_t kept = 0;
+  for (size_t i = 0; i < state.requests.size(); ++i) {
+    if (state.requests[i] == MPI_REQUEST_NULL) continue;
+    state.requests[kept] = state.requests[i];
+    if (kept != i) state.messages[kept] = std::move(state.messages[i]);
+    ++kept;
+  }
+  state.requests.resize(kept);
+  state.messages.erase(state.messages.begin() + static_cast<int64_t>(kept), state.messages.end());
+  for (const Done& callback : done) callback();
+  if (!state.failure.ok()) return state.failure;
+  return count;
+}
+
+int64_t MpiWorld::pending() const { return static_cast<int64_t>(state_->requests.size()); }
+
+std::string MpiWorld::PendingPeers() const {
+  std::set<int> peers;
+  for (const Message& message : state_->messages) peers.insert(message.peer);
+  return absl::StrJoin(peers, ", ");
+}
+
+absl::StatusOr<std::string> MpiWorld::Parameter(absl::string_view name) const {
+  int index = 0;
+  if (MPI_T_cvar_get_index(std::string(name).c_str(), &index) != MPI_SUCCESS) {
+    return absl::NotFoundError(absl::StrCat("Open MPI has no parameter '", name, "'"));
+  }
+  int verbosity = 0, bind = 0, scope = 0, count = 0;
+  MPI_Datatype type = MPI_DATATYPE_NULL;
+  MPI_T_enum enumeration = MPI_T_ENUM_NULL;
+  MPI_T_cvar_handle handle = MPI_T_CVAR_HANDLE_NULL;
+  if (MPI_T_cvar_get_info(index, nullptr, nullptr, &verbosity, &type, &enumeration, nullptr,
+                          nullptr, &bind, &scope) != MPI_SUCCESS ||
+      MPI_T_cvar_handle_alloc(index, nullptr, &handle, &count) != MPI_SUCCESS) {
+    return absl::InternalError(absl::StrCat("MPI_T cannot read '", name, "'"));
+  }
+  std::string value;
+  if (type == MPI_CHAR) {
+    std::vector<char> text(static_cast<size_t>(count) + 1, '\0');
+    MPI_T_cvar_read(handle, text.data());
+    value = text.data();
+  } else if (type == MPI_INT || type == MPI_UNSIGNED) {
+    int number = 0;
+    MPI_T_cvar_read(handle, &number);
+    value = absl::StrCat(number);
+  } else {
+    int64_t number = 0;  // unsigned long and the like
+    MPI_T_cvar_read(handle, &number);
+    value = absl::StrCat(number);
+  }
+  MPI_T_cvar_handle_free(&handle);
+  return value;
+}
+
+void MpiWorld::Finish() {
+  ESPALIER_CHECK(!state_->finished, "MPI is ended once");
+  state_->finished = true;
+  MPI_Comm_free(&state_->comm);
+  MPI_Finalize();
+  MPI_T_finalize();
+}
+
+}  // namespace espalier
