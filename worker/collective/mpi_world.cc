@@ -51,8 +51,7 @@ MpiWorld::MpiWorld() : state_(std::make_unique<State>()) {}
 MpiWorld::~MpiWorld() = default;
 
 absl::StatusOr<std::unique_ptr<MpiWorld>> MpiWorld::Start() {
-  // Parameters can be read before MPI_Init only through MPI_T's own start, which also keeps them
-  // readable until the end.
+  // Never ended again: Open MPI 4.1 crashes in MPI_T_finalize after MPI_Finalize.
   int provided = 0;
   MPI_T_init_thread(MPI_THREAD_SERIALIZED, &provided);
   if (const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
@@ -164,7 +163,6 @@ void MpiWorld::Finish() {
   state_->finished = true;
   MPI_Comm_free(&state_->comm);
   MPI_Finalize();
-  MPI_T_finalize();
 }
 
 }  // namespace espalier
