@@ -1,5 +1,5 @@
-// Advance: the whole of the coordinator's decisions as one pure function. Called by the runtime's loop
-// and by the simulator, by nobody else. Thread rule: one caller at a time per state.
+// Advance: the whole of the coordinator's decisions as one pure function. Called by the runtime's
+// loop and by the simulator, by nobody else. Thread rule: one caller at a time per state.
 #pragma once
 
 #include <vector>

@@ -28,8 +28,9 @@ struct StepFigures {
 
 class Figures {
  public:
-  // Takes each step once, in order of arrival; an older or repeated one changes nothing.
-  void Add(const StepFigures& step);
+  // Takes each step once, whichever rank reports it first; an older or repeated one changes nothing
+  // and gives false.
+  bool Add(const StepFigures& step);
   // A new generation: speed is measured afresh, and steps from `next` on will be reported (again).
   void Restart(Step next);
 

@@ -1,0 +1,92 @@
+#include "coordinator/core/advance.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "coordinator/core/attach.h"
+#include "coordinator/core/context.h"
+#include "coordinator/core/generation.h"
+#include "coordinator/core/liveness.h"
+#include "coordinator/core/names.h"
+#include "coordinator/core/node_health.h"
+#include "coordinator/core/queue.h"
+#include "coordinator/core/reports.h"
+#include "coordinator/core/requests.h"
+#include "coordinator/core/start.h"
+#include "coordinator/core/submit.h"
+
+namespace espalier {
+namespace {
+
+void On(Context& context, const CoordinatorStarted& event) { OnStarted(context, event); }
+
+void On(Context& context, const Tick&) {
+  ReturnNodes(context);
+  for (auto& [id, job] : context.state().jobs) {
+    if (!IsFinal(job.record.state)) WatchJob(context, job);
+  }
+  context.QueueChanged();
+}
+
+void On(Context& context, const SubmitRequested& event) { OnSubmit(context, event); }
+void On(Context& context, const PauseRequested& event) { OnRequest(context, event); }
+void On(Context& context, const ResumeRequested& event) { OnRequest(context, event); }
+void On(Context& context, const CancelRequested& event) { OnRequest(context, event); }
+void On(Context& context, const CheckpointRequested& event) { OnRequest(context, event); }
+
+void On(Context& context, const WorkerAttached& event) { OnAttached(context, event); }
+void On(Context& context, const WorkerReady& event) { OnReport(context, event); }
+void On(Context& context, const WorkerProgress& event) { OnReport(context, event); }
+void On(Context& context, const WorkerStepReported& event) { OnReport(context, event); }
+void On(Context& context, const WorkerEvaluated& event) { OnReport(context, event); }
+void On(Context& context, const WorkerCheckpointed& event) { OnReport(context, event); }
+void On(Context& context, const DirectiveAcked& event) { OnReport(context, event); }
+void On(Context& context, const WorkerFinished& event) { OnReport(context, event); }
+void On(Context& context, const WorkerDetached& event) { OnReport(context, event); }
+
+// Null when the generation is not the one that runs.
+Job* Newest(Context& context, const GenerationKey& key) {
+  Job* job = context.FindJob(key.job);
+  const bool newest = job != nullptr && job->record.generation == key.generation &&
+                      job->record.processes != Processes::kNone;
+  return newest ? job : nullptr;
+}
+
+void On(Context& context, const LaunchFailed& event) {
+  if (Job* job = Newest(context, event.key)) {
+    OnGone(context, *job, "could not be started: " + event.reason);
+  }
+}
+
+void On(Context& context, const ProcessesExited& event) {
+  Job* job = Newest(context, event.key);
+  if (job == nullptr || job->world.exited_at) return;
+  job->world.exited_at = context.now();
+  job->world.exit_reason = event.reason;
+  CheckGone(context, *job);
+}
+
+// The time since the last event, when it is so long that the coordinator itself must have slept.
+absl::Duration OwnSleep(const ClusterState& state, absl::Time now) {
+  if (state.now == absl::InfinitePast()) return absl::ZeroDuration();
+  const absl::Duration gap = now - state.now;
+  return gap > kOwnSleep ? gap : absl::ZeroDuration();
+}
+
+}  // namespace
+
+std::vector<Effect> Advance(ClusterState& state, const Event& event, absl::Time now) {
+  now = std::max(now, state.now);
+  const absl::Duration slept = OwnSleep(state, now);
+  state.now = now;
+  if (slept > absl::ZeroDuration()) {
+    for (auto& [id, job] : state.jobs) ShiftDeadlines(job, slept);
+  }
+  Context context(state, now);
+  std::visit([&](const auto& one) { On(context, one); }, event);
+  while (context.TakeQueueChanged()) Schedule(context);
+  return context.TakeEffects();
+}
+
+}  // namespace espalier

@@ -1,0 +1,50 @@
+#include "coordinator/core/context.h"
+
+#include <iterator>
+#include <utility>
+
+#include "common/base/check.h"
+#include "coordinator/core/names.h"
+
+namespace espalier {
+
+Job* Context::FindJob(const JobId& id) {
+  const auto found = state_.jobs.find(id);
+  return found == state_.jobs.end() ? nullptr : &found->second;
+}
+
+void Context::Enter(Job& job, JobState state, const std::string& reason) {
+  JobRecord& record = job.record;
+  ESPALIER_CHECK(!IsFinal(record.state), "a final state is never left");
+  ESPALIER_CHECK(!IsFinal(state) || record.processes == Processes::kNone,
+                 "a job ends when none of its processes is left");
+  record.state = state;
+  record.reason = reason;
+  record.state_since = now_;
+  queue_changed_ = true;
+  Note(job, reason);
+}
+
+void Context::Note(Job& job, const std::string& text) {
+  JobRecord& record = job.record;
+  history_.push_back(AppendEvent{.job = record.id,
+                                 .number = ++record.last_event,
+                                 .time = now_,
+                                 .state = record.state,
+                                 .text = text});
+  Persist(job);
+}
+
+std::vector<Effect> Context::TakeEffects() {
+  std::vector<Effect> effects;
+  for (const JobId& id : changed_jobs_) effects.push_back(PersistJob{state_.jobs.at(id).record});
+  for (const NodeHealth& node : state_.nodes) {
+    if (changed_nodes_.count(node.name) != 0) effects.push_back(PersistNode{node});
+  }
+  for (std::vector<Effect>* part : {&history_, &to_links_, &to_launcher_, &replies_}) {
+    std::move(part->begin(), part->end(), std::back_inserter(effects));
+  }
+  return effects;
+}
+
+}  // namespace espalier

@@ -1,0 +1,59 @@
+// Context: one call of Advance under way: the state it changes, the time, and the effects so far.
+// Used inside the core only. One thread.
+#pragma once
+
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "coordinator/core/effect.h"
+#include "coordinator/core/state.h"
+
+namespace espalier {
+
+class Context {
+ public:
+  Context(ClusterState& state, absl::Time now) : state_(state), now_(now) {}
+
+  ClusterState& state() { return state_; }
+  absl::Time now() const { return now_; }
+  // Null when there is none.
+  Job* FindJob(const JobId& id);
+
+  // A transition: state, reason and time change together, and the job's history gets a row.
+  void Enter(Job& job, JobState state, const std::string& reason);
+  // A row of the job's history without a transition.
+  void Note(Job& job, const std::string& text);
+  // The record has changed otherwise.
+  void Persist(const Job& job) { changed_jobs_.insert(job.record.id); }
+  void Persist(const NodeHealth& node) { changed_nodes_.insert(node.name); }
+
+  void Do(Welcome effect) { to_links_.push_back(std::move(effect)); }
+  void Do(SendDirective effect) { to_links_.push_back(std::move(effect)); }
+  void Do(CloseLink effect) { to_links_.push_back(std::move(effect)); }
+  void Do(Launch effect) { to_launcher_.push_back(std::move(effect)); }
+  void Do(Kill effect) { to_launcher_.push_back(std::move(effect)); }
+  void Do(Reply effect) { replies_.push_back(std::move(effect)); }
+
+  // The queue must be looked at: a job entered another state, or nodes came free.
+  void QueueChanged() { queue_changed_ = true; }
+  bool TakeQueueChanged() { return std::exchange(queue_changed_, false); }
+
+  // All effects in the order in which they must be applied. Ends the context's use.
+  std::vector<Effect> TakeEffects();
+
+ private:
+  ClusterState& state_;
+  const absl::Time now_;
+  bool queue_changed_ = false;
+  std::set<JobId> changed_jobs_;
+  std::set<NodeName> changed_nodes_;
+  std::vector<Effect> history_;
+  std::vector<Effect> to_links_;
+  std::vector<Effect> to_launcher_;
+  std::vector<Effect> replies_;
+};
+
+}  // namespace espalier

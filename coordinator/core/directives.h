@@ -1,0 +1,27 @@
+// Changes of what is wanted of the newest generation, and their delivery. Used by the core's
+// handlers. One thread.
+#pragma once
+
+#include <string>
+
+#include "coordinator/core/context.h"
+
+namespace espalier {
+
+struct Order {
+  RunState run_state = RunState::kRun;
+  // With kStop.
+  bool checkpoint_before_stop = false;
+};
+
+// The first directive of a new generation of `ranks` ranks, by the job's wish.
+void FirstDirective(Job& job, int32_t ranks);
+// Makes the newest directive say this, and sends it when that changes it.
+void GiveOrder(Context& context, Job& job, const Order& order);
+// Asks for one more checkpoint at the next boundary.
+void AskForCheckpoint(Context& context, Job& job);
+
+// Every rank has obeyed the present order.
+bool EveryRankObeyed(const Job& job);
+
+}  // namespace espalier

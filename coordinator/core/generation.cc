@@ -1,0 +1,241 @@
+#include "coordinator/core/generation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "coordinator/core/directives.h"
+#include "coordinator/core/liveness.h"
+#include "coordinator/core/names.h"
+#include "coordinator/core/node_health.h"
+#include "coordinator/core/restarts.h"
+
+namespace espalier {
+namespace {
+
+// Every stream of the newest generation; the workers exit upon it.
+void FenceAll(Context& context, Job& job) {
+  const JobRecord& record = job.record;
+  for (RankState& rank : job.world.ranks) {
+    if (!rank.link) continue;
+    context.Do(CloseLink{*rank.link,
+                         absl::FailedPreconditionError(absl::StrCat(
+                             "generation ", record.generation.value(), " of job ", record.id.text(),
+                             " has ended (", record.reason, "); this worker must exit"))});
+    context.state().links.erase(*rank.link);
+    rank.link.reset();
+  }
+}
+
+std::string FromCheckpoint(const JobRecord& record) {
+  if (!record.checkpoint || !record.checkpoint->error.empty()) return "from the beginning";
+  return absl::StrCat("from the checkpoint of step ", record.checkpoint->step.value());
+}
+
+std::string ReadyReason(const JobRecord& record, Step before) {
+  std::string text =
+      absl::StrCat("runs on ", NodeList(record.nodes), " from step ", record.step.value(),
+                   " (generation ", record.generation.value(), ")");
+  if (before > record.step) {
+    absl::StrAppend(&text, "; goes back from step ", before.value(), ": ",
+                    before.value() - record.step.value(),
+                    " steps after the newest checkpoint are repeated");
+  }
+  return text;
+}
+
+// A stop was obeyed, or the processes ended while obeying it.
+void SettlePausing(Context& context, Job& job, const std::string& how) {
+  const JobRecord& record = job.record;
+  if (record.wish == Wish::kRun) {
+    context.Enter(job, JobState::kQueued,
+                  absl::StrCat("stopped (", record.reason, "); waits for nodes to continue"));
+    return;
+  }
+  const std::string cause = StopObeyed(job) ? how : absl::StrCat(record.reason, "; ", how);
+  context.Enter(job, JobState::kPausedHard,
+                absl::StrCat("paused at step ", record.step.value(), " (", cause,
+                             "); nodes are free; resume continues ", FromCheckpoint(record)));
+}
+
+void SettleRecovering(Context& context, Job& job) {
+  const JobRecord& record = job.record;
+  if (record.wish == Wish::kPauseHard) {
+    context.Enter(job, JobState::kPausedHard,
+                  absl::StrCat("paused as asked, after a fault (", record.reason,
+                               "); resume continues ", FromCheckpoint(record)));
+  } else if (IsExternal(record)) {
+    context.Enter(job, JobState::kQueued,
+                  absl::StrCat("its hand-started mpirun was lost (", record.reason,
+                               "); start it again to continue ", FromCheckpoint(record)));
+  } else {
+    context.QueueChanged();  // the queue starts it when the back-off is over
+  }
+}
+
+void SettleVerdict(Context& context, Job& job) {
+  const JobRecord& record = job.record;
+  context.Enter(job, record.verdict == Verdict::kFail ? JobState::kFailed : JobState::kCompleted,
+                record.verdict_reason);
+}
+
+}  // namespace
+
+void ResetWorld(Context& context, Job& job, size_t ranks) {
+  const JobRecord& record = job.record;
+  job.world = World{};
+  job.world.launch_deadline = context.now() + absl::Seconds(record.spec.launch().timeout_seconds());
+  for (size_t i = 0; i < ranks; ++i) {
+    job.world.ranks.push_back(RankState{
+        .node = record.nodes[i], .progressed_at = context.now(), .heard_at = context.now()});
+  }
+}
+
+void StartGeneration(Context& context, Job& job, const std::vector<NodeName>& nodes,
+                     const std::string& reason) {
+  JobRecord& record = job.record;
+  ESPALIER_CHECK(record.processes == Processes::kNone, "one generation at a time");
+  record.generation = record.generation.next();
+  record.nodes = nodes;
+  record.processes = Processes::kRunning;
+  FirstDirective(job, static_cast<int32_t>(nodes.size()));
+  ResetWorld(context, job, nodes.size());
+  context.Enter(job, JobState::kLaunching, reason);
+  if (IsExternal(record)) return;
+  context.Do(Launch{.key = {record.id, record.generation}, .nodes = nodes});
+}
+
+void OnEveryRankReady(Context& context, Job& job) {
+  JobRecord& record = job.record;
+  const Step before = record.step;
+  record.step = Step(0);
+  for (RankState& rank : job.world.ranks) {
+    record.step = std::max(record.step, std::max(*rank.ready, rank.counters.step));
+    rank.progressed_at = context.now();
+  }
+  job.figures.Restart(*job.world.ranks.front().ready);
+  if (record.wish == Wish::kPauseSoft) {
+    context.Enter(job, JobState::kPausing,
+                  absl::StrCat(ReadyReason(record, before), "; pauses as asked"));
+    CheckPaused(context, job);
+    return;
+  }
+  context.Enter(job, JobState::kRunning, ReadyReason(record, before));
+}
+
+void CheckPaused(Context& context, Job& job) {
+  const JobRecord& record = job.record;
+  if (record.state != JobState::kPausing || record.directive.run_state != RunState::kPause ||
+      !EveryRankObeyed(job)) {
+    return;
+  }
+  context.Enter(job, JobState::kPausedSoft,
+                absl::StrCat("paused in memory before step ", record.step.value(), " on ",
+                             NodeList(record.nodes)));
+}
+
+void OnFault(Context& context, Job& job, const Fault& fault) {
+  JobRecord& record = job.record;
+  if (record.verdict != Verdict::kOpen || record.state == JobState::kCancelling ||
+      record.processes == Processes::kEnding) {
+    context.Note(job, fault.reason);
+    EndGeneration(context, job);
+    return;
+  }
+  if (fault.culprit) BlameNode(context, job, *fault.culprit, fault.reason);
+  if (record.state == JobState::kPausedSoft) {
+    record.wish = Wish::kPauseHard;
+    context.Enter(job, JobState::kPausing,
+                  absl::StrCat(fault.reason, " during the pause; ends the others"));
+  } else if (record.wish == Wish::kPauseHard || IsExternal(record)) {
+    context.Enter(job, JobState::kRecovering, fault.reason);
+  } else {
+    CountRestart(context, job, fault.reason);
+  }
+  EndGeneration(context, job);
+}
+
+void Decide(Context& context, Job& job, Verdict verdict, const std::string& reason) {
+  JobRecord& record = job.record;
+  if (record.verdict != Verdict::kOpen) return;
+  record.verdict = verdict;
+  record.verdict_reason = reason;
+  job.world.finished_at = context.now();
+  context.Note(job, absl::StrCat(reason, "; its processes end"));
+}
+
+void EndGeneration(Context& context, Job& job) {
+  JobRecord& record = job.record;
+  if (record.processes != Processes::kRunning) return;
+  record.processes = Processes::kEnding;
+  context.Persist(job);
+  if (IsExternal(record)) {
+    OnGone(context, job, "its workers were told to exit");
+    return;
+  }
+  context.Do(Kill{{record.id, record.generation}});
+}
+
+void OnGone(Context& context, Job& job, const std::string& how) {
+  JobRecord& record = job.record;
+  if (record.processes == Processes::kNone) return;
+  const std::optional<Rank> first_lost = FirstVanished(job);
+  const bool unheard = job.world.unheard_since_restart;
+  const Processes before = std::exchange(record.processes, Processes::kNone);
+  context.Persist(job);
+  std::string what = how;
+  if (first_lost) what = absl::StrCat(DescribeLoss(job, *first_lost), "; ", how);
+  const bool open = record.verdict == Verdict::kOpen && before == Processes::kRunning;
+  const bool expected = StopObeyed(job) || record.state == JobState::kCancelling;
+  FenceAll(context, job);
+  if (open && unheard && !expected) {
+    // Nobody saw how it ended, and perhaps well: this is no fault of a node or of the job.
+    context.Enter(
+        job, record.state == JobState::kPausedSoft ? JobState::kPausing : JobState::kRecovering,
+        absl::StrCat("ended while espalierd was away (", how, ")"));
+    if (record.state == JobState::kPausing) record.wish = Wish::kPauseHard;
+    record.retry_at = context.now();
+  } else if (open && !expected) {
+    OnFault(context, job, {.reason = what, .culprit = first_lost});
+  }
+  Settle(context, job, how);
+  context.QueueChanged();
+  job.world = World{};
+}
+
+void Settle(Context& context, Job& job, const std::string& how) {
+  const JobRecord& record = job.record;
+  ESPALIER_CHECK(record.processes == Processes::kNone, "settles when nothing runs");
+  if (record.verdict != Verdict::kOpen) {
+    SettleVerdict(context, job);
+    return;
+  }
+  switch (record.state) {
+    case JobState::kPausing:
+      SettlePausing(context, job, how);
+      return;
+    case JobState::kRecovering:
+      SettleRecovering(context, job);
+      return;
+    case JobState::kRegrouping:
+      if (record.wish == Wish::kPauseHard) SettlePausing(context, job, how);
+      context.QueueChanged();  // the queue starts it on other nodes
+      return;
+    case JobState::kCancelling:
+      context.Enter(job, JobState::kCancelled,
+                    absl::StrCat("cancelled at step ", record.step.value(), " (", how, ")"));
+      return;
+    case JobState::kQueued:
+    case JobState::kLaunching:
+    case JobState::kRunning:
+    case JobState::kPausedSoft:
+    case JobState::kPausedHard:
+    case JobState::kCompleted:
+    case JobState::kFailed:
+    case JobState::kCancelled:
+      return;
+  }
+}
+
+}  // namespace espalier

@@ -1,0 +1,43 @@
+// The life of a generation: started, judged lost, ended, gone; and where the job goes from there.
+// Used by the core's handlers. One thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "coordinator/core/context.h"
+
+namespace espalier {
+
+// A fault that a new generation may mend.
+struct Fault {
+  // What happened, for people.
+  std::string reason;
+  // The rank it is blamed on; absent: nobody in particular.
+  std::optional<Rank> culprit;
+};
+
+// Next generation on these nodes: QUEUED, RECOVERING or REGROUPING -> LAUNCHING.
+void StartGeneration(Context& context, Job& job, const std::vector<NodeName>& nodes,
+                     const std::string& reason);
+// A new, empty world of so many ranks for the newest generation.
+void ResetWorld(Context& context, Job& job, size_t ranks);
+
+// Every rank has joined and agreed: LAUNCHING -> RUNNING, or on towards what is wished.
+void OnEveryRankReady(Context& context, Job& job);
+// PAUSING -> PAUSED_SOFT once every rank waits.
+void CheckPaused(Context& context, Job& job);
+
+// The generation cannot go on. Ends it, and counts the fault where a restart follows.
+void OnFault(Context& context, Job& job, const Fault& fault);
+// How the job will end is known; the processes have until failure_timeout to leave by themselves.
+void Decide(Context& context, Job& job, Verdict verdict, const std::string& reason);
+// Ends what runs of the newest generation. Repeating is harmless.
+void EndGeneration(Context& context, Job& job);
+// Nothing of the newest generation runs any more; `how` it ended, for people.
+void OnGone(Context& context, Job& job, const std::string& how);
+// Moves a job without processes on from a state that waited for them to end.
+void Settle(Context& context, Job& job, const std::string& how);
+
+}  // namespace espalier

@@ -1,0 +1,143 @@
+// Jobs whose mpirun a person starts: the workers of one mpirun share an external id; the first of
+// them to say hello makes the job or takes up a waiting one of the same spec.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "coordinator/core/attach.h"
+#include "coordinator/core/generation.h"
+#include "coordinator/core/names.h"
+#include "coordinator/core/planner.h"
+#include "coordinator/core/submit.h"
+
+namespace espalier {
+namespace {
+
+v1::JobSpec ExternalSpec(const WorkerAttached& hello) {
+  v1::JobSpec spec = *hello.external_spec;
+  spec.mutable_launch()->set_mode(v1::LAUNCH_MODE_EXTERNAL);
+  return spec;
+}
+
+bool SameSpec(const v1::JobSpec& a, const v1::JobSpec& b) {
+  return a.SerializeAsString() == b.SerializeAsString();
+}
+
+Job* FindByExternalId(ClusterState& state, const std::string& external_id) {
+  for (auto& [id, job] : state.jobs) {
+    if (job.record.external_id == external_id) return &job;
+  }
+  return nullptr;
+}
+
+// Every worker of its last mpirun has gone, though perhaps not for long enough to call it lost.
+bool Deserted(const Job& job) {
+  const auto& ranks = job.world.ranks;
+  return job.record.processes == Processes::kRunning && !job.world.unheard_since_restart &&
+         std::all_of(ranks.begin(), ranks.end(),
+                     [](const RankState& rank) { return rank.detached_at && !rank.link; });
+}
+
+// A job that this mpirun may continue: waiting, paused or deserted; the oldest of them.
+Job* FindContinued(ClusterState& state, const v1::JobSpec& spec) {
+  Job* found = nullptr;
+  for (auto& [id, job] : state.jobs) {
+    const JobState at = job.record.state;
+    const bool open = at == JobState::kQueued || at == JobState::kPausedHard || Deserted(job);
+    if (!open || !IsExternal(job.record) || !SameSpec(job.record.spec, spec)) continue;
+    if (found == nullptr || job.record.number < found->record.number) found = &job;
+  }
+  return found;
+}
+
+absl::Status CheckWorld(const v1::JobSpec& spec, int32_t world_size) {
+  const v1::ParallelSpec& parallel = spec.parallel();
+  if (world_size < parallel.min_nodes() ||
+      (parallel.has_max_nodes() && world_size > parallel.max_nodes())) {
+    const std::string most =
+        parallel.has_max_nodes() ? absl::StrCat(" and at most ", parallel.max_nodes()) : "";
+    return absl::InvalidArgumentError(
+        absl::StrCat("mpirun started ", world_size, " ranks, but the job asks for at least ",
+                     parallel.min_nodes(), most, " (parallel.min_nodes, max_nodes)"));
+  }
+  return CheckShares(spec, world_size);
+}
+
+std::string WhyNotNow(const Job& job) {
+  const JobRecord& record = job.record;
+  if (record.state != JobState::kPausedHard) return "";
+  return absl::StrCat("job ", record.id.text(), " is paused (", record.reason,
+                      "); run `espalier resume ", record.id.text(), "` first");
+}
+
+Job* Begin(Context& context, const WorkerAttached& hello, const v1::JobSpec& spec) {
+  Job* job = FindContinued(context.state(), spec);
+  if (job != nullptr) {
+    if (const std::string why = WhyNotNow(*job); !why.empty()) {
+      Fence(context, hello.link, why);
+      return nullptr;
+    }
+    if (job->record.processes != Processes::kNone) {
+      OnFault(context, *job, {.reason = "its mpirun was replaced by a newer one"});
+    }
+    if (job->record.state != JobState::kQueued) {
+      Fence(context, hello.link,
+            absl::StrCat("job ", job->record.id.text(), " is ", JobStateName(job->record.state)));
+      return nullptr;
+    }
+  } else {
+    job = &AddJob(context, {.spec = spec});
+  }
+  job->record.external_id = hello.external_id;
+  StartGeneration(
+      context, *job, std::vector<NodeName>(static_cast<size_t>(hello.world_size)),
+      absl::StrCat("a hand-started mpirun of ", hello.world_size, " ranks attaches as generation ",
+                   job->record.generation.next().value()));
+  return job;
+}
+
+// The job that holds the node, unless it is this one.
+const JobRecord* HeldByOther(const ClusterState& state, const NodeName& node,
+                             const std::string& external_id) {
+  for (const auto& [id, job] : state.jobs) {
+    const auto& nodes = job.record.nodes;
+    if (HoldsNodes(job.record) && job.record.external_id != external_id &&
+        std::find(nodes.begin(), nodes.end(), node) != nodes.end()) {
+      return &job.record;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Job* JobOfHandStarted(Context& context, const WorkerAttached& hello) {
+  if (!hello.external_spec) {
+    Fence(context, hello.link, "a hand-started worker must say which job it runs (--job FILE)");
+    return nullptr;
+  }
+  if (const JobRecord* other = HeldByOther(context.state(), hello.node, hello.external_id)) {
+    Fence(context, hello.link,
+          absl::StrCat("node ", hello.node.text(), " is held by job ", other->id.text(),
+                       "; pause or cancel that first, or use another node"));
+    return nullptr;
+  }
+  if (Job* job = FindByExternalId(context.state(), hello.external_id)) {
+    if (job->record.processes == Processes::kRunning) return job;
+    Fence(context, hello.link,
+          absl::StrCat("this mpirun's generation of job ", job->record.id.text(),
+                       " has ended; the job is ", JobStateName(job->record.state), " (",
+                       job->record.reason, ")"));
+    return nullptr;
+  }
+  const v1::JobSpec spec = ExternalSpec(hello);
+  absl::Status status = CheckAgainstCluster(context.state(), spec);
+  if (status.ok()) status = CheckWorld(spec, hello.world_size);
+  if (!status.ok()) {
+    Fence(context, hello.link, std::string(status.message()));
+    return nullptr;
+  }
+  return Begin(context, hello, spec);
+}
+
+}  // namespace espalier

@@ -1,0 +1,173 @@
+#include "coordinator/core/liveness.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/core/names.h"
+
+namespace espalier {
+namespace {
+
+Rank RankAt(size_t index) { return Rank(static_cast<int64_t>(index)); }
+
+bool Waits(Phase phase) { return phase == Phase::kExchange || phase == Phase::kBoundary; }
+
+std::string Where(const RankState& rank) {
+  return absl::StrCat(PhaseName(rank.counters.phase), " at step ", rank.counters.step.value());
+}
+
+// Heard of so long ago that it must be silent itself, not only waiting for others.
+bool Silent(const Job& job, const RankState& rank, absl::Time now) {
+  return !rank.outcome && now - rank.heard_at > FailureTimeout(job.record) / 2;
+}
+
+std::optional<Rank> LongestSilent(const Job& job, absl::Time now) {
+  std::optional<Rank> found;
+  absl::Time oldest = absl::InfiniteFuture();
+  for (size_t i = 0; i < job.world.ranks.size(); ++i) {
+    const RankState& rank = job.world.ranks[i];
+    if (!Silent(job, rank, now) || rank.heard_at >= oldest) continue;
+    oldest = rank.heard_at;
+    found = RankAt(i);
+  }
+  return found;
+}
+
+// The rank furthest behind, one that waits for others only when all do.
+Rank FurthestBehind(const Job& job) {
+  const auto& ranks = job.world.ranks;
+  const auto key = [](const RankState& rank) {
+    return std::make_tuple(rank.outcome.has_value(), Waits(rank.counters.phase), rank.counters.step,
+                           rank.counters.collective);
+  };
+  const auto behind =
+      std::min_element(ranks.begin(), ranks.end(),
+                       [&](const RankState& a, const RankState& b) { return key(a) < key(b); });
+  return RankAt(static_cast<size_t>(behind - ranks.begin()));
+}
+
+// While ranks start, waiting for others shows no progress; only silence counts then.
+absl::Time LastSign(const Job& job, const RankState& rank) {
+  return job.record.state == JobState::kLaunching ? rank.heard_at : rank.progressed_at;
+}
+
+std::string DescribeStuck(const Job& job, Rank rank, absl::Time now) {
+  const RankState& state = job.world.ranks[static_cast<size_t>(rank.value())];
+  const absl::Duration limit = FailureTimeout(job.record);
+  if (Silent(job, state, now)) {
+    return absl::StrCat(RankOnNode(job, rank), " was not heard of within ",
+                        absl::FormatDuration(limit), " (last in ", Where(state), ")");
+  }
+  return absl::StrCat(RankOnNode(job, rank), " made no progress within ",
+                      absl::FormatDuration(limit), " in ", Where(state));
+}
+
+Fault LaunchTimeout(const Job& job) {
+  const auto& ranks = job.world.ranks;
+  std::vector<Rank> missing;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (!ranks[i].ready) missing.push_back(RankAt(i));
+  }
+  std::string text = absl::StrCat("not every rank was ready within launch.timeout_seconds = ",
+                                  job.record.spec.launch().timeout_seconds(), ": waited for");
+  for (const Rank rank : missing) {
+    const bool attached = ranks[static_cast<size_t>(rank.value())].link.has_value();
+    absl::StrAppend(&text, " ", RankOnNode(job, rank),
+                    attached ? " (attached)" : " (not attached)");
+  }
+  if (missing.size() == 1) return {.reason = text, .culprit = missing.front()};
+  return {.reason = text};
+}
+
+}  // namespace
+
+std::optional<Fault> FindStuckRank(const Job& job, absl::Time now) {
+  const absl::Duration limit = FailureTimeout(job.record);
+  const bool launching = job.record.state == JobState::kLaunching;
+  bool stuck = false;
+  for (const RankState& rank : job.world.ranks) {
+    if (rank.outcome || (launching && rank.pid == 0)) continue;
+    stuck = stuck || now - LastSign(job, rank) > limit;
+  }
+  if (!stuck) return std::nullopt;
+  const Rank culprit = LongestSilent(job, now).value_or(FurthestBehind(job));
+  return Fault{.reason = DescribeStuck(job, culprit, now), .culprit = culprit};
+}
+
+std::optional<Rank> FindCulprit(const Job& job, absl::Time now) {
+  if (const auto vanished = FirstVanished(job)) return vanished;
+  return LongestSilent(job, now);
+}
+
+std::optional<Rank> FirstVanished(const Job& job) {
+  std::optional<Rank> found;
+  absl::Time first = absl::InfiniteFuture();
+  for (size_t i = 0; i < job.world.ranks.size(); ++i) {
+    const RankState& rank = job.world.ranks[i];
+    if (rank.outcome || rank.link || !rank.detached_at || *rank.detached_at >= first) continue;
+    first = *rank.detached_at;
+    found = RankAt(i);
+  }
+  return found;
+}
+
+std::string DescribeLoss(const Job& job, Rank rank) {
+  return absl::StrCat(RankOnNode(job, rank), " was lost in ",
+                      Where(job.world.ranks[static_cast<size_t>(rank.value())]));
+}
+
+bool StopObeyed(const Job& job) {
+  return job.record.directive.run_state == RunState::kStop && !job.world.ranks.empty() &&
+         job.world.ranks.front().outcome == Outcome::kStopped;
+}
+
+void WatchJob(Context& context, Job& job) {
+  const JobRecord& record = job.record;
+  const World& world = job.world;
+  if (record.processes == Processes::kNone) return;
+  if (world.exited_at) {
+    if (context.now() - *world.exited_at > kLastWordsWait) {
+      OnGone(context, job, std::string(world.exit_reason));
+    }
+    return;
+  }
+  if (record.processes == Processes::kEnding) return;
+  if (world.finished_at) {
+    if (context.now() - *world.finished_at > FailureTimeout(record)) {
+      context.Note(job, "its processes did not leave by themselves and are ended");
+      EndGeneration(context, job);
+    }
+    return;
+  }
+  if (record.state == JobState::kLaunching && context.now() > world.launch_deadline) {
+    OnFault(context, job, LaunchTimeout(job));
+    return;
+  }
+  if (const auto fault = FindStuckRank(job, context.now())) OnFault(context, job, *fault);
+}
+
+void CheckGone(Context& context, Job& job) {
+  const World& world = job.world;
+  const auto left = [](const RankState& rank) { return rank.outcome || !rank.link; };
+  const auto ended = [](const RankState& rank) { return rank.outcome && !rank.link; };
+  if (job.record.processes == Processes::kNone) return;
+  if (world.exited_at && std::all_of(world.ranks.begin(), world.ranks.end(), left)) {
+    OnGone(context, job, std::string(world.exit_reason));
+  } else if (IsExternal(job.record) && std::all_of(world.ranks.begin(), world.ranks.end(), ended)) {
+    OnGone(context, job, "its hand-started mpirun has ended");
+  }
+}
+
+void ShiftDeadlines(Job& job, absl::Duration slept) {
+  World& world = job.world;
+  world.launch_deadline += slept;
+  if (world.exited_at) *world.exited_at += slept;
+  if (world.finished_at) *world.finished_at += slept;
+  for (RankState& rank : world.ranks) {
+    rank.progressed_at += slept;
+    rank.heard_at += slept;
+  }
+}
+
+}  // namespace espalier

@@ -1,0 +1,45 @@
+// Liveness: who has stopped making progress, and who is to blame. Progress is liveness: a rank is
+// alive while its counters change, not while messages arrive. Used by the core's handlers.
+// The questions are pure; WatchJob acts on the answers. One thread.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "coordinator/core/context.h"
+#include "coordinator/core/generation.h"
+
+namespace espalier {
+
+// After a restart of the coordinator, ranks have failure_timeout and this to come back: the longest
+// wait of a worker between two attempts to attach.
+inline constexpr absl::Duration kReattachWait = absl::Seconds(5);
+// Last words may arrive so long after the launcher reported the end of the processes.
+inline constexpr absl::Duration kLastWordsWait = absl::Seconds(1);
+// A longer silence between two events means that the coordinator itself slept: nobody else is
+// blamed for that time.
+inline constexpr absl::Duration kOwnSleep = absl::Seconds(2);
+
+// The fault of a rank that makes no progress within failure_timeout, blamed on the rank that holds
+// up the others.
+std::optional<Fault> FindStuckRank(const Job& job, absl::Time now);
+// The rank that most probably caused a fault that others reported: one that is silent, or whose
+// stream broke first; absent when nobody stands out.
+std::optional<Rank> FindCulprit(const Job& job, absl::Time now);
+// The rank whose stream broke first without a last word.
+std::optional<Rank> FirstVanished(const Job& job);
+// "rank 1 on macbook was lost in exchange at step 12".
+std::string DescribeLoss(const Job& job, Rank rank);
+// A stop is wanted, and rank 0, which writes what is to be kept, has obeyed it.
+bool StopObeyed(const Job& job);
+
+// Looks at every deadline of the job.
+void WatchJob(Context& context, Job& job);
+// The generation is gone when the launcher says so and the last words are heard, or when every
+// worker of a hand-started mpirun has left.
+void CheckGone(Context& context, Job& job);
+// Every deadline is later by `slept`.
+void ShiftDeadlines(Job& job, absl::Duration slept);
+
+}  // namespace espalier

@@ -1,0 +1,58 @@
+#include "coordinator/core/planner.h"
+
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/check.h"
+
+namespace espalier {
+namespace {
+
+std::string Explain(const std::vector<int64_t>& shares, const v1::JobSpec& spec) {
+  const int32_t batch = spec.train().global_batch();
+  if (spec.parallel().shares().empty()) {
+    return absl::StrCat("even: ", batch, " sequences over ", shares.size(),
+                        shares.size() == 1 ? " rank" : " ranks");
+  }
+  return absl::StrCat("parallel.shares ", absl::StrJoin(shares, ":"), " of ", batch, " sequences");
+}
+
+}  // namespace
+
+ShardPlan MakePlan(const PlanRequest& request) {
+  const auto& given = request.spec.parallel().shares();
+  ESPALIER_CHECK(CheckShares(request.spec, request.ranks).ok(), "shares were checked before");
+  std::vector<int64_t> shares(given.begin(), given.end());
+  if (shares.empty()) shares.assign(static_cast<size_t>(request.ranks), 1);
+  const int64_t batch = request.spec.train().global_batch();
+  const int64_t total = std::accumulate(shares.begin(), shares.end(), int64_t{0});
+  ShardPlan plan{.number = request.number, .reason = Explain(shares, request.spec)};
+  int64_t left = batch;
+  for (const int64_t share : shares) {
+    const int64_t part = batch * share / total;
+    plan.sequences.push_back(static_cast<int32_t>(part));
+    left -= part;
+  }
+  for (size_t i = 0; left > 0; i = (i + 1) % shares.size()) {
+    if (shares[i] == 0) continue;
+    ++plan.sequences[i];
+    --left;
+  }
+  return plan;
+}
+
+absl::Status CheckShares(const v1::JobSpec& spec, int32_t ranks) {
+  const auto& shares = spec.parallel().shares();
+  if (shares.empty()) return absl::OkStatus();
+  const int64_t total = std::accumulate(shares.begin(), shares.end(), int64_t{0});
+  if (shares.size() == ranks && total > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("parallel.shares is [", absl::StrJoin(shares, ", "),
+                   "], but needs one entry for each of ", ranks, " ranks and a sum above 0; ",
+                   "give as many entries as min_nodes = max_nodes, or leave shares out"));
+}
+
+}  // namespace espalier

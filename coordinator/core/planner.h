@@ -1,0 +1,28 @@
+// The shard planner: which rank computes how many sequences of every step. Used by the core when it
+// starts a generation. Pure: any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "coordinator/core/directive.h"
+#include "espalier/v1/job.pb.h"
+
+namespace espalier {
+
+struct PlanRequest {
+  // Of the plan to be made.
+  int64_t number = 0;
+  int32_t ranks = 0;
+  const v1::JobSpec& spec;
+};
+
+// Divides the global batch by parallel.shares, or evenly when there are none; what the division
+// leaves over goes to the first ranks that have a share, one sequence each. The plan holds from
+// step 0 on, so that a generation may start from any state. The shares must fit (CheckShares).
+ShardPlan MakePlan(const PlanRequest& request);
+
+// INVALID_ARGUMENT when parallel.shares is neither empty nor one entry per rank with a sum above 0.
+absl::Status CheckShares(const v1::JobSpec& spec, int32_t ranks);
+
+}  // namespace espalier

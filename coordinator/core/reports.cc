@@ -1,0 +1,205 @@
+#include "coordinator/core/reports.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "coordinator/core/generation.h"
+#include "coordinator/core/liveness.h"
+#include "coordinator/core/names.h"
+
+namespace espalier {
+namespace {
+
+struct Sender {
+  Job* job = nullptr;
+  Rank rank;
+  RankState& state() const { return job->world.ranks[static_cast<size_t>(rank.value())]; }
+};
+
+std::optional<Sender> FindSender(Context& context, LinkId link) {
+  const auto found = context.state().links.find(link);
+  if (found == context.state().links.end()) return std::nullopt;
+  Job* job = context.FindJob(found->second.job);
+  ESPALIER_CHECK(job != nullptr && job->record.generation == found->second.generation,
+                 "only streams of the newest generation are kept");
+  return Sender{job, found->second.rank};
+}
+
+// The rank that sent it, with its silence ended; none when the stream is unknown.
+std::optional<Sender> Hear(Context& context, LinkId link) {
+  const auto sender = FindSender(context, link);
+  if (!sender) {
+    context.Do(CloseLink{link, absl::UnavailableError("say hello first")});
+    return std::nullopt;
+  }
+  sender->state().heard_at = context.now();
+  return sender;
+}
+
+void Commit(const Sender& sender, Step committed) {
+  RankState& rank = sender.state();
+  rank.counters.step = std::max(rank.counters.step, committed);
+  JobRecord& record = sender.job->record;
+  // Until all ranks have agreed where to start from, the job's own count may be the larger one.
+  if (record.state != JobState::kLaunching) {
+    record.step = std::max(record.step, rank.counters.step);
+  }
+}
+
+// Whoever reports a step or obeys at a boundary has joined, even if the message that said so was
+// lost with its stream.
+void NoteReady(Context& context, const Sender& sender, Step next_step) {
+  RankState& rank = sender.state();
+  if (!rank.ready) rank.ready = next_step;
+  Commit(sender, next_step);
+  const auto& ranks = sender.job->world.ranks;
+  if (sender.job->record.state == JobState::kLaunching &&
+      std::all_of(ranks.begin(), ranks.end(),
+                  [](const RankState& other) { return other.ready.has_value(); })) {
+    OnEveryRankReady(context, *sender.job);
+  }
+}
+
+void OnLost(Context& context, const Sender& sender, const std::string& reason) {
+  const std::string said = absl::StrCat(RankOnNode(*sender.job, sender.rank), " gave up: ", reason);
+  const auto culprit = FindCulprit(*sender.job, context.now());
+  OnFault(context, *sender.job, {.reason = said, .culprit = culprit});
+}
+
+void OnFailed(Context& context, const Sender& sender, const std::string& reason) {
+  Job& job = *sender.job;
+  const std::string said = absl::StrCat(RankOnNode(job, sender.rank), ": ", reason);
+  if (job.record.state == JobState::kCancelling) {
+    context.Note(job, said);
+  } else {
+    Decide(context, job, Verdict::kFail, said);
+  }
+  EndGeneration(context, job);
+}
+
+void OnOutcome(Context& context, const Sender& sender, const WorkerFinished& report) {
+  Job& job = *sender.job;
+  switch (report.outcome) {
+    case Outcome::kCompleted:
+      if (sender.rank == Rank(0)) {
+        Decide(context, job, Verdict::kComplete,
+               absl::StrCat("all ", report.next_step.value(), " steps are committed"));
+      }
+      return;
+    case Outcome::kStopped:
+      if (job.record.directive.run_state != RunState::kStop) {
+        OnLost(context, sender, "stopped without being asked to");
+      }
+      return;
+    case Outcome::kFailed:
+      OnFailed(context, sender, report.reason);
+      return;
+    case Outcome::kLost:
+      OnLost(context, sender, report.reason);
+      return;
+  }
+}
+
+}  // namespace
+
+void OnReport(Context& context, const WorkerReady& report) {
+  const auto sender = Hear(context, report.link);
+  if (!sender) return;
+  RankState& rank = sender->state();
+  rank.device = report.device;
+  rank.progressed_at = context.now();
+  NoteReady(context, *sender, report.next_step);
+}
+
+void OnReport(Context& context, const WorkerProgress& report) {
+  const auto sender = Hear(context, report.link);
+  if (!sender) return;
+  RankState& rank = sender->state();
+  if (report.counters != rank.counters) rank.progressed_at = context.now();
+  const Step known = rank.counters.step;
+  rank.counters = report.counters;
+  rank.counters.step = std::max(known, report.counters.step);
+  rank.memory_bytes = report.memory_bytes;
+  rank.memory_peak_bytes = std::max(rank.memory_peak_bytes, report.memory_peak_bytes);
+  Commit(*sender, rank.counters.step);
+}
+
+void OnReport(Context& context, const WorkerStepReported& report) {
+  const auto sender = Hear(context, report.link);
+  if (!sender) return;
+  RankState& rank = sender->state();
+  const Step committed = report.figures.step.next();
+  if (committed > rank.counters.step) rank.progressed_at = context.now();
+  if (!rank.last_step || report.figures.step > rank.last_step->step) {
+    rank.last_step = report.figures;
+  }
+  if (sender->job->figures.Add(report.figures) && report.figures.skipped) {
+    ++sender->job->record.skipped_steps;
+  }
+  NoteReady(context, *sender, committed);
+}
+
+void OnReport(Context& context, const WorkerEvaluated& report) {
+  const auto sender = Hear(context, report.link);
+  if (!sender) return;
+  JobRecord& record = sender->job->record;
+  if (record.evaluation && record.evaluation->step > report.evaluation.step) return;
+  record.evaluation = report.evaluation;
+  context.Persist(*sender->job);
+}
+
+void OnReport(Context& context, const WorkerCheckpointed& report) {
+  const auto sender = Hear(context, report.link);
+  if (!sender) return;
+  Job& job = *sender->job;
+  const Checkpoint& fresh = report.checkpoint;
+  if (!fresh.error.empty()) {
+    context.Note(job, absl::StrCat("the checkpoint of step ", fresh.step.value(),
+                                   " could not be written: ", fresh.error));
+  } else {
+    if (job.record.checkpoint && job.record.checkpoint->step > fresh.step) return;
+    job.record.checkpoint = fresh;
+    job.record.checkpoint->at = context.now();
+  }
+  job.record.checkpoint_wanted = false;
+  context.Persist(job);
+}
+
+void OnReport(Context& context, const DirectiveAcked& report) {
+  const auto sender = Hear(context, report.link);
+  if (!sender) return;
+  RankState& rank = sender->state();
+  rank.acked = std::max(rank.acked, report.number);
+  rank.progressed_at = context.now();
+  NoteReady(context, *sender, report.next_step);
+  CheckPaused(context, *sender->job);
+}
+
+void OnReport(Context& context, const WorkerFinished& report) {
+  const auto sender = Hear(context, report.link);
+  if (!sender) return;
+  RankState& rank = sender->state();
+  if (rank.outcome) return;
+  rank.outcome = report.outcome;
+  rank.outcome_reason = report.reason;
+  Commit(*sender, report.next_step);
+  OnOutcome(context, *sender, report);
+  World& world = sender->job->world;
+  const bool all = std::all_of(world.ranks.begin(), world.ranks.end(),
+                               [](const RankState& other) { return other.outcome.has_value(); });
+  if (all && !world.ranks.empty() && !world.finished_at) world.finished_at = context.now();
+  CheckGone(context, *sender->job);
+}
+
+void OnReport(Context& context, const WorkerDetached& report) {
+  const auto sender = FindSender(context, report.link);
+  if (!sender) return;
+  RankState& rank = sender->state();
+  rank.link.reset();
+  rank.detached_at = context.now();
+  context.state().links.erase(report.link);
+  CheckGone(context, *sender->job);
+}
+
+}  // namespace espalier

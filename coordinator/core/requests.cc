@@ -1,0 +1,265 @@
+#include "coordinator/core/requests.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "coordinator/core/directives.h"
+#include "coordinator/core/generation.h"
+#include "coordinator/core/names.h"
+#include "coordinator/core/requests_text.h"
+
+namespace espalier {
+namespace {
+
+// What a request comes to: an error, or text for the operator.
+using Result = absl::StatusOr<std::string>;
+
+template <typename Request>
+void Answer(Context& context, const Request& request,
+            Result (*handle)(Context&, Job&, const Request&)) {
+  Job* job = context.FindJob(request.job);
+  Reply reply{.request = request.request, .job = request.job};
+  if (job == nullptr) {
+    reply.status = UnknownJob(context.state(), request.job);
+  } else if (Result result = job->record.verdict == Verdict::kOpen || IsFinal(job->record.state)
+                                 ? handle(context, *job, request)
+                                 : Result(Ending(job->record));
+             result.ok()) {
+    reply.explanation = *std::move(result);
+  } else {
+    reply.status = std::move(result).status();
+  }
+  context.Do(std::move(reply));
+}
+
+bool AnyRankReady(const Job& job) {
+  const auto& ranks = job.world.ranks;
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [](const RankState& rank) { return rank.ready.has_value(); });
+}
+
+void Want(Context& context, Job& job, Wish wish) {
+  job.record.wish = wish;
+  context.Persist(job);
+}
+
+// Stops what runs: by its directive where ranks can obey it, at once where none can yet.
+void Stop(Context& context, Job& job, const Order& order) {
+  const bool hopeless = !AnyRankReady(job);
+  GiveOrder(context, job, order);
+  if (hopeless) EndGeneration(context, job);
+}
+
+Result PauseHard(Context& context, Job& job) {
+  const std::string text = ExplainHardPause(job);
+  const bool launching = job.record.state == JobState::kLaunching;
+  Want(context, job, Wish::kPauseHard);
+  context.Enter(job, JobState::kPausing, "pause --hard was asked for; stops with a checkpoint");
+  const Order order{.run_state = RunState::kStop, .checkpoint_before_stop = true};
+  if (launching) {
+    Stop(context, job, order);
+  } else {
+    GiveOrder(context, job, order);
+  }
+  return text;
+}
+
+Result PauseLaunching(Context& context, Job& job, PauseKind kind) {
+  if (kind == PauseKind::kHard) return PauseHard(context, job);
+  Want(context, job, Wish::kPauseSoft);
+  GiveOrder(context, job, {.run_state = RunState::kPause});
+  return std::string("it is starting; it pauses in memory before its next step");
+}
+
+Result PauseRunning(Context& context, Job& job, PauseKind kind) {
+  if (kind == PauseKind::kHard) return PauseHard(context, job);
+  Want(context, job, Wish::kPauseSoft);
+  context.Enter(job, JobState::kPausing, "pause was asked for; the step is being finished");
+  GiveOrder(context, job, {.run_state = RunState::kPause});
+  return ExplainSoftPause(job);
+}
+
+Result PausePausing(Context& context, Job& job, PauseKind kind) {
+  const bool stopping = job.record.directive.run_state == RunState::kStop;
+  if (!stopping && kind == PauseKind::kHard) return PauseHard(context, job);
+  if (!stopping) return ExplainSoftPause(job);
+  if (kind == PauseKind::kSoft && job.record.wish == Wish::kPauseHard) {
+    return NotAllowed(job.record, "a soft pause", "resume and cancel");
+  }
+  // It was stopping for another reason, or a resume was waiting.
+  Want(context, job, Wish::kPauseHard);
+  return std::string("it is stopping already; it stays paused without processes");
+}
+
+Result PauseWithout(Context& context, Job& job) {
+  Want(context, job, Wish::kPauseHard);
+  context.Enter(job, JobState::kPausedHard, "paused before it started; resume queues it again");
+  return std::string("it was waiting and holds nothing; resume queues it again");
+}
+
+Result PauseBetween(Context& context, Job& job, PauseKind kind) {
+  const bool hard = kind == PauseKind::kHard;
+  Want(context, job, hard ? Wish::kPauseHard : Wish::kPauseSoft);
+  context.Note(job, hard ? "pause --hard was asked for" : "pause was asked for");
+  if (hard && job.record.processes == Processes::kNone) Settle(context, job, "nothing runs");
+  return std::string(hard ? "it has no running generation; it stays stopped"
+                          : "it is between generations; the next one pauses before its first step");
+}
+
+Result Pause(Context& context, Job& job, const PauseRequested& request) {
+  switch (job.record.state) {
+    case JobState::kQueued:
+      return PauseWithout(context, job);
+    case JobState::kLaunching:
+      return PauseLaunching(context, job, request.kind);
+    case JobState::kRunning:
+      return PauseRunning(context, job, request.kind);
+    case JobState::kPausing:
+      return PausePausing(context, job, request.kind);
+    case JobState::kPausedSoft:
+      return request.kind == PauseKind::kHard ? PauseHard(context, job) : ExplainSoftPause(job);
+    case JobState::kPausedHard:
+      return std::string("it is paused and holds nothing already");
+    case JobState::kRegrouping:
+    case JobState::kRecovering:
+      return PauseBetween(context, job, request.kind);
+    case JobState::kCancelling:
+      return NotAllowed(job.record, "a pause", "nothing but waiting");
+    case JobState::kCompleted:
+    case JobState::kFailed:
+    case JobState::kCancelled:
+      return NotAllowed(job.record, "a pause", "nothing: it is final; submit it again");
+  }
+  return absl::InternalError("unknown state");
+}
+
+Result ResumePausing(Context& context, Job& job) {
+  Want(context, job, Wish::kRun);
+  if (job.record.directive.run_state == RunState::kStop) {
+    context.Note(job, "resume was asked for; it queues again once it has stopped");
+    return std::string();
+  }
+  context.Enter(job, JobState::kRunning, "resume was asked for");
+  GiveOrder(context, job, {.run_state = RunState::kRun});
+  return std::string();
+}
+
+Result Resume(Context& context, Job& job, const ResumeRequested&) {
+  switch (job.record.state) {
+    case JobState::kQueued:
+    case JobState::kRunning:
+      if (job.record.wish != Wish::kRun) Want(context, job, Wish::kRun);
+      return std::string();
+    case JobState::kLaunching:
+      Want(context, job, Wish::kRun);
+      GiveOrder(context, job, {.run_state = RunState::kRun});
+      return std::string();
+    case JobState::kPausing:
+    case JobState::kPausedSoft:
+      return ResumePausing(context, job);
+    case JobState::kPausedHard:
+      Want(context, job, Wish::kRun);
+      context.Enter(job, JobState::kQueued,
+                    IsExternal(job.record) ? "resume was asked for; start its mpirun again"
+                                           : "resume was asked for; waits for nodes");
+      return std::string();
+    case JobState::kRegrouping:
+    case JobState::kRecovering:
+      Want(context, job, Wish::kRun);
+      return std::string();
+    case JobState::kCancelling:
+      return NotAllowed(job.record, "a resume", "nothing but waiting");
+    case JobState::kCompleted:
+    case JobState::kFailed:
+    case JobState::kCancelled:
+      return NotAllowed(job.record, "a resume", "nothing: it is final; submit it again");
+  }
+  return absl::InternalError("unknown state");
+}
+
+Result CancelAtOnce(Context& context, Job& job) {
+  Want(context, job, Wish::kCancel);
+  context.Enter(job, JobState::kCancelled, "cancel was asked for; nothing of it ran");
+  return std::string();
+}
+
+Result CancelRunning(Context& context, Job& job, const CancelRequested& request) {
+  Want(context, job, Wish::kCancel);
+  const bool launching = job.record.state == JobState::kLaunching;
+  context.Enter(job, JobState::kCancelling,
+                request.checkpoint ? "cancel was asked for; stops with a checkpoint"
+                                   : "cancel was asked for");
+  const Order order{.run_state = RunState::kStop, .checkpoint_before_stop = request.checkpoint};
+  if (launching) {
+    Stop(context, job, order);
+  } else {
+    GiveOrder(context, job, order);
+  }
+  return std::string();
+}
+
+Result Cancel(Context& context, Job& job, const CancelRequested& request) {
+  const bool runs = job.record.processes != Processes::kNone;
+  switch (job.record.state) {
+    case JobState::kQueued:
+    case JobState::kPausedHard:
+      return CancelAtOnce(context, job);
+    case JobState::kLaunching:
+    case JobState::kRunning:
+    case JobState::kPausing:
+    case JobState::kPausedSoft:
+    case JobState::kRegrouping:
+    case JobState::kRecovering:
+      return runs ? CancelRunning(context, job, request) : CancelAtOnce(context, job);
+    case JobState::kCancelling:
+    case JobState::kCancelled:
+      return std::string();
+    case JobState::kCompleted:
+    case JobState::kFailed:
+      return NotAllowed(job.record, "a cancel", "nothing: it is final");
+  }
+  return absl::InternalError("unknown state");
+}
+
+Result AskCheckpoint(Context& context, Job& job, const CheckpointRequested&) {
+  switch (job.record.state) {
+    case JobState::kLaunching:
+    case JobState::kRunning:
+    case JobState::kPausedSoft:
+      AskForCheckpoint(context, job);
+      return std::string();
+    case JobState::kPausing:
+      if (job.record.directive.run_state == RunState::kPause) AskForCheckpoint(context, job);
+      return std::string();  // a stop for a pause writes one anyway
+    case JobState::kQueued:
+    case JobState::kPausedHard:
+    case JobState::kRegrouping:
+    case JobState::kRecovering:
+    case JobState::kCancelling:
+      return NotAllowed(job.record, "a checkpoint", "waiting until it runs");
+    case JobState::kCompleted:
+    case JobState::kFailed:
+    case JobState::kCancelled:
+      return NotAllowed(job.record, "a checkpoint", "nothing: it is final");
+  }
+  return absl::InternalError("unknown state");
+}
+
+}  // namespace
+
+void OnRequest(Context& context, const PauseRequested& request) {
+  Answer(context, request, &Pause);
+}
+void OnRequest(Context& context, const ResumeRequested& request) {
+  Answer(context, request, &Resume);
+}
+void OnRequest(Context& context, const CancelRequested& request) {
+  Answer(context, request, &Cancel);
+}
+void OnRequest(Context& context, const CheckpointRequested& request) {
+  Answer(context, request, &AskCheckpoint);
+}
+
+}  // namespace espalier

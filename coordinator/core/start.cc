@@ -1,0 +1,89 @@
+#include "coordinator/core/start.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/core/directives.h"
+#include "coordinator/core/generation.h"
+#include "coordinator/core/liveness.h"
+#include "coordinator/core/names.h"
+#include "coordinator/core/node_health.h"
+
+namespace espalier {
+namespace {
+
+void TakeNodes(ClusterState& state, const CoordinatorStarted& start) {
+  for (const NodeName& name : start.nodes) state.nodes.push_back(NodeHealth{.name = name});
+  for (const NodeHealth& health : start.health) {
+    if (NodeHealth* node = FindNode(state, health.name)) *node = health;
+  }
+}
+
+// The generation may still run. Its workers come back; until then, nobody is blamed.
+void Adopt(Context& context, Job& job) {
+  const JobRecord& record = job.record;
+  ResetWorld(context, job, record.nodes.size());
+  job.world.unheard_since_restart = true;
+  for (RankState& rank : job.world.ranks) {
+    rank.heard_at += kReattachWait;
+    rank.progressed_at += kReattachWait;
+  }
+  if (record.verdict != Verdict::kOpen) job.world.finished_at = context.now();
+  if (record.processes == Processes::kEnding && !IsExternal(record)) {
+    context.Do(Kill{{record.id, record.generation}});
+  }
+}
+
+// The journal knows the generation, but its launch never got there: nothing of it can run.
+bool NeverStarted(const JobRecord& record, const std::vector<GenerationKey>& launches) {
+  const GenerationKey key{record.id, record.generation};
+  return !IsExternal(record) && std::find(launches.begin(), launches.end(), key) == launches.end();
+}
+
+const NodeName* MissingNode(const ClusterState& state, const JobRecord& record) {
+  if (IsExternal(record)) return nullptr;
+  for (const NodeName& node : record.nodes) {
+    if (FindNode(state, node) == nullptr) return &node;
+  }
+  return nullptr;
+}
+
+// The cluster file no longer names a node of the generation.
+void LeaveMissingNode(Context& context, Job& job) {
+  const NodeName* missing = MissingNode(context.state(), job.record);
+  if (missing == nullptr || job.record.state != JobState::kRunning) return;
+  context.Enter(job, JobState::kRegrouping,
+                absl::StrCat("node ", missing->text(),
+                             " is no longer in the cluster file; stops with a checkpoint to go on "
+                             "without it"));
+  GiveOrder(context, job, {.run_state = RunState::kStop, .checkpoint_before_stop = true});
+}
+
+void TakeUp(Context& context, Job& job, const std::vector<GenerationKey>& launches) {
+  if (IsFinal(job.record.state)) return;
+  if (job.record.processes == Processes::kNone) {
+    // Settled before the transition was journaled with it; the queue does the rest.
+    return;
+  }
+  Adopt(context, job);
+  if (NeverStarted(job.record, launches)) {
+    OnGone(context, job, "espalierd stopped before it was started");
+    return;
+  }
+  LeaveMissingNode(context, job);
+}
+
+}  // namespace
+
+void OnStarted(Context& context, const CoordinatorStarted& start) {
+  ClusterState& state = context.state();
+  TakeNodes(state, start);
+  for (const JobRecord& record : start.jobs) {
+    state.jobs[record.id].record = record;
+    state.next_job = std::max(state.next_job, record.number + 1);
+  }
+  for (auto& [id, job] : state.jobs) TakeUp(context, job, start.launches);
+  context.QueueChanged();
+}
+
+}  // namespace espalier

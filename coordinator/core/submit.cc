@@ -1,0 +1,115 @@
+#include "coordinator/core/submit.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
+#include "coordinator/core/names.h"
+#include "coordinator/core/node_health.h"
+#include "coordinator/core/planner.h"
+
+namespace espalier {
+namespace {
+
+std::string NamesOfNodes(const ClusterState& state) {
+  if (state.nodes.empty()) return "none";
+  return absl::StrJoin(state.nodes, ", ", [](std::string* out, const NodeHealth& node) {
+    absl::StrAppend(out, node.name.text());
+  });
+}
+
+absl::Status CheckCounts(const v1::ParallelSpec& parallel) {
+  const int32_t least = parallel.min_nodes();
+  const int32_t most = parallel.has_max_nodes() ? parallel.max_nodes() : least;
+  if (most < least) {
+    return absl::InvalidArgumentError(absl::StrCat("parallel.max_nodes is ", most,
+                                                   ", below parallel.min_nodes, which is ", least,
+                                                   "; raise max_nodes or lower min_nodes"));
+  }
+  if (!parallel.shares().empty() && least != most) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "parallel.shares fixes the number of ranks, but min_nodes is ", least, " and max_nodes is ",
+        most, "; make both ", parallel.shares_size(), ", or leave shares out"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckNodes(const ClusterState& state, const v1::ParallelSpec& parallel) {
+  std::set<std::string> allowed;
+  for (const std::string& name : parallel.nodes()) {
+    if (FindNode(state, NodeName(name)) == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("parallel.nodes names '", name,
+                       "', which the cluster file does not; it has: ", NamesOfNodes(state)));
+    }
+    if (!allowed.insert(name).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("parallel.nodes names '", name, "' twice; one rank runs on each node"));
+    }
+  }
+  const size_t have = parallel.nodes().empty() ? state.nodes.size() : allowed.size();
+  if (have >= static_cast<size_t>(parallel.min_nodes())) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("parallel.min_nodes is ", parallel.min_nodes(), ", but only ", have,
+                   " nodes may run the job (the cluster has: ", NamesOfNodes(state),
+                   "); lower min_nodes or add nodes to the cluster file"));
+}
+
+const Job* FindByRequest(const ClusterState& state, const std::string& request_id) {
+  if (request_id.empty()) return nullptr;
+  for (const auto& [id, job] : state.jobs) {
+    if (job.record.request_id == request_id) return &job;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+absl::Status CheckAgainstCluster(const ClusterState& state, const v1::JobSpec& spec) {
+  if (spec.train().global_batch() < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "train.global_batch is ", spec.train().global_batch(), "; it must be at least 1 sequence"));
+  }
+  RETURN_IF_ERROR(CheckCounts(spec.parallel()));
+  RETURN_IF_ERROR(
+      CheckShares(spec, spec.parallel().shares().empty() ? 1 : spec.parallel().min_nodes()));
+  if (spec.launch().mode() == v1::LAUNCH_MODE_EXTERNAL) return absl::OkStatus();
+  return CheckNodes(state, spec.parallel());
+}
+
+Job& AddJob(Context& context, NewJob added) {
+  ClusterState& state = context.state();
+  JobRecord record;
+  record.number = state.next_job++;
+  record.id = JobId(absl::StrCat(added.spec.name(), "-", record.number));
+  record.request_id = std::move(added.request_id);
+  record.spec = std::move(added.spec);
+  record.yaml = std::move(added.yaml);
+  record.submitted_at = context.now();
+  Job& job = state.jobs[record.id];
+  job.record = std::move(record);
+  context.Enter(job, JobState::kQueued,
+                IsExternal(job.record)
+                    ? "submitted; start its mpirun by hand (espalier-worker --job FILE)"
+                    : "submitted; waits for nodes");
+  return job;
+}
+
+void OnSubmit(Context& context, const SubmitRequested& request) {
+  Reply reply{.request = request.request};
+  if (const Job* made = FindByRequest(context.state(), request.request_id)) {
+    reply.job = made->record.id;
+  } else if (absl::Status status = CheckAgainstCluster(context.state(), request.spec);
+             !status.ok()) {
+    reply.status = status;
+  } else {
+    reply.job =
+        AddJob(context,
+               {.request_id = request.request_id, .spec = request.spec, .yaml = request.yaml})
+            .record.id;
+  }
+  context.Do(std::move(reply));
+}
+
+}  // namespace espalier
