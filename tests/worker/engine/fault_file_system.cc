@@ -133,7 +133,8 @@ void FaultFileSystem::RemoveHalf(const std::string& path) {
 std::string FaultFileSystem::Keep(const std::string& path, const std::string& folder) {
   const std::string graveyard = JoinPath(folder, "graveyard");
   fs::create_directories(graveyard);
-  const std::string kept = absl::StrCat(graveyard, "/", getpid(), "-", ++kept_);
+  static int count = 0;
+  const std::string kept = absl::StrCat(graveyard, "/", getpid(), "-", ++count);
   fs::rename(path, kept);
   return kept;
 }

@@ -65,7 +65,6 @@ class FaultFileSystem : public FileSystem {
   const Plan plan_;
   int64_t operations_ = 0;
   bool crashed_ = false;
-  int kept_ = 0;
   std::vector<Change> changes_;
   std::vector<std::shared_ptr<Contents>> contents_;
 };
