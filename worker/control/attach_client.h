@@ -1,0 +1,26 @@
+// AttachClient: the ControlLink to espalierd. One thread owns the stream: it introduces the worker,
+// writes what is reported and, a few times per failure_timeout, the progress; a second one reads.
+// When the stream breaks, it opens another with growing pauses, for as long as the worker lives;
+// training does not wait for it.
+// Used by worker/run.cc. Thread-safe, as ControlLink says.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "common/base/clock.h"
+#include "common/rpc/channel.h"
+#include "worker/control/link.h"
+
+namespace espalier {
+
+struct AttachOptions {
+  ChannelTarget target;
+  // Called once, from a thread of the client, when the coordinator refuses this generation.
+  std::function<void(const absl::Status&)> on_fenced;
+};
+
+// The channel is made here: its errors (address, certificates) come at once.
+absl::StatusOr<std::unique_ptr<ControlLink>> MakeAttachClient(AttachOptions options, Clock& clock);
+
+}  // namespace espalier
