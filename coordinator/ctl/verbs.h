@@ -1,0 +1,32 @@
+// The verbs of `espalier`, each a CLI11 subcommand that chooses an Action. Used by app.cc. Called
+// once, while the command line is set up.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <string>
+
+#include "coordinator/ctl/options.h"
+
+namespace espalier::ctl {
+
+// Where verbs are added, and where the one that was typed leaves its work.
+struct VerbTable {
+  CLI::App& app;
+  Action& chosen;
+};
+
+void AddSubmitVerbs(VerbTable verbs);      // submit, validate
+void AddJobVerbs(VerbTable verbs);         // jobs, job, nodes, events
+void AddControlVerbs(VerbTable verbs);     // pause, resume, cancel, checkpoint
+void AddFollowVerbs(VerbTable verbs);      // watch, logs
+void AddPkiVerbs(VerbTable verbs);         // pki init, issue, show
+void AddHandedOverVerbs(VerbTable verbs);  // data, generate: espalier-worker does them
+void AddCompletionVerb(VerbTable verbs);   // completion bash, zsh
+
+// A subcommand whose --help ends with examples, one a line.
+CLI::App* AddVerb(CLI::App& parent, const std::string& name, const std::string& description,
+                  const std::string& examples);
+// The positional that names a job: an id, a prefix of one, or a unique name.
+void AddJobArgument(CLI::App* verb, std::string& job);
+
+}  // namespace espalier::ctl
