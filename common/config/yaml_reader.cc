@@ -133,12 +133,13 @@ void YamlReader::ReportUnknown(const YamlEntry& entry, const std::string& path,
   std::string text = absl::StrCat("unknown key ", Quoted(PathOf(path, entry.key)));
   const std::optional<std::string> elsewhere = FindElsewhere(*root_, "", entry.key);
   const std::optional<std::string> near = Nearest(entry.key, keys);
-  if (elsewhere) {
-    absl::StrAppend(&text, "; did you mean '", *elsewhere, "'?");
-  } else if (near) {
-    absl::StrAppend(&text, "; did you mean '", PathOf(path, *near), "'?");
+  if (elsewhere || near) {
+    const std::string meant = elsewhere ? *elsewhere : PathOf(path, *near);
+    absl::StrAppend(&text, "; did you mean '", meant, "'? Allowed here: ");
+  } else {
+    absl::StrAppend(&text, "; allowed here: ");
   }
-  absl::StrAppend(&text, "; allowed here: ", absl::StrJoin(keys, ", "));
+  absl::StrAppend(&text, absl::StrJoin(keys, ", "));
   problems_.Add(Where(*entry.value.source, entry.line), text);
 }
 

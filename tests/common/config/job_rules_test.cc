@@ -1,0 +1,159 @@
+// Combinations of fields that cannot run are refused, in files and from the network alike.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "common/config/job_file.h"
+#include "common/config/model_preset.h"
+
+namespace espalier {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kJob[] = "name: job\nmodel: {preset: nano}\ndata: {path: data}\n";
+
+struct Case {
+  const char* name;
+  std::vector<std::string> settings;
+  std::string error;  // empty: fine
+};
+
+class Combination : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Combination, RunsOrIsRefusedWithTheReason) {
+  const auto spec =
+      LoadJobText({.yaml = kJob, .folder = "/jobs", .overrides = GetParam().settings});
+  if (GetParam().error.empty()) {
+    EXPECT_TRUE(spec.ok()) << spec.status();
+  } else {
+    EXPECT_THAT(std::string(spec.status().message()), HasSubstr(GetParam().error));
+  }
+}
+
+std::string NameOf(const ::testing::TestParamInfo<Case>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(
+    Model, Combination,
+    ::testing::Values(
+        Case{"NameWithSpace", {"name=a b"}, "name is 'a b'; allowed: 1 to 64 letters"},
+        Case{"NameOfAFolder", {"name=.."}, "name is '..'"},
+        Case{"HeadsDividedByKvHeads", {"model.num_key_value_heads=2"}, ""},
+        Case{"KvHeadsThatDoNotDivide",
+             {"model.num_key_value_heads=3"},
+             "model.num_key_value_heads is 3; it must divide model.num_attention_heads, which is "
+             "4"},
+        Case{"OddHeadDim", {"model.head_dim=33"}, "model.head_dim is 33; it must be even"},
+        Case{"WidthThatHeadsDoNotDivide", {"model.hidden_size=130"}, "not a multiple"},
+        Case{"OnlyFrom", {"model={from: /m}"}, ""},
+        Case{"FromWithPreset", {"model.from=/m"}, "model.from takes the whole model"},
+        Case{"FromWithField", {"model={from: /m, rope_theta: 5}"}, "takes the whole model"},
+        Case{"Nothing", {"model={}"}, "model is not complete; give model.preset"},
+        Case{"SomeFields", {"model={hidden_size: 64}"}, "model is not complete"},
+        Case{"SequenceBeyondPositions",
+             {"model.max_position_embeddings=64"},
+             "data.sequence_length is 256, longer than model.max_position_embeddings (64)"},
+        Case{"RopeFactorsSwapped",
+             {"model.rope_scaling={factor: 8, original_max_position_embeddings: 8192, "
+              "low_freq_factor: 4, high_freq_factor: 1}"},
+             "low_freq_factor is 4; it must be below high_freq_factor"}),
+    NameOf);
+
+INSTANTIATE_TEST_SUITE_P(
+    Run, Combination,
+    ::testing::Values(
+        Case{"WarmupBeyondSteps",
+             {"train.steps=10", "train.schedule.warmup_steps=11"},
+             "train.schedule.warmup_steps is 11; it must not exceed train.steps, which is 10"},
+        Case{"ChunkNotOfFloats", {"parallel.chunk_bytes=4098"}, "must be a multiple of 4"},
+        Case{"MaxBelowMin",
+             {"parallel.min_nodes=3", "parallel.max_nodes=2"},
+             "parallel.max_nodes is 2; it must be at least parallel.min_nodes, which is 3"},
+        Case{"MoreNodesThanNamed",
+             {"parallel={nodes: [a], min_nodes: 2}"},
+             "parallel.nodes names 1 nodes, but the job wants up to 2"},
+        Case{"NodeTwice", {"parallel={nodes: [a, a], min_nodes: 2}"}, "names 'a' twice"},
+        Case{"NodeWithSlash", {"parallel.nodes=[a/b]"}, "parallel.nodes holds 'a/b'"},
+        Case{"SharesOfEachRank", {"parallel={min_nodes: 2, shares: [3, 0]}"}, ""},
+        Case{"SharesOfOthers",
+             {"parallel={min_nodes: 2, shares: [1]}"},
+             "parallel.shares has 1 entries for 2 ranks; give one per rank"},
+        Case{"SharesAllZero", {"parallel={min_nodes: 2, shares: [0, 0]}"}, "are all 0"},
+        Case{"SharesOfAChangingWorld",
+             {"parallel={min_nodes: 1, max_nodes: 2, shares: [1, 1]}"},
+             "parallel.shares has an entry per rank, so parallel.min_nodes (1) and max_nodes (2)"},
+        Case{"MicroBatchOfOthers",
+             {"batch.micro_batch=[1, 2, 3]"},
+             "batch.micro_batch has 3 entries for 1 ranks"},
+        Case{"OneMicroBatchForAll", {"batch.micro_batch=5", "parallel.max_nodes=3"}, ""},
+        Case{"FewerSequencesThanNodes",
+             {"train.global_batch=2", "parallel.min_nodes=3"},
+             "train.global_batch is 2 sequences for up to 3 nodes"},
+        Case{"BestWithoutEvaluation",
+             {"checkpoint.keep_best=1", "evaluate.every_steps=0"},
+             "checkpoint.keep_best is 1, but evaluate.every_steps is 0"}),
+    NameOf);
+
+v1::JobSpec Good() {
+  v1::JobSpec spec;
+  spec.set_name("job");
+  spec.mutable_model()->set_preset("nano");
+  spec.mutable_data()->set_path("/data");
+  FillJobDefaults(spec);
+  return spec;
+}
+
+std::string Refusal(const v1::JobSpec& spec) {
+  return std::string(ValidateJobSpec(spec).message());
+}
+
+TEST(ValidateJobSpec, AcceptsASpecWithItsDefaultsFilledIn) {
+  EXPECT_EQ(Refusal(Good()), "");
+  EXPECT_EQ(Good().parallel().max_nodes(), 1);
+}
+
+TEST(ValidateJobSpec, RefusesWhatTheYamlLoaderWouldRefuse) {
+  v1::JobSpec spec = Good();
+  spec.mutable_train()->mutable_optimizer()->set_beta1(2);
+  spec.mutable_train()->set_task(static_cast<v1::Task>(99));
+  spec.mutable_launch()->set_device("tpu");
+  spec.mutable_data()->set_path(std::string("a\0b", 3));
+  spec.mutable_train()->clear_steps();
+  const std::string refusal = Refusal(spec);
+  EXPECT_THAT(refusal, HasSubstr("train.optimizer.beta1 is 2; allowed: a number from 0"));
+  EXPECT_THAT(refusal, HasSubstr("train.task is 99; allowed: one of: pretrain"));
+  EXPECT_THAT(refusal, HasSubstr("launch.device is 'tpu'; allowed: one of: auto"));
+  EXPECT_THAT(refusal, HasSubstr("data.path is 'a\\x00b' (with a control character)"));
+  EXPECT_THAT(refusal, HasSubstr("train.steps is missing"));
+}
+
+TEST(ValidateJobSpec, RefusesNotANumberAndCombinations) {
+  v1::JobSpec spec = Good();
+  spec.mutable_train()->set_clip_norm(std::nan(""));
+  EXPECT_THAT(Refusal(spec), HasSubstr("train.clip_norm is nan"));
+  spec = Good();
+  spec.mutable_parallel()->set_max_nodes(40);
+  EXPECT_THAT(Refusal(spec), HasSubstr("train.global_batch is 32 sequences for up to 40 nodes"));
+}
+
+TEST(ValidateJobSpec, RefusesFieldsOfAnotherVersion) {
+  v1::JobSpec spec = Good();
+  const auto* reflection = spec.train().GetReflection();
+  reflection->MutableUnknownFields(spec.mutable_train())->AddVarint(999, 1);
+  EXPECT_THAT(Refusal(spec), HasSubstr("train holds fields that version"));
+}
+
+TEST(ModelPreset, OverridesWinAndHeadsFollow) {
+  v1::ModelSpec spec;
+  spec.set_preset("1b");
+  EXPECT_EQ(ResolveModel(spec).num_key_value_heads(), 4);
+  EXPECT_EQ(ResolveModel(spec).head_dim(), 128);
+  spec.set_num_attention_heads(32);
+  EXPECT_EQ(ResolveModel(spec).num_key_value_heads(), 32);
+  EXPECT_EQ(ResolveModel(spec).head_dim(), 64);
+}
+
+}  // namespace
+}  // namespace espalier
