@@ -4,13 +4,10 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "common/base/ids.h"
+#include "coordinator/core/state.h"
 #include "espalier/v1/worker.pb.h"
 
 namespace espalier {
-
-// One stream. Never used again once closed.
-using LinkId = Number<struct LinkIdTag>;
 
 class WorkerLinks {
  public:

@@ -5,7 +5,9 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/config/utf8.h"
 
 namespace espalier {
 namespace {
@@ -47,7 +49,21 @@ std::string LastWords(const std::string& log_path) {
   }
   std::string& words = named.empty() ? last : named;
   if (words.size() > kLongest) words = words.substr(0, kLongest - 3) + "...";
-  return words;
+  return AsUtf8(words);
+}
+
+std::string AsUtf8(std::string text) {
+  std::string clean;
+  absl::string_view rest = text;
+  while (true) {
+    const size_t valid = ValidUtf8Prefix(rest);
+    if (clean.empty() && valid == text.size()) return text;
+    absl::StrAppend(&clean, rest.substr(0, valid));
+    rest.remove_prefix(valid);
+    if (rest.empty()) return clean;
+    clean.push_back('?');
+    rest.remove_prefix(1);
+  }
 }
 
 }  // namespace espalier

@@ -29,16 +29,25 @@ std::string Device(const v1::JobSpec& spec, const v1::NodeSpec& node) {
 }
 
 // mpirun takes only 127.0.0.1 for itself, not the rest of the loopback network.
-std::string Host(const v1::NodeSpec& node) {
+std::string Address(const v1::NodeSpec& node) {
   return IsLoopbackAddress(node.address()) ? "127.0.0.1" : node.address();
 }
 
+// "ADDRESS:SLOTS": a slot for every rank there, or mpirun would call the host full after the first.
+std::string Host(const v1::NodeSpec& node, const std::vector<const v1::NodeSpec*>& nodes) {
+  const auto slots = std::count_if(nodes.begin(), nodes.end(), [&](const v1::NodeSpec* other) {
+    return Address(*other) == Address(node);
+  });
+  return absl::StrCat(Address(node), ":", slots);
+}
+
 void AppendWorker(const CommandContext& context, const LaunchRequest& request,
-                  const v1::NodeSpec& node, std::vector<std::string>& command) {
+                  const v1::NodeSpec& node, const std::string& host,
+                  std::vector<std::string>& command) {
   const auto add = [&](std::initializer_list<std::string> words) {
     command.insert(command.end(), words);
   };
-  add({"-np", "1", "--host", Host(node), WorkerProgram(context, node)});
+  add({"-np", "1", "--host", host, WorkerProgram(context, node)});
   add({"--coordinator", context.coordinator, "--job-id", request.job.text()});
   add({"--generation", absl::StrCat(request.generation.value()), "--node", node.name()});
   add({"--rank-count", absl::StrCat(request.nodes.size())});
@@ -81,17 +90,20 @@ const v1::NodeSpec* FindNode(const v1::ClusterSpec& cluster, const NodeName& nam
 absl::StatusOr<std::vector<std::string>> MpirunCommand(const CommandContext& context,
                                                        const LaunchRequest& request) {
   ASSIGN_OR_RETURN(const std::vector<const v1::NodeSpec*> nodes, NodesOf(context, request));
-  std::vector<std::string> command = {context.cluster->launcher().mpirun()};
+  const v1::ParallelSpec& parallel = request.spec.parallel();
+  const v1::LauncherSpec& launcher = context.cluster->launcher();
+  std::vector<std::string> command =
+      MpirunArguments({.transport = {.links = parallel.links(),
+                                     .networks = context.network,
+                                     .socket_buffer_bytes = parallel.socket_buffer_bytes()},
+                       .remote_shell = launcher.remote_shell()},
+                      context.version);
+  command.insert(command.begin(), launcher.mpirun());
   for (const v1::NodeSpec* node : nodes) {
     if (node != nodes.front()) command.push_back(":");
-    AppendWorker(context, request, *node, command);
+    AppendWorker(context, request, *node, Host(*node, nodes), command);
   }
   return command;
-}
-
-std::vector<std::string> MpirunEnvironment(const MpirunUser& user) {
-  if (!user.is_root) return {};
-  return {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"};
 }
 
 std::vector<std::string> RemoteKillCommand(const v1::ClusterSpec& cluster, const v1::NodeSpec& node,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/config/open_mpi.h"
 #include "coordinator/runtime/launcher.h"
 #include "espalier/v1/cluster.pb.h"
 
@@ -20,19 +21,12 @@ struct CommandContext {
   std::string default_worker;
   // Networks for MPI as CIDR, comma separated.
   std::string network;
-  // First line of `mpirun --version`.
-  std::string mpirun_version;
+  OpenMpiVersion version = OpenMpiVersion::kFour;
 };
 
 // INVALID_ARGUMENT: a node that is not in the cluster file; loopback nodes mixed with others.
 absl::StatusOr<std::vector<std::string>> MpirunCommand(const CommandContext& context,
                                                        const LaunchRequest& request);
-
-// NAME=VALUE pairs that mpirun itself needs. `is_root`: the effective user is root.
-struct MpirunUser {
-  bool is_root = false;
-};
-std::vector<std::string> MpirunEnvironment(const MpirunUser& user);
 
 // Kills those of `pids` on a node that still belong to the generation (their command line says so;
 // a pid alone may be somebody else's by now), and the Open MPI daemon above them.

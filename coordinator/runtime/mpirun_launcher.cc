@@ -21,6 +21,10 @@ std::string Describe(const ExitStatus& exit) {
   return absl::StrCat("mpirun exited with status ", exit.code);
 }
 
+std::vector<std::string> MpirunEnvironment() {
+  return geteuid() == 0 ? RootEnvironment() : std::vector<std::string>();
+}
+
 }  // namespace
 
 std::string GenerationLogPath(const std::string& state_dir, const LaunchKey& key) {
@@ -50,12 +54,14 @@ absl::StatusOr<std::string> MpirunLauncher::Network(const LaunchRequest& request
 
 absl::StatusOr<ProcessIdentity> MpirunLauncher::Prepare(const LaunchRequest& request) {
   const Key key(request.job, request.generation);
+  ASSIGN_OR_RETURN(const OpenMpiVersion version, options_.version);
   ASSIGN_OR_RETURN(const std::string network, Network(request));
   ASSIGN_OR_RETURN(std::vector<std::string> command,
                    MpirunCommand({.cluster = options_.cluster,
                                   .coordinator = options_.coordinator,
                                   .default_worker = options_.default_worker,
-                                  .network = network},
+                                  .network = network,
+                                  .version = version},
                                  request));
   const std::string log = LogPath(key);
   std::error_code error;
@@ -64,10 +70,9 @@ absl::StatusOr<ProcessIdentity> MpirunLauncher::Prepare(const LaunchRequest& req
     return absl::InternalError(
         absl::StrCat("cannot create the folder of ", log, ": ", error.message()));
   }
-  ASSIGN_OR_RETURN(GatedProcess process,
-                   GatedProcess::Spawn({.argv = std::move(command),
-                                        .environment = MpirunEnvironment({geteuid() == 0}),
-                                        .log_path = log}));
+  ASSIGN_OR_RETURN(GatedProcess process, GatedProcess::Spawn({.argv = std::move(command),
+                                                              .environment = MpirunEnvironment(),
+                                                              .log_path = log}));
   Entry& entry = entries_[key];
   entry = {.stage = Stage::kHeld, .leader = process.identity(), .own_child = true};
   entry.gate.emplace(std::move(process));
@@ -98,7 +103,10 @@ void MpirunLauncher::NoteWorker(const LaunchKey& key, const WorkerProcess& worke
 
 void MpirunLauncher::End(const LaunchKey& key) {
   const auto found = entries_.find({key.job, key.generation});
-  if (found == entries_.end()) return;
+  if (found == entries_.end()) {
+    unknown_.push_back({key.job, key.generation, "nothing of it was running"});
+    return;
+  }
   found->second.end_wanted = true;
   if (found->second.stage == Stage::kHeld) {
     found->second.gate.reset();  // it sees the end of the pipe and exits
@@ -107,7 +115,7 @@ void MpirunLauncher::End(const LaunchKey& key) {
 }
 
 std::vector<LaunchEnded> MpirunLauncher::Poll(absl::Duration now) {
-  std::vector<LaunchEnded> ended;
+  std::vector<LaunchEnded> ended = std::exchange(unknown_, {});
   for (auto it = entries_.begin(); it != entries_.end();) {
     auto& [key, entry] = *it;
     if (entry.stage == Stage::kRunning) PollLeader(key, entry, now);

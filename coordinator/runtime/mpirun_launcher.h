@@ -31,6 +31,8 @@ struct MpirunLauncherOptions {
   std::string default_worker;
   // Holds jobs/ID/logs.
   std::string state_dir;
+  // From ProbeOpenMpi; its error is that of every launch.
+  absl::StatusOr<OpenMpiVersion> version = OpenMpiVersion::kFour;
   // Between SIGTERM and SIGKILL.
   absl::Duration grace = absl::Seconds(2);
   // Longest time for ending stray workers on other nodes.
@@ -81,6 +83,8 @@ class MpirunLauncher : public Launcher {
 
   MpirunLauncherOptions options_;
   std::map<Key, Entry> entries_;
+  // Asked to end, but not known here.
+  std::vector<LaunchEnded> unknown_;
 };
 
 // The log of a generation: STATE_DIR/jobs/ID/logs/gen-0001.log.

@@ -44,9 +44,4 @@ std::shared_ptr<const View> ViewBoard::Current() const {
   return view_;
 }
 
-bool IsFinal(v1::JobState state) {
-  return state == v1::JOB_STATE_COMPLETED || state == v1::JOB_STATE_FAILED ||
-         state == v1::JOB_STATE_CANCELLED;
-}
-
 }  // namespace espalier

@@ -30,7 +30,9 @@ struct JobView {
   std::optional<absl::Duration> checkpoint_at;
   std::map<std::string, int64_t> restarts_by_cause;
   int64_t checkpoint_failures = 0;
+  // By rank, and the node that the rank ran on last.
   std::vector<WorkerTally> tallies;
+  std::vector<std::string> nodes;
   // Monotonic; absent while the job is not final.
   std::optional<absl::Duration> final_at;
   // Grows with every change of this job.
@@ -66,7 +68,5 @@ class ViewBoard {
   mutable std::mutex mutex_;
   std::shared_ptr<const View> view_;
 };
-
-bool IsFinal(v1::JobState state);
 
 }  // namespace espalier

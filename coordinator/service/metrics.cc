@@ -93,21 +93,26 @@ void AddTally(MetricBuilder& builder, const WorkerTally& tally, const MetricLabe
   }
 }
 
-void AddWorkers(MetricBuilder& builder, const JobView& job, const MetricLabels& job_labels,
+MetricLabels WorkerLabels(const MetricLabels& job, const std::string& node, size_t rank) {
+  MetricLabels labels = job;
+  labels.emplace_back("node", node);
+  labels.emplace_back("rank", absl::StrCat(rank));
+  return labels;
+}
+
+void AddWorkers(MetricBuilder& builder, const JobView& job, const MetricLabels& labels,
                 absl::Duration now) {
   const v1::JobStatus status = job.StatusAt(now);
   int attached = 0;
   for (const v1::RankStatus& rank : status.ranks()) {
-    MetricLabels labels = job_labels;
-    labels.emplace_back("node", rank.node());
-    labels.emplace_back("rank", absl::StrCat(rank.rank()));
     if (rank.attached()) ++attached;
-    if (!job.is_final()) AddWorker(builder, rank, labels);
-    const size_t index = static_cast<size_t>(rank.rank());
-    if (index < job.tallies.size()) AddTally(builder, job.tallies[index], labels);
+    AddWorker(builder, rank, WorkerLabels(labels, rank.node(), static_cast<size_t>(rank.rank())));
   }
-  builder.Add(metrics::kJobWorkersAttached, job_labels, attached);
-  builder.Add(metrics::kJobWorkersWanted, job_labels, job.is_final() ? 0 : status.ranks_size());
+  for (size_t i = 0; i < job.tallies.size() && i < job.nodes.size(); ++i) {
+    AddTally(builder, job.tallies[i], WorkerLabels(labels, job.nodes[i], i));
+  }
+  builder.Add(metrics::kJobWorkersAttached, labels, attached);
+  builder.Add(metrics::kJobWorkersWanted, labels, status.ranks_size());
 }
 
 void AddJob(MetricBuilder& builder, const JobView& job, absl::Duration now) {

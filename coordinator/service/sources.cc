@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/config/utf8.h"
+#include "coordinator/runtime/log_tail.h"
 
 namespace espalier {
 namespace {
@@ -13,21 +13,6 @@ constexpr absl::Duration kWatchAtLeastEvery = absl::Seconds(1);
 constexpr size_t kLogBytesPerMessage = 65536;
 // mpirun writes its last lines after the job is final.
 constexpr absl::Duration kLogsAfterEnd = absl::Seconds(2);
-
-// Protobuf's strings are UTF-8; a log may hold anything.
-std::string AsUtf8(std::string text) {
-  std::string clean;
-  absl::string_view rest = text;
-  while (true) {
-    const size_t valid = ValidUtf8Prefix(rest);
-    if (clean.empty() && valid == text.size()) return text;
-    absl::StrAppend(&clean, rest.substr(0, valid));
-    rest.remove_prefix(valid);
-    if (rest.empty()) return clean;
-    clean.push_back('?');
-    rest.remove_prefix(1);
-  }
-}
 
 std::shared_ptr<const JobView> Find(const ViewBoard& board, const JobId& job) {
   const std::shared_ptr<const View> view = board.Current();

@@ -35,6 +35,7 @@ std::shared_ptr<JobView> RunningJob() {
   job->checkpoint_at = absl::Seconds(40);
   job->progress_at = {absl::Seconds(97)};
   job->restarts_by_cause = {{"rank_lost", 2}};
+  job->nodes = {"studio"};
   job->tallies.resize(1);
   v1::StepReport step;
   step.set_compute_seconds(3);
@@ -91,11 +92,13 @@ TEST(Metrics, SeriesOfAJobThatIsOverForLongAreGone) {
   EXPECT_THAT(Scrape(ViewOf(job)), Not(HasSubstr("job-7")));
 }
 
-TEST(Metrics, AFinalJobHasNoSilentWorkers) {
+TEST(Metrics, AFinalJobHasNoSilentWorkersButKeepsItsTotals) {
   auto job = RunningJob();
   job->final_at = absl::Seconds(90);
+  job->status.clear_ranks();
   const std::string text = Scrape(ViewOf(job));
   EXPECT_THAT(text, Not(HasSubstr("espalier_worker_silent_seconds")));
+  EXPECT_THAT(text, HasSubstr("espalier_worker_account_seconds_total"));
   EXPECT_THAT(text, HasSubstr("espalier_job_workers_wanted{job=\"job-7\"} 0"));
 }
 
