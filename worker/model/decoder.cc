@@ -97,9 +97,12 @@ Tensor Decoder::NextLogits(const Tensor& ids, KeyValueCache& cache) const {
 
 RopeTable Decoder::RopeOf(int64_t begin, int64_t positions) const {
   const int64_t end = begin + positions;
-  if (!rope_.cosine.defined() || rope_.cosine.size(0) < end) {
-    const int64_t held = rope_.cosine.defined() ? rope_.cosine.size(0) : 0;
-    rope_ = MakeRopeTable(config_, std::max(end, 2 * held), embedding_.device());
+  const int64_t held = rope_.cosine.defined() ? rope_.cosine.size(0) : 0;
+  if (RopeDependsOnLength(config_, std::max(end, held))) {
+    rope_ = MakeRopeTable(config_, end, embedding_.device());
+  } else if (held < end) {
+    const int64_t room = std::min(2 * held, config_.max_position_embeddings);
+    rope_ = MakeRopeTable(config_, std::max(end, room), embedding_.device());
   }
   return {rope_.cosine.narrow(0, begin, positions), rope_.sine.narrow(0, begin, positions)};
 }

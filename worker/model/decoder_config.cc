@@ -96,7 +96,15 @@ absl::Status CheckRope(const DecoderConfig& c) {
     return absl::InvalidArgumentError(
         absl::StrCat("model rope_scaling.factor is ", s.factor, "; allowed: at least 1"));
   }
-  if (s.kind == RopeScalingConfig::Kind::kLinear) return absl::OkStatus();
+  if (s.kind == RopeScalingConfig::Kind::kYarn &&
+      (s.original_max_position_embeddings < 1 || !(s.beta_slow > 0) ||
+       !(s.beta_fast >= s.beta_slow) || !(c.rope_theta > 1))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model rope_scaling (yarn) has original_max_position_embeddings ",
+        s.original_max_position_embeddings, ", beta_fast ", s.beta_fast, ", beta_slow ",
+        s.beta_slow, "; allowed: at least 1, and 0 < beta_slow <= beta_fast"));
+  }
+  if (s.kind != RopeScalingConfig::Kind::kLlama3) return absl::OkStatus();
   if (!(s.low_freq_factor > 0) || !(s.high_freq_factor > s.low_freq_factor) ||
       s.original_max_position_embeddings < 1) {
     return absl::InvalidArgumentError(

@@ -15,15 +15,26 @@
 
 namespace espalier {
 
-// Frequency scaling. kLlama3 (rope_type "llama3") is described at v1::RopeScaling; kLinear divides
-// every frequency by `factor` and uses none of the other fields.
+// Scaling of the rotary frequencies, by rope_type.
 struct RopeScalingConfig {
-  enum class Kind { kLlama3, kLinear };
+  enum class Kind {
+    kLlama3,   // see v1::RopeScaling
+    kLinear,   // every frequency is divided by factor
+    kDynamic,  // the base grows with sequences beyond max_position_embeddings
+    kYarn      // Peng et al. 2023: long wavelengths are divided by factor, and cosines are scaled
+  };
   Kind kind = Kind::kLlama3;
   double factor = 1;
-  double low_freq_factor = 1;
-  double high_freq_factor = 4;
-  int64_t original_max_position_embeddings = 8192;
+  double low_freq_factor = 1;                       // kLlama3
+  double high_freq_factor = 4;                      // kLlama3
+  int64_t original_max_position_embeddings = 8192;  // kLlama3, kYarn
+  // kYarn. attention_factor multiplies cosines and sines; absent: from factor and the mscales.
+  std::optional<double> attention_factor;
+  double beta_fast = 32;
+  double beta_slow = 1;
+  double mscale = 0;
+  double mscale_all_dim = 0;
+  bool truncate = true;
   friend bool operator==(const RopeScalingConfig&, const RopeScalingConfig&) = default;
 };
 

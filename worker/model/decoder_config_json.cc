@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -68,6 +70,47 @@ absl::Status Unsupported(absl::string_view what, absl::string_view supported) {
       absl::StrCat("config.json: ", what, " is not supported; supported: ", supported));
 }
 
+constexpr std::pair<const char*, RopeScalingConfig::Kind> kRopeTypes[] = {
+    {"llama3", RopeScalingConfig::Kind::kLlama3},
+    {"linear", RopeScalingConfig::Kind::kLinear},
+    {"dynamic", RopeScalingConfig::Kind::kDynamic},
+    {"yarn", RopeScalingConfig::Kind::kYarn},
+};
+
+std::optional<RopeScalingConfig::Kind> KindOf(absl::string_view type) {
+  for (const auto& [name, kind] : kRopeTypes) {
+    if (type == name) return kind;
+  }
+  return std::nullopt;
+}
+
+void ReadScaling(Keys& keys, RopeScalingConfig::Kind kind, DecoderConfig& config) {
+  RopeScalingConfig& scaling = config.rope_scaling.emplace();
+  scaling.kind = kind;
+  keys.Require("factor");
+  scaling.factor = keys.Real("factor", 1);
+  if (kind == RopeScalingConfig::Kind::kLlama3) {
+    keys.Require("low_freq_factor");
+    keys.Require("high_freq_factor");
+    scaling.low_freq_factor = keys.Real("low_freq_factor", 1);
+    scaling.high_freq_factor = keys.Real("high_freq_factor", 4);
+  }
+  if (kind == RopeScalingConfig::Kind::kYarn) {
+    if (keys.Find("attention_factor") != nullptr) {
+      scaling.attention_factor = keys.Real("attention_factor", 1);
+    }
+    scaling.beta_fast = keys.Real("beta_fast", scaling.beta_fast);
+    scaling.beta_slow = keys.Real("beta_slow", scaling.beta_slow);
+    scaling.mscale = keys.Real("mscale", 0);
+    scaling.mscale_all_dim = keys.Real("mscale_all_dim", 0);
+    scaling.truncate = keys.Flag("truncate", true);
+  }
+  if (kind == RopeScalingConfig::Kind::kLlama3 || kind == RopeScalingConfig::Kind::kYarn) {
+    scaling.original_max_position_embeddings =
+        keys.Integer("original_max_position_embeddings", config.max_position_embeddings);
+  }
+}
+
 // `rope` is transformers 5's rope_parameters, or transformers 4's rope_scaling.
 absl::Status ReadRope(const Json& rope, absl::string_view name, DecoderConfig& config) {
   if (!rope.is_object()) {
@@ -82,23 +125,13 @@ absl::Status ReadRope(const Json& rope, absl::string_view name, DecoderConfig& c
     return Unsupported(absl::StrCat("partial_rotary_factor ", part), "1");
   }
   const std::string type = keys.Text("rope_type", keys.Text("type", "default"));
-  if (type == "llama3" || type == "linear") {
-    RopeScalingConfig& scaling = config.rope_scaling.emplace();
-    keys.Require("factor");
-    scaling.factor = keys.Real("factor", 1);
-    if (type == "linear") {
-      scaling.kind = RopeScalingConfig::Kind::kLinear;
-    } else {
-      keys.Require("low_freq_factor");
-      keys.Require("high_freq_factor");
-      scaling.low_freq_factor = keys.Real("low_freq_factor", 1);
-      scaling.high_freq_factor = keys.Real("high_freq_factor", 4);
-      scaling.original_max_position_embeddings =
-          keys.Integer("original_max_position_embeddings", config.max_position_embeddings);
-    }
-  } else if (type != "default") {
-    return Unsupported(absl::StrCat("RoPE type '", type, "'"), "default, linear, llama3");
+  if (type == "default") return keys.status();
+  const std::optional<RopeScalingConfig::Kind> kind = KindOf(type);
+  if (!kind) {
+    return Unsupported(absl::StrCat("RoPE type '", type, "'"),
+                       "default, linear, dynamic, yarn, llama3");
   }
+  ReadScaling(keys, *kind, config);
   return keys.status();
 }
 
@@ -204,14 +237,25 @@ absl::StatusOr<const ConfigFamily*> ReadFamily(Keys& keys) {
 }
 
 Json RopeToJson(const RopeScalingConfig& scaling) {
-  if (scaling.kind == RopeScalingConfig::Kind::kLinear) {
-    return {{"rope_type", "linear"}, {"factor", scaling.factor}};
+  Json json = {{"factor", scaling.factor}};
+  for (const auto& [name, kind] : kRopeTypes) {
+    if (kind == scaling.kind) json["rope_type"] = name;
   }
-  return {{"rope_type", "llama3"},
-          {"factor", scaling.factor},
-          {"low_freq_factor", scaling.low_freq_factor},
-          {"high_freq_factor", scaling.high_freq_factor},
-          {"original_max_position_embeddings", scaling.original_max_position_embeddings}};
+  if (scaling.kind == RopeScalingConfig::Kind::kLlama3) {
+    json["low_freq_factor"] = scaling.low_freq_factor;
+    json["high_freq_factor"] = scaling.high_freq_factor;
+    json["original_max_position_embeddings"] = scaling.original_max_position_embeddings;
+  }
+  if (scaling.kind == RopeScalingConfig::Kind::kYarn) {
+    json["original_max_position_embeddings"] = scaling.original_max_position_embeddings;
+    if (scaling.attention_factor) json["attention_factor"] = *scaling.attention_factor;
+    json["beta_fast"] = scaling.beta_fast;
+    json["beta_slow"] = scaling.beta_slow;
+    if (scaling.mscale != 0) json["mscale"] = scaling.mscale;
+    if (scaling.mscale_all_dim != 0) json["mscale_all_dim"] = scaling.mscale_all_dim;
+    json["truncate"] = scaling.truncate;
+  }
+  return json;
 }
 
 // Both spellings: transformers 5 reads rope_parameters, transformers 4 rope_theta and rope_scaling.
@@ -264,10 +308,11 @@ absl::StatusOr<DecoderConfig> DecoderConfigFromJson(absl::string_view text) {
   if (const double part = keys.Real("partial_rotary_factor", 1); part != 1) {
     return Unsupported(absl::StrCat("partial_rotary_factor ", part), "1");
   }
-  if (const Json* rope = keys.Find("rope_parameters")) {
-    RETURN_IF_ERROR(ReadRope(*rope, "rope_parameters", config));
-  } else if (const Json* scaling = keys.Find("rope_scaling")) {
+  // Where both are there, transformers goes by rope_scaling.
+  if (const Json* scaling = keys.Find("rope_scaling"); scaling != nullptr && !scaling->empty()) {
     RETURN_IF_ERROR(ReadRope(*scaling, "rope_scaling", config));
+  } else if (const Json* rope = keys.Find("rope_parameters")) {
+    RETURN_IF_ERROR(ReadRope(*rope, "rope_parameters", config));
   }
   RETURN_IF_ERROR(ReadWindow(*family, keys, json, config));
   RETURN_IF_ERROR(keys.status());

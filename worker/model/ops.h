@@ -19,8 +19,10 @@ struct RopeTable {
   torch::Tensor cosine;
   torch::Tensor sine;
 };
-// Angles as in Su et al. 2021, eq. 15, with Llama 3's frequency scaling.
+// Angles as in Su et al. 2021, eq. 15, with the config's frequency scaling.
 RopeTable MakeRopeTable(const DecoderConfig& config, int64_t positions, torch::Device device);
+// Whether a table of so many positions serves sequences of exactly that length only.
+bool RopeDependsOnLength(const DecoderConfig& config, int64_t positions);
 
 namespace ops {
 

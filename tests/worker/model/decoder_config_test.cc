@@ -110,6 +110,17 @@ TEST(DecoderConfigToJson, RoundTripsThroughTheRightFamily) {
          c.bos_token_id = 1;
          c.eos_token_ids = {2, 3};
        }},
+      {"llama",
+       [](DecoderConfig& c) {
+         c.rope_scaling = RopeScalingConfig{.kind = RopeScalingConfig::Kind::kYarn, .factor = 4};
+         c.rope_scaling->attention_factor = 1.25;
+         c.rope_scaling->mscale = 0.7;
+         c.rope_scaling->truncate = false;
+       }},
+      {"llama",
+       [](DecoderConfig& c) {
+         c.rope_scaling = RopeScalingConfig{.kind = RopeScalingConfig::Kind::kDynamic, .factor = 2};
+       }},
       {"llama", [](DecoderConfig& c) { c.attention_bias = c.output_bias = c.mlp_bias = true; }},
       {"llama", [](DecoderConfig& c) { c.mlp_bias = true; }},
       {"mistral", [](DecoderConfig& c) { c.sliding_window = 64; }},
@@ -231,8 +242,7 @@ TEST(DecoderConfigFromJson, WhatCannotBeExpressedIsUnimplemented) {
   const std::vector<std::pair<const char*, Json>> cases = {
       {"model_type", "gpt2"},
       {"hidden_act", "gelu"},
-      {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}},
-      {"rope_parameters", {{"rope_type", "dynamic"}, {"factor", 4.0}}},
+      {"rope_scaling", {{"rope_type", "longrope"}, {"factor", 4.0}}},
       {"rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}},
       {"rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}},
       {"partial_rotary_factor", 0.25},
