@@ -87,7 +87,9 @@ absl::Status Loop::Start() {
     touched_.insert(id);
     last_states_.emplace(id, job.record.state);
   }
-  Apply();
+  RETURN_IF_ERROR(parts_.journal->Commit(batch_));
+  batch_ = {};
+  Publish();
   return absl::OkStatus();
 }
 

@@ -53,7 +53,8 @@ class Loop {
  public:
   Loop(LoopParts parts, LoopOptions options);
 
-  // Takes up what the journal says: jobs, nodes set aside, and the generations that run.
+  // Takes up what the journal says (jobs, nodes set aside, the generations that run) and publishes
+  // it. What it leads to is applied by the first Turn.
   absl::Status Start();
   // Turns until Stop; then answers what still waits with UNAVAILABLE.
   void Run();

@@ -58,7 +58,7 @@ absl::StatusOr<ProcessIdentity> MpirunLauncher::Prepare(const LaunchRequest& req
   ASSIGN_OR_RETURN(const std::string network, Network(request));
   ASSIGN_OR_RETURN(std::vector<std::string> command,
                    MpirunCommand({.cluster = options_.cluster,
-                                  .coordinator = options_.coordinator,
+                                  .coordinator = coordinator_,
                                   .default_worker = options_.default_worker,
                                   .network = network,
                                   .version = version},

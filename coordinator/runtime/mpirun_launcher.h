@@ -25,8 +25,6 @@ namespace espalier {
 struct MpirunLauncherOptions {
   // Outlives the launcher.
   const v1::ClusterSpec* cluster = nullptr;
-  // HOST:PORT under which workers reach espalierd.
-  std::string coordinator;
   // espalier-worker where the cluster file names none.
   std::string default_worker;
   // Holds jobs/ID/logs.
@@ -43,6 +41,9 @@ class MpirunLauncher : public Launcher {
  public:
   explicit MpirunLauncher(MpirunLauncherOptions options);
   ~MpirunLauncher() override;
+
+  // HOST:PORT under which workers reach espalierd; before the first Prepare.
+  void SetCoordinator(std::string address) { coordinator_ = std::move(address); }
 
   absl::StatusOr<ProcessIdentity> Prepare(const LaunchRequest& request) override;
   void Release(const LaunchKey& key) override;
@@ -82,6 +83,7 @@ class MpirunLauncher : public Launcher {
   bool SweepDone(Entry& entry, absl::Duration now);
 
   MpirunLauncherOptions options_;
+  std::string coordinator_;
   std::map<Key, Entry> entries_;
   // Asked to end, but not known here.
   std::vector<LaunchEnded> unknown_;

@@ -76,6 +76,11 @@ struct ChildPlan {
 [[noreturn]] void RunChild(const ChildPlan& plan) {
   setsid();
   char byte = 0;
+  for (int fd = STDERR_FILENO + 1; fd < plan.highest_fd; ++fd) {
+    const bool kept =
+        fd == plan.gate || fd == plan.started || fd == plan.log || fd == plan.null_input;
+    if (!kept) close(fd);  // above all the state folder's lock and the listening sockets
+  }
   (void)!write(plan.started, &byte, 1);
   ssize_t got = 0;
   do {

@@ -32,7 +32,6 @@ class Launching : public ::testing::Test {
     cluster_.mutable_launcher()->set_mpirun(folder_.WriteScript("mpirun", "#!/bin/sh\n" + script));
     return std::make_unique<MpirunLauncher>(
         MpirunLauncherOptions{.cluster = &cluster_,
-                              .coordinator = "127.0.0.1:7070",
                               .default_worker = "/opt/espalier-worker",
                               .state_dir = folder_.root(),
                               .grace = absl::Milliseconds(200)});

@@ -39,7 +39,8 @@ class Operating : public ::testing::Test {
     job->status.set_step(shown.step);
     job->spec = std::make_shared<v1::JobSpec>();
     job->revision = ++revision_;
-    if (shown.state >= v1::JOB_STATE_COMPLETED) job->final_at = RealClock().Monotonic() - absl::Minutes(1);
+    if (shown.state >= v1::JOB_STATE_COMPLETED)
+      job->final_at = RealClock().Monotonic() - absl::Minutes(1);
     view->jobs[JobId(shown.id)] = job;
     board_.Publish(view);
   }

@@ -1,0 +1,58 @@
+// espalierd: the coordinator daemon. Exit status: 0 stopped by a signal, 1 cannot run, 2 wrong
+// command line or cluster file.
+#include <signal.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
+#include <thread>
+
+#include "coordinator/service/daemon.h"
+
+namespace espalier {
+namespace {
+
+int Fail(int code, const absl::Status& status) {
+  std::cerr << "espalierd: " << status.message() << "\n";
+  return code;
+}
+
+int Serve(const DaemonOptions& options) {
+  // Blocked before any thread exists, so that only the thread below gets them.
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+
+  absl::StatusOr<v1::ClusterSpec> cluster = LoadDaemonCluster(options);
+  if (!cluster.ok()) return Fail(2, cluster.status());
+  absl::StatusOr<std::unique_ptr<Daemon>> daemon =
+      Daemon::Start(*cluster, options.program, RealClock());
+  if (!daemon.ok()) return Fail(1, daemon.status());
+  std::cout << "espalierd: listening on " << (*daemon)->address() << ", metrics on "
+            << (*daemon)->metrics_address() << std::endl;
+  std::thread([&signals, &daemon] {
+    int received = 0;
+    sigwait(&signals, &received);
+    (*daemon)->Stop();
+  }).detach();
+  (*daemon)->Run();
+  return 0;
+}
+
+}  // namespace
+}  // namespace espalier
+
+int main(int argc, char** argv) {
+  espalier::DaemonOptions options;
+  options.program = argv[0];
+  CLI::App app("The coordinator of Espalier: schedules training jobs on the nodes of a cluster.");
+  app.add_option("--cluster", options.cluster_file, "Cluster file (YAML)")->required();
+  app.add_option("--state-dir", options.state_dir, "Instead of the cluster file's state_dir");
+  app.add_option("--listen", options.listen, "IP:PORT of gRPC; port 0: any free one");
+  app.add_option("--metrics-listen", options.metrics_listen, "IP:PORT of /metrics");
+  app.footer("Example:\n  espalierd --cluster configs/clusters/local.yaml --state-dir /tmp/state");
+  CLI11_PARSE(app, argc, argv);
+  return espalier::Serve(options);
+}

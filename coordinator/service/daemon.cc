@@ -1,0 +1,225 @@
+#include "coordinator/service/daemon.h"
+
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <prometheus/exposer.h>
+#include <sys/stat.h>
+
+#include <exception>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/address.h"
+#include "common/base/file_system.h"
+#include "common/base/home.h"
+#include "common/base/status_macros.h"
+#include "common/config/cluster_file.h"
+#include "common/observe/log.h"
+#include "common/rpc/server_credentials.h"
+#include "coordinator/runtime/loop.h"
+#include "coordinator/runtime/mpirun_launcher.h"
+#include "coordinator/runtime/mpirun_probe.h"
+#include "coordinator/runtime/sqlite_journal.h"
+#include "coordinator/runtime/state_lock.h"
+#include "coordinator/service/attach_service.h"
+#include "coordinator/service/metrics.h"
+#include "coordinator/service/operator_service.h"
+
+namespace espalier {
+
+// In the order of construction; destroyed backwards, so the server goes before what it serves.
+struct DaemonParts {
+  v1::ClusterSpec cluster;
+  Clock* clock = nullptr;
+  std::optional<StateLock> lock;
+  std::unique_ptr<SqliteJournal> journal;
+  std::unique_ptr<MpirunLauncher> launcher;
+  Inbox inbox{{}};
+  ViewBoard board;
+  std::unique_ptr<AttachService> attach;
+  std::unique_ptr<Loop> loop;
+  std::unique_ptr<StreamPump> pump;
+  std::unique_ptr<OperatorService> operators;
+  std::shared_ptr<MetricsSource> metrics;
+  std::unique_ptr<grpc::Server> server;
+  std::unique_ptr<prometheus::Exposer> exposer;
+  std::string address;
+  std::string metrics_address;
+};
+
+namespace {
+
+constexpr int kOwnerOnly = 0700;
+constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
+
+std::string WorkerBeside(const std::string& program) {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::canonical(program, error);
+  return error ? "espalier-worker" : (self.parent_path() / "espalier-worker").string();
+}
+
+absl::Status MakeStateFolder(const std::string& path) {
+  RETURN_IF_ERROR(MakeDurableDirectory(PosixFileSystem(), path));
+  if (chmod(path.c_str(), kOwnerOnly) != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("the state folder ", path, " does not belong to this user"));
+  }
+  return absl::OkStatus();
+}
+
+std::optional<TlsFiles> TlsOf(const v1::ClusterSpec& cluster) {
+  if (!cluster.has_tls()) return std::nullopt;
+  return TlsFiles{cluster.tls().ca(), cluster.tls().certificate(), cluster.tls().key()};
+}
+
+// The listen address with the port that the system chose, where it was 0.
+absl::StatusOr<std::string> WithPort(const std::string& listen, int port) {
+  ASSIGN_OR_RETURN(HostPort address, ParseAddress(listen));
+  address.port = static_cast<uint16_t>(port);
+  return address.ToString();
+}
+
+absl::StatusOr<std::unique_ptr<prometheus::Exposer>> Expose(const std::string& listen) {
+  try {
+    return std::make_unique<prometheus::Exposer>(listen);
+  } catch (const std::exception& error) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot serve metrics on ", listen, " (", error.what(),
+                     "); is another espalierd running? choose another port with --metrics-listen"));
+  }
+}
+
+// The loop's surroundings that live on disk and in processes.
+absl::Status OpenState(DaemonParts& parts) {
+  const std::string& state_dir = parts.cluster.state_dir();
+  RETURN_IF_ERROR(MakeStateFolder(state_dir));
+  ASSIGN_OR_RETURN(StateLock lock, StateLock::Take(state_dir, *parts.clock));
+  parts.lock.emplace(std::move(lock));
+  ASSIGN_OR_RETURN(parts.journal, SqliteJournal::Open(state_dir + "/journal.sqlite"));
+  return absl::OkStatus();
+}
+
+absl::Status Listen(DaemonParts& parts) {
+  parts.pump = std::make_unique<StreamPump>(*parts.clock, StreamPump::Options{});
+  parts.operators =
+      std::make_unique<OperatorService>(OperatorBackend{.inbox = &parts.inbox,
+                                                        .board = &parts.board,
+                                                        .journal = parts.journal.get(),
+                                                        .pump = parts.pump.get(),
+                                                        .state_dir = parts.cluster.state_dir()});
+  const ServerTls tls = {
+      .listen = parts.cluster.listen(),
+      .tls = TlsOf(parts.cluster),
+      .refused = [](absl::string_view peer, absl::string_view method, const absl::Status& why) {
+        LogWarning(absl::StrCat("refused ", method, " from ", peer, ": ", why.message()));
+      }};
+  ASSIGN_OR_RETURN(std::shared_ptr<grpc::ServerCredentials> credentials,
+                   MakeServerCredentials(tls, *parts.clock));
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort(parts.cluster.listen(), credentials, &port);
+  // Otherwise a second espalierd could share the port and get half of the calls.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  SetServerKeepalive(builder);
+  builder.RegisterService(parts.attach.get());
+  builder.RegisterService(parts.operators.get());
+  parts.server = builder.BuildAndStart();
+  if (parts.server == nullptr || port == 0) {
+    return absl::UnavailableError(absl::StrCat(
+        "cannot listen on ", parts.cluster.listen(),
+        "; is another espalierd running there, and is the address this machine's? choose another "
+        "with --listen"));
+  }
+  ASSIGN_OR_RETURN(parts.address, WithPort(parts.cluster.listen(), port));
+  ASSIGN_OR_RETURN(parts.exposer, Expose(parts.cluster.metrics_listen()));
+  parts.metrics = std::make_shared<MetricsSource>(parts.board, parts.inbox, *parts.clock);
+  parts.exposer->RegisterCollectable(parts.metrics);
+  ASSIGN_OR_RETURN(parts.metrics_address, WithPort(parts.cluster.metrics_listen(),
+                                                   parts.exposer->GetListeningPorts().at(0)));
+  return absl::OkStatus();
+}
+
+std::string AddressFile(const DaemonParts& parts) { return parts.cluster.state_dir() + "/address"; }
+
+// Written last: who reads it finds a coordinator that answers.
+absl::Status WriteAddress(const DaemonParts& parts) {
+  return WriteFileAtomically(
+      PosixFileSystem(), AddressFile(parts),
+      absl::StrCat("grpc=", parts.address, "\nmetrics=", parts.metrics_address, "\n"));
+}
+
+// What workers connect to.
+absl::StatusOr<std::string> Advertised(const DaemonParts& parts) {
+  if (!parts.cluster.advertise().empty()) return parts.cluster.advertise();
+  ASSIGN_OR_RETURN(const HostPort address, ParseAddress(parts.address));
+  if (address.host != "0.0.0.0" && address.host != "::") return parts.address;
+  return absl::FailedPreconditionError(
+      absl::StrCat("listen is ", parts.cluster.listen(),
+                   ", which is no address that workers could connect to; set advertise in the "
+                   "cluster file to HOST:PORT as the workers see it"));
+}
+
+}  // namespace
+
+absl::StatusOr<v1::ClusterSpec> LoadDaemonCluster(const DaemonOptions& options) {
+  ASSIGN_OR_RETURN(v1::ClusterSpec cluster, LoadClusterFile(options.cluster_file));
+  if (options.listen) cluster.set_listen(*options.listen);
+  if (options.metrics_listen) cluster.set_metrics_listen(*options.metrics_listen);
+  if (options.state_dir) cluster.set_state_dir(*options.state_dir);
+  RETURN_IF_ERROR(ValidateClusterSpec(cluster));
+  ASSIGN_OR_RETURN(const std::string state_dir, ExpandHome(cluster.state_dir()));
+  cluster.set_state_dir(std::filesystem::absolute(state_dir).lexically_normal().string());
+  return cluster;
+}
+
+Daemon::Daemon(std::unique_ptr<DaemonParts> parts) : parts_(std::move(parts)) {}
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const v1::ClusterSpec& cluster,
+                                                      const std::string& program, Clock& clock) {
+  auto owned = std::make_unique<DaemonParts>();
+  DaemonParts& parts = *owned;
+  parts.cluster = cluster;
+  parts.clock = &clock;
+  RETURN_IF_ERROR(OpenState(parts));
+  RETURN_IF_ERROR(PosixFileSystem().Remove(AddressFile(parts)));  // an earlier one's
+  const std::string& mpirun = cluster.launcher().mpirun();
+  const std::string scratch = cluster.state_dir() + "/mpirun-version";
+  parts.launcher = std::make_unique<MpirunLauncher>(MpirunLauncherOptions{
+      .cluster = &parts.cluster,
+      .default_worker = WorkerBeside(program),
+      .state_dir = cluster.state_dir(),
+      .version = ProbeOpenMpi({.mpirun = mpirun, .scratch = scratch}, clock)});
+  parts.attach = std::make_unique<AttachService>(parts.inbox, AttachService::Options{});
+  parts.loop =
+      std::make_unique<Loop>(LoopParts{.clock = &clock,
+                                       .journal = parts.journal.get(),
+                                       .launcher = parts.launcher.get(),
+                                       .links = parts.attach.get(),
+                                       .inbox = &parts.inbox,
+                                       .board = &parts.board},
+                             LoopOptions{.cluster = cluster, .state_dir = cluster.state_dir()});
+  RETURN_IF_ERROR(parts.loop->Start());
+  RETURN_IF_ERROR(Listen(parts));
+  ASSIGN_OR_RETURN(const std::string advertised, Advertised(parts));
+  parts.launcher->SetCoordinator(advertised);
+  RETURN_IF_ERROR(WriteAddress(parts));
+  return std::unique_ptr<Daemon>(new Daemon(std::move(owned)));
+}
+
+Daemon::~Daemon() = default;
+
+void Daemon::Run() {
+  parts_->loop->Run();
+  PosixFileSystem().Remove(AddressFile(*parts_)).IgnoreError();
+  parts_->attach->CloseAll();
+  parts_->pump->Stop();
+  parts_->server->Shutdown(absl::ToChronoTime(parts_->clock->Now() + kShutdownGrace));
+}
+
+void Daemon::Stop() { parts_->loop->Stop(); }
+
+std::string Daemon::address() const { return parts_->address; }
+std::string Daemon::metrics_address() const { return parts_->metrics_address; }
+
+}  // namespace espalier

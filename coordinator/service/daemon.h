@@ -1,0 +1,58 @@
+// Daemon: espalierd put together. Used by espalierd_main.cc and by tests.
+//
+//   gRPC threads ─► AttachService, OperatorService ─► Inbox ─► Loop thread ─► Journal, Launcher
+//        ▲                                                        │
+//        └──────────── WorkerLinks, replies ◄─────────────────────┤
+//   Prometheus, Watch, Logs ◄──────────── ViewBoard ◄─────────────┘
+//
+// Thread rule: Start, Run and destruction belong to one thread; Stop may be called from any.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/clock.h"
+#include "espalier/v1/cluster.pb.h"
+
+namespace espalier {
+
+struct DaemonOptions {
+  std::string cluster_file;
+  // These replace what the cluster file says.
+  std::optional<std::string> state_dir;
+  std::optional<std::string> listen;
+  std::optional<std::string> metrics_listen;
+  // argv[0]: the default worker lies beside it.
+  std::string program;
+};
+
+// The cluster file with the options applied, checked as a whole; state_dir is absolute.
+absl::StatusOr<v1::ClusterSpec> LoadDaemonCluster(const DaemonOptions& options);
+
+struct DaemonParts;
+
+class Daemon {
+ public:
+  // Takes the state folder, reads the journal, adopts what runs, listens, and writes
+  // STATE_DIR/address ("grpc=HOST:PORT" and "metrics=HOST:PORT" lines). `clock` outlives it.
+  static absl::StatusOr<std::unique_ptr<Daemon>> Start(const v1::ClusterSpec& cluster,
+                                                       const std::string& program, Clock& clock);
+  ~Daemon();
+
+  // Until Stop. Generations that run go on running and attach again to the next espalierd.
+  void Run();
+  void Stop();
+
+  // With the real ports.
+  std::string address() const;
+  std::string metrics_address() const;
+
+ private:
+  explicit Daemon(std::unique_ptr<DaemonParts> parts);
+  std::unique_ptr<DaemonParts> parts_;
+};
+
+}  // namespace espalier
