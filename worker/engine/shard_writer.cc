@@ -8,17 +8,35 @@
 #include "worker/engine/sha256.h"
 
 namespace espalier {
+namespace {
+
+template <typename T>
+void Narrow(absl::Span<const int32_t> ids, std::byte* out) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const auto id = static_cast<T>(ids[i]);
+    std::memcpy(out + i * sizeof(T), &id, sizeof(T));
+  }
+}
+
+}  // namespace
 
 absl::Status SplitWriter::Append(absl::Span<const int32_t> ids) {
   const size_t width = static_cast<size_t>(options_.token_bytes);
   const size_t full = static_cast<size_t>(options_.shard_tokens) * width;
   while (!ids.empty()) {
     const size_t count = std::min(ids.size(), (full - buffer_.size()) / width);
-    size_t at = buffer_.size();
+    const size_t at = buffer_.size();
     buffer_.resize(at + count * width);
-    for (size_t i = 0; i < count; ++i, at += width) {
-      const auto id = static_cast<uint32_t>(ids[i]);  // little endian: the low bytes come first
-      std::memcpy(buffer_.data() + at, &id, width);
+    switch (options_.token_bytes) {
+      case 1:
+        Narrow<uint8_t>(ids.first(count), buffer_.data() + at);
+        break;
+      case 2:
+        Narrow<uint16_t>(ids.first(count), buffer_.data() + at);
+        break;
+      default:
+        Narrow<uint32_t>(ids.first(count), buffer_.data() + at);
+        break;
     }
     ids.remove_prefix(count);
     if (buffer_.size() == full) RETURN_IF_ERROR(WriteShard());
