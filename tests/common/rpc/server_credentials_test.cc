@@ -1,0 +1,131 @@
+// Invariant 9, closed by default: nothing listens beyond loopback without TLS and an identity, and
+// every refusal says why, on the side that refuses and on the side that is refused.
+#include "common/rpc/server_credentials.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/common/rpc/tls_world.h"
+
+namespace espalier {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class ClosedByDefault : public ::testing::Test {
+ protected:
+  TlsFiles Server() {
+    return world_.Issue("coordinator", {.role = Role::kCoordinator, .addresses = {"127.0.0.1"}});
+  }
+  TlsWorld world_;
+};
+
+TEST_F(ClosedByDefault, OtherAddressesThanLoopbackNeedTls) {
+  for (const char* listen : {"0.0.0.0:7070", "10.77.0.1:7070", "[::]:7070", "studio:7070"}) {
+    const auto credentials = MakeServerCredentials({.listen = listen}, RealClock());
+    EXPECT_EQ(credentials.status().code(), absl::StatusCode::kFailedPrecondition) << listen;
+    EXPECT_THAT(std::string(credentials.status().message()),
+                AllOf(HasSubstr(listen), HasSubstr("espalier pki init")));
+  }
+}
+
+TEST_F(ClosedByDefault, LoopbackNeedsNone) {
+  for (const char* listen : {"127.0.0.1:7070", "[::1]:0", "localhost:7070", "127.3.2.1:1"}) {
+    EXPECT_TRUE(MakeServerCredentials({.listen = listen}, RealClock()).ok()) << listen;
+  }
+  EXPECT_TRUE(ListJobs({.address = world_.ServeWithoutTls(), .tls = std::nullopt}).ok());
+}
+
+TEST_F(ClosedByDefault, AServerNeedsTheRoleCoordinator) {
+  const TlsFiles worker = world_.Issue("studio", {.role = Role::kWorker});
+  const auto credentials =
+      MakeServerCredentials({.listen = "10.0.0.1:7070", .tls = worker}, RealClock());
+  EXPECT_EQ(credentials.status().code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_THAT(
+      std::string(credentials.status().message()),
+      AllOf(HasSubstr("studio"), HasSubstr("role worker"), HasSubstr("--role coordinator")));
+}
+
+TEST_F(ClosedByDefault, EachRoleMayDoItsPart) {
+  const std::string address = world_.Serve(Server());
+  const auto as = [&](Role role) {
+    return ChannelTarget{.address = address,
+                         .tls = world_.Issue(std::string(RoleName(role)), {.role = role})};
+  };
+  EXPECT_EQ(ListJobs(as(Role::kOperator)), absl::OkStatus());
+  EXPECT_EQ(ListJobs(as(Role::kViewer)), absl::OkStatus());
+  EXPECT_EQ(PauseJob(as(Role::kOperator)), absl::OkStatus());
+  // Let through to a service that is not there.
+  EXPECT_EQ(AttachOnce(as(Role::kWorker)).code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(world_.refusals(), IsEmpty());
+}
+
+TEST_F(ClosedByDefault, AViewerCannotPause) {
+  const std::string address = world_.Serve(Server());
+  const TlsFiles viewer = world_.Issue("vera", {.role = Role::kViewer});
+  const absl::Status status = PauseJob({.address = address, .tls = viewer});
+  const std::string said =
+      "certificate \"vera\" has the role viewer; Pause needs the role operator";
+  EXPECT_EQ(status, absl::PermissionDeniedError(said));
+  EXPECT_THAT(world_.refusals(), ElementsAre("vera /espalier.v1.OperatorService/Pause " + said));
+}
+
+TEST_F(ClosedByDefault, AWorkerCannotUseTheOperatorsVerbsNorAnOperatorAttach) {
+  const std::string address = world_.Serve(Server());
+  const TlsFiles worker = world_.Issue("studio", {.role = Role::kWorker});
+  EXPECT_EQ(ListJobs({.address = address, .tls = worker}),
+            absl::PermissionDeniedError("certificate \"studio\" has the role worker; ListJobs "
+                                        "needs the role operator or viewer"));
+  const TlsFiles ann = world_.Issue("ann", {.role = Role::kOperator});
+  EXPECT_EQ(AttachOnce({.address = address, .tls = ann}),
+            absl::PermissionDeniedError(
+                "certificate \"ann\" has the role operator; Attach needs the role worker"));
+}
+
+struct RefusedClient {
+  const char* name;
+  TlsWorld::Wanted wanted;
+  const char* message;
+};
+
+class RefusedClients : public ::testing::TestWithParam<RefusedClient> {};
+
+// A client that does not check its own certificate hears it from the server.
+TEST_P(RefusedClients, HearWhyAndTheServerSaysItToo) {
+  TlsWorld world;
+  const std::string address = world.Serve(
+      world.Issue("coordinator", {.role = Role::kCoordinator, .addresses = {"127.0.0.1"}}));
+  const TlsFiles files = world.Issue("ann", GetParam().wanted);
+  const absl::Status status = world.RawListJobs(address, &files);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
+  EXPECT_THAT(world.refusals(), ElementsAre(AllOf(HasSubstr("ann /espalier.v1.OperatorService/"),
+                                                  HasSubstr(GetParam().message))));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Certificates, RefusedClients,
+    ::testing::Values(
+        RefusedClient{"Expired", {.ends = -absl::Minutes(30)}, "certificate \"ann\" expired on 20"},
+        RefusedClient{"NotYetValid",
+                      {.begins = absl::Minutes(30)},
+                      "certificate \"ann\" is not valid before 20"},
+        RefusedClient{"Foreign",
+                      {.foreign = true},
+                      "certificate \"ann\" was signed by the CA \"Other CA\", but this side trusts "
+                      "the CA \"Lab CA\""}),
+    [](const auto& test) { return test.param.name; });
+
+TEST_F(ClosedByDefault, AMissingCertificateIsNamed) {
+  const std::string address = world_.Serve(Server());
+  const absl::Status status = world_.RawListJobs(address, nullptr);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no client certificate"));
+  EXPECT_THAT(world_.refusals(), ElementsAre(HasSubstr("(no certificate) ")));
+}
+
+}  // namespace
+}  // namespace espalier
