@@ -29,9 +29,6 @@ void Adopt(Context& context, Job& job) {
     rank.progressed_at += kReattachWait;
   }
   if (record.verdict != Verdict::kOpen) job.world.finished_at = context.now();
-  if (record.processes == Processes::kEnding && !IsExternal(record)) {
-    context.Do(Kill{{record.id, record.generation}});
-  }
 }
 
 // The journal knows the generation, but its launch never got there: nothing of it can run.
@@ -69,6 +66,9 @@ void TakeUp(Context& context, Job& job, const std::vector<GenerationKey>& launch
   if (NeverStarted(job.record, launches)) {
     OnGone(context, job, "espalierd stopped before it was started");
     return;
+  }
+  if (job.record.processes == Processes::kEnding && !IsExternal(job.record)) {
+    context.Do(Kill{{job.record.id, job.record.generation}});
   }
   LeaveMissingNode(context, job);
 }

@@ -1,0 +1,156 @@
+#include "tests/sim/describe.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "coordinator/core/names.h"
+
+namespace espalier::sim {
+namespace {
+
+std::string Key(const GenerationKey& key) {
+  return absl::StrCat(key.job.text(), "/", key.generation.value());
+}
+
+std::string Text(const Directive& directive) {
+  static constexpr const char* kNames[] = {"?", "run", "pause", "stop"};
+  std::string text = absl::StrCat("directive ", directive.number, " ",
+                                  kNames[static_cast<int>(directive.run_state)]);
+  if (directive.checkpoint_before_stop) absl::StrAppend(&text, " after a checkpoint");
+  if (directive.checkpoint_request > 0) {
+    absl::StrAppend(&text, " checkpoint-request ", directive.checkpoint_request);
+  }
+  return absl::StrCat(text, " plan ", directive.plan.number, " [",
+                      absl::StrJoin(directive.plan.sequences, " "), "]");
+}
+
+std::string ProcessesName(Processes processes) {
+  switch (processes) {
+    case Processes::kNone:
+      return "none";
+    case Processes::kRunning:
+      return "running";
+    case Processes::kEnding:
+      return "ending";
+  }
+  return "?";
+}
+
+std::string OutcomeName(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kCompleted:
+      return "completed";
+    case Outcome::kStopped:
+      return "stopped";
+    case Outcome::kFailed:
+      return "failed";
+    case Outcome::kLost:
+      return "lost";
+  }
+  return "?";
+}
+
+struct EventText {
+  std::string operator()(const CoordinatorStarted& event) const {
+    return absl::StrCat("> started with ", event.jobs.size(), " jobs, ", event.launches.size(),
+                        " launches");
+  }
+  std::string operator()(const Tick&) const { return ""; }
+  std::string operator()(const WorkerProgress&) const { return ""; }
+  std::string operator()(const SubmitRequested& event) const {
+    return absl::StrCat("> submit ", event.spec.name());
+  }
+  std::string operator()(const PauseRequested& event) const {
+    return absl::StrCat("> pause ", event.job.text(),
+                        event.kind == PauseKind::kHard ? " hard" : " soft");
+  }
+  std::string operator()(const ResumeRequested& event) const {
+    return absl::StrCat("> resume ", event.job.text());
+  }
+  std::string operator()(const CancelRequested& event) const {
+    return absl::StrCat("> cancel ", event.job.text());
+  }
+  std::string operator()(const CheckpointRequested& event) const {
+    return absl::StrCat("> checkpoint ", event.job.text());
+  }
+  std::string operator()(const WorkerAttached& event) const {
+    return absl::StrCat("> link ", event.link.value(), " hello ", event.worker.job.text(), "/",
+                        event.worker.generation.value(), " rank ", event.worker.rank.value(),
+                        event.external_id.empty() ? "" : " by hand ", event.external_id);
+  }
+  std::string operator()(const WorkerReady& event) const {
+    return absl::StrCat("> link ", event.link.value(), " ready at ", event.next_step.value());
+  }
+  std::string operator()(const WorkerStepReported& event) const {
+    return absl::StrCat("> link ", event.link.value(), " step ", event.figures.step.value());
+  }
+  std::string operator()(const WorkerEvaluated& event) const {
+    return absl::StrCat("> link ", event.link.value(), " evaluated");
+  }
+  std::string operator()(const WorkerCheckpointed& event) const {
+    return absl::StrCat("> link ", event.link.value(), " checkpoint of ",
+                        event.checkpoint.step.value());
+  }
+  std::string operator()(const DirectiveAcked& event) const {
+    return absl::StrCat("> link ", event.link.value(), " obeyed ", event.number);
+  }
+  std::string operator()(const WorkerFinished& event) const {
+    return absl::StrCat("> link ", event.link.value(), " finished: ", OutcomeName(event.outcome),
+                        " at ", event.next_step.value());
+  }
+  std::string operator()(const WorkerDetached& event) const {
+    return absl::StrCat("> link ", event.link.value(), " is gone");
+  }
+  std::string operator()(const LaunchFailed& event) const {
+    return absl::StrCat("> launch of ", Key(event.key), " failed");
+  }
+  std::string operator()(const ProcessesExited& event) const {
+    return absl::StrCat("> processes of ", Key(event.key), " exited");
+  }
+};
+
+struct EffectText {
+  std::string operator()(const PersistJob& effect) const {
+    const JobRecord& record = effect.record;
+    return absl::StrCat("journal ", record.id.text(), ": ", JobStateName(record.state),
+                        " generation ", record.generation.value(), " processes ",
+                        ProcessesName(record.processes), " step ", record.step.value());
+  }
+  std::string operator()(const PersistNode& effect) const {
+    return absl::StrCat("journal node ", effect.health.name.text(), ": ",
+                        effect.health.set_aside_reason.empty()
+                            ? absl::StrCat(effect.health.faults.size(), " faults")
+                            : absl::StrCat("set aside, ", effect.health.set_aside_reason));
+  }
+  std::string operator()(const AppendEvent& effect) const {
+    return absl::StrCat("history ", effect.job.text(), " #", effect.number, " ",
+                        JobStateName(effect.state), ": ", effect.text);
+  }
+  std::string operator()(const Welcome& effect) const {
+    return absl::StrCat("link ", effect.link.value(), " welcome to ", effect.worker.job.text(), "/",
+                        effect.worker.generation.value(), " ", Text(effect.directive));
+  }
+  std::string operator()(const SendDirective& effect) const {
+    return absl::StrCat("link ", effect.link.value(), " ", Text(effect.directive));
+  }
+  std::string operator()(const CloseLink& effect) const {
+    return absl::StrCat("link ", effect.link.value(), " close: ", effect.status.ToString());
+  }
+  std::string operator()(const Launch& effect) const {
+    return absl::StrCat("launch ", Key(effect.key), " on ", NodeList(effect.nodes));
+  }
+  std::string operator()(const Kill& effect) const {
+    return absl::StrCat("kill ", Key(effect.key));
+  }
+  std::string operator()(const Reply& effect) const {
+    if (!effect.status.ok()) return absl::StrCat("reply: ", effect.status.ToString());
+    return absl::StrCat("reply: ok ", effect.job.text(), effect.explanation.empty() ? "" : ", ",
+                        effect.explanation);
+  }
+};
+
+}  // namespace
+
+std::string Describe(const Event& event) { return std::visit(EventText{}, event); }
+std::string Describe(const Effect& effect) { return std::visit(EffectText{}, effect); }
+
+}  // namespace espalier::sim

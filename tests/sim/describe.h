@@ -1,0 +1,15 @@
+// One line of text for an event or an effect, for traces and scenarios. Pure: any thread.
+#pragma once
+
+#include <string>
+
+#include "coordinator/core/effect.h"
+#include "coordinator/core/event.h"
+
+namespace espalier::sim {
+
+// Empty for events that come all the time (ticks, progress).
+std::string Describe(const Event& event);
+std::string Describe(const Effect& effect);
+
+}  // namespace espalier::sim

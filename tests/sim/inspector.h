@@ -1,0 +1,61 @@
+// Inspector: the rules that must hold whatever happens. It looks at every event, every effect and
+// every step that a world commits, and names the first rule that is broken. Used by the simulator.
+// One thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "coordinator/core/effect.h"
+#include "coordinator/core/event.h"
+#include "tests/sim/scene.h"
+#include "tests/sim/sim_journal.h"
+#include "tests/sim/world.h"
+
+namespace espalier::sim {
+
+// May a job go from one state to the other? The table of coordinator/core/README.md.
+bool TransitionAllowed(JobState from, JobState to);
+
+class Inspector {
+ public:
+  using Worlds = std::vector<std::unique_ptr<World>>;
+  Inspector(Scene& scene, const SimJournal& journal, const Worlds& worlds)
+      : scene_(scene), journal_(journal), worlds_(worlds) {}
+
+  // After an event was taken and before any of its effects is applied.
+  void OnDecided(const ClusterState& state, const std::vector<Effect>& effects);
+  // Before the effect is applied; the journal ones of the same event are.
+  void OnEffect(const Effect& effect);
+  // A world is about to commit a step.
+  void OnCommit(const World& world);
+  // A coordinator started: what was not journaled is forgotten.
+  void OnRestart();
+  // When nothing goes wrong any more and nothing is left to do.
+  void OnQuiet();
+
+ private:
+  void CheckJob(const Job& job);
+  void CheckHistory(const AppendEvent& row);
+  void CheckFinal(const Effect& effect);
+  void CheckDirective(const GenerationKey& key, const Directive& directive);
+  void CheckLaunch(const Launch& launch);
+  void CheckNodes(const ClusterState& state);
+  void CheckRestarts(const Job& job);
+  bool Require(bool rule, const std::string& what);
+
+  Scene& scene_;
+  const SimJournal& journal_;
+  const Worlds& worlds_;
+  // Committed steps seen in a generation: they never go back.
+  std::map<GenerationKey, Step> steps_;
+  std::map<JobId, JobState> states_;
+  std::map<JobId, std::vector<absl::Time>> relaunches_;
+  std::vector<absl::Time> coordinator_starts_;
+  std::map<LinkId, GenerationKey> links_;
+};
+
+}  // namespace espalier::sim

@@ -1,0 +1,160 @@
+#include "tests/sim/rank_process.h"
+
+#include <algorithm>
+
+namespace espalier::sim {
+
+void RankProcess::Begin() {
+  if (dead_) return;
+  begun_ = true;
+  Attach();
+  KeepTelling();
+}
+
+void RankProcess::Die() {
+  if (dead_) return;
+  dead_ = true;
+  if (link_) world_.wire_.CloseByWorker(*link_);
+  link_.reset();
+  world_.OnRankEnded();
+}
+
+void RankProcess::Freeze(absl::Duration time) {
+  if (dead_ || frozen_) return;
+  frozen_ = true;
+  world_.scene_.timeline.After(time, [this] { frozen_ = false; });
+}
+
+void RankProcess::Cut() {
+  if (link_ && !dead_) world_.wire_.Cut(*link_);
+}
+
+void RankProcess::Finish(Outcome outcome, const std::string& reason) {
+  if (dead_ || finished_) return;
+  outcome_ = outcome;
+  finished_ = WorkerFinished{.outcome = outcome, .reason = reason, .next_step = world_.step_};
+  Say(finished_, Care::kKeep);
+  // Waits for a stream to say it on, but not for ever.
+  const absl::Duration wait = welcomed_ ? world_.scene_.chance.Milliseconds(30, 300)
+                                        : world_.scene_.chance.Milliseconds(800, 1500);
+  world_.scene_.timeline.After(wait, [this] { Die(); });
+}
+
+void RankProcess::AttachLater() {
+  world_.scene_.timeline.After(world_.scene_.chance.Milliseconds(50, 1500), [this] { Attach(); });
+}
+
+void RankProcess::Attach() {
+  if (dead_ || link_) return;
+  if (frozen_ || !world_.hooks_.coordinator_up()) {
+    AttachLater();
+    return;
+  }
+  const WorldOptions& options = world_.options_;
+  link_ = world_.wire_.Open(this);
+  WorkerAttached hello{.link = *link_,
+                       .worker = {options.key.job, options.key.generation, rank_},
+                       .world_size = static_cast<int32_t>(options.nodes.size()),
+                       .node = options.nodes[static_cast<size_t>(rank_.value())],
+                       .pid = 1000 + rank_.value()};
+  if (!options.external_id.empty()) {
+    hello.worker = {JobId(), Generation(), rank_};
+    hello.external_id = options.external_id;
+    hello.external_spec = options.spec;
+  }
+  world_.wire_.Up(*link_, hello, Care::kKeep);
+  // A hello that is lost with a coordinator is tried again.
+  world_.scene_.timeline.After(absl::Seconds(3), [this, link = *link_] {
+    if (link_ == link && !welcomed_) Cut();
+  });
+}
+
+template <typename Message>
+void RankProcess::Say(std::optional<Message>& message, Care care) {
+  if (!message || !link_ || !welcomed_ || dead_) return;
+  message->link = *link_;
+  world_.wire_.Up(*link_, *message, care);
+}
+
+bool RankProcess::OnWelcome(LinkId link, const Welcome& welcome) {
+  if (frozen_) return false;
+  if (link != link_ || dead_) return true;
+  world_.options_.key = {welcome.worker.job, welcome.worker.generation};
+  welcomed_ = true;
+  Take(welcome.directive);
+  Say(ready_, Care::kKeep);
+  Say(step_, Care::kKeep);
+  Say(checkpoint_, Care::kKeep);
+  Say(ack_, Care::kKeep);
+  Say(finished_, Care::kKeep);
+  if (!joined_) {
+    joined_ = true;
+    world_.TryJoin();
+  }
+  return true;
+}
+
+bool RankProcess::OnDirective(LinkId link, const Directive& directive) {
+  if (frozen_) return false;
+  if (link == link_ && !dead_) Take(directive);
+  return true;
+}
+
+bool RankProcess::OnClosed(LinkId link, const absl::Status& status) {
+  if (frozen_) return false;
+  if (link != link_ || dead_) return true;
+  link_.reset();
+  welcomed_ = false;
+  if (status.code() == absl::StatusCode::kFailedPrecondition) {
+    world_.scene_.Trace(absl::StrCat("rank ", rank_.value(), " of ", world_.job().text(), "/",
+                                     world_.generation().value(),
+                                     " is fenced: ", status.message()));
+    Die();
+  } else {
+    AttachLater();
+  }
+  return true;
+}
+
+void RankProcess::Take(const Directive& directive) {
+  if (directive.number > directive_.number) directive_ = directive;
+}
+
+void RankProcess::SayReady(Step next_step) {
+  ready_ = WorkerReady{.next_step = next_step, .device = "cpu"};
+  Say(ready_, Care::kKeep);
+}
+
+void RankProcess::SayStep(const StepFigures& figures) {
+  step_ = WorkerStepReported{.figures = figures};
+  Say(step_, Care::kCareless);
+}
+
+void RankProcess::SayAck(Step next_step) {
+  const int64_t number = world_.ranks_.front()->directive().number;
+  if (ack_ && ack_->number >= number) return;
+  ack_ = DirectiveAcked{.number = number, .next_step = next_step};
+  Say(ack_, Care::kKeep);
+}
+
+void RankProcess::SayCheckpoint(Step step) {
+  checkpoint_ = WorkerCheckpointed{.checkpoint = {.step = step, .path = "disk"}};
+  Say(checkpoint_, Care::kKeep);
+}
+
+void RankProcess::KeepTelling() {
+  if (dead_) return;
+  if (!frozen_ && link_ && welcomed_) {
+    std::optional<WorkerProgress> progress =
+        WorkerProgress{.counters = {.step = world_.step_,
+                                    .phase = world_.phase_,
+                                    .collective = world_.collective_,
+                                    .work = world_.collective_ + (world_.stalled_since_ ? 0 : 1)},
+                       .memory_bytes = 1 << 20};
+    Say(progress, Care::kCareless);
+  }
+  const double timeout = world_.options_.spec.health().failure_timeout_seconds();
+  world_.scene_.timeline.After(absl::Seconds(timeout / 5), [this] { KeepTelling(); });
+}
+
+}  // namespace espalier::sim

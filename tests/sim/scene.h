@@ -1,0 +1,48 @@
+// Scene: what all parts of a simulated run share: time, luck, the disk, and the first rule that was
+// seen broken. Used by the simulator. One thread.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/base/ids.h"
+#include "tests/sim/chance.h"
+#include "tests/sim/timeline.h"
+
+namespace espalier::sim {
+
+struct Scene {
+  explicit Scene(uint64_t seed) : chance(seed) {}
+
+  Timeline timeline;
+  Chance chance;
+  // While false, nothing goes wrong any more.
+  bool faults = true;
+  // Newest checkpoint of each job: it survives everything.
+  std::map<JobId, Step> disk;
+  // What happened, for people and to compare runs.
+  bool keep_trace = false;
+  std::vector<std::string> trace;
+  uint64_t fingerprint = 0;
+  // Empty while every rule holds.
+  std::string broken;
+
+  // True about once in `n` calls while faults are on.
+  bool Fault(uint64_t n) { return faults && chance.OneIn(n); }
+  void Break(const std::string& rule) {
+    if (broken.empty()) broken = rule;
+    Trace(absl::StrCat("BROKEN ", rule));
+  }
+  void Trace(const std::string& text) {
+    for (const char c : text)
+      fingerprint = fingerprint * 1099511628211ULL + static_cast<uint8_t>(c);
+    if (!keep_trace) return;
+    const double at = absl::ToDoubleSeconds(timeline.now() - absl::FromUnixSeconds(1'000'000'000));
+    trace.push_back(absl::StrCat(at, "s ", text));
+  }
+};
+
+}  // namespace espalier::sim

@@ -1,0 +1,143 @@
+#include "tests/sim/sim_coordinator.h"
+
+#include <utility>
+
+#include "tests/sim/describe.h"
+
+namespace espalier::sim {
+
+void SimCoordinator::Start() {
+  up_ = true;
+  ++life_;
+  state_ = ClusterState{};
+  inspector_.OnRestart();
+  parts_.scene.Trace("coordinator starts");
+  const CoordinatorStarted start = journal_.Contents(parts_.cluster);
+  Deliver(start);
+  if (!up_) return;
+  // The launcher reports what ended while nobody looked, and what never came to life.
+  for (const GenerationKey& key : start.launches) {
+    bool alive = false;
+    for (const auto& world : parts_.worlds) {
+      alive = alive || (world->options().external_id.empty() && world->job() == key.job &&
+                        world->generation() == key.generation && !world->over());
+    }
+    if (!alive) Deliver(ProcessesExited{key, "ended while nobody looked"});
+    if (!up_) return;
+  }
+  KeepTicking(life_);
+}
+
+void SimCoordinator::KeepTicking(int64_t life) {
+  if (!up_ || life != life_) return;
+  Deliver(Tick{});
+  Scene& scene = parts_.scene;
+  const absl::Duration wait =
+      scene.Fault(200) ? scene.chance.Milliseconds(500, 8000) : scene.chance.Milliseconds(200, 300);
+  scene.timeline.After(wait, [this, life] { KeepTicking(life); });
+}
+
+void SimCoordinator::Crash() {
+  if (!up_) return;
+  up_ = false;
+  Scene& scene = parts_.scene;
+  scene.Trace("coordinator crashes");
+  parts_.wire.CoordinatorDied();
+  const absl::Duration away = scene.chance.OneIn(4) ? scene.chance.Milliseconds(2000, 20000)
+                                                    : scene.chance.Milliseconds(50, 1000);
+  scene.timeline.After(away, [this] { Start(); });
+}
+
+void SimCoordinator::Deliver(const Event& event) {
+  Scene& scene = parts_.scene;
+  if (!up_ || !scene.broken.empty()) return;
+  if (const std::string text = Describe(event); !text.empty()) scene.Trace(text);
+  const std::vector<Effect> effects = Advance(state_, event, scene.timeline.now());
+  inspector_.OnDecided(state_, effects);
+  if (!Apply(effects)) Crash();
+}
+
+bool SimCoordinator::Apply(const std::vector<Effect>& effects) {
+  Scene& scene = parts_.scene;
+  if (effects.empty()) return true;
+  if (scene.Fault(1500)) return false;
+  CommitJournal(effects);
+  for (const Effect& effect : effects) {
+    inspector_.OnEffect(effect);
+    if (scene.Fault(1500)) return false;
+    scene.Trace(Describe(effect));
+    if (!ApplyOne(effect)) return false;
+  }
+  return true;
+}
+
+void SimCoordinator::CommitJournal(const std::vector<Effect>& effects) {
+  for (const Effect& effect : effects) {
+    if (const auto* persist = std::get_if<PersistJob>(&effect)) {
+      journal_.jobs[persist->record.id] = persist->record;
+    } else if (const auto* node = std::get_if<PersistNode>(&effect)) {
+      journal_.nodes[node->health.name] = node->health;
+    } else if (const auto* row = std::get_if<AppendEvent>(&effect)) {
+      journal_.history[row->job].push_back(*row);
+    }
+  }
+}
+
+bool SimCoordinator::ApplyOne(const Effect& effect) {
+  if (const auto* welcome = std::get_if<Welcome>(&effect)) {
+    parts_.wire.Down(*welcome);
+  } else if (const auto* directive = std::get_if<SendDirective>(&effect)) {
+    parts_.wire.Down(*directive);
+  } else if (const auto* close = std::get_if<CloseLink>(&effect)) {
+    parts_.wire.CloseByCoordinator(*close);
+  } else if (const auto* launch = std::get_if<Launch>(&effect)) {
+    return LaunchWorld(*launch);
+  } else if (const auto* kill = std::get_if<Kill>(&effect)) {
+    KillWorld(*kill);
+  } else if (const auto* reply = std::get_if<Reply>(&effect)) {
+    parts_.on_reply(*reply);
+  }
+  return true;
+}
+
+bool SimCoordinator::LaunchWorld(const Launch& launch) {
+  Scene& scene = parts_.scene;
+  if (scene.Fault(12)) {
+    scene.timeline.After(scene.chance.Milliseconds(1, 50), [this, launch] {
+      Deliver(LaunchFailed{launch.key, "mpirun could not be run"});
+    });
+    return true;
+  }
+  journal_.launches.insert(launch.key);
+  if (scene.Fault(100)) return false;  // its process waits at the gate, and dies there
+  const JobRecord& record = journal_.jobs.at(launch.key.job);
+  parts_.worlds.push_back(std::make_unique<World>(
+      scene, parts_.wire,
+      WorldOptions{.key = launch.key, .nodes = launch.nodes, .spec = record.spec}, WorldHooks()));
+  parts_.worlds.back()->Start();
+  return true;
+}
+
+void SimCoordinator::KillWorld(const Kill& kill) {
+  Scene& scene = parts_.scene;
+  for (const auto& world : parts_.worlds) {
+    if (world->job() != kill.key.job || world->generation() != kill.key.generation) continue;
+    const absl::Duration wait = scene.Fault(10) ? scene.chance.Milliseconds(1000, 6000)
+                                                : scene.chance.Milliseconds(20, 400);
+    scene.timeline.After(wait, [world = world.get()] { world->KillAll(); });
+    return;
+  }
+}
+
+World::Hooks SimCoordinator::WorldHooks() {
+  return {.committing = [this](const World& world) { inspector_.OnCommit(world); },
+          .ended = [this](World& world) { OnWorldEnded(world); },
+          .coordinator_up = [this] { return up_; }};
+}
+
+void SimCoordinator::OnWorldEnded(const World& world) {
+  if (!world.options().external_id.empty()) return;
+  Deliver(ProcessesExited{{world.job(), world.generation()}, "mpirun exited"});
+}
+
+}  // namespace espalier::sim

@@ -1,0 +1,62 @@
+// SimCoordinator: the real core, applied effect by effect as the daemon does it, with a journal
+// that survives and a crash possible between any two effects. Also the launcher, whose processes
+// live on when it dies. Used by the simulator. One thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "coordinator/core/advance.h"
+#include "tests/sim/inspector.h"
+#include "tests/sim/scene.h"
+#include "tests/sim/sim_journal.h"
+#include "tests/sim/wire.h"
+#include "tests/sim/world.h"
+
+namespace espalier::sim {
+
+class SimCoordinator {
+ public:
+  using Worlds = std::vector<std::unique_ptr<World>>;
+  struct Parts {
+    Scene& scene;
+    Wire& wire;
+    Worlds& worlds;
+    std::vector<NodeName> cluster;
+    // Sees every reply that arrives.
+    std::function<void(const Reply&)> on_reply;
+  };
+  explicit SimCoordinator(Parts parts)
+      : parts_(std::move(parts)), inspector_(parts_.scene, journal_, parts_.worlds) {}
+
+  void Start();
+  // Dropped while it is down.
+  void Deliver(const Event& event);
+  void Crash();
+
+  bool up() const { return up_; }
+  const ClusterState& state() const { return state_; }
+  const SimJournal& journal() const { return journal_; }
+  Inspector& inspector() { return inspector_; }
+  World::Hooks WorldHooks();
+
+ private:
+  // False: crashed in between.
+  bool Apply(const std::vector<Effect>& effects);
+  void CommitJournal(const std::vector<Effect>& effects);
+  bool ApplyOne(const Effect& effect);
+  bool LaunchWorld(const Launch& launch);
+  void KillWorld(const Kill& kill);
+  void KeepTicking(int64_t life);
+  void OnWorldEnded(const World& world);
+
+  Parts parts_;
+  SimJournal journal_;
+  Inspector inspector_;
+  ClusterState state_;
+  bool up_ = false;
+  int64_t life_ = 0;
+};
+
+}  // namespace espalier::sim

@@ -1,0 +1,69 @@
+// Simulation: one run by seed: coordinator, worlds, network, an operator who asks for random
+// things, and faults; then a quiet time in which every job must end. Used by sim_tests and
+// espalier_sim. One thread; runs share nothing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/sim/scene.h"
+#include "tests/sim/sim_coordinator.h"
+#include "tests/sim/wire.h"
+#include "tests/sim/world.h"
+
+namespace espalier::sim {
+
+struct RunOptions {
+  uint64_t seed = 0;
+  // Keep a line for everything that happens.
+  bool trace = false;
+};
+
+struct RunResult {
+  uint64_t seed = 0;
+  // Empty: every rule held. Else the first that did not, and the command that shows it again.
+  std::string failure;
+  std::vector<std::string> trace;
+  uint64_t fingerprint = 0;
+  int64_t generations = 0;
+  std::map<JobState, int64_t> ends;
+};
+
+RunResult Run(const RunOptions& options);
+
+class Simulation {
+ public:
+  explicit Simulation(const RunOptions& options);
+  RunResult Run();
+
+ private:
+  struct HandStarted {
+    v1::JobSpec spec;
+    World* world = nullptr;
+  };
+  v1::JobSpec MakeSpec(int64_t number);
+  void Submit(int64_t number);
+  void StartByHand(size_t index);
+  void Ask();
+  void AskOne(const JobId& job);
+  void Harm();
+  void HarmOne(World& world);
+  // Everything that is paused goes on; what a person must start is started.
+  void Tidy();
+  bool AllFinal() const;
+
+  const RunOptions options_;
+  Scene scene_;
+  std::vector<std::unique_ptr<World>> worlds_;
+  Wire wire_;
+  std::vector<NodeName> cluster_;
+  std::vector<HandStarted> by_hand_;
+  int64_t mpiruns_ = 0;
+  int64_t jobs_wanted_ = 0;
+  RequestId next_request_{1};
+  std::unique_ptr<SimCoordinator> coordinator_;
+};
+
+}  // namespace espalier::sim

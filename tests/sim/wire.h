@@ -1,0 +1,71 @@
+// Wire: the Attach streams between simulated workers and the coordinator. In order and lossless
+// until they break, as gRPC's are; on top of that it drops, repeats and reorders messages whose
+// loss the protocol promises to bear. Used by the simulator. One thread.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "coordinator/core/effect.h"
+#include "coordinator/core/event.h"
+#include "tests/sim/scene.h"
+
+namespace espalier::sim {
+
+// A worker's end of its streams.
+class WorkerEnd {
+ public:
+  virtual ~WorkerEnd() = default;
+  // False: not listening now (frozen); it is told again later.
+  virtual bool OnWelcome(LinkId link, const Welcome& welcome) = 0;
+  virtual bool OnDirective(LinkId link, const Directive& directive) = 0;
+  virtual bool OnClosed(LinkId link, const absl::Status& status) = 0;
+};
+
+enum class Care {
+  // Arrives, unless the stream breaks.
+  kKeep,
+  // May be lost, repeated, or overtaken.
+  kCareless,
+};
+
+class Wire {
+ public:
+  using Receiver = std::function<void(const Event&)>;
+  Wire(Scene& scene, Receiver coordinator) : scene_(scene), coordinator_(std::move(coordinator)) {}
+
+  LinkId Open(WorkerEnd* end);
+  void Up(LinkId link, const Event& event, Care care);
+  void Down(const Welcome& welcome);
+  void Down(const SendDirective& directive);
+  void CloseByCoordinator(const CloseLink& close);
+  // The process ended: what it sent arrives, then the end of the stream.
+  void CloseByWorker(LinkId link);
+  // What is on its way is lost; both ends notice some time later.
+  void Cut(LinkId link);
+  // Every stream ends, and nobody listens.
+  void CoordinatorDied();
+
+ private:
+  struct Stream {
+    WorkerEnd* end = nullptr;
+    // Nothing sent earlier arrives after a cut.
+    bool cut = false;
+    bool worker_gone = false;
+    absl::Time last_up;
+    absl::Time last_down;
+  };
+  absl::Duration Delay();
+  void Deliver(LinkId link, const Event& event, absl::Time at);
+  void ToWorker(LinkId link, std::function<bool(WorkerEnd&)> tell);
+  void TellWorker(LinkId link, const std::function<bool(WorkerEnd&)>& tell);
+
+  Scene& scene_;
+  Receiver coordinator_;
+  std::map<LinkId, Stream> streams_;
+  LinkId next_{1};
+};
+
+}  // namespace espalier::sim

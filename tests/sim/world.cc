@@ -1,0 +1,166 @@
+#include "tests/sim/world.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tests/sim/rank_process.h"
+
+namespace espalier::sim {
+
+World::World(Scene& scene, Wire& wire, WorldOptions options, Hooks hooks)
+    : scene_(scene), wire_(wire), options_(std::move(options)), hooks_(std::move(hooks)) {
+  for (size_t i = 0; i < options_.nodes.size(); ++i) {
+    ranks_.push_back(std::make_unique<RankProcess>(*this, Rank(static_cast<int64_t>(i))));
+  }
+}
+
+World::~World() = default;
+
+void World::Start() {
+  for (auto& rank : ranks_) {
+    if (scene_.Fault(80)) continue;  // never comes up
+    scene_.timeline.After(scene_.chance.Milliseconds(20, 400), [&rank] { rank->Begin(); });
+  }
+}
+
+void World::KillAll() {
+  for (auto& rank : ranks_) rank->Die();
+}
+
+void World::CrashRank(size_t rank) { ranks_[rank]->Die(); }
+
+void World::FreezeRank(size_t rank, absl::Duration time) { ranks_[rank]->Freeze(time); }
+
+void World::CutRank(size_t rank) { ranks_[rank]->Cut(); }
+
+void World::FailForGood(size_t rank) {
+  if (stage_ == Stage::kTraining) ranks_[rank]->Finish(Outcome::kFailed, "a shard is damaged");
+}
+
+bool World::AllCanMove() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->moves(); });
+}
+
+void World::After(absl::Duration delay, void (World::*next)()) {
+  scene_.timeline.After(delay, [this, next] {
+    if (!over_ && stage_ != Stage::kLeaving) WhenAllMove(next);
+  });
+}
+
+void World::WhenAllMove(void (World::*next)()) {
+  if (AllCanMove()) {
+    stalled_since_.reset();
+    (this->*next)();
+    return;
+  }
+  if (!stalled_since_) stalled_since_ = scene_.timeline.now();
+  const double timeout = options_.spec.health().failure_timeout_seconds();
+  if (scene_.timeline.now() - *stalled_since_ > absl::Seconds(timeout)) {
+    GiveUp();
+    return;
+  }
+  After(absl::Milliseconds(100), next);
+}
+
+void World::TryJoin() {
+  if (stage_ != Stage::kJoining || over_) return;
+  const bool all =
+      std::all_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->joined(); });
+  if (!all || scene_.Fault(60)) return;  // hangs in MPI_Init
+  stage_ = Stage::kTraining;
+  const auto agree = [this] {
+    if (over_ || stage_ != Stage::kTraining) return;
+    step_ = scene_.disk[job()];
+    phase_ = Phase::kBoundary;
+    for (auto& rank : ranks_) rank->SayReady(step_);
+    WhenAllMove(&World::Boundary);
+  };
+  scene_.timeline.After(scene_.chance.Milliseconds(50, 600), agree);
+}
+
+void World::Boundary() {
+  const Directive directive = ranks_.front()->directive();
+  ++collective_;
+  for (auto& rank : ranks_) rank->SayAck(step_);
+  if (directive.checkpoint_request > obeyed_checkpoint_) {
+    obeyed_checkpoint_ = directive.checkpoint_request;
+    phase_ = Phase::kCheckpoint;
+    WriteCheckpoint();
+    After(scene_.chance.Milliseconds(20, 200), &World::Boundary);
+    return;
+  }
+  switch (directive.run_state) {
+    case RunState::kPause:
+      phase_ = Phase::kPaused;
+      After(scene_.chance.Milliseconds(100, 400), &World::Boundary);
+      return;
+    case RunState::kStop:
+      if (directive.checkpoint_before_stop) WriteCheckpoint();
+      Leave(Outcome::kStopped, "as asked");
+      return;
+    case RunState::kRun:
+      break;
+  }
+  if (step_.value() >= total_steps()) {
+    WriteCheckpoint();
+    Leave(Outcome::kCompleted, "");
+    return;
+  }
+  phase_ = Phase::kExchange;
+  After(scene_.chance.Milliseconds(50, 300), &World::Commit);
+}
+
+void World::Commit() {
+  hooks_.committing(*this);
+  const std::vector<int32_t> shards = ranks_.front()->directive().plan.sequences;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    ranks_[i]->SayStep({.step = step_,
+                        .loss = 5.0 / (1.0 + static_cast<double>(step_.value())),
+                        .tokens = 1024,
+                        .shard = shards[i],
+                        .step_seconds = 0.2});
+  }
+  step_ = step_.next();
+  collective_ += 3;
+  const int64_t every = options_.spec.checkpoint().every_steps();
+  if (every > 0 && step_.value() % every == 0) WriteCheckpoint();
+  Boundary();
+}
+
+void World::WriteCheckpoint() {
+  Step& stored = scene_.disk[job()];
+  stored = std::max(stored, step_);
+  ranks_.front()->SayCheckpoint(step_);
+}
+
+void World::Leave(Outcome outcome, const std::string& reason) {
+  stage_ = Stage::kLeaving;
+  for (auto& rank : ranks_) rank->Finish(outcome, reason);
+}
+
+void World::GiveUp() {
+  stage_ = Stage::kLeaving;
+  for (auto& rank : ranks_) {
+    if (rank->moves()) rank->Finish(Outcome::kLost, "a peer did not answer");
+  }
+}
+
+void World::OnRankEnded() {
+  if (over_) return;
+  bool all = true;
+  bool abnormal = false;
+  for (const auto& rank : ranks_) {
+    all = all && rank->dead();
+    const bool well =
+        rank->outcome() == Outcome::kStopped || rank->outcome() == Outcome::kCompleted;
+    abnormal = abnormal || (rank->dead() && !well);
+  }
+  if (all) {
+    over_ = true;
+    scene_.timeline.After(scene_.chance.Milliseconds(5, 100), [this] { hooks_.ended(*this); });
+  } else if (abnormal) {
+    scene_.timeline.After(scene_.chance.Milliseconds(100, 1000), [this] { KillAll(); });
+  }
+}
+
+}  // namespace espalier::sim

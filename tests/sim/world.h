@@ -1,0 +1,91 @@
+// World: the processes of one generation as the coordinator could meet them: they attach, agree,
+// commit steps in lock-step, obey rank 0's directive at step boundaries, die, freeze and finish.
+// Lives as long as the simulated run. Used by the simulator. One thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "coordinator/core/event.h"
+#include "tests/sim/scene.h"
+#include "tests/sim/wire.h"
+
+namespace espalier::sim {
+
+struct WorldOptions {
+  GenerationKey key;
+  std::vector<NodeName> nodes;
+  v1::JobSpec spec;
+  // Of a hand-started world; the job is learnt from the welcome then.
+  std::string external_id;
+};
+
+class RankProcess;
+
+class World {
+ public:
+  struct Hooks {
+    // Before a step is committed.
+    std::function<void(const World&)> committing;
+    // No process is left.
+    std::function<void(World&)> ended;
+    // Whether somebody listens at the coordinator's address.
+    std::function<bool()> coordinator_up;
+  };
+  World(Scene& scene, Wire& wire, WorldOptions options, Hooks hooks);
+  ~World();
+
+  void Start();
+  // Ends every process, frozen or not.
+  void KillAll();
+  // One process vanishes; mpirun ends the others soon after.
+  void CrashRank(size_t rank);
+  void FreezeRank(size_t rank, absl::Duration time);
+  // Breaks its stream.
+  void CutRank(size_t rank);
+  // Cannot succeed by trying again: a rank says so and exits.
+  void FailForGood(size_t rank);
+
+  bool over() const { return over_; }
+  const WorldOptions& options() const { return options_; }
+  const JobId& job() const { return options_.key.job; }
+  Generation generation() const { return options_.key.generation; }
+  Step step() const { return step_; }
+  size_t size() const { return ranks_.size(); }
+
+ private:
+  friend class RankProcess;
+  enum class Stage { kJoining, kTraining, kLeaving };
+
+  int64_t total_steps() const { return options_.spec.train().steps(); }
+  bool AllCanMove() const;
+  void After(absl::Duration delay, void (World::*next)());
+  // Runs `next` when every rank moves; gives up when one does not for too long.
+  void WhenAllMove(void (World::*next)());
+  void TryJoin();
+  void Boundary();
+  void Commit();
+  void WriteCheckpoint();
+  void Leave(Outcome outcome, const std::string& reason);
+  void GiveUp();
+  void OnRankEnded();
+
+  Scene& scene_;
+  Wire& wire_;
+  WorldOptions options_;
+  Hooks hooks_;
+  std::vector<std::unique_ptr<RankProcess>> ranks_;
+  Stage stage_ = Stage::kJoining;
+  Step step_;
+  int64_t obeyed_checkpoint_ = 0;
+  int64_t collective_ = 0;
+  Phase phase_ = Phase::kStarting;
+  std::optional<absl::Time> stalled_since_;
+  bool over_ = false;
+};
+
+}  // namespace espalier::sim
