@@ -1,0 +1,28 @@
+// The part of each rank: sequences per rank of a step, made here for runs without a coordinator and
+// checked when they come from one. Used by the trainer and StandaloneLink's caller. Pure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/base/ids.h"
+#include "espalier/v1/job.pb.h"
+#include "espalier/v1/worker.pb.h"
+
+namespace espalier {
+
+// Global batch divided by parallel.shares (empty: evenly), remainders to the largest fractions,
+// then to the lower ranks. INVALID_ARGUMENT when there is not one share per rank, or none above 0.
+absl::StatusOr<v1::ShardPlan> PlanFromShares(const v1::JobSpec& spec, int world_size);
+
+// batch.micro_batch of a rank. INVALID_ARGUMENT unless there is one value, or one per rank.
+absl::StatusOr<int64_t> MicroBatchOf(const v1::BatchSpec& spec, Rank rank, int world_size);
+
+// Rows of `shard` cut into the fewest passes of at most `micro_batch` rows, as equal as they can
+// be.
+std::vector<int64_t> PassSizes(int64_t shard, int64_t micro_batch);
+
+}  // namespace espalier

@@ -1,0 +1,74 @@
+#include "worker/engine/replica.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "common/base/random.h"
+#include "common/base/status_macros.h"
+
+namespace espalier {
+namespace {
+
+// Elements hashed on their own; part of the result.
+constexpr int64_t kHashBlock = 1 << 16;
+
+uint64_t HashBlock(const float* values, int64_t n, uint64_t seed) {
+  uint64_t hash = MixBits(seed + 1);
+  for (int64_t i = 0; i < n; i += 2) {
+    uint64_t word = 0;
+    std::memcpy(&word, values + i,
+                sizeof(float) * static_cast<size_t>(std::min<int64_t>(2, n - i)));
+    hash = MixBits(hash ^ word) + 0x9e3779b97f4a7c15ULL;
+  }
+  return hash;
+}
+
+uint64_t HashTensor(const torch::Tensor& tensor) {
+  const torch::Tensor host = tensor.cpu();
+  const float* data = host.data_ptr<float>();
+  const int64_t size = host.numel(), blocks = (size + kHashBlock - 1) / kHashBlock;
+  std::vector<uint64_t> hashes(blocks);
+  at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      hashes[i] = HashBlock(data + i * kHashBlock, std::min(kHashBlock, size - i * kHashBlock), i);
+    }
+  });
+  uint64_t hash = 0;
+  for (const uint64_t part : hashes) hash = MixBits(hash ^ part);
+  return hash;
+}
+
+}  // namespace
+
+Replica::Replica(const DecoderConfig& config, std::unique_ptr<Parameters> parameters,
+                 AdamW optimizer)
+    : parameters_(std::move(parameters)),
+      decoder_(config, *parameters_),
+      optimizer_(std::move(optimizer)) {}
+
+absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(const DecoderConfig& config,
+                                                         const v1::OptimizerSpec& optimizer,
+                                                         torch::Device device) {
+  ASSIGN_OR_RETURN(Parameters parameters,
+                   Parameters::Create(config, device, Parameters::Gradients::kAllocate));
+  auto owned = std::make_unique<Parameters>(std::move(parameters));
+  ASSIGN_OR_RETURN(AdamW adamw, AdamW::Create(optimizer, *owned));
+  return std::unique_ptr<Replica>(new Replica(config, std::move(owned), std::move(adamw)));
+}
+
+std::array<torch::Tensor, 3> Replica::Buffers() {
+  return {parameters_->flat(), optimizer_.first_moment(), optimizer_.second_moment()};
+}
+
+uint64_t Replica::Fingerprint() {
+  uint64_t hash = MixBits(static_cast<uint64_t>(counters_.step)) ^
+                  MixBits(static_cast<uint64_t>(counters_.updates) + (uint64_t{1} << 40));
+  for (const torch::Tensor& buffer : Buffers()) hash = MixBits(hash ^ HashTensor(buffer));
+  return hash;
+}
+
+}  // namespace espalier

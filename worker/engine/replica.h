@@ -1,0 +1,58 @@
+// Replica: one rank's copy of what is trained: parameters, optimizer and the counters beside them.
+// All replicas of a generation are equal, bit by bit, at every step boundary.
+// Used by the trainer, start_state.h and checkpoints. Compute thread only.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "common/base/ids.h"
+#include "espalier/v1/job.pb.h"
+#include "worker/engine/optimizer.h"
+#include "worker/model/decoder.h"
+#include "worker/model/decoder_config.h"
+#include "worker/model/parameters.h"
+
+namespace espalier {
+
+// What a replica is besides its three flat buffers. Plain: it travels as bytes.
+struct TrainingCounters {
+  int64_t step = 0;     // committed steps: the number of the next one
+  int64_t updates = 0;  // of the optimizer; steps less those that were skipped
+  int64_t skipped = 0;
+  int64_t skipped_in_a_row = 0;
+};
+
+class Replica {
+ public:
+  // Allocates everything; the values are not set (start_state.h does that). RESOURCE_EXHAUSTED
+  // names the bytes.
+  static absl::StatusOr<std::unique_ptr<Replica>> Create(const DecoderConfig& config,
+                                                         const v1::OptimizerSpec& optimizer,
+                                                         torch::Device device);
+
+  const DecoderConfig& config() const { return decoder_.config(); }
+  Parameters& parameters() { return *parameters_; }
+  Decoder& decoder() { return decoder_; }
+  AdamW& optimizer() { return optimizer_; }
+  TrainingCounters& counters() { return counters_; }
+  Step step() const { return Step(counters_.step); }
+
+  // Values, first moments, second moments: [elements] each.
+  std::array<torch::Tensor, 3> Buffers();
+  // A hash of all of it: equal replicas have equal ones.
+  uint64_t Fingerprint();
+
+ private:
+  Replica(const DecoderConfig& config, std::unique_ptr<Parameters> parameters, AdamW optimizer);
+  std::unique_ptr<Parameters> parameters_;
+  Decoder decoder_;
+  AdamW optimizer_;
+  TrainingCounters counters_;
+};
+
+}  // namespace espalier

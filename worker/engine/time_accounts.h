@@ -1,0 +1,49 @@
+// TimeAccounts: books every second of the compute thread to exactly one account, so that the sum is
+// the wall time. Used by the trainer for step reports. One thread.
+#pragma once
+
+#include <array>
+
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+
+namespace espalier {
+
+enum class Account {
+  kCompute,       // forward and backward passes
+  kExchangeWait,  // waiting for other ranks
+  kDataWait,      // waiting for samples
+  kUpdate,        // norm and optimizer
+  kCheckpoint,
+  kEvaluate,
+  kPaused,
+};
+inline constexpr int kAccounts = 7;
+
+class TimeAccounts {
+ public:
+  explicit TimeAccounts(Clock& clock) : clock_(clock), last_(clock.Monotonic()) {}
+
+  // Everything since the last call goes to `account`.
+  void Book(Account account) {
+    const absl::Duration now = clock_.Monotonic();
+    spent_[static_cast<int>(account)] += now - last_;
+    last_ = now;
+  }
+  double Seconds(Account account) const {
+    return absl::ToDoubleSeconds(spent_[static_cast<int>(account)]);
+  }
+  // Of the four accounts of a step itself.
+  double StepSeconds() const {
+    return Seconds(Account::kCompute) + Seconds(Account::kExchangeWait) +
+           Seconds(Account::kDataWait) + Seconds(Account::kUpdate);
+  }
+  void Clear() { spent_ = {}; }
+
+ private:
+  Clock& clock_;
+  absl::Duration last_;
+  std::array<absl::Duration, kAccounts> spent_{};
+};
+
+}  // namespace espalier

@@ -1,0 +1,61 @@
+// RunTogether: work that may take long on one rank and not on others (hashing data, loading or
+// writing a checkpoint), without the others taking that rank for lost. Every result is shared, so
+// that all ranks go on, or fail with the same reason. Used at the start of a generation and by
+// checkpoints. Compute thread.
+#pragma once
+
+#include <functional>
+#include <type_traits>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/base/clock.h"
+#include "worker/collective/collective.h"
+#include "worker/control/progress.h"
+
+namespace espalier {
+
+// What ties a rank to the others and to its observers.
+struct RankContext {
+  Collective& collective;
+  Clock& clock;
+  ProgressBoard& progress;
+};
+
+// OK, or the error of the lowest rank whose work failed; the same on all ranks.
+struct SharedOutcome {
+  absl::Status status;
+};
+
+// Every rank calls this at the same place. `work` runs on a thread of its own while this one keeps
+// the ranks in touch; returns when all are done. An error is the collective's (`work` has returned
+// here even then).
+absl::StatusOr<SharedOutcome> ShareOutcome(const RankContext& context,
+                                           const std::function<absl::Status()>& work);
+
+// The same for callers to whom both kinds of error are one.
+absl::Status RunTogether(const RankContext& context, const std::function<absl::Status()>& work);
+
+// AllGather of one plain value.
+template <typename T>
+absl::StatusOr<std::vector<T>> GatherValues(Collective& collective, const T& mine) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::vector<T> all(collective.world_size());
+  absl::Status status = collective.AllGather(
+      absl::MakeConstSpan(reinterpret_cast<const std::byte*>(&mine), sizeof(T)),
+      absl::MakeSpan(reinterpret_cast<std::byte*>(all.data()), all.size() * sizeof(T)));
+  if (!status.ok()) return status;
+  return all;
+}
+
+// Broadcast of one plain value.
+template <typename T>
+absl::Status BroadcastValue(Collective& collective, T& value, Rank root) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  return collective.Broadcast(absl::MakeSpan(reinterpret_cast<std::byte*>(&value), sizeof(T)),
+                              root);
+}
+
+}  // namespace espalier
