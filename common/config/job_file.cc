@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
+#include "common/config/expand_paths.h"
 #include "common/config/job_rules.h"
 #include "common/config/overrides.h"
 #include "common/config/problems.h"
@@ -70,6 +71,8 @@ void FillJobDefaults(v1::JobSpec& spec) {
   FillDefaultValues(spec);
   FillDerivedDefaults(spec);
 }
+
+absl::Status ExpandJobPaths(v1::JobSpec& spec) { return ExpandPaths("", spec); }
 
 std::string JobSpecToYaml(const v1::JobSpec& spec) { return MessageToYaml(spec); }
 

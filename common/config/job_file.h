@@ -38,6 +38,10 @@ absl::Status ValidateJobSpec(const v1::JobSpec& spec);
 // Sets what is absent, for specs that were not read from YAML.
 void FillJobDefaults(v1::JobSpec& spec);
 
+// Replaces "~" in every path of the spec by the home of the user of this process: for the node that
+// is about to open them. INVALID_ARGUMENT and FAILED_PRECONDITION as ExpandHome says.
+absl::Status ExpandJobPaths(v1::JobSpec& spec);
+
 // A job file that loads to an equal spec.
 std::string JobSpecToYaml(const v1::JobSpec& spec);
 

@@ -9,6 +9,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/home.h"
 
 namespace espalier {
 namespace {
@@ -46,7 +47,9 @@ absl::StatusOr<std::string> ReadPemFile(const std::string& path) {
   const auto failed = [&path](absl::string_view why) {
     return absl::UnauthenticatedError(absl::StrCat("cannot read ", path, ": ", why));
   };
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const absl::StatusOr<std::string> here = ExpandHome(path);
+  if (!here.ok()) return failed(here.status().message());
+  const int fd = open(here->c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return failed(std::strerror(errno));
   const auto closer = absl::MakeCleanup([fd] { close(fd); });
   std::string text;

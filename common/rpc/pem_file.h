@@ -11,7 +11,7 @@
 namespace espalier {
 
 // UNAUTHENTICATED (the caller has no identity without it) when the file cannot be read; names the
-// path and the reason. At most 1 MiB.
+// path and the reason. At most 1 MiB; "~/" is the user's home.
 absl::StatusOr<std::string> ReadPemFile(const std::string& path);
 
 enum class PemKind { kCertificate, kKey };      // Modes 0644 and 0600.

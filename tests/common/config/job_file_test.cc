@@ -78,6 +78,17 @@ TEST(JobFile, OverridesWinAndTakePathsFromTheCurrentFolder) {
   EXPECT_THAT(spec->data().path(), AllOf(HasSubstr("/here"), Not(HasSubstr("/jobs"))));
 }
 
+TEST(JobFile, HomeIsLeftToTheNodeThatOpensThePath) {
+  auto spec = Load(kSmall, {"data.path=~/text", "checkpoint.directory=/c"});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->data().path(), "~/text");
+  ASSERT_TRUE(ExpandJobPaths(*spec).ok());
+  EXPECT_THAT(spec->data().path(), AllOf(HasSubstr("/text"), Not(HasSubstr("~"))));
+  EXPECT_EQ(spec->checkpoint().directory(), "/c");
+  spec->mutable_data()->set_path("~bob/text");
+  EXPECT_THAT(std::string(ExpandJobPaths(*spec).message()), HasSubstr("data.path: path '~bob"));
+}
+
 TEST(JobFile, AllProblemsAreNamedAtOnce) {
   const std::string error =
       ErrorOf("name: a b\nmodel:\n  presett: nano\ntrain:\n  steps: many\ndata: {path: d}\n");
