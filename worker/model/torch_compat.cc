@@ -61,13 +61,7 @@ void AfterBackward(const torch::Tensor& tensor, std::function<void()> hook) {
 
 bool HasCuda() { return torch::cuda::is_available(); }
 
-bool HasMps() {
-#if TORCH_VERSION_MAJOR >= 2
-  return torch::mps::is_available();
-#else
-  return at::hasMPS();
-#endif
-}
+bool HasMps() { return at::hasMPS(); }
 
 absl::string_view TorchVersion() { return TORCH_VERSION; }
 
