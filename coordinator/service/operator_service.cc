@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/job_file.h"
 #include "common/rpc/status.h"
 #include "coordinator/service/sources.h"
 
@@ -46,7 +47,11 @@ Reactor* OperatorService::Enqueue(Context* context, const Request& request, Fill
 
 Reactor* OperatorService::Submit(Context* context, const v1::SubmitRequest* request,
                                  v1::SubmitResponse* response) {
-  return Hand(*backend_.inbox, context, *request,
+  v1::SubmitRequest complete = *request;
+  FillJobDefaults(*complete.mutable_spec());
+  const absl::Status valid = ValidateJobSpec(complete.spec());
+  if (!valid.ok()) return FinishWith(context, valid);
+  return Hand(*backend_.inbox, context, std::move(complete),
               [response](const Answer& answer) { response->set_job_id(answer.job_id); });
 }
 

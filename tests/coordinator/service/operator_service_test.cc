@@ -117,8 +117,10 @@ TEST_F(Operating, ANameOfTwoJobsIsAmbiguous) {
 
 TEST_F(Operating, AFullInboxIsUnavailableAndNothingWaitsForEver) {
   inbox_.Put(OperatorCall{v1::PauseRequest(), [](absl::StatusOr<Answer>) {}});
-  v1::SubmitResponse response;
-  const grpc::Status status = stub_->Submit(&context_, v1::SubmitRequest(), &response);
+  v1::PauseRequest request;
+  request.set_job_id("job-1");
+  v1::PauseResponse response;
+  const grpc::Status status = stub_->Pause(&context_, request, &response);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
