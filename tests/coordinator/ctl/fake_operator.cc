@@ -8,12 +8,12 @@
 
 namespace espalier::ctl {
 
-FakeOperator::FakeOperator(const std::string& listen) {
+FakeOperator::FakeOperator(const std::string& listen, std::optional<TlsFiles> tls) {
   grpc::ServerBuilder builder;
   int port = 0;
   SetServerKeepalive(builder);
-  builder.AddListeningPort(listen, MakeServerCredentials({.listen = listen}, RealClock()).value(),
-                           &port);
+  builder.AddListeningPort(
+      listen, MakeServerCredentials({.listen = listen, .tls = tls}, RealClock()).value(), &port);
   builder.RegisterService(this);
   server_ = builder.BuildAndStart();
   address_ = absl::StrCat("127.0.0.1:", port);

@@ -7,11 +7,13 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
+#include "common/rpc/tls_files.h"
 #include "coordinator/ctl/terminal.h"
 #include "espalier/v1/operator.grpc.pb.h"
 
@@ -19,7 +21,8 @@ namespace espalier::ctl {
 
 class FakeOperator : public v1::OperatorService::Service {
  public:
-  explicit FakeOperator(const std::string& listen = "127.0.0.1:0");
+  explicit FakeOperator(const std::string& listen = "127.0.0.1:0",
+                        std::optional<TlsFiles> tls = std::nullopt);
   ~FakeOperator() override;
   const std::string& address() const { return address_; }
 
