@@ -1,11 +1,14 @@
-// Runs under mpirun, every rank the same. Modes: the conformance suite (default), or one of the
-// failures named by an option; exit 0 when the rules hold on this rank.
+// Runs under mpirun, every rank the same: `mpi_tests [OPTION VALUE]... [MODE]`. MODE is one of the
+// table below; each rank prints "ok: ..." or "FAILED: ...", and exits 0 when its rule holds.
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
-#include <cstring>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -15,81 +18,144 @@
 namespace espalier {
 namespace {
 
-struct Arguments {
-  MpiOptions mpi;
-  std::string expect_refusal;
-  int frozen_rank = -1;
-};
+constexpr int kOddRank = 1;  // the one that misbehaves
+constexpr absl::Duration kLongWait = absl::Seconds(4);
 
-Arguments Parse(int argc, char** argv) {
-  Arguments arguments;
-  arguments.mpi.transport = {.links = 4, .networks = "127.0.0.0/8", .socket_buffer_bytes = 1 << 20};
-  arguments.mpi.failure_timeout = absl::Seconds(60);
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string option = argv[i], value = argv[i + 1];
-    int64_t number = 0;
-    if (option == "--expect-refusal") {
-      arguments.expect_refusal = value;
-    } else if (!absl::SimpleAtoi(value, &number)) {
-      std::fprintf(stderr, "%s takes a number, not '%s'\n", option.c_str(), value.c_str());
-    } else if (option == "--chunk-bytes") {
-      arguments.mpi.chunk_bytes = number;
-    } else if (option == "--depth") {
-      arguments.mpi.depth = static_cast<int>(number);
-    } else if (option == "--frozen-rank") {
-      arguments.frozen_rank = static_cast<int>(number);
-      arguments.mpi.failure_timeout = absl::Seconds(1);
-    }
-  }
-  return arguments;
-}
+bool IsOdd(const Collective& collective) { return collective.rank() == Rank(kOddRank); }
 
-int Report(const char* what, bool ok) {
-  std::fprintf(stderr, "%s: %s\n", ok ? "ok" : "FAILED", what);
+int Report(absl::string_view what, bool ok) {
+  std::fprintf(stderr, "%s: %s\n", ok ? "ok" : "FAILED", std::string(what).c_str());
   return ok ? 0 : 1;
 }
 
-int RunRules(MpiCollective& collective) {
+// After a failure MPI cannot be ended. Waits a little, so that mpirun does not end the other ranks
+// before they have reported.
+[[noreturn]] void Leave(int code) {
+  RealClock().Sleep(absl::Seconds(1));
+  _exit(code);
+}
+
+absl::Status AllReduceSomething(Collective& collective) {
+  std::vector<float> values(100000, 1.0F);
+  return collective.Wait(collective.StartAllReduce(absl::MakeSpan(values)));
+}
+
+int CheckDeadlineNames(Collective& collective, const std::string& culprit) {
+  const absl::Status status = AllReduceSomething(collective);
+  return Report(status.message(),
+                absl::IsDeadlineExceeded(status) && absl::StrContains(status.message(), culprit));
+}
+
+int Conformance(MpiCollective& collective, std::atomic<int64_t>&) {
   int failures = 0;
   for (const conformance::Rule& rule : conformance::Rules()) {
     rule.check(collective);
     if (testing::Test::HasFailure()) ++failures;
-    if (collective.rank() == Rank(0)) {
-      std::printf("%s: %s\n", rule.name.c_str(), failures == 0 ? "ok" : "FAILED");
-    }
+    if (collective.rank() == Rank(0)) Report(rule.name, failures == 0);
   }
-  collective.Finish();
+  if (!collective.Finish(absl::Seconds(60)).ok()) ++failures;
   return failures == 0 ? 0 : 1;
 }
 
-// The frozen rank takes no part; the others must notice within the timeout and name it.
-int RunFrozen(MpiCollective& collective, int frozen_rank) {
-  if (collective.rank() == Rank(frozen_rank)) {
-    RealClock().Sleep(absl::Seconds(4));
+// The process lives, but its compute thread takes no part.
+int Idle(MpiCollective& collective, std::atomic<int64_t>&) {
+  if (IsOdd(collective)) {
+    RealClock().Sleep(kLongWait);
     _exit(0);
   }
-  std::vector<float> values(100000);
-  const absl::Status status = collective.Wait(collective.StartAllReduce(absl::MakeSpan(values)));
-  const bool named = absl::IsDeadlineExceeded(status) &&
-                     absl::StrContains(status.message(), std::to_string(frozen_rank));
-  const int code = Report(std::string(status.message()).c_str(), named);
-  RealClock().Sleep(absl::Seconds(4));
-  _exit(code);
+  Leave(CheckDeadlineNames(collective, "not come to it, nor working: rank 1"));
+}
+
+// The whole process is stopped; mpirun ends it in the end.
+int Stopped(MpiCollective& collective, std::atomic<int64_t>&) {
+  if (IsOdd(collective)) raise(SIGSTOP);
+  RealClock().Sleep(absl::Seconds(2));  // its silence is longer than the timeout
+  Leave(CheckDeadlineNames(collective, "silent: rank 1"));
+}
+
+// A rank that works is waited for, far beyond the timeout.
+int Slow(MpiCollective& collective, std::atomic<int64_t>& work) {
+  for (int i = 0; IsOdd(collective) && i < 40; ++i) {
+    ++work;
+    RealClock().Sleep(kLongWait / 40);
+  }
+  const absl::Status status = AllReduceSomething(collective);
+  const int code = Report(status.ToString(), status.ok());
+  return collective.Finish(absl::Seconds(60)).ok() ? code : 1;
+}
+
+// mpirun ends everything when a rank dies: the others do not go on for ever.
+int Killed(MpiCollective& collective, std::atomic<int64_t>&) {
+  if (IsOdd(collective)) raise(SIGKILL);
+  absl::Status status;
+  while (status.ok()) status = AllReduceSomething(collective);
+  Leave(Report(status.ToString(), true));
+}
+
+int Aborted(MpiCollective& collective, std::atomic<int64_t>&) {
+  if (IsOdd(collective)) {
+    RealClock().Sleep(kLongWait);
+    _exit(0);
+  }
+  std::thread control([&] { collective.Abort(absl::CancelledError("fenced")); });
+  const absl::Status status = AllReduceSomething(collective);
+  control.join();
+  const bool stays = collective.Broadcast({}, Rank(0)) == status;
+  Leave(Report(status.ToString(), status == absl::CancelledError("fenced") && stays));
+}
+
+struct Mode {
+  std::string name;
+  int (*run)(MpiCollective& collective, std::atomic<int64_t>& work);
+};
+const std::vector<Mode>& Modes() {
+  static const std::vector<Mode>& modes = *new std::vector<Mode>{
+      {"conformance", Conformance}, {"idle", Idle},      {"stopped", Stopped}, {"slow", Slow},
+      {"killed", Killed},           {"aborted", Aborted}};
+  return modes;
+}
+
+int ExpectRefusal(const MpiOptions& options, const std::string& words) {
+  const auto collective = MpiCollective::Start(options, RealClock());
+  const bool refused = absl::IsFailedPrecondition(collective.status()) &&
+                       absl::StrContains(collective.status().message(), words);
+  Leave(Report(collective.status().ToString(), refused));
+}
+
+int RunMode(const MpiOptions& options, const std::string& name, std::atomic<int64_t>& work) {
+  const auto collective = MpiCollective::Start(options, RealClock());
+  if (!collective.ok()) Leave(Report(collective.status().ToString(), false));
+  for (const Mode& mode : Modes()) {
+    if (mode.name == name) return mode.run(**collective, work);
+  }
+  Leave(Report("no such mode: " + name, false));
 }
 
 int Main(int argc, char** argv) {
-  const Arguments arguments = Parse(argc, argv);
-  auto collective = MpiCollective::Start(arguments.mpi, RealClock());
-  if (!arguments.expect_refusal.empty()) {
-    const bool refused = absl::IsFailedPrecondition(collective.status()) &&
-                         absl::StrContains(collective.status().message(), arguments.expect_refusal);
-    const int code = Report(collective.status().ToString().c_str(), refused);
-    RealClock().Sleep(absl::Seconds(1));
-    _exit(code);
+  std::atomic<int64_t> work{0};
+  MpiOptions options;
+  options.transport = {.links = 4, .networks = "127.0.0.0/8", .socket_buffer_bytes = 1 << 20};
+  options.failure_timeout = absl::Seconds(60);
+  options.work = [&work] { return work.load(); };
+  std::string mode = "conformance";
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string option = argv[i], value = argv[i + 1];
+    int64_t number = 0;
+    if (option == "--expect-refusal") return ExpectRefusal(options, value);
+    if (option == "--mode") {
+      mode = value;
+      if (mode != "conformance") options.failure_timeout = absl::Seconds(1);
+    } else if (!absl::SimpleAtoi(value, &number)) {
+      return Report(option + " takes a number, not " + value, false);
+    } else if (option == "--chunk-bytes") {
+      options.chunk_bytes = number;
+    } else if (option == "--depth") {
+      options.depth = static_cast<int>(number);
+    } else if (option == "--ranks") {
+      options.ranks = static_cast<int>(number);
+    }
   }
-  if (!collective.ok()) return Report(collective.status().ToString().c_str(), false);
-  if (arguments.frozen_rank >= 0) return RunFrozen(**collective, arguments.frozen_rank);
-  return RunRules(**collective);
+  return RunMode(options, mode, work);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// The algorithms of the exchange over an MpiWorld: pipelined reduce-scatter and all-gather,
-// broadcast, gather. Each starts messages whose completion starts the next; the caller polls the
-// world until nothing is pending. Used by mpi_collective.cc. Communication thread only.
+// The algorithms of the exchange over MpiMessages: pipelined reduce-scatter and all-gather,
+// broadcast, gather. Each starts messages whose completion starts the next; the caller polls them
+// until nothing is pending. Used by communication_thread.cc. Communication thread only.
 #pragma once
 
 #include <cstddef>
@@ -20,18 +20,34 @@ struct ExchangeOptions {
   int depth;
 };
 
+// Memory that outlives one operation, so that steps allocate nothing. Grows only.
+class ScratchMemory {
+ public:
+  // Uninitialised; valid until the next call.
+  float* Get(int64_t elements) {
+    if (elements > size_) {
+      memory_.reset(new float[elements]);
+      size_ = elements;
+    }
+    return memory_.get();
+  }
+
+ private:
+  std::unique_ptr<float[]> memory_;
+  int64_t size_ = 0;
+};
+
 // One all-reduce. Rank r adds up piece r of the values: it receives everyone's chunk of it into
 // scratch memory, adds them in rank order, and sends the sum to everyone, chunk by chunk.
 class AllReduce {
  public:
-  AllReduce(MpiWorld& world, const ExchangeOptions& options, absl::Span<float> values);
+  // All three outlive the messages.
+  AllReduce(MpiMessages& messages, const ExchangeOptions& options, ScratchMemory& scratch,
+            absl::Span<float> values);
   void Start();
   int64_t bytes_sent() const { return bytes_sent_; }
 
  private:
-  struct Peer {
-    int64_t next_send = 0;  // chunk of the peer's piece to send next
-  };
   void SendNext(int peer);
   void ReceiveSum(int peer, int64_t chunk);
   void ReceiveParts(int64_t chunk);
@@ -39,24 +55,28 @@ class AllReduce {
   void SumAndSend(int64_t chunk);
   Range Chunk(int rank, int64_t index) const;
   absl::Span<std::byte> Bytes(const Range& range) const;
-  float* Scratch(int64_t chunk, int peer);
+  float* Part(int64_t chunk, int peer);
 
-  MpiWorld& world_;
-  const ExchangeOptions options_;
+  MpiMessages& messages_;
+  const int rank_;
+  const int ranks_;
+  const int depth_;
+  const absl::Span<float> values_;
+  const Range mine_;  // the piece this rank adds up
   const int64_t chunk_elements_;
-  absl::Span<float> values_;
-  std::vector<Peer> peers_;
-  std::vector<int> parts_missing_;  // per chunk in flight of my piece
-  std::vector<float> scratch_;      // [depth][ranks][chunk]
+  const int64_t parts_depth_;       // chunks of my piece being received at a time
+  std::vector<int64_t> next_send_;  // per peer: chunk of its piece to send next
+  std::vector<int> parts_missing_;  // per chunk of my piece
+  float* parts_;                    // [parts_depth_][ranks - 1][chunk_elements_]
   int64_t bytes_sent_ = 0;
 };
 
 // Starts copying `bytes` of `root` to all ranks; returns the bytes this rank will have sent.
-int64_t StartBroadcast(MpiWorld& world, const ExchangeOptions& options, absl::Span<std::byte> bytes,
-                       int root);
+int64_t StartBroadcast(MpiMessages& messages, const ExchangeOptions& options,
+                       absl::Span<std::byte> bytes, int root);
 
 // Starts gathering equal blocks in rank order; returns the bytes this rank will have sent.
-int64_t StartAllGather(MpiWorld& world, const ExchangeOptions& options,
+int64_t StartAllGather(MpiMessages& messages, const ExchangeOptions& options,
                        absl::Span<const std::byte> mine, absl::Span<std::byte> all);
 
 }  // namespace espalier

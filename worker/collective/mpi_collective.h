@@ -1,14 +1,14 @@
 // MpiCollective: the exchange over MPI. A communication thread of its own starts MPI, makes every
-// call of it, and ends it; other threads only queue operations. It polls, with growing pauses when
-// nothing moves, so that a waiting rank leaves the processor to others.
+// call of it, and ends it; other threads only queue operations.
 // Used by worker/run.cc; the contract is that of Collective. The exchange is documented in
 // worker/collective/README.md.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
-#include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
@@ -23,23 +23,31 @@ struct MpiOptions {
   OpenMpiSettings transport;
   // Ranks the job was launched with; another size is FAILED_PRECONDITION. 0: any.
   int ranks = 0;
-  // Bytes of one message, and messages in flight per peer and direction.
+  // Bytes of one message (4 to 2^30), and messages in flight per peer and direction (at least 1).
   int64_t chunk_bytes = 8 << 20;
   int depth = 4;
-  // Without any message completed for so long, an operation is DEADLINE_EXCEEDED.
+  // How long the ranks may wait for each other to start.
+  absl::Duration start_timeout = absl::Minutes(1);
+  // An operation is DEADLINE_EXCEEDED when for so long no message of it was completed and no other
+  // rank has worked.
   absl::Duration failure_timeout = absl::Seconds(10);
+  // Grows whenever the compute thread of this rank does something (the sum of the counters of its
+  // ProgressBoard). The ranks tell each other, so that a rank with a long shard may be waited for.
+  // Called from the communication thread; empty: only messages count.
+  std::function<int64_t()> work;
 };
 
 class MpiCollective : public Collective {
  public:
-  // Blocks until MPI has started on all ranks and the parameters are verified.
+  // Blocks until MPI has started on all ranks and the parameters are verified. After an error the
+  // process must leave by _exit with a code that is not 0, upon which mpirun ends the other ranks.
   static absl::StatusOr<std::unique_ptr<MpiCollective>> Start(const MpiOptions& options,
                                                               Clock& clock);
   // TCP links per peer that this process has read back, for reports.
   virtual int links() const = 0;
-  // Ends MPI together with all other ranks, after the last operation. After a failed operation it
-  // does nothing: the process must then leave by _exit, since MPI could wait for ever.
-  virtual void Finish() = 0;
+  // Ends MPI together with all other ranks, after the last operation. When this, or any operation
+  // before it, is not OK, the process must leave by _exit as above: MPI could wait for ever.
+  virtual absl::Status Finish(absl::Duration timeout) = 0;
 };
 
 }  // namespace espalier

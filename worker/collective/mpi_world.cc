@@ -2,11 +2,9 @@
 
 #include <mpi.h>
 
-#include <set>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/base/check.h"
 
 namespace espalier {
@@ -14,7 +12,7 @@ namespace {
 
 struct Message {
   int peer;
-  MpiWorld::Done done;
+  MpiMessages::Done done;
 };
 
 absl::Status FromCode(int code, absl::string_view call) {
@@ -28,14 +26,13 @@ absl::Status FromCode(int code, absl::string_view call) {
 
 }  // namespace
 
-struct MpiWorld::State {
+struct MpiMessages::State {
   MPI_Comm comm = MPI_COMM_NULL;
   // Parallel arrays: MPI_Testsome wants the requests side by side.
   std::vector<MPI_Request> requests;
   std::vector<Message> messages;
   std::vector<int> completed;
   absl::Status failure;
-  bool finished = false;
 
   void Add(MPI_Request request, int code, absl::string_view call, Message message) {
     if (code != MPI_SUCCESS) {
@@ -47,6 +44,13 @@ struct MpiWorld::State {
   }
 };
 
+struct MpiWorld::State {
+  MPI_Comm comm = MPI_COMM_NULL;
+  bool finished = false;
+};
+
+MpiMessages::MpiMessages() : state_(std::make_unique<State>()) {}
+MpiMessages::~MpiMessages() = default;
 MpiWorld::MpiWorld() : state_(std::make_unique<State>()) {}
 MpiWorld::~MpiWorld() = default;
 
@@ -75,21 +79,34 @@ std::string MpiWorld::LibraryVersion() {
   return std::string(text, static_cast<size_t>(length));
 }
 
-void MpiWorld::Send(absl::Span<const std::byte> bytes, int peer, int tag, Done done) {
+std::unique_ptr<MpiMessages> MpiWorld::NewMessages() {
+  std::unique_ptr<MpiMessages> messages(new MpiMessages);
+  messages->state_->comm = state_->comm;
+  messages->rank_ = rank_;
+  messages->size_ = size_;
+  return messages;
+}
+
+void MpiWorld::Progress() {
+  int found = 0;
+  MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, state_->comm, &found, MPI_STATUS_IGNORE);
+}
+
+void MpiMessages::Send(absl::Span<const std::byte> bytes, int peer, int tag, Done done) {
   MPI_Request request = MPI_REQUEST_NULL;
   const int code = MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, peer, tag,
                              state_->comm, &request);
   state_->Add(request, code, "MPI_Isend", {peer, std::move(done)});
 }
 
-void MpiWorld::Receive(absl::Span<std::byte> bytes, int peer, int tag, Done done) {
+void MpiMessages::Receive(absl::Span<std::byte> bytes, int peer, int tag, Done done) {
   MPI_Request request = MPI_REQUEST_NULL;
   const int code = MPI_Irecv(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, peer, tag,
                              state_->comm, &request);
   state_->Add(request, code, "MPI_Irecv", {peer, std::move(done)});
 }
 
-absl::StatusOr<int> MpiWorld::Poll() {
+absl::StatusOr<int> MpiMessages::Poll() {
   State& state = *state_;
   if (!state.failure.ok()) return state.failure;
   if (state.requests.empty()) return 0;
@@ -118,12 +135,21 @@ absl::StatusOr<int> MpiWorld::Poll() {
   return count;
 }
 
-int64_t MpiWorld::pending() const { return static_cast<int64_t>(state_->requests.size()); }
+int64_t MpiMessages::pending() const { return static_cast<int64_t>(state_->requests.size()); }
 
-std::string MpiWorld::PendingPeers() const {
+std::set<int> MpiMessages::PendingPeers() const {
   std::set<int> peers;
   for (const Message& message : state_->messages) peers.insert(message.peer);
-  return absl::StrJoin(peers, ", ");
+  return peers;
+}
+
+void MpiMessages::CancelAll() {
+  for (MPI_Request& request : state_->requests) {
+    MPI_Cancel(&request);
+    MPI_Request_free(&request);
+  }
+  state_->requests.clear();
+  state_->messages.clear();
 }
 
 absl::StatusOr<std::string> MpiWorld::Parameter(absl::string_view name) const {

@@ -72,7 +72,7 @@ void ManyOperationsMayBeInFlight(Collective& collective) {
 
 void BroadcastCopiesTheRootsBytes(Collective& collective) {
   for (int root = 0; root < collective.world_size(); ++root) {
-    for (size_t n : {0, 1, 77, 9000001}) {
+    for (size_t n : {0, 1, 77, (1 << 20) - 1, 1 << 20, 9000001}) {
       const std::byte mark = static_cast<std::byte>(root + 1);
       std::vector<std::byte> bytes(n, RankOf(collective) == root ? mark : std::byte{0});
       ASSERT_TRUE(collective.Broadcast(absl::MakeSpan(bytes), Rank(root)).ok());

@@ -2,6 +2,7 @@
 // in_process_test.cc (threads) and tests/mpi (processes under mpirun).
 #pragma once
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@ namespace espalier::conformance {
 struct Rule {
   std::string name;
   void (*check)(Collective& collective);
+  friend void PrintTo(const Rule& rule, std::ostream* out) { *out << rule.name; }
 };
 
 const std::vector<Rule>& Rules();

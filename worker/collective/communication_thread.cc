@@ -1,0 +1,221 @@
+#include "worker/collective/communication_thread.h"
+
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/status_macros.h"
+#include "worker/collective/back_off.h"
+#include "worker/collective/transport.h"
+
+namespace espalier {
+namespace {
+
+// A poll that takes longer has most likely carried bytes.
+constexpr absl::Duration kMovingPoll = absl::Microseconds(15);
+// An idle rank wakes so often to let MPI deliver what it still holds.
+constexpr absl::Duration kIdleNap = absl::Milliseconds(5);
+
+}  // namespace
+
+absl::StatusOr<CommunicationThread::World> CommunicationThread::Start() {
+  thread_ = std::thread([self = shared_from_this()] { self->Main(); });
+  absl::MutexLock lock(&mutex_);
+  if (!mutex_.AwaitWithTimeout(absl::Condition(&started_), options_.start_timeout)) {
+    Fail(absl::DeadlineExceededError(
+        absl::StrCat("MPI has not started within ", absl::FormatDuration(options_.start_timeout),
+                     "; a rank has not come, or the ranks cannot reach each other over the ",
+                     "networks '", options_.transport.networks, "'")));
+  }
+  if (!failure_.ok()) return failure_;
+  return facts_;
+}
+
+int64_t CommunicationThread::Enqueue(const Operation& operation) {
+  absl::MutexLock lock(&mutex_);
+  queue_.push_back(operation);
+  return ++enqueued_;
+}
+
+absl::Status CommunicationThread::Wait(int64_t number) {
+  absl::MutexLock lock(&mutex_);
+  const auto over = [this, number]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return done_ >= number || !failure_.ok();
+  };
+  // The thread watches the peers; this watches the thread.
+  int64_t turns = turns_.load();
+  while (!mutex_.AwaitWithTimeout(absl::Condition(&over), 2 * options_.failure_timeout)) {
+    if (turns_.load() == turns) {
+      Fail(absl::DeadlineExceededError(
+          absl::StrCat("one call of MPI has not returned for ",
+                       absl::FormatDuration(2 * options_.failure_timeout))));
+    }
+    turns = turns_.load();
+  }
+  return done_ >= number ? absl::OkStatus() : failure_;
+}
+
+void CommunicationThread::Abort(absl::Status reason) {
+  absl::MutexLock lock(&mutex_);
+  Fail(std::move(reason));
+}
+
+void CommunicationThread::Fail(absl::Status reason) {
+  if (failure_.ok()) failure_ = std::move(reason);
+}
+
+absl::Status CommunicationThread::Finish(absl::Duration timeout) {
+  absl::MutexLock lock(&mutex_);
+  finishing_ = true;
+  if (!mutex_.AwaitWithTimeout(absl::Condition(&ended_), timeout)) {
+    Fail(absl::DeadlineExceededError(absl::StrCat(
+        "MPI has not ended within ", absl::FormatDuration(timeout), "; a rank may be gone")));
+  }
+  return failure_;
+}
+
+void CommunicationThread::Stop() {
+  bool ended = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    Fail(absl::CancelledError("the exchange is shutting down"));
+    ended = mutex_.AwaitWithTimeout(absl::Condition(&ended_), options_.failure_timeout);
+  }
+  if (!thread_.joinable()) return;
+  ended ? thread_.join() : thread_.detach();
+}
+
+CollectiveStats CommunicationThread::stats() const {
+  return {.completed = completed_.load(), .bytes_sent = bytes_sent_.load()};
+}
+
+absl::StatusOr<CommunicationThread::World> CommunicationThread::Begin() {
+  SetMissingOpenMpiParameters(options_.transport);
+  ASSIGN_OR_RETURN(world_, MpiWorld::Start());
+  RETURN_IF_ERROR(
+      VerifyTransport(*world_, {.settings = options_.transport, .ranks = options_.ranks}));
+  World facts{.rank = world_->rank(), .size = world_->size()};
+  ASSIGN_OR_RETURN(const std::string links, world_->Parameter("btl_tcp_links"));
+  ESPALIER_CHECK(absl::SimpleAtoi(links, &facts.links), "the number of links is a number");
+  messages_ = world_->NewMessages();
+  beacon_ = std::make_unique<Beacon>(*world_,
+                                     Beacon::Options{.failure_timeout = options_.failure_timeout,
+                                                     .state = [this] { return State(); }},
+                                     clock_);
+  return facts;
+}
+
+RankState CommunicationThread::State() const {
+  return {.work = options_.work ? options_.work() : 0, .operations = enqueued_.load()};
+}
+
+void CommunicationThread::Main() {
+  const absl::StatusOr<World> facts = Begin();
+  bool good = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (facts.ok()) facts_ = *facts;
+    if (!facts.ok()) Fail(facts.status());
+    good = failure_.ok();
+    started_ = true;
+  }
+  if (good) {
+    const absl::Status status = Serve();
+    absl::MutexLock lock(&mutex_);
+    if (!status.ok()) Fail(status);
+    good = failure_.ok();
+  }
+  if (good) {
+    beacon_->Stop();
+    world_->Finish();
+  }
+  absl::MutexLock lock(&mutex_);
+  ended_ = true;
+}
+
+absl::Status CommunicationThread::failure() const {
+  absl::MutexLock lock(&mutex_);
+  return failure_;
+}
+
+std::optional<Operation> CommunicationThread::Take() {
+  absl::MutexLock lock(&mutex_);
+  mutex_.AwaitWithTimeout(absl::Condition(this, &CommunicationThread::HasWork), kIdleNap);
+  if (queue_.empty() || !failure_.ok()) return std::nullopt;
+  Operation operation = queue_.front();
+  queue_.pop_front();
+  return operation;
+}
+
+// Carries out operations until Finish or a failure.
+absl::Status CommunicationThread::Serve() {
+  while (true) {
+    if (const std::optional<Operation> operation = Take()) {
+      RETURN_IF_ERROR(Perform(*operation));
+    } else {
+      world_->Progress();
+      RETURN_IF_ERROR(beacon_->Tick());
+      ++turns_;
+    }
+    absl::MutexLock lock(&mutex_);
+    if (!failure_.ok()) return failure_;
+    done_ = completed_.load();
+    if (queue_.empty() && finishing_) return absl::OkStatus();
+  }
+}
+
+absl::Status CommunicationThread::Perform(const Operation& operation) {
+  const ExchangeOptions exchange{.chunk_bytes = options_.chunk_bytes, .depth = options_.depth};
+  int64_t sent = 0;
+  switch (operation.kind) {
+    case Operation::Kind::kAllReduce: {
+      AllReduce all_reduce(*messages_, exchange, scratch_, operation.values);
+      all_reduce.Start();
+      RETURN_IF_ERROR(Drain());
+      sent = all_reduce.bytes_sent();
+      break;
+    }
+    case Operation::Kind::kBroadcast:
+      sent = StartBroadcast(*messages_, exchange, operation.bytes, operation.root);
+      RETURN_IF_ERROR(Drain());
+      break;
+    case Operation::Kind::kAllGather:
+      sent = StartAllGather(*messages_, exchange, operation.input, operation.bytes);
+      RETURN_IF_ERROR(Drain());
+      break;
+  }
+  bytes_sent_ += sent;
+  ++completed_;
+  return absl::OkStatus();
+}
+
+// Polls until no message is in flight.
+absl::Status CommunicationThread::Drain() {
+  constexpr int kPollsPerCheck = 64;
+  BackOff back_off;
+  absl::Duration moved_at = clock_.Monotonic();
+  for (int polls = 1; messages_->pending() > 0; ++polls) {
+    const absl::Duration before = clock_.Monotonic();
+    ASSIGN_OR_RETURN(const int completed, messages_->Poll());
+    RETURN_IF_ERROR(beacon_->Tick());
+    ++turns_;
+    const absl::Duration after = clock_.Monotonic();
+    if (completed > 0) moved_at = after;
+    const absl::Duration pause =
+        back_off.After(completed > 0                  ? BackOff::Poll::kCompleted
+                       : after - before > kMovingPoll ? BackOff::Poll::kMoved
+                                                      : BackOff::Poll::kIdle);
+    if (pause > absl::ZeroDuration() || polls % kPollsPerCheck == 0) {
+      RETURN_IF_ERROR(beacon_->watch().CheckWait({.operation = completed_.load() + 1,
+                                                  .peers = messages_->PendingPeers(),
+                                                  .moved_at = moved_at},
+                                                 after));
+      RETURN_IF_ERROR(failure());
+    }
+    if (pause > absl::ZeroDuration()) clock_.Sleep(pause);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace espalier

@@ -1,0 +1,49 @@
+#include "worker/collective/transport.h"
+
+#include <cstdlib>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace espalier {
+namespace {
+
+// Open MPI replaces the networks it was given by the names of the interfaces that it found on them
+// (and refuses to start when there is none), so what it was given is what counts.
+absl::StatusOr<std::string> ValueInForce(const MpiWorld& world, const std::string& parameter) {
+  if (parameter != "btl_tcp_if_include") return world.Parameter(parameter);
+  const char* given = std::getenv(OpenMpiVariable(parameter).c_str());
+  return std::string(given == nullptr ? "" : given);
+}
+
+}  // namespace
+
+void SetMissingOpenMpiParameters(const OpenMpiSettings& settings) {
+  for (const OpenMpiParameter& parameter : TransportParameters(settings)) {
+    const std::string variable = OpenMpiVariable(parameter.name);
+    if (std::getenv(variable.c_str()) != nullptr) continue;
+    setenv(variable.c_str(), parameter.value.c_str(), /*overwrite=*/0);
+  }
+}
+
+absl::Status VerifyTransport(const MpiWorld& world, const TransportWish& wish) {
+  if (wish.ranks != 0 && world.size() != wish.ranks) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the MPI world has ", world.size(), world.size() == 1 ? " rank" : " ranks", " where ",
+        wish.ranks, " were launched; check that mpirun and the worker use the same Open MPI (",
+        MpiWorld::LibraryVersion(), ")"));
+  }
+  for (const OpenMpiParameter& wanted : TransportParameters(wish.settings)) {
+    ASSIGN_OR_RETURN(const std::string value, ValueInForce(world, wanted.name));
+    if (value == wanted.value) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("Open MPI has ", wanted.name, " = '", value, "' where the job asks for '",
+                     wanted.value, "'; leave the parameter out of the mpirun command, of the ",
+                     "environment (", OpenMpiVariable(wanted.name),
+                     ") and of openmpi-mca-params.conf, or change the job's parallel section"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace espalier
