@@ -35,6 +35,22 @@ void Context::Note(Job& job, const std::string& text) {
   Persist(job);
 }
 
+void Context::Do(SendDirective effect) {
+  for (Effect& earlier : to_links_) {
+    auto* welcome = std::get_if<Welcome>(&earlier);
+    auto* sent = std::get_if<SendDirective>(&earlier);
+    if (welcome != nullptr && welcome->link == effect.link) {
+      welcome->directive = effect.directive;
+      return;
+    }
+    if (sent != nullptr && sent->link == effect.link) {
+      *sent = std::move(effect);
+      return;
+    }
+  }
+  to_links_.push_back(std::move(effect));
+}
+
 std::vector<Effect> Context::TakeEffects() {
   std::vector<Effect> effects;
   for (const JobId& id : changed_jobs_) effects.push_back(PersistJob{state_.jobs.at(id).record});

@@ -31,7 +31,8 @@ class Context {
   void Persist(const NodeHealth& node) { changed_nodes_.insert(node.name); }
 
   void Do(Welcome effect) { to_links_.push_back(std::move(effect)); }
-  void Do(SendDirective effect) { to_links_.push_back(std::move(effect)); }
+  // Replaces an older directive to the same worker.
+  void Do(SendDirective effect);
   void Do(CloseLink effect) { to_links_.push_back(std::move(effect)); }
   void Do(Launch effect) { to_launcher_.push_back(std::move(effect)); }
   void Do(Kill effect) { to_launcher_.push_back(std::move(effect)); }

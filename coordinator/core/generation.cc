@@ -148,6 +148,7 @@ void OnFault(Context& context, Job& job, const Fault& fault) {
     record.wish = Wish::kPauseHard;
     context.Enter(job, JobState::kPausing,
                   absl::StrCat(fault.reason, " during the pause; ends the others"));
+    GiveOrder(context, job, {.run_state = RunState::kStop});
   } else if (record.wish == Wish::kPauseHard || IsExternal(record)) {
     context.Enter(job, JobState::kRecovering, fault.reason);
   } else {
@@ -174,7 +175,7 @@ void EndGeneration(Context& context, Job& job) {
     OnGone(context, job, "its workers were told to exit");
     return;
   }
-  context.Do(Kill{{record.id, record.generation}});
+  if (!job.world.exited_at) context.Do(Kill{{record.id, record.generation}});
 }
 
 void OnGone(Context& context, Job& job, const std::string& how) {

@@ -95,7 +95,7 @@ Result PausePausing(Context& context, Job& job, PauseKind kind) {
 
 Result PauseWithout(Context& context, Job& job) {
   Want(context, job, Wish::kPauseHard);
-  context.Enter(job, JobState::kPausedHard, "paused before it started; resume queues it again");
+  context.Enter(job, JobState::kPausedHard, "paused while it waited; resume queues it again");
   return std::string("it was waiting and holds nothing; resume queues it again");
 }
 

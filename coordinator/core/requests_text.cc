@@ -12,9 +12,10 @@ std::string Holding(const Job& job) {
   int64_t bytes = 0;
   for (const RankState& rank : job.world.ranks) bytes += rank.memory_bytes;
   const std::string nodes = NodeList(job.record.nodes);
-  if (bytes == 0) return nodes;
-  return absl::StrCat(nodes, " (", absl::StrFormat("%.1f", static_cast<double>(bytes) / (1 << 30)),
-                      " GiB resident)");
+  const double mebibytes = static_cast<double>(bytes) / (1 << 20);
+  if (mebibytes < 1) return nodes;
+  if (mebibytes < 1024) return absl::StrFormat("%s (%.0f MiB resident)", nodes, mebibytes);
+  return absl::StrFormat("%s (%.1f GiB resident)", nodes, mebibytes / 1024);
 }
 
 }  // namespace

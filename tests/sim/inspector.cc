@@ -90,8 +90,10 @@ void Inspector::CheckHistory(const AppendEvent& row) {
     Require(TransitionAllowed(before->second, row.state),
             absl::StrCat(row.job.text(), " went from ", JobStateName(before->second), " to ",
                          JobStateName(row.state)));
+    const bool entered = before->second != row.state && row.state == JobState::kRecovering;
+    if (entered) last_fault_[row.job] = row.time;
     if (before->second == JobState::kRecovering && row.state == JobState::kLaunching) {
-      relaunches_[row.job].push_back(scene_.timeline.now());
+      relaunches_[row.job].push_back(last_fault_[row.job]);
     }
   }
   states_[row.job] = row.state;
@@ -107,8 +109,12 @@ void Inspector::CheckJob(const Job& job) {
     seen = std::max(seen, record.step);
   }
   Require(record.step.value() <= record.spec.train().steps(), "more steps than there are");
-  if (IsFinal(record.state)) {
-    Require(record.processes == Processes::kNone, "a final job has processes");
+  const JobState state = record.state;
+  const bool none = record.processes == Processes::kNone;
+  if (IsFinal(state) || state == JobState::kQueued || state == JobState::kPausedHard) {
+    Require(none, absl::StrCat(KeyText(key), " has processes while ", JobStateName(state)));
+  } else if (state != JobState::kRecovering && state != JobState::kRegrouping) {
+    Require(!none, absl::StrCat(KeyText(key), " has no processes while ", JobStateName(state)));
   }
   if (record.state == JobState::kCompleted) {
     Require(scene_.disk[record.id].value() == record.spec.train().steps(),

@@ -53,7 +53,9 @@ class Inspector {
   // Committed steps seen in a generation: they never go back.
   std::map<GenerationKey, Step> steps_;
   std::map<JobId, JobState> states_;
+  // When the faults were met after which a job was started again.
   std::map<JobId, std::vector<absl::Time>> relaunches_;
+  std::map<JobId, absl::Time> last_fault_;
   std::vector<absl::Time> coordinator_starts_;
   std::map<LinkId, GenerationKey> links_;
 };

@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
   int64_t generations = 0;
   int64_t failures = 0;
   for (uint64_t next = seed; next < seed + seeds; ++next) {
-    const espalier::sim::RunResult result = espalier::sim::Run({.seed = next, .trace = trace});
+    const espalier::sim::RunResult result = espalier::sim::Simulate({.seed = next, .trace = trace});
     for (const std::string& line : result.trace) std::puts(line.c_str());
     for (const auto& [state, count] : result.ends) ends[state] += count;
     generations += result.generations;

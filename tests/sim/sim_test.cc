@@ -14,7 +14,7 @@ class Simulator : public testing::TestWithParam<uint64_t> {};
 TEST_P(Simulator, EveryRuleHoldsUnderFaults) {
   std::map<JobState, int64_t> ends;
   for (uint64_t seed = GetParam(); seed < GetParam() + kSeedsOfOneTest; ++seed) {
-    const RunResult result = Run({.seed = seed});
+    const RunResult result = Simulate({.seed = seed});
     ASSERT_EQ(result.failure, "");
     for (const auto& [state, count] : result.ends) ends[state] += count;
   }
@@ -27,8 +27,8 @@ TEST_P(Simulator, EveryRuleHoldsUnderFaults) {
 INSTANTIATE_TEST_SUITE_P(Seeds, Simulator, testing::Values(1, 501, 1001, 1501));
 
 TEST(Simulated, ASeedAlwaysGivesTheSameRun) {
-  EXPECT_EQ(Run({.seed = 7}).fingerprint, Run({.seed = 7}).fingerprint);
-  EXPECT_NE(Run({.seed = 7}).fingerprint, Run({.seed = 8}).fingerprint);
+  EXPECT_EQ(Simulate({.seed = 7}).fingerprint, Simulate({.seed = 7}).fingerprint);
+  EXPECT_NE(Simulate({.seed = 7}).fingerprint, Simulate({.seed = 8}).fingerprint);
 }
 
 }  // namespace

@@ -221,6 +221,6 @@ RunResult Simulation::Run() {
   return result;
 }
 
-RunResult Run(const RunOptions& options) { return Simulation(options).Run(); }
+RunResult Simulate(const RunOptions& options) { return Simulation(options).Run(); }
 
 }  // namespace espalier::sim

@@ -31,7 +31,7 @@ struct RunResult {
   std::map<JobState, int64_t> ends;
 };
 
-RunResult Run(const RunOptions& options);
+RunResult Simulate(const RunOptions& options);
 
 class Simulation {
  public:
