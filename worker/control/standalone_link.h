@@ -1,5 +1,5 @@
 // StandaloneLink: the ControlLink of a worker without coordinator. Its directive is to run to the
-// end with the even plan it is given; reports become log lines.
+// end with the plan it is given; reports go nowhere (the trainer logs what a person wants to see).
 // Used by worker/run.cc and tests. Thread-safe, as ControlLink says.
 #pragma once
 
@@ -13,8 +13,6 @@ namespace espalier {
 struct StandaloneOptions {
   // What Attach answers: the spec, the checkpoint folder, and the directive to obey.
   v1::Welcome welcome;
-  // Least time between two log lines about steps; evaluations and checkpoints are always logged.
-  absl::Duration log_interval = absl::Seconds(5);
 };
 
 std::unique_ptr<ControlLink> MakeStandaloneLink(StandaloneOptions options, Clock& clock);
