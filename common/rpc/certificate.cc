@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "common/base/status_macros.h"
 #include "common/base/address.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/openssl.h"
 #include "common/rpc/pem_file.h"
 

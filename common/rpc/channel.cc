@@ -5,8 +5,8 @@
 #include <grpcpp/support/channel_arguments.h>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
 #include "common/base/address.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/certificate.h"
 #include "common/rpc/keepalive.h"
 

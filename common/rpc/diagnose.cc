@@ -1,8 +1,8 @@
 // DiagnoseConnection: reaches for the server by plain sockets and OpenSSL, because gRPC reports
 // every failure to connect as one UNAVAILABLE.
 #include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
 #include "common/base/address.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/certificate.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/probe.h"

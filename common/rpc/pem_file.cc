@@ -10,6 +10,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/home.h"
+#include "common/base/status_macros.h"
 
 namespace espalier {
 namespace {
@@ -43,7 +44,8 @@ absl::Status Publish(const std::string& temporary, const std::string& path, Over
 
 }  // namespace
 
-absl::StatusOr<std::string> ReadPemFile(const std::string& path) {
+absl::StatusOr<std::string> ReadPemFile(const std::string& configured_path) {
+  ASSIGN_OR_RETURN(const std::string path, ExpandHome(configured_path));
   const auto failed = [&path](absl::string_view why) {
     return absl::UnauthenticatedError(absl::StrCat("cannot read ", path, ": ", why));
   };

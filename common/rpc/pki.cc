@@ -9,8 +9,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
 #include "common/base/address.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/certificate.h"
 #include "common/rpc/openssl.h"
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
 #include "common/base/address.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/certificate.h"
 #include "common/rpc/keepalive.h"
 #include "common/rpc/status.h"

@@ -11,10 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/base/nearest.h"
 #include "coordinator/ctl/completion.h"
 #include "coordinator/ctl/handover.h"
 #include "coordinator/ctl/json.h"
-#include "coordinator/ctl/nearest.h"
 #include "coordinator/ctl/verbs.h"
 
 namespace espalier::ctl {
@@ -96,9 +96,9 @@ std::optional<std::string> UnknownVerb(const CLI::App& app, const std::string& v
     names.push_back(known->get_name());
   }
   if (std::find(names.begin(), names.end(), verb) != names.end()) return std::nullopt;
-  const std::string nearest = Nearest(verb, names);
+  const std::optional<std::string> nearest = Nearest(verb, names);
   return absl::StrCat("unknown verb '", verb, "'",
-                      nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?"),
+                      nearest.has_value() ? absl::StrCat("; did you mean '", *nearest, "'?") : "",
                       "\nverbs: ", absl::StrJoin(names, ", "), "\n");
 }
 

@@ -108,8 +108,9 @@ void Cluster::MakeCertificates() const {
   const std::string pki = bin_ + "/espalier pki ";
   const std::string to = " --dir " + folder_ + "/pki";
   Must(pki + "init" + to);
-  Must(pki + "issue studio --role worker --address " + kStudioAddress + to);
-  Must(pki + "issue macbook --role worker --address " + kMacbookAddress + to);
+  Must(pki + "issue coordinator --role coordinator --address " + kStudioAddress + to);
+  Must(pki + "issue studio --role worker" + to);
+  Must(pki + "issue macbook --role worker" + to);
   Must(pki + "issue operator --role operator" + to);
   Must(pki + "issue viewer --role viewer" + to);
 }
@@ -138,7 +139,7 @@ void Cluster::WriteFiles() const {
                                            folder_ +
                                            "/state\n"
                                            "tls: " +
-                                           tls("studio") +
+                                           tls("coordinator") +
                                            "\n"
                                            "launcher: {remote_shell: " +
                                            folder_ +

@@ -6,7 +6,6 @@
 
 #include "coordinator/ctl/exit_code.h"
 #include "coordinator/ctl/json.h"
-#include "coordinator/ctl/nearest.h"
 #include "tests/coordinator/ctl/fake_operator.h"
 
 namespace espalier::ctl {
@@ -100,14 +99,6 @@ TEST(Json, ASpecReadsLikeAJobFile) {
   EXPECT_EQ(JsonLine(ToJson(spec)),
             "{\"name\":\"\",\"train\":{\"schedule\":{\"kind\":\"cosine\"},"
             "\"precision\":\"fp32\"}}\n");
-}
-
-TEST(Nearest, FindsTyposOnly) {
-  const std::vector<std::string> verbs = {"watch", "jobs", "job", "pause"};
-  EXPECT_EQ(Nearest("wacth", verbs), "watch");
-  EXPECT_EQ(Nearest("jbos", verbs), "jobs");
-  EXPECT_EQ(Nearest("puase", verbs), "pause");
-  EXPECT_EQ(Nearest("frobnicate", verbs), "");
 }
 
 }  // namespace
