@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
+#include "worker/engine/optimizer.h"
 #include "worker/model/decoder.h"
 #include "worker/model/device.h"
 #include "worker/model/pretrained.h"
@@ -47,7 +48,7 @@ class ReferenceCase {
     LogProbabilities();
     Greedy();
     LossAndGradients();
-    AdamW();
+    RunAdamW();
     return std::move(checks_);
   }
 
@@ -169,41 +170,25 @@ class ReferenceCase {
     }
   }
 
-  // Loshchilov and Hutter 2019, algorithm 2, after clipping by the global norm.
-  void AdamW() {
+  // The trainer's own optimizer.
+  void RunAdamW() {
     if (!Has("adamw_losses") || !Has("adamw")) return;
-    torch::NoGradGuard no_grad;
-    const Json& spec = expected_["adamw"];
-    const double lr = spec["lr"], eps = spec["eps"], decay = spec["weight_decay"];
-    const double beta1 = spec["betas"][0], beta2 = spec["betas"][1], clip = spec["clip"];
-    Tensor &flat = model_.parameters.flat(), &gradient = model_.parameters.flat_gradient();
-    Tensor first = torch::zeros_like(flat), second = torch::zeros_like(flat);
-    const Tensor decayed = DecayMask(spec.value("decay_all_params", true)).mul_(lr * decay);
+    const Json& recorded = expected_["adamw"];
+    v1::OptimizerSpec spec;
+    spec.set_beta1(recorded["betas"][0]);
+    spec.set_beta2(recorded["betas"][1]);
+    spec.set_eps(recorded["eps"]);
+    spec.set_weight_decay(recorded["weight_decay"]);
+    spec.set_decay_all(recorded.value("decay_all_params", true));
+    auto optimizer = AdamW::Create(spec, model_.parameters);
+    if (!optimizer.ok()) return Add("adamw_losses", INFINITY, optimizer.status().ToString());
     std::vector<double> losses;
-    for (size_t step = 1; step <= expected_["adamw_losses"].size(); ++step) {
-      {
-        torch::AutoGradMode with_gradients(true);
-        losses.push_back(Backward());
-      }
-      if (clip > 0) gradient.mul_(std::min(1.0, clip / (GlobalNorm() + 1e-6)));
-      first.mul_(beta1).add_(gradient, 1 - beta1);
-      second.mul_(beta2).addcmul_(gradient, gradient, 1 - beta2);
-      flat.sub_(flat * decayed);
-      const double n = static_cast<double>(step);
-      const Tensor root = (second / (1 - std::pow(beta2, n))).sqrt_().add_(eps);
-      flat.addcdiv_(first, root, -lr / (1 - std::pow(beta1, n)));
+    while (losses.size() < expected_["adamw_losses"].size()) {
+      losses.push_back(Backward());
+      optimizer->Apply({.learning_rate = recorded["lr"],
+                        .gradient_scale = ClipFactor(GlobalNorm(), recorded["clip"])});
     }
     Compare("adamw_losses", losses);
-  }
-
-  Tensor DecayMask(bool all) {
-    Tensor mask = torch::ones_like(model_.parameters.flat());
-    for (const Parameter& parameter : model_.parameters.all()) {
-      if (!all && !parameter.shape.decay) {
-        mask.narrow(0, parameter.offset, parameter.size).zero_();
-      }
-    }
-    return mask;
   }
 
   PretrainedModel model_;
