@@ -8,8 +8,11 @@
 #include <exception>
 #include <filesystem>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/base/address.h"
 #include "common/base/file_system.h"
 #include "common/base/home.h"
@@ -51,7 +54,8 @@ struct DaemonParts {
 namespace {
 
 constexpr int kOwnerOnly = 0700;
-constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
+constexpr int64_t kAddressFileBytesMax = 4096;
+constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
 
 std::string WorkerBeside(const std::string& program) {
   std::error_code error;
@@ -100,16 +104,27 @@ absl::Status OpenState(DaemonParts& parts) {
   return absl::OkStatus();
 }
 
-absl::Status Listen(DaemonParts& parts) {
-  parts.pump = std::make_unique<StreamPump>(*parts.clock, StreamPump::Options{});
-  parts.operators =
-      std::make_unique<OperatorService>(OperatorBackend{.inbox = &parts.inbox,
-                                                        .board = &parts.board,
-                                                        .journal = parts.journal.get(),
-                                                        .pump = parts.pump.get(),
-                                                        .state_dir = parts.cluster.state_dir()});
+std::string AddressFile(const DaemonParts& parts) { return parts.cluster.state_dir() + "/address"; }
+
+// The addresses to try: with port 0 first the one of the last time, where the workers of running
+// generations expect a coordinator.
+std::vector<std::string> ListenCandidates(const DaemonParts& parts) {
+  const std::string& listen = parts.cluster.listen();
+  const absl::StatusOr<HostPort> wanted = ParseAddress(listen);
+  const absl::StatusOr<std::string> text =
+      PosixFileSystem().Read(AddressFile(parts), kAddressFileBytesMax);
+  if (!wanted.ok() || wanted->port != 0 || !text.ok()) return {listen};
+  for (absl::string_view line : absl::StrSplit(*text, '\n')) {
+    if (!absl::ConsumePrefix(&line, "grpc=")) continue;
+    const absl::StatusOr<HostPort> last = ParseAddress(line);
+    if (last.ok() && last->host == wanted->host) return {last->ToString(), listen};
+  }
+  return {listen};
+}
+
+absl::Status StartServer(DaemonParts& parts, const std::string& listen) {
   const ServerTls tls = {
-      .listen = parts.cluster.listen(),
+      .listen = listen,
       .tls = TlsOf(parts.cluster),
       .refused = [](absl::string_view peer, absl::string_view method, const absl::Status& why) {
         LogWarning(absl::StrCat("refused ", method, " from ", peer, ": ", why.message()));
@@ -118,7 +133,7 @@ absl::Status Listen(DaemonParts& parts) {
                    MakeServerCredentials(tls, *parts.clock));
   grpc::ServerBuilder builder;
   int port = 0;
-  builder.AddListeningPort(parts.cluster.listen(), credentials, &port);
+  builder.AddListeningPort(listen, credentials, &port);
   // Otherwise a second espalierd could share the port and get half of the calls.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   SetServerKeepalive(builder);
@@ -127,11 +142,28 @@ absl::Status Listen(DaemonParts& parts) {
   parts.server = builder.BuildAndStart();
   if (parts.server == nullptr || port == 0) {
     return absl::UnavailableError(absl::StrCat(
-        "cannot listen on ", parts.cluster.listen(),
+        "cannot listen on ", listen,
         "; is another espalierd running there, and is the address this machine's? choose another "
         "with --listen"));
   }
-  ASSIGN_OR_RETURN(parts.address, WithPort(parts.cluster.listen(), port));
+  ASSIGN_OR_RETURN(parts.address, WithPort(listen, port));
+  return absl::OkStatus();
+}
+
+absl::Status Listen(DaemonParts& parts) {
+  parts.pump = std::make_unique<StreamPump>(*parts.clock, StreamPump::Options{});
+  parts.operators =
+      std::make_unique<OperatorService>(OperatorBackend{.inbox = &parts.inbox,
+                                                        .board = &parts.board,
+                                                        .journal = parts.journal.get(),
+                                                        .pump = parts.pump.get(),
+                                                        .state_dir = parts.cluster.state_dir()});
+  absl::Status status;
+  for (const std::string& listen : ListenCandidates(parts)) {
+    status = StartServer(parts, listen);
+    if (status.ok()) break;
+  }
+  RETURN_IF_ERROR(status);
   ASSIGN_OR_RETURN(parts.exposer, Expose(parts.cluster.metrics_listen()));
   parts.metrics = std::make_shared<MetricsSource>(parts.board, parts.inbox, *parts.clock);
   parts.exposer->RegisterCollectable(parts.metrics);
@@ -139,8 +171,6 @@ absl::Status Listen(DaemonParts& parts) {
                                                    parts.exposer->GetListeningPorts().at(0)));
   return absl::OkStatus();
 }
-
-std::string AddressFile(const DaemonParts& parts) { return parts.cluster.state_dir() + "/address"; }
 
 // Written last: who reads it finds a coordinator that answers.
 absl::Status WriteAddress(const DaemonParts& parts) {
@@ -182,7 +212,6 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const v1::ClusterSpec& clu
   parts.cluster = cluster;
   parts.clock = &clock;
   RETURN_IF_ERROR(OpenState(parts));
-  RETURN_IF_ERROR(PosixFileSystem().Remove(AddressFile(parts)));  // an earlier one's
   const std::string& mpirun = cluster.launcher().mpirun();
   const std::string scratch = cluster.state_dir() + "/mpirun-version";
   parts.launcher = std::make_unique<MpirunLauncher>(MpirunLauncherOptions{
@@ -211,7 +240,6 @@ Daemon::~Daemon() = default;
 
 void Daemon::Run() {
   parts_->loop->Run();
-  PosixFileSystem().Remove(AddressFile(*parts_)).IgnoreError();
   parts_->attach->CloseAll();
   parts_->pump->Stop();
   parts_->server->Shutdown(absl::ToChronoTime(parts_->clock->Now() + kShutdownGrace));

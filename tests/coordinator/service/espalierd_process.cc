@@ -44,18 +44,27 @@ void EspalierdProcess::Spawn() {
                 "--state-dir", folder_.path("state")},
        .log_path = folder_.path("espalierd.log")});
   ASSERT_TRUE(process.ok()) << process.status();
-  std::error_code ignored;
-  std::filesystem::remove(state("address"), ignored);
+  listening_before_ = CountListening();
   process->Release();
   identity_ = process->identity();
 }
 
 void EspalierdProcess::Start() {
   Spawn();
-  ASSERT_TRUE(WaitUntil([&] { return !Address("metrics=").empty() || !running(); })) << log();
+  ASSERT_TRUE(WaitUntil([&] { return CountListening() > listening_before_ || !running(); }))
+      << log();
   ASSERT_TRUE(running()) << log();
   stub_ = v1::OperatorService::NewStub(
       grpc::CreateChannel(Address("grpc="), grpc::InsecureChannelCredentials()));
+}
+
+int EspalierdProcess::CountListening() const {
+  int count = 0;
+  const std::string text = log();
+  for (size_t at = 0; (at = text.find("espalierd: listening on ", at)) != std::string::npos; ++at) {
+    ++count;
+  }
+  return count;
 }
 
 std::string EspalierdProcess::Address(const std::string& key) const {

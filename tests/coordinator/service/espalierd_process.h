@@ -59,10 +59,13 @@ class EspalierdProcess {
 
  private:
   void End(int signal);
+  // How many starts the log tells of.
+  int CountListening() const;
   std::string Address(const std::string& key) const;
 
   ScratchFolder folder_;
   std::optional<ProcessIdentity> identity_;
+  int listening_before_ = 0;
   std::unique_ptr<v1::OperatorService::Stub> stub_;
 };
 
