@@ -1,9 +1,9 @@
 // MpirunLauncher: one detached mpirun per generation, in a session of its own that holds every
 // local process of the generation, so that all of it can be found and ended, whoever started it.
 //
-//        Prepare        Release            leader gone, or End and its grace
-//   (none) ───► held ──────────► running ───────────────► sweeping ───► (reported by Poll)
-//                 Adopt ────────────▲   End: SIGTERM, after the grace SIGKILL
+//          Prepare       Release          leader gone, or End and its grace
+//   (none) --------> held -------> running --------------------------------> sweeping -> (reported)
+//                   Adopt ------------^   End: SIGTERM, after the grace SIGKILL
 //
 // Sweeping: what is left of the session is killed, and stray workers on other nodes through the
 // remote shell, within a bound.

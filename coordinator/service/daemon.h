@@ -1,9 +1,9 @@
 // Daemon: espalierd put together. Used by espalierd_main.cc and by tests.
 //
-//   gRPC threads ─► AttachService, OperatorService ─► Inbox ─► Loop thread ─► Journal, Launcher
-//        ▲                                                        │
-//        └──────────── WorkerLinks, replies ◄─────────────────────┤
-//   Prometheus, Watch, Logs ◄──────────── ViewBoard ◄─────────────┘
+//   gRPC threads -> AttachService, OperatorService -> Inbox -> Loop thread -> Journal, Launcher
+//        ^                                                        |
+//        +------------ WorkerLinks, replies <---------------------+
+//   Prometheus, Watch, Logs <------------ ViewBoard <-------------+
 //
 // Thread rule: Start, Run and destruction belong to one thread; Stop may be called from any.
 #pragma once
