@@ -29,6 +29,19 @@ Tensor Extended(Tensor& slots, const Tensor& added, const KeyValueCache& cache) 
   return slots.narrow(1, 0, end);
 }
 
+// The kernels index memory with ids. On other devices the check would cost a wait for the device,
+// which checks by itself.
+void CheckIds(const Tensor& ids, const DecoderConfig& config, int64_t extra) {
+  if (!ids.is_cpu() || ids.numel() == 0) return;
+  const Tensor wrong = ids.lt(0).logical_and(ids.ne(extra)).logical_or(ids.ge(config.vocab_size));
+  if (!wrong.any().item<bool>()) return;
+  TORCH_CHECK_INDEX(false, "token id ", ids.masked_select(wrong)[0].item<int64_t>(),
+                    " is outside the model's vocabulary of ", config.vocab_size,
+                    " ids; was the data prepared with another tokenizer?");
+}
+
+constexpr int64_t kIgnored = -100;
+
 }  // namespace
 
 Decoder::Decoder(const DecoderConfig& config, const Parameters& parameters)
@@ -71,12 +84,14 @@ Decoder::Decoder(const DecoderConfig& config, const Parameters& parameters)
 }
 
 Tensor Decoder::LossSum(const Tensor& ids, const Tensor& targets) const {
+  CheckIds(targets, config_, kIgnored);
   const Tensor hidden = Hidden(ids, nullptr);
   return ops::CrossEntropySum(hidden.view({-1, hidden.size(2)}), head_, targets.flatten());
 }
 
 Tensor Decoder::TargetLogProbabilities(const Tensor& ids, const Tensor& targets) const {
   torch::NoGradGuard no_grad;
+  CheckIds(targets, config_, kIgnored);
   const Tensor hidden = Hidden(ids, nullptr);
   return ops::TargetLogProbabilities(hidden.view({-1, hidden.size(2)}), head_, targets.flatten())
       .view_as(targets);
@@ -115,6 +130,7 @@ void Decoder::Announce(const Tensor& input, int64_t end) const {
 }
 
 Tensor Decoder::Hidden(const Tensor& ids, KeyValueCache* cache) const {
+  CheckIds(ids, config_, 0);
   Past past{RopeOf(cache == nullptr ? 0 : cache->length, ids.size(1)), cache, 0};
   Tensor x = ops::Embedding(ids, embedding_);
   if (gradients_final_) {

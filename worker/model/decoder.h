@@ -25,6 +25,7 @@ struct KeyValueCache {
   int64_t capacity = 0;  // positions to make room for; grows when that is not enough
 };
 
+// Failures of LibTorch, and ids outside the vocabulary, are exceptions: call within CatchTorch.
 class Decoder {
  public:
   // `parameters` must outlive the decoder and have been made for the same config.

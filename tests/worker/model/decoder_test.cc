@@ -3,6 +3,7 @@
 #include "worker/model/decoder.h"
 
 #include "tests/worker/model/tiny_model.h"
+#include "worker/model/torch_compat.h"
 
 namespace espalier {
 namespace {
@@ -124,6 +125,21 @@ TEST(Decoder, NoPositionSeesALaterOne) {
   const Tensor a = model.decoder->Logits(ids), b = model.decoder->Logits(changed);
   EXPECT_TRUE(torch::equal(a.narrow(1, 0, 6), b.narrow(1, 0, 6)));
   EXPECT_GT(LargestDifference(a.select(1, 6), b.select(1, 6)), 1e-3);
+}
+
+TEST(Decoder, IdsOutsideTheVocabularyAreRefused) {
+  const TinyModel model(TinyConfig());
+  const Tensor ids = SomeIds(1, 4, 23);
+  for (const int64_t wrong : {-1, 23, -99}) {
+    Tensor bad = ids.clone();
+    bad[0][2] = wrong;
+    EXPECT_THROW(model.decoder->LossSum(ids, bad), c10::IndexError) << wrong;
+    EXPECT_THROW(model.decoder->LossSum(bad, ids), c10::IndexError) << wrong;
+  }
+  const absl::Status status = CatchTorch("training", [&] { model.decoder->Logits(ids + 20); });
+  EXPECT_EQ(status.message(),
+            "training: token id 23 is outside the model's vocabulary of 23 ids; was the data "
+            "prepared with another tokenizer?");
 }
 
 // With one layer, the window alone decides what is seen.
