@@ -19,18 +19,25 @@ namespace espalier {
 namespace {
 
 constexpr size_t kStepsKept = 1024;
+constexpr absl::Duration kWelcomePoll = absl::Milliseconds(200);
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
-constexpr absl::Duration kLongestPause = absl::Seconds(5);
+constexpr absl::Duration kLongestPause = absl::Seconds(2);
 // Progress messages per failure_timeout: one may be lost or late.
 constexpr int kProgressPerTimeout = 4;
 
 using Stream = grpc::ClientReaderWriter<v1::AttachRequest, v1::AttachResponse>;
 
-// Errors that another attempt cannot mend.
-bool IsFinal(const absl::Status& status) {
-  return absl::IsFailedPrecondition(status) || absl::IsUnauthenticated(status) ||
-         absl::IsPermissionDenied(status) || absl::IsInvalidArgument(status) ||
-         absl::IsNotFound(status);
+enum class Stage { kIntroducing, kTraining };
+
+// Whether another attempt is pointless. A generation that trains is ended by fencing only: a wrong
+// answer to its next attempt (an expired certificate, a coordinator being set up anew) may be
+// mended while it goes on.
+bool IsFinal(const absl::Status& status, Stage stage) {
+  if (absl::IsFailedPrecondition(status)) return true;
+  return stage == Stage::kIntroducing &&
+         (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) ||
+          absl::IsInvalidArgument(status) || absl::IsNotFound(status) ||
+          absl::IsUnimplemented(status));
 }
 
 class AttachClient final : public ControlLink {
@@ -119,33 +126,30 @@ class AttachClient final : public ControlLink {
     SplitMix64 random(static_cast<uint64_t>(hello_.pid()), hello_.rank());
     absl::Duration pause = kFirstPause;
     while (true) {
-      const bool was_welcomed = welcomed();
       const absl::Status ended = OneStream();
       absl::MutexLock lock(&mutex_);
       if (stopping_ || told_) return;
-      if (IsFinal(ended)) {
+      const Stage stage = welcome_.has_value() ? Stage::kTraining : Stage::kIntroducing;
+      if (IsFinal(ended, stage)) {
         status_ = ended;
         break;
       }
-      last_error_ = std::string(ended.message());
       if (connected_) {
-        LogWarning(absl::StrCat("the stream to espalierd ended (", last_error_,
+        LogWarning(absl::StrCat("the stream to espalierd ended (", ended.message(),
                                 "); training goes on, attaching again"));
         pause = kFirstPause;
+      } else if (ended.message() != last_error_ && stage == Stage::kTraining) {
+        LogWarning(absl::StrCat("cannot attach to espalierd again yet: ", ended.message()));
       }
+      last_error_ = std::string(ended.message());
       connected_ = false;
       const auto stop = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; };
       // Jitter, so that the workers of a restarted coordinator do not come all at once.
       mutex_.AwaitWithTimeout(absl::Condition(&stop), pause * (0.5 + random.Uniform()));
       if (stopping_) return;
-      pause = std::min(pause * 2, was_welcomed ? kLongestPause : absl::Seconds(1));
+      pause = std::min(pause * 2, kLongestPause);
     }
     if (options_.on_fenced) options_.on_fenced(status());
-  }
-
-  bool welcomed() const ABSL_LOCKS_EXCLUDED(mutex_) {
-    absl::MutexLock lock(&mutex_);
-    return welcome_.has_value();
   }
 
   // One stream from its opening to its end; returns why it ended.
@@ -170,12 +174,9 @@ class AttachClient final : public ControlLink {
       absl::MutexLock lock(&mutex_);
       all_told = finishing_ && outbox_.empty() && !reader_ended_;
     }
-    // The server ends the stream itself when it has read the last message.
-    if (all_told) {
-      stream->WritesDone();
-    } else {
-      context.TryCancel();
-    }
+    // The server ends the stream itself when it has read the last message. In all other cases it
+    // is over already; cancelling it here could hide the server's reason.
+    if (all_told) stream->WritesDone();
     reader.join();
     const absl::Status ended = FromGrpc(stream->Finish());
     absl::MutexLock lock(&mutex_);
@@ -184,31 +185,34 @@ class AttachClient final : public ControlLink {
     return ended.ok() ? absl::UnavailableError("espalierd closed it") : ended;
   }
 
-  // Writes reports as they come and progress at its interval.
+  // Writes reports as they come, and progress at its own times whatever else is written.
   void WriteUntilItEnds(Stream& stream) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::Duration progress_at = clock_.Monotonic();
+    while (const std::optional<v1::AttachRequest> message = Next(progress_at)) {
+      if (!stream.Write(*message)) return;
+    }
+  }
+
+  // Waits for the next message; none when the stream is over or everything has been told.
+  std::optional<v1::AttachRequest> Next(absl::Duration& progress_at) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
     while (true) {
-      v1::AttachRequest message;
-      {
-        absl::MutexLock lock(&mutex_);
-        const auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-          return stopping_ || reader_ended_ || (connected_ && (finishing_ || !outbox_.empty()));
-        };
-        const bool reported = mutex_.AwaitWithTimeout(absl::Condition(&due), progress_interval_);
-        if (stopping_ || reader_ended_) return;
-        // Nothing but the introduction may precede the welcome.
-        if (!connected_) continue;
-        std::optional<v1::AttachRequest> next = outbox_.Take();
-        if (next.has_value()) {
-          message = *std::move(next);
-        } else if (finishing_) {
-          return;
-        } else if (!reported) {
-          *message.mutable_progress() = Progress();
-        } else {
-          continue;
-        }
+      const auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return stopping_ || reader_ended_ || (connected_ && (finishing_ || !outbox_.empty()));
+      };
+      // Nothing but the introduction may precede the welcome.
+      const absl::Duration wait = connected_ ? progress_at - clock_.Monotonic() : kWelcomePoll;
+      mutex_.AwaitWithTimeout(absl::Condition(&due), wait);
+      if (stopping_ || reader_ended_) return std::nullopt;
+      if (!connected_) continue;
+      if (clock_.Monotonic() >= progress_at) {
+        progress_at = clock_.Monotonic() + progress_interval_;
+        v1::AttachRequest message;
+        *message.mutable_progress() = Progress();
+        return message;
       }
-      if (!stream.Write(message)) return;
+      if (std::optional<v1::AttachRequest> message = outbox_.Take()) return message;
+      if (finishing_) return std::nullopt;
     }
   }
 
