@@ -1,0 +1,180 @@
+#include "worker/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "common/observe/log.h"
+#include "worker/data_verb.h"
+#include "worker/generate_verb.h"
+#include "worker/run.h"
+
+namespace espalier {
+namespace {
+
+constexpr char kAbout[] =
+    "espalier-worker trains as one rank of a job, and does what needs the tensor library.\n"
+    "Examples:\n"
+    "  espalier-worker --standalone job.yaml\n"
+    "  mpirun -np 2 espalier-worker --standalone job.yaml --set train.steps=100\n"
+    "  mpirun -np 2 --host studio,macbook espalier-worker --coordinator studio:7070 --job "
+    "job.yaml\n"
+    "Exit codes: 0 done, 1 failed, 2 bad input, 3 a peer was lost (try again), 4 replaced by a "
+    "newer\ngeneration.";
+
+constexpr char kPrepareAbout[] =
+    "Turn text and .jsonl files into a folder of tokens that every node can train from.\n"
+    "Example: espalier data prepare --output build/text README.md coordinator worker";
+constexpr char kInspectAbout[] =
+    "Show what a prepared folder holds and verify it.\n"
+    "Example: espalier data inspect build/text --samples 2";
+constexpr char kGenerateAbout[] =
+    "Continue a text with a trained model.\n"
+    "Example: espalier generate --checkpoint checkpoints/step-00001500 --prompt '// Returns' \\\n"
+    "           --temperature 0.7 --max-tokens 300";
+
+struct TrainCommand {
+  WorkerOptions options;
+  TlsFiles tls;
+  std::string standalone;
+  std::string external;
+  std::string log_level = "info";
+};
+
+void AddTrainOptions(CLI::App& app, TrainCommand& train) {
+  WorkerOptions& o = train.options;
+  app.add_option("--standalone", train.standalone, "Train this job file without a coordinator");
+  app.add_option(
+      "--job", train.external,
+      "Train this job file under the coordinator, started by hand (launch.mode external)");
+  app.add_option("--set", o.overrides, "KEY=VALUE over the job file; may be repeated")
+      ->type_size(1)
+      ->allow_extra_args(false);
+  app.add_option("--coordinator", o.coordinator, "HOST:PORT of espalierd");
+  app.add_option("--job-id", o.job_id, "Given by the launcher of espalierd");
+  app.add_option("--generation", o.generation, "Given by the launcher of espalierd");
+  app.add_option("--rank-count", o.rank_count, "Refuse a world of another size");
+  app.add_option("--node", o.node, "Name of this node; default: the host's name");
+  app.add_option("--threads", o.threads, "Compute threads; default: as the job says");
+  app.add_option("--device", o.device, "auto, cpu, cuda or mps; default: as the job says");
+  app.add_option("--tls-ca", train.tls.ca, "Certificate of the authority (PEM)");
+  app.add_option("--tls-cert", train.tls.certificate, "Certificate of this worker (PEM)");
+  app.add_option("--tls-key", train.tls.key, "Its key (PEM)");
+  app.add_option("--log-level", train.log_level, "debug, info, warning or error");
+}
+
+void AddPrepare(CLI::App& data, PrepareCommand& command) {
+  CLI::App& app = *data.add_subcommand("prepare", kPrepareAbout);
+  PrepareOptions& o = command.options;
+  app.add_option("files", o.inputs, "Files and folders")->required();
+  app.add_option("--output", o.output, "Folder to be made")->required();
+  app.add_option("--split", command.split,
+                 "What is held out for validation: auto, document, tail, files, none")
+      ->capture_default_str();
+  app.add_option("--validation-fraction", o.validation_fraction, "Part held out")
+      ->capture_default_str();
+  app.add_option("--validation-files", o.validation_inputs, "Hold out these files instead");
+  app.add_option("--jsonl-field", o.jsonl_field, "Field of a .jsonl line that holds its text")
+      ->capture_default_str();
+  app.add_option("--split-seed", o.split_seed, "Seed of the choice of documents")
+      ->capture_default_str();
+  app.add_option("--shard-tokens", o.shard_tokens, "Tokens of one shard file")
+      ->capture_default_str();
+}
+
+void AddInspect(CLI::App& data, InspectCommand& command) {
+  CLI::App& app = *data.add_subcommand("inspect", kInspectAbout);
+  app.add_option("folder", command.folder, "Folder written by prepare")->required();
+  app.add_option("--samples", command.options.shown_samples, "Samples shown of each split")
+      ->capture_default_str();
+  app.add_option("--sequence-length", command.options.sequence_length, "Tokens of a sample")
+      ->capture_default_str();
+  app.add_flag_callback(
+      "--verify", [&command] { command.verify = Dataset::Verify::kAll; }, "Hash every shard again");
+}
+
+void AddGenerate(CLI::App& parent, GenerateCommand& command) {
+  CLI::App& app = *parent.add_subcommand("generate", kGenerateAbout);
+  GenerateOptions& o = command.options;
+  app.add_option("--checkpoint", command.folder, "Checkpoint, or any model folder")->required();
+  app.add_option("--prompt", command.prompt, "Text to continue; default: begin a document");
+  app.add_option("--max-tokens", o.max_new_tokens, "Most new tokens")->capture_default_str();
+  app.add_option("--temperature", o.sample.temperature, "0: always the likeliest")
+      ->capture_default_str();
+  app.add_option("--top-k", o.sample.top_k, "Only the k likeliest; 0: all")->capture_default_str();
+  app.add_option("--top-p", o.sample.top_p, "Only the likeliest that reach this probability")
+      ->capture_default_str();
+  app.add_option("--seed", o.seed, "Seed of the choices")->capture_default_str();
+  app.add_option("--device", command.device, "auto, cpu, cuda or mps")->capture_default_str();
+  app.add_option("--threads", command.threads, "Compute threads; 0: the cores that pay")
+      ->capture_default_str();
+}
+
+WorkerExit Report(const absl::Status& status) {
+  if (!status.ok()) absl::FPrintF(stderr, "espalier-worker: %s\n", status.message());
+  return ExitOf(status);
+}
+
+// Which of the three ways to train was meant.
+absl::Status CheckTrain(TrainCommand& train) {
+  WorkerOptions& o = train.options;
+  const bool standalone = !train.standalone.empty(), external = !train.external.empty();
+  const bool launched = !o.job_id.empty();
+  if (standalone + external + launched != 1) {
+    return absl::InvalidArgumentError(
+        "give exactly one of --standalone FILE, --job FILE (with --coordinator) and --job-id (with "
+        "--coordinator); see --help");
+  }
+  if (standalone != o.coordinator.empty()) {
+    return absl::InvalidArgumentError(standalone ? "--standalone works without --coordinator"
+                                                 : "--coordinator HOST:PORT is missing");
+  }
+  if (launched && o.generation < 1) return absl::InvalidArgumentError("--generation is missing");
+  const int tls = !train.tls.ca.empty() + !train.tls.certificate.empty() + !train.tls.key.empty();
+  if (tls != 0 && tls != 3) {
+    return absl::InvalidArgumentError("--tls-ca, --tls-cert and --tls-key go together");
+  }
+  if (tls == 3) o.tls = train.tls;
+  o.job_file = standalone ? train.standalone : train.external;
+  return absl::OkStatus();
+}
+
+WorkerExit RunTrain(TrainCommand& train) {
+  if (const absl::Status status = CheckTrain(train); !status.ok()) return Report(status);
+  const absl::StatusOr<LogLevel> level = ParseLogLevel(train.log_level);
+  if (!level.ok()) return Report(level.status());
+  SetLogLevel(*level);
+  return RunWorker(train.options);
+}
+
+}  // namespace
+
+WorkerExit RunCommandLine(int argc, char** argv) {
+  CLI::App app(kAbout, "espalier-worker");
+  app.set_version_flag("--version", std::string("espalier-worker ") + ESPALIER_VERSION);
+  app.require_subcommand(0, 1);
+  TrainCommand train;
+  PrepareCommand prepare;
+  InspectCommand inspect;
+  GenerateCommand generate;
+  AddTrainOptions(app, train);
+  CLI::App& data = *app.add_subcommand("data", "Prepare text for training, and look at it.");
+  data.require_subcommand(1);
+  AddPrepare(data, prepare);
+  AddInspect(data, inspect);
+  AddGenerate(app, generate);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? WorkerExit::kDone : WorkerExit::kBadInput;
+  }
+  if (data.got_subcommand("prepare")) return Report(RunPrepare(std::move(prepare)));
+  if (data.got_subcommand("inspect")) return Report(RunInspect(inspect));
+  if (app.got_subcommand("generate")) return Report(RunGenerate(std::move(generate)));
+  return RunTrain(train);
+}
+
+}  // namespace espalier

@@ -1,0 +1,164 @@
+#include "worker/engine/trainer.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "worker/engine/plan.h"
+#include "worker/engine/schedule.h"
+#include "worker/engine/token_batch.h"
+#include "worker/model/torch_compat.h"
+
+namespace espalier {
+
+Trainer::Trainer(const v1::JobSpec& spec, const Parts& parts, Options options)
+    : spec_(spec),
+      parts_(parts),
+      options_(options),
+      collective_(parts.context.collective),
+      replica_(parts.replica),
+      exchange_(collective_, replica_.parameters().flat_gradient(),
+                BucketEnds(replica_.parameters().all(), options.bucket_elements)),
+      accounts_(parts.context.clock) {}
+
+absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const v1::JobSpec& spec,
+                                                         const Parts& parts, Options options) {
+  const int ranks = parts.context.collective.world_size();
+  ASSIGN_OR_RETURN(v1::ShardPlan plan, PlanFromShares(spec, ranks));
+  ASSIGN_OR_RETURN(const int64_t micro_batch,
+                   MicroBatchOf(spec.batch(), parts.context.collective.rank(), ranks));
+  auto trainer = std::unique_ptr<Trainer>(new Trainer(spec, parts, options));
+  trainer->default_plan_ = std::move(plan);
+  trainer->micro_batch_ = micro_batch;
+  return trainer;
+}
+
+absl::StatusOr<v1::Outcome> Trainer::Run() {
+  parts_.context.progress.step = replica_.step().value();
+  while (replica_.step().value() < spec_.train().steps()) {
+    ASSIGN_OR_RETURN(const StepEnd end, TrainStep());
+    if (end == StepEnd::kStopped) return v1::OUTCOME_STOPPED;
+    if (end == StepEnd::kStoppedToResume) return SaveForGood(v1::OUTCOME_STOPPED);
+    RETURN_IF_ERROR(AfterStep());
+  }
+  RETURN_IF_ERROR(Evaluate());
+  return SaveForGood(v1::OUTCOME_COMPLETED);
+}
+
+absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
+  // 1. Boundary: all ranks take what rank 0 was told, and obey it here.
+  ASSIGN_OR_RETURN(const Boundary boundary, ObeyBoundary());
+  if (boundary.state() == v1::RUN_STATE_STOP) {
+    return boundary.checkpoint_before_stop ? StepEnd::kStoppedToResume : StepEnd::kStopped;
+  }
+  RETURN_IF_ERROR(AdoptPlan(boundary));
+
+  // 2. The samples of my shard.
+  Enter(v1::PHASE_DATA_WAIT);
+  ASSIGN_OR_RETURN(const std::shared_ptr<const Samples> samples,
+                   parts_.samples.Fetch(replica_.step(), shard_));
+  accounts_.Book(Account::kDataWait);
+
+  // 3. Gradient sums over my shard. The last pass hands each bucket over as it becomes final.
+  Enter(v1::PHASE_COMPUTE);
+  PartSums mine;
+  RETURN_IF_ERROR(BackwardPasses(*samples, mine));
+  accounts_.Book(Account::kCompute);
+
+  // 4. Sums over all ranks.
+  Enter(v1::PHASE_EXCHANGE);
+  RETURN_IF_ERROR(exchange_.Finish());
+  ASSIGN_OR_RETURN(const PartSums total, SumParts(mine));
+  accounts_.Book(Account::kExchangeWait);
+
+  // 5. Mean gradient, clipped, into the update; or none, on all ranks, when a rank's values or the
+  // sums are not finite. Every rank computes the same bits.
+  Enter(v1::PHASE_UPDATE);
+  AdamW& optimizer = replica_.optimizer();
+  const double tokens = static_cast<double>(total.tokens);
+  const double norm = optimizer.GradientNorm() / tokens;
+  const bool finite = total.finite && std::isfinite(norm);
+  if (finite) {
+    optimizer.Apply({.learning_rate = boundary.learning_rate,
+                     .gradient_scale = ClipFactor(norm, spec_.train().clip_norm()) / tokens});
+    replica_.counters().skipped_in_a_row = 0;
+  } else {
+    RETURN_IF_ERROR(SkipUpdate(total));
+  }
+  replica_.counters().updates = optimizer.updates();
+  ++replica_.counters().step;
+  accounts_.Book(Account::kUpdate);
+
+  // 6. Report.
+  v1::StepReport report;
+  report.set_step(boundary.step);
+  report.set_loss(total.loss / tokens);
+  report.set_tokens(total.tokens);
+  report.set_gradient_norm(norm);
+  report.set_learning_rate(boundary.learning_rate);
+  report.set_skipped(!finite);
+  return ReportStep(std::move(report), *samples);
+}
+
+// Leaves the gradient sums of the shard in the flat gradient, zero before. An empty shard adds
+// nothing; its rank's buckets start in GradientExchange::Finish.
+absl::Status Trainer::BackwardPasses(const Samples& samples, PartSums& sums) {
+  Decoder& decoder = replica_.decoder();
+  const absl::Status status = CatchTorch("forward and backward pass", [&] {
+    SlotRange rows;
+    for (const int64_t size : PassSizes(samples.rows(), micro_batch_)) {
+      rows = {rows.end, rows.end + size};
+      if (rows.end == samples.rows()) {
+        decoder.set_gradients_final([this](int64_t end) { exchange_.Final(end); });
+      }
+      const TokenBatch batch = MakeTokenBatch(samples, rows, decoder.device());
+      const torch::Tensor loss = decoder.LossSum(batch.inputs, batch.targets);
+      loss.backward();
+      sums.loss += loss.item<double>();
+      sums.tokens += batch.targets.numel();
+      parts_.context.progress.Worked();
+    }
+  });
+  decoder.set_gradients_final({});
+  sums.finite = std::isfinite(sums.loss) ? 1 : 0;
+  return status;
+}
+
+absl::StatusOr<Trainer::PartSums> Trainer::SumParts(const PartSums& mine) {
+  ASSIGN_OR_RETURN(const std::vector<PartSums> parts, GatherValues(collective_, mine));
+  PartSums total;
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    total.loss += parts[rank].loss;
+    total.tokens += parts[rank].tokens;
+    total.finite &= parts[rank].finite;
+  }
+  return total;
+}
+
+absl::Status Trainer::SkipUpdate(const PartSums& total) {
+  TrainingCounters& counters = replica_.counters();
+  replica_.parameters().ZeroGradients();
+  ++counters.skipped;
+  ++counters.skipped_in_a_row;
+  const std::string what = absl::StrCat("step ", counters.step, ": the ",
+                                        total.finite ? "gradient" : "loss", " is not finite");
+  if (spec_.health().non_finite() == v1::NON_FINITE_POLICY_FAIL) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, " and health.non_finite is 'fail'; try a lower learning rate"));
+  }
+  if (counters.skipped_in_a_row > spec_.health().max_skipped_steps()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        what, ", after ", counters.skipped_in_a_row - 1,
+        " skipped steps in a row (health.max_skipped_steps); try a lower learning rate"));
+  }
+  return absl::OkStatus();
+}
+
+void Trainer::Enter(v1::Phase phase) {
+  ProgressBoard& progress = parts_.context.progress;
+  progress.collective = collective_.stats().completed;
+  progress.Enter(phase);
+}
+
+}  // namespace espalier

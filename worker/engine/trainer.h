@@ -1,0 +1,108 @@
+// Trainer: the step loop of one rank, from the state all ranks agreed on to the last step or to
+// whatever the directives say. Every rank of a generation runs one over the same job.
+// Used by run.cc and by tests with in-process collectives. Compute thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "espalier/v1/job.pb.h"
+#include "espalier/v1/worker.pb.h"
+#include "worker/control/link.h"
+#include "worker/engine/boundary.h"
+#include "worker/engine/checkpoint_saver.h"
+#include "worker/engine/evaluate.h"
+#include "worker/engine/gradient_exchange.h"
+#include "worker/engine/replica.h"
+#include "worker/engine/sample_log.h"
+#include "worker/engine/samples.h"
+#include "worker/engine/step_report.h"
+#include "worker/engine/time_accounts.h"
+#include "worker/engine/together.h"
+
+namespace espalier {
+
+class Trainer {
+ public:
+  // What a trainer works with; everything outlives it.
+  struct Parts {
+    RankContext context;
+    ControlLink& link;
+    Replica& replica;
+    SampleSource& samples;
+    CheckpointSaver& saver;
+    Evaluator* evaluator = nullptr;    // none: there is no validation split
+    SampleLog* sample_log = nullptr;   // none: not wanted
+    StepObserver* observer = nullptr;  // told each report of this rank
+  };
+  struct Options {
+    // Elements of a bucket of the gradient exchange, at least; the same on all ranks.
+    int64_t bucket_elements = int64_t{1} << 20;
+    // While paused, rank 0 tells the others so often that nothing has changed.
+    absl::Duration pause_interval = absl::Seconds(1);
+    // After a checkpoint that must not be lost could not be written, the next attempt.
+    absl::Duration save_retry_interval = absl::Seconds(5);
+  };
+  // INVALID_ARGUMENT when spec and world do not fit (see plan.h).
+  static absl::StatusOr<std::unique_ptr<Trainer>> Create(const v1::JobSpec& spec,
+                                                         const Parts& parts, Options options);
+
+  // COMPLETED or STOPPED. The same on all ranks, as are errors that are not the collective's.
+  absl::StatusOr<v1::Outcome> Run();
+
+  // Of the newest evaluation, at step evaluated_step().
+  std::optional<Evaluation> last_evaluation() const { return evaluation_; }
+
+ private:
+  enum class StepEnd {
+    kCommitted,
+    kStopped,          // as the directive said
+    kStoppedToResume,  // the same, and a checkpoint is wanted first
+  };
+  // What each rank tells the others about its part of a step. Plain.
+  struct PartSums {
+    double loss = 0;  // sum over tokens, in nats
+    int64_t tokens = 0;
+    int64_t finite = 1;
+  };
+  Trainer(const v1::JobSpec& spec, const Parts& parts, Options options);
+
+  absl::StatusOr<StepEnd> TrainStep();
+  absl::StatusOr<Boundary> ObeyBoundary();
+  absl::Status AdoptPlan(const Boundary& boundary);
+  void Acknowledge(const Boundary& boundary);
+  absl::Status BackwardPasses(const Samples& samples, PartSums& sums);
+  absl::StatusOr<PartSums> SumParts(const PartSums& mine);
+  absl::Status SkipUpdate(const PartSums& total);
+  absl::StatusOr<StepEnd> ReportStep(v1::StepReport report, const Samples& samples);
+  void Enter(v1::Phase phase);
+
+  absl::Status AfterStep();
+  absl::Status Evaluate();
+  absl::Status Save();
+  absl::StatusOr<v1::Outcome> SaveForGood(v1::Outcome outcome);
+  absl::StatusOr<bool> WaitToRetry();
+
+  const v1::JobSpec spec_;
+  Parts parts_;
+  const Options options_;
+  Collective& collective_;
+  Replica& replica_;
+  int64_t micro_batch_ = 1;
+  GradientExchange exchange_;
+  TimeAccounts accounts_;
+  v1::ShardPlan default_plan_;
+  std::optional<int64_t> plan_;  // number of the plan in force
+  SlotRange shard_;
+  int64_t acknowledged_ = -1;       // newest directive
+  int64_t checkpoints_obeyed_ = 0;  // newest checkpoint_request
+  std::optional<Step> evaluated_step_;
+  std::optional<Evaluation> evaluation_;
+  int64_t bytes_sent_ = 0;
+};
+
+}  // namespace espalier

@@ -1,0 +1,60 @@
+#include "worker/generate_verb.h"
+
+#include <torch/torch.h>
+
+#include <cstdio>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/platform/platform.h"
+#include "worker/model/decoder.h"
+#include "worker/model/device.h"
+#include "worker/model/pretrained.h"
+#include "worker/model/tokenizer.h"
+
+namespace espalier {
+namespace {
+
+void Print(absl::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+std::vector<int32_t> StopIds(const DecoderConfig& config, const Tokenizer& tokenizer) {
+  std::vector<int32_t> ids(config.eos_token_ids.begin(), config.eos_token_ids.end());
+  ids.push_back(tokenizer.end_of_text());
+  return ids;
+}
+
+}  // namespace
+
+absl::Status RunGenerate(GenerateCommand command) {
+  if (command.threads == 0) {
+    ASSIGN_OR_RETURN(const Processor processor, ReadProcessor());
+    command.threads = processor.performance_cores;
+  }
+  at::set_num_threads(command.threads);
+  ASSIGN_OR_RETURN(const SelectedDevice device, SelectDevice({.name = command.device}));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, OpenTokenizer(command.folder));
+  ASSIGN_OR_RETURN(const PretrainedModel model,
+                   LoadPretrained(command.folder, {.device = device.device}));
+  const Decoder decoder(model.config, model.parameters);
+
+  std::vector<int32_t> prompt;
+  tokenizer->Encode(command.prompt, prompt);
+  if (prompt.empty()) prompt.push_back(tokenizer->end_of_text());  // begins a document
+  command.options.stop_ids = StopIds(model.config, *tokenizer);
+  command.options.on_token = [&](int32_t id) {
+    if (const absl::StatusOr<std::string> text = tokenizer->Decode({id}); text.ok()) Print(*text);
+    return true;
+  };
+  Print(command.prompt);
+  const absl::Status status = Generate(decoder, prompt, command.options).status();
+  Print("\n");
+  return status;
+}
+
+}  // namespace espalier

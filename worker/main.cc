@@ -1,0 +1,4 @@
+// espalier-worker: one rank of a training run, and the verbs that need LibTorch.
+#include "worker/command_line.h"
+
+int main(int argc, char** argv) { return static_cast<int>(espalier::RunCommandLine(argc, argv)); }

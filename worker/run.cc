@@ -1,0 +1,219 @@
+#include "worker/run.h"
+
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
+#include "common/config/job_file.h"
+#include "common/observe/log.h"
+#include "common/platform/platform.h"
+#include "worker/collective/in_process.h"
+#include "worker/collective/mpi_collective.h"
+#include "worker/control/attach_client.h"
+#include "worker/control/standalone_link.h"
+#include "worker/launch_environment.h"
+#include "worker/session.h"
+
+namespace espalier {
+namespace {
+
+// How long the last message to espalierd, and the orderly end of MPI, may take.
+constexpr absl::Duration kFarewell = absl::Seconds(2);
+constexpr absl::Duration kAttachTimeout = absl::Seconds(30);
+constexpr char kStandaloneCheckpoints[] = "checkpoints";
+
+// The progress of this rank as the collective tells it to the others, and the collective's as the
+// control thread tells it to espalierd. Read from the communication thread.
+struct Gauge {
+  ProgressBoard& board;
+  std::atomic<Collective*> collective{nullptr};
+
+  int64_t Read() {
+    if (Collective* c = collective.load()) board.collective = c->stats().completed;
+    return board.step + board.work + board.collective;
+  }
+};
+
+struct World {
+  std::unique_ptr<Collective> collective;
+  MpiCollective* mpi = nullptr;  // the same, when it is MPI
+};
+
+// Without a chance for exit handlers, or MPI's, to wait for somebody.
+[[noreturn]] void LeaveAtOnce(WorkerExit code) {
+  std::fflush(nullptr);
+  _exit(static_cast<int>(code));
+}
+
+std::string HostName() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
+absl::StatusOr<std::unique_ptr<ControlLink>> MakeLink(const WorkerOptions& options,
+                                                      const v1::JobSpec& spec) {
+  if (!options.coordinator.empty()) {
+    return MakeAttachClient({.target = {options.coordinator, options.tls},
+                             .on_fenced =
+                                 [](const absl::Status& reason) {
+                                   LogError(absl::StrCat("fenced: ", reason.message()));
+                                   LeaveAtOnce(WorkerExit::kFenced);
+                                 }},
+                            RealClock());
+  }
+  StandaloneOptions standalone;
+  *standalone.welcome.mutable_spec() = spec;
+  standalone.welcome.set_generation(1);
+  standalone.welcome.set_checkpoint_directory(kStandaloneCheckpoints);
+  standalone.welcome.mutable_directive()->set_run_state(v1::RUN_STATE_RUN);
+  return MakeStandaloneLink(std::move(standalone), RealClock());
+}
+
+v1::Hello MakeHello(const WorkerOptions& options, const LaunchEnvironment& environment,
+                    const v1::JobSpec& spec) {
+  v1::Hello hello;
+  hello.set_job_id(options.job_id);
+  hello.set_generation(options.generation);
+  hello.set_rank(environment.rank);
+  hello.set_world_size(environment.ranks);
+  hello.set_node(options.node.empty() ? HostName() : options.node);
+  hello.set_pid(getpid());
+  hello.set_version(ESPALIER_VERSION);
+  if (options.job_id.empty()) {
+    *hello.mutable_external_spec() = spec;
+    hello.set_external_id(environment.run_id.empty() ? absl::StrCat(HostName(), ".", getpid())
+                                                     : environment.run_id);
+  }
+  return hello;
+}
+
+// The cores that pay, shared by the ranks of this machine, unless somebody gave a number.
+absl::Status SetThreads(const WorkerOptions& options, const v1::JobSpec& spec,
+                        const LaunchEnvironment& environment) {
+  int threads = options.threads > 0 ? options.threads : spec.launch().threads();
+  if (threads == 0) {
+    ASSIGN_OR_RETURN(const Processor processor, ReadProcessor());
+    threads = std::max(1, processor.performance_cores / environment.local_ranks);
+  }
+  at::set_num_threads(threads);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<World> JoinWorld(const WorkerOptions& options, const v1::JobSpec& spec,
+                                const LaunchEnvironment& environment, Gauge& gauge) {
+  const absl::Duration timeout = absl::Seconds(spec.health().failure_timeout_seconds());
+  World world;
+  if (!environment.under_mpirun) {
+    world.collective = std::move(InProcessGroup(1, timeout)[0]);
+    return world;
+  }
+  MpiOptions mpi;
+  mpi.transport.links = spec.parallel().links();
+  mpi.transport.socket_buffer_bytes = spec.parallel().socket_buffer_bytes();
+  mpi.ranks = options.rank_count;
+  mpi.chunk_bytes = spec.parallel().chunk_bytes();
+  mpi.depth = spec.parallel().depth();
+  mpi.start_timeout = absl::Seconds(spec.launch().timeout_seconds());
+  mpi.failure_timeout = timeout;
+  mpi.work = [&gauge] { return gauge.Read(); };
+  ASSIGN_OR_RETURN(std::unique_ptr<MpiCollective> started, MpiCollective::Start(mpi, RealClock()));
+  world.mpi = started.get();
+  world.collective = std::move(started);
+  gauge.collective = world.mpi;
+  return world;
+}
+
+absl::Status CheckRankCount(const WorkerOptions& options, const LaunchEnvironment& environment) {
+  if (options.rank_count == 0 || options.rank_count == environment.ranks) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("mpirun started ", environment.ranks, " ranks and --rank-count asks for ",
+                   options.rank_count, "; a smaller world is never used in silence"));
+}
+
+v1::Outcome OutcomeOf(const absl::Status& status) {
+  return ExitOf(status) == WorkerExit::kLost ? v1::OUTCOME_LOST : v1::OUTCOME_FAILED;
+}
+
+void SayGoodbye(ControlLink& link, v1::Outcome outcome, absl::string_view reason, Step step) {
+  v1::Finished finished;
+  finished.set_outcome(outcome);
+  finished.set_reason(std::string(reason));
+  finished.set_next_step(step.value());
+  if (const absl::Status sent = link.Finish(finished, kFarewell); !sent.ok()) {
+    LogWarning(absl::StrCat("espalierd was not told the end: ", sent.message()));
+  }
+}
+
+// Tells espalierd and goes, while nothing that belongs to MPI has been taken down.
+[[noreturn]] void Fail(ControlLink& link, const absl::Status& status) {
+  LogError(status.message());
+  SayGoodbye(link, OutcomeOf(status), status.message(), Step(link.progress().step));
+  LeaveAtOnce(ExitOf(status));
+}
+
+void PrintResult(const SessionResult& result) {
+  absl::PrintF("%s after step %d\n",
+               result.outcome == v1::OUTCOME_COMPLETED ? "completed" : "stopped",
+               result.step.value());
+  if (result.evaluation) {
+    absl::PrintF("validation loss: %.4f nats per token (%d tokens)\n", result.evaluation->loss,
+                 result.evaluation->tokens);
+  }
+  if (!result.checkpoint.empty()) absl::PrintF("checkpoint: %s\n", result.checkpoint);
+}
+
+// From the attached link to the end of training; leaves MPI in order when all went well.
+absl::StatusOr<SessionResult> Train(const WorkerOptions& options, const v1::Welcome& welcome,
+                                    const LaunchEnvironment& environment, ControlLink& link) {
+  RETURN_IF_ERROR(SetThreads(options, welcome.spec(), environment));
+  static Gauge& gauge = *new Gauge{link.progress()};  // the communication thread may outlive us
+  ASSIGN_OR_RETURN(const World world, JoinWorld(options, welcome.spec(), environment, gauge));
+  SessionOptions session_options;
+  session_options.welcome = welcome;
+  session_options.device = options.device;
+  session_options.local_rank = environment.local_rank;
+  session_options.links = world.mpi == nullptr ? 0 : world.mpi->links();
+  WorkerSession session({*world.collective, RealClock(), link.progress()}, link,
+                        std::move(session_options));
+  absl::StatusOr<SessionResult> result = session.Run();
+  if (!result.ok()) Fail(link, result.status());
+  SayGoodbye(link, result->outcome, "", result->step);
+  if (world.mpi != nullptr) RETURN_IF_ERROR(world.mpi->Finish(kFarewell));
+  return result;
+}
+
+absl::Status Run(const WorkerOptions& options, const LaunchEnvironment& environment) {
+  RETURN_IF_ERROR(CheckRankCount(options, environment));
+  v1::JobSpec spec;
+  if (!options.job_file.empty()) {
+    ASSIGN_OR_RETURN(spec, LoadJobFile(options.job_file, options.overrides));
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<ControlLink> link, MakeLink(options, spec));
+  ASSIGN_OR_RETURN(const v1::Welcome welcome,
+                   link->Attach(MakeHello(options, environment, spec), kAttachTimeout));
+  const absl::StatusOr<SessionResult> result = Train(options, welcome, environment, *link);
+  if (!result.ok()) Fail(*link, result.status());
+  if (options.coordinator.empty() && environment.rank == 0) PrintResult(*result);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+WorkerExit RunWorker(const WorkerOptions& options) {
+  const LaunchEnvironment environment = ReadLaunchEnvironment(EnvironmentVariable);
+  if (environment.under_mpirun) SetLogPrefix(absl::StrCat("rank ", environment.rank));
+  const absl::Status status = Run(options, environment);
+  if (!status.ok()) LogError(status.message());
+  return ExitOf(status);
+}
+
+}  // namespace espalier

@@ -1,0 +1,33 @@
+// One training worker, from its command line to its exit code: composes the control link, the
+// collective and the engine. Used by main.cc. One thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/rpc/tls_files.h"
+#include "worker/exit_code.h"
+
+namespace espalier {
+
+struct WorkerOptions {
+  // Launched: coordinator and job_id. External: coordinator and job_file. Standalone: job_file.
+  std::string coordinator;
+  std::optional<TlsFiles> tls;
+  std::string job_id;
+  int64_t generation = 0;
+  std::string job_file;
+  std::vector<std::string> overrides;  // KEY=VALUE for job_file
+  std::string node;                    // empty: the host's name
+  int rank_count = 0;                  // 0: as many as mpirun started
+  int threads = 0;                     // 0: as the job says
+  std::string device;                  // empty: as the job says
+};
+
+// Leaves the process by _exit after a fault of the collective, since MPI could wait for ever then.
+WorkerExit RunWorker(const WorkerOptions& options);
+
+}  // namespace espalier

@@ -1,0 +1,154 @@
+#include "worker/session.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
+#include "common/observe/log.h"
+#include "worker/engine/plan.h"
+#include "worker/engine/prefetch.h"
+#include "worker/engine/step_report.h"
+#include "worker/model/device.h"
+#include "worker/model/pretrained.h"
+#include "worker/model/tokenizer.h"
+
+namespace espalier {
+namespace {
+
+constexpr absl::Duration kLogInterval = absl::Seconds(2);
+
+std::string CheckpointFolder(const v1::Welcome& welcome) {
+  const std::string& wanted = welcome.spec().checkpoint().directory();
+  return wanted.empty() ? welcome.checkpoint_directory() : wanted;
+}
+
+std::string Describe(const DecoderConfig& config, int64_t parameters) {
+  return absl::StrFormat("%d x %d decoder, %.2f M parameters", config.layers, config.hidden_size,
+                         static_cast<double>(parameters) / 1e6);
+}
+
+}  // namespace
+
+WorkerSession::WorkerSession(const RankContext& context, ControlLink& link, SessionOptions options)
+    : context_(context),
+      link_(link),
+      options_(std::move(options)),
+      spec_(options_.welcome.spec()) {}
+
+absl::StatusOr<SessionResult> WorkerSession::Run() {
+  RETURN_IF_ERROR(RunTogether(context_, [this] { return OpenData(); }));
+  RETURN_IF_ERROR(CheckSameRun(context_, identity_));
+  RETURN_IF_ERROR(RunTogether(context_, [this] { return BuildReplica(); }));
+  RETURN_IF_ERROR(RunTogether(context_, [this] { return PrepareCheckpoints(); }));
+  ASSIGN_OR_RETURN(const StartState start, AgreeOnStart(context_, *store_, identity_, *replica_));
+  ReportReady(start);
+  return Train();
+}
+
+absl::Status WorkerSession::OpenData() {
+  ASSIGN_OR_RETURN(dataset_, Dataset::Open(spec_.data().path(), {}));
+  ASSIGN_OR_RETURN(identity_.training_samples,
+                   dataset_->Samples(kTrainSplit, spec_.data().sequence_length()));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, OpenTokenizer(spec_.data().path()));
+  identity_.spec = spec_;
+  identity_.data_hash = dataset_->manifest_hash();
+  identity_.tokenizer_json = tokenizer->Json();
+  identity_.tokenizer_config_json = tokenizer->ConfigJson();
+  end_of_text_ = tokenizer->end_of_text();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DecoderConfig> WorkerSession::ModelConfig() const {
+  const int64_t vocabulary = dataset_->manifest().vocab_size;
+  if (!spec_.model().has_from()) {
+    ASSIGN_OR_RETURN(DecoderConfig config, DecoderConfigFromSpec(spec_.model(), vocabulary));
+    config.eos_token_ids = {end_of_text_};
+    return config;
+  }
+  ASSIGN_OR_RETURN(DecoderConfig config, ReadModelConfig(spec_.model().from()));
+  if (config.vocab_size < vocabulary) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model ", spec_.model().from(), " has ", config.vocab_size, " token ids and the data has ",
+        vocabulary, "; prepare the data with the model's tokenizer"));
+  }
+  return config;
+}
+
+absl::Status WorkerSession::BuildReplica() {
+  const std::string name = options_.device.empty() ? spec_.launch().device() : options_.device;
+  ASSIGN_OR_RETURN(const SelectedDevice device,
+                   SelectDevice({.name = name, .local_rank = options_.local_rank}));
+  device_text_ = device.description;
+  ASSIGN_OR_RETURN(const DecoderConfig config, ModelConfig());
+  ASSIGN_OR_RETURN(replica_, Replica::Create(config, spec_.train().optimizer(), device.device));
+  return absl::OkStatus();
+}
+
+absl::Status WorkerSession::PrepareCheckpoints() {
+  store_.emplace(PosixFileSystem(), CheckpointStore::Options{CheckpointFolder(options_.welcome),
+                                                             spec_.checkpoint().keep(),
+                                                             spec_.checkpoint().keep_best()});
+  return context_.collective.rank() == Rank(0) ? store_->Prepare() : absl::OkStatus();
+}
+
+void WorkerSession::ReportReady(const StartState& start) {
+  const int64_t parameters = replica_->parameters().elements();
+  LogInfo(absl::StrCat(Describe(replica_->config(), parameters), " on ", device_text_, ", ",
+                       at::get_num_threads(), " threads; begins with step ", start.step.value(),
+                       " from ", start.origin));
+  v1::AttachRequest message;
+  message.mutable_ready()->set_next_step(start.step.value());
+  message.mutable_ready()->set_device(device_text_);
+  message.mutable_ready()->set_parameters(parameters);
+  message.mutable_ready()->set_links(options_.links);
+  link_.Report(std::move(message));
+}
+
+absl::StatusOr<SessionResult> WorkerSession::Train() {
+  const int64_t length = spec_.data().sequence_length();
+  ASSIGN_OR_RETURN(const SampleOrder order,
+                   SampleOrder::Create({.samples = identity_.training_samples,
+                                        .global_batch = spec_.train().global_batch(),
+                                        .seed = spec_.data().seed()}));
+  ASSIGN_OR_RETURN(std::shared_ptr<const TokenRow> row, dataset_->Split(kTrainSplit));
+  PrefetchedSamples samples(std::move(row), order, {.sequence_length = length});
+  ASSIGN_OR_RETURN(
+      const int64_t micro_batch,
+      MicroBatchOf(spec_.batch(), context_.collective.rank(), context_.collective.world_size()));
+  std::optional<Evaluator> evaluator;
+  if (auto split = dataset_->Split(kValidationSplit);
+      split.ok() && SampleCount((*split)->size(), length) > 0) {
+    evaluator.emplace(context_, *std::move(split),
+                      Evaluator::Options{.sequence_length = length,
+                                         .max_sequences = spec_.evaluate().max_sequences(),
+                                         .micro_batch = micro_batch});
+  } else if (spec_.checkpoint().keep_best() > 0) {
+    return absl::InvalidArgumentError(
+        "checkpoint.keep_best needs a validation split and the data has none; prepare the data "
+        "with one, or set it to 0");
+  }
+  std::unique_ptr<SampleLog> sample_log;
+  if (!spec_.launch().sample_log().empty()) {
+    ASSIGN_OR_RETURN(sample_log,
+                     SampleLog::Open(context_, PosixFileSystem(), spec_.launch().sample_log()));
+  }
+  CheckpointSaver saver(context_, link_, *store_, identity_);
+  ConsoleReporter console(context_.clock, spec_.train().steps(), kLogInterval);
+  const bool first = context_.collective.rank() == Rank(0);
+  ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
+                   Trainer::Create(spec_,
+                                   {.context = context_,
+                                    .link = link_,
+                                    .replica = *replica_,
+                                    .samples = samples,
+                                    .saver = saver,
+                                    .evaluator = evaluator ? &*evaluator : nullptr,
+                                    .sample_log = sample_log.get(),
+                                    .observer = first ? &console : nullptr},
+                                   {}));
+  ASSIGN_OR_RETURN(const v1::Outcome outcome, trainer->Run());
+  return SessionResult{outcome, replica_->step(), trainer->last_evaluation(), saver.last_folder()};
+}
+
+}  // namespace espalier

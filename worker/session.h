@@ -1,0 +1,67 @@
+// WorkerSession: a worker that is attached and has joined its world, and the stages it goes through
+// with all other ranks: open data, build the model, agree on the start, train. Used by run.cc.
+// Compute thread.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/control/link.h"
+#include "worker/engine/checkpoint_saver.h"
+#include "worker/engine/checkpoint_store.h"
+#include "worker/engine/dataset.h"
+#include "worker/engine/evaluate.h"
+#include "worker/engine/replica.h"
+#include "worker/engine/run_identity.h"
+#include "worker/engine/sample_log.h"
+#include "worker/engine/start_state.h"
+#include "worker/engine/trainer.h"
+
+namespace espalier {
+
+struct SessionOptions {
+  v1::Welcome welcome;  // the spec, and where checkpoints go by default
+  std::string device;   // empty: as the job says
+  int local_rank = 0;
+  int links = 0;  // read back from MPI
+};
+
+struct SessionResult {
+  v1::Outcome outcome = v1::OUTCOME_UNSPECIFIED;
+  Step step;
+  std::optional<Evaluation> evaluation;
+  std::string checkpoint;  // folder of the last one, on rank 0
+};
+
+class WorkerSession {
+ public:
+  WorkerSession(const RankContext& context, ControlLink& link, SessionOptions options);
+  // All stages; the result is the same on all ranks, as is an error that is not the collective's.
+  absl::StatusOr<SessionResult> Run();
+
+ private:
+  absl::Status OpenData();
+  absl::Status BuildReplica();
+  absl::Status PrepareCheckpoints();
+  absl::StatusOr<DecoderConfig> ModelConfig() const;
+  void ReportReady(const StartState& start);
+  absl::StatusOr<SessionResult> Train();
+
+  RankContext context_;
+  ControlLink& link_;
+  const SessionOptions options_;
+  const v1::JobSpec& spec_;
+  RunIdentity identity_;
+  std::optional<Dataset> dataset_;
+  int64_t end_of_text_ = 0;
+  std::string device_text_;
+  std::unique_ptr<Replica> replica_;
+  std::optional<CheckpointStore> store_;
+};
+
+}  // namespace espalier
