@@ -15,14 +15,14 @@ namespace espalier {
 namespace {
 
 // Every stream of the newest generation; the workers exit upon it.
-void FenceAll(Context& context, Job& job) {
+void FenceAll(Context& context, Job& job, const std::string& how) {
   const JobRecord& record = job.record;
   for (RankState& rank : job.world.ranks) {
     if (!rank.link) continue;
     context.Do(CloseLink{*rank.link,
                          absl::FailedPreconditionError(absl::StrCat(
                              "generation ", record.generation.value(), " of job ", record.id.text(),
-                             " has ended (", record.reason, "); this worker must exit"))});
+                             " has ended (", how, "); this worker must exit"))});
     context.state().links.erase(*rank.link);
     rank.link.reset();
   }
@@ -53,7 +53,7 @@ void SettlePausing(Context& context, Job& job, const std::string& how) {
                   absl::StrCat("stopped (", record.reason, "); waits for nodes to continue"));
     return;
   }
-  const std::string cause = StopObeyed(job) ? how : absl::StrCat(record.reason, "; ", how);
+  const std::string cause = StopObeyed(job) ? how : record.reason;
   context.Enter(job, JobState::kPausedHard,
                 absl::StrCat("paused at step ", record.step.value(), " (", cause,
                              "); nodes are free; resume continues ", FromCheckpoint(record)));
@@ -146,8 +146,7 @@ void OnFault(Context& context, Job& job, const Fault& fault) {
   if (fault.culprit) BlameNode(context, job, *fault.culprit, fault.reason);
   if (record.state == JobState::kPausedSoft) {
     record.wish = Wish::kPauseHard;
-    context.Enter(job, JobState::kPausing,
-                  absl::StrCat(fault.reason, " during the pause; ends the others"));
+    context.Enter(job, JobState::kPausing, absl::StrCat(fault.reason, " during the pause"));
     GiveOrder(context, job, {.run_state = RunState::kStop});
   } else if (record.wish == Wish::kPauseHard || IsExternal(record)) {
     context.Enter(job, JobState::kRecovering, fault.reason);
@@ -189,7 +188,7 @@ void OnGone(Context& context, Job& job, const std::string& how) {
   if (first_lost) what = absl::StrCat(DescribeLoss(job, *first_lost), "; ", how);
   const bool open = record.verdict == Verdict::kOpen && before == Processes::kRunning;
   const bool expected = StopObeyed(job) || record.state == JobState::kCancelling;
-  FenceAll(context, job);
+  FenceAll(context, job, what);
   if (open && unheard && !expected) {
     // Nobody saw how it ended, and perhaps well: this is no fault of a node or of the job.
     context.Enter(

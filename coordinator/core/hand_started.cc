@@ -70,8 +70,8 @@ std::string WhyNotNow(const Job& job) {
                       "); run `espalier resume ", record.id.text(), "` first");
 }
 
-Job* Begin(Context& context, const WorkerAttached& hello, const v1::JobSpec& spec) {
-  Job* job = FindContinued(context.state(), spec);
+// A new mpirun: of a waiting job, or of a new one. `job` is the waiting one, if any.
+Job* Begin(Context& context, const WorkerAttached& hello, const v1::JobSpec& spec, Job* job) {
   if (job != nullptr) {
     if (const std::string why = WhyNotNow(*job); !why.empty()) {
       Fence(context, hello.link, why);
@@ -97,11 +97,10 @@ Job* Begin(Context& context, const WorkerAttached& hello, const v1::JobSpec& spe
 }
 
 // The job that holds the node, unless it is this one.
-const JobRecord* HeldByOther(const ClusterState& state, const NodeName& node,
-                             const std::string& external_id) {
+const JobRecord* HeldByOther(const ClusterState& state, const NodeName& node, const Job* own) {
   for (const auto& [id, job] : state.jobs) {
     const auto& nodes = job.record.nodes;
-    if (HoldsNodes(job.record) && job.record.external_id != external_id &&
+    if (&job != own && HoldsNodes(job.record) &&
         std::find(nodes.begin(), nodes.end(), node) != nodes.end()) {
       return &job.record;
     }
@@ -116,13 +115,16 @@ Job* JobOfHandStarted(Context& context, const WorkerAttached& hello) {
     Fence(context, hello.link, "a hand-started worker must say which job it runs (--job FILE)");
     return nullptr;
   }
-  if (const JobRecord* other = HeldByOther(context.state(), hello.node, hello.external_id)) {
+  const v1::JobSpec spec = ExternalSpec(hello);
+  Job* known = FindByExternalId(context.state(), hello.external_id);
+  Job* job = known != nullptr ? known : FindContinued(context.state(), spec);
+  if (const JobRecord* other = HeldByOther(context.state(), hello.node, job)) {
     Fence(context, hello.link,
           absl::StrCat("node ", hello.node.text(), " is held by job ", other->id.text(),
                        "; pause or cancel that first, or use another node"));
     return nullptr;
   }
-  if (Job* job = FindByExternalId(context.state(), hello.external_id)) {
+  if (known != nullptr) {
     if (job->record.processes == Processes::kRunning) return job;
     Fence(context, hello.link,
           absl::StrCat("this mpirun's generation of job ", job->record.id.text(),
@@ -130,14 +132,13 @@ Job* JobOfHandStarted(Context& context, const WorkerAttached& hello) {
                        job->record.reason, ")"));
     return nullptr;
   }
-  const v1::JobSpec spec = ExternalSpec(hello);
   absl::Status status = CheckAgainstCluster(context.state(), spec);
   if (status.ok()) status = CheckWorld(spec, hello.world_size);
   if (!status.ok()) {
     Fence(context, hello.link, std::string(status.message()));
     return nullptr;
   }
-  return Begin(context, hello, spec);
+  return Begin(context, hello, spec, job);
 }
 
 }  // namespace espalier

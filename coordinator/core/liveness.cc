@@ -102,11 +102,11 @@ std::optional<Rank> FindCulprit(const Job& job, absl::Time now) {
 
 std::optional<Rank> FirstVanished(const Job& job) {
   std::optional<Rank> found;
-  absl::Time first = absl::InfiniteFuture();
+  int64_t first = job.world.detachments + 1;
   for (size_t i = 0; i < job.world.ranks.size(); ++i) {
     const RankState& rank = job.world.ranks[i];
-    if (rank.outcome || rank.link || !rank.detached_at || *rank.detached_at >= first) continue;
-    first = *rank.detached_at;
+    if (rank.outcome || rank.link || !rank.detached_at || rank.detached_order >= first) continue;
+    first = rank.detached_order;
     found = RankAt(i);
   }
   return found;

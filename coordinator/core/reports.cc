@@ -52,6 +52,7 @@ void Commit(const Sender& sender, Step committed) {
 void NoteReady(Context& context, const Sender& sender, Step next_step) {
   RankState& rank = sender.state();
   if (!rank.ready) rank.ready = next_step;
+  if (rank.counters.phase == Phase::kStarting) rank.counters.phase = Phase::kBoundary;
   Commit(sender, next_step);
   const auto& ranks = sender.job->world.ranks;
   if (sender.job->record.state == JobState::kLaunching &&
@@ -163,6 +164,7 @@ void OnReport(Context& context, const WorkerCheckpointed& report) {
     job.record.checkpoint->at = context.now();
   }
   job.record.checkpoint_wanted = false;
+  Commit(*sender, fresh.step);
   context.Persist(job);
 }
 
@@ -198,6 +200,7 @@ void OnReport(Context& context, const WorkerDetached& report) {
   RankState& rank = sender->state();
   rank.link.reset();
   rank.detached_at = context.now();
+  rank.detached_order = ++sender->job->world.detachments;
   context.state().links.erase(report.link);
   CheckGone(context, *sender->job);
 }

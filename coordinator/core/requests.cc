@@ -53,8 +53,10 @@ void Stop(Context& context, Job& job, const Order& order) {
 }
 
 Result PauseHard(Context& context, Job& job) {
-  const std::string text = ExplainHardPause(job);
   const bool launching = job.record.state == JobState::kLaunching;
+  const std::string text = launching && !AnyRankReady(job)
+                               ? "it is starting and has nothing to keep; its processes are ended"
+                               : ExplainHardPause(job);
   Want(context, job, Wish::kPauseHard);
   context.Enter(job, JobState::kPausing, "pause --hard was asked for; stops with a checkpoint");
   const Order order{.run_state = RunState::kStop, .checkpoint_before_stop = true};
@@ -181,7 +183,7 @@ Result Resume(Context& context, Job& job, const ResumeRequested&) {
 
 Result CancelAtOnce(Context& context, Job& job) {
   Want(context, job, Wish::kCancel);
-  context.Enter(job, JobState::kCancelled, "cancel was asked for; nothing of it ran");
+  context.Enter(job, JobState::kCancelled, "cancel was asked for; nothing of it runs");
   return std::string();
 }
 

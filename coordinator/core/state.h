@@ -76,12 +76,16 @@ struct RankState {
   absl::Time progressed_at = absl::UnixEpoch();
   absl::Time heard_at = absl::UnixEpoch();
   std::optional<absl::Time> detached_at;
+  // Which stream of the generation's it was to break, from 1.
+  int64_t detached_order = 0;
   std::optional<StepFigures> last_step;
 };
 
 // The volatile side of the newest generation.
 struct World {
   std::vector<RankState> ranks;
+  // Streams that broke so far.
+  int64_t detachments = 0;
   // Attaching and agreeing must be done by then.
   absl::Time launch_deadline = absl::InfiniteFuture();
   // The launcher said that no process is left, and why; last words may still be on their way.

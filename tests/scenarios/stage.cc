@@ -1,0 +1,289 @@
+#include "tests/scenarios/stage.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
+#include "coordinator/core/names.h"
+#include "tests/sim/describe.h"
+
+namespace espalier::scenarios {
+namespace {
+
+constexpr absl::Duration kTick = absl::Milliseconds(250);
+
+const std::map<std::string, Phase>& Phases() {
+  static const auto& phases = *new std::map<std::string, Phase>{
+      {"start", Phase::kStarting},  {"boundary", Phase::kBoundary}, {"data", Phase::kDataWait},
+      {"compute", Phase::kCompute}, {"exchange", Phase::kExchange}, {"update", Phase::kUpdate},
+      {"pause", Phase::kPaused},    {"stop", Phase::kStopping}};
+  return phases;
+}
+
+const std::map<std::string, Outcome>& Outcomes() {
+  static const auto& outcomes =
+      *new std::map<std::string, Outcome>{{"completed", Outcome::kCompleted},
+                                          {"stopped", Outcome::kStopped},
+                                          {"failed", Outcome::kFailed},
+                                          {"lost", Outcome::kLost}};
+  return outcomes;
+}
+
+}  // namespace
+
+Stage::Handler Stage::FindHandler(const std::string& command) {
+  static const auto& handlers =
+      *new std::map<std::string, Handler>{{"cluster", &Stage::Cluster},
+                                          {"submit", &Stage::Submit},
+                                          {"pause", &Stage::Ask},
+                                          {"resume", &Stage::Ask},
+                                          {"cancel", &Stage::Ask},
+                                          {"checkpoint", &Stage::Ask},
+                                          {"hello", &Stage::Hello},
+                                          {"hello-by-hand", &Stage::HelloByHand},
+                                          {"ready", &Stage::Report},
+                                          {"progress", &Stage::Report},
+                                          {"step", &Stage::Report},
+                                          {"evaluated", &Stage::Report},
+                                          {"checkpointed", &Stage::Report},
+                                          {"obeyed", &Stage::Report},
+                                          {"gone", &Stage::Report},
+                                          {"finished", &Stage::Finished},
+                                          {"exited", &Stage::Processes},
+                                          {"launch-failed", &Stage::Processes},
+                                          {"up", &Stage::Up},
+                                          {"wait", &Stage::Wait},
+                                          {"sleep", &Stage::Sleep},
+                                          {"crash", &Stage::Crash},
+                                          {"jobs", &Stage::Jobs}};
+  const auto found = handlers.find(command);
+  return found == handlers.end() ? nullptr : found->second;
+}
+
+absl::StatusOr<std::string> Stage::Do(const std::string& line) {
+  Words probe(line);
+  const bool quietly = probe.Text() == "quietly";
+  Words words(quietly ? probe.Rest() : line);
+  const std::string whole = words.Rest();
+  Words again(whole);
+  const Handler handler = FindHandler(again.Text());
+  if (handler == nullptr) return absl::InvalidArgumentError("unknown command");
+  Words arguments(whole);
+  absl::StatusOr<std::string> result = (this->*handler)(arguments);
+  if (result.ok()) RETURN_IF_ERROR(arguments.status());
+  if (result.ok() && quietly) return std::string();
+  return result;
+}
+
+std::string Stage::Take(const Event& event) {
+  std::string text;
+  for (const Effect& effect : Advance(state_, event, now_)) {
+    if (const auto* persist = std::get_if<PersistJob>(&effect)) {
+      journal_.jobs[persist->record.id] = persist->record;
+    } else if (const auto* node = std::get_if<PersistNode>(&effect)) {
+      journal_.nodes[node->health.name] = node->health;
+    } else if (const auto* launch = std::get_if<Launch>(&effect)) {
+      journal_.launches.insert(launch->key);
+    }
+    absl::StrAppend(&text, sim::Describe(effect), "\n");
+  }
+  return text;
+}
+
+Stage::Result Stage::Cluster(Words& words) {
+  words.Text();
+  while (!words.empty()) nodes_.push_back(NodeName(words.Text()));
+  return Take(journal_.Contents(nodes_));
+}
+
+Stage::Result Stage::Submit(Words& words) {
+  words.Text();
+  ASSIGN_OR_RETURN(v1::JobSpec spec, ReadSpec(words));
+  request_ = request_.next();
+  const std::string request_id = absl::StrCat("request of ", spec.name());
+  return Take(SubmitRequested{.request = request_, .request_id = request_id, .spec = spec});
+}
+
+Stage::Result Stage::Ask(Words& words) {
+  const std::string what = words.Text();
+  const JobId job(words.Text());
+  const std::string how = words.Text();
+  request_ = request_.next();
+  if (what == "pause") {
+    return Take(PauseRequested{request_, job, how == "hard" ? PauseKind::kHard : PauseKind::kSoft});
+  }
+  if (what == "resume") return Take(ResumeRequested{request_, job});
+  if (what == "checkpoint") return Take(CheckpointRequested{request_, job});
+  return Take(CancelRequested{request_, job, how == "checkpoint"});
+}
+
+Stage::Result Stage::Hello(Words& words) {
+  words.Text();
+  WorkerAttached hello{.link = words.Link()};
+  const GenerationKey key = words.Key();
+  const Words::Place place = words.RankOf();
+  hello.worker = {key.job, key.generation, place.rank};
+  hello.world_size = place.world_size;
+  hello.node = NodeName(words.Text());
+  hello.pid = words.empty() ? 100 + place.rank.value() : words.Integer();
+  return Take(hello);
+}
+
+Stage::Result Stage::HelloByHand(Words& words) {
+  words.Text();
+  WorkerAttached hello;
+  hello.link = words.Link();
+  hello.external_id = words.Text();
+  const Words::Place place = words.RankOf();
+  hello.worker.rank = place.rank;
+  hello.world_size = place.world_size;
+  hello.node = NodeName(words.Text());
+  hello.pid = 100 + place.rank.value();
+  ASSIGN_OR_RETURN(hello.external_spec, ReadSpec(words));
+  return Take(hello);
+}
+
+absl::StatusOr<Event> Stage::ReadReport(Words& words) const {
+  const std::string what = words.Text();
+  const LinkId link = words.Link();
+  if (what == "gone") return WorkerDetached{link};
+  if (what == "obeyed") {
+    const int64_t number = words.Integer();
+    return DirectiveAcked{.link = link, .number = number, .next_step = Step(words.Integer())};
+  }
+  const Step step(words.Integer());
+  if (what == "ready") return WorkerReady{.link = link, .next_step = step, .device = "cpu"};
+  if (what == "evaluated") return WorkerEvaluated{link, {.step = step, .loss = words.Real()}};
+  if (what == "checkpointed") {
+    return WorkerCheckpointed{link, {.step = step, .path = "dir", .error = words.Rest()}};
+  }
+  if (what == "step") {
+    return WorkerStepReported{link,
+                              {.step = step,
+                               .loss = words.empty() ? 1 : words.Real(),
+                               .tokens = 1000,
+                               .step_seconds = words.empty() ? 0.5 : words.Real()}};
+  }
+  const auto phase = Phases().find(words.Text());
+  if (phase == Phases().end()) return absl::InvalidArgumentError("unknown phase");
+  const int64_t collective = words.Integer();
+  return WorkerProgress{
+      .link = link, .counters = {.step = step, .phase = phase->second, .collective = collective}};
+}
+
+Stage::Result Stage::Report(Words& words) {
+  ASSIGN_OR_RETURN(const Event event, ReadReport(words));
+  return Take(event);
+}
+
+Stage::Result Stage::Finished(Words& words) {
+  words.Text();
+  const LinkId link = words.Link();
+  const auto outcome = Outcomes().find(words.Text());
+  if (outcome == Outcomes().end()) return absl::InvalidArgumentError("unknown outcome");
+  const Step step(words.Integer());
+  return Take(WorkerFinished{
+      .link = link, .outcome = outcome->second, .reason = words.Rest(), .next_step = step});
+}
+
+Stage::Result Stage::Processes(Words& words) {
+  const std::string what = words.Text();
+  const GenerationKey key = words.Key();
+  if (what == "launch-failed") return Take(LaunchFailed{key, words.Rest()});
+  journal_.launches.erase(key);
+  return Take(ProcessesExited{key, words.empty() ? "mpirun exited with status 1" : words.Rest()});
+}
+
+// "up KEY STEP LINK...": the ranks of the generation attach on these links and are ready.
+Stage::Result Stage::Up(Words& words) {
+  words.Text();
+  const GenerationKey key = words.Key();
+  const Step step(words.Integer());
+  const std::vector<int64_t> links = words.Integers();
+  const auto job = state_.jobs.find(key.job);
+  if (job == state_.jobs.end() || job->second.world.ranks.size() != links.size() ||
+      job->second.record.generation != key.generation) {
+    return absl::InvalidArgumentError("no such generation, or another number of ranks");
+  }
+  std::string text;
+  for (size_t i = 0; i < links.size(); ++i) {
+    const auto rank = static_cast<int64_t>(i);
+    absl::StrAppend(&text, Take(WorkerAttached{.link = LinkId(links[i]),
+                                               .worker = {key.job, key.generation, Rank(rank)},
+                                               .world_size = static_cast<int32_t>(links.size()),
+                                               .node = job->second.record.nodes[i],
+                                               .pid = 100 + rank}));
+  }
+  for (const int64_t link : links) {
+    absl::StrAppend(&text, Take(WorkerReady{.link = LinkId(link), .next_step = step}));
+  }
+  return text;
+}
+
+std::string Stage::Beat(const std::vector<int64_t>& links) {
+  std::string text;
+  ++beats_;
+  for (const int64_t link : links) {
+    absl::StrAppend(
+        &text, Take(WorkerProgress{.link = LinkId(link),
+                                   .counters = {.phase = Phase::kCompute, .collective = beats_}}));
+  }
+  return text;
+}
+
+// "wait TIME [LINK...]": time passes in ticks; the workers on these links make progress meanwhile.
+Stage::Result Stage::Wait(Words& words) {
+  words.Text();
+  const absl::Duration time = words.Duration();
+  const std::vector<int64_t> links = words.Integers();
+  const absl::Time start = now_;
+  std::string text;
+  while (now_ < start + time) {
+    now_ += kTick;
+    const std::string said = absl::StrCat(Beat(links), Take(Tick{}));
+    if (said.empty()) continue;
+    absl::StrAppend(&text, "after ", absl::FormatDuration(now_ - start), ":\n", said);
+  }
+  return text;
+}
+
+// "sleep TIME": the coordinator's machine sleeps; one tick afterwards.
+Stage::Result Stage::Sleep(Words& words) {
+  words.Text();
+  now_ += words.Duration();
+  return Take(Tick{});
+}
+
+// "crash [KEY...] [NODE...]": espalierd is started again; these launches never got into the
+// journal, and the cluster file no longer names these nodes.
+Stage::Result Stage::Crash(Words& words) {
+  words.Text();
+  while (!words.empty()) {
+    const std::string word = words.Text();
+    if (absl::StrContains(word, '/')) {
+      Words key(word);
+      journal_.launches.erase(key.Key());
+    } else {
+      nodes_.erase(std::remove(nodes_.begin(), nodes_.end(), NodeName(word)), nodes_.end());
+    }
+  }
+  state_ = ClusterState{};
+  return Take(journal_.Contents(nodes_));
+}
+
+Stage::Result Stage::Jobs(Words&) {
+  std::string text;
+  for (const auto& [id, job] : state_.jobs) {
+    const JobRecord& record = job.record;
+    absl::StrAppendFormat(&text, "%s %s step %d/%d restarts %d: %s\n", id.text(),
+                          JobStateName(record.state), record.step.value(),
+                          record.spec.train().steps(), record.restarts, record.reason);
+  }
+  return text;
+}
+
+}  // namespace espalier::scenarios

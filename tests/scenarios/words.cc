@@ -1,0 +1,160 @@
+#include "tests/scenarios/words.h"
+
+#include <functional>
+#include <map>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+namespace espalier::scenarios {
+
+Words::Words(const std::string& line) : words_(absl::StrSplit(line, ' ', absl::SkipWhitespace())) {}
+
+void Words::Fail(const std::string& word, const std::string& wanted) {
+  if (!status_.ok()) return;
+  status_ = absl::InvalidArgumentError(absl::StrCat("'", word, "' is not ", wanted));
+}
+
+std::string Words::Text() { return empty() ? "" : words_[next_++]; }
+
+std::string Words::Rest() {
+  std::vector<std::string> rest;
+  while (!empty()) rest.push_back(Text());
+  return absl::StrJoin(rest, " ");
+}
+
+absl::Duration Words::Duration() {
+  const std::string word = Text();
+  absl::Duration value;
+  if (!absl::ParseDuration(word, &value)) Fail(word, "a duration such as 3s");
+  return value;
+}
+
+int64_t Words::Integer() {
+  const std::string word = Text();
+  int64_t value = 0;
+  if (!absl::SimpleAtoi(word, &value)) Fail(word, "a whole number");
+  return value;
+}
+
+double Words::Real() {
+  const std::string word = Text();
+  double value = 0;
+  if (!absl::SimpleAtod(word, &value)) Fail(word, "a number");
+  return value;
+}
+
+GenerationKey Words::Key() {
+  const std::string word = Text();
+  const std::vector<std::string> parts = absl::StrSplit(word, '/');
+  int64_t generation = 0;
+  if (parts.size() != 2 || !absl::SimpleAtoi(parts[1], &generation)) {
+    Fail(word, "JOB/GENERATION");
+    return {};
+  }
+  return {JobId(parts[0]), Generation(generation)};
+}
+
+Words::Place Words::RankOf() {
+  const std::string word = Text();
+  const std::vector<std::string> parts = absl::StrSplit(word, '/');
+  int64_t rank = 0;
+  Place place;
+  if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &rank) ||
+      !absl::SimpleAtoi(parts[1], &place.world_size)) {
+    Fail(word, "RANK/SIZE");
+  }
+  place.rank = Rank(rank);
+  return place;
+}
+
+std::vector<int64_t> Words::Integers() {
+  std::vector<int64_t> values;
+  while (!empty()) values.push_back(Integer());
+  return values;
+}
+
+namespace {
+
+v1::JobSpec DefaultSpec(const std::string& name) {
+  v1::JobSpec spec;
+  spec.set_name(name);
+  spec.set_priority(0);
+  spec.mutable_train()->set_steps(100);
+  spec.mutable_train()->set_global_batch(8);
+  spec.mutable_parallel()->set_min_nodes(1);
+  spec.mutable_health()->set_failure_timeout_seconds(2);
+  spec.mutable_health()->set_max_restarts(3);
+  spec.mutable_health()->set_restart_window_seconds(600);
+  spec.mutable_health()->set_restart_backoff_seconds(0.5);
+  spec.mutable_launch()->set_mode(v1::LAUNCH_MODE_MPIRUN);
+  spec.mutable_launch()->set_timeout_seconds(10);
+  return spec;
+}
+
+using Setter = std::function<void(v1::JobSpec&, double)>;
+
+const std::map<std::string, Setter>& Setters() {
+  static const auto& setters = *new std::map<std::string, Setter>{
+      {"priority", [](auto& s, double v) { s.set_priority(static_cast<int32_t>(v)); }},
+      {"steps", [](auto& s, double v) { s.mutable_train()->set_steps(static_cast<int64_t>(v)); }},
+      {"batch",
+       [](auto& s, double v) { s.mutable_train()->set_global_batch(static_cast<int32_t>(v)); }},
+      {"min",
+       [](auto& s, double v) { s.mutable_parallel()->set_min_nodes(static_cast<int32_t>(v)); }},
+      {"max",
+       [](auto& s, double v) { s.mutable_parallel()->set_max_nodes(static_cast<int32_t>(v)); }},
+      {"failure-timeout",
+       [](auto& s, double v) { s.mutable_health()->set_failure_timeout_seconds(v); }},
+      {"restarts",
+       [](auto& s, double v) { s.mutable_health()->set_max_restarts(static_cast<int32_t>(v)); }},
+      {"window", [](auto& s, double v) { s.mutable_health()->set_restart_window_seconds(v); }},
+      {"backoff", [](auto& s, double v) { s.mutable_health()->set_restart_backoff_seconds(v); }},
+      {"launch-timeout", [](auto& s, double v) { s.mutable_launch()->set_timeout_seconds(v); }}};
+  return setters;
+}
+
+absl::Status SetKey(v1::JobSpec& spec, const std::string& key, const std::string& value) {
+  if (key == "nodes") {
+    for (const auto& node : absl::StrSplit(value, ',')) {
+      spec.mutable_parallel()->add_nodes(std::string(node));
+    }
+    return absl::OkStatus();
+  }
+  if (key == "shares") {
+    for (const auto& part : absl::StrSplit(value, ':')) {
+      int32_t share = 0;
+      if (!absl::SimpleAtoi(part, &share)) return absl::InvalidArgumentError("shares=A:B:...");
+      spec.mutable_parallel()->add_shares(share);
+    }
+    return absl::OkStatus();
+  }
+  if (key == "mode" && value == "external") {
+    spec.mutable_launch()->set_mode(v1::LAUNCH_MODE_EXTERNAL);
+    return absl::OkStatus();
+  }
+  const auto setter = Setters().find(key);
+  double number = 0;
+  if (setter == Setters().end() || !absl::SimpleAtod(value, &number)) {
+    return absl::InvalidArgumentError(absl::StrCat("unknown key or bad value: ", key, "=", value));
+  }
+  setter->second(spec, number);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<v1::JobSpec> ReadSpec(Words& words) {
+  v1::JobSpec spec = DefaultSpec(words.Text());
+  while (!words.empty()) {
+    const std::pair<std::string, std::string> pair =
+        absl::StrSplit(words.Text(), absl::MaxSplits('=', 1));
+    const absl::Status status = SetKey(spec, pair.first, pair.second);
+    if (!status.ok()) return status;
+  }
+  return spec;
+}
+
+}  // namespace espalier::scenarios

@@ -1,0 +1,53 @@
+// Words: one command line of a scenario, read word by word; and the job specs it describes. Used by
+// Stage. One thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "coordinator/core/event.h"
+
+namespace espalier::scenarios {
+
+class Words {
+ public:
+  explicit Words(const std::string& line);
+
+  bool empty() const { return next_ == words_.size(); }
+  // The next word; empty at the end.
+  std::string Text();
+  std::string Rest();
+  // "3s", "250ms".
+  absl::Duration Duration();
+  int64_t Integer();
+  double Real();
+  LinkId Link() { return LinkId(Integer()); }
+  // "nano-1/2": job and generation.
+  GenerationKey Key();
+  // "0/2": rank and world size.
+  struct Place {
+    Rank rank;
+    int32_t world_size = 0;
+  };
+  Place RankOf();
+  std::vector<int64_t> Integers();
+
+  // INVALID_ARGUMENT when a word could not be read as what was wanted.
+  const absl::Status& status() const { return status_; }
+
+ private:
+  void Fail(const std::string& word, const std::string& wanted);
+
+  std::vector<std::string> words_;
+  size_t next_ = 0;
+  absl::Status status_;
+};
+
+// "NAME key=value ...": see README.md for the keys.
+absl::StatusOr<v1::JobSpec> ReadSpec(Words& words);
+
+}  // namespace espalier::scenarios
