@@ -132,7 +132,7 @@ v1::JobStatus RunningJob() {
   job.set_id("3f2a9c1e");
   job.set_name("quickstart");
   job.set_state(v1::JOB_STATE_RUNNING);
-  job.set_reason("all 2 ranks agreed on step 0");
+  job.set_reason("2 ranks agreed on step 0");
   job.set_generation(1);
   job.set_step(512);
   job.set_total_steps(1500);

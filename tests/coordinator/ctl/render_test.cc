@@ -26,7 +26,7 @@ TEST(RenderJobs, OneLineAJob) {
   queued.set_reason("waits for 1 more node");
   EXPECT_EQ(RenderJobs(response, kView),
             R"(ID        NAME        STATE        STEP    LOSS  TOKENS/S   LEFT  SINCE  REASON
-3f2a9c1e  quickstart  RUNNING  512/1500  2.1345     12.3k  1m40s  1m12s  all 2 ranks agreed on step 0
+3f2a9c1e  quickstart  RUNNING  512/1500  2.1345     12.3k  1m40s  1m12s  2 ranks agreed on step 0
 81bb0c44  big         QUEUED       0/20       -         -      -  2h46m  waits for 1 more node
 )");
 }
@@ -40,7 +40,7 @@ TEST(RenderJob, ShowsEverythingAndThePlan) {
             R"(job             3f2a9c1e
 name            quickstart
 state           RUNNING for 1m12s
-reason          all 2 ranks agreed on step 0
+reason          2 ranks agreed on step 0
 submitted       2027-01-15 07:58:20
 priority        0
 generation      1
@@ -83,23 +83,23 @@ TEST(RenderNodes, EachStateOfANode) {
   v1::NodeStatus& studio = *response.add_nodes();
   studio.set_name("studio");
   studio.set_address("10.77.0.1");
-  studio.set_profile("mac-studio-m2-ultra");
+  studio.set_profile("studio-m2");
   studio.set_device("mps");
   studio.set_job_id("3f2a9c1e");
   studio.set_memory_limit_bytes(64000000000);
   v1::NodeStatus& macbook = *response.add_nodes();
   macbook.set_name("macbook");
   macbook.set_address("10.77.0.2");
-  macbook.set_set_aside_reason("3 crashes in a minute");
+  macbook.set_set_aside_reason("3 crashes");
   macbook.set_set_aside_until_ms(1800000060000);
   v1::NodeStatus& mini = *response.add_nodes();
   mini.set_name("mini");
   mini.set_address("10.77.0.3");
   EXPECT_EQ(RenderNodes(response, kView),
-            R"(NODE     ADDRESS    PROFILE              DEVICE  MEMORY LIMIT  STATE
-studio   10.77.0.1  mac-studio-m2-ultra  mps          64.0 GB  runs 3f2a9c1e
-macbook  10.77.0.2  -                    -          machine's  set aside until 2027-01-15 08:01:00: 3 crashes in a minute
-mini     10.77.0.3  -                    -          machine's  free
+            R"(NODE     ADDRESS    PROFILE    DEVICE  MEMORY LIMIT  STATE
+studio   10.77.0.1  studio-m2  mps          64.0 GB  runs 3f2a9c1e
+macbook  10.77.0.2  -          -          machine's  set aside until 2027-01-15 08:01:00: 3 crashes
+mini     10.77.0.3  -          -          machine's  free
 )");
 }
 
@@ -127,13 +127,16 @@ TEST(Table, ColumnsLineUpWithColoursAndUtf8) {
   Table table({Table::Column{"A"}, Table::Column{"B"}});
   table.Add({Cell("é", Colour::kRed), Cell("1")});
   table.Add({Cell("ab"), Cell("2")});
-  EXPECT_EQ(table.Render(view), "\x1b[2mA\x1b[0m   \x1b[2mB\x1b[0m\n\x1b[31mé\x1b[0m   1\nab  2\n");
+  EXPECT_EQ(table.Render(view),
+            "\x1b[2mA\x1b[0m   \x1b[2mB\x1b[0m\n"
+            "\x1b[31mé\x1b[0m   1\n"
+            "ab  2\n");
 }
 
 TEST(RenderFrame, ShowsTheRunOnAScreen) {
   EXPECT_EQ(RenderFrame(RunningJob(), kView),
             R"(quickstart  3f2a9c1e  RUNNING for 1m12s, generation 1
-  all 2 ranks agreed on step 0
+  2 ranks agreed on step 0
   [#############...........................]  34.1 %  step 512/1500  1m40s left
   loss 2.1345   validation 2.2000 at 500   12.3k tokens/s   lr 3.00e-04   gradient 0.821
   checkpoint of step 500, 12.3 MB
@@ -178,7 +181,7 @@ TEST(PlainProgress, SaysChangesAtOnceAndProgressNowAndThen) {
   EXPECT_EQ(progress.Next(job, view),
             "2027-01-15T08:00:00+00:00 RUNNING step 512/1500 loss 2.1345   validation 2.2000 at 500"
             "   12.3k tokens/s   lr 3.00e-04   gradient 0.821   1m40s left"
-            "   (all 2 ranks agreed on step 0)\n");
+            "   (2 ranks agreed on step 0)\n");
   EXPECT_EQ(progress.Next(job, view), std::nullopt) << "nothing is new";
   view.now += absl::Seconds(1);
   job.set_step(513);
