@@ -3,7 +3,6 @@
 #include <signal.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <iostream>
 #include <thread>
 
@@ -13,8 +12,7 @@ namespace espalier {
 namespace {
 
 int Fail(int code, const absl::Status& status) {
-  std::cerr << "espalierd: " << status.message() << "\n";
-  return code;
+  return std::cerr << "espalierd: " << status.message() << "\n", code;
 }
 
 int Serve(const DaemonOptions& options) {
@@ -53,6 +51,10 @@ int main(int argc, char** argv) {
   app.add_option("--listen", options.listen, "IP:PORT of gRPC; port 0: any free one");
   app.add_option("--metrics-listen", options.metrics_listen, "IP:PORT of /metrics");
   app.footer("Example:\n  espalierd --cluster configs/clusters/local.yaml --state-dir /tmp/state");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
   return espalier::Serve(options);
 }

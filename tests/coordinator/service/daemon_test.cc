@@ -1,0 +1,118 @@
+// espalierd put together, in this process.
+#include "coordinator/service/daemon.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <httplib.h>
+
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/address.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/status.h"
+#include "espalier/v1/operator.grpc.pb.h"
+#include "tests/common/rpc/tls_world.h"
+#include "tests/coordinator/runtime/scratch_folder.h"
+#include "tests/coordinator/runtime/wait_until.h"
+
+namespace espalier {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class Composed : public ::testing::Test {
+ protected:
+  ~Composed() override {
+    if (daemon_ != nullptr) daemon_->Stop();
+    if (runner_.joinable()) runner_.join();
+  }
+
+  absl::StatusOr<v1::ClusterSpec> Cluster(const std::string& more) {
+    folder_.Write("cluster.yaml",
+                  "nodes: [{name: a, address: 127.0.0.1" + node_more_ + "}]\n" + more);
+    return LoadDaemonCluster({.cluster_file = folder_.path("cluster.yaml"),
+                              .state_dir = folder_.path("state"),
+                              .listen = listen_,
+                              .metrics_listen = "127.0.0.1:0"});
+  }
+  absl::Status Start(const std::string& more = "") {
+    absl::StatusOr<v1::ClusterSpec> cluster = Cluster(more);
+    if (!cluster.ok()) return cluster.status();
+    absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(*cluster, "test", RealClock());
+    if (!daemon.ok()) return daemon.status();
+    daemon_ = *std::move(daemon);
+    runner_ = std::thread([this] { daemon_->Run(); });
+    return absl::OkStatus();
+  }
+
+  ScratchFolder folder_;
+  std::string listen_ = "127.0.0.1:0";
+  std::string node_more_;
+  std::unique_ptr<Daemon> daemon_;
+  std::thread runner_;
+};
+
+TEST_F(Composed, InvariantClosedByDefault_ListensBeyondLoopbackOnlyWithTls) {
+  listen_ = "0.0.0.0:7070";
+  const absl::Status status = Start();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("0.0.0.0:7070"), HasSubstr("pki")));
+  EXPECT_FALSE(std::filesystem::exists(folder_.path("state"))) << "nothing was touched";
+}
+
+TEST_F(Composed, InvariantClosedByDefault_RolesHoldOnTheRealServer) {
+  TlsWorld world;
+  const TlsFiles own =
+      world.Issue("coordinator", {.role = Role::kCoordinator, .addresses = {"127.0.0.1"}});
+  const std::string tls = absl::StrCat("tls: {ca: ", own.ca, ", certificate: ", own.certificate,
+                                       ", key: ", own.key, "}");
+  node_more_ = ", " + tls;
+  ASSERT_TRUE(Start(tls + "\n").ok());
+  const auto target = [&](Role role) {
+    return ChannelTarget{.address = daemon_->address(),
+                         .tls = world.Issue(std::string(RoleName(role)), {.role = role})};
+  };
+  EXPECT_TRUE(ListJobs(target(Role::kViewer)).ok());
+  EXPECT_EQ(PauseJob(target(Role::kViewer)).code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(ListJobs(target(Role::kWorker)).code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(PauseJob(target(Role::kOperator)).code(), absl::StatusCode::kNotFound)
+      << "let through: there is no such job";
+}
+
+TEST_F(Composed, ServesMetricsAndWritesWhereItListens) {
+  ASSERT_TRUE(Start().ok());
+  EXPECT_EQ(
+      folder_.Read("state/address"),
+      absl::StrCat("grpc=", daemon_->address(), "\nmetrics=", daemon_->metrics_address(), "\n"));
+  const HostPort metrics = *ParseAddress(daemon_->metrics_address());
+  httplib::Client http(metrics.host, metrics.port);
+  const httplib::Result page = http.Get("/metrics");
+  ASSERT_TRUE(page) << httplib::to_string(page.error());
+  EXPECT_THAT(page->body, AllOf(HasSubstr("espalier_build_info{version="),
+                                HasSubstr("espalier_nodes{state=\"free\"} 1")));
+}
+
+TEST_F(Composed, APortThatIsTakenIsNamed) {
+  ASSERT_TRUE(Start().ok());
+  v1::ClusterSpec cluster = *Cluster("");
+  cluster.set_listen(daemon_->address());
+  cluster.set_state_dir(folder_.path("other"));
+  const absl::Status status = Daemon::Start(cluster, "test", RealClock()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr(daemon_->address()), HasSubstr("--listen")));
+}
+
+TEST_F(Composed, WithoutMpirunItStartsForHandStartedJobs) {
+  EXPECT_TRUE(Start("launcher: {mpirun: /no/such/mpirun}\n").ok());
+}
+
+TEST_F(Composed, AnUnknownKeyOfTheClusterFileIsRefused) {
+  EXPECT_THAT(Start("listne: 127.0.0.1:1\n").ToString(),
+              AllOf(HasSubstr("listne"), HasSubstr("listen")));
+}
+
+}  // namespace
+}  // namespace espalier
