@@ -137,6 +137,7 @@ void Simulation::Harm() {
         scene_.chance.Between(0, static_cast<int64_t>(alive.size()) - 1))]);
   }
   if (scene_.chance.OneIn(8)) coordinator_->Crash();
+  if (scene_.chance.OneIn(4)) Haunt();
   scene_.timeline.After(scene_.chance.Milliseconds(100, 6000), [this] { Harm(); });
 }
 
@@ -148,6 +149,8 @@ void Simulation::HarmOne(World& world) {
                             world.generation().value()));
   if (choice <= 4) {
     world.CrashRank(rank);
+  } else if (choice == 5 && world.options().external_id.empty()) {
+    world.FreezeRank(rank, absl::Hours(24));  // only somebody else can end it
   } else if (choice <= 9) {
     world.FreezeRank(rank, scene_.chance.Milliseconds(100, 12000));
   } else if (choice <= 18) {
@@ -157,6 +160,24 @@ void Simulation::HarmOne(World& world) {
   } else {
     world.KillAll();
   }
+}
+
+void Simulation::Haunt() {
+  std::vector<const World*> over;
+  for (const auto& world : worlds_) {
+    if (world->over() && world->options().external_id.empty()) over.push_back(world.get());
+  }
+  // The launcher's report may still be on its way for the last ones.
+  const auto newest = [&](const World& world) {
+    const auto job = coordinator_->journal().jobs.find(world.job());
+    return job == coordinator_->journal().jobs.end() ||
+           (job->second.generation == world.generation() &&
+            job->second.processes != Processes::kNone);
+  };
+  if (!coordinator_->up() || over.empty()) return;
+  const World& world =
+      *over[static_cast<size_t>(scene_.chance.Between(0, static_cast<int64_t>(over.size()) - 1))];
+  if (!newest(world)) ghosts_.push_back(std::make_unique<Ghost>(scene_, wire_, world));
 }
 
 void Simulation::Tidy() {

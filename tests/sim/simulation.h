@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/sim/ghost.h"
 #include "tests/sim/scene.h"
 #include "tests/sim/sim_coordinator.h"
 #include "tests/sim/wire.h"
@@ -50,6 +51,8 @@ class Simulation {
   void AskOne(const JobId& job);
   void Harm();
   void HarmOne(World& world);
+  // A worker of a generation that is over comes back.
+  void Haunt();
   // Everything that is paused goes on; what a person must start is started.
   void Tidy();
   bool AllFinal() const;
@@ -60,6 +63,7 @@ class Simulation {
   Wire wire_;
   std::vector<NodeName> cluster_;
   std::vector<HandStarted> by_hand_;
+  std::vector<std::unique_ptr<Ghost>> ghosts_;
   int64_t mpiruns_ = 0;
   int64_t jobs_wanted_ = 0;
   RequestId next_request_{1};

@@ -1,0 +1,39 @@
+// Ghost: a worker of a generation that was reported gone, of which it was the one process that
+// nobody could reach; it comes back, says hello, and must be fenced. Used by the simulator. One
+// thread.
+#pragma once
+
+#include "tests/sim/scene.h"
+#include "tests/sim/wire.h"
+#include "tests/sim/world.h"
+
+namespace espalier::sim {
+
+class Ghost : public WorkerEnd {
+ public:
+  // `world` is over.
+  Ghost(Scene& scene, Wire& wire, const World& world) : scene_(scene) {
+    const WorldOptions& options = world.options();
+    const LinkId link = wire.Open(this);
+    WorkerAttached hello;
+    hello.link = link;
+    hello.worker = {options.key.job, options.key.generation, Rank(0)};
+    hello.world_size = static_cast<int32_t>(options.nodes.size());
+    hello.node = options.nodes.front();
+    hello.pid = 1000;
+    wire.Up(link, hello, Care::kKeep);
+  }
+
+  bool OnWelcome(LinkId, const Welcome& welcome) override {
+    scene_.Break(absl::StrCat("a worker of an ended generation of ", welcome.worker.job.text(),
+                              " is welcomed to generation ", welcome.worker.generation.value()));
+    return true;
+  }
+  bool OnDirective(LinkId, const Directive&) override { return true; }
+  bool OnClosed(LinkId, const absl::Status&) override { return true; }
+
+ private:
+  Scene& scene_;
+};
+
+}  // namespace espalier::sim
