@@ -5,7 +5,7 @@
 
 #include <thread>
 
-#include "tests/coordinator/runtime/loop_fakes.h"
+#include "tests/coordinator/runtime/loop_world.h"
 
 namespace espalier {
 namespace {
