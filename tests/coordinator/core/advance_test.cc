@@ -1,0 +1,159 @@
+// What must hold of Advance in every state of a job: requests are answered once, the order of the
+// effects is the one in which they must be applied, and time never goes back.
+#include "coordinator/core/advance.h"
+
+#include <gtest/gtest.h>
+
+#include "coordinator/core/names.h"
+#include "coordinator/core/restarts.h"
+
+namespace espalier {
+namespace {
+
+const absl::Time kNow = absl::FromUnixSeconds(1'000'000'000);
+
+v1::JobSpec SpecOf(const std::string& name) {
+  v1::JobSpec spec;
+  spec.set_name(name);
+  spec.mutable_train()->set_steps(10);
+  spec.mutable_train()->set_global_batch(4);
+  spec.mutable_parallel()->set_min_nodes(1);
+  spec.mutable_health()->set_failure_timeout_seconds(2);
+  spec.mutable_health()->set_max_restarts(3);
+  spec.mutable_health()->set_restart_window_seconds(60);
+  spec.mutable_health()->set_restart_backoff_seconds(0.5);
+  spec.mutable_launch()->set_timeout_seconds(10);
+  return spec;
+}
+
+constexpr JobState kStates[] = {JobState::kQueued,     JobState::kLaunching,  JobState::kRunning,
+                                JobState::kPausing,    JobState::kPausedSoft, JobState::kPausedHard,
+                                JobState::kRegrouping, JobState::kRecovering, JobState::kCancelling,
+                                JobState::kCompleted,  JobState::kFailed,     JobState::kCancelled};
+
+bool Runs(JobState state) {
+  return !IsFinal(state) && state != JobState::kQueued && state != JobState::kPausedHard;
+}
+
+// A coordinator whose journal holds one job in this state; where it runs, its launch is alive.
+ClusterState StateWith(JobState state) {
+  JobRecord record;
+  record.id = JobId("nano-1");
+  record.number = 1;
+  record.spec = SpecOf("nano");
+  record.state = state;
+  record.reason = "it is a test";
+  record.generation = Generation(1);
+  record.nodes = {NodeName("studio")};
+  record.directive = {.number = 1, .plan = {.number = 1, .sequences = {4}}};
+  record.run_state_number = 1;
+  record.processes = Runs(state) ? Processes::kRunning : Processes::kNone;
+  CoordinatorStarted start{.nodes = {NodeName("studio")}, .jobs = {record}};
+  if (Runs(state)) start.launches = {{record.id, record.generation}};
+  // Somebody else has the node, so that a queued job stays queued.
+  JobRecord other = record;
+  other.id = JobId("other-2");
+  other.number = 2;
+  other.state = JobState::kRunning;
+  other.processes = Processes::kRunning;
+  if (!Runs(state)) {
+    start.jobs.push_back(other);
+    start.launches.push_back({other.id, other.generation});
+  }
+  ClusterState cluster;
+  Advance(cluster, start, kNow);
+  return cluster;
+}
+
+std::vector<Event> Requests() {
+  const JobId job("nano-1");
+  return {PauseRequested{RequestId(1), job, PauseKind::kSoft},
+          PauseRequested{RequestId(1), job, PauseKind::kHard}, ResumeRequested{RequestId(1), job},
+          CancelRequested{RequestId(1), job, true}, CheckpointRequested{RequestId(1), job}};
+}
+
+int OrderOf(const Effect& effect) {
+  if (std::holds_alternative<PersistJob>(effect) || std::holds_alternative<PersistNode>(effect) ||
+      std::holds_alternative<AppendEvent>(effect)) {
+    return 0;
+  }
+  if (std::holds_alternative<Launch>(effect) || std::holds_alternative<Kill>(effect)) return 2;
+  return std::holds_alternative<Reply>(effect) ? 3 : 1;
+}
+
+TEST(Advance, AnswersEveryRequestOnceInEveryState) {
+  for (const JobState state : kStates) {
+    for (const Event& request : Requests()) {
+      ClusterState cluster = StateWith(state);
+      ASSERT_EQ(cluster.jobs.at(JobId("nano-1")).record.state, state);
+      int replies = 0;
+      for (const Effect& effect : Advance(cluster, request, kNow)) {
+        replies += std::holds_alternative<Reply>(effect) ? 1 : 0;
+      }
+      EXPECT_EQ(replies, 1) << JobStateName(state) << " request " << request.index();
+    }
+  }
+}
+
+TEST(Advance, ARefusalNamesTheStateAndChangesNothing) {
+  for (const JobState state : kStates) {
+    for (const Event& request : Requests()) {
+      ClusterState cluster = StateWith(state);
+      const std::vector<Effect> effects = Advance(cluster, request, kNow);
+      const Reply& reply = std::get<Reply>(effects.back());
+      if (reply.status.ok()) continue;
+      EXPECT_EQ(effects.size(), 1u) << JobStateName(state);
+      EXPECT_EQ(reply.status.code(), absl::StatusCode::kFailedPrecondition);
+      EXPECT_NE(reply.status.message().find(JobStateName(state)), absl::string_view::npos);
+    }
+  }
+}
+
+TEST(Advance, RepeatingARequestIsHarmless) {
+  for (const JobState state : kStates) {
+    for (const Event& request : Requests()) {
+      ClusterState cluster = StateWith(state);
+      const auto first = Advance(cluster, request, kNow);
+      const JobState after = cluster.jobs.at(JobId("nano-1")).record.state;
+      const auto second = Advance(cluster, request, kNow);
+      if (!std::get<Reply>(first.back()).status.ok()) continue;
+      EXPECT_TRUE(std::get<Reply>(second.back()).status.ok()) << JobStateName(state);
+      EXPECT_EQ(cluster.jobs.at(JobId("nano-1")).record.state, after) << JobStateName(state);
+    }
+  }
+}
+
+// Invariant "journal, then act": the journal's effects come first.
+TEST(Advance, EffectsComeInTheOrderInWhichTheyMustBeApplied) {
+  for (const JobState state : kStates) {
+    for (const Event& request : Requests()) {
+      ClusterState cluster = StateWith(state);
+      int last = 0;
+      for (const Effect& effect : Advance(cluster, request, kNow)) {
+        EXPECT_GE(OrderOf(effect), last) << JobStateName(state);
+        last = OrderOf(effect);
+      }
+    }
+  }
+}
+
+TEST(Advance, TimeDoesNotGoBack) {
+  ClusterState cluster = StateWith(JobState::kRunning);
+  Advance(cluster, Tick{}, kNow + absl::Seconds(1));
+  Advance(cluster, Tick{}, kNow - absl::Hours(1));
+  EXPECT_EQ(cluster.now, kNow + absl::Seconds(1));
+  EXPECT_EQ(cluster.jobs.at(JobId("nano-1")).record.state, JobState::kRunning);
+}
+
+TEST(Restarts, BackOffDoublesUpToAMinute) {
+  v1::HealthSpec health;
+  health.set_restart_backoff_seconds(0.5);
+  EXPECT_EQ(Backoff(health, 1), absl::Milliseconds(500));
+  EXPECT_EQ(Backoff(health, 2), absl::Seconds(1));
+  EXPECT_EQ(Backoff(health, 7), absl::Seconds(32));
+  EXPECT_EQ(Backoff(health, 8), absl::Seconds(60));
+  EXPECT_EQ(Backoff(health, 100000), absl::Seconds(60));
+}
+
+}  // namespace
+}  // namespace espalier

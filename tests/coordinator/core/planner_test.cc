@@ -1,0 +1,77 @@
+// The plan adds up to the global batch whatever the shares are.
+#include "coordinator/core/planner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "common/base/random.h"
+
+namespace espalier {
+namespace {
+
+using testing::ElementsAre;
+
+v1::JobSpec SpecOf(int32_t batch, const std::vector<int32_t>& shares) {
+  v1::JobSpec spec;
+  spec.mutable_train()->set_global_batch(batch);
+  for (const int32_t share : shares) spec.mutable_parallel()->add_shares(share);
+  return spec;
+}
+
+std::vector<int32_t> Plan(int32_t ranks, const v1::JobSpec& spec) {
+  return MakePlan({.number = 1, .ranks = ranks, .spec = spec}).sequences;
+}
+
+TEST(Plan, EvenWithTheRemainderAtTheFirstRanks) {
+  EXPECT_THAT(Plan(3, SpecOf(8, {})), ElementsAre(3, 3, 2));
+  EXPECT_THAT(Plan(3, SpecOf(2, {})), ElementsAre(1, 1, 0));
+  EXPECT_THAT(Plan(1, SpecOf(7, {})), ElementsAre(7));
+}
+
+TEST(Plan, FollowsShares) {
+  EXPECT_THAT(Plan(2, SpecOf(8, {3, 1})), ElementsAre(6, 2));
+  EXPECT_THAT(Plan(3, SpecOf(8, {0, 2, 1})), ElementsAre(0, 6, 2));
+}
+
+TEST(Plan, ARankWithoutShareGetsNothingOfTheRemainder) {
+  EXPECT_THAT(Plan(3, SpecOf(9, {0, 1, 1})), ElementsAre(0, 5, 4));
+}
+
+TEST(Plan, AddsUpToTheGlobalBatch) {
+  SplitMix64 random(1);
+  for (int i = 0; i < 2000; ++i) {
+    const auto ranks = static_cast<int32_t>(1 + random.Below(8));
+    std::vector<int32_t> shares;
+    for (int32_t r = 0; r < ranks; ++r) shares.push_back(static_cast<int32_t>(random.Below(1000)));
+    shares.back() += 1;
+    const auto batch = static_cast<int32_t>(1 + random.Below(1 << 20));
+    const std::vector<int32_t> plan = Plan(ranks, SpecOf(batch, shares));
+    ASSERT_EQ(std::accumulate(plan.begin(), plan.end(), 0), batch);
+    for (size_t r = 0; r < plan.size(); ++r) {
+      ASSERT_GE(plan[r], 0);
+      if (shares[r] == 0) {
+        ASSERT_EQ(plan[r], 0);
+      }
+    }
+  }
+}
+
+TEST(Plan, HoldsFromTheFirstStepOn) {
+  const v1::JobSpec spec = SpecOf(8, {});
+  const ShardPlan plan = MakePlan({.number = 4, .ranks = 2, .spec = spec});
+  EXPECT_EQ(plan.number, 4);
+  EXPECT_EQ(plan.from_step, Step(0));
+  EXPECT_EQ(plan.reason, "even: 8 sequences over 2 ranks");
+}
+
+TEST(Plan, SharesMustFitTheRanks) {
+  EXPECT_TRUE(CheckShares(SpecOf(8, {}), 3).ok());
+  EXPECT_TRUE(CheckShares(SpecOf(8, {1, 0, 2}), 3).ok());
+  EXPECT_EQ(CheckShares(SpecOf(8, {1, 2}), 3).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CheckShares(SpecOf(8, {0, 0, 0}), 3).code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace espalier
