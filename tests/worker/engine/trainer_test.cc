@@ -1,0 +1,147 @@
+// The step, on worlds of threads: the invariants of splitting, agreement and skipping.
+#include "worker/engine/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/worker/engine/test_folder.h"
+#include "tests/worker/engine/training_world.h"
+
+namespace espalier {
+namespace {
+
+struct Split {
+  const char* name;
+  std::vector<int> shares;       // per rank
+  std::vector<int> micro_batch;  // per rank
+};
+
+WorldOptions OptionsOf(const Split& split, int64_t steps, const std::string& folder) {
+  WorldOptions options;
+  options.ranks = static_cast<int>(split.shares.size());
+  options.spec = TinySpec(steps);
+  options.spec.mutable_parallel()->clear_shares();
+  for (const int share : split.shares) options.spec.mutable_parallel()->add_shares(share);
+  options.spec.mutable_batch()->clear_micro_batch();
+  for (const int size : split.micro_batch) options.spec.mutable_batch()->add_micro_batch(size);
+  options.checkpoints = folder;
+  return options;
+}
+
+std::vector<double> LossesOf(const Split& split, int64_t steps) {
+  const TestFolder folder;
+  const std::vector<RankResult> results = TrainWorld(OptionsOf(split, steps, folder.path()));
+  for (const RankResult& result : results) {
+    EXPECT_TRUE(result.outcome.ok()) << split.name << ": " << result.outcome.status();
+    EXPECT_EQ(result.fingerprint, results[0].fingerprint) << split.name << ": replicas differ";
+    EXPECT_EQ(result.losses, results[0].losses) << split.name;
+  }
+  return results[0].losses;
+}
+
+TEST(SplitInvariance, RanksShardsAndMicroBatchesChangeRoundingOnly) {
+  constexpr int64_t kSteps = 50;
+  const std::vector<double> expected = LossesOf({"one rank, one pass", {1}, {16}}, kSteps);
+  ASSERT_EQ(expected.size(), kSteps);
+  EXPECT_LT(expected.back(), 0.5 * expected.front()) << "it does not learn";
+  const Split splits[] = {
+      {"one rank, three passes", {1}, {7}},
+      {"two ranks", {1, 1}, {8}},
+      {"three ranks, uneven shards and micro-batches", {10, 4, 2}, {3, 4, 1}},
+      {"three ranks, one of them with an empty shard", {9, 0, 7}, {4, 4, 2}},
+  };
+  for (const Split& split : splits) {
+    const std::vector<double> losses = LossesOf(split, kSteps);
+    ASSERT_EQ(losses.size(), kSteps) << split.name;
+    for (int64_t step = 0; step < kSteps; ++step) {
+      EXPECT_NEAR(losses[step], expected[step], 1e-5 * expected[step])
+          << split.name << ", step " << step;
+    }
+  }
+}
+
+TEST(Determinism, TheSameSplitGivesTheSameBits) {
+  const Split split{"uneven", {5, 11}, {2, 4}};
+  EXPECT_EQ(LossesOf(split, 12), LossesOf(split, 12));
+}
+
+// Adds one NaN to a rank's gradient at one step.
+class PoisonedSamples : public SampleSource {
+ public:
+  PoisonedSamples(std::unique_ptr<SampleSource> source, Replica& replica, std::vector<int64_t> at)
+      : source_(std::move(source)), replica_(replica), at_(std::move(at)) {}
+  absl::StatusOr<std::shared_ptr<const Samples>> Fetch(Step step, SlotRange range) override {
+    if (std::count(at_.begin(), at_.end(), step.value()) > 0) {
+      replica_.parameters().flat_gradient()[7].fill_(std::numeric_limits<float>::quiet_NaN());
+    }
+    return source_->Fetch(step, range);
+  }
+
+ private:
+  std::unique_ptr<SampleSource> source_;
+  Replica& replica_;
+  std::vector<int64_t> at_;
+};
+
+WorldOptions Poisoned(const std::string& folder, std::vector<int64_t> at) {
+  WorldOptions options = OptionsOf({"two ranks", {1, 1}, {8}}, 8, folder);
+  options.wrap = [at](int rank, Replica& replica, std::unique_ptr<SampleSource> source) {
+    return std::make_unique<PoisonedSamples>(std::move(source), replica,
+                                             rank == 1 ? at : std::vector<int64_t>{});
+  };
+  return options;
+}
+
+TEST(NonFinite, AllRanksSkipTheUpdateOfARankThatIsNotFinite) {
+  const TestFolder folder;
+  const std::vector<RankResult> results = TrainWorld(Poisoned(folder.path(), {3}));
+  for (const RankResult& result : results) {
+    ASSERT_TRUE(result.outcome.ok()) << result.outcome.status();
+    const std::vector<v1::StepReport> steps = result.link->steps();
+    ASSERT_EQ(steps.size(), 8u);
+    for (const v1::StepReport& step : steps) EXPECT_EQ(step.skipped(), step.step() == 3);
+    EXPECT_EQ(result.replica->counters().skipped, 1);
+    EXPECT_EQ(result.replica->counters().updates, 7);
+    EXPECT_EQ(result.fingerprint, results[0].fingerprint);
+  }
+}
+
+TEST(NonFinite, FailsTheJobWhenThePolicySaysSoOrItDoesNotEnd) {
+  const TestFolder folder;
+  WorldOptions fail = Poisoned(folder.path(), {3});
+  fail.spec.mutable_health()->set_non_finite(v1::NON_FINITE_POLICY_FAIL);
+  WorldOptions endless = Poisoned(folder.path(), {2, 3, 4, 5, 6});
+  endless.spec.mutable_health()->set_max_skipped_steps(3);
+  for (const WorldOptions& options : {fail, endless}) {
+    for (const RankResult& result : TrainWorld(options)) {
+      EXPECT_EQ(result.outcome.status().code(), absl::StatusCode::kFailedPrecondition)
+          << result.outcome.status();
+      EXPECT_EQ(result.replica->step().value(),
+                options.spec.health().max_skipped_steps() == 3 ? 5 : 3);
+    }
+  }
+}
+
+TEST(Evaluation, DoesNotDependOnTheNumberOfRanks) {
+  std::vector<double> losses;
+  for (const std::vector<int>& shares : {std::vector<int>{1}, {1, 1}, {1, 1, 1}}) {
+    const TestFolder folder;
+    WorldOptions options = OptionsOf({"even", shares, {8}}, 4, folder.path());
+    options.validation = true;
+    options.spec.mutable_evaluate()->set_every_steps(2);
+    const std::vector<RankResult> results = TrainWorld(options);
+    const std::vector<v1::EvaluationReport> reports = results[0].link->evaluations();
+    ASSERT_EQ(reports.size(), 2u);
+    EXPECT_EQ(reports[0].step(), 2);
+    EXPECT_EQ(reports[1].step(), 4);
+    EXPECT_EQ(reports[1].tokens(), 32 * 250);
+    losses.push_back(reports[1].loss());
+  }
+  EXPECT_NEAR(losses[1], losses[0], 1e-5 * losses[0]);
+  EXPECT_NEAR(losses[2], losses[0], 1e-5 * losses[0]);
+}
+
+}  // namespace
+}  // namespace espalier

@@ -1,0 +1,94 @@
+// TinyJob: prepared data and a job file for a model that trains hundreds of steps a second, in a
+// folder of its own. Used by the process tests of worker/. One thread.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/random.h"
+#include "tests/worker/child.h"
+#include "tests/worker/engine/test_folder.h"
+#include "worker/engine/prepare.h"
+
+namespace espalier {
+
+class TinyJob {
+ public:
+  static constexpr int64_t kBatch = 16;
+  static constexpr int64_t kStepsPerEpoch = 40;
+  static constexpr int64_t kLength = 32;
+  static constexpr int64_t kSamples = kBatch * kStepsPerEpoch;
+
+  TinyJob() {
+    SplitMix64 random(7);
+    std::string text;
+    while (text.size() < kSamples * kLength) {
+      text += std::string(1 + random.Below(5), static_cast<char>('a' + random.Below(26))) + " ";
+    }
+    text.resize(kSamples * kLength);
+    PrepareOptions options;
+    options.inputs = {folder_.Write("text.txt", text)};
+    options.output = folder_ / "data";
+    options.split_by = SplitBy::kNone;
+    const auto prepared = PrepareData(PosixFileSystem(), *MakeByteTokenizer(), options);
+    EXPECT_TRUE(prepared.ok()) << prepared.status();
+    folder_.Write("job.yaml",
+                  "name: tiny\n"
+                  "model: {hidden_size: 32, intermediate_size: 64, num_hidden_layers: 2, "
+                  "num_attention_heads: 4}\n"
+                  "data: {path: data, sequence_length: 32}\n"
+                  "train: {steps: 60, global_batch: 16, schedule: {learning_rate: 3e-3}}\n"
+                  "batch: {micro_batch: 4}\n"
+                  "checkpoint: {every_steps: 7, keep: 3}\n"
+                  "launch: {threads: 1, device: cpu}\n");
+  }
+
+  const TestFolder& folder() const { return folder_; }
+  // Arguments of a worker that trains it, with checkpoints and sample log below `name`.
+  std::vector<std::string> Arguments(const std::string& name) const {
+    return {"--standalone", folder_ / "job.yaml",
+            "--set",        absl::StrCat("checkpoint.directory=", folder_ / name, "/checkpoints"),
+            "--set",        absl::StrCat("launch.sample_log=", SampleLog(name))};
+  }
+  std::string SampleLog(const std::string& name) const { return folder_ / name + "/samples"; }
+  std::string Checkpoint(const std::string& name, const std::string& step) const {
+    return folder_ / name + "/checkpoints/step-" + step;
+  }
+
+  // Samples of every step as the newest run that got there used them, by step.
+  std::map<int64_t, std::vector<int64_t>> SamplesUsed(const std::string& name) const {
+    std::map<int64_t, std::pair<std::string, std::vector<int64_t>>> newest;
+    if (!std::filesystem::exists(SampleLog(name))) return {};
+    for (const std::string& file : Names(SampleLog(name))) {
+      const std::string run = file.substr(0, file.find("-rank"));
+      std::stringstream lines(ReadText(SampleLog(name) + "/" + file));
+      for (std::string line; std::getline(lines, line);) {
+        const nlohmann::json entry = nlohmann::json::parse(line, nullptr, false);
+        if (entry.is_discarded()) continue;  // cut by a kill: that step was not committed
+        auto& [held_run, ids] = newest[entry["step"]];
+        if (held_run < run) ids.clear();
+        if (held_run > run) continue;
+        held_run = run;
+        for (const int64_t id : entry["samples"]) ids.push_back(id);
+      }
+    }
+    std::map<int64_t, std::vector<int64_t>> used;
+    for (auto& [step, entry] : newest) used[step] = std::move(entry.second);
+    return used;
+  }
+  bool HasReached(const std::string& name, int64_t step) const {
+    const auto used = SamplesUsed(name);
+    return !used.empty() && used.rbegin()->first >= step;
+  }
+
+ private:
+  TestFolder folder_;
+};
+
+}  // namespace espalier

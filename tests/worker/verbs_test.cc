@@ -1,0 +1,93 @@
+// The verbs of espalier-worker as a person uses them, with the exit codes that scripts rely on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/worker/tiny_job.h"
+
+namespace espalier {
+namespace {
+
+using testing::HasSubstr;
+
+Ended Worker(const TestFolder& folder, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), WorkerProgram());
+  return RunToEnd(std::move(arguments), folder / "verb.log");
+}
+
+TEST(Verbs, EveryHelpShowsAnExample) {
+  const TestFolder folder;
+  const std::vector<std::string> verbs[] = {{"--help"},
+                                            {"data", "prepare", "--help"},
+                                            {"data", "inspect", "--help"},
+                                            {"generate", "--help"}};
+  for (const std::vector<std::string>& verb : verbs) {
+    const Ended help = Worker(folder, verb);
+    EXPECT_EQ(help.code, 0) << help.output;
+    EXPECT_THAT(help.output, HasSubstr("Example")) << verb[0];
+  }
+}
+
+TEST(Verbs, PreparedTextTrainsAndTheCheckpointGenerates) {
+  const TestFolder folder;
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += absl::StrCat("line ", i, " of a short text\n");
+  const std::string file = folder.Write("text.txt", text);
+  const Ended prepared = Worker(folder, {"data", "prepare", "--output", folder / "data", file});
+  ASSERT_EQ(prepared.code, 0) << prepared.output;
+  const Ended inspected = Worker(folder, {"data", "inspect", folder / "data"});
+  ASSERT_EQ(inspected.code, 0) << inspected.output;
+  EXPECT_THAT(inspected.output, HasSubstr("validation"));
+  folder.Write("job.yaml",
+               "name: tiny\nmodel: {hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, "
+               "num_attention_heads: 2}\ndata: {path: data, sequence_length: 16}\n"
+               "train: {steps: 5, global_batch: 4}\nlaunch: {threads: 1, device: cpu}\n"
+               "checkpoint: {directory: checkpoints, keep_best: 1}\n");
+  const Ended trained = Worker(folder, {"--standalone", folder / "job.yaml"});
+  ASSERT_EQ(trained.code, 0) << trained.output;
+  EXPECT_THAT(trained.output, HasSubstr("validation loss: "));
+  EXPECT_THAT(trained.output, HasSubstr("checkpoints/step-00000005"));
+  const Ended generated =
+      Worker(folder, {"generate", "--checkpoint", folder / "checkpoints/step-00000005", "--prompt",
+                      "line", "--max-tokens", "5", "--threads", "1"});
+  EXPECT_EQ(generated.code, 0) << generated.output;
+  EXPECT_THAT(generated.output, testing::StartsWith("line"));
+}
+
+struct Refusal {
+  const char* name;
+  std::vector<std::string> arguments;
+  const char* message;
+};
+
+TEST(Verbs, BadInputIsRefusedWithCodeTwoAndWhatToDo) {
+  const TestFolder folder;
+  const Refusal refusals[] = {
+      {"no way to train", {}, "--standalone FILE"},
+      {"two ways to train", {"--standalone", "a.yaml", "--job-id", "7"}, "exactly one"},
+      {"no coordinator", {"--job", "a.yaml"}, "--coordinator HOST:PORT is missing"},
+      {"no such job file", {"--standalone", folder / "none.yaml"}, "none.yaml"},
+      {"unknown option", {"--standalnoe", "a.yaml"}, "--standalnoe"},
+      {"no such checkpoint", {"generate", "--checkpoint", folder / "none"}, "none"},
+      {"no such text", {"data", "prepare", "--output", folder / "d", folder / "no.txt"}, "no.txt"},
+      {"unknown split",
+       {"data", "prepare", "--output", folder / "d", "--split", "half", "x"},
+       "allowed: auto, document"},
+  };
+  for (const Refusal& refusal : refusals) {
+    const Ended ended = Worker(folder, refusal.arguments);
+    EXPECT_EQ(ended.code, 2) << refusal.name << ": " << ended.output;
+    EXPECT_THAT(ended.output, HasSubstr(refusal.message)) << refusal.name;
+  }
+}
+
+TEST(Verbs, AWorldOfAnotherSizeThanAskedForIsRefused) {
+  const TinyJob job;
+  std::vector<std::string> arguments = job.Arguments("run");
+  arguments.insert(arguments.end(), {"--rank-count", "3"});
+  const Ended ended = Worker(job.folder(), arguments);
+  EXPECT_EQ(ended.code, 1) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("asks for 3"));
+}
+
+}  // namespace
+}  // namespace espalier
