@@ -13,6 +13,9 @@
 namespace espalier {
 namespace {
 
+// As many as a directive's plan has room for.
+constexpr int32_t kRanksMax = 64;
+
 v1::JobSpec ExternalSpec(const WorkerAttached& hello) {
   v1::JobSpec spec = *hello.external_spec;
   spec.mutable_launch()->set_mode(v1::LAUNCH_MODE_EXTERNAL);
@@ -50,15 +53,15 @@ Job* FindContinued(ClusterState& state, const v1::JobSpec& spec) {
   return found;
 }
 
+// The person who typed -np decides how many, so max_nodes does not count; min_nodes does, since a
+// world smaller than asked is an error.
 absl::Status CheckWorld(const v1::JobSpec& spec, int32_t world_size) {
-  const v1::ParallelSpec& parallel = spec.parallel();
-  if (world_size < parallel.min_nodes() ||
-      (parallel.has_max_nodes() && world_size > parallel.max_nodes())) {
-    const std::string most =
-        parallel.has_max_nodes() ? absl::StrCat(" and at most ", parallel.max_nodes()) : "";
-    return absl::InvalidArgumentError(
-        absl::StrCat("mpirun started ", world_size, " ranks, but the job asks for at least ",
-                     parallel.min_nodes(), most, " (parallel.min_nodes, max_nodes)"));
+  const int32_t least = spec.parallel().min_nodes();
+  if (world_size < least || world_size > kRanksMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "mpirun started ", world_size, world_size == 1 ? " rank" : " ranks",
+        ", but the job asks for at least ", least, " (parallel.min_nodes), and ", kRanksMax,
+        " are the most; give mpirun -np another number"));
   }
   return CheckShares(spec, world_size);
 }
