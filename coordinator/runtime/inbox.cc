@@ -1,9 +1,16 @@
 #include "coordinator/runtime/inbox.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
 namespace espalier {
+namespace {
+
+// The end of a longer wait would lie beyond what the clock can say.
+constexpr absl::Duration kLongestWait = absl::Hours(24);
+
+}  // namespace
 
 bool Inbox::Put(Input input) {
   {
@@ -22,7 +29,7 @@ bool Inbox::Put(Input input) {
 
 std::vector<Input> Inbox::Take(absl::Duration timeout) {
   std::unique_lock lock(mutex_);
-  arrived_.wait_for(lock, absl::ToChronoNanoseconds(timeout),
+  arrived_.wait_for(lock, absl::ToChronoNanoseconds(std::min(timeout, kLongestWait)),
                     [&] { return closed_ || woken_ || !waiting_.empty(); });
   woken_ = false;
   calls_ = 0;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
+#include "common/config/job_file.h"
 #include "coordinator/core/advance.h"
 #include "coordinator/runtime/record.h"
 #include "coordinator/runtime/translate.h"
@@ -41,6 +42,17 @@ bool IntoBatch(const Effect& effect, JournalBatch& batch) {
     return true;
   }
   return false;
+}
+
+// A hand-started worker brings its own spec, which nobody has checked; its defaults are filled in.
+// FAILED_PRECONDITION, upon which the worker exits.
+absl::Status CheckExternalSpec(v1::AttachRequest& message) {
+  if (!message.has_hello() || !message.hello().has_external_spec()) return absl::OkStatus();
+  v1::JobSpec& spec = *message.mutable_hello()->mutable_external_spec();
+  FillJobDefaults(spec);
+  const absl::Status valid = ValidateJobSpec(spec);
+  if (valid.ok()) return valid;
+  return absl::FailedPreconditionError(absl::StrCat("the job cannot run: ", valid.message()));
 }
 
 Event CallEvent(RequestId id, const v1::SubmitRequest& request) {
@@ -141,7 +153,10 @@ void Loop::TakeMessage(LinkMessage message, std::vector<Event>& events) {
   if (worker != state_.links.end()) {
     notes_.Heard(worker->second, message.message, parts_.clock->Monotonic());
   }
-  if (std::optional<Event> event = WorkerEvent(message.link, message.message)) {
+  const absl::Status spec = CheckExternalSpec(message.message);
+  if (!spec.ok()) {
+    effects_.push_back(CloseLink{message.link, spec});
+  } else if (std::optional<Event> event = WorkerEvent(message.link, message.message)) {
     events.push_back(*std::move(event));
   }
   taken_.push_back(std::move(message.taken));

@@ -1,5 +1,6 @@
 #include "coordinator/service/operator_service.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -82,6 +83,10 @@ Reactor* OperatorService::ListJobs(Context* context, const v1::ListJobsRequest*,
   const absl::Duration now = backend_.pump->now();
   const std::shared_ptr<const View> view = backend_.board->Current();
   for (const auto& [id, job] : view->jobs) *response->add_jobs() = job->StatusAt(now);
+  std::stable_sort(response->mutable_jobs()->begin(), response->mutable_jobs()->end(),
+                   [](const v1::JobStatus& a, const v1::JobStatus& b) {
+                     return a.submitted_ms() < b.submitted_ms();
+                   });
   return FinishWith(context, absl::OkStatus());
 }
 

@@ -89,6 +89,28 @@ TEST(Loop, AnOlderGenerationIsFenced) {
   EXPECT_THAT(world.TakeTrace(), HasSubstr("close 9 FAILED_PRECONDITION"));
 }
 
+TEST(Loop, AHandStartedJobIsCheckedBeforeTheCoreSeesIt) {
+  LoopWorld world;
+  v1::AttachRequest message;
+  v1::Hello& hello = *message.mutable_hello();
+  hello.set_world_size(1);
+  hello.set_node("left");
+  hello.set_external_id("mpirun-1");
+  hello.mutable_external_spec()->set_name("by-hand");
+  world.Say(1, message);
+  world.Turn();
+  EXPECT_THAT(world.TakeTrace(), HasSubstr("close 1 FAILED_PRECONDITION")) << "it names no data";
+  EXPECT_TRUE(world.board.Current()->jobs.empty());
+  hello.mutable_external_spec()->mutable_model()->set_preset("nano");
+  hello.mutable_external_spec()->mutable_data()->set_path("/data");
+  hello.mutable_external_spec()->mutable_launch()->set_mode(v1::LAUNCH_MODE_EXTERNAL);
+  world.Say(2, message);
+  world.Turn();
+  EXPECT_THAT(world.TakeTrace(), HasSubstr("welcome 2"));
+  EXPECT_EQ(world.links.last[LinkId(2)].welcome().spec().train().steps(), 1000)
+      << "the defaults are filled in";
+}
+
 TEST(Loop, AStepReportShowsInTheView) {
   LoopWorld world;
   world.Submit();
