@@ -1,5 +1,6 @@
 #include "worker/session.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -26,6 +27,11 @@ std::string CheckpointFolder(const v1::Welcome& welcome) {
 std::string Describe(const DecoderConfig& config, int64_t parameters) {
   return absl::StrFormat("%d x %d decoder, %.2f M parameters", config.layers, config.hidden_size,
                          static_cast<double>(parameters) / 1e6);
+}
+
+// A paused rank shows that it lives more often than failure_timeout asks for.
+absl::Duration PauseInterval(const v1::JobSpec& spec) {
+  return absl::Seconds(std::min(1.0, spec.health().failure_timeout_seconds() / 4));
 }
 
 }  // namespace
@@ -94,9 +100,11 @@ absl::Status WorkerSession::PrepareCheckpoints() {
 
 void WorkerSession::ReportReady(const StartState& start) {
   const int64_t parameters = replica_->parameters().elements();
-  LogInfo(absl::StrCat(Describe(replica_->config(), parameters), " on ", device_text_, ", ",
-                       at::get_num_threads(), " threads; begins with step ", start.step.value(),
-                       " from ", start.origin));
+  LogInfo(
+      absl::StrCat(Describe(replica_->config(), parameters), " on ", device_text_, ", ",
+                   at::get_num_threads(), " threads, ",
+                   options_.links == 0 ? "no MPI" : absl::StrCat(options_.links, " links per peer"),
+                   "; begins with step ", start.step.value(), " from ", start.origin));
   v1::AttachRequest message;
   message.mutable_ready()->set_next_step(start.step.value());
   message.mutable_ready()->set_device(device_text_);
@@ -146,7 +154,7 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
                                     .evaluator = evaluator ? &*evaluator : nullptr,
                                     .sample_log = sample_log.get(),
                                     .observer = first ? &console : nullptr},
-                                   {}));
+                                   {.pause_interval = PauseInterval(spec_)}));
   ASSIGN_OR_RETURN(const v1::Outcome outcome, trainer->Run());
   return SessionResult{outcome, replica_->step(), trainer->last_evaluation(), saver.last_folder()};
 }

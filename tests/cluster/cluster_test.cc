@@ -58,10 +58,12 @@ int BusyConnections(const Cluster& cluster, int pid, int64_t bytes) {
 }
 
 TEST_F(ClusterTest, FourLinksAreConfirmedAndEachDirectionHasItsOwn) {
-  const std::string job = RunningJob();
+  // Large enough for messages that Open MPI does not send eagerly over its first connection.
+  const std::string job =
+      RunningJob({"model.hidden_size=256", "model.intermediate_size=1024", "train.global_batch=2"});
   const std::string log = cluster_.Cli("logs " + job).output;
   EXPECT_NE(log.find("4 links"), std::string::npos) << log;
-  cluster_.WaitForStepAfter(job, 100);
+  cluster_.WaitForStepAfter(job, 20);
   // Open MPI's default protocol gives each direction one connection and leaves the others idle
   // (worker/collective/README.md); one shared connection would mean that the links are not there.
   EXPECT_GE(BusyConnections(cluster_, Pids(job)[0], 1 << 20), 2)
