@@ -1,6 +1,7 @@
 #include "coordinator/core/node_health.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/names.h"
@@ -35,14 +36,14 @@ void SetAside(Context& context, NodeHealth& node, const std::string& reason) {
 
 bool IsSetAside(const NodeHealth& node) { return !node.set_aside_reason.empty(); }
 
-NodeHealth* FindNode(ClusterState& state, const NodeName& name) {
+const NodeHealth* FindNode(const ClusterState& state, const NodeName& name) {
   const auto found = std::find_if(state.nodes.begin(), state.nodes.end(),
                                   [&](const NodeHealth& node) { return node.name == name; });
   return found == state.nodes.end() ? nullptr : &*found;
 }
 
-const NodeHealth* FindNode(const ClusterState& state, const NodeName& name) {
-  return FindNode(const_cast<ClusterState&>(state), name);
+NodeHealth* FindNode(ClusterState& state, const NodeName& name) {
+  return const_cast<NodeHealth*>(FindNode(std::as_const(state), name));
 }
 
 void BlameNode(Context& context, const Job& job, Rank rank, const std::string& reason) {
