@@ -42,7 +42,7 @@ bool TrainAndKill(const TinyJob& job, int ranks, const std::string& name, int64_
 }
 
 void ExpectSameResult(const TinyJob& job, const std::string& a, const std::string& b) {
-  for (const std::string& file : {"model.safetensors", "optimizer.safetensors"}) {
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
     const std::string expected = ReadText(job.Checkpoint(a, kLastStep) + "/" + file);
     EXPECT_FALSE(expected.empty());
     EXPECT_TRUE(expected == ReadText(job.Checkpoint(b, kLastStep) + "/" + file))
