@@ -1,0 +1,113 @@
+// Measures the training step of one process on the CPU: tokens per second and peak memory, as one
+// JSON line in the form of tests/bench/peers/pytorch_step.py. Run by `deploy/dev bench cpu_step`.
+#include <torch/torch.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "common/base/clock.h"
+#include "common/platform/platform.h"
+#include "worker/engine/optimizer.h"
+#include "worker/model/decoder.h"
+
+namespace espalier {
+namespace {
+
+struct Options {
+  std::string shape = "17m";
+  int64_t batch = 8;
+  int64_t time = 256;
+  int steps = 7;
+  int threads = 2;
+};
+
+Options Parse(int argc, char** argv) {
+  Options options;
+  CLI::App app("One process, one training step, measured");
+  app.add_option("--shape", options.shape)->check(CLI::IsMember({"17m", "124m"}));
+  app.add_option("--batch", options.batch);
+  app.add_option("--time", options.time);
+  app.add_option("--steps", options.steps);
+  app.add_option("--threads", options.threads);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error));
+  }
+  return options;
+}
+
+// The shapes of the peer: 17m tied with 8192 ids, 124m untied with 50304.
+DecoderConfig ConfigOf(const Options& options) {
+  v1::ModelSpec spec;
+  spec.set_preset(options.shape);
+  spec.set_vocab_size(options.shape == "17m" ? 8192 : 50304);
+  spec.set_tie_word_embeddings(options.shape == "17m");
+  return DecoderConfigFromSpec(spec, 0).value();
+}
+
+std::vector<double> Measure(const Options& options, double& loss_value) {
+  const DecoderConfig config = ConfigOf(options);
+  Parameters parameters =
+      Parameters::Create(config, torch::kCPU, Parameters::Gradients::kAllocate).value();
+  parameters.Initialize(1, config.initializer_range);
+  Decoder decoder(config, parameters);
+  v1::OptimizerSpec spec;
+  spec.set_beta1(0.9);
+  spec.set_beta2(0.95);
+  spec.set_eps(1e-8);
+  spec.set_weight_decay(0.1);
+  AdamW optimizer = AdamW::Create(spec, parameters).value();
+  const torch::Tensor tokens =
+      torch::randint(0, config.vocab_size, {options.batch, options.time + 1}, torch::kLong);
+  const torch::Tensor ids = tokens.slice(1, 0, options.time).contiguous();
+  const torch::Tensor targets = tokens.slice(1, 1).contiguous();
+  const double scale = 1.0 / static_cast<double>(ids.numel());
+  std::vector<double> rates;
+  for (int step = 0; step < options.steps + 2; ++step) {
+    const absl::Duration start = RealClock().Monotonic();
+    const torch::Tensor loss = decoder.LossSum(ids, targets);
+    loss.backward();
+    const double clip = ClipFactor(optimizer.GradientNorm() * scale, 1.0);
+    optimizer.Apply({.learning_rate = 1e-3, .gradient_scale = scale * clip});
+    loss_value = loss.item<double>() * scale;
+    const double seconds = absl::ToDoubleSeconds(RealClock().Monotonic() - start);
+    if (step >= 2) rates.push_back(static_cast<double>(ids.numel()) / seconds);
+  }
+  return rates;
+}
+
+void Run(const Options& options) {
+  torch::set_num_threads(options.threads);
+  double loss = 0;
+  std::vector<double> rates = Measure(options, loss);
+  std::sort(rates.begin(), rates.end());
+  const nlohmann::json line = {
+      {"bench", "train_step"},
+      {"who", "espalier"},
+      {"setting", "as built"},
+      {"shape", options.shape},
+      {"batch", options.batch},
+      {"time", options.time},
+      {"precision", "fp32"},
+      {"device", "cpu"},
+      {"threads", options.threads},
+      {"tokens_per_second",
+       {{"median", rates[rates.size() / 2]}, {"min", rates.front()}, {"max", rates.back()}}},
+      {"peak_bytes", ReadProcessMemory().value().peak_bytes},
+      {"loss", loss},
+      {"version", ESPALIER_VERSION},
+      {"machine", ReadProcessor().value().model},
+  };
+  std::cout << line.dump() << std::endl;
+}
+
+}  // namespace
+}  // namespace espalier
+
+int main(int argc, char** argv) {
+  espalier::Run(espalier::Parse(argc, argv));
+  return 0;
+}
