@@ -11,6 +11,12 @@ std::vector<OpenMpiParameter> TransportParameters(const OpenMpiSettings& setting
       {"btl", "tcp,self"},
       {"btl_tcp_links", absl::StrCat(settings.links)},
   };
+  if (settings.links > 1) {
+    // Without these, Open MPI sends large messages over the first link only: one message takes one
+    // link, and the messages take the links in turn.
+    parameters.push_back({"pml_ob1_use_all_rdma", "1"});
+    parameters.push_back({"pml_ob1_max_rdma_per_request", "1"});
+  }
   if (!settings.networks.empty()) {
     parameters.push_back({"btl_tcp_if_include", settings.networks});
   }

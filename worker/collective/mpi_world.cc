@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 
@@ -22,6 +23,36 @@ absl::Status FromCode(int code, absl::string_view call) {
   MPI_Error_string(code, text, &length);
   return absl::UnavailableError(
       absl::StrCat(call, " failed: ", absl::string_view(text, static_cast<size_t>(length))));
+}
+
+// Opens every TCP link between every two ranks, from one end only: when both ends of several links
+// connect at the same time, Open MPI 4.1 pairs the wrong ends and waits for ever. Small messages go
+// over the first link; the receiver of large ones opens the others in turn to ask for the bytes. So
+// lower ranks send a few large messages to higher ones, and nobody goes on before they are over.
+// This communicator returns no errors: a failure ends the process.
+void OpenConnections(const MpiWorld& world) {
+  constexpr int kBytes = 256 << 10;  // above the eager limit and the least size that is striped
+  int rank = 0, size = 0, links = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  const absl::StatusOr<std::string> given = world.Parameter("btl_tcp_links");
+  if (!given.ok() || !absl::SimpleAtoi(*given, &links)) links = 1;
+  const std::vector<char> zeros(kBytes);
+  std::vector<std::vector<char>> received;
+  std::vector<MPI_Request> requests;
+  for (int i = 0; i < 2 * links; ++i) {
+    for (int peer = 0; peer < size; ++peer) {
+      if (peer == rank) continue;
+      MPI_Request& request = requests.emplace_back(MPI_REQUEST_NULL);
+      if (peer < rank) {
+        char* to = received.emplace_back(kBytes).data();
+        MPI_Irecv(to, kBytes, MPI_CHAR, peer, 0, MPI_COMM_WORLD, &request);
+      } else {
+        MPI_Isend(zeros.data(), kBytes, MPI_CHAR, peer, 0, MPI_COMM_WORLD, &request);
+      }
+    }
+  }
+  MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
 }
 
 }  // namespace
@@ -63,6 +94,7 @@ absl::StatusOr<std::unique_ptr<MpiWorld>> MpiWorld::Start() {
     return FromCode(code, "MPI_Init_thread");
   }
   std::unique_ptr<MpiWorld> world(new MpiWorld);
+  OpenConnections(*world);
   if (const int code = MPI_Comm_dup(MPI_COMM_WORLD, &world->state_->comm); code != MPI_SUCCESS) {
     return FromCode(code, "MPI_Comm_dup");
   }
