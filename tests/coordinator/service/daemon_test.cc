@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <httplib.h>
 
 #include <thread>
 
@@ -14,7 +13,7 @@
 #include "espalier/v1/operator.grpc.pb.h"
 #include "tests/common/rpc/tls_world.h"
 #include "tests/coordinator/runtime/scratch_folder.h"
-#include "tests/coordinator/runtime/wait_until.h"
+#include "tests/coordinator/service/http_get.h"
 
 namespace espalier {
 namespace {
@@ -87,11 +86,9 @@ TEST_F(Composed, ServesMetricsAndWritesWhereItListens) {
       folder_.Read("state/address"),
       absl::StrCat("grpc=", daemon_->address(), "\nmetrics=", daemon_->metrics_address(), "\n"));
   const HostPort metrics = *ParseAddress(daemon_->metrics_address());
-  httplib::Client http(metrics.host, metrics.port);
-  const httplib::Result page = http.Get("/metrics");
-  ASSERT_TRUE(page) << httplib::to_string(page.error());
-  EXPECT_THAT(page->body, AllOf(HasSubstr("espalier_build_info{version="),
-                                HasSubstr("espalier_nodes{state=\"free\"} 1")));
+  const std::string page = HttpGet(metrics.port, "/metrics");
+  EXPECT_THAT(page, AllOf(HasSubstr("espalier_build_info{version="),
+                          HasSubstr("espalier_nodes{state=\"free\"} 1")));
 }
 
 TEST_F(Composed, APortThatIsTakenIsNamed) {

@@ -2,13 +2,13 @@
 // an espalierd that runs a job.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <httplib.h>
 
 #include <regex>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
 #include "tests/coordinator/service/espalierd_process.h"
+#include "tests/coordinator/service/http_get.h"
 
 namespace espalier {
 namespace {
@@ -61,7 +61,6 @@ class Prometheus : public ::testing::Test {
     process_ = process->identity();
     ASSERT_TRUE(WaitUntil([this] { return ListeningPort() > 0; }))
         << folder_.Read("prometheus.log");
-    http_ = std::make_unique<httplib::Client>("127.0.0.1", ListeningPort());
   }
 
   // As prometheus logs it; 0: not yet.
@@ -76,9 +75,8 @@ class Prometheus : public ::testing::Test {
   std::string AwaitQuery(const std::string& query, const std::string& wanted) {
     std::string body;
     EXPECT_TRUE(WaitUntil([&] {
-      const httplib::Result result =
-          http_->Get("/api/v1/query", httplib::Params{{"query", query}}, httplib::Headers{});
-      if (result) body = result->body;
+      body = HttpGet(static_cast<uint16_t>(ListeningPort()),
+                     "/api/v1/query?query=" + PercentEncoded(query));
       RealClock().Sleep(absl::Milliseconds(50));
       return absl::StrContains(body, wanted);
     })) << query
@@ -89,7 +87,6 @@ class Prometheus : public ::testing::Test {
 
   ScratchFolder folder_;
   std::optional<ProcessIdentity> process_;
-  std::unique_ptr<httplib::Client> http_;
 };
 
 TEST_F(Prometheus, AcceptsTheShippedRulesAndConfiguration) {
