@@ -2,6 +2,7 @@
 
 #include <mpi.h>
 
+#include <csignal>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -86,6 +87,8 @@ MpiWorld::MpiWorld() : state_(std::make_unique<State>()) {}
 MpiWorld::~MpiWorld() = default;
 
 absl::StatusOr<std::unique_ptr<MpiWorld>> MpiWorld::Start() {
+  // Open MPI writes to sockets whose other end may be gone: an error, not the end of the process.
+  std::signal(SIGPIPE, SIG_IGN);
   // Never ended again: Open MPI 4.1 crashes in MPI_T_finalize after MPI_Finalize.
   int provided = 0;
   MPI_T_init_thread(MPI_THREAD_SERIALIZED, &provided);
