@@ -34,7 +34,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const ChannelTarget& 
 absl::Status DiagnoseConnection(const ChannelTarget& target, Clock& clock, absl::Duration timeout);
 
 // For a failed call: when nobody answered (UNAVAILABLE, DEADLINE_EXCEEDED), the diagnosis if there
-// is one; else `error` itself. Takes at most two seconds.
+// is one; else `error` itself. Takes at most five seconds.
 absl::Status ExplainFailure(const absl::Status& error, const ChannelTarget& target, Clock& clock);
 
 }  // namespace espalier

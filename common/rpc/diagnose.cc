@@ -10,7 +10,7 @@
 namespace espalier {
 namespace {
 
-constexpr absl::Duration kDiagnosisTimeout = absl::Seconds(2);
+constexpr absl::Duration kDiagnosisTimeout = absl::Seconds(5);
 
 absl::Status ServerWantsTls(const std::string& address) {
   return absl::UnauthenticatedError(absl::StrCat(

@@ -65,6 +65,7 @@ std::unique_ptr<CLI::App> MakeApp(GlobalOptions& options, Action& chosen) {
   AddControlVerbs(verbs);
   AddHandedOverVerbs(verbs);
   AddPkiVerbs(verbs);
+  AddReferenceVerb(verbs);
   AddCompletionVerb(verbs);
   CLI::App* version = AddVerb(*app, "version", "Print the version", "espalier version");
   version->callback([&chosen] {

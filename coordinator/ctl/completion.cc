@@ -84,7 +84,7 @@ std::string Groups(const CLI::App& app) {
 // The part that both shells share. It finds the verb among the words before the cursor (in `typed`)
 // and sets `candidates`. WITH_VALUE, GROUPS and BRANCHES are filled in.
 constexpr char kShared[] =
-    R"(_espalier_jobs() { espalier --timeout 1 jobs -q 2>/dev/null | tr '\n' ' '; }
+    R"(_espalier_jobs() { espalier --timeout ${_espalier_seconds:-1} jobs -q 2>/dev/null | tr '\n' ' '; }
 _espalier_words() {
   verb=
   local word skip=

@@ -56,8 +56,9 @@ class Display {
 
 void AddWatch(VerbTable verbs) {
   auto job = std::make_shared<std::string>();
-  CLI::App* verb = AddVerb(verbs.app, "watch", "Follow a job's progress until it ends",
-                           "espalier watch 3f2a\nespalier watch 3f2a -o json | jq .status.loss");
+  CLI::App* verb =
+      AddVerb(verbs.app, "watch", "Follow a job's progress until it ends",
+              "espalier watch quickstart-1\nespalier watch quickstart-1 -o json | jq .status.loss");
   AddJobArgument(verb, *job);
   verb->callback([verbs, job] {
     verbs.chosen = [job](Context& context) -> absl::StatusOr<ExitCode> {
@@ -78,8 +79,9 @@ void AddLogs(VerbTable verbs) {
     std::optional<int64_t> generation;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* verb = AddVerb(verbs.app, "logs", "Print what a job's workers logged, oldest first",
-                           "espalier logs 3f2a -f\nespalier logs 3f2a --rank 1 --generation 2");
+  CLI::App* verb =
+      AddVerb(verbs.app, "logs", "Print what a job's workers logged, oldest first",
+              "espalier logs quickstart-1 -f\nespalier logs quickstart-1 --rank 1 --generation 2");
   AddJobArgument(verb, options->job);
   verb->add_flag("-f,--follow", options->follow, "Go on until the job ends");
   verb->add_option("--rank", options->rank, "Only lines of this rank")->type_name("N");

@@ -21,6 +21,7 @@ void AddControlVerbs(VerbTable verbs);     // pause, resume, cancel, checkpoint
 void AddFollowVerbs(VerbTable verbs);      // watch, logs
 void AddPkiVerbs(VerbTable verbs);         // pki init, issue, show
 void AddHandedOverVerbs(VerbTable verbs);  // data, generate: espalier-worker does them
+void AddReferenceVerb(VerbTable verbs);    // reference job, cluster
 void AddCompletionVerb(VerbTable verbs);   // completion bash, zsh
 
 // A subcommand whose --help ends with examples, one a line.

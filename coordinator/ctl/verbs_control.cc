@@ -43,8 +43,8 @@ void AddPause(VerbTable verbs) {
   auto options = std::make_shared<Options>();
   CLI::App* verb =
       AddVerb(verbs.app, "pause", "Pause a job at the end of its step, and say what that frees",
-              "espalier pause 3f2a          stays in memory, resumes in under a second\n"
-              "espalier pause 3f2a --hard   checkpoint, exit, free memory and nodes");
+              "espalier pause quickstart-1          stays in memory, resumes in under a second\n"
+              "espalier pause quickstart-1 --hard   checkpoint, exit, free memory and nodes");
   AddJobArgument(verb, options->job);
   verb->add_flag("--hard", options->flag, "Write a checkpoint, exit, free memory and nodes");
   verb->callback([verbs, options] {
@@ -60,7 +60,8 @@ void AddPause(VerbTable verbs) {
 
 void AddResume(VerbTable verbs) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = AddVerb(verbs.app, "resume", "Let a paused job go on", "espalier resume 3f2a");
+  CLI::App* verb =
+      AddVerb(verbs.app, "resume", "Let a paused job go on", "espalier resume quickstart-1");
   AddJobArgument(verb, options->job);
   verb->callback([verbs, options] {
     verbs.chosen = [options](Context& context) {
@@ -74,8 +75,9 @@ void AddResume(VerbTable verbs) {
 
 void AddCancel(VerbTable verbs) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = AddVerb(verbs.app, "cancel", "End a job for good; its checkpoints stay",
-                           "espalier cancel 3f2a\nespalier cancel 3f2a --checkpoint");
+  CLI::App* verb =
+      AddVerb(verbs.app, "cancel", "End a job for good; its checkpoints stay",
+              "espalier cancel quickstart-1\nespalier cancel quickstart-1 --checkpoint");
   AddJobArgument(verb, options->job);
   verb->add_flag("--checkpoint", options->flag, "Write a last checkpoint first");
   verb->callback([verbs, options] {
@@ -91,7 +93,7 @@ void AddCancel(VerbTable verbs) {
 void AddCheckpoint(VerbTable verbs) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = AddVerb(verbs.app, "checkpoint", "Write a checkpoint at the end of this step",
-                           "espalier checkpoint 3f2a");
+                           "espalier checkpoint quickstart-1");
   AddJobArgument(verb, options->job);
   verb->callback([verbs, options] {
     verbs.chosen = [options](Context& context) {

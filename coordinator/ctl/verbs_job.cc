@@ -56,7 +56,7 @@ void AddJob(VerbTable verbs) {
   };
   auto options = std::make_shared<Options>();
   CLI::App* verb = AddVerb(verbs.app, "job", "Show one job",
-                           "espalier job 3f2a --plan\nespalier job validate job.yaml");
+                           "espalier job quickstart-1 --plan\nespalier job validate job.yaml");
   verb->add_option("JOB", options->job, "Job id, a prefix of it, or its unique name");
   verb->add_flag("--plan", options->plan, "Also the shard plan, with the numbers it came from");
   verb->require_subcommand(0, 1);
@@ -92,8 +92,9 @@ void AddEvents(VerbTable verbs) {
     int64_t after = 0;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* verb = AddVerb(verbs.app, "events", "List what happened to a job, oldest first",
-                           "espalier events 3f2a\nespalier events 3f2a --after 12 -o json");
+  CLI::App* verb =
+      AddVerb(verbs.app, "events", "List what happened to a job, oldest first",
+              "espalier events quickstart-1\nespalier events quickstart-1 --after 12 -o json");
   AddJobArgument(verb, options->job);
   verb->add_option("--after", options->after, "Only events with a larger number")
       ->type_name("NUMBER");

@@ -164,7 +164,8 @@ class Completion : public Program {
   std::string Bash(const std::string& words, int cursor, const std::string& coordinator = "") {
     std::ofstream(folder_ + "/test.bash")
         << "set -eu\nPATH=" << fs::path(program_).parent_path().string() << ":$PATH\n"
-        << "export ESPALIER_COORDINATOR=" << (coordinator.empty() ? "127.0.0.1:1" : coordinator)
+        << "_espalier_seconds=60\nexport ESPALIER_COORDINATOR="
+        << (coordinator.empty() ? "127.0.0.1:1" : coordinator)
         << "\nsource <(espalier completion bash)\ncomplete -p espalier > /dev/null\n"
         << "COMP_WORDS=(espalier " << words << ")\nCOMP_CWORD=" << cursor
         << "\n_espalier\necho ${COMPREPLY[@]+\"${COMPREPLY[@]}\"}\n";

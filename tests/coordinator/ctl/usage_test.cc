@@ -65,6 +65,8 @@ TEST(Usage, EveryVerbHasAnExample) {
                                                        {"pki", "issue"},
                                                        {"pki", "show"},
                                                        {"completion"},
+                                                       {"reference"},
+                                                       {"reference", "job"},
                                                        {"completion", "bash"},
                                                        {"completion", "zsh"},
                                                        {"job", "validate"}};
@@ -91,6 +93,11 @@ TEST(Usage, TheEnvironmentNamesTheCoordinatorAndTheCommandLineOverrulesIt) {
   EXPECT_EQ(RunCli({"jobs"}).code, 0);
   EXPECT_EQ(RunCli({"jobs", "--coordinator", "127.0.0.1:1"}).code, 5);
   unsetenv("ESPALIER_COORDINATOR");
+}
+
+TEST(Usage, TheReferenceNamesEveryKey) {
+  EXPECT_THAT(RunCli({"reference", "job"}).out, HasSubstr("train.schedule.warmup_steps"));
+  EXPECT_THAT(RunCli({"reference", "cluster"}).out, HasSubstr("launcher.remote_shell"));
 }
 
 TEST(Usage, VersionIsAWordAndAKey) {
