@@ -98,7 +98,7 @@ class Trainer {
   v1::ShardPlan default_plan_;
   std::optional<int64_t> plan_;  // number of the plan in force
   SlotRange shard_;
-  int64_t acknowledged_ = -1;       // newest directive
+  int64_t acknowledged_ = 0;        // newest directive; 0: there is none yet
   int64_t checkpoints_obeyed_ = 0;  // newest checkpoint_request
   std::optional<Step> evaluated_step_;
   std::optional<Evaluation> evaluation_;

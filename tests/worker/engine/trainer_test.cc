@@ -45,7 +45,7 @@ TEST(SplitInvariance, RanksShardsAndMicroBatchesChangeRoundingOnly) {
   constexpr int64_t kSteps = 50;
   const std::vector<double> expected = LossesOf({"one rank, one pass", {1}, {16}}, kSteps);
   ASSERT_EQ(expected.size(), kSteps);
-  EXPECT_LT(expected.back(), 0.5 * expected.front()) << "it does not learn";
+  EXPECT_LT(expected.back(), 0.6 * expected.front()) << "it does not learn";
   const Split splits[] = {
       {"one rank, three passes", {1}, {7}},
       {"two ranks", {1, 1}, {8}},

@@ -21,10 +21,11 @@ constexpr int64_t kVocabulary = 50;
 std::shared_ptr<const TokenRow> MakeText(uint64_t seed) {
   SplitMix64 random(seed);
   std::vector<int64_t> tokens;
-  while (tokens.size() < 8000) {
+  while (tokens.size() < 8033) {
     const uint64_t word = random.Below(12);
     for (uint64_t i = 0; i < 3 + word % 4; ++i) tokens.push_back((word * 7 + i * 3) % kVocabulary);
   }
+  tokens.resize(8001);  // 250 windows of 32
   return std::make_shared<VectorTokenRow>(std::move(tokens));
 }
 
