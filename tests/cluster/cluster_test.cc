@@ -60,7 +60,7 @@ int BusyConnections(const Cluster& cluster, int pid, int64_t bytes) {
 TEST_F(ClusterTest, FourLinksAreConfirmedAndEachDirectionHasItsOwn) {
   // Large enough for messages that Open MPI does not send eagerly over its first connection.
   const std::string job =
-      RunningJob({"model.hidden_size=256", "model.intermediate_size=1024", "train.global_batch=2"});
+      RunningJob({"model.hidden_size=512", "model.intermediate_size=4096", "train.global_batch=2"});
   const std::string log = cluster_.Cli("logs " + job).output;
   EXPECT_NE(log.find("4 links"), std::string::npos) << log;
   cluster_.WaitForStepAfter(job, 20);
