@@ -19,7 +19,14 @@ if(NOT TARGET yaml-cpp::yaml-cpp)  # before yaml-cpp 0.8
   add_library(yaml-cpp::yaml-cpp ALIAS yaml-cpp)
 endif()
 find_package(MPI REQUIRED COMPONENTS C)
-find_package(dnnl CONFIG QUIET)
+# By hand: Debian's package config asks for OpenCL's headers, which nothing here needs.
+find_path(DNNL_INCLUDE_DIR dnnl.h)
+find_library(DNNL_LIBRARY dnnl)
+if(DNNL_INCLUDE_DIR AND DNNL_LIBRARY)
+  add_library(DNNL::dnnl UNKNOWN IMPORTED)
+  set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY}
+                        INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
+endif()
 if(ESPALIER_TESTS)
   find_package(GTest REQUIRED)
 endif()

@@ -159,6 +159,10 @@ class AttachClient final : public ControlLink {
     {
       absl::MutexLock lock(&mutex_);
       if (stopping_) return absl::CancelledError("stopping");
+      // A call that fails at once while the channel is between two attempts leaves nobody to drive
+      // the next attempt, which then stalls until its deadline: wait inside the call instead. The
+      // first stream fails at once, so that Attach can say why.
+      context.set_wait_for_ready(welcome_.has_value());
       context_ = &context;
       reader_ended_ = false;
       outbox_.Reconnected();
