@@ -111,6 +111,16 @@ TEST_F(Gated, ASessionEndsWithItsGrandchildrenEvenWithoutItsLeader) {
   EXPECT_TRUE(WaitUntil([&] { return SignalSession(leader, 0) == 0; }));
 }
 
+TEST_F(Gated, AStrangersSessionIsNeverTouched) {
+  GatedProcess process = Spawn("sleep 1000");
+  const ProcessIdentity leader = process.identity();
+  process.Release();
+  EXPECT_EQ(SignalSession({leader.pid, leader.start + "0"}, SIGKILL), 0);
+  EXPECT_TRUE(IsAlive(leader));
+  EXPECT_GT(SignalSession(leader, SIGKILL), 0);
+  Wait(leader.pid);
+}
+
 TEST(ProcessIdentity, IsStableAndDiffersFromAPidAlone) {
   const ProcessIdentity self = *IdentifyProcess(getpid());
   EXPECT_EQ(*IdentifyProcess(getpid()), self);
@@ -118,12 +128,6 @@ TEST(ProcessIdentity, IsStableAndDiffersFromAPidAlone) {
   EXPECT_TRUE(IsOfThisBoot(self));
   EXPECT_FALSE(IsAlive({self.pid, self.start + "0"}));
   EXPECT_FALSE(IsOfThisBoot({self.pid, "another-boot/1"}));
-}
-
-TEST(ProcessIdentity, AStrangersSessionIsNeverTouched) {
-  const ProcessIdentity self = *IdentifyProcess(getsid(0));
-  EXPECT_GT(SignalSession(self, 0), 0);
-  EXPECT_EQ(SignalSession({self.pid, self.start + "0"}, 0), 0);
 }
 
 TEST(ProcessIdentity, AZombieHasEnded) {
