@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
+#include "worker/engine/allocator.h"
 #include "worker/engine/plan.h"
 #include "worker/engine/prefetch.h"
 #include "worker/engine/step_report.h"
@@ -48,6 +49,7 @@ absl::StatusOr<SessionResult> WorkerSession::Run() {
   RETURN_IF_ERROR(RunTogether(context_, [this] { return BuildReplica(); }));
   RETURN_IF_ERROR(RunTogether(context_, [this] { return PrepareCheckpoints(); }));
   ASSIGN_OR_RETURN(const StartState start, AgreeOnStart(context_, *store_, identity_, *replica_));
+  ReleaseFreeMemory();  // what reading the data and the start state took
   ReportReady(start);
   return Train();
 }

@@ -27,6 +27,16 @@ if(DNNL_INCLUDE_DIR AND DNNL_LIBRARY)
   set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY}
                         INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
 endif()
+# Linux alone: macOS's allocator cannot be replaced by linking, and sanitizers bring their own.
+if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT ESPALIER_SANITIZE)
+  find_path(JEMALLOC_INCLUDE_DIR jemalloc/jemalloc.h)
+  find_library(JEMALLOC_LIBRARY jemalloc)
+  if(JEMALLOC_INCLUDE_DIR AND JEMALLOC_LIBRARY)
+    add_library(jemalloc::jemalloc UNKNOWN IMPORTED)
+    set_target_properties(jemalloc::jemalloc PROPERTIES IMPORTED_LOCATION ${JEMALLOC_LIBRARY}
+                          INTERFACE_INCLUDE_DIRECTORIES ${JEMALLOC_INCLUDE_DIR})
+  endif()
+endif()
 if(ESPALIER_TESTS)
   find_package(GTest REQUIRED)
 endif()

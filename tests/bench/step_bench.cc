@@ -9,6 +9,7 @@
 
 #include "common/base/clock.h"
 #include "common/platform/platform.h"
+#include "worker/engine/allocator.h"
 #include "worker/engine/optimizer.h"
 #include "worker/model/decoder.h"
 
@@ -65,6 +66,7 @@ std::vector<double> Measure(const Options& options, double& loss_value) {
   const torch::Tensor ids = tokens.slice(1, 0, options.time).contiguous();
   const torch::Tensor targets = tokens.slice(1, 1).contiguous();
   const double scale = 1.0 / static_cast<double>(ids.numel());
+  ReleaseFreeMemory();
   std::vector<double> rates;
   for (int step = 0; step < options.steps + 2; ++step) {
     const absl::Duration start = RealClock().Monotonic();

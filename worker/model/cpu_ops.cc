@@ -5,7 +5,7 @@
 
 #include "worker/model/cpu_attention.h"
 #include "worker/model/cpu_rows.h"
-#include "worker/model/gemm.h"
+#include "worker/model/cpu_tensor.h"
 
 namespace espalier::cpu_ops {
 namespace {
@@ -13,126 +13,6 @@ namespace {
 using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-const float* Data(const Tensor& tensor) { return tensor.data_ptr<float>(); }
-float* Mutable(const Tensor& tensor) { return tensor.data_ptr<float>(); }
-int64_t Rows(const Tensor& x) { return x.size(-1) == 0 ? 0 : x.numel() / x.size(-1); }
-
-// A fixed number of partial sums, whatever the number of threads, so that the rounding of a
-// reduction over rows does not depend on it.
-constexpr int64_t kPartialSums = 16;
-
-// LibTorch does not take undefined tensors for inputs of a function: an empty one means "none".
-bool Given(const Tensor& tensor) { return tensor.numel() > 0; }
-
-Tensor ResizedLast(const Tensor& x, int64_t last) {
-  std::vector<int64_t> shape = x.sizes().vec();
-  shape.back() = last;
-  return torch::empty(shape, x.options());
-}
-
-// Adds op(a)[m, k] * b[k, n] to weight.grad(), or returns it where there is none to add to.
-Tensor WeightGradient(const Tensor& weight, const Tensor& dy, const Tensor& x) {
-  if (!weight.requires_grad()) return {};
-  const int64_t out = weight.size(0), in = weight.size(1);
-  const bool bound = weight.grad().defined();
-  const Tensor target = bound ? weight.grad() : torch::empty_like(weight);
-  cpu::Gemm({out, in, Rows(x)}, {Data(dy), out, cpu::Op::kTranspose}, {Data(x), in},
-            bound ? 1.0F : 0.0F, Mutable(target), in);
-  return bound ? Tensor() : target;
-}
-
-// Adds to `vector.grad()`, or returns the gradient where there is none to add to.
-Tensor VectorGradient(const Tensor& vector, const Tensor& gradient) {
-  if (!vector.grad().defined()) return gradient;
-  vector.grad().add_(gradient);
-  return {};
-}
-
-struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
-  static variable_list forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& w0,
-                               const Tensor& w1, const Tensor& w2, const Tensor& b0,
-                               const Tensor& b1, const Tensor& b2) {
-    const Tensor x = x_in.contiguous();
-    ctx->save_for_backward({x, w0, w1, w2, b0, b1, b2});
-    variable_list out;
-    const Tensor biases[] = {b0, b1, b2};
-    int i = 0;
-    for (const Tensor& weight : {w0, w1, w2}) {
-      const Tensor& bias = biases[i++];
-      if (!Given(weight)) continue;
-      const int64_t n = weight.size(0), k = weight.size(1);
-      Tensor y = ResizedLast(x, n);
-      if (Given(bias)) y.copy_(bias.expand_as(y));
-      cpu::Gemm({Rows(x), n, k}, {Data(x), k}, {Data(weight), k, cpu::Op::kTranspose},
-                Given(bias) ? 1.0F : 0.0F, Mutable(y), n);
-      out.push_back(y);
-    }
-    return out;
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list dy) {
-    const variable_list saved = ctx->get_saved_variables();
-    const Tensor& x = saved[0];
-    variable_list gradients(7);
-    Tensor dx;
-    for (size_t i = 0; i < dy.size(); ++i) {
-      const Tensor &weight = saved[1 + i], &bias = saved[4 + i];
-      if (!dy[i].defined()) continue;
-      const Tensor dyi = dy[i].contiguous();
-      const int64_t n = weight.size(0), k = weight.size(1);
-      gradients[1 + i] = WeightGradient(weight, dyi, x);
-      if (bias.requires_grad()) {
-        gradients[4 + i] = VectorGradient(bias, dyi.reshape({-1, n}).sum(0));
-      }
-      if (!ctx->needs_input_grad(0)) continue;
-      const bool first = !dx.defined();
-      if (first) dx = torch::empty_like(x);
-      cpu::Gemm({Rows(x), k, n}, {Data(dyi), n}, {Data(weight), k}, first ? 0.0F : 1.0F,
-                Mutable(dx), k);
-    }
-    gradients[0] = dx;
-    return gradients;
-  }
-};
-
-struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& weight,
-                        double eps) {
-    const Tensor x = x_in.contiguous();
-    Tensor y = torch::empty_like(x);
-    const int64_t rows = Rows(x), n = x.size(-1);
-    Tensor inverse = torch::empty({rows}, x.options());
-    const float *px = Data(x), *pw = Data(weight);
-    float *py = Mutable(y), *pr = Mutable(inverse);
-#pragma omp parallel for
-    for (int64_t i = 0; i < rows; ++i) {
-      pr[i] = cpu::RmsNormRow(px + i * n, pw, py + i * n, n, static_cast<float>(eps));
-    }
-    ctx->save_for_backward({x, weight, inverse});
-    return y;
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list upstream) {
-    const variable_list saved = ctx->get_saved_variables();
-    const Tensor &x = saved[0], &weight = saved[1], dy = upstream[0].contiguous();
-    const int64_t rows = Rows(x), n = x.size(-1);
-    Tensor dx = torch::empty_like(x);
-    Tensor partial = torch::zeros({kPartialSums, n}, x.options());
-    const float *px = Data(x), *pw = Data(weight), *pdy = Data(dy), *pr = Data(saved[2]);
-    float *pdx = Mutable(dx), *sums = Mutable(partial);
-#pragma omp parallel for schedule(static, 1)
-    for (int64_t part = 0; part < kPartialSums; ++part) {
-      for (int64_t i = rows * part / kPartialSums; i < rows * (part + 1) / kPartialSums; ++i) {
-        cpu::RmsNormGradientRow(px + i * n, pw, pdy + i * n, pr[i], pdx + i * n, sums + part * n,
-                                n);
-      }
-    }
-    Tensor dweight;
-    if (weight.requires_grad()) dweight = VectorGradient(weight, partial.sum(0));
-    return {dx, dweight, Tensor()};
-  }
-};
 
 Tensor Rotated(const Tensor& x, const Tensor& cosine, const Tensor& sine, float sign) {
   Tensor y = torch::empty_like(x);
@@ -195,35 +75,6 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   }
 };
 
-struct SwiGluFunction : torch::autograd::Function<SwiGluFunction> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& gate_in, const Tensor& up_in) {
-    const Tensor gate = gate_in.contiguous(), up = up_in.contiguous();
-    Tensor y = torch::empty_like(gate);
-    const int64_t rows = Rows(gate), n = gate.size(-1);
-    const float *pg = Data(gate), *pu = Data(up);
-    float* py = Mutable(y);
-#pragma omp parallel for
-    for (int64_t i = 0; i < rows; ++i) cpu::SwiGluRow(pg + i * n, pu + i * n, py + i * n, n);
-    ctx->save_for_backward({gate, up});
-    return y;
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list upstream) {
-    const variable_list saved = ctx->get_saved_variables();
-    const Tensor &gate = saved[0], &up = saved[1], dy = upstream[0].contiguous();
-    Tensor dgate = torch::empty_like(gate), dup = torch::empty_like(up);
-    const int64_t rows = Rows(gate), n = gate.size(-1);
-    const float *pg = Data(gate), *pu = Data(up), *pdy = Data(dy);
-    float *pdg = Mutable(dgate), *pdu = Mutable(dup);
-#pragma omp parallel for
-    for (int64_t i = 0; i < rows; ++i) {
-      const int64_t at = i * n;
-      cpu::SwiGluGradientRow(pg + at, pu + at, pdy + at, pdg + at, pdu + at, n);
-    }
-    return {dgate, dup};
-  }
-};
-
 struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& ids, const Tensor& table) {
     ctx->save_for_backward({ids.contiguous(), table});
@@ -256,20 +107,6 @@ struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
 
 bool Apply(const Tensor& x) { return x.device().is_cpu() && x.scalar_type() == torch::kFloat; }
 
-std::vector<Tensor> Linears(const Tensor& x, const std::vector<Tensor>& weights,
-                            const std::vector<Tensor>& biases) {
-  const Tensor none = torch::empty({0}, x.options());
-  const auto at = [&none](const std::vector<Tensor>& list, size_t i) {
-    return i < list.size() && list[i].defined() ? list[i] : none;
-  };
-  return LinearsFunction::apply(x, at(weights, 0), at(weights, 1), at(weights, 2), at(biases, 0),
-                                at(biases, 1), at(biases, 2));
-}
-
-Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps) {
-  return RmsNormFunction::apply(x, weight, eps);
-}
-
 Tensor Rope(const Tensor& x, const RopeTable& table) {
   return RopeFunction::apply(x, table.cosine, table.sine);
 }
@@ -277,8 +114,6 @@ Tensor Rope(const Tensor& x, const RopeTable& table) {
 Tensor CausalAttention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window) {
   return AttentionFunction::apply(q, k, v, window);
 }
-
-Tensor SwiGlu(const Tensor& gate, const Tensor& up) { return SwiGluFunction::apply(gate, up); }
 
 Tensor Embedding(const Tensor& ids, const Tensor& table) {
   return EmbeddingFunction::apply(ids, table);

@@ -16,15 +16,16 @@ namespace espalier::cpu_ops {
 // fp32 on the CPU.
 bool Apply(const torch::Tensor& x);
 
-// Up to three products of the same x; see ops::Linears.
-std::vector<torch::Tensor> Linears(const torch::Tensor& x,
-                                   const std::vector<torch::Tensor>& weights,
-                                   const std::vector<torch::Tensor>& biases);
 torch::Tensor RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps);
 torch::Tensor Rope(const torch::Tensor& x, const RopeTable& table);
 torch::Tensor CausalAttention(const torch::Tensor& q, const torch::Tensor& k,
                               const torch::Tensor& v, int64_t window);
-torch::Tensor SwiGlu(const torch::Tensor& gate, const torch::Tensor& up);
+// At most three weights; an undefined norm: none.
+std::vector<torch::Tensor> NormLinears(const torch::Tensor& x, const torch::Tensor& norm,
+                                       double eps, const std::vector<torch::Tensor>& weights,
+                                       const std::vector<torch::Tensor>& biases);
+torch::Tensor SwiGluLinear(const torch::Tensor& gate, const torch::Tensor& up,
+                           const torch::Tensor& weight, const torch::Tensor& bias);
 torch::Tensor Embedding(const torch::Tensor& ids, const torch::Tensor& table);
 
 // The gradient is made in the forward pass, chunk by chunk, so that logits exist once and for one

@@ -102,9 +102,9 @@ ESPALIER_SIMD_CLONES void SwiGluGradientRow(const float* gate, const float* up, 
                                             float* dgate, float* dup, int64_t n) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
-    const float s = Sigmoid(gate[i]);
-    dup[i] = dy[i] * gate[i] * s;
-    dgate[i] = dy[i] * up[i] * s * (1.0F + gate[i] * (1.0F - s));
+    const float s = Sigmoid(gate[i]), d = dy[i];
+    dup[i] = d * gate[i] * s;
+    dgate[i] = d * up[i] * s * (1.0F + gate[i] * (1.0F - s));
   }
 }
 

@@ -138,8 +138,8 @@ Tensor Decoder::Hidden(const Tensor& ids, KeyValueCache* cache) const {
   }
   for (const Layer& layer : layers_) {
     Announce(x, layer.gradient_end);
-    x = x + Attention(layer, ops::RmsNorm(x, layer.input_norm, config_.rms_norm_eps), past);
-    x = x + FeedForward(layer, ops::RmsNorm(x, layer.post_norm, config_.rms_norm_eps));
+    x = x + Attention(layer, x, past);
+    x = x + FeedForward(layer, x);
     ++past.layer;
   }
   Announce(x, head_end_);
@@ -148,8 +148,9 @@ Tensor Decoder::Hidden(const Tensor& ids, KeyValueCache* cache) const {
 
 Tensor Decoder::Attention(const Layer& layer, const Tensor& x, const Past& past) const {
   const int64_t batch = x.size(0), time = x.size(1);
-  const std::vector<Tensor> qkv = ops::Linears(x, {layer.q.weight, layer.k.weight, layer.v.weight},
-                                               {layer.q.bias, layer.k.bias, layer.v.bias});
+  const std::vector<Tensor> qkv = ops::NormLinears(x, layer.input_norm, config_.rms_norm_eps,
+                                                   {layer.q.weight, layer.k.weight, layer.v.weight},
+                                                   {layer.q.bias, layer.k.bias, layer.v.bias});
   Tensor q = qkv[0].view({batch, time, config_.heads, config_.head_dim});
   Tensor k = qkv[1].view({batch, time, config_.kv_heads, config_.head_dim});
   Tensor v = qkv[2].view({batch, time, config_.kv_heads, config_.head_dim});
@@ -169,8 +170,9 @@ Tensor Decoder::Attention(const Layer& layer, const Tensor& x, const Past& past)
 
 Tensor Decoder::FeedForward(const Layer& layer, const Tensor& x) const {
   const std::vector<Tensor> pair =
-      ops::Linears(x, {layer.gate.weight, layer.up.weight}, {layer.gate.bias, layer.up.bias});
-  return ops::Linear(ops::SwiGlu(pair[0], pair[1]), layer.down.weight, layer.down.bias);
+      ops::NormLinears(x, layer.post_norm, config_.rms_norm_eps,
+                       {layer.gate.weight, layer.up.weight}, {layer.gate.bias, layer.up.bias});
+  return ops::SwiGluLinear(pair[0], pair[1], layer.down.weight, layer.down.bias);
 }
 
 }  // namespace espalier

@@ -7,18 +7,21 @@ namespace espalier::ops {
 
 using torch::Tensor;
 
-std::vector<Tensor> Linears(const Tensor& x, const std::vector<Tensor>& weights,
-                            const std::vector<Tensor>& biases) {
-  if (cpu_ops::Apply(x)) return cpu_ops::Linears(x, weights, biases);
-  std::vector<Tensor> results;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    results.push_back(generic_ops::Linear(x, weights[i], biases[i]));
-  }
-  return results;
+Tensor Linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  if (cpu_ops::Apply(x)) return cpu_ops::NormLinears(x, {}, 0, {weight}, {bias})[0];
+  return generic_ops::Linear(x, weight, bias);
 }
 
-Tensor Linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  return Linears(x, {weight}, {bias})[0];
+std::vector<Tensor> NormLinears(const Tensor& x, const Tensor& norm, double eps,
+                                const std::vector<Tensor>& weights,
+                                const std::vector<Tensor>& biases) {
+  if (cpu_ops::Apply(x)) return cpu_ops::NormLinears(x, norm, eps, weights, biases);
+  const Tensor normal = generic_ops::RmsNorm(x, norm, eps);
+  std::vector<Tensor> results;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    results.push_back(generic_ops::Linear(normal, weights[i], biases[i]));
+  }
+  return results;
 }
 
 Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps) {
@@ -36,8 +39,10 @@ Tensor CausalAttention(const Tensor& q, const Tensor& k, const Tensor& v, int64_
                                     : generic_ops::CausalAttention(q, k, v, window);
 }
 
-Tensor SwiGlu(const Tensor& gate, const Tensor& up) {
-  return cpu_ops::Apply(gate) ? cpu_ops::SwiGlu(gate, up) : generic_ops::SwiGlu(gate, up);
+Tensor SwiGluLinear(const Tensor& gate, const Tensor& up, const Tensor& weight,
+                    const Tensor& bias) {
+  if (cpu_ops::Apply(gate)) return cpu_ops::SwiGluLinear(gate, up, weight, bias);
+  return generic_ops::Linear(generic_ops::SwiGlu(gate, up), weight, bias);
 }
 
 Tensor Embedding(const Tensor& ids, const Tensor& table) {

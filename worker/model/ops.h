@@ -31,10 +31,11 @@ namespace ops {
 torch::Tensor Linear(const torch::Tensor& x, const torch::Tensor& weight,
                      const torch::Tensor& bias);
 
-// Linear of the same x with each weight (and its bias, or an undefined one); at most three.
-std::vector<torch::Tensor> Linears(const torch::Tensor& x,
-                                   const std::vector<torch::Tensor>& weights,
-                                   const std::vector<torch::Tensor>& biases);
+// Linear of RmsNorm(x, norm, eps) with each weight (and its bias, or an undefined one); at most
+// three. The normalised values are not kept for the backward pass where making them again is cheap.
+std::vector<torch::Tensor> NormLinears(const torch::Tensor& x, const torch::Tensor& norm,
+                                       double eps, const std::vector<torch::Tensor>& weights,
+                                       const std::vector<torch::Tensor>& biases);
 
 // x * weight / sqrt(mean(x^2) + eps) over the last dimension (Zhang and Sennrich 2019, eq. 4).
 torch::Tensor RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps);
@@ -49,8 +50,9 @@ torch::Tensor Rope(const torch::Tensor& x, const RopeTable& table);
 torch::Tensor CausalAttention(const torch::Tensor& q, const torch::Tensor& k,
                               const torch::Tensor& v, int64_t window);
 
-// silu(gate) * up (Shazeer 2020, eq. 6).
-torch::Tensor SwiGlu(const torch::Tensor& gate, const torch::Tensor& up);
+// Linear of silu(gate) * up (Shazeer 2020, eq. 6), which is not kept either.
+torch::Tensor SwiGluLinear(const torch::Tensor& gate, const torch::Tensor& up,
+                           const torch::Tensor& weight, const torch::Tensor& bias);
 
 // ids [B, T] int64, table [V, C] -> [B, T, C].
 torch::Tensor Embedding(const torch::Tensor& ids, const torch::Tensor& table);

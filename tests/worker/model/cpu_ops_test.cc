@@ -85,7 +85,7 @@ TEST(CpuOps, LinearsEqualMatrixProducts) {
     return torch::cat({torch::linear(in[0], in[1], in[2]), torch::linear(in[0], in[3], in[4])}, -1);
   };
   const Function kernel = [](const Inputs& in) {
-    return torch::cat(Linears(in[0], {in[1], in[3]}, {in[2], in[4]}), -1);
+    return torch::cat(NormLinears(in[0], {}, 0, {in[1], in[3]}, {in[2], in[4]}), -1);
   };
   ExpectSame(kernel, formula,
              {Random({3, 5, 7}), Random({11, 7}), Random({11}), Random({4, 7}), Random({4})});
@@ -93,10 +93,10 @@ TEST(CpuOps, LinearsEqualMatrixProducts) {
 
 TEST(CpuOps, LinearsAddToTheGradientThatIsThere) {
   const Tensor x = Random({4, 6}), w = Random({5, 6}).set_requires_grad(true);
-  Linears(x, {w}, {})[0].sum().backward();
+  NormLinears(x, {}, 0, {w}, {})[0].sum().backward();
   const Tensor once = w.grad().clone();
   const void* place = w.grad().data_ptr();
-  Linears(x, {w}, {})[0].sum().backward();
+  NormLinears(x, {}, 0, {w}, {})[0].sum().backward();
   EXPECT_TRUE(torch::allclose(w.grad(), 2 * once));
   EXPECT_EQ(w.grad().data_ptr(), place) << "the flat gradient must stay in place";
 }
@@ -109,10 +109,27 @@ TEST(CpuOps, RmsNormEqualsItsFormula) {
              {Random({3, 19, 33}), Random({33})});
 }
 
-TEST(CpuOps, SwiGluEqualsItsFormula) {
-  ExpectSame([](const Inputs& in) { return SwiGlu(in[0], in[1]); },
-             [](const Inputs& in) { return in[0] * torch::sigmoid(in[0]) * in[1]; },
-             {Random({3, 7, 33}) * 10, Random({3, 7, 33})});
+TEST(CpuOps, NormLinearsEqualTheirFormula) {
+  const auto normal = [](const Inputs& in) {
+    return in[0] * in[1] * torch::rsqrt(in[0].pow(2).mean(-1, true) + 1e-5);
+  };
+  ExpectSame(
+      [](const Inputs& in) {
+        return torch::cat(NormLinears(in[0], in[1], 1e-5, {in[2], in[3]}, {in[4], {}}), -1);
+      },
+      [&](const Inputs& in) {
+        const Tensor x = normal(in);
+        return torch::cat({torch::linear(x, in[2], in[4]), torch::linear(x, in[3])}, -1);
+      },
+      {Random({3, 19, 33}), Random({33}), Random({11, 33}), Random({4, 33}), Random({11})});
+}
+
+TEST(CpuOps, SwiGluLinearEqualsItsFormula) {
+  ExpectSame([](const Inputs& in) { return SwiGluLinear(in[0], in[1], in[2], in[3]); },
+             [](const Inputs& in) {
+               return torch::linear(in[0] * torch::sigmoid(in[0]) * in[1], in[2], in[3]);
+             },
+             {Random({3, 7, 33}) * 10, Random({3, 7, 33}), Random({5, 33}), Random({5})});
 }
 
 TEST(CpuOps, RopeEqualsComplexRotation) {

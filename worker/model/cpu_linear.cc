@@ -1,0 +1,214 @@
+// Products with weights, and the element-wise operation that feeds them: what that operation makes
+// is made again in the backward pass instead of being kept.
+#include <vector>
+
+#include "worker/model/cpu_ops.h"
+#include "worker/model/cpu_rows.h"
+#include "worker/model/cpu_tensor.h"
+#include "worker/model/gemm.h"
+
+namespace espalier::cpu_ops {
+namespace {
+
+using torch::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// y = x weight' + bias, [rows, out].
+Tensor Product(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  const int64_t n = weight.size(0), k = weight.size(1);
+  Tensor y = ResizedLast(x, n);
+  if (Given(bias)) y.copy_(bias.expand_as(y));
+  cpu::Gemm({Rows(x), n, k}, {Data(x), k}, {Data(weight), k, cpu::Op::kTranspose},
+            Given(bias) ? 1.0F : 0.0F, Mutable(y), n);
+  return y;
+}
+
+// dx = dy weight, or added to dx.
+void InputGradient(const Tensor& dy, const Tensor& weight, bool add, const Tensor& dx) {
+  const int64_t n = weight.size(0), k = weight.size(1);
+  cpu::Gemm({Rows(dy), k, n}, {Data(dy), n}, {Data(weight), k}, add ? 1.0F : 0.0F, Mutable(dx), k);
+}
+
+// Adds dy' x to weight.grad(), or returns it where there is none to add to.
+Tensor WeightGradient(const Tensor& weight, const Tensor& dy, const Tensor& x) {
+  if (!weight.requires_grad()) return {};
+  const int64_t out = weight.size(0), in = weight.size(1);
+  const bool bound = weight.grad().defined();
+  const Tensor target = bound ? weight.grad() : torch::empty_like(weight);
+  cpu::Gemm({out, in, Rows(x)}, {Data(dy), out, cpu::Op::kTranspose}, {Data(x), in},
+            bound ? 1.0F : 0.0F, Mutable(target), in);
+  return bound ? Tensor() : target;
+}
+
+Tensor BiasGradient(const Tensor& bias, const Tensor& dy) {
+  if (!bias.requires_grad()) return {};
+  return VectorGradient(bias, dy.reshape({-1, dy.size(-1)}).sum(0));
+}
+
+// Writes RmsNorm(x) to y, and 1 / rms of each row to `inverse`.
+void Normalize(const Tensor& x, const Tensor& weight, double eps, const Tensor& y,
+               const Tensor& inverse) {
+  const int64_t rows = Rows(x), n = x.size(-1);
+  const float *px = Data(x), *pw = Data(weight);
+  float *py = Mutable(y), *pr = Mutable(inverse);
+#pragma omp parallel for
+  for (int64_t i = 0; i < rows; ++i) {
+    pr[i] = cpu::RmsNormRow(px + i * n, pw, py + i * n, n, static_cast<float>(eps));
+  }
+}
+
+// Turns dy into the gradient of x, in place (one row at a time), and returns the weight's as
+// VectorGradient does.
+Tensor NormalizeBackward(const Tensor& x, const Tensor& weight, const Tensor& inverse,
+                         const Tensor& dy, const Tensor& dx) {
+  const int64_t rows = Rows(x), n = x.size(-1);
+  Tensor partial = torch::zeros({kPartialSums, n}, x.options());
+  const float *px = Data(x), *pw = Data(weight), *pdy = Data(dy), *pr = Data(inverse);
+  float *pdx = Mutable(dx), *sums = Mutable(partial);
+#pragma omp parallel for schedule(static, 1)
+  for (int64_t part = 0; part < kPartialSums; ++part) {
+    for (int64_t i = rows * part / kPartialSums; i < rows * (part + 1) / kPartialSums; ++i) {
+      cpu::RmsNormGradientRow(px + i * n, pw, pdy + i * n, pr[i], pdx + i * n, sums + part * n, n);
+    }
+  }
+  return weight.requires_grad() ? VectorGradient(weight, partial.sum(0)) : Tensor();
+}
+
+struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& weight,
+                        double eps) {
+    const Tensor x = x_in.contiguous();
+    Tensor y = torch::empty_like(x), inverse = torch::empty({Rows(x)}, x.options());
+    Normalize(x, weight, eps, y, inverse);
+    ctx->save_for_backward({x, weight, inverse});
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list upstream) {
+    const variable_list saved = ctx->get_saved_variables();
+    Tensor dx = torch::empty_like(saved[0]);
+    Tensor dweight = NormalizeBackward(saved[0], saved[1], saved[2], upstream[0].contiguous(), dx);
+    return {dx, dweight, Tensor()};
+  }
+};
+
+// Products of x, or of RmsNorm(x) when there is a norm.
+struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
+  static variable_list forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& norm,
+                               double eps, const Tensor& w0, const Tensor& w1, const Tensor& w2,
+                               const Tensor& b0, const Tensor& b1, const Tensor& b2) {
+    const Tensor x = x_in.contiguous();
+    Tensor input = x, inverse;
+    if (Given(norm)) {
+      input = torch::empty_like(x);
+      inverse = torch::empty({Rows(x)}, x.options());
+      Normalize(x, norm, eps, input, inverse);
+    }
+    ctx->save_for_backward({x, norm, OrNone(inverse, x), w0, w1, w2, b0, b1, b2});
+    ctx->saved_data["eps"] = eps;
+    variable_list out;
+    const Tensor *weights[] = {&w0, &w1, &w2}, *biases[] = {&b0, &b1, &b2};
+    for (int i = 0; i < 3; ++i) {
+      if (Given(*weights[i])) out.push_back(Product(input, *weights[i], *biases[i]));
+    }
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list upstream) {
+    const variable_list saved = ctx->get_saved_variables();
+    const Tensor &x = saved[0], &norm = saved[1], &inverse = saved[2];
+    Tensor input = x;
+    if (Given(norm)) {
+      input = torch::empty_like(x);
+      Normalize(x, norm, ctx->saved_data["eps"].toDouble(), input, inverse);
+    }
+    const bool wanted = ctx->needs_input_grad(0) || norm.requires_grad();
+    variable_list gradients(9);
+    Tensor dinput;
+    for (size_t i = 0; i < upstream.size(); ++i) {
+      const Tensor &weight = saved[3 + i], &bias = saved[6 + i];
+      if (!upstream[i].defined()) continue;
+      const Tensor dy = upstream[i].contiguous();
+      gradients[3 + i] = WeightGradient(weight, dy, input);
+      gradients[6 + i] = BiasGradient(bias, dy);
+      if (!wanted) continue;
+      const bool add = dinput.defined();
+      if (!add) dinput = torch::empty_like(x);
+      InputGradient(dy, weight, add, dinput);
+      upstream[i].reset();
+    }
+    if (Given(norm) && dinput.defined()) {
+      gradients[1] = NormalizeBackward(x, norm, inverse, dinput, dinput);
+    }
+    gradients[0] = dinput;
+    return gradients;
+  }
+};
+
+void Activate(const Tensor& gate, const Tensor& up, const Tensor& y) {
+  const int64_t rows = Rows(gate), n = gate.size(-1);
+  const float *pg = Data(gate), *pu = Data(up);
+  float* py = Mutable(y);
+#pragma omp parallel for
+  for (int64_t i = 0; i < rows; ++i) cpu::SwiGluRow(pg + i * n, pu + i * n, py + i * n, n);
+}
+
+struct SwiGluLinearFunction : torch::autograd::Function<SwiGluLinearFunction> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& gate_in, const Tensor& up_in,
+                        const Tensor& weight, const Tensor& bias) {
+    const Tensor gate = gate_in.contiguous(), up = up_in.contiguous();
+    const Tensor activated = torch::empty_like(gate);
+    Activate(gate, up, activated);
+    ctx->save_for_backward({gate, up, weight, bias});
+    return Product(activated, weight, bias);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list upstream) {
+    const variable_list saved = ctx->get_saved_variables();
+    const Tensor &gate = saved[0], &up = saved[1], &weight = saved[2], &bias = saved[3];
+    const Tensor dy = upstream[0].contiguous();
+    Tensor activated = torch::empty_like(gate);
+    Activate(gate, up, activated);
+    variable_list gradients = {Tensor(), Tensor(), WeightGradient(weight, dy, activated),
+                               BiasGradient(bias, dy)};
+    if (!ctx->needs_input_grad(0) && !ctx->needs_input_grad(1)) return gradients;
+    // The memory of the activated values and of their gradient receives those of gate and up.
+    Tensor dgate = activated, dup = torch::empty_like(gate);
+    InputGradient(dy, weight, /*add=*/false, dup);
+    const int64_t rows = Rows(gate), n = gate.size(-1);
+    const float *pg = Data(gate), *pu = Data(up);
+    float *pdg = Mutable(dgate), *pdu = Mutable(dup);
+#pragma omp parallel for
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t at = i * n;
+      cpu::SwiGluGradientRow(pg + at, pu + at, pdu + at, pdg + at, pdu + at, n);
+    }
+    gradients[0] = dgate;
+    gradients[1] = dup;
+    return gradients;
+  }
+};
+
+}  // namespace
+
+Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps) {
+  return RmsNormFunction::apply(x, weight, eps);
+}
+
+std::vector<Tensor> NormLinears(const Tensor& x, const Tensor& norm, double eps,
+                                const std::vector<Tensor>& weights,
+                                const std::vector<Tensor>& biases) {
+  const auto at = [&x](const std::vector<Tensor>& list, size_t i) {
+    return OrNone(i < list.size() ? list[i] : Tensor(), x);
+  };
+  return LinearsFunction::apply(x, OrNone(norm, x), eps, at(weights, 0), at(weights, 1),
+                                at(weights, 2), at(biases, 0), at(biases, 1), at(biases, 2));
+}
+
+Tensor SwiGluLinear(const Tensor& gate, const Tensor& up, const Tensor& weight,
+                    const Tensor& bias) {
+  return SwiGluLinearFunction::apply(gate, up, weight, OrNone(bias, gate));
+}
+
+}  // namespace espalier::cpu_ops
