@@ -28,8 +28,15 @@ absl::StatusOr<MachineMemory> ReadMachineMemory();
 struct ProcessMemory {
   int64_t now_bytes = 0;
   int64_t peak_bytes = 0;
+  // Highest since the last RestartRecentPeak; where the system keeps only the highest ever (macOS),
+  // that one if it came since, else now_bytes.
+  int64_t recent_peak_bytes = 0;
+  // Of now_bytes, the pages of mapped files: the system drops them before it runs short. 0 on
+  // macOS, whose footprint leaves them out.
+  int64_t file_bytes = 0;
 };
 absl::StatusOr<ProcessMemory> ReadProcessMemory();
+void RestartRecentPeak();
 
 struct Processor {
   std::string model;

@@ -8,6 +8,7 @@
 #include <sys/sysctl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <string>
 
@@ -16,6 +17,9 @@
 
 namespace espalier {
 namespace {
+
+// The peak of the process when RestartRecentPeak was called; the kernel's own cannot be reset.
+std::atomic<int64_t> highest_before_restart{0};
 
 template <typename T>
 absl::StatusOr<T> ReadSysctl(const char* name) {
@@ -116,7 +120,14 @@ absl::StatusOr<ProcessMemory> ReadProcessMemory() {
   if (got != KERN_SUCCESS) return absl::InternalError(absl::StrCat("task_info failed with ", got));
   const auto now = static_cast<int64_t>(info.phys_footprint);
   const auto peak = static_cast<int64_t>(info.ledger_phys_footprint_peak);
-  return ProcessMemory{.now_bytes = now, .peak_bytes = std::max(now, peak)};
+  return ProcessMemory{.now_bytes = now,
+                       .peak_bytes = std::max(now, peak),
+                       .recent_peak_bytes = peak > highest_before_restart ? peak : now};
+}
+
+void RestartRecentPeak() {
+  const absl::StatusOr<ProcessMemory> memory = ReadProcessMemory();
+  if (memory.ok()) highest_before_restart = memory->peak_bytes;
 }
 
 absl::StatusOr<Processor> ReadProcessor() {

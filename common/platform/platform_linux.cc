@@ -3,9 +3,11 @@
 #include <sys/utsname.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <system_error>
 #include <vector>
@@ -22,6 +24,9 @@
 
 namespace espalier {
 namespace {
+
+// The peak of the process before RestartRecentPeak took it from the kernel's account.
+std::atomic<int64_t> highest_before_restart{0};
 
 // The value of a "Key:   123 kB" line, in bytes.
 absl::StatusOr<int64_t> ReadKilobytes(const std::string& path, absl::string_view key) {
@@ -114,12 +119,24 @@ absl::StatusOr<MachineMemory> ReadMachineMemory() {
 }
 
 absl::StatusOr<ProcessMemory> ReadProcessMemory() {
-  const absl::StatusOr<int64_t> now = ReadKilobytes("/proc/self/status", "VmRSS");
-  const absl::StatusOr<int64_t> peak = ReadKilobytes("/proc/self/status", "VmHWM");
+  constexpr char kStatus[] = "/proc/self/status";
+  const absl::StatusOr<int64_t> now = ReadKilobytes(kStatus, "VmRSS");
+  const absl::StatusOr<int64_t> peak = ReadKilobytes(kStatus, "VmHWM");
   if (!now.ok()) return now.status();
   if (!peak.ok()) return peak.status();
   // The kernel adds up the two at slightly different times.
-  return ProcessMemory{.now_bytes = *now, .peak_bytes = std::max(*now, *peak)};
+  const int64_t recent = std::max(*now, *peak);
+  return ProcessMemory{.now_bytes = *now,
+                       .peak_bytes = std::max(recent, highest_before_restart.load()),
+                       .recent_peak_bytes = recent,
+                       .file_bytes = ReadKilobytes(kStatus, "RssFile").value_or(0)};
+}
+
+// Writing 5 sets the kernel's peak to what is resident now, see proc(5).
+void RestartRecentPeak() {
+  const absl::StatusOr<ProcessMemory> memory = ReadProcessMemory();
+  if (memory.ok()) highest_before_restart = memory->peak_bytes;
+  std::ofstream("/proc/self/clear_refs") << 5;
 }
 
 absl::StatusOr<Processor> ReadProcessor() {

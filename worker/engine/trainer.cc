@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "worker/engine/allocator.h"
 #include "worker/engine/plan.h"
 #include "worker/engine/schedule.h"
 #include "worker/engine/token_batch.h"
@@ -12,12 +13,15 @@
 
 namespace espalier {
 
-Trainer::Trainer(const v1::JobSpec& spec, const Parts& parts, Options options)
+Trainer::Trainer(const v1::JobSpec& spec, const Parts& parts, Options options,
+                 const MemoryGovernor& governor)
     : spec_(spec),
       parts_(parts),
       options_(options),
       collective_(parts.context.collective),
       replica_(parts.replica),
+      governor_(governor),
+      passes_(replica_.parameters().Roles(), governor_, ReleaseFreeMemory),
       exchange_(collective_, replica_.parameters().flat_gradient(),
                 BucketEnds(replica_.parameters().all(), options.bucket_elements)),
       accounts_(parts.context.clock) {}
@@ -28,9 +32,9 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const v1::JobSpec& spec
   ASSIGN_OR_RETURN(v1::ShardPlan plan, PlanFromShares(spec, ranks));
   ASSIGN_OR_RETURN(const int64_t micro_batch,
                    MicroBatchOf(spec.batch(), parts.context.collective.rank(), ranks));
-  auto trainer = std::unique_ptr<Trainer>(new Trainer(spec, parts, options));
+  const MemoryGovernor governor({.min = micro_batch, .max = micro_batch});
+  auto trainer = std::unique_ptr<Trainer>(new Trainer(spec, parts, options, governor));
   trainer->default_plan_ = std::move(plan);
-  trainer->micro_batch_ = micro_batch;
   return trainer;
 }
 
@@ -105,20 +109,15 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
 // nothing; its rank's buckets start in GradientExchange::Finish.
 absl::Status Trainer::BackwardPasses(const Samples& samples, PartSums& sums) {
   Decoder& decoder = replica_.decoder();
-  const absl::Status status = CatchTorch("forward and backward pass", [&] {
-    SlotRange rows;
-    for (const int64_t size : PassSizes(samples.rows(), micro_batch_)) {
-      rows = {rows.end, rows.end + size};
-      if (rows.end == samples.rows()) {
-        decoder.set_gradients_final([this](int64_t end) { exchange_.Final(end); });
-      }
-      const TokenBatch batch = MakeTokenBatch(samples, rows, decoder.device());
-      const torch::Tensor loss = decoder.LossSum(batch.inputs, batch.targets);
-      loss.backward();
-      sums.loss += loss.item<double>();
-      sums.tokens += batch.targets.numel();
-      parts_.context.progress.Worked();
-    }
+  const absl::Status status = passes_.Run(samples.rows(), [&](SlotRange rows, bool last) {
+    decoder.set_gradients_final({});
+    if (last) decoder.set_gradients_final([this](int64_t end) { exchange_.Final(end); });
+    const TokenBatch batch = MakeTokenBatch(samples, rows, decoder.device());
+    const torch::Tensor loss = decoder.LossSum(batch.inputs, batch.targets);
+    loss.backward();
+    sums.loss += loss.item<double>();
+    sums.tokens += batch.targets.numel();
+    parts_.context.progress.Worked();
   });
   decoder.set_gradients_final({});
   sums.finite = std::isfinite(sums.loss) ? 1 : 0;

@@ -17,9 +17,11 @@
 #include "worker/engine/checkpoint_saver.h"
 #include "worker/engine/evaluate.h"
 #include "worker/engine/gradient_exchange.h"
+#include "worker/engine/memory_governor.h"
 #include "worker/engine/replica.h"
 #include "worker/engine/sample_log.h"
 #include "worker/engine/samples.h"
+#include "worker/engine/shard_passes.h"
 #include "worker/engine/step_report.h"
 #include "worker/engine/time_accounts.h"
 #include "worker/engine/together.h"
@@ -69,7 +71,8 @@ class Trainer {
     int64_t tokens = 0;
     int64_t finite = 1;
   };
-  Trainer(const v1::JobSpec& spec, const Parts& parts, Options options);
+  Trainer(const v1::JobSpec& spec, const Parts& parts, Options options,
+          const MemoryGovernor& governor);
 
   absl::StatusOr<StepEnd> TrainStep();
   absl::StatusOr<Boundary> ObeyBoundary();
@@ -92,7 +95,8 @@ class Trainer {
   const Options options_;
   Collective& collective_;
   Replica& replica_;
-  int64_t micro_batch_ = 1;
+  MemoryGovernor governor_;
+  ShardPasses passes_;
   GradientExchange exchange_;
   TimeAccounts accounts_;
   v1::ShardPlan default_plan_;

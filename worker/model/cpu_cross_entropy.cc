@@ -3,6 +3,7 @@
 
 #include "worker/model/cpu_ops.h"
 #include "worker/model/cpu_rows.h"
+#include "worker/model/cpu_tensor.h"
 #include "worker/model/gemm.h"
 
 namespace espalier::cpu_ops {
@@ -74,6 +75,7 @@ struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
     if (want_hidden) gradients.hidden = torch::empty_like(hidden);
     if (want_head) gradients.head = bound ? head.grad() : torch::zeros_like(head);
     const double sum = CrossEntropy(hidden, head, targets, gradients);
+    if (bound) MarkAdded(head.grad());
     ctx->saved_data["bound"] = bound;
     ctx->save_for_backward(
         {hidden, head, targets, gradients.hidden, bound ? Tensor() : gradients.head});

@@ -38,6 +38,7 @@ Tensor WeightGradient(const Tensor& weight, const Tensor& dy, const Tensor& x) {
   const Tensor target = bound ? weight.grad() : torch::empty_like(weight);
   cpu::Gemm({out, in, Rows(x)}, {Data(dy), out, cpu::Op::kTranspose}, {Data(x), in},
             bound ? 1.0F : 0.0F, Mutable(target), in);
+  if (bound) MarkAdded(target);
   return bound ? Tensor() : target;
 }
 

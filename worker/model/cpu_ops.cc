@@ -99,6 +99,7 @@ struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
         for (int64_t c = from; c < to; ++c) row[c] += pdy[i * n + c];
       }
     }
+    if (bound) MarkAdded(target);
     return {Tensor(), bound ? Tensor() : target};
   }
 };

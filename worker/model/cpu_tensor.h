@@ -32,6 +32,12 @@ inline torch::Tensor ResizedLast(const torch::Tensor& x, int64_t last) {
 // reduction over rows does not depend on it.
 constexpr int64_t kPartialSums = 16;
 
+// Says that a kernel has added its whole part to a leaf's gradient, as LibTorch's operators do by
+// themselves (see Parameters::Roles). What a kernel allocates, it allocates before it adds.
+inline void MarkAdded(const torch::Tensor& gradient) {
+  gradient.unsafeGetTensorImpl()->bump_version();
+}
+
 // Adds to `vector.grad()`, or returns the gradient where there is none to add to.
 inline torch::Tensor VectorGradient(const torch::Tensor& vector, const torch::Tensor& gradient) {
   if (!vector.grad().defined()) return gradient;

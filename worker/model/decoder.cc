@@ -80,7 +80,7 @@ Decoder::Decoder(const DecoderConfig& config, const Parameters& parameters)
   }
   embedding_ = get("model.embed_tokens.weight");
   final_norm_ = get("model.norm.weight");
-  head_ = config_.tie_word_embeddings ? embedding_ : get("lm_head.weight");
+  head_ = parameters.Head();
 }
 
 Tensor Decoder::LossSum(const Tensor& ids, const Tensor& targets) const {

@@ -148,12 +148,19 @@ absl::StatusOr<Parameters> Parameters::Create(const DecoderConfig& config, torch
   if (!status.ok()) return status;
   for (Parameter& parameter : parameters.all_) {
     const auto view = [&](const torch::Tensor& flat) {
-      return flat.narrow(0, parameter.offset, parameter.size).view(parameter.shape.shape).detach();
+      return flat.narrow(0, parameter.offset, parameter.size)
+          .view(parameter.shape.shape)
+          .variable_data();
     };
     parameter.value = view(parameters.flat_);
     if (!with_gradients) continue;
     parameter.value.set_requires_grad(true);
     parameter.value.mutable_grad() = view(parameters.gradient_);
+  }
+  if (config.tie_word_embeddings) {
+    const torch::Tensor table = parameters.Get("model.embed_tokens.weight");
+    parameters.tied_head_ = table.variable_data().set_requires_grad(with_gradients);
+    if (with_gradients) parameters.tied_head_.mutable_grad() = table.grad().variable_data();
   }
   return parameters;
 }
@@ -174,6 +181,17 @@ torch::Tensor Parameters::Get(absl::string_view name) const {
     if (parameter.shape.name == name) return parameter.value;
   }
   return {};
+}
+
+torch::Tensor Parameters::Head() const {
+  return tied_head_.defined() ? tied_head_ : Get("lm_head.weight");
+}
+
+std::vector<torch::Tensor> Parameters::Roles() const {
+  std::vector<torch::Tensor> roles;
+  for (const Parameter& parameter : all_) roles.push_back(parameter.value);
+  if (tied_head_.defined()) roles.push_back(tied_head_);
+  return roles;
 }
 
 void Parameters::ZeroGradients() {

@@ -53,6 +53,13 @@ class Parameters {
   absl::Span<const Parameter> all() const { return all_; }
   // Undefined tensor when there is no such parameter.
   torch::Tensor Get(absl::string_view name) const;
+  // lm_head.weight; of a tied head a leaf of its own that shares the embedding's memory, and its
+  // gradient's.
+  torch::Tensor Head() const;
+  // Every leaf that the decoder computes with: each parameter, and a tied head. The version of its
+  // grad() moves exactly when a pass has added its part to it (see MarkAdded in cpu_tensor.h), so
+  // that a pass that failed halfway can be told from one that did not begin.
+  std::vector<torch::Tensor> Roles() const;
   torch::Tensor& flat() { return flat_; }               // [elements], fp32
   torch::Tensor& flat_gradient() { return gradient_; }  // [elements], fp32
   int64_t elements() const { return flat_.numel(); }
@@ -62,6 +69,7 @@ class Parameters {
   std::vector<Parameter> all_;
   torch::Tensor flat_;
   torch::Tensor gradient_;
+  torch::Tensor tied_head_;
 };
 
 }  // namespace espalier

@@ -1,0 +1,22 @@
+// FailingAllocator: LibTorch's CPU allocator, of which one allocation fails. Used by tests of what
+// happens when memory runs out. Allocations of one thread are counted; the others go through.
+#pragma once
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <cstdint>
+
+namespace espalier {
+
+// While it lives, allocations of this thread (and of the thread that runs its backward passes,
+// which is the same on the CPU) are counted, and the one numbered `failing`, from 1, fails.
+class FailingAllocator {
+ public:
+  explicit FailingAllocator(int64_t failing);
+  ~FailingAllocator();
+  // Whether that many allocations were made.
+  static bool failed();
+};
+
+}  // namespace espalier

@@ -1,0 +1,166 @@
+// Running out of memory at any allocation of a pass changes the gradient by rounding only.
+#include "worker/engine/shard_passes.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/worker/engine/failing_allocator.h"
+#include "tests/worker/engine/training_world.h"
+#include "worker/collective/in_process.h"
+#include "worker/engine/gradient_exchange.h"
+#include "worker/engine/token_batch.h"
+
+namespace espalier {
+namespace {
+
+constexpr int64_t kRows = 4, kTime = 6;
+
+Samples SomeSamples() {
+  Samples samples;
+  for (int64_t row = 0; row < kRows; ++row) {
+    samples.ids.push_back(row);
+    for (int64_t t = 0; t <= kTime; ++t) samples.tokens.push_back((row * 17 + t * 5 + t * t) % 50);
+  }
+  return samples;
+}
+
+// A model, and its shard computed in passes of two rows of which one may run out of memory.
+struct Shard {
+  explicit Shard(const DecoderConfig& config)
+      : parameters(*Parameters::Create(config, torch::kCPU, Parameters::Gradients::kAllocate)),
+        decoder(config, parameters),
+        passes(parameters.Roles(), governor, [this] { ++caches_freed; }) {
+    parameters.Initialize(3, 0.2);
+  }
+
+  // `final`: told of final gradients in the last pass, as the trainer tells the exchange.
+  absl::Status Run(const Decoder::GradientsFinal& final = {}) {
+    const Samples samples = SomeSamples();
+    return passes.Run(kRows, [&](SlotRange rows, bool last) {
+      decoder.set_gradients_final(last ? final : Decoder::GradientsFinal());
+      const TokenBatch batch = MakeTokenBatch(samples, rows, torch::kCPU);
+      const torch::Tensor sum = decoder.LossSum(batch.inputs, batch.targets);
+      sum.backward();
+      loss += sum.item<double>();
+    });
+  }
+
+  MemoryGovernor governor{{.min = 2, .max = 2}};
+  Parameters parameters;
+  Decoder decoder;
+  int caches_freed = 0;
+  double loss = 0;
+  ShardPasses passes;
+};
+
+struct Expected {
+  explicit Expected(const DecoderConfig& config) {
+    Shard shard(config);
+    EXPECT_TRUE(shard.Run().ok());
+    EXPECT_EQ(shard.passes.largest(), 2);
+    gradient = shard.parameters.flat_gradient().clone();
+    loss = shard.loss;
+  }
+  // Loss and gradient of a shard that was disturbed.
+  void Compare(Shard& shard, const std::string& what) const {
+    EXPECT_NEAR(shard.loss, loss, 1e-4) << what;
+    const torch::Tensor difference = (shard.parameters.flat_gradient() - gradient).abs();
+    EXPECT_LT(difference.max().item<double>(), 1e-4 * gradient.abs().max().item<double>()) << what;
+    for (const torch::Tensor& role : shard.parameters.Roles()) {
+      EXPECT_TRUE(role.requires_grad()) << what;
+    }
+  }
+  torch::Tensor gradient;
+  double loss = 0;
+};
+
+DecoderConfig ConfigOf(bool tied) {
+  DecoderConfig config = TinyConfig();
+  config.tie_word_embeddings = tied;
+  config.qk_norm = true;
+  config.attention_bias = tied;
+  return config;
+}
+
+class ShardPassesTest : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Heads, ShardPassesTest, testing::Values(false, true),
+                         [](const auto& info) { return info.param ? "Tied" : "Untied"; });
+
+TEST_P(ShardPassesTest, AFailureAtAnyAllocationChangesRoundingOnly) {
+  const Expected expected(ConfigOf(GetParam()));
+  int64_t n = 1;
+  for (bool failed = true; failed; ++n) {
+    Shard shard(ConfigOf(GetParam()));
+    {
+      const FailingAllocator allocator(n);
+      ASSERT_TRUE(shard.Run().ok()) << n;
+      failed = FailingAllocator::failed();
+    }
+    expected.Compare(shard, absl::StrCat("allocation ", n));
+    EXPECT_EQ(shard.governor.micro_batch(), failed ? 1 : 2) << "allocation " << n;
+    EXPECT_EQ(shard.caches_freed, failed ? 1 : 0) << "allocation " << n;
+  }
+  EXPECT_GT(n, 100) << "a pass must allocate";
+}
+
+// The same with the exchange of gradients under way in the last pass: the other rank adds zeros.
+TEST_P(ShardPassesTest, BucketsThatAreAlreadyInTheExchangeAreLeftAlone) {
+  const Expected expected(ConfigOf(GetParam()));
+  std::vector<std::unique_ptr<Collective>> group = InProcessGroup(2, absl::Seconds(60));
+  int64_t n = 1;
+  for (bool failed = true; failed; n += 3) {
+    Shard mine(ConfigOf(GetParam()));
+    const torch::Tensor zeros = torch::zeros_like(mine.parameters.flat_gradient());
+    const std::vector<int64_t> ends = BucketEnds(mine.parameters.all(), 2000);
+    GradientExchange exchange(*group[0], mine.parameters.flat_gradient(), ends);
+    GradientExchange other(*group[1], zeros, ends);
+    other.Final(zeros.numel());
+    {
+      const FailingAllocator allocator(n);
+      ASSERT_TRUE(mine.Run([&](int64_t end) { exchange.Final(end); }).ok()) << n;
+      failed = FailingAllocator::failed();
+    }
+    std::thread finish([&] { EXPECT_TRUE(other.Finish().ok()); });
+    EXPECT_TRUE(exchange.Finish().ok());
+    finish.join();
+    expected.Compare(mine, absl::StrCat("allocation ", n));
+  }
+}
+
+TEST(ShardPasses, ARowThatDoesNotFitFailsOnceTheCachesAreFreed) {
+  MemoryGovernor governor({.min = 4, .max = 4});
+  int caches_freed = 0;
+  ShardPasses passes({}, governor, [&] { ++caches_freed; });
+  std::vector<int64_t> sizes;
+  const absl::Status status = passes.Run(4, [&](SlotRange rows, bool) {
+    sizes.push_back(rows.size());
+    throw std::bad_alloc();
+  });
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_EQ(sizes, (std::vector<int64_t>{4, 2, 1, 1}));
+  EXPECT_EQ(caches_freed, 3);
+}
+
+TEST(ShardPasses, ASizeThatFailedIsNotTriedAgain) {
+  MemoryGovernor governor({.min = 8, .max = 8});
+  ShardPasses passes({}, governor, [] {});
+  std::vector<int64_t> sizes;
+  const auto pass = [&](SlotRange rows, bool) {
+    sizes.push_back(rows.size());
+    if (rows.size() > 2) throw std::bad_alloc();
+  };
+  EXPECT_TRUE(passes.Run(16, pass).ok());
+  EXPECT_EQ(sizes, (std::vector<int64_t>{8, 4, 2, 2, 2, 2, 2, 2, 2, 2}));
+  EXPECT_EQ(passes.largest(), 2);
+  sizes.clear();
+  EXPECT_TRUE(passes.Run(16, pass).ok());
+  EXPECT_EQ(sizes, std::vector<int64_t>(8, 2));
+}
+
+}  // namespace
+}  // namespace espalier
