@@ -89,7 +89,7 @@ absl::Status WorkerSession::BuildReplica() {
                    SelectDevice({.name = name, .local_rank = options_.local_rank}));
   device_text_ = device.description;
   ASSIGN_OR_RETURN(const DecoderConfig config, ModelConfig());
-  ASSIGN_OR_RETURN(replica_, Replica::Create(config, spec_.train().optimizer(), device.device));
+  ASSIGN_OR_RETURN(replica_, Replica::Create(config, spec_.train(), device.device));
   return absl::OkStatus();
 }
 

@@ -22,6 +22,7 @@ struct Options {
   int64_t time = 256;
   int steps = 7;
   int threads = 2;
+  std::string precision = "fp32";
 };
 
 Options Parse(int argc, char** argv) {
@@ -32,6 +33,7 @@ Options Parse(int argc, char** argv) {
   app.add_option("--time", options.time);
   app.add_option("--steps", options.steps);
   app.add_option("--threads", options.threads);
+  app.add_option("--precision", options.precision)->check(CLI::IsMember({"fp32", "bf16"}));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -52,7 +54,9 @@ DecoderConfig ConfigOf(const Options& options) {
 std::vector<double> Measure(const Options& options, double& loss_value) {
   const DecoderConfig config = ConfigOf(options);
   Parameters parameters =
-      Parameters::Create(config, torch::kCPU, Parameters::Gradients::kAllocate).value();
+      Parameters::Create(config, torch::kCPU, Parameters::Gradients::kAllocate,
+                         options.precision == "bf16" ? torch::kBFloat16 : torch::kFloat)
+          .value();
   parameters.Initialize(1, config.initializer_range);
   Decoder decoder(config, parameters);
   v1::OptimizerSpec spec;
@@ -93,7 +97,7 @@ void Run(const Options& options) {
       {"shape", options.shape},
       {"batch", options.batch},
       {"time", options.time},
-      {"precision", "fp32"},
+      {"precision", options.precision},
       {"device", "cpu"},
       {"threads", options.threads},
       {"tokens_per_second",

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "worker/engine/adamw_kernel.h"
+#include "worker/model/cpu_rows.h"
 #include "worker/model/torch_compat.h"
 
 namespace espalier {
@@ -89,6 +90,9 @@ void AdamW::ApplyOnCpu(const Factors& factors) {
   float* gradient = parameters_->flat_gradient().data_ptr<float>();
   float* first = first_.data_ptr<float>();
   float* second = second_.data_ptr<float>();
+  // The CPU computes in fp32 and bf16 alone (precision.h).
+  const torch::Tensor& narrow = parameters_->flat_copy();
+  auto* copy = narrow.defined() ? static_cast<cpu::Bf16*>(narrow.data_ptr()) : nullptr;
   cpu::AdamWFactors f;
   f.gradient_scale = static_cast<float>(factors.gradient_scale);
   f.beta1 = static_cast<float>(spec_.beta1());
@@ -101,6 +105,7 @@ void AdamW::ApplyOnCpu(const Factors& factors) {
     ForBlocks(group.begin, group.end, [&](int64_t, int64_t begin, int64_t end) {
       cpu::AdamWUpdate(
           {value + begin, gradient + begin, first + begin, second + begin, end - begin}, f);
+      if (copy != nullptr) cpu::FromFloatRow(value + begin, copy + begin, end - begin);
     });
   }
 }
@@ -120,6 +125,7 @@ void AdamW::ApplyOnDevice(const Factors& factors) {
   gradient.mul_(factors.second_root).add_(spec_.eps());
   parameters_->flat().addcdiv_(first_, gradient, -factors.step_size);
   gradient.zero_();
+  parameters_->RefreshCopy();
 }
 
 double AdamW::GradientNorm() const {

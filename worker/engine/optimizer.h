@@ -26,7 +26,8 @@ class AdamW {
     // The gradient is multiplied by this first: 1 / tokens, and clipping.
     double gradient_scale = 1;
   };
-  // One update of every parameter; the gradient is zero afterwards.
+  // One update of every parameter and of its copy in the compute type; the gradient is zero
+  // afterwards.
   void Apply(const Update& update);
 
   // L2 norm of the flat gradient as it stands (not scaled); not finite when an element is not.

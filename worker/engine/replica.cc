@@ -51,12 +51,13 @@ Replica::Replica(const DecoderConfig& config, std::unique_ptr<Parameters> parame
       optimizer_(std::move(optimizer)) {}
 
 absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(const DecoderConfig& config,
-                                                         const v1::OptimizerSpec& optimizer,
+                                                         const v1::TrainSpec& train,
                                                          torch::Device device) {
+  ASSIGN_OR_RETURN(const torch::ScalarType type, ComputeType(train.precision(), device));
   ASSIGN_OR_RETURN(Parameters parameters,
-                   Parameters::Create(config, device, Parameters::Gradients::kAllocate));
+                   Parameters::Create(config, device, Parameters::Gradients::kAllocate, type));
   auto owned = std::make_unique<Parameters>(std::move(parameters));
-  ASSIGN_OR_RETURN(AdamW adamw, AdamW::Create(optimizer, *owned));
+  ASSIGN_OR_RETURN(AdamW adamw, AdamW::Create(train.optimizer(), *owned));
   return std::unique_ptr<Replica>(new Replica(config, std::move(owned), std::move(adamw)));
 }
 

@@ -13,6 +13,7 @@
 #include "common/base/ids.h"
 #include "espalier/v1/job.pb.h"
 #include "worker/engine/optimizer.h"
+#include "worker/engine/precision.h"
 #include "worker/model/decoder.h"
 #include "worker/model/decoder_config.h"
 #include "worker/model/parameters.h"
@@ -24,15 +25,17 @@ struct TrainingCounters {
   int64_t step = 0;     // committed steps: the number of the next one
   int64_t updates = 0;  // of the optimizer; steps less those that were skipped
   int64_t skipped = 0;
-  int64_t skipped_in_a_row = 0;
+  int64_t skipped_in_a_row = 0;  // less those of the loss scale's search
+  LossScale loss_scale;
 };
 
 class Replica {
  public:
-  // Allocates everything; the values are not set (start_state.h does that). RESOURCE_EXHAUSTED
-  // names the bytes.
+  // Allocates everything, for the optimizer and the precision of `train`; the values are not set
+  // (start_state.h does that). RESOURCE_EXHAUSTED names the bytes; FAILED_PRECONDITION when the
+  // device does not compute in that precision.
   static absl::StatusOr<std::unique_ptr<Replica>> Create(const DecoderConfig& config,
-                                                         const v1::OptimizerSpec& optimizer,
+                                                         const v1::TrainSpec& train,
                                                          torch::Device device);
 
   const DecoderConfig& config() const { return decoder_.config(); }

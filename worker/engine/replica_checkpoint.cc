@@ -2,6 +2,7 @@
 
 #include <google/protobuf/util/json_util.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -36,6 +37,21 @@ json OrderJson(const RunIdentity& identity) {
           {"global_batch", identity.spec.train().global_batch()}};
 }
 
+json LossScaleJson(const LossScale& scale) {
+  return {{"exponent", scale.exponent}, {"finite_in_a_row", scale.finite_in_a_row}};
+}
+
+// A run that begins to scale its losses, or a checkpoint from before there was a scale: a new one.
+absl::StatusOr<LossScale> LoadLossScale(const json& state, const RunIdentity& identity) {
+  LossScale scale = LossScale::For(identity.spec.train().precision());
+  if (!scale.dynamic || !state.contains("loss_scale")) return scale;
+  ASSIGN_OR_RETURN(const json* saved, ObjectField(state, "loss_scale"));
+  ASSIGN_OR_RETURN(const int64_t exponent, IntegerField(*saved, "exponent"));
+  scale.exponent = std::min(exponent, LossScale::kLastExponent);
+  ASSIGN_OR_RETURN(scale.finite_in_a_row, IntegerField(*saved, "finite_in_a_row"));
+  return scale;
+}
+
 std::string StateJson(const TrainingCounters& counters, const RunIdentity& identity) {
   const int64_t used = counters.step * identity.spec.train().global_batch();
   json state = {{"format", kStateFormat},
@@ -44,6 +60,7 @@ std::string StateJson(const TrainingCounters& counters, const RunIdentity& ident
                 {"optimizer_updates", counters.updates},
                 {"skipped_steps", counters.skipped},
                 {"skipped_steps_in_a_row", counters.skipped_in_a_row},
+                {"loss_scale", LossScaleJson(counters.loss_scale)},
                 {"order", OrderJson(identity)},
                 {"spec", SpecJson(identity.spec)}};
   if (identity.training_samples > 0) {
@@ -128,13 +145,14 @@ absl::Status LoadReplica(const Checkpoint& checkpoint, const RunIdentity& identi
   ASSIGN_OR_RETURN(counters.updates, IntegerField(state, "optimizer_updates"));
   ASSIGN_OR_RETURN(counters.skipped, IntegerField(state, "skipped_steps"));
   ASSIGN_OR_RETURN(counters.skipped_in_a_row, IntegerField(state, "skipped_steps_in_a_row"));
+  ASSIGN_OR_RETURN(counters.loss_scale, LoadLossScale(state, identity));
   const std::array<torch::Tensor, 3> buffers = replica.Buffers();
   RETURN_IF_ERROR(LoadBuffer(checkpoint.model(), "", replica, buffers[0]));
   RETURN_IF_ERROR(LoadBuffer(checkpoint.optimizer(), kFirstMoment, replica, buffers[1]));
   RETURN_IF_ERROR(LoadBuffer(checkpoint.optimizer(), kSecondMoment, replica, buffers[2]));
   replica.counters() = counters;
   replica.optimizer().set_updates(counters.updates);
-  return absl::OkStatus();
+  return CatchTorch("narrowing the weights", [&] { replica.parameters().RefreshCopy(); });
 }
 
 }  // namespace espalier

@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kPieceBytes = size_t{16} << 20;
 
 absl::Status SetInitialWeights(const v1::JobSpec& spec, Replica& replica) {
-  replica.counters() = {};
+  replica.counters() = {.loss_scale = LossScale::For(spec.train().precision())};
   if (spec.model().has_from()) {
     return LoadWeights(spec.model().from(), replica.config(), replica.parameters());
   }
@@ -61,7 +61,7 @@ absl::Status BroadcastReplica(const RankContext& context, Rank root, Replica& re
   for (const torch::Tensor& buffer : replica.Buffers()) {
     RETURN_IF_ERROR(BroadcastTensor(context, buffer, root));
   }
-  return absl::OkStatus();
+  return CatchTorch("narrowing the weights", [&] { replica.parameters().RefreshCopy(); });
 }
 
 }  // namespace

@@ -80,15 +80,17 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   // sums are not finite. Every rank computes the same bits.
   Enter(v1::PHASE_UPDATE);
   AdamW& optimizer = replica_.optimizer();
-  const double tokens = static_cast<double>(total.tokens);
-  const double norm = optimizer.GradientNorm() / tokens;
+  LossScale& loss_scale = replica_.counters().loss_scale;
+  const double tokens = static_cast<double>(total.tokens), scaled = tokens * loss_scale.value();
+  const double norm = optimizer.GradientNorm() / scaled;
   const bool finite = total.finite && std::isfinite(norm);
+  const bool expected = loss_scale.Adjust(finite);
   if (finite) {
     optimizer.Apply({.learning_rate = boundary.learning_rate,
-                     .gradient_scale = ClipFactor(norm, spec_.train().clip_norm()) / tokens});
+                     .gradient_scale = ClipFactor(norm, spec_.train().clip_norm()) / scaled});
     replica_.counters().skipped_in_a_row = 0;
   } else {
-    RETURN_IF_ERROR(SkipUpdate(total));
+    RETURN_IF_ERROR(SkipUpdate(total, expected));
   }
   replica_.counters().updates = optimizer.updates();
   ++replica_.counters().step;
@@ -105,16 +107,17 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   return ReportStep(std::move(report), *samples);
 }
 
-// Leaves the gradient sums of the shard in the flat gradient, zero before. An empty shard adds
-// nothing; its rank's buckets start in GradientExchange::Finish.
+// Leaves the gradient sums of the shard, times the loss scale, in the flat gradient, zero before.
+// An empty shard adds nothing; its rank's buckets start in GradientExchange::Finish.
 absl::Status Trainer::BackwardPasses(const Samples& samples, PartSums& sums) {
   Decoder& decoder = replica_.decoder();
+  const double scale = replica_.counters().loss_scale.value();
   const absl::Status status = passes_.Run(samples.rows(), [&](SlotRange rows, bool last) {
     decoder.set_gradients_final({});
     if (last) decoder.set_gradients_final([this](int64_t end) { exchange_.Final(end); });
     const TokenBatch batch = MakeTokenBatch(samples, rows, decoder.device());
     const torch::Tensor loss = decoder.LossSum(batch.inputs, batch.targets);
-    loss.backward();
+    (scale == 1 ? loss : loss * scale).backward();
     sums.loss += loss.item<double>();
     sums.tokens += batch.targets.numel();
     parts_.context.progress.Worked();
@@ -135,10 +138,11 @@ absl::StatusOr<Trainer::PartSums> Trainer::SumParts(const PartSums& mine) {
   return total;
 }
 
-absl::Status Trainer::SkipUpdate(const PartSums& total) {
+absl::Status Trainer::SkipUpdate(const PartSums& total, bool expected) {
   TrainingCounters& counters = replica_.counters();
   replica_.parameters().ZeroGradients();
   ++counters.skipped;
+  if (expected) return absl::OkStatus();
   ++counters.skipped_in_a_row;
   const std::string what = absl::StrCat("step ", counters.step, ": the ",
                                         total.finite ? "gradient" : "loss", " is not finite");

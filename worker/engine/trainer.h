@@ -80,7 +80,8 @@ class Trainer {
   void Acknowledge(const Boundary& boundary);
   absl::Status BackwardPasses(const Samples& samples, PartSums& sums);
   absl::StatusOr<PartSums> SumParts(const PartSums& mine);
-  absl::Status SkipUpdate(const PartSums& total);
+  // expected: the loss scale was too large, and has been reduced.
+  absl::Status SkipUpdate(const PartSums& total, bool expected);
   absl::StatusOr<StepEnd> ReportStep(v1::StepReport report, const Samples& samples);
   void Enter(v1::Phase phase);
 

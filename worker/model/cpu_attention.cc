@@ -42,82 +42,111 @@ void ZeroUnseen(float* row, const Seen& seen, int64_t columns) {
   std::fill(row + seen.to, row + columns, 0.0F);
 }
 
-struct Strides {
-  explicit Strides(const AttentionShape& s)
-      : q_row(s.heads * s.head_dim), kv_row(s.kv_heads * s.head_dim) {}
-  int64_t q_row;
-  int64_t kv_row;
-};
-
 float ScaleOf(const AttentionShape& shape) {
   return 1.0F / std::sqrt(static_cast<float>(shape.head_dim));
 }
 
-}  // namespace
+// The rows of one head as floats: all positions, `stride` elements apart.
+struct HeadRows {
+  float* data;
+  int64_t stride;
+  Matrix<float> From(int64_t row, Op op = Op::kPlain) const {
+    return {data + row * stride, stride, op};
+  }
+};
 
-void AttentionForward(const AttentionShape& shape, const float* q, const float* k, const float* v,
-                      float* out, float* log_sum) {
-  const Strides stride(shape);
-  const int64_t D = shape.head_dim, group = shape.heads / shape.kv_heads;
-  const float scale = ScaleOf(shape);
-#pragma omp parallel for collapse(2) schedule(dynamic)
-  for (int64_t b = 0; b < shape.batch; ++b) {
-    for (int64_t h = 0; h < shape.heads; ++h) {
-      thread_local std::vector<float> scores;
-      const float* qh = q + b * shape.time * stride.q_row + h * D;
-      const float* kh = k + b * shape.time * stride.kv_row + (h / group) * D;
-      const float* vh = v + b * shape.time * stride.kv_row + (h / group) * D;
-      float* oh = out + b * shape.time * stride.q_row + h * D;
-      float* sums = log_sum + (b * shape.heads + h) * shape.time;
-      for (int64_t begin = 0; begin < shape.time; begin += kBlockRows) {
-        const Block block = BlockAt(shape, begin);
-        const int64_t rows = block.rows(), columns = block.columns();
-        scores.resize(rows * columns);
-        Gemm({rows, columns, D}, {qh + begin * stride.q_row, stride.q_row},
-             {kh + block.first * stride.kv_row, stride.kv_row, Op::kTranspose}, 0, scores.data(),
-             columns);
-        for (int64_t i = 0; i < rows; ++i) {
-          float* row = scores.data() + i * columns;
-          const Seen seen = SeenBy(shape, block, begin + i);
-          const SoftmaxRow softmax = ExpRow(row + seen.from, seen.to - seen.from, scale);
-          ScaleRow(row + seen.from, seen.to - seen.from, 1.0F / softmax.sum);
-          ZeroUnseen(row, seen, columns);
-          sums[begin + i] = softmax.max + std::log(softmax.sum);
-        }
-        Gemm({rows, D, columns}, {scores.data(), columns},
-             {vh + block.first * stride.kv_row, stride.kv_row}, 0, oh + begin * stride.q_row,
-             stride.q_row);
-      }
-    }
+// The rows of a head where they lie, or as floats in `memory`.
+HeadRows Widened(const float* data, int64_t stride, const AttentionShape&, std::vector<float>&) {
+  return {const_cast<float*>(data), stride};
+}
+HeadRows Widened(const Bf16* data, int64_t stride, const AttentionShape& shape,
+                 std::vector<float>& memory) {
+  memory.resize(shape.time * shape.head_dim);
+  for (int64_t t = 0; t < shape.time; ++t) {
+    ToFloatRow(data + t * stride, memory.data() + t * shape.head_dim, shape.head_dim);
+  }
+  return {memory.data(), shape.head_dim};
+}
+
+// Where a head's results are computed: in place, or in `memory` to be narrowed afterwards.
+HeadRows Results(float* data, int64_t stride, const AttentionShape&, std::vector<float>&) {
+  return {data, stride};
+}
+HeadRows Results(Bf16*, int64_t, const AttentionShape& shape, std::vector<float>& memory) {
+  memory.resize(shape.time * shape.head_dim);
+  return {memory.data(), shape.head_dim};
+}
+void Narrow(const HeadRows&, float*, int64_t, const AttentionShape&) {}
+void Narrow(const HeadRows& rows, Bf16* data, int64_t stride, const AttentionShape& shape) {
+  for (int64_t t = 0; t < shape.time; ++t) {
+    FromFloatRow(rows.data + t * rows.stride, data + t * stride, shape.head_dim);
   }
 }
 
-namespace {
+void Zero(const HeadRows& rows, const AttentionShape& shape) {
+  for (int64_t t = 0; t < shape.time; ++t) {
+    std::fill_n(rows.data + t * rows.stride, shape.head_dim, 0.0F);
+  }
+}
 
-// The pointers of one query head and its key/value head.
+// Where head `h` of sequence `b` begins, and how far its rows are apart.
+struct Place {
+  Place(const AttentionShape& shape, int64_t heads, int64_t b, int64_t h)
+      : stride(heads * shape.head_dim), at(b * shape.time * stride + h * shape.head_dim) {}
+  int64_t stride;
+  int64_t at;
+};
+
+struct Scratch {
+  std::vector<float> q, k, v, out, dout, dq, dk, dv;  // heads of Bf16 numbers, widened
+  std::vector<float> p, d;                            // scores of a block, and their gradients
+};
+Scratch& ThreadScratch() {
+  thread_local Scratch scratch;
+  return scratch;
+}
+
+// One head, forward.
+void HeadForward(const AttentionShape& shape, const HeadRows& q, const HeadRows& k,
+                 const HeadRows& v, const HeadRows& out, float* log_sum) {
+  std::vector<float>& scores = ThreadScratch().p;
+  const int64_t D = shape.head_dim;
+  for (int64_t begin = 0; begin < shape.time; begin += kBlockRows) {
+    const Block block = BlockAt(shape, begin);
+    const int64_t rows = block.rows(), columns = block.columns();
+    scores.resize(rows * columns);
+    Gemm({rows, columns, D}, q.From(begin), k.From(block.first, Op::kTranspose), 0, scores.data(),
+         columns);
+    for (int64_t i = 0; i < rows; ++i) {
+      float* row = scores.data() + i * columns;
+      const Seen seen = SeenBy(shape, block, begin + i);
+      const SoftmaxRow softmax = ExpRow(row + seen.from, seen.to - seen.from, ScaleOf(shape));
+      ScaleRow(row + seen.from, seen.to - seen.from, 1.0F / softmax.sum);
+      ZeroUnseen(row, seen, columns);
+      log_sum[begin + i] = softmax.max + std::log(softmax.sum);
+    }
+    Gemm({rows, D, columns}, Matrix<float>{scores.data(), columns}, v.From(block.first), 0,
+         out.data + begin * out.stride, out.stride);
+  }
+}
+
+// What the backward pass of one query head reads and writes.
 struct HeadGradient {
-  const float *q, *k, *v, *out, *dout, *log_sum;
-  float *dq, *dk, *dv;
+  HeadRows q, k, v, out, dout;
+  const float* log_sum;
+  HeadRows dq, dk, dv;
 };
 
 // Adds the part of one block of query rows to dk and dv, and writes its rows of dq.
-void BlockBackward(const AttentionShape& shape, const Block& block, const HeadGradient& head,
-                   std::vector<float>& p, std::vector<float>& d) {
-  const Strides stride(shape);
+void BlockBackward(const AttentionShape& shape, const Block& block, const HeadGradient& head) {
+  std::vector<float>&p = ThreadScratch().p, &d = ThreadScratch().d;
   const int64_t D = shape.head_dim, rows = block.rows(), columns = block.columns();
   const float scale = ScaleOf(shape);
   p.resize(rows * columns);
   d.resize(rows * columns);
-  const MatrixView q{head.q + block.begin * stride.q_row, stride.q_row};
-  const MatrixView dout{head.dout + block.begin * stride.q_row, stride.q_row};
-  const MatrixView k{head.k + block.first * stride.kv_row, stride.kv_row};
-  const MatrixView v{head.v + block.first * stride.kv_row, stride.kv_row};
-  const auto transposed = [](MatrixView view) {
-    view.op = Op::kTranspose;
-    return view;
-  };
-  Gemm({rows, columns, D}, q, transposed(k), 0, p.data(), columns);
-  Gemm({rows, columns, D}, dout, transposed(v), 0, d.data(), columns);
+  const Matrix<float> q = head.q.From(block.begin), dout = head.dout.From(block.begin);
+  Gemm({rows, columns, D}, q, head.k.From(block.first, Op::kTranspose), 0, p.data(), columns);
+  Gemm({rows, columns, D}, dout, head.v.From(block.first, Op::kTranspose), 0, d.data(), columns);
   for (int64_t i = 0; i < rows; ++i) {
     const int64_t t = block.begin + i;
     const Seen seen = SeenBy(shape, block, t);
@@ -126,52 +155,88 @@ void BlockBackward(const AttentionShape& shape, const Block& block, const HeadGr
     float* di = d.data() + i * columns;
     ProbabilityRow(pi + seen.from, n, scale, head.log_sum[t]);
     // sum_j p_j (dout . v_j) equals dout . out.
-    const float delta = DotRow(head.dout + t * stride.q_row, head.out + t * stride.q_row, D);
+    const float delta = DotRow(head.dout.From(t).data, head.out.From(t).data, D);
     SoftmaxGradientRow(pi + seen.from, di + seen.from, n, delta, scale);
     ZeroUnseen(pi, seen, columns);
     ZeroUnseen(di, seen, columns);
   }
-  const MatrixView ds{d.data(), columns};
-  Gemm({rows, D, columns}, ds, k, 0, head.dq + block.begin * stride.q_row, stride.q_row);
-  Gemm({columns, D, rows}, transposed(ds), q, 1, head.dk + block.first * stride.kv_row,
-       stride.kv_row);
-  Gemm({columns, D, rows}, transposed({p.data(), columns}), dout, 1,
-       head.dv + block.first * stride.kv_row, stride.kv_row);
+  const auto transposed = [&](const std::vector<float>& scores) {
+    return Matrix<float>{scores.data(), columns, Op::kTranspose};
+  };
+  Gemm({rows, D, columns}, Matrix<float>{d.data(), columns}, head.k.From(block.first), 0,
+       head.dq.data + block.begin * head.dq.stride, head.dq.stride);
+  Gemm({columns, D, rows}, transposed(d), q, 1, head.dk.data + block.first * head.dk.stride,
+       head.dk.stride);
+  Gemm({columns, D, rows}, transposed(p), dout, 1, head.dv.data + block.first * head.dv.stride,
+       head.dv.stride);
 }
 
 }  // namespace
 
-void AttentionBackward(const AttentionShape& shape, const float* q, const float* k, const float* v,
-                       const float* out, const float* log_sum, const float* dout,
-                       const AttentionGradients& gradients) {
-  const Strides stride(shape);
-  const int64_t D = shape.head_dim, group = shape.heads / shape.kv_heads;
-  const int64_t kv_elements = shape.batch * shape.time * stride.kv_row;
-  std::fill(gradients.dk, gradients.dk + kv_elements, 0.0F);
-  std::fill(gradients.dv, gradients.dv + kv_elements, 0.0F);
+template <typename Real>
+void AttentionForward(const AttentionShape& shape, const Real* q, const Real* k, const Real* v,
+                      Real* out, float* log_sum) {
+  const int64_t group = shape.heads / shape.kv_heads;
+#pragma omp parallel for collapse(2) schedule(dynamic)
+  for (int64_t b = 0; b < shape.batch; ++b) {
+    for (int64_t h = 0; h < shape.heads; ++h) {
+      Scratch& scratch = ThreadScratch();
+      const Place query(shape, shape.heads, b, h), key(shape, shape.kv_heads, b, h / group);
+      const HeadRows result = Results(out + query.at, query.stride, shape, scratch.out);
+      HeadForward(shape, Widened(q + query.at, query.stride, shape, scratch.q),
+                  Widened(k + key.at, key.stride, shape, scratch.k),
+                  Widened(v + key.at, key.stride, shape, scratch.v), result,
+                  log_sum + (b * shape.heads + h) * shape.time);
+      Narrow(result, out + query.at, query.stride, shape);
+    }
+  }
+}
+
+template <typename Real>
+void AttentionBackward(const AttentionShape& shape, const Real* q, const Real* k, const Real* v,
+                       const Real* out, const float* log_sum, const Real* dout,
+                       const AttentionGradients<Real>& gradients) {
+  const int64_t group = shape.heads / shape.kv_heads;
   // One thread takes all query heads of a key/value head, so no two threads add to one dk.
 #pragma omp parallel for collapse(2) schedule(dynamic)
   for (int64_t b = 0; b < shape.batch; ++b) {
     for (int64_t g = 0; g < shape.kv_heads; ++g) {
-      thread_local std::vector<float> p, d;
+      Scratch& scratch = ThreadScratch();
+      const Place key(shape, shape.kv_heads, b, g);
+      HeadGradient head;
+      head.k = Widened(k + key.at, key.stride, shape, scratch.k);
+      head.v = Widened(v + key.at, key.stride, shape, scratch.v);
+      head.dk = Results(gradients.dk + key.at, key.stride, shape, scratch.dk);
+      head.dv = Results(gradients.dv + key.at, key.stride, shape, scratch.dv);
+      Zero(head.dk, shape);
+      Zero(head.dv, shape);
       for (int64_t h = g * group; h < (g + 1) * group; ++h) {
-        const int64_t q_at = b * shape.time * stride.q_row + h * D;
-        const int64_t kv_at = b * shape.time * stride.kv_row + g * D;
-        const HeadGradient head{.q = q + q_at,
-                                .k = k + kv_at,
-                                .v = v + kv_at,
-                                .out = out + q_at,
-                                .dout = dout + q_at,
-                                .log_sum = log_sum + (b * shape.heads + h) * shape.time,
-                                .dq = gradients.dq + q_at,
-                                .dk = gradients.dk + kv_at,
-                                .dv = gradients.dv + kv_at};
+        const Place query(shape, shape.heads, b, h);
+        head.q = Widened(q + query.at, query.stride, shape, scratch.q);
+        head.out = Widened(out + query.at, query.stride, shape, scratch.out);
+        head.dout = Widened(dout + query.at, query.stride, shape, scratch.dout);
+        head.dq = Results(gradients.dq + query.at, query.stride, shape, scratch.dq);
+        head.log_sum = log_sum + (b * shape.heads + h) * shape.time;
         for (int64_t begin = 0; begin < shape.time; begin += kBlockRows) {
-          BlockBackward(shape, BlockAt(shape, begin), head, p, d);
+          BlockBackward(shape, BlockAt(shape, begin), head);
         }
+        Narrow(head.dq, gradients.dq + query.at, query.stride, shape);
       }
+      Narrow(head.dk, gradients.dk + key.at, key.stride, shape);
+      Narrow(head.dv, gradients.dv + key.at, key.stride, shape);
     }
   }
 }
+
+template void AttentionForward(const AttentionShape&, const float*, const float*, const float*,
+                               float*, float*);
+template void AttentionForward(const AttentionShape&, const Bf16*, const Bf16*, const Bf16*, Bf16*,
+                               float*);
+template void AttentionBackward(const AttentionShape&, const float*, const float*, const float*,
+                                const float*, const float*, const float*,
+                                const AttentionGradients<float>&);
+template void AttentionBackward(const AttentionShape&, const Bf16*, const Bf16*, const Bf16*,
+                                const Bf16*, const float*, const Bf16*,
+                                const AttentionGradients<Bf16>&);
 
 }  // namespace espalier::cpu

@@ -18,17 +18,21 @@ struct AttentionShape {
 };
 
 // q, out [B, T, H, D]; k, v [B, T, K, D]; log_sum [B, H, T] (natural log of each row's sum of
-// exponentials of the scaled scores, for the backward pass).
-void AttentionForward(const AttentionShape& shape, const float* q, const float* k, const float* v,
-                      float* out, float* log_sum);
+// exponentials of the scaled scores, for the backward pass). Real: float or Bf16; a head of Bf16
+// numbers is widened while it is worked on.
+template <typename Real>
+void AttentionForward(const AttentionShape& shape, const Real* q, const Real* k, const Real* v,
+                      Real* out, float* log_sum);
 
+template <typename Real>
 struct AttentionGradients {
-  float* dq;  // each written, not added to
-  float* dk;
-  float* dv;
+  Real* dq;  // each written, not added to
+  Real* dk;
+  Real* dv;
 };
-void AttentionBackward(const AttentionShape& shape, const float* q, const float* k, const float* v,
-                       const float* out, const float* log_sum, const float* dout,
-                       const AttentionGradients& gradients);
+template <typename Real>
+void AttentionBackward(const AttentionShape& shape, const Real* q, const Real* k, const Real* v,
+                       const Real* out, const float* log_sum, const Real* dout,
+                       const AttentionGradients<Real>& gradients);
 
 }  // namespace espalier::cpu

@@ -19,15 +19,22 @@ Tensor Product(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   const int64_t n = weight.size(0), k = weight.size(1);
   Tensor y = ResizedLast(x, n);
   if (Given(bias)) y.copy_(bias.expand_as(y));
-  cpu::Gemm({Rows(x), n, k}, {Data(x), k}, {Data(weight), k, cpu::Op::kTranspose},
-            Given(bias) ? 1.0F : 0.0F, Mutable(y), n);
+  WithReal(x, [&](auto zero) {
+    using Real = decltype(zero);
+    cpu::Gemm({Rows(x), n, k}, {Data<Real>(x), k}, {Data<Real>(weight), k, cpu::Op::kTranspose},
+              Given(bias) ? 1.0F : 0.0F, Mutable<Real>(y), n);
+  });
   return y;
 }
 
 // dx = dy weight, or added to dx.
 void InputGradient(const Tensor& dy, const Tensor& weight, bool add, const Tensor& dx) {
   const int64_t n = weight.size(0), k = weight.size(1);
-  cpu::Gemm({Rows(dy), k, n}, {Data(dy), n}, {Data(weight), k}, add ? 1.0F : 0.0F, Mutable(dx), k);
+  WithReal(dy, [&](auto zero) {
+    using Real = decltype(zero);
+    cpu::Gemm({Rows(dy), k, n}, {Data<Real>(dy), n}, {Data<Real>(weight), k}, add ? 1.0F : 0.0F,
+              Mutable<Real>(dx), k);
+  });
 }
 
 // Adds dy' x to weight.grad(), or returns it where there is none to add to.
@@ -35,52 +42,65 @@ Tensor WeightGradient(const Tensor& weight, const Tensor& dy, const Tensor& x) {
   if (!weight.requires_grad()) return {};
   const int64_t out = weight.size(0), in = weight.size(1);
   const bool bound = weight.grad().defined();
-  const Tensor target = bound ? weight.grad() : torch::empty_like(weight);
-  cpu::Gemm({out, in, Rows(x)}, {Data(dy), out, cpu::Op::kTranspose}, {Data(x), in},
-            bound ? 1.0F : 0.0F, Mutable(target), in);
+  const Tensor target = bound ? weight.grad() : torch::empty(weight.sizes(), FloatOptions(x));
+  WithReal(x, [&](auto zero) {
+    using Real = decltype(zero);
+    cpu::Gemm({out, in, Rows(x)}, {Data<Real>(dy), out, cpu::Op::kTranspose}, {Data<Real>(x), in},
+              bound ? 1.0F : 0.0F, Mutable(target), in);
+  });
   if (bound) MarkAdded(target);
-  return bound ? Tensor() : target;
+  return bound ? Tensor() : target.to(weight.scalar_type());
 }
 
 Tensor BiasGradient(const Tensor& bias, const Tensor& dy) {
   if (!bias.requires_grad()) return {};
-  return VectorGradient(bias, dy.reshape({-1, dy.size(-1)}).sum(0));
+  return Deliver(bias, dy.reshape({-1, dy.size(-1)}).sum(0, /*keepdim=*/false, torch::kFloat));
 }
 
 // Writes RmsNorm(x) to y, and 1 / rms of each row to `inverse`.
 void Normalize(const Tensor& x, const Tensor& weight, double eps, const Tensor& y,
                const Tensor& inverse) {
   const int64_t rows = Rows(x), n = x.size(-1);
-  const float *px = Data(x), *pw = Data(weight);
-  float *py = Mutable(y), *pr = Mutable(inverse);
+  float* pr = Mutable(inverse);
+  WithReal(x, [&](auto zero) {
+    using Real = decltype(zero);
+    const Real *px = Data<Real>(x), *pw = Data<Real>(weight);
+    Real* py = Mutable<Real>(y);
 #pragma omp parallel for
-  for (int64_t i = 0; i < rows; ++i) {
-    pr[i] = cpu::RmsNormRow(px + i * n, pw, py + i * n, n, static_cast<float>(eps));
-  }
+    for (int64_t i = 0; i < rows; ++i) {
+      pr[i] = cpu::RmsNormRow(px + i * n, pw, py + i * n, n, static_cast<float>(eps));
+    }
+  });
 }
 
 // Turns dy into the gradient of x, in place (one row at a time), and returns the weight's as
-// VectorGradient does.
+// Deliver does.
 Tensor NormalizeBackward(const Tensor& x, const Tensor& weight, const Tensor& inverse,
                          const Tensor& dy, const Tensor& dx) {
   const int64_t rows = Rows(x), n = x.size(-1);
-  Tensor partial = torch::zeros({kPartialSums, n}, x.options());
-  const float *px = Data(x), *pw = Data(weight), *pdy = Data(dy), *pr = Data(inverse);
-  float *pdx = Mutable(dx), *sums = Mutable(partial);
+  Tensor partial = torch::zeros({kPartialSums, n}, FloatOptions(x));
+  const float* pr = Data(inverse);
+  float* sums = Mutable(partial);
+  WithReal(x, [&](auto zero) {
+    using Real = decltype(zero);
+    const Real *px = Data<Real>(x), *pw = Data<Real>(weight), *pdy = Data<Real>(dy);
+    Real* pdx = Mutable<Real>(dx);
 #pragma omp parallel for schedule(static, 1)
-  for (int64_t part = 0; part < kPartialSums; ++part) {
-    for (int64_t i = rows * part / kPartialSums; i < rows * (part + 1) / kPartialSums; ++i) {
-      cpu::RmsNormGradientRow(px + i * n, pw, pdy + i * n, pr[i], pdx + i * n, sums + part * n, n);
+    for (int64_t part = 0; part < kPartialSums; ++part) {
+      for (int64_t i = rows * part / kPartialSums; i < rows * (part + 1) / kPartialSums; ++i) {
+        cpu::RmsNormGradientRow(px + i * n, pw, pdy + i * n, pr[i], pdx + i * n, sums + part * n,
+                                n);
+      }
     }
-  }
-  return weight.requires_grad() ? VectorGradient(weight, partial.sum(0)) : Tensor();
+  });
+  return weight.requires_grad() ? Deliver(weight, partial.sum(0)) : Tensor();
 }
 
 struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& weight,
                         double eps) {
     const Tensor x = x_in.contiguous();
-    Tensor y = torch::empty_like(x), inverse = torch::empty({Rows(x)}, x.options());
+    Tensor y = torch::empty_like(x), inverse = torch::empty({Rows(x)}, FloatOptions(x));
     Normalize(x, weight, eps, y, inverse);
     ctx->save_for_backward({x, weight, inverse});
     return y;
@@ -103,7 +123,7 @@ struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
     Tensor input = x, inverse;
     if (Given(norm)) {
       input = torch::empty_like(x);
-      inverse = torch::empty({Rows(x)}, x.options());
+      inverse = torch::empty({Rows(x)}, FloatOptions(x));
       Normalize(x, norm, eps, input, inverse);
     }
     ctx->save_for_backward({x, norm, OrNone(inverse, x), w0, w1, w2, b0, b1, b2});
@@ -149,10 +169,28 @@ struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
 
 void Activate(const Tensor& gate, const Tensor& up, const Tensor& y) {
   const int64_t rows = Rows(gate), n = gate.size(-1);
-  const float *pg = Data(gate), *pu = Data(up);
-  float* py = Mutable(y);
+  WithReal(gate, [&](auto zero) {
+    using Real = decltype(zero);
+    const Real *pg = Data<Real>(gate), *pu = Data<Real>(up);
+    Real* py = Mutable<Real>(y);
 #pragma omp parallel for
-  for (int64_t i = 0; i < rows; ++i) cpu::SwiGluRow(pg + i * n, pu + i * n, py + i * n, n);
+    for (int64_t i = 0; i < rows; ++i) cpu::SwiGluRow(pg + i * n, pu + i * n, py + i * n, n);
+  });
+}
+
+// Writes the gradient of gate; turns dy into the gradient of up.
+void ActivateBackward(const Tensor& gate, const Tensor& up, const Tensor& dy, const Tensor& dgate) {
+  const int64_t rows = Rows(gate), n = gate.size(-1);
+  WithReal(gate, [&](auto zero) {
+    using Real = decltype(zero);
+    const Real *pg = Data<Real>(gate), *pu = Data<Real>(up);
+    Real *pdy = Mutable<Real>(dy), *pdg = Mutable<Real>(dgate);
+#pragma omp parallel for
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t at = i * n;
+      cpu::SwiGluGradientRow(pg + at, pu + at, pdy + at, pdg + at, pdy + at, n);
+    }
+  });
 }
 
 struct SwiGluLinearFunction : torch::autograd::Function<SwiGluLinearFunction> {
@@ -177,14 +215,7 @@ struct SwiGluLinearFunction : torch::autograd::Function<SwiGluLinearFunction> {
     // The memory of the activated values and of their gradient receives those of gate and up.
     Tensor dgate = activated, dup = torch::empty_like(gate);
     InputGradient(dy, weight, /*add=*/false, dup);
-    const int64_t rows = Rows(gate), n = gate.size(-1);
-    const float *pg = Data(gate), *pu = Data(up);
-    float *pdg = Mutable(dgate), *pdu = Mutable(dup);
-#pragma omp parallel for
-    for (int64_t i = 0; i < rows; ++i) {
-      const int64_t at = i * n;
-      cpu::SwiGluGradientRow(pg + at, pu + at, pdu + at, pdg + at, pdu + at, n);
-    }
+    ActivateBackward(gate, up, dup, dgate);
     gradients[0] = dgate;
     gradients[1] = dup;
     return gradients;

@@ -16,17 +16,21 @@ using torch::autograd::variable_list;
 
 Tensor Rotated(const Tensor& x, const Tensor& cosine, const Tensor& sine, float sign) {
   Tensor y = torch::empty_like(x);
-  const int64_t time = x.size(1), heads = x.size(2), d = x.size(3);
-  const float *px = Data(x), *pc = Data(cosine), *ps = Data(sine);
-  float* py = Mutable(y);
+  const int64_t rows = x.size(0) * x.size(1), time = x.size(1), heads = x.size(2), d = x.size(3);
+  const float *pc = Data(cosine), *ps = Data(sine);
+  WithReal(x, [&](auto zero) {
+    using Real = decltype(zero);
+    const Real* px = Data<Real>(x);
+    Real* py = Mutable<Real>(y);
 #pragma omp parallel for
-  for (int64_t row = 0; row < x.size(0) * time; ++row) {
-    const int64_t angle = row % time * (d / 2);
-    for (int64_t h = 0; h < heads; ++h) {
-      const int64_t at = (row * heads + h) * d;
-      cpu::RopeRow(px + at, pc + angle, ps + angle, sign, py + at, d / 2);
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t angle = row % time * (d / 2);
+      for (int64_t h = 0; h < heads; ++h) {
+        const int64_t at = (row * heads + h) * d;
+        cpu::RopeRow(px + at, pc + angle, ps + angle, sign, py + at, d / 2);
+      }
     }
-  }
+  });
   return y;
 }
 
@@ -56,9 +60,12 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
                         const Tensor& v_in, int64_t window) {
     const Tensor q = q_in.contiguous(), k = k_in.contiguous(), v = v_in.contiguous();
     Tensor out = torch::empty_like(q);
-    Tensor log_sum = torch::empty({q.size(0), q.size(2), q.size(1)}, q.options());
-    cpu::AttentionForward(ShapeOf(q, k, window), Data(q), Data(k), Data(v), Mutable(out),
-                          Mutable(log_sum));
+    Tensor log_sum = torch::empty({q.size(0), q.size(2), q.size(1)}, FloatOptions(q));
+    WithReal(q, [&](auto zero) {
+      using Real = decltype(zero);
+      cpu::AttentionForward(ShapeOf(q, k, window), Data<Real>(q), Data<Real>(k), Data<Real>(v),
+                            Mutable<Real>(out), Mutable(log_sum));
+    });
     ctx->save_for_backward({q, k, v, out, log_sum});
     ctx->saved_data["window"] = window;
     return out;
@@ -68,9 +75,13 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     const variable_list saved = ctx->get_saved_variables();
     const Tensor &q = saved[0], &k = saved[1], &v = saved[2], dout = upstream[0].contiguous();
     Tensor dq = torch::empty_like(q), dk = torch::empty_like(k), dv = torch::empty_like(v);
-    cpu::AttentionBackward(ShapeOf(q, k, ctx->saved_data["window"].toInt()), Data(q), Data(k),
-                           Data(v), Data(saved[3]), Data(saved[4]), Data(dout),
-                           {.dq = Mutable(dq), .dk = Mutable(dk), .dv = Mutable(dv)});
+    WithReal(q, [&](auto zero) {
+      using Real = decltype(zero);
+      cpu::AttentionBackward<Real>(
+          ShapeOf(q, k, ctx->saved_data["window"].toInt()), Data<Real>(q), Data<Real>(k),
+          Data<Real>(v), Data<Real>(saved[3]), Data(saved[4]), Data<Real>(dout),
+          {.dq = Mutable<Real>(dq), .dk = Mutable<Real>(dk), .dv = Mutable<Real>(dv)});
+    });
     return {dq, dk, dv, Tensor()};
   }
 };
@@ -85,28 +96,33 @@ struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
     const variable_list saved = ctx->get_saved_variables();
     const Tensor &ids = saved[0], &table = saved[1], dy = upstream[0].contiguous();
     const bool bound = table.grad().defined();
-    const Tensor target = bound ? table.grad() : torch::zeros_like(table);
+    const Tensor target = bound ? table.grad() : torch::zeros(table.sizes(), FloatOptions(dy));
     const int64_t n = table.size(1), positions = ids.numel();
     const int64_t* pid = ids.data_ptr<int64_t>();
-    const float* pdy = Data(dy);
     float* rows = Mutable(target);
-    // Threads share out columns, so that the additions to a row keep their order.
+    WithReal(dy, [&](auto zero) {
+      using Real = decltype(zero);
+      const Real* pdy = Data<Real>(dy);
+      // Threads share out columns, so that the additions to a row keep their order.
 #pragma omp parallel for schedule(static, 1)
-    for (int64_t part = 0; part < kPartialSums; ++part) {
-      const int64_t from = n * part / kPartialSums, to = n * (part + 1) / kPartialSums;
-      for (int64_t i = 0; i < positions; ++i) {
-        float* row = rows + pid[i] * n;
-        for (int64_t c = from; c < to; ++c) row[c] += pdy[i * n + c];
+      for (int64_t part = 0; part < kPartialSums; ++part) {
+        const int64_t from = n * part / kPartialSums, to = n * (part + 1) / kPartialSums;
+        for (int64_t i = 0; i < positions; ++i) {
+          cpu::AddRow(pdy + i * n + from, rows + pid[i] * n + from, to - from);
+        }
       }
-    }
+    });
     if (bound) MarkAdded(target);
-    return {Tensor(), bound ? Tensor() : target};
+    return {Tensor(), bound ? Tensor() : target.to(table.scalar_type())};
   }
 };
 
 }  // namespace
 
-bool Apply(const Tensor& x) { return x.device().is_cpu() && x.scalar_type() == torch::kFloat; }
+bool Apply(const Tensor& x) {
+  const auto type = x.scalar_type();
+  return x.device().is_cpu() && (type == torch::kFloat || type == torch::kBFloat16);
+}
 
 Tensor Rope(const Tensor& x, const RopeTable& table) {
   return RopeFunction::apply(x, table.cosine, table.sine);

@@ -1,5 +1,5 @@
 // The decoder's operations as autograd functions around the CPU kernels of this folder. ops.cc
-// chooses them for fp32 tensors on the CPU; contracts and shapes are those of ops.h.
+// chooses them for fp32 and bf16 tensors on the CPU; contracts and shapes are those of ops.h.
 // Gradients of weights go straight into weight.grad() when that is defined (the flat gradient).
 // Compute thread only; the kernels spread rows over OpenMP threads.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace espalier::cpu_ops {
 
-// fp32 on the CPU.
+// fp32 or bf16 on the CPU.
 bool Apply(const torch::Tensor& x);
 
 torch::Tensor RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps);

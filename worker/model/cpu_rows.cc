@@ -68,54 +68,108 @@ ESPALIER_SIMD_CLONES float DotRow(const float* a, const float* b, int64_t n) {
   return sum;
 }
 
-ESPALIER_SIMD_CLONES float RmsNormRow(const float* x, const float* weight, float* out, int64_t n,
-                                      float eps) {
+namespace {
+
+#define ESPALIER_INLINE inline __attribute__((always_inline))
+
+template <typename Real>
+ESPALIER_INLINE float RmsNorm(const Real* x, const Real* weight, Real* out, int64_t n, float eps) {
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < n; ++i) sum += x[i] * x[i];
+  for (int64_t i = 0; i < n; ++i) sum += ToFloat(x[i]) * ToFloat(x[i]);
   const float r = 1.0F / std::sqrt(sum / static_cast<float>(n) + eps);
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) out[i] = x[i] * r * weight[i];
+  for (int64_t i = 0; i < n; ++i) out[i] = FromFloat<Real>(ToFloat(x[i]) * r * ToFloat(weight[i]));
   return r;
 }
 
 // With g = dy * weight: dx = r g - x r^3 mean(g x); dweight += dy x r.
-ESPALIER_SIMD_CLONES void RmsNormGradientRow(const float* x, const float* weight, const float* dy,
-                                             float r, float* dx, float* dweight, int64_t n) {
+template <typename Real>
+ESPALIER_INLINE void RmsNormGradient(const Real* x, const Real* weight, const Real* dy, float r,
+                                     Real* dx, float* dweight, int64_t n) {
   float dot = 0;
 #pragma omp simd reduction(+ : dot)
-  for (int64_t i = 0; i < n; ++i) dot += dy[i] * weight[i] * x[i];
+  for (int64_t i = 0; i < n; ++i) dot += ToFloat(dy[i]) * ToFloat(weight[i]) * ToFloat(x[i]);
   const float pull = dot * r * r * r / static_cast<float>(n);
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
-    dweight[i] += dy[i] * x[i] * r;
-    dx[i] = r * dy[i] * weight[i] - x[i] * pull;
+    const float xi = ToFloat(x[i]), g = ToFloat(dy[i]);
+    dweight[i] += g * xi * r;
+    dx[i] = FromFloat<Real>(r * g * ToFloat(weight[i]) - xi * pull);
   }
 }
 
-ESPALIER_SIMD_CLONES void SwiGluRow(const float* gate, const float* up, float* out, int64_t n) {
-#pragma omp simd
-  for (int64_t i = 0; i < n; ++i) out[i] = gate[i] * Sigmoid(gate[i]) * up[i];
-}
-
-ESPALIER_SIMD_CLONES void SwiGluGradientRow(const float* gate, const float* up, const float* dy,
-                                            float* dgate, float* dup, int64_t n) {
+template <typename Real>
+ESPALIER_INLINE void SwiGlu(const Real* gate, const Real* up, Real* out, int64_t n) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
-    const float s = Sigmoid(gate[i]), d = dy[i];
-    dup[i] = d * gate[i] * s;
-    dgate[i] = d * up[i] * s * (1.0F + gate[i] * (1.0F - s));
+    const float g = ToFloat(gate[i]);
+    out[i] = FromFloat<Real>(g * Sigmoid(g) * ToFloat(up[i]));
   }
 }
 
-ESPALIER_SIMD_CLONES void RopeRow(const float* x, const float* cosine, const float* sine,
-                                  float sign, float* out, int64_t half) {
+template <typename Real>
+ESPALIER_INLINE void SwiGluGradient(const Real* gate, const Real* up, const Real* dy, Real* dgate,
+                                    Real* dup, int64_t n) {
 #pragma omp simd
-  for (int64_t i = 0; i < half; ++i) {
-    const float a = x[i], b = x[i + half], s = sign * sine[i];
-    out[i] = a * cosine[i] - b * s;
-    out[i + half] = b * cosine[i] + a * s;
+  for (int64_t i = 0; i < n; ++i) {
+    const float g = ToFloat(gate[i]), s = Sigmoid(g), d = ToFloat(dy[i]);
+    dup[i] = FromFloat<Real>(d * g * s);
+    dgate[i] = FromFloat<Real>(d * ToFloat(up[i]) * s * (1.0F + g * (1.0F - s)));
   }
 }
+
+template <typename Real>
+ESPALIER_INLINE void Rotate(const Real* x, const float* cosine, const float* sine, float sign,
+                            Real* out, int64_t half) {
+#pragma omp simd
+  for (int64_t i = 0; i < half; ++i) {
+    const float a = ToFloat(x[i]), b = ToFloat(x[i + half]), s = sign * sine[i];
+    out[i] = FromFloat<Real>(a * cosine[i] - b * s);
+    out[i + half] = FromFloat<Real>(b * cosine[i] + a * s);
+  }
+}
+
+template <typename Real>
+ESPALIER_INLINE void Add(const Real* x, float* to, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) to[i] += ToFloat(x[i]);
+}
+
+template <typename From, typename To>
+ESPALIER_INLINE void Convert(const From* x, To* to, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) to[i] = FromFloat<To>(ToFloat(x[i]));
+}
+
+}  // namespace
+
+// Several versions of a template cannot be compiled, so each type has functions of its own.
+#define ESPALIER_DEFINE_ROWS(Real)                                                                 \
+  ESPALIER_SIMD_CLONES float RmsNormRow(const Real* x, const Real* weight, Real* out, int64_t n,   \
+                                        float eps) {                                               \
+    return RmsNorm(x, weight, out, n, eps);                                                        \
+  }                                                                                                \
+  ESPALIER_SIMD_CLONES void RmsNormGradientRow(const Real* x, const Real* weight, const Real* dy,  \
+                                               float r, Real* dx, float* dweight, int64_t n) {     \
+    RmsNormGradient(x, weight, dy, r, dx, dweight, n);                                             \
+  }                                                                                                \
+  ESPALIER_SIMD_CLONES void SwiGluRow(const Real* gate, const Real* up, Real* out, int64_t n) {    \
+    SwiGlu(gate, up, out, n);                                                                      \
+  }                                                                                                \
+  ESPALIER_SIMD_CLONES void SwiGluGradientRow(const Real* gate, const Real* up, const Real* dy,    \
+                                              Real* dgate, Real* dup, int64_t n) {                 \
+    SwiGluGradient(gate, up, dy, dgate, dup, n);                                                   \
+  }                                                                                                \
+  ESPALIER_SIMD_CLONES void RopeRow(const Real* x, const float* cosine, const float* sine,         \
+                                    float sign, Real* out, int64_t half) {                         \
+    Rotate(x, cosine, sine, sign, out, half);                                                      \
+  }                                                                                                \
+  ESPALIER_SIMD_CLONES void AddRow(const Real* x, float* to, int64_t n) { Add(x, to, n); }         \
+  ESPALIER_SIMD_CLONES void ToFloatRow(const Real* x, float* to, int64_t n) { Convert(x, to, n); } \
+  ESPALIER_SIMD_CLONES void FromFloatRow(const float* x, Real* to, int64_t n) { Convert(x, to, n); }
+
+ESPALIER_DEFINE_ROWS(float)
+ESPALIER_DEFINE_ROWS(Bf16)
 
 }  // namespace espalier::cpu

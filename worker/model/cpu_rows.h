@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "worker/model/bf16.h"
+
 namespace espalier::cpu {
 
 struct SoftmaxRow {
@@ -20,20 +22,27 @@ void ScaleRow(float* x, int64_t n, float factor);
 void SoftmaxGradientRow(const float* p, float* d, int64_t n, float delta, float scale);
 float DotRow(const float* a, const float* b, int64_t n);
 
-// out = x * weight * r with r = 1 / sqrt(mean(x^2) + eps); returns r.
-float RmsNormRow(const float* x, const float* weight, float* out, int64_t n, float eps);
-// Adds to dweight; writes dx.
-void RmsNormGradientRow(const float* x, const float* weight, const float* dy, float r, float* dx,
-                        float* dweight, int64_t n);
-
-// out = silu(gate) * up.
-void SwiGluRow(const float* gate, const float* up, float* out, int64_t n);
-// Gradients of the same, computed from the inputs.
-void SwiGluGradientRow(const float* gate, const float* up, const float* dy, float* dgate,
-                       float* dup, int64_t n);
-
-// Rotates (x[i], x[i + half]) by the angle whose cosine and sine are given; sign -1 rotates back.
-void RopeRow(const float* x, const float* cosine, const float* sine, float sign, float* out,
-             int64_t half);
+// For float and Bf16: numbers are read and written as such and computed as float.
+#define ESPALIER_DECLARE_ROWS(Real)                                                                \
+  /* out = x * weight * r with r = 1 / sqrt(mean(x^2) + eps); returns r. */                        \
+  float RmsNormRow(const Real* x, const Real* weight, Real* out, int64_t n, float eps);            \
+  /* Adds to dweight; writes dx, which may be dy. */                                               \
+  void RmsNormGradientRow(const Real* x, const Real* weight, const Real* dy, float r, Real* dx,    \
+                          float* dweight, int64_t n);                                              \
+  /* out = silu(gate) * up. */                                                                     \
+  void SwiGluRow(const Real* gate, const Real* up, Real* out, int64_t n);                          \
+  /* Gradients of the same, computed from the inputs; dup may be dy. */                            \
+  void SwiGluGradientRow(const Real* gate, const Real* up, const Real* dy, Real* dgate, Real* dup, \
+                         int64_t n);                                                               \
+  /* Rotates (x[i], x[i + half]) by the angle whose cosine and sine are given; sign -1: back. */   \
+  void RopeRow(const Real* x, const float* cosine, const float* sine, float sign, Real* out,       \
+               int64_t half);                                                                      \
+  /* to[i] += x[i]. */                                                                             \
+  void AddRow(const Real* x, float* to, int64_t n);                                                \
+  void ToFloatRow(const Real* x, float* to, int64_t n);                                            \
+  void FromFloatRow(const float* x, Real* to, int64_t n)
+ESPALIER_DECLARE_ROWS(float);
+ESPALIER_DECLARE_ROWS(Bf16);
+#undef ESPALIER_DECLARE_ROWS
 
 }  // namespace espalier::cpu

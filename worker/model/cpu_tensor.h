@@ -1,5 +1,6 @@
-// What the CPU path's autograd functions share: raw access to fp32 tensors, and the delivery of
-// gradients to the leaves they belong to. Used by cpu_*.cc of this folder. Compute thread.
+// What the CPU path's autograd functions share: raw access to fp32 and bf16 tensors, and the
+// delivery of gradients to the leaves they belong to. Used by cpu_*.cc of this folder. Compute
+// thread.
 #pragma once
 
 #include <torch/torch.h>
@@ -7,10 +8,30 @@
 #include <cstdint>
 #include <vector>
 
+#include "worker/model/bf16.h"
+
 namespace espalier::cpu_ops {
 
-inline const float* Data(const torch::Tensor& tensor) { return tensor.data_ptr<float>(); }
-inline float* Mutable(const torch::Tensor& tensor) { return tensor.data_ptr<float>(); }
+// The elements of a contiguous tensor whose type is Real's.
+template <typename Real = float>
+const Real* Data(const torch::Tensor& tensor) {
+  return static_cast<const Real*>(tensor.data_ptr());
+}
+template <typename Real = float>
+Real* Mutable(const torch::Tensor& tensor) {
+  return static_cast<Real*>(tensor.data_ptr());
+}
+
+// Calls body(float()) or body(Bf16()), by the type of x.
+template <typename Body>
+auto WithReal(const torch::Tensor& x, Body&& body) {
+  return x.scalar_type() == torch::kFloat ? body(float()) : body(cpu::Bf16());
+}
+
+// For sums and statistics, which are float whatever x is.
+inline torch::TensorOptions FloatOptions(const torch::Tensor& x) {
+  return x.options().dtype(torch::kFloat);
+}
 
 // Rows of x seen as a matrix of its last dimension.
 inline int64_t Rows(const torch::Tensor& x) { return x.size(-1) == 0 ? 0 : x.numel() / x.size(-1); }
@@ -38,10 +59,11 @@ inline void MarkAdded(const torch::Tensor& gradient) {
   gradient.unsafeGetTensorImpl()->bump_version();
 }
 
-// Adds to `vector.grad()`, or returns the gradient where there is none to add to.
-inline torch::Tensor VectorGradient(const torch::Tensor& vector, const torch::Tensor& gradient) {
-  if (!vector.grad().defined()) return gradient;
-  vector.grad().add_(gradient);
+// Adds to `leaf.grad()` (fp32 also where the leaf is not), or returns the gradient in the leaf's
+// type where there is none to add to.
+inline torch::Tensor Deliver(const torch::Tensor& leaf, const torch::Tensor& gradient) {
+  if (!leaf.grad().defined()) return gradient.to(leaf.scalar_type());
+  leaf.grad().add_(gradient);
   return {};
 }
 

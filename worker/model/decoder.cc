@@ -47,9 +47,9 @@ constexpr int64_t kIgnored = -100;
 Decoder::Decoder(const DecoderConfig& config, const Parameters& parameters)
     : config_(config), elements_(parameters.elements()) {
   const auto get = [&](const std::string& name) {
-    Tensor value = parameters.Get(name);
-    ESPALIER_CHECK(value.defined(), "the parameters were made for another config");
-    return value;
+    const Parameter* parameter = parameters.Find(name);
+    ESPALIER_CHECK(parameter != nullptr, "the parameters were made for another config");
+    return parameter->leaf;
   };
   const auto projection = [&](const std::string& name, bool bias) {
     return Projection{get(name + ".weight"), bias ? get(name + ".bias") : Tensor()};

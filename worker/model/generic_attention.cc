@@ -57,7 +57,7 @@ class Grouped {
   }
   // Scaled and masked scores of a block, [B, K, G * rows, keys].
   Tensor Scores(const Tensor& rows, const Tensor& keys, const Block& block) const {
-    const Tensor scores = rows.matmul(keys.transpose(2, 3)).mul_(scale_);
+    const Tensor scores = Wide(rows.matmul(keys.transpose(2, 3))).mul_(scale_);
     const auto options = torch::TensorOptions().dtype(torch::kLong).device(rows.device());
     const Tensor position =
         torch::arange(offset_ + block.begin, offset_ + block.end, options).unsqueeze(1);
@@ -86,12 +86,13 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     const Tensor q = shape.Queries(q_in.contiguous());
     const Tensor k = Grouped::Keys(k_in), v = Grouped::Keys(v_in);
     Tensor out = torch::empty(q.sizes(), q.options());
-    Tensor log_sum = torch::empty({q.size(0), q.size(1), q.size(2), q.size(3), 1}, q.options());
+    Tensor log_sum = torch::empty({q.size(0), q.size(1), q.size(2), q.size(3), 1},
+                                  q.options().dtype(SumType(q)));
     for (int64_t begin = 0; begin < shape.time(); begin += BlockRows(q)) {
       const Block block = shape.At(begin, BlockRows(q));
       const Tensor scores = shape.Scores(shape.Rows(q, block), KeysOf(k, block), block);
       const Tensor lse = scores.logsumexp(-1, /*keepdim=*/true);
-      const Tensor p = scores.sub_(lse).exp_();
+      const Tensor p = scores.sub_(lse).exp_().to(q.scalar_type());
       out.narrow(3, begin, block.rows()).copy_(shape.Ungroup(p.matmul(KeysOf(v, block)), block));
       log_sum.narrow(3, begin, block.rows()).copy_(shape.Ungroup(lse, block));
     }
@@ -106,26 +107,29 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     const Grouped shape(saved[0], saved[1], ctx->saved_data["window"].toInt());
     const Tensor q = shape.Queries(saved[0].contiguous());
     const Tensor k = Grouped::Keys(saved[1]), v = Grouped::Keys(saved[2]);
-    const Tensor out = saved[3], dout = shape.Queries(upstream[0].contiguous());
+    const Tensor &out = saved[3], &log_sum = saved[4];
+    const Tensor dout = shape.Queries(upstream[0].contiguous());
     Tensor dq = torch::empty(q.sizes(), q.options());
-    Tensor dk = torch::zeros_like(k), dv = torch::zeros_like(v);
-    const Tensor delta = (dout * out).sum(-1, /*keepdim=*/true);
+    Tensor dk = torch::zeros(k.sizes(), log_sum.options()), dv = torch::zeros_like(dk);
+    const Tensor delta = (Wide(dout) * Wide(out)).sum(-1, /*keepdim=*/true);
     for (int64_t begin = 0; begin < shape.time(); begin += BlockRows(q)) {
       const Block block = shape.At(begin, BlockRows(q));
       const Tensor qb = shape.Rows(q, block), dob = shape.Rows(dout, block);
       const auto column = [&](const Tensor& all) {
         return all.narrow(3, begin, block.rows()).reshape({q.size(0), q.size(1), -1, 1});
       };
-      const Tensor p = shape.Scores(qb, KeysOf(k, block), block).sub_(column(saved[4])).exp_();
-      KeysOf(dv, block).add_(p.transpose(2, 3).matmul(dob));
-      const Tensor ds = dob.matmul(KeysOf(v, block).transpose(2, 3))
+      const Tensor p = shape.Scores(qb, KeysOf(k, block), block).sub_(column(log_sum)).exp_();
+      KeysOf(dv, block).add_(p.to(q.scalar_type()).transpose(2, 3).matmul(dob));
+      const Tensor ds = Wide(dob.matmul(KeysOf(v, block).transpose(2, 3)))
                             .sub_(column(delta))
                             .mul_(p)
-                            .mul_(shape.scale());
+                            .mul_(shape.scale())
+                            .to(q.scalar_type());
       dq.narrow(3, begin, block.rows()).copy_(shape.Ungroup(ds.matmul(KeysOf(k, block)), block));
       KeysOf(dk, block).add_(ds.transpose(2, 3).matmul(qb));
     }
-    return {shape.FromQueries(dq), Grouped::FromKeys(dk), Grouped::FromKeys(dv), Tensor()};
+    return {shape.FromQueries(dq), Grouped::FromKeys(dk).to(k.scalar_type()),
+            Grouped::FromKeys(dv).to(v.scalar_type()), Tensor()};
   }
 };
 

@@ -17,10 +17,10 @@ int64_t ChunkRows(const Tensor& hidden, const Tensor& head) {
   return std::max<int64_t>(16, elements / head.size(0));
 }
 
-// Logits of some rows, and what both directions need of them.
+// Logits of some rows, in the type of sums, and what both directions need of them.
 struct Chunk {
   Chunk(const Tensor& rows, const Tensor& head, const Tensor& target)
-      : logits(rows.mm(head.t())),
+      : logits(rows.mm(head.t()).to(SumType(rows))),
         counted((target != kIgnored).unsqueeze(1)),
         safe_target(target.clamp_min(0).unsqueeze(1)),
         log_sum(logits.logsumexp(1, /*keepdim=*/true)) {}
@@ -50,16 +50,17 @@ void ForEachChunk(const Tensor& hidden, const Tensor& head, Body&& body) {
 struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& hidden, const Tensor& head,
                         const Tensor& targets) {
-    Tensor loss = torch::zeros({}, hidden.options());
+    const auto options = hidden.options().dtype(SumType(hidden));
+    Tensor loss = torch::zeros({}, options);
     Tensor dhidden = torch::empty_like(hidden);
-    Tensor dhead = torch::zeros_like(head);
+    Tensor dhead = torch::zeros(head.sizes(), options);
     ForEachChunk(hidden, head, [&](int64_t begin, int64_t rows) {
       const Tensor h = hidden.narrow(0, begin, rows);
       Chunk chunk(h, head, targets.narrow(0, begin, rows));
       loss.sub_(chunk.LogProbability().sum());
-      const Tensor dlogits = chunk.Gradient();
+      const Tensor dlogits = chunk.Gradient().to(h.scalar_type());
       dhidden.narrow(0, begin, rows).copy_(dlogits.mm(head));
-      dhead.addmm_(dlogits.t(), h);
+      dhead.add_(dlogits.t().mm(h));
     });
     ctx->save_for_backward({head, dhidden, dhead});
     return loss;
@@ -73,10 +74,10 @@ struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
       if (head.grad().defined()) {
         head.grad().addcmul_(saved[2], scale.expand_as(head));
       } else {
-        dhead = saved[2] * scale;
+        dhead = (saved[2] * scale).to(head.scalar_type());
       }
     }
-    return {saved[1] * scale, dhead, Tensor()};
+    return {(saved[1] * scale).to(head.scalar_type()), dhead, Tensor()};
   }
 };
 
@@ -91,7 +92,7 @@ Tensor CrossEntropySum(const Tensor& hidden, const Tensor& head, const Tensor& t
 
 Tensor TargetLogProbabilities(const Tensor& hidden, const Tensor& head, const Tensor& targets) {
   torch::NoGradGuard no_grad;
-  Tensor result = torch::empty({hidden.size(0)}, hidden.options());
+  Tensor result = torch::empty({hidden.size(0)}, hidden.options().dtype(SumType(hidden)));
   ForEachChunk(hidden, head, [&](int64_t begin, int64_t rows) {
     const Chunk chunk(hidden.narrow(0, begin, rows), head, targets.narrow(0, begin, rows));
     result.narrow(0, begin, rows).copy_(chunk.LogProbability().squeeze(1));

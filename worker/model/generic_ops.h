@@ -13,6 +13,12 @@
 
 namespace espalier::generic_ops {
 
+// The type in which sums and functions of x are computed: fp32 for 16-bit numbers.
+inline torch::ScalarType SumType(const torch::Tensor& x) {
+  return x.scalar_type() == torch::kDouble ? torch::kDouble : torch::kFloat;
+}
+inline torch::Tensor Wide(const torch::Tensor& x) { return x.to(SumType(x)); }
+
 torch::Tensor Linear(const torch::Tensor& x, const torch::Tensor& weight,
                      const torch::Tensor& bias);
 torch::Tensor RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps);

@@ -57,9 +57,9 @@ torch::Tensor SwiGluLinear(const torch::Tensor& gate, const torch::Tensor& up,
 // ids [B, T] int64, table [V, C] -> [B, T, C].
 torch::Tensor Embedding(const torch::Tensor& ids, const torch::Tensor& table);
 
-// hidden [N, C], head [V, C], targets [N] (-100: ignored) -> scalar sum of cross-entropies, in
-// chunks of rows: no N x V tensor exists in either direction. The gradient is made in the forward
-// pass; call this with gradients enabled only when backward follows.
+// hidden [N, C], head [V, C], targets [N] (-100: ignored) -> scalar sum of cross-entropies, fp32
+// (fp64 for fp64), in chunks of rows: no N x V tensor exists in either direction. The gradient is
+// made in the forward pass; call this with gradients enabled only when backward follows.
 torch::Tensor CrossEntropySum(const torch::Tensor& hidden, const torch::Tensor& head,
                               const torch::Tensor& targets);
 // The same without a gradient, per row: log p(target), [N].

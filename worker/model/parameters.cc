@@ -127,16 +127,17 @@ std::vector<ParameterShape> ParameterShapes(const DecoderConfig& config) {
 }
 
 absl::StatusOr<Parameters> Parameters::Create(const DecoderConfig& config, torch::Device device,
-                                              Gradients gradients) {
+                                              Gradients gradients, torch::ScalarType compute_type) {
   Parameters parameters;
   int64_t elements = 0;
   for (ParameterShape& shape : ParameterShapes(config)) {
     const int64_t size = ElementsOf(shape.shape);
-    parameters.all_.push_back({std::move(shape), elements, size, {}});
+    parameters.all_.push_back({std::move(shape), elements, size, {}, {}});
     elements += size;
   }
   const bool with_gradients = gradients == Gradients::kAllocate;
-  const int64_t bytes = elements * 4 * (with_gradients ? 2 : 1);
+  const bool with_copy = compute_type != torch::kFloat;
+  const int64_t bytes = elements * (4 + (with_gradients ? 4 : 0) + (with_copy ? 2 : 0));
   const auto options = torch::TensorOptions().dtype(torch::kFloat).device(device);
   absl::Status status =
       CatchTorch(absl::StrCat("allocating ", bytes, " bytes for ", elements, " parameters",
@@ -144,6 +145,8 @@ absl::StatusOr<Parameters> Parameters::Create(const DecoderConfig& config, torch
                  [&] {
                    parameters.flat_ = torch::empty({elements}, options);
                    if (with_gradients) parameters.gradient_ = torch::zeros({elements}, options);
+                   if (!with_copy) return;
+                   parameters.copy_ = torch::empty({elements}, options.dtype(compute_type));
                  });
   if (!status.ok()) return status;
   for (Parameter& parameter : parameters.all_) {
@@ -153,12 +156,13 @@ absl::StatusOr<Parameters> Parameters::Create(const DecoderConfig& config, torch
           .variable_data();
     };
     parameter.value = view(parameters.flat_);
+    parameter.leaf = with_copy ? view(parameters.copy_) : parameter.value;
     if (!with_gradients) continue;
-    parameter.value.set_requires_grad(true);
-    parameter.value.mutable_grad() = view(parameters.gradient_);
+    parameter.leaf.set_requires_grad(true);
+    parameter.leaf.mutable_grad() = view(parameters.gradient_);
   }
   if (config.tie_word_embeddings) {
-    const torch::Tensor table = parameters.Get("model.embed_tokens.weight");
+    const torch::Tensor table = parameters.Find("model.embed_tokens.weight")->leaf;
     parameters.tied_head_ = table.variable_data().set_requires_grad(with_gradients);
     if (with_gradients) parameters.tied_head_.mutable_grad() = table.grad().variable_data();
   }
@@ -174,22 +178,34 @@ void Parameters::Initialize(uint64_t seed, double initializer_range) {
       parameter.value.fill_(IsNorm(parameter.shape) ? 1 : 0);
     }
   }
+  RefreshCopy();
+}
+
+void Parameters::RefreshCopy() {
+  if (!copy_.defined()) return;
+  torch::NoGradGuard no_grad;
+  copy_.copy_(flat_);
+}
+
+const Parameter* Parameters::Find(absl::string_view name) const {
+  for (const Parameter& parameter : all_) {
+    if (parameter.shape.name == name) return &parameter;
+  }
+  return nullptr;
 }
 
 torch::Tensor Parameters::Get(absl::string_view name) const {
-  for (const Parameter& parameter : all_) {
-    if (parameter.shape.name == name) return parameter.value;
-  }
-  return {};
+  const Parameter* parameter = Find(name);
+  return parameter == nullptr ? torch::Tensor() : parameter->value;
 }
 
 torch::Tensor Parameters::Head() const {
-  return tied_head_.defined() ? tied_head_ : Get("lm_head.weight");
+  return tied_head_.defined() ? tied_head_ : Find("lm_head.weight")->leaf;
 }
 
 std::vector<torch::Tensor> Parameters::Roles() const {
   std::vector<torch::Tensor> roles;
-  for (const Parameter& parameter : all_) roles.push_back(parameter.value);
+  for (const Parameter& parameter : all_) roles.push_back(parameter.leaf);
   if (tied_head_.defined()) roles.push_back(tied_head_);
   return roles;
 }

@@ -1,6 +1,7 @@
 // Parameters: every tensor of a decoder under its Hugging Face name, each a view of one flat fp32
 // allocation, with the gradient of each a view of a second one (architecture, section 5: no
-// packing copies, one fused optimizer pass, one contiguous state).
+// packing copies, one fused optimizer pass, one contiguous state). A model that computes in another
+// type has a third one besides: a copy of the values in that type.
 // Used by worker/model (compute), worker/engine (exchange, optimizer, checkpoint).
 // Thread rule: owned by the compute thread; a reader of the flat memory must be told when (ticket).
 #pragma once
@@ -35,7 +36,11 @@ struct Parameter {
   ParameterShape shape;
   int64_t offset = 0;   // elements from the start of the flat buffers
   int64_t size = 0;     // elements
-  torch::Tensor value;  // leaf, requires grad; value.grad() is the view of the flat gradient
+  torch::Tensor value;  // view of the flat fp32 values
+  // What the decoder computes with: `value` itself, or its copy in the compute type. A leaf; with
+  // gradients it requires grad, and leaf.grad() is the fp32 view of the flat gradient also where
+  // the leaf is of another type: operations add to it in place.
+  torch::Tensor leaf;
 };
 
 class Parameters {
@@ -44,14 +49,17 @@ class Parameters {
   // RESOURCE_EXHAUSTED names the bytes needed.
   enum class Gradients { kAllocate, kNone };
   static absl::StatusOr<Parameters> Create(const DecoderConfig& config, torch::Device device,
-                                           Gradients gradients);
+                                           Gradients gradients,
+                                           torch::ScalarType compute_type = torch::kFloat);
 
   // Normal(0, initializer_range) matrices, zero biases, ones for norms; each tensor from its own
   // stream of `seed`, so that the weights do not depend on device, rank or thread count.
   void Initialize(uint64_t seed, double initializer_range);
 
   absl::Span<const Parameter> all() const { return all_; }
-  // Undefined tensor when there is no such parameter.
+  // Null when there is no such parameter.
+  const Parameter* Find(absl::string_view name) const;
+  // Its fp32 value; an undefined tensor when there is no such parameter.
   torch::Tensor Get(absl::string_view name) const;
   // lm_head.weight; of a tied head a leaf of its own that shares the embedding's memory, and its
   // gradient's.
@@ -62,12 +70,17 @@ class Parameters {
   std::vector<torch::Tensor> Roles() const;
   torch::Tensor& flat() { return flat_; }               // [elements], fp32
   torch::Tensor& flat_gradient() { return gradient_; }  // [elements], fp32
+  // [elements] in the compute type; undefined when that is fp32. Whoever writes to flat() makes it
+  // equal again, by RefreshCopy or in the same pass.
+  torch::Tensor& flat_copy() { return copy_; }
+  void RefreshCopy();
   int64_t elements() const { return flat_.numel(); }
   void ZeroGradients();
 
  private:
   std::vector<Parameter> all_;
   torch::Tensor flat_;
+  torch::Tensor copy_;
   torch::Tensor gradient_;
   torch::Tensor tied_head_;
 };

@@ -153,14 +153,15 @@ absl::Status LoadWeights(const std::string& folder, const DecoderConfig& config,
   if (absl::Status status = Fill(files, config, parameters); !status.ok()) {
     return Named(status, folder);
   }
-  return absl::OkStatus();
+  return CatchTorch("narrowing the weights", [&] { parameters.RefreshCopy(); });
 }
 
 absl::StatusOr<PretrainedModel> LoadPretrained(const std::string& folder,
                                                const PretrainedOptions& options) {
   ASSIGN_OR_RETURN(const DecoderConfig config, ReadModelConfig(folder));
-  ASSIGN_OR_RETURN(Parameters parameters,
-                   Parameters::Create(config, options.device, options.gradients));
+  ASSIGN_OR_RETURN(
+      Parameters parameters,
+      Parameters::Create(config, options.device, options.gradients, options.compute_type));
   RETURN_IF_ERROR(LoadWeights(folder, config, parameters));
   return PretrainedModel{config, std::move(parameters)};
 }

@@ -32,6 +32,7 @@ struct PretrainedModel {
 struct PretrainedOptions {
   torch::Device device = torch::kCPU;
   Parameters::Gradients gradients = Parameters::Gradients::kNone;
+  torch::ScalarType compute_type = torch::kFloat;
 };
 absl::StatusOr<PretrainedModel> LoadPretrained(const std::string& folder,
                                                const PretrainedOptions& options);

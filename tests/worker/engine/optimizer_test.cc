@@ -66,7 +66,7 @@ class Reference {
     }
   }
   void Step(double scale) {
-    for (auto& [p, copy] : copies_) copy.mutable_grad() = p->value.grad() * scale;
+    for (auto& [p, copy] : copies_) copy.mutable_grad() = p->leaf.grad() * scale;
     optimizer_.step();
   }
   double LargestDifference() const {

@@ -33,8 +33,7 @@ absl::Status TrainRank(const WorldOptions& options, Collective& collective, Rank
   const int rank = static_cast<int>(collective.rank().value());
   const v1::JobSpec& spec = options.spec;
   const RankContext context{collective, RealClock(), result.link->progress()};
-  ASSIGN_OR_RETURN(result.replica,
-                   Replica::Create(TinyConfig(), spec.train().optimizer(), torch::kCPU));
+  ASSIGN_OR_RETURN(result.replica, Replica::Create(TinyConfig(), spec.train(), torch::kCPU));
   RunIdentity identity;
   identity.spec = spec;
   identity.data_hash = "made up";

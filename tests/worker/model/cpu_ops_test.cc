@@ -21,21 +21,31 @@ double Error(const Tensor& a, const Tensor& b) {
 }
 
 // Values and gradients of both functions on the same inputs, for a random upstream gradient.
-void ExpectSame(const Function& kernel, const Function& formula, const Inputs& inputs) {
+void ExpectSameIn(torch::ScalarType type, double tolerance, const Function& kernel,
+                  const Function& formula, const Inputs& inputs) {
+  SCOPED_TRACE(torch::toString(type));
   Inputs mine, theirs;
   for (const Tensor& input : inputs) {
-    mine.push_back(input.detach().clone().set_requires_grad(true));
-    theirs.push_back(input.detach().to(torch::kDouble).set_requires_grad(true));
+    mine.push_back(input.detach().to(type, /*non_blocking=*/false, /*copy=*/true));
+    mine.back().set_requires_grad(true);
+    theirs.push_back(mine.back().detach().to(torch::kDouble).set_requires_grad(true));
   }
   const Tensor out = kernel(mine), expected = formula(theirs);
-  EXPECT_LT(Error(out.to(torch::kDouble), expected), 1e-5);
+  EXPECT_LT(Error(out.to(torch::kDouble), expected), tolerance);
   const Tensor upstream = torch::randn_like(out);
   out.backward(upstream);
   expected.backward(upstream.to(torch::kDouble));
   for (size_t i = 0; i < inputs.size(); ++i) {
     ASSERT_TRUE(mine[i].grad().defined()) << "input " << i;
-    EXPECT_LT(Error(mine[i].grad().to(torch::kDouble), theirs[i].grad()), 1e-5) << "input " << i;
+    EXPECT_LT(Error(mine[i].grad().to(torch::kDouble), theirs[i].grad()), tolerance)
+        << "input " << i;
   }
+}
+
+// bfloat16 has 8 bits of mantissa, and intermediate results are rounded to it.
+void ExpectSame(const Function& kernel, const Function& formula, const Inputs& inputs) {
+  ExpectSameIn(torch::kFloat, 1e-5, kernel, formula, inputs);
+  ExpectSameIn(torch::kBFloat16, 2e-2, kernel, formula, inputs);
 }
 
 // softmax(q k^T / sqrt(D) + mask) v with the whole T x T matrix, in the layout [B, T, H, D].
@@ -99,6 +109,14 @@ TEST(CpuOps, LinearsAddToTheGradientThatIsThere) {
   NormLinears(x, {}, 0, {w}, {})[0].sum().backward();
   EXPECT_TRUE(torch::allclose(w.grad(), 2 * once));
   EXPECT_EQ(w.grad().data_ptr(), place) << "the flat gradient must stay in place";
+}
+
+TEST(CpuOps, GradientsOfBf16WeightsAddUpInFp32) {
+  const Tensor x = torch::ones({4, 6}, torch::kBFloat16);
+  const Tensor w = Random({5, 6}).to(torch::kBFloat16).set_requires_grad(true);
+  w.mutable_grad() = torch::full({5, 6}, 1000.0, torch::kFloat);
+  NormLinears(x, {}, 0, {w}, {})[0].sum().backward();
+  EXPECT_TRUE(w.grad().eq(1004).all().item<bool>()) << "bfloat16 would have lost the 4";
 }
 
 TEST(CpuOps, RmsNormEqualsItsFormula) {

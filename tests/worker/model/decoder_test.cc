@@ -103,6 +103,20 @@ TEST_P(DecoderVariants, GradientIsTheSlopeOfTheLoss) {
   EXPECT_NEAR((above - below) / 6e-3, norm, 0.01 * norm);
 }
 
+TEST_P(DecoderVariants, Bf16GivesTheLossAndTheGradientToItsPrecision) {
+  TinyModel exact(GetParam().config), narrow(GetParam().config, torch::kBFloat16);
+  const Tensor ids = SomeIds(2, 9, 23), targets = (ids + 1).remainder(23);
+  const Tensor expected = exact.decoder->LossSum(ids, targets);
+  const Tensor loss = narrow.decoder->LossSum(ids, targets);
+  EXPECT_EQ(loss.scalar_type(), torch::kFloat);
+  EXPECT_NEAR(loss.item<double>() / expected.item<double>(), 1, 0.02);
+  expected.backward();
+  loss.backward();
+  const Tensor gradient = exact.parameters.flat_gradient();
+  const Tensor difference = narrow.parameters.flat_gradient() - gradient;
+  EXPECT_LT(difference.norm().item<double>(), 0.1 * gradient.norm().item<double>());
+}
+
 TEST_P(DecoderVariants, KeptKeysGiveTheSameLogits) {
   const TinyModel model(GetParam().config);
   const Tensor ids = SomeIds(2, 12, 23);

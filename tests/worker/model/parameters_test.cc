@@ -53,12 +53,24 @@ TEST(Parameters, ValuesAndGradientsAreViewsOfTheFlatBuffers) {
   for (const Parameter& parameter : parameters.all()) {
     EXPECT_EQ(parameter.offset, offset) << parameter.shape.name;
     EXPECT_EQ(parameter.value.data_ptr<float>(), parameters.flat().data_ptr<float>() + offset);
-    EXPECT_EQ(parameter.value.grad().data_ptr<float>(),
+    EXPECT_EQ(parameter.leaf.grad().data_ptr<float>(),
               parameters.flat_gradient().data_ptr<float>() + offset);
-    EXPECT_TRUE(parameter.value.is_leaf() && parameter.value.requires_grad());
+    EXPECT_TRUE(parameter.leaf.is_leaf() && parameter.leaf.requires_grad());
     offset += parameter.size;
   }
   EXPECT_EQ(offset, parameters.elements());
+}
+
+TEST(Parameters, TheCopyForComputingFollowsTheValuesAndGradientsStayFp32) {
+  TinyModel model(TinyConfig(), torch::kBFloat16);
+  Parameters& parameters = model.parameters;
+  parameters.flat().mul_(3);
+  parameters.RefreshCopy();
+  for (const Parameter& parameter : parameters.all()) {
+    EXPECT_TRUE(torch::equal(parameter.leaf, parameter.value.to(torch::kBFloat16)));
+    EXPECT_EQ(parameter.leaf.grad().scalar_type(), torch::kFloat);
+    EXPECT_FALSE(parameter.value.requires_grad());
+  }
 }
 
 TEST(Parameters, NoGradientsWhereNoneAreWanted) {
@@ -66,7 +78,7 @@ TEST(Parameters, NoGradientsWhereNoneAreWanted) {
       Parameters::Create(TinyConfig(), torch::kCPU, Parameters::Gradients::kNone);
   ASSERT_TRUE(parameters.ok());
   for (const Parameter& parameter : parameters->all()) {
-    EXPECT_FALSE(parameter.value.requires_grad());
+    EXPECT_FALSE(parameter.leaf.requires_grad());
   }
 }
 

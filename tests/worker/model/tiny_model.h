@@ -26,8 +26,9 @@ inline DecoderConfig TinyConfig() {
 }
 
 struct TinyModel {
-  explicit TinyModel(const DecoderConfig& config)
-      : parameters(*Parameters::Create(config, torch::kCPU, Parameters::Gradients::kAllocate)) {
+  explicit TinyModel(const DecoderConfig& config, torch::ScalarType type = torch::kFloat)
+      : parameters(
+            *Parameters::Create(config, torch::kCPU, Parameters::Gradients::kAllocate, type)) {
     parameters.Initialize(7, config.initializer_range);
     decoder = std::make_unique<Decoder>(config, parameters);
   }
