@@ -90,7 +90,8 @@ absl::Status WorkerSession::BuildReplica() {
   device_text_ = device.description;
   ASSIGN_OR_RETURN(const DecoderConfig config, ModelConfig());
   ASSIGN_OR_RETURN(replica_, Replica::Create(config, spec_.train(), device.device));
-  return absl::OkStatus();
+  if (spec_.parallel().gradient_dtype() != v1::GRADIENT_DTYPE_INT8) return absl::OkStatus();
+  return replica_->residual().Keep(replica_->parameters().elements());
 }
 
 absl::Status WorkerSession::PrepareCheckpoints() {

@@ -28,6 +28,7 @@ struct Arguments {
   int64_t chunk_bytes = 1 << 20;
   int depth = 16;
   int repeats = 5;
+  std::string wire = "fp32";
 };
 
 Arguments Parse(int argc, char** argv) {
@@ -40,6 +41,7 @@ Arguments Parse(int argc, char** argv) {
   app.add_option("--bytes", arguments.bytes, "bytes to reduce");
   app.add_option("--chunk-bytes", arguments.chunk_bytes, "bytes of a message");
   app.add_option("--depth", arguments.depth, "messages in flight");
+  app.add_option("--wire", arguments.wire)->check(CLI::IsMember({"fp32", "bf16", "int8"}));
   app.add_option("--repeats", arguments.repeats, "timed all-reduces");
   try {
     app.parse(argc, argv);
@@ -68,14 +70,17 @@ class Espalier : public Subject {
     options.chunk_bytes = arguments.chunk_bytes;
     options.depth = arguments.depth;
     options.failure_timeout = absl::Minutes(2);
+    if (arguments.wire == "bf16") wire_ = espalier::WireType::kBf16;
+    if (arguments.wire == "int8") wire_ = espalier::WireType::kInt8;
     auto started = espalier::MpiCollective::Start(options, espalier::RealClock());
     if (!started.ok()) Leave(started.status());
     collective_ = *std::move(started);
   }
   int rank() const override { return static_cast<int>(collective_->rank().value()); }
   void AllReduce(std::vector<float>& values) override {
-    const absl::Status status =
-        collective_->Wait(collective_->StartAllReduce(absl::MakeSpan(values)));
+    if (wire_ == espalier::WireType::kInt8) residual_.resize(values.size());
+    const absl::Status status = collective_->Wait(
+        collective_->StartAllReduce({absl::MakeSpan(values), wire_, absl::MakeSpan(residual_)}));
     if (!status.ok()) Leave(status);
   }
   void Finish() override { (void)collective_->Finish(absl::Minutes(1)); }
@@ -86,6 +91,8 @@ class Espalier : public Subject {
     _exit(1);
   }
   std::unique_ptr<espalier::MpiCollective> collective_;
+  espalier::WireType wire_ = espalier::WireType::kFp32;
+  std::vector<float> residual_;  // of int8
 };
 
 class MpiAllreduce : public Subject {
@@ -143,9 +150,13 @@ int Run(const Arguments& arguments) {
     const auto rate = [&](double s) { return static_cast<double>(arguments.bytes) / s * 1e-9; };
     const nlohmann::json line = {{"algorithm", arguments.algorithm},
                                  {"links", arguments.links},
+                                 {"wire", arguments.wire},
+                                 {"chunk_bytes", arguments.chunk_bytes},
+                                 {"depth", arguments.depth},
                                  {"bytes", arguments.bytes},
                                  {"gigabytes_per_second_median", rate(seconds[seconds.size() / 2])},
                                  {"gigabytes_per_second_best", rate(seconds.front())},
+                                 {"gigabytes_per_second_worst", rate(seconds.back())},
                                  {"connections_megabytes_sent_received", Connections()}};
     std::printf("%s\n", line.dump().c_str());
     std::fflush(stdout);

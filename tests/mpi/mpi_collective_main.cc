@@ -37,7 +37,7 @@ int Report(absl::string_view what, bool ok) {
 
 absl::Status AllReduceSomething(Collective& collective) {
   std::vector<float> values(100000, 1.0F);
-  return collective.Wait(collective.StartAllReduce(absl::MakeSpan(values)));
+  return collective.Wait(collective.StartAllReduce({absl::MakeSpan(values)}));
 }
 
 int CheckDeadlineNames(Collective& collective, const std::string& culprit) {

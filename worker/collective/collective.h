@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "common/base/ids.h"
+#include "worker/collective/wire.h"
 
 namespace espalier {
 
@@ -24,17 +25,27 @@ struct CollectiveStats {
   int64_t bytes_sent = 0;
 };
 
+// A sum over all ranks, in place.
+struct Reduction {
+  absl::Span<float> values;
+  // How the values travel; the same on all ranks.
+  WireType wire = WireType::kFp32;
+  // With int8: what this rank's earlier values still lack in the sums they went into, of the size
+  // of `values`; added to them now and replaced by what is left out this time. Empty: forgotten.
+  absl::Span<float> residual = {};
+};
+
 class Collective {
  public:
   virtual ~Collective() = default;
   virtual Rank rank() const = 0;
   virtual int world_size() const = 0;
 
-  // Starts summing `values` over all ranks, in place. Every rank starts the same operations with
-  // the same sizes in the same order. Each element is added in rank order (0 + 1 + 2 ...), so all
-  // ranks and all runs with the same inputs get the same bits. `values` must stay untouched until
-  // Wait. Never blocks on the network.
-  virtual Ticket StartAllReduce(absl::Span<float> values) = 0;
+  // Starts summing the values over all ranks, in place. Every rank starts the same operations with
+  // the same sizes in the same order. Each element is added in fp32 in rank order (0 + 1 + 2 ...),
+  // so all ranks and all runs with the same inputs get the same bits, whatever the wire. Values and
+  // residual must stay untouched until Wait. Never blocks on the network.
+  virtual Ticket StartAllReduce(const Reduction& reduction) = 0;
   // Blocks until the operation and all before it are complete. UNAVAILABLE when a peer is gone,
   // CANCELLED after Abort, DEADLINE_EXCEEDED when nothing moved for the failure timeout.
   virtual absl::Status Wait(Ticket ticket) = 0;

@@ -170,7 +170,7 @@ absl::Status CommunicationThread::Perform(const Operation& operation) {
   int64_t sent = 0;
   switch (operation.kind) {
     case Operation::Kind::kAllReduce: {
-      AllReduce all_reduce(*messages_, exchange, scratch_, operation.values);
+      AllReduce all_reduce(*messages_, exchange, scratch_, operation.reduction);
       all_reduce.Start();
       RETURN_IF_ERROR(Drain());
       sent = all_reduce.bytes_sent();

@@ -27,7 +27,7 @@ namespace espalier {
 struct Operation {
   enum class Kind { kAllReduce, kBroadcast, kAllGather };
   Kind kind = Kind::kAllReduce;
-  absl::Span<float> values = {};
+  Reduction reduction = {};
   absl::Span<std::byte> bytes = {};
   absl::Span<const std::byte> input = {};
   int root = 0;

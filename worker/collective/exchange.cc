@@ -20,13 +20,15 @@ int64_t ChunkElements(int64_t elements, int ranks, const ExchangeOptions& option
   constexpr int64_t kSmallest = (256 << 10) / sizeof(float);
   const int64_t largest = std::max<int64_t>(1, options.chunk_bytes / sizeof(float));
   const int64_t piece = PieceOf(elements, 0, ranks).size();
-  return std::clamp(ChunkCount(piece, options.depth), std::min(kSmallest, largest), largest);
+  const int64_t chunk =
+      std::clamp(ChunkCount(piece, options.depth), std::min(kSmallest, largest), largest);
+  return ChunkCount(chunk, kWireBlock) * kWireBlock;
 }
 
 // Bounds the memory for parts where there are many ranks.
-int64_t PartsDepth(int64_t chunk_elements, int64_t chunks, int peers, int depth) {
+int64_t PartsDepth(int64_t chunk_bytes, int64_t chunks, int peers, int depth) {
   constexpr int64_t kPartsBytesMax = 256 << 20;
-  const int64_t row_bytes = chunk_elements * peers * static_cast<int64_t>(sizeof(float));
+  const int64_t row_bytes = chunk_bytes * peers;
   const int64_t affordable =
       row_bytes == 0 ? depth : std::max<int64_t>(1, kPartsBytesMax / row_bytes);
   return std::min({static_cast<int64_t>(depth), chunks, affordable});
@@ -35,39 +37,56 @@ int64_t PartsDepth(int64_t chunk_elements, int64_t chunks, int peers, int depth)
 }  // namespace
 
 AllReduce::AllReduce(MpiMessages& messages, const ExchangeOptions& options, ScratchMemory& scratch,
-                     absl::Span<float> values)
+                     const Reduction& reduction)
     : messages_(messages),
       rank_(messages.rank()),
       ranks_(messages.size()),
       depth_(options.depth),
-      values_(values),
-      mine_(PieceOf(values.size(), rank_, ranks_)),
-      chunk_elements_(ChunkElements(values.size(), ranks_, options)),
-      parts_depth_(PartsDepth(chunk_elements_, ChunkCount(mine_.size(), chunk_elements_),
-                              ranks_ - 1, depth_)),
+      reduction_(reduction),
+      mine_(PieceOf(reduction.values.size(), rank_, ranks_)),
+      chunk_elements_(ChunkElements(reduction.values.size(), ranks_, options)),
+      chunk_bytes_(WireBytes(reduction.wire, chunk_elements_)),
+      parts_depth_(
+          PartsDepth(chunk_bytes_, ChunkCount(mine_.size(), chunk_elements_), ranks_ - 1, depth_)),
       next_send_(ranks_),
       parts_missing_(ChunkCount(mine_.size(), chunk_elements_), ranks_ - 1),
-      parts_(scratch.Get(parts_depth_ * (ranks_ - 1) * chunk_elements_)) {}
+      sums_unsent_(parts_missing_),
+      parts_(scratch.Get(parts_depth_ * (ranks_ - 1) * chunk_bytes_)) {}
 
 Range AllReduce::Chunk(int rank, int64_t index) const {
-  return ChunkOf(PieceOf(values_.size(), rank, ranks_), chunk_elements_, index);
+  return ChunkOf(PieceOf(reduction_.values.size(), rank, ranks_), chunk_elements_, index);
 }
 
-absl::Span<std::byte> AllReduce::Bytes(const Range& range) const {
-  return {reinterpret_cast<std::byte*>(values_.data() + range.begin), range.size() * sizeof(float)};
+absl::Span<float> AllReduce::Values(const Range& range) const {
+  return reduction_.values.subspan(range.begin, range.size());
 }
+
+// Where the encoded form of a range is, between Encode and Decode.
+absl::Span<std::byte> AllReduce::Encoded(const Range& range) const {
+  return {reinterpret_cast<std::byte*>(Values(range).data()),
+          static_cast<size_t>(WireBytes(reduction_.wire, range.size()))};
+}
+
+void AllReduce::Encode(const Range& range) {
+  const bool residual = !reduction_.residual.empty();
+  EncodeInPlace(
+      reduction_.wire, Values(range),
+      residual ? reduction_.residual.subspan(range.begin, range.size()) : absl::Span<float>());
+}
+
+void AllReduce::Decode(const Range& range) { DecodeInPlace(reduction_.wire, Values(range)); }
 
 // Where the part of `chunk` that comes from `peer` is kept until all parts are there.
-float* AllReduce::Part(int64_t chunk, int peer) {
+std::byte* AllReduce::Part(int64_t chunk, int peer) {
   const int column = peer < rank_ ? peer : peer - 1;
-  return parts_ + ((chunk % parts_depth_) * (ranks_ - 1) + column) * chunk_elements_;
+  return parts_ + ((chunk % parts_depth_) * (ranks_ - 1) + column) * chunk_bytes_;
 }
 
 void AllReduce::Start() {
-  if (ranks_ == 1) return;
+  if (ranks_ == 1) return AddResidual(reduction_.values, reduction_.residual);
   for (int64_t chunk = 0; chunk < parts_depth_; ++chunk) ReceiveParts(chunk);
-  for (int shift = 1; shift < ranks_; ++shift) {
-    for (int i = 0; i < depth_; ++i) SendNext((rank_ + shift) % ranks_);
+  for (int i = 0; i < depth_; ++i) {
+    for (int shift = 1; shift < ranks_; ++shift) SendNext((rank_ + shift) % ranks_);
   }
 }
 
@@ -78,23 +97,25 @@ void AllReduce::SendNext(int peer) {
   const Range range = Chunk(peer, chunk);
   if (range.size() <= 0) return;
   ++next_send_[peer];
-  bytes_sent_ += static_cast<int64_t>(Bytes(range).size());
-  messages_.Send(Bytes(range), peer, Tag(Kind::kPart, chunk), [this, peer, chunk] {
+  Encode(range);
+  bytes_sent_ += static_cast<int64_t>(Encoded(range).size());
+  messages_.Send(Encoded(range), peer, Tag(Kind::kPart, chunk), [this, peer, chunk] {
     ReceiveSum(peer, chunk);
     SendNext(peer);
   });
 }
 
 void AllReduce::ReceiveSum(int peer, int64_t chunk) {
-  messages_.Receive(Bytes(Chunk(peer, chunk)), peer, Tag(Kind::kSum, chunk), kNothing);
+  const Range range = Chunk(peer, chunk);
+  messages_.Receive(Encoded(range), peer, Tag(Kind::kSum, chunk), [this, range] { Decode(range); });
 }
 
 void AllReduce::ReceiveParts(int64_t chunk) {
-  const size_t bytes = Bytes(Chunk(rank_, chunk)).size();
+  const size_t bytes = Encoded(Chunk(rank_, chunk)).size();
   for (int peer = 0; peer < ranks_; ++peer) {
     if (peer == rank_) continue;
-    messages_.Receive({reinterpret_cast<std::byte*>(Part(chunk, peer)), bytes}, peer,
-                      Tag(Kind::kPart, chunk), [this, chunk] { PartArrived(chunk); });
+    messages_.Receive({Part(chunk, peer), bytes}, peer, Tag(Kind::kPart, chunk),
+                      [this, chunk] { PartArrived(chunk); });
   }
 }
 
@@ -105,17 +126,23 @@ void AllReduce::PartArrived(int64_t chunk) {
   if (next < static_cast<int64_t>(parts_missing_.size())) ReceiveParts(next);
 }
 
+// This rank, too, keeps the sum as the others will decode it.
 void AllReduce::SumAndSend(int64_t chunk) {
   const Range range = Chunk(rank_, chunk);
-  float* sum = values_.data() + range.begin;
-  std::vector<const float*> parts;
+  float* sum = Values(range).data();
+  std::vector<WirePart> parts;
   for (int rank = 0; rank < ranks_; ++rank) {
-    parts.push_back(rank == rank_ ? sum : Part(chunk, rank));
+    const bool own = rank == rank_;
+    parts.push_back({own ? reinterpret_cast<std::byte*>(sum) : Part(chunk, rank), !own});
   }
-  SumInRankOrder(parts, sum, range.size());
+  SumInRankOrder(reduction_.wire, parts, sum, range.size());
+  Encode(range);
   for (int shift = 1; shift < ranks_; ++shift) {
-    bytes_sent_ += static_cast<int64_t>(Bytes(range).size());
-    messages_.Send(Bytes(range), (rank_ + shift) % ranks_, Tag(Kind::kSum, chunk), kNothing);
+    bytes_sent_ += static_cast<int64_t>(Encoded(range).size());
+    messages_.Send(Encoded(range), (rank_ + shift) % ranks_, Tag(Kind::kSum, chunk),
+                   [this, chunk, range] {
+                     if (--sums_unsent_[chunk] == 0) Decode(range);
+                   });
   }
 }
 

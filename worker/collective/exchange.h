@@ -10,6 +10,7 @@
 
 #include "absl/types/span.h"
 #include "common/base/ids.h"
+#include "worker/collective/collective.h"
 #include "worker/collective/mpi_world.h"
 #include "worker/collective/partition.h"
 
@@ -24,26 +25,27 @@ struct ExchangeOptions {
 class ScratchMemory {
  public:
   // Uninitialised; valid until the next call.
-  float* Get(int64_t elements) {
-    if (elements > size_) {
-      memory_.reset(new float[elements]);
-      size_ = elements;
+  std::byte* Get(int64_t bytes) {
+    if (bytes > size_) {
+      memory_.reset(new std::byte[bytes]);
+      size_ = bytes;
     }
     return memory_.get();
   }
 
  private:
-  std::unique_ptr<float[]> memory_;
+  std::unique_ptr<std::byte[]> memory_;
   int64_t size_ = 0;
 };
 
 // One all-reduce. Rank r adds up piece r of the values: it receives everyone's chunk of it into
-// scratch memory, adds them in rank order, and sends the sum to everyone, chunk by chunk.
+// scratch memory, adds them in rank order, and sends the sum to everyone, chunk by chunk. What is
+// not fp32 is encoded in the memory of its values, which its sum replaces in the end.
 class AllReduce {
  public:
-  // All three outlive the messages.
+  // All outlive the messages.
   AllReduce(MpiMessages& messages, const ExchangeOptions& options, ScratchMemory& scratch,
-            absl::Span<float> values);
+            const Reduction& reduction);
   void Start();
   int64_t bytes_sent() const { return bytes_sent_; }
 
@@ -54,20 +56,25 @@ class AllReduce {
   void PartArrived(int64_t chunk);
   void SumAndSend(int64_t chunk);
   Range Chunk(int rank, int64_t index) const;
-  absl::Span<std::byte> Bytes(const Range& range) const;
-  float* Part(int64_t chunk, int peer);
+  absl::Span<float> Values(const Range& range) const;
+  absl::Span<std::byte> Encoded(const Range& range) const;
+  void Encode(const Range& range);
+  void Decode(const Range& range);
+  std::byte* Part(int64_t chunk, int peer);
 
   MpiMessages& messages_;
   const int rank_;
   const int ranks_;
   const int depth_;
-  const absl::Span<float> values_;
+  const Reduction reduction_;
   const Range mine_;  // the piece this rank adds up
   const int64_t chunk_elements_;
+  const int64_t chunk_bytes_;       // of one encoded chunk
   const int64_t parts_depth_;       // chunks of my piece being received at a time
   std::vector<int64_t> next_send_;  // per peer: chunk of its piece to send next
   std::vector<int> parts_missing_;  // per chunk of my piece
-  float* parts_;                    // [parts_depth_][ranks - 1][chunk_elements_]
+  std::vector<int> sums_unsent_;    // per chunk of my piece
+  std::byte* parts_;                // [parts_depth_][ranks - 1][chunk_bytes_]
   int64_t bytes_sent_ = 0;
 };
 

@@ -10,6 +10,7 @@
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
 #include "worker/collective/partition.h"
+#include "worker/collective/wire.h"
 
 namespace espalier {
 namespace {
@@ -72,8 +73,8 @@ class InProcess final : public Collective {
   Rank rank() const override { return Rank(rank_); }
   int world_size() const override { return meeting_->ranks(); }
 
-  Ticket StartAllReduce(absl::Span<float> values) override {
-    waiting_.push_back(values);
+  Ticket StartAllReduce(const Reduction& reduction) override {
+    waiting_.push_back(reduction);
     return Ticket(++started_);
   }
 
@@ -113,27 +114,48 @@ class InProcess final : public Collective {
   }
 
  private:
-  absl::Status AllReduce(absl::Span<float> values) {
+  absl::Status AllReduce(const Reduction& reduction) {
+    const absl::Span<float> values = reduction.values;
+    const WireType wire = reduction.wire;
     const int ranks = world_size();
+    if (ranks == 1) AddResidual(values, reduction.residual);
+    for (int r = 0; r < ranks; ++r) {
+      if (r != rank_) Encode(reduction, r);
+    }
     meeting_->offer(rank_) = {
         .values = values.data(), .input = nullptr, .bytes = values.size() * sizeof(float)};
     RETURN_IF_ERROR(meeting_->Meet());
     const Range mine = PieceOf(values.size(), rank_, ranks);
-    std::vector<const float*> sources;
+    std::vector<WirePart> parts;
     for (int r = 0; r < ranks; ++r) {
       ESPALIER_CHECK(meeting_->offer(r).bytes == values.size() * sizeof(float),
                      "ranks reduce different sizes");
-      sources.push_back(meeting_->offer(r).values + mine.begin);
+      const float* part = meeting_->offer(r).values + mine.begin;
+      parts.push_back({reinterpret_cast<const std::byte*>(part), r != rank_});
     }
-    SumInRankOrder(sources, values.data() + mine.begin, mine.size());
+    SumInRankOrder(wire, parts, values.data() + mine.begin, mine.size());
+    if (ranks > 1) Encode(reduction, rank_);
     RETURN_IF_ERROR(meeting_->Meet());
+    int64_t sent = 0;
     for (int r = 0; r < ranks; ++r) {
       const Range piece = PieceOf(values.size(), r, ranks);
+      const int64_t bytes = WireBytes(wire, piece.size());
+      sent += r == rank_ ? (ranks - 1) * bytes : bytes;
       if (r == rank_ || piece.size() == 0) continue;
-      std::memcpy(values.data() + piece.begin, meeting_->offer(r).values + piece.begin,
-                  piece.size() * sizeof(float));
+      std::memcpy(values.data() + piece.begin, meeting_->offer(r).values + piece.begin, bytes);
+      DecodeInPlace(wire, values.subspan(piece.begin, piece.size()));
     }
-    return Done(2 * (values.size() - mine.size()) * sizeof(float));
+    RETURN_IF_ERROR(Done(sent));
+    if (ranks > 1) DecodeInPlace(wire, values.subspan(mine.begin, mine.size()));
+    return absl::OkStatus();
+  }
+
+  void Encode(const Reduction& reduction, int piece_of) {
+    const Range piece = PieceOf(reduction.values.size(), piece_of, world_size());
+    EncodeInPlace(reduction.wire, reduction.values.subspan(piece.begin, piece.size()),
+                  reduction.residual.empty()
+                      ? absl::Span<float>()
+                      : reduction.residual.subspan(piece.begin, piece.size()));
   }
 
   // No rank may reuse its memory before all have read it.
@@ -146,7 +168,7 @@ class InProcess final : public Collective {
 
   const int rank_;
   const std::shared_ptr<Meeting> meeting_;
-  std::deque<absl::Span<float>> waiting_;
+  std::deque<Reduction> waiting_;
   int64_t started_ = 0;
   std::atomic<int64_t> completed_{0};
   std::atomic<int64_t> bytes_sent_{0};

@@ -25,8 +25,8 @@ class MpiCollectiveImpl final : public MpiCollective {
   int world_size() const override { return world_.size; }
   int links() const override { return world_.links; }
 
-  Ticket StartAllReduce(absl::Span<float> values) override {
-    return Ticket(thread_->Enqueue({.kind = Operation::Kind::kAllReduce, .values = values}));
+  Ticket StartAllReduce(const Reduction& reduction) override {
+    return Ticket(thread_->Enqueue({.kind = Operation::Kind::kAllReduce, .reduction = reduction}));
   }
   absl::Status Wait(Ticket ticket) override { return thread_->Wait(ticket.value()); }
   absl::Status Broadcast(absl::Span<std::byte> bytes, Rank root) override {

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "absl/types/span.h"
-
 namespace espalier {
 
 struct Range {
@@ -29,9 +27,5 @@ inline Range ChunkOf(const Range& range, int64_t chunk, int64_t index) {
   const int64_t begin = range.begin + index * chunk;
   return {.begin = begin, .end = std::min(begin + chunk, range.end)};
 }
-
-// out[i] = ((source_0[i] + source_1[i]) + source_2[i]) + ...: always in the order of the ranks, so
-// that the rounding is the same wherever and whenever it is done. `out` may be one of the sources.
-void SumInRankOrder(absl::Span<const float* const> sources, float* out, int64_t n);
 
 }  // namespace espalier

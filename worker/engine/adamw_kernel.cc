@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "worker/model/simd.h"
+#include "common/base/simd.h"
 
 namespace espalier::cpu {
 

@@ -22,21 +22,39 @@ std::vector<int64_t> BucketEnds(absl::Span<const Parameter> parameters, int64_t 
   return ends;
 }
 
+WireType WireOf(v1::GradientDtype dtype) {
+  switch (dtype) {
+    case v1::GRADIENT_DTYPE_BF16:
+      return WireType::kBf16;
+    case v1::GRADIENT_DTYPE_INT8:
+      return WireType::kInt8;
+    default:
+      return WireType::kFp32;
+  }
+}
+
 GradientExchange::GradientExchange(Collective& collective, torch::Tensor gradient,
-                                   std::vector<int64_t> bucket_ends)
-    : collective_(collective), gradient_(std::move(gradient)), ends_(std::move(bucket_ends)) {
+                                   std::vector<int64_t> bucket_ends, Wire wire)
+    : collective_(collective),
+      wire_(wire),
+      gradient_(std::move(gradient)),
+      ends_(std::move(bucket_ends)) {
   ESPALIER_CHECK(!ends_.empty() && ends_.back() == gradient_.numel(),
                  "buckets must cover the gradient");
   host_ = gradient_.is_cpu() ? gradient_ : torch::empty({gradient_.numel()}, torch::kFloat);
 }
 
 void GradientExchange::Final(int64_t end) {
+  if (started_ == 0 && wire_.residual != nullptr) {
+    wire_.residual->Scatter(collective_.rank(), collective_.world_size());
+  }
   for (; started_ < ends_.size() && ends_[started_] <= end; ++started_) {
     const int64_t begin = started_ == 0 ? 0 : ends_[started_ - 1];
     const int64_t size = ends_[started_] - begin;
     if (!gradient_.is_cpu()) host_.narrow(0, begin, size).copy_(gradient_.narrow(0, begin, size));
     last_ = collective_.StartAllReduce(
-        absl::MakeSpan(host_.data_ptr<float>() + begin, static_cast<size_t>(size)));
+        {absl::MakeSpan(host_.data_ptr<float>() + begin, static_cast<size_t>(size)), wire_.type,
+         wire_.residual == nullptr ? absl::Span<float>() : wire_.residual->Of(begin, size)});
   }
 }
 

@@ -11,7 +11,9 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "espalier/v1/job.pb.h"
 #include "worker/collective/collective.h"
+#include "worker/engine/gradient_residual.h"
 #include "worker/model/parameters.h"
 
 namespace espalier {
@@ -20,11 +22,19 @@ namespace espalier {
 // closed at the first end of a layer (or of the head) that makes a bucket of `target_elements`.
 std::vector<int64_t> BucketEnds(absl::Span<const Parameter> parameters, int64_t target_elements);
 
+// The wire of parallel.gradient_dtype.
+WireType WireOf(v1::GradientDtype dtype);
+
 class GradientExchange {
  public:
+  // How gradients travel, and what they leave behind.
+  struct Wire {
+    WireType type = WireType::kFp32;
+    GradientResidual* residual = nullptr;  // none: forgotten
+  };
   // `gradient` [elements] fp32 on any device; sums go through host memory where it is not the CPU.
-  GradientExchange(Collective& collective, torch::Tensor gradient,
-                   std::vector<int64_t> bucket_ends);
+  GradientExchange(Collective& collective, torch::Tensor gradient, std::vector<int64_t> bucket_ends,
+                   Wire wire);
 
   // Elements [0, end) are final: starts every bucket within them that was not started.
   void Final(int64_t end);
@@ -34,6 +44,7 @@ class GradientExchange {
 
  private:
   Collective& collective_;
+  const Wire wire_;
   torch::Tensor gradient_;
   torch::Tensor host_;  // the gradient itself on the CPU
   std::vector<int64_t> ends_;

@@ -69,6 +69,9 @@ uint64_t Replica::Fingerprint() {
   uint64_t hash = MixBits(static_cast<uint64_t>(counters_.step)) ^
                   MixBits(static_cast<uint64_t>(counters_.updates) + (uint64_t{1} << 40));
   for (const torch::Tensor& buffer : Buffers()) hash = MixBits(hash ^ HashTensor(buffer));
+  if (residual_.kept() && residual_.gathered()) {
+    hash = MixBits(hash ^ HashTensor(residual_.values()));
+  }
   return hash;
 }
 

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/ids.h"
 #include "espalier/v1/job.pb.h"
+#include "worker/engine/gradient_residual.h"
 #include "worker/engine/optimizer.h"
 #include "worker/engine/precision.h"
 #include "worker/model/decoder.h"
@@ -43,11 +44,12 @@ class Replica {
   Decoder& decoder() { return decoder_; }
   AdamW& optimizer() { return optimizer_; }
   TrainingCounters& counters() { return counters_; }
+  GradientResidual& residual() { return residual_; }
   Step step() const { return Step(counters_.step); }
 
   // Values, first moments, second moments: [elements] each.
   std::array<torch::Tensor, 3> Buffers();
-  // A hash of all of it: equal replicas have equal ones.
+  // A hash of all that is equal on all ranks: of the residual only when it is gathered.
   uint64_t Fingerprint();
 
  private:
@@ -56,6 +58,7 @@ class Replica {
   Decoder decoder_;
   AdamW optimizer_;
   TrainingCounters counters_;
+  GradientResidual residual_;
 };
 
 }  // namespace espalier

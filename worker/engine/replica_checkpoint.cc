@@ -20,6 +20,7 @@ using nlohmann::json;
 constexpr int64_t kStateFormat = 1;
 constexpr char kFirstMoment[] = "exp_avg.";
 constexpr char kSecondMoment[] = "exp_avg_sq.";
+constexpr char kResidual[] = "gradient_residual.";
 
 json SpecJson(const v1::JobSpec& spec) {
   google::protobuf::util::JsonPrintOptions options;
@@ -107,6 +108,15 @@ absl::Status LoadBuffer(const Safetensors& file, absl::string_view prefix, Repli
   return absl::OkStatus();
 }
 
+// A checkpoint of a run that kept none owes nothing; a run that keeps none forgets what was owed.
+absl::Status LoadResidual(const Safetensors& file, Replica& replica) {
+  GradientResidual& residual = replica.residual();
+  if (!residual.kept()) return absl::OkStatus();
+  RETURN_IF_ERROR(residual.Keep(replica.parameters().elements()));
+  const absl::Status loaded = LoadBuffer(file, kResidual, replica, residual.values());
+  return absl::IsNotFound(loaded) ? absl::OkStatus() : loaded;
+}
+
 }  // namespace
 
 ReplicaContent ContentOf(Replica& replica, const RunIdentity& identity,
@@ -126,6 +136,10 @@ ReplicaContent ContentOf(Replica& replica, const RunIdentity& identity,
   add(0, "", content.model);
   add(1, kFirstMoment, content.optimizer);
   add(2, kSecondMoment, content.optimizer);
+  if (replica.residual().kept()) {
+    result.host.push_back(replica.residual().values());
+    add(3, kResidual, content.optimizer);
+  }
   content.config_json = DecoderConfigToJson(replica.config());
   content.generation_config_json = GenerationConfigJson(replica.config());
   content.tokenizer_json = identity.tokenizer_json;
@@ -150,6 +164,7 @@ absl::Status LoadReplica(const Checkpoint& checkpoint, const RunIdentity& identi
   RETURN_IF_ERROR(LoadBuffer(checkpoint.model(), "", replica, buffers[0]));
   RETURN_IF_ERROR(LoadBuffer(checkpoint.optimizer(), kFirstMoment, replica, buffers[1]));
   RETURN_IF_ERROR(LoadBuffer(checkpoint.optimizer(), kSecondMoment, replica, buffers[2]));
+  RETURN_IF_ERROR(LoadResidual(checkpoint.optimizer(), replica));
   replica.counters() = counters;
   replica.optimizer().set_updates(counters.updates);
   return CatchTorch("narrowing the weights", [&] { replica.parameters().RefreshCopy(); });

@@ -17,7 +17,7 @@ namespace espalier {
 
 // The content refers to `host`: keep both, and leave the replica alone, until it is written.
 struct ReplicaContent {
-  std::vector<torch::Tensor> host;  // the three buffers; views of the replica's own on the CPU
+  std::vector<torch::Tensor> host;  // the buffers; views of the replica's own on the CPU
   CheckpointContent content;
 };
 ReplicaContent ContentOf(Replica& replica, const RunIdentity& identity,

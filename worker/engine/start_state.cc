@@ -61,6 +61,9 @@ absl::Status BroadcastReplica(const RankContext& context, Rank root, Replica& re
   for (const torch::Tensor& buffer : replica.Buffers()) {
     RETURN_IF_ERROR(BroadcastTensor(context, buffer, root));
   }
+  if (replica.residual().kept()) {
+    RETURN_IF_ERROR(BroadcastTensor(context, replica.residual().values(), root));
+  }
   return CatchTorch("narrowing the weights", [&] { replica.parameters().RefreshCopy(); });
 }
 

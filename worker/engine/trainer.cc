@@ -23,7 +23,8 @@ Trainer::Trainer(const v1::JobSpec& spec, const Parts& parts, Options options,
       governor_(governor),
       passes_(replica_.parameters().Roles(), governor_, ReleaseFreeMemory),
       exchange_(collective_, replica_.parameters().flat_gradient(),
-                BucketEnds(replica_.parameters().all(), options.bucket_elements)),
+                BucketEnds(replica_.parameters().all(), options.bucket_elements),
+                {WireOf(spec.parallel().gradient_dtype()), &replica_.residual()}),
       accounts_(parts.context.clock) {}
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const v1::JobSpec& spec,

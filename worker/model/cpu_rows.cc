@@ -4,7 +4,7 @@
 #include <bit>
 #include <cmath>
 
-#include "worker/model/simd.h"
+#include "common/base/simd.h"
 
 namespace espalier::cpu {
 namespace {

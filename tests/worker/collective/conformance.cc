@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "common/base/random.h"
+#include "worker/collective/partition.h"
+#include "worker/collective/wire.h"
 
 namespace espalier::conformance {
 namespace {
@@ -19,15 +21,47 @@ std::vector<float> Contribution(int rank, size_t n, uint64_t seed) {
   return values;
 }
 
-// ((rank 0 + rank 1) + rank 2) + ...
-std::vector<float> ReferenceSum(int ranks, size_t n, uint64_t seed) {
-  std::vector<float> sum = Contribution(0, n, seed);
-  for (int rank = 1; rank < ranks; ++rank) {
-    const std::vector<float> other = Contribution(rank, n, seed);
-    for (size_t i = 0; i < n; ++i) sum[i] += other[i];
-  }
-  return sum;
+constexpr WireType kWires[] = {WireType::kFp32, WireType::kBf16, WireType::kInt8};
+
+// What arrives of a rank's values and residual, over one wire.
+void ThroughTheWire(WireType wire, absl::Span<float> values, absl::Span<float> residual) {
+  EncodeInPlace(wire, values, wire == WireType::kInt8 ? residual : absl::Span<float>());
+  DecodeInPlace(wire, values);
 }
+
+// A world seen from outside: every rank's residual, and the sums of one operation after another.
+class ReferenceWorld {
+ public:
+  ReferenceWorld(WireType wire, int ranks, size_t n)
+      : wire_(wire), n_(n), residuals_(ranks, std::vector<float>(n)) {}
+
+  // ((rank 0 + rank 1) + rank 2) + ..., where each piece's owner keeps its own part as it is.
+  std::vector<float> Sum(uint64_t seed) {
+    std::vector<float> sum(n_);
+    const int ranks = static_cast<int>(residuals_.size());
+    for (int owner = 0; owner < ranks; ++owner) {
+      const Range piece = PieceOf(static_cast<int64_t>(n_), owner, ranks);
+      const auto part_of = [&](std::vector<float>& all) {
+        return absl::MakeSpan(all).subspan(piece.begin, piece.size());
+      };
+      for (int rank = 0; rank < ranks; ++rank) {
+        std::vector<float> all = Contribution(rank, n_, seed);
+        if (rank != owner) ThroughTheWire(wire_, part_of(all), part_of(residuals_[rank]));
+        for (int64_t i = piece.begin; i < piece.end; ++i) {
+          sum[i] = rank == 0 ? all[i] : sum[i] + all[i];
+        }
+      }
+      if (ranks > 1) ThroughTheWire(wire_, part_of(sum), part_of(residuals_[owner]));
+    }
+    return sum;
+  }
+  const std::vector<float>& residual(int rank) const { return residuals_[rank]; }
+
+ private:
+  const WireType wire_;
+  const size_t n_;
+  std::vector<std::vector<float>> residuals_;
+};
 
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() &&
@@ -37,22 +71,46 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
 int RankOf(const Collective& collective) { return static_cast<int>(collective.rank().value()); }
 
 void AllReduceAddsInRankOrderToTheBit(Collective& collective) {
-  const size_t sizes[] = {0, 1, 2, 3, 5, 1023, 65537, 1000003};
-  for (size_t n : sizes) {
-    for (uint64_t run = 0; run < 2; ++run) {
-      std::vector<float> values = Contribution(RankOf(collective), n, /*seed=*/n);
-      ASSERT_TRUE(collective.Wait(collective.StartAllReduce(absl::MakeSpan(values))).ok());
-      EXPECT_TRUE(SameBits(values, ReferenceSum(collective.world_size(), n, n))) << n;
+  for (const WireType wire : kWires) {
+    for (size_t n : {0, 1, 2, 3, 5, 257, 1023, 65537, 400003}) {
+      ReferenceWorld reference(wire, collective.world_size(), n);
+      std::vector<float> residual(n);
+      for (uint64_t run = 0; run < 2; ++run) {
+        std::vector<float> values = Contribution(RankOf(collective), n, /*seed=*/n + run);
+        const Ticket ticket = collective.StartAllReduce(
+            {absl::MakeSpan(values), wire,
+             wire == WireType::kInt8 ? absl::MakeSpan(residual) : absl::Span<float>()});
+        ASSERT_TRUE(collective.Wait(ticket).ok());
+        EXPECT_TRUE(SameBits(values, reference.Sum(n + run))) << n;
+        if (wire != WireType::kInt8) continue;
+        EXPECT_TRUE(SameBits(residual, reference.residual(RankOf(collective)))) << n;
+      }
     }
   }
 }
 
+void AResidualIsAddedWhereNobodyElseIs(Collective& collective) {
+  if (collective.world_size() > 1) return;
+  std::vector<float> values = {1, 2, 3}, residual = {0.5F, 0, -1};
+  ASSERT_TRUE(collective
+                  .Wait(collective.StartAllReduce(
+                      {absl::MakeSpan(values), WireType::kInt8, absl::MakeSpan(residual)}))
+                  .ok());
+  EXPECT_EQ(values, (std::vector<float>{1.5F, 2, 2}));
+  EXPECT_EQ(residual, std::vector<float>(3));
+}
+
 void AllReduceTakesLargeOddSizes(Collective& collective) {
   const size_t n = (64 << 20) / sizeof(float) + 7;
-  std::vector<float> values(n, 1.0F + static_cast<float>(RankOf(collective)));
-  ASSERT_TRUE(collective.Wait(collective.StartAllReduce(absl::MakeSpan(values))).ok());
   const float ranks = static_cast<float>(collective.world_size());
-  for (float value : values) ASSERT_EQ(value, ranks * (ranks + 1) / 2);
+  const float sum = ranks * (ranks + 1) / 2;
+  for (const WireType wire : kWires) {
+    std::vector<float> values(n, 1.0F + static_cast<float>(RankOf(collective)));
+    ASSERT_TRUE(collective.Wait(collective.StartAllReduce({absl::MakeSpan(values), wire})).ok());
+    for (float value : values) {
+      ASSERT_NEAR(value, sum, wire == WireType::kInt8 ? 0.02 * sum : 0);
+    }
+  }
 }
 
 void ManyOperationsMayBeInFlight(Collective& collective) {
@@ -61,12 +119,13 @@ void ManyOperationsMayBeInFlight(Collective& collective) {
   for (size_t i = 0; i < 20; ++i) {
     buffers.push_back(Contribution(RankOf(collective), i * 1001, /*seed=*/i));
   }
-  for (std::vector<float>& buffer : buffers) {
-    tickets.push_back(collective.StartAllReduce(absl::MakeSpan(buffer)));
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    tickets.push_back(collective.StartAllReduce({absl::MakeSpan(buffers[i]), kWires[i % 3]}));
   }
   ASSERT_TRUE(collective.Wait(tickets.back()).ok()) << "later tickets include earlier ones";
   for (size_t i = 0; i < buffers.size(); ++i) {
-    EXPECT_TRUE(SameBits(buffers[i], ReferenceSum(collective.world_size(), i * 1001, i))) << i;
+    ReferenceWorld reference(kWires[i % 3], collective.world_size(), i * 1001);
+    EXPECT_TRUE(SameBits(buffers[i], reference.Sum(i))) << i;
   }
 }
 
@@ -90,10 +149,27 @@ void AllGatherKeepsRankOrder(Collective& collective) {
   }
 }
 
+void NarrowWiresCarryFewerBytes(Collective& collective) {
+  if (collective.world_size() == 1) return;
+  int64_t fp32 = 0;
+  for (const WireType wire : kWires) {
+    std::vector<float> values(100000, 1.0F);
+    const int64_t before = collective.stats().bytes_sent;
+    ASSERT_TRUE(collective.Wait(collective.StartAllReduce({absl::MakeSpan(values), wire})).ok());
+    const int64_t sent = collective.stats().bytes_sent - before;
+    if (wire == WireType::kFp32) fp32 = sent;
+    if (wire == WireType::kBf16) {
+      EXPECT_EQ(2 * sent, fp32);
+    } else if (wire == WireType::kInt8) {
+      EXPECT_LT(3.9 * static_cast<double>(sent), fp32);
+    }
+  }
+}
+
 void StatsCountOperationsAndBytes(Collective& collective) {
   const CollectiveStats before = collective.stats();
   std::vector<float> values(1000, 1.0F);
-  ASSERT_TRUE(collective.Wait(collective.StartAllReduce(absl::MakeSpan(values))).ok());
+  ASSERT_TRUE(collective.Wait(collective.StartAllReduce({absl::MakeSpan(values)})).ok());
   const CollectiveStats after = collective.stats();
   EXPECT_EQ(after.completed, before.completed + 1);
   EXPECT_EQ(after.bytes_sent > before.bytes_sent, collective.world_size() > 1);
@@ -104,6 +180,8 @@ void StatsCountOperationsAndBytes(Collective& collective) {
 const std::vector<Rule>& Rules() {
   static const std::vector<Rule>& rules = *new std::vector<Rule>{
       {"AllReduceAddsInRankOrderToTheBit", AllReduceAddsInRankOrderToTheBit},
+      {"AResidualIsAddedWhereNobodyElseIs", AResidualIsAddedWhereNobodyElseIs},
+      {"NarrowWiresCarryFewerBytes", NarrowWiresCarryFewerBytes},
       {"AllReduceTakesLargeOddSizes", AllReduceTakesLargeOddSizes},
       {"ManyOperationsMayBeInFlight", ManyOperationsMayBeInFlight},
       {"BroadcastCopiesTheRootsBytes", BroadcastCopiesTheRootsBytes},

@@ -37,7 +37,8 @@ TEST(InProcess, AMissingRankIsADeadlineExceeded) {
   OnEveryRank(3, absl::Milliseconds(50), [](Collective& collective) {
     if (collective.rank() == Rank(2)) return;
     std::vector<float> values(10);
-    const absl::Status status = collective.Wait(collective.StartAllReduce(absl::MakeSpan(values)));
+    const absl::Status status =
+        collective.Wait(collective.StartAllReduce({absl::MakeSpan(values)}));
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
   });
 }
@@ -49,7 +50,7 @@ TEST(InProcess, AbortEndsTheWaitOfAllRanks) {
       return;
     }
     std::vector<float> values(10);
-    EXPECT_EQ(collective.Wait(collective.StartAllReduce(absl::MakeSpan(values))),
+    EXPECT_EQ(collective.Wait(collective.StartAllReduce({absl::MakeSpan(values)})),
               absl::CancelledError("fenced"));
   });
 }

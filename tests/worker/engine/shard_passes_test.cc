@@ -117,8 +117,8 @@ TEST_P(ShardPassesTest, BucketsThatAreAlreadyInTheExchangeAreLeftAlone) {
     Shard mine(ConfigOf(GetParam()));
     const torch::Tensor zeros = torch::zeros_like(mine.parameters.flat_gradient());
     const std::vector<int64_t> ends = BucketEnds(mine.parameters.all(), 2000);
-    GradientExchange exchange(*group[0], mine.parameters.flat_gradient(), ends);
-    GradientExchange other(*group[1], zeros, ends);
+    GradientExchange exchange(*group[0], mine.parameters.flat_gradient(), ends, {});
+    GradientExchange other(*group[1], zeros, ends, {});
     other.Final(zeros.numel());
     {
       const FailingAllocator allocator(n);

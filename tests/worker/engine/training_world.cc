@@ -34,6 +34,9 @@ absl::Status TrainRank(const WorldOptions& options, Collective& collective, Rank
   const v1::JobSpec& spec = options.spec;
   const RankContext context{collective, RealClock(), result.link->progress()};
   ASSIGN_OR_RETURN(result.replica, Replica::Create(TinyConfig(), spec.train(), torch::kCPU));
+  if (spec.parallel().gradient_dtype() == v1::GRADIENT_DTYPE_INT8) {
+    RETURN_IF_ERROR(result.replica->residual().Keep(result.replica->parameters().elements()));
+  }
   RunIdentity identity;
   identity.spec = spec;
   identity.data_hash = "made up";

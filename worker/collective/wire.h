@@ -1,0 +1,50 @@
+// The types in which gradients travel, and their arithmetic: how values become bytes on the wire,
+// and how the parts of all ranks are added. Shared by the implementations of Collective, so that
+// both give the same bits; the same on every processor.
+// Plain functions: any thread.
+//
+// fp32: as they are. bf16: rounded to nearest even. int8: in blocks of kWireBlock values with one
+// scale (bf16): q = round(value / scale), scale = largest / 127; what the rounding leaves out goes
+// into a residual and is added to the values of the next time (error feedback: Seide et al. 2014,
+// Karimireddy et al. 2019).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/types/span.h"
+
+namespace espalier {
+
+enum class WireType { kFp32, kBf16, kInt8 };
+
+// Values that share a scale. Blocks are counted from the begin of what is encoded; chunks are whole
+// multiples of it, so that the bits do not depend on the size of chunks.
+inline constexpr int64_t kWireBlock = 256;
+
+// Bytes of n encoded values; never more than 4 n.
+int64_t WireBytes(WireType type, int64_t n);
+
+// Replaces the values by their encoded form, in the first WireBytes of their memory. `residual` is
+// empty or of the same size: added to the values before, and set to what the form leaves out. A
+// block with a value that is not finite stays not finite when decoded, and leaves no residual.
+void EncodeInPlace(WireType type, absl::Span<float> values, absl::Span<float> residual);
+
+// The reverse; the bits are the same wherever it is done.
+void DecodeInPlace(WireType type, absl::Span<float> values);
+
+// values += residual; residual = 0. Exact: for a rank that has nobody to send to.
+void AddResidual(absl::Span<float> values, absl::Span<float> residual);
+
+// One rank's part of a sum.
+struct WirePart {
+  const std::byte* bytes;
+  bool encoded;  // else fp32
+};
+
+// out[i] = ((part_0[i] + part_1[i]) + part_2[i]) + ... in fp32: always in the order of the ranks,
+// so that the rounding is the same wherever and whenever it is done. `out` may be a part that is
+// fp32.
+void SumInRankOrder(WireType type, absl::Span<const WirePart> parts, float* out, int64_t n);
+
+}  // namespace espalier
