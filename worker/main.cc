@@ -1,4 +1,8 @@
 // espalier-worker: one rank of a training run, and the verbs that need LibTorch.
 #include "worker/command_line.h"
+#include "worker/load_environment.h"
 
-int main(int argc, char** argv) { return static_cast<int>(espalier::RunCommandLine(argc, argv)); }
+int main(int argc, char** argv) {
+  espalier::SetLoadEnvironment(argv);
+  return static_cast<int>(espalier::RunCommandLine(argc, argv));
+}

@@ -1,5 +1,5 @@
-# espalier_library(FOLDER [TORCH] [EXCEPT STEM] DEPS ...): all *.cc of the folder, less main.cc, the
-# other platform's and STEM.cc.
+# espalier_library(FOLDER [TORCH] [EXCEPT STEM...] DEPS ...): all *.cc of the folder, less main.cc,
+# the other platform's and each STEM.cc.
 # espalier_program(NAME MAIN DEPS ...)
 # espalier_test(FOLDER DEPS ...): all *_test.cc of a tests/ folder in one binary, one ctest entry a
 # case.
@@ -86,13 +86,13 @@ function(espalier_torch_pch target)
 endfunction()
 
 function(espalier_library folder)
-  cmake_parse_arguments(ARG "TORCH" "EXCEPT" "DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "" "EXCEPT;DEPS" ${ARGN})
   set(dir ${CMAKE_CURRENT_SOURCE_DIR}/${folder})
   espalier_target_name(${dir} name)
   espalier_sources(${dir} sources)
-  if(ARG_EXCEPT)
-    list(FILTER sources EXCLUDE REGEX "/${ARG_EXCEPT}\\.cc$")
-  endif()
+  foreach(stem ${ARG_EXCEPT})
+    list(FILTER sources EXCLUDE REGEX "/${stem}\\.cc$")
+  endforeach()
   if(sources)
     add_library(${name} STATIC ${sources})
     target_link_libraries(${name} PRIVATE espalier_options)

@@ -1,5 +1,5 @@
-// Measures the training step of one process on the CPU: tokens per second and peak memory, as one
-// JSON line in the form of tests/bench/peers/pytorch_step.py. Run by `deploy/dev bench cpu_step`.
+// Measures the training step of one process: tokens per second and peak memory, as one JSON line in
+// the form of tests/bench/peers/pytorch_step.py. Run by `deploy/dev bench cpu_step` and `h200`.
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
@@ -11,6 +11,7 @@
 #include "common/platform/platform.h"
 #include "worker/engine/allocator.h"
 #include "worker/engine/optimizer.h"
+#include "worker/model/cuda_ops.h"
 #include "worker/model/decoder.h"
 
 namespace espalier {
@@ -23,12 +24,14 @@ struct Options {
   int steps = 7;
   int threads = 2;
   std::string precision = "fp32";
+  std::string device = "cpu";
 };
 
 Options Parse(int argc, char** argv) {
   Options options;
   CLI::App app("One process, one training step, measured");
-  app.add_option("--shape", options.shape)->check(CLI::IsMember({"17m", "124m"}));
+  app.add_option("--shape", options.shape)->check(CLI::IsMember({"17m", "124m", "1b"}));
+  app.add_option("--device", options.device)->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--batch", options.batch);
   app.add_option("--time", options.time);
   app.add_option("--steps", options.steps);
@@ -42,19 +45,25 @@ Options Parse(int argc, char** argv) {
   return options;
 }
 
-// The shapes of the peer: 17m tied with 8192 ids, 124m untied with 50304.
+// The shapes of the peer: 17m tied with 8192 ids, 124m untied with 50304, 1b as it is.
 DecoderConfig ConfigOf(const Options& options) {
   v1::ModelSpec spec;
   spec.set_preset(options.shape);
-  spec.set_vocab_size(options.shape == "17m" ? 8192 : 50304);
-  spec.set_tie_word_embeddings(options.shape == "17m");
+  if (options.shape != "1b") {
+    spec.set_vocab_size(options.shape == "17m" ? 8192 : 50304);
+    spec.set_tie_word_embeddings(options.shape == "17m");
+  } else {
+    spec.set_intermediate_size(5632);
+    spec.set_sliding_window(0);
+  }
   return DecoderConfigFromSpec(spec, 0).value();
 }
 
 std::vector<double> Measure(const Options& options, double& loss_value) {
   const DecoderConfig config = ConfigOf(options);
+  const torch::Device device(options.device);
   Parameters parameters =
-      Parameters::Create(config, torch::kCPU, Parameters::Gradients::kAllocate,
+      Parameters::Create(config, device, Parameters::Gradients::kAllocate,
                          options.precision == "bf16" ? torch::kBFloat16 : torch::kFloat)
           .value();
   parameters.Initialize(1, config.initializer_range);
@@ -66,7 +75,8 @@ std::vector<double> Measure(const Options& options, double& loss_value) {
   spec.set_weight_decay(0.1);
   AdamW optimizer = AdamW::Create(spec, parameters).value();
   const torch::Tensor tokens =
-      torch::randint(0, config.vocab_size, {options.batch, options.time + 1}, torch::kLong);
+      torch::randint(0, config.vocab_size, {options.batch, options.time + 1}, torch::kLong)
+          .to(device);
   const torch::Tensor ids = tokens.slice(1, 0, options.time).contiguous();
   const torch::Tensor targets = tokens.slice(1, 1).contiguous();
   const double scale = 1.0 / static_cast<double>(ids.numel());
@@ -79,6 +89,7 @@ std::vector<double> Measure(const Options& options, double& loss_value) {
     const double clip = ClipFactor(optimizer.GradientNorm() * scale, 1.0);
     optimizer.Apply({.learning_rate = 1e-3, .gradient_scale = scale * clip});
     loss_value = loss.item<double>() * scale;
+    cuda::Synchronize();
     const double seconds = absl::ToDoubleSeconds(RealClock().Monotonic() - start);
     if (step >= 2) rates.push_back(static_cast<double>(ids.numel()) / seconds);
   }
@@ -98,11 +109,12 @@ void Run(const Options& options) {
       {"batch", options.batch},
       {"time", options.time},
       {"precision", options.precision},
-      {"device", "cpu"},
+      {"device", options.device},
       {"threads", options.threads},
       {"tokens_per_second",
        {{"median", rates[rates.size() / 2]}, {"min", rates.front()}, {"max", rates.back()}}},
-      {"peak_bytes", ReadProcessMemory().value().peak_bytes},
+      {"peak_bytes",
+       options.device == "cuda" ? cuda::PeakBytes() : ReadProcessMemory().value().peak_bytes},
       {"loss", loss},
       {"version", ESPALIER_VERSION},
       {"machine", ReadProcessor().value().model},

@@ -9,6 +9,7 @@
 #include "common/base/status_macros.h"
 #include "worker/engine/adamw_kernel.h"
 #include "worker/model/cpu_rows.h"
+#include "worker/model/cuda_ops.h"
 #include "worker/model/torch_compat.h"
 
 namespace espalier {
@@ -80,6 +81,8 @@ void AdamW::Apply(const Update& update) {
   const Factors factors = FactorsOf(update);
   if (first_.is_cpu()) {
     ApplyOnCpu(factors);
+  } else if (first_.is_cuda() && cuda::Available()) {
+    ApplyOnCuda(factors);
   } else {
     ApplyOnDevice(factors);
   }
@@ -107,6 +110,24 @@ void AdamW::ApplyOnCpu(const Factors& factors) {
           {value + begin, gradient + begin, first + begin, second + begin, end - begin}, f);
       if (copy != nullptr) cpu::FromFloatRow(value + begin, copy + begin, end - begin);
     });
+  }
+}
+
+void AdamW::ApplyOnCuda(const Factors& factors) {
+  cuda::AdamWStep step;
+  step.gradient_scale = static_cast<float>(factors.gradient_scale);
+  step.beta1 = static_cast<float>(spec_.beta1());
+  step.beta2 = static_cast<float>(spec_.beta2());
+  step.step_size = static_cast<float>(factors.step_size);
+  step.second_root = static_cast<float>(factors.second_root);
+  step.eps = static_cast<float>(spec_.eps());
+  for (const Group& group : groups_) {
+    step.keep = group.decay ? static_cast<float>(factors.decayed_keep) : 1.0F;
+    const auto part = [&](const torch::Tensor& flat) {
+      return flat.defined() ? flat.narrow(0, group.begin, group.end - group.begin) : flat;
+    };
+    cuda::AdamW(step, part(parameters_->flat()), part(parameters_->flat_gradient()), part(first_),
+                part(second_), part(parameters_->flat_copy()));
   }
 }
 

@@ -50,6 +50,7 @@ class AdamW {
   AdamW(const v1::OptimizerSpec& spec, Parameters& parameters);
   Factors FactorsOf(const Update& update) const;
   void ApplyOnCpu(const Factors& factors);
+  void ApplyOnCuda(const Factors& factors);
   void ApplyOnDevice(const Factors& factors);
 
   v1::OptimizerSpec spec_;

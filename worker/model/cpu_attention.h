@@ -1,7 +1,7 @@
 // Causal attention on the CPU without a T x T tensor: scores exist for one block of query rows of
 // one head at a time, forward and backward (the blocking of Dao et al. 2022, with full rows, since
 // a row of scores fits the cache). Grouped key/value heads and a sliding window are loop bounds.
-// Used by cpu_ops.cc. Called from one thread; spreads the work over OpenMP threads.
+// Used by fused_ops.cc. Called from one thread; spreads the work over OpenMP threads.
 #pragma once
 
 #include <cstdint>

@@ -138,8 +138,8 @@ Tensor Decoder::Hidden(const Tensor& ids, KeyValueCache* cache) const {
   }
   for (const Layer& layer : layers_) {
     Announce(x, layer.gradient_end);
-    x = x + Attention(layer, x, past);
-    x = x + FeedForward(layer, x);
+    x = Attention(layer, x, past);
+    x = FeedForward(layer, x);
     ++past.layer;
   }
   Announce(x, head_end_);
@@ -165,14 +165,14 @@ Tensor Decoder::Attention(const Layer& layer, const Tensor& x, const Past& past)
     v = Extended(past.cache->values[past.layer], v, *past.cache);
   }
   const Tensor mixed = ops::CausalAttention(q, k, v, layer.window);
-  return ops::Linear(mixed.reshape({batch, time, -1}), layer.o.weight, layer.o.bias);
+  return ops::LinearAdd(mixed.reshape({batch, time, -1}), layer.o.weight, layer.o.bias, x);
 }
 
 Tensor Decoder::FeedForward(const Layer& layer, const Tensor& x) const {
   const std::vector<Tensor> pair =
       ops::NormLinears(x, layer.post_norm, config_.rms_norm_eps,
                        {layer.gate.weight, layer.up.weight}, {layer.gate.bias, layer.up.bias});
-  return ops::SwiGluLinear(pair[0], pair[1], layer.down.weight, layer.down.bias);
+  return ops::SwiGluLinearAdd(pair[0], pair[1], layer.down.weight, layer.down.bias, x);
 }
 
 }  // namespace espalier

@@ -73,6 +73,7 @@ class Decoder {
     size_t layer = 0;
   };
   torch::Tensor Hidden(const torch::Tensor& ids, KeyValueCache* cache) const;  // after final norm
+  // x, the residual stream, with the block's output added.
   torch::Tensor Attention(const Layer& layer, const torch::Tensor& x, const Past& past) const;
   torch::Tensor FeedForward(const Layer& layer, const torch::Tensor& x) const;
   RopeTable RopeOf(int64_t begin, int64_t positions) const;

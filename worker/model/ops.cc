@@ -1,21 +1,22 @@
 #include "worker/model/ops.h"
 
-#include "worker/model/cpu_ops.h"
+#include "worker/model/fused_ops.h"
 #include "worker/model/generic_ops.h"
+#include "worker/model/torch_compat.h"
 
 namespace espalier::ops {
 
 using torch::Tensor;
 
 Tensor Linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  if (cpu_ops::Apply(x)) return cpu_ops::NormLinears(x, {}, 0, {weight}, {bias})[0];
+  if (fused_ops::Apply(x)) return fused_ops::NormLinears(x, {}, 0, {weight}, {bias})[0];
   return generic_ops::Linear(x, weight, bias);
 }
 
 std::vector<Tensor> NormLinears(const Tensor& x, const Tensor& norm, double eps,
                                 const std::vector<Tensor>& weights,
                                 const std::vector<Tensor>& biases) {
-  if (cpu_ops::Apply(x)) return cpu_ops::NormLinears(x, norm, eps, weights, biases);
+  if (fused_ops::Apply(x)) return fused_ops::NormLinears(x, norm, eps, weights, biases);
   const Tensor normal = generic_ops::RmsNorm(x, norm, eps);
   std::vector<Tensor> results;
   for (size_t i = 0; i < weights.size(); ++i) {
@@ -25,34 +26,47 @@ std::vector<Tensor> NormLinears(const Tensor& x, const Tensor& norm, double eps,
 }
 
 Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps) {
-  return cpu_ops::Apply(x) ? cpu_ops::RmsNorm(x, weight, eps)
-                           : generic_ops::RmsNorm(x, weight, eps);
+  return fused_ops::Apply(x) ? fused_ops::RmsNorm(x, weight, eps)
+                             : generic_ops::RmsNorm(x, weight, eps);
 }
 
 Tensor Rope(const Tensor& x, const RopeTable& table) {
-  return cpu_ops::Apply(x) ? cpu_ops::Rope(x, table) : generic_ops::Rope(x, table);
+  const bool fused = fused_ops::Apply(x) && (x.is_cpu() || x.size(3) % 8 == 0);
+  return fused ? fused_ops::Rope(x, table) : generic_ops::Rope(x, table);
 }
 
 Tensor CausalAttention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window) {
   const bool whole = q.size(1) == k.size(1);
-  return whole && cpu_ops::Apply(q) ? cpu_ops::CausalAttention(q, k, v, window)
-                                    : generic_ops::CausalAttention(q, k, v, window);
+  if (whole && q.is_cpu() && fused_ops::Apply(q)) {
+    return fused_ops::CausalAttention(q, k, v, window);
+  }
+  if (whole && (window == 0 || window >= q.size(1))) {
+    if (auto mixed = LibraryCausalAttention(q, k, v)) return *mixed;
+  }
+  return generic_ops::CausalAttention(q, k, v, window);
 }
 
-Tensor SwiGluLinear(const Tensor& gate, const Tensor& up, const Tensor& weight,
-                    const Tensor& bias) {
-  if (cpu_ops::Apply(gate)) return cpu_ops::SwiGluLinear(gate, up, weight, bias);
-  return generic_ops::Linear(generic_ops::SwiGlu(gate, up), weight, bias);
+Tensor LinearAdd(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                 const Tensor& residual) {
+  if (fused_ops::Apply(x)) return fused_ops::LinearAdd(x, weight, bias, residual);
+  return residual + generic_ops::Linear(x, weight, bias);
+}
+
+Tensor SwiGluLinearAdd(const Tensor& gate, const Tensor& up, const Tensor& weight,
+                       const Tensor& bias, const Tensor& residual) {
+  if (fused_ops::Apply(gate)) return fused_ops::SwiGluLinearAdd(gate, up, weight, bias, residual);
+  return residual + generic_ops::Linear(generic_ops::SwiGlu(gate, up), weight, bias);
 }
 
 Tensor Embedding(const Tensor& ids, const Tensor& table) {
-  return cpu_ops::Apply(table) ? cpu_ops::Embedding(ids, table)
-                               : generic_ops::Embedding(ids, table);
+  return table.is_cpu() && fused_ops::Apply(table) ? fused_ops::Embedding(ids, table)
+                                                   : generic_ops::Embedding(ids, table);
 }
 
 Tensor CrossEntropySum(const Tensor& hidden, const Tensor& head, const Tensor& targets) {
-  return cpu_ops::Apply(hidden) ? cpu_ops::CrossEntropySum(hidden, head, targets)
-                                : generic_ops::CrossEntropySum(hidden, head, targets);
+  const bool fused = fused_ops::Apply(hidden) && (hidden.is_cpu() || head.size(0) % 4 == 0);
+  return fused ? fused_ops::CrossEntropySum(hidden, head, targets)
+               : generic_ops::CrossEntropySum(hidden, head, targets);
 }
 
 Tensor TargetLogProbabilities(const Tensor& hidden, const Tensor& head, const Tensor& targets) {

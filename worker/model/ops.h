@@ -50,9 +50,14 @@ torch::Tensor Rope(const torch::Tensor& x, const RopeTable& table);
 torch::Tensor CausalAttention(const torch::Tensor& q, const torch::Tensor& k,
                               const torch::Tensor& v, int64_t window);
 
-// Linear of silu(gate) * up (Shazeer 2020, eq. 6), which is not kept either.
-torch::Tensor SwiGluLinear(const torch::Tensor& gate, const torch::Tensor& up,
-                           const torch::Tensor& weight, const torch::Tensor& bias);
+// residual + Linear of x.
+torch::Tensor LinearAdd(const torch::Tensor& x, const torch::Tensor& weight,
+                        const torch::Tensor& bias, const torch::Tensor& residual);
+
+// residual + Linear of silu(gate) * up (Shazeer 2020, eq. 6), which is not kept either.
+torch::Tensor SwiGluLinearAdd(const torch::Tensor& gate, const torch::Tensor& up,
+                              const torch::Tensor& weight, const torch::Tensor& bias,
+                              const torch::Tensor& residual);
 
 // ids [B, T] int64, table [V, C] -> [B, T, C].
 torch::Tensor Embedding(const torch::Tensor& ids, const torch::Tensor& table);

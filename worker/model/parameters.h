@@ -65,7 +65,7 @@ class Parameters {
   // gradient's.
   torch::Tensor Head() const;
   // Every leaf that the decoder computes with: each parameter, and a tied head. The version of its
-  // grad() moves exactly when a pass has added its part to it (see MarkAdded in cpu_tensor.h), so
+  // grad() moves exactly when a pass has added its part to it (see MarkAdded in fused_tensor.h), so
   // that a pass that failed halfway can be told from one that did not begin.
   std::vector<torch::Tensor> Roles() const;
   torch::Tensor& flat() { return flat_; }               // [elements], fp32

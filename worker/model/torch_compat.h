@@ -6,6 +6,7 @@
 
 #include <exception>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -34,6 +35,11 @@ void OnGradient(const torch::Tensor& tensor, std::function<void()> hook);
 
 // Calls `hook` in the backward pass right after the operation that made `tensor` has run its own.
 void AfterBackward(const torch::Tensor& tensor, std::function<void()> hook);
+
+// Causal attention by LibTorch's fused kernels, forward and backward, where it has them for this
+// device and type; nothing otherwise. q [B, T, H, D], k and v [B, T, K, D] -> [B, T, H, D].
+std::optional<torch::Tensor> LibraryCausalAttention(const torch::Tensor& q, const torch::Tensor& k,
+                                                    const torch::Tensor& v);
 
 bool HasCuda();
 bool HasMps();

@@ -4,12 +4,13 @@
 #include <type_traits>
 #include <vector>
 
-#include "worker/model/cpu_ops.h"
 #include "worker/model/cpu_rows.h"
-#include "worker/model/cpu_tensor.h"
+#include "worker/model/cuda_ops.h"
+#include "worker/model/fused_ops.h"
+#include "worker/model/fused_tensor.h"
 #include "worker/model/gemm.h"
 
-namespace espalier::cpu_ops {
+namespace espalier::fused_ops {
 namespace {
 
 using torch::Tensor;
@@ -17,6 +18,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr int64_t kChunkRows = 256;
+constexpr int64_t kCudaChunkRows = 4096;
 constexpr int64_t kIgnored = -100;
 
 struct Gradients {
@@ -101,43 +103,70 @@ double CrossEntropy(const Tensor& hidden, const Tensor& head, const Tensor& targ
   return sum;
 }
 
-double CrossEntropy(const Tensor& hidden, const Tensor& head, const Tensor& targets,
-                    const Gradients& gradients) {
-  return WithReal(hidden, [&](auto zero) {
+// The same on CUDA; nothing waits for the device.
+Tensor CrossEntropyOnCuda(const Tensor& hidden, const Tensor& head, const Tensor& targets,
+                          const Gradients& gradients) {
+  const int64_t rows = hidden.size(0);
+  Tensor losses = torch::empty({rows}, FloatOptions(hidden));
+  for (int64_t begin = 0; begin < rows; begin += kCudaChunkRows) {
+    const int64_t n = std::min(kCudaChunkRows, rows - begin);
+    const Tensor x = hidden.narrow(0, begin, n), logits = x.mm(head.t());
+    cuda::CrossEntropy(logits, targets.narrow(0, begin, n), losses.narrow(0, begin, n));
+    if (gradients.hidden.defined()) {
+      Tensor dx = gradients.hidden.narrow(0, begin, n);
+      torch::mm_out(dx, logits, head);
+    }
+    if (gradients.head.defined()) gradients.head.add_(logits.t().mm(x));
+  }
+  return losses.sum();
+}
+
+Tensor CrossEntropyOf(const Tensor& hidden, const Tensor& head, const Tensor& targets,
+                      const Gradients& gradients) {
+  if (hidden.is_cuda()) return CrossEntropyOnCuda(hidden, head, targets, gradients);
+  const double sum = WithReal(hidden, [&](auto zero) {
     return CrossEntropy<decltype(zero)>(hidden, head, targets, gradients);
   });
+  return torch::scalar_tensor(sum, FloatOptions(hidden));
 }
 
 struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& hidden_in, const Tensor& head,
                         const Tensor& targets_in, bool want_hidden, bool want_head) {
     const Tensor hidden = hidden_in.contiguous(), targets = targets_in.contiguous();
-    const bool bound = want_head && head.grad().defined();
+    // On the CPU the head's gradient goes straight into head.grad(), for an upstream gradient of 1.
+    // Elsewhere that factor is not known without a wait, so it has memory of its own.
+    const bool direct = want_head && head.grad().defined() && head.is_cpu();
     Gradients gradients{.hidden = {}, .head = {}, .factor = 1};
     if (want_hidden) gradients.hidden = torch::empty_like(hidden);
     if (want_head) {
-      gradients.head = bound ? head.grad() : torch::zeros(head.sizes(), FloatOptions(head));
+      gradients.head = direct ? head.grad() : torch::zeros(head.sizes(), FloatOptions(head));
     }
-    const double sum = CrossEntropy(hidden, head, targets, gradients);
-    if (bound) MarkAdded(head.grad());
-    ctx->saved_data["bound"] = bound;
+    const Tensor sum = CrossEntropyOf(hidden, head, targets, gradients);
+    if (direct) MarkAdded(head.grad());
+    ctx->saved_data["direct"] = direct;
     ctx->save_for_backward(
-        {hidden, head, targets, gradients.hidden, bound ? Tensor() : gradients.head});
-    return torch::scalar_tensor(sum, FloatOptions(hidden));
+        {hidden, head, targets, gradients.hidden, direct ? Tensor() : gradients.head});
+    return sum;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
     const variable_list saved = ctx->get_saved_variables();
-    const auto factor = upstream[0].item<float>();
-    const auto scaled = [factor](const Tensor& gradient, const Tensor& like) {
-      if (!gradient.defined()) return gradient;
-      return (factor == 1.0F ? gradient : gradient * factor).to(like.scalar_type());
+    const Tensor &hidden = saved[0], &head = saved[1], &dhidden = saved[3], &dhead = saved[4];
+    const bool cpu = hidden.is_cpu();
+    const float factor = cpu ? upstream[0].item<float>() : 0;
+    const auto scaled = [&](const Tensor& gradient) {
+      if (!gradient.defined() || (cpu && factor == 1.0F)) return gradient;
+      return cpu ? gradient * factor : gradient * upstream[0];
     };
-    if (ctx->saved_data["bound"].toBool() && factor != 1.0F) {
-      CrossEntropy(saved[0], saved[1], saved[2],
-                   {.hidden = {}, .head = saved[1].grad(), .factor = factor - 1.0F});
+    if (ctx->saved_data["direct"].toBool() && factor != 1.0F) {
+      CrossEntropyOf(hidden, head, saved[2],
+                     {.hidden = {}, .head = head.grad(), .factor = factor - 1.0F});
     }
-    return {scaled(saved[3], saved[0]), scaled(saved[4], saved[1]), Tensor(), Tensor(), Tensor()};
+    Tensor to_hidden = scaled(dhidden);
+    if (to_hidden.defined()) to_hidden = to_hidden.to(hidden.scalar_type());
+    return {to_hidden, dhead.defined() ? Deliver(head, scaled(dhead)) : Tensor(), Tensor(),
+            Tensor(), Tensor()};
   }
 };
 
@@ -149,4 +178,4 @@ Tensor CrossEntropySum(const Tensor& hidden, const Tensor& head, const Tensor& t
                                      enabled && head.requires_grad());
 }
 
-}  // namespace espalier::cpu_ops
+}  // namespace espalier::fused_ops

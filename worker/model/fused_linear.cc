@@ -2,27 +2,35 @@
 // is made again in the backward pass instead of being kept.
 #include <vector>
 
-#include "worker/model/cpu_ops.h"
 #include "worker/model/cpu_rows.h"
-#include "worker/model/cpu_tensor.h"
+#include "worker/model/cuda_ops.h"
+#include "worker/model/fused_ops.h"
+#include "worker/model/fused_tensor.h"
 #include "worker/model/gemm.h"
 
-namespace espalier::cpu_ops {
+namespace espalier::fused_ops {
 namespace {
 
 using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// y = x weight' + bias, [rows, out].
-Tensor Product(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+// y = x weight' + residual + bias, [rows, out]; either may be missing.
+Tensor Product(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& residual) {
   const int64_t n = weight.size(0), k = weight.size(1);
+  if (x.is_cuda()) {
+    if (!Given(residual)) return torch::linear(x, weight, Given(bias) ? bias : Tensor());
+    Tensor y = torch::addmm(residual.view({-1, n}), x.view({-1, k}), weight.t()).view_as(residual);
+    return Given(bias) ? y.add_(bias) : y;
+  }
   Tensor y = ResizedLast(x, n);
-  if (Given(bias)) y.copy_(bias.expand_as(y));
+  const bool add = Given(bias) || Given(residual);
+  if (Given(residual)) y.copy_(residual);
+  if (Given(bias)) Given(residual) ? y.add_(bias) : y.copy_(bias.expand_as(y));
   WithReal(x, [&](auto zero) {
     using Real = decltype(zero);
     cpu::Gemm({Rows(x), n, k}, {Data<Real>(x), k}, {Data<Real>(weight), k, cpu::Op::kTranspose},
-              Given(bias) ? 1.0F : 0.0F, Mutable<Real>(y), n);
+              add ? 1.0F : 0.0F, Mutable<Real>(y), n);
   });
   return y;
 }
@@ -30,6 +38,11 @@ Tensor Product(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 // dx = dy weight, or added to dx.
 void InputGradient(const Tensor& dy, const Tensor& weight, bool add, const Tensor& dx) {
   const int64_t n = weight.size(0), k = weight.size(1);
+  if (dy.is_cuda()) {
+    Tensor out = dx.view({-1, k});
+    add ? out.addmm_(dy.view({-1, n}), weight) : torch::mm_out(out, dy.view({-1, n}), weight);
+    return;
+  }
   WithReal(dy, [&](auto zero) {
     using Real = decltype(zero);
     cpu::Gemm({Rows(dy), k, n}, {Data<Real>(dy), n}, {Data<Real>(weight), k}, add ? 1.0F : 0.0F,
@@ -42,6 +55,12 @@ Tensor WeightGradient(const Tensor& weight, const Tensor& dy, const Tensor& x) {
   if (!weight.requires_grad()) return {};
   const int64_t out = weight.size(0), in = weight.size(1);
   const bool bound = weight.grad().defined();
+  if (x.is_cuda()) {
+    const Tensor dy_t = dy.view({-1, out}).t(), rows = x.view({-1, in});
+    if (!bound || x.scalar_type() != torch::kFloat) return Deliver(weight, dy_t.mm(rows));
+    weight.grad().addmm_(dy_t, rows);
+    return {};
+  }
   const Tensor target = bound ? weight.grad() : torch::empty(weight.sizes(), FloatOptions(x));
   WithReal(x, [&](auto zero) {
     using Real = decltype(zero);
@@ -60,6 +79,7 @@ Tensor BiasGradient(const Tensor& bias, const Tensor& dy) {
 // Writes RmsNorm(x) to y, and 1 / rms of each row to `inverse`.
 void Normalize(const Tensor& x, const Tensor& weight, double eps, const Tensor& y,
                const Tensor& inverse) {
+  if (x.is_cuda()) return cuda::RmsNorm(x, weight, eps, y, inverse);
   const int64_t rows = Rows(x), n = x.size(-1);
   float* pr = Mutable(inverse);
   WithReal(x, [&](auto zero) {
@@ -77,6 +97,10 @@ void Normalize(const Tensor& x, const Tensor& weight, double eps, const Tensor& 
 // Deliver does.
 Tensor NormalizeBackward(const Tensor& x, const Tensor& weight, const Tensor& inverse,
                          const Tensor& dy, const Tensor& dx) {
+  if (x.is_cuda()) {
+    const Tensor dweight = cuda::RmsNormBackward(x, weight, inverse, dy, dx);
+    return weight.requires_grad() ? Deliver(weight, dweight) : Tensor();
+  }
   const int64_t rows = Rows(x), n = x.size(-1);
   Tensor partial = torch::zeros({kPartialSums, n}, FloatOptions(x));
   const float* pr = Data(inverse);
@@ -114,24 +138,29 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
   }
 };
 
+// Whether what feeds a product is kept for the backward pass rather than made again: on CUDA it
+// costs more time than on the CPU, compared with the product, and memory is less short.
+bool KeepsInputs(const Tensor& x) { return x.is_cuda(); }
+
 // Products of x, or of RmsNorm(x) when there is a norm.
 struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
   static variable_list forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& norm,
                                double eps, const Tensor& w0, const Tensor& w1, const Tensor& w2,
                                const Tensor& b0, const Tensor& b1, const Tensor& b2) {
     const Tensor x = x_in.contiguous();
-    Tensor input = x, inverse;
+    Tensor input = x, inverse, kept;
     if (Given(norm)) {
       input = torch::empty_like(x);
       inverse = torch::empty({Rows(x)}, FloatOptions(x));
       Normalize(x, norm, eps, input, inverse);
+      if (KeepsInputs(x)) kept = input;
     }
-    ctx->save_for_backward({x, norm, OrNone(inverse, x), w0, w1, w2, b0, b1, b2});
+    ctx->save_for_backward({x, norm, OrNone(inverse, x), w0, w1, w2, b0, b1, b2, kept});
     ctx->saved_data["eps"] = eps;
     variable_list out;
     const Tensor *weights[] = {&w0, &w1, &w2}, *biases[] = {&b0, &b1, &b2};
     for (int i = 0; i < 3; ++i) {
-      if (Given(*weights[i])) out.push_back(Product(input, *weights[i], *biases[i]));
+      if (Given(*weights[i])) out.push_back(Product(input, *weights[i], *biases[i], {}));
     }
     return out;
   }
@@ -139,8 +168,8 @@ struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
     const variable_list saved = ctx->get_saved_variables();
     const Tensor &x = saved[0], &norm = saved[1], &inverse = saved[2];
-    Tensor input = x;
-    if (Given(norm)) {
+    Tensor input = saved[9].defined() ? saved[9] : x;
+    if (Given(norm) && !saved[9].defined()) {
       input = torch::empty_like(x);
       Normalize(x, norm, ctx->saved_data["eps"].toDouble(), input, inverse);
     }
@@ -167,7 +196,29 @@ struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
   }
 };
 
+// One product of x, added to a residual.
+struct LinearAddFunction : torch::autograd::Function<LinearAddFunction> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& weight,
+                        const Tensor& bias, const Tensor& residual) {
+    const Tensor x = x_in.contiguous();
+    ctx->save_for_backward({x, weight, bias});
+    return Product(x, weight, bias, residual.contiguous());
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list upstream) {
+    const variable_list saved = ctx->get_saved_variables();
+    const Tensor &x = saved[0], &weight = saved[1], &bias = saved[2];
+    const Tensor dy = upstream[0].contiguous();
+    variable_list gradients = {Tensor(), WeightGradient(weight, dy, x), BiasGradient(bias, dy),
+                               upstream[0]};
+    if (!ctx->needs_input_grad(0)) return gradients;
+    gradients[0] = torch::empty_like(x);
+    InputGradient(dy, weight, /*add=*/false, gradients[0]);
+    return gradients;
+  }
+};
+
 void Activate(const Tensor& gate, const Tensor& up, const Tensor& y) {
+  if (gate.is_cuda()) return cuda::SwiGlu(gate, up, y);
   const int64_t rows = Rows(gate), n = gate.size(-1);
   WithReal(gate, [&](auto zero) {
     using Real = decltype(zero);
@@ -180,6 +231,7 @@ void Activate(const Tensor& gate, const Tensor& up, const Tensor& y) {
 
 // Writes the gradient of gate; turns dy into the gradient of up.
 void ActivateBackward(const Tensor& gate, const Tensor& up, const Tensor& dy, const Tensor& dgate) {
+  if (gate.is_cuda()) return cuda::SwiGluBackward(gate, up, dy, dgate);
   const int64_t rows = Rows(gate), n = gate.size(-1);
   WithReal(gate, [&](auto zero) {
     using Real = decltype(zero);
@@ -193,27 +245,31 @@ void ActivateBackward(const Tensor& gate, const Tensor& up, const Tensor& dy, co
   });
 }
 
-struct SwiGluLinearFunction : torch::autograd::Function<SwiGluLinearFunction> {
+struct SwiGluLinearAddFunction : torch::autograd::Function<SwiGluLinearAddFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& gate_in, const Tensor& up_in,
-                        const Tensor& weight, const Tensor& bias) {
+                        const Tensor& weight, const Tensor& bias, const Tensor& residual) {
     const Tensor gate = gate_in.contiguous(), up = up_in.contiguous();
     const Tensor activated = torch::empty_like(gate);
     Activate(gate, up, activated);
-    ctx->save_for_backward({gate, up, weight, bias});
-    return Product(activated, weight, bias);
+    ctx->save_for_backward({gate, up, weight, bias, KeepsInputs(gate) ? activated : Tensor()});
+    return Product(activated, weight, bias, residual.contiguous());
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
     const variable_list saved = ctx->get_saved_variables();
     const Tensor &gate = saved[0], &up = saved[1], &weight = saved[2], &bias = saved[3];
     const Tensor dy = upstream[0].contiguous();
-    Tensor activated = torch::empty_like(gate);
-    Activate(gate, up, activated);
+    Tensor activated = saved[4];
+    if (!activated.defined()) {
+      activated = torch::empty_like(gate);
+      Activate(gate, up, activated);
+    }
     variable_list gradients = {Tensor(), Tensor(), WeightGradient(weight, dy, activated),
-                               BiasGradient(bias, dy)};
+                               BiasGradient(bias, dy), upstream[0]};
     if (!ctx->needs_input_grad(0) && !ctx->needs_input_grad(1)) return gradients;
     // The memory of the activated values and of their gradient receives those of gate and up.
-    Tensor dgate = activated, dup = torch::empty_like(gate);
+    Tensor dgate = saved[4].defined() ? torch::empty_like(gate) : activated;
+    Tensor dup = torch::empty_like(gate);
     InputGradient(dy, weight, /*add=*/false, dup);
     ActivateBackward(gate, up, dup, dgate);
     gradients[0] = dgate;
@@ -238,9 +294,14 @@ std::vector<Tensor> NormLinears(const Tensor& x, const Tensor& norm, double eps,
                                 at(weights, 2), at(biases, 0), at(biases, 1), at(biases, 2));
 }
 
-Tensor SwiGluLinear(const Tensor& gate, const Tensor& up, const Tensor& weight,
-                    const Tensor& bias) {
-  return SwiGluLinearFunction::apply(gate, up, weight, OrNone(bias, gate));
+Tensor LinearAdd(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                 const Tensor& residual) {
+  return LinearAddFunction::apply(x, weight, OrNone(bias, x), residual);
 }
 
-}  // namespace espalier::cpu_ops
+Tensor SwiGluLinearAdd(const Tensor& gate, const Tensor& up, const Tensor& weight,
+                       const Tensor& bias, const Tensor& residual) {
+  return SwiGluLinearAddFunction::apply(gate, up, weight, OrNone(bias, gate), residual);
+}
+
+}  // namespace espalier::fused_ops

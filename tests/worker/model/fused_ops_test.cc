@@ -1,12 +1,12 @@
 // The CPU kernels compute what the textbook formulas compute, forward and backward.
-#include "worker/model/cpu_ops.h"
+#include "worker/model/fused_ops.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <functional>
 
-namespace espalier::cpu_ops {
+namespace espalier::fused_ops {
 namespace {
 
 using torch::Tensor;
@@ -90,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CpuAttention,
                                          AttentionCase{"WindowWiderThanText", 1, 30, 2, 2, 8, 99}),
                          [](const auto& info) { return info.param.name; });
 
-TEST(CpuOps, LinearsEqualMatrixProducts) {
+TEST(FusedOps, LinearsEqualMatrixProducts) {
   const Function formula = [](const Inputs& in) {
     return torch::cat({torch::linear(in[0], in[1], in[2]), torch::linear(in[0], in[3], in[4])}, -1);
   };
@@ -101,7 +101,7 @@ TEST(CpuOps, LinearsEqualMatrixProducts) {
              {Random({3, 5, 7}), Random({11, 7}), Random({11}), Random({4, 7}), Random({4})});
 }
 
-TEST(CpuOps, LinearsAddToTheGradientThatIsThere) {
+TEST(FusedOps, LinearsAddToTheGradientThatIsThere) {
   const Tensor x = Random({4, 6}), w = Random({5, 6}).set_requires_grad(true);
   NormLinears(x, {}, 0, {w}, {})[0].sum().backward();
   const Tensor once = w.grad().clone();
@@ -111,7 +111,7 @@ TEST(CpuOps, LinearsAddToTheGradientThatIsThere) {
   EXPECT_EQ(w.grad().data_ptr(), place) << "the flat gradient must stay in place";
 }
 
-TEST(CpuOps, GradientsOfBf16WeightsAddUpInFp32) {
+TEST(FusedOps, GradientsOfBf16WeightsAddUpInFp32) {
   const Tensor x = torch::ones({4, 6}, torch::kBFloat16);
   const Tensor w = Random({5, 6}).to(torch::kBFloat16).set_requires_grad(true);
   w.mutable_grad() = torch::full({5, 6}, 1000.0, torch::kFloat);
@@ -119,7 +119,7 @@ TEST(CpuOps, GradientsOfBf16WeightsAddUpInFp32) {
   EXPECT_TRUE(w.grad().eq(1004).all().item<bool>()) << "bfloat16 would have lost the 4";
 }
 
-TEST(CpuOps, RmsNormEqualsItsFormula) {
+TEST(FusedOps, RmsNormEqualsItsFormula) {
   ExpectSame([](const Inputs& in) { return RmsNorm(in[0], in[1], 1e-5); },
              [](const Inputs& in) {
                return in[0] * in[1] * torch::rsqrt(in[0].pow(2).mean(-1, true) + 1e-5);
@@ -127,7 +127,7 @@ TEST(CpuOps, RmsNormEqualsItsFormula) {
              {Random({3, 19, 33}), Random({33})});
 }
 
-TEST(CpuOps, NormLinearsEqualTheirFormula) {
+TEST(FusedOps, NormLinearsEqualTheirFormula) {
   const auto normal = [](const Inputs& in) {
     return in[0] * in[1] * torch::rsqrt(in[0].pow(2).mean(-1, true) + 1e-5);
   };
@@ -142,15 +142,22 @@ TEST(CpuOps, NormLinearsEqualTheirFormula) {
       {Random({3, 19, 33}), Random({33}), Random({11, 33}), Random({4, 33}), Random({11})});
 }
 
-TEST(CpuOps, SwiGluLinearEqualsItsFormula) {
-  ExpectSame([](const Inputs& in) { return SwiGluLinear(in[0], in[1], in[2], in[3]); },
-             [](const Inputs& in) {
-               return torch::linear(in[0] * torch::sigmoid(in[0]) * in[1], in[2], in[3]);
-             },
-             {Random({3, 7, 33}) * 10, Random({3, 7, 33}), Random({5, 33}), Random({5})});
+TEST(FusedOps, LinearAddEqualsItsFormula) {
+  ExpectSame([](const Inputs& in) { return LinearAdd(in[0], in[1], in[2], in[3]); },
+             [](const Inputs& in) { return in[3] + torch::linear(in[0], in[1], in[2]); },
+             {Random({3, 7, 33}), Random({5, 33}), Random({5}), Random({3, 7, 5})});
 }
 
-TEST(CpuOps, RopeEqualsComplexRotation) {
+TEST(FusedOps, SwiGluLinearAddEqualsItsFormula) {
+  ExpectSame([](const Inputs& in) { return SwiGluLinearAdd(in[0], in[1], in[2], in[3], in[4]); },
+             [](const Inputs& in) {
+               return in[4] + torch::linear(in[0] * torch::sigmoid(in[0]) * in[1], in[2], in[3]);
+             },
+             {Random({3, 7, 33}) * 10, Random({3, 7, 33}), Random({5, 33}), Random({5}),
+              Random({3, 7, 5})});
+}
+
+TEST(FusedOps, RopeEqualsComplexRotation) {
   const Tensor angle = torch::rand({9, 4}) * 6;
   const RopeTable table{.cosine = torch::cos(angle), .sine = torch::sin(angle)};
   ExpectSame(
@@ -163,7 +170,7 @@ TEST(CpuOps, RopeEqualsComplexRotation) {
       {Random({2, 9, 3, 8})});
 }
 
-TEST(CpuOps, EmbeddingGradientAddsRepeatedIds) {
+TEST(FusedOps, EmbeddingGradientAddsRepeatedIds) {
   const Tensor ids = torch::tensor({{1, 4, 1}, {0, 1, 4}}, torch::kLong);
   ExpectSame([&](const Inputs& in) { return Embedding(ids, in[0]); },
              [&](const Inputs& in) { return torch::embedding(in[0], ids); }, {Random({6, 21})});
@@ -198,7 +205,7 @@ TEST_P(CpuCrossEntropy, AddsToABoundHeadGradient) {
 
 INSTANTIATE_TEST_SUITE_P(Upstream, CpuCrossEntropy, testing::Values(1.0, 0.25, -3.0));
 
-TEST(CpuOps, ResultsDoNotDependOnTheNumberOfThreads) {
+TEST(FusedOps, ResultsDoNotDependOnTheNumberOfThreads) {
   const Tensor x = Random({64, 40}), w = Random({40});
   const auto gradient = [&](int threads) {
     torch::set_num_threads(threads);
@@ -211,4 +218,4 @@ TEST(CpuOps, ResultsDoNotDependOnTheNumberOfThreads) {
 }
 
 }  // namespace
-}  // namespace espalier::cpu_ops
+}  // namespace espalier::fused_ops

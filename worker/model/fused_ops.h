@@ -11,7 +11,7 @@
 
 #include "worker/model/ops.h"
 
-namespace espalier::cpu_ops {
+namespace espalier::fused_ops {
 
 // fp32 or bf16 on the CPU.
 bool Apply(const torch::Tensor& x);
@@ -24,8 +24,11 @@ torch::Tensor CausalAttention(const torch::Tensor& q, const torch::Tensor& k,
 std::vector<torch::Tensor> NormLinears(const torch::Tensor& x, const torch::Tensor& norm,
                                        double eps, const std::vector<torch::Tensor>& weights,
                                        const std::vector<torch::Tensor>& biases);
-torch::Tensor SwiGluLinear(const torch::Tensor& gate, const torch::Tensor& up,
-                           const torch::Tensor& weight, const torch::Tensor& bias);
+torch::Tensor LinearAdd(const torch::Tensor& x, const torch::Tensor& weight,
+                        const torch::Tensor& bias, const torch::Tensor& residual);
+torch::Tensor SwiGluLinearAdd(const torch::Tensor& gate, const torch::Tensor& up,
+                              const torch::Tensor& weight, const torch::Tensor& bias,
+                              const torch::Tensor& residual);
 torch::Tensor Embedding(const torch::Tensor& ids, const torch::Tensor& table);
 
 // The gradient is made in the forward pass, chunk by chunk, so that logits exist once and for one
@@ -35,4 +38,4 @@ torch::Tensor Embedding(const torch::Tensor& ids, const torch::Tensor& table);
 torch::Tensor CrossEntropySum(const torch::Tensor& hidden, const torch::Tensor& head,
                               const torch::Tensor& targets);
 
-}  // namespace espalier::cpu_ops
+}  // namespace espalier::fused_ops

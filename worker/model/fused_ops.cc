@@ -1,13 +1,14 @@
-#include "worker/model/cpu_ops.h"
+#include "worker/model/fused_ops.h"
 
 #include <algorithm>
 #include <vector>
 
 #include "worker/model/cpu_attention.h"
 #include "worker/model/cpu_rows.h"
-#include "worker/model/cpu_tensor.h"
+#include "worker/model/cuda_ops.h"
+#include "worker/model/fused_tensor.h"
 
-namespace espalier::cpu_ops {
+namespace espalier::fused_ops {
 namespace {
 
 using torch::Tensor;
@@ -16,6 +17,10 @@ using torch::autograd::variable_list;
 
 Tensor Rotated(const Tensor& x, const Tensor& cosine, const Tensor& sine, float sign) {
   Tensor y = torch::empty_like(x);
+  if (x.is_cuda()) {
+    cuda::Rope(x, cosine, sine, sign, y);
+    return y;
+  }
   const int64_t rows = x.size(0) * x.size(1), time = x.size(1), heads = x.size(2), d = x.size(3);
   const float *pc = Data(cosine), *ps = Data(sine);
   WithReal(x, [&](auto zero) {
@@ -121,7 +126,8 @@ struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
 
 bool Apply(const Tensor& x) {
   const auto type = x.scalar_type();
-  return x.device().is_cpu() && (type == torch::kFloat || type == torch::kBFloat16);
+  if (!x.is_cpu()) return cuda::Apply(x);
+  return type == torch::kFloat || type == torch::kBFloat16;
 }
 
 Tensor Rope(const Tensor& x, const RopeTable& table) {
@@ -136,4 +142,4 @@ Tensor Embedding(const Tensor& ids, const Tensor& table) {
   return EmbeddingFunction::apply(ids, table);
 }
 
-}  // namespace espalier::cpu_ops
+}  // namespace espalier::fused_ops

@@ -10,7 +10,7 @@
 
 #include "worker/model/bf16.h"
 
-namespace espalier::cpu_ops {
+namespace espalier::fused_ops {
 
 // The elements of a contiguous tensor whose type is Real's.
 template <typename Real = float>
@@ -67,4 +67,4 @@ inline torch::Tensor Deliver(const torch::Tensor& leaf, const torch::Tensor& gra
   return {};
 }
 
-}  // namespace espalier::cpu_ops
+}  // namespace espalier::fused_ops

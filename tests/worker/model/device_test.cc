@@ -1,0 +1,90 @@
+// Every device of this machine, in every precision it has, gives the loss and the gradients of the
+// CPU in fp32. On a machine without an accelerator the list holds the CPU alone.
+#include "worker/model/device.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/worker/model/tiny_model.h"
+#include "worker/model/torch_compat.h"
+
+namespace espalier {
+namespace {
+
+using torch::Tensor;
+
+struct DeviceCase {
+  std::string device;
+  torch::ScalarType type;
+  double tolerance;  // of the gradient, relative to its norm
+};
+
+std::vector<DeviceCase> Cases() {
+  std::vector<DeviceCase> cases = {{"cpu", torch::kFloat, 1e-5}, {"cpu", torch::kBFloat16, 0.1}};
+  if (HasCuda()) {
+    cases.push_back({"cuda", torch::kFloat, 1e-4});
+    cases.push_back({"cuda", torch::kBFloat16, 0.1});
+    cases.push_back({"cuda", torch::kHalf, 0.02});
+  }
+  if (HasMps()) cases.push_back({"mps", torch::kFloat, 1e-3});
+  return cases;
+}
+
+// Widths that fused kernels take: rows of a multiple of 4, heads of a multiple of 8.
+DecoderConfig Config(bool tied, int64_t window) {
+  DecoderConfig config = TinyConfig();
+  config.vocab_size = 64;
+  config.hidden_size = 64;
+  config.intermediate_size = 96;
+  config.head_dim = 16;
+  config.initializer_range = 0.1;
+  config.tie_word_embeddings = tied;
+  config.sliding_window = window;
+  config.qk_norm = window == 0;
+  return config;
+}
+
+struct Result {
+  double loss;
+  Tensor gradient;
+};
+
+// Two passes, so that gradients are added to what is there.
+Result TwoPasses(const DecoderConfig& config, torch::Device device, torch::ScalarType type) {
+  Parameters parameters =
+      *Parameters::Create(config, device, Parameters::Gradients::kAllocate, type);
+  parameters.Initialize(7, config.initializer_range);
+  const Decoder decoder(config, parameters);
+  double sum = 0;
+  for (int64_t pass = 0; pass < 2; ++pass) {
+    Tensor ids = (SomeIds(3, 40, 64) + pass).remainder(64), targets = (ids + 1).remainder(64);
+    targets[0][pass] = -100;
+    const Tensor loss = decoder.LossSum(ids.to(device), targets.to(device));
+    loss.backward();
+    sum += loss.item<double>();
+  }
+  return {sum, parameters.flat_gradient().cpu()};
+}
+
+class EveryDevice : public testing::TestWithParam<DeviceCase> {};
+
+TEST_P(EveryDevice, GivesTheLossAndTheGradientOfTheCpu) {
+  const auto& [device, type, tolerance] = GetParam();
+  for (const bool tied : {false, true}) {
+    for (const int64_t window : {0, 12}) {
+      SCOPED_TRACE(testing::Message() << "tied " << tied << ", window " << window);
+      const DecoderConfig config = Config(tied, window);
+      const Result expected = TwoPasses(config, torch::kCPU, torch::kFloat);
+      const Result result = TwoPasses(config, torch::Device(device), type);
+      EXPECT_NEAR(result.loss / expected.loss, 1, tolerance / 4);
+      EXPECT_LT((result.gradient - expected.gradient).norm().item<double>(),
+                tolerance * expected.gradient.norm().item<double>());
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, EveryDevice, testing::ValuesIn(Cases()), [](const auto& info) {
+  return info.param.device + torch::toString(info.param.type);
+});
+
+}  // namespace
+}  // namespace espalier

@@ -1,0 +1,59 @@
+// Element-wise kernels and row reductions of the CUDA path, launched on a stream. Pointers are the
+// device's, matrices are dense and row-major, 16-bit numbers are computed with as fp32.
+// Implemented in cuda_kernels.cu, called by cuda_ops_device.cc alone.
+#pragma once
+
+#include <cstdint>
+
+namespace espalier::cuda {
+
+enum class Type { kFloat, kBf16, kHalf };
+using Stream = void*;  // cudaStream_t
+
+struct RowShape {
+  int64_t rows;
+  int64_t columns;
+};
+
+// Most columns that RmsNormBackward takes.
+constexpr int64_t kMostNormColumns = 8192;
+// Rows of `partial` in RmsNormBackward.
+constexpr int64_t kNormBlocks = 264;
+
+// y = x * weight * r with r = 1 / sqrt(mean(x^2) + eps), which goes to inverse[row].
+void RmsNorm(Type type, const RowShape& shape, const void* x, const void* weight, float eps,
+             void* y, float* inverse, Stream stream);
+// dx from dy (dx may be dy); partial [kNormBlocks, columns] sums up to the weight's gradient.
+void RmsNormBackward(Type type, const RowShape& shape, const void* x, const void* weight,
+                     const float* inverse, const void* dy, void* dx, float* partial, Stream stream);
+
+// y = silu(gate) * up.
+void SwiGlu(Type type, int64_t elements, const void* gate, const void* up, void* y, Stream stream);
+// Writes dgate; turns dy into the gradient of up.
+void SwiGluBackward(Type type, int64_t elements, const void* gate, const void* up, void* dy,
+                    void* dgate, Stream stream);
+
+struct RopeShape {
+  int64_t rows;  // sequences * positions
+  int64_t time;
+  int64_t heads;
+  int64_t half;  // of the head's width
+};
+// Rotates pairs (i, i + half) by the angle of the row's position; sign -1 rotates back.
+void Rope(Type type, const RopeShape& shape, const void* x, const float* cosine, const float* sine,
+          float sign, void* y, Stream stream);
+
+// Turns each row of logits into softmax - one_hot(target), or zero where the target is negative;
+// losses[row] = -log softmax[target], or 0.
+void CrossEntropy(Type type, const RowShape& shape, void* logits, const int64_t* targets,
+                  float* losses, Stream stream);
+
+struct AdamWStep {
+  float gradient_scale, beta1, beta2, step_size, second_root, eps, keep;
+};
+// One update of `elements` values and, where `copy` is not null, of their copy in `type`; the
+// gradient becomes zero.
+void AdamW(Type type, int64_t elements, const AdamWStep& step, float* value, float* gradient,
+           float* first, float* second, void* copy, Stream stream);
+
+}  // namespace espalier::cuda

@@ -1,0 +1,45 @@
+// The fused operations' kernels on CUDA tensors, on the current stream. A build against a LibTorch
+// without CUDA has none (cuda_ops_none.cc), and no CUDA header is needed for it.
+// Used by fused_*.cc of this folder and by the optimizer. Any thread.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+
+#include "worker/model/cuda_kernels.h"
+
+namespace espalier::cuda {
+
+// Whether this build has the kernels.
+bool Available();
+// Whether they take x: a CUDA tensor of 16 or 32 bits whose last dimension is a multiple of
+// 4 and at most kMostNormColumns, in a build that has them.
+bool Apply(const torch::Tensor& x);
+
+// x, y [..., C]; weight [C]; inverse [rows] fp32.
+void RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps,
+             const torch::Tensor& y, const torch::Tensor& inverse);
+// Writes dx, which may be dy; returns the weight's gradient, [C] fp32.
+torch::Tensor RmsNormBackward(const torch::Tensor& x, const torch::Tensor& weight,
+                              const torch::Tensor& inverse, const torch::Tensor& dy,
+                              const torch::Tensor& dx);
+void SwiGlu(const torch::Tensor& gate, const torch::Tensor& up, const torch::Tensor& y);
+void SwiGluBackward(const torch::Tensor& gate, const torch::Tensor& up, const torch::Tensor& dy,
+                    const torch::Tensor& dgate);
+// x, y [B, T, heads, D]; cosine, sine [T, D / 2] fp32.
+void Rope(const torch::Tensor& x, const torch::Tensor& cosine, const torch::Tensor& sine,
+          float sign, const torch::Tensor& y);
+// logits [rows, V] become their gradient; losses [rows] fp32.
+void CrossEntropy(const torch::Tensor& logits, const torch::Tensor& targets,
+                  const torch::Tensor& losses);
+// Flat fp32 tensors of one length; copy: theirs in 16 bits, or undefined.
+void AdamW(const AdamWStep& step, const torch::Tensor& value, const torch::Tensor& gradient,
+           const torch::Tensor& first, const torch::Tensor& second, const torch::Tensor& copy);
+
+// Most bytes that tensors have taken on the current device since the start; 0 without CUDA.
+int64_t PeakBytes();
+// Waits until the current device has done what was asked of it; nothing without CUDA.
+void Synchronize();
+
+}  // namespace espalier::cuda
