@@ -87,9 +87,10 @@ absl::Status WorkerSession::BuildReplica() {
   const std::string name = options_.device.empty() ? spec_.launch().device() : options_.device;
   ASSIGN_OR_RETURN(const SelectedDevice device,
                    SelectDevice({.name = name, .local_rank = options_.local_rank}));
-  device_text_ = device.description;
   ASSIGN_OR_RETURN(const DecoderConfig config, ModelConfig());
   ASSIGN_OR_RETURN(replica_, Replica::Create(config, spec_.train(), device.device));
+  const torch::Tensor& computed_with = replica_->parameters().all().front().leaf;
+  device_text_ = absl::StrCat(device.description, ", ", PrecisionName(computed_with.scalar_type()));
   if (spec_.parallel().gradient_dtype() != v1::GRADIENT_DTYPE_INT8) return absl::OkStatus();
   return replica_->residual().Keep(replica_->parameters().elements());
 }

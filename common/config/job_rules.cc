@@ -7,10 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "common/config/model_preset.h"
 #include "common/config/names.h"
+#include "common/config/recompute.h"
 #include "common/config/yaml_tree.h"
 
 namespace espalier {
 namespace {
+
+// The workers check against the layers of a folder's model when they have read it.
+constexpr int64_t kMostLayers = 512;
 
 // Collects problems of one job under one place.
 class JobChecker {
@@ -40,10 +44,12 @@ class JobChecker {
     if (model.has_from()) {
       v1::ModelSpec only_from;
       only_from.set_from(model.from());
+      if (model.has_dropout()) only_from.set_dropout(model.dropout());
       if (only_from.ByteSizeLong() != model.ByteSizeLong()) {
         Refuse("model.from takes the whole model from ", Quoted(model.from()),
                "; leave model.preset and the architecture fields out, or leave out model.from");
       }
+      CheckRecompute(kMostLayers);
       return;
     }
     const v1::ModelSpec resolved = ResolveModel(model);
@@ -56,6 +62,12 @@ class JobChecker {
     }
     CheckHeads(resolved);
     CheckPositions(resolved);
+    CheckRecompute(resolved.num_hidden_layers());
+  }
+
+  void CheckRecompute(int64_t layers) {
+    const auto recomputed = RecomputedLayers(spec_.train(), layers);
+    if (!recomputed.ok()) Refuse(recomputed.status().message());
   }
 
   void CheckHeads(const v1::ModelSpec& model) {

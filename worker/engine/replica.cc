@@ -9,6 +9,9 @@
 
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
+#include "common/config/recompute.h"
+#include "worker/model/device.h"
+#include "worker/model/torch_compat.h"
 
 namespace espalier {
 namespace {
@@ -53,12 +56,17 @@ Replica::Replica(const DecoderConfig& config, std::unique_ptr<Parameters> parame
 absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(const DecoderConfig& config,
                                                          const v1::TrainSpec& train,
                                                          torch::Device device) {
+  ASSIGN_OR_RETURN(std::vector<bool> recompute, RecomputedLayers(train, config.layers));
   ASSIGN_OR_RETURN(const torch::ScalarType type, ComputeType(train.precision(), device));
+  RETURN_IF_ERROR(CheckComputes(device, type));
+  AllowTf32(train.allow_tf32());
   ASSIGN_OR_RETURN(Parameters parameters,
                    Parameters::Create(config, device, Parameters::Gradients::kAllocate, type));
   auto owned = std::make_unique<Parameters>(std::move(parameters));
   ASSIGN_OR_RETURN(AdamW adamw, AdamW::Create(train.optimizer(), *owned));
-  return std::unique_ptr<Replica>(new Replica(config, std::move(owned), std::move(adamw)));
+  auto replica = std::unique_ptr<Replica>(new Replica(config, std::move(owned), std::move(adamw)));
+  replica->decoder().set_recompute(std::move(recompute));
+  return replica;
 }
 
 std::array<torch::Tensor, 3> Replica::Buffers() {

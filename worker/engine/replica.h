@@ -34,7 +34,8 @@ class Replica {
  public:
   // Allocates everything, for the optimizer and the precision of `train`; the values are not set
   // (start_state.h does that). RESOURCE_EXHAUSTED names the bytes; FAILED_PRECONDITION when the
-  // device does not compute in that precision.
+  // device does not compute in that precision; INVALID_ARGUMENT when train.recompute does not fit
+  // the model.
   static absl::StatusOr<std::unique_ptr<Replica>> Create(const DecoderConfig& config,
                                                          const v1::TrainSpec& train,
                                                          torch::Device device);

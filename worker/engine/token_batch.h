@@ -1,10 +1,16 @@
-// TokenBatch: rows of samples as the tensors of one pass. Used by the trainer and evaluation.
-// Compute thread.
+// TokenBatch: rows of samples as the tensors of one pass, and what the pass drops. Used by the
+// trainer and evaluation. Compute thread.
 #pragma once
 
 #include <torch/torch.h>
 
+#include <cstdint>
+#include <vector>
+
+#include "common/base/random.h"
+#include "espalier/v1/job.pb.h"
 #include "worker/engine/samples.h"
+#include "worker/model/dropout.h"
 
 namespace espalier {
 
@@ -22,6 +28,20 @@ inline TokenBatch MakeTokenBatch(const Samples& samples, SlotRange rows, torch::
           .to(device);
   return {windows.narrow(1, 0, width - 1).contiguous(),
           windows.narrow(1, 1, width - 1).contiguous()};
+}
+
+// What a training pass over those rows drops at a step: a function of (train.seed, step, sample),
+// so that ranks and micro-batches do not matter. None without model.dropout.
+inline DropoutKeys MakeDropoutKeys(const v1::JobSpec& spec, int64_t step, const Samples& samples,
+                                   SlotRange rows, torch::Device device) {
+  if (spec.model().dropout() == 0) return {};
+  const uint64_t of_step = SplitMix64(spec.train().seed(), static_cast<uint64_t>(step)).Next();
+  std::vector<int64_t> keys;
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const uint64_t sample = SplitMix64(static_cast<uint64_t>(samples.ids[row])).Next();
+    keys.push_back(static_cast<int64_t>(MixBits(of_step ^ sample)));
+  }
+  return {spec.model().dropout(), torch::tensor(keys, torch::kInt64).to(device)};
 }
 
 }  // namespace espalier

@@ -117,7 +117,9 @@ absl::Status Trainer::BackwardPasses(const Samples& samples, PartSums& sums) {
     decoder.set_gradients_final({});
     if (last) decoder.set_gradients_final([this](int64_t end) { exchange_.Final(end); });
     const TokenBatch batch = MakeTokenBatch(samples, rows, decoder.device());
-    const torch::Tensor loss = decoder.LossSum(batch.inputs, batch.targets);
+    const DropoutKeys dropout =
+        MakeDropoutKeys(spec_, replica_.step().value(), samples, rows, decoder.device());
+    const torch::Tensor loss = decoder.LossSum(batch.inputs, batch.targets, dropout);
     (scale == 1 ? loss : loss * scale).backward();
     sums.loss += loss.item<double>();
     sums.tokens += batch.targets.numel();

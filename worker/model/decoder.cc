@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "worker/model/recompute.h"
 #include "worker/model/torch_compat.h"
 
 namespace espalier {
@@ -76,16 +77,19 @@ Decoder::Decoder(const DecoderConfig& config, const Parameters& parameters)
   for (const Parameter& parameter : parameters.all()) {
     const int64_t layer = parameter.shape.layer, end = parameter.offset + parameter.size;
     if (layer == config_.layers) head_end_ = end;
-    if (layer >= 0 && layer < config_.layers) layers_[layer].gradient_end = end;
+    if (layer < 0 || layer >= config_.layers) continue;
+    layers_[layer].gradient_end = end;
+    layers_[layer].leaves.push_back(parameter.leaf);
   }
   embedding_ = get("model.embed_tokens.weight");
   final_norm_ = get("model.norm.weight");
   head_ = parameters.Head();
 }
 
-Tensor Decoder::LossSum(const Tensor& ids, const Tensor& targets) const {
+Tensor Decoder::LossSum(const Tensor& ids, const Tensor& targets,
+                        const DropoutKeys& dropout) const {
   CheckIds(targets, config_, kIgnored);
-  const Tensor hidden = Hidden(ids, nullptr);
+  const Tensor hidden = Hidden(ids, nullptr, dropout);
   return ops::CrossEntropySum(hidden.view({-1, hidden.size(2)}), head_, targets.flatten());
 }
 
@@ -129,24 +133,44 @@ void Decoder::Announce(const Tensor& input, int64_t end) const {
   OnGradient(input, [callback = gradients_final_, end] { callback(end); });
 }
 
-Tensor Decoder::Hidden(const Tensor& ids, KeyValueCache* cache) const {
+Tensor Decoder::Hidden(const Tensor& ids, KeyValueCache* cache, const DropoutKeys& dropout) const {
   CheckIds(ids, config_, 0);
-  Past past{RopeOf(cache == nullptr ? 0 : cache->length, ids.size(1)), cache, 0};
+  Context context{RopeOf(cache == nullptr ? 0 : cache->length, ids.size(1)), cache, dropout, 0};
   Tensor x = ops::Embedding(ids, embedding_);
   if (gradients_final_) {
     AfterBackward(x, [callback = gradients_final_, end = elements_] { callback(end); });
   }
   for (const Layer& layer : layers_) {
     Announce(x, layer.gradient_end);
-    x = Attention(layer, x, past);
-    x = FeedForward(layer, x);
-    ++past.layer;
+    x = KeptOrRecomputed(x, context);
+    ++context.layer;
   }
   Announce(x, head_end_);
   return ops::RmsNorm(x, final_norm_, config_.rms_norm_eps);
 }
 
-Tensor Decoder::Attention(const Layer& layer, const Tensor& x, const Past& past) const {
+Tensor Decoder::KeptOrRecomputed(const Tensor& x, const Context& context) const {
+  if (recompute_.empty() || !recompute_[context.layer] || !torch::GradMode::is_enabled()) {
+    return RunLayer(x, context);
+  }
+  return Recompute([this, context](const Tensor& input) { return RunLayer(input, context); }, x,
+                   layers_[context.layer].leaves);
+}
+
+Tensor Decoder::RunLayer(const Tensor& x, const Context& context) const {
+  const Layer& layer = layers_[context.layer];
+  // A block's last product adds the residual stream itself, unless dropout comes between the two.
+  if (context.dropout.rate == 0) {
+    const Tensor middle = Attention(layer, x, context, x);
+    return FeedForward(layer, middle, middle);
+  }
+  const int64_t site = 2 * static_cast<int64_t>(context.layer);
+  const Tensor middle = x + Dropout(Attention(layer, x, context, {}), context.dropout, site);
+  return middle + Dropout(FeedForward(layer, middle, {}), context.dropout, site + 1);
+}
+
+Tensor Decoder::Attention(const Layer& layer, const Tensor& x, const Context& context,
+                          const Tensor& residual) const {
   const int64_t batch = x.size(0), time = x.size(1);
   const std::vector<Tensor> qkv = ops::NormLinears(x, layer.input_norm, config_.rms_norm_eps,
                                                    {layer.q.weight, layer.k.weight, layer.v.weight},
@@ -158,21 +182,22 @@ Tensor Decoder::Attention(const Layer& layer, const Tensor& x, const Past& past)
     q = ops::RmsNorm(q, layer.q_norm, config_.rms_norm_eps);
     k = ops::RmsNorm(k, layer.k_norm, config_.rms_norm_eps);
   }
-  q = ops::Rope(q, past.rope);
-  k = ops::Rope(k, past.rope);
-  if (past.cache != nullptr) {
-    k = Extended(past.cache->keys[past.layer], k, *past.cache);
-    v = Extended(past.cache->values[past.layer], v, *past.cache);
+  q = ops::Rope(q, context.rope);
+  k = ops::Rope(k, context.rope);
+  if (context.cache != nullptr) {
+    k = Extended(context.cache->keys[context.layer], k, *context.cache);
+    v = Extended(context.cache->values[context.layer], v, *context.cache);
   }
   const Tensor mixed = ops::CausalAttention(q, k, v, layer.window);
-  return ops::LinearAdd(mixed.reshape({batch, time, -1}), layer.o.weight, layer.o.bias, x);
+  return ops::LinearAdd(mixed.reshape({batch, time, -1}), layer.o.weight, layer.o.bias,
+                        residual);
 }
 
-Tensor Decoder::FeedForward(const Layer& layer, const Tensor& x) const {
+Tensor Decoder::FeedForward(const Layer& layer, const Tensor& x, const Tensor& residual) const {
   const std::vector<Tensor> pair =
       ops::NormLinears(x, layer.post_norm, config_.rms_norm_eps,
                        {layer.gate.weight, layer.up.weight}, {layer.gate.bias, layer.up.bias});
-  return ops::SwiGluLinearAdd(pair[0], pair[1], layer.down.weight, layer.down.bias, x);
+  return ops::SwiGluLinearAdd(pair[0], pair[1], layer.down.weight, layer.down.bias, residual);
 }
 
 }  // namespace espalier

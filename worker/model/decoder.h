@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "worker/model/decoder_config.h"
+#include "worker/model/dropout.h"
 #include "worker/model/ops.h"
 #include "worker/model/parameters.h"
 
@@ -33,8 +34,10 @@ class Decoder {
 
   // ids, targets: [B, T] int64; targets of -100 do not count. Sum (not mean) over all positions of
   // the cross-entropy in nats: a scalar that can be differentiated. The logits of all positions
-  // are never held at once.
-  torch::Tensor LossSum(const torch::Tensor& ids, const torch::Tensor& targets) const;
+  // are never held at once. `dropout` is for training: it acts on what each layer adds to the
+  // residual stream.
+  torch::Tensor LossSum(const torch::Tensor& ids, const torch::Tensor& targets,
+                        const DropoutKeys& dropout = {}) const;
 
   // Log-probability of each target, [B, T], in nats; 0 where the target is -100.
   torch::Tensor TargetLogProbabilities(const torch::Tensor& ids,
@@ -53,6 +56,10 @@ class Decoder {
   using GradientsFinal = std::function<void(int64_t end)>;
   void set_gradients_final(GradientsFinal callback) { gradients_final_ = std::move(callback); }
 
+  // Layers that are computed again in the backward pass instead of keeping their intermediate
+  // values (recompute.h): one flag per layer. Changes memory and time, not a bit of the result.
+  void set_recompute(std::vector<bool> layers) { recompute_ = std::move(layers); }
+
   const DecoderConfig& config() const { return config_; }
   torch::Device device() const { return embedding_.device(); }
 
@@ -63,19 +70,27 @@ class Decoder {
   struct Layer {
     torch::Tensor input_norm, q_norm, k_norm, post_norm;  // q_norm, k_norm undefined: none
     Projection q, k, v, o, gate, up, down;
+    std::vector<torch::Tensor> leaves;  // all of these
     int64_t window = 0;
     int64_t gradient_end = 0;  // flat offset at which this layer's gradients end
   };
-  // What one layer's attention sees besides its input.
-  struct Past {
+  // What a layer sees besides its input.
+  struct Context {
     RopeTable rope;  // of the positions of the input
     KeyValueCache* cache = nullptr;
+    DropoutKeys dropout;
     size_t layer = 0;
   };
-  torch::Tensor Hidden(const torch::Tensor& ids, KeyValueCache* cache) const;  // after final norm
-  // x, the residual stream, with the block's output added.
-  torch::Tensor Attention(const Layer& layer, const torch::Tensor& x, const Past& past) const;
-  torch::Tensor FeedForward(const Layer& layer, const torch::Tensor& x) const;
+  // After the final norm.
+  torch::Tensor Hidden(const torch::Tensor& ids, KeyValueCache* cache,
+                       const DropoutKeys& dropout = {}) const;
+  torch::Tensor KeptOrRecomputed(const torch::Tensor& x, const Context& context) const;
+  torch::Tensor RunLayer(const torch::Tensor& x, const Context& context) const;
+  // The block's output for x, added to `residual` if that is defined.
+  torch::Tensor Attention(const Layer& layer, const torch::Tensor& x, const Context& context,
+                          const torch::Tensor& residual) const;
+  torch::Tensor FeedForward(const Layer& layer, const torch::Tensor& x,
+                            const torch::Tensor& residual) const;
   RopeTable RopeOf(int64_t begin, int64_t positions) const;
   void Announce(const torch::Tensor& input, int64_t end) const;
 
@@ -86,6 +101,7 @@ class Decoder {
   int64_t elements_ = 0;
   mutable RopeTable rope_;  // grows with the longest sequence seen
   GradientsFinal gradients_final_;
+  std::vector<bool> recompute_;  // empty: none
 };
 
 }  // namespace espalier

@@ -1,6 +1,9 @@
 #include "worker/model/device.h"
 
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
+#include "worker/model/decoder.h"
 #include "worker/model/torch_compat.h"
 
 namespace espalier {
@@ -17,6 +20,23 @@ absl::Status Missing(absl::string_view name) {
                    " sees none on this machine; choose 'auto' or 'cpu', or install a LibTorch and "
                    "a driver with ",
                    name));
+}
+
+// One pass of a tiny decoder, forward and backward.
+void TryDecoder(torch::Device device, torch::ScalarType type) {
+  DecoderConfig config;
+  config.vocab_size = config.hidden_size = config.intermediate_size = 16;
+  config.layers = 1;
+  config.heads = config.kv_heads = 2;
+  config.head_dim = 8;
+  Parameters parameters =
+      Parameters::Create(config, device, Parameters::Gradients::kAllocate, type).value();
+  parameters.Initialize(1, 0.1);
+  const torch::Tensor ids = torch::arange(8, torch::kLong).view({1, 8}).to(device);
+  const Decoder decoder(config, parameters);
+  decoder.LossSum(ids, ids).backward();
+  const double norm = parameters.flat_gradient().norm().item<double>();
+  TORCH_CHECK(std::isfinite(norm) && norm > 0, "the gradient came out as ", norm);
 }
 
 }  // namespace
@@ -37,6 +57,20 @@ absl::StatusOr<SelectedDevice> SelectDevice(const DeviceChoice& choice) {
   }
   return SelectedDevice{device, absl::StrCat(device.str(), any ? " (chosen by 'auto')" : "",
                                              ", LibTorch ", TorchVersion())};
+}
+
+absl::string_view PrecisionName(torch::ScalarType type) {
+  if (type == torch::kBFloat16) return "bf16";
+  return type == torch::kHalf ? "fp16" : "fp32";
+}
+
+absl::Status CheckComputes(torch::Device device, torch::ScalarType type) {
+  const absl::Status tried = CatchTorch("", [&] { TryDecoder(device, type); });
+  if (tried.ok() || absl::IsResourceExhausted(tried)) return tried;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "train.precision is '", PrecisionName(type), "', which device ", device.str(),
+      " does not compute in with LibTorch ", TorchVersion(), tried.message(),
+      "; choose another train.precision ('fp32' always works) or another launch.device"));
 }
 
 }  // namespace espalier

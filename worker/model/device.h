@@ -1,6 +1,6 @@
-// Device selection: "auto" takes cuda, then mps, then cpu; a device that is asked for by name and
-// missing is an error, never a quiet substitute. The caller logs the description.
-// Used by worker/engine at start and by generation. Any thread.
+// Device selection and what a device can do: "auto" takes cuda, then mps, then cpu; a device that
+// is asked for by name and missing is an error, never a quiet substitute. The caller logs the
+// description. Used by worker/engine at start and by generation. Any thread.
 #pragma once
 
 #include <torch/torch.h>
@@ -27,5 +27,12 @@ struct SelectedDevice {
 // INVALID_ARGUMENT for a name that is none of these; FAILED_PRECONDITION when this machine or this
 // LibTorch has no such device.
 absl::StatusOr<SelectedDevice> SelectDevice(const DeviceChoice& choice);
+
+// "fp32", "bf16", "fp16".
+absl::string_view PrecisionName(torch::ScalarType type);
+
+// FAILED_PRECONDITION when a tiny decoder cannot be run forward and backward on the device in that
+// type with this LibTorch.
+absl::Status CheckComputes(torch::Device device, torch::ScalarType type);
 
 }  // namespace espalier

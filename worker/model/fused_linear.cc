@@ -20,7 +20,8 @@ Tensor Product(const Tensor& x, const Tensor& weight, const Tensor& bias, const 
   const int64_t n = weight.size(0), k = weight.size(1);
   if (x.is_cuda()) {
     if (!Given(residual)) return torch::linear(x, weight, Given(bias) ? bias : Tensor());
-    Tensor y = torch::addmm(residual.view({-1, n}), x.view({-1, k}), weight.t()).view_as(residual);
+    Tensor y =
+        torch::addmm(residual.reshape({-1, n}), x.view({-1, k}), weight.t()).view_as(residual);
     return Given(bias) ? y.add_(bias) : y;
   }
   Tensor y = ResizedLast(x, n);
@@ -202,7 +203,7 @@ struct LinearAddFunction : torch::autograd::Function<LinearAddFunction> {
                         const Tensor& bias, const Tensor& residual) {
     const Tensor x = x_in.contiguous();
     ctx->save_for_backward({x, weight, bias});
-    return Product(x, weight, bias, residual.contiguous());
+    return Product(x, weight, bias, residual);
   }
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
     const variable_list saved = ctx->get_saved_variables();
@@ -252,7 +253,7 @@ struct SwiGluLinearAddFunction : torch::autograd::Function<SwiGluLinearAddFuncti
     const Tensor activated = torch::empty_like(gate);
     Activate(gate, up, activated);
     ctx->save_for_backward({gate, up, weight, bias, KeepsInputs(gate) ? activated : Tensor()});
-    return Product(activated, weight, bias, residual.contiguous());
+    return Product(activated, weight, bias, residual);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
@@ -296,12 +297,13 @@ std::vector<Tensor> NormLinears(const Tensor& x, const Tensor& norm, double eps,
 
 Tensor LinearAdd(const Tensor& x, const Tensor& weight, const Tensor& bias,
                  const Tensor& residual) {
-  return LinearAddFunction::apply(x, weight, OrNone(bias, x), residual);
+  return LinearAddFunction::apply(x, weight, OrNone(bias, x), OrNone(residual, x));
 }
 
 Tensor SwiGluLinearAdd(const Tensor& gate, const Tensor& up, const Tensor& weight,
                        const Tensor& bias, const Tensor& residual) {
-  return SwiGluLinearAddFunction::apply(gate, up, weight, OrNone(bias, gate), residual);
+  return SwiGluLinearAddFunction::apply(gate, up, weight, OrNone(bias, gate),
+                                        OrNone(residual, gate));
 }
 
 }  // namespace espalier::fused_ops

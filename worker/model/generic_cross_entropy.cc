@@ -77,7 +77,8 @@ struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
         dhead = (saved[2] * scale).to(head.scalar_type());
       }
     }
-    return {(saved[1] * scale).to(head.scalar_type()), dhead, Tensor()};
+    // In the wide type: fp16 may not hold the loss scale itself.
+    return {(Wide(saved[1]) * scale).to(head.scalar_type()), dhead, Tensor()};
   }
 };
 

@@ -8,6 +8,12 @@ namespace espalier::ops {
 
 using torch::Tensor;
 
+namespace {
+Tensor Plus(const Tensor& residual, const Tensor& y) {
+  return residual.defined() ? residual + y : y;
+}
+}  // namespace
+
 Tensor Linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   if (fused_ops::Apply(x)) return fused_ops::NormLinears(x, {}, 0, {weight}, {bias})[0];
   return generic_ops::Linear(x, weight, bias);
@@ -49,13 +55,13 @@ Tensor CausalAttention(const Tensor& q, const Tensor& k, const Tensor& v, int64_
 Tensor LinearAdd(const Tensor& x, const Tensor& weight, const Tensor& bias,
                  const Tensor& residual) {
   if (fused_ops::Apply(x)) return fused_ops::LinearAdd(x, weight, bias, residual);
-  return residual + generic_ops::Linear(x, weight, bias);
+  return Plus(residual, generic_ops::Linear(x, weight, bias));
 }
 
 Tensor SwiGluLinearAdd(const Tensor& gate, const Tensor& up, const Tensor& weight,
                        const Tensor& bias, const Tensor& residual) {
   if (fused_ops::Apply(gate)) return fused_ops::SwiGluLinearAdd(gate, up, weight, bias, residual);
-  return residual + generic_ops::Linear(generic_ops::SwiGlu(gate, up), weight, bias);
+  return Plus(residual, generic_ops::Linear(generic_ops::SwiGlu(gate, up), weight, bias));
 }
 
 Tensor Embedding(const Tensor& ids, const Tensor& table) {

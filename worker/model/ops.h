@@ -50,7 +50,7 @@ torch::Tensor Rope(const torch::Tensor& x, const RopeTable& table);
 torch::Tensor CausalAttention(const torch::Tensor& q, const torch::Tensor& k,
                               const torch::Tensor& v, int64_t window);
 
-// residual + Linear of x.
+// residual + Linear of x; without a residual (undefined) that is Linear.
 torch::Tensor LinearAdd(const torch::Tensor& x, const torch::Tensor& weight,
                         const torch::Tensor& bias, const torch::Tensor& residual);
 

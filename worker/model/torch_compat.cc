@@ -86,6 +86,11 @@ std::optional<torch::Tensor> LibraryCausalAttention(const torch::Tensor& q, cons
   return {};
 }
 
+void AllowTf32(bool allow) {
+  at::globalContext().setAllowTF32CuBLAS(allow);
+  at::globalContext().setAllowTF32CuDNN(allow);
+}
+
 bool HasCuda() { return torch::cuda::is_available(); }
 
 bool HasMps() { return at::hasMPS(); }

@@ -41,6 +41,9 @@ void AfterBackward(const torch::Tensor& tensor, std::function<void()> hook);
 std::optional<torch::Tensor> LibraryCausalAttention(const torch::Tensor& q, const torch::Tensor& k,
                                                     const torch::Tensor& v);
 
+// Whether matrix products of fp32 on CUDA may round their inputs to TF32, in this process.
+void AllowTf32(bool allow);
+
 bool HasCuda();
 bool HasMps();
 // LibTorch's version, such as "1.13.1".

@@ -67,6 +67,20 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"WarmupBeyondSteps",
              {"train.steps=10", "train.schedule.warmup_steps=11"},
              "train.schedule.warmup_steps is 11; it must not exceed train.steps, which is 10"},
+        Case{"RecomputeAll", {"train.recompute=all"}, ""},
+        Case{"RecomputeLayers", {"model={preset: nano}", "train.recompute=[0, 2]"}, ""},
+        Case{"RecomputeUnknownWord",
+             {"train.recompute=some"},
+             "train.recompute has 'some'; allowed: none, alternate, all, or a list of layers from"},
+        Case{
+            "RecomputeLayerOutside",
+            {"model={preset: nano}", "train.recompute=[0, 3]"},
+            "train.recompute has '3'; allowed: none, alternate, all, or a list of layers from 0 to "
+            "2"},
+        Case{
+            "RecomputeLayerTwice", {"train.recompute=[1, 1]"}, "train.recompute has layer 1 twice"},
+        Case{"RecomputeWordInAList", {"train.recompute=[all, 1]"}, "has 'all' in a list"},
+        Case{"DropoutBesideFrom", {"model={from: /m, dropout: 0.1}"}, ""},
         Case{"ChunkNotOfFloats", {"parallel.chunk_bytes=4098"}, "must be a multiple of 4"},
         Case{"MaxBelowMin",
              {"parallel.min_nodes=3", "parallel.max_nodes=2"},

@@ -155,7 +155,20 @@ TEST(Agreement, ACheckpointIsWrittenOncePerRequest) {
   EXPECT_TRUE(results[1].link->checkpoints().empty()) << "rank 0 alone writes";
 }
 
-TEST(StartState, TheNewestCheckpointReachesRanksOfAnyWorldAndTrainsOnAsIfUninterrupted) {
+class ResumeIn : public testing::TestWithParam<v1::Precision> {
+ protected:
+  static WorldOptions ThreeRanks(int64_t steps, const std::string& folder, OnReport on_report) {
+    WorldOptions options = espalier::ThreeRanks(steps, folder, std::move(on_report));
+    options.spec.mutable_train()->set_precision(GetParam());
+    options.spec.mutable_model()->set_dropout(0.1);
+    return options;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(EveryPrecision, ResumeIn,
+                         testing::Values(v1::PRECISION_FP32, v1::PRECISION_BF16),
+                         [](const auto& info) { return v1::Precision_Name(info.param); });
+
+TEST_P(ResumeIn, TheNewestCheckpointReachesRanksOfAnyWorldAndTrainsOnAsIfUninterrupted) {
   const TestFolder folder, other;
   WorldOptions straight = ThreeRanks(10, other.path(), {});
   WorldOptions first = ThreeRanks(10, folder.path(), [](ScriptedLink& link, const auto& message) {

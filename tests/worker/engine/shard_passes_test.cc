@@ -31,11 +31,12 @@ Samples SomeSamples() {
 
 // A model, and its shard computed in passes of two rows of which one may run out of memory.
 struct Shard {
-  explicit Shard(const DecoderConfig& config)
+  explicit Shard(const DecoderConfig& config, bool recompute = false)
       : parameters(*Parameters::Create(config, torch::kCPU, Parameters::Gradients::kAllocate)),
         decoder(config, parameters),
         passes(parameters.Roles(), governor, [this] { ++caches_freed; }) {
     parameters.Initialize(3, 0.2);
+    if (recompute) decoder.set_recompute(std::vector<bool>(config.layers, true));
   }
 
   // `final`: told of final gradients in the last pass, as the trainer tells the exchange.
@@ -87,15 +88,28 @@ DecoderConfig ConfigOf(bool tied) {
   return config;
 }
 
-class ShardPassesTest : public testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(Heads, ShardPassesTest, testing::Values(false, true),
-                         [](const auto& info) { return info.param ? "Tied" : "Untied"; });
+struct Variant {
+  const char* name;
+  bool tied;
+  bool recompute;
+};
+void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
+
+class ShardPassesTest : public testing::TestWithParam<Variant> {
+ protected:
+  static DecoderConfig Config() { return ConfigOf(GetParam().tied); }
+};
+INSTANTIATE_TEST_SUITE_P(All, ShardPassesTest,
+                         testing::Values(Variant{"Untied", false, false},
+                                         Variant{"Tied", true, false},
+                                         Variant{"Recomputed", true, true}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(ShardPassesTest, AFailureAtAnyAllocationChangesRoundingOnly) {
-  const Expected expected(ConfigOf(GetParam()));
+  const Expected expected(Config());
   int64_t n = 1;
   for (bool failed = true; failed; ++n) {
-    Shard shard(ConfigOf(GetParam()));
+    Shard shard(Config(), GetParam().recompute);
     {
       const FailingAllocator allocator(n);
       ASSERT_TRUE(shard.Run().ok()) << n;
@@ -110,11 +124,11 @@ TEST_P(ShardPassesTest, AFailureAtAnyAllocationChangesRoundingOnly) {
 
 // The same with the exchange of gradients under way in the last pass: the other rank adds zeros.
 TEST_P(ShardPassesTest, BucketsThatAreAlreadyInTheExchangeAreLeftAlone) {
-  const Expected expected(ConfigOf(GetParam()));
+  const Expected expected(Config());
   std::vector<std::unique_ptr<Collective>> group = InProcessGroup(2, absl::Seconds(60));
   int64_t n = 1;
   for (bool failed = true; failed; n += 3) {
-    Shard mine(ConfigOf(GetParam()));
+    Shard mine(Config(), GetParam().recompute);
     const torch::Tensor zeros = torch::zeros_like(mine.parameters.flat_gradient());
     const std::vector<int64_t> ends = BucketEnds(mine.parameters.all(), 2000);
     GradientExchange exchange(*group[0], mine.parameters.flat_gradient(), ends, {});

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "tests/worker/engine/test_folder.h"
@@ -30,9 +31,11 @@ WorldOptions OptionsOf(const Split& split, int64_t steps, const std::string& fol
   return options;
 }
 
-std::vector<double> LossesOf(const Split& split, int64_t steps) {
+std::vector<double> LossesOf(const Split& split, int64_t steps, double dropout = 0) {
   const TestFolder folder;
-  const std::vector<RankResult> results = TrainWorld(OptionsOf(split, steps, folder.path()));
+  WorldOptions options = OptionsOf(split, steps, folder.path());
+  options.spec.mutable_model()->set_dropout(dropout);
+  const std::vector<RankResult> results = TrainWorld(options);
   for (const RankResult& result : results) {
     EXPECT_TRUE(result.outcome.ok()) << split.name << ": " << result.outcome.status();
     EXPECT_EQ(result.fingerprint, results[0].fingerprint) << split.name << ": replicas differ";
@@ -41,11 +44,12 @@ std::vector<double> LossesOf(const Split& split, int64_t steps) {
   return results[0].losses;
 }
 
-TEST(SplitInvariance, RanksShardsAndMicroBatchesChangeRoundingOnly) {
+// `learnt`: the share of the first loss that the last one must be below.
+void ExpectSplitInvariance(double dropout, double learnt) {
   constexpr int64_t kSteps = 50;
-  const std::vector<double> expected = LossesOf({"one rank, one pass", {1}, {16}}, kSteps);
+  const std::vector<double> expected = LossesOf({"one rank, one pass", {1}, {16}}, kSteps, dropout);
   ASSERT_EQ(expected.size(), kSteps);
-  EXPECT_LT(expected.back(), 0.6 * expected.front()) << "it does not learn";
+  EXPECT_LT(expected.back(), learnt * expected.front()) << "it does not learn";
   const Split splits[] = {
       {"one rank, three passes", {1}, {7}},
       {"two ranks", {1, 1}, {8}},
@@ -53,7 +57,7 @@ TEST(SplitInvariance, RanksShardsAndMicroBatchesChangeRoundingOnly) {
       {"three ranks, one of them with an empty shard", {9, 0, 7}, {4, 4, 2}},
   };
   for (const Split& split : splits) {
-    const std::vector<double> losses = LossesOf(split, kSteps);
+    const std::vector<double> losses = LossesOf(split, kSteps, dropout);
     ASSERT_EQ(losses.size(), kSteps) << split.name;
     for (int64_t step = 0; step < kSteps; ++step) {
       EXPECT_NEAR(losses[step], expected[step], 1e-5 * expected[step])
@@ -62,9 +66,63 @@ TEST(SplitInvariance, RanksShardsAndMicroBatchesChangeRoundingOnly) {
   }
 }
 
+TEST(SplitInvariance, RanksShardsAndMicroBatchesChangeRoundingOnly) {
+  ExpectSplitInvariance(/*dropout=*/0, /*learnt=*/0.6);
+}
+
+TEST(SplitInvariance, DropoutDropsTheSameValuesInEverySplit) {
+  ExpectSplitInvariance(/*dropout=*/0.2, /*learnt=*/0.8);
+}
+
 TEST(Determinism, TheSameSplitGivesTheSameBits) {
   const Split split{"uneven", {5, 11}, {2, 4}};
   EXPECT_EQ(LossesOf(split, 12), LossesOf(split, 12));
+}
+
+// Two ranks train with the job changed; their replicas stay equal.
+RankResult TrainTwo(int64_t steps, const std::function<void(v1::JobSpec&)>& change) {
+  const TestFolder folder;
+  WorldOptions options = OptionsOf({"two ranks", {1, 1}, {4}}, steps, folder.path());
+  change(options.spec);
+  std::vector<RankResult> results = TrainWorld(options);
+  for (const RankResult& result : results) {
+    EXPECT_TRUE(result.outcome.ok()) << result.outcome.status();
+    EXPECT_EQ(result.fingerprint, results[0].fingerprint);
+  }
+  return std::move(results[0]);
+}
+
+TEST(Precision, Bf16LearnsAsFp32Does) {
+  constexpr int64_t kSteps = 50;
+  const std::vector<double> exact = TrainTwo(kSteps, [](v1::JobSpec&) {}).losses;
+  const auto in_bf16 = [](v1::JobSpec& spec) {
+    spec.mutable_train()->set_precision(v1::PRECISION_BF16);
+  };
+  const std::vector<double> losses = TrainTwo(kSteps, in_bf16).losses;
+  ASSERT_EQ(losses.size(), kSteps);
+  EXPECT_NE(losses, exact) << "it computed in fp32";
+  for (int64_t step = 0; step < kSteps; ++step) {
+    EXPECT_NEAR(losses[step], exact[step], 0.02 * exact[step]) << "step " << step;
+  }
+}
+
+TEST(Recompute, ChangesNoBitOfTheTrainedModel) {
+  for (const v1::Precision precision : {v1::PRECISION_FP32, v1::PRECISION_BF16}) {
+    const auto train = [precision](const char* recompute) {
+      return TrainTwo(6,
+                      [&](v1::JobSpec& spec) {
+                        spec.mutable_train()->set_precision(precision);
+                        spec.mutable_model()->set_dropout(0.1);
+                        spec.mutable_train()->clear_recompute();
+                        spec.mutable_train()->add_recompute(recompute);
+                      })
+          .fingerprint;
+    };
+    const uint64_t kept = train("none");
+    EXPECT_EQ(train("all"), kept);
+    EXPECT_EQ(train("alternate"), kept);
+    EXPECT_EQ(train("1"), kept);
+  }
 }
 
 // Adds one NaN to a rank's gradient at one step.

@@ -1,9 +1,11 @@
-// Every device of this machine, in every precision it has, gives the loss and the gradients of the
-// CPU in fp32. On a machine without an accelerator the list holds the CPU alone.
+// What a device can do is asked of the device, and what it cannot is refused by name. Every device
+// of this machine, in every precision it has, gives the loss and the gradients of the CPU in fp32.
+// On a machine without an accelerator the list holds the CPU alone.
 #include "worker/model/device.h"
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/match.h"
 #include "tests/worker/model/tiny_model.h"
 #include "worker/model/torch_compat.h"
 

@@ -1,0 +1,21 @@
+// Recompute: a part of a model whose intermediate values are not kept for the backward pass but
+// made again there (Chen et al. 2016), at the price of a second forward pass. Used by decoder.cc.
+// Compute thread (forward), autograd's threads (backward).
+#pragma once
+
+#include <torch/torch.h>
+
+#include <functional>
+#include <vector>
+
+namespace espalier {
+
+// body(x), of which only x is kept. `leaves`: the weights that `body` uses. `body` gives the same
+// result each time it is called, and whatever it refers to outlives the backward pass, in which it
+// is called again, with gradients enabled, and run backward at once: its weights' gradients are
+// final when those of x are known, as without Recompute, and have the same bits. x and any of the
+// leaves may need no gradient.
+torch::Tensor Recompute(std::function<torch::Tensor(const torch::Tensor&)> body,
+                        const torch::Tensor& x, const std::vector<torch::Tensor>& leaves);
+
+}  // namespace espalier
