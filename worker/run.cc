@@ -181,6 +181,7 @@ absl::StatusOr<SessionResult> Train(const WorkerOptions& options, const v1::Welc
   session_options.welcome = welcome;
   session_options.device = options.device;
   session_options.local_rank = environment.local_rank;
+  session_options.local_ranks = environment.local_ranks;
   session_options.links = world.mpi == nullptr ? 0 : world.mpi->links();
   WorkerSession session({*world.collective, RealClock(), link.progress()}, link,
                         std::move(session_options));

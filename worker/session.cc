@@ -7,11 +7,13 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
+#include "common/platform/platform.h"
 #include "worker/engine/allocator.h"
-#include "worker/engine/plan.h"
+#include "worker/engine/memory_advice.h"
 #include "worker/engine/prefetch.h"
 #include "worker/engine/step_report.h"
 #include "worker/model/device.h"
+#include "worker/model/device_memory.h"
 #include "worker/model/pretrained.h"
 #include "worker/model/tokenizer.h"
 
@@ -28,6 +30,31 @@ std::string CheckpointFolder(const v1::Welcome& welcome) {
 std::string Describe(const DecoderConfig& config, int64_t parameters) {
   return absl::StrFormat("%d x %d decoder, %.2f M parameters", config.layers, config.hidden_size,
                          static_cast<double>(parameters) / 1e6);
+}
+
+// The tighter of the job's and the node's; 0: neither says one.
+int64_t MemoryLimitOf(const v1::Welcome& welcome) {
+  const int64_t job = welcome.spec().batch().memory_limit_bytes();
+  const int64_t node = welcome.memory_limit_bytes();
+  return job > 0 && node > 0 ? std::min(job, node) : std::max(job, node);
+}
+
+// Refuses a state that is larger than the memory: the system would end the process without a word.
+absl::Status CheckStateFits(const DecoderConfig& config, torch::Device device,
+                            const SessionOptions& options) {
+  int64_t capacity = MemoryLimitOf(options.welcome);
+  const auto lower = [&](int64_t bytes) {
+    capacity = capacity > 0 ? std::min(capacity, bytes) : bytes;
+  };
+  if (const std::optional<DeviceMemory> memory = ReadDeviceMemory(device)) {
+    lower(memory->total_bytes);
+  } else {
+    ASSIGN_OR_RETURN(const MachineMemory machine, ReadMachineMemory());
+    lower(machine.limit_bytes / options.local_ranks);
+  }
+  if (StateBytes(config) <= capacity) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the model does not fit: ", MemoryAdvice(config, options.welcome.spec(), capacity)));
 }
 
 // A paused rank shows that it lives more often than failure_timeout asks for.
@@ -88,6 +115,7 @@ absl::Status WorkerSession::BuildReplica() {
   ASSIGN_OR_RETURN(const SelectedDevice device,
                    SelectDevice({.name = name, .local_rank = options_.local_rank}));
   ASSIGN_OR_RETURN(const DecoderConfig config, ModelConfig());
+  RETURN_IF_ERROR(CheckStateFits(config, device.device, options_));
   ASSIGN_OR_RETURN(replica_, Replica::Create(config, spec_.train(), device.device));
   const torch::Tensor& computed_with = replica_->parameters().all().front().leaf;
   device_text_ = absl::StrCat(device.description, ", ", PrecisionName(computed_with.scalar_type()));
@@ -125,16 +153,12 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
                                         .seed = spec_.data().seed()}));
   ASSIGN_OR_RETURN(std::shared_ptr<const TokenRow> row, dataset_->Split(kTrainSplit));
   PrefetchedSamples samples(std::move(row), order, {.sequence_length = length});
-  ASSIGN_OR_RETURN(
-      const int64_t micro_batch,
-      MicroBatchOf(spec_.batch(), context_.collective.rank(), context_.collective.world_size()));
   std::optional<Evaluator> evaluator;
   if (auto split = dataset_->Split(kValidationSplit);
       split.ok() && SampleCount((*split)->size(), length) > 0) {
     evaluator.emplace(context_, *std::move(split),
                       Evaluator::Options{.sequence_length = length,
-                                         .max_sequences = spec_.evaluate().max_sequences(),
-                                         .micro_batch = micro_batch});
+                                         .max_sequences = spec_.evaluate().max_sequences()});
   } else if (spec_.checkpoint().keep_best() > 0) {
     return absl::InvalidArgumentError(
         "checkpoint.keep_best needs a validation split and the data has none; prepare the data "
@@ -158,7 +182,9 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
                                     .evaluator = evaluator ? &*evaluator : nullptr,
                                     .sample_log = sample_log.get(),
                                     .observer = first ? &console : nullptr},
-                                   {.pause_interval = PauseInterval(spec_)}));
+                                   {.pause_interval = PauseInterval(spec_),
+                                    .memory_limit_bytes = MemoryLimitOf(options_.welcome),
+                                    .local_ranks = options_.local_ranks}));
   ASSIGN_OR_RETURN(const v1::Outcome outcome, trainer->Run());
   return SessionResult{outcome, replica_->step(), trainer->last_evaluation(), saver.last_folder()};
 }

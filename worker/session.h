@@ -28,7 +28,8 @@ struct SessionOptions {
   v1::Welcome welcome;  // the spec, and where checkpoints go by default
   std::string device;   // empty: as the job says
   int local_rank = 0;
-  int links = 0;  // read back from MPI
+  int local_ranks = 1;  // workers of this job on this machine
+  int links = 0;        // read back from MPI
 };
 
 struct SessionResult {

@@ -30,6 +30,7 @@ class JobChecker {
     CheckTraining();
     CheckNodes();
     CheckShares();
+    CheckBatch();
     CheckCheckpoints();
   }
 
@@ -159,6 +160,14 @@ class JobChecker {
              parallel.max_nodes(),
              " nodes, so that some would have nothing to do; raise it, lower max_nodes, or give "
              "parallel.shares");
+    }
+  }
+
+  void CheckBatch() {
+    const v1::BatchSpec& batch = spec_.batch();
+    if (batch.min_micro_batch() > batch.max_micro_batch()) {
+      Refuse("batch.min_micro_batch is ", batch.min_micro_batch(),
+             "; it must be at most batch.max_micro_batch, which is ", batch.max_micro_batch());
     }
   }
 

@@ -106,12 +106,6 @@ void YamlReader::ReadValues(const YamlNode& node, const std::string& path,
     values.clear();
     for (const YamlNode& item : node.items) values.push_back(&item);
   }
-  if (values.empty() && RuleOf(field).has_default_value()) {
-    problems_.Add(PlaceOf(node), absl::StrCat(path,
-                                              " is an empty list; leave the key out to take "
-                                              "the default, or give ",
-                                              AllowedText(field)));
-  }
   for (const YamlNode* value : values) {
     std::optional<std::string> why = SetScalar(*value, field, message);
     if (!why) continue;

@@ -29,8 +29,9 @@ namespace {
 std::atomic<int64_t> highest_before_restart{0};
 
 // The value of a "Key:   123 kB" line, in bytes.
-absl::StatusOr<int64_t> ReadKilobytes(const std::string& path, absl::string_view key) {
-  for (const std::string& line : ReadLines(path)) {
+absl::StatusOr<int64_t> FindKilobytes(const std::vector<std::string>& lines,
+                                      absl::string_view key) {
+  for (const std::string& line : lines) {
     absl::string_view rest = line;
     if (!absl::ConsumePrefix(&rest, key) || !absl::ConsumePrefix(&rest, ":")) continue;
     const std::vector<std::string> words =
@@ -38,7 +39,7 @@ absl::StatusOr<int64_t> ReadKilobytes(const std::string& path, absl::string_view
     int64_t kilobytes = 0;
     if (!words.empty() && absl::SimpleAtoi(words[0], &kilobytes)) return kilobytes * 1024;
   }
-  return absl::NotFoundError(absl::StrCat(path, " has no line '", key, "'"));
+  return absl::NotFoundError(absl::StrCat("the kernel's account has no line '", key, "'"));
 }
 
 // "some avg10=1.23 ..." -> 1.23, in percent of time; negative: not there.
@@ -104,12 +105,13 @@ absl::StatusOr<std::set<int>> AllowedProcessors() {
 }  // namespace
 
 absl::StatusOr<MachineMemory> ReadMachineMemory() {
-  const absl::StatusOr<int64_t> total = ReadKilobytes("/proc/meminfo", "MemTotal");
-  const absl::StatusOr<int64_t> available = ReadKilobytes("/proc/meminfo", "MemAvailable");
+  const std::vector<std::string> lines = ReadLines("/proc/meminfo");
+  const absl::StatusOr<int64_t> total = FindKilobytes(lines, "MemTotal");
+  const absl::StatusOr<int64_t> available = FindKilobytes(lines, "MemAvailable");
   if (!total.ok()) return total.status();
   if (!available.ok()) return available.status();
-  const int64_t swap = ReadKilobytes("/proc/meminfo", "SwapTotal").value_or(0) -
-                       ReadKilobytes("/proc/meminfo", "SwapFree").value_or(0);
+  const int64_t swap =
+      FindKilobytes(lines, "SwapTotal").value_or(0) - FindKilobytes(lines, "SwapFree").value_or(0);
   const ControlGroupLimits limits = ReadControlGroupLimits("/");
   return MachineMemory{
       .physical_bytes = *total,
@@ -119,9 +121,9 @@ absl::StatusOr<MachineMemory> ReadMachineMemory() {
 }
 
 absl::StatusOr<ProcessMemory> ReadProcessMemory() {
-  constexpr char kStatus[] = "/proc/self/status";
-  const absl::StatusOr<int64_t> now = ReadKilobytes(kStatus, "VmRSS");
-  const absl::StatusOr<int64_t> peak = ReadKilobytes(kStatus, "VmHWM");
+  const std::vector<std::string> lines = ReadLines("/proc/self/status");
+  const absl::StatusOr<int64_t> now = FindKilobytes(lines, "VmRSS");
+  const absl::StatusOr<int64_t> peak = FindKilobytes(lines, "VmHWM");
   if (!now.ok()) return now.status();
   if (!peak.ok()) return peak.status();
   // The kernel adds up the two at slightly different times.
@@ -129,7 +131,7 @@ absl::StatusOr<ProcessMemory> ReadProcessMemory() {
   return ProcessMemory{.now_bytes = *now,
                        .peak_bytes = std::max(recent, highest_before_restart.load()),
                        .recent_peak_bytes = recent,
-                       .file_bytes = ReadKilobytes(kStatus, "RssFile").value_or(0)};
+                       .file_bytes = FindKilobytes(lines, "RssFile").value_or(0)};
 }
 
 // Writing 5 sets the kernel's peak to what is resident now, see proc(5).

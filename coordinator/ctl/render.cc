@@ -76,17 +76,26 @@ std::string PlanText(const v1::ShardPlan& plan) {
   return out;
 }
 
+// Sequences of a step, by how many of them a pass holds, and their share of the global batch.
 std::string ShareText(const v1::RankStatus& rank, const v1::JobStatus& status) {
   int total = 0;
   for (int sequences : status.plan().sequences()) total += sequences;
-  if (total == 0) return absl::StrCat(rank.shard());
-  return absl::StrFormat("%d (%.0f %%)", rank.shard(), 100.0 * rank.shard() / total);
+  std::string text = absl::StrCat(rank.shard());
+  const int pass = rank.last_step().micro_batch();
+  if (pass > 0) absl::StrAppend(&text, " by ", pass);
+  if (total > 0) absl::StrAppendFormat(&text, " (%.0f %%)", 100.0 * rank.shard() / total);
+  return text;
 }
 
 std::string MemoryText(const v1::RankStatus& rank) {
   if (rank.memory_bytes() == 0) return "-";
-  return absl::StrCat(BytesText(rank.memory_bytes()), ", peak ",
-                      BytesText(rank.memory_peak_bytes()));
+  const v1::StepReport& step = rank.last_step();
+  std::string text =
+      absl::StrCat(BytesText(rank.memory_bytes()), ", peak ", BytesText(rank.memory_peak_bytes()));
+  if (step.memory_limit_bytes() > 0) {
+    absl::StrAppend(&text, " of ", BytesText(step.memory_limit_bytes()));
+  }
+  return text;
 }
 
 }  // namespace

@@ -70,6 +70,11 @@ void Loop::ApplyOne(const Welcome& effect) {
   *welcome.mutable_spec() = job->second.record.spec;
   welcome.set_checkpoint_directory(CheckpointDirectory(job->second.record, options_.state_dir));
   *welcome.mutable_directive() = ToProto(effect.directive);
+  for (const v1::NodeSpec& node : options_.cluster.nodes()) {
+    if (node.name() == effect.node.text()) {
+      welcome.set_memory_limit_bytes(node.memory_limit_bytes());
+    }
+  }
   parts_.links->Send(effect.link, std::move(response));
   parts_.launcher->NoteWorker({effect.worker.job, effect.worker.generation},
                               {effect.node, effect.pid});

@@ -75,9 +75,22 @@ void AddCheckpoint(MetricBuilder& builder, const JobView& job, const MetricLabel
   }
 }
 
+// What the memory governor decided and measured; nothing before the first step.
+void AddWorkerPasses(MetricBuilder& builder, const v1::StepReport& step,
+                     const MetricLabels& labels) {
+  if (step.micro_batch() == 0) return;
+  builder.Add(metrics::kWorkerMicroBatch, labels, static_cast<double>(step.micro_batch()));
+  builder.Add(metrics::kWorkerMemoryLimit, labels, static_cast<double>(step.memory_limit_bytes()));
+  builder.Add(metrics::kWorkerPassPeak, labels, static_cast<double>(step.pass_peak_bytes()));
+  if (step.pass_predicted_bytes() == 0) return;
+  builder.Add(metrics::kWorkerPassPredicted, labels,
+              static_cast<double>(step.pass_predicted_bytes()));
+}
+
 void AddWorker(MetricBuilder& builder, const v1::RankStatus& rank, const MetricLabels& labels) {
   builder.Add(metrics::kWorkerMemory, labels, static_cast<double>(rank.memory_bytes()));
   builder.Add(metrics::kWorkerMemoryPeak, labels, static_cast<double>(rank.memory_peak_bytes()));
+  AddWorkerPasses(builder, rank.last_step(), labels);
   builder.Add(metrics::kWorkerSilent, labels, rank.silent_seconds());
   builder.Add(metrics::kWorkerShard, labels, static_cast<double>(rank.shard()));
   builder.Add(metrics::kWorkerStepSeconds, labels, rank.last_step().step_seconds());

@@ -249,8 +249,11 @@ absl::Status LoadValues(const Safetensors& file, absl::string_view name,
                                                    " bytes, ", out.size() * sizeof(float),
                                                    " are wanted"));
   }
-  if (!out.empty()) std::memcpy(out.data(), view.bytes.data(), view.bytes.size());
-  return absl::OkStatus();
+  auto* to = reinterpret_cast<std::byte*>(out.data());
+  return file.Stream(view, [&to](absl::Span<const std::byte> piece) {
+    to = std::copy(piece.begin(), piece.end(), to);
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace espalier

@@ -31,13 +31,13 @@ absl::Status Evaluator::Pass(Decoder& decoder, SlotRange range, Sums& sums) {
   });
 }
 
-absl::StatusOr<Evaluation> Evaluator::Run(Decoder& decoder) {
+absl::StatusOr<Evaluation> Evaluator::Run(Decoder& decoder, int64_t micro_batch) {
   const absl::Duration begin = context_.clock.Monotonic();
   const int64_t rank = context_.collective.rank().value(), ranks = context_.collective.world_size();
   SlotRange mine{sequences_ * rank / ranks, sequences_ * (rank + 1) / ranks};
   Sums sums;
   for (;;) {
-    const int64_t rows = std::min(options_.micro_batch, mine.size());
+    const int64_t rows = std::min(micro_batch, mine.size());
     if (rows > 0) RETURN_IF_ERROR(Pass(decoder, {mine.begin, mine.begin + rows}, sums));
     mine.begin += rows;
     sums.left = mine.size();

@@ -23,13 +23,12 @@ class Evaluator {
   struct Options {
     int64_t sequence_length = 0;
     int64_t max_sequences = 0;  // the first so many; 0: all
-    int64_t micro_batch = 1;    // of this rank
   };
   Evaluator(const RankContext& context, std::shared_ptr<const TokenRow> row, Options options);
 
   // Every rank calls this at the same step. The ranks keep in touch after every pass, so that the
-  // slowest is not taken for lost.
-  absl::StatusOr<Evaluation> Run(Decoder& decoder);
+  // slowest is not taken for lost. Passes of this rank hold `micro_batch` sequences.
+  absl::StatusOr<Evaluation> Run(Decoder& decoder, int64_t micro_batch);
   int64_t sequences() const { return sequences_; }
 
  private:

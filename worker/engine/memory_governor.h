@@ -66,7 +66,7 @@ class MemoryGovernor {
   void Choose(int64_t size, std::string reason);
 
   Options options_;
-  const bool fixed_;
+  bool fixed_;
   int64_t target_;
   int64_t micro_batch_;
   std::optional<int64_t> failed_;  // smallest size that ran out of memory

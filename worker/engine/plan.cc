@@ -44,8 +44,10 @@ absl::StatusOr<v1::ShardPlan> PlanFromShares(const v1::JobSpec& spec, int world_
   return plan;
 }
 
-absl::StatusOr<int64_t> MicroBatchOf(const v1::BatchSpec& spec, Rank rank, int world_size) {
+absl::StatusOr<std::optional<int64_t>> MicroBatchOf(const v1::BatchSpec& spec, Rank rank,
+                                                    int world_size) {
   const int count = spec.micro_batch_size();
+  if (count == 0) return std::nullopt;
   if (count != 1 && count != world_size) return CountError("batch.micro_batch", count, world_size);
   return spec.micro_batch(count == 1 ? 0 : static_cast<int>(rank.value()));
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,8 +19,10 @@ namespace espalier {
 // then to the lower ranks. INVALID_ARGUMENT when there is not one share per rank, or none above 0.
 absl::StatusOr<v1::ShardPlan> PlanFromShares(const v1::JobSpec& spec, int world_size);
 
-// batch.micro_batch of a rank. INVALID_ARGUMENT unless there is one value, or one per rank.
-absl::StatusOr<int64_t> MicroBatchOf(const v1::BatchSpec& spec, Rank rank, int world_size);
+// batch.micro_batch of a rank; none when the job gives none. INVALID_ARGUMENT unless there is one
+// value, or one per rank.
+absl::StatusOr<std::optional<int64_t>> MicroBatchOf(const v1::BatchSpec& spec, Rank rank,
+                                                    int world_size);
 
 // Rows of `shard` cut into the fewest passes of at most `micro_batch` rows, as equal as they can
 // be.

@@ -18,9 +18,10 @@ void ConsoleReporter::OnStep(const v1::StepReport& report) {
   const absl::Duration eta =
       absl::Seconds(static_cast<int64_t>(static_cast<double>(left) * seconds / steps_ + 0.5));
   LogInfo(absl::StrCat(
-      absl::StrFormat("step %d/%d  loss %.4f  norm %.3f  lr %.3g  %.0f tokens/s  %s left",
+      absl::StrFormat("step %d/%d  loss %.4f  norm %.3f  lr %.3g  %.0f tokens/s  %.0f MB  %s left",
                       report.step() + 1, total_steps_, report.loss(), report.gradient_norm(),
                       report.learning_rate(), static_cast<double>(tokens_) / seconds,
+                      static_cast<double>(report.pass_peak_bytes()) / 1e6,
                       absl::FormatDuration(eta)),
       report.skipped() ? "  (update skipped: not finite)" : ""));
   last_line_ = now;

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "worker/engine/allocator.h"
 #include "worker/engine/plan.h"
 #include "worker/engine/schedule.h"
 #include "worker/engine/token_batch.h"
@@ -13,15 +12,14 @@
 
 namespace espalier {
 
-Trainer::Trainer(const v1::JobSpec& spec, const Parts& parts, Options options,
-                 const MemoryGovernor& governor)
+Trainer::Trainer(const v1::JobSpec& spec, const Parts& parts, Options options)
     : spec_(spec),
       parts_(parts),
       options_(options),
       collective_(parts.context.collective),
       replica_(parts.replica),
-      governor_(governor),
-      passes_(replica_.parameters().Roles(), governor_, ReleaseFreeMemory),
+      meter_(replica_.decoder().device(), parts.context.clock),
+      passes_(replica_.parameters().Roles(), governor_, [this] { meter_.Trim(); }),
       exchange_(collective_, replica_.parameters().flat_gradient(),
                 BucketEnds(replica_.parameters().all(), options.bucket_elements),
                 {WireOf(spec.parallel().gradient_dtype()), &replica_.residual()}),
@@ -31,11 +29,9 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const v1::JobSpec& spec
                                                          const Parts& parts, Options options) {
   const int ranks = parts.context.collective.world_size();
   ASSIGN_OR_RETURN(v1::ShardPlan plan, PlanFromShares(spec, ranks));
-  ASSIGN_OR_RETURN(const int64_t micro_batch,
-                   MicroBatchOf(spec.batch(), parts.context.collective.rank(), ranks));
-  const MemoryGovernor governor({.min = micro_batch, .max = micro_batch});
-  auto trainer = std::unique_ptr<Trainer>(new Trainer(spec, parts, options, governor));
+  auto trainer = std::unique_ptr<Trainer>(new Trainer(spec, parts, options));
   trainer->default_plan_ = std::move(plan);
+  RETURN_IF_ERROR(trainer->SetUpGovernor());
   return trainer;
 }
 
@@ -58,6 +54,7 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
     return boundary.checkpoint_before_stop ? StepEnd::kStoppedToResume : StepEnd::kStopped;
   }
   RETURN_IF_ERROR(AdoptPlan(boundary));
+  RETURN_IF_ERROR(Probe());
 
   // 2. The samples of my shard.
   Enter(v1::PHASE_DATA_WAIT);
@@ -73,6 +70,7 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
 
   // 4. Sums over all ranks.
   Enter(v1::PHASE_EXCHANGE);
+  TrimIfDue();
   RETURN_IF_ERROR(exchange_.Finish());
   ASSIGN_OR_RETURN(const PartSums total, SumParts(mine));
   accounts_.Book(Account::kExchangeWait);
@@ -113,6 +111,7 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
 absl::Status Trainer::BackwardPasses(const Samples& samples, PartSums& sums) {
   Decoder& decoder = replica_.decoder();
   const double scale = replica_.counters().loss_scale.value();
+  meter_.Restart();
   const absl::Status status = passes_.Run(samples.rows(), [&](SlotRange rows, bool last) {
     decoder.set_gradients_final({});
     if (last) decoder.set_gradients_final([this](int64_t end) { exchange_.Final(end); });
@@ -127,7 +126,7 @@ absl::Status Trainer::BackwardPasses(const Samples& samples, PartSums& sums) {
   });
   decoder.set_gradients_final({});
   sums.finite = std::isfinite(sums.loss) ? 1 : 0;
-  return status;
+  return WithMemoryAdvice(status);
 }
 
 absl::StatusOr<Trainer::PartSums> Trainer::SumParts(const PartSums& mine) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,6 +19,7 @@
 #include "worker/engine/evaluate.h"
 #include "worker/engine/gradient_exchange.h"
 #include "worker/engine/memory_governor.h"
+#include "worker/engine/memory_meter.h"
 #include "worker/engine/replica.h"
 #include "worker/engine/sample_log.h"
 #include "worker/engine/samples.h"
@@ -48,8 +50,12 @@ class Trainer {
     absl::Duration pause_interval = absl::Seconds(1);
     // After a checkpoint that must not be lost could not be written, the next attempt.
     absl::Duration save_retry_interval = absl::Seconds(5);
+    // Most memory this worker may use; 0: what the machine has. See TightestLimit.
+    int64_t memory_limit_bytes = 0;
+    int local_ranks = 1;  // workers that share the machine's memory
   };
-  // INVALID_ARGUMENT when spec and world do not fit (see plan.h).
+  // INVALID_ARGUMENT when spec and world do not fit (see plan.h); FAILED_PRECONDITION when the size
+  // of a pass is to be found and memory cannot be measured.
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(const v1::JobSpec& spec,
                                                          const Parts& parts, Options options);
 
@@ -71,8 +77,7 @@ class Trainer {
     int64_t tokens = 0;
     int64_t finite = 1;
   };
-  Trainer(const v1::JobSpec& spec, const Parts& parts, Options options,
-          const MemoryGovernor& governor);
+  Trainer(const v1::JobSpec& spec, const Parts& parts, Options options);
 
   absl::StatusOr<StepEnd> TrainStep();
   absl::StatusOr<Boundary> ObeyBoundary();
@@ -85,6 +90,13 @@ class Trainer {
   absl::StatusOr<StepEnd> ReportStep(v1::StepReport report, const Samples& samples);
   void Enter(v1::Phase phase);
 
+  absl::Status SetUpGovernor();
+  absl::Status Probe();
+  absl::Status ProbePass(int64_t size);
+  absl::Status WithMemoryAdvice(const absl::Status& status) const;
+  void TrimIfDue();
+  void ReportMemory(v1::StepReport& report);
+
   absl::Status AfterStep();
   absl::Status Evaluate();
   absl::Status Save();
@@ -96,7 +108,8 @@ class Trainer {
   const Options options_;
   Collective& collective_;
   Replica& replica_;
-  MemoryGovernor governor_;
+  MemoryMeter meter_;
+  MemoryGovernor governor_{{}};
   ShardPasses passes_;
   GradientExchange exchange_;
   TimeAccounts accounts_;
@@ -108,6 +121,9 @@ class Trainer {
   std::optional<Step> evaluated_step_;
   std::optional<Evaluation> evaluation_;
   int64_t bytes_sent_ = 0;
+  int64_t trimmed_bytes_ = 0;  // in this step
+  double trim_seconds_ = 0;
+  std::string limit_source_;
 };
 
 }  // namespace espalier

@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
-#include "common/platform/platform.h"
 #include "worker/engine/schedule.h"
 #include "worker/engine/trainer.h"
 
@@ -93,10 +92,7 @@ absl::StatusOr<Trainer::StepEnd> Trainer::ReportStep(v1::StepReport report,
   report.set_exchange_bytes(stats.bytes_sent - bytes_sent_);
   bytes_sent_ = stats.bytes_sent;
   accounts_.Clear();
-  if (const absl::StatusOr<ProcessMemory> memory = ReadProcessMemory(); memory.ok()) {
-    report.set_memory_bytes(memory->now_bytes);
-    report.set_memory_peak_bytes(memory->peak_bytes);
-  }
+  ReportMemory(report);
   if (parts_.observer != nullptr) parts_.observer->OnStep(report);
   v1::AttachRequest message;
   *message.mutable_step() = std::move(report);
@@ -115,7 +111,7 @@ absl::Status Trainer::AfterStep() {
 absl::Status Trainer::Evaluate() {
   if (parts_.evaluator == nullptr || evaluated_step_ == replica_.step()) return absl::OkStatus();
   Enter(v1::PHASE_EVALUATE);
-  ASSIGN_OR_RETURN(evaluation_, parts_.evaluator->Run(replica_.decoder()));
+  ASSIGN_OR_RETURN(evaluation_, parts_.evaluator->Run(replica_.decoder(), governor_.micro_batch()));
   evaluated_step_ = replica_.step();
   accounts_.Book(Account::kEvaluate);
   if (collective_.rank() != Rank(0)) return absl::OkStatus();

@@ -24,6 +24,9 @@ class MappedFile {
 
   absl::Span<const std::byte> bytes() const { return bytes_; }
 
+  // Lets go of the memory that reading `part` of bytes() took; reading it again takes it again.
+  void Drop(absl::Span<const std::byte> part) const;
+
  private:
   explicit MappedFile(absl::Span<const std::byte> bytes) : bytes_(bytes) {}
   absl::Span<const std::byte> bytes_;

@@ -65,16 +65,22 @@ class WeightFiles {
       files.files_.push_back(std::move(file));
     }
     for (const Safetensors& file : files.files_) {
-      for (const TensorView& tensor : file.tensors()) files.tensors_[tensor.spec.name] = &tensor;
+      for (const TensorView& tensor : file.tensors()) {
+        files.tensors_[tensor.spec.name] = {&file, &tensor};
+      }
     }
     return files;
   }
 
-  const std::map<std::string, const TensorView*>& tensors() const { return tensors_; }
+  struct Entry {
+    const Safetensors* file;
+    const TensorView* tensor;
+  };
+  const std::map<std::string, Entry>& tensors() const { return tensors_; }
 
  private:
   std::vector<Safetensors> files_;
-  std::map<std::string, const TensorView*> tensors_;
+  std::map<std::string, Entry> tensors_;
 };
 
 absl::StatusOr<torch::ScalarType> ScalarType(const TensorSpec& spec) {
@@ -87,25 +93,29 @@ absl::StatusOr<torch::ScalarType> ScalarType(const TensorSpec& spec) {
                                                "; supported: F32, BF16, F16, F64"));
 }
 
-absl::Status CopyTensor(const TensorView& from, const Parameter& to) {
+absl::Status CopyTensor(const Safetensors& file, const TensorView& from, const Parameter& to) {
   if (from.spec.shape != to.shape.shape) {
     return absl::InvalidArgumentError(absl::StrCat(
         "tensor ", from.spec.name, " has shape [", absl::StrJoin(from.spec.shape, ", "),
         "]; config.json asks for [", absl::StrJoin(to.shape.shape, ", "), "]"));
   }
   ASSIGN_OR_RETURN(const torch::ScalarType type, ScalarType(from.spec));
-  return CatchTorch(absl::StrCat("loading ", from.spec.name), [&] {
-    torch::NoGradGuard no_grad;
-    const auto address = reinterpret_cast<uintptr_t>(from.bytes.data());
-    const bool aligned = address % static_cast<uintptr_t>(TensorTypeBytes(from.spec.type)) == 0;
-    torch::Tensor source;
-    if (aligned) {
-      source = torch::from_blob(const_cast<std::byte*>(from.bytes.data()), from.spec.shape, type);
-    } else {
-      source = torch::empty(from.spec.shape, type);
-      std::memcpy(source.data_ptr(), from.bytes.data(), from.bytes.size());
-    }
-    to.value.copy_(source);
+  const int64_t width = TensorTypeBytes(from.spec.type);
+  torch::Tensor values = to.value.detach().view({-1});
+  int64_t at = 0;
+  return file.Stream(from, [&](absl::Span<const std::byte> piece) {
+    const int64_t n = static_cast<int64_t>(piece.size()) / width;
+    return CatchTorch(absl::StrCat("loading ", from.spec.name), [&] {
+      torch::Tensor source;
+      if (reinterpret_cast<uintptr_t>(piece.data()) % static_cast<uintptr_t>(width) == 0) {
+        source = torch::from_blob(const_cast<std::byte*>(piece.data()), {n}, type);
+      } else {
+        source = torch::empty({n}, type);
+        std::memcpy(source.data_ptr(), piece.data(), piece.size());
+      }
+      values.narrow(0, at, n).copy_(source);
+      at += n;
+    });
   });
 }
 
@@ -123,7 +133,7 @@ absl::Status Fill(const WeightFiles& files, const DecoderConfig& config, Paramet
       return absl::NotFoundError(absl::StrCat("the weights have no tensor ", parameter.shape.name,
                                               ", which config.json asks for"));
     }
-    RETURN_IF_ERROR(CopyTensor(*it->second, parameter));
+    RETURN_IF_ERROR(CopyTensor(*it->second.file, *it->second.tensor, parameter));
     ++used;
   }
   if (used == files.tensors().size()) return absl::OkStatus();

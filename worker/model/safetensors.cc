@@ -19,6 +19,7 @@ static_assert(std::endian::native == std::endian::little, "tensors are mapped, n
 
 constexpr uint64_t kHeaderBytesMax = 100'000'000;
 constexpr size_t kLengthBytes = 8;
+constexpr size_t kPieceBytes = size_t{4} << 20;  // a multiple of every element's size
 
 std::string ShapeText(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
@@ -158,6 +159,18 @@ absl::StatusOr<int64_t> TensorElements(const TensorSpec& spec) {
 absl::StatusOr<int64_t> TensorBytes(const TensorSpec& spec) {
   ASSIGN_OR_RETURN(const int64_t elements, TensorElements(spec));
   return elements * TensorTypeBytes(spec.type);
+}
+
+absl::Status Safetensors::Stream(
+    const TensorView& tensor,
+    const std::function<absl::Status(absl::Span<const std::byte> piece)>& body) const {
+  for (absl::Span<const std::byte> rest = tensor.bytes; !rest.empty();) {
+    const absl::Span<const std::byte> piece = rest.subspan(0, kPieceBytes);
+    RETURN_IF_ERROR(body(piece));
+    file_.Drop(piece);
+    rest.remove_prefix(piece.size());
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Safetensors> Safetensors::Open(const std::string& path) {

@@ -76,6 +76,11 @@ class Safetensors {
   const TensorView* Find(absl::string_view name) const;
   // NOT_FOUND, or INVALID_ARGUMENT when type or shape differ from `want`; both name the tensor.
   absl::StatusOr<TensorView> Get(const TensorSpec& want) const;
+  // Hands the tensor's bytes to `body`, in order and in pieces of whole elements, and lets go of
+  // the memory of each piece after it: a file is read in a few megabytes, whatever its size.
+  absl::Status Stream(
+      const TensorView& tensor,
+      const std::function<absl::Status(absl::Span<const std::byte> piece)>& body) const;
   // "__metadata__" of the header.
   const StringMap& metadata() const { return metadata_; }
 

@@ -42,7 +42,8 @@ TEST(JobFile, EveryDefaultIsFilledIn) {
   EXPECT_EQ(spec->train().task(), v1::TASK_PRETRAIN);
   EXPECT_EQ(spec->train().optimizer().beta2(), 0.95);
   EXPECT_EQ(spec->train().schedule().kind(), v1::SCHEDULE_KIND_COSINE);
-  EXPECT_EQ(spec->batch().micro_batch(0), 8);
+  EXPECT_EQ(spec->batch().micro_batch_size(), 0) << "each rank finds its own";
+  EXPECT_EQ(spec->batch().target_memory_fraction(), 0.85);
   EXPECT_EQ(spec->parallel().max_nodes(), 1);
   EXPECT_EQ(spec->health().failure_timeout_seconds(), 10);
   EXPECT_EQ(spec->launch().device(), "auto");

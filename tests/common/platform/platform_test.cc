@@ -41,6 +41,20 @@ TEST(Platform, PeakMemoryOutlivesTheAllocation) {
   EXPECT_GT(after->peak_bytes, 96 * kMiB);
 }
 
+TEST(Platform, TheRecentPeakStartsAgainAndTheHighestStays) {
+  {
+    std::vector<char> block(static_cast<size_t>(128 * kMiB), 1);
+    ASSERT_GT(ReadProcessMemory()->recent_peak_bytes, 128 * kMiB) << block.back();
+  }
+  RestartRecentPeak();
+  const auto after = ReadProcessMemory();
+  ASSERT_TRUE(after.ok()) << after.status();
+  EXPECT_LT(after->recent_peak_bytes, after->peak_bytes - 64 * kMiB);
+  EXPECT_GE(after->recent_peak_bytes, after->now_bytes);
+  EXPECT_GT(after->file_bytes, 0) << "the program itself is a mapped file";
+  EXPECT_LT(after->file_bytes, after->now_bytes);
+}
+
 TEST(Platform, TheProcessorHasAModelAndCores) {
   const auto processor = ReadProcessor();
   ASSERT_TRUE(processor.ok()) << processor.status();

@@ -162,6 +162,8 @@ v1::JobStatus RunningJob() {
     rank.set_shard(i == 0 ? 12 : 4);
     rank.set_memory_bytes(412300000);
     rank.set_memory_peak_bytes(500000000);
+    rank.mutable_last_step()->set_memory_limit_bytes(2000000000);
+    rank.mutable_last_step()->set_micro_batch(4);
     rank.set_device("cpu");
     rank.set_pid(4242 + i);
     rank.mutable_last_step()->set_step_seconds(0.1662);

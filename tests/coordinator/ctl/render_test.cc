@@ -56,9 +56,9 @@ checkpoints in  /state/jobs/3f2a9c1e/checkpoints
 last checkpoint step 500, 12.3 MB in 0.2s, /state/jobs/3f2a9c1e/checkpoints/step-00000500
 
 ranks
-  RANK  NODE     DEVICE      SHARE  PHASE     STEP  STEP TIME  MEMORY
-     0  studio   cpu     12 (75 %)  EXCHANGE   512     0.166s  412 MB, peak 500 MB
-     1  macbook  cpu      4 (25 %)  COMPUTE    512     0.166s  412 MB, peak 500 MB
+  RANK  NODE     DEVICE           SHARE  PHASE     STEP  STEP TIME  MEMORY
+     0  studio   cpu     12 by 4 (75 %)  EXCHANGE   512     0.166s  412 MB, peak 500 MB of 2.00 GB
+     1  macbook  cpu      4 by 4 (25 %)  COMPUTE    512     0.166s  412 MB, peak 500 MB of 2.00 GB
 
 shard plan
   number 1, from step 0
@@ -140,9 +140,9 @@ TEST(RenderFrame, ShowsTheRunOnAScreen) {
   [#############...........................]  34.1 %  step 512/1500  1m40s left
   loss 2.1345   validation 2.2000 at 500   12.3k tokens/s   lr 3.00e-04   gradient 0.821
   checkpoint of step 500, 12.3 MB
-  RANK  NODE     DEVICE      SHARE  PHASE     STEP  STEP TIME  MEMORY
-     0  studio   cpu     12 (75 %)  EXCHANGE   512     0.166s  412 MB, peak 500 MB
-     1  macbook  cpu      4 (25 %)  COMPUTE    512     0.166s  412 MB, peak 500 MB
+  RANK  NODE     DEVICE           SHARE  PHASE     STEP  STEP TIME  MEMORY
+     0  studio   cpu     12 by 4 (75 %)  EXCHANGE   512     0.166s  412 MB, peak 500 MB of 2.00 GB
+     1  macbook  cpu      4 by 4 (25 %)  COMPUTE    512     0.166s  412 MB, peak 500 MB of 2.00 GB
 )");
 }
 

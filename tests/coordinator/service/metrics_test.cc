@@ -9,7 +9,7 @@
 #include <set>
 #include <sstream>
 
-#include "common/observe/metric_names.h"
+#include "common/observe/all_metrics.h"
 
 namespace espalier {
 namespace {
@@ -31,6 +31,10 @@ std::shared_ptr<JobView> RunningJob() {
   rank.set_node("studio");
   rank.set_attached(true);
   rank.set_memory_bytes(4096);
+  rank.mutable_last_step()->set_micro_batch(6);
+  rank.mutable_last_step()->set_memory_limit_bytes(8192);
+  rank.mutable_last_step()->set_pass_peak_bytes(5000);
+  rank.mutable_last_step()->set_pass_predicted_bytes(5100);
   job->status.mutable_last_checkpoint()->set_bytes(999);
   job->checkpoint_at = absl::Seconds(40);
   job->progress_at = {absl::Seconds(97)};
@@ -70,6 +74,10 @@ TEST(Metrics, AWorkerShowsItsNodeAndRank) {
   const std::string text = Scrape(ViewOf(RunningJob()));
   const std::string labels = "{job=\"job-7\",node=\"studio\",rank=\"0\"";
   EXPECT_THAT(text, HasSubstr("espalier_worker_memory_bytes" + labels + "} 4096"));
+  EXPECT_THAT(text, HasSubstr("espalier_worker_micro_batch_sequences" + labels + "} 6"));
+  EXPECT_THAT(text, HasSubstr("espalier_worker_memory_limit_bytes" + labels + "} 8192"));
+  EXPECT_THAT(text, HasSubstr("espalier_worker_pass_peak_bytes" + labels + "} 5000"));
+  EXPECT_THAT(text, HasSubstr("espalier_worker_pass_predicted_bytes" + labels + "} 5100"));
   EXPECT_THAT(text, HasSubstr("espalier_worker_silent_seconds" + labels + "} 3"));
   EXPECT_THAT(text, HasSubstr("espalier_worker_account_seconds_total" + labels +
                               ",account=\"compute\"} 3"));

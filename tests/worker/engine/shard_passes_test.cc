@@ -31,8 +31,9 @@ Samples SomeSamples() {
 
 // A model, and its shard computed in passes of two rows of which one may run out of memory.
 struct Shard {
-  explicit Shard(const DecoderConfig& config, bool recompute = false)
-      : parameters(*Parameters::Create(config, torch::kCPU, Parameters::Gradients::kAllocate)),
+  Shard(const DecoderConfig& config, torch::ScalarType type, bool recompute = false)
+      : parameters(
+            *Parameters::Create(config, torch::kCPU, Parameters::Gradients::kAllocate, type)),
         decoder(config, parameters),
         passes(parameters.Roles(), governor, [this] { ++caches_freed; }) {
     parameters.Initialize(3, 0.2);
@@ -60,8 +61,9 @@ struct Shard {
 };
 
 struct Expected {
-  explicit Expected(const DecoderConfig& config) {
-    Shard shard(config);
+  Expected(const DecoderConfig& config, torch::ScalarType type)
+      : rounding(type == torch::kFloat ? 1e-4 : 3e-2) {
+    Shard shard(config, type);
     EXPECT_TRUE(shard.Run().ok());
     EXPECT_EQ(shard.passes.largest(), 2);
     gradient = shard.parameters.flat_gradient().clone();
@@ -69,13 +71,15 @@ struct Expected {
   }
   // Loss and gradient of a shard that was disturbed.
   void Compare(Shard& shard, const std::string& what) const {
-    EXPECT_NEAR(shard.loss, loss, 1e-4) << what;
+    EXPECT_NEAR(shard.loss, loss, rounding * loss) << what;
     const torch::Tensor difference = (shard.parameters.flat_gradient() - gradient).abs();
-    EXPECT_LT(difference.max().item<double>(), 1e-4 * gradient.abs().max().item<double>()) << what;
+    EXPECT_LT(difference.max().item<double>(), rounding * gradient.abs().max().item<double>())
+        << what;
     for (const torch::Tensor& role : shard.parameters.Roles()) {
       EXPECT_TRUE(role.requires_grad()) << what;
     }
   }
+  double rounding;
   torch::Tensor gradient;
   double loss = 0;
 };
@@ -88,34 +92,36 @@ DecoderConfig ConfigOf(bool tied) {
   return config;
 }
 
-struct Variant {
+struct Case {
   const char* name;
   bool tied;
   bool recompute;
+  torch::ScalarType type;
 };
-void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
 
-class ShardPassesTest : public testing::TestWithParam<Variant> {
+class ShardPassesTest : public testing::TestWithParam<Case> {
  protected:
-  static DecoderConfig Config() { return ConfigOf(GetParam().tied); }
+  const DecoderConfig config_ = ConfigOf(GetParam().tied);
+  const torch::ScalarType type_ = GetParam().type;
+  const Expected expected_{config_, type_};
 };
-INSTANTIATE_TEST_SUITE_P(All, ShardPassesTest,
-                         testing::Values(Variant{"Untied", false, false},
-                                         Variant{"Tied", true, false},
-                                         Variant{"Recomputed", true, true}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Models, ShardPassesTest,
+                         testing::Values(Case{"Untied", false, false, torch::kFloat},
+                                         Case{"Tied", true, false, torch::kFloat},
+                                         Case{"Recomputed", true, true, torch::kFloat},
+                                         Case{"TiedBf16", true, false, torch::kBFloat16}),
+                         [](const auto& info) { return info.param.name; });
 
 TEST_P(ShardPassesTest, AFailureAtAnyAllocationChangesRoundingOnly) {
-  const Expected expected(Config());
   int64_t n = 1;
   for (bool failed = true; failed; ++n) {
-    Shard shard(Config(), GetParam().recompute);
+    Shard shard(config_, type_, GetParam().recompute);
     {
       const FailingAllocator allocator(n);
       ASSERT_TRUE(shard.Run().ok()) << n;
       failed = FailingAllocator::failed();
     }
-    expected.Compare(shard, absl::StrCat("allocation ", n));
+    expected_.Compare(shard, absl::StrCat("allocation ", n));
     EXPECT_EQ(shard.governor.micro_batch(), failed ? 1 : 2) << "allocation " << n;
     EXPECT_EQ(shard.caches_freed, failed ? 1 : 0) << "allocation " << n;
   }
@@ -124,11 +130,10 @@ TEST_P(ShardPassesTest, AFailureAtAnyAllocationChangesRoundingOnly) {
 
 // The same with the exchange of gradients under way in the last pass: the other rank adds zeros.
 TEST_P(ShardPassesTest, BucketsThatAreAlreadyInTheExchangeAreLeftAlone) {
-  const Expected expected(Config());
   std::vector<std::unique_ptr<Collective>> group = InProcessGroup(2, absl::Seconds(60));
   int64_t n = 1;
   for (bool failed = true; failed; n += 3) {
-    Shard mine(Config(), GetParam().recompute);
+    Shard mine(config_, type_, GetParam().recompute);
     const torch::Tensor zeros = torch::zeros_like(mine.parameters.flat_gradient());
     const std::vector<int64_t> ends = BucketEnds(mine.parameters.all(), 2000);
     GradientExchange exchange(*group[0], mine.parameters.flat_gradient(), ends, {});
@@ -142,7 +147,7 @@ TEST_P(ShardPassesTest, BucketsThatAreAlreadyInTheExchangeAreLeftAlone) {
     std::thread finish([&] { EXPECT_TRUE(other.Finish().ok()); });
     EXPECT_TRUE(exchange.Finish().ok());
     finish.join();
-    expected.Compare(mine, absl::StrCat("allocation ", n));
+    expected_.Compare(mine, absl::StrCat("allocation ", n));
   }
 }
 

@@ -53,7 +53,7 @@ absl::Status TrainRank(const WorldOptions& options, Collective& collective, Rank
   std::unique_ptr<SampleSource> source = std::make_unique<DirectSamples>(text, order, length);
   if (options.wrap) source = options.wrap(rank, *result.replica, std::move(source));
   CheckpointSaver saver(context, *result.link, store, identity);
-  Evaluator evaluator(context, MakeText(2), {.sequence_length = length, .micro_batch = 5});
+  Evaluator evaluator(context, MakeText(2), {.sequence_length = length});
   ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                    Trainer::Create(spec,
                                    {.context = context,

@@ -1,0 +1,50 @@
+// Every metric of metric_names.h, in one list. Used by the test that checks deploy/prometheus and
+// the exporter against it.
+#pragma once
+
+#include <array>
+
+#include "common/observe/metric_names.h"
+
+namespace espalier {
+
+inline constexpr std::array kAllMetrics = {
+    metrics::kBuildInfo,
+    metrics::kNodes,
+    metrics::kJournalCommitSeconds,
+    metrics::kJournalFailures,
+    metrics::kLoopEvents,
+    metrics::kLoopQueueDepth,
+    metrics::kLoopRejected,
+    metrics::kJobInfo,
+    metrics::kJobState,
+    metrics::kJobStep,
+    metrics::kJobTotalSteps,
+    metrics::kJobLoss,
+    metrics::kJobValidationLoss,
+    metrics::kJobGradientNorm,
+    metrics::kJobLearningRate,
+    metrics::kJobTokensPerSecond,
+    metrics::kJobSkippedSteps,
+    metrics::kJobGeneration,
+    metrics::kJobRestarts,
+    metrics::kJobWorkersAttached,
+    metrics::kJobWorkersWanted,
+    metrics::kJobCheckpointStep,
+    metrics::kJobCheckpointAge,
+    metrics::kJobCheckpointSize,
+    metrics::kJobCheckpointFailures,
+    metrics::kWorkerAccountSeconds,
+    metrics::kWorkerExchangeBytes,
+    metrics::kWorkerStepSeconds,
+    metrics::kWorkerMemory,
+    metrics::kWorkerMemoryPeak,
+    metrics::kWorkerMemoryLimit,
+    metrics::kWorkerPassPeak,
+    metrics::kWorkerPassPredicted,
+    metrics::kWorkerMicroBatch,
+    metrics::kWorkerSilent,
+    metrics::kWorkerShard,
+};
+
+}  // namespace espalier

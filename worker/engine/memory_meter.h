@@ -1,0 +1,58 @@
+// MemoryMeter: measures for the memory governor. Memory of a CUDA device is what LibTorch's
+// allocator holds there; elsewhere it is what the process holds, without the pages of mapped files,
+// which the system drops before it runs short. Used by the trainer. Compute thread.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/platform/platform.h"
+
+namespace espalier {
+
+struct MemoryLimit {
+  int64_t bytes = 0;
+  std::string source;  // for people: "the control group's limit"
+};
+
+// The tightest of `wanted` (0: none; the job's or the node's), of the control group's limit and of
+// what is free beside what the process has; the latter two divided by the `sharers` workers of
+// this machine that start together.
+MemoryLimit TightestLimit(const MachineMemory& machine, int64_t process_bytes, int64_t wanted,
+                          int sharers);
+
+class MemoryMeter {
+ public:
+  MemoryMeter(torch::Device device, Clock& clock) : device_(device), clock_(clock) {}
+
+  // What this worker may use at most. FAILED_PRECONDITION when the memory cannot be measured here.
+  absl::StatusOr<MemoryLimit> Limit(int64_t wanted, int sharers) const;
+
+  struct Reading {
+    int64_t now = 0;
+    int64_t peak = 0;  // since Restart
+  };
+  absl::StatusOr<Reading> Read() const;
+  void Restart();
+
+  // Whether the system is short of memory: it says so, swaps more than before, or has little left.
+  // Asks at most once a second.
+  bool Pressure();
+
+  // Gives free memory that allocators keep back to the system.
+  void Trim();
+
+ private:
+  const torch::Device device_;
+  Clock& clock_;
+  absl::Duration asked_ = -absl::InfiniteDuration();
+  bool pressure_ = false;
+  int64_t swap_used_ = -1;  // negative: not read yet
+};
+
+}  // namespace espalier

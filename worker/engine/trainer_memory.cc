@@ -1,0 +1,125 @@
+// What the trainer does for its memory: finding the size of a pass, watching it, trimming.
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
+#include "common/observe/log.h"
+#include "common/platform/platform.h"
+#include "worker/engine/memory_advice.h"
+#include "worker/engine/plan.h"
+#include "worker/engine/trainer.h"
+#include "worker/model/torch_compat.h"
+
+namespace espalier {
+
+absl::Status Trainer::SetUpGovernor() {
+  const v1::BatchSpec& batch = spec_.batch();
+  ASSIGN_OR_RETURN(const std::optional<int64_t> fixed,
+                   MicroBatchOf(batch, collective_.rank(), collective_.world_size()));
+  const absl::StatusOr<MemoryLimit> limit =
+      meter_.Limit(options_.memory_limit_bytes, options_.local_ranks);
+  if (!limit.ok() && !fixed) return limit.status();
+  const int64_t largest = std::min<int64_t>(batch.max_micro_batch(), spec_.train().global_batch());
+  governor_ =
+      MemoryGovernor({.min = fixed.value_or(std::min<int64_t>(batch.min_micro_batch(), largest)),
+                      .max = fixed.value_or(largest),
+                      .limit_bytes = limit.ok() ? limit->bytes : 0,
+                      .target_fraction = batch.target_memory_fraction()});
+  if (!fixed) limit_source_ = limit->source;
+  return absl::OkStatus();
+}
+
+// Passes over made-up tokens, whose gradients are dropped. Nothing to do after the first step.
+absl::Status Trainer::Probe() {
+  if (!governor_.NextProbe()) return absl::OkStatus();
+  Enter(v1::PHASE_COMPUTE);
+  while (const std::optional<int64_t> size = governor_.NextProbe()) {
+    meter_.Trim();
+    ASSIGN_OR_RETURN(const MemoryMeter::Reading before, meter_.Read());
+    meter_.Restart();
+    const absl::Status status = ProbePass(*size);
+    if (absl::IsResourceExhausted(status) && *size > spec_.batch().min_micro_batch()) {
+      governor_.Failed(*size);
+      continue;
+    }
+    RETURN_IF_ERROR(WithMemoryAdvice(status));
+    ASSIGN_OR_RETURN(const MemoryMeter::Reading after, meter_.Read());
+    if (after.peak > governor_.limit_bytes()) {
+      RETURN_IF_ERROR(WithMemoryAdvice(absl::ResourceExhaustedError(
+          absl::StrFormat("a pass of %d sequences takes %.3f GB, more than %s", *size,
+                          static_cast<double>(after.peak) / 1e9, limit_source_))));
+    }
+    governor_.Probed(*size, before.now, after.peak);
+  }
+  replica_.parameters().ZeroGradients();
+  meter_.Trim();
+  const int64_t peak = governor_.Predicted(governor_.micro_batch()).value_or(0);
+  LogInfo(absl::StrFormat("passes of %d sequences, %.0f MB at most: %s (%s)",
+                          governor_.micro_batch(), static_cast<double>(peak) / 1e6,
+                          governor_.reason(), limit_source_));
+  accounts_.Book(Account::kCompute);
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::ProbePass(int64_t size) {
+  const Decoder& decoder = replica_.decoder();
+  return CatchTorch("measuring a forward and backward pass", [&] {
+    const torch::Tensor ids =
+        torch::zeros({size, spec_.data().sequence_length()},
+                     torch::TensorOptions().dtype(torch::kInt64).device(decoder.device()));
+    const torch::Tensor loss = decoder.LossSum(ids, ids);
+    loss.backward();
+    loss.item<double>();  // the device has finished
+    parts_.context.progress.Worked();
+  });
+}
+
+absl::Status Trainer::WithMemoryAdvice(const absl::Status& status) const {
+  if (!absl::IsResourceExhausted(status)) return status;
+  return absl::ResourceExhaustedError(absl::StrCat(
+      status.message(), "; ", MemoryAdvice(replica_.config(), spec_, governor_.limit_bytes())));
+}
+
+// After the passes, while gradients are under way.
+void Trainer::TrimIfDue() {
+  trimmed_bytes_ = 0;
+  trim_seconds_ = 0;
+  const int64_t every = spec_.batch().trim_every_steps(), step = replica_.step().value() + 1;
+  if (every == 0 || step % every != 0) return;
+  const absl::Duration begin = parts_.context.clock.Monotonic();
+  const absl::StatusOr<ProcessMemory> before = ReadProcessMemory();
+  meter_.Trim();
+  const absl::StatusOr<ProcessMemory> after = ReadProcessMemory();
+  if (before.ok() && after.ok()) {
+    trimmed_bytes_ = std::max<int64_t>(0, before->now_bytes - after->now_bytes);
+  }
+  trim_seconds_ = absl::ToDoubleSeconds(parts_.context.clock.Monotonic() - begin);
+}
+
+void Trainer::ReportMemory(v1::StepReport& report) {
+  if (const absl::StatusOr<ProcessMemory> memory = ReadProcessMemory(); memory.ok()) {
+    report.set_memory_bytes(memory->now_bytes);
+    report.set_memory_peak_bytes(memory->peak_bytes);
+  }
+  report.set_micro_batch(static_cast<int32_t>(governor_.micro_batch()));
+  report.set_micro_batch_reason(governor_.reason());
+  report.set_memory_limit_bytes(governor_.limit_bytes());
+  report.set_trimmed_bytes(trimmed_bytes_);
+  report.set_trim_seconds(trim_seconds_);
+  const absl::StatusOr<MemoryMeter::Reading> reading = meter_.Read();
+  const int64_t size = passes_.largest();
+  if (!reading.ok() || size == 0) return;
+  report.set_pass_peak_bytes(reading->peak);
+  report.set_pass_predicted_bytes(governor_.Predicted(size).value_or(0));
+  if (!governor_.Observe({.size = size, .peak = reading->peak, .pressure = meter_.Pressure()})) {
+    return;
+  }
+  LogInfo(absl::StrCat("passes of ", governor_.micro_batch(),
+                       " sequences from now on: ", governor_.reason()));
+  meter_.Trim();
+}
+
+}  // namespace espalier
