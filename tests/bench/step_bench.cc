@@ -13,6 +13,7 @@
 #include "worker/engine/optimizer.h"
 #include "worker/model/cuda_ops.h"
 #include "worker/model/decoder.h"
+#include "worker/model/device_memory.h"
 
 namespace espalier {
 namespace {
@@ -96,6 +97,11 @@ std::vector<double> Measure(const Options& options, double& loss_value) {
   return rates;
 }
 
+int64_t PeakBytes(torch::Device device) {
+  const auto memory = ReadDeviceMemory(device);
+  return memory.has_value() ? memory->peak_bytes : ReadProcessMemory().value().peak_bytes;
+}
+
 void Run(const Options& options) {
   torch::set_num_threads(options.threads);
   double loss = 0;
@@ -113,8 +119,7 @@ void Run(const Options& options) {
       {"threads", options.threads},
       {"tokens_per_second",
        {{"median", rates[rates.size() / 2]}, {"min", rates.front()}, {"max", rates.back()}}},
-      {"peak_bytes",
-       options.device == "cuda" ? cuda::PeakBytes() : ReadProcessMemory().value().peak_bytes},
+      {"peak_bytes", PeakBytes(torch::Device(options.device))},
       {"loss", loss},
       {"version", ESPALIER_VERSION},
       {"machine", ReadProcessor().value().model},

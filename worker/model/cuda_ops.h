@@ -37,8 +37,6 @@ void CrossEntropy(const torch::Tensor& logits, const torch::Tensor& targets,
 void AdamW(const AdamWStep& step, const torch::Tensor& value, const torch::Tensor& gradient,
            const torch::Tensor& first, const torch::Tensor& second, const torch::Tensor& copy);
 
-// Most bytes that tensors have taken on the current device since the start; 0 without CUDA.
-int64_t PeakBytes();
 // Waits until the current device has done what was asked of it; nothing without CUDA.
 void Synchronize();
 

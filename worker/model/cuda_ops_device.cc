@@ -73,12 +73,6 @@ void AdamW(const AdamWStep& step, const Tensor& value, const Tensor& gradient, c
         narrow ? copy.data_ptr() : nullptr, Current());
 }
 
-int64_t PeakBytes() {
-  const auto device = c10::cuda::current_device();
-  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device);
-  return stats.allocated_bytes[0].peak;
-}
-
 void Synchronize() { c10::cuda::device_synchronize(); }
 
 }  // namespace espalier::cuda

@@ -30,7 +30,6 @@ void AdamW(const AdamWStep&, const Tensor&, const Tensor&, const Tensor&, const 
   Missing();
 }
 
-int64_t PeakBytes() { return 0; }
 void Synchronize() {}
 
 }  // namespace espalier::cuda
