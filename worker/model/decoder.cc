@@ -189,8 +189,7 @@ Tensor Decoder::Attention(const Layer& layer, const Tensor& x, const Context& co
     v = Extended(context.cache->values[context.layer], v, *context.cache);
   }
   const Tensor mixed = ops::CausalAttention(q, k, v, layer.window);
-  return ops::LinearAdd(mixed.reshape({batch, time, -1}), layer.o.weight, layer.o.bias,
-                        residual);
+  return ops::LinearAdd(mixed.reshape({batch, time, -1}), layer.o.weight, layer.o.bias, residual);
 }
 
 Tensor Decoder::FeedForward(const Layer& layer, const Tensor& x, const Tensor& residual) const {

@@ -124,10 +124,11 @@ Tensor CrossEntropyOnCuda(const Tensor& hidden, const Tensor& head, const Tensor
 Tensor CrossEntropyOf(const Tensor& hidden, const Tensor& head, const Tensor& targets,
                       const Gradients& gradients) {
   if (hidden.is_cuda()) return CrossEntropyOnCuda(hidden, head, targets, gradients);
-  const double sum = WithReal(hidden, [&](auto zero) {
+  const Tensor sum = torch::empty({}, FloatOptions(hidden));
+  *Mutable(sum) = static_cast<float>(WithReal(hidden, [&](auto zero) {
     return CrossEntropy<decltype(zero)>(hidden, head, targets, gradients);
-  });
-  return torch::scalar_tensor(sum, FloatOptions(hidden));
+  }));
+  return sum;
 }
 
 struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {

@@ -60,7 +60,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"SectionTwice", "model: {}", "j.yaml:4: model is given twice, first in line 2"},
         Case{"YesForTrue", "train: {optimizer: {decay_all: yes}}",
              "train.optimizer.decay_all is 'yes'; allowed: true or false"},
-        Case{"ValueForSection", "train: 7", "train is '7'; it must hold 'key: value' lines (task,"}),
+        Case{"ValueForSection", "train: 7",
+             "train is '7'; it must hold 'key: value' lines (task,"}),
     NameOf);
 
 INSTANTIATE_TEST_SUITE_P(
