@@ -24,7 +24,8 @@ absl::Status Evaluator::Pass(Decoder& decoder, SlotRange range, Sums& sums) {
                    ReadSamples(*row_, options_.sequence_length, std::move(ids)));
   return CatchTorch("evaluating", [&] {
     torch::NoGradGuard no_grad;
-    const TokenBatch batch = MakeTokenBatch(samples, {0, range.size()}, decoder.device());
+    Transfers transfers(decoder.device());
+    const TokenBatch batch = MakeTokenBatch(samples, {0, range.size()}, transfers);
     sums.loss += decoder.LossSum(batch.inputs, batch.targets).item<double>();
     sums.tokens += batch.targets.numel();
     context_.progress.Worked();

@@ -36,34 +36,69 @@ WireType WireOf(v1::GradientDtype dtype) {
 GradientExchange::GradientExchange(Collective& collective, torch::Tensor gradient,
                                    std::vector<int64_t> bucket_ends, Wire wire)
     : collective_(collective),
+      alone_(collective.world_size() == 1),
       wire_(wire),
       gradient_(std::move(gradient)),
+      transfers_(gradient_.device()),
       ends_(std::move(bucket_ends)) {
   ESPALIER_CHECK(!ends_.empty() && ends_.back() == gradient_.numel(),
                  "buckets must cover the gradient");
-  host_ = gradient_.is_cpu() ? gradient_ : torch::empty({gradient_.numel()}, torch::kFloat);
+  if (alone_) return;
+  host_ = gradient_.is_cpu() ? gradient_ : transfers_.HostFloats(gradient_.numel());
+}
+
+torch::Tensor GradientExchange::Bucket(const torch::Tensor& of, size_t bucket) const {
+  const int64_t begin = bucket == 0 ? 0 : ends_[bucket - 1];
+  return of.narrow(0, begin, ends_[bucket] - begin);
 }
 
 void GradientExchange::Final(int64_t end) {
-  if (started_ == 0 && wire_.residual != nullptr) {
+  if (alone_) return;
+  if (copies_.empty() && wire_.residual != nullptr) {
     wire_.residual->Scatter(collective_.rank(), collective_.world_size());
   }
-  for (; started_ < ends_.size() && ends_[started_] <= end; ++started_) {
-    const int64_t begin = started_ == 0 ? 0 : ends_[started_ - 1];
-    const int64_t size = ends_[started_] - begin;
-    if (!gradient_.is_cpu()) host_.narrow(0, begin, size).copy_(gradient_.narrow(0, begin, size));
-    last_ = collective_.StartAllReduce(
-        {absl::MakeSpan(host_.data_ptr<float>() + begin, static_cast<size_t>(size)), wire_.type,
-         wire_.residual == nullptr ? absl::Span<float>() : wire_.residual->Of(begin, size)});
+  while (copies_.size() < ends_.size() && ends_[copies_.size()] <= end) {
+    const size_t bucket = copies_.size();
+    copies_.push_back(gradient_.is_cpu()
+                          ? Transfers::Copy()
+                          : transfers_.ToHost(Bucket(gradient_, bucket), Bucket(host_, bucket)));
+  }
+  StartCopied(/*wait=*/false);
+}
+
+void GradientExchange::StartCopied(bool wait) {
+  while (tickets_.size() < copies_.size()) {
+    const size_t bucket = tickets_.size();
+    if (wait) copies_[bucket].Wait();
+    if (!copies_[bucket].Done()) return;
+    const torch::Tensor values = Bucket(host_, bucket);
+    const int64_t begin = values.storage_offset() - host_.storage_offset(), size = values.numel();
+    tickets_.push_back(collective_.StartAllReduce(
+        {absl::MakeSpan(values.data_ptr<float>(), static_cast<size_t>(size)), wire_.type,
+         wire_.residual == nullptr ? absl::Span<float>() : wire_.residual->Of(begin, size)}));
   }
 }
 
+absl::Status GradientExchange::Begin() {
+  return CatchTorch("starting the exchange of gradients", [&] {
+    Final(ends_.back());
+    StartCopied(/*wait=*/true);
+  });
+}
+
 absl::Status GradientExchange::Finish() {
-  RETURN_IF_ERROR(CatchTorch("starting the exchange of gradients", [&] { Final(ends_.back()); }));
-  started_ = 0;
-  RETURN_IF_ERROR(collective_.Wait(last_));
-  if (gradient_.is_cpu()) return absl::OkStatus();
-  return CatchTorch("copying the gradient to the device", [&] { gradient_.copy_(host_); });
+  absl::Status status;
+  for (size_t bucket = 0; status.ok() && bucket < tickets_.size(); ++bucket) {
+    status = collective_.Wait(tickets_[bucket]);
+    if (!status.ok() || gradient_.is_cpu()) continue;
+    status = CatchTorch("copying the gradient to the device", [&] {
+      transfers_.ToDevice(Bucket(host_, bucket), Bucket(gradient_, bucket));
+    });
+  }
+  copies_.clear();
+  tickets_.clear();
+  if (status.ok()) status = CatchTorch("joining transfers", [&] { transfers_.Join(); });
+  return status;
 }
 
 }  // namespace espalier

@@ -15,6 +15,7 @@
 #include "worker/collective/collective.h"
 #include "worker/engine/gradient_residual.h"
 #include "worker/model/parameters.h"
+#include "worker/model/transfers.h"
 
 namespace espalier {
 
@@ -36,20 +37,29 @@ class GradientExchange {
   GradientExchange(Collective& collective, torch::Tensor gradient, std::vector<int64_t> bucket_ends,
                    Wire wire);
 
-  // Elements [0, end) are final: starts every bucket within them that was not started.
+  // Elements [0, end) are final: begins with every bucket within them. Where the gradient is on a
+  // device, this waits for nothing: a bucket starts when its copy is in host memory.
   void Final(int64_t end);
-  // Starts what is left and waits for all: the gradient holds the sums then. After an error its
-  // contents are undefined.
+  // Everything is final: starts what is left, on a device having waited for it.
+  absl::Status Begin();
+  // Waits for all sums after Begin: the gradient holds them then. After an error its contents are
+  // undefined.
   absl::Status Finish();
 
  private:
+  torch::Tensor Bucket(const torch::Tensor& of, size_t bucket) const;
+  // Starts the sums of buckets whose copies have come; of all, having waited, or until one has not.
+  void StartCopied(bool wait);
+
   Collective& collective_;
+  const bool alone_;  // the gradient is its own sum
   const Wire wire_;
   torch::Tensor gradient_;
   torch::Tensor host_;  // the gradient itself on the CPU
+  Transfers transfers_;
   std::vector<int64_t> ends_;
-  size_t started_ = 0;
-  Ticket last_;
+  std::vector<Transfers::Copy> copies_;  // of the buckets that are final
+  std::vector<Ticket> tickets_;          // of those that are started
 };
 
 }  // namespace espalier

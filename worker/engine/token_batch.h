@@ -11,6 +11,7 @@
 #include "espalier/v1/job.pb.h"
 #include "worker/engine/samples.h"
 #include "worker/model/dropout.h"
+#include "worker/model/transfers.h"
 
 namespace espalier {
 
@@ -20,12 +21,11 @@ struct TokenBatch {
 };
 
 // The rows `rows` of `samples`, which must outlive the batch.
-inline TokenBatch MakeTokenBatch(const Samples& samples, SlotRange rows, torch::Device device) {
+inline TokenBatch MakeTokenBatch(const Samples& samples, SlotRange rows, Transfers& transfers) {
   const int64_t width = static_cast<int64_t>(samples.tokens.size()) / samples.rows();
-  const torch::Tensor windows =
+  const torch::Tensor windows = transfers.ToDevice(
       torch::from_blob(const_cast<int64_t*>(samples.tokens.data()) + rows.begin * width,
-                       {rows.size(), width}, torch::kInt64)
-          .to(device);
+                       {rows.size(), width}, torch::kInt64));
   return {windows.narrow(1, 0, width - 1).contiguous(),
           windows.narrow(1, 1, width - 1).contiguous()};
 }
@@ -33,7 +33,7 @@ inline TokenBatch MakeTokenBatch(const Samples& samples, SlotRange rows, torch::
 // What a training pass over those rows drops at a step: a function of (train.seed, step, sample),
 // so that ranks and micro-batches do not matter. None without model.dropout.
 inline DropoutKeys MakeDropoutKeys(const v1::JobSpec& spec, int64_t step, const Samples& samples,
-                                   SlotRange rows, torch::Device device) {
+                                   SlotRange rows, Transfers& transfers) {
   if (spec.model().dropout() == 0) return {};
   const uint64_t of_step = SplitMix64(spec.train().seed(), static_cast<uint64_t>(step)).Next();
   std::vector<int64_t> keys;
@@ -41,7 +41,7 @@ inline DropoutKeys MakeDropoutKeys(const v1::JobSpec& spec, int64_t step, const 
     const uint64_t sample = SplitMix64(static_cast<uint64_t>(samples.ids[row])).Next();
     keys.push_back(static_cast<int64_t>(MixBits(of_step ^ sample)));
   }
-  return {spec.model().dropout(), torch::tensor(keys, torch::kInt64).to(device)};
+  return {spec.model().dropout(), transfers.ToDevice(torch::tensor(keys, torch::kInt64))};
 }
 
 }  // namespace espalier

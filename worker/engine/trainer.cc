@@ -20,6 +20,7 @@ Trainer::Trainer(const v1::JobSpec& spec, const Parts& parts, Options options)
       replica_(parts.replica),
       meter_(replica_.decoder().device(), parts.context.clock),
       passes_(replica_.parameters().Roles(), governor_, [this] { meter_.Trim(); }),
+      transfers_(replica_.decoder().device()),
       exchange_(collective_, replica_.parameters().flat_gradient(),
                 BucketEnds(replica_.parameters().all(), options.bucket_elements),
                 {WireOf(spec.parallel().gradient_dtype()), &replica_.residual()}),
@@ -107,24 +108,32 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
 }
 
 // Leaves the gradient sums of the shard, times the loss scale, in the flat gradient, zero before.
-// An empty shard adds nothing; its rank's buckets start in GradientExchange::Finish.
+// An empty shard adds nothing; its rank's buckets start in GradientExchange::Begin.
 absl::Status Trainer::BackwardPasses(const Samples& samples, PartSums& sums) {
   Decoder& decoder = replica_.decoder();
   const double scale = replica_.counters().loss_scale.value();
   meter_.Restart();
-  const absl::Status status = passes_.Run(samples.rows(), [&](SlotRange rows, bool last) {
+  losses_.clear();
+  absl::Status status = passes_.Run(samples.rows(), [&](SlotRange rows, bool last) {
     decoder.set_gradients_final({});
     if (last) decoder.set_gradients_final([this](int64_t end) { exchange_.Final(end); });
-    const TokenBatch batch = MakeTokenBatch(samples, rows, decoder.device());
+    const TokenBatch batch = MakeTokenBatch(samples, rows, transfers_);
     const DropoutKeys dropout =
-        MakeDropoutKeys(spec_, replica_.step().value(), samples, rows, decoder.device());
+        MakeDropoutKeys(spec_, replica_.step().value(), samples, rows, transfers_);
     const torch::Tensor loss = decoder.LossSum(batch.inputs, batch.targets, dropout);
     (scale == 1 ? loss : loss * scale).backward();
-    sums.loss += loss.item<double>();
+    losses_.push_back(loss.detach());
     sums.tokens += batch.targets.numel();
     parts_.context.progress.Worked();
   });
   decoder.set_gradients_final({});
+  // A device may still be computing. Buckets follow it as they become final; then losses are known.
+  if (status.ok()) status = exchange_.Begin();
+  if (status.ok()) {
+    status = CatchTorch("reading losses", [&] {
+      for (const torch::Tensor& loss : losses_) sums.loss += loss.item<double>();
+    });
+  }
   sums.finite = std::isfinite(sums.loss) ? 1 : 0;
   return WithMemoryAdvice(status);
 }

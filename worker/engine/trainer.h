@@ -111,7 +111,9 @@ class Trainer {
   MemoryMeter meter_;
   MemoryGovernor governor_{{}};
   ShardPasses passes_;
+  Transfers transfers_;
   GradientExchange exchange_;
+  std::vector<torch::Tensor> losses_;  // of the step's passes, on the device
   TimeAccounts accounts_;
   v1::ShardPlan default_plan_;
   std::optional<int64_t> plan_;  // number of the plan in force

@@ -2,8 +2,10 @@
 
 #include <torch/version.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -84,6 +86,14 @@ std::optional<torch::Tensor> LibraryCausalAttention(const torch::Tensor& q, cons
 #endif
   (void)q;
   return {};
+}
+
+void WaitForEvent(const c10::Event& event) {
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 5)
+  event.synchronize();
+#else
+  while (!event.query()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+#endif
 }
 
 void AllowTf32(bool allow) {

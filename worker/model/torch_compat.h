@@ -2,6 +2,7 @@
 // place. Used by worker/model and worker/engine. Any thread.
 #pragma once
 
+#include <c10/core/Event.h>
 #include <torch/torch.h>
 
 #include <exception>
@@ -40,6 +41,9 @@ void AfterBackward(const torch::Tensor& tensor, std::function<void()> hook);
 // device and type; nothing otherwise. q [B, T, H, D], k and v [B, T, K, D] -> [B, T, H, D].
 std::optional<torch::Tensor> LibraryCausalAttention(const torch::Tensor& q, const torch::Tensor& k,
                                                     const torch::Tensor& v);
+
+// Blocks the calling thread until the device has reached the event.
+void WaitForEvent(const c10::Event& event);
 
 // Whether matrix products of fp32 on CUDA may round their inputs to TF32, in this process.
 void AllowTf32(bool allow);

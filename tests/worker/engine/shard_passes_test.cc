@@ -45,7 +45,7 @@ struct Shard {
     const Samples samples = SomeSamples();
     return passes.Run(kRows, [&](SlotRange rows, bool last) {
       decoder.set_gradients_final(last ? final : Decoder::GradientsFinal());
-      const TokenBatch batch = MakeTokenBatch(samples, rows, torch::kCPU);
+      const TokenBatch batch = MakeTokenBatch(samples, rows, transfers);
       const torch::Tensor sum = decoder.LossSum(batch.inputs, batch.targets);
       sum.backward();
       loss += sum.item<double>();
@@ -55,6 +55,7 @@ struct Shard {
   MemoryGovernor governor{{.min = 2, .max = 2}};
   Parameters parameters;
   Decoder decoder;
+  Transfers transfers{torch::kCPU};
   int caches_freed = 0;
   double loss = 0;
   ShardPasses passes;
@@ -145,6 +146,7 @@ TEST_P(ShardPassesTest, BucketsThatAreAlreadyInTheExchangeAreLeftAlone) {
       failed = FailingAllocator::failed();
     }
     std::thread finish([&] { EXPECT_TRUE(other.Finish().ok()); });
+    EXPECT_TRUE(exchange.Begin().ok());
     EXPECT_TRUE(exchange.Finish().ok());
     finish.join();
     expected_.Compare(mine, absl::StrCat("allocation ", n));
