@@ -36,6 +36,7 @@ inline constexpr std::array kAllMetrics = {
     metrics::kJobCheckpointFailures,
     metrics::kWorkerAccountSeconds,
     metrics::kWorkerExchangeBytes,
+    metrics::kWorkerPeerBandwidth,
     metrics::kWorkerStepSeconds,
     metrics::kWorkerMemory,
     metrics::kWorkerMemoryPeak,

@@ -92,6 +92,10 @@ inline constexpr MetricName kWorkerAccountSeconds = {
 inline constexpr MetricName kWorkerExchangeBytes = {"espalier_worker_exchange_bytes_total",
                                                     MetricKind::kCounter,
                                                     "Gradient bytes sent by a worker."};
+inline constexpr MetricName kWorkerPeerBandwidth = {
+    "espalier_worker_peer_bandwidth_bytes_per_second", MetricKind::kGauge,
+    "Rate at which gradients of the rank in label peer arrived at a worker in its last step, while "
+    "they were arriving."};
 inline constexpr MetricName kWorkerStepSeconds = {
     "espalier_worker_step_seconds", MetricKind::kGauge, "Wall seconds of the worker's last step."};
 inline constexpr MetricName kWorkerMemory = {"espalier_worker_memory_bytes", MetricKind::kGauge,

@@ -87,10 +87,21 @@ void AddWorkerPasses(MetricBuilder& builder, const v1::StepReport& step,
               static_cast<double>(step.pass_predicted_bytes()));
 }
 
+void AddPeers(MetricBuilder& builder, const v1::StepReport& step, const MetricLabels& labels) {
+  for (const v1::PeerArrivals& arrivals : step.arrivals()) {
+    if (arrivals.seconds() <= 0) continue;
+    MetricLabels with_peer = labels;
+    with_peer.emplace_back("peer", absl::StrCat(arrivals.rank()));
+    builder.Add(metrics::kWorkerPeerBandwidth, with_peer,
+                static_cast<double>(arrivals.bytes()) / arrivals.seconds());
+  }
+}
+
 void AddWorker(MetricBuilder& builder, const v1::RankStatus& rank, const MetricLabels& labels) {
   builder.Add(metrics::kWorkerMemory, labels, static_cast<double>(rank.memory_bytes()));
   builder.Add(metrics::kWorkerMemoryPeak, labels, static_cast<double>(rank.memory_peak_bytes()));
   AddWorkerPasses(builder, rank.last_step(), labels);
+  AddPeers(builder, rank.last_step(), labels);
   builder.Add(metrics::kWorkerSilent, labels, rank.silent_seconds());
   builder.Add(metrics::kWorkerShard, labels, static_cast<double>(rank.shard()));
   builder.Add(metrics::kWorkerStepSeconds, labels, rank.last_step().step_seconds());

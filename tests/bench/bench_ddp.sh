@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Two ranks of Espalier beside PyTorch's DistributedDataParallel over Gloo: same shapes, one thread
-# a rank, two "machines" (network namespaces), rounds alternate. One JSON line a figure; the last one
-# is the ratio to the peer's best setting. Needs root and a python3 with torch (Debian:
+# a rank, two "machines" (network namespaces), rounds alternate. One JSON line a figure; the last ones
+# compare the best settings, and fp32 with fp32. Needs root and a python3 with torch (Debian:
 # python3-torch). Arguments: [RATE [SHAPE [GLOBAL_BATCH [ROUNDS]]]]
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
@@ -23,7 +23,7 @@ espalier() {
   on_two_hosts --mca btl_tcp_links 4 --mca pml_ob1_use_all_rdma 1 \
     --mca pml_ob1_max_rdma_per_request 1 -x OMP_NUM_THREADS \
     "$ESPALIER_BENCH/ddp_probe" --networks 10.79.0.0/24 --shape "$shape" \
-    --global-batch "$batch" --wire "$1"
+    --global-batch "$batch" --precision "$1" --wire "$2"
 }
 
 # peer LABEL ARGUMENT...
@@ -43,10 +43,11 @@ peer() {
 
 lines="$scratch/lines"
 for ((round = 0; round < rounds; ++round)); do
-  for wire in fp32 bf16; do espalier "$wire"; done
-  OPENBLAS_CORETYPE=SkylakeX peer "SkylakeX"
-  OPENBLAS_CORETYPE=SkylakeX peer "SkylakeX, gradients as bf16" --bf16-hook
-  [ "$round" -gt 0 ] || peer "as installed"
+  espalier fp32 fp32
+  for wire in fp32 bf16 int8; do espalier bf16 "$wire"; done
+  OPENBLAS_CORETYPE=SkylakeX peer "fp32, gradients as fp32"
+  OPENBLAS_CORETYPE=SkylakeX peer "bf16, gradients as fp32" --precision bf16
+  OPENBLAS_CORETYPE=SkylakeX peer "bf16, gradients as fp16" --precision bf16 --fp16-hook
 done | tee "$lines"
 "$python" - "$lines" <<'END'
 import collections, json, statistics, sys
@@ -55,9 +56,11 @@ for line in open(sys.argv[1]):
     figure = json.loads(line)
     rates[figure["who"], figure["setting"]].append(figure["tokens_per_second"]["median"])
 median = {name: statistics.median(values) for name, values in rates.items()}
-best = max((name for name in median if name[0] != "espalier"), key=median.get)
-print(json.dumps({"bench": "ddp", "figure": "espalier against ddp's best setting", "peer": best[1],
-                  "tokens_per_second_ratio": {name[1]: rate / median[best]
-                                              for name, rate in median.items()
-                                              if name[0] == "espalier"}}))
+for title, setting in ("best of each", None), ("same setting", "fp32, gradients as fp32"):
+    ours, best = (max((name for name in median
+                       if (name[0] == "espalier") == mine and setting in (None, name[1])),
+                      key=median.get) for mine in (True, False))
+    print(json.dumps({"bench": "ddp", "figure": f"espalier against ddp, {title}", "ours": ours[1],
+                      "peer": best[1],
+                      "tokens_per_second_ratio": round(median[ours] / median[best], 3)}))
 END

@@ -26,8 +26,8 @@ for rate in "$@"; do
   shape "$rate"
   line_rate exchange "$rate"
   if [ "${ESPALIER_SWEEP:-0}" = 1 ]; then
-    for chunk in 262144 1048576 4194304 8388608; do
-      for depth in 4 16; do
+    for chunk in 131072 262144 524288 1048576 4194304; do
+      for depth in 4 16 32; do
         measure "$rate" 4 espalier --chunk-bytes "$chunk" --depth "$depth"
       done
     done

@@ -2,7 +2,8 @@
 # How much of the exchange is hidden behind the backward pass: its time alone, after the pass,
 # against the wait that is left when buckets start during the pass; steps of both kinds alternate.
 # Two ranks of one thread, in two namespaces. One JSON line a wire. Needs root.
-# Arguments: [RATE [SHAPE [GLOBAL_BATCH]]]
+# The table of embeddings is final last: what it takes of the exchange cannot be hidden.
+# Arguments: [RATE [SHAPE [GLOBAL_BATCH [VOCABULARY]]]]
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 # shellcheck source=tests/bench/two_hosts.sh
@@ -14,5 +15,5 @@ for wire in fp32 bf16 int8; do
   on_two_hosts --mca btl_tcp_links 4 --mca pml_ob1_use_all_rdma 1 \
     --mca pml_ob1_max_rdma_per_request 1 -x OMP_NUM_THREADS=1 \
     "$ESPALIER_BENCH/ddp_probe" --bench overlap --networks 10.79.0.0/24 --shape "${2:-17m}" \
-    --global-batch "${3:-8}" --wire "$wire"
+    --global-batch "${3:-8}" --vocab "${4:-0}" --wire "$wire"
 done

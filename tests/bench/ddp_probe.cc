@@ -22,10 +22,12 @@ struct Options {
   std::string bench = "ddp";
   std::string shape = "17m";
   std::string wire = "fp32";
+  std::string precision = "fp32";
+  int64_t vocab = 0;
   std::string networks = "127.0.0.0/8";
   int64_t global_batch = 8;
   int64_t time = 256;
-  int steps = 10;
+  int steps = 6;
   int threads = 1;
 };
 
@@ -35,6 +37,8 @@ Options Parse(int argc, char** argv) {
   app.add_option("--bench", options.bench, "name in the figures");
   app.add_option("--shape", options.shape)->check(CLI::IsMember({"17m", "124m"}));
   app.add_option("--wire", options.wire)->check(CLI::IsMember({"fp32", "bf16", "int8"}));
+  app.add_option("--precision", options.precision)->check(CLI::IsMember({"fp32", "bf16"}));
+  app.add_option("--vocab", options.vocab, "token ids; 0: as the peer's");
   app.add_option("--networks", options.networks, "CIDR of MPI's network");
   app.add_option("--global-batch", options.global_batch);
   app.add_option("--time", options.time);
@@ -68,7 +72,7 @@ std::unique_ptr<MpiCollective> Join(const Options& options) {
 DecoderConfig ConfigOf(const Options& options) {
   v1::ModelSpec spec;
   spec.set_preset(options.shape);
-  spec.set_vocab_size(options.shape == "17m" ? 8192 : 50304);
+  spec.set_vocab_size(options.vocab > 0 ? options.vocab : options.shape == "17m" ? 8192 : 50304);
   spec.set_tie_word_embeddings(options.shape == "17m");
   return DecoderConfigFromSpec(spec, 0).value();
 }
@@ -96,7 +100,9 @@ class TrainingRank {
       : collective_(collective),
         config_(ConfigOf(options)),
         parameters_(
-            Parameters::Create(config_, torch::kCPU, Parameters::Gradients::kAllocate).value()),
+            Parameters::Create(config_, torch::kCPU, Parameters::Gradients::kAllocate,
+                               options.precision == "bf16" ? torch::kBFloat16 : torch::kFloat)
+                .value()),
         decoder_(config_, parameters_),
         optimizer_(AdamW::Create(Adam(), parameters_).value()),
         exchange_(collective, parameters_.flat_gradient(), BucketEnds(parameters_.all(), 1 << 20),
@@ -178,7 +184,8 @@ void Print(const Options& options, int ranks, const std::vector<StepTimes>& apar
   const nlohmann::json line = {
       {"bench", options.bench},
       {"who", "espalier"},
-      {"setting", "gradients as " + options.wire},
+      {"setting", options.precision + ", gradients as " + options.wire},
+      {"vocab", options.vocab},
       {"shape", options.shape},
       {"global_batch", options.global_batch},
       {"time", options.time},

@@ -25,8 +25,8 @@ struct Arguments {
   int links = 4;
   int socket_buffer_bytes = 4 << 20;
   int64_t bytes = 64 << 20;
-  int64_t chunk_bytes = 1 << 20;
-  int depth = 16;
+  int64_t chunk_bytes = 256 << 10;
+  int depth = 8;
   int repeats = 5;
   std::string wire = "fp32";
 };

@@ -46,6 +46,19 @@ int CheckDeadlineNames(Collective& collective, const std::string& culprit) {
                 absl::IsDeadlineExceeded(status) && absl::StrContains(status.message(), culprit));
 }
 
+// Large sums show at which rate the data of each other rank arrives.
+bool MeasuresEveryPeer(MpiCollective& collective) {
+  std::vector<float> values(4 << 20, 1.0F);
+  if (!collective.Wait(collective.StartAllReduce({absl::MakeSpan(values)})).ok()) return false;
+  const std::vector<Arrivals> arrivals = collective.stats().arrivals;
+  bool right = static_cast<int>(arrivals.size()) == collective.world_size();
+  for (size_t rank = 0; right && rank < arrivals.size(); ++rank) {
+    const bool other = Rank(static_cast<int64_t>(rank)) != collective.rank();
+    right = (arrivals[rank].bytes > 0) == other && (arrivals[rank].seconds > 0) == other;
+  }
+  return right;
+}
+
 int Conformance(MpiCollective& collective, std::atomic<int64_t>&) {
   int failures = 0;
   for (const conformance::Rule& rule : conformance::Rules()) {
@@ -53,6 +66,7 @@ int Conformance(MpiCollective& collective, std::atomic<int64_t>&) {
     if (testing::Test::HasFailure()) ++failures;
     if (collective.rank() == Rank(0)) Report(rule.name, failures == 0);
   }
+  if (Report("LargeSumsMeasureEveryPeer", MeasuresEveryPeer(collective)) != 0) ++failures;
   if (!collective.Finish(absl::Seconds(60)).ok()) ++failures;
   return failures == 0 ? 0 : 1;
 }

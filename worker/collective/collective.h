@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -18,11 +19,21 @@ namespace espalier {
 // Names one operation that was started; operations complete in the order they were started.
 using Ticket = Number<struct TicketTag>;
 
+// What has come from one rank in large sums, and the time from the first message of
+// each sum to its last: the quotient is the bandwidth at which that rank's data arrives, whatever
+// the ranks wait for between sums.
+struct Arrivals {
+  int64_t bytes = 0;
+  double seconds = 0;
+};
+
 struct CollectiveStats {
   // Operations completed since the start: a sign of progress.
   int64_t completed = 0;
   // Payload bytes this rank has sent.
   int64_t bytes_sent = 0;
+  // By rank; empty where nothing travels.
+  std::vector<Arrivals> arrivals = {};
 };
 
 // A sum over all ranks, in place.

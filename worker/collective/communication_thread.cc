@@ -87,7 +87,8 @@ void CommunicationThread::Stop() {
 }
 
 CollectiveStats CommunicationThread::stats() const {
-  return {.completed = completed_.load(), .bytes_sent = bytes_sent_.load()};
+  absl::MutexLock lock(&mutex_);
+  return {.completed = completed_.load(), .bytes_sent = bytes_sent_.load(), .arrivals = arrivals_};
 }
 
 absl::StatusOr<CommunicationThread::World> CommunicationThread::Begin() {
@@ -172,7 +173,9 @@ absl::Status CommunicationThread::Perform(const Operation& operation) {
     case Operation::Kind::kAllReduce: {
       AllReduce all_reduce(*messages_, exchange, scratch_, operation.reduction);
       all_reduce.Start();
+      messages_->TakeArrivals();  // broadcasts are no measure: their root may have to compute
       RETURN_IF_ERROR(Drain());
+      AddArrivals();
       sent = all_reduce.bytes_sent();
       break;
     }
@@ -188,6 +191,16 @@ absl::Status CommunicationThread::Perform(const Operation& operation) {
   bytes_sent_ += sent;
   ++completed_;
   return absl::OkStatus();
+}
+
+void CommunicationThread::AddArrivals() {
+  const std::vector<Arrivals> now = messages_->TakeArrivals();
+  absl::MutexLock lock(&mutex_);
+  arrivals_.resize(now.size());
+  for (size_t rank = 0; rank < now.size(); ++rank) {
+    arrivals_[rank].bytes += now[rank].bytes;
+    arrivals_[rank].seconds += now[rank].seconds;
+  }
 }
 
 // Polls until no message is in flight.

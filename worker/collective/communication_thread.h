@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -52,7 +53,7 @@ class CommunicationThread : public std::enable_shared_from_this<CommunicationThr
   // Fails what is queued and waits until the thread has ended, at most for the failure timeout; a
   // thread that is stuck in MPI is left behind. The owner's last call.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
-  CollectiveStats stats() const;
+  CollectiveStats stats() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   RankState State() const;
@@ -67,6 +68,7 @@ class CommunicationThread : public std::enable_shared_from_this<CommunicationThr
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return !queue_.empty() || !failure_.ok() || finishing_;
   }
+  void AddArrivals() ABSL_LOCKS_EXCLUDED(mutex_);
   void Fail(absl::Status reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const MpiOptions options_;
@@ -91,6 +93,7 @@ class CommunicationThread : public std::enable_shared_from_this<CommunicationThr
   World facts_ ABSL_GUARDED_BY(mutex_);
   std::deque<Operation> queue_ ABSL_GUARDED_BY(mutex_);
   int64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<Arrivals> arrivals_ ABSL_GUARDED_BY(mutex_);  // by rank
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 };
 

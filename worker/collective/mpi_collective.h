@@ -24,8 +24,8 @@ struct MpiOptions {
   // Ranks the job was launched with; another size is FAILED_PRECONDITION. 0: any.
   int ranks = 0;
   // Bytes of one message (4 to 2^30), and messages in flight per peer and direction (at least 1).
-  int64_t chunk_bytes = 1 << 20;
-  int depth = 16;
+  int64_t chunk_bytes = 256 << 10;
+  int depth = 8;
   // How long the ranks may wait for each other to start.
   absl::Duration start_timeout = absl::Minutes(1);
   // An operation is DEADLINE_EXCEEDED when for so long no message of it was completed and no other

@@ -15,6 +15,7 @@ namespace {
 struct Message {
   int peer;
   MpiMessages::Done done;
+  int64_t received = 0;  // bytes, when it has come
 };
 
 absl::Status FromCode(int code, absl::string_view call) {
@@ -58,12 +59,29 @@ void OpenConnections(const MpiWorld& world) {
 
 }  // namespace
 
+// The messages that came from one rank since TakeArrivals: those after the first, and their time.
+struct Window {
+  double first = 0;  // MPI_Wtime; 0: none has come
+  double last = 0;
+  int64_t bytes = 0;
+
+  void Add(double now, int64_t arrived) {
+    if (first == 0) {
+      first = last = now;
+    } else {
+      last = now;
+      bytes += arrived;
+    }
+  }
+};
+
 struct MpiMessages::State {
   MPI_Comm comm = MPI_COMM_NULL;
   // Parallel arrays: MPI_Testsome wants the requests side by side.
   std::vector<MPI_Request> requests;
   std::vector<Message> messages;
   std::vector<int> completed;
+  std::vector<Window> windows;  // per rank
   absl::Status failure;
 
   void Add(MPI_Request request, int code, absl::string_view call, Message message) {
@@ -117,6 +135,7 @@ std::string MpiWorld::LibraryVersion() {
 std::unique_ptr<MpiMessages> MpiWorld::NewMessages() {
   std::unique_ptr<MpiMessages> messages(new MpiMessages);
   messages->state_->comm = state_->comm;
+  messages->state_->windows.resize(size_);
   messages->rank_ = rank_;
   messages->size_ = size_;
   return messages;
@@ -138,7 +157,8 @@ void MpiMessages::Receive(absl::Span<std::byte> bytes, int peer, int tag, Done d
   MPI_Request request = MPI_REQUEST_NULL;
   const int code = MPI_Irecv(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, peer, tag,
                              state_->comm, &request);
-  state_->Add(request, code, "MPI_Irecv", {peer, std::move(done)});
+  state_->Add(request, code, "MPI_Irecv",
+              {peer, std::move(done), static_cast<int64_t>(bytes.size())});
 }
 
 absl::StatusOr<int> MpiMessages::Poll() {
@@ -154,8 +174,12 @@ absl::StatusOr<int> MpiMessages::Poll() {
     return state.failure;
   }
   std::vector<Done> done;
-  for (int i = 0; i < count; ++i)
-    done.push_back(std::move(state.messages[state.completed[i]].done));
+  const double now = count > 0 ? MPI_Wtime() : 0;
+  for (int i = 0; i < count; ++i) {
+    Message& message = state.messages[state.completed[i]];
+    done.push_back(std::move(message.done));
+    if (message.received > 0) state.windows[message.peer].Add(now, message.received);
+  }
   size_t kept = 0;
   for (size_t i = 0; i < state.requests.size(); ++i) {
     if (state.requests[i] == MPI_REQUEST_NULL) continue;
@@ -171,6 +195,19 @@ absl::StatusOr<int> MpiMessages::Poll() {
 }
 
 int64_t MpiMessages::pending() const { return static_cast<int64_t>(state_->requests.size()); }
+
+// Little data says more about delays than about bandwidth.
+std::vector<Arrivals> MpiMessages::TakeArrivals() {
+  constexpr int64_t kMeasurable = 1 << 20;
+  std::vector<Arrivals> arrivals;
+  for (Window& window : state_->windows) {
+    const double seconds = window.last - window.first;
+    const bool measured = seconds > 0 && window.bytes >= kMeasurable;
+    arrivals.push_back(measured ? Arrivals{window.bytes, seconds} : Arrivals{});
+    window = {};
+  }
+  return arrivals;
+}
 
 std::set<int> MpiMessages::PendingPeers() const {
   std::set<int> peers;

@@ -9,11 +9,13 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "worker/collective/collective.h"
 
 namespace espalier {
 
@@ -39,6 +41,8 @@ class MpiMessages {
   int64_t pending() const;
   // Ranks of the peers that messages in flight wait for.
   std::set<int> PendingPeers() const;
+  // What has come from each rank since the last call.
+  std::vector<Arrivals> TakeArrivals();
   // Gives up what is in flight; no callback runs.
   void CancelAll();
 

@@ -11,11 +11,9 @@ namespace espalier {
 std::vector<int64_t> BucketEnds(absl::Span<const Parameter> parameters, int64_t target_elements) {
   std::vector<int64_t> ends;
   int64_t begin = 0;
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    const int64_t end = parameters[i].offset + parameters[i].size;
-    const bool last = i + 1 == parameters.size();
-    const bool layer_ends = last || parameters[i + 1].shape.layer != parameters[i].shape.layer;
-    if (!last && !(layer_ends && end - begin >= target_elements)) continue;
+  for (const Parameter& parameter : parameters) {
+    const int64_t end = parameter.offset + parameter.size;
+    if (&parameter != &parameters.back() && end - begin < target_elements) continue;
     ends.push_back(end);
     begin = end;
   }
@@ -36,15 +34,17 @@ WireType WireOf(v1::GradientDtype dtype) {
 GradientExchange::GradientExchange(Collective& collective, torch::Tensor gradient,
                                    std::vector<int64_t> bucket_ends, Wire wire)
     : collective_(collective),
-      alone_(collective.world_size() == 1),
       wire_(wire),
       gradient_(std::move(gradient)),
       transfers_(gradient_.device()),
       ends_(std::move(bucket_ends)) {
   ESPALIER_CHECK(!ends_.empty() && ends_.back() == gradient_.numel(),
                  "buckets must cover the gradient");
-  if (alone_) return;
-  host_ = gradient_.is_cpu() ? gradient_ : transfers_.HostFloats(gradient_.numel());
+}
+
+bool GradientExchange::Alone() const {
+  const bool lacking = wire_.residual != nullptr && wire_.residual->kept();
+  return collective_.world_size() == 1 && !lacking;
 }
 
 torch::Tensor GradientExchange::Bucket(const torch::Tensor& of, size_t bucket) const {
@@ -53,7 +53,10 @@ torch::Tensor GradientExchange::Bucket(const torch::Tensor& of, size_t bucket) c
 }
 
 void GradientExchange::Final(int64_t end) {
-  if (alone_) return;
+  if (Alone()) return;
+  if (!host_.defined()) {
+    host_ = gradient_.is_cpu() ? gradient_ : transfers_.HostFloats(gradient_.numel());
+  }
   if (copies_.empty() && wire_.residual != nullptr) {
     wire_.residual->Scatter(collective_.rank(), collective_.world_size());
   }

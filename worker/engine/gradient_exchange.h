@@ -20,7 +20,7 @@
 namespace espalier {
 
 // Ends of the buckets, growing, the last one the number of elements: parameters in flat order,
-// closed at the first end of a layer (or of the head) that makes a bucket of `target_elements`.
+// closed at the first end of one that makes a bucket of `target_elements`.
 std::vector<int64_t> BucketEnds(absl::Span<const Parameter> parameters, int64_t target_elements);
 
 // The wire of parallel.gradient_dtype.
@@ -48,11 +48,12 @@ class GradientExchange {
 
  private:
   torch::Tensor Bucket(const torch::Tensor& of, size_t bucket) const;
+  // This rank's gradient is the sum, and lacks nothing.
+  bool Alone() const;
   // Starts the sums of buckets whose copies have come; of all, having waited, or until one has not.
   void StartCopied(bool wait);
 
   Collective& collective_;
-  const bool alone_;  // the gradient is its own sum
   const Wire wire_;
   torch::Tensor gradient_;
   torch::Tensor host_;  // the gradient itself on the CPU

@@ -88,6 +88,7 @@ class Trainer {
   // expected: the loss scale was too large, and has been reduced.
   absl::Status SkipUpdate(const PartSums& total, bool expected);
   absl::StatusOr<StepEnd> ReportStep(v1::StepReport report, const Samples& samples);
+  void ReportExchange(v1::StepReport& report);
   void Enter(v1::Phase phase);
 
   absl::Status SetUpGovernor();
@@ -122,7 +123,7 @@ class Trainer {
   int64_t checkpoints_obeyed_ = 0;  // newest checkpoint_request
   std::optional<Step> evaluated_step_;
   std::optional<Evaluation> evaluation_;
-  int64_t bytes_sent_ = 0;
+  CollectiveStats reported_;   // as of the last report
   int64_t trimmed_bytes_ = 0;  // in this step
   double trim_seconds_ = 0;
   std::string limit_source_;

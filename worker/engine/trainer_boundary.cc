@@ -79,7 +79,6 @@ absl::StatusOr<Trainer::StepEnd> Trainer::ReportStep(v1::StepReport report,
     RETURN_IF_ERROR(parts_.sample_log->Append(Step(report.step()), samples.ids));
   }
   parts_.context.progress.step = replica_.step().value();
-  const CollectiveStats stats = collective_.stats();
   report.set_shard(static_cast<int32_t>(samples.rows()));
   report.set_compute_seconds(accounts_.Seconds(Account::kCompute));
   report.set_exchange_wait_seconds(accounts_.Seconds(Account::kExchangeWait));
@@ -89,15 +88,29 @@ absl::StatusOr<Trainer::StepEnd> Trainer::ReportStep(v1::StepReport report,
   report.set_checkpoint_seconds(accounts_.Seconds(Account::kCheckpoint));
   report.set_evaluate_seconds(accounts_.Seconds(Account::kEvaluate));
   report.set_paused_seconds(accounts_.Seconds(Account::kPaused));
-  report.set_exchange_bytes(stats.bytes_sent - bytes_sent_);
-  bytes_sent_ = stats.bytes_sent;
   accounts_.Clear();
+  ReportExchange(report);
   ReportMemory(report);
   if (parts_.observer != nullptr) parts_.observer->OnStep(report);
   v1::AttachRequest message;
   *message.mutable_step() = std::move(report);
   parts_.link.Report(std::move(message));
   return StepEnd::kCommitted;
+}
+
+void Trainer::ReportExchange(v1::StepReport& report) {
+  CollectiveStats stats = collective_.stats();
+  report.set_exchange_bytes(stats.bytes_sent - reported_.bytes_sent);
+  reported_.arrivals.resize(stats.arrivals.size());
+  for (size_t rank = 0; rank < stats.arrivals.size(); ++rank) {
+    const Arrivals &now = stats.arrivals[rank], &before = reported_.arrivals[rank];
+    if (now.bytes == before.bytes) continue;
+    v1::PeerArrivals& arrivals = *report.add_arrivals();
+    arrivals.set_rank(static_cast<int32_t>(rank));
+    arrivals.set_bytes(now.bytes - before.bytes);
+    arrivals.set_seconds(now.seconds - before.seconds);
+  }
+  reported_ = std::move(stats);
 }
 
 absl::Status Trainer::AfterStep() {

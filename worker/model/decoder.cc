@@ -79,6 +79,7 @@ Decoder::Decoder(const DecoderConfig& config, const Parameters& parameters)
     if (layer == config_.layers) head_end_ = end;
     if (layer < 0 || layer >= config_.layers) continue;
     layers_[layer].gradient_end = end;
+    if (parameter.leaf.is_same(layers_[layer].post_norm)) layers_[layer].feed_forward_end = end;
     layers_[layer].leaves.push_back(parameter.leaf);
   }
   embedding_ = get("model.embed_tokens.weight");
@@ -162,10 +163,12 @@ Tensor Decoder::RunLayer(const Tensor& x, const Context& context) const {
   // A block's last product adds the residual stream itself, unless dropout comes between the two.
   if (context.dropout.rate == 0) {
     const Tensor middle = Attention(layer, x, context, x);
+    Announce(middle, layer.feed_forward_end);
     return FeedForward(layer, middle, middle);
   }
   const int64_t site = 2 * static_cast<int64_t>(context.layer);
   const Tensor middle = x + Dropout(Attention(layer, x, context, {}), context.dropout, site);
+  Announce(middle, layer.feed_forward_end);
   return middle + Dropout(FeedForward(layer, middle, {}), context.dropout, site + 1);
 }
 

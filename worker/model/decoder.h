@@ -72,7 +72,9 @@ class Decoder {
     Projection q, k, v, o, gate, up, down;
     std::vector<torch::Tensor> leaves;  // all of these
     int64_t window = 0;
-    int64_t gradient_end = 0;  // flat offset at which this layer's gradients end
+    // Flat offsets at which the gradients of the second block and of the layer end.
+    int64_t feed_forward_end = 0;
+    int64_t gradient_end = 0;
   };
   // What a layer sees besides its input.
   struct Context {

@@ -23,9 +23,11 @@ def main():
     parser.add_argument("--shape", choices=SHAPES, default="17m")
     parser.add_argument("--global-batch", type=int, default=8)
     parser.add_argument("--time", type=int, default=256)
-    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--bf16-hook", action="store_true", help="gradients travel as bf16")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
+    parser.add_argument("--fp16-hook", action="store_true",
+                        help="gradients travel as fp16 (Gloo has no bf16)")
     parser.add_argument("--label", default="as installed")
     options = parser.parse_args()
 
@@ -35,16 +37,17 @@ def main():
     ranks, rank = dist.get_world_size(), dist.get_rank()
     model = Decoder(options.shape, options.time)
     parallel = DistributedDataParallel(model, gradient_as_bucket_view=True)
-    if options.bf16_hook:
+    if options.fp16_hook:
         from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-        parallel.register_comm_hook(None, default_hooks.bf16_compress_hook)
+        parallel.register_comm_hook(None, default_hooks.fp16_compress_hook)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
     batch = options.global_batch // ranks
     torch.manual_seed(2 + rank)
     tokens = torch.randint(0, SHAPES[options.shape][5], (batch, options.time + 1))
 
     def step():
-        loss = parallel(tokens[:, :-1], tokens[:, 1:])
+        with torch.autocast("cpu", torch.bfloat16, enabled=options.precision == "bf16"):
+            loss = parallel(tokens[:, :-1], tokens[:, 1:])
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

@@ -35,6 +35,10 @@ std::shared_ptr<JobView> RunningJob() {
   rank.mutable_last_step()->set_memory_limit_bytes(8192);
   rank.mutable_last_step()->set_pass_peak_bytes(5000);
   rank.mutable_last_step()->set_pass_predicted_bytes(5100);
+  v1::PeerArrivals& arrivals = *rank.mutable_last_step()->add_arrivals();
+  arrivals.set_rank(1);
+  arrivals.set_bytes(3000);
+  arrivals.set_seconds(1.5);
   job->status.mutable_last_checkpoint()->set_bytes(999);
   job->checkpoint_at = absl::Seconds(40);
   job->progress_at = {absl::Seconds(97)};
@@ -78,6 +82,8 @@ TEST(Metrics, AWorkerShowsItsNodeAndRank) {
   EXPECT_THAT(text, HasSubstr("espalier_worker_memory_limit_bytes" + labels + "} 8192"));
   EXPECT_THAT(text, HasSubstr("espalier_worker_pass_peak_bytes" + labels + "} 5000"));
   EXPECT_THAT(text, HasSubstr("espalier_worker_pass_predicted_bytes" + labels + "} 5100"));
+  EXPECT_THAT(text, HasSubstr("espalier_worker_peer_bandwidth_bytes_per_second" + labels +
+                              ",peer=\"1\"} 2000"));
   EXPECT_THAT(text, HasSubstr("espalier_worker_silent_seconds" + labels + "} 3"));
   EXPECT_THAT(text, HasSubstr("espalier_worker_account_seconds_total" + labels +
                               ",account=\"compute\"} 3"));

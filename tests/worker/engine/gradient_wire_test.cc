@@ -93,5 +93,17 @@ TEST(GradientWire, WhatIsOwedSurvivesAnotherWorldSizeAndAnotherType) {
   EXPECT_EQ(Train(options)[0].losses.size(), 20u);
 }
 
+TEST(GradientWire, ARankAloneAddsWhatIsOwed) {
+  const TestFolder folder;
+  WorldOptions options = Options(v1::GRADIENT_DTYPE_INT8, 3, 30, folder.path());
+  options.script = StopAfter(10);
+  const torch::Tensor owed = Train(options)[0].replica->residual().values();
+  EXPECT_GT(owed.abs().max().item<float>(), 0);
+  options.ranks = 1;
+  options.script = {};
+  options.spec.mutable_train()->set_steps(11);
+  EXPECT_EQ(Train(options)[0].replica->residual().values().abs().max().item<float>(), 0);
+}
+
 }  // namespace
 }  // namespace espalier

@@ -65,7 +65,7 @@ TEST_P(DecoderVariants, AnnouncedGradientsAreFinal) {
     seen.push_back(model.parameters.flat_gradient().narrow(0, 0, end).clone());
   });
   model.decoder->LossSum(ids, targets).backward();
-  ASSERT_EQ(ends.size(), 5U);  // head, three layers, embedding
+  ASSERT_EQ(ends.size(), 8U);  // head, three layers of two blocks, embedding
   EXPECT_EQ(ends.back(), model.parameters.elements());
   for (size_t i = 0; i < ends.size(); ++i) {
     EXPECT_GT(ends[i], i == 0 ? 0 : ends[i - 1]);
