@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <climits>
 #include <cstdlib>
 
 namespace espalier {
@@ -15,7 +16,9 @@ void SetLoadEnvironment(char** argv) {
 #if defined(__linux__)
   if (std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
   setenv("GOMP_SPINCOUNT", "10000", /*overwrite=*/1);
-  execv("/proc/self/exe", argv);  // on failure training goes on, only slower
+  // By its own path, so that the process keeps its name; on failure training goes on, only slower.
+  char path[PATH_MAX + 1] = {};
+  if (readlink("/proc/self/exe", path, PATH_MAX) > 0) execv(path, argv);
 #else
   (void)argv;
 #endif

@@ -48,11 +48,11 @@ absl::Status CheckStateFits(const DecoderConfig& config, torch::Device device,
   };
   if (const std::optional<DeviceMemory> memory = ReadDeviceMemory(device)) {
     lower(memory->total_bytes);
-  } else {
+  } else if (!device.is_cuda()) {
     ASSIGN_OR_RETURN(const MachineMemory machine, ReadMachineMemory());
     lower(machine.limit_bytes / options.local_ranks);
   }
-  if (StateBytes(config) <= capacity) return absl::OkStatus();
+  if (capacity == 0 || StateBytes(config) <= capacity) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
       "the model does not fit: ", MemoryAdvice(config, options.welcome.spec(), capacity)));
 }

@@ -69,6 +69,7 @@ bool MemoryMeter::Pressure() {
   const absl::Duration now = clock_.Monotonic();
   if (now - asked_ < kPressureInterval) return pressure_;
   asked_ = now;
+  if (device_.is_cuda()) return false;  // the host's; smaller passes would not help it
   pressure_ = ReadMachineCondition().memory >= Pressure::kWarning;
   const absl::StatusOr<MachineMemory> machine = ReadMachineMemory();
   if (!machine.ok()) return pressure_;

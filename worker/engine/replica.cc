@@ -7,9 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "common/config/recompute.h"
+#include "common/observe/log.h"
 #include "worker/model/device.h"
 #include "worker/model/torch_compat.h"
 
@@ -58,7 +60,11 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(const DecoderConfig& co
                                                          torch::Device device) {
   ASSIGN_OR_RETURN(std::vector<bool> recompute, RecomputedLayers(train, config.layers));
   ASSIGN_OR_RETURN(const torch::ScalarType type, ComputeType(train.precision(), device));
-  RETURN_IF_ERROR(CheckComputes(device, type));
+  ASSIGN_OR_RETURN(const double difference, SelfTest(device, type));
+  LogInfo(
+      absl::StrFormat("self-test: gradients on %s in %s differ by %.1e of their norm from fp32 "
+                      "on the CPU",
+                      device.str(), PrecisionName(type), difference));
   AllowTf32(train.allow_tf32());
   ASSIGN_OR_RETURN(Parameters parameters,
                    Parameters::Create(config, device, Parameters::Gradients::kAllocate, type));

@@ -73,6 +73,9 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   Enter(v1::PHASE_EXCHANGE);
   TrimIfDue();
   RETURN_IF_ERROR(exchange_.Finish());
+  accounts_.Book(Account::kExchangeWait);
+  mine.norm = replica_.optimizer().GradientNorm();
+  accounts_.Book(Account::kUpdate);
   ASSIGN_OR_RETURN(const PartSums total, SumParts(mine));
   accounts_.Book(Account::kExchangeWait);
 
@@ -82,7 +85,7 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   AdamW& optimizer = replica_.optimizer();
   LossScale& loss_scale = replica_.counters().loss_scale;
   const double tokens = static_cast<double>(total.tokens), scaled = tokens * loss_scale.value();
-  const double norm = optimizer.GradientNorm() / scaled;
+  const double norm = total.norm / scaled;
   const bool finite = total.finite && std::isfinite(norm);
   const bool expected = loss_scale.Adjust(finite);
   if (finite) {
@@ -138,9 +141,10 @@ absl::Status Trainer::BackwardPasses(const Samples& samples, PartSums& sums) {
   return WithMemoryAdvice(status);
 }
 
+// The norm is rank 0's, so that devices that round differently clip and skip alike.
 absl::StatusOr<Trainer::PartSums> Trainer::SumParts(const PartSums& mine) {
   ASSIGN_OR_RETURN(const std::vector<PartSums> parts, GatherValues(collective_, mine));
-  PartSums total;
+  PartSums total{.norm = parts[0].norm};
   for (size_t rank = 0; rank < parts.size(); ++rank) {
     total.loss += parts[rank].loss;
     total.tokens += parts[rank].tokens;

@@ -14,6 +14,12 @@
 #include "worker/model/torch_compat.h"
 
 namespace espalier {
+namespace {
+
+// A peak above the predicted one by more than this part of it is memory that allocators keep.
+constexpr int64_t kPartAbove = 50;
+
+}  // namespace
 
 absl::Status Trainer::SetUpGovernor() {
   const v1::BatchSpec& batch = spec_.batch();
@@ -70,7 +76,9 @@ absl::Status Trainer::ProbePass(int64_t size) {
     const torch::Tensor ids =
         torch::zeros({size, spec_.data().sequence_length()},
                      torch::TensorOptions().dtype(torch::kInt64).device(decoder.device()));
-    const torch::Tensor loss = decoder.LossSum(ids, ids);
+    DropoutKeys dropout{.rate = spec_.model().dropout()};
+    if (dropout.rate > 0) dropout.of_row = ids.select(1, 0).contiguous();
+    const torch::Tensor loss = decoder.LossSum(ids, ids, dropout);
     loss.backward();
     loss.item<double>();  // the device has finished
     parts_.context.progress.Worked();
@@ -113,7 +121,10 @@ void Trainer::ReportMemory(v1::StepReport& report) {
   const int64_t size = passes_.largest();
   if (!reading.ok() || size == 0) return;
   report.set_pass_peak_bytes(reading->peak);
-  report.set_pass_predicted_bytes(governor_.Predicted(size).value_or(0));
+  const int64_t predicted = governor_.Predicted(size).value_or(0);
+  report.set_pass_predicted_bytes(predicted);
+  // What passes leave behind in allocators grows from step to step where tensors are large.
+  if (predicted > 0 && reading->peak > predicted + predicted / kPartAbove) meter_.Trim();
   if (!governor_.Observe({.size = size, .peak = reading->peak, .pressure = meter_.Pressure()})) {
     return;
   }

@@ -1,5 +1,6 @@
-#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include "worker/model/cuda_ops.h"
@@ -17,7 +18,26 @@ Type TypeOf(const Tensor& x) {
 
 RowShape RowsOf(const Tensor& x) { return {x.numel() / x.size(-1), x.size(-1)}; }
 
-Stream Current() { return c10::cuda::getCurrentCUDAStream().stream(); }
+// Makes the tensors' device the current one, on whose stream kernels go, and asks in the end
+// whether they could be launched.
+class Launch {
+ public:
+  explicit Launch(const Tensor& x) : guard_(x.device()) {}
+  void Check() const { C10_CUDA_KERNEL_LAUNCH_CHECK(); }
+  Stream stream() const { return c10::cuda::getCurrentCUDAStream().stream(); }
+
+ private:
+  c10::cuda::CUDAGuard guard_;
+};
+
+// Kernels read four values at a time. A view of the flat buffer behind an odd number of biases is
+// not aligned so.
+void CheckAligned(const Tensor& weight) {
+  const auto address = reinterpret_cast<uintptr_t>(weight.data_ptr());
+  TORCH_CHECK(
+      address % (4 * weight.element_size()) == 0,
+      "a norm's weight is not aligned to four values; choose widths that are multiples of 4");
+}
 
 const float* Floats(const Tensor& x) { return x.const_data_ptr<float>(); }
 
@@ -33,44 +53,60 @@ bool Apply(const Tensor& x) {
 
 void RmsNorm(const Tensor& x, const Tensor& weight, double eps, const Tensor& y,
              const Tensor& inverse) {
+  CheckAligned(weight);
+  const Launch launch(x);
   RmsNorm(TypeOf(x), RowsOf(x), x.data_ptr(), weight.data_ptr(), static_cast<float>(eps),
-          y.data_ptr(), inverse.data_ptr<float>(), Current());
+          y.data_ptr(), inverse.data_ptr<float>(), launch.stream());
+  launch.Check();
 }
 
 Tensor RmsNormBackward(const Tensor& x, const Tensor& weight, const Tensor& inverse,
                        const Tensor& dy, const Tensor& dx) {
   const Tensor partial = torch::empty({kNormBlocks, x.size(-1)}, inverse.options());
+  const Launch launch(x);
   RmsNormBackward(TypeOf(x), RowsOf(x), x.data_ptr(), weight.data_ptr(), Floats(inverse),
-                  dy.data_ptr(), dx.data_ptr(), partial.data_ptr<float>(), Current());
+                  dy.data_ptr(), dx.data_ptr(), partial.data_ptr<float>(), launch.stream());
+  launch.Check();
   return partial.sum(0);
 }
 
 void SwiGlu(const Tensor& gate, const Tensor& up, const Tensor& y) {
-  SwiGlu(TypeOf(gate), gate.numel(), gate.data_ptr(), up.data_ptr(), y.data_ptr(), Current());
+  const Launch launch(gate);
+  SwiGlu(TypeOf(gate), gate.numel(), gate.data_ptr(), up.data_ptr(), y.data_ptr(), launch.stream());
+  launch.Check();
 }
 
 void SwiGluBackward(const Tensor& gate, const Tensor& up, const Tensor& dy, const Tensor& dgate) {
+  const Launch launch(gate);
   SwiGluBackward(TypeOf(gate), gate.numel(), gate.data_ptr(), up.data_ptr(), dy.data_ptr(),
-                 dgate.data_ptr(), Current());
+                 dgate.data_ptr(), launch.stream());
+  launch.Check();
 }
 
 void Rope(const Tensor& x, const Tensor& cosine, const Tensor& sine, float sign, const Tensor& y) {
   const RopeShape shape{
       .rows = x.size(0) * x.size(1), .time = x.size(1), .heads = x.size(2), .half = x.size(3) / 2};
-  Rope(TypeOf(x), shape, x.data_ptr(), Floats(cosine), Floats(sine), sign, y.data_ptr(), Current());
+  const Launch launch(x);
+  Rope(TypeOf(x), shape, x.data_ptr(), Floats(cosine), Floats(sine), sign, y.data_ptr(),
+       launch.stream());
+  launch.Check();
 }
 
 void CrossEntropy(const Tensor& logits, const Tensor& targets, const Tensor& losses) {
+  const Launch launch(logits);
   CrossEntropy(TypeOf(logits), RowsOf(logits), logits.data_ptr(), targets.const_data_ptr<int64_t>(),
-               losses.data_ptr<float>(), Current());
+               losses.data_ptr<float>(), launch.stream());
+  launch.Check();
 }
 
 void AdamW(const AdamWStep& step, const Tensor& value, const Tensor& gradient, const Tensor& first,
            const Tensor& second, const Tensor& copy) {
   const bool narrow = copy.defined();
+  const Launch launch(value);
   AdamW(narrow ? TypeOf(copy) : Type::kFloat, value.numel(), step, value.data_ptr<float>(),
         gradient.data_ptr<float>(), first.data_ptr<float>(), second.data_ptr<float>(),
-        narrow ? copy.data_ptr() : nullptr, Current());
+        narrow ? copy.data_ptr() : nullptr, launch.stream());
+  launch.Check();
 }
 
 void Synchronize() { c10::cuda::device_synchronize(); }

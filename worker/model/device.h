@@ -31,8 +31,9 @@ absl::StatusOr<SelectedDevice> SelectDevice(const DeviceChoice& choice);
 // "fp32", "bf16", "fp16".
 absl::string_view PrecisionName(torch::ScalarType type);
 
-// FAILED_PRECONDITION when a tiny decoder cannot be run forward and backward on the device in that
-// type with this LibTorch.
-absl::Status CheckComputes(torch::Device device, torch::ScalarType type);
+// Runs a tiny decoder forward and backward on the device in that type, and on the CPU in fp32.
+// Returns by how much the gradients differ, relative to their norm. FAILED_PRECONDITION when the
+// device cannot do it with this LibTorch, or comes to something else than the CPU.
+absl::StatusOr<double> SelfTest(torch::Device device, torch::ScalarType type);
 
 }  // namespace espalier

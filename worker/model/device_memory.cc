@@ -29,8 +29,13 @@ c10::DeviceIndex IndexOf(torch::Device device) {
 }  // namespace
 
 std::optional<DeviceMemory> ReadDeviceMemory(torch::Device device) {
+  if (!device.is_cuda()) return std::nullopt;
   c10::DeviceAllocator* allocator = AllocatorOf(device);
-  if (allocator == nullptr || !device.is_cuda()) return std::nullopt;
+  if (allocator == nullptr) {  // nothing has been asked of the device yet
+    torch::empty({1}, device);
+    allocator = AllocatorOf(device);
+  }
+  if (allocator == nullptr) return std::nullopt;
   const auto [free, total] = allocator->getMemoryInfo(IndexOf(device));
   const auto stats = allocator->getDeviceStats(IndexOf(device));
   const auto& tensors = stats.allocated_bytes[0];

@@ -158,7 +158,8 @@ struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
     const float factor = cpu ? upstream[0].item<float>() : 0;
     const auto scaled = [&](const Tensor& gradient) {
       if (!gradient.defined() || (cpu && factor == 1.0F)) return gradient;
-      return cpu ? gradient * factor : gradient * upstream[0];
+      // In fp32: a loss scale may be more than fp16 holds.
+      return cpu ? gradient * factor : gradient.to(torch::kFloat) * upstream[0].to(torch::kFloat);
     };
     if (ctx->saved_data["direct"].toBool() && factor != 1.0F) {
       CrossEntropyOf(hidden, head, saved[2],

@@ -31,7 +31,7 @@ class PostHook final : public torch::autograd::FunctionPostHook {
 // its name has changed.
 bool IsOutOfMemory(absl::string_view text) {
   for (absl::string_view mark : {"out of memory", "can't allocate memory", "not enough memory",
-                                 "Invalid buffer size", "bad_alloc"}) {
+                                 "ALLOC_FAILED", "Invalid buffer size", "bad_alloc"}) {
     if (absl::StrContains(text, mark)) return true;
   }
   return false;

@@ -84,9 +84,24 @@ TEST_P(EveryDevice, GivesTheLossAndTheGradientOfTheCpu) {
   }
 }
 
+TEST_P(EveryDevice, PassesItsSelfTest) {
+  const absl::StatusOr<double> difference =
+      SelfTest(torch::Device(GetParam().device), GetParam().type);
+  ASSERT_TRUE(difference.ok()) << difference.status();
+  EXPECT_EQ(*difference == 0, GetParam().device == "cpu" && GetParam().type == torch::kFloat);
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, EveryDevice, testing::ValuesIn(Cases()), [](const auto& info) {
   return info.param.device + torch::toString(info.param.type);
 });
+
+// No device computes in whole numbers; what is refused says so.
+TEST(SelfTest, WhatADeviceCannotIsRefusedByName) {
+  const absl::Status refused = SelfTest(torch::kCPU, torch::kInt).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(absl::StrContains(refused.message(), "cpu")) << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(), "choose another train.precision")) << refused;
+}
 
 }  // namespace
 }  // namespace espalier

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""What the coordinator, reports and metrics cost a training step.
+
+Trains under espalierd, on one worker that has all cores, while /metrics is scraped every second.
+The cost is processor time: what espalierd and the worker's threads for control used, as a share of
+what the machine had to give. Wall time alone would say nothing at one per cent. One JSON line.
+Arguments: [STEPS [PRESET]]. Linux (reads /proc).
+"""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+BIN = pathlib.Path(os.environ["ESPALIER_BIN"])
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(stat):
+    fields = stat.read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
+def threads(pid):
+    """Processor seconds by thread: (name, id) -> seconds."""
+    found = {}
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        try:
+            found[(task / "comm").read_text().strip(), task.name] = cpu_seconds(task / "stat")
+        except OSError:
+            pass  # it ended
+    return found
+
+
+def worker_of(job):
+    """The process of the job's worker that has worked most: it may have a parent of its name."""
+    found = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+        except OSError:
+            continue
+        if words and words[0].endswith(b"espalier-worker") and job.encode() in words:
+            found[int(entry.name)] = cpu_seconds(entry / "stat")
+    return max(found, key=found.get)
+
+
+def measure(folder, steps, preset):
+    subprocess.run([BIN / "espalier-worker", "data", "prepare", "--output", folder / "data",
+                    ROOT / "worker"], check=True, stdout=subprocess.DEVNULL)
+    (folder / "cluster.yaml").write_text("nodes: [{name: here, address: 127.0.0.1}]\n")
+    (folder / "job.yaml").write_text(f"""
+name: cost
+model: {{preset: {preset}}}
+data: {{path: data, sequence_length: 256}}
+train: {{steps: {steps}, global_batch: 8}}
+batch: {{micro_batch: 8}}
+checkpoint: {{every_steps: 0}}
+evaluate: {{every_steps: 0, max_sequences: 1}}
+launch: {{threads: {os.cpu_count()}}}
+""")
+    daemon = subprocess.Popen(
+        [BIN / "espalierd", "--cluster", folder / "cluster.yaml", "--state-dir", folder / "state",
+         "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        address = folder / "state" / "address"
+        while not address.exists():
+            time.sleep(0.1)
+        at = dict(line.split("=", 1) for line in address.read_text().split())
+        espalier = [BIN / "espalier", "-o", "json"]
+        environment = {**os.environ, "ESPALIER_COORDINATOR": at["grpc"]}
+
+        def ask(*words):
+            return json.loads(subprocess.run([*espalier, *words], env=environment, check=True,
+                                             capture_output=True).stdout)
+
+        def step():
+            with urllib.request.urlopen(f"http://{at['metrics']}/metrics") as answer:
+                lines = answer.read().decode().splitlines()
+            return max([float(line.split()[-1]) for line in lines
+                        if line.startswith("espalier_job_step{")], default=0)
+
+        job = ask("submit", str(folder / "job.yaml"))["job_id"]
+        while step() < 3:
+            time.sleep(0.5)
+        worker = worker_of(job)
+        process = pathlib.Path(f"/proc/{daemon.pid}/stat")
+        begin, first, daemon_before, before = time.time(), step(), cpu_seconds(process), threads(worker)
+        while (last := step()) < steps - 2:
+            wall, daemon_used, after = (time.time() - begin, cpu_seconds(process) - daemon_before,
+                                        threads(worker))
+            last_seen = last
+            time.sleep(1)
+        used = {key: seconds - before.get(key, 0) for key, seconds in after.items()}
+        # The threads of gRPC, by the names it gives them; everything else trains.
+        control = sum(seconds for (name, _), seconds in used.items()
+                      if name.startswith(("grpc", "event_engine", "timer_manager", "resolver",
+                                          "default-executo", "control")))
+        have = wall * os.cpu_count()
+        return {"bench": "coordinator", "figure": "processor time of control, of what there is",
+                "steps": last_seen - first, "step_seconds": wall / (last_seen - first),
+                "espalierd_cpu_seconds": daemon_used, "worker_control_cpu_seconds": control,
+                "cost_ratio": (daemon_used + control) / have,
+                "worker_threads_cpu_seconds": {f"{name}": round(seconds, 2) for (name, _), seconds
+                                               in sorted(used.items(), key=lambda x: -x[1])[:6]}}
+    finally:
+        daemon.terminate()
+        daemon.wait()
+
+
+def main():
+    steps = int(sys.argv[1]) if len(sys.argv) > 1 else 120
+    preset = sys.argv[2] if len(sys.argv) > 2 else "17m"
+    folder = pathlib.Path(tempfile.mkdtemp())
+    try:
+        print(json.dumps(measure(folder, steps, preset)))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
