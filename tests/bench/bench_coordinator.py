@@ -2,8 +2,8 @@
 """What the coordinator, reports and metrics cost a training step.
 
 Trains under espalierd, on one worker that has all cores, while /metrics is scraped every second.
-The cost is processor time: what espalierd and the worker's threads for control used, as a share of
-what the machine had to give. Wall time alone would say nothing at one per cent. One JSON line.
+The cost is processor time: what espalierd and the worker's threads that do not compute used, as a
+share of what the machine had to give. Wall time alone would say nothing at one per cent. One JSON line.
 Arguments: [STEPS [PRESET]]. Linux (reads /proc).
 """
 import json
@@ -37,15 +37,15 @@ def threads(pid):
     return found
 
 
-def worker_of(job):
-    """The process of the job's worker that has worked most: it may have a parent of its name."""
+def worker_of(coordinator):
+    """The worker that is attached there and has worked most: it may have a parent of its name."""
     found = {}
     for entry in pathlib.Path("/proc").iterdir():
         try:
             words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
         except OSError:
             continue
-        if words and words[0].endswith(b"espalier-worker") and job.encode() in words:
+        if words and words[0].endswith(b"espalier-worker") and coordinator.encode() in words:
             found[int(entry.name)] = cpu_seconds(entry / "stat")
     return max(found, key=found.get)
 
@@ -68,6 +68,7 @@ launch: {{threads: {os.cpu_count()}}}
         [BIN / "espalierd", "--cluster", folder / "cluster.yaml", "--state-dir", folder / "state",
          "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    job = None
     try:
         address = folder / "state" / "address"
         while not address.exists():
@@ -89,7 +90,7 @@ launch: {{threads: {os.cpu_count()}}}
         job = ask("submit", str(folder / "job.yaml"))["job_id"]
         while step() < 3:
             time.sleep(0.5)
-        worker = worker_of(job)
+        worker = worker_of(at["grpc"])
         process = pathlib.Path(f"/proc/{daemon.pid}/stat")
         begin, first, daemon_before, before = time.time(), step(), cpu_seconds(process), threads(worker)
         while (last := step()) < steps - 2:
@@ -98,18 +99,17 @@ launch: {{threads: {os.cpu_count()}}}
             last_seen = last
             time.sleep(1)
         used = {key: seconds - before.get(key, 0) for key, seconds in after.items()}
-        # The threads of gRPC, by the names it gives them; everything else trains.
-        control = sum(seconds for (name, _), seconds in used.items()
-                      if name.startswith(("grpc", "event_engine", "timer_manager", "resolver",
-                                          "default-executo", "control")))
+        # All but the threads that compute, which are by far the busiest: control, and prefetching.
+        control = sum(sorted(used.values(), reverse=True)[os.cpu_count():])
         have = wall * os.cpu_count()
         return {"bench": "coordinator", "figure": "processor time of control, of what there is",
                 "steps": last_seen - first, "step_seconds": wall / (last_seen - first),
-                "espalierd_cpu_seconds": daemon_used, "worker_control_cpu_seconds": control,
-                "cost_ratio": (daemon_used + control) / have,
-                "worker_threads_cpu_seconds": {f"{name}": round(seconds, 2) for (name, _), seconds
-                                               in sorted(used.items(), key=lambda x: -x[1])[:6]}}
+                "espalierd_cpu_seconds": daemon_used, "worker_other_cpu_seconds": control,
+                "cost_ratio": (daemon_used + control) / have}
     finally:
+        if job:  # its workers would go on without espalierd
+            subprocess.run([*espalier, "cancel", job], env=environment, capture_output=True)
+            time.sleep(2)
         daemon.terminate()
         daemon.wait()
 
