@@ -10,8 +10,8 @@ namespace espalier {
 // libgomp lets a thread that waits for the others spin for milliseconds before it sleeps. Where
 // cores are shared (two ranks on a host, a build beside the training) the spinning takes the very
 // core that the awaited thread needs: measured on 2 cores under load, 60 % of the processor time.
-// Some tens of microseconds of spinning cost at most a few per cent where the cores are free, and
-// gain 20 to 30 % where they are not.
+// Some tens of microseconds of spinning cost 0 to 10 % where the cores are free (runs differ), and
+// gain 5 to 30 % where they are not.
 void SetLoadEnvironment(char** argv) {
 #if defined(__linux__)
   if (std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
