@@ -40,6 +40,19 @@ void ForBlocks(int64_t begin, int64_t end, const Body& body) {
   });
 }
 
+// Of a kernel on any device, but for what differs between groups.
+template <typename Kernel, typename Factors>
+Kernel KernelFactors(const Factors& factors, const v1::OptimizerSpec& spec) {
+  Kernel f;
+  f.gradient_scale = static_cast<float>(factors.gradient_scale);
+  f.beta1 = static_cast<float>(spec.beta1());
+  f.beta2 = static_cast<float>(spec.beta2());
+  f.step_size = static_cast<float>(factors.step_size);
+  f.second_root = static_cast<float>(factors.second_root);
+  f.eps = static_cast<float>(spec.eps());
+  return f;
+}
+
 }  // namespace
 
 struct AdamW::Factors {
@@ -96,13 +109,7 @@ void AdamW::ApplyOnCpu(const Factors& factors) {
   // The CPU computes in fp32 and bf16 alone (precision.h).
   const torch::Tensor& narrow = parameters_->flat_copy();
   auto* copy = narrow.defined() ? static_cast<cpu::Bf16*>(narrow.data_ptr()) : nullptr;
-  cpu::AdamWFactors f;
-  f.gradient_scale = static_cast<float>(factors.gradient_scale);
-  f.beta1 = static_cast<float>(spec_.beta1());
-  f.beta2 = static_cast<float>(spec_.beta2());
-  f.step_size = static_cast<float>(factors.step_size);
-  f.second_root = static_cast<float>(factors.second_root);
-  f.eps = static_cast<float>(spec_.eps());
+  auto f = KernelFactors<cpu::AdamWFactors>(factors, spec_);
   for (const Group& group : groups_) {
     f.keep = group.decay ? static_cast<float>(factors.decayed_keep) : 1.0F;
     ForBlocks(group.begin, group.end, [&](int64_t, int64_t begin, int64_t end) {
@@ -114,13 +121,7 @@ void AdamW::ApplyOnCpu(const Factors& factors) {
 }
 
 void AdamW::ApplyOnCuda(const Factors& factors) {
-  cuda::AdamWStep step;
-  step.gradient_scale = static_cast<float>(factors.gradient_scale);
-  step.beta1 = static_cast<float>(spec_.beta1());
-  step.beta2 = static_cast<float>(spec_.beta2());
-  step.step_size = static_cast<float>(factors.step_size);
-  step.second_root = static_cast<float>(factors.second_root);
-  step.eps = static_cast<float>(spec_.eps());
+  auto step = KernelFactors<cuda::AdamWStep>(factors, spec_);
   for (const Group& group : groups_) {
     step.keep = group.decay ? static_cast<float>(factors.decayed_keep) : 1.0F;
     const auto part = [&](const torch::Tensor& flat) {

@@ -8,14 +8,12 @@ import argparse
 import json
 import platform
 import statistics
-import time
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from pytorch_step import SHAPES, Decoder
+from pytorch_step import SHAPES, Decoder, train
 
 
 def main():
@@ -44,22 +42,8 @@ def main():
     batch = options.global_batch // ranks
     torch.manual_seed(2 + rank)
     tokens = torch.randint(0, SHAPES[options.shape][5], (batch, options.time + 1))
-
-    def step():
-        with torch.autocast("cpu", torch.bfloat16, enabled=options.precision == "bf16"):
-            loss = parallel(tokens[:, :-1], tokens[:, 1:])
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        return loss.item()
-
-    rates = []
-    for number in range(options.steps + 3):
-        start = time.perf_counter()
-        loss = step()
-        if number >= 3:
-            rates.append(options.global_batch * options.time / (time.perf_counter() - start))
+    rates, loss = train(parallel, optimizer, tokens, options.precision, options.steps, 3,
+                        options.global_batch * options.time)
     if rank == 0:
         print(json.dumps({
             "bench": "ddp", "who": "pytorch ddp, gloo", "setting": options.label,

@@ -99,6 +99,26 @@ class Decoder(nn.Module):
         return F.cross_entropy(logits.view(-1, logits.size(-1)).float(), targets.reshape(-1))
 
 
+def train(model, optimizer, tokens, precision, steps, warm_up, tokens_a_step):
+    """Trains on the same tokens; returns tokens per second of each step after the first, the loss."""
+    def step():
+        with torch.autocast(tokens.device.type, torch.bfloat16, enabled=precision == "bf16"):
+            loss = model(tokens[:, :-1], tokens[:, 1:])
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss.item()
+
+    rates = []
+    for number in range(steps + warm_up):
+        start = time.perf_counter()
+        loss = step()
+        if number >= warm_up:
+            rates.append(tokens_a_step / (time.perf_counter() - start))
+    return rates, loss
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--shape", choices=SHAPES, default="17m")
@@ -122,22 +142,8 @@ def main():
     step_model = torch.compile(model) if options.compile else model
     vocabulary = SHAPES[options.shape][5]
     tokens = torch.randint(0, vocabulary, (options.batch, options.time + 1), device=device)
-
-    def step():
-        with torch.autocast(device.type, torch.bfloat16, enabled=options.precision == "bf16"):
-            loss = step_model(tokens[:, :-1], tokens[:, 1:])
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        return loss.item()
-
-    rates = []
-    for number in range(options.steps + 2):
-        start = time.perf_counter()
-        loss = step()
-        if number >= 2:
-            rates.append(options.batch * options.time / (time.perf_counter() - start))
+    rates, loss = train(step_model, optimizer, tokens, options.precision, options.steps, 2,
+                        options.batch * options.time)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
         1 if sys.platform == "darwin" else 1024)
     if device.type == "cuda":
