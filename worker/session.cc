@@ -117,7 +117,7 @@ absl::Status WorkerSession::BuildReplica() {
   ASSIGN_OR_RETURN(const DecoderConfig config, ModelConfig());
   RETURN_IF_ERROR(CheckStateFits(config, device.device, options_));
   ASSIGN_OR_RETURN(replica_, Replica::Create(config, spec_.train(), device.device));
-  const torch::Tensor& computed_with = replica_->parameters().all().front().leaf;
+  const torch::Tensor& computed_with = replica_->parameters().Head();
   device_text_ = absl::StrCat(device.description, ", ", PrecisionName(computed_with.scalar_type()));
   if (spec_.parallel().gradient_dtype() != v1::GRADIENT_DTYPE_INT8) return absl::OkStatus();
   return replica_->residual().Keep(replica_->parameters().elements());

@@ -72,30 +72,31 @@ namespace {
 
 #define ESPALIER_INLINE inline __attribute__((always_inline))
 
-template <typename Real>
-ESPALIER_INLINE float RmsNorm(const Real* x, const Real* weight, Real* out, int64_t n, float eps) {
+template <typename In, typename Out>
+ESPALIER_INLINE float RmsNorm(const In* x, const float* weight, Out* out, int64_t n, float eps) {
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t i = 0; i < n; ++i) sum += ToFloat(x[i]) * ToFloat(x[i]);
   const float r = 1.0F / std::sqrt(sum / static_cast<float>(n) + eps);
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) out[i] = FromFloat<Real>(ToFloat(x[i]) * r * ToFloat(weight[i]));
+  for (int64_t i = 0; i < n; ++i) out[i] = FromFloat<Out>(ToFloat(x[i]) * r * weight[i]);
   return r;
 }
 
 // With g = dy * weight: dx = r g - x r^3 mean(g x); dweight += dy x r.
-template <typename Real>
-ESPALIER_INLINE void RmsNormGradient(const Real* x, const Real* weight, const Real* dy, float r,
-                                     Real* dx, float* dweight, int64_t n) {
+template <bool kOther, typename In, typename Out>
+ESPALIER_INLINE void RmsNormGradient(const In* x, const float* weight, const Out* dy, float r,
+                                     const In* other, In* dx, float* dweight, int64_t n) {
   float dot = 0;
 #pragma omp simd reduction(+ : dot)
-  for (int64_t i = 0; i < n; ++i) dot += ToFloat(dy[i]) * ToFloat(weight[i]) * ToFloat(x[i]);
+  for (int64_t i = 0; i < n; ++i) dot += ToFloat(dy[i]) * weight[i] * ToFloat(x[i]);
   const float pull = dot * r * r * r / static_cast<float>(n);
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
     const float xi = ToFloat(x[i]), g = ToFloat(dy[i]);
     dweight[i] += g * xi * r;
-    dx[i] = FromFloat<Real>(r * g * ToFloat(weight[i]) - xi * pull);
+    const float own = r * g * weight[i] - xi * pull;
+    dx[i] = FromFloat<In>(kOther ? own + ToFloat(other[i]) : own);
   }
 }
 
@@ -145,15 +146,26 @@ ESPALIER_INLINE void Convert(const From* x, To* to, int64_t n) {
 }  // namespace
 
 // Several versions of a template cannot be compiled, so each type has functions of its own.
+#define ESPALIER_DEFINE_NORM_ROWS(In, Out)                                                       \
+  ESPALIER_SIMD_CLONES float RmsNormRow(const In* x, const float* weight, Out* out, int64_t n,   \
+                                        float eps) {                                             \
+    return RmsNorm(x, weight, out, n, eps);                                                      \
+  }                                                                                              \
+  ESPALIER_SIMD_CLONES void RmsNormGradientRow(const In* x, const float* weight, const Out* dy,  \
+                                               float r, const In* other, In* dx, float* dweight, \
+                                               int64_t n) {                                      \
+    if (other == nullptr) {                                                                      \
+      RmsNormGradient<false>(x, weight, dy, r, other, dx, dweight, n);                           \
+    } else {                                                                                     \
+      RmsNormGradient<true>(x, weight, dy, r, other, dx, dweight, n);                            \
+    }                                                                                            \
+  }
+
+ESPALIER_DEFINE_NORM_ROWS(float, float)
+ESPALIER_DEFINE_NORM_ROWS(Bf16, Bf16)
+ESPALIER_DEFINE_NORM_ROWS(float, Bf16)
+
 #define ESPALIER_DEFINE_ROWS(Real)                                                                 \
-  ESPALIER_SIMD_CLONES float RmsNormRow(const Real* x, const Real* weight, Real* out, int64_t n,   \
-                                        float eps) {                                               \
-    return RmsNorm(x, weight, out, n, eps);                                                        \
-  }                                                                                                \
-  ESPALIER_SIMD_CLONES void RmsNormGradientRow(const Real* x, const Real* weight, const Real* dy,  \
-                                               float r, Real* dx, float* dweight, int64_t n) {     \
-    RmsNormGradient(x, weight, dy, r, dx, dweight, n);                                             \
-  }                                                                                                \
   ESPALIER_SIMD_CLONES void SwiGluRow(const Real* gate, const Real* up, Real* out, int64_t n) {    \
     SwiGlu(gate, up, out, n);                                                                      \
   }                                                                                                \

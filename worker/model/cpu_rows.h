@@ -23,12 +23,18 @@ void SoftmaxGradientRow(const float* p, float* d, int64_t n, float delta, float 
 float DotRow(const float* a, const float* b, int64_t n);
 
 // For float and Bf16: numbers are read and written as such and computed as float.
+#define ESPALIER_DECLARE_NORM_ROWS(In, Out)                                           \
+  /* out = x * weight * r with r = 1 / sqrt(mean(x^2) + eps); returns r. */           \
+  float RmsNormRow(const In* x, const float* weight, Out* out, int64_t n, float eps); \
+  /* Adds to dweight; writes dx plus `other`, unless that is null. */                 \
+  void RmsNormGradientRow(const In* x, const float* weight, const Out* dy, float r,   \
+                          const In* other, In* dx, float* dweight, int64_t n)
+ESPALIER_DECLARE_NORM_ROWS(float, float);
+ESPALIER_DECLARE_NORM_ROWS(Bf16, Bf16);
+ESPALIER_DECLARE_NORM_ROWS(float, Bf16);
+#undef ESPALIER_DECLARE_NORM_ROWS
+
 #define ESPALIER_DECLARE_ROWS(Real)                                                                \
-  /* out = x * weight * r with r = 1 / sqrt(mean(x^2) + eps); returns r. */                        \
-  float RmsNormRow(const Real* x, const Real* weight, Real* out, int64_t n, float eps);            \
-  /* Adds to dweight; writes dx, which may be dy. */                                               \
-  void RmsNormGradientRow(const Real* x, const Real* weight, const Real* dy, float r, Real* dx,    \
-                          float* dweight, int64_t n);                                              \
   /* out = silu(gate) * up. */                                                                     \
   void SwiGluRow(const Real* gate, const Real* up, Real* out, int64_t n);                          \
   /* Gradients of the same, computed from the inputs; dup may be dy. */                            \

@@ -1,10 +1,10 @@
-#include "worker/model/cuda_kernels.h"
-
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <type_traits>
+
+#include "worker/model/cuda_kernels.h"
 
 namespace espalier::cuda {
 namespace {
@@ -68,11 +68,11 @@ __device__ float Reduce(float value) {
   return value;
 }
 
-template <typename T>
-__global__ void RmsNormKernel(int64_t columns, const T* x, const T* weight, float eps, T* y,
+template <typename In, typename Out>
+__global__ void RmsNormKernel(int64_t columns, const In* x, const float* weight, float eps, Out* y,
                               float* inverse) {
-  const T* row = x + blockIdx.x * columns;
-  T* out = y + blockIdx.x * columns;
+  const In* row = x + blockIdx.x * columns;
+  Out* out = y + blockIdx.x * columns;
   float sum = 0;
   for (int64_t c = threadIdx.x * kPack; c < columns; c += kThreads * kPack) {
     float v[kPack];
@@ -94,13 +94,15 @@ __global__ void RmsNormKernel(int64_t columns, const T* x, const T* weight, floa
 
 // A block takes every kNormBlocks-th row and keeps its part of the weight's gradient in registers.
 // With g = dy * weight: dx = r g - x r^3 mean(g x); dweight = sum of dy x r.
-template <typename T>
-__global__ void RmsNormBackwardKernel(int64_t rows, int64_t columns, const T* x, const T* weight,
-                                      const float* inverse, const T* dy, T* dx, float* partial) {
+template <typename In, typename Out>
+__global__ void RmsNormBackwardKernel(int64_t rows, int64_t columns, const In* x,
+                                      const float* weight, const float* inverse, const Out* dy,
+                                      const In* other, In* dx, float* partial) {
   constexpr int kSlots = kMostNormColumns / (kThreads * kPack);
   float sums[kSlots][kPack] = {};
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const T *px = x + row * columns, *pdy = dy + row * columns;
+    const In* px = x + row * columns;
+    const Out* pdy = dy + row * columns;
     float dot = 0;
     for (int64_t c = threadIdx.x * kPack; c < columns; c += kThreads * kPack) {
       float v[kPack], g[kPack], w[kPack];
@@ -116,14 +118,15 @@ __global__ void RmsNormBackwardKernel(int64_t rows, int64_t columns, const T* x,
     for (int slot = 0; slot < kSlots; ++slot) {
       const int64_t c = (threadIdx.x + slot * kThreads) * kPack;
       if (c >= columns) break;
-      float v[kPack], g[kPack], w[kPack];
+      float v[kPack], g[kPack], w[kPack], o[kPack] = {};
       Load(px + c, v);
       Load(pdy + c, g);
       Load(weight + c, w);
+      if (other != nullptr) Load(other + row * columns + c, o);
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
         sums[slot][i] += g[i] * v[i] * r;
-        v[i] = r * g[i] * w[i] - v[i] * pull;
+        v[i] = r * g[i] * w[i] - v[i] * pull + o[i];
       }
       Store(v, dx + row * columns + c);
     }
@@ -255,34 +258,42 @@ void WithType(Type type, Body&& body) {
   if (type == Type::kHalf) body(static_cast<__half*>(nullptr));
 }
 
+// Calls body with null pointers of the types' C++ types.
+template <typename Body>
+void WithNormTypes(NormTypes types, Body&& body) {
+  WithType(types.out, [&](auto* out) {
+    types.in == Type::kFloat ? body(static_cast<float*>(nullptr), out) : body(out, out);
+  });
+}
+
 cudaStream_t Of(Stream stream) { return static_cast<cudaStream_t>(stream); }
 
 }  // namespace
 
-void RmsNorm(Type type, const RowShape& shape, const void* x, const void* weight, float eps,
+void RmsNorm(NormTypes types, const RowShape& shape, const void* x, const float* weight, float eps,
              void* y, float* inverse, Stream stream) {
   if (shape.rows == 0) return;
-  WithType(type, [&](auto* t) {
-    using T = std::remove_pointer_t<decltype(t)>;
-    RmsNormKernel<T><<<shape.rows, kThreads, 0, Of(stream)>>>(
-        shape.columns, static_cast<const T*>(x), static_cast<const T*>(weight), eps,
-        static_cast<T*>(y), inverse);
+  WithNormTypes(types, [&](auto* in, auto* out) {
+    using In = std::remove_pointer_t<decltype(in)>;
+    using Out = std::remove_pointer_t<decltype(out)>;
+    RmsNormKernel<In, Out><<<shape.rows, kThreads, 0, Of(stream)>>>(
+        shape.columns, static_cast<const In*>(x), weight, eps, static_cast<Out*>(y), inverse);
   });
 }
 
-void RmsNormBackward(Type type, const RowShape& shape, const void* x, const void* weight,
-                     const float* inverse, const void* dy, void* dx, float* partial,
-                     Stream stream) {
-  WithType(type, [&](auto* t) {
-    using T = std::remove_pointer_t<decltype(t)>;
-    RmsNormBackwardKernel<T><<<kNormBlocks, kThreads, 0, Of(stream)>>>(
-        shape.rows, shape.columns, static_cast<const T*>(x), static_cast<const T*>(weight), inverse,
-        static_cast<const T*>(dy), static_cast<T*>(dx), partial);
+void RmsNormBackward(NormTypes types, const RowShape& shape, const void* x, const float* weight,
+                     const float* inverse, const void* dy, const void* other, void* dx,
+                     float* partial, Stream stream) {
+  WithNormTypes(types, [&](auto* in, auto* out) {
+    using In = std::remove_pointer_t<decltype(in)>;
+    using Out = std::remove_pointer_t<decltype(out)>;
+    RmsNormBackwardKernel<In, Out><<<kNormBlocks, kThreads, 0, Of(stream)>>>(
+        shape.rows, shape.columns, static_cast<const In*>(x), weight, inverse,
+        static_cast<const Out*>(dy), static_cast<const In*>(other), static_cast<In*>(dx), partial);
   });
 }
 
-void SwiGlu(Type type, int64_t elements, const void* gate, const void* up, void* y,
-            Stream stream) {
+void SwiGlu(Type type, int64_t elements, const void* gate, const void* up, void* y, Stream stream) {
   if (elements == 0) return;
   WithType(type, [&](auto* t) {
     using T = std::remove_pointer_t<decltype(t)>;

@@ -20,12 +20,19 @@ constexpr int64_t kMostNormColumns = 8192;
 // Rows of `partial` in RmsNormBackward.
 constexpr int64_t kNormBlocks = 264;
 
+// Of x and of y in a norm: the same, or fp32 and a narrower one.
+struct NormTypes {
+  Type in;
+  Type out;
+};
 // y = x * weight * r with r = 1 / sqrt(mean(x^2) + eps), which goes to inverse[row].
-void RmsNorm(Type type, const RowShape& shape, const void* x, const void* weight, float eps,
+void RmsNorm(NormTypes types, const RowShape& shape, const void* x, const float* weight, float eps,
              void* y, float* inverse, Stream stream);
-// dx from dy (dx may be dy); partial [kNormBlocks, columns] sums up to the weight's gradient.
-void RmsNormBackward(Type type, const RowShape& shape, const void* x, const void* weight,
-                     const float* inverse, const void* dy, void* dx, float* partial, Stream stream);
+// dx from dy (dx may be dy), plus `other` unless that is null; partial [kNormBlocks, columns] sums
+// up to the weight's gradient. dy has y's type, dx and `other` x's.
+void RmsNormBackward(NormTypes types, const RowShape& shape, const void* x, const float* weight,
+                     const float* inverse, const void* dy, const void* other, void* dx,
+                     float* partial, Stream stream);
 
 // y = silu(gate) * up.
 void SwiGlu(Type type, int64_t elements, const void* gate, const void* up, void* y, Stream stream);

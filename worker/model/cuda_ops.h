@@ -17,13 +17,14 @@ bool Available();
 // 4 and at most kMostNormColumns, in a build that has them.
 bool Apply(const torch::Tensor& x);
 
-// x, y [..., C]; weight [C]; inverse [rows] fp32.
+// x, y [..., C], y in x's type or a narrower one; weight [C] and inverse [rows] fp32.
 void RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps,
              const torch::Tensor& y, const torch::Tensor& inverse);
-// Writes dx, which may be dy; returns the weight's gradient, [C] fp32.
+// Writes dx, which may be dy, plus `other` where that is defined; returns the weight's gradient,
+// [C] fp32. dy has the type of y, the others that of x.
 torch::Tensor RmsNormBackward(const torch::Tensor& x, const torch::Tensor& weight,
                               const torch::Tensor& inverse, const torch::Tensor& dy,
-                              const torch::Tensor& dx);
+                              const torch::Tensor& other, const torch::Tensor& dx);
 void SwiGlu(const torch::Tensor& gate, const torch::Tensor& up, const torch::Tensor& y);
 void SwiGluBackward(const torch::Tensor& gate, const torch::Tensor& up, const torch::Tensor& dy,
                     const torch::Tensor& dgate);

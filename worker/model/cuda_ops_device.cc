@@ -55,17 +55,18 @@ void RmsNorm(const Tensor& x, const Tensor& weight, double eps, const Tensor& y,
              const Tensor& inverse) {
   CheckAligned(weight);
   const Launch launch(x);
-  RmsNorm(TypeOf(x), RowsOf(x), x.data_ptr(), weight.data_ptr(), static_cast<float>(eps),
+  RmsNorm({TypeOf(x), TypeOf(y)}, RowsOf(x), x.data_ptr(), Floats(weight), static_cast<float>(eps),
           y.data_ptr(), inverse.data_ptr<float>(), launch.stream());
   launch.Check();
 }
 
 Tensor RmsNormBackward(const Tensor& x, const Tensor& weight, const Tensor& inverse,
-                       const Tensor& dy, const Tensor& dx) {
+                       const Tensor& dy, const Tensor& other, const Tensor& dx) {
   const Tensor partial = torch::empty({kNormBlocks, x.size(-1)}, inverse.options());
   const Launch launch(x);
-  RmsNormBackward(TypeOf(x), RowsOf(x), x.data_ptr(), weight.data_ptr(), Floats(inverse),
-                  dy.data_ptr(), dx.data_ptr(), partial.data_ptr<float>(), launch.stream());
+  RmsNormBackward({TypeOf(x), TypeOf(dy)}, RowsOf(x), x.data_ptr(), Floats(weight), Floats(inverse),
+                  dy.data_ptr(), other.defined() ? other.data_ptr() : nullptr, dx.data_ptr(),
+                  partial.data_ptr<float>(), launch.stream());
   launch.Check();
   return partial.sum(0);
 }

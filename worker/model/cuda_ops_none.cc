@@ -18,7 +18,8 @@ using torch::Tensor;
 bool Available() { return false; }
 bool Apply(const Tensor&) { return false; }
 void RmsNorm(const Tensor&, const Tensor&, double, const Tensor&, const Tensor&) { Missing(); }
-Tensor RmsNormBackward(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&) {
+Tensor RmsNormBackward(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                       const Tensor&) {
   Missing();
 }
 void SwiGlu(const Tensor&, const Tensor&, const Tensor&) { Missing(); }

@@ -137,7 +137,7 @@ void Decoder::Announce(const Tensor& input, int64_t end) const {
 Tensor Decoder::Hidden(const Tensor& ids, KeyValueCache* cache, const DropoutKeys& dropout) const {
   CheckIds(ids, config_, 0);
   Context context{RopeOf(cache == nullptr ? 0 : cache->length, ids.size(1)), cache, dropout, 0};
-  Tensor x = ops::Embedding(ids, embedding_);
+  Tensor x = ops::Embedding(ids, embedding_).to(ops::ResidualType(device(), head_.scalar_type()));
   if (gradients_final_) {
     AfterBackward(x, [callback = gradients_final_, end = elements_] { callback(end); });
   }
@@ -147,7 +147,7 @@ Tensor Decoder::Hidden(const Tensor& ids, KeyValueCache* cache, const DropoutKey
     ++context.layer;
   }
   Announce(x, head_end_);
-  return ops::RmsNorm(x, final_norm_, config_.rms_norm_eps);
+  return ops::RmsNorm(x, final_norm_, config_.rms_norm_eps, head_.scalar_type());
 }
 
 Tensor Decoder::KeptOrRecomputed(const Tensor& x, const Context& context) const {
@@ -160,30 +160,22 @@ Tensor Decoder::KeptOrRecomputed(const Tensor& x, const Context& context) const 
 
 Tensor Decoder::RunLayer(const Tensor& x, const Context& context) const {
   const Layer& layer = layers_[context.layer];
-  // A block's last product adds the residual stream itself, unless dropout comes between the two.
-  if (context.dropout.rate == 0) {
-    const Tensor middle = Attention(layer, x, context, x);
-    Announce(middle, layer.feed_forward_end);
-    return FeedForward(layer, middle, middle);
-  }
-  const int64_t site = 2 * static_cast<int64_t>(context.layer);
-  const Tensor middle = x + Dropout(Attention(layer, x, context, {}), context.dropout, site);
+  const Tensor middle = Attention(layer, x, context);
   Announce(middle, layer.feed_forward_end);
-  return middle + Dropout(FeedForward(layer, middle, {}), context.dropout, site + 1);
+  return FeedForward(layer, middle, context);
 }
 
-Tensor Decoder::Attention(const Layer& layer, const Tensor& x, const Context& context,
-                          const Tensor& residual) const {
+Tensor Decoder::Attention(const Layer& layer, const Tensor& x, const Context& context) const {
   const int64_t batch = x.size(0), time = x.size(1);
-  const std::vector<Tensor> qkv = ops::NormLinears(x, layer.input_norm, config_.rms_norm_eps,
-                                                   {layer.q.weight, layer.k.weight, layer.v.weight},
-                                                   {layer.q.bias, layer.k.bias, layer.v.bias});
-  Tensor q = qkv[0].view({batch, time, config_.heads, config_.head_dim});
-  Tensor k = qkv[1].view({batch, time, config_.kv_heads, config_.head_dim});
-  Tensor v = qkv[2].view({batch, time, config_.kv_heads, config_.head_dim});
+  const ops::Branches in = ops::NormLinears(x, layer.input_norm, config_.rms_norm_eps,
+                                            {layer.q.weight, layer.k.weight, layer.v.weight},
+                                            {layer.q.bias, layer.k.bias, layer.v.bias});
+  Tensor q = in.products[0].view({batch, time, config_.heads, config_.head_dim});
+  Tensor k = in.products[1].view({batch, time, config_.kv_heads, config_.head_dim});
+  Tensor v = in.products[2].view({batch, time, config_.kv_heads, config_.head_dim});
   if (layer.q_norm.defined()) {
-    q = ops::RmsNorm(q, layer.q_norm, config_.rms_norm_eps);
-    k = ops::RmsNorm(k, layer.k_norm, config_.rms_norm_eps);
+    q = ops::RmsNorm(q, layer.q_norm, config_.rms_norm_eps, q.scalar_type());
+    k = ops::RmsNorm(k, layer.k_norm, config_.rms_norm_eps, k.scalar_type());
   }
   q = ops::Rope(q, context.rope);
   k = ops::Rope(k, context.rope);
@@ -191,15 +183,29 @@ Tensor Decoder::Attention(const Layer& layer, const Tensor& x, const Context& co
     k = Extended(context.cache->keys[context.layer], k, *context.cache);
     v = Extended(context.cache->values[context.layer], v, *context.cache);
   }
-  const Tensor mixed = ops::CausalAttention(q, k, v, layer.window);
-  return ops::LinearAdd(mixed.reshape({batch, time, -1}), layer.o.weight, layer.o.bias, residual);
+  const Tensor mixed = ops::CausalAttention(q, k, v, layer.window).reshape({batch, time, -1});
+  const auto add = [&](const Tensor& to) {
+    return ops::LinearAdd(mixed, layer.o.weight, layer.o.bias, to);
+  };
+  return WithDropout(in.residual, context, /*site=*/0, add);
 }
 
-Tensor Decoder::FeedForward(const Layer& layer, const Tensor& x, const Tensor& residual) const {
-  const std::vector<Tensor> pair =
+Tensor Decoder::FeedForward(const Layer& layer, const Tensor& x, const Context& context) const {
+  const ops::Branches in =
       ops::NormLinears(x, layer.post_norm, config_.rms_norm_eps,
                        {layer.gate.weight, layer.up.weight}, {layer.gate.bias, layer.up.bias});
-  return ops::SwiGluLinearAdd(pair[0], pair[1], layer.down.weight, layer.down.bias, residual);
+  const auto add = [&](const Tensor& to) {
+    return ops::SwiGluLinearAdd(in.products[0], in.products[1], layer.down.weight, layer.down.bias,
+                                to);
+  };
+  return WithDropout(in.residual, context, /*site=*/1, add);
+}
+
+Tensor Decoder::WithDropout(const Tensor& residual, const Context& context, int64_t site,
+                            const std::function<Tensor(const Tensor&)>& add) const {
+  if (context.dropout.rate == 0) return add(residual);
+  const int64_t place = 2 * static_cast<int64_t>(context.layer) + site;
+  return residual + Dropout(add({}), context.dropout, place);
 }
 
 }  // namespace espalier

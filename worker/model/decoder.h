@@ -88,11 +88,14 @@ class Decoder {
                        const DropoutKeys& dropout = {}) const;
   torch::Tensor KeptOrRecomputed(const torch::Tensor& x, const Context& context) const;
   torch::Tensor RunLayer(const torch::Tensor& x, const Context& context) const;
-  // The block's output for x, added to `residual` if that is defined.
-  torch::Tensor Attention(const Layer& layer, const torch::Tensor& x, const Context& context,
-                          const torch::Tensor& residual) const;
+  // x and what the block adds to it.
+  torch::Tensor Attention(const Layer& layer, const torch::Tensor& x, const Context& context) const;
   torch::Tensor FeedForward(const Layer& layer, const torch::Tensor& x,
-                            const torch::Tensor& residual) const;
+                            const Context& context) const;
+  // The residual stream and what `add` adds to its argument. A block's last product adds the stream
+  // itself, unless dropout comes between the two.
+  torch::Tensor WithDropout(const torch::Tensor& residual, const Context& context, int64_t site,
+                            const std::function<torch::Tensor(const torch::Tensor&)>& add) const;
   RopeTable RopeOf(int64_t begin, int64_t positions) const;
   void Announce(const torch::Tensor& input, int64_t end) const;
 

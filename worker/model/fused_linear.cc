@@ -1,5 +1,6 @@
 // Products with weights, and the element-wise operation that feeds them: what that operation makes
 // is made again in the backward pass instead of being kept.
+#include <type_traits>
 #include <vector>
 
 #include "worker/model/cpu_rows.h"
@@ -7,6 +8,7 @@
 #include "worker/model/fused_ops.h"
 #include "worker/model/fused_tensor.h"
 #include "worker/model/gemm.h"
+#include "worker/model/torch_compat.h"
 
 namespace espalier::fused_ops {
 namespace {
@@ -15,23 +17,36 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// y = x weight' + residual + bias, [rows, out]; either may be missing.
+// c = a b, or added to c, which is dense and fp32 or of the type of a and b.
+template <typename Real>
+void Multiply(const cpu::GemmShape& shape, const cpu::Matrix<Real>& a, const cpu::Matrix<Real>& b,
+              bool add, const Tensor& c) {
+  const float beta = add ? 1.0F : 0.0F;
+  if constexpr (!std::is_same_v<Real, float>) {
+    if (c.scalar_type() != torch::kFloat) {
+      return cpu::Gemm(shape, a, b, beta, Mutable<Real>(c), shape.n);
+    }
+  }
+  cpu::Gemm(shape, a, b, beta, Mutable(c), shape.n);
+}
+
+// y = x weight' + residual + bias, [rows, out]; either may be missing. In the type of the residual,
+// else of x.
 Tensor Product(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& residual) {
   const int64_t n = weight.size(0), k = weight.size(1);
   if (x.is_cuda()) {
     if (!Given(residual)) return torch::linear(x, weight, Given(bias) ? bias : Tensor());
     Tensor y =
-        torch::addmm(residual.reshape({-1, n}), x.view({-1, k}), weight.t()).view_as(residual);
+        PlusProduct(residual.reshape({-1, n}), x.view({-1, k}), weight.t()).view_as(residual);
     return Given(bias) ? y.add_(bias) : y;
   }
-  Tensor y = ResizedLast(x, n);
-  const bool add = Given(bias) || Given(residual);
-  if (Given(residual)) y.copy_(residual);
+  Tensor y = Given(residual) ? torch::empty(residual.sizes(), residual.options()).copy_(residual)
+                             : ResizedLast(x, n);
   if (Given(bias)) Given(residual) ? y.add_(bias) : y.copy_(bias.expand_as(y));
   WithReal(x, [&](auto zero) {
     using Real = decltype(zero);
-    cpu::Gemm({Rows(x), n, k}, {Data<Real>(x), k}, {Data<Real>(weight), k, cpu::Op::kTranspose},
-              add ? 1.0F : 0.0F, Mutable<Real>(y), n);
+    Multiply<Real>({Rows(x), n, k}, {Data<Real>(x), k},
+                   {Data<Real>(weight), k, cpu::Op::kTranspose}, Given(bias) || Given(residual), y);
   });
   return y;
 }
@@ -46,8 +61,7 @@ void InputGradient(const Tensor& dy, const Tensor& weight, bool add, const Tenso
   }
   WithReal(dy, [&](auto zero) {
     using Real = decltype(zero);
-    cpu::Gemm({Rows(dy), k, n}, {Data<Real>(dy), n}, {Data<Real>(weight), k}, add ? 1.0F : 0.0F,
-              Mutable<Real>(dx), k);
+    Multiply<Real>({Rows(dy), k, n}, {Data<Real>(dy), n}, {Data<Real>(weight), k}, add, dx);
   });
 }
 
@@ -58,15 +72,15 @@ Tensor WeightGradient(const Tensor& weight, const Tensor& dy, const Tensor& x) {
   const bool bound = weight.grad().defined();
   if (x.is_cuda()) {
     const Tensor dy_t = dy.view({-1, out}).t(), rows = x.view({-1, in});
-    if (!bound || x.scalar_type() != torch::kFloat) return Deliver(weight, dy_t.mm(rows));
-    weight.grad().addmm_(dy_t, rows);
+    if (!bound) return dy_t.mm(rows);
+    AddProduct(weight.grad(), dy_t, rows);
     return {};
   }
   const Tensor target = bound ? weight.grad() : torch::empty(weight.sizes(), FloatOptions(x));
   WithReal(x, [&](auto zero) {
     using Real = decltype(zero);
-    cpu::Gemm({out, in, Rows(x)}, {Data<Real>(dy), out, cpu::Op::kTranspose}, {Data<Real>(x), in},
-              bound ? 1.0F : 0.0F, Mutable(target), in);
+    Multiply<Real>({out, in, Rows(x)}, {Data<Real>(dy), out, cpu::Op::kTranspose},
+                   {Data<Real>(x), in}, bound, target);
   });
   if (bound) MarkAdded(target);
   return bound ? Tensor() : target.to(weight.scalar_type());
@@ -83,10 +97,10 @@ void Normalize(const Tensor& x, const Tensor& weight, double eps, const Tensor& 
   if (x.is_cuda()) return cuda::RmsNorm(x, weight, eps, y, inverse);
   const int64_t rows = Rows(x), n = x.size(-1);
   float* pr = Mutable(inverse);
-  WithReal(x, [&](auto zero) {
-    using Real = decltype(zero);
-    const Real *px = Data<Real>(x), *pw = Data<Real>(weight);
-    Real* py = Mutable<Real>(y);
+  WithNormReals(x, y.scalar_type(), [&](auto in, auto out) {
+    const auto* px = Data<decltype(in)>(x);
+    auto* py = Mutable<decltype(out)>(y);
+    const float* pw = Data(weight);
 #pragma omp parallel for
     for (int64_t i = 0; i < rows; ++i) {
       pr[i] = cpu::RmsNormRow(px + i * n, pw, py + i * n, n, static_cast<float>(eps));
@@ -94,26 +108,30 @@ void Normalize(const Tensor& x, const Tensor& weight, double eps, const Tensor& 
   });
 }
 
-// Turns dy into the gradient of x, in place (one row at a time), and returns the weight's as
-// Deliver does.
+// Writes the gradient of x, plus `other` where that is defined, to dx, which may be dy; returns the
+// weight's as Deliver does.
 Tensor NormalizeBackward(const Tensor& x, const Tensor& weight, const Tensor& inverse,
-                         const Tensor& dy, const Tensor& dx) {
+                         const Tensor& dy, const Tensor& other, const Tensor& dx) {
   if (x.is_cuda()) {
-    const Tensor dweight = cuda::RmsNormBackward(x, weight, inverse, dy, dx);
+    const Tensor dweight = cuda::RmsNormBackward(x, weight, inverse, dy, other, dx);
     return weight.requires_grad() ? Deliver(weight, dweight) : Tensor();
   }
   const int64_t rows = Rows(x), n = x.size(-1);
   Tensor partial = torch::zeros({kPartialSums, n}, FloatOptions(x));
   const float* pr = Data(inverse);
   float* sums = Mutable(partial);
-  WithReal(x, [&](auto zero) {
-    using Real = decltype(zero);
-    const Real *px = Data<Real>(x), *pw = Data<Real>(weight), *pdy = Data<Real>(dy);
-    Real* pdx = Mutable<Real>(dx);
+  WithNormReals(x, dy.scalar_type(), [&](auto in, auto out) {
+    using In = decltype(in);
+    const auto* px = Data<In>(x);
+    const auto* pdy = Data<decltype(out)>(dy);
+    const In* po = other.defined() ? Data<In>(other) : nullptr;
+    const float* pw = Data(weight);
+    In* pdx = Mutable<In>(dx);
 #pragma omp parallel for schedule(static, 1)
     for (int64_t part = 0; part < kPartialSums; ++part) {
       for (int64_t i = rows * part / kPartialSums; i < rows * (part + 1) / kPartialSums; ++i) {
-        cpu::RmsNormGradientRow(px + i * n, pw, pdy + i * n, pr[i], pdx + i * n, sums + part * n,
+        cpu::RmsNormGradientRow(px + i * n, pw, pdy + i * n, pr[i],
+                                po == nullptr ? nullptr : po + i * n, pdx + i * n, sums + part * n,
                                 n);
       }
     }
@@ -122,10 +140,11 @@ Tensor NormalizeBackward(const Tensor& x, const Tensor& weight, const Tensor& in
 }
 
 struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& weight,
-                        double eps) {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& weight, double eps,
+                        torch::ScalarType type) {
     const Tensor x = x_in.contiguous();
-    Tensor y = torch::empty_like(x), inverse = torch::empty({Rows(x)}, FloatOptions(x));
+    Tensor y = torch::empty_like(x, x.options().dtype(type));
+    Tensor inverse = torch::empty({Rows(x)}, FloatOptions(x));
     Normalize(x, weight, eps, y, inverse);
     ctx->save_for_backward({x, weight, inverse});
     return y;
@@ -134,8 +153,9 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
     const variable_list saved = ctx->get_saved_variables();
     Tensor dx = torch::empty_like(saved[0]);
-    Tensor dweight = NormalizeBackward(saved[0], saved[1], saved[2], upstream[0].contiguous(), dx);
-    return {dx, dweight, Tensor()};
+    Tensor dweight =
+        NormalizeBackward(saved[0], saved[1], saved[2], upstream[0].contiguous(), {}, dx);
+    return {dx, dweight, Tensor(), Tensor()};
   }
 };
 
@@ -143,7 +163,7 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
 // costs more time than on the CPU, compared with the product, and memory is less short.
 bool KeepsInputs(const Tensor& x) { return x.is_cuda(); }
 
-// Products of x, or of RmsNorm(x) when there is a norm.
+// x, and products of x, or of RmsNorm(x) when there is a norm.
 struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
   static variable_list forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& norm,
                                double eps, const Tensor& w0, const Tensor& w1, const Tensor& w2,
@@ -151,14 +171,14 @@ struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
     const Tensor x = x_in.contiguous();
     Tensor input = x, inverse, kept;
     if (Given(norm)) {
-      input = torch::empty_like(x);
+      input = torch::empty_like(x, w0.options());
       inverse = torch::empty({Rows(x)}, FloatOptions(x));
       Normalize(x, norm, eps, input, inverse);
       if (KeepsInputs(x)) kept = input;
     }
     ctx->save_for_backward({x, norm, OrNone(inverse, x), w0, w1, w2, b0, b1, b2, kept});
     ctx->saved_data["eps"] = eps;
-    variable_list out;
+    variable_list out = {x};
     const Tensor *weights[] = {&w0, &w1, &w2}, *biases[] = {&b0, &b1, &b2};
     for (int i = 0; i < 3; ++i) {
       if (Given(*weights[i])) out.push_back(Product(input, *weights[i], *biases[i], {}));
@@ -171,28 +191,33 @@ struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
     const Tensor &x = saved[0], &norm = saved[1], &inverse = saved[2];
     Tensor input = saved[9].defined() ? saved[9] : x;
     if (Given(norm) && !saved[9].defined()) {
-      input = torch::empty_like(x);
+      input = torch::empty_like(x, saved[3].options());
       Normalize(x, norm, ctx->saved_data["eps"].toDouble(), input, inverse);
     }
     const bool wanted = ctx->needs_input_grad(0) || norm.requires_grad();
     variable_list gradients(9);
     Tensor dinput;
-    for (size_t i = 0; i < upstream.size(); ++i) {
+    for (size_t i = 0; i + 1 < upstream.size(); ++i) {
       const Tensor &weight = saved[3 + i], &bias = saved[6 + i];
-      if (!upstream[i].defined()) continue;
-      const Tensor dy = upstream[i].contiguous();
+      if (!upstream[1 + i].defined()) continue;
+      const Tensor dy = upstream[1 + i].contiguous();
       gradients[3 + i] = WeightGradient(weight, dy, input);
       gradients[6 + i] = BiasGradient(bias, dy);
       if (!wanted) continue;
       const bool add = dinput.defined();
-      if (!add) dinput = torch::empty_like(x);
+      if (!add) dinput = torch::empty_like(input);
       InputGradient(dy, weight, add, dinput);
-      upstream[i].reset();
+      upstream[1 + i].reset();
     }
-    if (Given(norm) && dinput.defined()) {
-      gradients[1] = NormalizeBackward(x, norm, inverse, dinput, dinput);
+    const Tensor other = upstream[0].defined() ? upstream[0].contiguous() : upstream[0];
+    if (!dinput.defined()) {
+      gradients[0] = other;
+    } else if (Given(norm)) {
+      gradients[0] = dinput.scalar_type() == x.scalar_type() ? dinput : torch::empty_like(x);
+      gradients[1] = NormalizeBackward(x, norm, inverse, dinput, other, gradients[0]);
+    } else {
+      gradients[0] = other.defined() ? dinput.add_(other) : dinput;
     }
-    gradients[0] = dinput;
     return gradients;
   }
 };
@@ -208,9 +233,9 @@ struct LinearAddFunction : torch::autograd::Function<LinearAddFunction> {
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
     const variable_list saved = ctx->get_saved_variables();
     const Tensor &x = saved[0], &weight = saved[1], &bias = saved[2];
-    const Tensor dy = upstream[0].contiguous();
-    variable_list gradients = {Tensor(), WeightGradient(weight, dy, x), BiasGradient(bias, dy),
-                               upstream[0]};
+    const Tensor dy = upstream[0].to(x.scalar_type()).contiguous();
+    variable_list gradients = {Tensor(), WeightGradient(weight, dy, x),
+                               BiasGradient(bias, upstream[0]), upstream[0]};
     if (!ctx->needs_input_grad(0)) return gradients;
     gradients[0] = torch::empty_like(x);
     InputGradient(dy, weight, /*add=*/false, gradients[0]);
@@ -259,14 +284,14 @@ struct SwiGluLinearAddFunction : torch::autograd::Function<SwiGluLinearAddFuncti
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
     const variable_list saved = ctx->get_saved_variables();
     const Tensor &gate = saved[0], &up = saved[1], &weight = saved[2], &bias = saved[3];
-    const Tensor dy = upstream[0].contiguous();
+    const Tensor dy = upstream[0].to(gate.scalar_type()).contiguous();
     Tensor activated = saved[4];
     if (!activated.defined()) {
       activated = torch::empty_like(gate);
       Activate(gate, up, activated);
     }
     variable_list gradients = {Tensor(), Tensor(), WeightGradient(weight, dy, activated),
-                               BiasGradient(bias, dy), upstream[0]};
+                               BiasGradient(bias, upstream[0]), upstream[0]};
     if (!ctx->needs_input_grad(0) && !ctx->needs_input_grad(1)) return gradients;
     // The memory of the activated values and of their gradient receives those of gate and up.
     Tensor dgate = saved[4].defined() ? torch::empty_like(gate) : activated;
@@ -281,18 +306,19 @@ struct SwiGluLinearAddFunction : torch::autograd::Function<SwiGluLinearAddFuncti
 
 }  // namespace
 
-Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps) {
-  return RmsNormFunction::apply(x, weight, eps);
+Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps, torch::ScalarType type) {
+  return RmsNormFunction::apply(x, weight, eps, type);
 }
 
-std::vector<Tensor> NormLinears(const Tensor& x, const Tensor& norm, double eps,
-                                const std::vector<Tensor>& weights,
-                                const std::vector<Tensor>& biases) {
+ops::Branches NormLinears(const Tensor& x, const Tensor& norm, double eps,
+                          const std::vector<Tensor>& weights, const std::vector<Tensor>& biases) {
   const auto at = [&x](const std::vector<Tensor>& list, size_t i) {
     return OrNone(i < list.size() ? list[i] : Tensor(), x);
   };
-  return LinearsFunction::apply(x, OrNone(norm, x), eps, at(weights, 0), at(weights, 1),
-                                at(weights, 2), at(biases, 0), at(biases, 1), at(biases, 2));
+  variable_list out =
+      LinearsFunction::apply(x, OrNone(norm, x), eps, at(weights, 0), at(weights, 1),
+                             at(weights, 2), at(biases, 0), at(biases, 1), at(biases, 2));
+  return {out[0], {out.begin() + 1, out.end()}};
 }
 
 Tensor LinearAdd(const Tensor& x, const Tensor& weight, const Tensor& bias,

@@ -16,14 +16,15 @@ namespace espalier::fused_ops {
 // fp32 or bf16 on the CPU.
 bool Apply(const torch::Tensor& x);
 
-torch::Tensor RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps);
+torch::Tensor RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps,
+                      torch::ScalarType type);
 torch::Tensor Rope(const torch::Tensor& x, const RopeTable& table);
 torch::Tensor CausalAttention(const torch::Tensor& q, const torch::Tensor& k,
                               const torch::Tensor& v, int64_t window);
 // At most three weights; an undefined norm: none.
-std::vector<torch::Tensor> NormLinears(const torch::Tensor& x, const torch::Tensor& norm,
-                                       double eps, const std::vector<torch::Tensor>& weights,
-                                       const std::vector<torch::Tensor>& biases);
+ops::Branches NormLinears(const torch::Tensor& x, const torch::Tensor& norm, double eps,
+                          const std::vector<torch::Tensor>& weights,
+                          const std::vector<torch::Tensor>& biases);
 torch::Tensor LinearAdd(const torch::Tensor& x, const torch::Tensor& weight,
                         const torch::Tensor& bias, const torch::Tensor& residual);
 torch::Tensor SwiGluLinearAdd(const torch::Tensor& gate, const torch::Tensor& up,

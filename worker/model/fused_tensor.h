@@ -28,6 +28,14 @@ auto WithReal(const torch::Tensor& x, Body&& body) {
   return x.scalar_type() == torch::kFloat ? body(float()) : body(cpu::Bf16());
 }
 
+// Calls body(In(), Out()) for a norm of x whose result has the type `out`: x's own, or a narrower
+// one.
+template <typename Body>
+void WithNormReals(const torch::Tensor& x, torch::ScalarType out, Body&& body) {
+  if (out == torch::kFloat) return body(float(), float());
+  x.scalar_type() == torch::kFloat ? body(float(), cpu::Bf16()) : body(cpu::Bf16(), cpu::Bf16());
+}
+
 // For sums and statistics, which are float whatever x is.
 inline torch::TensorOptions FloatOptions(const torch::Tensor& x) {
   return x.options().dtype(torch::kFloat);

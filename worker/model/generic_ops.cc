@@ -45,11 +45,12 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 };
 
 struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight, double eps) {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight, double eps,
+                        torch::ScalarType type) {
     const Tensor wide = Wide(x);
     const Tensor inverse = torch::rsqrt(wide.square().mean(-1, /*keepdim=*/true) + eps);
     ctx->save_for_backward({x, weight, inverse});
-    return As(wide * inverse * weight, x);
+    return (wide * inverse * weight).to(type);
   }
 
   // With n = x r: dx = r (w dy - n mean(n w dy)), dw = sum over rows of n dy.
@@ -63,7 +64,7 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
       dx = As(inverse * (g - normal * (normal * g).mean(-1, /*keepdim=*/true)), x);
     }
     if (weight.requires_grad()) dweight = Deliver(weight, Rows(normal * dy).sum(0));
-    return {dx, dweight, Tensor()};
+    return {dx, dweight, Tensor(), Tensor()};
   }
 };
 
@@ -131,8 +132,8 @@ Tensor Linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return LinearFunction::apply(x, weight, bias.defined() ? bias : torch::empty({0}, x.options()));
 }
 
-Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps) {
-  return RmsNormFunction::apply(x, weight, eps);
+Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps, torch::ScalarType type) {
+  return RmsNormFunction::apply(x, weight, eps, type);
 }
 
 Tensor Rope(const Tensor& x, const RopeTable& table) {

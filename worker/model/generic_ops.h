@@ -21,7 +21,8 @@ inline torch::Tensor Wide(const torch::Tensor& x) { return x.to(SumType(x)); }
 
 torch::Tensor Linear(const torch::Tensor& x, const torch::Tensor& weight,
                      const torch::Tensor& bias);
-torch::Tensor RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps);
+torch::Tensor RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps,
+                      torch::ScalarType type);
 torch::Tensor Rope(const torch::Tensor& x, const RopeTable& table);
 torch::Tensor CausalAttention(const torch::Tensor& q, const torch::Tensor& k,
                               const torch::Tensor& v, int64_t window);

@@ -15,25 +15,24 @@ Tensor Plus(const Tensor& residual, const Tensor& y) {
 }  // namespace
 
 Tensor Linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  if (fused_ops::Apply(x)) return fused_ops::NormLinears(x, {}, 0, {weight}, {bias})[0];
+  if (fused_ops::Apply(x)) return fused_ops::NormLinears(x, {}, 0, {weight}, {bias}).products[0];
   return generic_ops::Linear(x, weight, bias);
 }
 
-std::vector<Tensor> NormLinears(const Tensor& x, const Tensor& norm, double eps,
-                                const std::vector<Tensor>& weights,
-                                const std::vector<Tensor>& biases) {
+Branches NormLinears(const Tensor& x, const Tensor& norm, double eps,
+                     const std::vector<Tensor>& weights, const std::vector<Tensor>& biases) {
   if (fused_ops::Apply(x)) return fused_ops::NormLinears(x, norm, eps, weights, biases);
-  const Tensor normal = generic_ops::RmsNorm(x, norm, eps);
-  std::vector<Tensor> results;
+  const Tensor normal = generic_ops::RmsNorm(x, norm, eps, weights[0].scalar_type());
+  Branches branches{x, {}};
   for (size_t i = 0; i < weights.size(); ++i) {
-    results.push_back(generic_ops::Linear(normal, weights[i], biases[i]));
+    branches.products.push_back(generic_ops::Linear(normal, weights[i], biases[i]));
   }
-  return results;
+  return branches;
 }
 
-Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps) {
-  return fused_ops::Apply(x) ? fused_ops::RmsNorm(x, weight, eps)
-                             : generic_ops::RmsNorm(x, weight, eps);
+Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps, torch::ScalarType type) {
+  return fused_ops::Apply(x) ? fused_ops::RmsNorm(x, weight, eps, type)
+                             : generic_ops::RmsNorm(x, weight, eps, type);
 }
 
 Tensor Rope(const Tensor& x, const RopeTable& table) {
@@ -67,6 +66,10 @@ Tensor SwiGluLinearAdd(const Tensor& gate, const Tensor& up, const Tensor& weigh
 Tensor Embedding(const Tensor& ids, const Tensor& table) {
   return table.is_cpu() && fused_ops::Apply(table) ? fused_ops::Embedding(ids, table)
                                                    : generic_ops::Embedding(ids, table);
+}
+
+torch::ScalarType ResidualType(torch::Device device, torch::ScalarType type) {
+  return torch::elementSize(type) < 4 && !device.is_cuda() ? torch::kFloat : type;
 }
 
 Tensor CrossEntropySum(const Tensor& hidden, const Tensor& head, const Tensor& targets) {

@@ -31,14 +31,22 @@ namespace ops {
 torch::Tensor Linear(const torch::Tensor& x, const torch::Tensor& weight,
                      const torch::Tensor& bias);
 
-// Linear of RmsNorm(x, norm, eps) with each weight (and its bias, or an undefined one); at most
-// three. The normalised values are not kept for the backward pass where making them again is cheap.
-std::vector<torch::Tensor> NormLinears(const torch::Tensor& x, const torch::Tensor& norm,
-                                       double eps, const std::vector<torch::Tensor>& weights,
-                                       const std::vector<torch::Tensor>& biases);
+// What becomes of the residual stream where a block begins.
+struct Branches {
+  torch::Tensor residual;  // x as it was, for what is added to it: gradients of both meet for free
+  std::vector<torch::Tensor> products;
+};
+// Linear of RmsNorm(x, norm, eps) with each weight (and its bias, or an undefined one), in the type
+// of the weights; at most three. The normalised values are not kept for the backward pass where
+// making them again is cheap.
+Branches NormLinears(const torch::Tensor& x, const torch::Tensor& norm, double eps,
+                     const std::vector<torch::Tensor>& weights,
+                     const std::vector<torch::Tensor>& biases);
 
-// x * weight / sqrt(mean(x^2) + eps) over the last dimension (Zhang and Sennrich 2019, eq. 4).
-torch::Tensor RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps);
+// x * weight / sqrt(mean(x^2) + eps) over the last dimension (Zhang and Sennrich 2019, eq. 4), as
+// `type`: x's own, or a narrower one. The weight of a norm is fp32 where x is not fp64.
+torch::Tensor RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps,
+                      torch::ScalarType type);
 
 // x [B, T, heads, D]: rotates the halves of each head by the angle of its position ("rotate half",
 // the Hugging Face layout). Row t of the table belongs to position t of x.
@@ -50,7 +58,7 @@ torch::Tensor Rope(const torch::Tensor& x, const RopeTable& table);
 torch::Tensor CausalAttention(const torch::Tensor& q, const torch::Tensor& k,
                               const torch::Tensor& v, int64_t window);
 
-// residual + Linear of x; without a residual (undefined) that is Linear.
+// residual + Linear of x, in the type of the residual; without one (undefined) that is Linear.
 torch::Tensor LinearAdd(const torch::Tensor& x, const torch::Tensor& weight,
                         const torch::Tensor& bias, const torch::Tensor& residual);
 
@@ -61,6 +69,9 @@ torch::Tensor SwiGluLinearAdd(const torch::Tensor& gate, const torch::Tensor& up
 
 // ids [B, T] int64, table [V, C] -> [B, T, C].
 torch::Tensor Embedding(const torch::Tensor& ids, const torch::Tensor& table);
+
+// The type of the residual stream of a decoder that computes in `type`.
+torch::ScalarType ResidualType(torch::Device device, torch::ScalarType type);
 
 // hidden [N, C], head [V, C], targets [N] (-100: ignored) -> scalar sum of cross-entropies, fp32
 // (fp64 for fp64), in chunks of rows: no N x V tensor exists in either direction. The gradient is

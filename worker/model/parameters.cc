@@ -113,6 +113,17 @@ bool IsNorm(const ParameterShape& shape) {
   return shape.shape.size() == 1 && shape.name.find("norm") != std::string::npos;
 }
 
+// A parameter's part of a flat tensor, with a version of its own.
+torch::Tensor ViewOf(const torch::Tensor& flat, const Parameter& parameter) {
+  return flat.narrow(0, parameter.offset, parameter.size)
+      .view(parameter.shape.shape)
+      .variable_data();
+}
+
+// What is not multiplied by the matrix units is read in fp32: in bfloat16 a weight near 1 would
+// move in steps of a hundredth.
+bool UsedInFull(const ParameterShape& shape) { return IsNorm(shape) || shape.layer < 0; }
+
 }  // namespace
 
 std::vector<ParameterShape> ParameterShapes(const DecoderConfig& config) {
@@ -150,21 +161,18 @@ absl::StatusOr<Parameters> Parameters::Create(const DecoderConfig& config, torch
                  });
   if (!status.ok()) return status;
   for (Parameter& parameter : parameters.all_) {
-    const auto view = [&](const torch::Tensor& flat) {
-      return flat.narrow(0, parameter.offset, parameter.size)
-          .view(parameter.shape.shape)
-          .variable_data();
-    };
-    parameter.value = view(parameters.flat_);
-    parameter.leaf = with_copy ? view(parameters.copy_) : parameter.value;
+    const bool narrow = with_copy && !UsedInFull(parameter.shape);
+    parameter.value = ViewOf(parameters.flat_, parameter);
+    parameter.leaf = narrow ? ViewOf(parameters.copy_, parameter) : parameter.value;
     if (!with_gradients) continue;
     parameter.leaf.set_requires_grad(true);
-    parameter.leaf.mutable_grad() = view(parameters.gradient_);
+    parameter.leaf.mutable_grad() = ViewOf(parameters.gradient_, parameter);
   }
   if (config.tie_word_embeddings) {
-    const torch::Tensor table = parameters.Find("model.embed_tokens.weight")->leaf;
-    parameters.tied_head_ = table.variable_data().set_requires_grad(with_gradients);
-    if (with_gradients) parameters.tied_head_.mutable_grad() = table.grad().variable_data();
+    const Parameter& table = *parameters.Find("model.embed_tokens.weight");
+    const torch::Tensor& flat = with_copy ? parameters.copy_ : parameters.flat_;
+    parameters.tied_head_ = ViewOf(flat, table).set_requires_grad(with_gradients);
+    if (with_gradients) parameters.tied_head_.mutable_grad() = ViewOf(parameters.gradient_, table);
   }
   return parameters;
 }

@@ -37,9 +37,10 @@ struct Parameter {
   int64_t offset = 0;   // elements from the start of the flat buffers
   int64_t size = 0;     // elements
   torch::Tensor value;  // view of the flat fp32 values
-  // What the decoder computes with: `value` itself, or its copy in the compute type. A leaf; with
-  // gradients it requires grad, and leaf.grad() is the fp32 view of the flat gradient also where
-  // the leaf is of another type: operations add to it in place.
+  // What the decoder computes with: its copy in the compute type where it is multiplied as a matrix
+  // or added as a bias, else `value` itself. A leaf; with gradients it requires grad, and
+  // leaf.grad() is the fp32 view of the flat gradient also where the leaf is of another type:
+  // operations add to it in place.
   torch::Tensor leaf;
 };
 
@@ -61,8 +62,8 @@ class Parameters {
   const Parameter* Find(absl::string_view name) const;
   // Its fp32 value; an undefined tensor when there is no such parameter.
   torch::Tensor Get(absl::string_view name) const;
-  // lm_head.weight; of a tied head a leaf of its own that shares the embedding's memory, and its
-  // gradient's.
+  // lm_head.weight in the compute type; of a tied head a leaf of its own that shares the memory of
+  // the embedding's values, or copy, and of its gradient.
   torch::Tensor Head() const;
   // Every leaf that the decoder computes with: each parameter, and a tied head. The version of its
   // grad() moves exactly when a pass has added its part to it (see MarkAdded in fused_tensor.h), so

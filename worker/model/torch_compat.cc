@@ -88,6 +88,31 @@ std::optional<torch::Tensor> LibraryCausalAttention(const torch::Tensor& q, cons
   return {};
 }
 
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8)
+torch::Tensor PlusProduct(const torch::Tensor& c, const torch::Tensor& a, const torch::Tensor& b) {
+  if (c.scalar_type() == a.scalar_type()) return torch::addmm(c, a, b);
+  return at::addmm(c, a, b, c.scalar_type());
+}
+
+void AddProduct(const torch::Tensor& c, const torch::Tensor& a, const torch::Tensor& b) {
+  torch::Tensor out = c;
+  if (c.scalar_type() == a.scalar_type()) {
+    out.addmm_(a, b);
+  } else {
+    at::addmm_out(out, c, a, b, c.scalar_type());
+  }
+}
+#else
+torch::Tensor PlusProduct(const torch::Tensor& c, const torch::Tensor& a, const torch::Tensor& b) {
+  return c.scalar_type() == a.scalar_type() ? torch::addmm(c, a, b) : c + a.mm(b);
+}
+
+void AddProduct(const torch::Tensor& c, const torch::Tensor& a, const torch::Tensor& b) {
+  torch::Tensor out = c;
+  c.scalar_type() == a.scalar_type() ? out.addmm_(a, b) : out.add_(a.mm(b));
+}
+#endif
+
 void WaitForEvent(const c10::Event& event) {
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 5)
   event.synchronize();

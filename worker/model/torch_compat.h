@@ -42,6 +42,11 @@ void AfterBackward(const torch::Tensor& tensor, std::function<void()> hook);
 std::optional<torch::Tensor> LibraryCausalAttention(const torch::Tensor& q, const torch::Tensor& k,
                                                     const torch::Tensor& v);
 
+// c + a b, and the same added to c in place: c is fp32 or of the type of a and b. On CUDA nothing
+// is rounded to 16 bits on the way where LibTorch can do that (from 2.8 on).
+torch::Tensor PlusProduct(const torch::Tensor& c, const torch::Tensor& a, const torch::Tensor& b);
+void AddProduct(const torch::Tensor& c, const torch::Tensor& a, const torch::Tensor& b);
+
 // Blocks the calling thread until the device has reached the event.
 void WaitForEvent(const c10::Event& event);
 

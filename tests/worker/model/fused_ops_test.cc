@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <functional>
 
 namespace espalier::fused_ops {
@@ -20,13 +21,18 @@ double Error(const Tensor& a, const Tensor& b) {
   return ((a - b).abs().max() / b.abs().max().clamp_min(0.1)).item<double>();
 }
 
-// Values and gradients of both functions on the same inputs, for a random upstream gradient.
+using Places = std::vector<size_t>;  // in a list of inputs
+
+// Values and gradients of both functions on the same inputs, for a random upstream gradient. The
+// inputs at `in_full` stay fp32.
 void ExpectSameIn(torch::ScalarType type, double tolerance, const Function& kernel,
-                  const Function& formula, const Inputs& inputs) {
+                  const Function& formula, const Inputs& inputs, const Places& in_full) {
   SCOPED_TRACE(torch::toString(type));
   Inputs mine, theirs;
   for (const Tensor& input : inputs) {
-    mine.push_back(input.detach().to(type, /*non_blocking=*/false, /*copy=*/true));
+    const bool full = std::count(in_full.begin(), in_full.end(), mine.size()) > 0;
+    mine.push_back(
+        input.detach().to(full ? torch::kFloat : type, /*non_blocking=*/false, /*copy=*/true));
     mine.back().set_requires_grad(true);
     theirs.push_back(mine.back().detach().to(torch::kDouble).set_requires_grad(true));
   }
@@ -43,9 +49,10 @@ void ExpectSameIn(torch::ScalarType type, double tolerance, const Function& kern
 }
 
 // bfloat16 has 8 bits of mantissa, and intermediate results are rounded to it.
-void ExpectSame(const Function& kernel, const Function& formula, const Inputs& inputs) {
-  ExpectSameIn(torch::kFloat, 1e-5, kernel, formula, inputs);
-  ExpectSameIn(torch::kBFloat16, 2e-2, kernel, formula, inputs);
+void ExpectSame(const Function& kernel, const Function& formula, const Inputs& inputs,
+                const Places& in_full = {}) {
+  ExpectSameIn(torch::kFloat, 1e-5, kernel, formula, inputs, {});
+  ExpectSameIn(torch::kBFloat16, 2e-2, kernel, formula, inputs, in_full);
 }
 
 // softmax(q k^T / sqrt(D) + mask) v with the whole T x T matrix, in the layout [B, T, H, D].
@@ -95,7 +102,7 @@ TEST(FusedOps, LinearsEqualMatrixProducts) {
     return torch::cat({torch::linear(in[0], in[1], in[2]), torch::linear(in[0], in[3], in[4])}, -1);
   };
   const Function kernel = [](const Inputs& in) {
-    return torch::cat(NormLinears(in[0], {}, 0, {in[1], in[3]}, {in[2], in[4]}), -1);
+    return torch::cat(NormLinears(in[0], {}, 0, {in[1], in[3]}, {in[2], in[4]}).products, -1);
   };
   ExpectSame(kernel, formula,
              {Random({3, 5, 7}), Random({11, 7}), Random({11}), Random({4, 7}), Random({4})});
@@ -103,10 +110,10 @@ TEST(FusedOps, LinearsEqualMatrixProducts) {
 
 TEST(FusedOps, LinearsAddToTheGradientThatIsThere) {
   const Tensor x = Random({4, 6}), w = Random({5, 6}).set_requires_grad(true);
-  NormLinears(x, {}, 0, {w}, {})[0].sum().backward();
+  NormLinears(x, {}, 0, {w}, {}).products[0].sum().backward();
   const Tensor once = w.grad().clone();
   const void* place = w.grad().data_ptr();
-  NormLinears(x, {}, 0, {w}, {})[0].sum().backward();
+  NormLinears(x, {}, 0, {w}, {}).products[0].sum().backward();
   EXPECT_TRUE(torch::allclose(w.grad(), 2 * once));
   EXPECT_EQ(w.grad().data_ptr(), place) << "the flat gradient must stay in place";
 }
@@ -115,37 +122,63 @@ TEST(FusedOps, GradientsOfBf16WeightsAddUpInFp32) {
   const Tensor x = torch::ones({4, 6}, torch::kBFloat16);
   const Tensor w = Random({5, 6}).to(torch::kBFloat16).set_requires_grad(true);
   w.mutable_grad() = torch::full({5, 6}, 1000.0, torch::kFloat);
-  NormLinears(x, {}, 0, {w}, {})[0].sum().backward();
+  NormLinears(x, {}, 0, {w}, {}).products[0].sum().backward();
   EXPECT_TRUE(w.grad().eq(1004).all().item<bool>()) << "bfloat16 would have lost the 4";
 }
 
 TEST(FusedOps, RmsNormEqualsItsFormula) {
-  ExpectSame([](const Inputs& in) { return RmsNorm(in[0], in[1], 1e-5); },
-             [](const Inputs& in) {
-               return in[0] * in[1] * torch::rsqrt(in[0].pow(2).mean(-1, true) + 1e-5);
-             },
-             {Random({3, 19, 33}), Random({33})});
+  const Inputs inputs = {Random({3, 19, 33}), Random({33})};
+  const Function formula = [](const Inputs& in) {
+    return in[0] * in[1] * torch::rsqrt(in[0].pow(2).mean(-1, true) + 1e-5);
+  };
+  ExpectSame([](const Inputs& in) { return RmsNorm(in[0], in[1], 1e-5, in[0].scalar_type()); },
+             formula, inputs, {1});
+  ExpectSameIn(torch::kBFloat16, 2e-2,
+               [](const Inputs& in) { return RmsNorm(in[0], in[1], 1e-5, torch::kBFloat16); },
+               formula, inputs, {0, 1});
 }
 
 TEST(FusedOps, NormLinearsEqualTheirFormula) {
   const auto normal = [](const Inputs& in) {
     return in[0] * in[1] * torch::rsqrt(in[0].pow(2).mean(-1, true) + 1e-5);
   };
-  ExpectSame(
-      [](const Inputs& in) {
-        return torch::cat(NormLinears(in[0], in[1], 1e-5, {in[2], in[3]}, {in[4], {}}), -1);
-      },
-      [&](const Inputs& in) {
-        const Tensor x = normal(in);
-        return torch::cat({torch::linear(x, in[2], in[4]), torch::linear(x, in[3])}, -1);
-      },
-      {Random({3, 19, 33}), Random({33}), Random({11, 33}), Random({4, 33}), Random({11})});
+  // The residual too, whose gradient is added to that which comes through the products.
+  const Function kernel = [](const Inputs& in) {
+    const ops::Branches branches = NormLinears(in[0], in[1], 1e-5, {in[2], in[3]}, {in[4], {}});
+    EXPECT_EQ(branches.products[0].scalar_type(), in[2].scalar_type());
+    EXPECT_EQ(branches.residual.scalar_type(), in[0].scalar_type());
+    return torch::cat({branches.residual, branches.products[0], branches.products[1]}, -1);
+  };
+  const Function formula = [&](const Inputs& in) {
+    const Tensor x = normal(in);
+    return torch::cat({in[0], torch::linear(x, in[2], in[4]), torch::linear(x, in[3])}, -1);
+  };
+  const Inputs inputs = {Random({3, 19, 33}), Random({33}), Random({11, 33}), Random({4, 33}),
+                         Random({11})};
+  ExpectSame(kernel, formula, inputs, {1});
+  ExpectSameIn(torch::kBFloat16, 2e-2, kernel, formula, inputs, {0, 1});
+}
+
+TEST(FusedOps, ABranchWhoseProductsAreNotUsedPassesTheGradientOn) {
+  const Tensor x = Random({4, 6}).set_requires_grad(true), norm = torch::ones({6});
+  NormLinears(x, norm, 1e-5, {Random({5, 6})}, {}).residual.mul(3).sum().backward();
+  EXPECT_TRUE(x.grad().eq(3).all().item<bool>());
 }
 
 TEST(FusedOps, LinearAddEqualsItsFormula) {
   ExpectSame([](const Inputs& in) { return LinearAdd(in[0], in[1], in[2], in[3]); },
              [](const Inputs& in) { return in[3] + torch::linear(in[0], in[1], in[2]); },
-             {Random({3, 7, 33}), Random({5, 33}), Random({5}), Random({3, 7, 5})});
+             {Random({3, 7, 33}), Random({5, 33}), Random({5}), Random({3, 7, 5})}, {3});
+}
+
+TEST(FusedOps, TheResidualStreamKeepsItsType) {
+  const Tensor x = Random({7, 6}).to(torch::kBFloat16), w = Random({5, 6}).to(torch::kBFloat16);
+  for (const auto type : {torch::kFloat, torch::kBFloat16}) {
+    const Tensor residual = Random({7, 5}).to(type);
+    EXPECT_EQ(LinearAdd(x, w, {}, residual).scalar_type(), type);
+    EXPECT_EQ(SwiGluLinearAdd(x, x, w, {}, residual).scalar_type(), type);
+  }
+  EXPECT_EQ(LinearAdd(x, w, {}, {}).scalar_type(), torch::kBFloat16);
 }
 
 TEST(FusedOps, SwiGluLinearAddEqualsItsFormula) {
@@ -154,7 +187,8 @@ TEST(FusedOps, SwiGluLinearAddEqualsItsFormula) {
                return in[4] + torch::linear(in[0] * torch::sigmoid(in[0]) * in[1], in[2], in[3]);
              },
              {Random({3, 7, 33}) * 10, Random({3, 7, 33}), Random({5, 33}), Random({5}),
-              Random({3, 7, 5})});
+              Random({3, 7, 5})},
+             {4});
 }
 
 TEST(FusedOps, RopeEqualsComplexRotation) {
@@ -210,7 +244,7 @@ TEST(FusedOps, ResultsDoNotDependOnTheNumberOfThreads) {
   const auto gradient = [&](int threads) {
     torch::set_num_threads(threads);
     const Tensor weight = w.clone().set_requires_grad(true);
-    RmsNorm(x, weight, 1e-5).pow(2).sum().backward();
+    RmsNorm(x, weight, 1e-5, torch::kFloat).pow(2).sum().backward();
     return weight.grad();
   };
   const Tensor one = gradient(1), two = gradient(2);

@@ -58,8 +58,9 @@ TEST_F(GenericOps, LinearGradients) {
 TEST_F(GenericOps, RmsNormValuesAndGradients) {
   const Tensor x = Random({2, 3, 6}), weight = Random({6});
   const Tensor expected = x * weight / (x.pow(2).mean(-1, true) + 1e-3).sqrt();
-  EXPECT_TRUE(torch::allclose(RmsNorm(x, weight, 1e-3), expected, 1e-12));
-  ExpectGradients([](const Inputs& in) { return RmsNorm(in[0], in[1], 1e-3); }, {x, weight});
+  EXPECT_TRUE(torch::allclose(RmsNorm(x, weight, 1e-3, torch::kDouble), expected, 1e-12));
+  ExpectGradients([](const Inputs& in) { return RmsNorm(in[0], in[1], 1e-3, torch::kDouble); },
+                  {x, weight});
 }
 
 TEST_F(GenericOps, SwiGluValuesAndGradients) {
@@ -169,7 +170,7 @@ TEST_F(GenericOps, WeightGradientsAreAddedToTheBoundBuffer) {
   const Tensor targets = torch::tensor({1, 0}, torch::kLong);
   Inputs weights = {Random({3, 4}), Random({4}), Random({4, 4}), Random({4}), Random({3, 4})};
   const auto loss = [&] {
-    Tensor x = RmsNorm(Embedding(ids, weights[0]), weights[1], 1e-5);
+    Tensor x = RmsNorm(Embedding(ids, weights[0]), weights[1], 1e-5, torch::kDouble);
     x = Linear(x, weights[2], weights[3]);
     return CrossEntropySum(x.view({2, 4}), weights[4], targets) * 0.5;
   };

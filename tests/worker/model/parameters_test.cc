@@ -2,6 +2,7 @@
 // initial values depend on the seed and their names alone.
 #include "worker/model/parameters.h"
 
+#include "absl/strings/match.h"
 #include "tests/worker/model/tiny_model.h"
 
 namespace espalier {
@@ -67,9 +68,27 @@ TEST(Parameters, TheCopyForComputingFollowsTheValuesAndGradientsStayFp32) {
   parameters.flat().mul_(3);
   parameters.RefreshCopy();
   for (const Parameter& parameter : parameters.all()) {
-    EXPECT_TRUE(torch::equal(parameter.leaf, parameter.value.to(torch::kBFloat16)));
+    EXPECT_TRUE(
+        torch::equal(parameter.leaf.to(torch::kBFloat16), parameter.value.to(torch::kBFloat16)));
     EXPECT_EQ(parameter.leaf.grad().scalar_type(), torch::kFloat);
-    EXPECT_FALSE(parameter.value.requires_grad());
+  }
+}
+
+// Beside 1, numbers of bfloat16 are a hundredth apart: a norm's weight would hardly move.
+TEST(Parameters, OnlyWhatMatricesAreMultipliedWithIsNarrow) {
+  for (const bool tied : {false, true}) {
+    DecoderConfig config = TinyConfig();
+    config.tie_word_embeddings = tied;
+    config.attention_bias = config.qk_norm = true;
+    const TinyModel model(config, torch::kBFloat16);
+    for (const Parameter& parameter : model.parameters.all()) {
+      const bool full = absl::StrContains(parameter.shape.name, "norm") ||
+                        absl::StrContains(parameter.shape.name, "embed");
+      EXPECT_EQ(parameter.leaf.scalar_type(), full ? torch::kFloat : torch::kBFloat16)
+          << parameter.shape.name;
+    }
+    EXPECT_EQ(model.parameters.Head().scalar_type(), torch::kBFloat16);
+    EXPECT_EQ(model.parameters.Head().grad().scalar_type(), torch::kFloat);
   }
 }
 
