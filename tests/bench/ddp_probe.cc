@@ -12,6 +12,7 @@
 #include "common/base/clock.h"
 #include "worker/collective/mpi_collective.h"
 #include "worker/engine/gradient_exchange.h"
+#include "worker/engine/lookup_exchange.h"
 #include "worker/engine/optimizer.h"
 #include "worker/model/decoder.h"
 
@@ -86,6 +87,12 @@ v1::OptimizerSpec Adam() {
   return spec;
 }
 
+// Ids as frequent as the words of a text: by Zipf's law, the k-th with a weight of 1 / k.
+torch::Tensor TextLike(int64_t count, int64_t vocabulary) {
+  const torch::Tensor weights = torch::arange(1, vocabulary + 1, torch::kFloat).reciprocal();
+  return torch::multinomial(weights, count, /*replacement=*/true);
+}
+
 // Wall seconds of one step's parts.
 struct StepTimes {
   double backward = 0;
@@ -106,11 +113,15 @@ class TrainingRank {
         decoder_(config_, parameters_),
         optimizer_(AdamW::Create(Adam(), parameters_).value()),
         exchange_(collective, parameters_.flat_gradient(), BucketEnds(parameters_.all(), 1 << 20),
-                  WireFor(options)) {
+                  WireFor(options)),
+        lookups_(collective, parameters_,
+                 options.wire == "fp32" ? WireType::kFp32 : WireType::kBf16) {
     parameters_.Initialize(1, config_.initializer_range);
     const int64_t rows = options.global_batch / collective.world_size();
     const torch::Tensor tokens =
-        torch::randint(0, config_.vocab_size, {rows, options.time + 1}, torch::kLong);
+        TextLike(rows * (options.time + 1), config_.vocab_size).view({rows, options.time + 1});
+    const int64_t* first = tokens.data_ptr<int64_t>();
+    tokens_.assign(first, first + tokens.numel());
     ids_ = tokens.slice(1, 0, options.time).contiguous();
     targets_ = tokens.slice(1, 1).contiguous();
     scale_ = 1.0 / static_cast<double>(ids_.numel() * collective.world_size());
@@ -123,6 +134,9 @@ class TrainingRank {
     if (overlap) {
       decoder_.set_gradients_final([this](int64_t end) { exchange_.Final(end); });
     }
+    const absl::StatusOr<Decoder::Lookup> lookup = lookups_.Begin(tokens_);
+    Check(lookup.status());
+    decoder_.set_lookup(*lookup);
     const torch::Tensor loss = decoder_.LossSum(ids_, targets_);
     const absl::Duration forward = RealClock().Monotonic();
     loss.backward();
@@ -131,7 +145,9 @@ class TrainingRank {
     if (!overlap) Meet();
     const absl::Duration met = RealClock().Monotonic();
     Check(exchange_.Begin());
+    Check(lookups_.Start());
     Check(exchange_.Finish());
+    Check(lookups_.Finish());
     const absl::Duration exchanged = RealClock().Monotonic();
     const double clip = ClipFactor(optimizer_.GradientNorm() * scale_, 1.0);
     optimizer_.Apply({.learning_rate = 1e-3, .gradient_scale = scale_ * clip});
@@ -162,6 +178,8 @@ class TrainingRank {
   AdamW optimizer_;
   GradientResidual residual_;
   GradientExchange exchange_;
+  LookupExchange lookups_;
+  std::vector<int64_t> tokens_;
   torch::Tensor ids_, targets_;
   double scale_ = 1;
 };

@@ -1,5 +1,6 @@
 #include "worker/engine/gradient_exchange.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/check.h"
@@ -8,12 +9,22 @@
 
 namespace espalier {
 
+namespace {
+// Elements below which a sum takes the time of its messages' way, not of its bytes.
+constexpr int64_t kLeastBucket = 1 << 15;
+}  // namespace
+
 std::vector<int64_t> BucketEnds(absl::Span<const Parameter> parameters, int64_t target_elements) {
   std::vector<int64_t> ends;
+  int64_t last = 0;
+  for (const Parameter& parameter : parameters) {
+    if (parameter.shape.layer >= 0) last = parameter.offset + parameter.size;
+  }
   int64_t begin = 0;
   for (const Parameter& parameter : parameters) {
     const int64_t end = parameter.offset + parameter.size;
-    if (&parameter != &parameters.back() && end - begin < target_elements) continue;
+    const int64_t target = std::min(target_elements, std::max((last - end) / 4, kLeastBucket));
+    if (end > last || (end < last && end - begin < target)) continue;
     ends.push_back(end);
     begin = end;
   }
@@ -38,8 +49,8 @@ GradientExchange::GradientExchange(Collective& collective, torch::Tensor gradien
       gradient_(std::move(gradient)),
       transfers_(gradient_.device()),
       ends_(std::move(bucket_ends)) {
-  ESPALIER_CHECK(!ends_.empty() && ends_.back() == gradient_.numel(),
-                 "buckets must cover the gradient");
+  ESPALIER_CHECK(!ends_.empty() && ends_.back() <= gradient_.numel(),
+                 "buckets must lie within the gradient");
 }
 
 bool GradientExchange::Alone() const {

@@ -19,8 +19,10 @@
 
 namespace espalier {
 
-// Ends of the buckets, growing, the last one the number of elements: parameters in flat order,
-// closed at the first end of one that makes a bucket of `target_elements`.
+// Ends of the buckets, growing: parameters in flat order, closed at the first end of one that makes
+// a bucket of `target_elements`, or of a quarter of what follows, so that little is left to send
+// when the last gradients are known. They cover all but an embedding of its own
+// (lookup_exchange.h).
 std::vector<int64_t> BucketEnds(absl::Span<const Parameter> parameters, int64_t target_elements);
 
 // The wire of parallel.gradient_dtype.
@@ -33,14 +35,15 @@ class GradientExchange {
     WireType type = WireType::kFp32;
     GradientResidual* residual = nullptr;  // none: forgotten
   };
-  // `gradient` [elements] fp32 on any device; sums go through host memory where it is not the CPU.
+  // `gradient` [elements] fp32 on any device, of which the buckets are summed; sums go through host
+  // memory where it is not the CPU.
   GradientExchange(Collective& collective, torch::Tensor gradient, std::vector<int64_t> bucket_ends,
                    Wire wire);
 
   // Elements [0, end) are final: begins with every bucket within them. Where the gradient is on a
   // device, this waits for nothing: a bucket starts when its copy is in host memory.
   void Final(int64_t end);
-  // Everything is final: starts what is left, on a device having waited for it.
+  // All buckets are final: starts what is left, on a device having waited for it.
   absl::Status Begin();
   // Waits for all sums after Begin: the gradient holds them then. After an error its contents are
   // undefined.

@@ -12,12 +12,13 @@
 
 namespace espalier {
 
-ShardPasses::ShardPasses(std::vector<torch::Tensor> roles, MemoryGovernor& governor,
-                         std::function<void()> free_caches)
-    : roles_(std::move(roles)), governor_(governor), free_caches_(std::move(free_caches)) {}
+ShardPasses::ShardPasses(MemoryGovernor& governor, std::function<void()> free_caches)
+    : governor_(governor), free_caches_(std::move(free_caches)) {}
 
-absl::Status ShardPasses::Run(int64_t rows, const Pass& pass) {
+absl::Status ShardPasses::Run(int64_t rows, std::vector<torch::Tensor> roles, const Pass& pass) {
   largest_ = 0;
+  roles_ = std::move(roles);
+  const absl::Cleanup forget = [this] { roles_.clear(); };
   SlotRange next;
   while (next.end < rows) {
     next = {next.end, next.end + PassSizes(rows - next.end, governor_.micro_batch())[0]};

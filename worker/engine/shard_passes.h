@@ -22,12 +22,12 @@ class ShardPasses {
   // gradients, it counts when it has succeeded.
   using Pass = std::function<void(SlotRange rows, bool last)>;
 
-  // `roles` as Parameters::Roles; `free_caches` gives memory that is only kept back to the system.
-  ShardPasses(std::vector<torch::Tensor> roles, MemoryGovernor& governor,
-              std::function<void()> free_caches);
+  // `free_caches` gives memory that is only kept back to the system.
+  ShardPasses(MemoryGovernor& governor, std::function<void()> free_caches);
 
-  // All rows [0, rows). RESOURCE_EXHAUSTED when not even one row fits.
-  absl::Status Run(int64_t rows, const Pass& pass);
+  // All rows [0, rows). `roles`: the leaves whose gradients the passes add to, as
+  // Parameters::Roles. RESOURCE_EXHAUSTED when not even one row fits.
+  absl::Status Run(int64_t rows, std::vector<torch::Tensor> roles, const Pass& pass);
   // Rows of the largest pass of the last Run that succeeded.
   int64_t largest() const { return largest_; }
 
@@ -35,7 +35,7 @@ class ShardPasses {
   absl::Status RunRange(SlotRange rows, bool last, const Pass& pass, bool retried);
   absl::Status RunHalves(SlotRange rows, bool last, const Pass& pass);
 
-  std::vector<torch::Tensor> roles_;
+  std::vector<torch::Tensor> roles_;  // of the Run under way
   MemoryGovernor& governor_;
   std::function<void()> free_caches_;
   int64_t largest_ = 0;

@@ -19,11 +19,12 @@ Trainer::Trainer(const v1::JobSpec& spec, const Parts& parts, Options options)
       collective_(parts.context.collective),
       replica_(parts.replica),
       meter_(replica_.decoder().device(), parts.context.clock),
-      passes_(replica_.parameters().Roles(), governor_, [this] { meter_.Trim(); }),
+      passes_(governor_, [this] { meter_.Trim(); }),
       transfers_(replica_.decoder().device()),
       exchange_(collective_, replica_.parameters().flat_gradient(),
                 BucketEnds(replica_.parameters().all(), options.bucket_elements),
                 {WireOf(spec.parallel().gradient_dtype()), &replica_.residual()}),
+      lookups_(collective_, replica_.parameters(), WireOf(spec.parallel().gradient_dtype())),
       accounts_(parts.context.clock) {}
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const v1::JobSpec& spec,
@@ -73,6 +74,7 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   Enter(v1::PHASE_EXCHANGE);
   TrimIfDue();
   RETURN_IF_ERROR(exchange_.Finish());
+  RETURN_IF_ERROR(lookups_.Finish());
   accounts_.Book(Account::kExchangeWait);
   mine.norm = replica_.optimizer().GradientNorm();
   accounts_.Book(Account::kUpdate);
@@ -117,21 +119,28 @@ absl::Status Trainer::BackwardPasses(const Samples& samples, PartSums& sums) {
   const double scale = replica_.counters().loss_scale.value();
   meter_.Restart();
   losses_.clear();
-  absl::Status status = passes_.Run(samples.rows(), [&](SlotRange rows, bool last) {
-    decoder.set_gradients_final({});
-    if (last) decoder.set_gradients_final([this](int64_t end) { exchange_.Final(end); });
-    const TokenBatch batch = MakeTokenBatch(samples, rows, transfers_);
-    const DropoutKeys dropout =
-        MakeDropoutKeys(spec_, replica_.step().value(), samples, rows, transfers_);
-    const torch::Tensor loss = decoder.LossSum(batch.inputs, batch.targets, dropout);
-    (scale == 1 ? loss : loss * scale).backward();
-    losses_.push_back(loss.detach());
-    sums.tokens += batch.targets.numel();
-    parts_.context.progress.Worked();
-  });
+  ASSIGN_OR_RETURN(const Decoder::Lookup lookup, lookups_.Begin(samples.tokens));
+  std::vector<torch::Tensor> roles = replica_.parameters().Roles();
+  if (lookup.rows.defined()) roles.push_back(lookup.rows);
+  decoder.set_lookup(lookup);
+  absl::Status status =
+      passes_.Run(samples.rows(), std::move(roles), [&](SlotRange rows, bool last) {
+        decoder.set_gradients_final({});
+        if (last) decoder.set_gradients_final([this](int64_t end) { exchange_.Final(end); });
+        const TokenBatch batch = MakeTokenBatch(samples, rows, transfers_);
+        const DropoutKeys dropout =
+            MakeDropoutKeys(spec_, replica_.step().value(), samples, rows, transfers_);
+        const torch::Tensor loss = decoder.LossSum(batch.inputs, batch.targets, dropout);
+        (scale == 1 ? loss : loss * scale).backward();
+        losses_.push_back(loss.detach());
+        sums.tokens += batch.targets.numel();
+        parts_.context.progress.Worked();
+      });
   decoder.set_gradients_final({});
+  decoder.set_lookup({});
   // A device may still be computing. Buckets follow it as they become final; then losses are known.
   if (status.ok()) status = exchange_.Begin();
+  if (status.ok()) status = lookups_.Start();
   if (status.ok()) {
     status = CatchTorch("reading losses", [&] {
       for (const torch::Tensor& loss : losses_) sums.loss += loss.item<double>();

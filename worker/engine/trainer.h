@@ -18,6 +18,7 @@
 #include "worker/engine/checkpoint_saver.h"
 #include "worker/engine/evaluate.h"
 #include "worker/engine/gradient_exchange.h"
+#include "worker/engine/lookup_exchange.h"
 #include "worker/engine/memory_governor.h"
 #include "worker/engine/memory_meter.h"
 #include "worker/engine/replica.h"
@@ -115,6 +116,7 @@ class Trainer {
   ShardPasses passes_;
   Transfers transfers_;
   GradientExchange exchange_;
+  LookupExchange lookups_;
   std::vector<torch::Tensor> losses_;  // of the step's passes, on the device
   TimeAccounts accounts_;
   v1::ShardPlan default_plan_;

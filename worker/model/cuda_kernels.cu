@@ -2,6 +2,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <type_traits>
 
 #include "worker/model/cuda_kernels.h"
@@ -11,6 +12,9 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kPack = 4;  // numbers that a thread moves at once
+constexpr int kWarp = 32;
+// Blocks of RmsNormBackward of kThreads each; fixed, since the sums depend on it.
+constexpr int64_t kFullNormBlocks = 528;
 
 __device__ float ToFloat(float x) { return x; }
 __device__ float ToFloat(__nv_bfloat16 x) { return __bfloat162float(x); }
@@ -68,72 +72,81 @@ __device__ float Reduce(float value) {
   return value;
 }
 
-template <typename In, typename Out>
+// A block works on a row whose numbers stay in registers: thread t holds the packs t, t + threads,
+// ... of kSlots rounds.
+template <int kSlots, typename In, typename Out>
 __global__ void RmsNormKernel(int64_t columns, const In* x, const float* weight, float eps, Out* y,
                               float* inverse) {
   const In* row = x + blockIdx.x * columns;
   Out* out = y + blockIdx.x * columns;
+  float v[kSlots][kPack];
   float sum = 0;
-  for (int64_t c = threadIdx.x * kPack; c < columns; c += kThreads * kPack) {
-    float v[kPack];
-    Load(row + c, v);
 #pragma unroll
-    for (int i = 0; i < kPack; ++i) sum += v[i] * v[i];
+  for (int slot = 0; slot < kSlots; ++slot) {
+    const int64_t c = (threadIdx.x + slot * blockDim.x) * kPack;
+    if (c >= columns) break;
+    Load(row + c, v[slot]);
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) sum += v[slot][i] * v[slot][i];
   }
   const float r = rsqrtf(Reduce(sum) / static_cast<float>(columns) + eps);
   if (threadIdx.x == 0) inverse[blockIdx.x] = r;
-  for (int64_t c = threadIdx.x * kPack; c < columns; c += kThreads * kPack) {
-    float v[kPack], w[kPack];
-    Load(row + c, v);
+#pragma unroll
+  for (int slot = 0; slot < kSlots; ++slot) {
+    const int64_t c = (threadIdx.x + slot * blockDim.x) * kPack;
+    if (c >= columns) break;
+    float w[kPack];
     Load(weight + c, w);
 #pragma unroll
-    for (int i = 0; i < kPack; ++i) v[i] *= r * w[i];
-    Store(v, out + c);
+    for (int i = 0; i < kPack; ++i) v[slot][i] *= r * w[i];
+    Store(v[slot], out + c);
   }
 }
 
-// A block takes every kNormBlocks-th row and keeps its part of the weight's gradient in registers.
+// A block takes every gridDim-th row and keeps its part of the weight's gradient in registers too.
 // With g = dy * weight: dx = r g - x r^3 mean(g x); dweight = sum of dy x r.
-template <typename In, typename Out>
+template <int kSlots, typename In, typename Out>
 __global__ void RmsNormBackwardKernel(int64_t rows, int64_t columns, const In* x,
                                       const float* weight, const float* inverse, const Out* dy,
                                       const In* other, In* dx, float* partial) {
-  constexpr int kSlots = kMostNormColumns / (kThreads * kPack);
-  float sums[kSlots][kPack] = {};
-  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const In* px = x + row * columns;
-    const Out* pdy = dy + row * columns;
-    float dot = 0;
-    for (int64_t c = threadIdx.x * kPack; c < columns; c += kThreads * kPack) {
-      float v[kPack], g[kPack], w[kPack];
-      Load(px + c, v);
-      Load(pdy + c, g);
-      Load(weight + c, w);
+  float sums[kSlots][kPack] = {}, w[kSlots][kPack];
 #pragma unroll
-      for (int i = 0; i < kPack; ++i) dot += g[i] * w[i] * v[i];
+  for (int slot = 0; slot < kSlots; ++slot) {
+    const int64_t c = (threadIdx.x + slot * blockDim.x) * kPack;
+    if (c < columns) Load(weight + c, w[slot]);
+  }
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const int64_t begin = row * columns;
+    float v[kSlots][kPack], g[kSlots][kPack];
+    float dot = 0;
+#pragma unroll
+    for (int slot = 0; slot < kSlots; ++slot) {
+      const int64_t c = (threadIdx.x + slot * blockDim.x) * kPack;
+      if (c >= columns) break;
+      Load(x + begin + c, v[slot]);
+      Load(dy + begin + c, g[slot]);
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) dot += g[slot][i] * w[slot][i] * v[slot][i];
     }
     const float r = inverse[row];
     const float pull = Reduce(dot) * r * r * r / static_cast<float>(columns);
 #pragma unroll
     for (int slot = 0; slot < kSlots; ++slot) {
-      const int64_t c = (threadIdx.x + slot * kThreads) * kPack;
+      const int64_t c = (threadIdx.x + slot * blockDim.x) * kPack;
       if (c >= columns) break;
-      float v[kPack], g[kPack], w[kPack], o[kPack] = {};
-      Load(px + c, v);
-      Load(pdy + c, g);
-      Load(weight + c, w);
-      if (other != nullptr) Load(other + row * columns + c, o);
+      float o[kPack] = {};
+      if (other != nullptr) Load(other + begin + c, o);
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
-        sums[slot][i] += g[i] * v[i] * r;
-        v[i] = r * g[i] * w[i] - v[i] * pull + o[i];
+        sums[slot][i] += g[slot][i] * v[slot][i] * r;
+        o[i] += r * g[slot][i] * w[slot][i] - v[slot][i] * pull;
       }
-      Store(v, dx + row * columns + c);
+      Store(o, dx + begin + c);
     }
   }
 #pragma unroll
   for (int slot = 0; slot < kSlots; ++slot) {
-    const int64_t c = (threadIdx.x + slot * kThreads) * kPack;
+    const int64_t c = (threadIdx.x + slot * blockDim.x) * kPack;
     if (c < columns) Store(sums[slot], partial + blockIdx.x * columns + c);
   }
 }
@@ -258,11 +271,27 @@ void WithType(Type type, Body&& body) {
   if (type == Type::kHalf) body(static_cast<__half*>(nullptr));
 }
 
-// Calls body with null pointers of the types' C++ types.
+// Threads of a block that works on rows, and rounds in which they read one.
+struct RowThreads {
+  explicit RowThreads(int64_t columns)
+      : threads(static_cast<unsigned>(
+            std::min<int64_t>(kThreads, (columns / kPack + kWarp - 1) / kWarp * kWarp))),
+        slots((columns + threads * kPack - 1) / (threads * kPack)) {}
+  unsigned threads;
+  int64_t slots;
+};
+
+// Calls body with null pointers of the types' C++ types and the number of rounds, as a type.
 template <typename Body>
-void WithNormTypes(NormTypes types, Body&& body) {
+void WithNorm(NormTypes types, const RowThreads& row, Body&& body) {
   WithType(types.out, [&](auto* out) {
-    types.in == Type::kFloat ? body(static_cast<float*>(nullptr), out) : body(out, out);
+    const auto with_slots = [&](auto* in) {
+      if (row.slots <= 1) return body(in, out, std::integral_constant<int, 1>());
+      if (row.slots <= 2) return body(in, out, std::integral_constant<int, 2>());
+      if (row.slots <= 4) return body(in, out, std::integral_constant<int, 4>());
+      return body(in, out, std::integral_constant<int, 8>());
+    };
+    types.in == Type::kFloat ? with_slots(static_cast<float*>(nullptr)) : with_slots(out);
   });
 }
 
@@ -270,13 +299,18 @@ cudaStream_t Of(Stream stream) { return static_cast<cudaStream_t>(stream); }
 
 }  // namespace
 
+int64_t NormBlocks(int64_t columns) {
+  return kFullNormBlocks * kThreads / RowThreads(columns).threads;
+}
+
 void RmsNorm(NormTypes types, const RowShape& shape, const void* x, const float* weight, float eps,
              void* y, float* inverse, Stream stream) {
   if (shape.rows == 0) return;
-  WithNormTypes(types, [&](auto* in, auto* out) {
+  const RowThreads row(shape.columns);
+  WithNorm(types, row, [&](auto* in, auto* out, auto slots) {
     using In = std::remove_pointer_t<decltype(in)>;
     using Out = std::remove_pointer_t<decltype(out)>;
-    RmsNormKernel<In, Out><<<shape.rows, kThreads, 0, Of(stream)>>>(
+    RmsNormKernel<slots.value><<<shape.rows, row.threads, 0, Of(stream)>>>(
         shape.columns, static_cast<const In*>(x), weight, eps, static_cast<Out*>(y), inverse);
   });
 }
@@ -284,10 +318,11 @@ void RmsNorm(NormTypes types, const RowShape& shape, const void* x, const float*
 void RmsNormBackward(NormTypes types, const RowShape& shape, const void* x, const float* weight,
                      const float* inverse, const void* dy, const void* other, void* dx,
                      float* partial, Stream stream) {
-  WithNormTypes(types, [&](auto* in, auto* out) {
+  const RowThreads row(shape.columns);
+  WithNorm(types, row, [&](auto* in, auto* out, auto slots) {
     using In = std::remove_pointer_t<decltype(in)>;
     using Out = std::remove_pointer_t<decltype(out)>;
-    RmsNormBackwardKernel<In, Out><<<kNormBlocks, kThreads, 0, Of(stream)>>>(
+    RmsNormBackwardKernel<slots.value><<<NormBlocks(shape.columns), row.threads, 0, Of(stream)>>>(
         shape.rows, shape.columns, static_cast<const In*>(x), weight, inverse,
         static_cast<const Out*>(dy), static_cast<const In*>(other), static_cast<In*>(dx), partial);
   });

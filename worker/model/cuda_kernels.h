@@ -15,10 +15,10 @@ struct RowShape {
   int64_t columns;
 };
 
-// Most columns that RmsNormBackward takes.
+// Most columns of a norm.
 constexpr int64_t kMostNormColumns = 8192;
 // Rows of `partial` in RmsNormBackward.
-constexpr int64_t kNormBlocks = 264;
+int64_t NormBlocks(int64_t columns);
 
 // Of x and of y in a norm: the same, or fp32 and a narrower one.
 struct NormTypes {
@@ -28,8 +28,8 @@ struct NormTypes {
 // y = x * weight * r with r = 1 / sqrt(mean(x^2) + eps), which goes to inverse[row].
 void RmsNorm(NormTypes types, const RowShape& shape, const void* x, const float* weight, float eps,
              void* y, float* inverse, Stream stream);
-// dx from dy (dx may be dy), plus `other` unless that is null; partial [kNormBlocks, columns] sums
-// up to the weight's gradient. dy has y's type, dx and `other` x's.
+// dx from dy (dx may be dy), plus `other` unless that is null; partial [NormBlocks(columns),
+// columns] sums up to the weight's gradient. dy has y's type, dx and `other` x's.
 void RmsNormBackward(NormTypes types, const RowShape& shape, const void* x, const float* weight,
                      const float* inverse, const void* dy, const void* other, void* dx,
                      float* partial, Stream stream);

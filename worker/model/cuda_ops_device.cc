@@ -62,7 +62,7 @@ void RmsNorm(const Tensor& x, const Tensor& weight, double eps, const Tensor& y,
 
 Tensor RmsNormBackward(const Tensor& x, const Tensor& weight, const Tensor& inverse,
                        const Tensor& dy, const Tensor& other, const Tensor& dx) {
-  const Tensor partial = torch::empty({kNormBlocks, x.size(-1)}, inverse.options());
+  const Tensor partial = torch::empty({NormBlocks(x.size(-1)), x.size(-1)}, inverse.options());
   const Launch launch(x);
   RmsNormBackward({TypeOf(x), TypeOf(dy)}, RowsOf(x), x.data_ptr(), Floats(weight), Floats(inverse),
                   dy.data_ptr(), other.defined() ? other.data_ptr() : nullptr, dx.data_ptr(),

@@ -80,6 +80,7 @@ Decoder::Decoder(const DecoderConfig& config, const Parameters& parameters)
     if (layer < 0 || layer >= config_.layers) continue;
     layers_[layer].gradient_end = end;
     if (parameter.leaf.is_same(layers_[layer].post_norm)) layers_[layer].feed_forward_end = end;
+    if (parameter.leaf.is_same(layers_[layer].o.weight)) layers_[layer].output_end = end;
     layers_[layer].leaves.push_back(parameter.leaf);
   }
   embedding_ = get("model.embed_tokens.weight");
@@ -130,14 +131,14 @@ RopeTable Decoder::RopeOf(int64_t begin, int64_t positions) const {
 // Everything from `input` to the loss contributes to the gradient of `input`, so when that is known
 // all of it has run backward.
 void Decoder::Announce(const Tensor& input, int64_t end) const {
-  if (!gradients_final_) return;
+  if (!gradients_final_ || (config_.tie_word_embeddings && !lookup_.rows.defined())) return;
   OnGradient(input, [callback = gradients_final_, end] { callback(end); });
 }
 
 Tensor Decoder::Hidden(const Tensor& ids, KeyValueCache* cache, const DropoutKeys& dropout) const {
   CheckIds(ids, config_, 0);
   Context context{RopeOf(cache == nullptr ? 0 : cache->length, ids.size(1)), cache, dropout, 0};
-  Tensor x = ops::Embedding(ids, embedding_).to(ops::ResidualType(device(), head_.scalar_type()));
+  Tensor x = Embedded(ids).to(ops::ResidualType(device(), head_.scalar_type()));
   if (gradients_final_) {
     AfterBackward(x, [callback = gradients_final_, end = elements_] { callback(end); });
   }
@@ -148,6 +149,11 @@ Tensor Decoder::Hidden(const Tensor& ids, KeyValueCache* cache, const DropoutKey
   }
   Announce(x, head_end_);
   return ops::RmsNorm(x, final_norm_, config_.rms_norm_eps, head_.scalar_type());
+}
+
+Tensor Decoder::Embedded(const Tensor& ids) const {
+  if (!lookup_.rows.defined()) return ops::Embedding(ids, embedding_);
+  return ops::Embedding(lookup_.row_of.index_select(0, ids.flatten()).view_as(ids), lookup_.rows);
 }
 
 Tensor Decoder::KeptOrRecomputed(const Tensor& x, const Context& context) const {
@@ -184,6 +190,7 @@ Tensor Decoder::Attention(const Layer& layer, const Tensor& x, const Context& co
     v = Extended(context.cache->values[context.layer], v, *context.cache);
   }
   const Tensor mixed = ops::CausalAttention(q, k, v, layer.window).reshape({batch, time, -1});
+  Announce(mixed, layer.output_end);
   const auto add = [&](const Tensor& to) {
     return ops::LinearAdd(mixed, layer.o.weight, layer.o.bias, to);
   };

@@ -49,10 +49,19 @@ class Decoder {
   // ids [B, T] follow the positions in `cache`, which they join: logits after the last one, [B, V].
   torch::Tensor NextLogits(const torch::Tensor& ids, KeyValueCache& cache) const;
 
+  // Rows of the embedding to look ids up in, instead of the table: fp32 leaves whose gradient is
+  // apart from the table's, which is then the head's alone where the two are tied.
+  struct Lookup {
+    torch::Tensor rows;    // [rows, C] with a grad() to add to; undefined: the table
+    torch::Tensor row_of;  // [V] int64: the row of each id that is looked up
+  };
+  void set_lookup(Lookup lookup) { lookup_ = std::move(lookup); }
+
   // Called during the backward pass when every gradient of flat elements [0, end) is final for
-  // this pass, with growing ends: after the head and the final norm, after each layer, and after
-  // the embedding (end = all). On CUDA the work is queued, not done. Read by LossSum: set for the
-  // last micro-batch of a step, empty otherwise.
+  // this pass, with ends that never fall: after the head and the final norm, within and after
+  // each layer, and after the embedding (end = all). Of a tied table without a Lookup nothing is
+  // final before that. On CUDA the work is queued, not done. Read by LossSum: set for the last
+  // micro-batch of a step, empty otherwise.
   using GradientsFinal = std::function<void(int64_t end)>;
   void set_gradients_final(GradientsFinal callback) { gradients_final_ = std::move(callback); }
 
@@ -72,8 +81,10 @@ class Decoder {
     Projection q, k, v, o, gate, up, down;
     std::vector<torch::Tensor> leaves;  // all of these
     int64_t window = 0;
-    // Flat offsets at which the gradients of the second block and of the layer end.
+    // Flat offsets at which the gradients of the second block, of that and the first block's last
+    // product, and of the layer end.
     int64_t feed_forward_end = 0;
+    int64_t output_end = 0;
     int64_t gradient_end = 0;
   };
   // What a layer sees besides its input.
@@ -96,6 +107,7 @@ class Decoder {
   // itself, unless dropout comes between the two.
   torch::Tensor WithDropout(const torch::Tensor& residual, const Context& context, int64_t site,
                             const std::function<torch::Tensor(const torch::Tensor&)>& add) const;
+  torch::Tensor Embedded(const torch::Tensor& ids) const;
   RopeTable RopeOf(int64_t begin, int64_t positions) const;
   void Announce(const torch::Tensor& input, int64_t end) const;
 
@@ -104,6 +116,7 @@ class Decoder {
   torch::Tensor embedding_, final_norm_, head_;
   int64_t head_end_ = 0;  // flat offset at which the gradients of head and final norm end
   int64_t elements_ = 0;
+  Lookup lookup_;
   mutable RopeTable rope_;  // grows with the longest sequence seen
   GradientsFinal gradients_final_;
   std::vector<bool> recompute_;  // empty: none

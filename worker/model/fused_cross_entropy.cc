@@ -9,6 +9,7 @@
 #include "worker/model/fused_ops.h"
 #include "worker/model/fused_tensor.h"
 #include "worker/model/gemm.h"
+#include "worker/model/torch_compat.h"
 
 namespace espalier::fused_ops {
 namespace {
@@ -116,7 +117,7 @@ Tensor CrossEntropyOnCuda(const Tensor& hidden, const Tensor& head, const Tensor
       Tensor dx = gradients.hidden.narrow(0, begin, n);
       torch::mm_out(dx, logits, head);
     }
-    if (gradients.head.defined()) gradients.head.add_(logits.t().mm(x));
+    if (gradients.head.defined()) AddProduct(gradients.head, logits.t(), x);
   }
   return losses.sum();
 }

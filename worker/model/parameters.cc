@@ -122,18 +122,22 @@ torch::Tensor ViewOf(const torch::Tensor& flat, const Parameter& parameter) {
 
 // What is not multiplied by the matrix units is read in fp32: in bfloat16 a weight near 1 would
 // move in steps of a hundredth.
-bool UsedInFull(const ParameterShape& shape) { return IsNorm(shape) || shape.layer < 0; }
+bool UsedInFull(const ParameterShape& shape) {
+  return IsNorm(shape) || shape.name == "model.embed_tokens.weight";
+}
 
 }  // namespace
 
 std::vector<ParameterShape> ParameterShapes(const DecoderConfig& config) {
   ShapeList list(config);
+  const bool tied = config.tie_word_embeddings;
+  constexpr char kTable[] = "model.embed_tokens";
   list.Outside(config.layers);
-  if (!config.tie_word_embeddings) list.Matrix("lm_head", config.vocab_size, config.hidden_size);
+  list.Matrix(tied ? kTable : "lm_head", config.vocab_size, config.hidden_size);
   list.Vector("model.norm", ".weight", config.hidden_size);
   for (int64_t layer = config.layers - 1; layer >= 0; --layer) list.Layer(layer);
   list.Outside(-1);
-  list.Matrix("model.embed_tokens", config.vocab_size, config.hidden_size);
+  if (!tied) list.Matrix(kTable, config.vocab_size, config.hidden_size);
   return list.Take();
 }
 

@@ -23,13 +23,15 @@ namespace espalier {
 struct ParameterShape {
   std::string name;  // "model.layers.3.self_attn.q_proj.weight"
   std::vector<int64_t> shape;
-  int64_t layer = 0;   // -1: embedding; layers of the decoder; layers count: final norm, head
+  // Of the decoder; the number of layers: final norm, head and a table tied to it; -1: an
+  // embedding of its own, whose gradient is of lookups alone.
+  int64_t layer = 0;
   bool decay = false;  // matrices are decayed, norms and biases are not
 };
 
 // All parameters of the shape, in flat order: the order in which the backward pass finishes them
-// (head and final norm, last layer ... first layer, embedding), so that a prefix of the flat
-// gradient is final early. A tied head has no entry of its own.
+// (head, or the table that is tied to it, and final norm, last layer ... first layer, embedding),
+// so that a prefix of the flat gradient is final early. A tied head has no entry of its own.
 std::vector<ParameterShape> ParameterShapes(const DecoderConfig& config);
 
 struct Parameter {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <thread>
 
 #include "worker/collective/in_process.h"
@@ -66,6 +67,36 @@ TEST_P(ExchangeOnDevice, GivesTheSumsOfTheCpu) {
       threads.emplace_back([&] { Train(*member, torch::Device(GetParam())); });
     }
     for (std::thread& thread : threads) thread.join();
+  }
+}
+
+// The dense gradient, cut where parameters end; the closer to the end, the smaller the pieces.
+TEST(BucketEnds, CoverAllButAnEmbeddingOfItsOwnAndLeaveLittleForTheEnd) {
+  constexpr int64_t kTarget = int64_t{1} << 20;
+  for (const bool tied : {false, true}) {
+    v1::ModelSpec spec;
+    spec.set_preset("17m");
+    spec.set_tie_word_embeddings(tied);
+    const DecoderConfig config = *DecoderConfigFromSpec(spec, 8192);
+    const Parameters parameters =
+        *Parameters::Create(config, torch::kCPU, Parameters::Gradients::kNone);
+    std::set<int64_t> ends_of_parameters;
+    int64_t dense = 0;
+    for (const Parameter& parameter : parameters.all()) {
+      ends_of_parameters.insert(parameter.offset + parameter.size);
+      const bool own = !tied && parameter.shape.name == "model.embed_tokens.weight";
+      if (!own) dense = parameter.offset + parameter.size;
+    }
+    const std::vector<int64_t> ends = BucketEnds(parameters.all(), kTarget);
+    EXPECT_EQ(ends.back(), dense);
+    for (size_t i = 0; i < ends.size(); ++i) {
+      EXPECT_TRUE(ends_of_parameters.contains(ends[i]));
+      const int64_t begin = i == 0 ? 0 : ends[i - 1];
+      const bool early = begin < dense / 2 && i > 0;
+      EXPECT_GE(ends[i] - begin, early ? kTarget / 2 : 1);
+    }
+    const int64_t first_projection = config.hidden_size * config.hidden_size;
+    EXPECT_LE(ends.back() - ends[ends.size() - 2], first_projection + config.hidden_size);
   }
 }
 

@@ -19,6 +19,7 @@ namespace espalier {
 namespace {
 
 constexpr int64_t kRows = 4, kTime = 6;
+constexpr char kTable[] = "model.embed_tokens.weight";
 
 Samples SomeSamples() {
   Samples samples;
@@ -35,15 +36,28 @@ struct Shard {
       : parameters(
             *Parameters::Create(config, torch::kCPU, Parameters::Gradients::kAllocate, type)),
         decoder(config, parameters),
-        passes(parameters.Roles(), governor, [this] { ++caches_freed; }) {
+        passes(governor, [this] { ++caches_freed; }) {
     parameters.Initialize(3, 0.2);
     if (recompute) decoder.set_recompute(std::vector<bool>(config.layers, true));
+    // As in the trainer among several ranks: the rows that are looked up have a gradient of their
+    // own.
+    rows = parameters.Get(kTable).detach().clone().set_requires_grad(true);
+    rows.mutable_grad() = torch::zeros_like(rows);
+    decoder.set_lookup({rows, torch::arange(rows.size(0))});
+  }
+  std::vector<torch::Tensor> Roles() const {
+    std::vector<torch::Tensor> roles = parameters.Roles();
+    roles.push_back(rows);
+    return roles;
+  }
+  torch::Tensor Gradient() {
+    return torch::cat({parameters.flat_gradient(), rows.grad().flatten()});
   }
 
   // `final`: told of final gradients in the last pass, as the trainer tells the exchange.
   absl::Status Run(const Decoder::GradientsFinal& final = {}) {
     const Samples samples = SomeSamples();
-    return passes.Run(kRows, [&](SlotRange rows, bool last) {
+    return passes.Run(kRows, Roles(), [&](SlotRange rows, bool last) {
       decoder.set_gradients_final(last ? final : Decoder::GradientsFinal());
       const TokenBatch batch = MakeTokenBatch(samples, rows, transfers);
       const torch::Tensor sum = decoder.LossSum(batch.inputs, batch.targets);
@@ -59,6 +73,7 @@ struct Shard {
   int caches_freed = 0;
   double loss = 0;
   ShardPasses passes;
+  torch::Tensor rows;
 };
 
 struct Expected {
@@ -67,16 +82,16 @@ struct Expected {
     Shard shard(config, type);
     EXPECT_TRUE(shard.Run().ok());
     EXPECT_EQ(shard.passes.largest(), 2);
-    gradient = shard.parameters.flat_gradient().clone();
+    gradient = shard.Gradient();
     loss = shard.loss;
   }
   // Loss and gradient of a shard that was disturbed.
   void Compare(Shard& shard, const std::string& what) const {
     EXPECT_NEAR(shard.loss, loss, rounding * loss) << what;
-    const torch::Tensor difference = (shard.parameters.flat_gradient() - gradient).abs();
+    const torch::Tensor difference = (shard.Gradient() - gradient).abs();
     EXPECT_LT(difference.max().item<double>(), rounding * gradient.abs().max().item<double>())
         << what;
-    for (const torch::Tensor& role : shard.parameters.Roles()) {
+    for (const torch::Tensor& role : shard.Roles()) {
       EXPECT_TRUE(role.requires_grad()) << what;
     }
   }
@@ -156,9 +171,9 @@ TEST_P(ShardPassesTest, BucketsThatAreAlreadyInTheExchangeAreLeftAlone) {
 TEST(ShardPasses, ARowThatDoesNotFitFailsOnceTheCachesAreFreed) {
   MemoryGovernor governor({.min = 4, .max = 4});
   int caches_freed = 0;
-  ShardPasses passes({}, governor, [&] { ++caches_freed; });
+  ShardPasses passes(governor, [&] { ++caches_freed; });
   std::vector<int64_t> sizes;
-  const absl::Status status = passes.Run(4, [&](SlotRange rows, bool) {
+  const absl::Status status = passes.Run(4, {}, [&](SlotRange rows, bool) {
     sizes.push_back(rows.size());
     throw std::bad_alloc();
   });
@@ -169,17 +184,17 @@ TEST(ShardPasses, ARowThatDoesNotFitFailsOnceTheCachesAreFreed) {
 
 TEST(ShardPasses, ASizeThatFailedIsNotTriedAgain) {
   MemoryGovernor governor({.min = 8, .max = 8});
-  ShardPasses passes({}, governor, [] {});
+  ShardPasses passes(governor, [] {});
   std::vector<int64_t> sizes;
   const auto pass = [&](SlotRange rows, bool) {
     sizes.push_back(rows.size());
     if (rows.size() > 2) throw std::bad_alloc();
   };
-  EXPECT_TRUE(passes.Run(16, pass).ok());
+  EXPECT_TRUE(passes.Run(16, {}, pass).ok());
   EXPECT_EQ(sizes, (std::vector<int64_t>{8, 4, 2, 2, 2, 2, 2, 2, 2, 2}));
   EXPECT_EQ(passes.largest(), 2);
   sizes.clear();
-  EXPECT_TRUE(passes.Run(16, pass).ok());
+  EXPECT_TRUE(passes.Run(16, {}, pass).ok());
   EXPECT_EQ(sizes, std::vector<int64_t>(8, 2));
 }
 

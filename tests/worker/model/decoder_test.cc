@@ -38,6 +38,21 @@ std::vector<Variant> Variants() {
   };
 }
 
+constexpr char kTable[] = "model.embed_tokens.weight";
+
+// Of every id, its own row.
+Decoder::Lookup WholeLookup(const TinyModel& model) {
+  const Tensor rows = model.parameters.Get(kTable).detach().clone().set_requires_grad(true);
+  rows.mutable_grad() = torch::zeros_like(rows);
+  return {rows, torch::arange(rows.size(0))};
+}
+
+double Backward(const TinyModel& model, const Tensor& ids, const Tensor& targets) {
+  const Tensor loss = model.decoder->LossSum(ids, targets);
+  loss.backward();
+  return loss.item<double>();
+}
+
 class DecoderVariants : public testing::TestWithParam<Variant> {};
 INSTANTIATE_TEST_SUITE_P(All, DecoderVariants, testing::ValuesIn(Variants()),
                          [](const auto& info) { return std::string(info.param.name); });
@@ -57,6 +72,7 @@ TEST_P(DecoderVariants, LossIsMinusTheSumOfTheLogProbabilities) {
 // Architecture 5, step 4: a bucket may leave as soon as its prefix is announced.
 TEST_P(DecoderVariants, AnnouncedGradientsAreFinal) {
   TinyModel model(GetParam().config);
+  model.decoder->set_lookup(WholeLookup(model));
   const Tensor ids = SomeIds(2, 9, 23), targets = (ids + 1).remainder(23);
   std::vector<int64_t> ends;
   std::vector<Tensor> seen;
@@ -65,12 +81,49 @@ TEST_P(DecoderVariants, AnnouncedGradientsAreFinal) {
     seen.push_back(model.parameters.flat_gradient().narrow(0, 0, end).clone());
   });
   model.decoder->LossSum(ids, targets).backward();
-  ASSERT_EQ(ends.size(), 8U);  // head, three layers of two blocks, embedding
+  ASSERT_EQ(ends.size(), 11U);  // head, three times in each of three layers, embedding
   EXPECT_EQ(ends.back(), model.parameters.elements());
   for (size_t i = 0; i < ends.size(); ++i) {
-    EXPECT_GT(ends[i], i == 0 ? 0 : ends[i - 1]);
+    // Lookups in a tied table have no place of their own in the flat gradient.
+    const bool nothing_new = i == 10 && GetParam().config.tie_word_embeddings;
+    EXPECT_GT(ends[i] + nothing_new, i == 0 ? 0 : ends[i - 1]);
     EXPECT_TRUE(torch::equal(seen[i], model.parameters.flat_gradient().narrow(0, 0, ends[i])));
   }
+}
+
+// The gradient of the rows that are looked up is apart from the rest, and nothing else changes.
+TEST_P(DecoderVariants, ALookupTakesTheGradientOfTheEmbedding) {
+  TinyModel model(GetParam().config);
+  const Tensor ids = SomeIds(2, 9, 23), targets = (ids + 1).remainder(23);
+  const double loss = Backward(model, ids, targets);
+  const Tensor expected = model.parameters.flat_gradient().clone();
+  model.parameters.ZeroGradients();
+  // Half of the ids, in an order of their own.
+  const Tensor used = std::get<0>(torch::_unique(ids)).flip(0);
+  Decoder::Lookup lookup{model.parameters.Get(kTable).detach().index_select(0, used),
+                         torch::full({23}, -1, torch::kLong)};
+  lookup.row_of.index_put_({used}, torch::arange(used.size(0)));
+  lookup.rows.set_requires_grad(true).mutable_grad() = torch::zeros_like(lookup.rows);
+  model.decoder->set_lookup(lookup);
+  EXPECT_EQ(Backward(model, ids, targets), loss);
+  if (!GetParam().config.tie_word_embeddings) {
+    EXPECT_EQ(model.parameters.Find(kTable)->leaf.grad().abs().max().item<double>(), 0);
+  }
+  model.parameters.Find(kTable)->leaf.mutable_grad().index_add_(0, used, lookup.rows.grad());
+  EXPECT_LT(LargestDifference(model.parameters.flat_gradient(), expected),
+            1e-6 * expected.abs().max().item<double>());
+}
+
+// The last thing that is added to a tied table is the gradient of the first thing it was used for.
+TEST(Decoder, OfATiedTableNothingIsAnnouncedBeforeTheEnd) {
+  DecoderConfig config = TinyConfig();
+  config.tie_word_embeddings = true;
+  TinyModel model(config);
+  std::vector<int64_t> ends;
+  model.decoder->set_gradients_final([&](int64_t end) { ends.push_back(end); });
+  const Tensor ids = SomeIds(2, 9, 23);
+  Backward(model, ids, (ids + 1).remainder(23));
+  EXPECT_EQ(ends, std::vector<int64_t>{model.parameters.elements()});
 }
 
 // Invariant 1: split invariance, at the level of one rank's micro-batches.

@@ -18,12 +18,13 @@ TEST(ParameterShapes, RunFromTheHeadToTheEmbedding) {
   DecoderConfig config = TinyConfig();
   config.layers = 2;
   const std::vector<std::string> tied = Names(config);
-  EXPECT_EQ(tied.front(), "model.norm.weight");
-  EXPECT_EQ(tied[1], "model.layers.1.mlp.down_proj.weight");
-  EXPECT_EQ(tied[10], "model.layers.0.mlp.down_proj.weight");
-  EXPECT_EQ(tied.back(), "model.embed_tokens.weight");
+  EXPECT_EQ(tied.front(), "model.embed_tokens.weight") << "it is the head too";
+  EXPECT_EQ(tied[1], "model.norm.weight");
+  EXPECT_EQ(tied[2], "model.layers.1.mlp.down_proj.weight");
+  EXPECT_EQ(tied[11], "model.layers.0.mlp.down_proj.weight");
   config.tie_word_embeddings = false;
   EXPECT_EQ(Names(config).front(), "lm_head.weight");
+  EXPECT_EQ(Names(config).back(), "model.embed_tokens.weight");
   EXPECT_EQ(Names(config).size(), tied.size() + 1);
 }
 

@@ -1,0 +1,52 @@
+// LookupExchange: sums the gradient of the embedding's lookups over the ranks, apart from the dense
+// rest. It is the last one to be known and touches only the rows of the ids of the step: those rows
+// travel, in a short sum after the backward pass, instead of the whole table. While that pass runs,
+// a tied table carries the head's gradient alone, which is known first and travels first.
+// Used by the trainer. Compute thread.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "worker/collective/collective.h"
+#include "worker/model/decoder.h"
+#include "worker/model/parameters.h"
+
+namespace espalier {
+
+class LookupExchange {
+ public:
+  // The parameters outlive this. `wire`: of the rows; int8 counts as bf16, since nothing keeps what
+  // it would leave out.
+  LookupExchange(Collective& collective, const Parameters& parameters, WireType wire);
+
+  // A step begins in which this rank looks up no other ids than `tokens`. The passes of the step
+  // take the table that is returned; alone in the world, or without tokens, it is an empty one.
+  // All ranks call this and what follows at the same places of a step.
+  absl::StatusOr<Decoder::Lookup> Begin(absl::Span<const int64_t> tokens);
+  // After the backward passes: starts the sum of the rows that any rank has looked up.
+  absl::Status Start();
+  // Waits for it and adds it to the gradient of the embedding. After an error of any of these the
+  // gradient is undefined.
+  absl::Status Finish();
+
+ private:
+  Collective& collective_;
+  const WireType wire_;
+  torch::Tensor table_;        // [V, C] fp32
+  torch::Tensor gradient_;     // [V, C] fp32
+  std::vector<float> used_;    // [V]: by how many ranks; in the exchange until Start
+  std::vector<int64_t> mine_;  // ids that this rank looks up, growing
+  torch::Tensor rows_;         // [mine, C], a leaf
+  std::vector<int64_t> all_;   // ids that any rank looks up, growing
+  torch::Tensor sums_;         // [all, C] on the host
+  std::optional<Ticket> used_ticket_, sums_ticket_;
+};
+
+}  // namespace espalier
