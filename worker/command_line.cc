@@ -99,7 +99,9 @@ void AddInspect(CLI::App& data, InspectCommand& command) {
 void AddGenerate(CLI::App& parent, GenerateCommand& command) {
   CLI::App& app = *parent.add_subcommand("generate", kGenerateAbout);
   GenerateOptions& o = command.options;
-  app.add_option("--checkpoint", command.folder, "Checkpoint, or any model folder")->required();
+  app.add_option("--checkpoint", command.folder,
+                 "Checkpoint, a folder of them (the newest), or any model folder")
+      ->required();
   app.add_option("--prompt", command.prompt, "Text to continue; default: begin a document");
   app.add_option("--max-tokens", o.max_new_tokens, "Most new tokens")->capture_default_str();
   app.add_option("--temperature", o.sample.temperature, "0: always the likeliest")

@@ -9,7 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/observe/log.h"
 #include "common/platform/platform.h"
+#include "worker/engine/checkpoint_store.h"
 #include "worker/model/decoder.h"
 #include "worker/model/device.h"
 #include "worker/model/pretrained.h"
@@ -29,6 +31,15 @@ std::vector<int32_t> StopIds(const DecoderConfig& config, const Tokenizer& token
   return ids;
 }
 
+// A folder of checkpoints stands for the newest of them.
+std::string ModelFolder(const std::string& folder) {
+  const CheckpointStore store(PosixFileSystem(), {.directory = folder});
+  const absl::StatusOr<std::vector<CheckpointStore::Entry>> checkpoints = store.List();
+  if (!checkpoints.ok() || checkpoints->empty()) return folder;
+  LogInfo(absl::StrCat(folder, " holds checkpoints; taking ", checkpoints->back().folder));
+  return checkpoints->back().folder;
+}
+
 }  // namespace
 
 absl::Status RunGenerate(GenerateCommand command) {
@@ -37,6 +48,7 @@ absl::Status RunGenerate(GenerateCommand command) {
     command.threads = processor.performance_cores;
   }
   at::set_num_threads(command.threads);
+  command.folder = ModelFolder(command.folder);
   ASSIGN_OR_RETURN(const SelectedDevice device, SelectDevice({.name = command.device}));
   ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, OpenTokenizer(command.folder));
   ASSIGN_OR_RETURN(const PretrainedModel model,

@@ -46,11 +46,13 @@ TEST(Verbs, PreparedTextTrainsAndTheCheckpointGenerates) {
   ASSERT_EQ(trained.code, 0) << trained.output;
   EXPECT_THAT(trained.output, HasSubstr("validation loss: "));
   EXPECT_THAT(trained.output, HasSubstr("checkpoints/step-00000005"));
-  const Ended generated =
-      Worker(folder, {"generate", "--checkpoint", folder / "checkpoints/step-00000005", "--prompt",
-                      "line", "--max-tokens", "5", "--threads", "1"});
-  EXPECT_EQ(generated.code, 0) << generated.output;
-  EXPECT_THAT(generated.output, testing::StartsWith("line"));
+  for (const char* checkpoint : {"checkpoints/step-00000005", "checkpoints"}) {
+    const Ended generated =
+        Worker(folder, {"generate", "--checkpoint", folder / checkpoint, "--prompt", "line",
+                        "--max-tokens", "5", "--threads", "1"});
+    EXPECT_EQ(generated.code, 0) << generated.output;
+    EXPECT_THAT(generated.output, HasSubstr("line")) << checkpoint;
+  }
 }
 
 struct Refusal {

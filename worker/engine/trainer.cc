@@ -76,7 +76,7 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   RETURN_IF_ERROR(exchange_.Finish());
   RETURN_IF_ERROR(lookups_.Finish());
   accounts_.Book(Account::kExchangeWait);
-  mine.norm = replica_.optimizer().GradientNorm();
+  if (collective_.rank() == Rank(0)) mine.norm = replica_.optimizer().GradientNorm();
   accounts_.Book(Account::kUpdate);
   ASSIGN_OR_RETURN(const PartSums total, SumParts(mine));
   accounts_.Book(Account::kExchangeWait);

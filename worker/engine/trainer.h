@@ -77,7 +77,7 @@ class Trainer {
     double loss = 0;  // sum over tokens, in nats
     int64_t tokens = 0;
     int64_t finite = 1;
-    double norm = 0;  // of the summed gradient, as this rank's device adds it up
+    double norm = 0;  // rank 0: of the summed gradient
   };
   Trainer(const v1::JobSpec& spec, const Parts& parts, Options options);
 

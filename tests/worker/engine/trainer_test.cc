@@ -125,6 +125,59 @@ TEST(Recompute, ChangesNoBitOfTheTrainedModel) {
   }
 }
 
+// A collective as it is, but for the arrivals that it claims: after each operation 100 bytes more
+// from the other rank, in 2 seconds more.
+class CountingCollective : public Collective {
+ public:
+  explicit CountingCollective(Collective& inner) : inner_(inner) {}
+  Rank rank() const override { return inner_.rank(); }
+  int world_size() const override { return inner_.world_size(); }
+  Ticket StartAllReduce(const Reduction& reduction) override {
+    return inner_.StartAllReduce(reduction);
+  }
+  absl::Status Wait(Ticket ticket) override { return inner_.Wait(ticket); }
+  absl::Status Broadcast(absl::Span<std::byte> bytes, Rank root) override {
+    return inner_.Broadcast(bytes, root);
+  }
+  absl::Status AllGather(absl::Span<const std::byte> mine, absl::Span<std::byte> all) override {
+    return inner_.AllGather(mine, all);
+  }
+  void Abort(absl::Status reason) override { inner_.Abort(std::move(reason)); }
+  CollectiveStats stats() const override {
+    CollectiveStats stats = inner_.stats();
+    stats.arrivals.resize(world_size());
+    const int64_t other = 1 - rank().value();
+    stats.arrivals[other] = {100 * stats.completed, 2.0 * static_cast<double>(stats.completed)};
+    return stats;
+  }
+
+ private:
+  Collective& inner_;
+};
+
+TEST(StepReport, CarriesWhatHasArrivedFromEachPeerSinceTheLast) {
+  const TestFolder folder;
+  WorldOptions options = OptionsOf({"two ranks", {1, 1}, {8}}, 4, folder.path());
+  options.wrap_collective = [](Collective& collective) {
+    return std::make_unique<CountingCollective>(collective);
+  };
+  const std::vector<RankResult> results = TrainWorld(options);
+  for (size_t rank = 0; rank < results.size(); ++rank) {
+    ASSERT_TRUE(results[rank].outcome.ok()) << results[rank].outcome.status();
+    const std::vector<v1::StepReport> steps = results[rank].link->steps();
+    ASSERT_EQ(steps.size(), 4U);
+    for (size_t i = 1; i < steps.size(); ++i) {
+      ASSERT_EQ(steps[i].arrivals_size(), 1) << "nothing arrives from oneself";
+      const v1::PeerArrivals& arrivals = steps[i].arrivals(0);
+      EXPECT_EQ(arrivals.rank(), static_cast<int32_t>(1 - rank));
+      EXPECT_GT(arrivals.bytes(), 0);
+      // Every step has the same operations.
+      EXPECT_EQ(arrivals.bytes(), steps[1].arrivals(0).bytes());
+      EXPECT_DOUBLE_EQ(arrivals.seconds(), static_cast<double>(arrivals.bytes()) / 50);
+    }
+  }
+}
+
 // Adds one NaN to a rank's gradient at one step.
 class PoisonedSamples : public SampleSource {
  public:

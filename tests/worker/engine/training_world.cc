@@ -29,7 +29,10 @@ std::shared_ptr<const TokenRow> MakeText(uint64_t seed) {
   return std::make_shared<VectorTokenRow>(std::move(tokens));
 }
 
-absl::Status TrainRank(const WorldOptions& options, Collective& collective, RankResult& result) {
+absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult& result) {
+  std::unique_ptr<Collective> wrapped;
+  if (options.wrap_collective) wrapped = options.wrap_collective(own);
+  Collective& collective = wrapped != nullptr ? *wrapped : own;
   const int rank = static_cast<int>(collective.rank().value());
   const v1::JobSpec& spec = options.spec;
   const RankContext context{collective, RealClock(), result.link->progress()};

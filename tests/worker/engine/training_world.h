@@ -56,6 +56,8 @@ struct WorldOptions {
   bool validation = false;
   // Gives each rank's link its script.
   std::function<void(int rank, ScriptedLink& link)> script;
+  // Stands before each rank's collective, which outlives what it returns.
+  std::function<std::unique_ptr<Collective>(Collective& collective)> wrap_collective;
   // Wraps each rank's source of samples.
   std::function<std::unique_ptr<SampleSource>(int rank, Replica& replica,
                                               std::unique_ptr<SampleSource> source)>
