@@ -2,7 +2,7 @@
 # How much of the exchange is hidden behind the backward pass: its time alone, after the pass,
 # against the wait that is left when buckets start during the pass; steps of both kinds alternate.
 # Two ranks of one thread, in two namespaces. One JSON line a wire. Needs root.
-# The table of embeddings is final last: what it takes of the exchange cannot be hidden.
+# Ids are as frequent as words of a text, since only rows of the embedding that are used travel.
 # Arguments: [RATE [SHAPE [GLOBAL_BATCH [VOCABULARY]]]]
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"

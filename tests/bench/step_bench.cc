@@ -85,8 +85,9 @@ std::vector<double> Measure(const Options& options, double& loss_value) {
   std::vector<double> rates;
   for (int step = 0; step < options.steps + 2; ++step) {
     const absl::Duration start = RealClock().Monotonic();
-    const torch::Tensor loss = decoder.LossSum(ids, targets);
+    torch::Tensor loss = decoder.LossSum(ids, targets);
     loss.backward();
+    loss = loss.detach();  // frees the graph while a device computes, as the trainer does
     const double clip = ClipFactor(optimizer.GradientNorm() * scale, 1.0);
     optimizer.Apply({.learning_rate = 1e-3, .gradient_scale = scale * clip});
     loss_value = loss.item<double>() * scale;

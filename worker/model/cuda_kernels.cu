@@ -117,7 +117,7 @@ __global__ void RmsNormBackwardKernel(int64_t rows, int64_t columns, const In* x
   }
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const int64_t begin = row * columns;
-    float v[kSlots][kPack], g[kSlots][kPack];
+    float v[kSlots][kPack], g[kSlots][kPack], o[kSlots][kPack] = {};
     float dot = 0;
 #pragma unroll
     for (int slot = 0; slot < kSlots; ++slot) {
@@ -125,6 +125,7 @@ __global__ void RmsNormBackwardKernel(int64_t rows, int64_t columns, const In* x
       if (c >= columns) break;
       Load(x + begin + c, v[slot]);
       Load(dy + begin + c, g[slot]);
+      if (other != nullptr) Load(other + begin + c, o[slot]);  // before the reduction waits
 #pragma unroll
       for (int i = 0; i < kPack; ++i) dot += g[slot][i] * w[slot][i] * v[slot][i];
     }
@@ -134,14 +135,12 @@ __global__ void RmsNormBackwardKernel(int64_t rows, int64_t columns, const In* x
     for (int slot = 0; slot < kSlots; ++slot) {
       const int64_t c = (threadIdx.x + slot * blockDim.x) * kPack;
       if (c >= columns) break;
-      float o[kPack] = {};
-      if (other != nullptr) Load(other + begin + c, o);
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
         sums[slot][i] += g[slot][i] * v[slot][i] * r;
-        o[i] += r * g[slot][i] * w[slot][i] - v[slot][i] * pull;
+        o[slot][i] += r * g[slot][i] * w[slot][i] - v[slot][i] * pull;
       }
-      Store(o, dx + begin + c);
+      Store(o[slot], dx + begin + c);
     }
   }
 #pragma unroll

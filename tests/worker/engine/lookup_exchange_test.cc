@@ -1,5 +1,5 @@
 // The gradient of a step does not depend on how its sequences are divided among ranks when the rows
-// that are looked up travel apart, and all ranks get the same bits.
+// that are looked up travel apart, and all ranks get the same bits: on every device of the machine.
 #include "worker/engine/lookup_exchange.h"
 
 #include <gtest/gtest.h>
@@ -7,9 +7,10 @@
 #include <functional>
 #include <thread>
 
-#include "tests/worker/engine/training_world.h"
+#include "tests/worker/model/tiny_model.h"
 #include "worker/collective/in_process.h"
 #include "worker/engine/gradient_exchange.h"
+#include "worker/model/torch_compat.h"
 
 namespace espalier {
 namespace {
@@ -21,6 +22,8 @@ constexpr int64_t kTime = 12;
 DecoderConfig ConfigOf(bool tied) {
   DecoderConfig config = TinyConfig();
   config.vocab_size = 200;
+  config.hidden_size = 32;
+  config.head_dim = 8;
   config.tie_word_embeddings = tied;
   return config;
 }
@@ -33,8 +36,10 @@ Tensor RowOf(int64_t i) {
 // One rank: three steps of the sequences [begin, end), without an update.
 class Replica {
  public:
-  Replica(const DecoderConfig& config, Collective& collective, WireType wire)
-      : parameters_(*Parameters::Create(config, torch::kCPU, Parameters::Gradients::kAllocate)),
+  Replica(const DecoderConfig& config, Collective& collective, WireType wire,
+          torch::Device device = torch::kCPU)
+      : device_(device),
+        parameters_(*Parameters::Create(config, device, Parameters::Gradients::kAllocate)),
         decoder_(config, parameters_),
         exchange_(collective, parameters_.flat_gradient(), BucketEnds(parameters_.all(), 3000),
                   {wire}),
@@ -58,7 +63,8 @@ class Replica {
       if (i + 1 == rows.size()) {
         decoder_.set_gradients_final([this](int64_t final) { exchange_.Final(final); });
       }
-      decoder_.LossSum(rows[i].slice(0, 0, kTime).unsqueeze(0), rows[i].slice(0, 1).unsqueeze(0))
+      const Tensor row = rows[i].unsqueeze(0).to(device_);
+      decoder_.LossSum(row.slice(1, 0, kTime).contiguous(), row.slice(1, 1).contiguous())
           .backward();
     }
     decoder_.set_gradients_final({});
@@ -67,24 +73,38 @@ class Replica {
     status.Update(exchange_.Finish());
     status.Update(lookups_.Finish());
     if (!status.ok()) return status;
-    return parameters_.flat_gradient().clone();
+    return parameters_.flat_gradient().cpu().clone();
   }
 
  private:
+  const torch::Device device_;
   Parameters parameters_;
   Decoder decoder_;
   GradientExchange exchange_;
   LookupExchange lookups_;
 };
 
+struct Case {
+  std::string device;
+  bool tied;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.device << (c.tied ? ", tied" : ""); }
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases = {{"cpu", false}, {"cpu", true}};
+  if (HasCuda()) cases.insert(cases.end(), {{"cuda", false}, {"cuda", true}});
+  if (HasMps()) cases.insert(cases.end(), {{"mps", false}, {"mps", true}});
+  return cases;
+}
+
 // The gradient of a step of six sequences on ranks that take those up to each of `ends`.
-std::vector<Tensor> GradientsOf(bool tied, const std::vector<int64_t>& ends, WireType wire) {
+std::vector<Tensor> GradientsOf(const Case& c, const std::vector<int64_t>& ends, WireType wire) {
   const auto group = InProcessGroup(static_cast<int>(ends.size()), absl::Seconds(60));
   std::vector<Tensor> gradients(ends.size());
   std::vector<std::thread> threads;
   for (size_t rank = 0; rank < ends.size(); ++rank) {
     threads.emplace_back([&, rank] {
-      Replica replica(ConfigOf(tied), *group[rank], wire);
+      Replica replica(ConfigOf(c.tied), *group[rank], wire, torch::Device(c.device));
       for (int step = 0; step < 3; ++step) {
         const auto gradient = replica.Step(rank == 0 ? 0 : ends[rank - 1], ends[rank]);
         ASSERT_TRUE(gradient.ok()) << gradient.status();
@@ -97,9 +117,10 @@ std::vector<Tensor> GradientsOf(bool tied, const std::vector<int64_t>& ends, Wir
   return gradients;
 }
 
-class Lookups : public testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(Tables, Lookups, testing::Bool(),
-                         [](const auto& info) { return info.param ? "Tied" : "Untied"; });
+class Lookups : public testing::TestWithParam<Case> {};
+INSTANTIATE_TEST_SUITE_P(Tables, Lookups, testing::ValuesIn(Cases()), [](const auto& info) {
+  return info.param.device + (info.param.tied ? "Tied" : "Untied");
+});
 
 TEST_P(Lookups, GiveTheGradientOfOneRankHoweverTheStepIsDivided) {
   const Tensor expected = GradientsOf(GetParam(), {6}, WireType::kFp32)[0];
