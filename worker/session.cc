@@ -172,11 +172,14 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
   CheckpointSaver saver(context_, link_, *store_, identity_);
   ConsoleReporter console(context_.clock, spec_.train().steps(), kLogInterval);
   const bool first = context_.collective.rank() == Rank(0);
+  lookups_.emplace(context_.collective, replica_->parameters(),
+                   WireOf(spec_.parallel().gradient_dtype()));
   ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                    Trainer::Create(spec_,
                                    {.context = context_,
                                     .link = link_,
                                     .replica = *replica_,
+                                    .lookups = *lookups_,
                                     .samples = samples,
                                     .saver = saver,
                                     .evaluator = evaluator ? &*evaluator : nullptr,

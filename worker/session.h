@@ -16,6 +16,7 @@
 #include "worker/engine/checkpoint_store.h"
 #include "worker/engine/dataset.h"
 #include "worker/engine/evaluate.h"
+#include "worker/engine/lookup_exchange.h"
 #include "worker/engine/replica.h"
 #include "worker/engine/run_identity.h"
 #include "worker/engine/sample_log.h"
@@ -62,6 +63,7 @@ class WorkerSession {
   int64_t end_of_text_ = 0;
   std::string device_text_;
   std::unique_ptr<Replica> replica_;
+  std::optional<LookupExchange> lookups_;
   std::optional<CheckpointStore> store_;
 };
 

@@ -16,7 +16,9 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   target_compile_options(espalier_options INTERFACE -Wthread-safety)
 endif()
 if(ESPALIER_SANITIZE STREQUAL "address")
-  add_compile_options(-fsanitize=address,undefined -fno-omit-frame-pointer -g1)
+  # GCC 12 takes members of LibTorch's guards for uninitialised when it instruments them.
+  add_compile_options(-fsanitize=address,undefined -fno-omit-frame-pointer -g1
+                      $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized>)
   add_link_options(-fsanitize=address,undefined)
 elseif(ESPALIER_SANITIZE STREQUAL "thread")
   add_compile_options(-fsanitize=thread -g1)

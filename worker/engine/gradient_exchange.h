@@ -20,9 +20,9 @@
 namespace espalier {
 
 // Ends of the buckets, growing: parameters in flat order, closed at the first end of one that makes
-// a bucket of `target_elements`, or of a quarter of what follows, so that little is left to send
-// when the last gradients are known. They cover all but an embedding of its own
-// (lookup_exchange.h).
+// a bucket of `target_elements`, or of a quarter of what follows (but not the least), so that
+// little is left to send when the last gradients are known. They cover all but an embedding of its
+// own (lookup_exchange.h).
 std::vector<int64_t> BucketEnds(absl::Span<const Parameter> parameters, int64_t target_elements);
 
 // The wire of parallel.gradient_dtype.

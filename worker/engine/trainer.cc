@@ -24,7 +24,6 @@ Trainer::Trainer(const v1::JobSpec& spec, const Parts& parts, Options options)
       exchange_(collective_, replica_.parameters().flat_gradient(),
                 BucketEnds(replica_.parameters().all(), options.bucket_elements),
                 {WireOf(spec.parallel().gradient_dtype()), &replica_.residual()}),
-      lookups_(collective_, replica_.parameters(), WireOf(spec.parallel().gradient_dtype())),
       accounts_(parts.context.clock) {}
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const v1::JobSpec& spec,
@@ -72,9 +71,10 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
 
   // 4. Sums over all ranks.
   Enter(v1::PHASE_EXCHANGE);
+  RETURN_IF_ERROR(parts_.lookups.Start());
   TrimIfDue();
   RETURN_IF_ERROR(exchange_.Finish());
-  RETURN_IF_ERROR(lookups_.Finish());
+  RETURN_IF_ERROR(parts_.lookups.Finish());
   accounts_.Book(Account::kExchangeWait);
   if (collective_.rank() == Rank(0)) mine.norm = replica_.optimizer().GradientNorm();
   accounts_.Book(Account::kUpdate);
@@ -112,17 +112,19 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   return ReportStep(std::move(report), *samples);
 }
 
-// Leaves the gradient sums of the shard, times the loss scale, in the flat gradient, zero before.
+// Leaves the gradient sums of the shard, times the loss scale, in the flat gradient, zero before;
+// among several ranks those of the lookups come with LookupExchange::Finish.
 // An empty shard adds nothing; its rank's buckets start in GradientExchange::Begin.
 absl::Status Trainer::BackwardPasses(const Samples& samples, PartSums& sums) {
   Decoder& decoder = replica_.decoder();
   const double scale = replica_.counters().loss_scale.value();
   meter_.Restart();
   losses_.clear();
-  ASSIGN_OR_RETURN(const Decoder::Lookup lookup, lookups_.Begin(samples.tokens));
+  const absl::StatusOr<Decoder::Lookup> lookup = parts_.lookups.Begin(samples.tokens);
+  if (!lookup.ok()) return WithMemoryAdvice(lookup.status());
   std::vector<torch::Tensor> roles = replica_.parameters().Roles();
-  if (lookup.rows.defined()) roles.push_back(lookup.rows);
-  decoder.set_lookup(lookup);
+  if (lookup->rows.defined()) roles.push_back(lookup->rows);
+  decoder.set_lookup(*lookup);
   absl::Status status =
       passes_.Run(samples.rows(), std::move(roles), [&](SlotRange rows, bool last) {
         decoder.set_gradients_final({});
@@ -140,7 +142,6 @@ absl::Status Trainer::BackwardPasses(const Samples& samples, PartSums& sums) {
   decoder.set_lookup({});
   // A device may still be computing. Buckets follow it as they become final; then losses are known.
   if (status.ok()) status = exchange_.Begin();
-  if (status.ok()) status = lookups_.Start();
   if (status.ok()) {
     status = CatchTorch("reading losses", [&] {
       for (const torch::Tensor& loss : losses_) sums.loss += loss.item<double>();

@@ -33,11 +33,13 @@ namespace espalier {
 
 class Trainer {
  public:
-  // What a trainer works with; everything outlives it.
+  // What a trainer works with; everything outlives it. What is in the exchange when a step fails
+  // must last as long as the collective: the replica and the lookups do.
   struct Parts {
     RankContext context;
     ControlLink& link;
     Replica& replica;
+    LookupExchange& lookups;
     SampleSource& samples;
     CheckpointSaver& saver;
     Evaluator* evaluator = nullptr;    // none: there is no validation split
@@ -116,7 +118,6 @@ class Trainer {
   ShardPasses passes_;
   Transfers transfers_;
   GradientExchange exchange_;
-  LookupExchange lookups_;
   std::vector<torch::Tensor> losses_;  // of the step's passes, on the device
   TimeAccounts accounts_;
   v1::ShardPlan default_plan_;

@@ -138,10 +138,11 @@ void Decoder::Announce(const Tensor& input, int64_t end) const {
 Tensor Decoder::Hidden(const Tensor& ids, KeyValueCache* cache, const DropoutKeys& dropout) const {
   CheckIds(ids, config_, 0);
   Context context{RopeOf(cache == nullptr ? 0 : cache->length, ids.size(1)), cache, dropout, 0};
-  Tensor x = Embedded(ids).to(ops::ResidualType(device(), head_.scalar_type()));
+  const Tensor embedded = Embedded(ids);
   if (gradients_final_) {
-    AfterBackward(x, [callback = gradients_final_, end = elements_] { callback(end); });
+    AfterBackward(embedded, [callback = gradients_final_, end = elements_] { callback(end); });
   }
+  Tensor x = embedded.to(ops::ResidualType(device(), head_.scalar_type()));
   for (const Layer& layer : layers_) {
     Announce(x, layer.gradient_end);
     x = KeptOrRecomputed(x, context);

@@ -74,6 +74,7 @@ Tensor WeightGradient(const Tensor& weight, const Tensor& dy, const Tensor& x) {
     const Tensor dy_t = dy.view({-1, out}).t(), rows = x.view({-1, in});
     if (!bound) return dy_t.mm(rows);
     AddProduct(weight.grad(), dy_t, rows);
+    MarkAdded(weight.grad());
     return {};
   }
   const Tensor target = bound ? weight.grad() : torch::empty(weight.sizes(), FloatOptions(x));

@@ -57,11 +57,14 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
   if (options.wrap) source = options.wrap(rank, *result.replica, std::move(source));
   CheckpointSaver saver(context, *result.link, store, identity);
   Evaluator evaluator(context, MakeText(2), {.sequence_length = length});
+  LookupExchange lookups(collective, result.replica->parameters(),
+                         WireOf(spec.parallel().gradient_dtype()));
   ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                    Trainer::Create(spec,
                                    {.context = context,
                                     .link = *result.link,
                                     .replica = *result.replica,
+                                    .lookups = lookups,
                                     .samples = *source,
                                     .saver = saver,
                                     .evaluator = options.validation ? &evaluator : nullptr},

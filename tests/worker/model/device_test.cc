@@ -84,6 +84,28 @@ TEST_P(EveryDevice, GivesTheLossAndTheGradientOfTheCpu) {
   }
 }
 
+// Also where the embedding is converted for the residual stream, and its gradient back.
+TEST_P(EveryDevice, AnnouncesGradientsThatAreFinal) {
+  const auto& [device, type, tolerance] = GetParam();
+  for (const bool tied : {false, true}) {
+    const DecoderConfig config = Config(tied, 0);
+    Parameters parameters =
+        *Parameters::Create(config, torch::Device(device), Parameters::Gradients::kAllocate, type);
+    parameters.Initialize(7, config.initializer_range);
+    Decoder decoder(config, parameters);
+    std::vector<Tensor> seen;
+    decoder.set_gradients_final(
+        [&](int64_t end) { seen.push_back(parameters.flat_gradient().narrow(0, 0, end).clone()); });
+    const Tensor ids = SomeIds(3, 40, 64);
+    decoder.LossSum(ids.to(device), (ids + 1).remainder(64).to(device)).backward();
+    ASSERT_FALSE(seen.empty());
+    EXPECT_EQ(seen.back().numel(), parameters.elements());
+    for (const Tensor& prefix : seen) {
+      EXPECT_TRUE(torch::equal(prefix, parameters.flat_gradient().narrow(0, 0, prefix.numel())));
+    }
+  }
+}
+
 TEST_P(EveryDevice, PassesItsSelfTest) {
   const absl::StatusOr<double> difference =
       SelfTest(torch::Device(GetParam().device), GetParam().type);
