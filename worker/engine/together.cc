@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <exception>
 #include <thread>
 
@@ -27,7 +26,7 @@ Report ReportOf(const absl::Status& status) {
   report.done = 1;
   report.code = static_cast<int32_t>(status.code());
   const size_t size = std::min(status.message().size(), report.message.size());
-  std::memcpy(report.message.data(), status.message().data(), size);
+  std::copy_n(status.message().begin(), size, report.message.begin());
   return report;
 }
 
