@@ -1,11 +1,11 @@
+#include "worker/model/cuda_kernels.h"
+
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <type_traits>
-
-#include "worker/model/cuda_kernels.h"
 
 namespace espalier::cuda {
 namespace {
