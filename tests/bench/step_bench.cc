@@ -7,16 +7,20 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/platform/platform.h"
 #include "worker/engine/allocator.h"
 #include "worker/engine/optimizer.h"
+#include "worker/engine/pass_runner.h"
 #include "worker/model/cuda_ops.h"
 #include "worker/model/decoder.h"
 #include "worker/model/device_memory.h"
 
 namespace espalier {
 namespace {
+
+constexpr int kWarmUp = 3;  // steps that are not counted
 
 struct Options {
   std::string shape = "17m";
@@ -26,6 +30,7 @@ struct Options {
   int threads = 2;
   std::string precision = "fp32";
   std::string device = "cpu";
+  bool kernel_by_kernel = false;
 };
 
 Options Parse(int argc, char** argv) {
@@ -38,6 +43,8 @@ Options Parse(int argc, char** argv) {
   app.add_option("--steps", options.steps);
   app.add_option("--threads", options.threads);
   app.add_option("--precision", options.precision)->check(CLI::IsMember({"fp32", "bf16"}));
+  app.add_flag("--kernel-by-kernel", options.kernel_by_kernel,
+               "launch each kernel of a pass by itself where passes could be recorded");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -78,22 +85,24 @@ std::vector<double> Measure(const Options& options, double& loss_value) {
   const torch::Tensor tokens =
       torch::randint(0, config.vocab_size, {options.batch, options.time + 1}, torch::kLong)
           .to(device);
-  const torch::Tensor ids = tokens.slice(1, 0, options.time).contiguous();
-  const torch::Tensor targets = tokens.slice(1, 1).contiguous();
-  const double scale = 1.0 / static_cast<double>(ids.numel());
+  const TokenBatch batch{tokens.slice(1, 0, options.time).contiguous(),
+                         tokens.slice(1, 1).contiguous()};
+  const auto elements = static_cast<double>(batch.targets.numel());
+  PassRunner runner(decoder, parameters);
   ReleaseFreeMemory();
   std::vector<double> rates;
-  for (int step = 0; step < options.steps + 2; ++step) {
+  for (int step = 0; step < options.steps + kWarmUp; ++step) {
+    if (step == 1 && !options.kernel_by_kernel) {  // as the trainer does
+      ESPALIER_CHECK(runner.Record({options.batch}, options.time, 0).ok(), "not recorded");
+    }
     const absl::Duration start = RealClock().Monotonic();
-    torch::Tensor loss = decoder.LossSum(ids, targets);
-    loss.backward();
-    loss = loss.detach();  // frees the graph while a device computes, as the trainer does
-    const double clip = ClipFactor(optimizer.GradientNorm() * scale, 1.0);
-    optimizer.Apply({.learning_rate = 1e-3, .gradient_scale = scale * clip});
-    loss_value = loss.item<double>() * scale;
+    const torch::Tensor loss = runner.Run(batch, {}, 1, PassRunner::Kind::kPlain);
+    const double clip = ClipFactor(optimizer.GradientNorm() / elements, 1.0);
+    optimizer.Apply({.learning_rate = 1e-3, .gradient_scale = clip / elements});
+    loss_value = loss.item<double>() / elements;
     cuda::Synchronize();
     const double seconds = absl::ToDoubleSeconds(RealClock().Monotonic() - start);
-    if (step >= 2) rates.push_back(static_cast<double>(ids.numel()) / seconds);
+    if (step >= kWarmUp) rates.push_back(elements / seconds);
   }
   return rates;
 }

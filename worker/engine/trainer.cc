@@ -19,7 +19,8 @@ Trainer::Trainer(const v1::JobSpec& spec, const Parts& parts, Options options)
       collective_(parts.context.collective),
       replica_(parts.replica),
       meter_(replica_.decoder().device(), parts.context.clock),
-      passes_(governor_, [this] { meter_.Trim(); }),
+      runner_(replica_.decoder(), replica_.parameters()),
+      passes_(governor_, [this] { FreeMemory(); }),
       transfers_(replica_.decoder().device()),
       exchange_(collective_, replica_.parameters().flat_gradient(),
                 BucketEnds(replica_.parameters().all(), options.bucket_elements),
@@ -56,6 +57,7 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   }
   RETURN_IF_ERROR(AdoptPlan(boundary));
   RETURN_IF_ERROR(Probe());
+  RecordPasses();
 
   // 2. The samples of my shard.
   Enter(v1::PHASE_DATA_WAIT);
@@ -124,6 +126,8 @@ absl::Status Trainer::BackwardPasses(const Samples& samples, PartSums& sums) {
   if (!lookup.ok()) return WithMemoryAdvice(lookup.status());
   std::vector<torch::Tensor> roles = replica_.parameters().Roles();
   if (lookup->rows.defined()) roles.push_back(lookup->rows);
+  const auto kind =
+      collective_.world_size() > 1 ? PassRunner::Kind::kInvolved : PassRunner::Kind::kPlain;
   decoder.set_lookup(*lookup);
   absl::Status status =
       passes_.Run(samples.rows(), std::move(roles), [&](SlotRange rows, bool last) {
@@ -132,9 +136,7 @@ absl::Status Trainer::BackwardPasses(const Samples& samples, PartSums& sums) {
         const TokenBatch batch = MakeTokenBatch(samples, rows, transfers_);
         const DropoutKeys dropout =
             MakeDropoutKeys(spec_, replica_.step().value(), samples, rows, transfers_);
-        const torch::Tensor loss = decoder.LossSum(batch.inputs, batch.targets, dropout);
-        (scale == 1 ? loss : loss * scale).backward();
-        losses_.push_back(loss.detach());
+        losses_.push_back(runner_.Run(batch, dropout, scale, kind));
         sums.tokens += batch.targets.numel();
         parts_.context.progress.Worked();
       });

@@ -21,6 +21,7 @@
 #include "worker/engine/lookup_exchange.h"
 #include "worker/engine/memory_governor.h"
 #include "worker/engine/memory_meter.h"
+#include "worker/engine/pass_runner.h"
 #include "worker/engine/replica.h"
 #include "worker/engine/sample_log.h"
 #include "worker/engine/samples.h"
@@ -99,6 +100,8 @@ class Trainer {
   absl::Status Probe();
   absl::Status ProbePass(int64_t size);
   absl::Status WithMemoryAdvice(const absl::Status& status) const;
+  void RecordPasses();
+  void FreeMemory();
   void TrimIfDue();
   void ReportMemory(v1::StepReport& report);
 
@@ -115,6 +118,8 @@ class Trainer {
   Replica& replica_;
   MemoryMeter meter_;
   MemoryGovernor governor_{{}};
+  PassRunner runner_;
+  std::vector<int64_t> recording_;  // sizes of passes that are recorded, or cannot be
   ShardPasses passes_;
   Transfers transfers_;
   GradientExchange exchange_;

@@ -91,6 +91,37 @@ absl::Status Trainer::WithMemoryAdvice(const absl::Status& status) const {
       status.message(), "; ", MemoryAdvice(replica_.config(), spec_, governor_.limit_bytes())));
 }
 
+// What takes the place of the passes of the last step in this one and the next, where the device
+// can and a quarter of what they take stays free, for evaluation and for passes of other sizes.
+void Trainer::RecordPasses() {
+  if (!runner_.CanRecord() || collective_.world_size() > 1 || shard_.size() == 0) return;
+  std::vector<int64_t> sizes = PassSizes(shard_.size(), governor_.micro_batch());
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  if (sizes == recording_ || passes_.largest() != sizes.back()) return;
+  recording_ = sizes;
+  runner_.Forget();
+  const absl::StatusOr<MemoryMeter::Reading> reading = meter_.Read();
+  if (!reading.ok()) return;
+  const int64_t free = governor_.limit_bytes() - reading->peak;
+  if (free < (reading->peak - reading->now) / 4) return;
+  const absl::Status status =
+      runner_.Record(sizes, spec_.data().sequence_length(), spec_.model().dropout());
+  if (!status.ok()) {
+    LogWarning(absl::StrCat("passes go on kernel by kernel: ", status.message()));
+    return;
+  }
+  LogInfo(absl::StrFormat("passes of %d sequences are recorded and launched at once, %.0f MB",
+                          sizes.back(), static_cast<double>(runner_.recorded_bytes()) / 1e6));
+}
+
+// All that is not needed for the state of the run.
+void Trainer::FreeMemory() {
+  runner_.Forget();
+  recording_.clear();
+  meter_.Trim();
+}
+
 // After the passes, while gradients are under way.
 void Trainer::TrimIfDue() {
   trimmed_bytes_ = 0;
@@ -117,9 +148,10 @@ void Trainer::ReportMemory(v1::StepReport& report) {
   report.set_memory_limit_bytes(governor_.limit_bytes());
   report.set_trimmed_bytes(trimmed_bytes_);
   report.set_trim_seconds(trim_seconds_);
-  const absl::StatusOr<MemoryMeter::Reading> reading = meter_.Read();
+  absl::StatusOr<MemoryMeter::Reading> reading = meter_.Read();
   const int64_t size = passes_.largest();
   if (!reading.ok() || size == 0) return;
+  reading->peak += runner_.recorded_bytes();
   report.set_pass_peak_bytes(reading->peak);
   const int64_t predicted = governor_.Predicted(size).value_or(0);
   report.set_pass_predicted_bytes(predicted);
@@ -130,7 +162,7 @@ void Trainer::ReportMemory(v1::StepReport& report) {
   }
   LogInfo(absl::StrCat("passes of ", governor_.micro_batch(),
                        " sequences from now on: ", governor_.reason()));
-  meter_.Trim();
+  FreeMemory();
 }
 
 }  // namespace espalier

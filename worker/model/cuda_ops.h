@@ -6,6 +6,8 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 
 #include "worker/model/cuda_kernels.h"
 
@@ -37,6 +39,20 @@ void CrossEntropy(const torch::Tensor& logits, const torch::Tensor& targets,
 // Flat fp32 tensors of one length; copy: theirs in 16 bits, or undefined.
 void AdamW(const AdamWStep& step, const torch::Tensor& value, const torch::Tensor& gradient,
            const torch::Tensor& first, const torch::Tensor& second, const torch::Tensor& copy);
+
+// Kernels that are launched together, on the current stream.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+  virtual void Launch() = 0;
+};
+// Calls `work`, whose kernels are recorded, not executed: what it reads and writes, temporaries
+// aside, must stay in its place as long as the graph. Graphs that share memory with another one
+// must not run at the same time. Throws what `work` throws, and where it waits for the device.
+std::unique_ptr<Graph> Record(torch::Device device, const std::function<void()>& work,
+                              const Graph* share_memory_with);
+// Whether this build can.
+bool CanRecord();
 
 // Waits until the current device has done what was asked of it; nothing without CUDA.
 void Synchronize();

@@ -1,7 +1,10 @@
+#include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+
+#include <map>
 
 #include "worker/model/cuda_ops.h"
 
@@ -108,6 +111,58 @@ void AdamW(const AdamWStep& step, const Tensor& value, const Tensor& gradient, c
         gradient.data_ptr<float>(), first.data_ptr<float>(), second.data_ptr<float>(),
         narrow ? copy.data_ptr() : nullptr, launch.stream());
   launch.Check();
+}
+
+namespace {
+
+// Nothing is recorded on the default stream. One stream, since LibTorch keeps working memory for
+// each that products were ever launched on.
+c10::cuda::CUDAStream RecordingStream(c10::DeviceIndex device) {
+  static std::map<c10::DeviceIndex, c10::cuda::CUDAStream> streams;
+  const auto it = streams.find(device);
+  if (it != streams.end()) return it->second;
+  return streams.emplace(device, c10::cuda::getStreamFromPool(false, device)).first->second;
+}
+
+class DeviceGraph final : public Graph {
+ public:
+  void Record(const std::function<void()>& work, const DeviceGraph* share_memory_with) {
+    c10::cuda::device_synchronize();
+    const c10::cuda::CUDAStreamGuard on(RecordingStream(c10::cuda::current_device()));
+    // Other threads may go on asking the device for what a recording thread may not.
+    graph_.capture_begin(share_memory_with == nullptr ? c10::cuda::MempoolId_t{0, 0}
+                                                      : share_memory_with->pool_,
+                         cudaStreamCaptureModeThreadLocal);
+    try {
+      work();
+    } catch (...) {
+      try {
+        graph_.capture_end();
+      } catch (const std::exception&) {  // says again that the recording failed
+      }
+      (void)cudaGetLastError();
+      throw;
+    }
+    graph_.capture_end();
+    pool_ = graph_.pool();
+  }
+  void Launch() override { graph_.replay(); }
+
+ private:
+  at::cuda::CUDAGraph graph_;
+  c10::cuda::MempoolId_t pool_{0, 0};
+};
+
+}  // namespace
+
+bool CanRecord() { return true; }
+
+std::unique_ptr<Graph> Record(torch::Device device, const std::function<void()>& work,
+                              const Graph* share_memory_with) {
+  const c10::cuda::CUDAGuard guard(device);
+  auto graph = std::make_unique<DeviceGraph>();
+  graph->Record(work, static_cast<const DeviceGraph*>(share_memory_with));
+  return graph;
 }
 
 void Synchronize() { c10::cuda::device_synchronize(); }

@@ -31,6 +31,11 @@ void AdamW(const AdamWStep&, const Tensor&, const Tensor&, const Tensor&, const 
   Missing();
 }
 
+bool CanRecord() { return false; }
+std::unique_ptr<Graph> Record(torch::Device, const std::function<void()>&, const Graph*) {
+  Missing();
+}
+
 void Synchronize() {}
 
 }  // namespace espalier::cuda

@@ -69,6 +69,10 @@ class Decoder {
   // values (recompute.h): one flag per layer. Changes memory and time, not a bit of the result.
   void set_recompute(std::vector<bool> layers) { recompute_ = std::move(layers); }
 
+  // The angles that passes read besides parameters and arguments; replaced by a longer one when a
+  // longer sequence comes.
+  const RopeTable& rope() const { return rope_; }
+
   const DecoderConfig& config() const { return config_; }
   torch::Device device() const { return embedding_.device(); }
 

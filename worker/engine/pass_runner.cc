@@ -1,0 +1,109 @@
+#include "worker/engine/pass_runner.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "worker/model/device_memory.h"
+#include "worker/model/torch_compat.h"
+
+namespace espalier {
+
+using torch::Tensor;
+
+PassRunner::PassRunner(const Decoder& decoder, const Parameters& parameters)
+    : decoder_(decoder), roles_(parameters.Roles()) {}
+
+Tensor PassRunner::Compute(const TokenBatch& batch, const DropoutKeys& dropout,
+                           const Tensor& loss_scale) const {
+  const Tensor loss = decoder_.LossSum(batch.inputs, batch.targets, dropout);
+  loss.backward(loss_scale);
+  return loss.detach();
+}
+
+// Of each role whether it takes a gradient: a pass that is done again leaves some out.
+std::vector<bool> PassRunner::Trained() const {
+  std::vector<bool> trained;
+  trained.reserve(roles_.size());
+  for (const Tensor& role : roles_) trained.push_back(role.requires_grad());
+  return trained;
+}
+
+Tensor PassRunner::Run(const TokenBatch& batch, const DropoutKeys& dropout, double loss_scale,
+                       Kind kind) {
+  if (kind == Kind::kPlain) {
+    const auto it = recordings_.find(batch.inputs.size(0));
+    if (it != recordings_.end() && it->second.trained == Trained() &&
+        it->second.batch.inputs.sizes() == batch.inputs.sizes()) {
+      return Replay(it->second, batch, dropout, loss_scale);
+    }
+  }
+  const auto options = torch::TensorOptions().dtype(torch::kFloat).device(decoder_.device());
+  return Compute(batch, dropout, torch::full({}, loss_scale, options));
+}
+
+Tensor PassRunner::Replay(Recording& recording, const TokenBatch& batch, const DropoutKeys& dropout,
+                          double loss_scale) const {
+  recording.batch.inputs.copy_(batch.inputs);
+  recording.batch.targets.copy_(batch.targets);
+  if (dropout.of_row.defined()) recording.dropout.of_row.copy_(dropout.of_row);
+  recording.loss_scale.fill_(loss_scale);
+  recording.graph->Launch();
+  return recording.loss.clone();
+}
+
+bool PassRunner::CanRecord() const { return decoder_.device().is_cuda() && cuda::CanRecord(); }
+
+PassRunner::Recording PassRunner::MakeRecording(int64_t size, int64_t time,
+                                                double dropout_rate) const {
+  const auto numbers = torch::TensorOptions().dtype(torch::kInt64).device(decoder_.device());
+  Recording recording;
+  recording.batch = {torch::zeros({size, time}, numbers), torch::zeros({size, time}, numbers)};
+  recording.dropout = {dropout_rate, dropout_rate > 0 ? torch::zeros({size}, numbers) : Tensor()};
+  recording.loss_scale = torch::ones({}, numbers.dtype(torch::kFloat));
+  recording.loss = torch::zeros({}, numbers.dtype(torch::kFloat));
+  recording.trained = Trained();
+  return recording;
+}
+
+absl::Status PassRunner::Record(const std::vector<int64_t>& sizes, int64_t time,
+                                double dropout_rate) {
+  Forget();
+  if (!CanRecord()) return absl::OkStatus();
+  const torch::Device device = decoder_.device();
+  FreeDeviceCache(device);
+  const absl::Status status = CatchTorch("recording a pass", [&] {
+    const cuda::Graph* first = nullptr;
+    for (const int64_t size : sizes) {
+      Recording recording = MakeRecording(size, time, dropout_rate);
+      RestartDevicePeak(device);
+      const std::optional<DeviceMemory> before = ReadDeviceMemory(device);
+      recording.graph = cuda::Record(
+          device,
+          [&] {
+            recording.loss.copy_(
+                Compute(recording.batch, recording.dropout, recording.loss_scale));
+          },
+          first);
+      const std::optional<DeviceMemory> after = ReadDeviceMemory(device);
+      if (before && after) {
+        recorded_bytes_ = std::max(recorded_bytes_, after->peak_bytes - before->now_bytes);
+      }
+      recording.rope = decoder_.rope();
+      if (first == nullptr) first = recording.graph.get();
+      recordings_.emplace(size, std::move(recording));
+    }
+  });
+  if (!status.ok()) Forget();
+  return status;
+}
+
+void PassRunner::Forget() {
+  recorded_bytes_ = 0;
+  if (recordings_.empty()) return;
+  cuda::Synchronize();
+  recordings_.clear();
+}
+
+}  // namespace espalier
