@@ -82,8 +82,7 @@ absl::Status PassRunner::Record(const std::vector<int64_t>& sizes, int64_t time,
       recording.graph = cuda::Record(
           device,
           [&] {
-            recording.loss.copy_(
-                Compute(recording.batch, recording.dropout, recording.loss_scale));
+            recording.loss.copy_(Compute(recording.batch, recording.dropout, recording.loss_scale));
           },
           first);
       const std::optional<DeviceMemory> after = ReadDeviceMemory(device);

@@ -1,6 +1,6 @@
 // Element-wise kernels and row reductions of the CUDA path, launched on a stream. Pointers are the
 // device's, matrices are dense and row-major, 16-bit numbers are computed with as fp32.
-// Implemented in cuda_kernels.cu, called by cuda_ops_device.cc alone.
+// Implemented in cuda_kernels.cu and cuda_norm_kernels.cu, called by cuda_ops_device.cc alone.
 #pragma once
 
 #include <cstdint>
@@ -34,17 +34,25 @@ void RmsNormBackward(NormTypes types, const RowShape& shape, const void* x, cons
                      const float* inverse, const void* dy, const void* other, void* dx,
                      float* partial, Stream stream);
 
-// y = silu(gate) * up.
-void SwiGlu(Type type, int64_t elements, const void* gate, const void* up, void* y, Stream stream);
-// Writes dgate; turns dy into the gradient of up.
-void SwiGluBackward(Type type, int64_t elements, const void* gate, const void* up, void* dy,
-                    void* dgate, Stream stream);
+// Two matrices whose rows begin every `stride` elements: gate and up, or what is theirs.
+template <typename Pointer>
+struct GateUp {
+  Pointer gate;
+  Pointer up;
+  int64_t stride;
+};
+// y = silu(gate) * up, dense.
+void SwiGlu(Type type, const RowShape& shape, const GateUp<const void*>& x, void* y, Stream stream);
+// dx.up holds the gradient of y. Writes dx.gate; turns dx.up into the gradient of up.
+void SwiGluBackward(Type type, const RowShape& shape, const GateUp<const void*>& x,
+                    const GateUp<void*>& dx, Stream stream);
 
 struct RopeShape {
   int64_t rows;  // sequences * positions
   int64_t time;
   int64_t heads;
-  int64_t half;  // of the head's width
+  int64_t half;                    // of the head's width
+  int64_t from_stride, to_stride;  // elements between positions
 };
 // Rotates pairs (i, i + half) by the angle of the row's position; sign -1 rotates back.
 void Rope(Type type, const RopeShape& shape, const void* x, const float* cosine, const float* sine,

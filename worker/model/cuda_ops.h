@@ -27,10 +27,12 @@ void RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps,
 torch::Tensor RmsNormBackward(const torch::Tensor& x, const torch::Tensor& weight,
                               const torch::Tensor& inverse, const torch::Tensor& dy,
                               const torch::Tensor& other, const torch::Tensor& dx);
+// gate, up, dy, dgate [..., C] may be parts of wider rows: gate and up of rows of one width, dy and
+// dgate too.
 void SwiGlu(const torch::Tensor& gate, const torch::Tensor& up, const torch::Tensor& y);
 void SwiGluBackward(const torch::Tensor& gate, const torch::Tensor& up, const torch::Tensor& dy,
                     const torch::Tensor& dgate);
-// x, y [B, T, heads, D]; cosine, sine [T, D / 2] fp32.
+// x, y [B, T, heads, D], either may be a part of wider rows; cosine, sine [T, D / 2] fp32.
 void Rope(const torch::Tensor& x, const torch::Tensor& cosine, const torch::Tensor& sine,
           float sign, const torch::Tensor& y);
 // logits [rows, V] become their gradient; losses [rows] fp32.
@@ -39,6 +41,11 @@ void CrossEntropy(const torch::Tensor& logits, const torch::Tensor& targets,
 // Flat fp32 tensors of one length; copy: theirs in 16 bits, or undefined.
 void AdamW(const AdamWStep& step, const torch::Tensor& value, const torch::Tensor& gradient,
            const torch::Tensor& first, const torch::Tensor& second, const torch::Tensor& copy);
+
+// y = residual + x weight', of 16 bits: [rows, n], [rows, k], [n, k], all dense. LibTorch would
+// copy the residual first.
+void ResidualProduct(const torch::Tensor& x, const torch::Tensor& weight,
+                     const torch::Tensor& residual, const torch::Tensor& y);
 
 // Kernels that are launched together, on the current stream.
 class Graph {

@@ -19,6 +19,10 @@ Type TypeOf(const Tensor& x) {
                                              : Type::kFloat;
 }
 
+// Elements from one row to the next, of rows [..., C] that may be parts of wider ones. (A dimension
+// of size 1 may have any stride.)
+int64_t RowStride(const Tensor& x) { return x.is_contiguous() ? x.size(-1) : x.stride(-2); }
+
 RowShape RowsOf(const Tensor& x) { return {x.numel() / x.size(-1), x.size(-1)}; }
 
 // Makes the tensors' device the current one, on whose stream kernels go, and asks in the end
@@ -76,20 +80,25 @@ Tensor RmsNormBackward(const Tensor& x, const Tensor& weight, const Tensor& inve
 
 void SwiGlu(const Tensor& gate, const Tensor& up, const Tensor& y) {
   const Launch launch(gate);
-  SwiGlu(TypeOf(gate), gate.numel(), gate.data_ptr(), up.data_ptr(), y.data_ptr(), launch.stream());
+  SwiGlu(TypeOf(gate), RowsOf(gate), {gate.data_ptr(), up.data_ptr(), RowStride(gate)},
+         y.data_ptr(), launch.stream());
   launch.Check();
 }
 
 void SwiGluBackward(const Tensor& gate, const Tensor& up, const Tensor& dy, const Tensor& dgate) {
   const Launch launch(gate);
-  SwiGluBackward(TypeOf(gate), gate.numel(), gate.data_ptr(), up.data_ptr(), dy.data_ptr(),
-                 dgate.data_ptr(), launch.stream());
+  SwiGluBackward(TypeOf(gate), RowsOf(gate), {gate.data_ptr(), up.data_ptr(), RowStride(gate)},
+                 {dgate.data_ptr(), dy.data_ptr(), RowStride(dy)}, launch.stream());
   launch.Check();
 }
 
 void Rope(const Tensor& x, const Tensor& cosine, const Tensor& sine, float sign, const Tensor& y) {
-  const RopeShape shape{
-      .rows = x.size(0) * x.size(1), .time = x.size(1), .heads = x.size(2), .half = x.size(3) / 2};
+  const RopeShape shape{.rows = x.size(0) * x.size(1),
+                        .time = x.size(1),
+                        .heads = x.size(2),
+                        .half = x.size(3) / 2,
+                        .from_stride = RowStride(x.flatten(2)),
+                        .to_stride = RowStride(y.flatten(2))};
   const Launch launch(x);
   Rope(TypeOf(x), shape, x.data_ptr(), Floats(cosine), Floats(sine), sign, y.data_ptr(),
        launch.stream());
@@ -130,9 +139,9 @@ class DeviceGraph final : public Graph {
     c10::cuda::device_synchronize();
     const c10::cuda::CUDAStreamGuard on(RecordingStream(c10::cuda::current_device()));
     // Other threads may go on asking the device for what a recording thread may not.
-    graph_.capture_begin(share_memory_with == nullptr ? c10::cuda::MempoolId_t{0, 0}
-                                                      : share_memory_with->pool_,
-                         cudaStreamCaptureModeThreadLocal);
+    graph_.capture_begin(
+        share_memory_with == nullptr ? c10::cuda::MempoolId_t{0, 0} : share_memory_with->pool_,
+        cudaStreamCaptureModeThreadLocal);
     try {
       work();
     } catch (...) {

@@ -177,15 +177,17 @@ Tensor Decoder::Attention(const Layer& layer, const Tensor& x, const Context& co
   const ops::Branches in = ops::NormLinears(x, layer.input_norm, config_.rms_norm_eps,
                                             {layer.q.weight, layer.k.weight, layer.v.weight},
                                             {layer.q.bias, layer.k.bias, layer.v.bias});
-  Tensor q = in.products[0].view({batch, time, config_.heads, config_.head_dim});
-  Tensor k = in.products[1].view({batch, time, config_.kv_heads, config_.head_dim});
-  Tensor v = in.products[2].view({batch, time, config_.kv_heads, config_.head_dim});
+  const auto heads = [&](const Tensor& product, int64_t count) {
+    return product.view({batch, time, count, config_.head_dim});
+  };
+  ops::Heads qkv{heads(in.products[0], config_.heads), heads(in.products[1], config_.kv_heads),
+                 heads(in.products[2], config_.kv_heads)};
+  auto& [q, k, v] = qkv;
   if (layer.q_norm.defined()) {
     q = ops::RmsNorm(q, layer.q_norm, config_.rms_norm_eps, q.scalar_type());
     k = ops::RmsNorm(k, layer.k_norm, config_.rms_norm_eps, k.scalar_type());
   }
-  q = ops::Rope(q, context.rope);
-  k = ops::Rope(k, context.rope);
+  qkv = ops::Rope(qkv, context.rope);
   if (context.cache != nullptr) {
     k = Extended(context.cache->keys[context.layer], k, *context.cache);
     v = Extended(context.cache->values[context.layer], v, *context.cache);

@@ -1,14 +1,13 @@
 // Products with weights, and the element-wise operation that feeds them: what that operation makes
 // is made again in the backward pass instead of being kept.
-#include <type_traits>
 #include <vector>
 
 #include "worker/model/cpu_rows.h"
 #include "worker/model/cuda_ops.h"
 #include "worker/model/fused_ops.h"
 #include "worker/model/fused_tensor.h"
-#include "worker/model/gemm.h"
-#include "worker/model/torch_compat.h"
+#include "worker/model/joined.h"
+#include "worker/model/products.h"
 
 namespace espalier::fused_ops {
 namespace {
@@ -16,81 +15,6 @@ namespace {
 using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-// c = a b, or added to c, which is dense and fp32 or of the type of a and b.
-template <typename Real>
-void Multiply(const cpu::GemmShape& shape, const cpu::Matrix<Real>& a, const cpu::Matrix<Real>& b,
-              bool add, const Tensor& c) {
-  const float beta = add ? 1.0F : 0.0F;
-  if constexpr (!std::is_same_v<Real, float>) {
-    if (c.scalar_type() != torch::kFloat) {
-      return cpu::Gemm(shape, a, b, beta, Mutable<Real>(c), shape.n);
-    }
-  }
-  cpu::Gemm(shape, a, b, beta, Mutable(c), shape.n);
-}
-
-// y = x weight' + residual + bias, [rows, out]; either may be missing. In the type of the residual,
-// else of x.
-Tensor Product(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& residual) {
-  const int64_t n = weight.size(0), k = weight.size(1);
-  if (x.is_cuda()) {
-    if (!Given(residual)) return torch::linear(x, weight, Given(bias) ? bias : Tensor());
-    Tensor y =
-        PlusProduct(residual.reshape({-1, n}), x.view({-1, k}), weight.t()).view_as(residual);
-    return Given(bias) ? y.add_(bias) : y;
-  }
-  Tensor y = Given(residual) ? torch::empty(residual.sizes(), residual.options()).copy_(residual)
-                             : ResizedLast(x, n);
-  if (Given(bias)) Given(residual) ? y.add_(bias) : y.copy_(bias.expand_as(y));
-  WithReal(x, [&](auto zero) {
-    using Real = decltype(zero);
-    Multiply<Real>({Rows(x), n, k}, {Data<Real>(x), k},
-                   {Data<Real>(weight), k, cpu::Op::kTranspose}, Given(bias) || Given(residual), y);
-  });
-  return y;
-}
-
-// dx = dy weight, or added to dx.
-void InputGradient(const Tensor& dy, const Tensor& weight, bool add, const Tensor& dx) {
-  const int64_t n = weight.size(0), k = weight.size(1);
-  if (dy.is_cuda()) {
-    Tensor out = dx.view({-1, k});
-    add ? out.addmm_(dy.view({-1, n}), weight) : torch::mm_out(out, dy.view({-1, n}), weight);
-    return;
-  }
-  WithReal(dy, [&](auto zero) {
-    using Real = decltype(zero);
-    Multiply<Real>({Rows(dy), k, n}, {Data<Real>(dy), n}, {Data<Real>(weight), k}, add, dx);
-  });
-}
-
-// Adds dy' x to weight.grad(), or returns it where there is none to add to.
-Tensor WeightGradient(const Tensor& weight, const Tensor& dy, const Tensor& x) {
-  if (!weight.requires_grad()) return {};
-  const int64_t out = weight.size(0), in = weight.size(1);
-  const bool bound = weight.grad().defined();
-  if (x.is_cuda()) {
-    const Tensor dy_t = dy.view({-1, out}).t(), rows = x.view({-1, in});
-    if (!bound) return dy_t.mm(rows);
-    AddProduct(weight.grad(), dy_t, rows);
-    MarkAdded(weight.grad());
-    return {};
-  }
-  const Tensor target = bound ? weight.grad() : torch::empty(weight.sizes(), FloatOptions(x));
-  WithReal(x, [&](auto zero) {
-    using Real = decltype(zero);
-    Multiply<Real>({out, in, Rows(x)}, {Data<Real>(dy), out, cpu::Op::kTranspose},
-                   {Data<Real>(x), in}, bound, target);
-  });
-  if (bound) MarkAdded(target);
-  return bound ? Tensor() : target.to(weight.scalar_type());
-}
-
-Tensor BiasGradient(const Tensor& bias, const Tensor& dy) {
-  if (!bias.requires_grad()) return {};
-  return Deliver(bias, dy.reshape({-1, dy.size(-1)}).sum(0, /*keepdim=*/false, torch::kFloat));
-}
 
 // Writes RmsNorm(x) to y, and 1 / rms of each row to `inverse`.
 void Normalize(const Tensor& x, const Tensor& weight, double eps, const Tensor& y,
@@ -165,6 +89,14 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
 bool KeepsInputs(const Tensor& x) { return x.is_cuda(); }
 
 // x, and products of x, or of RmsNorm(x) when there is a norm.
+std::vector<Tensor> GivenOf(const std::vector<Tensor>& list) {
+  std::vector<Tensor> given;
+  for (const Tensor& tensor : list) {
+    if (Given(tensor)) given.push_back(tensor);
+  }
+  return given;
+}
+
 struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
   static variable_list forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& norm,
                                double eps, const Tensor& w0, const Tensor& w1, const Tensor& w2,
@@ -180,9 +112,14 @@ struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
     ctx->save_for_backward({x, norm, OrNone(inverse, x), w0, w1, w2, b0, b1, b2, kept});
     ctx->saved_data["eps"] = eps;
     variable_list out = {x};
-    const Tensor *weights[] = {&w0, &w1, &w2}, *biases[] = {&b0, &b1, &b2};
-    for (int i = 0; i < 3; ++i) {
-      if (Given(*weights[i])) out.push_back(Product(input, *weights[i], *biases[i], {}));
+    const std::vector<Tensor> biases = {b0, b1, b2}, weights = GivenOf({w0, w1, w2});
+    if (GivenOf(biases).empty()) {
+      const std::vector<Tensor> products = JoinedProducts(input, weights);
+      out.insert(out.end(), products.begin(), products.end());
+      if (!products.empty()) return out;
+    }
+    for (size_t i = 0; i < weights.size(); ++i) {
+      out.push_back(Product(input, weights[i], biases[i], {}));
     }
     return out;
   }
@@ -197,7 +134,9 @@ struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
     }
     const bool wanted = ctx->needs_input_grad(0) || norm.requires_grad();
     variable_list gradients(9);
-    Tensor dinput;
+    const std::vector<Tensor> weights = GivenOf({saved[3], saved[4], saved[5]});
+    Tensor dinput = JoinedGradient(weights, {upstream.begin() + 1, upstream.end()}, input);
+    if (dinput.defined()) upstream.resize(1);
     for (size_t i = 0; i + 1 < upstream.size(); ++i) {
       const Tensor &weight = saved[3 + i], &bias = saved[6 + i];
       if (!upstream[1 + i].defined()) continue;
@@ -275,8 +214,10 @@ void ActivateBackward(const Tensor& gate, const Tensor& up, const Tensor& dy, co
 struct SwiGluLinearAddFunction : torch::autograd::Function<SwiGluLinearAddFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& gate_in, const Tensor& up_in,
                         const Tensor& weight, const Tensor& bias, const Tensor& residual) {
-    const Tensor gate = gate_in.contiguous(), up = up_in.contiguous();
-    const Tensor activated = torch::empty_like(gate);
+    const bool joined = gate_in.is_cuda() && JoinedColumns({gate_in, up_in}).defined();
+    const Tensor gate = joined ? gate_in : gate_in.contiguous();
+    const Tensor up = joined ? up_in : up_in.contiguous();
+    const Tensor activated = torch::empty(gate.sizes(), gate.options());
     Activate(gate, up, activated);
     ctx->save_for_backward({gate, up, weight, bias, KeepsInputs(gate) ? activated : Tensor()});
     return Product(activated, weight, bias, residual);
@@ -288,15 +229,24 @@ struct SwiGluLinearAddFunction : torch::autograd::Function<SwiGluLinearAddFuncti
     const Tensor dy = upstream[0].to(gate.scalar_type()).contiguous();
     Tensor activated = saved[4];
     if (!activated.defined()) {
-      activated = torch::empty_like(gate);
+      activated = torch::empty(gate.sizes(), gate.options());
       Activate(gate, up, activated);
     }
     variable_list gradients = {Tensor(), Tensor(), WeightGradient(weight, dy, activated),
                                BiasGradient(bias, upstream[0]), upstream[0]};
     if (!ctx->needs_input_grad(0) && !ctx->needs_input_grad(1)) return gradients;
-    // The memory of the activated values and of their gradient receives those of gate and up.
-    Tensor dgate = saved[4].defined() ? torch::empty_like(gate) : activated;
-    Tensor dup = torch::empty_like(gate);
+    // What came side by side goes so. Else the memory of the activated values receives the gradient
+    // of gate.
+    Tensor dgate, dup;
+    if (gate.is_cuda() && JoinedColumns({gate, up}).defined()) {
+      const int64_t n = gate.size(-1);
+      const std::vector<Tensor> parts = PartsOf(ResizedLast(gate, 2 * n), {n, n});
+      dgate = parts[0];
+      dup = parts[1];
+    } else {
+      dgate = saved[4].defined() ? torch::empty_like(gate) : activated;
+      dup = torch::empty_like(gate);
+    }
     InputGradient(dy, weight, /*add=*/false, dup);
     ActivateBackward(gate, up, dup, dgate);
     gradients[0] = dgate;

@@ -1,12 +1,14 @@
 #include "worker/model/fused_ops.h"
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "worker/model/cpu_attention.h"
 #include "worker/model/cpu_rows.h"
 #include "worker/model/cuda_ops.h"
 #include "worker/model/fused_tensor.h"
+#include "worker/model/joined.h"
 
 namespace espalier::fused_ops {
 namespace {
@@ -15,12 +17,22 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-Tensor Rotated(const Tensor& x, const Tensor& cosine, const Tensor& sine, float sign) {
-  Tensor y = torch::empty_like(x);
-  if (x.is_cuda()) {
+// x [B, T, heads, D] as the CUDA kernel takes it: perhaps a part of wider rows.
+Tensor Dense(const Tensor& x) {
+  const bool dense = x.stride(3) == 1 && x.stride(2) == x.size(3) &&
+                     (x.size(0) == 1 || x.stride(0) == x.size(1) * x.stride(1));
+  return dense ? x : x.contiguous();
+}
+
+Tensor Rotated(const Tensor& x_in, const Tensor& cosine, const Tensor& sine, float sign) {
+  if (x_in.is_cuda()) {
+    const Tensor x = Dense(x_in);
+    Tensor y = torch::empty(x.sizes(), x.options());
     cuda::Rope(x, cosine, sine, sign, y);
     return y;
   }
+  const Tensor x = x_in.contiguous();
+  Tensor y = torch::empty_like(x);
   const int64_t rows = x.size(0) * x.size(1), time = x.size(1), heads = x.size(2), d = x.size(3);
   const float *pc = Data(cosine), *ps = Data(sine);
   WithReal(x, [&](auto zero) {
@@ -40,14 +52,46 @@ Tensor Rotated(const Tensor& x, const Tensor& cosine, const Tensor& sine, float 
 }
 
 struct RopeFunction : torch::autograd::Function<RopeFunction> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& cosine,
-                        const Tensor& sine) {
+  static variable_list forward(AutogradContext* ctx, const Tensor& q, const Tensor& k,
+                               const Tensor& v, const Tensor& cosine, const Tensor& sine) {
     ctx->save_for_backward({cosine, sine});
-    return Rotated(x.contiguous(), cosine, sine, 1);
+    const bool joined = q.is_cuda() && JoinedColumns(Flat({q, k, v})).defined();
+    ctx->saved_data["joined"] = joined;
+    if (joined) {  // in place: v keeps their memory in any case
+      for (const Tensor& x : {q, k}) cuda::Rope(x, cosine, sine, 1, x);
+      return {q.variable_data(), k.variable_data(), v};
+    }
+    return {Rotated(q, cosine, sine, 1), Rotated(k, cosine, sine, 1), v};
   }
+
   static variable_list backward(AutogradContext* ctx, variable_list dy) {
     const variable_list saved = ctx->get_saved_variables();
-    return {Rotated(dy[0].contiguous(), saved[0], saved[1], -1), Tensor(), Tensor()};
+    const Tensor &cosine = saved[0], &sine = saved[1];
+    const bool all = dy[0].defined() && dy[1].defined() && dy[2].defined();
+    if (all && ctx->saved_data["joined"].toBool()) {
+      // What came side by side goes so.
+      std::vector<int64_t> columns;
+      for (const Tensor& one : Flat(dy)) columns.push_back(one.size(-1));
+      const int64_t width = std::accumulate(columns.begin(), columns.end(), int64_t{0});
+      variable_list dx =
+          PartsOf(torch::empty({dy[0].size(0), dy[0].size(1), width}, dy[0].options()), columns);
+      for (size_t i = 0; i < 3; ++i) dx[i] = dx[i].view(dy[i].sizes());
+      for (size_t i = 0; i < 2; ++i) cuda::Rope(Dense(dy[i]), cosine, sine, -1, dx[i]);
+      dx[2].copy_(dy[2]);
+      return {dx[0], dx[1], dx[2], Tensor(), Tensor()};
+    }
+    for (size_t i = 0; i < 2; ++i) {
+      if (dy[i].defined()) dy[i] = Rotated(dy[i], cosine, sine, -1);
+    }
+    return {dy[0], dy[1], dy[2], Tensor(), Tensor()};
+  }
+
+ private:
+  // [B, T, heads, D] as [B, T, heads * D].
+  static std::vector<Tensor> Flat(const std::vector<Tensor>& heads) {
+    std::vector<Tensor> flat;
+    for (const Tensor& x : heads) flat.push_back(x.flatten(2));
+    return flat;
   }
 };
 
@@ -130,8 +174,9 @@ bool Apply(const Tensor& x) {
   return type == torch::kFloat || type == torch::kBFloat16;
 }
 
-Tensor Rope(const Tensor& x, const RopeTable& table) {
-  return RopeFunction::apply(x, table.cosine, table.sine);
+ops::Heads Rope(const ops::Heads& x, const RopeTable& table) {
+  const variable_list y = RopeFunction::apply(x.q, x.k, x.v, table.cosine, table.sine);
+  return {y[0], y[1], y[2]};
 }
 
 Tensor CausalAttention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window) {

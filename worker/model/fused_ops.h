@@ -18,7 +18,7 @@ bool Apply(const torch::Tensor& x);
 
 torch::Tensor RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps,
                       torch::ScalarType type);
-torch::Tensor Rope(const torch::Tensor& x, const RopeTable& table);
+ops::Heads Rope(const ops::Heads& x, const RopeTable& table);
 torch::Tensor CausalAttention(const torch::Tensor& q, const torch::Tensor& k,
                               const torch::Tensor& v, int64_t window);
 // At most three weights; an undefined norm: none.

@@ -35,9 +35,10 @@ Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps, torch::ScalarT
                              : generic_ops::RmsNorm(x, weight, eps, type);
 }
 
-Tensor Rope(const Tensor& x, const RopeTable& table) {
-  const bool fused = fused_ops::Apply(x) && (x.is_cpu() || x.size(3) % 8 == 0);
-  return fused ? fused_ops::Rope(x, table) : generic_ops::Rope(x, table);
+Heads Rope(const Heads& x, const RopeTable& table) {
+  const bool fused = fused_ops::Apply(x.q) && (x.q.is_cpu() || x.q.size(3) % 8 == 0);
+  if (fused) return fused_ops::Rope(x, table);
+  return {generic_ops::Rope(x.q, table), generic_ops::Rope(x.k, table), x.v};
 }
 
 Tensor CausalAttention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window) {

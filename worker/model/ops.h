@@ -48,9 +48,15 @@ Branches NormLinears(const torch::Tensor& x, const torch::Tensor& norm, double e
 torch::Tensor RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps,
                       torch::ScalarType type);
 
-// x [B, T, heads, D]: rotates the halves of each head by the angle of its position ("rotate half",
-// the Hugging Face layout). Row t of the table belongs to position t of x.
-torch::Tensor Rope(const torch::Tensor& x, const RopeTable& table);
+// What attention takes.
+struct Heads {
+  torch::Tensor q, k, v;  // [B, T, H, D], [B, T, K, D], [B, T, K, D]
+};
+// Rotates the halves of each head of q and k by the angle of its position ("rotate half", the
+// Hugging Face layout); v goes along, so that the gradients of the three can meet. Row t of the
+// table belongs to position t. Where q, k and v are parts of the same rows, q and k are
+// overwritten.
+Heads Rope(const Heads& x, const RopeTable& table);
 
 // q [B, T, H, D], k and v [B, T, K, D] -> [B, T, H, D]; scale 1/sqrt(D), causal, each position sees
 // the last `window` ones (0: all). q may be shorter than k and v: its positions are their last

@@ -41,7 +41,7 @@ DecoderConfig Config(bool tied, int64_t window) {
   config.initializer_range = 0.1;
   config.tie_word_embeddings = tied;
   config.sliding_window = window;
-  config.qk_norm = window == 0;
+  config.qk_norm = tied;  // without it, q, k and v stay side by side where products are joined
   return config;
 }
 

@@ -191,17 +191,22 @@ TEST(FusedOps, SwiGluLinearAddEqualsItsFormula) {
              {4});
 }
 
-TEST(FusedOps, RopeEqualsComplexRotation) {
+TEST(FusedOps, RopeEqualsComplexRotationOfQueriesAndKeys) {
   const Tensor angle = torch::rand({9, 4}) * 6;
   const RopeTable table{.cosine = torch::cos(angle), .sine = torch::sin(angle)};
   ExpectSame(
-      [&](const Inputs& in) { return Rope(in[0], table); },
       [&](const Inputs& in) {
-        const auto halves = in[0].chunk(2, -1);
-        const Tensor c = table.cosine.unsqueeze(1), s = table.sine.unsqueeze(1);
-        return torch::cat({halves[0] * c - halves[1] * s, halves[1] * c + halves[0] * s}, -1);
+        const ops::Heads heads = Rope({in[0], in[1], in[2]}, table);
+        return torch::cat({heads.q, heads.k, heads.v}, 2);
       },
-      {Random({2, 9, 3, 8})});
+      [&](const Inputs& in) {
+        const auto halves = torch::cat({in[0], in[1]}, 2).chunk(2, -1);
+        const Tensor c = table.cosine.unsqueeze(1), s = table.sine.unsqueeze(1);
+        const Tensor turned =
+            torch::cat({halves[0] * c - halves[1] * s, halves[1] * c + halves[0] * s}, -1);
+        return torch::cat({turned, in[2]}, 2);
+      },
+      {Random({2, 9, 3, 8}), Random({2, 9, 2, 8}), Random({2, 9, 2, 8})});
 }
 
 TEST(FusedOps, EmbeddingGradientAddsRepeatedIds) {

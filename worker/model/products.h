@@ -1,0 +1,36 @@
+// A product with a weight and its gradients, on the CPU and on CUDA: the building blocks of
+// fused_linear.cc. Matrices are dense unless said otherwise, in fp32 or in 16 bits. Compute thread,
+// or autograd's.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <vector>
+
+namespace espalier::fused_ops {
+
+// y = x weight' + residual + bias, [..., out]; residual and bias may be empty: none. In the type of
+// the residual, else of x.
+torch::Tensor Product(const torch::Tensor& x, const torch::Tensor& weight,
+                      const torch::Tensor& bias, const torch::Tensor& residual);
+
+// dx = dy weight, or added to dx, which may be a part of wider rows on CUDA.
+void InputGradient(const torch::Tensor& dy, const torch::Tensor& weight, bool add,
+                   const torch::Tensor& dx);
+
+// Adds dy' x to weight.grad(), or returns it where there is none to add to.
+torch::Tensor WeightGradient(const torch::Tensor& weight, const torch::Tensor& dy,
+                             const torch::Tensor& x);
+// The same of a bias: the sum of the rows of dy.
+torch::Tensor BiasGradient(const torch::Tensor& bias, const torch::Tensor& dy);
+
+// Products of x with several weights as one, on CUDA where the weights lie side by side (joined.h):
+// parts of the rows of one result. Empty where that is not so.
+std::vector<torch::Tensor> JoinedProducts(const torch::Tensor& x,
+                                          const std::vector<torch::Tensor>& weights);
+// Their backward pass, where `dy` lies side by side too: adds the weights' gradients and returns
+// the input's. Undefined, having done nothing, where that is not so.
+torch::Tensor JoinedGradient(const std::vector<torch::Tensor>& weights,
+                             const std::vector<torch::Tensor>& dy, const torch::Tensor& x);
+
+}  // namespace espalier::fused_ops
