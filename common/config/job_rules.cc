@@ -141,7 +141,8 @@ class JobChecker {
              ") and max_nodes (", parallel.max_nodes(), ") must be equal");
     } else if (entries != parallel.max_nodes()) {
       Refuse(path, " has ", entries, " entries for ", parallel.max_nodes(),
-             " ranks; give one per rank");
+             " ranks; give one per rank, and say with parallel.min_nodes and max_nodes how many "
+             "there are");
     }
   }
 

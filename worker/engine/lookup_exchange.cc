@@ -33,15 +33,30 @@ LookupExchange::LookupExchange(Collective& collective, const Parameters& paramet
       table_(parameters.Get(kTable)),
       gradient_(parameters.Find(kTable)->leaf.grad()) {}
 
+// 1 for each id of the vocabulary that is among the tokens. The decoder refuses what is outside.
+std::vector<float> LookupExchange::UsedBy(absl::Span<const int64_t> tokens) const {
+  const int64_t vocabulary = table_.size(0);
+  std::vector<float> used(vocabulary);
+  for (const int64_t token : tokens) {
+    if (token >= 0 && token < vocabulary) used[token] = 1;
+  }
+  return used;
+}
+
+int64_t LookupExchange::Bytes(absl::Span<const int64_t> tokens) const {
+  if (collective_.world_size() == 1) return 0;
+  const auto rows = static_cast<int64_t>(IdsOf(UsedBy(tokens)).size());
+  if (rows == 0) return 0;
+  constexpr int64_t kRowAndGradient = 2 * sizeof(float);
+  return rows * table_.size(1) * kRowAndGradient +
+         table_.size(0) * static_cast<int64_t>(sizeof(int64_t));
+}
+
 absl::StatusOr<Decoder::Lookup> LookupExchange::Begin(absl::Span<const int64_t> tokens) {
   Decoder::Lookup lookup;
   if (collective_.world_size() == 1) return lookup;
   const int64_t vocabulary = table_.size(0);
-  used_.assign(vocabulary, 0);
-  for (const int64_t token : tokens) {
-    // The decoder refuses what is outside.
-    if (token >= 0 && token < vocabulary) used_[token] = 1;
-  }
+  used_ = UsedBy(tokens);
   mine_ = IdsOf(used_);
   rows_ = Tensor();
   if (!mine_.empty()) {

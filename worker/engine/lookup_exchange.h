@@ -26,6 +26,9 @@ class LookupExchange {
   // it would leave out.
   LookupExchange(Collective& collective, const Parameters& parameters, WireType wire);
 
+  // Bytes that Begin takes for these tokens on the device until Start.
+  int64_t Bytes(absl::Span<const int64_t> tokens) const;
+
   // A step begins in which this rank looks up no other ids than `tokens`. The passes of the step
   // take the table that is returned; alone in the world, or without tokens, it is an empty one.
   // All ranks call this and what follows at the same places of a step.
@@ -37,6 +40,8 @@ class LookupExchange {
   absl::Status Finish();
 
  private:
+  std::vector<float> UsedBy(absl::Span<const int64_t> tokens) const;
+
   Collective& collective_;
   const WireType wire_;
   torch::Tensor table_;        // [V, C] fp32

@@ -18,6 +18,7 @@ constexpr double kComfort = 0.8;     // of the target
 constexpr int64_t kReach = 4;        // a probe is at most so many times the largest one before
 constexpr double kCloseEnough = 50;  // probing ends within 1/50 of the largest safe size
 constexpr size_t kProbesMax = 12;
+constexpr int64_t kPartAbove = 50;  // of the prediction: what a pass may take more than that
 
 int64_t Scaled(int64_t size, double factor) {
   return static_cast<int64_t>(std::floor(static_cast<double>(size) * factor));
@@ -50,6 +51,11 @@ int64_t MemoryGovernor::LargestProbed() const {
 std::optional<int64_t> MemoryGovernor::Predicted(int64_t size) const {
   if (!line_) return std::nullopt;
   return std::llround(line_->base + line_->slope * static_cast<double>(size));
+}
+
+bool MemoryGovernor::KeptByAllocators(int64_t size, int64_t peak) const {
+  const std::optional<int64_t> predicted = Predicted(size);
+  return predicted && peak > *predicted + *predicted / kPartAbove;
 }
 
 // Through the two largest probes that tell most: the chosen size lies next to them.

@@ -43,6 +43,11 @@ class MemoryGovernor {
   };
   bool Observe(const Reading& reading);
 
+  // Whether passes of `size` sequences that took `peak` bytes took so much more than predicted that
+  // allocators must have kept memory of earlier ones, which is then to be given back: it grows from
+  // step to step where tensors are large.
+  bool KeptByAllocators(int64_t size, int64_t peak) const;
+
   int64_t micro_batch() const { return micro_batch_; }
   bool fixed() const { return fixed_; }
   int64_t limit_bytes() const { return options_.limit_bytes; }

@@ -61,10 +61,13 @@ struct AdamW::Factors {
 
 AdamW::AdamW(const v1::OptimizerSpec& spec, Parameters& parameters)
     : spec_(spec), parameters_(&parameters) {
+  const torch::Tensor& copy = parameters.flat_copy();
+  const int64_t copied_end = copy.defined() ? copy.numel() : 0;
   for (const Parameter& parameter : parameters.all()) {
     const bool decay = parameter.shape.decay || spec.decay_all();
-    if (groups_.empty() || groups_.back().decay != decay) {
-      groups_.push_back({parameter.offset, parameter.offset, decay});
+    const bool copied = parameter.offset < copied_end;
+    if (groups_.empty() || groups_.back().decay != decay || groups_.back().copied != copied) {
+      groups_.push_back({parameter.offset, parameter.offset, decay, copied});
     }
     groups_.back().end = parameter.offset + parameter.size;
   }
@@ -115,7 +118,7 @@ void AdamW::ApplyOnCpu(const Factors& factors) {
     ForBlocks(group.begin, group.end, [&](int64_t, int64_t begin, int64_t end) {
       cpu::AdamWUpdate(
           {value + begin, gradient + begin, first + begin, second + begin, end - begin}, f);
-      if (copy != nullptr) cpu::FromFloatRow(value + begin, copy + begin, end - begin);
+      if (group.copied) cpu::FromFloatRow(value + begin, copy + begin, end - begin);
     });
   }
 }
@@ -125,10 +128,10 @@ void AdamW::ApplyOnCuda(const Factors& factors) {
   for (const Group& group : groups_) {
     step.keep = group.decay ? static_cast<float>(factors.decayed_keep) : 1.0F;
     const auto part = [&](const torch::Tensor& flat) {
-      return flat.defined() ? flat.narrow(0, group.begin, group.end - group.begin) : flat;
+      return flat.narrow(0, group.begin, group.end - group.begin);
     };
     cuda::AdamW(step, part(parameters_->flat()), part(parameters_->flat_gradient()), part(first_),
-                part(second_), part(parameters_->flat_copy()));
+                part(second_), group.copied ? part(parameters_->flat_copy()) : torch::Tensor());
   }
 }
 

@@ -40,11 +40,12 @@ class AdamW {
   void set_updates(int64_t updates) { updates_ = updates; }
 
  private:
-  // Neighbouring parameters that are decayed alike.
+  // Neighbouring parameters that are treated alike.
   struct Group {
     int64_t begin = 0;
     int64_t end = 0;
     bool decay = false;
+    bool copied = false;  // into the compute type
   };
   struct Factors;
   AdamW(const v1::OptimizerSpec& spec, Parameters& parameters);

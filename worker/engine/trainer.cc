@@ -56,8 +56,6 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
     return boundary.checkpoint_before_stop ? StepEnd::kStoppedToResume : StepEnd::kStopped;
   }
   RETURN_IF_ERROR(AdoptPlan(boundary));
-  RETURN_IF_ERROR(Probe());
-  RecordPasses();
 
   // 2. The samples of my shard.
   Enter(v1::PHASE_DATA_WAIT);
@@ -65,13 +63,17 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
                    parts_.samples.Fetch(replica_.step(), shard_));
   accounts_.Book(Account::kDataWait);
 
-  // 3. Gradient sums over my shard. The last pass hands each bucket over as it becomes final.
+  // 3. How many of them a pass holds, in the first step, and how passes are run.
+  RETURN_IF_ERROR(Probe(*samples));
+  RecordPasses();
+
+  // 4. Gradient sums over my shard. The last pass hands each bucket over as it becomes final.
   Enter(v1::PHASE_COMPUTE);
   PartSums mine;
   RETURN_IF_ERROR(BackwardPasses(*samples, mine));
   accounts_.Book(Account::kCompute);
 
-  // 4. Sums over all ranks.
+  // 5. Sums over all ranks.
   Enter(v1::PHASE_EXCHANGE);
   RETURN_IF_ERROR(parts_.lookups.Start());
   TrimIfDue();
@@ -83,7 +85,7 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   ASSIGN_OR_RETURN(const PartSums total, SumParts(mine));
   accounts_.Book(Account::kExchangeWait);
 
-  // 5. Mean gradient, clipped, into the update; or none, on all ranks, when a rank's values or the
+  // 6. Mean gradient, clipped, into the update; or none, on all ranks, when a rank's values or the
   // sums are not finite. Every rank computes the same bits.
   Enter(v1::PHASE_UPDATE);
   AdamW& optimizer = replica_.optimizer();
@@ -103,7 +105,7 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   ++replica_.counters().step;
   accounts_.Book(Account::kUpdate);
 
-  // 6. Report.
+  // 7. Report.
   v1::StepReport report;
   report.set_step(boundary.step);
   report.set_loss(total.loss / tokens);

@@ -97,7 +97,7 @@ class Trainer {
   void Enter(v1::Phase phase);
 
   absl::Status SetUpGovernor();
-  absl::Status Probe();
+  absl::Status Probe(const Samples& samples);
   absl::Status ProbePass(int64_t size);
   absl::Status WithMemoryAdvice(const absl::Status& status) const;
   void RecordPasses();

@@ -14,12 +14,6 @@
 #include "worker/model/torch_compat.h"
 
 namespace espalier {
-namespace {
-
-// A peak above the predicted one by more than this part of it is memory that allocators keep.
-constexpr int64_t kPartAbove = 50;
-
-}  // namespace
 
 absl::Status Trainer::SetUpGovernor() {
   const v1::BatchSpec& batch = spec_.batch();
@@ -38,10 +32,12 @@ absl::Status Trainer::SetUpGovernor() {
   return absl::OkStatus();
 }
 
-// Passes over made-up tokens, whose gradients are dropped. Nothing to do after the first step.
-absl::Status Trainer::Probe() {
+// Passes over made-up tokens, whose gradients are dropped, beside the rows that the samples of a
+// step look up. Nothing to do after the first step.
+absl::Status Trainer::Probe(const Samples& samples) {
   if (!governor_.NextProbe()) return absl::OkStatus();
   Enter(v1::PHASE_COMPUTE);
+  const int64_t beside = parts_.lookups.Bytes(samples.tokens);
   while (const std::optional<int64_t> size = governor_.NextProbe()) {
     meter_.Trim();
     ASSIGN_OR_RETURN(const MemoryMeter::Reading before, meter_.Read());
@@ -52,7 +48,8 @@ absl::Status Trainer::Probe() {
       continue;
     }
     RETURN_IF_ERROR(WithMemoryAdvice(status));
-    ASSIGN_OR_RETURN(const MemoryMeter::Reading after, meter_.Read());
+    ASSIGN_OR_RETURN(MemoryMeter::Reading after, meter_.Read());
+    after.peak += beside;
     if (after.peak > governor_.limit_bytes()) {
       RETURN_IF_ERROR(WithMemoryAdvice(absl::ResourceExhaustedError(
           absl::StrFormat("a pass of %d sequences takes %.3f GB, more than %s", *size,
@@ -153,10 +150,8 @@ void Trainer::ReportMemory(v1::StepReport& report) {
   if (!reading.ok() || size == 0) return;
   reading->peak += runner_.recorded_bytes();
   report.set_pass_peak_bytes(reading->peak);
-  const int64_t predicted = governor_.Predicted(size).value_or(0);
-  report.set_pass_predicted_bytes(predicted);
-  // What passes leave behind in allocators grows from step to step where tensors are large.
-  if (predicted > 0 && reading->peak > predicted + predicted / kPartAbove) meter_.Trim();
+  report.set_pass_predicted_bytes(governor_.Predicted(size).value_or(0));
+  if (governor_.KeptByAllocators(size, reading->peak)) meter_.Trim();
   if (!governor_.Observe({.size = size, .peak = reading->peak, .pressure = meter_.Pressure()})) {
     return;
   }

@@ -144,15 +144,17 @@ std::vector<ParameterShape> ParameterShapes(const DecoderConfig& config) {
 absl::StatusOr<Parameters> Parameters::Create(const DecoderConfig& config, torch::Device device,
                                               Gradients gradients, torch::ScalarType compute_type) {
   Parameters parameters;
-  int64_t elements = 0;
+  int64_t elements = 0, copied = 0;
   for (ParameterShape& shape : ParameterShapes(config)) {
     const int64_t size = ElementsOf(shape.shape);
     parameters.all_.push_back({std::move(shape), elements, size, {}, {}});
     elements += size;
+    const bool tied = config.tie_word_embeddings;  // then the head reads the table's copy
+    if (tied || !UsedInFull(parameters.all_.back().shape)) copied = elements;
   }
   const bool with_gradients = gradients == Gradients::kAllocate;
   const bool with_copy = compute_type != torch::kFloat;
-  const int64_t bytes = elements * (4 + (with_gradients ? 4 : 0) + (with_copy ? 2 : 0));
+  const int64_t bytes = elements * (4 + (with_gradients ? 4 : 0)) + (with_copy ? 2 * copied : 0);
   const auto options = torch::TensorOptions().dtype(torch::kFloat).device(device);
   absl::Status status =
       CatchTorch(absl::StrCat("allocating ", bytes, " bytes for ", elements, " parameters",
@@ -161,7 +163,7 @@ absl::StatusOr<Parameters> Parameters::Create(const DecoderConfig& config, torch
                    parameters.flat_ = torch::empty({elements}, options);
                    if (with_gradients) parameters.gradient_ = torch::zeros({elements}, options);
                    if (!with_copy) return;
-                   parameters.copy_ = torch::empty({elements}, options.dtype(compute_type));
+                   parameters.copy_ = torch::empty({copied}, options.dtype(compute_type));
                  });
   if (!status.ok()) return status;
   for (Parameter& parameter : parameters.all_) {
@@ -196,7 +198,7 @@ void Parameters::Initialize(uint64_t seed, double initializer_range) {
 void Parameters::RefreshCopy() {
   if (!copy_.defined()) return;
   torch::NoGradGuard no_grad;
-  copy_.copy_(flat_);
+  copy_.copy_(flat_.narrow(0, 0, copy_.numel()));
 }
 
 const Parameter* Parameters::Find(absl::string_view name) const {

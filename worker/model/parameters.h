@@ -1,7 +1,7 @@
 // Parameters: every tensor of a decoder under its Hugging Face name, each a view of one flat fp32
 // allocation, with the gradient of each a view of a second one (architecture, section 5: no
 // packing copies, one fused optimizer pass, one contiguous state). A model that computes in another
-// type has a third one besides: a copy of the values in that type.
+// type has a third one besides: a copy of the values that it computes with in that type.
 // Used by worker/model (compute), worker/engine (exchange, optimizer, checkpoint).
 // Thread rule: owned by the compute thread; a reader of the flat memory must be told when (ticket).
 #pragma once
@@ -73,8 +73,9 @@ class Parameters {
   std::vector<torch::Tensor> Roles() const;
   torch::Tensor& flat() { return flat_; }               // [elements], fp32
   torch::Tensor& flat_gradient() { return gradient_; }  // [elements], fp32
-  // [elements] in the compute type; undefined when that is fp32. Whoever writes to flat() makes it
-  // equal again, by RefreshCopy or in the same pass.
+  // The first elements in the compute type, as far as they are computed with in it: an embedding of
+  // its own, which comes last, is not. Undefined when the compute type is fp32. Whoever writes to
+  // flat() makes it equal again, by RefreshCopy or in the same pass.
   torch::Tensor& flat_copy() { return copy_; }
   void RefreshCopy();
   int64_t elements() const { return flat_.numel(); }

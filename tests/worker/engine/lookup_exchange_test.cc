@@ -122,6 +122,37 @@ INSTANTIATE_TEST_SUITE_P(Tables, Lookups, testing::ValuesIn(Cases()), [](const a
   return info.param.device + (info.param.tied ? "Tied" : "Untied");
 });
 
+TEST_P(Lookups, TakeTheBytesThatTheGovernorIsTold) {
+  const DecoderConfig config = ConfigOf(GetParam().tied);
+  const Parameters parameters = *Parameters::Create(config, torch::Device(GetParam().device),
+                                                    Parameters::Gradients::kAllocate);
+  const auto bytes = [](const Tensor& tensor) {
+    return tensor.numel() * static_cast<int64_t>(tensor.element_size());
+  };
+  for (const int ranks : {1, 2}) {
+    const auto group = InProcessGroup(ranks, absl::Seconds(60));
+    std::vector<std::thread> threads;
+    for (const auto& collective : group) {
+      threads.emplace_back([&] {
+        LookupExchange lookups(*collective, parameters, WireType::kFp32);
+        for (const std::vector<int64_t>& tokens :
+             {std::vector<int64_t>{}, {7}, {7, 7, 199, 0, 7}, {1, 2, 3, 4, 3}}) {
+          const auto lookup = lookups.Begin(tokens);
+          ASSERT_TRUE(lookup.ok()) << lookup.status();
+          const int64_t taken =
+              lookup->rows.defined()
+                  ? bytes(lookup->rows) + bytes(lookup->rows.grad()) + bytes(lookup->row_of)
+                  : 0;
+          EXPECT_EQ(taken > 0, ranks > 1 && !tokens.empty());
+          EXPECT_EQ(lookups.Bytes(tokens), taken);
+          EXPECT_TRUE(lookups.Start().ok());
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
 TEST_P(Lookups, GiveTheGradientOfOneRankHoweverTheStepIsDivided) {
   const Tensor expected = GradientsOf(GetParam(), {6}, WireType::kFp32)[0];
   const double scale = expected.abs().max().item<double>();

@@ -97,6 +97,15 @@ TEST(MemoryGovernor, KeepsTheMaximumWhenEverythingFits) {
   EXPECT_EQ(governor.micro_batch(), 16);
 }
 
+TEST(MemoryGovernor, WhatAPassTakesFarBeyondThePredictionIsKeptByAllocators) {
+  MemoryGovernor governor({.min = 1, .max = 1000, .limit_bytes = 1000 * kMega});
+  EXPECT_FALSE(governor.KeptByAllocators(1, 900 * kMega)) << "nothing is predicted yet";
+  ProbeAll(Affine(300 * kMega, 350 * kMega, 100 * kMega, 1000 * kMega), governor);
+  EXPECT_FALSE(governor.KeptByAllocators(4, 765 * kMega)) << "2 % of 750 MB";
+  EXPECT_TRUE(governor.KeptByAllocators(4, 766 * kMega));
+  EXPECT_FALSE(governor.KeptByAllocators(5, 766 * kMega));
+}
+
 TEST(MemoryGovernor, NeverProbesAFixedSize) {
   MemoryGovernor governor({.min = 8, .max = 8, .limit_bytes = 1000});
   EXPECT_EQ(governor.NextProbe(), std::nullopt);

@@ -75,6 +75,19 @@ TEST(Parameters, TheCopyForComputingFollowsTheValuesAndGradientsStayFp32) {
   }
 }
 
+TEST(Parameters, AnEmbeddingOfItsOwnHasNoCopyThatNobodyReads) {
+  for (const bool tied : {false, true}) {
+    DecoderConfig config = TinyConfig();
+    config.tie_word_embeddings = tied;
+    TinyModel model(config, torch::kBFloat16);
+    Parameters& parameters = model.parameters;
+    const int64_t table = parameters.Find("model.embed_tokens.weight")->size;
+    const int64_t norm = config.hidden_size;  // in full too, before the embedding
+    EXPECT_EQ(parameters.flat_copy().numel(), parameters.elements() - (tied ? 0 : table + norm));
+    EXPECT_EQ(parameters.Head().scalar_type(), torch::kBFloat16);
+  }
+}
+
 // Beside 1, numbers of bfloat16 are a hundredth apart: a norm's weight would hardly move.
 TEST(Parameters, OnlyWhatMatricesAreMultipliedWithIsNarrow) {
   for (const bool tied : {false, true}) {
