@@ -1,6 +1,7 @@
 #include "worker/engine/pass_runner.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -9,8 +10,17 @@
 #include "worker/model/torch_compat.h"
 
 namespace espalier {
+namespace {
 
 using torch::Tensor;
+
+// Of what LibTorch has from the device: in no tensor.
+int64_t FreeBytes(torch::Device device) {
+  const std::optional<DeviceMemory> memory = ReadDeviceMemory(device);
+  return memory ? memory->free_bytes : 0;
+}
+
+}  // namespace
 
 PassRunner::PassRunner(const Decoder& decoder, const Parameters& parameters)
     : decoder_(decoder), roles_(parameters.Roles()) {}
@@ -49,8 +59,10 @@ Tensor PassRunner::Replay(Recording& recording, const TokenBatch& batch, const D
   recording.batch.targets.copy_(batch.targets);
   if (dropout.of_row.defined()) recording.dropout.of_row.copy_(dropout.of_row);
   recording.loss_scale.fill_(loss_scale);
+  // Before the launch, which nothing may follow that could run out of memory: the pass counts then.
+  Tensor loss = torch::empty_like(recording.loss);
   recording.graph->Launch();
-  return recording.loss.clone();
+  return loss.copy_(recording.loss);
 }
 
 bool PassRunner::CanRecord() const { return decoder_.device().is_cuda() && cuda::CanRecord(); }
@@ -67,32 +79,29 @@ PassRunner::Recording PassRunner::MakeRecording(int64_t size, int64_t time,
   return recording;
 }
 
-absl::Status PassRunner::Record(const std::vector<int64_t>& sizes, int64_t time,
-                                double dropout_rate) {
+absl::Status PassRunner::Record(std::vector<int64_t> sizes, int64_t time, double dropout_rate) {
   Forget();
   if (!CanRecord()) return absl::OkStatus();
-  const torch::Device device = decoder_.device();
-  FreeDeviceCache(device);
+  // The largest first, so that the others find room in its memory.
+  std::sort(sizes.begin(), sizes.end(), std::greater<>());
   const absl::Status status = CatchTorch("recording a pass", [&] {
+    const torch::Device device = decoder_.device();
+    FreeDeviceCache(device);
+    const int64_t before = FreeBytes(device);
     const cuda::Graph* first = nullptr;
     for (const int64_t size : sizes) {
       Recording recording = MakeRecording(size, time, dropout_rate);
-      RestartDevicePeak(device);
-      const std::optional<DeviceMemory> before = ReadDeviceMemory(device);
       recording.graph = cuda::Record(
           device,
           [&] {
             recording.loss.copy_(Compute(recording.batch, recording.dropout, recording.loss_scale));
           },
           first);
-      const std::optional<DeviceMemory> after = ReadDeviceMemory(device);
-      if (before && after) {
-        recorded_bytes_ = std::max(recorded_bytes_, after->peak_bytes - before->now_bytes);
-      }
       recording.rope = decoder_.rope();
       if (first == nullptr) first = recording.graph.get();
       recordings_.emplace(size, std::move(recording));
     }
+    recorded_bytes_ = FreeBytes(device) - before;
   });
   if (!status.ok()) Forget();
   return status;

@@ -37,10 +37,10 @@ class PassRunner {
   // Records plain passes of these numbers of sequences of T tokens, and forgets others. Frees the
   // caches of allocators. Each kind of pass must have run before, since what is set up in a first
   // run cannot be recorded. After an error nothing is recorded, and passes run as ever.
-  absl::Status Record(const std::vector<int64_t>& sizes, int64_t time, double dropout_rate);
+  absl::Status Record(std::vector<int64_t> sizes, int64_t time, double dropout_rate);
   // Waits for the device and gives back what recordings hold.
   void Forget();
-  // Device memory that recordings hold between passes, beyond what a pass finds there.
+  // Device memory that recordings keep for themselves and that is in no tensor between passes.
   int64_t recorded_bytes() const { return recorded_bytes_; }
 
  private:

@@ -64,11 +64,11 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   accounts_.Book(Account::kDataWait);
 
   // 3. How many of them a pass holds, in the first step, and how passes are run.
+  Enter(v1::PHASE_COMPUTE);
   RETURN_IF_ERROR(Probe(*samples));
   RecordPasses();
 
   // 4. Gradient sums over my shard. The last pass hands each bucket over as it becomes final.
-  Enter(v1::PHASE_COMPUTE);
   PartSums mine;
   RETURN_IF_ERROR(BackwardPasses(*samples, mine));
   accounts_.Book(Account::kCompute);

@@ -124,7 +124,13 @@ absl::Status Trainer::AfterStep() {
 absl::Status Trainer::Evaluate() {
   if (parts_.evaluator == nullptr || evaluated_step_ == replica_.step()) return absl::OkStatus();
   Enter(v1::PHASE_EVALUATE);
-  ASSIGN_OR_RETURN(evaluation_, parts_.evaluator->Run(replica_.decoder(), governor_.micro_batch()));
+  absl::StatusOr<Evaluation> found =
+      parts_.evaluator->Run(replica_.decoder(), governor_.micro_batch());
+  if (absl::IsResourceExhausted(found.status()) && runner_.recorded_bytes() > 0) {
+    FreeMemory();  // recorded passes, which a worker has only when it is alone
+    found = parts_.evaluator->Run(replica_.decoder(), governor_.micro_batch());
+  }
+  ASSIGN_OR_RETURN(evaluation_, std::move(found));
   evaluated_step_ = replica_.step();
   accounts_.Book(Account::kEvaluate);
   if (collective_.rank() != Rank(0)) return absl::OkStatus();

@@ -36,7 +36,6 @@ absl::Status Trainer::SetUpGovernor() {
 // step look up. Nothing to do after the first step.
 absl::Status Trainer::Probe(const Samples& samples) {
   if (!governor_.NextProbe()) return absl::OkStatus();
-  Enter(v1::PHASE_COMPUTE);
   const int64_t beside = parts_.lookups.Bytes(samples.tokens);
   while (const std::optional<int64_t> size = governor_.NextProbe()) {
     meter_.Trim();
@@ -99,9 +98,19 @@ void Trainer::RecordPasses() {
   recording_ = sizes;
   runner_.Forget();
   const absl::StatusOr<MemoryMeter::Reading> reading = meter_.Read();
-  if (!reading.ok()) return;
+  if (!reading.ok() || governor_.limit_bytes() == 0) {
+    LogInfo("passes go on kernel by kernel: how much memory there is cannot be measured here");
+    return;
+  }
   const int64_t free = governor_.limit_bytes() - reading->peak;
-  if (free < (reading->peak - reading->now) / 4) return;
+  const int64_t wanted = (reading->peak - reading->now) / 4;
+  if (free < wanted) {
+    LogInfo(
+        absl::StrFormat("passes go on kernel by kernel: recorded ones need %.0f MB more of "
+                        "memory that stays free, and there are %.0f",
+                        static_cast<double>(wanted) / 1e6, static_cast<double>(free) / 1e6));
+    return;
+  }
   const absl::Status status =
       runner_.Record(sizes, spec_.data().sequence_length(), spec_.model().dropout());
   if (!status.ok()) {
@@ -151,7 +160,8 @@ void Trainer::ReportMemory(v1::StepReport& report) {
   reading->peak += runner_.recorded_bytes();
   report.set_pass_peak_bytes(reading->peak);
   report.set_pass_predicted_bytes(governor_.Predicted(size).value_or(0));
-  if (governor_.KeptByAllocators(size, reading->peak)) meter_.Trim();
+  const bool recorded = runner_.recorded_bytes() > 0;  // in whole blocks, and kept on purpose
+  if (!recorded && governor_.KeptByAllocators(size, reading->peak)) meter_.Trim();
   if (!governor_.Observe({.size = size, .peak = reading->peak, .pressure = meter_.Pressure()})) {
     return;
   }

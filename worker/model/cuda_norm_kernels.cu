@@ -129,9 +129,9 @@ struct RowThreads {
 // Calls body with null pointers of the types' C++ types and the place of a row's parts.
 template <typename Body>
 void WithNorm(NormTypes types, const RowThreads& row, int64_t columns, Body&& body) {
-  const bool whole = columns == row.slots * row.threads * kPack;
   WithType(types.out, [&](auto* out) {
     const auto with_place = [&](auto* in, auto slots) {
+      const bool whole = columns == slots.value * int64_t{row.threads} * kPack;
       whole ? body(in, out, RowPlace<slots.value, true>{columns})
             : body(in, out, RowPlace<slots.value, false>{columns});
     };

@@ -43,8 +43,8 @@ void AdamW(const AdamWStep& step, const torch::Tensor& value, const torch::Tenso
            const torch::Tensor& first, const torch::Tensor& second, const torch::Tensor& copy);
 
 // y = residual + x weight', of 16 bits: [rows, n], [rows, k], [n, k], all dense. LibTorch would
-// copy the residual first.
-void ResidualProduct(const torch::Tensor& x, const torch::Tensor& weight,
+// copy the residual first. False, having done nothing, where cuBLASLt cannot.
+bool ResidualProduct(const torch::Tensor& x, const torch::Tensor& weight,
                      const torch::Tensor& residual, const torch::Tensor& y);
 
 // Kernels that are launched together, on the current stream.

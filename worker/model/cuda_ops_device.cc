@@ -1,4 +1,5 @@
 #include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -135,31 +136,45 @@ c10::cuda::CUDAStream RecordingStream(c10::DeviceIndex device) {
 
 class DeviceGraph final : public Graph {
  public:
-  void Record(const std::function<void()>& work, const DeviceGraph* share_memory_with) {
+  explicit DeviceGraph(const DeviceGraph* share_memory_with)
+      : pool_(share_memory_with == nullptr ? at::cuda::graph_pool_handle()
+                                           : share_memory_with->pool_) {}
+
+  void Record(const std::function<void()>& work) {
     c10::cuda::device_synchronize();
     const c10::cuda::CUDAStreamGuard on(RecordingStream(c10::cuda::current_device()));
     // Other threads may go on asking the device for what a recording thread may not.
-    graph_.capture_begin(
-        share_memory_with == nullptr ? c10::cuda::MempoolId_t{0, 0} : share_memory_with->pool_,
-        cudaStreamCaptureModeThreadLocal);
+    graph_.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
     try {
       work();
     } catch (...) {
-      try {
-        graph_.capture_end();
-      } catch (const std::exception&) {  // says again that the recording failed
-      }
-      (void)cudaGetLastError();
+      EndFailed();
       throw;
     }
     graph_.capture_end();
-    pool_ = graph_.pool();
   }
   void Launch() override { graph_.replay(); }
 
  private:
+  // LibTorch (2.11) asks whether the recording went well before it tells its allocator that it has
+  // ended, and so never does.
+  void EndFailed() {
+    try {
+      graph_.capture_end();
+      return;
+    } catch (const std::exception&) {  // says again what is known
+    }
+    (void)cudaGetLastError();
+    const c10::DeviceIndex device = c10::cuda::current_device();
+    try {
+      c10::cuda::CUDACachingAllocator::endAllocateToPool(device, pool_);
+      c10::cuda::CUDACachingAllocator::releasePool(device, pool_);
+    } catch (const std::exception&) {  // a LibTorch that has told it
+    }
+  }
+
+  const c10::cuda::MempoolId_t pool_;
   at::cuda::CUDAGraph graph_;
-  c10::cuda::MempoolId_t pool_{0, 0};
 };
 
 }  // namespace
@@ -169,8 +184,8 @@ bool CanRecord() { return true; }
 std::unique_ptr<Graph> Record(torch::Device device, const std::function<void()>& work,
                               const Graph* share_memory_with) {
   const c10::cuda::CUDAGuard guard(device);
-  auto graph = std::make_unique<DeviceGraph>();
-  graph->Record(work, static_cast<const DeviceGraph*>(share_memory_with));
+  auto graph = std::make_unique<DeviceGraph>(static_cast<const DeviceGraph*>(share_memory_with));
+  graph->Record(work);
   return graph;
 }
 

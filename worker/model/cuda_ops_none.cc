@@ -31,7 +31,7 @@ void AdamW(const AdamWStep&, const Tensor&, const Tensor&, const Tensor&, const 
   Missing();
 }
 
-void ResidualProduct(const Tensor&, const Tensor&, const Tensor&, const Tensor&) { Missing(); }
+bool ResidualProduct(const Tensor&, const Tensor&, const Tensor&, const Tensor&) { Missing(); }
 
 bool CanRecord() { return false; }
 std::unique_ptr<Graph> Record(torch::Device, const std::function<void()>&, const Graph*) {

@@ -36,9 +36,18 @@ Layout LayoutOf(const Tensor& x) {
   return Layout(layout);
 }
 
+// Of its first element: views of the flat buffers begin anywhere.
+uint32_t AlignmentOf(const Tensor& x) {
+  constexpr uint32_t kMost = 256;
+  const auto address = reinterpret_cast<uintptr_t>(x.data_ptr());
+  uint32_t alignment = kMost;
+  while (address % alignment != 0) alignment /= 2;
+  return alignment;
+}
+
 }  // namespace
 
-void ResidualProduct(const Tensor& x, const Tensor& weight, const Tensor& residual,
+bool ResidualProduct(const Tensor& x, const Tensor& weight, const Tensor& residual,
                      const Tensor& y) {
   const c10::cuda::CUDAGuard guard(x.device());
   cublasLtMatmulDesc_t created = nullptr;
@@ -50,23 +59,29 @@ void ResidualProduct(const Tensor& x, const Tensor& weight, const Tensor& residu
   cublasLtMatmulPreference_t wanted = nullptr;
   TORCH_CUDABLAS_CHECK(cublasLtMatmulPreferenceCreate(&wanted));
   const Preference preference(wanted);
-  const size_t bytes = kWorkspaceBytes;
-  TORCH_CUDABLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(
-      wanted, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes)));
+  const auto prefer = [wanted](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {
+    TORCH_CUDABLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(wanted, what, &value, sizeof(value)));
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kWorkspaceBytes));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, AlignmentOf(weight));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, AlignmentOf(x));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, AlignmentOf(residual));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, AlignmentOf(y));
 
   const cublasLtHandle_t handle = at::cuda::getCurrentCUDABlasLtHandle();
   const Layout a = LayoutOf(weight), b = LayoutOf(x), c = LayoutOf(residual), d = LayoutOf(y);
   cublasLtMatmulHeuristicResult_t choice = {};
   int found = 0;
-  TORCH_CUDABLAS_CHECK(cublasLtMatmulAlgoGetHeuristic(handle, created, a.get(), b.get(), c.get(),
-                                                      d.get(), wanted, 1, &choice, &found));
-  TORCH_CHECK(found > 0, "cuBLASLt has no product for these shapes");
+  const cublasStatus_t asked = cublasLtMatmulAlgoGetHeuristic(
+      handle, created, a.get(), b.get(), c.get(), d.get(), wanted, 1, &choice, &found);
+  if (asked != CUBLAS_STATUS_SUCCESS || found == 0) return false;
   const Tensor workspace = torch::empty({kWorkspaceBytes}, x.options().dtype(torch::kUInt8));
   const float one = 1;
   TORCH_CUDABLAS_CHECK(cublasLtMatmul(handle, created, &one, weight.data_ptr(), a.get(),
                                       x.data_ptr(), b.get(), &one, residual.data_ptr(), c.get(),
                                       y.data_ptr(), d.get(), &choice.algo, workspace.data_ptr(),
                                       kWorkspaceBytes, at::cuda::getCurrentCUDAStream()));
+  return true;
 }
 
 }  // namespace espalier::cuda

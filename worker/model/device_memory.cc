@@ -42,6 +42,7 @@ std::optional<DeviceMemory> ReadDeviceMemory(torch::Device device) {
   const int64_t others = static_cast<int64_t>(total - free) - stats.reserved_bytes[0].current;
   return DeviceMemory{.now_bytes = tensors.current + others,
                       .peak_bytes = tensors.peak + others,
+                      .free_bytes = stats.reserved_bytes[0].current - tensors.current,
                       .total_bytes = static_cast<int64_t>(total)};
 }
 

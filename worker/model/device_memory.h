@@ -13,6 +13,7 @@ namespace espalier {
 struct DeviceMemory {
   int64_t now_bytes = 0;    // in tensors, and by everybody else on the device: contexts, libraries
   int64_t peak_bytes = 0;   // the same, when tensors held most since RestartDevicePeak
+  int64_t free_bytes = 0;   // what LibTorch keeps for tensors to come
   int64_t total_bytes = 0;  // of the device
 };
 

@@ -88,7 +88,6 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
 // costs more time than on the CPU, compared with the product, and memory is less short.
 bool KeepsInputs(const Tensor& x) { return x.is_cuda(); }
 
-// x, and products of x, or of RmsNorm(x) when there is a norm.
 std::vector<Tensor> GivenOf(const std::vector<Tensor>& list) {
   std::vector<Tensor> given;
   for (const Tensor& tensor : list) {
@@ -97,6 +96,7 @@ std::vector<Tensor> GivenOf(const std::vector<Tensor>& list) {
   return given;
 }
 
+// x, and products of x, or of RmsNorm(x) when there is a norm.
 struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
   static variable_list forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& norm,
                                double eps, const Tensor& w0, const Tensor& w1, const Tensor& w2,

@@ -1,8 +1,8 @@
 // Neighbours in memory seen as one tensor: weights that lie side by side in the flat buffer, and
 // results that were made side by side, so that one product does the work of several. Used by
-// fused_*.cc on CUDA, where a product of its own reads or adds to the whole input each time. Lists
-// are in the order of the forward pass; memory has their last one first, as the flat order has.
-// Compute thread.
+// products.cc and fused_*.cc on CUDA, where a product of its own reads or adds to the whole input
+// each time. Lists are in the order of the forward pass; memory has their last one first, as the
+// flat order has. Compute thread.
 #pragma once
 
 #include <torch/torch.h>

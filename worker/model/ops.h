@@ -54,7 +54,7 @@ struct Heads {
 };
 // Rotates the halves of each head of q and k by the angle of its position ("rotate half", the
 // Hugging Face layout); v goes along, so that the gradients of the three can meet. Row t of the
-// table belongs to position t. Where q, k and v are parts of the same rows, q and k are
+// table belongs to position t. On CUDA, where q, k and v are parts of the same rows, q and k are
 // overwritten.
 Heads Rope(const Heads& x, const RopeTable& table);
 

@@ -84,6 +84,57 @@ TEST_P(EveryDevice, GivesTheLossAndTheGradientOfTheCpu) {
   }
 }
 
+TEST_P(EveryDevice, AddsBiasesToProductsThatLieSideBySide) {
+  const auto& [device, type, tolerance] = GetParam();
+  DecoderConfig config = Config(false, 0);
+  config.attention_bias = config.output_bias = config.mlp_bias = true;
+  const Result expected = TwoPasses(config, torch::kCPU, torch::kFloat);
+  const Result result = TwoPasses(config, torch::Device(device), type);
+  EXPECT_NEAR(result.loss / expected.loss, 1, tolerance / 4);
+  EXPECT_LT((result.gradient - expected.gradient).norm().item<double>(),
+            tolerance * expected.gradient.norm().item<double>());
+}
+
+TEST_P(EveryDevice, ContinuesFromKeptKeysAndValues) {
+  const auto& [device, type, tolerance] = GetParam();
+  const DecoderConfig config = Config(false, 0);
+  Parameters parameters =
+      *Parameters::Create(config, torch::Device(device), Parameters::Gradients::kNone, type);
+  parameters.Initialize(7, config.initializer_range);
+  const Decoder decoder(config, parameters);
+  torch::NoGradGuard no_grad;
+  const Tensor ids = SomeIds(2, 20, 64).to(torch::Device(device));
+  const Tensor expected = decoder.Logits(ids).select(1, 19).to(torch::kFloat);
+  KeyValueCache cache;
+  decoder.NextLogits(ids.narrow(1, 0, 17), cache);
+  Tensor logits;
+  for (int64_t t = 17; t < 20; ++t) logits = decoder.NextLogits(ids.narrow(1, t, 1), cache);
+  EXPECT_LT((logits.to(torch::kFloat) - expected).norm().item<double>(),
+            tolerance * expected.norm().item<double>());
+}
+
+// Rows of one round of loads or several, which they fill or not.
+TEST_P(EveryDevice, NormalisesRowsOfAnyWidth) {
+  const auto& [device, type, tolerance] = GetParam();
+  for (const int64_t width : {32, 96, 1024, 1536, 2048, 3072, 5120, 7168, 8192}) {
+    SCOPED_TRACE(width);
+    const auto run = [&](torch::Device on, torch::ScalarType in) {
+      torch::manual_seed(5);
+      Tensor x = torch::randn({7, width}).to(on, in).set_requires_grad(true);
+      Tensor weight = torch::rand({width}).to(on).set_requires_grad(true);
+      const Tensor y = ops::RmsNorm(x, weight, 1e-5, in);
+      y.backward(torch::randn({7, width}).to(on, in));
+      return torch::cat({y.flatten().to(torch::kFloat), x.grad().flatten().to(torch::kFloat),
+                         weight.grad()})
+          .detach()
+          .cpu();
+    };
+    const Tensor expected = run(torch::kCPU, torch::kFloat);
+    EXPECT_LT((run(torch::Device(device), type) - expected).norm().item<double>(),
+              tolerance * expected.norm().item<double>());
+  }
+}
+
 // Also where the embedding is converted for the residual stream, and its gradient back.
 TEST_P(EveryDevice, AnnouncesGradientsThatAreFinal) {
   const auto& [device, type, tolerance] = GetParam();
