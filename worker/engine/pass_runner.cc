@@ -5,7 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "worker/model/device_memory.h"
 #include "worker/model/torch_compat.h"
 

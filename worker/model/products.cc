@@ -44,8 +44,8 @@ Tensor Product(const Tensor& x, const Tensor& weight, const Tensor& bias, const 
   if (x.is_cuda()) {
     if (!Given(residual)) return torch::linear(x, weight, Given(bias) ? bias : Tensor());
     const Tensor rows = x.view({-1, k}), to = residual.reshape({-1, n});
-    Tensor y = torch::empty_like(to);
     const bool narrow = x.element_size() == 2 && to.scalar_type() == x.scalar_type();
+    Tensor y = narrow ? torch::empty_like(to) : Tensor();
     if (!narrow || !cuda::ResidualProduct(rows, weight, to, y)) {
       y = PlusProduct(to, rows, weight.t());
     }

@@ -67,32 +67,31 @@ Result TwoPasses(const DecoderConfig& config, torch::Device device, torch::Scala
   return {sum, parameters.flat_gradient().cpu()};
 }
 
-class EveryDevice : public testing::TestWithParam<DeviceCase> {};
+class EveryDevice : public testing::TestWithParam<DeviceCase> {
+ protected:
+  static void ExpectWhatTheCpuGives(const DecoderConfig& config) {
+    const auto& [device, type, tolerance] = GetParam();
+    const Result expected = TwoPasses(config, torch::kCPU, torch::kFloat);
+    const Result result = TwoPasses(config, torch::Device(device), type);
+    EXPECT_NEAR(result.loss / expected.loss, 1, tolerance / 4);
+    EXPECT_LT((result.gradient - expected.gradient).norm().item<double>(),
+              tolerance * expected.gradient.norm().item<double>());
+  }
+};
 
 TEST_P(EveryDevice, GivesTheLossAndTheGradientOfTheCpu) {
-  const auto& [device, type, tolerance] = GetParam();
   for (const bool tied : {false, true}) {
     for (const int64_t window : {0, 12}) {
       SCOPED_TRACE(testing::Message() << "tied " << tied << ", window " << window);
-      const DecoderConfig config = Config(tied, window);
-      const Result expected = TwoPasses(config, torch::kCPU, torch::kFloat);
-      const Result result = TwoPasses(config, torch::Device(device), type);
-      EXPECT_NEAR(result.loss / expected.loss, 1, tolerance / 4);
-      EXPECT_LT((result.gradient - expected.gradient).norm().item<double>(),
-                tolerance * expected.gradient.norm().item<double>());
+      ExpectWhatTheCpuGives(Config(tied, window));
     }
   }
 }
 
 TEST_P(EveryDevice, AddsBiasesToProductsThatLieSideBySide) {
-  const auto& [device, type, tolerance] = GetParam();
   DecoderConfig config = Config(false, 0);
   config.attention_bias = config.output_bias = config.mlp_bias = true;
-  const Result expected = TwoPasses(config, torch::kCPU, torch::kFloat);
-  const Result result = TwoPasses(config, torch::Device(device), type);
-  EXPECT_NEAR(result.loss / expected.loss, 1, tolerance / 4);
-  EXPECT_LT((result.gradient - expected.gradient).norm().item<double>(),
-            tolerance * expected.gradient.norm().item<double>());
+  ExpectWhatTheCpuGives(config);
 }
 
 TEST_P(EveryDevice, ContinuesFromKeptKeysAndValues) {
