@@ -52,9 +52,11 @@ absl::Status CheckStateFits(const DecoderConfig& config, torch::Device device,
     ASSIGN_OR_RETURN(const MachineMemory machine, ReadMachineMemory());
     lower(machine.limit_bytes / options.local_ranks);
   }
-  if (capacity == 0 || StateBytes(config) <= capacity) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "the model does not fit: ", MemoryAdvice(config, options.welcome.spec(), capacity)));
+  const v1::JobSpec& spec = options.welcome.spec();
+  const int64_t state = StateBytes(config, spec.train().optimizer().moments());
+  if (capacity == 0 || state <= capacity) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the model does not fit: ", MemoryAdvice(config, spec, capacity)));
 }
 
 // A paused rank shows that it lives more often than failure_timeout asks for.

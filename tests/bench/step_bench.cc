@@ -9,6 +9,7 @@
 
 #include "common/base/check.h"
 #include "common/base/clock.h"
+#include "common/config/recompute.h"
 #include "common/platform/platform.h"
 #include "worker/engine/allocator.h"
 #include "worker/engine/optimizer.h"
@@ -30,6 +31,8 @@ struct Options {
   int threads = 2;
   std::string precision = "fp32";
   std::string device = "cpu";
+  std::string moments = "fp32";
+  std::string recompute = "none";
   bool kernel_by_kernel = false;
 };
 
@@ -43,6 +46,9 @@ Options Parse(int argc, char** argv) {
   app.add_option("--steps", options.steps);
   app.add_option("--threads", options.threads);
   app.add_option("--precision", options.precision)->check(CLI::IsMember({"fp32", "bf16"}));
+  app.add_option("--moments", options.moments)->check(CLI::IsMember({"fp32", "int8"}));
+  app.add_option("--recompute", options.recompute)
+      ->check(CLI::IsMember({"none", "alternate", "all"}));
   app.add_flag("--kernel-by-kernel", options.kernel_by_kernel,
                "launch each kernel of a pass by itself where passes could be recorded");
   try {
@@ -76,7 +82,11 @@ std::vector<double> Measure(const Options& options, double& loss_value) {
           .value();
   parameters.Initialize(1, config.initializer_range);
   Decoder decoder(config, parameters);
-  v1::OptimizerSpec spec;
+  v1::TrainSpec train;
+  train.add_recompute(options.recompute);
+  decoder.set_recompute(RecomputedLayers(train, config.layers).value());
+  v1::OptimizerSpec& spec = *train.mutable_optimizer();
+  spec.set_moments(options.moments == "int8" ? v1::MOMENT_TYPE_INT8 : v1::MOMENT_TYPE_FP32);
   spec.set_beta1(0.9);
   spec.set_beta2(0.95);
   spec.set_eps(1e-8);
@@ -120,7 +130,7 @@ void Run(const Options& options) {
   const nlohmann::json line = {
       {"bench", "train_step"},
       {"who", "espalier"},
-      {"setting", "as built"},
+      {"setting", options.moments + " moments, recompute " + options.recompute},
       {"shape", options.shape},
       {"batch", options.batch},
       {"time", options.time},

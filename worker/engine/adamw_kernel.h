@@ -1,11 +1,11 @@
-// The arithmetic of the optimizer on plain memory, one block at a time. The same inputs give the
-// same bits on every processor: each element's operations are fixed and not contracted (CMake
-// compiles this file with -ffp-contract=off), and the sum of squares adds exact products in a fixed
-// order. That is what lets ranks on unlike machines update their replicas on their own.
-// Used by optimizer.cc only. Any thread.
+// The arithmetic of the optimizer on plain memory, one block at a time (adamw_math.h: the same bits
+// on every processor); the sum of squares adds exact products in a fixed order.
+// Used by optimizer.cc and checkpoints. Any thread.
 #pragma once
 
 #include <cstdint>
+
+#include "worker/model/adamw_math.h"
 
 namespace espalier::cpu {
 
@@ -16,19 +16,20 @@ struct AdamWBlock {
   float* second;    // second moment
   int64_t size;
 };
+void AdamWUpdate(const AdamWBlock& block, const AdamWStep& step);
 
-struct AdamWFactors {
-  float gradient_scale;  // 1 / tokens, times the clipping factor
-  float beta1;
-  float beta2;
-  float step_size;    // learning rate / (1 - beta1^t)
-  float second_root;  // 1 / sqrt(1 - beta2^t)
-  float eps;
-  float keep;  // 1 - learning rate * weight decay
+struct AdamW8Block {
+  float* value;
+  float* gradient;  // set to 0 once used
+  Moments8 moments;
+  RandomPlace random;
+  int64_t size;
 };
+void AdamW8Update(const AdamW8Block& block, const AdamWStep& step);
 
-// Loshchilov and Hutter 2019, algorithm 2, lines 6 to 12, with decay on the values as they are.
-void AdamWUpdate(const AdamWBlock& block, const AdamWFactors& factors);
+// `size` moments from 8 bits and back, to the nearest.
+void DecodeMoments(const Moments8& from, int64_t size, float* first, float* second);
+void EncodeMoments(const float* first, const float* second, int64_t size, const Moments8& to);
 
 // Sum of the squares of x[0 .. n), n at most 2^20.
 double SumOfSquares(const float* x, int64_t n);

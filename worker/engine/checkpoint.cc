@@ -67,23 +67,21 @@ absl::StatusOr<CheckpointFile> WriteText(FileSystem& files, const std::string& f
 
 absl::StatusOr<CheckpointFile> WriteTensors(FileSystem& files, const std::string& folder,
                                             const std::string& name,
-                                            const std::vector<NamedValues>& tensors) {
+                                            const std::vector<NamedTensor>& tensors) {
   std::vector<TensorSpec> specs;
-  for (const NamedValues& tensor : tensors) {
-    specs.push_back({tensor.name, TensorType::kF32, tensor.shape});
-    ASSIGN_OR_RETURN(const int64_t elements, TensorElements(specs.back()));
-    if (elements == static_cast<int64_t>(tensor.values.size())) continue;
+  for (const NamedTensor& tensor : tensors) {
+    specs.push_back(tensor.spec);
+    ASSIGN_OR_RETURN(const int64_t bytes, TensorBytes(tensor.spec));
+    if (bytes == static_cast<int64_t>(tensor.bytes.size())) continue;
     return absl::InvalidArgumentError(absl::StrCat(
-        "tensor ", tensor.name, " has ", tensor.values.size(), " values, its shape ", elements));
+        "tensor ", tensor.spec.name, " has ", tensor.bytes.size(), " bytes, its shape ", bytes));
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<HashedFile> file, HashedFile::Create(files, folder, name));
   ASSIGN_OR_RETURN(SafetensorsWriter writer,
                    SafetensorsWriter::Create(
                        std::move(specs), {{"format", "pt"}},
                        [&](absl::Span<const std::byte> bytes) { return file->Append(bytes); }));
-  for (const NamedValues& tensor : tensors) {
-    RETURN_IF_ERROR(writer.Append(AsBytes(tensor.values)));
-  }
+  for (const NamedTensor& tensor : tensors) RETURN_IF_ERROR(writer.Append(tensor.bytes));
   RETURN_IF_ERROR(writer.Finish());
   return file->Finish();
 }
@@ -241,15 +239,14 @@ absl::StatusOr<std::string> Checkpoint::Text(absl::string_view file_name) const 
   return absl::NotFoundError(absl::StrCat("checkpoint ", folder_, " has no ", file_name));
 }
 
-absl::Status LoadValues(const Safetensors& file, absl::string_view name,
-                        const std::vector<int64_t>& shape, absl::Span<float> out) {
-  ASSIGN_OR_RETURN(const TensorView view, file.Get({std::string(name), TensorType::kF32, shape}));
-  if (view.bytes.size() != out.size() * sizeof(float)) {
-    return absl::InvalidArgumentError(absl::StrCat("tensor ", name, " has ", view.bytes.size(),
-                                                   " bytes, ", out.size() * sizeof(float),
-                                                   " are wanted"));
+absl::Status LoadTensor(const Safetensors& file, const TensorSpec& spec,
+                        absl::Span<std::byte> out) {
+  ASSIGN_OR_RETURN(const TensorView view, file.Get(spec));
+  if (view.bytes.size() != out.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor ", spec.name, " has ", view.bytes.size(),
+                                                   " bytes, ", out.size(), " are wanted"));
   }
-  auto* to = reinterpret_cast<std::byte*>(out.data());
+  std::byte* to = out.data();
   return file.Stream(view, [&to](absl::Span<const std::byte> piece) {
     to = std::copy(piece.begin(), piece.end(), to);
     return absl::OkStatus();

@@ -1,6 +1,6 @@
 // Checkpoint: the training state in one folder that transformers can load, written and verified.
 // Used by checkpoint_store.h, the trainer and generation. A Checkpoint is immutable once open: any
-// thread. Values in spans are fp32; nothing here knows LibTorch.
+// thread. Nothing here knows LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,16 @@
 
 namespace espalier {
 
-// A tensor to be written; `values` must stay valid and unchanged until the write returns.
-struct NamedValues {
-  std::string name;
-  std::vector<int64_t> shape;
-  absl::Span<const float> values;
+// A tensor to be written; its bytes must stay valid and unchanged until the write returns.
+struct NamedTensor {
+  TensorSpec spec;
+  absl::Span<const std::byte> bytes;
 };
 
 struct CheckpointContent {
   Step step;                           // committed steps: the number of the next one
-  std::vector<NamedValues> model;      // model.safetensors, Hugging Face names
-  std::vector<NamedValues> optimizer;  // optimizer.safetensors
+  std::vector<NamedTensor> model;      // model.safetensors, fp32, Hugging Face names
+  std::vector<NamedTensor> optimizer;  // optimizer.safetensors
   std::string config_json;             // config.json
   std::string tokenizer_json;          // tokenizer.json and so on; empty: no such file
   std::string tokenizer_config_json;
@@ -86,8 +85,7 @@ class Checkpoint {
   FileSystem* files_ = nullptr;
 };
 
-// Copies tensor `name` into `out`. NOT_FOUND, or INVALID_ARGUMENT when it is not fp32 of `shape`.
-absl::Status LoadValues(const Safetensors& file, absl::string_view name,
-                        const std::vector<int64_t>& shape, absl::Span<float> out);
+// Copies the tensor into `out`. NOT_FOUND, or INVALID_ARGUMENT when type, shape or bytes differ.
+absl::Status LoadTensor(const Safetensors& file, const TensorSpec& spec, absl::Span<std::byte> out);
 
 }  // namespace espalier

@@ -6,13 +6,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "worker/engine/moments.h"
 #include "worker/model/parameters.h"
 
 namespace espalier {
 namespace {
 
 constexpr int64_t kFloat = 4;
-constexpr int64_t kStateFloats = 4;  // value, gradient, two moments
 constexpr int64_t kLogitRows = 256;  // of the loss that exist at a time
 
 std::string Gigabytes(int64_t bytes) {
@@ -26,16 +26,21 @@ int64_t LayerFloats(const DecoderConfig& config) {
   return 2 * config.hidden_size + 2 * q + 2 * kv + 2 * config.intermediate_size;
 }
 
+// Of values, gradients and moments.
+int64_t BytesOf(int64_t elements, v1::MomentType moments) {
+  return 2 * elements * kFloat + MomentBytes(moments, elements);
+}
+
 }  // namespace
 
-int64_t StateBytes(const DecoderConfig& config) {
+int64_t StateBytes(const DecoderConfig& config, v1::MomentType moments) {
   int64_t elements = 0;
   for (const ParameterShape& parameter : ParameterShapes(config)) {
     int64_t size = 1;
     for (const int64_t dimension : parameter.shape) size *= dimension;
     elements += size;
   }
-  return elements * kStateFloats * kFloat;
+  return BytesOf(elements, moments);
 }
 
 int64_t PassBytes(const DecoderConfig& config, int64_t sequence_length) {
@@ -47,11 +52,17 @@ int64_t PassBytes(const DecoderConfig& config, int64_t sequence_length) {
 std::string MemoryAdvice(const DecoderConfig& config, const v1::JobSpec& spec,
                          int64_t limit_bytes) {
   const int64_t length = spec.data().sequence_length();
-  const int64_t state = StateBytes(config), pass = PassBytes(config, length);
+  const v1::MomentType moments = spec.train().optimizer().moments();
+  const int64_t state = StateBytes(config, moments), pass = PassBytes(config, length);
   std::vector<std::string> ways;
   if (pass > state / 50) {
     ways.push_back(absl::StrCat("data.sequence_length ", length / 2, " (about ",
                                 Gigabytes(pass - PassBytes(config, length / 2)), " less)"));
+  }
+  if (moments != v1::MOMENT_TYPE_INT8) {
+    ways.push_back(absl::StrCat("train.optimizer.moments: int8 (about ",
+                                Gigabytes(state - StateBytes(config, v1::MOMENT_TYPE_INT8)),
+                                " less)"));
   }
   const int64_t per_layer = length * kFloat * LayerFloats(config);
   const int64_t kept = length * kFloat * config.hidden_size;
@@ -60,7 +71,7 @@ std::string MemoryAdvice(const DecoderConfig& config, const v1::JobSpec& spec,
                                 Gigabytes((config.layers - 1) * (per_layer - kept)),
                                 " less, a third more time)"));
   }
-  ways.push_back(absl::StrCat("a smaller model (", Gigabytes(kStateFloats * kFloat * 1'000'000'000),
+  ways.push_back(absl::StrCat("a smaller model (", Gigabytes(BytesOf(1'000'000'000, moments)),
                               " for 1e9 parameters)"));
   ways.push_back("a machine with more memory");
   return absl::StrCat("parameters, gradients and optimizer take ", Gigabytes(state),

@@ -10,8 +10,8 @@
 
 namespace espalier {
 
-// Values, gradients and both moments of AdamW, in fp32.
-int64_t StateBytes(const DecoderConfig& config);
+// Values and gradients in fp32, and both moments of AdamW in what they are kept in.
+int64_t StateBytes(const DecoderConfig& config, v1::MomentType moments);
 
 // What a forward and backward pass of one sequence keeps besides.
 int64_t PassBytes(const DecoderConfig& config, int64_t sequence_length);

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "worker/engine/adamw_kernel.h"
 #include "worker/model/cpu_rows.h"
 #include "worker/model/cuda_ops.h"
-#include "worker/model/torch_compat.h"
 
 namespace espalier {
 namespace {
@@ -18,6 +18,10 @@ namespace {
 // Elements of one block: three or four blocks fit the second-level cache. Part of the result of
 // GradientNorm, so it is the same everywhere.
 constexpr int64_t kBlock = 1 << 14;
+static_assert(kBlock % moment8::kBlock == 0);
+// Elements that ApplyOnHost brings to the host at a time.
+constexpr int64_t kHostPiece = int64_t{1} << 22;
+static_assert(kHostPiece % kBlock == 0);
 
 // base^exponent by squaring: plain products, so the same bits with every mathematical library.
 double Power(double base, int64_t exponent) {
@@ -28,29 +32,15 @@ double Power(double base, int64_t exponent) {
   return result;
 }
 
-// Runs body(begin, end) for the blocks of [begin, end) on all threads.
+// Runs body(block, begin, end) for the blocks of [0, size) on all threads.
 template <typename Body>
-void ForBlocks(int64_t begin, int64_t end, const Body& body) {
-  const int64_t blocks = (end - begin + kBlock - 1) / kBlock;
+void ForBlocks(int64_t size, const Body& body) {
+  const int64_t blocks = (size + kBlock - 1) / kBlock;
   at::parallel_for(0, blocks, 1, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
-      const int64_t from = begin + i * kBlock;
-      body(i, from, std::min(from + kBlock, end));
+      body(i, i * kBlock, std::min((i + 1) * kBlock, size));
     }
   });
-}
-
-// Of a kernel on any device, but for what differs between groups.
-template <typename Kernel, typename Factors>
-Kernel KernelFactors(const Factors& factors, const v1::OptimizerSpec& spec) {
-  Kernel f;
-  f.gradient_scale = static_cast<float>(factors.gradient_scale);
-  f.beta1 = static_cast<float>(spec.beta1());
-  f.beta2 = static_cast<float>(spec.beta2());
-  f.step_size = static_cast<float>(factors.step_size);
-  f.second_root = static_cast<float>(factors.second_root);
-  f.eps = static_cast<float>(spec.eps());
-  return f;
 }
 
 }  // namespace
@@ -59,28 +49,25 @@ struct AdamW::Factors {
   double gradient_scale, step_size, second_root, decayed_keep;
 };
 
-AdamW::AdamW(const v1::OptimizerSpec& spec, Parameters& parameters)
-    : spec_(spec), parameters_(&parameters) {
+AdamW::AdamW(const v1::OptimizerSpec& spec, Parameters& parameters, Moments moments)
+    : spec_(spec), parameters_(&parameters), moments_(std::move(moments)) {
   const torch::Tensor& copy = parameters.flat_copy();
   const int64_t copied_end = copy.defined() ? copy.numel() : 0;
-  for (const Parameter& parameter : parameters.all()) {
+  for (size_t i = 0; i < parameters.all().size(); ++i) {
+    const Parameter& parameter = parameters.all()[i];
     const bool decay = parameter.shape.decay || spec.decay_all();
     const bool copied = parameter.offset < copied_end;
-    if (groups_.empty() || groups_.back().decay != decay || groups_.back().copied != copied) {
-      groups_.push_back({parameter.offset, parameter.offset, decay, copied});
+    if (groups_.empty() || groups_.back().decay != decay || groups_.back().copied != copied ||
+        moments_.in_8_bits()) {
+      groups_.push_back({parameter.offset, parameter.offset, decay, copied, i});
     }
     groups_.back().end = parameter.offset + parameter.size;
   }
 }
 
 absl::StatusOr<AdamW> AdamW::Create(const v1::OptimizerSpec& spec, Parameters& parameters) {
-  AdamW optimizer(spec, parameters);
-  RETURN_IF_ERROR(CatchTorch(
-      absl::StrCat("allocating ", parameters.elements() * 8, " bytes for AdamW's moments"), [&] {
-        optimizer.first_ = torch::zeros_like(parameters.flat());
-        optimizer.second_ = torch::zeros_like(parameters.flat());
-      }));
-  return optimizer;
+  ASSIGN_OR_RETURN(Moments moments, Moments::Create(spec.moments(), parameters));
+  return AdamW(spec, parameters, std::move(moments));
 }
 
 AdamW::Factors AdamW::FactorsOf(const Update& update) const {
@@ -92,65 +79,95 @@ AdamW::Factors AdamW::FactorsOf(const Update& update) const {
   return factors;
 }
 
+AdamWStep AdamW::StepOf(const Factors& factors, const Group& group) const {
+  AdamWStep step;
+  step.gradient_scale = static_cast<float>(factors.gradient_scale);
+  step.beta1 = static_cast<float>(spec_.beta1());
+  step.beta2 = static_cast<float>(spec_.beta2());
+  step.step_size = static_cast<float>(factors.step_size);
+  step.second_root = static_cast<float>(factors.second_root);
+  step.eps = static_cast<float>(spec_.eps());
+  step.keep = group.decay ? static_cast<float>(factors.decayed_keep) : 1.0F;
+  return step;
+}
+
 void AdamW::Apply(const Update& update) {
   ++updates_;
   const Factors factors = FactorsOf(update);
-  if (first_.is_cpu()) {
-    ApplyOnCpu(factors);
-  } else if (first_.is_cuda() && cuda::Available()) {
+  if (moments_.device().is_cuda()) {
     ApplyOnCuda(factors);
   } else {
-    ApplyOnDevice(factors);
+    ApplyOnHost(factors);
   }
 }
 
-void AdamW::ApplyOnCpu(const Factors& factors) {
-  float* value = parameters_->flat().data_ptr<float>();
-  float* gradient = parameters_->flat_gradient().data_ptr<float>();
-  float* first = first_.data_ptr<float>();
-  float* second = second_.data_ptr<float>();
+// Of the numbers with which a group's moments in 8 bits are rounded from its element `begin` on.
+RandomPlace AdamW::RandomOf(const Group& group, int64_t begin) const {
+  return {static_cast<uint32_t>(MixBits(static_cast<uint64_t>(updates_))),
+          static_cast<uint32_t>(group.begin + begin)};
+}
+
+void AdamW::UpdateBlock(const AdamWStep& step, const Group& group, int64_t begin, int64_t size,
+                        float* value, float* gradient) {
+  if (moments_.in_8_bits()) {
+    cpu::AdamW8Update(
+        {value, gradient, moments_.At(group.first_parameter, begin), RandomOf(group, begin), size},
+        step);
+    return;
+  }
+  float* first = moments_.first().data_ptr<float>() + group.begin + begin;
+  float* second = moments_.second().data_ptr<float>() + group.begin + begin;
+  cpu::AdamWUpdate({value, gradient, first, second, size}, step);
+}
+
+// On the CPU in place. Elsewhere values and gradients come to the moments a piece at a time, and
+// values go back: the same bits on every device.
+void AdamW::ApplyOnHost(const Factors& factors) {
+  torch::NoGradGuard no_grad;
+  const bool here = parameters_->flat().is_cpu();
   // The CPU computes in fp32 and bf16 alone (precision.h).
   const torch::Tensor& narrow = parameters_->flat_copy();
-  auto* copy = narrow.defined() ? static_cast<cpu::Bf16*>(narrow.data_ptr()) : nullptr;
-  auto f = KernelFactors<cpu::AdamWFactors>(factors, spec_);
+  auto* copy = here && narrow.defined() ? static_cast<cpu::Bf16*>(narrow.data_ptr()) : nullptr;
   for (const Group& group : groups_) {
-    f.keep = group.decay ? static_cast<float>(factors.decayed_keep) : 1.0F;
-    ForBlocks(group.begin, group.end, [&](int64_t, int64_t begin, int64_t end) {
-      cpu::AdamWUpdate(
-          {value + begin, gradient + begin, first + begin, second + begin, end - begin}, f);
-      if (group.copied) cpu::FromFloatRow(value + begin, copy + begin, end - begin);
-    });
+    const AdamWStep step = StepOf(factors, group);
+    const int64_t piece = here ? group.end - group.begin : kHostPiece;
+    for (int64_t begin = group.begin; begin < group.end; begin += piece) {
+      const int64_t size = std::min(piece, group.end - begin);
+      torch::Tensor values = parameters_->flat().narrow(0, begin, size);
+      const torch::Tensor on_host = values.cpu();
+      const torch::Tensor gradients = parameters_->flat_gradient().narrow(0, begin, size).cpu();
+      float* value = on_host.data_ptr<float>();
+      float* gradient = gradients.data_ptr<float>();
+      ForBlocks(size, [&](int64_t, int64_t from, int64_t to) {
+        UpdateBlock(step, group, begin - group.begin + from, to - from, value + from,
+                    gradient + from);
+        if (copy == nullptr || !group.copied) return;
+        cpu::FromFloatRow(value + from, copy + begin + from, to - from);
+      });
+      if (!here) values.copy_(on_host);
+    }
   }
+  if (here) return;
+  parameters_->flat_gradient().zero_();
+  parameters_->RefreshCopy();
 }
 
 void AdamW::ApplyOnCuda(const Factors& factors) {
-  auto step = KernelFactors<cuda::AdamWStep>(factors, spec_);
   for (const Group& group : groups_) {
-    step.keep = group.decay ? static_cast<float>(factors.decayed_keep) : 1.0F;
+    const AdamWStep step = StepOf(factors, group);
     const auto part = [&](const torch::Tensor& flat) {
       return flat.narrow(0, group.begin, group.end - group.begin);
     };
-    cuda::AdamW(step, part(parameters_->flat()), part(parameters_->flat_gradient()), part(first_),
-                part(second_), group.copied ? part(parameters_->flat_copy()) : torch::Tensor());
+    const torch::Tensor value = part(parameters_->flat());
+    const torch::Tensor gradient = part(parameters_->flat_gradient());
+    const torch::Tensor copy = group.copied ? part(parameters_->flat_copy()) : torch::Tensor();
+    if (moments_.in_8_bits()) {
+      cuda::AdamW8(step, value, gradient, moments_.At(group.first_parameter, 0), RandomOf(group, 0),
+                   copy);
+    } else {
+      cuda::AdamW(step, value, gradient, part(moments_.first()), part(moments_.second()), copy);
+    }
   }
-}
-
-void AdamW::ApplyOnDevice(const Factors& factors) {
-  torch::NoGradGuard no_grad;
-  torch::Tensor& gradient = parameters_->flat_gradient();
-  gradient.mul_(factors.gradient_scale);
-  first_.mul_(spec_.beta1()).add_(gradient, 1 - spec_.beta1());
-  second_.mul_(spec_.beta2()).addcmul_(gradient, gradient, 1 - spec_.beta2());
-  for (const Group& group : groups_) {
-    if (!group.decay) continue;
-    parameters_->flat().narrow(0, group.begin, group.end - group.begin).mul_(factors.decayed_keep);
-  }
-  // The gradient's memory serves as the denominator before it is cleared.
-  torch::sqrt_out(gradient, second_);
-  gradient.mul_(factors.second_root).add_(spec_.eps());
-  parameters_->flat().addcdiv_(first_, gradient, -factors.step_size);
-  gradient.zero_();
-  parameters_->RefreshCopy();
 }
 
 double AdamW::GradientNorm() const {
@@ -158,7 +175,7 @@ double AdamW::GradientNorm() const {
   if (!gradient.is_cpu()) return gradient.norm().item<double>();
   const float* data = gradient.data_ptr<float>();
   std::vector<double> partial((gradient.numel() + kBlock - 1) / kBlock);
-  ForBlocks(0, gradient.numel(), [&](int64_t block, int64_t begin, int64_t end) {
+  ForBlocks(gradient.numel(), [&](int64_t block, int64_t begin, int64_t end) {
     partial[block] = cpu::SumOfSquares(data + begin, end - begin);
   });
   double sum = 0;

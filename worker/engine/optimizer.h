@@ -1,7 +1,6 @@
-// AdamW over the flat buffers of Parameters, with its moments in two flat buffers of their own, and
-// the norm of the gradient. On the CPU: one pass over raw memory, in blocks of a fixed size, so
-// that the result does not depend on the number of threads; elsewhere LibTorch's operators. Used by
-// the trainer. Compute thread only.
+// AdamW over the flat buffers of Parameters, and the norm of the gradient. One pass over raw
+// memory, on the CPU and on CUDA; for other devices on the host. The same bits everywhere and with
+// any number of threads. Used by the trainer. Compute thread only.
 #pragma once
 
 #include <torch/torch.h>
@@ -11,6 +10,8 @@
 
 #include "absl/status/statusor.h"
 #include "espalier/v1/job.pb.h"
+#include "worker/engine/moments.h"
+#include "worker/model/adamw_math.h"
 #include "worker/model/parameters.h"
 
 namespace espalier {
@@ -33,32 +34,35 @@ class AdamW {
   // L2 norm of the flat gradient as it stands (not scaled); not finite when an element is not.
   double GradientNorm() const;
 
-  torch::Tensor& first_moment() { return first_; }    // [elements], fp32
-  torch::Tensor& second_moment() { return second_; }  // [elements], fp32
+  const Moments& moments() const { return moments_; }
   // Updates applied, on which the correction of the moments' bias depends.
   int64_t updates() const { return updates_; }
   void set_updates(int64_t updates) { updates_ = updates; }
 
  private:
-  // Neighbouring parameters that are treated alike.
+  // Neighbouring parameters that are treated alike; one where moments have 8 bits.
   struct Group {
     int64_t begin = 0;
     int64_t end = 0;
     bool decay = false;
-    bool copied = false;  // into the compute type
+    bool copied = false;         // into the compute type
+    size_t first_parameter = 0;  // its place in Parameters::all()
   };
   struct Factors;
-  AdamW(const v1::OptimizerSpec& spec, Parameters& parameters);
+  AdamW(const v1::OptimizerSpec& spec, Parameters& parameters, Moments moments);
   Factors FactorsOf(const Update& update) const;
-  void ApplyOnCpu(const Factors& factors);
+  AdamWStep StepOf(const Factors& factors, const Group& group) const;
+  RandomPlace RandomOf(const Group& group, int64_t begin) const;
+  // `size` elements of the group from its element `begin` on.
+  void UpdateBlock(const AdamWStep& step, const Group& group, int64_t begin, int64_t size,
+                   float* value, float* gradient);
+  void ApplyOnHost(const Factors& factors);
   void ApplyOnCuda(const Factors& factors);
-  void ApplyOnDevice(const Factors& factors);
 
   v1::OptimizerSpec spec_;
   Parameters* parameters_;
   std::vector<Group> groups_;
-  torch::Tensor first_;
-  torch::Tensor second_;
+  Moments moments_;
   int64_t updates_ = 0;
 };
 

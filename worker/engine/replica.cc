@@ -18,15 +18,15 @@
 namespace espalier {
 namespace {
 
-// Elements hashed on their own; part of the result.
-constexpr int64_t kHashBlock = 1 << 16;
+// Bytes hashed on their own; part of the result.
+constexpr int64_t kHashBlock = 1 << 18;
 
-uint64_t HashBlock(const float* values, int64_t n, uint64_t seed) {
+uint64_t HashBlock(const std::byte* bytes, int64_t n, uint64_t seed) {
+  constexpr int64_t kWord = sizeof(uint64_t);
   uint64_t hash = MixBits(seed + 1);
-  for (int64_t i = 0; i < n; i += 2) {
+  for (int64_t i = 0; i < n; i += kWord) {
     uint64_t word = 0;
-    std::memcpy(&word, values + i,
-                sizeof(float) * static_cast<size_t>(std::min<int64_t>(2, n - i)));
+    std::memcpy(&word, bytes + i, static_cast<size_t>(std::min(kWord, n - i)));
     hash = MixBits(hash ^ word) + 0x9e3779b97f4a7c15ULL;
   }
   return hash;
@@ -34,8 +34,9 @@ uint64_t HashBlock(const float* values, int64_t n, uint64_t seed) {
 
 uint64_t HashTensor(const torch::Tensor& tensor) {
   const torch::Tensor host = tensor.cpu();
-  const float* data = host.data_ptr<float>();
-  const int64_t size = host.numel(), blocks = (size + kHashBlock - 1) / kHashBlock;
+  const auto* data = static_cast<const std::byte*>(host.data_ptr());
+  const auto size = static_cast<int64_t>(host.nbytes());
+  const int64_t blocks = (size + kHashBlock - 1) / kHashBlock;
   std::vector<uint64_t> hashes(blocks);
   at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -77,8 +78,10 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(const DecoderConfig& co
   return replica;
 }
 
-std::array<torch::Tensor, 3> Replica::Buffers() {
-  return {parameters_->flat(), optimizer_.first_moment(), optimizer_.second_moment()};
+std::vector<torch::Tensor> Replica::Buffers() {
+  std::vector<torch::Tensor> buffers = optimizer_.moments().Buffers();
+  buffers.insert(buffers.begin(), parameters_->flat());
+  return buffers;
 }
 
 uint64_t Replica::Fingerprint() {

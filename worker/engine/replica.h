@@ -5,9 +5,9 @@
 
 #include <torch/torch.h>
 
-#include <array>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/base/ids.h"
@@ -21,7 +21,7 @@
 
 namespace espalier {
 
-// What a replica is besides its three flat buffers. Plain: it travels as bytes.
+// What a replica is besides its flat buffers. Plain: it travels as bytes.
 struct TrainingCounters {
   int64_t step = 0;     // committed steps: the number of the next one
   int64_t updates = 0;  // of the optimizer; steps less those that were skipped
@@ -48,8 +48,8 @@ class Replica {
   GradientResidual& residual() { return residual_; }
   Step step() const { return Step(counters_.step); }
 
-  // Values, first moments, second moments: [elements] each.
-  std::array<torch::Tensor, 3> Buffers();
+  // Values and what Moments::Buffers names, flat.
+  std::vector<torch::Tensor> Buffers();
   // A hash of all that is equal on all ranks: of the residual only when it is gathered.
   uint64_t Fingerprint();
 

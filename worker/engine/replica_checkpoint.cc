@@ -18,8 +18,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kStateFormat = 1;
-constexpr char kFirstMoment[] = "exp_avg.";
-constexpr char kSecondMoment[] = "exp_avg_sq.";
 constexpr char kResidual[] = "gradient_residual.";
 
 json SpecJson(const v1::JobSpec& spec) {
@@ -94,17 +92,54 @@ absl::Status CheckOrder(const json& state, const RunIdentity& identity, const st
   return absl::OkStatus();
 }
 
-absl::Status LoadBuffer(const Safetensors& file, absl::string_view prefix, Replica& replica,
-                        const torch::Tensor& buffer) {
-  torch::Tensor host = buffer.cpu();
-  float* data = host.data_ptr<float>();
-  for (const Parameter& parameter : replica.parameters().all()) {
-    RETURN_IF_ERROR(
-        LoadValues(file, absl::StrCat(prefix, parameter.shape.name), parameter.shape.shape,
-                   absl::MakeSpan(data + parameter.offset, static_cast<size_t>(parameter.size))));
-  }
+TensorType TypeOf(const torch::Tensor& tensor) {
+  if (tensor.scalar_type() == torch::kChar) return TensorType::kI8;
+  if (tensor.scalar_type() == torch::kByte) return TensorType::kU8;
+  return TensorType::kF32;
+}
+
+// `prefix` before the parameter's name, with the type and shape of `values`.
+TensorSpec SpecOf(absl::string_view prefix, const Parameter& parameter,
+                  const torch::Tensor& values) {
+  return {absl::StrCat(prefix, parameter.shape.name), TypeOf(values), values.sizes().vec()};
+}
+
+absl::Span<std::byte> BytesOf(const torch::Tensor& host) {
+  return {static_cast<std::byte*>(host.data_ptr()), host.nbytes()};
+}
+
+// Into a tensor on any device.
+absl::Status LoadPart(const Safetensors& file, absl::string_view prefix, const Parameter& parameter,
+                      torch::Tensor values) {
+  const bool here = values.is_cpu();
+  torch::Tensor host = here ? values : torch::empty(values.sizes(), values.dtype());
+  RETURN_IF_ERROR(LoadTensor(file, SpecOf(prefix, parameter, values), BytesOf(host)));
   torch::NoGradGuard no_grad;
-  if (!buffer.is_cpu()) torch::Tensor(buffer).copy_(host);
+  if (!here) values.copy_(host);
+  return absl::OkStatus();
+}
+
+// Of one kind from a checkpoint of either.
+absl::Status LoadMoments(const Safetensors& file, const Moments& moments, size_t index,
+                         const Parameter& parameter) {
+  const std::vector<Moments::Part> parts = moments.PartsOf(index);
+  const TensorView* found = file.Find(absl::StrCat(parts[0].prefix, parameter.shape.name));
+  const TensorType other_type = moments.in_8_bits() ? TensorType::kF32 : TensorType::kI8;
+  if (found == nullptr || found->spec.type != other_type) {
+    for (const Moments::Part& part : parts) {
+      RETURN_IF_ERROR(LoadPart(file, part.prefix, parameter, part.values));
+    }
+    return absl::OkStatus();
+  }
+  const std::vector<Moments::Part> other = moments.PartsOfTheOtherKind(index);
+  for (const Moments::Part& part : other) {
+    RETURN_IF_ERROR(LoadPart(file, part.prefix, parameter, part.values));
+  }
+  const std::vector<Moments::Part> converted = moments.FromTheOtherKind(other);
+  torch::NoGradGuard no_grad;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    torch::Tensor(parts[i].values).copy_(converted[i].values);
+  }
   return absl::OkStatus();
 }
 
@@ -113,8 +148,14 @@ absl::Status LoadResidual(const Safetensors& file, Replica& replica) {
   GradientResidual& residual = replica.residual();
   if (!residual.kept()) return absl::OkStatus();
   RETURN_IF_ERROR(residual.Keep(replica.parameters().elements()));
-  const absl::Status loaded = LoadBuffer(file, kResidual, replica, residual.values());
-  return absl::IsNotFound(loaded) ? absl::OkStatus() : loaded;
+  for (const Parameter& parameter : replica.parameters().all()) {
+    const torch::Tensor part =
+        residual.values().narrow(0, parameter.offset, parameter.size).view(parameter.shape.shape);
+    const absl::Status loaded = LoadPart(file, kResidual, parameter, part);
+    if (absl::IsNotFound(loaded)) return absl::OkStatus();
+    RETURN_IF_ERROR(loaded);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -122,23 +163,29 @@ absl::Status LoadResidual(const Safetensors& file, Replica& replica) {
 ReplicaContent ContentOf(Replica& replica, const RunIdentity& identity,
                          std::optional<double> validation_loss) {
   ReplicaContent result;
-  for (const torch::Tensor& buffer : replica.Buffers()) result.host.push_back(buffer.cpu());
   CheckpointContent& content = result.content;
   content.step = replica.step();
-  const auto add = [&](size_t buffer, absl::string_view prefix, std::vector<NamedValues>& to) {
-    const float* data = result.host[buffer].data_ptr<float>();
-    for (const Parameter& parameter : replica.parameters().all()) {
-      to.push_back(
-          {absl::StrCat(prefix, parameter.shape.name), parameter.shape.shape,
-           absl::MakeConstSpan(data + parameter.offset, static_cast<size_t>(parameter.size))});
-    }
+  const auto add = [&](absl::string_view prefix, const Parameter& parameter,
+                       const torch::Tensor& values, std::vector<NamedTensor>& to) {
+    const torch::Tensor host = values.cpu();
+    result.host.push_back(host);
+    to.push_back({SpecOf(prefix, parameter, host), BytesOf(host)});
   };
-  add(0, "", content.model);
-  add(1, kFirstMoment, content.optimizer);
-  add(2, kSecondMoment, content.optimizer);
-  if (replica.residual().kept()) {
-    result.host.push_back(replica.residual().values());
-    add(3, kResidual, content.optimizer);
+  const absl::Span<const Parameter> parameters = replica.parameters().all();
+  const bool residual = replica.residual().kept();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter& parameter = parameters[i];
+    add("", parameter, parameter.value, content.model);
+    for (const Moments::Part& part : replica.optimizer().moments().PartsOf(i)) {
+      add(part.prefix, parameter, part.values, content.optimizer);
+    }
+    if (!residual) continue;
+    add(kResidual, parameter,
+        replica.residual()
+            .values()
+            .narrow(0, parameter.offset, parameter.size)
+            .view(parameter.shape.shape),
+        content.optimizer);
   }
   content.config_json = DecoderConfigToJson(replica.config());
   content.generation_config_json = GenerationConfigJson(replica.config());
@@ -160,10 +207,12 @@ absl::Status LoadReplica(const Checkpoint& checkpoint, const RunIdentity& identi
   ASSIGN_OR_RETURN(counters.skipped, IntegerField(state, "skipped_steps"));
   ASSIGN_OR_RETURN(counters.skipped_in_a_row, IntegerField(state, "skipped_steps_in_a_row"));
   ASSIGN_OR_RETURN(counters.loss_scale, LoadLossScale(state, identity));
-  const std::array<torch::Tensor, 3> buffers = replica.Buffers();
-  RETURN_IF_ERROR(LoadBuffer(checkpoint.model(), "", replica, buffers[0]));
-  RETURN_IF_ERROR(LoadBuffer(checkpoint.optimizer(), kFirstMoment, replica, buffers[1]));
-  RETURN_IF_ERROR(LoadBuffer(checkpoint.optimizer(), kSecondMoment, replica, buffers[2]));
+  const absl::Span<const Parameter> parameters = replica.parameters().all();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    RETURN_IF_ERROR(LoadPart(checkpoint.model(), "", parameters[i], parameters[i].value));
+    RETURN_IF_ERROR(
+        LoadMoments(checkpoint.optimizer(), replica.optimizer().moments(), i, parameters[i]));
+  }
   RETURN_IF_ERROR(LoadResidual(checkpoint.optimizer(), replica));
   replica.counters() = counters;
   replica.optimizer().set_updates(counters.updates);

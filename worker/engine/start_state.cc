@@ -42,8 +42,7 @@ absl::StatusOr<std::optional<Checkpoint>> FindNewest(const CheckpointStore& stor
 
 absl::Status BroadcastTensor(const RankContext& context, torch::Tensor tensor, Rank root) {
   torch::Tensor host = tensor.cpu();
-  absl::Span<std::byte> bytes(reinterpret_cast<std::byte*>(host.data_ptr<float>()),
-                              static_cast<size_t>(host.numel()) * sizeof(float));
+  absl::Span<std::byte> bytes(static_cast<std::byte*>(host.data_ptr()), host.nbytes());
   while (!bytes.empty()) {
     const absl::Span<std::byte> piece = bytes.subspan(0, kPieceBytes);
     RETURN_IF_ERROR(context.collective.Broadcast(piece, root));

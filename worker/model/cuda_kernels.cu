@@ -1,8 +1,7 @@
-#include "worker/model/cuda_kernels.h"
-
 #include <cstdint>
 #include <type_traits>
 
+#include "worker/model/cuda_kernels.h"
 #include "worker/model/cuda_pack.cuh"
 
 namespace espalier::cuda {
@@ -103,53 +102,6 @@ __global__ void CrossEntropyKernel(int64_t columns, T* logits, const int64_t* ta
   }
 }
 
-__device__ void AdamWUpdate(const AdamWStep& f, float gradient, float& m, float& v, float& p) {
-  const float g = gradient * f.gradient_scale;
-  m = f.beta1 * m + (1 - f.beta1) * g;
-  v = f.beta2 * v + (1 - f.beta2) * g * g;
-  p = p * f.keep - f.step_size * m / (sqrtf(v) * f.second_root + f.eps);
-}
-
-template <typename T>
-__global__ void AdamWKernel(int64_t elements, AdamWStep f, float* value, float* gradient,
-                            float* first, float* second, T* copy) {
-  const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
-  if (i >= elements) return;
-  AdamWUpdate(f, gradient[i], first[i], second[i], value[i]);
-  gradient[i] = 0;
-  if (copy != nullptr) copy[i] = FromFloat<T>(value[i]);
-}
-
-// The same for memory that is aligned to packs.
-template <typename T>
-__global__ void AdamWPackKernel(int64_t packs, AdamWStep f, float* value, float* gradient,
-                                float* first, float* second, T* copy) {
-  const int64_t i = (blockIdx.x * int64_t{kThreads} + threadIdx.x) * kPack;
-  if (i >= packs * kPack) return;
-  float g[kPack], m[kPack], v[kPack], p[kPack];
-  Load(gradient + i, g);
-  Load(first + i, m);
-  Load(second + i, v);
-  Load(value + i, p);
-#pragma unroll
-  for (int j = 0; j < kPack; ++j) AdamWUpdate(f, g[j], m[j], v[j], p[j]);
-  const float zero[kPack] = {};
-  Store(m, first + i);
-  Store(v, second + i);
-  Store(p, value + i);
-  Store(zero, gradient + i);
-  if (copy != nullptr) Store(p, copy + i);
-}
-
-unsigned Blocks(int64_t elements) {
-  return static_cast<unsigned>((elements + kThreads * kPack - 1) / (kThreads * kPack));
-}
-
-template <typename T>
-bool Aligned(const T* pointer) {
-  return reinterpret_cast<uintptr_t>(pointer) % (sizeof(T) * kPack) == 0;
-}
-
 }  // namespace
 
 void SwiGlu(Type type, const RowShape& shape, const GateUp<const void*>& x, void* y,
@@ -192,27 +144,6 @@ void CrossEntropy(Type type, const RowShape& shape, void* logits, const int64_t*
     using T = std::remove_pointer_t<decltype(t)>;
     CrossEntropyKernel<T><<<shape.rows, kLossThreads, 0, Of(stream)>>>(
         shape.columns, static_cast<T*>(logits), targets, losses);
-  });
-}
-
-void AdamW(Type type, int64_t elements, const AdamWStep& step, float* value, float* gradient,
-           float* first, float* second, void* copy, Stream stream) {
-  if (elements == 0) return;
-  WithType(type, [&](auto* t) {
-    using T = std::remove_pointer_t<decltype(t)>;
-    T* narrow = static_cast<T*>(copy);
-    const bool aligned =
-        Aligned(value) && Aligned(gradient) && Aligned(first) && Aligned(second) && Aligned(narrow);
-    const int64_t packs = aligned ? elements / kPack : 0, rest = elements - packs * kPack;
-    if (packs > 0) {
-      AdamWPackKernel<T><<<Blocks(packs * kPack), kThreads, 0, Of(stream)>>>(
-          packs, step, value, gradient, first, second, narrow);
-    }
-    if (rest == 0) return;
-    const int64_t at = packs * kPack;
-    AdamWKernel<T><<<(rest + kThreads - 1) / kThreads, kThreads, 0, Of(stream)>>>(
-        rest, step, value + at, gradient + at, first + at, second + at,
-        narrow == nullptr ? narrow : narrow + at);
   });
 }
 

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "worker/model/adamw_math.h"
+
 namespace espalier::cuda {
 
 enum class Type { kFloat, kBf16, kHalf };
@@ -63,12 +65,12 @@ void Rope(Type type, const RopeShape& shape, const void* x, const float* cosine,
 void CrossEntropy(Type type, const RowShape& shape, void* logits, const int64_t* targets,
                   float* losses, Stream stream);
 
-struct AdamWStep {
-  float gradient_scale, beta1, beta2, step_size, second_root, eps, keep;
-};
 // One update of `elements` values and, where `copy` is not null, of their copy in `type`; the
 // gradient becomes zero.
 void AdamW(Type type, int64_t elements, const AdamWStep& step, float* value, float* gradient,
            float* first, float* second, void* copy, Stream stream);
+// The same with moments of 8 bits.
+void AdamW8(Type type, int64_t elements, const AdamWStep& step, float* value, float* gradient,
+            const Moments8& moments, const RandomPlace& random, void* copy, Stream stream);
 
 }  // namespace espalier::cuda

@@ -123,6 +123,16 @@ void AdamW(const AdamWStep& step, const Tensor& value, const Tensor& gradient, c
   launch.Check();
 }
 
+void AdamW8(const AdamWStep& step, const Tensor& value, const Tensor& gradient,
+            const Moments8& moments, const RandomPlace& random, const Tensor& copy) {
+  const bool narrow = copy.defined();
+  const Launch launch(value);
+  AdamW8(narrow ? TypeOf(copy) : Type::kFloat, value.numel(), step, value.data_ptr<float>(),
+         gradient.data_ptr<float>(), moments, random, narrow ? copy.data_ptr() : nullptr,
+         launch.stream());
+  launch.Check();
+}
+
 namespace {
 
 // Nothing is recorded on the default stream. One stream, since LibTorch keeps working memory for

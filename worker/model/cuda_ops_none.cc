@@ -30,6 +30,10 @@ void AdamW(const AdamWStep&, const Tensor&, const Tensor&, const Tensor&, const 
            const Tensor&) {
   Missing();
 }
+void AdamW8(const AdamWStep&, const Tensor&, const Tensor&, const Moments8&, const RandomPlace&,
+            const Tensor&) {
+  Missing();
+}
 
 bool ResidualProduct(const Tensor&, const Tensor&, const Tensor&, const Tensor&) { Missing(); }
 

@@ -88,6 +88,11 @@ void WithType(Type type, Body&& body) {
   if (type == Type::kHalf) body(static_cast<__half*>(nullptr));
 }
 
+// Blocks of threads for so many numbers, moved in packs.
+inline unsigned Blocks(int64_t elements) {
+  return static_cast<unsigned>((elements + kThreads * kPack - 1) / (kThreads * kPack));
+}
+
 inline cudaStream_t Of(Stream stream) { return static_cast<cudaStream_t>(stream); }
 
 }  // namespace espalier::cuda

@@ -9,6 +9,11 @@
 
 namespace espalier {
 
+// Where LoadTensor writes the bytes of `values`.
+inline absl::Span<std::byte> Room(std::vector<float>& values) {
+  return {reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(float)};
+}
+
 // The state of a tiny model after `step` steps; values and texts follow from the step.
 class TinyState {
  public:
@@ -21,9 +26,9 @@ class TinyState {
   CheckpointContent Content() const {
     CheckpointContent content;
     content.step = Step(step_);
-    content.model = {{"model.a.weight", {2, 2}, absl::MakeConstSpan(weight_).first(4)},
-                     {"model.b.bias", {2}, absl::MakeConstSpan(weight_).subspan(4)}};
-    content.optimizer = {{"exp_avg", {6}, moment_}};
+    const absl::Span<const float> weight = weight_, moment = moment_;
+    content.model = {{kA, AsBytes(weight.first(4))}, {kB, AsBytes(weight.subspan(4))}};
+    content.optimizer = {{kMoment, AsBytes(moment)}};
     content.config_json = R"({"model_type": "llama"})";
     content.tokenizer_json = "{}";
     content.trainer_state_json = absl::StrCat(R"({"step": )", step_, "}");
@@ -33,16 +38,18 @@ class TinyState {
   // Whether the checkpoint holds exactly this state.
   bool Equals(const Checkpoint& checkpoint) const {
     std::vector<float> a(4), b(2), moment(6);
-    return checkpoint.step() == Step(step_) &&
-           LoadValues(checkpoint.model(), "model.a.weight", {2, 2}, absl::MakeSpan(a)).ok() &&
-           LoadValues(checkpoint.model(), "model.b.bias", {2}, absl::MakeSpan(b)).ok() &&
-           LoadValues(checkpoint.optimizer(), "exp_avg", {6}, absl::MakeSpan(moment)).ok() &&
+    return checkpoint.step() == Step(step_) && LoadTensor(checkpoint.model(), kA, Room(a)).ok() &&
+           LoadTensor(checkpoint.model(), kB, Room(b)).ok() &&
+           LoadTensor(checkpoint.optimizer(), kMoment, Room(moment)).ok() &&
            std::equal(a.begin(), a.end(), weight_.begin()) &&
            std::equal(b.begin(), b.end(), weight_.begin() + 4) && moment == moment_ &&
            *checkpoint.Text("trainer_state.json") == absl::StrCat(R"({"step": )", step_, "}");
   }
 
  private:
+  static inline const TensorSpec kA{"model.a.weight", TensorType::kF32, {2, 2}};
+  static inline const TensorSpec kB{"model.b.bias", TensorType::kF32, {2}};
+  static inline const TensorSpec kMoment{"exp_avg", TensorType::kF32, {6}};
   int64_t step_;
   std::vector<float> weight_;
   std::vector<float> moment_;

@@ -96,7 +96,7 @@ TEST(Checkpoint, ValuesMustFitTheirShape) {
   const TestFolder folder;
   TinyState state(1);
   CheckpointContent content = state.Content();
-  content.model[0].shape = {2, 3};
+  content.model[0].spec.shape = {2, 3};
   EXPECT_EQ(WriteCheckpointFiles(PosixFileSystem(), folder / "c", content).code(),
             absl::StatusCode::kInvalidArgument);
   content.model.clear();
@@ -121,12 +121,15 @@ TEST(Checkpoint, LoadingIntoAnotherShapeIsRefused) {
   const auto read = Checkpoint::Open(PosixFileSystem(), folder / "c");
   ASSERT_TRUE(read.ok());
   std::vector<float> values(4);
-  EXPECT_EQ(LoadValues(read->model(), "model.a.weight", {4}, absl::MakeSpan(values)).code(),
-            absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(LoadValues(read->model(), "model.c", {4}, absl::MakeSpan(values)).code(),
-            absl::StatusCode::kNotFound);
+  const auto load = [&](const char* name, TensorType type, std::vector<int64_t> shape) {
+    return LoadTensor(read->model(), {name, type, std::move(shape)}, Room(values)).code();
+  };
+  EXPECT_EQ(load("model.a.weight", TensorType::kF32, {2, 2}), absl::StatusCode::kOk);
+  EXPECT_EQ(load("model.a.weight", TensorType::kF32, {4}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(load("model.a.weight", TensorType::kI32, {2, 2}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(load("model.c", TensorType::kF32, {4}), absl::StatusCode::kNotFound);
   values.resize(3);
-  EXPECT_FALSE(LoadValues(read->model(), "model.a.weight", {2, 2}, absl::MakeSpan(values)).ok());
+  EXPECT_EQ(load("model.a.weight", TensorType::kF32, {2, 2}), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

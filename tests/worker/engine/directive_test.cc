@@ -155,18 +155,28 @@ TEST(Agreement, ACheckpointIsWrittenOncePerRequest) {
   EXPECT_TRUE(results[1].link->checkpoints().empty()) << "rank 0 alone writes";
 }
 
-class ResumeIn : public testing::TestWithParam<v1::Precision> {
+struct ResumeCase {
+  v1::Precision precision;
+  v1::MomentType moments;
+};
+class ResumeIn : public testing::TestWithParam<ResumeCase> {
  protected:
   static WorldOptions ThreeRanks(int64_t steps, const std::string& folder, OnReport on_report) {
     WorldOptions options = espalier::ThreeRanks(steps, folder, std::move(on_report));
-    options.spec.mutable_train()->set_precision(GetParam());
+    options.spec.mutable_train()->set_precision(GetParam().precision);
+    options.spec.mutable_train()->mutable_optimizer()->set_moments(GetParam().moments);
     options.spec.mutable_model()->set_dropout(0.1);
     return options;
   }
 };
 INSTANTIATE_TEST_SUITE_P(EveryPrecision, ResumeIn,
-                         testing::Values(v1::PRECISION_FP32, v1::PRECISION_BF16),
-                         [](const auto& info) { return v1::Precision_Name(info.param); });
+                         testing::Values(ResumeCase{v1::PRECISION_FP32, v1::MOMENT_TYPE_FP32},
+                                         ResumeCase{v1::PRECISION_BF16, v1::MOMENT_TYPE_FP32},
+                                         ResumeCase{v1::PRECISION_BF16, v1::MOMENT_TYPE_INT8}),
+                         [](const auto& info) {
+                           return v1::Precision_Name(info.param.precision) + "_" +
+                                  v1::MomentType_Name(info.param.moments);
+                         });
 
 TEST_P(ResumeIn, TheNewestCheckpointReachesRanksOfAnyWorldAndTrainsOnAsIfUninterrupted) {
   const TestFolder folder, other;
@@ -182,6 +192,33 @@ TEST_P(ResumeIn, TheNewestCheckpointReachesRanksOfAnyWorldAndTrainsOnAsIfUninter
   for (const RankResult& result : resumed) {
     ASSERT_TRUE(result.outcome.ok()) << result.outcome.status();
     EXPECT_EQ(result.fingerprint, uninterrupted[0].fingerprint);
+  }
+}
+
+TEST(StartState, ACheckpointWithMomentsOfTheOtherKindIsTrainedOn) {
+  for (const auto& [before, after] : {std::pair(v1::MOMENT_TYPE_FP32, v1::MOMENT_TYPE_INT8),
+                                      std::pair(v1::MOMENT_TYPE_INT8, v1::MOMENT_TYPE_FP32)}) {
+    const auto train = [](const TestFolder& folder, v1::MomentType moments, int64_t stop_after) {
+      const auto script = [stop_after](ScriptedLink& link, const v1::AttachRequest& message) {
+        v1::Directive stop = Make(1, v1::RUN_STATE_STOP);
+        stop.set_checkpoint_before_stop(true);
+        if (Committed(message, stop_after)) link.Set(stop);
+      };
+      WorldOptions options = ThreeRanks(40, folder.path(), script);
+      options.spec.mutable_train()->mutable_optimizer()->set_moments(moments);
+      return TrainWorld(options);
+    };
+    const TestFolder folder, other;
+    const std::vector<RankResult> straight = train(other, before, 40);
+    const size_t done = train(folder, before, 20)[0].losses.size();
+    const std::vector<RankResult> resumed = train(folder, after, 40);
+    ASSERT_EQ(done + resumed[0].losses.size(), 40u);
+    for (size_t step = done; step < 40; ++step) {
+      EXPECT_NEAR(resumed[0].losses[step - done], straight[0].losses[step], 0.02);
+    }
+    for (const RankResult& result : resumed) {
+      EXPECT_EQ(result.fingerprint, resumed[0].fingerprint);
+    }
   }
 }
 

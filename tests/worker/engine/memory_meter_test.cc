@@ -48,9 +48,14 @@ TEST(MemoryAdvice, NamesTheNumbersAndWhatEachChangeSaves) {
   config.head_dim = 64;
   v1::JobSpec spec;
   spec.mutable_data()->set_sequence_length(2048);
-  EXPECT_NEAR(static_cast<double>(StateBytes(config)), 16.55e9, 0.01e9);
+  const auto state = [&](v1::MomentType type) {
+    return static_cast<double>(StateBytes(config, type));
+  };
+  EXPECT_NEAR(state(v1::MOMENT_TYPE_FP32), 16.55e9, 0.01e9);
+  EXPECT_NEAR(state(v1::MOMENT_TYPE_INT8), 16.55e9 * (10 + 8.0 / 256) / 16, 0.01e9);
   const std::string advice = MemoryAdvice(config, spec, 16 * kGiga);
   for (const char* part : {"16.6 GB", "the limit is 16 GB", "data.sequence_length 1024 (about ",
+                           "train.optimizer.moments: int8 (about 6.17 GB less)",
                            "train.recompute: all (about ", "a smaller model"}) {
     EXPECT_NE(advice.find(part), std::string::npos) << part << " in: " << advice;
   }

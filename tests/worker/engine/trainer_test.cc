@@ -106,6 +106,20 @@ TEST(Precision, Bf16LearnsAsFp32Does) {
   }
 }
 
+TEST(Moments, OfEightBitsLearnAsFp32Does) {
+  constexpr int64_t kSteps = 50;
+  const std::vector<double> exact = TrainTwo(kSteps, [](v1::JobSpec&) {}).losses;
+  const auto in_8_bits = [](v1::JobSpec& spec) {
+    spec.mutable_train()->mutable_optimizer()->set_moments(v1::MOMENT_TYPE_INT8);
+  };
+  const std::vector<double> losses = TrainTwo(kSteps, in_8_bits).losses;
+  ASSERT_EQ(losses.size(), kSteps);
+  EXPECT_NE(losses, exact) << "they were kept in fp32";
+  for (int64_t step = 0; step < kSteps; ++step) {
+    EXPECT_NEAR(losses[step], exact[step], 0.02 * exact[step]) << "step " << step;
+  }
+}
+
 TEST(Recompute, ChangesNoBitOfTheTrainedModel) {
   for (const v1::Precision precision : {v1::PRECISION_FP32, v1::PRECISION_BF16}) {
     const auto train = [precision](const char* recompute) {
