@@ -122,7 +122,7 @@ absl::Status WorkerSession::BuildReplica() {
   const torch::Tensor& computed_with = replica_->parameters().Head();
   device_text_ = absl::StrCat(device.description, ", ", PrecisionName(computed_with.scalar_type()));
   if (spec_.parallel().gradient_dtype() != v1::GRADIENT_DTYPE_INT8) return absl::OkStatus();
-  return replica_->residual().Keep(replica_->parameters().elements());
+  return replica_->residual().Keep(replica_->parameters().elements_before_lookups());
 }
 
 absl::Status WorkerSession::PrepareCheckpoints() {

@@ -107,7 +107,7 @@ class TrainingRank {
       : collective_(collective),
         config_(ConfigOf(options)),
         parameters_(
-            Parameters::Create(config_, torch::kCPU, Parameters::Gradients::kAllocate,
+            Parameters::Create(config_, torch::kCPU, Parameters::Gradients::kLookupsApart,
                                options.precision == "bf16" ? torch::kBFloat16 : torch::kFloat)
                 .value()),
         decoder_(config_, parameters_),
@@ -161,7 +161,7 @@ class TrainingRank {
   GradientExchange::Wire WireFor(const Options& options) {
     if (options.wire == "fp32") return {};
     if (options.wire == "bf16") return {WireType::kBf16};
-    Check(residual_.Keep(parameters_.elements()));
+    Check(residual_.Keep(parameters_.elements_before_lookups()));
     return {WireType::kInt8, &residual_};
   }
   // So that the exchange alone is timed from the moment at which both have come.

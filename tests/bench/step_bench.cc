@@ -11,7 +11,9 @@
 #include "common/base/clock.h"
 #include "common/config/recompute.h"
 #include "common/platform/platform.h"
+#include "worker/collective/in_process.h"
 #include "worker/engine/allocator.h"
+#include "worker/engine/lookup_exchange.h"
 #include "worker/engine/optimizer.h"
 #include "worker/engine/pass_runner.h"
 #include "worker/model/cuda_ops.h"
@@ -77,7 +79,9 @@ std::vector<double> Measure(const Options& options, double& loss_value) {
   const DecoderConfig config = ConfigOf(options);
   const torch::Device device(options.device);
   Parameters parameters =
-      Parameters::Create(config, device, Parameters::Gradients::kAllocate,
+      Parameters::Create(config, device,
+                         device.is_cuda() ? Parameters::Gradients::kAllocate
+                                          : Parameters::Gradients::kLookupsApart,
                          options.precision == "bf16" ? torch::kBFloat16 : torch::kFloat)
           .value();
   parameters.Initialize(1, config.initializer_range);
@@ -99,6 +103,9 @@ std::vector<double> Measure(const Options& options, double& loss_value) {
                          tokens.slice(1, 1).contiguous()};
   const auto elements = static_cast<double>(batch.targets.numel());
   PassRunner runner(decoder, parameters);
+  const std::vector<std::unique_ptr<Collective>> alone = InProcessGroup(1, absl::Minutes(1));
+  LookupExchange lookups(*alone[0], parameters, WireType::kFp32);
+  const torch::Tensor ids = tokens.cpu();
   ReleaseFreeMemory();
   std::vector<double> rates;
   for (int step = 0; step < options.steps + kWarmUp; ++step) {
@@ -106,7 +113,10 @@ std::vector<double> Measure(const Options& options, double& loss_value) {
       ESPALIER_CHECK(runner.Record({options.batch}, options.time, 0).ok(), "not recorded");
     }
     const absl::Duration start = RealClock().Monotonic();
+    decoder.set_lookup(
+        lookups.Begin({ids.data_ptr<int64_t>(), static_cast<size_t>(ids.numel())}).value());
     const torch::Tensor loss = runner.Run(batch, {}, 1, PassRunner::Kind::kPlain);
+    ESPALIER_CHECK(lookups.Start().ok() && lookups.Finish().ok(), "alone nothing travels");
     const double clip = ClipFactor(optimizer.GradientNorm() / elements, 1.0);
     optimizer.Apply({.learning_rate = 1e-3, .gradient_scale = clip / elements});
     loss_value = loss.item<double>() / elements;

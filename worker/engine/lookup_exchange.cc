@@ -27,11 +27,16 @@ Tensor OnDevice(const std::vector<int64_t>& values, torch::Device device) {
 
 }  // namespace
 
-LookupExchange::LookupExchange(Collective& collective, const Parameters& parameters, WireType wire)
+LookupExchange::LookupExchange(Collective& collective, Parameters& parameters, WireType wire)
     : collective_(collective),
+      parameters_(parameters),
       wire_(wire == WireType::kInt8 ? WireType::kBf16 : wire),
       table_(parameters.Get(kTable)),
       gradient_(parameters.Find(kTable)->leaf.grad()) {}
+
+bool LookupExchange::Apart() const { return !gradient_.defined(); }
+
+bool LookupExchange::Needed() const { return Apart() || collective_.world_size() > 1; }
 
 // 1 for each id of the vocabulary that is among the tokens. The decoder refuses what is outside.
 std::vector<float> LookupExchange::UsedBy(absl::Span<const int64_t> tokens) const {
@@ -44,7 +49,7 @@ std::vector<float> LookupExchange::UsedBy(absl::Span<const int64_t> tokens) cons
 }
 
 int64_t LookupExchange::Bytes(absl::Span<const int64_t> tokens) const {
-  if (collective_.world_size() == 1) return 0;
+  if (!Needed()) return 0;
   const auto rows = static_cast<int64_t>(IdsOf(UsedBy(tokens)).size());
   if (rows == 0) return 0;
   constexpr int64_t kRowAndGradient = 2 * sizeof(float);
@@ -54,7 +59,7 @@ int64_t LookupExchange::Bytes(absl::Span<const int64_t> tokens) const {
 
 absl::StatusOr<Decoder::Lookup> LookupExchange::Begin(absl::Span<const int64_t> tokens) {
   Decoder::Lookup lookup;
-  if (collective_.world_size() == 1) return lookup;
+  if (!Needed()) return lookup;
   const int64_t vocabulary = table_.size(0);
   used_ = UsedBy(tokens);
   mine_ = IdsOf(used_);
@@ -69,7 +74,9 @@ absl::StatusOr<Decoder::Lookup> LookupExchange::Begin(absl::Span<const int64_t> 
       lookup = {rows_, OnDevice(row_of, table_.device())};
     }));
   }
-  used_ticket_ = collective_.StartAllReduce({.values = absl::MakeSpan(used_)});
+  if (collective_.world_size() > 1) {
+    used_ticket_ = collective_.StartAllReduce({.values = absl::MakeSpan(used_)});
+  }
   return lookup;
 }
 
@@ -96,12 +103,21 @@ absl::Status LookupExchange::Start() {
 }
 
 absl::Status LookupExchange::Finish() {
+  if (collective_.world_size() == 1) {
+    if (rows_.defined()) parameters_.lookup_gradient() = {mine_, rows_.grad()};
+    rows_ = Tensor();
+    return absl::OkStatus();
+  }
   if (!sums_ticket_) return absl::OkStatus();
   RETURN_IF_ERROR(collective_.Wait(*sums_ticket_));
   sums_ticket_.reset();
   return CatchTorch("adding the gradient of the embedding's rows", [&] {
     torch::NoGradGuard no_grad;
-    gradient_.index_add_(0, OnDevice(all_, gradient_.device()), sums_.to(gradient_.device()));
+    if (Apart()) {
+      parameters_.lookup_gradient() = {all_, sums_};
+    } else {
+      gradient_.index_add_(0, OnDevice(all_, gradient_.device()), sums_.to(gradient_.device()));
+    }
     sums_ = Tensor();
   });
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "worker/engine/adamw_kernel.h"
@@ -43,6 +44,33 @@ void ForBlocks(int64_t size, const Body& body) {
   });
 }
 
+// Of a dense fp32 tensor on the CPU.
+double SumOfSquares(const torch::Tensor& x) {
+  const float* data = x.data_ptr<float>();
+  std::vector<double> partial((x.numel() + kBlock - 1) / kBlock);
+  ForBlocks(x.numel(), [&](int64_t block, int64_t begin, int64_t end) {
+    partial[block] = cpu::SumOfSquares(data + begin, end - begin);
+  });
+  double sum = 0;
+  for (const double part : partial) sum += part;
+  return sum;
+}
+
+// Elements [begin, end) of the table's gradient, whose rows are on the host.
+std::vector<float> Between(const LookupGradient& lookups, int64_t begin, int64_t end) {
+  std::vector<float> dense(end - begin);
+  if (lookups.ids.empty()) return dense;
+  const int64_t columns = lookups.rows.size(1);
+  const float* rows = lookups.rows.data_ptr<float>();
+  auto id = std::lower_bound(lookups.ids.begin(), lookups.ids.end(), begin / columns);
+  for (; id != lookups.ids.end() && *id * columns < end; ++id) {
+    const int64_t from = std::max(begin, *id * columns), to = std::min(end, (*id + 1) * columns);
+    const float* row = rows + (id - lookups.ids.begin()) * columns - *id * columns;
+    std::copy(row + from, row + to, dense.begin() + (from - begin));
+  }
+  return dense;
+}
+
 }  // namespace
 
 struct AdamW::Factors {
@@ -57,9 +85,10 @@ AdamW::AdamW(const v1::OptimizerSpec& spec, Parameters& parameters, Moments mome
     const Parameter& parameter = parameters.all()[i];
     const bool decay = parameter.shape.decay || spec.decay_all();
     const bool copied = parameter.offset < copied_end;
+    const bool looked_up = parameter.offset >= parameters.flat_gradient().numel();
     if (groups_.empty() || groups_.back().decay != decay || groups_.back().copied != copied ||
-        moments_.in_8_bits()) {
-      groups_.push_back({parameter.offset, parameter.offset, decay, copied, i});
+        looked_up || moments_.in_8_bits()) {
+      groups_.push_back({parameter.offset, parameter.offset, decay, copied, looked_up, i});
     }
     groups_.back().end = parameter.offset + parameter.size;
   }
@@ -120,31 +149,44 @@ void AdamW::UpdateBlock(const AdamWStep& step, const Group& group, int64_t begin
   cpu::AdamWUpdate({value, gradient, first, second, size}, step);
 }
 
-// On the CPU in place. Elsewhere values and gradients come to the moments a piece at a time, and
-// values go back: the same bits on every device.
+// Elements [begin, begin + size) of the group: on the CPU in place; elsewhere values and gradients
+// come to the moments, and values go back.
+void AdamW::ApplyToPiece(const AdamWStep& step, const Group& group, int64_t begin, int64_t size,
+                         const LookupGradient& lookups) {
+  torch::Tensor values = parameters_->flat().narrow(0, begin, size);
+  const bool here = values.is_cpu();
+  const torch::Tensor on_host = values.cpu();
+  const torch::Tensor gradients =
+      group.looked_up ? torch::Tensor() : parameters_->flat_gradient().narrow(0, begin, size).cpu();
+  // The CPU computes in fp32 and bf16 alone (precision.h).
+  auto* copy = here && group.copied
+                   ? static_cast<cpu::Bf16*>(parameters_->flat_copy().data_ptr()) + begin
+                   : nullptr;
+  float* value = on_host.data_ptr<float>();
+  float* gradient = group.looked_up ? nullptr : gradients.data_ptr<float>();
+  const int64_t at = begin - group.begin;
+  ForBlocks(size, [&](int64_t, int64_t from, int64_t to) {
+    std::vector<float> rows;
+    if (group.looked_up) rows = Between(lookups, at + from, at + to);
+    UpdateBlock(step, group, at + from, to - from, value + from,
+                group.looked_up ? rows.data() : gradient + from);
+    if (copy != nullptr) cpu::FromFloatRow(value + from, copy + from, to - from);
+  });
+  if (!here) values.copy_(on_host);
+}
+
+// The same bits on every device.
 void AdamW::ApplyOnHost(const Factors& factors) {
   torch::NoGradGuard no_grad;
   const bool here = parameters_->flat().is_cpu();
-  // The CPU computes in fp32 and bf16 alone (precision.h).
-  const torch::Tensor& narrow = parameters_->flat_copy();
-  auto* copy = here && narrow.defined() ? static_cast<cpu::Bf16*>(narrow.data_ptr()) : nullptr;
+  LookupGradient lookups = std::move(parameters_->lookup_gradient());
+  parameters_->lookup_gradient() = {};
+  if (lookups.rows.defined()) lookups.rows = lookups.rows.cpu();
   for (const Group& group : groups_) {
     const AdamWStep step = StepOf(factors, group);
     const int64_t piece = here ? group.end - group.begin : kHostPiece;
     for (int64_t begin = group.begin; begin < group.end; begin += piece) {
-      const int64_t size = std::min(piece, group.end - begin);
-      torch::Tensor values = parameters_->flat().narrow(0, begin, size);
-      const torch::Tensor on_host = values.cpu();
-      const torch::Tensor gradients = parameters_->flat_gradient().narrow(0, begin, size).cpu();
-      float* value = on_host.data_ptr<float>();
-      float* gradient = gradients.data_ptr<float>();
-      ForBlocks(size, [&](int64_t, int64_t from, int64_t to) {
-        UpdateBlock(step, group, begin - group.begin + from, to - from, value + from,
-                    gradient + from);
-        if (copy == nullptr || !group.copied) return;
-        cpu::FromFloatRow(value + from, copy + begin + from, to - from);
-      });
-      if (!here) values.copy_(on_host);
+      ApplyToPiece(step, group, begin, std::min(piece, group.end - begin), lookups);
     }
   }
   if (here) return;
@@ -154,6 +196,7 @@ void AdamW::ApplyOnHost(const Factors& factors) {
 
 void AdamW::ApplyOnCuda(const Factors& factors) {
   for (const Group& group : groups_) {
+    ESPALIER_CHECK(!group.looked_up, "on CUDA every parameter has a gradient of its own");
     const AdamWStep step = StepOf(factors, group);
     const auto part = [&](const torch::Tensor& flat) {
       return flat.narrow(0, group.begin, group.end - group.begin);
@@ -172,15 +215,10 @@ void AdamW::ApplyOnCuda(const Factors& factors) {
 
 double AdamW::GradientNorm() const {
   const torch::Tensor& gradient = parameters_->flat_gradient();
-  if (!gradient.is_cpu()) return gradient.norm().item<double>();
-  const float* data = gradient.data_ptr<float>();
-  std::vector<double> partial((gradient.numel() + kBlock - 1) / kBlock);
-  ForBlocks(gradient.numel(), [&](int64_t block, int64_t begin, int64_t end) {
-    partial[block] = cpu::SumOfSquares(data + begin, end - begin);
-  });
-  double sum = 0;
-  for (const double part : partial) sum += part;
-  return std::sqrt(sum);
+  const torch::Tensor& rows = parameters_->lookup_gradient().rows;
+  const double looked_up = rows.defined() ? SumOfSquares(rows.cpu()) : 0;
+  if (gradient.is_cpu()) return std::sqrt(SumOfSquares(gradient) + looked_up);
+  return std::hypot(gradient.norm().item<double>(), std::sqrt(looked_up));
 }
 
 double ClipFactor(double norm, double clip_norm) {

@@ -27,11 +27,11 @@ class AdamW {
     // The gradient is multiplied by this first: 1 / tokens, and clipping.
     double gradient_scale = 1;
   };
-  // One update of every parameter and of its copy in the compute type; the gradient is zero
+  // One update of every parameter and of its copy in the compute type; the gradients are zero
   // afterwards.
   void Apply(const Update& update);
 
-  // L2 norm of the flat gradient as it stands (not scaled); not finite when an element is not.
+  // L2 norm of the gradient as it stands (not scaled); not finite when an element is not.
   double GradientNorm() const;
 
   const Moments& moments() const { return moments_; }
@@ -46,6 +46,7 @@ class AdamW {
     int64_t end = 0;
     bool decay = false;
     bool copied = false;         // into the compute type
+    bool looked_up = false;      // its gradient is the lookup_gradient of Parameters
     size_t first_parameter = 0;  // its place in Parameters::all()
   };
   struct Factors;
@@ -56,6 +57,8 @@ class AdamW {
   // `size` elements of the group from its element `begin` on.
   void UpdateBlock(const AdamWStep& step, const Group& group, int64_t begin, int64_t size,
                    float* value, float* gradient);
+  void ApplyToPiece(const AdamWStep& step, const Group& group, int64_t begin, int64_t size,
+                    const LookupGradient& lookups);
   void ApplyOnHost(const Factors& factors);
   void ApplyOnCuda(const Factors& factors);
 

@@ -69,8 +69,10 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(const DecoderConfig& co
                         device.str(), PrecisionName(type), difference));
   }
   AllowTf32(train.allow_tf32());
-  ASSIGN_OR_RETURN(Parameters parameters,
-                   Parameters::Create(config, device, Parameters::Gradients::kAllocate, type));
+  // On CUDA passes are recorded, in which nothing changes from step to step but the ids.
+  const auto gradients =
+      device.is_cuda() ? Parameters::Gradients::kAllocate : Parameters::Gradients::kLookupsApart;
+  ASSIGN_OR_RETURN(Parameters parameters, Parameters::Create(config, device, gradients, type));
   auto owned = std::make_unique<Parameters>(std::move(parameters));
   ASSIGN_OR_RETURN(AdamW adamw, AdamW::Create(train.optimizer(), *owned));
   auto replica = std::unique_ptr<Replica>(new Replica(config, std::move(owned), std::move(adamw)));

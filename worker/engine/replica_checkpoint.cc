@@ -143,11 +143,18 @@ absl::Status LoadMoments(const Safetensors& file, const Moments& moments, size_t
   return absl::OkStatus();
 }
 
+// Undefined for lookups, which travel otherwise.
+torch::Tensor ResidualOf(Replica& replica, const Parameter& parameter) {
+  const torch::Tensor& values = replica.residual().values();
+  if (parameter.offset >= values.numel()) return torch::Tensor();
+  return values.narrow(0, parameter.offset, parameter.size).view(parameter.shape.shape);
+}
+
 // A checkpoint of a run that kept none owes nothing; a run that keeps none forgets what was owed.
 absl::Status LoadResidual(const Safetensors& file, Replica& replica) {
   GradientResidual& residual = replica.residual();
   if (!residual.kept()) return absl::OkStatus();
-  RETURN_IF_ERROR(residual.Keep(replica.parameters().elements()));
+  RETURN_IF_ERROR(residual.Keep(replica.parameters().elements_before_lookups()));
   for (const Parameter& parameter : replica.parameters().all()) {
     const torch::Tensor part =
         residual.values().narrow(0, parameter.offset, parameter.size).view(parameter.shape.shape);
@@ -172,20 +179,15 @@ ReplicaContent ContentOf(Replica& replica, const RunIdentity& identity,
     to.push_back({SpecOf(prefix, parameter, host), BytesOf(host)});
   };
   const absl::Span<const Parameter> parameters = replica.parameters().all();
-  const bool residual = replica.residual().kept();
+  const bool kept = replica.residual().kept();
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Parameter& parameter = parameters[i];
     add("", parameter, parameter.value, content.model);
     for (const Moments::Part& part : replica.optimizer().moments().PartsOf(i)) {
       add(part.prefix, parameter, part.values, content.optimizer);
     }
-    if (!residual) continue;
-    add(kResidual, parameter,
-        replica.residual()
-            .values()
-            .narrow(0, parameter.offset, parameter.size)
-            .view(parameter.shape.shape),
-        content.optimizer);
+    const torch::Tensor residual = kept ? ResidualOf(replica, parameter) : torch::Tensor();
+    if (residual.defined()) add(kResidual, parameter, residual, content.optimizer);
   }
   content.config_json = DecoderConfigToJson(replica.config());
   content.generation_config_json = GenerationConfigJson(replica.config());

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <type_traits>
 #include <vector>
@@ -41,39 +42,49 @@ double LossRow(float* row, int64_t vocabulary, int64_t target, float factor) {
   return std::log(static_cast<double>(softmax.sum)) + softmax.max - logit;
 }
 
-// One chunk of logits, which becomes their gradient, and that gradient as the products take it.
+// A row of numbers, then the same numbers in Real at its beginning.
+template <typename Real>
+void NarrowInPlace(float* row, int64_t n) {
+  constexpr int64_t kPiece = 2048;
+  Real piece[kPiece];
+  auto* to = reinterpret_cast<std::byte*>(row);
+  for (int64_t begin = 0; begin < n; begin += kPiece) {
+    const int64_t size = std::min(kPiece, n - begin);
+    cpu::FromFloatRow(row + begin, piece, size);
+    std::memcpy(to + begin * sizeof(Real), piece, size * sizeof(Real));
+  }
+}
+
+// One chunk of logits, which becomes their gradient, as the products take it.
 template <typename Real>
 class Chunk {
  public:
   Chunk(int64_t rows, int64_t vocabulary)
       : vocabulary_(vocabulary),
         logits_(torch::empty({rows, vocabulary}, torch::kFloat)),
-        losses_(rows) {
-    if constexpr (kNarrow) narrow_ = torch::empty({rows, vocabulary}, torch::kBFloat16);
-  }
+        losses_(rows) {}
 
   float* logits() { return Mutable(logits_); }
   cpu::Matrix<Real> Gradient(cpu::Op op) const {
-    return {Data<Real>(kNarrow ? narrow_ : logits_), vocabulary_, op};
+    constexpr int64_t kRealsOfALogit = sizeof(float) / sizeof(Real);
+    return {static_cast<const Real*>(logits_.data_ptr()), vocabulary_ * kRealsOfALogit, op};
   }
 
   // Turns the first `rows` rows of logits into their gradient; returns the sum of their losses.
   double Finish(int64_t rows, const int64_t* targets, float factor) {
     float* logits = Mutable(logits_);
-    Real* narrow = kNarrow ? Mutable<Real>(narrow_) : nullptr;
 #pragma omp parallel for
     for (int64_t i = 0; i < rows; ++i) {
       float* row = logits + i * vocabulary_;
       losses_[i] = LossRow(row, vocabulary_, targets[i], factor);
-      if constexpr (kNarrow) cpu::FromFloatRow(row, narrow + i * vocabulary_, vocabulary_);
+      if constexpr (!std::is_same_v<Real, float>) NarrowInPlace<Real>(row, vocabulary_);
     }
     return std::accumulate(losses_.begin(), losses_.begin() + rows, 0.0);
   }
 
  private:
-  static constexpr bool kNarrow = !std::is_same_v<Real, float>;
   int64_t vocabulary_;
-  Tensor logits_, narrow_;
+  Tensor logits_;
   std::vector<double> losses_;
 };
 

@@ -152,33 +152,39 @@ absl::StatusOr<Parameters> Parameters::Create(const DecoderConfig& config, torch
     const bool tied = config.tie_word_embeddings;  // then the head reads the table's copy
     if (tied || !UsedInFull(parameters.all_.back().shape)) copied = elements;
   }
-  const bool with_gradients = gradients == Gradients::kAllocate;
+  const int64_t with_gradients = gradients == Gradients::kNone ? 0
+                                 : gradients == Gradients::kAllocate
+                                     ? elements
+                                     : parameters.elements_before_lookups();
   const bool with_copy = compute_type != torch::kFloat;
-  const int64_t bytes = elements * (4 + (with_gradients ? 4 : 0)) + (with_copy ? 2 * copied : 0);
+  const int64_t bytes = 4 * (elements + with_gradients) + (with_copy ? 2 * copied : 0);
   const auto options = torch::TensorOptions().dtype(torch::kFloat).device(device);
-  absl::Status status =
-      CatchTorch(absl::StrCat("allocating ", bytes, " bytes for ", elements, " parameters",
-                              with_gradients ? " and their gradients" : "", " on ", device.str()),
-                 [&] {
-                   parameters.flat_ = torch::empty({elements}, options);
-                   if (with_gradients) parameters.gradient_ = torch::zeros({elements}, options);
-                   if (!with_copy) return;
-                   parameters.copy_ = torch::empty({copied}, options.dtype(compute_type));
-                 });
+  absl::Status status = CatchTorch(
+      absl::StrCat("allocating ", bytes, " bytes for ", elements, " parameters",
+                   with_gradients > 0 ? " and their gradients" : "", " on ", device.str()),
+      [&] {
+        parameters.flat_ = torch::empty({elements}, options);
+        if (with_gradients > 0) {
+          parameters.gradient_ = torch::zeros({with_gradients}, options);
+        }
+        if (!with_copy) return;
+        parameters.copy_ = torch::empty({copied}, options.dtype(compute_type));
+      });
   if (!status.ok()) return status;
   for (Parameter& parameter : parameters.all_) {
     const bool narrow = with_copy && !UsedInFull(parameter.shape);
     parameter.value = ViewOf(parameters.flat_, parameter);
     parameter.leaf = narrow ? ViewOf(parameters.copy_, parameter) : parameter.value;
-    if (!with_gradients) continue;
+    if (parameter.offset >= with_gradients) continue;
     parameter.leaf.set_requires_grad(true);
     parameter.leaf.mutable_grad() = ViewOf(parameters.gradient_, parameter);
   }
   if (config.tie_word_embeddings) {
     const Parameter& table = *parameters.Find("model.embed_tokens.weight");
     const torch::Tensor& flat = with_copy ? parameters.copy_ : parameters.flat_;
-    parameters.tied_head_ = ViewOf(flat, table).set_requires_grad(with_gradients);
-    if (with_gradients) parameters.tied_head_.mutable_grad() = ViewOf(parameters.gradient_, table);
+    parameters.tied_head_ = ViewOf(flat, table).set_requires_grad(with_gradients > 0);
+    if (with_gradients > 0)
+      parameters.tied_head_.mutable_grad() = ViewOf(parameters.gradient_, table);
   }
   return parameters;
 }
@@ -219,13 +225,21 @@ torch::Tensor Parameters::Head() const {
 
 std::vector<torch::Tensor> Parameters::Roles() const {
   std::vector<torch::Tensor> roles;
-  for (const Parameter& parameter : all_) roles.push_back(parameter.leaf);
+  for (const Parameter& parameter : all_) {
+    if (parameter.leaf.requires_grad()) roles.push_back(parameter.leaf);
+  }
   if (tied_head_.defined()) roles.push_back(tied_head_);
   return roles;
 }
 
+int64_t Parameters::elements_before_lookups() const {
+  const Parameter& last = all_.back();
+  return last.shape.layer < 0 ? last.offset : last.offset + last.size;
+}
+
 void Parameters::ZeroGradients() {
   if (gradient_.defined()) gradient_.zero_();
+  lookup_gradient_ = {};
 }
 
 }  // namespace espalier

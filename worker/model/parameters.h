@@ -46,11 +46,23 @@ struct Parameter {
   torch::Tensor leaf;
 };
 
+// The gradient of an embedding of its own, as the rows that a step has looked up; all others are
+// zero.
+struct LookupGradient {
+  std::vector<int64_t> ids;  // growing
+  torch::Tensor rows;        // [ids, C] fp32, on any device; undefined without ids
+};
+
 class Parameters {
  public:
-  // Allocates values, and gradients (zeroed) unless the model is only used for inference.
-  // RESOURCE_EXHAUSTED names the bytes needed.
-  enum class Gradients { kAllocate, kNone };
+  enum class Gradients {
+    kAllocate,
+    // But an embedding of its own has none in flat_gradient(), which is shorter by it: its leaf
+    // needs no gradient, and whoever looks ids up sets lookup_gradient().
+    kLookupsApart,
+    kNone,  // the model is only used for inference
+  };
+  // Allocates values and gradients, zeroed. RESOURCE_EXHAUSTED names the bytes needed.
   static absl::StatusOr<Parameters> Create(const DecoderConfig& config, torch::Device device,
                                            Gradients gradients,
                                            torch::ScalarType compute_type = torch::kFloat);
@@ -67,18 +79,23 @@ class Parameters {
   // lm_head.weight in the compute type; of a tied head a leaf of its own that shares the memory of
   // the embedding's values, or copy, and of its gradient.
   torch::Tensor Head() const;
-  // Every leaf that the decoder computes with: each parameter, and a tied head. The version of its
+  // Every leaf that the decoder computes with and that has a gradient: parameters, and a tied head.
+  // The version of its
   // grad() moves exactly when a pass has added its part to it (see MarkAdded in fused_tensor.h), so
   // that a pass that failed halfway can be told from one that did not begin.
   std::vector<torch::Tensor> Roles() const;
   torch::Tensor& flat() { return flat_; }               // [elements], fp32
-  torch::Tensor& flat_gradient() { return gradient_; }  // [elements], fp32
+  torch::Tensor& flat_gradient() { return gradient_; }  // [elements] or less, fp32
+  // Of the step; none with a gradient of the whole table.
+  LookupGradient& lookup_gradient() { return lookup_gradient_; }
   // The first elements in the compute type, as far as they are computed with in it: an embedding of
   // its own, which comes last, is not. Undefined when the compute type is fp32. Whoever writes to
   // flat() makes it equal again, by RefreshCopy or in the same pass.
   torch::Tensor& flat_copy() { return copy_; }
   void RefreshCopy();
   int64_t elements() const { return flat_.numel(); }
+  // Those before an embedding of its own, which comes last.
+  int64_t elements_before_lookups() const;
   void ZeroGradients();
 
  private:
@@ -86,6 +103,7 @@ class Parameters {
   torch::Tensor flat_;
   torch::Tensor copy_;
   torch::Tensor gradient_;
+  LookupGradient lookup_gradient_;
   torch::Tensor tied_head_;
 };
 

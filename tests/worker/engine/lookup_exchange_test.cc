@@ -33,13 +33,17 @@ Tensor RowOf(int64_t i) {
   return torch::arange(kTime + 1, torch::kLong).mul(3 + 2 * i).add(11 * i).remainder(60);
 }
 
+// What a table's gradient is kept as.
+constexpr auto kWhole = Parameters::Gradients::kAllocate;
+constexpr auto kRows = Parameters::Gradients::kLookupsApart;
+
 // One rank: three steps of the sequences [begin, end), without an update.
 class Replica {
  public:
   Replica(const DecoderConfig& config, Collective& collective, WireType wire,
-          torch::Device device = torch::kCPU)
+          torch::Device device = torch::kCPU, Parameters::Gradients gradients = kWhole)
       : device_(device),
-        parameters_(*Parameters::Create(config, device, Parameters::Gradients::kAllocate)),
+        parameters_(*Parameters::Create(config, device, gradients)),
         decoder_(config, parameters_),
         exchange_(collective, parameters_.flat_gradient(), BucketEnds(parameters_.all(), 3000),
                   {wire}),
@@ -73,10 +77,22 @@ class Replica {
     status.Update(exchange_.Finish());
     status.Update(lookups_.Finish());
     if (!status.ok()) return status;
-    return parameters_.flat_gradient().cpu().clone();
+    return WholeGradient();
   }
 
  private:
+  Tensor WholeGradient() {
+    const Tensor flat = parameters_.flat_gradient().cpu();
+    const int64_t looked_up = parameters_.elements() - flat.numel();
+    Tensor whole = torch::cat({flat, torch::zeros({looked_up})});
+    const LookupGradient& lookups = parameters_.lookup_gradient();
+    for (size_t i = 0; i < lookups.ids.size(); ++i) {
+      const Tensor row = lookups.rows[static_cast<int64_t>(i)].cpu();
+      whole.narrow(0, flat.numel() + lookups.ids[i] * row.numel(), row.numel()).copy_(row);
+    }
+    return whole;
+  }
+
   const torch::Device device_;
   Parameters parameters_;
   Decoder decoder_;
@@ -87,13 +103,25 @@ class Replica {
 struct Case {
   std::string device;
   bool tied;
+  Parameters::Gradients gradients;
+  // Without other ranks too.
+  bool AlwaysLooksUp() const { return !tied && gradients == kRows; }
+  std::string Name() const {
+    return device + (tied ? "Tied" : "Untied") + (gradients == kRows ? "Rows" : "Whole");
+  }
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.device << (c.tied ? ", tied" : ""); }
+void PrintTo(const Case& c, std::ostream* out) { *out << c.Name(); }
 
 std::vector<Case> Cases() {
-  std::vector<Case> cases = {{"cpu", false}, {"cpu", true}};
-  if (HasCuda()) cases.insert(cases.end(), {{"cuda", false}, {"cuda", true}});
-  if (HasMps()) cases.insert(cases.end(), {{"mps", false}, {"mps", true}});
+  std::vector<std::string> devices = {"cpu"};
+  if (HasCuda()) devices.push_back("cuda");
+  if (HasMps()) devices.push_back("mps");
+  std::vector<Case> cases;
+  for (const std::string& device : devices) {
+    for (const bool tied : {false, true}) {
+      for (const auto gradients : {kWhole, kRows}) cases.push_back({device, tied, gradients});
+    }
+  }
   return cases;
 }
 
@@ -104,7 +132,7 @@ std::vector<Tensor> GradientsOf(const Case& c, const std::vector<int64_t>& ends,
   std::vector<std::thread> threads;
   for (size_t rank = 0; rank < ends.size(); ++rank) {
     threads.emplace_back([&, rank] {
-      Replica replica(ConfigOf(c.tied), *group[rank], wire, torch::Device(c.device));
+      Replica replica(ConfigOf(c.tied), *group[rank], wire, torch::Device(c.device), c.gradients);
       for (int step = 0; step < 3; ++step) {
         const auto gradient = replica.Step(rank == 0 ? 0 : ends[rank - 1], ends[rank]);
         ASSERT_TRUE(gradient.ok()) << gradient.status();
@@ -118,14 +146,11 @@ std::vector<Tensor> GradientsOf(const Case& c, const std::vector<int64_t>& ends,
 }
 
 class Lookups : public testing::TestWithParam<Case> {};
-INSTANTIATE_TEST_SUITE_P(Tables, Lookups, testing::ValuesIn(Cases()), [](const auto& info) {
-  return info.param.device + (info.param.tied ? "Tied" : "Untied");
-});
+INSTANTIATE_TEST_SUITE_P(Tables, Lookups, testing::ValuesIn(Cases()),
+                         [](const auto& info) { return info.param.Name(); });
 
 TEST_P(Lookups, TakeTheBytesThatTheGovernorIsTold) {
   const DecoderConfig config = ConfigOf(GetParam().tied);
-  const Parameters parameters = *Parameters::Create(config, torch::Device(GetParam().device),
-                                                    Parameters::Gradients::kAllocate);
   const auto bytes = [](const Tensor& tensor) {
     return tensor.numel() * static_cast<int64_t>(tensor.element_size());
   };
@@ -134,6 +159,8 @@ TEST_P(Lookups, TakeTheBytesThatTheGovernorIsTold) {
     std::vector<std::thread> threads;
     for (const auto& collective : group) {
       threads.emplace_back([&] {
+        Parameters parameters =
+            *Parameters::Create(config, torch::Device(GetParam().device), GetParam().gradients);
         LookupExchange lookups(*collective, parameters, WireType::kFp32);
         for (const std::vector<int64_t>& tokens :
              {std::vector<int64_t>{}, {7}, {7, 7, 199, 0, 7}, {1, 2, 3, 4, 3}}) {
@@ -143,7 +170,8 @@ TEST_P(Lookups, TakeTheBytesThatTheGovernorIsTold) {
               lookup->rows.defined()
                   ? bytes(lookup->rows) + bytes(lookup->rows.grad()) + bytes(lookup->row_of)
                   : 0;
-          EXPECT_EQ(taken > 0, ranks > 1 && !tokens.empty());
+          const bool needed = ranks > 1 || GetParam().AlwaysLooksUp();
+          EXPECT_EQ(taken > 0, needed && !tokens.empty());
           EXPECT_EQ(lookups.Bytes(tokens), taken);
           EXPECT_TRUE(lookups.Start().ok());
         }
@@ -154,10 +182,12 @@ TEST_P(Lookups, TakeTheBytesThatTheGovernorIsTold) {
 }
 
 TEST_P(Lookups, GiveTheGradientOfOneRankHoweverTheStepIsDivided) {
-  const Tensor expected = GradientsOf(GetParam(), {6}, WireType::kFp32)[0];
+  Case whole = GetParam();
+  whole.gradients = kWhole;
+  const Tensor expected = GradientsOf(whole, {6}, WireType::kFp32)[0];
   const double scale = expected.abs().max().item<double>();
   for (const std::vector<int64_t>& ends :
-       {std::vector<int64_t>{3, 6}, {1, 6}, {2, 2, 6}, {0, 6}, {6, 6, 6}}) {
+       {std::vector<int64_t>{6}, {3, 6}, {1, 6}, {2, 2, 6}, {0, 6}, {6, 6, 6}}) {
     for (const WireType wire : {WireType::kFp32, WireType::kBf16}) {
       const std::vector<Tensor> gradients = GradientsOf(GetParam(), ends, wire);
       for (const Tensor& gradient : gradients) {

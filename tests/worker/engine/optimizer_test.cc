@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "worker/engine/adamw_kernel.h"
+#include "worker/model/torch_compat.h"
 
 namespace espalier {
 namespace {
@@ -130,6 +131,74 @@ TEST(AdamW, GivesTheSameBitsWithAnyNumberOfThreads) {
   for (size_t i = 1; i < results.size(); ++i) {
     EXPECT_TRUE(torch::equal(results[0], results[i]));
     EXPECT_EQ(norms[0], norms[i]);
+  }
+}
+
+// Ranks on unlike machines update their replicas on their own. On a machine without an accelerator
+// the list holds the CPU alone.
+TEST(AdamW, GivesTheSameBitsOnEveryDevice) {
+  std::vector<std::string> devices = {"cpu"};
+  if (HasCuda()) devices.push_back("cuda");
+  if (HasMps()) devices.push_back("mps");
+  for (const v1::MomentType type : {v1::MOMENT_TYPE_FP32, v1::MOMENT_TYPE_INT8}) {
+    v1::OptimizerSpec spec = Spec();
+    spec.set_moments(type);
+    std::vector<torch::Tensor> expected;
+    for (const std::string& device : devices) {
+      Parameters parameters = *Parameters::Create(
+          Config(), torch::Device(device), Parameters::Gradients::kAllocate, torch::kBFloat16);
+      parameters.Initialize(3, 0.5);
+      AdamW optimizer = *AdamW::Create(spec, parameters);
+      for (int step = 0; step < 5; ++step) {
+        FillGradient(parameters, step);
+        optimizer.Apply({.learning_rate = 0.01, .gradient_scale = 0.3});
+      }
+      std::vector<torch::Tensor> results = {parameters.flat().cpu(), parameters.flat_copy().cpu()};
+      for (const torch::Tensor& buffer : optimizer.moments().Buffers()) {
+        results.push_back(buffer.cpu());
+      }
+      if (expected.empty()) expected = results;
+      for (size_t i = 0; i < results.size(); ++i) {
+        EXPECT_TRUE(torch::equal(results[i], expected[i])) << device << " " << i;
+      }
+      EXPECT_EQ(parameters.flat_gradient().abs().max().item<double>(), 0) << device;
+    }
+  }
+}
+
+// The same gradient, of the whole table and as rows.
+TEST(AdamW, TreatsRowsThatWereLookedUpAsTheTableTheyAreOf) {
+  for (const v1::MomentType type : {v1::MOMENT_TYPE_FP32, v1::MOMENT_TYPE_INT8}) {
+    v1::OptimizerSpec spec = Spec();
+    spec.set_moments(type);
+    DecoderConfig config = Config();
+    config.vocab_size = 2000;  // more than a block
+    config.tie_word_embeddings = false;
+    const auto create = [&](Parameters::Gradients gradients) {
+      Parameters parameters = *Parameters::Create(config, torch::kCPU, gradients);
+      parameters.Initialize(3, 0.5);
+      return parameters;
+    };
+    Parameters whole = create(Parameters::Gradients::kAllocate);
+    Parameters apart = create(Parameters::Gradients::kLookupsApart);
+    AdamW of_whole = *AdamW::Create(spec, whole), of_apart = *AdamW::Create(spec, apart);
+    for (const std::vector<int64_t>& ids :
+         {std::vector<int64_t>{0, 5, 341, 342, 1999}, {5, 700}, {}, {1, 2, 3}}) {
+      FillGradient(whole, 11);
+      const int64_t dense = apart.flat_gradient().numel();
+      const torch::Tensor table =
+          whole.flat_gradient().slice(0, dense).view({config.vocab_size, config.hidden_size});
+      const torch::Tensor index = torch::tensor(ids, torch::kLong);
+      const torch::Tensor rows = table.index_select(0, index);
+      table.zero_().index_copy_(0, index, rows);
+      apart.flat_gradient().copy_(whole.flat_gradient().slice(0, 0, dense));
+      if (!ids.empty()) apart.lookup_gradient() = {ids, rows};
+      EXPECT_NEAR(of_apart.GradientNorm(), of_whole.GradientNorm(), 1e-9);
+      of_whole.Apply({.learning_rate = 0.01});
+      of_apart.Apply({.learning_rate = 0.01});
+      EXPECT_TRUE(torch::equal(apart.flat(), whole.flat()));
+      EXPECT_TRUE(apart.lookup_gradient().ids.empty()) << "used once";
+    }
   }
 }
 

@@ -38,7 +38,8 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
   const RankContext context{collective, RealClock(), result.link->progress()};
   ASSIGN_OR_RETURN(result.replica, Replica::Create(TinyConfig(), spec.train(), torch::kCPU));
   if (spec.parallel().gradient_dtype() == v1::GRADIENT_DTYPE_INT8) {
-    RETURN_IF_ERROR(result.replica->residual().Keep(result.replica->parameters().elements()));
+    RETURN_IF_ERROR(
+        result.replica->residual().Keep(result.replica->parameters().elements_before_lookups()));
   }
   RunIdentity identity;
   identity.spec = spec;
