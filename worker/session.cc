@@ -53,10 +53,11 @@ absl::Status CheckStateFits(const DecoderConfig& config, torch::Device device,
     lower(machine.limit_bytes / options.local_ranks);
   }
   const v1::JobSpec& spec = options.welcome.spec();
-  const int64_t state = StateBytes(config, spec.train().optimizer().moments());
+  const auto gradients = Parameters::ForTraining(device);
+  const int64_t state = StateBytes(config, spec.train().optimizer().moments(), gradients);
   if (capacity == 0 || state <= capacity) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrCat("the model does not fit: ", MemoryAdvice(config, spec, capacity)));
+      absl::StrCat("the model does not fit: ", MemoryAdvice(config, spec, gradients, capacity)));
 }
 
 // A paused rank shows that it lives more often than failure_timeout asks for.

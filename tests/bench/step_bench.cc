@@ -79,9 +79,7 @@ std::vector<double> Measure(const Options& options, double& loss_value) {
   const DecoderConfig config = ConfigOf(options);
   const torch::Device device(options.device);
   Parameters parameters =
-      Parameters::Create(config, device,
-                         device.is_cuda() ? Parameters::Gradients::kAllocate
-                                          : Parameters::Gradients::kLookupsApart,
+      Parameters::Create(config, device, Parameters::ForTraining(device),
                          options.precision == "bf16" ? torch::kBFloat16 : torch::kFloat)
           .value();
   parameters.Initialize(1, config.initializer_range);
@@ -115,7 +113,8 @@ std::vector<double> Measure(const Options& options, double& loss_value) {
     const absl::Duration start = RealClock().Monotonic();
     decoder.set_lookup(
         lookups.Begin({ids.data_ptr<int64_t>(), static_cast<size_t>(ids.numel())}).value());
-    const torch::Tensor loss = runner.Run(batch, {}, 1, PassRunner::Kind::kPlain);
+    const torch::Tensor loss = runner.Run(
+        batch, {}, 1, device.is_cuda() ? PassRunner::Kind::kPlain : PassRunner::Kind::kInvolved);
     ESPALIER_CHECK(lookups.Start().ok() && lookups.Finish().ok(), "alone nothing travels");
     const double clip = ClipFactor(optimizer.GradientNorm() / elements, 1.0);
     optimizer.Apply({.learning_rate = 1e-3, .gradient_scale = clip / elements});

@@ -28,7 +28,7 @@ ESPALIER_SIMD_CLONES void AdamWUpdate(const AdamWBlock& block, const AdamWStep& 
 
 namespace {
 
-// Of numbers that are not NaN, whose bits are in their order.
+// Numbers are in the order of their bits; of what is none, the result is none.
 inline float LargestMagnitude(const float* __restrict x, int64_t n) {
   int32_t most = 0;
 #pragma omp simd reduction(max : most)
@@ -41,8 +41,8 @@ inline float LargestMagnitude(const float* __restrict x, int64_t n) {
 // One block of moment8::kBlock elements or fewer; without `random` to the nearest.
 inline void EncodeBlock(const float* __restrict m, const float* __restrict v, int64_t n,
                         const Moments8& to, const RandomPlace* random) {
-  *to.first_unit = moment8::Unit(LargestMagnitude(m, n), moment8::kFirstSpan);
-  *to.second_unit = moment8::Unit(std::sqrt(LargestMagnitude(v, n)), moment8::kSecondSpan);
+  *to.first_unit = moment8::FirstUnit(LargestMagnitude(m, n));
+  *to.second_unit = moment8::SecondUnit(LargestMagnitude(v, n));
   const float first_inverse = 1 / *to.first_unit, second_inverse = 1 / *to.second_unit;
   int8_t* __restrict first = to.first;
   uint8_t* __restrict second = to.second;

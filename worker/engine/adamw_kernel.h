@@ -1,6 +1,6 @@
 // The arithmetic of the optimizer on plain memory, one block at a time (adamw_math.h: the same bits
 // on every processor); the sum of squares adds exact products in a fixed order.
-// Used by optimizer.cc and checkpoints. Any thread.
+// Used by optimizer.cc and moments.cc. Any thread.
 #pragma once
 
 #include <cstdint>

@@ -13,6 +13,7 @@ namespace espalier {
 namespace {
 
 constexpr int64_t kFloat = 4;
+constexpr int64_t kBillion = 1'000'000'000;
 constexpr int64_t kLogitRows = 256;  // of the loss that exist at a time
 
 std::string Gigabytes(int64_t bytes) {
@@ -26,21 +27,19 @@ int64_t LayerFloats(const DecoderConfig& config) {
   return 2 * config.hidden_size + 2 * q + 2 * kv + 2 * config.intermediate_size;
 }
 
-// Of values, gradients and moments.
-int64_t BytesOf(int64_t elements, v1::MomentType moments) {
-  return 2 * elements * kFloat + MomentBytes(moments, elements);
-}
-
 }  // namespace
 
-int64_t StateBytes(const DecoderConfig& config, v1::MomentType moments) {
-  int64_t elements = 0;
+int64_t StateBytes(const DecoderConfig& config, v1::MomentType moments,
+                   Parameters::Gradients gradients) {
+  int64_t elements = 0, without_gradient = 0;
   for (const ParameterShape& parameter : ParameterShapes(config)) {
     int64_t size = 1;
     for (const int64_t dimension : parameter.shape) size *= dimension;
     elements += size;
+    const bool looked_up = parameter.layer < 0;
+    if (looked_up && gradients == Parameters::Gradients::kLookupsApart) without_gradient = size;
   }
-  return BytesOf(elements, moments);
+  return (2 * elements - without_gradient) * kFloat + MomentBytes(moments, elements);
 }
 
 int64_t PassBytes(const DecoderConfig& config, int64_t sequence_length) {
@@ -50,19 +49,19 @@ int64_t PassBytes(const DecoderConfig& config, int64_t sequence_length) {
 }
 
 std::string MemoryAdvice(const DecoderConfig& config, const v1::JobSpec& spec,
-                         int64_t limit_bytes) {
+                         Parameters::Gradients gradients, int64_t limit_bytes) {
   const int64_t length = spec.data().sequence_length();
   const v1::MomentType moments = spec.train().optimizer().moments();
-  const int64_t state = StateBytes(config, moments), pass = PassBytes(config, length);
+  const int64_t state = StateBytes(config, moments, gradients), pass = PassBytes(config, length);
   std::vector<std::string> ways;
   if (pass > state / 50) {
     ways.push_back(absl::StrCat("data.sequence_length ", length / 2, " (about ",
                                 Gigabytes(pass - PassBytes(config, length / 2)), " less)"));
   }
   if (moments != v1::MOMENT_TYPE_INT8) {
-    ways.push_back(absl::StrCat("train.optimizer.moments: int8 (about ",
-                                Gigabytes(state - StateBytes(config, v1::MOMENT_TYPE_INT8)),
-                                " less)"));
+    ways.push_back(absl::StrCat(
+        "train.optimizer.moments: int8 (about ",
+        Gigabytes(state - StateBytes(config, v1::MOMENT_TYPE_INT8, gradients)), " less)"));
   }
   const int64_t per_layer = length * kFloat * LayerFloats(config);
   const int64_t kept = length * kFloat * config.hidden_size;
@@ -71,7 +70,8 @@ std::string MemoryAdvice(const DecoderConfig& config, const v1::JobSpec& spec,
                                 Gigabytes((config.layers - 1) * (per_layer - kept)),
                                 " less, a third more time)"));
   }
-  ways.push_back(absl::StrCat("a smaller model (", Gigabytes(BytesOf(1'000'000'000, moments)),
+  ways.push_back(absl::StrCat("a smaller model (",
+                              Gigabytes(2 * kFloat * kBillion + MomentBytes(moments, kBillion)),
                               " for 1e9 parameters)"));
   ways.push_back("a machine with more memory");
   return absl::StrCat("parameters, gradients and optimizer take ", Gigabytes(state),

@@ -65,8 +65,9 @@ std::vector<float> Between(const LookupGradient& lookups, int64_t begin, int64_t
   auto id = std::lower_bound(lookups.ids.begin(), lookups.ids.end(), begin / columns);
   for (; id != lookups.ids.end() && *id * columns < end; ++id) {
     const int64_t from = std::max(begin, *id * columns), to = std::min(end, (*id + 1) * columns);
-    const float* row = rows + (id - lookups.ids.begin()) * columns - *id * columns;
-    std::copy(row + from, row + to, dense.begin() + (from - begin));
+    const float* row = rows + (id - lookups.ids.begin()) * columns;
+    std::copy(row + (from - *id * columns), row + (to - *id * columns),
+              dense.begin() + (from - begin));
   }
   return dense;
 }

@@ -69,9 +69,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(const DecoderConfig& co
                         device.str(), PrecisionName(type), difference));
   }
   AllowTf32(train.allow_tf32());
-  // On CUDA passes are recorded, in which nothing changes from step to step but the ids.
-  const auto gradients =
-      device.is_cuda() ? Parameters::Gradients::kAllocate : Parameters::Gradients::kLookupsApart;
+  const auto gradients = Parameters::ForTraining(device);
   ASSIGN_OR_RETURN(Parameters parameters, Parameters::Create(config, device, gradients, type));
   auto owned = std::make_unique<Parameters>(std::move(parameters));
   ASSIGN_OR_RETURN(AdamW adamw, AdamW::Create(train.optimizer(), *owned));

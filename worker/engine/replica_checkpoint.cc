@@ -156,8 +156,8 @@ absl::Status LoadResidual(const Safetensors& file, Replica& replica) {
   if (!residual.kept()) return absl::OkStatus();
   RETURN_IF_ERROR(residual.Keep(replica.parameters().elements_before_lookups()));
   for (const Parameter& parameter : replica.parameters().all()) {
-    const torch::Tensor part =
-        residual.values().narrow(0, parameter.offset, parameter.size).view(parameter.shape.shape);
+    const torch::Tensor part = ResidualOf(replica, parameter);
+    if (!part.defined()) continue;
     const absl::Status loaded = LoadPart(file, kResidual, parameter, part);
     if (absl::IsNotFound(loaded)) return absl::OkStatus();
     RETURN_IF_ERROR(loaded);
@@ -174,7 +174,7 @@ ReplicaContent ContentOf(Replica& replica, const RunIdentity& identity,
   content.step = replica.step();
   const auto add = [&](absl::string_view prefix, const Parameter& parameter,
                        const torch::Tensor& values, std::vector<NamedTensor>& to) {
-    const torch::Tensor host = values.cpu();
+    const torch::Tensor host = values.detach().cpu();
     result.host.push_back(host);
     to.push_back({SpecOf(prefix, parameter, host), BytesOf(host)});
   };

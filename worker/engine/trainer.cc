@@ -116,20 +116,24 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   return ReportStep(std::move(report), *samples);
 }
 
-// Leaves the gradient sums of the shard, times the loss scale, in the flat gradient, zero before;
-// among several ranks those of the lookups come with LookupExchange::Finish.
+// Leaves the gradient sums of the shard, times the loss scale, in the flat gradient, zero before.
+// Those of lookups apart from it come with LookupExchange::Finish.
 // An empty shard adds nothing; its rank's buckets start in GradientExchange::Begin.
 absl::Status Trainer::BackwardPasses(const Samples& samples, PartSums& sums) {
   Decoder& decoder = replica_.decoder();
   const double scale = replica_.counters().loss_scale.value();
   meter_.Restart();
   losses_.clear();
-  const absl::StatusOr<Decoder::Lookup> lookup = parts_.lookups.Begin(samples.tokens);
+  absl::StatusOr<Decoder::Lookup> lookup = parts_.lookups.Begin(samples.tokens);
+  if (absl::IsResourceExhausted(lookup.status())) {  // before anything has begun
+    FreeMemory();
+    lookup = parts_.lookups.Begin(samples.tokens);
+  }
   if (!lookup.ok()) return WithMemoryAdvice(lookup.status());
   std::vector<torch::Tensor> roles = replica_.parameters().Roles();
   if (lookup->rows.defined()) roles.push_back(lookup->rows);
-  const auto kind =
-      collective_.world_size() > 1 ? PassRunner::Kind::kInvolved : PassRunner::Kind::kPlain;
+  const bool involved = collective_.world_size() > 1 || lookup->rows.defined();
+  const auto kind = involved ? PassRunner::Kind::kInvolved : PassRunner::Kind::kPlain;
   decoder.set_lookup(*lookup);
   absl::Status status =
       passes_.Run(samples.rows(), std::move(roles), [&](SlotRange rows, bool last) {

@@ -84,7 +84,9 @@ absl::Status Trainer::ProbePass(int64_t size) {
 absl::Status Trainer::WithMemoryAdvice(const absl::Status& status) const {
   if (!absl::IsResourceExhausted(status)) return status;
   return absl::ResourceExhaustedError(absl::StrCat(
-      status.message(), "; ", MemoryAdvice(replica_.config(), spec_, governor_.limit_bytes())));
+      status.message(), "; ",
+      MemoryAdvice(replica_.config(), spec_, Parameters::ForTraining(replica_.decoder().device()),
+                   governor_.limit_bytes())));
 }
 
 // What takes the place of the passes of the last step in this one and the next, where the device

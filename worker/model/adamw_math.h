@@ -61,11 +61,20 @@ constexpr float kFirstSpan = 127.0F * 127.0F * 127.0F * 127.0F;
 constexpr float kSecondSpan = 255.0F * 255.0F * 255.0F * 255.0F;
 constexpr float kNearest = 0.5F;  // in place of a random number
 constexpr float kSmallestUnit = 0x1p-126F;
+constexpr float kLargestFirst = 0x1p126F;  // what is larger, or no number, is taken for it
+constexpr float kLargestRoot = 0x1p63F;    // of the second: its square is a number
 
-// Of a block whose largest first moment, or root of the second, is given.
-ESPALIER_HOST_DEVICE inline float Unit(float largest, float span) {
-  const float unit = largest / span;
-  return unit > kSmallestUnit ? unit : kSmallestUnit;  // its inverse is finite
+// Of a block whose largest first moment, or root of the second, is given. It and its inverse are
+// finite.
+ESPALIER_HOST_DEVICE inline float Unit(float largest, float most, float span) {
+  const float unit = (largest < most ? largest : most) / span;
+  return unit > kSmallestUnit ? unit : kSmallestUnit;
+}
+ESPALIER_HOST_DEVICE inline float FirstUnit(float largest) {
+  return Unit(largest, kLargestFirst, kFirstSpan);
+}
+ESPALIER_HOST_DEVICE inline float SecondUnit(float largest) {
+  return Unit(sqrtf(largest), kLargestRoot, kSecondSpan);
 }
 
 ESPALIER_HOST_DEVICE inline float FourthPower(float x) { return (x * x) * (x * x); }
@@ -82,8 +91,8 @@ ESPALIER_HOST_DEVICE inline float DecodeSecond(uint8_t code, float unit) {
 
 // The code whose fourth power is just below x, but not the last.
 ESPALIER_HOST_DEVICE inline float CodeBelow(float x, float last) {
-  const auto code = static_cast<float>(static_cast<int32_t>(sqrtf(sqrtf(x))));
-  return code < last ? code : last - 1;
+  const float root = sqrtf(sqrtf(x));
+  return root < last ? static_cast<float>(static_cast<int32_t>(root)) : last - 1;
 }
 
 // random: uniform in [0, 1).

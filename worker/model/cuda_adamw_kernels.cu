@@ -57,8 +57,8 @@ __global__ void AdamW8Kernel(int64_t elements, AdamWStep f, float* value, float*
     if (copy != nullptr) copy[i] = FromFloat<T>(value[i]);
   }
   const float most_m = Reduce<true>(fabsf(m)), most_v = Reduce<true>(v);
-  const float unit_m = moment8::Unit(most_m, moment8::kFirstSpan);
-  const float unit_v = moment8::Unit(sqrtf(most_v), moment8::kSecondSpan);
+  const float unit_m = moment8::FirstUnit(most_m);
+  const float unit_v = moment8::SecondUnit(most_v);
   if (mine) {
     const uint32_t bits =
         moment8::RandomBits(random.key, random.first_element + static_cast<uint32_t>(i));

@@ -1,6 +1,6 @@
 // Element-wise kernels and row reductions of the CUDA path, launched on a stream. Pointers are the
 // device's, matrices are dense and row-major, 16-bit numbers are computed with as fp32.
-// Implemented in cuda_kernels.cu and cuda_norm_kernels.cu, called by cuda_ops_device.cc alone.
+// Implemented in the cuda_*kernels.cu, called by cuda_ops_device.cc alone.
 #pragma once
 
 #include <cstdint>

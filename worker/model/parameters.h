@@ -62,6 +62,11 @@ class Parameters {
     kLookupsApart,
     kNone,  // the model is only used for inference
   };
+  // What training keeps on a device. On CUDA passes are recorded, in which nothing may change from
+  // step to step but the ids.
+  static Gradients ForTraining(torch::Device device) {
+    return device.is_cuda() ? Gradients::kAllocate : Gradients::kLookupsApart;
+  }
   // Allocates values and gradients, zeroed. RESOURCE_EXHAUSTED names the bytes needed.
   static absl::StatusOr<Parameters> Create(const DecoderConfig& config, torch::Device device,
                                            Gradients gradients,
@@ -80,9 +85,8 @@ class Parameters {
   // the embedding's values, or copy, and of its gradient.
   torch::Tensor Head() const;
   // Every leaf that the decoder computes with and that has a gradient: parameters, and a tied head.
-  // The version of its
-  // grad() moves exactly when a pass has added its part to it (see MarkAdded in fused_tensor.h), so
-  // that a pass that failed halfway can be told from one that did not begin.
+  // The version of its grad() moves exactly when a pass has added its part to it (see MarkAdded in
+  // fused_tensor.h), so that a pass that failed halfway can be told from one that did not begin.
   std::vector<torch::Tensor> Roles() const;
   torch::Tensor& flat() { return flat_; }               // [elements], fp32
   torch::Tensor& flat_gradient() { return gradient_; }  // [elements] or less, fp32

@@ -158,6 +158,7 @@ TEST(Agreement, ACheckpointIsWrittenOncePerRequest) {
 struct ResumeCase {
   v1::Precision precision;
   v1::MomentType moments;
+  bool tied;
 };
 class ResumeIn : public testing::TestWithParam<ResumeCase> {
  protected:
@@ -166,17 +167,20 @@ class ResumeIn : public testing::TestWithParam<ResumeCase> {
     options.spec.mutable_train()->set_precision(GetParam().precision);
     options.spec.mutable_train()->mutable_optimizer()->set_moments(GetParam().moments);
     options.spec.mutable_model()->set_dropout(0.1);
+    options.tied = GetParam().tied;
     return options;
   }
 };
-INSTANTIATE_TEST_SUITE_P(EveryPrecision, ResumeIn,
-                         testing::Values(ResumeCase{v1::PRECISION_FP32, v1::MOMENT_TYPE_FP32},
-                                         ResumeCase{v1::PRECISION_BF16, v1::MOMENT_TYPE_FP32},
-                                         ResumeCase{v1::PRECISION_BF16, v1::MOMENT_TYPE_INT8}),
-                         [](const auto& info) {
-                           return v1::Precision_Name(info.param.precision) + "_" +
-                                  v1::MomentType_Name(info.param.moments);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    EveryPrecision, ResumeIn,
+    testing::Values(ResumeCase{v1::PRECISION_FP32, v1::MOMENT_TYPE_FP32, true},
+                    ResumeCase{v1::PRECISION_BF16, v1::MOMENT_TYPE_FP32, false},
+                    ResumeCase{v1::PRECISION_BF16, v1::MOMENT_TYPE_INT8, true},
+                    ResumeCase{v1::PRECISION_FP32, v1::MOMENT_TYPE_INT8, false}),
+    [](const auto& info) {
+      return v1::Precision_Name(info.param.precision) + "_" +
+             v1::MomentType_Name(info.param.moments);
+    });
 
 TEST_P(ResumeIn, TheNewestCheckpointReachesRanksOfAnyWorldAndTrainsOnAsIfUninterrupted) {
   const TestFolder folder, other;

@@ -8,8 +8,20 @@
 namespace espalier {
 namespace {
 
-WorldOptions Options(v1::GradientDtype dtype, int ranks, int64_t steps, const std::string& folder) {
+// With a tied embedding, and with one of its own, which travels as rows alone.
+class GradientWire : public testing::TestWithParam<bool> {
+ protected:
+  static WorldOptions Options(v1::GradientDtype dtype, int ranks, int64_t steps,
+                              const std::string& folder);
+  static double LastLoss(v1::GradientDtype dtype);
+};
+INSTANTIATE_TEST_SUITE_P(Tables, GradientWire, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Tied" : "Untied"; });
+
+WorldOptions GradientWire::Options(v1::GradientDtype dtype, int ranks, int64_t steps,
+                                   const std::string& folder) {
   WorldOptions options;
+  options.tied = GetParam();
   options.ranks = ranks;
   options.spec = TinySpec(steps);
   options.spec.mutable_parallel()->set_gradient_dtype(dtype);
@@ -28,19 +40,19 @@ std::vector<RankResult> Train(const WorldOptions& options) {
   return results;
 }
 
-double LastLoss(v1::GradientDtype dtype) {
+double GradientWire::LastLoss(v1::GradientDtype dtype) {
   const TestFolder folder;
   const std::vector<RankResult> results = Train(Options(dtype, 3, 80, folder.path()));
   return results[0].losses.back();
 }
 
-TEST(GradientWire, EveryTypeLearnsAsFp32Does) {
+TEST_P(GradientWire, EveryTypeLearnsAsFp32Does) {
   const double fp32 = LastLoss(v1::GRADIENT_DTYPE_FP32);
   EXPECT_NEAR(LastLoss(v1::GRADIENT_DTYPE_BF16), fp32, 0.01 * fp32);
   EXPECT_NEAR(LastLoss(v1::GRADIENT_DTYPE_INT8), fp32, 0.01 * fp32);
 }
 
-TEST(GradientWire, TheSameSplitGivesTheSameBits) {
+TEST_P(GradientWire, TheSameSplitGivesTheSameBits) {
   EXPECT_EQ(LastLoss(v1::GRADIENT_DTYPE_INT8), LastLoss(v1::GRADIENT_DTYPE_INT8));
 }
 
@@ -59,7 +71,7 @@ std::function<void(int, ScriptedLink&)> StopAfter(int64_t steps) {
   };
 }
 
-TEST(GradientWire, ARunResumedWithInt8HasTheBitsOfTheUninterruptedOne) {
+TEST_P(GradientWire, ARunResumedWithInt8HasTheBitsOfTheUninterruptedOne) {
   const TestFolder straight_folder, stopped_folder;
   WorldOptions straight = Options(v1::GRADIENT_DTYPE_INT8, 3, 20, straight_folder.path());
   straight.spec.mutable_checkpoint()->set_every_steps(10);
@@ -77,7 +89,7 @@ TEST(GradientWire, ARunResumedWithInt8HasTheBitsOfTheUninterruptedOne) {
   EXPECT_TRUE(torch::equal(residual, expected[0].replica->residual().values()));
 }
 
-TEST(GradientWire, WhatIsOwedSurvivesAnotherWorldSizeAndAnotherType) {
+TEST_P(GradientWire, WhatIsOwedSurvivesAnotherWorldSizeAndAnotherType) {
   const TestFolder folder;
   WorldOptions options = Options(v1::GRADIENT_DTYPE_INT8, 3, 30, folder.path());
   options.script = StopAfter(10);
@@ -93,7 +105,7 @@ TEST(GradientWire, WhatIsOwedSurvivesAnotherWorldSizeAndAnotherType) {
   EXPECT_EQ(Train(options)[0].losses.size(), 20u);
 }
 
-TEST(GradientWire, ARankAloneAddsWhatIsOwed) {
+TEST_P(GradientWire, ARankAloneAddsWhatIsOwed) {
   const TestFolder folder;
   WorldOptions options = Options(v1::GRADIENT_DTYPE_INT8, 3, 30, folder.path());
   options.script = StopAfter(10);

@@ -64,8 +64,8 @@ TEST(Moment8, EveryCodeSurvivesDecodingAndEncoding) {
 TEST(Moment8, RoundsSoThatTheMeanIsRight) {
   constexpr int kTries = 20000;
   for (const float share : {1.0F, 0.7F, 0.1F, 3e-3F, 1e-5F}) {  // of the block's largest
-    const float unit_m = moment8::Unit(1, moment8::kFirstSpan);
-    const float unit_v = moment8::Unit(1, moment8::kSecondSpan);
+    const float unit_m = moment8::FirstUnit(1);
+    const float unit_v = moment8::SecondUnit(1);
     double m = 0, v = 0;
     for (uint32_t i = 0; i < kTries; ++i) {
       const uint32_t bits = moment8::RandomBits(/*key=*/5, i);
@@ -80,7 +80,7 @@ TEST(Moment8, RoundsSoThatTheMeanIsRight) {
 }
 
 TEST(Moment8, ASecondMomentAboveZeroStaysAboveZero) {
-  const float unit = moment8::Unit(1, moment8::kSecondSpan);
+  const float unit = moment8::SecondUnit(1);
   for (const float v : {1e-12F, 1e-30F, 1e-44F}) {
     EXPECT_GT(moment8::EncodeSecond(v, 1 / unit, 0.999F), 0);
   }
@@ -89,14 +89,28 @@ TEST(Moment8, ASecondMomentAboveZeroStaysAboveZero) {
 
 TEST(Moment8, HoldsBlocksOfAnyMagnitude) {
   for (const float largest : {3e38F, 1.0F, 1e-20F, 1e-37F, 1e-42F, 0.0F}) {
-    for (const float span : {moment8::kFirstSpan, moment8::kSecondSpan}) {
-      const float unit = moment8::Unit(largest, span);
+    const float first = moment8::FirstUnit(largest), second = moment8::SecondUnit(largest);
+    for (const float unit : {first, second}) {
       EXPECT_TRUE(std::isfinite(1 / unit)) << largest;
       EXPECT_GT(unit, 0) << largest;
     }
-    const float unit = moment8::Unit(largest, moment8::kFirstSpan);
-    const float m = moment8::DecodeFirst(moment8::EncodeFirst(-largest, 1 / unit, 0.3F), unit);
-    EXPECT_NEAR(m, -largest, std::max(1e-5F * largest, 1e-37F)) << largest;
+    const float m = moment8::DecodeFirst(moment8::EncodeFirst(-largest, 1 / first, 0.3F), first);
+    const float held = std::min(largest, moment8::kLargestFirst);
+    EXPECT_NEAR(m, -held, std::max(1e-5F * held, 1e-37F)) << largest;
+    EXPECT_TRUE(std::isfinite(moment8::DecodeSecond(255, second))) << largest;
+  }
+}
+
+// A gradient whose square is not finite: with fp32 its parameter stays where it is.
+TEST(Moment8, AnOverflowStaysWithItsElement) {
+  Parameters parameters = MakeParameters();
+  AdamW optimizer = *AdamW::Create(Spec(v1::MOMENT_TYPE_INT8), parameters);
+  for (int step = 0; step < 3; ++step) {
+    parameters.flat_gradient().copy_(Gradient(parameters, step));
+    if (step == 0) parameters.flat_gradient()[5].fill_(1e20);
+    parameters.flat_gradient()[6].fill_(0);
+    optimizer.Apply({.learning_rate = 0.01});
+    EXPECT_TRUE(parameters.flat().isfinite().all().item<bool>()) << "step " << step;
   }
 }
 

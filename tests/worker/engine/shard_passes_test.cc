@@ -34,7 +34,7 @@ Samples SomeSamples() {
 struct Shard {
   Shard(const DecoderConfig& config, torch::ScalarType type, bool recompute = false)
       : parameters(
-            *Parameters::Create(config, torch::kCPU, Parameters::Gradients::kAllocate, type)),
+            *Parameters::Create(config, torch::kCPU, Parameters::ForTraining(torch::kCPU), type)),
         decoder(config, parameters),
         passes(governor, [this] { ++caches_freed; }) {
     parameters.Initialize(3, 0.2);

@@ -36,7 +36,9 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
   const int rank = static_cast<int>(collective.rank().value());
   const v1::JobSpec& spec = options.spec;
   const RankContext context{collective, RealClock(), result.link->progress()};
-  ASSIGN_OR_RETURN(result.replica, Replica::Create(TinyConfig(), spec.train(), torch::kCPU));
+  DecoderConfig config = TinyConfig();
+  config.tie_word_embeddings = options.tied;
+  ASSIGN_OR_RETURN(result.replica, Replica::Create(config, spec.train(), torch::kCPU));
   if (spec.parallel().gradient_dtype() == v1::GRADIENT_DTYPE_INT8) {
     RETURN_IF_ERROR(
         result.replica->residual().Keep(result.replica->parameters().elements_before_lookups()));

@@ -54,6 +54,7 @@ struct WorldOptions {
   std::string checkpoints;  // folder
   int64_t bucket_elements = 2000;
   bool validation = false;
+  bool tied = false;  // the embedding to the head
   // Gives each rank's link its script.
   std::function<void(int rank, ScriptedLink& link)> script;
   // Stands before each rank's collective, which outlives what it returns.
