@@ -121,7 +121,8 @@ absl::Status WorkerSession::BuildReplica() {
   RETURN_IF_ERROR(CheckStateFits(config, device.device, options_));
   ASSIGN_OR_RETURN(replica_, Replica::Create(config, spec_.train(), device.device));
   const torch::Tensor& computed_with = replica_->parameters().Head();
-  device_text_ = absl::StrCat(device.description, ", ", PrecisionName(computed_with.scalar_type()));
+  device_text_ = absl::StrCat(device.description, ", ", PrecisionName(computed_with.scalar_type()),
+                              replica_->optimizer().moments().in_8_bits() ? ", int8 moments" : "");
   if (spec_.parallel().gradient_dtype() != v1::GRADIENT_DTYPE_INT8) return absl::OkStatus();
   return replica_->residual().Keep(replica_->parameters().elements_before_lookups());
 }

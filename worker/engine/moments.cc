@@ -13,7 +13,7 @@ using torch::Tensor;
 
 int64_t Blocks(int64_t elements) { return (elements + moment8::kBlock - 1) / moment8::kBlock; }
 
-constexpr const char* kPrefixes[] = {"exp_avg.", "exp_avg_sq.", "exp_avg_unit.",
+constexpr const char* kPrefixes[] = {Moments::kFirstPrefix, "exp_avg_sq.", "exp_avg_unit.",
                                      "exp_avg_sq_unit."};
 
 std::vector<Moments::Part> EmptyParts(bool in_8_bits, const std::vector<int64_t>& shape,

@@ -38,6 +38,7 @@ class Moments {
     const char* prefix;
     torch::Tensor values;  // a view; codes in the parameter's shape, units [blocks]
   };
+  static constexpr char kFirstPrefix[] = "exp_avg.";
   std::vector<Part> PartsOf(size_t parameter) const;
   // What is not made by Create but read: empty parts of the other kind on the host, and their
   // values in this kind, to the nearest.

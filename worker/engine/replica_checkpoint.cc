@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/observe/log.h"
 #include "worker/engine/json_fields.h"
 #include "worker/model/torch_compat.h"
 
@@ -119,13 +120,16 @@ absl::Status LoadPart(const Safetensors& file, absl::string_view prefix, const P
   return absl::OkStatus();
 }
 
+bool HoldsMoments8(const Safetensors& file, const Parameter& parameter) {
+  const TensorView* first = file.Find(absl::StrCat(Moments::kFirstPrefix, parameter.shape.name));
+  return first != nullptr && first->spec.type == TensorType::kI8;
+}
+
 // Of one kind from a checkpoint of either.
 absl::Status LoadMoments(const Safetensors& file, const Moments& moments, size_t index,
                          const Parameter& parameter) {
   const std::vector<Moments::Part> parts = moments.PartsOf(index);
-  const TensorView* found = file.Find(absl::StrCat(parts[0].prefix, parameter.shape.name));
-  const TensorType other_type = moments.in_8_bits() ? TensorType::kF32 : TensorType::kI8;
-  if (found == nullptr || found->spec.type != other_type) {
+  if (HoldsMoments8(file, parameter) == moments.in_8_bits()) {
     for (const Moments::Part& part : parts) {
       RETURN_IF_ERROR(LoadPart(file, part.prefix, parameter, part.values));
     }
@@ -216,6 +220,13 @@ absl::Status LoadReplica(const Checkpoint& checkpoint, const RunIdentity& identi
         LoadMoments(checkpoint.optimizer(), replica.optimizer().moments(), i, parameters[i]));
   }
   RETURN_IF_ERROR(LoadResidual(checkpoint.optimizer(), replica));
+  const auto kind = [](bool in_8_bits) { return in_8_bits ? "int8" : "fp32"; };
+  const bool in_8_bits = replica.optimizer().moments().in_8_bits();
+  const bool were = HoldsMoments8(checkpoint.optimizer(), parameters[0]);
+  if (were != in_8_bits) {
+    LogInfo(absl::StrCat("moments go on in ", kind(in_8_bits), "; the checkpoint has them in ",
+                         kind(were)));
+  }
   replica.counters() = counters;
   replica.optimizer().set_updates(counters.updates);
   return CatchTorch("narrowing the weights", [&] { replica.parameters().RefreshCopy(); });
