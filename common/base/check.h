@@ -11,7 +11,7 @@ namespace espalier {
 
 }  // namespace espalier
 
-#define ESPALIER_CHECK(condition, message)                                          \
-  do {                                                                              \
+#define ESPALIER_CHECK(condition, message)                                                  \
+  do {                                                                                      \
     if (!(condition)) ::espalier::CheckFailed(__FILE__, __LINE__, #condition ": " message); \
   } while (false)

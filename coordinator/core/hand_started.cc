@@ -58,10 +58,10 @@ Job* FindContinued(ClusterState& state, const v1::JobSpec& spec) {
 absl::Status CheckWorld(const v1::JobSpec& spec, int32_t world_size) {
   const int32_t least = spec.parallel().min_nodes();
   if (world_size < least || world_size > kRanksMax) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "mpirun started ", world_size, world_size == 1 ? " rank" : " ranks",
-        ", but the job asks for at least ", least, " (parallel.min_nodes), and ", kRanksMax,
-        " are the most; give mpirun -np another number"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("mpirun started ", world_size, world_size == 1 ? " rank" : " ranks",
+                     ", but the job asks for at least ", least, " (parallel.min_nodes), and ",
+                     kRanksMax, " are the most; give mpirun -np another number"));
   }
   return CheckShares(spec, world_size);
 }
