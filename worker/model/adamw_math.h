@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 
 #ifdef __CUDACC__
 #define ESPALIER_HOST_DEVICE __host__ __device__
@@ -89,10 +90,20 @@ ESPALIER_HOST_DEVICE inline float DecodeSecond(uint8_t code, float unit) {
   return root * root;
 }
 
+// The smaller of two numbers that are not negative; `most` for what is none. By their bits, whose
+// order is theirs: compilers vectorise that, and not a choice before a conversion.
+ESPALIER_HOST_DEVICE inline float AtMost(float x, float most) {
+  int32_t bits, most_bits;
+  memcpy(&bits, &x, sizeof(bits));
+  memcpy(&most_bits, &most, sizeof(most_bits));
+  bits = bits < most_bits ? bits : most_bits;
+  memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+
 // The code whose fourth power is just below x, but not the last.
 ESPALIER_HOST_DEVICE inline float CodeBelow(float x, float last) {
-  const float root = sqrtf(sqrtf(x));
-  return root < last ? static_cast<float>(static_cast<int32_t>(root)) : last - 1;
+  return static_cast<float>(static_cast<int32_t>(AtMost(sqrtf(sqrtf(x)), last - 0.5F)));
 }
 
 // random: uniform in [0, 1).
