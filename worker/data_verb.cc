@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
-#include "worker/engine/dataset.h"
-#include "worker/model/tokenizer.h"
+#include "worker/data/dataset.h"
+#include "worker/formats/tokenizer.h"
 
 namespace espalier {
 namespace {

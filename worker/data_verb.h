@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "worker/engine/inspect.h"
-#include "worker/engine/prepare.h"
+#include "worker/data/inspect.h"
+#include "worker/data/prepare.h"
 
 namespace espalier {
 

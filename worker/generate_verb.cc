@@ -11,11 +11,11 @@
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
 #include "common/platform/platform.h"
-#include "worker/engine/checkpoint_store.h"
+#include "worker/formats/tokenizer.h"
 #include "worker/model/decoder.h"
 #include "worker/model/device.h"
 #include "worker/model/pretrained.h"
-#include "worker/model/tokenizer.h"
+#include "worker/state/checkpoint_store.h"
 
 namespace espalier {
 namespace {

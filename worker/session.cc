@@ -8,14 +8,14 @@
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
 #include "common/platform/platform.h"
-#include "worker/engine/allocator.h"
-#include "worker/engine/memory_advice.h"
-#include "worker/engine/prefetch.h"
-#include "worker/engine/step_report.h"
+#include "worker/data/prefetch.h"
+#include "worker/formats/tokenizer.h"
+#include "worker/memory/allocator.h"
+#include "worker/memory/memory_advice.h"
 #include "worker/model/device.h"
-#include "worker/model/device_memory.h"
 #include "worker/model/pretrained.h"
-#include "worker/model/tokenizer.h"
+#include "worker/tensor/device_memory.h"
+#include "worker/train/step_report.h"
 
 namespace espalier {
 namespace {

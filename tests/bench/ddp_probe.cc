@@ -11,10 +11,10 @@
 
 #include "common/base/clock.h"
 #include "worker/collective/mpi_collective.h"
-#include "worker/engine/gradient_exchange.h"
-#include "worker/engine/lookup_exchange.h"
-#include "worker/engine/optimizer.h"
 #include "worker/model/decoder.h"
+#include "worker/optimizer/optimizer.h"
+#include "worker/sync/gradient_exchange.h"
+#include "worker/sync/lookup_exchange.h"
 
 namespace espalier {
 namespace {

@@ -12,13 +12,13 @@
 #include "common/config/recompute.h"
 #include "common/platform/platform.h"
 #include "worker/collective/in_process.h"
-#include "worker/engine/allocator.h"
-#include "worker/engine/lookup_exchange.h"
-#include "worker/engine/optimizer.h"
-#include "worker/engine/pass_runner.h"
-#include "worker/model/cuda_ops.h"
+#include "worker/memory/allocator.h"
 #include "worker/model/decoder.h"
-#include "worker/model/device_memory.h"
+#include "worker/ops/cuda_ops.h"
+#include "worker/optimizer/optimizer.h"
+#include "worker/sync/lookup_exchange.h"
+#include "worker/tensor/device_memory.h"
+#include "worker/train/pass_runner.h"
 
 namespace espalier {
 namespace {

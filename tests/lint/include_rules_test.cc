@@ -14,7 +14,7 @@ using FolderRules = std::map<std::string, std::set<std::string>>;
 
 // Folders whose headers a folder may include, besides its own.
 const FolderRules& ProjectIncludes() {
-  static const FolderRules& rules = *new FolderRules{
+  static FolderRules& rules = *new FolderRules{
       {"common/base", {}},
       {"common/config", {"common/base", "proto"}},
       {"common/platform", {"common/base"}},
@@ -30,14 +30,22 @@ const FolderRules& ProjectIncludes() {
       {"coordinator/ctl",
        {"common/base", "common/config", "common/platform", "common/observe", "common/rpc",
         "proto"}},
-      {"worker/model", {"common/base", "common/config", "common/observe", "proto"}},
-      {"worker/collective", {"common/base", "common/config", "common/observe"}},
-      {"worker/control",
-       {"common/base", "common/observe", "common/platform", "common/rpc", "proto"}},
-      {"worker/engine",
-       {"common/base", "common/config", "common/observe", "common/platform", "worker/model",
-        "worker/collective", "worker/control", "proto"}},
   };
+  static const std::vector<std::string> worker{
+      "formats", "tensor", "kernels",   "ops",    "model", "data", "collective",
+      "control", "sync",   "optimizer", "memory", "state", "task", "train"};
+  // A room of the worker may include those before it.
+  static const bool filled = [] {
+    std::set<std::string> before{"common/base",     "common/config", "common/observe",
+                                 "common/platform", "common/rpc",    "proto"};
+    for (const std::string& room : worker) {
+      rules["worker/" + room] = before;
+      before.insert("worker/" + room);
+    }
+    rules["worker/kernels/cuda"] = {"worker/kernels"};
+    return true;
+  }();
+  (void)filled;
   return rules;
 }
 
@@ -52,7 +60,8 @@ const std::vector<LibraryRule>& LibraryRules() {
   static const std::vector<LibraryRule>& rules = *new std::vector<LibraryRule>{
       {"LibTorch",
        std::regex(R"([<"](torch|ATen|c10)/)"),
-       {"worker/model", "worker/engine", "worker"}},
+       {"worker", "worker/tensor", "worker/kernels", "worker/ops", "worker/model", "worker/sync",
+        "worker/optimizer", "worker/memory", "worker/state", "worker/task", "worker/train"}},
       {"MPI", std::regex(R"([<"]mpi\.h)"), {"worker/collective"}},
       {"gRPC",
        std::regex(R"([<"](grpcpp|grpc)/|\.grpc\.pb\.h)"),
@@ -61,7 +70,7 @@ const std::vector<LibraryRule>& LibraryRules() {
       {"SQLite", std::regex(R"([<"]sqlite3)"), {"coordinator/runtime"}},
       {"yaml-cpp", std::regex(R"([<"]yaml-cpp/)"), {"common/config"}},
       {"spdlog", std::regex(R"([<"]spdlog/)"), {"common/observe"}},
-      {"oneDNN", std::regex(R"([<"](dnnl|oneapi)[./])"), {"worker/model"}},
+      {"oneDNN", std::regex(R"([<"](dnnl|oneapi)[./])"), {"worker/kernels"}},
   };
   return rules;
 }

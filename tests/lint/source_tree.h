@@ -21,7 +21,7 @@ std::vector<const SourceFile*> CppFiles();
 bool StartsWith(const std::string& text, const std::string& prefix);
 bool EndsWith(const std::string& text, const std::string& suffix);
 
-// The folder of a path: "worker/model" for "worker/model/ops.h", "" at the top.
+// The folder of a path: "worker/model" for "worker/ops/ops.h", "" at the top.
 std::string FolderOf(const std::string& path);
 
 struct FunctionSpan {

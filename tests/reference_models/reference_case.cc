@@ -9,11 +9,11 @@
 #include "absl/strings/str_join.h"
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
-#include "worker/engine/optimizer.h"
 #include "worker/model/decoder.h"
 #include "worker/model/device.h"
 #include "worker/model/pretrained.h"
-#include "worker/model/torch_compat.h"
+#include "worker/optimizer/optimizer.h"
+#include "worker/tensor/torch_compat.h"
 
 namespace espalier {
 namespace {

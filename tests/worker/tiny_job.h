@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
 #include "tests/worker/child.h"
-#include "tests/worker/engine/test_folder.h"
-#include "worker/engine/prepare.h"
+#include "tests/worker/support/test_folder.h"
+#include "worker/data/prepare.h"
 
 namespace espalier {
 

@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "worker/model/recompute.h"
-#include "worker/model/torch_compat.h"
+#include "worker/ops/recompute.h"
+#include "worker/tensor/torch_compat.h"
 
 namespace espalier {
 namespace {

@@ -1,6 +1,6 @@
 // Decoder: the one language model of Espalier, driven by DecoderConfig: embedding, layers of
 // RMSNorm, RoPE grouped-query attention and SwiGLU, final norm, head (Llama family).
-// Used by worker/engine (training, evaluation) and by generation. Compute thread only.
+// Used by worker/train (training, evaluation) and by generation. Compute thread only.
 #pragma once
 
 #include <torch/torch.h>
@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "worker/model/decoder_config.h"
-#include "worker/model/dropout.h"
-#include "worker/model/ops.h"
+#include "worker/formats/decoder_config.h"
 #include "worker/model/parameters.h"
+#include "worker/ops/dropout.h"
+#include "worker/ops/ops.h"
 
 namespace espalier {
 

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "worker/model/decoder.h"
-#include "worker/model/torch_compat.h"
+#include "worker/tensor/torch_compat.h"
 
 namespace espalier {
 namespace {

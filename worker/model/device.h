@@ -1,6 +1,6 @@
 // Device selection and what a device can do: "auto" takes cuda, then mps, then cpu; a device that
 // is asked for by name and missing is an error, never a quiet substitute. The caller logs the
-// description. Used by worker/engine at start and by generation. Any thread.
+// description. Used by worker/session.cc at start and by generation. Any thread.
 #pragma once
 
 #include <torch/torch.h>

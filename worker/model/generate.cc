@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "worker/model/torch_compat.h"
+#include "worker/tensor/torch_compat.h"
 
 namespace espalier {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "worker/model/torch_compat.h"
+#include "worker/tensor/torch_compat.h"
 
 namespace espalier {
 namespace {

@@ -2,7 +2,7 @@
 // allocation, with the gradient of each a view of a second one (architecture, section 5: no
 // packing copies, one fused optimizer pass, one contiguous state). A model that computes in another
 // type has a third one besides: a copy of the values that it computes with in that type.
-// Used by worker/model (compute), worker/engine (exchange, optimizer, checkpoint).
+// Used by worker/model (compute), worker/sync, worker/optimizer and worker/state.
 // Thread rule: owned by the compute thread; a reader of the flat memory must be told when (ticket).
 #pragma once
 
@@ -16,7 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/base/random.h"
-#include "worker/model/decoder_config.h"
+#include "worker/formats/decoder_config.h"
 
 namespace espalier {
 

@@ -12,8 +12,8 @@
 #include "absl/strings/str_join.h"
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
-#include "worker/model/safetensors.h"
-#include "worker/model/torch_compat.h"
+#include "worker/formats/safetensors.h"
+#include "worker/tensor/torch_compat.h"
 
 namespace espalier {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "worker/model/decoder_config.h"
+#include "worker/formats/decoder_config.h"
 #include "worker/model/parameters.h"
 
 namespace espalier {

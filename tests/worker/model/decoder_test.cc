@@ -2,8 +2,8 @@
 // they should, and generation with kept keys equals generation without.
 #include "worker/model/decoder.h"
 
-#include "tests/worker/model/tiny_model.h"
-#include "worker/model/torch_compat.h"
+#include "tests/worker/support/tiny_model.h"
+#include "worker/tensor/torch_compat.h"
 
 namespace espalier {
 namespace {

@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
-#include "tests/worker/model/tiny_model.h"
-#include "worker/model/torch_compat.h"
+#include "tests/worker/support/tiny_model.h"
+#include "worker/tensor/torch_compat.h"
 
 namespace espalier {
 namespace {

@@ -3,7 +3,7 @@
 #include "worker/model/parameters.h"
 
 #include "absl/strings/match.h"
-#include "tests/worker/model/tiny_model.h"
+#include "tests/worker/support/tiny_model.h"
 
 namespace espalier {
 namespace {

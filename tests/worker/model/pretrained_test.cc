@@ -6,9 +6,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "tests/worker/model/tiny_model.h"
+#include "tests/worker/support/tiny_model.h"
+#include "worker/formats/safetensors.h"
 #include "worker/model/device.h"
-#include "worker/model/safetensors.h"
 
 namespace espalier {
 namespace {

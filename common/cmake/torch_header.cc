@@ -1,0 +1,1 @@
+// Has the precompiled header of LibTorch that all targets share (EspalierTargets.cmake).

@@ -1,0 +1,137 @@
+// Data preparation: everything or nothing, whatever happens to the options, the disk or the
+// process.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/worker/support/fault_file_system.h"
+#include "tests/worker/support/test_folder.h"
+#include "worker/data/dataset.h"
+#include "worker/data/prepare.h"
+
+namespace espalier {
+namespace {
+
+using Fault = FaultFileSystem::Fault;
+
+PrepareOptions Options(const TestFolder& folder) {
+  return {.inputs = {folder.Write("in.txt", "some text\nin four\nshort\nlines\n")},
+          .output = folder / "new/out",
+          .validation_fraction = 0.3,
+          .shard_tokens = 20};
+}
+
+absl::Status Prepare(FileSystem& files, const PrepareOptions& options) {
+  return PrepareData(files, *MakeByteTokenizer(), options).status();
+}
+
+int64_t OperationsOfOneRun() {
+  const TestFolder folder;
+  FaultFileSystem files({});
+  EXPECT_TRUE(Prepare(files, Options(folder)).ok());
+  return files.operations();
+}
+
+// No data or all of it; and the next run succeeds, leaving nothing of the failed one.
+void ExpectAllOrNothing(const TestFolder& folder) {
+  const PrepareOptions options = Options(folder);
+  const auto data = Dataset::Open(options.output, {});
+  if (data.ok()) {
+    EXPECT_TRUE(data->Split("validation").ok());
+  } else {
+    ASSERT_EQ(data.status().code(), absl::StatusCode::kNotFound) << data.status();
+    FaultFileSystem files({});  // spares the machine's disk the syncs
+    const absl::Status again = Prepare(files, options);
+    ASSERT_TRUE(again.ok()) << again;
+  }
+  EXPECT_EQ(Names(folder / "new"), std::set<std::string>{"out"});
+}
+
+TEST(PrepareAllOrNothing, AFullDiskAtEveryOperationIsSaidAndLeavesNothing) {
+  const int64_t operations = OperationsOfOneRun();
+  ASSERT_GT(operations, 20);
+  for (int64_t k = 0; k < operations; ++k) {
+    SCOPED_TRACE(k);
+    const TestFolder folder;
+    const PrepareOptions options = Options(folder);
+    FaultFileSystem files({Fault::kDiskFull, k});
+    const absl::Status status = Prepare(files, options);
+    ASSERT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+    if (std::filesystem::exists(folder / "new")) {
+      for (const std::string& name : Names(folder / "new")) EXPECT_EQ(name, "out");
+    }
+    ASSERT_NO_FATAL_FAILURE(ExpectAllOrNothing(folder));
+  }
+}
+
+TEST(PrepareAllOrNothing, LostPowerAtEveryOperation) {
+  const int64_t operations = OperationsOfOneRun();
+  for (int64_t k = 0; k < operations; ++k) {
+    SCOPED_TRACE(k);
+    const TestFolder folder;
+    FaultFileSystem files({Fault::kCrash, k});
+    ASSERT_FALSE(Prepare(files, Options(folder)).ok());
+    files.LosePower();
+    ASSERT_NO_FATAL_FAILURE(ExpectAllOrNothing(folder));
+  }
+}
+
+TEST(PrepareAllOrNothing, SigkillAtEveryOperation) {
+  const int64_t operations = OperationsOfOneRun();
+  for (int64_t k = 0; k < operations; ++k) {
+    SCOPED_TRACE(k);
+    const TestFolder folder;
+    const PrepareOptions options = Options(folder);
+    const pid_t child = fork();
+    if (child == 0) {
+      FaultFileSystem files({Fault::kKill, k});
+      Prepare(files, options).IgnoreError();
+      _exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status)) << status;
+    ASSERT_NO_FATAL_FAILURE(ExpectAllOrNothing(folder));
+  }
+}
+
+TEST(PrepareAllOrNothing, ARunInProgressIsLeftAlone) {
+  const TestFolder folder;
+  // Process 1 always lives; the other number is above every limit of process ids.
+  folder.Write("new/.out.preparing-1/train-00000.tokens", "half");
+  folder.Write("new/.out.preparing-2147483646/train-00000.tokens", "half");
+  ASSERT_TRUE(Prepare(PosixFileSystem(), Options(folder)).ok());
+  EXPECT_EQ(Names(folder / "new"), (std::set<std::string>{"out", ".out.preparing-1"}));
+}
+
+TEST(Prepare, AnOutputThatHoldsSomethingIsNotTouched) {
+  const TestFolder folder;
+  folder.Write("new/out/thesis.txt", "irreplaceable");
+  EXPECT_EQ(Prepare(PosixFileSystem(), Options(folder)).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(Names(folder / "new/out"), std::set<std::string>{"thesis.txt"});
+  std::filesystem::remove(folder / "new/out/thesis.txt");
+  EXPECT_TRUE(Prepare(PosixFileSystem(), Options(folder)).ok()) << "an empty folder is fine";
+}
+
+TEST(Prepare, BadOptionsAreRefusedBeforeAnythingIsMade) {
+  const TestFolder folder;
+  std::vector<PrepareOptions> bad(8, Options(folder));
+  bad[0].inputs.clear();
+  bad[1].output.clear();
+  bad[2].validation_fraction = 0;
+  bad[3].validation_fraction = 1;
+  bad[4].shard_tokens = 0;
+  bad[5].validation_inputs = {folder / "in.txt"};
+  bad[6].split_by = SplitBy::kFiles;
+  bad[7].inputs = {"/dev/null"};
+  for (size_t i = 0; i < bad.size(); ++i) {
+    EXPECT_EQ(Prepare(PosixFileSystem(), bad[i]).code(), absl::StatusCode::kInvalidArgument) << i;
+  }
+  PrepareOptions missing = Options(folder);
+  missing.inputs = {folder / "none"};
+  EXPECT_EQ(Prepare(PosixFileSystem(), missing).code(), absl::StatusCode::kNotFound);
+  EXPECT_FALSE(std::filesystem::exists(folder / "new"));
+}
+
+}  // namespace
+}  // namespace espalier

@@ -1,0 +1,102 @@
+#include "worker/data/token_manifest.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_replace.h"
+#include "common/base/random.h"
+
+namespace espalier {
+namespace {
+
+TokenManifest Sample() {
+  TokenManifest manifest{.tokenizer = "byte",
+                         .tokenizer_sha256 = std::string(64, 'b'),
+                         .vocab_size = 257,
+                         .eos_id = 256,
+                         .token_bytes = 2,
+                         .source_bytes = 11};
+  manifest.splits["train"] = {.tokens = 12,
+                              .documents = 1,
+                              .shards = {{"train-00000.tokens", 8, std::string(64, 'a')},
+                                         {"train-00001.tokens", 4, std::string(64, 'c')}}};
+  manifest.splits["validation"] = {};
+  return manifest;
+}
+
+TEST(TokenManifest, SurvivesTheRoundTrip) {
+  const std::string json = TokenManifestToJson(Sample());
+  const auto read = TokenManifestFromJson(json);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(TokenManifestToJson(*read), json);
+  EXPECT_EQ(read->splits.at("train").shards[1].tokens, 4);
+}
+
+struct Edit {
+  const char* name;
+  const char* from;
+  const char* to;
+  const char* message;
+};
+
+class BadTokenManifest : public testing::TestWithParam<Edit> {};
+
+TEST_P(BadTokenManifest, IsRefusedWithTheField) {
+  const std::string good = TokenManifestToJson(Sample());
+  const std::string bad = absl::StrReplaceAll(good, {{GetParam().from, GetParam().to}});
+  ASSERT_NE(bad, good);
+  const absl::Status status = TokenManifestFromJson(bad).status();
+  ASSERT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find(GetParam().message), absl::string_view::npos) << status;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    TokenManifest, BadTokenManifest,
+    testing::ValuesIn<Edit>({
+        {"NotJson", "{\n  \"format\"", "\"format\"", "not valid JSON"},
+        {"Foreign", "espalier-tokens", "other", "it is 'other'"},
+        {"Newer", "\"version\": 1", "\"version\": 2", "version 2"},
+        {"NoVocabulary", "vocab_size", "size", "'vocab_size' is missing"},
+        {"TextVocabulary", "257", "\"257\"", "'vocab_size' must be an integer"},
+        {"NegativeTokens", "\"tokens\": 8", "\"tokens\": -8", "got -8"},
+        {"WrongSum", "\"tokens\": 12", "\"tokens\": 13", "do not add up"},
+        {"EmptyShard", "\"tokens\": 8", "\"tokens\": 0", "do not add up"},
+        {"EosOutside", "\"eos_id\": 256", "\"eos_id\": 257", "'eos_id' 257 is outside"},
+        {"NarrowTokens", "\"token_bytes\": 2", "\"token_bytes\": 1", "does not hold"},
+        {"OddTokens", "\"token_bytes\": 2", "\"token_bytes\": 3", "does not hold"},
+        {"LeavesTheFolder", "train-00000", "../train-00000", "not a plain name"},
+        {"SameShardTwice", "train-00001", "train-00000", "listed twice"},
+        {"BadHash", "aaaa", "AAAA", "64 hex digits"},
+    }),
+    [](const auto& info) { return info.param.name; });
+
+TEST(TokenManifest, MutationsDoNoHarm) {
+  const std::string good = TokenManifestToJson(Sample());
+  SplitMix64 random(7);
+  for (int round = 0; round < 5000; ++round) {
+    std::string text = good;
+    for (int edits = 0; edits < 3; ++edits) {
+      const size_t at = random.Below(text.size());
+      if (random.Below(2) == 0) text[at] = static_cast<char>(random.Next());
+      if (random.Below(4) == 0) text.erase(at, random.Below(20));
+    }
+    const auto read = TokenManifestFromJson(text);
+    EXPECT_TRUE(!read.ok() || read->eos_id < read->vocab_size) << text;
+  }
+}
+
+TEST(ShardHeader, SurvivesTheRoundTripAndShowsEveryFlippedBit) {
+  const auto bytes = EncodeShardHeader({.token_bytes = 2, .tokens = 12345});
+  const auto header = DecodeShardHeader(bytes, "s");
+  ASSERT_TRUE(header.ok()) << header.status();
+  EXPECT_EQ(header->token_bytes, 2);
+  EXPECT_EQ(header->tokens, 12345);
+  for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+    auto flipped = bytes;
+    flipped[bit / 8] ^= std::byte{1} << (bit % 8);
+    EXPECT_FALSE(DecodeShardHeader(flipped, "s").ok()) << bit;
+  }
+  EXPECT_FALSE(DecodeShardHeader(absl::MakeConstSpan(bytes).first(63), "s").ok());
+}
+
+}  // namespace
+}  // namespace espalier

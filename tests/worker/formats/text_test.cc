@@ -1,0 +1,147 @@
+// Tokenizers, sampling and generation.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/worker/support/tiny_model.h"
+#include "worker/formats/tokenizer.h"
+#include "worker/model/generate.h"
+
+namespace espalier {
+namespace {
+
+std::vector<int32_t> Encoded(const Tokenizer& tokenizer, absl::string_view text) {
+  std::vector<int32_t> ids;
+  tokenizer.Encode(text, ids);
+  return ids;
+}
+
+TEST(ByteTokenizer, AnyBytesSurviveTheRoundTrip) {
+  const auto tokenizer = MakeByteTokenizer();
+  std::string text = "Grüße, 世界\r\n<|endoftext|>";
+  for (int byte = 0; byte < 256; ++byte) text.push_back(static_cast<char>(byte));
+  const std::vector<int32_t> ids = Encoded(*tokenizer, text);
+  EXPECT_EQ(ids.size(), text.size());
+  EXPECT_EQ(*tokenizer->Decode(ids), text);
+}
+
+TEST(ByteTokenizer, EndOfTextIsLeftOutAndForeignIdsAreRefused) {
+  const auto tokenizer = MakeByteTokenizer();
+  EXPECT_EQ(*tokenizer->Decode({'a', tokenizer->end_of_text(), 'b'}), "ab");
+  EXPECT_EQ(tokenizer->Decode({257}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(tokenizer->Decode({-1}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(tokenizer->vocab_size(), 257);
+}
+
+// transformers reads it as a byte-level BPE without merges.
+TEST(ByteTokenizer, JsonHasEveryByteOnceInItsPrintableForm) {
+  const auto json = nlohmann::json::parse(MakeByteTokenizer()->Json());
+  const auto& vocab = json["model"]["vocab"];
+  ASSERT_EQ(vocab.size(), 257U);
+  EXPECT_EQ(vocab["A"], 65);
+  EXPECT_EQ(vocab["Ġ"], 32);   // space, in GPT-2's spelling
+  EXPECT_EQ(vocab["Ċ"], 10);   // newline
+  EXPECT_EQ(vocab["Ń"], 173);  // soft hyphen, the last byte that is moved
+  EXPECT_EQ(vocab["ÿ"], 255);
+  EXPECT_EQ(vocab["<|endoftext|>"], 256);
+  EXPECT_EQ(json["model"]["merges"].size(), 0U);
+}
+
+TEST(TokenizerFromJson, AcceptsItsOwnInAnyLayoutAndNoOther) {
+  const std::string own = MakeByteTokenizer()->Json();
+  EXPECT_TRUE(TokenizerFromJson(own).ok());
+  auto json = nlohmann::json::parse(own);
+  EXPECT_TRUE(TokenizerFromJson(json.dump(4)).ok());
+  json["model"]["merges"] = {{"a", "b"}};
+  const absl::Status other = TokenizerFromJson(json.dump()).status();
+  EXPECT_EQ(other.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_NE(std::string(other.message()).find("BPE tokenizer with 257 entries"), std::string::npos)
+      << other;
+  EXPECT_EQ(TokenizerFromJson("{").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(OpenTokenizer, NamesTheFile) {
+  const std::string folder = testing::TempDir();
+  EXPECT_EQ(OpenTokenizer(folder + "/none").status().code(), absl::StatusCode::kNotFound);
+  std::ofstream(folder + "/tokenizer.json") << MakeByteTokenizer()->Json();
+  EXPECT_TRUE(OpenTokenizer(folder).ok());
+}
+
+std::vector<int32_t> Draws(const SampleOptions& options, int count) {
+  const std::vector<float> logits = {1, 3, 2, -4};
+  SplitMix64 random(9);
+  std::vector<int32_t> counts(logits.size());
+  for (int i = 0; i < count; ++i) ++counts[SampleToken(logits, options, random)];
+  return counts;
+}
+
+TEST(SampleToken, FollowsTheSoftmax) {
+  const auto counts = Draws({}, 100000);
+  const double total = std::exp(1) + std::exp(3) + std::exp(2) + std::exp(-4);
+  EXPECT_NEAR(counts[0] / 1e5, std::exp(1) / total, 0.006);
+  EXPECT_NEAR(counts[1] / 1e5, std::exp(3) / total, 0.006);
+  EXPECT_NEAR(counts[2] / 1e5, std::exp(2) / total, 0.006);
+}
+
+TEST(SampleToken, LimitsKeepTheLikeliest) {
+  EXPECT_EQ(Draws({.temperature = 0}, 100), (std::vector<int32_t>{0, 100, 0, 0}));
+  EXPECT_EQ(Draws({.top_k = 1}, 100), (std::vector<int32_t>{0, 100, 0, 0}));
+  const auto two = Draws({.top_k = 2}, 1000);
+  EXPECT_EQ(two[0] + two[3], 0);
+  EXPECT_GT(two[2], 0);
+  // 0.665, 0.245 and 0.090 in falling order: 0.9 needs the first two.
+  const auto nucleus = Draws({.top_p = 0.9}, 1000);
+  EXPECT_EQ(nucleus[0] + nucleus[3], 0);
+  EXPECT_GT(nucleus[2], 0);
+}
+
+TEST(Generate, GreedyEqualsRecomputingEveryStep) {
+  const TinyModel model(TinyConfig());
+  const std::vector<int32_t> prompt = {3, 1, 4};
+  const auto ids =
+      Generate(*model.decoder, prompt, {.max_new_tokens = 12, .sample = {.temperature = 0}});
+  ASSERT_TRUE(ids.ok()) << ids.status();
+  std::vector<int64_t> all(prompt.begin(), prompt.end());
+  for (const int32_t id : *ids) {
+    const torch::Tensor logits =
+        model.decoder->Logits(torch::tensor(all, torch::kLong).unsqueeze(0));
+    EXPECT_EQ(logits[0][static_cast<int64_t>(all.size()) - 1].argmax().item<int64_t>(), id);
+    all.push_back(id);
+  }
+  EXPECT_EQ(ids->size(), 12U);
+}
+
+TEST(Generate, SeedDecidesAndStopIdsAndCallbacksEnd) {
+  const TinyModel model(TinyConfig());
+  const auto run = [&](GenerateOptions options) { return *Generate(*model.decoder, {5}, options); };
+  const auto first = run({.max_new_tokens = 20, .seed = 4});
+  EXPECT_EQ(run({.max_new_tokens = 20, .seed = 4}), first);
+  EXPECT_NE(run({.max_new_tokens = 20, .seed = 5}), first);
+  const auto stopped = run({.max_new_tokens = 20, .seed = 4, .stop_ids = {first[6]}});
+  EXPECT_LE(stopped.size(), 6U);
+  std::vector<int32_t> streamed;
+  const auto called = run({.max_new_tokens = 20, .seed = 4, .on_token = [&](int32_t id) {
+                             streamed.push_back(id);
+                             return streamed.size() < 3;
+                           }});
+  EXPECT_EQ(called, streamed);
+  EXPECT_EQ(called.size(), 3U);
+}
+
+TEST(Generate, BadRequestsAreRefused) {
+  const TinyModel model(TinyConfig());
+  const auto code = [&](std::vector<int32_t> prompt, GenerateOptions options) {
+    return Generate(*model.decoder, prompt, options).status().code();
+  };
+  const auto refused = absl::StatusCode::kInvalidArgument;
+  EXPECT_EQ(code({}, {}), refused);
+  EXPECT_EQ(code({23}, {.max_new_tokens = 1}), refused);
+  EXPECT_EQ(code({1}, {.max_new_tokens = 64}), refused);  // the model has 64 positions
+  EXPECT_EQ(code({1}, {.max_new_tokens = 1, .sample = {.temperature = -1}}), refused);
+  EXPECT_EQ(code({1}, {.max_new_tokens = 1, .sample = {.top_k = -1}}), refused);
+  EXPECT_EQ(code({1}, {.max_new_tokens = 1, .sample = {.top_p = 0}}), refused);
+}
+
+}  // namespace
+}  // namespace espalier

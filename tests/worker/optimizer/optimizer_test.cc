@@ -1,0 +1,230 @@
+// The fused AdamW does what LibTorch's does, whatever the number of threads.
+#include "worker/optimizer/optimizer.h"
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "worker/kernels/adamw_kernel.h"
+#include "worker/tensor/torch_compat.h"
+
+namespace espalier {
+namespace {
+
+DecoderConfig Config() {
+  DecoderConfig config;
+  config.vocab_size = 257;
+  config.hidden_size = 48;
+  config.intermediate_size = 100;
+  config.layers = 2;
+  config.heads = config.kv_heads = 4;
+  config.head_dim = 12;
+  return config;
+}
+
+v1::OptimizerSpec Spec() {
+  v1::OptimizerSpec spec;
+  spec.set_beta1(0.9);
+  spec.set_beta2(0.95);
+  spec.set_eps(1e-8);
+  spec.set_weight_decay(0.1);
+  spec.set_decay_all(false);
+  return spec;
+}
+
+Parameters MakeParameters() {
+  Parameters parameters =
+      *Parameters::Create(Config(), torch::kCPU, Parameters::Gradients::kAllocate);
+  parameters.Initialize(/*seed=*/3, /*initializer_range=*/0.5);
+  return parameters;
+}
+
+void FillGradient(Parameters& parameters, uint64_t seed) {
+  torch::manual_seed(seed);
+  parameters.flat_gradient().copy_(torch::randn({parameters.elements()}));
+}
+
+// LibTorch's own optimizer on copies of the same tensors.
+class Reference {
+ public:
+  explicit Reference(const Parameters& parameters)
+      : optimizer_(std::vector<torch::optim::OptimizerParamGroup>{}) {
+    for (const bool decay : {true, false}) {
+      std::vector<torch::Tensor> group;
+      for (const Parameter& p : parameters.all()) {
+        if (p.shape.decay != decay) continue;
+        group.push_back(p.value.detach().clone().set_requires_grad(true));
+        copies_.push_back({&p, group.back()});
+      }
+      auto options = torch::optim::AdamWOptions(0.01)
+                         .betas({0.9, 0.95})
+                         .eps(1e-8)
+                         .weight_decay(decay ? 0.1 : 0.0);
+      optimizer_.add_param_group(torch::optim::OptimizerParamGroup(
+          group, std::make_unique<torch::optim::AdamWOptions>(options)));
+    }
+  }
+  void Step(double scale) {
+    for (auto& [p, copy] : copies_) copy.mutable_grad() = p->leaf.grad() * scale;
+    optimizer_.step();
+  }
+  double LargestDifference() const {
+    double difference = 0;
+    for (const auto& [p, copy] : copies_) {
+      difference = std::max(difference, (p->value - copy).abs().max().item<double>());
+    }
+    return difference;
+  }
+
+ private:
+  std::vector<std::pair<const Parameter*, torch::Tensor>> copies_;
+  torch::optim::AdamW optimizer_;
+};
+
+TEST(AdamW, AgreesWithLibTorchsOverTwentySteps) {
+  Parameters parameters = MakeParameters();
+  AdamW optimizer = *AdamW::Create(Spec(), parameters);
+  Reference reference(parameters);
+  for (int step = 0; step < 20; ++step) {
+    FillGradient(parameters, step);
+    reference.Step(0.25);
+    optimizer.Apply({.learning_rate = 0.01, .gradient_scale = 0.25});
+    ASSERT_LT(reference.LargestDifference(), 2e-6) << "step " << step;
+  }
+}
+
+TEST(AdamW, LeavesTheGradientZero) {
+  Parameters parameters = MakeParameters();
+  AdamW optimizer = *AdamW::Create(Spec(), parameters);
+  FillGradient(parameters, 1);
+  optimizer.Apply({.learning_rate = 0.01});
+  EXPECT_EQ(parameters.flat_gradient().abs().max().item<double>(), 0);
+}
+
+TEST(AdamW, DecaysMatricesOnlyUnlessTold) {
+  for (const bool all : {false, true}) {
+    v1::OptimizerSpec spec = Spec();
+    spec.set_decay_all(all);
+    Parameters parameters = MakeParameters();
+    AdamW optimizer = *AdamW::Create(spec, parameters);
+    optimizer.Apply({.learning_rate = 0.5});  // zero gradient: decay alone
+    EXPECT_FLOAT_EQ(parameters.Get("model.norm.weight")[0].item<float>(), all ? 0.95F : 1.0F);
+  }
+}
+
+TEST(AdamW, GivesTheSameBitsWithAnyNumberOfThreads) {
+  std::vector<torch::Tensor> results;
+  std::vector<double> norms;
+  const int threads_before = at::get_num_threads();
+  for (const int threads : {1, 2, 3}) {
+    at::set_num_threads(threads);
+    Parameters parameters = MakeParameters();
+    AdamW optimizer = *AdamW::Create(Spec(), parameters);
+    FillGradient(parameters, 9);
+    norms.push_back(optimizer.GradientNorm());
+    optimizer.Apply({.learning_rate = 0.01});
+    results.push_back(parameters.flat().clone());
+  }
+  at::set_num_threads(threads_before);
+  for (size_t i = 1; i < results.size(); ++i) {
+    EXPECT_TRUE(torch::equal(results[0], results[i]));
+    EXPECT_EQ(norms[0], norms[i]);
+  }
+}
+
+// Ranks on unlike machines update their replicas on their own. On a machine without an accelerator
+// the list holds the CPU alone.
+TEST(AdamW, GivesTheSameBitsOnEveryDevice) {
+  std::vector<std::string> devices = {"cpu"};
+  if (HasCuda()) devices.push_back("cuda");
+  if (HasMps()) devices.push_back("mps");
+  for (const v1::MomentType type : {v1::MOMENT_TYPE_FP32, v1::MOMENT_TYPE_INT8}) {
+    v1::OptimizerSpec spec = Spec();
+    spec.set_moments(type);
+    std::vector<torch::Tensor> expected;
+    for (const std::string& device : devices) {
+      Parameters parameters = *Parameters::Create(
+          Config(), torch::Device(device), Parameters::Gradients::kAllocate, torch::kBFloat16);
+      parameters.Initialize(3, 0.5);
+      AdamW optimizer = *AdamW::Create(spec, parameters);
+      for (int step = 0; step < 5; ++step) {
+        FillGradient(parameters, step);
+        optimizer.Apply({.learning_rate = 0.01, .gradient_scale = 0.3});
+      }
+      std::vector<torch::Tensor> results = {parameters.flat().cpu(), parameters.flat_copy().cpu()};
+      for (const torch::Tensor& buffer : optimizer.moments().Buffers()) {
+        results.push_back(buffer.cpu());
+      }
+      if (expected.empty()) expected = results;
+      for (size_t i = 0; i < results.size(); ++i) {
+        EXPECT_TRUE(torch::equal(results[i], expected[i])) << device << " " << i;
+      }
+      EXPECT_EQ(parameters.flat_gradient().abs().max().item<double>(), 0) << device;
+    }
+  }
+}
+
+// The same gradient, of the whole table and as rows.
+TEST(AdamW, TreatsRowsThatWereLookedUpAsTheTableTheyAreOf) {
+  for (const v1::MomentType type : {v1::MOMENT_TYPE_FP32, v1::MOMENT_TYPE_INT8}) {
+    v1::OptimizerSpec spec = Spec();
+    spec.set_moments(type);
+    DecoderConfig config = Config();
+    config.vocab_size = 2000;  // more than a block
+    config.tie_word_embeddings = false;
+    const auto create = [&](Parameters::Gradients gradients) {
+      Parameters parameters = *Parameters::Create(config, torch::kCPU, gradients);
+      parameters.Initialize(3, 0.5);
+      return parameters;
+    };
+    Parameters whole = create(Parameters::Gradients::kAllocate);
+    Parameters apart = create(Parameters::Gradients::kLookupsApart);
+    AdamW of_whole = *AdamW::Create(spec, whole), of_apart = *AdamW::Create(spec, apart);
+    for (const std::vector<int64_t>& ids :
+         {std::vector<int64_t>{0, 5, 341, 342, 1999}, {5, 700}, {}, {1, 2, 3}}) {
+      FillGradient(whole, 11);
+      const int64_t dense = apart.flat_gradient().numel();
+      const torch::Tensor table =
+          whole.flat_gradient().slice(0, dense).view({config.vocab_size, config.hidden_size});
+      const torch::Tensor index = torch::tensor(ids, torch::kLong);
+      const torch::Tensor rows = table.index_select(0, index);
+      table.zero_().index_copy_(0, index, rows);
+      apart.flat_gradient().copy_(whole.flat_gradient().slice(0, 0, dense));
+      if (!ids.empty()) apart.lookup_gradient() = {ids, rows};
+      EXPECT_NEAR(of_apart.GradientNorm(), of_whole.GradientNorm(), 1e-9);
+      of_whole.Apply({.learning_rate = 0.01});
+      of_apart.Apply({.learning_rate = 0.01});
+      EXPECT_TRUE(torch::equal(apart.flat(), whole.flat()));
+      EXPECT_TRUE(apart.lookup_gradient().ids.empty()) << "used once";
+    }
+  }
+}
+
+TEST(GradientNorm, IsTheLengthOfTheWholeGradient) {
+  Parameters parameters = MakeParameters();
+  AdamW optimizer = *AdamW::Create(Spec(), parameters);
+  FillGradient(parameters, 5);
+  const double expected = parameters.flat_gradient().to(torch::kDouble).norm().item<double>();
+  EXPECT_NEAR(optimizer.GradientNorm(), expected, 1e-9 * expected);
+}
+
+TEST(GradientNorm, IsNotFiniteWhenOneElementIsNot) {
+  Parameters parameters = MakeParameters();
+  AdamW optimizer = *AdamW::Create(Spec(), parameters);
+  for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
+    FillGradient(parameters, 5);
+    parameters.flat_gradient()[parameters.elements() - 1].fill_(bad);
+    EXPECT_FALSE(std::isfinite(optimizer.GradientNorm()));
+  }
+}
+
+TEST(ClipFactor, ShortensOnlyWhatIsTooLong) {
+  EXPECT_EQ(ClipFactor(2.0, 1.0), 0.5);
+  EXPECT_EQ(ClipFactor(0.5, 1.0), 1.0);
+  EXPECT_EQ(ClipFactor(50.0, 0.0), 1.0) << "0 means never";
+}
+
+}  // namespace
+}  // namespace espalier

@@ -1,0 +1,166 @@
+// Invariant 6, old or new, never neither: a fault at every single file operation of a checkpoint.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/status_macros.h"
+#include "tests/worker/support/checkpoint_fixture.h"
+#include "tests/worker/support/fault_file_system.h"
+#include "tests/worker/support/test_folder.h"
+#include "worker/state/checkpoint_store.h"
+
+namespace espalier {
+namespace {
+
+using Fault = FaultFileSystem::Fault;
+
+CheckpointStore::Options Options(const TestFolder& folder, int keep = 1) {
+  return {.directory = folder / "checkpoints", .keep = keep};
+}
+
+// A directory that holds step 1, durable.
+void WriteOld(const TestFolder& folder) {
+  FaultFileSystem files({});  // spares the machine's disk the syncs
+  CheckpointStore store(files, Options(folder));
+  ASSERT_TRUE(store.Prepare().ok());
+  ASSERT_TRUE(store.Write(TinyState(1).Content()).ok());
+}
+
+// Writes step 2 over it; keep is 1, so that step 1 is pruned at the end.
+absl::Status WriteNew(FileSystem& files, const TestFolder& folder) {
+  CheckpointStore store(files, Options(folder));
+  RETURN_IF_ERROR(store.Prepare());
+  RETURN_IF_ERROR(store.Write(TinyState(2).Content()).status());
+  return store.prune_status();
+}
+
+int64_t OperationsOfOneWrite() {
+  const TestFolder folder;
+  WriteOld(folder);
+  FaultFileSystem files({});
+  EXPECT_TRUE(WriteNew(files, folder).ok());
+  return files.operations();
+}
+
+// The newest is step 1 or 2 and whole; a store that starts now cleans up and can write.
+void ExpectOldOrNew(const TestFolder& folder) {
+  FaultFileSystem files({});
+  CheckpointStore store(files, Options(folder));
+  const auto found = store.FindNewest();
+  ASSERT_TRUE(found.ok()) << found.status();
+  ASSERT_TRUE(found->newest.has_value()) << "neither the old nor the new checkpoint";
+  EXPECT_TRUE(TinyState(found->newest->step().value()).Equals(*found->newest));
+  EXPECT_TRUE(found->rejected.empty()) << found->rejected[0].reason;
+  ASSERT_TRUE(store.Prepare().ok());
+  ASSERT_TRUE(store.Write(TinyState(3).Content()).ok());
+  EXPECT_EQ(Names(folder / "checkpoints"), std::set<std::string>{"step-00000003"});
+}
+
+TEST(OldOrNewNeverNeither, ACrashAtEveryOperation) {
+  const int64_t operations = OperationsOfOneWrite();
+  ASSERT_GT(operations, 30);
+  for (int64_t k = 0; k < operations; ++k) {
+    SCOPED_TRACE(k);
+    const TestFolder folder;
+    WriteOld(folder);
+    FaultFileSystem files({Fault::kCrash, k});
+    EXPECT_FALSE(WriteNew(files, folder).ok());
+    ASSERT_NO_FATAL_FAILURE(ExpectOldOrNew(folder));
+  }
+}
+
+TEST(OldOrNewNeverNeither, LostPowerAtEveryOperationTakesBackAllThatWasNotSynced) {
+  const int64_t operations = OperationsOfOneWrite();
+  for (int64_t k = 0; k < operations; ++k) {
+    SCOPED_TRACE(k);
+    const TestFolder folder;
+    WriteOld(folder);
+    FaultFileSystem files({Fault::kCrash, k});
+    EXPECT_FALSE(WriteNew(files, folder).ok());
+    files.LosePower();
+    ASSERT_NO_FATAL_FAILURE(ExpectOldOrNew(folder));
+  }
+}
+
+TEST(OldOrNewNeverNeither, LostPowerAfterSuccessKeepsTheNewOne) {
+  for (int keep : {1, 2}) {  // with and without something to prune
+    const TestFolder folder;
+    WriteOld(folder);
+    FaultFileSystem files({});
+    CheckpointStore store(files, Options(folder, keep));
+    ASSERT_TRUE(store.Write(TinyState(2).Content()).ok());
+    files.LosePower();
+    const auto found = store.FindNewest();
+    ASSERT_TRUE(found.ok() && found->newest.has_value());
+    EXPECT_TRUE(TinyState(2).Equals(*found->newest)) << keep;
+  }
+}
+
+TEST(OldOrNewNeverNeither, AFullDiskAtEveryOperation) {
+  const int64_t operations = OperationsOfOneWrite();
+  for (int64_t k = 0; k < operations; ++k) {
+    SCOPED_TRACE(k);
+    const TestFolder folder;
+    WriteOld(folder);
+    FaultFileSystem files({Fault::kDiskFull, k});
+    const absl::Status status = WriteNew(files, folder);
+    EXPECT_TRUE(status.ok() || absl::IsResourceExhausted(status)) << status;
+    for (const std::string& name : Names(folder / "checkpoints")) {
+      EXPECT_FALSE(name.rfind(".writing", 0) == 0) << name << " takes space on a full disk";
+    }
+    ASSERT_NO_FATAL_FAILURE(ExpectOldOrNew(folder));
+  }
+}
+
+TEST(OldOrNewNeverNeither, OneErrorAtEveryOperation) {
+  const int64_t operations = OperationsOfOneWrite();
+  for (int64_t k = 0; k < operations; ++k) {
+    SCOPED_TRACE(k);
+    const TestFolder folder;
+    WriteOld(folder);
+    FaultFileSystem files({Fault::kOneError, k});
+    EXPECT_FALSE(WriteNew(files, folder).ok());
+    ASSERT_NO_FATAL_FAILURE(ExpectOldOrNew(folder));
+  }
+}
+
+TEST(OldOrNewNeverNeither, SigkillAtEveryOperation) {
+  const int64_t operations = OperationsOfOneWrite();
+  for (int64_t k = 0; k < operations; ++k) {
+    SCOPED_TRACE(k);
+    const TestFolder folder;
+    WriteOld(folder);
+    const pid_t child = fork();
+    if (child == 0) {
+      FaultFileSystem files({Fault::kKill, k});
+      WriteNew(files, folder).IgnoreError();
+      _exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+    ASSERT_NO_FATAL_FAILURE(ExpectOldOrNew(folder));
+  }
+}
+
+// The model of lost power must be able to fail: without the syncs it loses the checkpoint.
+TEST(FaultFileSystem, LosesWhatWasNotSynced) {
+  const TestFolder folder;
+  FaultFileSystem files({});
+  {
+    const auto file = files.Create(folder / "f");
+    ASSERT_TRUE(file.ok());
+    const std::vector<std::byte> bytes(10);
+    ASSERT_TRUE((*file)->Append(bytes).ok() && (*file)->Sync().ok());
+    ASSERT_TRUE((*file)->Append(bytes).ok() && (*file)->Close().ok());
+    ASSERT_TRUE(files.SyncDirectory(folder.path()).ok());
+  }
+  ASSERT_TRUE(files.MakeDirectory(folder / "d").ok());
+  ASSERT_TRUE(files.Rename(folder / "f", folder / "g").ok());
+  files.LosePower();
+  EXPECT_EQ(Names(folder.path()), std::set<std::string>{"f"});
+  EXPECT_EQ(ReadText(folder / "f").size(), 10u);
+}
+
+}  // namespace
+}  // namespace espalier

@@ -1,0 +1,96 @@
+// A replica comes back from a checkpoint as it was, and a checkpoint whose moments are of two
+// kinds, or incomplete, is refused by the name of the tensor.
+#include "worker/state/replica_checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "tests/worker/support/test_folder.h"
+#include "tests/worker/support/training_world.h"
+
+namespace espalier {
+namespace {
+
+RunIdentity IdentityOf(v1::MomentType moments) {
+  RunIdentity identity;
+  identity.spec = TinySpec(10);
+  identity.spec.mutable_train()->mutable_optimizer()->set_moments(moments);
+  identity.data_hash = "made up";
+  identity.training_samples = 100;
+  return identity;
+}
+
+std::unique_ptr<Replica> MakeReplica(const RunIdentity& identity, bool tied) {
+  DecoderConfig config = TinyConfig();
+  config.tie_word_embeddings = tied;
+  return *Replica::Create(config, identity.spec.train(), torch::kCPU);
+}
+
+// A replica with values and moments of its own.
+std::unique_ptr<Replica> TrainedReplica(const RunIdentity& identity, bool tied) {
+  std::unique_ptr<Replica> replica = MakeReplica(identity, tied);
+  replica->parameters().Initialize(4, 0.2);
+  torch::Tensor& gradient = replica->parameters().flat_gradient();
+  torch::manual_seed(8);
+  gradient.copy_(torch::randn_like(gradient));
+  replica->optimizer().Apply({.learning_rate = 0.01});
+  replica->counters().updates = replica->optimizer().updates();
+  return replica;
+}
+
+absl::StatusOr<Checkpoint> Written(const TestFolder& folder, const CheckpointContent& content) {
+  const absl::Status status = WriteCheckpointFiles(PosixFileSystem(), folder / "c", content);
+  if (!status.ok()) return status;
+  return Checkpoint::Open(PosixFileSystem(), folder / "c");
+}
+
+TEST(ReplicaCheckpoint, BringsBackEveryBit) {
+  for (const v1::MomentType moments : {v1::MOMENT_TYPE_FP32, v1::MOMENT_TYPE_INT8}) {
+    for (const bool tied : {false, true}) {
+      const TestFolder folder;
+      const RunIdentity identity = IdentityOf(moments);
+      const std::unique_ptr<Replica> replica = TrainedReplica(identity, tied);
+      const ReplicaContent content = ContentOf(*replica, identity, std::nullopt);
+      const auto checkpoint = Written(folder, content.content);
+      ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+      const std::unique_ptr<Replica> other = MakeReplica(identity, tied);
+      const absl::Status loaded = LoadReplica(*checkpoint, identity, *other);
+      ASSERT_TRUE(loaded.ok()) << loaded;
+      EXPECT_EQ(other->Fingerprint(), replica->Fingerprint());
+    }
+  }
+}
+
+TEST(ReplicaCheckpoint, MomentsOfTwoKindsAreRefused) {
+  const RunIdentity narrow = IdentityOf(v1::MOMENT_TYPE_INT8),
+                    wide = IdentityOf(v1::MOMENT_TYPE_FP32);
+  const std::unique_ptr<Replica> of_narrow = TrainedReplica(narrow, true);
+  const std::unique_ptr<Replica> of_wide = TrainedReplica(wide, true);
+  const ReplicaContent mine = ContentOf(*of_narrow, narrow, std::nullopt);
+  const ReplicaContent theirs = ContentOf(*of_wide, wide, std::nullopt);
+  // A tensor of one in the place of the other's, and one that is missing.
+  for (const std::string prefix :
+       {"exp_avg.", "exp_avg_sq.", "exp_avg_unit.", "exp_avg_sq_unit."}) {
+    const std::string name = prefix + "model.norm.weight";
+    const auto has_name = [&](const NamedTensor& tensor) { return tensor.spec.name == name; };
+    CheckpointContent content = mine.content;
+    std::erase_if(content.optimizer, has_name);
+    const auto& from = theirs.content.optimizer;
+    const auto found = std::find_if(from.begin(), from.end(), has_name);
+    if (found != from.end()) content.optimizer.push_back(*found);
+    for (const RunIdentity* identity : {&narrow, &wide}) {
+      const TestFolder folder;
+      const auto checkpoint = Written(folder, content);
+      ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+      const absl::Status loaded =
+          LoadReplica(*checkpoint, *identity, *MakeReplica(*identity, true));
+      EXPECT_FALSE(loaded.ok()) << name;
+      EXPECT_TRUE(absl::StrContains(loaded.message(), "model.norm.weight")) << loaded;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace espalier

@@ -1,0 +1,38 @@
+#include "tests/worker/support/failing_allocator.h"
+
+#include <c10/util/Exception.h>
+
+namespace espalier {
+namespace {
+
+thread_local int64_t left = -1;  // allocations until the one that fails; negative: none will
+
+class CountingAllocator final : public c10::Allocator {
+ public:
+  explicit CountingAllocator(c10::Allocator* real) : real_(real) {}
+  c10::DataPtr allocate(size_t bytes) const override {
+    if (left > 0 && --left == 0) {
+      TORCH_CHECK(false, "DefaultCPUAllocator: can't allocate memory: you tried to allocate ",
+                  bytes, " bytes. (made up)");
+    }
+    return real_->allocate(bytes);
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return real_->raw_deleter(); }
+
+ private:
+  c10::Allocator* real_;
+};
+
+}  // namespace
+
+FailingAllocator::FailingAllocator(int64_t failing) {
+  static CountingAllocator& counting = *new CountingAllocator(c10::GetCPUAllocator());
+  c10::SetCPUAllocator(&counting, /*priority=*/1);
+  left = failing;
+}
+
+FailingAllocator::~FailingAllocator() { left = -1; }
+
+bool FailingAllocator::failed() { return left == 0; }
+
+}  // namespace espalier

@@ -1,0 +1,187 @@
+#include "tests/worker/support/training_world.h"
+
+#include <ATen/Parallel.h>
+
+#include <thread>
+#include <utility>
+
+#include "common/base/random.h"
+#include "common/base/status_macros.h"
+#include "common/config/job_file.h"
+#include "worker/collective/in_process.h"
+#include "worker/state/start_state.h"
+#include "worker/train/trainer.h"
+
+namespace espalier {
+namespace {
+
+constexpr int64_t kVocabulary = 50;
+
+// Words of a made-up language, so that there is something to learn.
+std::shared_ptr<const TokenRow> MakeText(uint64_t seed) {
+  SplitMix64 random(seed);
+  std::vector<int64_t> tokens;
+  while (tokens.size() < 8033) {
+    const uint64_t word = random.Below(12);
+    for (uint64_t i = 0; i < 3 + word % 4; ++i) tokens.push_back((word * 7 + i * 3) % kVocabulary);
+  }
+  tokens.resize(8001);  // 250 windows of 32
+  return std::make_shared<VectorTokenRow>(std::move(tokens));
+}
+
+absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult& result) {
+  std::unique_ptr<Collective> wrapped;
+  if (options.wrap_collective) wrapped = options.wrap_collective(own);
+  Collective& collective = wrapped != nullptr ? *wrapped : own;
+  const int rank = static_cast<int>(collective.rank().value());
+  const v1::JobSpec& spec = options.spec;
+  const RankContext context{collective, RealClock(), result.link->progress()};
+  DecoderConfig config = TinyConfig();
+  config.tie_word_embeddings = options.tied;
+  ASSIGN_OR_RETURN(result.replica, Replica::Create(config, spec.train(), torch::kCPU));
+  if (spec.parallel().gradient_dtype() == v1::GRADIENT_DTYPE_INT8) {
+    RETURN_IF_ERROR(
+        result.replica->residual().Keep(result.replica->parameters().elements_before_lookups()));
+  }
+  RunIdentity identity;
+  identity.spec = spec;
+  identity.data_hash = "made up";
+  const std::shared_ptr<const TokenRow> text = MakeText(1);
+  const int64_t length = spec.data().sequence_length();
+  identity.training_samples = SampleCount(text->size(), length);
+  CheckpointStore store(PosixFileSystem(), {.directory = options.checkpoints});
+  if (rank == 0) RETURN_IF_ERROR(store.Prepare());
+  RETURN_IF_ERROR(AgreeOnStart(context, store, identity, *result.replica).status());
+  ASSIGN_OR_RETURN(const SampleOrder order,
+                   SampleOrder::Create({.samples = identity.training_samples,
+                                        .global_batch = spec.train().global_batch(),
+                                        .seed = spec.data().seed()}));
+  std::unique_ptr<SampleSource> source = std::make_unique<DirectSamples>(text, order, length);
+  if (options.wrap) source = options.wrap(rank, *result.replica, std::move(source));
+  CheckpointSaver saver(context, *result.link, store, identity);
+  Evaluator evaluator(context, MakeText(2), {.sequence_length = length});
+  LookupExchange lookups(collective, result.replica->parameters(),
+                         WireOf(spec.parallel().gradient_dtype()));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
+                   Trainer::Create(spec,
+                                   {.context = context,
+                                    .link = *result.link,
+                                    .replica = *result.replica,
+                                    .lookups = lookups,
+                                    .samples = *source,
+                                    .saver = saver,
+                                    .evaluator = options.validation ? &evaluator : nullptr},
+                                   {.bucket_elements = options.bucket_elements,
+                                    .pause_interval = absl::Milliseconds(20),
+                                    .save_retry_interval = absl::Milliseconds(40)}));
+  result.outcome = trainer->Run();
+  result.fingerprint = result.replica->Fingerprint();
+  return result.outcome.status();
+}
+
+template <typename T, typename Has, typename Get>
+std::vector<T> Select(const std::vector<v1::AttachRequest>& messages, Has has, Get get) {
+  std::vector<T> selected;
+  for (const v1::AttachRequest& message : messages) {
+    if ((message.*has)()) selected.push_back((message.*get)());
+  }
+  return selected;
+}
+
+}  // namespace
+
+v1::Directive ScriptedLink::directive() const {
+  absl::MutexLock lock(&mutex_);
+  return directive_;
+}
+
+bool ScriptedLink::WaitForDirectiveAfter(int64_t number, absl::Duration timeout) {
+  absl::MutexLock lock(&mutex_);
+  const auto newer = [&] { return directive_.number() > number; };
+  return mutex_.AwaitWithTimeout(absl::Condition(&newer), timeout);
+}
+
+void ScriptedLink::Set(const v1::Directive& directive) {
+  absl::MutexLock lock(&mutex_);
+  directive_ = directive;
+}
+
+void ScriptedLink::Report(v1::AttachRequest message) {
+  {
+    absl::MutexLock lock(&mutex_);
+    messages_.push_back(message);
+  }
+  if (on_report) on_report(*this, message);
+}
+
+std::vector<v1::StepReport> ScriptedLink::steps() const {
+  absl::MutexLock lock(&mutex_);
+  return Select<v1::StepReport>(messages_, &v1::AttachRequest::has_step, &v1::AttachRequest::step);
+}
+std::vector<v1::DirectiveAck> ScriptedLink::acks() const {
+  absl::MutexLock lock(&mutex_);
+  return Select<v1::DirectiveAck>(messages_, &v1::AttachRequest::has_ack, &v1::AttachRequest::ack);
+}
+std::vector<v1::CheckpointReport> ScriptedLink::checkpoints() const {
+  absl::MutexLock lock(&mutex_);
+  return Select<v1::CheckpointReport>(messages_, &v1::AttachRequest::has_checkpoint,
+                                      &v1::AttachRequest::checkpoint);
+}
+std::vector<v1::EvaluationReport> ScriptedLink::evaluations() const {
+  absl::MutexLock lock(&mutex_);
+  return Select<v1::EvaluationReport>(messages_, &v1::AttachRequest::has_evaluation,
+                                      &v1::AttachRequest::evaluation);
+}
+
+v1::JobSpec TinySpec(int64_t steps) {
+  v1::JobSpec spec;
+  spec.set_name("tiny");
+  spec.mutable_data()->set_sequence_length(32);
+  spec.mutable_train()->set_steps(steps);
+  spec.mutable_train()->set_global_batch(16);
+  spec.mutable_train()->mutable_schedule()->set_learning_rate(3e-3);
+  spec.mutable_train()->mutable_schedule()->set_warmup_steps(5);
+  spec.mutable_checkpoint()->set_every_steps(0);
+  spec.mutable_evaluate()->set_every_steps(0);
+  FillJobDefaults(spec);
+  return spec;
+}
+
+DecoderConfig TinyConfig() {
+  DecoderConfig config;
+  config.vocab_size = kVocabulary;
+  config.hidden_size = 32;
+  config.intermediate_size = 64;
+  config.layers = 2;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 8;
+  return config;
+}
+
+std::vector<RankResult> TrainWorld(const WorldOptions& options) {
+  at::set_num_threads(1);
+  std::vector<std::unique_ptr<Collective>> group = InProcessGroup(options.ranks, absl::Seconds(60));
+  std::vector<RankResult> results(options.ranks);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    results[rank].link = std::make_unique<ScriptedLink>();
+    if (options.script) options.script(rank, *results[rank].link);
+    threads.emplace_back([&, rank] {
+      at::set_num_threads(1);
+      RankResult& result = results[rank];
+      const absl::Status status = TrainRank(options, *group[rank], result);
+      if (!status.ok()) {
+        result.outcome = status;
+        group[rank]->Abort(absl::UnavailableError("a rank has left"));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (RankResult& result : results) {
+    for (const v1::StepReport& step : result.link->steps()) result.losses.push_back(step.loss());
+  }
+  return results;
+}
+
+}  // namespace espalier

@@ -1,0 +1,83 @@
+// A whole generation in one process: a thread per rank with its own replica, trainer and control
+// link, joined by the in-process collective, on a tiny model and a made-up text. Used by the
+// trainer's tests.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "espalier/v1/job.pb.h"
+#include "espalier/v1/worker.pb.h"
+#include "worker/control/link.h"
+#include "worker/data/samples.h"
+#include "worker/state/replica.h"
+
+namespace espalier {
+
+// Plays the coordinator: holds the directive, records what the ranks report.
+class ScriptedLink : public ControlLink {
+ public:
+  absl::StatusOr<v1::Welcome> Attach(const v1::Hello&, absl::Duration) override {
+    return v1::Welcome();
+  }
+  v1::Directive directive() const override;
+  bool WaitForDirectiveAfter(int64_t number, absl::Duration timeout) override;
+  void Report(v1::AttachRequest message) override;
+  absl::Status Finish(const v1::Finished&, absl::Duration) override { return absl::OkStatus(); }
+  absl::Status status() const override { return absl::OkStatus(); }
+  ProgressBoard& progress() override { return board_; }
+
+  // Run inside Report, before it returns: what rank 0 does next already sees a new directive.
+  std::function<void(ScriptedLink&, const v1::AttachRequest&)> on_report;
+  void Set(const v1::Directive& directive);
+
+  std::vector<v1::StepReport> steps() const;
+  std::vector<v1::DirectiveAck> acks() const;
+  std::vector<v1::CheckpointReport> checkpoints() const;
+  std::vector<v1::EvaluationReport> evaluations() const;
+
+ private:
+  mutable absl::Mutex mutex_;
+  v1::Directive directive_;
+  std::vector<v1::AttachRequest> messages_;
+  ProgressBoard board_;
+};
+
+struct WorldOptions {
+  int ranks = 1;
+  v1::JobSpec spec;
+  std::string checkpoints;  // folder
+  int64_t bucket_elements = 2000;
+  bool validation = false;
+  bool tied = false;  // the embedding to the head
+  // Gives each rank's link its script.
+  std::function<void(int rank, ScriptedLink& link)> script;
+  // Stands before each rank's collective, which outlives what it returns.
+  std::function<std::unique_ptr<Collective>(Collective& collective)> wrap_collective;
+  // Wraps each rank's source of samples.
+  std::function<std::unique_ptr<SampleSource>(int rank, Replica& replica,
+                                              std::unique_ptr<SampleSource> source)>
+      wrap;
+};
+
+struct RankResult {
+  absl::StatusOr<v1::Outcome> outcome = absl::UnknownError("did not run");
+  std::unique_ptr<ScriptedLink> link;
+  std::unique_ptr<Replica> replica;
+  uint64_t fingerprint = 0;
+  std::vector<double> losses;  // by step, as this rank reported them
+};
+
+// A job of `steps` steps of 16 sequences of 32 tokens for a decoder of 2 x 32.
+v1::JobSpec TinySpec(int64_t steps);
+DecoderConfig TinyConfig();
+
+// Agrees on the start and trains; one result per rank.
+std::vector<RankResult> TrainWorld(const WorldOptions& options);
+
+}  // namespace espalier

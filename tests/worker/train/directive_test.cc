@@ -1,0 +1,242 @@
+// Agreement: every directive is obeyed by all ranks at the same step, whatever rank 0 alone knows.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/worker/support/test_folder.h"
+#include "tests/worker/support/training_world.h"
+#include "worker/state/checkpoint_store.h"
+
+namespace espalier {
+namespace {
+
+using OnReport = std::function<void(ScriptedLink&, const v1::AttachRequest&)>;
+
+// Only rank 0's link hears the coordinator; the others must learn from rank 0.
+WorldOptions ThreeRanks(int64_t steps, const std::string& folder, OnReport on_report) {
+  WorldOptions options;
+  options.ranks = 3;
+  options.spec = TinySpec(steps);
+  options.checkpoints = folder;
+  options.script = [on_report](int rank, ScriptedLink& link) {
+    if (rank == 0) link.on_report = on_report;
+  };
+  return options;
+}
+
+v1::Directive Make(int64_t number, v1::RunState state) {
+  v1::Directive directive;
+  directive.set_number(number);
+  directive.set_run_state(state);
+  return directive;
+}
+
+bool Committed(const v1::AttachRequest& message, int64_t step) {
+  return message.has_step() && message.step().step() == step;
+}
+
+TEST(Agreement, AllRanksStopAtTheSameStep) {
+  const TestFolder folder;
+  const auto script = [](ScriptedLink& link, const v1::AttachRequest& message) {
+    if (Committed(message, 4)) link.Set(Make(1, v1::RUN_STATE_STOP));
+  };
+  for (const RankResult& result : TrainWorld(ThreeRanks(50, folder.path(), script))) {
+    ASSERT_TRUE(result.outcome.ok()) << result.outcome.status();
+    EXPECT_EQ(*result.outcome, v1::OUTCOME_STOPPED);
+    EXPECT_EQ(result.replica->step(), Step(5));
+    ASSERT_EQ(result.link->acks().size(), 1u);
+    EXPECT_EQ(result.link->acks()[0].next_step(), 5);
+  }
+  EXPECT_TRUE(Names(folder.path()).empty()) << "no checkpoint was asked for";
+}
+
+TEST(Agreement, AStopToResumeLeavesACheckpointOfThatStep) {
+  const TestFolder folder;
+  const auto script = [](ScriptedLink& link, const v1::AttachRequest& message) {
+    if (!Committed(message, 4)) return;
+    v1::Directive stop = Make(1, v1::RUN_STATE_STOP);
+    stop.set_checkpoint_before_stop(true);
+    link.Set(stop);
+  };
+  const std::vector<RankResult> stopped = TrainWorld(ThreeRanks(50, folder.path(), script));
+  EXPECT_EQ(*stopped[0].outcome, v1::OUTCOME_STOPPED);
+  EXPECT_EQ(Names(folder.path()), std::set<std::string>{"step-00000005"});
+  const std::vector<RankResult> resumed = TrainWorld(ThreeRanks(7, folder.path(), {}));
+  for (const RankResult& result : resumed) {
+    ASSERT_TRUE(result.outcome.ok()) << result.outcome.status();
+    ASSERT_EQ(result.link->steps().size(), 2u);
+    EXPECT_EQ(result.link->steps()[0].step(), 5);
+  }
+}
+
+// Paused at the boundary after step 3, until rank 2 too has said so; then on to the end.
+TEST(Agreement, APauseHoldsAllRanksAtTheSameStepInMemory) {
+  const TestFolder folder;
+  WorldOptions options;
+  const auto resume = [&](ScriptedLink& link, const v1::AttachRequest& message) {
+    if (Committed(message, 3)) link.Set(Make(1, v1::RUN_STATE_PAUSE));
+  };
+  options = ThreeRanks(6, folder.path(), resume);
+  ScriptedLink* first = nullptr;
+  options.script = [&first, resume](int rank, ScriptedLink& link) {
+    if (rank == 0) {
+      first = &link;
+      link.on_report = resume;
+    }
+    if (rank == 2) {
+      link.on_report = [&first](ScriptedLink&, const v1::AttachRequest& message) {
+        if (message.has_ack() && message.ack().number() == 1) {
+          first->Set(Make(2, v1::RUN_STATE_RUN));
+        }
+      };
+    }
+  };
+  for (const RankResult& result : TrainWorld(options)) {
+    ASSERT_TRUE(result.outcome.ok()) << result.outcome.status();
+    EXPECT_EQ(*result.outcome, v1::OUTCOME_COMPLETED);
+    const std::vector<v1::DirectiveAck> acks = result.link->acks();
+    ASSERT_EQ(acks.size(), 2u);
+    EXPECT_EQ(acks[0].run_state(), v1::RUN_STATE_PAUSE);
+    EXPECT_EQ(acks[0].next_step(), 4);
+    EXPECT_EQ(acks[1].next_step(), 4) << "a paused rank takes no step";
+    EXPECT_EQ(result.link->steps().size(), 6u);
+  }
+}
+
+TEST(Agreement, ANewPlanBeginsAtItsStepOnAllRanks) {
+  const TestFolder folder;
+  const auto script = [](ScriptedLink& link, const v1::AttachRequest& message) {
+    if (!Committed(message, 1)) return;
+    v1::Directive directive = Make(1, v1::RUN_STATE_RUN);
+    directive.mutable_plan()->set_number(2);
+    directive.mutable_plan()->set_from_step(5);
+    for (const int part : {2, 14, 0}) directive.mutable_plan()->add_sequences(part);
+    link.Set(directive);
+  };
+  const std::vector<RankResult> results = TrainWorld(ThreeRanks(8, folder.path(), script));
+  const int before[] = {6, 5, 5}, after[] = {2, 14, 0};
+  for (size_t rank = 0; rank < results.size(); ++rank) {
+    ASSERT_TRUE(results[rank].outcome.ok()) << results[rank].outcome.status();
+    for (const v1::StepReport& step : results[rank].link->steps()) {
+      EXPECT_EQ(step.shard(), step.step() < 5 ? before[rank] : after[rank])
+          << "rank " << rank << ", step " << step.step();
+    }
+  }
+}
+
+TEST(Agreement, APlanThatDoesNotFitFailsAllRanksAlike) {
+  const TestFolder folder;
+  const auto script = [](ScriptedLink& link, const v1::AttachRequest& message) {
+    if (!Committed(message, 1)) return;
+    v1::Directive directive = Make(1, v1::RUN_STATE_RUN);
+    directive.mutable_plan()->set_number(1);
+    for (const int part : {2, 13, 0}) directive.mutable_plan()->add_sequences(part);
+    link.Set(directive);
+  };
+  for (const RankResult& result : TrainWorld(ThreeRanks(8, folder.path(), script))) {
+    EXPECT_EQ(result.outcome.status().code(), absl::StatusCode::kInvalidArgument)
+        << result.outcome.status();
+  }
+}
+
+TEST(Agreement, ACheckpointIsWrittenOncePerRequest) {
+  const TestFolder folder;
+  const auto script = [](ScriptedLink& link, const v1::AttachRequest& message) {
+    if (!Committed(message, 2)) return;
+    v1::Directive directive = Make(1, v1::RUN_STATE_RUN);
+    directive.set_checkpoint_request(1);
+    link.Set(directive);
+  };
+  const std::vector<RankResult> results = TrainWorld(ThreeRanks(6, folder.path(), script));
+  const std::vector<v1::CheckpointReport> reports = results[0].link->checkpoints();
+  ASSERT_EQ(reports.size(), 2u) << "the one asked for, and the one at the end";
+  EXPECT_EQ(reports[0].step(), 3);
+  EXPECT_EQ(reports[1].step(), 6);
+  EXPECT_TRUE(results[1].link->checkpoints().empty()) << "rank 0 alone writes";
+}
+
+struct ResumeCase {
+  v1::Precision precision;
+  v1::MomentType moments;
+  bool tied;
+};
+class ResumeIn : public testing::TestWithParam<ResumeCase> {
+ protected:
+  static WorldOptions ThreeRanks(int64_t steps, const std::string& folder, OnReport on_report) {
+    WorldOptions options = espalier::ThreeRanks(steps, folder, std::move(on_report));
+    options.spec.mutable_train()->set_precision(GetParam().precision);
+    options.spec.mutable_train()->mutable_optimizer()->set_moments(GetParam().moments);
+    options.spec.mutable_model()->set_dropout(0.1);
+    options.tied = GetParam().tied;
+    return options;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(
+    EveryPrecision, ResumeIn,
+    testing::Values(ResumeCase{v1::PRECISION_FP32, v1::MOMENT_TYPE_FP32, true},
+                    ResumeCase{v1::PRECISION_BF16, v1::MOMENT_TYPE_FP32, false},
+                    ResumeCase{v1::PRECISION_BF16, v1::MOMENT_TYPE_INT8, true},
+                    ResumeCase{v1::PRECISION_FP32, v1::MOMENT_TYPE_INT8, false}),
+    [](const auto& info) {
+      return v1::Precision_Name(info.param.precision) + "_" +
+             v1::MomentType_Name(info.param.moments);
+    });
+
+TEST_P(ResumeIn, TheNewestCheckpointReachesRanksOfAnyWorldAndTrainsOnAsIfUninterrupted) {
+  const TestFolder folder, other;
+  WorldOptions straight = ThreeRanks(10, other.path(), {});
+  WorldOptions first = ThreeRanks(10, folder.path(), [](ScriptedLink& link, const auto& message) {
+    v1::Directive stop = Make(1, v1::RUN_STATE_STOP);
+    stop.set_checkpoint_before_stop(true);
+    if (Committed(message, 5)) link.Set(stop);
+  });
+  const std::vector<RankResult> uninterrupted = TrainWorld(straight);
+  TrainWorld(first);
+  const std::vector<RankResult> resumed = TrainWorld(ThreeRanks(10, folder.path(), {}));
+  for (const RankResult& result : resumed) {
+    ASSERT_TRUE(result.outcome.ok()) << result.outcome.status();
+    EXPECT_EQ(result.fingerprint, uninterrupted[0].fingerprint);
+  }
+}
+
+TEST(StartState, ACheckpointWithMomentsOfTheOtherKindIsTrainedOn) {
+  for (const auto& [before, after] : {std::pair(v1::MOMENT_TYPE_FP32, v1::MOMENT_TYPE_INT8),
+                                      std::pair(v1::MOMENT_TYPE_INT8, v1::MOMENT_TYPE_FP32)}) {
+    const auto train = [](const TestFolder& folder, v1::MomentType moments, int64_t stop_after) {
+      const auto script = [stop_after](ScriptedLink& link, const v1::AttachRequest& message) {
+        v1::Directive stop = Make(1, v1::RUN_STATE_STOP);
+        stop.set_checkpoint_before_stop(true);
+        if (Committed(message, stop_after)) link.Set(stop);
+      };
+      WorldOptions options = ThreeRanks(40, folder.path(), script);
+      options.spec.mutable_train()->mutable_optimizer()->set_moments(moments);
+      return TrainWorld(options);
+    };
+    const TestFolder folder, other;
+    const std::vector<RankResult> straight = train(other, before, 40);
+    const size_t done = train(folder, before, 20)[0].losses.size();
+    const std::vector<RankResult> resumed = train(folder, after, 40);
+    ASSERT_EQ(done + resumed[0].losses.size(), 40u);
+    for (size_t step = done; step < 40; ++step) {
+      EXPECT_NEAR(resumed[0].losses[step - done], straight[0].losses[step], 0.02);
+    }
+    for (const RankResult& result : resumed) {
+      EXPECT_EQ(result.fingerprint, resumed[0].fingerprint);
+    }
+  }
+}
+
+TEST(StartState, ACheckpointOfAnotherOrderIsRefusedByName) {
+  const TestFolder folder;
+  TrainWorld(ThreeRanks(2, folder.path(), {}));
+  WorldOptions changed = ThreeRanks(4, folder.path(), {});
+  changed.spec.mutable_train()->set_global_batch(8);
+  for (const RankResult& result : TrainWorld(changed)) {
+    EXPECT_EQ(result.outcome.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_NE(result.outcome.status().message().find("global_batch"), std::string::npos)
+        << result.outcome.status();
+  }
+}
+
+}  // namespace
+}  // namespace espalier

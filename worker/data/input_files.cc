@@ -1,0 +1,114 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <set>
+#include <system_error>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "worker/data/document_reader.h"
+
+namespace espalier {
+namespace {
+
+namespace fs = std::filesystem;
+
+absl::Status PathError(const fs::path& path, const std::error_code& error) {
+  return absl::ErrnoToStatus(error.value(), absl::StrCat("input ", path.string()));
+}
+
+absl::StatusOr<bool> LooksBinary(const fs::path& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path.string()));
+  const absl::Cleanup close_it = [fd] { close(fd); };
+  char head[8192];
+  const ssize_t got = read(fd, head, sizeof(head));
+  if (got < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path.string()));
+  return std::find(head, head + got, '\0') != head + got;
+}
+
+class Finder {
+ public:
+  explicit Finder(const InputFiles& excluded) {
+    for (const InputFile& file : excluded.files) excluded_.insert(RealPath(file.path));
+  }
+
+  absl::Status Add(const fs::path& path, bool named) {
+    std::error_code error;
+    const fs::file_status status = fs::status(path, error);
+    if (error) return PathError(path, error);
+    if (fs::is_directory(status)) return Walk(path);
+    if (fs::is_regular_file(status)) return AddFile(path, named);
+    if (!named) return absl::OkStatus();  // sockets and the like inside a folder
+    return absl::InvalidArgumentError(
+        absl::StrCat("input ", path.string(), " is neither a file nor a folder"));
+  }
+
+  InputFiles Take() { return std::move(found_); }
+
+ private:
+  static std::string RealPath(const fs::path& path) {
+    std::error_code error;
+    const fs::path real = fs::canonical(path, error);
+    return error ? path.string() : real.string();
+  }
+
+  absl::Status Walk(const fs::path& folder) {
+    std::error_code error;
+    std::vector<fs::path> entries;
+    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+      entries.push_back(it->path());
+    }
+    if (error) return PathError(folder, error);
+    std::sort(entries.begin(), entries.end());
+    for (const fs::path& entry : entries) {
+      if (absl::StartsWith(entry.filename().string(), ".")) continue;
+      const bool link = fs::is_symlink(fs::symlink_status(entry, error));
+      if (link && !fs::is_regular_file(fs::status(entry, error))) continue;
+      RETURN_IF_ERROR(Add(entry, /*named=*/false));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AddFile(const fs::path& path, bool named) {
+    if (excluded_.count(RealPath(path)) > 0) return absl::OkStatus();
+    if (!named) {
+      ASSIGN_OR_RETURN(const bool binary, LooksBinary(path));
+      found_.skipped += binary;
+      if (binary) return absl::OkStatus();
+    }
+    std::error_code error;
+    const uintmax_t bytes = fs::file_size(path, error);
+    if (error) return PathError(path, error);
+    const std::string extension = path.extension().string();
+    found_.files.push_back({.path = path.string(),
+                            .bytes = static_cast<int64_t>(bytes),
+                            .jsonl = extension == ".jsonl" || extension == ".ndjson"});
+    return absl::OkStatus();
+  }
+
+  std::set<std::string> excluded_;
+  InputFiles found_;
+};
+
+}  // namespace
+
+int64_t InputFiles::bytes() const {
+  int64_t sum = 0;
+  for (const InputFile& file : files) sum += file.bytes;
+  return sum;
+}
+
+absl::StatusOr<InputFiles> FindInputFiles(const std::vector<std::string>& paths,
+                                          const InputFiles& excluded) {
+  Finder finder(excluded);
+  for (const std::string& path : paths) RETURN_IF_ERROR(finder.Add(path, /*named=*/true));
+  return finder.Take();
+}
+
+}  // namespace espalier

@@ -1,0 +1,41 @@
+// SplitWriter: collects the tokens of one split and writes them as shard files. Used by prepare.cc
+// only. One thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/base/file_system.h"
+#include "worker/data/token_manifest.h"
+
+namespace espalier {
+
+class SplitWriter {
+ public:
+  struct Options {
+    std::string folder;
+    std::string name;  // "train": files train-00000.tokens and so on
+    int token_bytes = 0;
+    int64_t shard_tokens = 0;  // of every shard but the last; this much memory is used
+  };
+  SplitWriter(FileSystem& files, Options options) : files_(files), options_(std::move(options)) {}
+
+  absl::Status Append(absl::Span<const int32_t> ids);
+  void EndDocument() { ++split_.documents; }
+  // Writes what is left.
+  absl::Status Finish();
+  const TokenSplit& split() const { return split_; }
+
+ private:
+  absl::Status WriteShard();
+
+  FileSystem& files_;
+  Options options_;
+  TokenSplit split_;
+  std::vector<std::byte> buffer_;  // encoded tokens of the shard in progress
+};
+
+}  // namespace espalier

@@ -1,0 +1,182 @@
+#include "worker/formats/decoder_config.h"
+
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/config/model_preset.h"
+#include "worker/formats/config_family.h"
+
+namespace espalier {
+namespace {
+
+absl::Status NeedField(absl::string_view field) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("model.", field,
+                   " is missing: give model.preset (nano, 17m, 124m, 1b), or all of hidden_size, "
+                   "intermediate_size, num_hidden_layers and num_attention_heads"));
+}
+
+void Override(const v1::ModelSpec& spec, DecoderConfig& config) {
+  if (spec.has_vocab_size()) config.vocab_size = spec.vocab_size();
+  if (spec.has_hidden_size()) config.hidden_size = spec.hidden_size();
+  if (spec.has_intermediate_size()) config.intermediate_size = spec.intermediate_size();
+  if (spec.has_num_hidden_layers()) config.layers = spec.num_hidden_layers();
+  if (spec.has_num_attention_heads()) {
+    config.heads = spec.num_attention_heads();
+    config.kv_heads = config.heads;
+  }
+  if (spec.has_num_key_value_heads()) config.kv_heads = spec.num_key_value_heads();
+  if (spec.has_head_dim()) config.head_dim = spec.head_dim();
+  if (spec.has_rope_theta()) config.rope_theta = spec.rope_theta();
+  if (spec.has_rms_norm_eps()) config.rms_norm_eps = spec.rms_norm_eps();
+  if (spec.has_tie_word_embeddings()) config.tie_word_embeddings = spec.tie_word_embeddings();
+  if (spec.has_attention_bias()) config.attention_bias = spec.attention_bias();
+  if (spec.has_qk_norm()) config.qk_norm = spec.qk_norm();
+  if (spec.has_sliding_window()) config.sliding_window = spec.sliding_window();
+  if (spec.has_max_position_embeddings()) {
+    config.max_position_embeddings = spec.max_position_embeddings();
+  }
+  if (spec.has_initializer_range()) config.initializer_range = spec.initializer_range();
+  if (spec.has_rope_scaling()) {
+    const v1::RopeScaling& scaling = spec.rope_scaling();
+    RopeScalingConfig& to = config.rope_scaling.emplace();
+    to.factor = scaling.factor();
+    if (scaling.has_low_freq_factor()) to.low_freq_factor = scaling.low_freq_factor();
+    if (scaling.has_high_freq_factor()) to.high_freq_factor = scaling.high_freq_factor();
+    to.original_max_position_embeddings = scaling.original_max_position_embeddings();
+  }
+}
+
+absl::Status RequireSizes(const DecoderConfig& config) {
+  if (config.hidden_size == 0) return NeedField("hidden_size");
+  if (config.intermediate_size == 0) return NeedField("intermediate_size");
+  if (config.layers == 0) return NeedField("num_hidden_layers");
+  if (config.heads == 0) return NeedField("num_attention_heads");
+  return absl::OkStatus();
+}
+
+struct Bound {
+  absl::string_view field;
+  int64_t value;
+  int64_t low;
+  int64_t high;
+};
+
+absl::Status CheckBounds(const DecoderConfig& c) {
+  const Bound bounds[] = {
+      {"vocab_size", c.vocab_size, 2, 1 << 22},
+      {"hidden_size", c.hidden_size, 1, 1 << 16},
+      {"intermediate_size", c.intermediate_size, 1, 1 << 20},
+      {"num_hidden_layers", c.layers, 1, 1 << 10},
+      {"num_attention_heads", c.heads, 1, 1 << 12},
+      {"num_key_value_heads", c.kv_heads, 1, 1 << 12},
+      {"head_dim", c.head_dim, 2, 1 << 12},
+      {"sliding_window", c.sliding_window, 0, std::numeric_limits<int32_t>::max()},
+      {"max_position_embeddings", c.max_position_embeddings, 1,
+       std::numeric_limits<int32_t>::max()},
+  };
+  for (const Bound& bound : bounds) {
+    if (bound.value < bound.low || bound.value > bound.high) {
+      return absl::InvalidArgumentError(absl::StrCat("model ", bound.field, " is ", bound.value,
+                                                     "; allowed: ", bound.low, " to ", bound.high));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRope(const DecoderConfig& c) {
+  if (!(c.rope_theta >= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model rope_theta is ", c.rope_theta, "; allowed: at least 1"));
+  }
+  if (!c.rope_scaling) return absl::OkStatus();
+  const RopeScalingConfig& s = *c.rope_scaling;
+  if (!(s.factor >= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model rope_scaling.factor is ", s.factor, "; allowed: at least 1"));
+  }
+  if (s.kind == RopeScalingConfig::Kind::kYarn &&
+      (s.original_max_position_embeddings < 1 || !(s.beta_slow > 0) ||
+       !(s.beta_fast >= s.beta_slow) || !(c.rope_theta > 1))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model rope_scaling (yarn) has original_max_position_embeddings ",
+        s.original_max_position_embeddings, ", beta_fast ", s.beta_fast, ", beta_slow ",
+        s.beta_slow, "; allowed: at least 1, and 0 < beta_slow <= beta_fast"));
+  }
+  if (s.kind != RopeScalingConfig::Kind::kLlama3) return absl::OkStatus();
+  if (!(s.low_freq_factor > 0) || !(s.high_freq_factor > s.low_freq_factor) ||
+      s.original_max_position_embeddings < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model rope_scaling has low_freq_factor ", s.low_freq_factor,
+                     ", high_freq_factor ", s.high_freq_factor,
+                     ", original_max_position_embeddings ", s.original_max_position_embeddings,
+                     "; allowed: 0 < low_freq_factor < high_freq_factor, at least 1 position"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ValidateDecoderConfig(const DecoderConfig& c) {
+  RETURN_IF_ERROR(CheckBounds(c));
+  RETURN_IF_ERROR(CheckRope(c));
+  if (c.heads % c.kv_heads != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model num_key_value_heads is ", c.kv_heads,
+                     "; it must divide num_attention_heads, which is ", c.heads));
+  }
+  if (c.head_dim % 2 != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model head_dim is ", c.head_dim, "; it must be even (rotary pairs)"));
+  }
+  if (!(c.rms_norm_eps > 0) || !(c.initializer_range >= 0)) {
+    return absl::InvalidArgumentError(absl::StrCat("model rms_norm_eps is ", c.rms_norm_eps,
+                                                   " and initializer_range ", c.initializer_range,
+                                                   "; allowed: above 0, and 0 or more"));
+  }
+  if (!c.full_attention.empty() && static_cast<int64_t>(c.full_attention.size()) != c.layers) {
+    return absl::InvalidArgumentError(absl::StrCat("model layer_types has ",
+                                                   c.full_attention.size(), " entries for ",
+                                                   c.layers, " layers; one per layer is needed"));
+  }
+  return FamilyOf(c).status();
+}
+
+absl::StatusOr<DecoderConfig> DecoderConfigFromSpec(const v1::ModelSpec& spec,
+                                                    int64_t data_vocab_size) {
+  if (spec.has_from()) {
+    return absl::InvalidArgumentError(
+        "model.from names a folder with its own config.json; preset and architecture fields do "
+        "not apply to it");
+  }
+  DecoderConfig config;
+  if (spec.has_preset()) {
+    const v1::ModelSpec* preset = FindModelPreset(spec.preset());
+    if (preset == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("model.preset is '", spec.preset(), "'; allowed: nano, 17m, 124m, 1b"));
+    }
+    Override(*preset, config);
+  }
+  Override(spec, config);
+  RETURN_IF_ERROR(RequireSizes(config));
+  if (config.head_dim == 0) {
+    if (config.hidden_size % config.heads != 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "model.hidden_size ", config.hidden_size, " is not a multiple of num_attention_heads ",
+          config.heads, "; change one of them or give model.head_dim"));
+    }
+    config.head_dim = config.hidden_size / config.heads;
+  }
+  if (config.vocab_size == 0) config.vocab_size = data_vocab_size;
+  if (config.vocab_size < data_vocab_size) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model.vocab_size is ", config.vocab_size, " but the data's tokenizer has ",
+        data_vocab_size, " ids; give at least ", data_vocab_size, " or leave vocab_size out"));
+  }
+  RETURN_IF_ERROR(ValidateDecoderConfig(config));
+  return config;
+}
+
+}  // namespace espalier

@@ -1,0 +1,92 @@
+// DecoderConfig: the shape of a decoder and nothing else. Built from a job's ModelSpec (preset and
+// overrides) or from a Hugging Face config.json; both directions live in decoder_config.cc.
+// Used by worker/model and worker/state. Plain data.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "espalier/v1/job.pb.h"
+
+namespace espalier {
+
+// Scaling of the rotary frequencies, by rope_type.
+struct RopeScalingConfig {
+  enum class Kind {
+    kLlama3,   // see v1::RopeScaling
+    kLinear,   // every frequency is divided by factor
+    kDynamic,  // the base grows with sequences beyond max_position_embeddings
+    kYarn      // Peng et al. 2023: long wavelengths are divided by factor, and cosines are scaled
+  };
+  Kind kind = Kind::kLlama3;
+  double factor = 1;
+  double low_freq_factor = 1;                       // kLlama3
+  double high_freq_factor = 4;                      // kLlama3
+  int64_t original_max_position_embeddings = 8192;  // kLlama3, kYarn
+  // kYarn. attention_factor multiplies cosines and sines; absent: from factor and the mscales.
+  std::optional<double> attention_factor;
+  double beta_fast = 32;
+  double beta_slow = 1;
+  double mscale = 0;
+  double mscale_all_dim = 0;
+  bool truncate = true;
+  friend bool operator==(const RopeScalingConfig&, const RopeScalingConfig&) = default;
+};
+
+struct DecoderConfig {
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t layers = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  double rope_theta = 10000;
+  std::optional<RopeScalingConfig> rope_scaling;
+  double rms_norm_eps = 1e-5;
+  bool tie_word_embeddings = true;
+  bool attention_bias = false;  // on q, k, v (Qwen 2)
+  bool output_bias = false;     // on o as well (Llama with attention_bias)
+  bool mlp_bias = false;        // on gate, up, down
+  bool qk_norm = false;         // RMSNorm per head on q and k (Qwen 3)
+  int64_t sliding_window = 0;   // positions seen, the own one included; 0: all
+  // Per layer, 1: the layer sees all positions in spite of sliding_window. Empty: none does.
+  std::vector<uint8_t> full_attention;
+  int64_t max_position_embeddings = 2048;
+  double initializer_range = 0.02;
+  // Token ids that config.json carries for generation: where a text begins, which ids end it.
+  std::optional<int64_t> bos_token_id;
+  std::vector<int64_t> eos_token_ids;
+
+  // Positions that layer `layer` (from 0) sees; 0: all.
+  int64_t Window(int64_t layer) const {
+    return full_attention.empty() || full_attention[layer] == 0 ? sliding_window : 0;
+  }
+  friend bool operator==(const DecoderConfig&, const DecoderConfig&) = default;
+};
+
+// Whether the numbers describe a decoder that can be built and that config.json can express;
+// INVALID_ARGUMENT names the field, its value and what is allowed.
+absl::Status ValidateDecoderConfig(const DecoderConfig& config);
+
+// From a spec with a preset and/or architecture fields (not `from`). `data_vocab_size` (0: no data)
+// is taken when neither the spec nor the preset gives a vocab_size; a smaller vocab_size than the
+// data's is INVALID_ARGUMENT.
+absl::StatusOr<DecoderConfig> DecoderConfigFromSpec(const v1::ModelSpec& spec,
+                                                    int64_t data_vocab_size);
+
+// Reads Hugging Face's config.json (llama, qwen2, qwen3, mistral families; both the old and the
+// transformers-5 spelling of RoPE). An architecture or option this decoder cannot express is
+// UNIMPLEMENTED, with its name; keys that do not change the mathematics are ignored.
+absl::StatusOr<DecoderConfig> DecoderConfigFromJson(absl::string_view json);
+
+// The inverse: a config.json with which transformers' AutoModelForCausalLM loads the weights. The
+// family follows from the options (README.md has the table). The config must be valid.
+std::string DecoderConfigToJson(const DecoderConfig& config);
+
+}  // namespace espalier

@@ -1,0 +1,187 @@
+#include "worker/kernels/cpu_rows.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "common/base/simd.h"
+
+namespace espalier::cpu {
+namespace {
+
+// exp(x) to 2 units in the last place, without branches so that loops vectorise: x = n ln 2 + r,
+// |r| <= ln 2 / 2, exp(r) by its Taylor polynomial of degree 6 (remainder below 1e-8).
+inline __attribute__((always_inline)) float Exp(float x) {
+  x = std::min(std::max(x, -87.0F), 88.0F);
+  constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer
+  const float n = (x * 1.44269504F + kRound) - kRound;
+  const float r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
+  float p = 1.0F / 720;
+  p = p * r + 1.0F / 120;
+  p = p * r + 1.0F / 24;
+  p = p * r + 1.0F / 6;
+  p = p * r + 0.5F;
+  p = p * r + 1.0F;
+  p = p * r + 1.0F;
+  const int32_t exponent = (static_cast<int32_t>(n) + 127) << 23;
+  return p * std::bit_cast<float>(exponent);
+}
+
+inline __attribute__((always_inline)) float Sigmoid(float x) { return 1.0F / (1.0F + Exp(-x)); }
+
+}  // namespace
+
+ESPALIER_SIMD_CLONES SoftmaxRow ExpRow(float* x, int64_t n, float scale) {
+  float max = -INFINITY;
+#pragma omp simd reduction(max : max)
+  for (int64_t i = 0; i < n; ++i) max = std::max(max, x[i]);
+  max *= scale;
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) {
+    x[i] = Exp(scale * x[i] - max);
+    sum += x[i];
+  }
+  return {.max = max, .sum = sum};
+}
+
+ESPALIER_SIMD_CLONES void ProbabilityRow(float* x, int64_t n, float scale, float log_sum) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) x[i] = Exp(scale * x[i] - log_sum);
+}
+
+ESPALIER_SIMD_CLONES void ScaleRow(float* x, int64_t n, float factor) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) x[i] *= factor;
+}
+
+ESPALIER_SIMD_CLONES void SoftmaxGradientRow(const float* p, float* d, int64_t n, float delta,
+                                             float scale) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) d[i] = scale * p[i] * (d[i] - delta);
+}
+
+ESPALIER_SIMD_CLONES float DotRow(const float* a, const float* b, int64_t n) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+namespace {
+
+#define ESPALIER_INLINE inline __attribute__((always_inline))
+
+template <typename In, typename Out>
+ESPALIER_INLINE float RmsNorm(const In* x, const float* weight, Out* out, int64_t n, float eps) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) sum += ToFloat(x[i]) * ToFloat(x[i]);
+  const float r = 1.0F / std::sqrt(sum / static_cast<float>(n) + eps);
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) out[i] = FromFloat<Out>(ToFloat(x[i]) * r * weight[i]);
+  return r;
+}
+
+// With g = dy * weight: dx = r g - x r^3 mean(g x); dweight += dy x r.
+template <bool kOther, typename In, typename Out>
+ESPALIER_INLINE void RmsNormGradient(const In* x, const float* weight, const Out* dy, float r,
+                                     const In* other, In* dx, float* dweight, int64_t n) {
+  float dot = 0;
+#pragma omp simd reduction(+ : dot)
+  for (int64_t i = 0; i < n; ++i) dot += ToFloat(dy[i]) * weight[i] * ToFloat(x[i]);
+  const float pull = dot * r * r * r / static_cast<float>(n);
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const float xi = ToFloat(x[i]), g = ToFloat(dy[i]);
+    dweight[i] += g * xi * r;
+    const float own = r * g * weight[i] - xi * pull;
+    dx[i] = FromFloat<In>(kOther ? own + ToFloat(other[i]) : own);
+  }
+}
+
+template <typename Real>
+ESPALIER_INLINE void SwiGlu(const Real* gate, const Real* up, Real* out, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const float g = ToFloat(gate[i]);
+    out[i] = FromFloat<Real>(g * Sigmoid(g) * ToFloat(up[i]));
+  }
+}
+
+template <typename Real>
+ESPALIER_INLINE void SwiGluGradient(const Real* gate, const Real* up, const Real* dy, Real* dgate,
+                                    Real* dup, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const float g = ToFloat(gate[i]), s = Sigmoid(g), d = ToFloat(dy[i]);
+    dup[i] = FromFloat<Real>(d * g * s);
+    dgate[i] = FromFloat<Real>(d * ToFloat(up[i]) * s * (1.0F + g * (1.0F - s)));
+  }
+}
+
+template <typename Real>
+ESPALIER_INLINE void Rotate(const Real* x, const float* cosine, const float* sine, float sign,
+                            Real* out, int64_t half) {
+#pragma omp simd
+  for (int64_t i = 0; i < half; ++i) {
+    const float a = ToFloat(x[i]), b = ToFloat(x[i + half]), s = sign * sine[i];
+    out[i] = FromFloat<Real>(a * cosine[i] - b * s);
+    out[i + half] = FromFloat<Real>(b * cosine[i] + a * s);
+  }
+}
+
+template <typename Real>
+ESPALIER_INLINE void Add(const Real* x, float* to, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) to[i] += ToFloat(x[i]);
+}
+
+template <typename From, typename To>
+ESPALIER_INLINE void Convert(const From* x, To* to, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) to[i] = FromFloat<To>(ToFloat(x[i]));
+}
+
+}  // namespace
+
+// Several versions of a template cannot be compiled, so each type has functions of its own.
+#define ESPALIER_DEFINE_NORM_ROWS(In, Out)                                                       \
+  ESPALIER_SIMD_CLONES float RmsNormRow(const In* x, const float* weight, Out* out, int64_t n,   \
+                                        float eps) {                                             \
+    return RmsNorm(x, weight, out, n, eps);                                                      \
+  }                                                                                              \
+  ESPALIER_SIMD_CLONES void RmsNormGradientRow(const In* x, const float* weight, const Out* dy,  \
+                                               float r, const In* other, In* dx, float* dweight, \
+                                               int64_t n) {                                      \
+    if (other == nullptr) {                                                                      \
+      RmsNormGradient<false>(x, weight, dy, r, other, dx, dweight, n);                           \
+    } else {                                                                                     \
+      RmsNormGradient<true>(x, weight, dy, r, other, dx, dweight, n);                            \
+    }                                                                                            \
+  }
+
+ESPALIER_DEFINE_NORM_ROWS(float, float)
+ESPALIER_DEFINE_NORM_ROWS(Bf16, Bf16)
+ESPALIER_DEFINE_NORM_ROWS(float, Bf16)
+
+#define ESPALIER_DEFINE_ROWS(Real)                                                                 \
+  ESPALIER_SIMD_CLONES void SwiGluRow(const Real* gate, const Real* up, Real* out, int64_t n) {    \
+    SwiGlu(gate, up, out, n);                                                                      \
+  }                                                                                                \
+  ESPALIER_SIMD_CLONES void SwiGluGradientRow(const Real* gate, const Real* up, const Real* dy,    \
+                                              Real* dgate, Real* dup, int64_t n) {                 \
+    SwiGluGradient(gate, up, dy, dgate, dup, n);                                                   \
+  }                                                                                                \
+  ESPALIER_SIMD_CLONES void RopeRow(const Real* x, const float* cosine, const float* sine,         \
+                                    float sign, Real* out, int64_t half) {                         \
+    Rotate(x, cosine, sine, sign, out, half);                                                      \
+  }                                                                                                \
+  ESPALIER_SIMD_CLONES void AddRow(const Real* x, float* to, int64_t n) { Add(x, to, n); }         \
+  ESPALIER_SIMD_CLONES void ToFloatRow(const Real* x, float* to, int64_t n) { Convert(x, to, n); } \
+  ESPALIER_SIMD_CLONES void FromFloatRow(const float* x, Real* to, int64_t n) { Convert(x, to, n); }
+
+ESPALIER_DEFINE_ROWS(float)
+ESPALIER_DEFINE_ROWS(Bf16)
+
+}  // namespace espalier::cpu

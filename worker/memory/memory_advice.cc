@@ -1,0 +1,83 @@
+#include "worker/memory/memory_advice.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "worker/model/parameters.h"
+#include "worker/optimizer/moments.h"
+
+namespace espalier {
+namespace {
+
+constexpr int64_t kFloat = 4;
+constexpr int64_t kBillion = 1'000'000'000;
+constexpr int64_t kLogitRows = 256;  // of the loss that exist at a time
+
+std::string Gigabytes(int64_t bytes) {
+  return absl::StrFormat("%.3g GB", static_cast<double>(bytes) / 1e9);
+}
+
+// What one layer keeps of one position: its input, queries, keys and values, the attention's
+// output, the input of the feed-forward part, and both products of that.
+int64_t LayerFloats(const DecoderConfig& config) {
+  const int64_t q = config.heads * config.head_dim, kv = config.kv_heads * config.head_dim;
+  return 2 * config.hidden_size + 2 * q + 2 * kv + 2 * config.intermediate_size;
+}
+
+}  // namespace
+
+int64_t StateBytes(const DecoderConfig& config, v1::MomentType moments,
+                   Parameters::Gradients gradients) {
+  int64_t elements = 0, without_gradient = 0;
+  for (const ParameterShape& parameter : ParameterShapes(config)) {
+    int64_t size = 1;
+    for (const int64_t dimension : parameter.shape) size *= dimension;
+    elements += size;
+    const bool looked_up = parameter.layer < 0;
+    if (looked_up && gradients == Parameters::Gradients::kLookupsApart) without_gradient = size;
+  }
+  return (2 * elements - without_gradient) * kFloat + MomentBytes(moments, elements);
+}
+
+int64_t PassBytes(const DecoderConfig& config, int64_t sequence_length) {
+  const int64_t positions = sequence_length * kFloat;
+  return positions * (config.layers * LayerFloats(config) + 2 * config.hidden_size) +
+         std::min(kLogitRows, sequence_length) * config.vocab_size * kFloat;
+}
+
+std::string MemoryAdvice(const DecoderConfig& config, const v1::JobSpec& spec,
+                         Parameters::Gradients gradients, int64_t limit_bytes) {
+  const int64_t length = spec.data().sequence_length();
+  const v1::MomentType moments = spec.train().optimizer().moments();
+  const int64_t state = StateBytes(config, moments, gradients), pass = PassBytes(config, length);
+  std::vector<std::string> ways;
+  if (pass > state / 50) {
+    ways.push_back(absl::StrCat("data.sequence_length ", length / 2, " (about ",
+                                Gigabytes(pass - PassBytes(config, length / 2)), " less)"));
+  }
+  if (moments != v1::MOMENT_TYPE_INT8) {
+    ways.push_back(absl::StrCat(
+        "train.optimizer.moments: int8 (about ",
+        Gigabytes(state - StateBytes(config, v1::MOMENT_TYPE_INT8, gradients)), " less)"));
+  }
+  const int64_t per_layer = length * kFloat * LayerFloats(config);
+  const int64_t kept = length * kFloat * config.hidden_size;
+  if (config.layers > 1) {
+    ways.push_back(absl::StrCat("train.recompute: all (about ",
+                                Gigabytes((config.layers - 1) * (per_layer - kept)),
+                                " less, a third more time)"));
+  }
+  ways.push_back(absl::StrCat("a smaller model (",
+                              Gigabytes(2 * kFloat * kBillion + MomentBytes(moments, kBillion)),
+                              " for 1e9 parameters)"));
+  ways.push_back("a machine with more memory");
+  return absl::StrCat("parameters, gradients and optimizer take ", Gigabytes(state),
+                      ", a pass of one sequence of ", length, " tokens about ", Gigabytes(pass),
+                      ", and the limit is ", Gigabytes(limit_bytes),
+                      "; to need less: ", absl::StrJoin(ways, ", "));
+}
+
+}  // namespace espalier

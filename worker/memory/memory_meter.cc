@@ -1,0 +1,88 @@
+#include "worker/memory/memory_meter.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "worker/memory/allocator.h"
+#include "worker/tensor/device_memory.h"
+#include "worker/tensor/torch_compat.h"
+
+namespace espalier {
+namespace {
+
+constexpr absl::Duration kPressureInterval = absl::Seconds(1);
+// Swap that grew by more between two looks is memory that did not fit.
+constexpr int64_t kSwapGrowthBytes = int64_t{32} << 20;
+// Less than this part of the limit left is little.
+constexpr int64_t kLittle = 33;
+
+void Lower(MemoryLimit& limit, int64_t bytes, absl::string_view source) {
+  if (bytes >= limit.bytes) return;
+  limit = {bytes, std::string(source)};
+}
+
+}  // namespace
+
+MemoryLimit TightestLimit(const MachineMemory& machine, int64_t process_bytes, int64_t wanted,
+                          int sharers) {
+  MemoryLimit limit{machine.physical_bytes / sharers, "the machine's memory"};
+  Lower(limit, machine.limit_bytes / sharers, "the control group's limit");
+  Lower(limit, process_bytes + machine.available_bytes / sharers, "what was free at the start");
+  if (wanted > 0) Lower(limit, wanted, "memory_limit_bytes");
+  return limit;
+}
+
+absl::StatusOr<MemoryLimit> MemoryMeter::Limit(int64_t wanted, int sharers) const {
+  if (const std::optional<DeviceMemory> memory = ReadDeviceMemory(device_)) {
+    MemoryLimit limit{memory->total_bytes, absl::StrCat("the memory of ", device_.str())};
+    if (wanted > 0) Lower(limit, wanted, "memory_limit_bytes");
+    return limit;
+  }
+  if (device_.is_cuda()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "LibTorch ", TorchVersion(), " does not say how much memory of ", device_.str(),
+        " it uses, so the size of a pass cannot be found by measuring; "
+        "give batch.micro_batch, or use LibTorch 2.9 or newer"));
+  }
+  ASSIGN_OR_RETURN(const MachineMemory machine, ReadMachineMemory());
+  ASSIGN_OR_RETURN(const Reading reading, Read());
+  return TightestLimit(machine, reading.now, wanted, sharers);
+}
+
+absl::StatusOr<MemoryMeter::Reading> MemoryMeter::Read() const {
+  if (const std::optional<DeviceMemory> memory = ReadDeviceMemory(device_)) {
+    return Reading{.now = memory->now_bytes, .peak = memory->peak_bytes};
+  }
+  ASSIGN_OR_RETURN(const ProcessMemory memory, ReadProcessMemory());
+  return Reading{.now = memory.now_bytes - memory.file_bytes,
+                 .peak = memory.recent_peak_bytes - memory.file_bytes};
+}
+
+void MemoryMeter::Restart() {
+  RestartDevicePeak(device_);
+  RestartRecentPeak();
+}
+
+bool MemoryMeter::Pressure() {
+  const absl::Duration now = clock_.Monotonic();
+  if (now - asked_ < kPressureInterval) return pressure_;
+  asked_ = now;
+  if (device_.is_cuda()) return false;  // the host's; smaller passes would not help it
+  pressure_ = ReadMachineCondition().memory >= Pressure::kWarning;
+  const absl::StatusOr<MachineMemory> machine = ReadMachineMemory();
+  if (!machine.ok()) return pressure_;
+  const int64_t grown = swap_used_ < 0 ? 0 : machine->swap_used_bytes - swap_used_;
+  swap_used_ = machine->swap_used_bytes;
+  pressure_ = pressure_ || grown > kSwapGrowthBytes ||
+              machine->available_bytes < machine->limit_bytes / kLittle;
+  return pressure_;
+}
+
+void MemoryMeter::Trim() {
+  FreeDeviceCache(device_);
+  ReleaseFreeMemory();
+}
+
+}  // namespace espalier

@@ -1,0 +1,47 @@
+#include <cstdlib>
+
+#include "common/base/check.h"
+#include "worker/ops/cuda_ops.h"
+
+namespace espalier::cuda {
+namespace {
+
+[[noreturn]] void Missing() {
+  ESPALIER_CHECK(false, "this build has no CUDA kernels; ask Apply first");
+  std::abort();
+}
+
+}  // namespace
+
+using torch::Tensor;
+
+bool Available() { return false; }
+bool Apply(const Tensor&) { return false; }
+void RmsNorm(const Tensor&, const Tensor&, double, const Tensor&, const Tensor&) { Missing(); }
+Tensor RmsNormBackward(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                       const Tensor&) {
+  Missing();
+}
+void SwiGlu(const Tensor&, const Tensor&, const Tensor&) { Missing(); }
+void SwiGluBackward(const Tensor&, const Tensor&, const Tensor&, const Tensor&) { Missing(); }
+void Rope(const Tensor&, const Tensor&, const Tensor&, float, const Tensor&) { Missing(); }
+void CrossEntropy(const Tensor&, const Tensor&, const Tensor&) { Missing(); }
+void AdamW(const AdamWStep&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+           const Tensor&) {
+  Missing();
+}
+void AdamW8(const AdamWStep&, const Tensor&, const Tensor&, const Moments8&, const RandomPlace&,
+            const Tensor&) {
+  Missing();
+}
+
+bool ResidualProduct(const Tensor&, const Tensor&, const Tensor&, const Tensor&) { Missing(); }
+
+bool CanRecord() { return false; }
+std::unique_ptr<Graph> Record(torch::Device, const std::function<void()>&, const Graph*) {
+  Missing();
+}
+
+void Synchronize() {}
+
+}  // namespace espalier::cuda

@@ -1,0 +1,87 @@
+// Products by cuBLASLt that LibTorch's operators do not offer.
+#include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/Exceptions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <cublasLt.h>
+
+#include <memory>
+#include <type_traits>
+
+#include "worker/ops/cuda_ops.h"
+
+namespace espalier::cuda {
+namespace {
+
+using torch::Tensor;
+
+constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;  // what NVIDIA advises for Hopper
+
+// Owns a descriptor of cuBLASLt, which are pointers to opaque structures.
+template <typename Descriptor, cublasStatus_t (*kDestroy)(Descriptor)>
+struct Destroyer {
+  using pointer = Descriptor;
+  void operator()(Descriptor descriptor) const { kDestroy(descriptor); }
+};
+template <typename Descriptor, cublasStatus_t (*kDestroy)(Descriptor)>
+using Owned = std::unique_ptr<std::remove_pointer_t<Descriptor>, Destroyer<Descriptor, kDestroy>>;
+using Operation = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+
+// A dense row-major matrix, which cuBLAS takes for its transpose.
+Layout LayoutOf(const Tensor& x) {
+  const auto type = x.scalar_type() == torch::kHalf ? CUDA_R_16F : CUDA_R_16BF;
+  cublasLtMatrixLayout_t layout = nullptr;
+  TORCH_CUDABLAS_CHECK(cublasLtMatrixLayoutCreate(&layout, type, x.size(1), x.size(0), x.size(1)));
+  return Layout(layout);
+}
+
+// Of its first element: views of the flat buffers begin anywhere.
+uint32_t AlignmentOf(const Tensor& x) {
+  constexpr uint32_t kMost = 256;
+  const auto address = reinterpret_cast<uintptr_t>(x.data_ptr());
+  uint32_t alignment = kMost;
+  while (address % alignment != 0) alignment /= 2;
+  return alignment;
+}
+
+}  // namespace
+
+bool ResidualProduct(const Tensor& x, const Tensor& weight, const Tensor& residual,
+                     const Tensor& y) {
+  const c10::cuda::CUDAGuard guard(x.device());
+  cublasLtMatmulDesc_t created = nullptr;
+  TORCH_CUDABLAS_CHECK(cublasLtMatmulDescCreate(&created, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  const Operation operation(created);
+  const cublasOperation_t transposed = CUBLAS_OP_T;
+  TORCH_CUDABLAS_CHECK(cublasLtMatmulDescSetAttribute(created, CUBLASLT_MATMUL_DESC_TRANSA,
+                                                      &transposed, sizeof(transposed)));
+  cublasLtMatmulPreference_t wanted = nullptr;
+  TORCH_CUDABLAS_CHECK(cublasLtMatmulPreferenceCreate(&wanted));
+  const Preference preference(wanted);
+  const auto prefer = [wanted](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {
+    TORCH_CUDABLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(wanted, what, &value, sizeof(value)));
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kWorkspaceBytes));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, AlignmentOf(weight));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, AlignmentOf(x));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, AlignmentOf(residual));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, AlignmentOf(y));
+
+  const cublasLtHandle_t handle = at::cuda::getCurrentCUDABlasLtHandle();
+  const Layout a = LayoutOf(weight), b = LayoutOf(x), c = LayoutOf(residual), d = LayoutOf(y);
+  cublasLtMatmulHeuristicResult_t choice = {};
+  int found = 0;
+  const cublasStatus_t asked = cublasLtMatmulAlgoGetHeuristic(
+      handle, created, a.get(), b.get(), c.get(), d.get(), wanted, 1, &choice, &found);
+  if (asked != CUBLAS_STATUS_SUCCESS || found == 0) return false;
+  const Tensor workspace = torch::empty({kWorkspaceBytes}, x.options().dtype(torch::kUInt8));
+  const float one = 1;
+  TORCH_CUDABLAS_CHECK(cublasLtMatmul(handle, created, &one, weight.data_ptr(), a.get(),
+                                      x.data_ptr(), b.get(), &one, residual.data_ptr(), c.get(),
+                                      y.data_ptr(), d.get(), &choice.algo, workspace.data_ptr(),
+                                      kWorkspaceBytes, at::cuda::getCurrentCUDAStream()));
+  return true;
+}
+
+}  // namespace espalier::cuda

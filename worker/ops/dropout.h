@@ -1,0 +1,32 @@
+// Dropout (Srivastava et al. 2014) whose choice is a function, not a stream: what is dropped
+// depends on the sequence, the place in the model, the position and the channel, and on nothing
+// else. So micro-batches, ranks, restarts and recomputation drop the same values, on every device.
+// Used by decoder.cc; keys are made by worker/train. Compute thread (forward), autograd's
+// (backward).
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+
+namespace espalier {
+
+// What a pass drops.
+struct DropoutKeys {
+  double rate = 0;       // share of the values that become 0, in [0, 1); 0: none
+  torch::Tensor of_row;  // [B] int64: a well mixed key per sequence; undefined when the rate is 0
+};
+
+// x [B, T, C] with values dropped, the others divided by the share that is kept. The rate is taken
+// as a whole number of 1/65536. `site` tells the places of a model apart.
+torch::Tensor Dropout(const torch::Tensor& x, const DropoutKeys& keys, int64_t site);
+
+// The factors of Dropout: 0 or 1 / kept, [B, T, C] in the type and on the device of `like`.
+torch::Tensor DropoutMask(const torch::Tensor& like, const DropoutKeys& keys, int64_t site);
+
+namespace internal {
+// The same by LibTorch's operators, which is what devices other than the CPU use; for tests.
+torch::Tensor GenericDropoutMask(const torch::Tensor& like, const DropoutKeys& keys, int64_t site);
+}  // namespace internal
+
+}  // namespace espalier

@@ -1,0 +1,286 @@
+// Products with weights, and the element-wise operation that feeds them: what that operation makes
+// is made again in the backward pass instead of being kept.
+#include <vector>
+
+#include "worker/kernels/cpu_rows.h"
+#include "worker/ops/cuda_ops.h"
+#include "worker/ops/fused_ops.h"
+#include "worker/ops/fused_tensor.h"
+#include "worker/ops/joined.h"
+#include "worker/ops/products.h"
+
+namespace espalier::fused_ops {
+namespace {
+
+using torch::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Writes RmsNorm(x) to y, and 1 / rms of each row to `inverse`.
+void Normalize(const Tensor& x, const Tensor& weight, double eps, const Tensor& y,
+               const Tensor& inverse) {
+  if (x.is_cuda()) return cuda::RmsNorm(x, weight, eps, y, inverse);
+  const int64_t rows = Rows(x), n = x.size(-1);
+  float* pr = Mutable(inverse);
+  WithNormReals(x, y.scalar_type(), [&](auto in, auto out) {
+    const auto* px = Data<decltype(in)>(x);
+    auto* py = Mutable<decltype(out)>(y);
+    const float* pw = Data(weight);
+#pragma omp parallel for
+    for (int64_t i = 0; i < rows; ++i) {
+      pr[i] = cpu::RmsNormRow(px + i * n, pw, py + i * n, n, static_cast<float>(eps));
+    }
+  });
+}
+
+// Writes the gradient of x, plus `other` where that is defined, to dx, which may be dy; returns the
+// weight's as Deliver does.
+Tensor NormalizeBackward(const Tensor& x, const Tensor& weight, const Tensor& inverse,
+                         const Tensor& dy, const Tensor& other, const Tensor& dx) {
+  if (x.is_cuda()) {
+    const Tensor dweight = cuda::RmsNormBackward(x, weight, inverse, dy, other, dx);
+    return weight.requires_grad() ? Deliver(weight, dweight) : Tensor();
+  }
+  const int64_t rows = Rows(x), n = x.size(-1);
+  Tensor partial = torch::zeros({kPartialSums, n}, FloatOptions(x));
+  const float* pr = Data(inverse);
+  float* sums = Mutable(partial);
+  WithNormReals(x, dy.scalar_type(), [&](auto in, auto out) {
+    using In = decltype(in);
+    const auto* px = Data<In>(x);
+    const auto* pdy = Data<decltype(out)>(dy);
+    const In* po = other.defined() ? Data<In>(other) : nullptr;
+    const float* pw = Data(weight);
+    In* pdx = Mutable<In>(dx);
+#pragma omp parallel for schedule(static, 1)
+    for (int64_t part = 0; part < kPartialSums; ++part) {
+      for (int64_t i = rows * part / kPartialSums; i < rows * (part + 1) / kPartialSums; ++i) {
+        cpu::RmsNormGradientRow(px + i * n, pw, pdy + i * n, pr[i],
+                                po == nullptr ? nullptr : po + i * n, pdx + i * n, sums + part * n,
+                                n);
+      }
+    }
+  });
+  return weight.requires_grad() ? Deliver(weight, partial.sum(0)) : Tensor();
+}
+
+struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& weight, double eps,
+                        torch::ScalarType type) {
+    const Tensor x = x_in.contiguous();
+    Tensor y = torch::empty_like(x, x.options().dtype(type));
+    Tensor inverse = torch::empty({Rows(x)}, FloatOptions(x));
+    Normalize(x, weight, eps, y, inverse);
+    ctx->save_for_backward({x, weight, inverse});
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list upstream) {
+    const variable_list saved = ctx->get_saved_variables();
+    Tensor dx = torch::empty_like(saved[0]);
+    Tensor dweight =
+        NormalizeBackward(saved[0], saved[1], saved[2], upstream[0].contiguous(), {}, dx);
+    return {dx, dweight, Tensor(), Tensor()};
+  }
+};
+
+// Whether what feeds a product is kept for the backward pass rather than made again: on CUDA it
+// costs more time than on the CPU, compared with the product, and memory is less short.
+bool KeepsInputs(const Tensor& x) { return x.is_cuda(); }
+
+std::vector<Tensor> GivenOf(const std::vector<Tensor>& list) {
+  std::vector<Tensor> given;
+  for (const Tensor& tensor : list) {
+    if (Given(tensor)) given.push_back(tensor);
+  }
+  return given;
+}
+
+// x, and products of x, or of RmsNorm(x) when there is a norm.
+struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
+  static variable_list forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& norm,
+                               double eps, const Tensor& w0, const Tensor& w1, const Tensor& w2,
+                               const Tensor& b0, const Tensor& b1, const Tensor& b2) {
+    const Tensor x = x_in.contiguous();
+    Tensor input = x, inverse, kept;
+    if (Given(norm)) {
+      input = torch::empty_like(x, w0.options());
+      inverse = torch::empty({Rows(x)}, FloatOptions(x));
+      Normalize(x, norm, eps, input, inverse);
+      if (KeepsInputs(x)) kept = input;
+    }
+    ctx->save_for_backward({x, norm, OrNone(inverse, x), w0, w1, w2, b0, b1, b2, kept});
+    ctx->saved_data["eps"] = eps;
+    variable_list out = {x};
+    const std::vector<Tensor> biases = {b0, b1, b2}, weights = GivenOf({w0, w1, w2});
+    if (GivenOf(biases).empty()) {
+      const std::vector<Tensor> products = JoinedProducts(input, weights);
+      out.insert(out.end(), products.begin(), products.end());
+      if (!products.empty()) return out;
+    }
+    for (size_t i = 0; i < weights.size(); ++i) {
+      out.push_back(Product(input, weights[i], biases[i], {}));
+    }
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list upstream) {
+    const variable_list saved = ctx->get_saved_variables();
+    const Tensor &x = saved[0], &norm = saved[1], &inverse = saved[2];
+    Tensor input = saved[9].defined() ? saved[9] : x;
+    if (Given(norm) && !saved[9].defined()) {
+      input = torch::empty_like(x, saved[3].options());
+      Normalize(x, norm, ctx->saved_data["eps"].toDouble(), input, inverse);
+    }
+    const bool wanted = ctx->needs_input_grad(0) || norm.requires_grad();
+    variable_list gradients(9);
+    const std::vector<Tensor> weights = GivenOf({saved[3], saved[4], saved[5]});
+    Tensor dinput = JoinedGradient(weights, {upstream.begin() + 1, upstream.end()}, input);
+    if (dinput.defined()) upstream.resize(1);
+    for (size_t i = 0; i + 1 < upstream.size(); ++i) {
+      const Tensor &weight = saved[3 + i], &bias = saved[6 + i];
+      if (!upstream[1 + i].defined()) continue;
+      const Tensor dy = upstream[1 + i].contiguous();
+      gradients[3 + i] = WeightGradient(weight, dy, input);
+      gradients[6 + i] = BiasGradient(bias, dy);
+      if (!wanted) continue;
+      const bool add = dinput.defined();
+      if (!add) dinput = torch::empty_like(input);
+      InputGradient(dy, weight, add, dinput);
+      upstream[1 + i].reset();
+    }
+    const Tensor other = upstream[0].defined() ? upstream[0].contiguous() : upstream[0];
+    if (!dinput.defined()) {
+      gradients[0] = other;
+    } else if (Given(norm)) {
+      gradients[0] = dinput.scalar_type() == x.scalar_type() ? dinput : torch::empty_like(x);
+      gradients[1] = NormalizeBackward(x, norm, inverse, dinput, other, gradients[0]);
+    } else {
+      gradients[0] = other.defined() ? dinput.add_(other) : dinput;
+    }
+    return gradients;
+  }
+};
+
+// One product of x, added to a residual.
+struct LinearAddFunction : torch::autograd::Function<LinearAddFunction> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& weight,
+                        const Tensor& bias, const Tensor& residual) {
+    const Tensor x = x_in.contiguous();
+    ctx->save_for_backward({x, weight, bias});
+    return Product(x, weight, bias, residual);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list upstream) {
+    const variable_list saved = ctx->get_saved_variables();
+    const Tensor &x = saved[0], &weight = saved[1], &bias = saved[2];
+    const Tensor dy = upstream[0].to(x.scalar_type()).contiguous();
+    variable_list gradients = {Tensor(), WeightGradient(weight, dy, x),
+                               BiasGradient(bias, upstream[0]), upstream[0]};
+    if (!ctx->needs_input_grad(0)) return gradients;
+    gradients[0] = torch::empty_like(x);
+    InputGradient(dy, weight, /*add=*/false, gradients[0]);
+    return gradients;
+  }
+};
+
+void Activate(const Tensor& gate, const Tensor& up, const Tensor& y) {
+  if (gate.is_cuda()) return cuda::SwiGlu(gate, up, y);
+  const int64_t rows = Rows(gate), n = gate.size(-1);
+  WithReal(gate, [&](auto zero) {
+    using Real = decltype(zero);
+    const Real *pg = Data<Real>(gate), *pu = Data<Real>(up);
+    Real* py = Mutable<Real>(y);
+#pragma omp parallel for
+    for (int64_t i = 0; i < rows; ++i) cpu::SwiGluRow(pg + i * n, pu + i * n, py + i * n, n);
+  });
+}
+
+// Writes the gradient of gate; turns dy into the gradient of up.
+void ActivateBackward(const Tensor& gate, const Tensor& up, const Tensor& dy, const Tensor& dgate) {
+  if (gate.is_cuda()) return cuda::SwiGluBackward(gate, up, dy, dgate);
+  const int64_t rows = Rows(gate), n = gate.size(-1);
+  WithReal(gate, [&](auto zero) {
+    using Real = decltype(zero);
+    const Real *pg = Data<Real>(gate), *pu = Data<Real>(up);
+    Real *pdy = Mutable<Real>(dy), *pdg = Mutable<Real>(dgate);
+#pragma omp parallel for
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t at = i * n;
+      cpu::SwiGluGradientRow(pg + at, pu + at, pdy + at, pdg + at, pdy + at, n);
+    }
+  });
+}
+
+struct SwiGluLinearAddFunction : torch::autograd::Function<SwiGluLinearAddFunction> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& gate_in, const Tensor& up_in,
+                        const Tensor& weight, const Tensor& bias, const Tensor& residual) {
+    const bool joined = gate_in.is_cuda() && JoinedColumns({gate_in, up_in}).defined();
+    const Tensor gate = joined ? gate_in : gate_in.contiguous();
+    const Tensor up = joined ? up_in : up_in.contiguous();
+    const Tensor activated = torch::empty(gate.sizes(), gate.options());
+    Activate(gate, up, activated);
+    ctx->save_for_backward({gate, up, weight, bias, KeepsInputs(gate) ? activated : Tensor()});
+    return Product(activated, weight, bias, residual);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list upstream) {
+    const variable_list saved = ctx->get_saved_variables();
+    const Tensor &gate = saved[0], &up = saved[1], &weight = saved[2], &bias = saved[3];
+    const Tensor dy = upstream[0].to(gate.scalar_type()).contiguous();
+    Tensor activated = saved[4];
+    if (!activated.defined()) {
+      activated = torch::empty(gate.sizes(), gate.options());
+      Activate(gate, up, activated);
+    }
+    variable_list gradients = {Tensor(), Tensor(), WeightGradient(weight, dy, activated),
+                               BiasGradient(bias, upstream[0]), upstream[0]};
+    if (!ctx->needs_input_grad(0) && !ctx->needs_input_grad(1)) return gradients;
+    // What came side by side goes so. Else the memory of the activated values receives the gradient
+    // of gate.
+    Tensor dgate, dup;
+    if (gate.is_cuda() && JoinedColumns({gate, up}).defined()) {
+      const int64_t n = gate.size(-1);
+      const std::vector<Tensor> parts = PartsOf(ResizedLast(gate, 2 * n), {n, n});
+      dgate = parts[0];
+      dup = parts[1];
+    } else {
+      dgate = saved[4].defined() ? torch::empty_like(gate) : activated;
+      dup = torch::empty_like(gate);
+    }
+    InputGradient(dy, weight, /*add=*/false, dup);
+    ActivateBackward(gate, up, dup, dgate);
+    gradients[0] = dgate;
+    gradients[1] = dup;
+    return gradients;
+  }
+};
+
+}  // namespace
+
+Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps, torch::ScalarType type) {
+  return RmsNormFunction::apply(x, weight, eps, type);
+}
+
+ops::Branches NormLinears(const Tensor& x, const Tensor& norm, double eps,
+                          const std::vector<Tensor>& weights, const std::vector<Tensor>& biases) {
+  const auto at = [&x](const std::vector<Tensor>& list, size_t i) {
+    return OrNone(i < list.size() ? list[i] : Tensor(), x);
+  };
+  variable_list out =
+      LinearsFunction::apply(x, OrNone(norm, x), eps, at(weights, 0), at(weights, 1),
+                             at(weights, 2), at(biases, 0), at(biases, 1), at(biases, 2));
+  return {out[0], {out.begin() + 1, out.end()}};
+}
+
+Tensor LinearAdd(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                 const Tensor& residual) {
+  return LinearAddFunction::apply(x, weight, OrNone(bias, x), OrNone(residual, x));
+}
+
+Tensor SwiGluLinearAdd(const Tensor& gate, const Tensor& up, const Tensor& weight,
+                       const Tensor& bias, const Tensor& residual) {
+  return SwiGluLinearAddFunction::apply(gate, up, weight, OrNone(bias, gate),
+                                        OrNone(residual, gate));
+}
+
+}  // namespace espalier::fused_ops

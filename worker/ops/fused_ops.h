@@ -1,0 +1,42 @@
+// The decoder's operations as autograd functions around the CPU kernels of this folder. ops.cc
+// chooses them for fp32 and bf16 tensors on the CPU; contracts and shapes are those of ops.h.
+// Gradients of weights go straight into weight.grad() when that is defined (the flat gradient).
+// Compute thread only; the kernels spread rows over OpenMP threads.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "worker/ops/ops.h"
+
+namespace espalier::fused_ops {
+
+// fp32 or bf16 on the CPU.
+bool Apply(const torch::Tensor& x);
+
+torch::Tensor RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps,
+                      torch::ScalarType type);
+ops::Heads Rope(const ops::Heads& x, const RopeTable& table);
+torch::Tensor CausalAttention(const torch::Tensor& q, const torch::Tensor& k,
+                              const torch::Tensor& v, int64_t window);
+// At most three weights; an undefined norm: none.
+ops::Branches NormLinears(const torch::Tensor& x, const torch::Tensor& norm, double eps,
+                          const std::vector<torch::Tensor>& weights,
+                          const std::vector<torch::Tensor>& biases);
+torch::Tensor LinearAdd(const torch::Tensor& x, const torch::Tensor& weight,
+                        const torch::Tensor& bias, const torch::Tensor& residual);
+torch::Tensor SwiGluLinearAdd(const torch::Tensor& gate, const torch::Tensor& up,
+                              const torch::Tensor& weight, const torch::Tensor& bias,
+                              const torch::Tensor& residual);
+torch::Tensor Embedding(const torch::Tensor& ids, const torch::Tensor& table);
+
+// The gradient is made in the forward pass, chunk by chunk, so that logits exist once and for one
+// chunk only. With head.grad() defined, the head's gradient (for an upstream gradient of 1) is
+// added to it in the forward pass already: call this with gradients enabled only when backward
+// follows. Another upstream gradient is corrected in backward, at the price of a second pass.
+torch::Tensor CrossEntropySum(const torch::Tensor& hidden, const torch::Tensor& head,
+                              const torch::Tensor& targets);
+
+}  // namespace espalier::fused_ops

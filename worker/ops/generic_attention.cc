@@ -1,0 +1,142 @@
+#include <algorithm>
+#include <cmath>
+
+#include "worker/ops/generic_ops.h"
+
+namespace espalier::generic_ops {
+namespace {
+
+using torch::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Query rows whose scores exist at a time.
+int64_t BlockRows(const Tensor& q) { return q.is_cpu() ? 128 : 1024; }
+
+// One block of query rows and the keys it sees.
+struct Block {
+  int64_t begin, end;          // query rows
+  int64_t key_begin, key_end;  // key rows that at least one of them sees
+  int64_t rows() const { return end - begin; }
+  int64_t keys() const { return key_end - key_begin; }
+};
+
+// Heads that share a key/value head lie side by side: q [B, K, G, Tq, D], k and v [B, K, Tk, D].
+class Grouped {
+ public:
+  Grouped(const Tensor& q, const Tensor& k, int64_t window)
+      : batch_(q.size(0)),
+        time_(q.size(1)),
+        kv_(k.size(2)),
+        group_(q.size(2) / k.size(2)),
+        dim_(q.size(3)),
+        offset_(k.size(1) - q.size(1)),
+        window_(window),
+        scale_(1 / std::sqrt(static_cast<double>(q.size(3)))) {}
+
+  Tensor Queries(const Tensor& q) const {
+    return q.view({batch_, time_, kv_, group_, dim_}).permute({0, 2, 3, 1, 4});
+  }
+  Tensor FromQueries(const Tensor& grouped) const {
+    return grouped.permute({0, 3, 1, 2, 4}).reshape({batch_, time_, kv_ * group_, dim_});
+  }
+  static Tensor Keys(const Tensor& k) { return k.permute({0, 2, 1, 3}).contiguous(); }
+  static Tensor FromKeys(const Tensor& k) { return k.permute({0, 2, 1, 3}).contiguous(); }
+
+  Block At(int64_t begin, int64_t rows) const {
+    const int64_t end = std::min(time_, begin + rows);
+    const int64_t first = window_ > 0 ? std::max<int64_t>(0, offset_ + begin - window_ + 1) : 0;
+    return {begin, end, first, offset_ + end};
+  }
+  // Rows of a block as one matrix per key/value head: [B, K, G * rows, D].
+  Tensor Rows(const Tensor& grouped, const Block& block) const {
+    return grouped.narrow(3, block.begin, block.rows()).reshape({batch_, kv_, -1, dim_});
+  }
+  Tensor Ungroup(const Tensor& rows, const Block& block) const {
+    return rows.view({batch_, kv_, group_, block.rows(), -1});
+  }
+  // Scaled and masked scores of a block, [B, K, G * rows, keys].
+  Tensor Scores(const Tensor& rows, const Tensor& keys, const Block& block) const {
+    const Tensor scores = Wide(rows.matmul(keys.transpose(2, 3))).mul_(scale_);
+    const auto options = torch::TensorOptions().dtype(torch::kLong).device(rows.device());
+    const Tensor position =
+        torch::arange(offset_ + block.begin, offset_ + block.end, options).unsqueeze(1);
+    const Tensor key = torch::arange(block.key_begin, block.key_end, options).unsqueeze(0);
+    Tensor hidden = key > position;
+    if (window_ > 0) hidden = hidden.logical_or(key <= position - window_);
+    Ungroup(scores, block).masked_fill_(hidden, -INFINITY);
+    return scores;
+  }
+  int64_t time() const { return time_; }
+  double scale() const { return scale_; }
+
+ private:
+  int64_t batch_, time_, kv_, group_, dim_, offset_, window_;
+  double scale_;
+};
+
+Tensor KeysOf(const Tensor& all, const Block& block) {
+  return all.narrow(2, block.key_begin, block.keys());
+}
+
+struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& q_in, const Tensor& k_in,
+                        const Tensor& v_in, int64_t window) {
+    const Grouped shape(q_in, k_in, window);
+    const Tensor q = shape.Queries(q_in.contiguous());
+    const Tensor k = Grouped::Keys(k_in), v = Grouped::Keys(v_in);
+    Tensor out = torch::empty(q.sizes(), q.options());
+    Tensor log_sum = torch::empty({q.size(0), q.size(1), q.size(2), q.size(3), 1},
+                                  q.options().dtype(SumType(q)));
+    for (int64_t begin = 0; begin < shape.time(); begin += BlockRows(q)) {
+      const Block block = shape.At(begin, BlockRows(q));
+      const Tensor scores = shape.Scores(shape.Rows(q, block), KeysOf(k, block), block);
+      const Tensor lse = scores.logsumexp(-1, /*keepdim=*/true);
+      const Tensor p = scores.sub_(lse).exp_().to(q.scalar_type());
+      out.narrow(3, begin, block.rows()).copy_(shape.Ungroup(p.matmul(KeysOf(v, block)), block));
+      log_sum.narrow(3, begin, block.rows()).copy_(shape.Ungroup(lse, block));
+    }
+    ctx->save_for_backward({q_in, k_in, v_in, out, log_sum});
+    ctx->saved_data["window"] = window;
+    return shape.FromQueries(out);
+  }
+
+  // With P = exp(S - lse): dV = P' dO, dS = P (dO V' - rowsum(dO O)) scale, dQ = dS K, dK = dS' Q.
+  static variable_list backward(AutogradContext* ctx, variable_list upstream) {
+    const variable_list saved = ctx->get_saved_variables();
+    const Grouped shape(saved[0], saved[1], ctx->saved_data["window"].toInt());
+    const Tensor q = shape.Queries(saved[0].contiguous());
+    const Tensor k = Grouped::Keys(saved[1]), v = Grouped::Keys(saved[2]);
+    const Tensor &out = saved[3], &log_sum = saved[4];
+    const Tensor dout = shape.Queries(upstream[0].contiguous());
+    Tensor dq = torch::empty(q.sizes(), q.options());
+    Tensor dk = torch::zeros(k.sizes(), log_sum.options()), dv = torch::zeros_like(dk);
+    const Tensor delta = (Wide(dout) * Wide(out)).sum(-1, /*keepdim=*/true);
+    for (int64_t begin = 0; begin < shape.time(); begin += BlockRows(q)) {
+      const Block block = shape.At(begin, BlockRows(q));
+      const Tensor qb = shape.Rows(q, block), dob = shape.Rows(dout, block);
+      const auto column = [&](const Tensor& all) {
+        return all.narrow(3, begin, block.rows()).reshape({q.size(0), q.size(1), -1, 1});
+      };
+      const Tensor p = shape.Scores(qb, KeysOf(k, block), block).sub_(column(log_sum)).exp_();
+      KeysOf(dv, block).add_(p.to(q.scalar_type()).transpose(2, 3).matmul(dob));
+      const Tensor ds = Wide(dob.matmul(KeysOf(v, block).transpose(2, 3)))
+                            .sub_(column(delta))
+                            .mul_(p)
+                            .mul_(shape.scale())
+                            .to(q.scalar_type());
+      dq.narrow(3, begin, block.rows()).copy_(shape.Ungroup(ds.matmul(KeysOf(k, block)), block));
+      KeysOf(dk, block).add_(ds.transpose(2, 3).matmul(qb));
+    }
+    return {shape.FromQueries(dq), Grouped::FromKeys(dk).to(k.scalar_type()),
+            Grouped::FromKeys(dv).to(v.scalar_type()), Tensor()};
+  }
+};
+
+}  // namespace
+
+Tensor CausalAttention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window) {
+  return AttentionFunction::apply(q, k, v, window);
+}
+
+}  // namespace espalier::generic_ops

@@ -1,0 +1,86 @@
+#include "worker/ops/ops.h"
+
+#include "worker/ops/fused_ops.h"
+#include "worker/ops/generic_ops.h"
+#include "worker/tensor/torch_compat.h"
+
+namespace espalier::ops {
+
+using torch::Tensor;
+
+namespace {
+Tensor Plus(const Tensor& residual, const Tensor& y) {
+  return residual.defined() ? residual + y : y;
+}
+}  // namespace
+
+Tensor Linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  if (fused_ops::Apply(x)) return fused_ops::NormLinears(x, {}, 0, {weight}, {bias}).products[0];
+  return generic_ops::Linear(x, weight, bias);
+}
+
+Branches NormLinears(const Tensor& x, const Tensor& norm, double eps,
+                     const std::vector<Tensor>& weights, const std::vector<Tensor>& biases) {
+  if (fused_ops::Apply(x)) return fused_ops::NormLinears(x, norm, eps, weights, biases);
+  const Tensor normal = generic_ops::RmsNorm(x, norm, eps, weights[0].scalar_type());
+  Branches branches{x, {}};
+  for (size_t i = 0; i < weights.size(); ++i) {
+    branches.products.push_back(generic_ops::Linear(normal, weights[i], biases[i]));
+  }
+  return branches;
+}
+
+Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps, torch::ScalarType type) {
+  return fused_ops::Apply(x) ? fused_ops::RmsNorm(x, weight, eps, type)
+                             : generic_ops::RmsNorm(x, weight, eps, type);
+}
+
+Heads Rope(const Heads& x, const RopeTable& table) {
+  const bool fused = fused_ops::Apply(x.q) && (x.q.is_cpu() || x.q.size(3) % 8 == 0);
+  if (fused) return fused_ops::Rope(x, table);
+  return {generic_ops::Rope(x.q, table), generic_ops::Rope(x.k, table), x.v};
+}
+
+Tensor CausalAttention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window) {
+  const bool whole = q.size(1) == k.size(1);
+  if (whole && q.is_cpu() && fused_ops::Apply(q)) {
+    return fused_ops::CausalAttention(q, k, v, window);
+  }
+  if (whole && (window == 0 || window >= q.size(1))) {
+    if (auto mixed = LibraryCausalAttention(q, k, v)) return *mixed;
+  }
+  return generic_ops::CausalAttention(q, k, v, window);
+}
+
+Tensor LinearAdd(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                 const Tensor& residual) {
+  if (fused_ops::Apply(x)) return fused_ops::LinearAdd(x, weight, bias, residual);
+  return Plus(residual, generic_ops::Linear(x, weight, bias));
+}
+
+Tensor SwiGluLinearAdd(const Tensor& gate, const Tensor& up, const Tensor& weight,
+                       const Tensor& bias, const Tensor& residual) {
+  if (fused_ops::Apply(gate)) return fused_ops::SwiGluLinearAdd(gate, up, weight, bias, residual);
+  return Plus(residual, generic_ops::Linear(generic_ops::SwiGlu(gate, up), weight, bias));
+}
+
+Tensor Embedding(const Tensor& ids, const Tensor& table) {
+  return table.is_cpu() && fused_ops::Apply(table) ? fused_ops::Embedding(ids, table)
+                                                   : generic_ops::Embedding(ids, table);
+}
+
+torch::ScalarType ResidualType(torch::Device device, torch::ScalarType type) {
+  return torch::elementSize(type) < 4 && !device.is_cuda() ? torch::kFloat : type;
+}
+
+Tensor CrossEntropySum(const Tensor& hidden, const Tensor& head, const Tensor& targets) {
+  const bool fused = fused_ops::Apply(hidden) && (hidden.is_cpu() || head.size(0) % 4 == 0);
+  return fused ? fused_ops::CrossEntropySum(hidden, head, targets)
+               : generic_ops::CrossEntropySum(hidden, head, targets);
+}
+
+Tensor TargetLogProbabilities(const Tensor& hidden, const Tensor& head, const Tensor& targets) {
+  return generic_ops::TargetLogProbabilities(hidden, head, targets);
+}
+
+}  // namespace espalier::ops

@@ -1,0 +1,92 @@
+// The operations of the decoder, differentiable, on any device: a fused CPU implementation
+// (cpu_*.cc) where it pays, LibTorch's operators (generic_*.cc) elsewhere; chosen by device and
+// type of the input in ops.cc alone. Used by decoder.cc only. Compute thread only (forward),
+// autograd's threads (backward). Shapes: B sequences, T positions, C width, H heads, K key/value
+// heads, D head width, V ids.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "worker/formats/decoder_config.h"
+
+namespace espalier {
+
+// Rotation angles of every position: cosine and sine, each [max_positions, D / 2], fp32.
+struct RopeTable {
+  torch::Tensor cosine;
+  torch::Tensor sine;
+};
+// Angles as in Su et al. 2021, eq. 15, with the config's frequency scaling.
+RopeTable MakeRopeTable(const DecoderConfig& config, int64_t positions, torch::Device device);
+// Whether a table of so many positions serves sequences of exactly that length only.
+bool RopeDependsOnLength(const DecoderConfig& config, int64_t positions);
+
+namespace ops {
+
+// x [..., in], weight [out, in], bias [out] or undefined -> [..., out]. The weight's gradient is
+// added in place to weight.grad() when that is defined.
+torch::Tensor Linear(const torch::Tensor& x, const torch::Tensor& weight,
+                     const torch::Tensor& bias);
+
+// What becomes of the residual stream where a block begins.
+struct Branches {
+  torch::Tensor residual;  // x as it was, for what is added to it: gradients of both meet for free
+  std::vector<torch::Tensor> products;
+};
+// Linear of RmsNorm(x, norm, eps) with each weight (and its bias, or an undefined one), in the type
+// of the weights; at most three. The normalised values are not kept for the backward pass where
+// making them again is cheap.
+Branches NormLinears(const torch::Tensor& x, const torch::Tensor& norm, double eps,
+                     const std::vector<torch::Tensor>& weights,
+                     const std::vector<torch::Tensor>& biases);
+
+// x * weight / sqrt(mean(x^2) + eps) over the last dimension (Zhang and Sennrich 2019, eq. 4), as
+// `type`: x's own, or a narrower one. The weight of a norm is fp32 where x is not fp64.
+torch::Tensor RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps,
+                      torch::ScalarType type);
+
+// What attention takes.
+struct Heads {
+  torch::Tensor q, k, v;  // [B, T, H, D], [B, T, K, D], [B, T, K, D]
+};
+// Rotates the halves of each head of q and k by the angle of its position ("rotate half", the
+// Hugging Face layout); v goes along, so that the gradients of the three can meet. Row t of the
+// table belongs to position t. On CUDA, where q, k and v are parts of the same rows, q and k are
+// overwritten.
+Heads Rope(const Heads& x, const RopeTable& table);
+
+// q [B, T, H, D], k and v [B, T, K, D] -> [B, T, H, D]; scale 1/sqrt(D), causal, each position sees
+// the last `window` ones (0: all). q may be shorter than k and v: its positions are their last
+// ones. Holds no T x T tensor.
+torch::Tensor CausalAttention(const torch::Tensor& q, const torch::Tensor& k,
+                              const torch::Tensor& v, int64_t window);
+
+// residual + Linear of x, in the type of the residual; without one (undefined) that is Linear.
+torch::Tensor LinearAdd(const torch::Tensor& x, const torch::Tensor& weight,
+                        const torch::Tensor& bias, const torch::Tensor& residual);
+
+// residual + Linear of silu(gate) * up (Shazeer 2020, eq. 6), which is not kept either.
+torch::Tensor SwiGluLinearAdd(const torch::Tensor& gate, const torch::Tensor& up,
+                              const torch::Tensor& weight, const torch::Tensor& bias,
+                              const torch::Tensor& residual);
+
+// ids [B, T] int64, table [V, C] -> [B, T, C].
+torch::Tensor Embedding(const torch::Tensor& ids, const torch::Tensor& table);
+
+// The type of the residual stream of a decoder that computes in `type`.
+torch::ScalarType ResidualType(torch::Device device, torch::ScalarType type);
+
+// hidden [N, C], head [V, C], targets [N] (-100: ignored) -> scalar sum of cross-entropies, fp32
+// (fp64 for fp64), in chunks of rows: no N x V tensor exists in either direction. The gradient is
+// made in the forward pass; call this with gradients enabled only when backward follows.
+torch::Tensor CrossEntropySum(const torch::Tensor& hidden, const torch::Tensor& head,
+                              const torch::Tensor& targets);
+// The same without a gradient, per row: log p(target), [N].
+torch::Tensor TargetLogProbabilities(const torch::Tensor& hidden, const torch::Tensor& head,
+                                     const torch::Tensor& targets);
+
+}  // namespace ops
+}  // namespace espalier

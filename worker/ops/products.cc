@@ -1,0 +1,126 @@
+#include "worker/ops/products.h"
+
+#include <type_traits>
+
+#include "worker/kernels/gemm.h"
+#include "worker/ops/cuda_ops.h"
+#include "worker/ops/fused_tensor.h"
+#include "worker/ops/joined.h"
+#include "worker/tensor/torch_compat.h"
+
+namespace espalier::fused_ops {
+namespace {
+
+using torch::Tensor;
+
+// c = a b, or added to c, which is dense and fp32 or of the type of a and b.
+template <typename Real>
+void Multiply(const cpu::GemmShape& shape, const cpu::Matrix<Real>& a, const cpu::Matrix<Real>& b,
+              bool add, const Tensor& c) {
+  const float beta = add ? 1.0F : 0.0F;
+  if constexpr (!std::is_same_v<Real, float>) {
+    if (c.scalar_type() != torch::kFloat) {
+      return cpu::Gemm(shape, a, b, beta, Mutable<Real>(c), shape.n);
+    }
+  }
+  cpu::Gemm(shape, a, b, beta, Mutable(c), shape.n);
+}
+
+// The weights' gradients side by side in the flat gradient; undefined when a weight takes none or
+// has no neighbours.
+Tensor JoinedGradients(const std::vector<Tensor>& weights) {
+  std::vector<Tensor> gradients;
+  for (const Tensor& weight : weights) {
+    if (!weight.requires_grad() || !weight.grad().defined()) return {};
+    gradients.push_back(weight.grad());
+  }
+  return JoinedRows(gradients);
+}
+
+}  // namespace
+
+Tensor Product(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& residual) {
+  const int64_t n = weight.size(0), k = weight.size(1);
+  if (x.is_cuda()) {
+    if (!Given(residual)) return torch::linear(x, weight, Given(bias) ? bias : Tensor());
+    const Tensor rows = x.view({-1, k}), to = residual.reshape({-1, n});
+    const bool narrow = x.element_size() == 2 && to.scalar_type() == x.scalar_type();
+    Tensor y = narrow ? torch::empty_like(to) : Tensor();
+    if (!narrow || !cuda::ResidualProduct(rows, weight, to, y)) {
+      y = PlusProduct(to, rows, weight.t());
+    }
+    return (Given(bias) ? y.add_(bias) : y).view_as(residual);
+  }
+  Tensor y = Given(residual) ? torch::empty(residual.sizes(), residual.options()).copy_(residual)
+                             : ResizedLast(x, n);
+  if (Given(bias)) Given(residual) ? y.add_(bias) : y.copy_(bias.expand_as(y));
+  WithReal(x, [&](auto zero) {
+    using Real = decltype(zero);
+    Multiply<Real>({Rows(x), n, k}, {Data<Real>(x), k},
+                   {Data<Real>(weight), k, cpu::Op::kTranspose}, Given(bias) || Given(residual), y);
+  });
+  return y;
+}
+
+void InputGradient(const Tensor& dy, const Tensor& weight, bool add, const Tensor& dx) {
+  const int64_t n = weight.size(0), k = weight.size(1);
+  if (dy.is_cuda()) {
+    Tensor out = dx.view({-1, k});  // also of parts of wider rows
+    add ? out.addmm_(dy.view({-1, n}), weight) : torch::mm_out(out, dy.view({-1, n}), weight);
+    return;
+  }
+  WithReal(dy, [&](auto zero) {
+    using Real = decltype(zero);
+    Multiply<Real>({Rows(dy), k, n}, {Data<Real>(dy), n}, {Data<Real>(weight), k}, add, dx);
+  });
+}
+
+Tensor WeightGradient(const Tensor& weight, const Tensor& dy, const Tensor& x) {
+  if (!weight.requires_grad()) return {};
+  const int64_t out = weight.size(0), in = weight.size(1);
+  const bool bound = weight.grad().defined();
+  if (x.is_cuda()) {
+    const Tensor dy_t = dy.view({-1, out}).t(), rows = x.view({-1, in});
+    if (!bound) return dy_t.mm(rows);
+    AddProduct(weight.grad(), dy_t, rows);
+    MarkAdded(weight.grad());
+    return {};
+  }
+  const Tensor target = bound ? weight.grad() : torch::empty(weight.sizes(), FloatOptions(x));
+  WithReal(x, [&](auto zero) {
+    using Real = decltype(zero);
+    Multiply<Real>({out, in, Rows(x)}, {Data<Real>(dy), out, cpu::Op::kTranspose},
+                   {Data<Real>(x), in}, bound, target);
+  });
+  if (bound) MarkAdded(target);
+  return bound ? Tensor() : target.to(weight.scalar_type());
+}
+
+Tensor BiasGradient(const Tensor& bias, const Tensor& dy) {
+  if (!bias.requires_grad()) return {};
+  return Deliver(bias, dy.reshape({-1, dy.size(-1)}).sum(0, /*keepdim=*/false, torch::kFloat));
+}
+
+std::vector<Tensor> JoinedProducts(const Tensor& x, const std::vector<Tensor>& weights) {
+  if (!x.is_cuda()) return {};
+  const Tensor joined = JoinedRows(weights);
+  if (!joined.defined()) return {};
+  std::vector<int64_t> columns;
+  for (const Tensor& weight : weights) columns.push_back(weight.size(0));
+  return PartsOf(torch::linear(x, joined), columns);
+}
+
+Tensor JoinedGradient(const std::vector<Tensor>& weights, const std::vector<Tensor>& dy,
+                      const Tensor& x) {
+  if (!x.is_cuda()) return {};
+  const Tensor rows = JoinedColumns(dy), weight = JoinedRows(weights);
+  const Tensor gradient = JoinedGradients(weights);
+  if (!rows.defined() || !weight.defined() || !gradient.defined()) return {};
+  Tensor dx = torch::empty_like(x);
+  AddProduct(gradient, rows.t(), x.view({-1, x.size(-1)}));
+  for (const Tensor& one : weights) MarkAdded(one.grad());
+  InputGradient(rows, weight, /*add=*/false, dx);
+  return dx;
+}
+
+}  // namespace espalier::fused_ops

@@ -1,0 +1,229 @@
+#include "worker/optimizer/optimizer.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/random.h"
+#include "common/base/status_macros.h"
+#include "worker/kernels/adamw_kernel.h"
+#include "worker/kernels/cpu_rows.h"
+#include "worker/ops/cuda_ops.h"
+
+namespace espalier {
+namespace {
+
+// Elements of one block: three or four blocks fit the second-level cache. Part of the result of
+// GradientNorm, so it is the same everywhere.
+constexpr int64_t kBlock = 1 << 14;
+static_assert(kBlock % moment8::kBlock == 0);
+// Elements that ApplyOnHost brings to the host at a time.
+constexpr int64_t kHostPiece = int64_t{1} << 22;
+static_assert(kHostPiece % kBlock == 0);
+
+// base^exponent by squaring: plain products, so the same bits with every mathematical library.
+double Power(double base, int64_t exponent) {
+  double result = 1;
+  for (; exponent > 0; exponent >>= 1, base *= base) {
+    if (exponent & 1) result *= base;
+  }
+  return result;
+}
+
+// Runs body(block, begin, end) for the blocks of [0, size) on all threads.
+template <typename Body>
+void ForBlocks(int64_t size, const Body& body) {
+  const int64_t blocks = (size + kBlock - 1) / kBlock;
+  at::parallel_for(0, blocks, 1, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      body(i, i * kBlock, std::min((i + 1) * kBlock, size));
+    }
+  });
+}
+
+// Of a dense fp32 tensor on the CPU.
+double SumOfSquares(const torch::Tensor& x) {
+  const float* data = x.data_ptr<float>();
+  std::vector<double> partial((x.numel() + kBlock - 1) / kBlock);
+  ForBlocks(x.numel(), [&](int64_t block, int64_t begin, int64_t end) {
+    partial[block] = cpu::SumOfSquares(data + begin, end - begin);
+  });
+  double sum = 0;
+  for (const double part : partial) sum += part;
+  return sum;
+}
+
+// Elements [begin, end) of the table's gradient, whose rows are on the host.
+std::vector<float> Between(const LookupGradient& lookups, int64_t begin, int64_t end) {
+  std::vector<float> dense(end - begin);
+  if (lookups.ids.empty()) return dense;
+  const int64_t columns = lookups.rows.size(1);
+  const float* rows = lookups.rows.data_ptr<float>();
+  auto id = std::lower_bound(lookups.ids.begin(), lookups.ids.end(), begin / columns);
+  for (; id != lookups.ids.end() && *id * columns < end; ++id) {
+    const int64_t from = std::max(begin, *id * columns), to = std::min(end, (*id + 1) * columns);
+    const float* row = rows + (id - lookups.ids.begin()) * columns;
+    std::copy(row + (from - *id * columns), row + (to - *id * columns),
+              dense.begin() + (from - begin));
+  }
+  return dense;
+}
+
+}  // namespace
+
+struct AdamW::Factors {
+  double gradient_scale, step_size, second_root, decayed_keep;
+};
+
+AdamW::AdamW(const v1::OptimizerSpec& spec, Parameters& parameters, Moments moments)
+    : spec_(spec), parameters_(&parameters), moments_(std::move(moments)) {
+  const torch::Tensor& copy = parameters.flat_copy();
+  const int64_t copied_end = copy.defined() ? copy.numel() : 0;
+  for (size_t i = 0; i < parameters.all().size(); ++i) {
+    const Parameter& parameter = parameters.all()[i];
+    const bool decay = parameter.shape.decay || spec.decay_all();
+    const bool copied = parameter.offset < copied_end;
+    const bool looked_up = parameter.offset >= parameters.flat_gradient().numel();
+    if (groups_.empty() || groups_.back().decay != decay || groups_.back().copied != copied ||
+        looked_up || moments_.in_8_bits()) {
+      groups_.push_back({parameter.offset, parameter.offset, decay, copied, looked_up, i});
+    }
+    groups_.back().end = parameter.offset + parameter.size;
+  }
+}
+
+absl::StatusOr<AdamW> AdamW::Create(const v1::OptimizerSpec& spec, Parameters& parameters) {
+  ASSIGN_OR_RETURN(Moments moments, Moments::Create(spec.moments(), parameters));
+  return AdamW(spec, parameters, std::move(moments));
+}
+
+AdamW::Factors AdamW::FactorsOf(const Update& update) const {
+  Factors factors;
+  factors.gradient_scale = update.gradient_scale;
+  factors.step_size = update.learning_rate / (1 - Power(spec_.beta1(), updates_));
+  factors.second_root = 1 / std::sqrt(1 - Power(spec_.beta2(), updates_));
+  factors.decayed_keep = 1 - update.learning_rate * spec_.weight_decay();
+  return factors;
+}
+
+AdamWStep AdamW::StepOf(const Factors& factors, const Group& group) const {
+  AdamWStep step;
+  step.gradient_scale = static_cast<float>(factors.gradient_scale);
+  step.beta1 = static_cast<float>(spec_.beta1());
+  step.beta2 = static_cast<float>(spec_.beta2());
+  step.step_size = static_cast<float>(factors.step_size);
+  step.second_root = static_cast<float>(factors.second_root);
+  step.eps = static_cast<float>(spec_.eps());
+  step.keep = group.decay ? static_cast<float>(factors.decayed_keep) : 1.0F;
+  return step;
+}
+
+void AdamW::Apply(const Update& update) {
+  ++updates_;
+  const Factors factors = FactorsOf(update);
+  if (moments_.device().is_cuda()) {
+    ApplyOnCuda(factors);
+  } else {
+    ApplyOnHost(factors);
+  }
+}
+
+// Of the numbers with which a group's moments in 8 bits are rounded from its element `begin` on.
+RandomPlace AdamW::RandomOf(const Group& group, int64_t begin) const {
+  return {static_cast<uint32_t>(MixBits(static_cast<uint64_t>(updates_))),
+          static_cast<uint32_t>(group.begin + begin)};
+}
+
+void AdamW::UpdateBlock(const AdamWStep& step, const Group& group, int64_t begin, int64_t size,
+                        float* value, float* gradient) {
+  if (moments_.in_8_bits()) {
+    cpu::AdamW8Update(
+        {value, gradient, moments_.At(group.first_parameter, begin), RandomOf(group, begin), size},
+        step);
+    return;
+  }
+  float* first = moments_.first().data_ptr<float>() + group.begin + begin;
+  float* second = moments_.second().data_ptr<float>() + group.begin + begin;
+  cpu::AdamWUpdate({value, gradient, first, second, size}, step);
+}
+
+// Elements [begin, begin + size) of the group: on the CPU in place; elsewhere values and gradients
+// come to the moments, and values go back.
+void AdamW::ApplyToPiece(const AdamWStep& step, const Group& group, int64_t begin, int64_t size,
+                         const LookupGradient& lookups) {
+  torch::Tensor values = parameters_->flat().narrow(0, begin, size);
+  const bool here = values.is_cpu();
+  const torch::Tensor on_host = values.cpu();
+  const torch::Tensor gradients =
+      group.looked_up ? torch::Tensor() : parameters_->flat_gradient().narrow(0, begin, size).cpu();
+  // The CPU computes in fp32 and bf16 alone (precision.h).
+  auto* copy = here && group.copied
+                   ? static_cast<cpu::Bf16*>(parameters_->flat_copy().data_ptr()) + begin
+                   : nullptr;
+  float* value = on_host.data_ptr<float>();
+  float* gradient = group.looked_up ? nullptr : gradients.data_ptr<float>();
+  const int64_t at = begin - group.begin;
+  ForBlocks(size, [&](int64_t, int64_t from, int64_t to) {
+    std::vector<float> rows;
+    if (group.looked_up) rows = Between(lookups, at + from, at + to);
+    UpdateBlock(step, group, at + from, to - from, value + from,
+                group.looked_up ? rows.data() : gradient + from);
+    if (copy != nullptr) cpu::FromFloatRow(value + from, copy + from, to - from);
+  });
+  if (!here) values.copy_(on_host);
+}
+
+// The same bits on every device.
+void AdamW::ApplyOnHost(const Factors& factors) {
+  torch::NoGradGuard no_grad;
+  const bool here = parameters_->flat().is_cpu();
+  LookupGradient lookups = std::move(parameters_->lookup_gradient());
+  parameters_->lookup_gradient() = {};
+  if (lookups.rows.defined()) lookups.rows = lookups.rows.cpu();
+  for (const Group& group : groups_) {
+    const AdamWStep step = StepOf(factors, group);
+    const int64_t piece = here ? group.end - group.begin : kHostPiece;
+    for (int64_t begin = group.begin; begin < group.end; begin += piece) {
+      ApplyToPiece(step, group, begin, std::min(piece, group.end - begin), lookups);
+    }
+  }
+  if (here) return;
+  parameters_->flat_gradient().zero_();
+  parameters_->RefreshCopy();
+}
+
+void AdamW::ApplyOnCuda(const Factors& factors) {
+  for (const Group& group : groups_) {
+    ESPALIER_CHECK(!group.looked_up, "on CUDA every parameter has a gradient of its own");
+    const AdamWStep step = StepOf(factors, group);
+    const auto part = [&](const torch::Tensor& flat) {
+      return flat.narrow(0, group.begin, group.end - group.begin);
+    };
+    const torch::Tensor value = part(parameters_->flat());
+    const torch::Tensor gradient = part(parameters_->flat_gradient());
+    const torch::Tensor copy = group.copied ? part(parameters_->flat_copy()) : torch::Tensor();
+    if (moments_.in_8_bits()) {
+      cuda::AdamW8(step, value, gradient, moments_.At(group.first_parameter, 0), RandomOf(group, 0),
+                   copy);
+    } else {
+      cuda::AdamW(step, value, gradient, part(moments_.first()), part(moments_.second()), copy);
+    }
+  }
+}
+
+double AdamW::GradientNorm() const {
+  const torch::Tensor& gradient = parameters_->flat_gradient();
+  const torch::Tensor& rows = parameters_->lookup_gradient().rows;
+  const double looked_up = rows.defined() ? SumOfSquares(rows.cpu()) : 0;
+  if (gradient.is_cpu()) return std::sqrt(SumOfSquares(gradient) + looked_up);
+  return std::hypot(gradient.norm().item<double>(), std::sqrt(looked_up));
+}
+
+double ClipFactor(double norm, double clip_norm) {
+  return clip_norm > 0 && norm > clip_norm ? clip_norm / norm : 1;
+}
+
+}  // namespace espalier

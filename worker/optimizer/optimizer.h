@@ -1,0 +1,75 @@
+// AdamW over the flat buffers of Parameters, and the norm of the gradient. One pass over raw
+// memory, on the CPU and on CUDA; for other devices on the host. The same bits everywhere and with
+// any number of threads. Used by the trainer. Compute thread only.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "espalier/v1/job.pb.h"
+#include "worker/kernels/adamw_math.h"
+#include "worker/model/parameters.h"
+#include "worker/optimizer/moments.h"
+
+namespace espalier {
+
+class AdamW {
+ public:
+  // Allocates the moments, zeroed, on the device of the parameters, which must have gradients and
+  // outlive this. RESOURCE_EXHAUSTED names the bytes needed.
+  static absl::StatusOr<AdamW> Create(const v1::OptimizerSpec& spec, Parameters& parameters);
+
+  struct Update {
+    double learning_rate = 0;
+    // The gradient is multiplied by this first: 1 / tokens, and clipping.
+    double gradient_scale = 1;
+  };
+  // One update of every parameter and of its copy in the compute type; the gradients are zero
+  // afterwards.
+  void Apply(const Update& update);
+
+  // L2 norm of the gradient as it stands (not scaled); not finite when an element is not.
+  double GradientNorm() const;
+
+  const Moments& moments() const { return moments_; }
+  // Updates applied, on which the correction of the moments' bias depends.
+  int64_t updates() const { return updates_; }
+  void set_updates(int64_t updates) { updates_ = updates; }
+
+ private:
+  // Neighbouring parameters that are treated alike; one where moments have 8 bits.
+  struct Group {
+    int64_t begin = 0;
+    int64_t end = 0;
+    bool decay = false;
+    bool copied = false;         // into the compute type
+    bool looked_up = false;      // its gradient is the lookup_gradient of Parameters
+    size_t first_parameter = 0;  // its place in Parameters::all()
+  };
+  struct Factors;
+  AdamW(const v1::OptimizerSpec& spec, Parameters& parameters, Moments moments);
+  Factors FactorsOf(const Update& update) const;
+  AdamWStep StepOf(const Factors& factors, const Group& group) const;
+  RandomPlace RandomOf(const Group& group, int64_t begin) const;
+  // `size` elements of the group from its element `begin` on.
+  void UpdateBlock(const AdamWStep& step, const Group& group, int64_t begin, int64_t size,
+                   float* value, float* gradient);
+  void ApplyToPiece(const AdamWStep& step, const Group& group, int64_t begin, int64_t size,
+                    const LookupGradient& lookups);
+  void ApplyOnHost(const Factors& factors);
+  void ApplyOnCuda(const Factors& factors);
+
+  v1::OptimizerSpec spec_;
+  Parameters* parameters_;
+  std::vector<Group> groups_;
+  Moments moments_;
+  int64_t updates_ = 0;
+};
+
+// The factor that shortens a gradient of length `norm` to at most `clip_norm` (0: never).
+double ClipFactor(double norm, double clip_norm);
+
+}  // namespace espalier

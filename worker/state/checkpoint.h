@@ -1,0 +1,91 @@
+// Checkpoint: the training state in one folder that transformers can load, written and verified.
+// Used by checkpoint_store.h, the trainer and generation. A Checkpoint is immutable once open: any
+// thread. Nothing here knows LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/base/file_system.h"
+#include "common/base/ids.h"
+#include "worker/formats/safetensors.h"
+
+namespace espalier {
+
+// A tensor to be written; its bytes must stay valid and unchanged until the write returns.
+struct NamedTensor {
+  TensorSpec spec;
+  absl::Span<const std::byte> bytes;
+};
+
+struct CheckpointContent {
+  Step step;                           // committed steps: the number of the next one
+  std::vector<NamedTensor> model;      // model.safetensors, fp32, Hugging Face names
+  std::vector<NamedTensor> optimizer;  // optimizer.safetensors
+  std::string config_json;             // config.json
+  std::string tokenizer_json;          // tokenizer.json and so on; empty: no such file
+  std::string tokenizer_config_json;
+  std::string generation_config_json;
+  std::string trainer_state_json;  // schedule, seeds, order position, spec: the trainer's affair
+  std::optional<double> validation_loss;  // nats per token, for keep_best
+};
+
+struct CheckpointFile {
+  std::string name;
+  int64_t bytes = 0;
+  std::string sha256;
+};
+struct CheckpointManifest {
+  Step step;
+  std::optional<double> validation_loss;
+  std::vector<CheckpointFile> files;
+};
+std::string CheckpointManifestToJson(const CheckpointManifest& manifest);
+absl::StatusOr<CheckpointManifest> CheckpointManifestFromJson(absl::string_view json);
+
+// Writes every file of the content and manifest.json into `folder` (made if missing), each synced,
+// then the folder. INVALID_ARGUMENT when sizes and shapes disagree or values of the model are
+// missing; RESOURCE_EXHAUSTED when the disk is full. Publishes nothing: see CheckpointStore.
+absl::Status WriteCheckpointFiles(FileSystem& files, const std::string& folder,
+                                  const CheckpointContent& content);
+
+// How much is read to trust a folder.
+enum class CheckpointCheck {
+  kSizes,   // manifest and file sizes
+  kHashes,  // and every SHA-256
+};
+// DATA_LOSS names the folder, the file and what is wrong; NOT_FOUND: no manifest there.
+absl::StatusOr<CheckpointManifest> CheckCheckpoint(FileSystem& files, const std::string& folder,
+                                                   CheckpointCheck check);
+
+class Checkpoint {
+ public:
+  // Verifies hashes and opens.
+  static absl::StatusOr<Checkpoint> Open(FileSystem& files, const std::string& folder);
+
+  Step step() const { return manifest_.step; }
+  const CheckpointManifest& manifest() const { return manifest_; }
+  const std::string& folder() const { return folder_; }
+  const Safetensors& model() const { return model_; }
+  const Safetensors& optimizer() const { return optimizer_; }
+  // Text of config.json, trainer_state.json and so on; NOT_FOUND.
+  absl::StatusOr<std::string> Text(absl::string_view file_name) const;
+
+ private:
+  std::string folder_;
+  CheckpointManifest manifest_;
+  Safetensors model_;
+  Safetensors optimizer_;
+  FileSystem* files_ = nullptr;
+};
+
+// Copies the tensor into `out`. NOT_FOUND, or INVALID_ARGUMENT when type, shape or bytes differ.
+absl::Status LoadTensor(const Safetensors& file, const TensorSpec& spec, absl::Span<std::byte> out);
+
+}  // namespace espalier

@@ -1,0 +1,46 @@
+// CheckpointSaver: publishes the replica at a step boundary. Rank 0 writes, on a thread of its own;
+// all ranks wait for it, in touch, so that a slow disk is not taken for a lost rank. Used by the
+// trainer. Compute thread.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "worker/control/link.h"
+#include "worker/state/checkpoint_store.h"
+#include "worker/state/replica.h"
+#include "worker/state/run_identity.h"
+#include "worker/sync/together.h"
+
+namespace espalier {
+
+class CheckpointSaver {
+ public:
+  // The references must outlive the saver.
+  CheckpointSaver(const RankContext& context, ControlLink& link, CheckpointStore& store,
+                  const RunIdentity& identity)
+      : context_(context), link_(link), store_(store), identity_(identity) {}
+
+  // Every rank calls this at the same step. An error is the collective's. A checkpoint that could
+  // not be written is the outcome's status: reported and logged by rank 0, known to all.
+  absl::StatusOr<SharedOutcome> Save(Replica& replica, std::optional<double> validation_loss);
+
+  // Step and folder of the last one published by this rank (rank 0).
+  std::optional<Step> last_step() const { return last_step_; }
+  const std::string& last_folder() const { return last_folder_; }
+
+ private:
+  absl::Status Write(Replica& replica, std::optional<double> validation_loss);
+  void Announce(const absl::Status& status, Step step, absl::Duration spent);
+
+  RankContext context_;
+  ControlLink& link_;
+  CheckpointStore& store_;
+  const RunIdentity& identity_;
+  std::optional<Step> last_step_;
+  std::string last_folder_;
+  int64_t last_bytes_ = 0;
+};
+
+}  // namespace espalier

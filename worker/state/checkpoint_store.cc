@@ -1,0 +1,180 @@
+#include "worker/state/checkpoint_store.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
+
+namespace espalier {
+namespace {
+
+// Names that no reader takes for a checkpoint.
+constexpr char kTemporaryPrefix[] = ".writing-";
+constexpr char kTrashPrefix[] = ".removing-";
+
+std::optional<Step> StepOfName(absl::string_view name) {
+  int64_t step = 0;
+  if (!absl::ConsumePrefix(&name, "step-") || name.size() < 8) return std::nullopt;
+  const bool digits =
+      std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
+  if (!digits || !absl::SimpleAtoi(name, &step)) return std::nullopt;
+  return Step(step);
+}
+
+std::string NameOfStep(Step step) { return absl::StrFormat("step-%08d", step.value()); }
+
+int64_t TotalBytes(const CheckpointManifest& manifest) {
+  int64_t bytes = 0;
+  for (const CheckpointFile& file : manifest.files) bytes += file.bytes;
+  return bytes;
+}
+
+// Verified, and the step it says is the step of its name.
+absl::StatusOr<CheckpointManifest> CheckEntry(FileSystem& files,
+                                              const CheckpointStore::Entry& entry,
+                                              CheckpointCheck check) {
+  ASSIGN_OR_RETURN(CheckpointManifest manifest, CheckCheckpoint(files, entry.folder, check));
+  if (manifest.step == entry.step) return manifest;
+  return absl::DataLossError(absl::StrCat("checkpoint ", entry.folder, " holds step ",
+                                          manifest.step.value(), ": the folder was renamed"));
+}
+
+}  // namespace
+
+std::string CheckpointStore::Folder(Step step) const {
+  return JoinPath(options_.directory, NameOfStep(step));
+}
+
+absl::Status CheckpointStore::Prepare() {
+  RETURN_IF_ERROR(MakeDurableDirectory(files_, options_.directory));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, files_.List(options_.directory));
+  for (const std::string& name : names) {
+    if (!absl::StartsWith(name, kTemporaryPrefix) && !absl::StartsWith(name, kTrashPrefix))
+      continue;
+    RETURN_IF_ERROR(files_.Remove(JoinPath(options_.directory, name)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<CheckpointStore::Entry>> CheckpointStore::List() const {
+  const absl::StatusOr<std::vector<std::string>> names = files_.List(options_.directory);
+  if (absl::IsNotFound(names.status())) return std::vector<Entry>();
+  if (!names.ok()) return names.status();
+  std::vector<Entry> entries;
+  for (const std::string& name : *names) {
+    const std::optional<Step> step = StepOfName(name);
+    // "step-000000005" would be a second name of step 5.
+    if (step && NameOfStep(*step) == name) entries.push_back({*step, Folder(*step)});
+  }
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry& a, const Entry& b) { return a.step < b.step; });
+  return entries;
+}
+
+absl::StatusOr<Checkpoint> CheckpointStore::Open(Step step) const {
+  ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(files_, Folder(step)));
+  if (checkpoint.step() == step) return checkpoint;
+  return absl::DataLossError(absl::StrCat("checkpoint ", Folder(step), " holds step ",
+                                          checkpoint.step().value(), ": the folder was renamed"));
+}
+
+absl::StatusOr<FoundCheckpoint> CheckpointStore::FindNewest() const {
+  ASSIGN_OR_RETURN(const std::vector<Entry> entries, List());
+  FoundCheckpoint found;
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    absl::StatusOr<Checkpoint> checkpoint = Open(entry->step);
+    if (checkpoint.ok()) {
+      found.newest = *std::move(checkpoint);
+      break;
+    }
+    found.rejected.push_back({entry->folder, checkpoint.status()});
+  }
+  return found;
+}
+
+absl::Status CheckpointStore::SetAside(const std::string& folder) {
+  for (int number = 1;; ++number) {
+    const std::string aside = absl::StrCat(folder, ".bad-", number);
+    if (files_.List(aside).ok()) continue;
+    return files_.Rename(folder, aside);
+  }
+}
+
+absl::Status CheckpointStore::Publish(const CheckpointContent& content, const std::string& folder) {
+  const std::string temporary = JoinPath(
+      options_.directory, absl::StrCat(kTemporaryPrefix, NameOfStep(content.step), "-", getpid()));
+  const absl::Status written = [&]() -> absl::Status {
+    RETURN_IF_ERROR(files_.Remove(temporary));
+    RETURN_IF_ERROR(WriteCheckpointFiles(files_, temporary, content));
+    if (files_.List(folder).ok()) RETURN_IF_ERROR(SetAside(folder));
+    return files_.Rename(temporary, folder);
+  }();
+  if (written.ok()) return files_.SyncDirectory(options_.directory);
+  files_.Remove(temporary).IgnoreError();
+  return written;
+}
+
+absl::StatusOr<PublishedCheckpoint> CheckpointStore::Write(const CheckpointContent& content) {
+  const Entry entry{content.step, Folder(content.step)};
+  absl::StatusOr<CheckpointManifest> manifest = CheckEntry(files_, entry, CheckpointCheck::kHashes);
+  if (!manifest.ok()) {
+    RETURN_IF_ERROR(Publish(content, entry.folder));
+    // Reads back what was written: only a copy that is proved good may replace older ones.
+    manifest = CheckEntry(files_, entry, CheckpointCheck::kHashes);
+    if (!manifest.ok()) return manifest.status();
+  }
+  prune_status_ = Prune(content.step);
+  return PublishedCheckpoint{entry.folder, TotalBytes(*manifest)};
+}
+
+absl::Status CheckpointStore::Prune(std::optional<Step> good) {
+  struct Candidate {
+    Entry entry;
+    double loss;
+  };
+  ASSIGN_OR_RETURN(const std::vector<Entry> entries, List());
+  std::vector<Candidate> whole;  // newest first; damaged ones are neither counted nor removed
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    const auto manifest = CheckEntry(files_, *entry, CheckpointCheck::kSizes);
+    if (!manifest.ok()) continue;
+    whole.push_back(
+        {*entry, manifest->validation_loss.value_or(std::numeric_limits<double>::infinity())});
+  }
+  std::set<Step> kept;
+  for (const Candidate& candidate : whole) {
+    kept.insert(candidate.entry.step);
+    if (candidate.entry.step == good) break;
+    if (CheckEntry(files_, candidate.entry, CheckpointCheck::kHashes).ok()) break;
+  }
+  for (size_t i = 0; i < whole.size() && i < static_cast<size_t>(options_.keep); ++i) {
+    kept.insert(whole[i].entry.step);
+  }
+  std::stable_sort(whole.begin(), whole.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.loss < b.loss; });
+  for (size_t i = 0; i < whole.size() && i < static_cast<size_t>(options_.keep_best); ++i) {
+    if (std::isfinite(whole[i].loss)) kept.insert(whole[i].entry.step);
+  }
+  for (const Candidate& candidate : whole) {
+    if (kept.count(candidate.entry.step) > 0) continue;
+    // Out of sight first, so that a crash leaves no half-removed checkpoint under a good name.
+    const std::string trash =
+        JoinPath(options_.directory, absl::StrCat(kTrashPrefix, NameOfStep(candidate.entry.step)));
+    RETURN_IF_ERROR(files_.Remove(trash));
+    RETURN_IF_ERROR(files_.Rename(candidate.entry.folder, trash));
+    RETURN_IF_ERROR(files_.SyncDirectory(options_.directory));
+    RETURN_IF_ERROR(files_.Remove(trash));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace espalier

@@ -1,0 +1,81 @@
+// CheckpointStore: the folder that receives step-00000500/ and so on: publishes by one atomic
+// rename, finds the newest that verifies, prunes. Old or new, never neither.
+// Used by the trainer: every rank finds and reads, rank 0 alone writes. One thread at a time.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/file_system.h"
+#include "common/base/ids.h"
+#include "worker/state/checkpoint.h"
+
+namespace espalier {
+
+// A folder that looks like a checkpoint and is not a good one. It is passed over, never deleted.
+struct RejectedCheckpoint {
+  std::string folder;
+  absl::Status reason;
+};
+
+struct FoundCheckpoint {
+  std::optional<Checkpoint> newest;          // none: there is no good one
+  std::vector<RejectedCheckpoint> rejected;  // newer ones that did not verify
+};
+
+struct PublishedCheckpoint {
+  std::string folder;
+  int64_t bytes = 0;  // of all files
+};
+
+class CheckpointStore {
+ public:
+  struct Options {
+    std::string directory;
+    int keep = 2;       // newest kept, at least 1
+    int keep_best = 0;  // best by validation loss kept besides
+  };
+  CheckpointStore(FileSystem& files, Options options)
+      : files_(files), options_(std::move(options)) {}
+
+  // Rank 0, before its first Write: makes the directory and removes what a killed writer left.
+  absl::Status Prepare();
+
+  // Writes, syncs, renames, syncs, prunes. A good checkpoint of the same step that is there already
+  // is kept as it is; a bad one is set aside under "step-00000500.bad-1". On an error the old ones
+  // are untouched and nothing of the new one is visible (only when the very last sync fails, the
+  // new one is there, complete). A failure to prune is not an error: see prune_status.
+  absl::StatusOr<PublishedCheckpoint> Write(const CheckpointContent& content);
+  const absl::Status& prune_status() const { return prune_status_; }
+
+  // The newest checkpoint whose every hash is right. A directory that does not exist holds none.
+  absl::StatusOr<FoundCheckpoint> FindNewest() const;
+
+  // The checkpoint of one step, verified.
+  absl::StatusOr<Checkpoint> Open(Step step) const;
+
+  // Folders of published checkpoints, by step, oldest first; not verified.
+  struct Entry {
+    Step step;
+    std::string folder;
+  };
+  absl::StatusOr<std::vector<Entry>> List() const;
+
+  // Removes all but the newest `keep`, the best `keep_best` and the newest that verifies. `good`: a
+  // step that has just been verified and need not be read again.
+  absl::Status Prune(std::optional<Step> good = std::nullopt);
+
+ private:
+  std::string Folder(Step step) const;
+  absl::Status Publish(const CheckpointContent& content, const std::string& folder);
+  absl::Status SetAside(const std::string& folder);
+
+  FileSystem& files_;
+  Options options_;
+  absl::Status prune_status_;
+};
+
+}  // namespace espalier

@@ -1,0 +1,235 @@
+#include "worker/state/replica_checkpoint.h"
+
+#include <google/protobuf/util/json_util.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/observe/log.h"
+#include "worker/formats/json_fields.h"
+#include "worker/tensor/torch_compat.h"
+
+namespace espalier {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kStateFormat = 1;
+constexpr char kResidual[] = "gradient_residual.";
+
+json SpecJson(const v1::JobSpec& spec) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  std::string text;
+  if (!google::protobuf::util::MessageToJsonString(spec, &text, options).ok()) return json();
+  return json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+// Everything on which the samples of a step depend.
+json OrderJson(const RunIdentity& identity) {
+  return {{"data_sha256", identity.data_hash},
+          {"sequence_length", identity.spec.data().sequence_length()},
+          {"seed", identity.spec.data().seed()},
+          {"global_batch", identity.spec.train().global_batch()}};
+}
+
+json LossScaleJson(const LossScale& scale) {
+  return {{"exponent", scale.exponent}, {"finite_in_a_row", scale.finite_in_a_row}};
+}
+
+// A run that begins to scale its losses, or a checkpoint from before there was a scale: a new one.
+absl::StatusOr<LossScale> LoadLossScale(const json& state, const RunIdentity& identity) {
+  LossScale scale = LossScale::For(identity.spec.train().precision());
+  if (!scale.dynamic || !state.contains("loss_scale")) return scale;
+  ASSIGN_OR_RETURN(const json* saved, ObjectField(state, "loss_scale"));
+  ASSIGN_OR_RETURN(const int64_t exponent, IntegerField(*saved, "exponent"));
+  scale.exponent = std::min(exponent, LossScale::kLastExponent);
+  ASSIGN_OR_RETURN(scale.finite_in_a_row, IntegerField(*saved, "finite_in_a_row"));
+  return scale;
+}
+
+std::string StateJson(const TrainingCounters& counters, const RunIdentity& identity) {
+  const int64_t used = counters.step * identity.spec.train().global_batch();
+  json state = {{"format", kStateFormat},
+                {"version", ESPALIER_VERSION},
+                {"step", counters.step},
+                {"optimizer_updates", counters.updates},
+                {"skipped_steps", counters.skipped},
+                {"skipped_steps_in_a_row", counters.skipped_in_a_row},
+                {"loss_scale", LossScaleJson(counters.loss_scale)},
+                {"order", OrderJson(identity)},
+                {"spec", SpecJson(identity.spec)}};
+  if (identity.training_samples > 0) {
+    state["position"] = {{"epoch", used / identity.training_samples},
+                         {"samples_used_in_epoch", used % identity.training_samples}};
+  }
+  return state.dump(2) + "\n";
+}
+
+std::string GenerationConfigJson(const DecoderConfig& config) {
+  if (config.eos_token_ids.empty()) return "";
+  json generation = {{"eos_token_id", config.eos_token_ids.front()}};
+  if (config.eos_token_ids.size() > 1) generation["eos_token_id"] = config.eos_token_ids;
+  if (config.bos_token_id) generation["bos_token_id"] = *config.bos_token_id;
+  return generation.dump(2) + "\n";
+}
+
+absl::Status CheckOrder(const json& state, const RunIdentity& identity, const std::string& folder) {
+  ASSIGN_OR_RETURN(const json* order, ObjectField(state, "order"));
+  const json wanted = OrderJson(identity);
+  for (const auto& [key, value] : wanted.items()) {
+    if (order->contains(key) && (*order)[key] == value) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "checkpoint ", folder, " was made with ", key, " ",
+        order->contains(key) ? (*order)[key].dump() : "unknown", " and the job has ", value.dump(),
+        ", so it cannot be resumed: give the job another checkpoint.directory, or start from these "
+        "weights with model.from: ",
+        folder));
+  }
+  return absl::OkStatus();
+}
+
+TensorType TypeOf(const torch::Tensor& tensor) {
+  if (tensor.scalar_type() == torch::kChar) return TensorType::kI8;
+  if (tensor.scalar_type() == torch::kByte) return TensorType::kU8;
+  return TensorType::kF32;
+}
+
+// `prefix` before the parameter's name, with the type and shape of `values`.
+TensorSpec SpecOf(absl::string_view prefix, const Parameter& parameter,
+                  const torch::Tensor& values) {
+  return {absl::StrCat(prefix, parameter.shape.name), TypeOf(values), values.sizes().vec()};
+}
+
+absl::Span<std::byte> BytesOf(const torch::Tensor& host) {
+  return {static_cast<std::byte*>(host.data_ptr()), host.nbytes()};
+}
+
+// Into a tensor on any device.
+absl::Status LoadPart(const Safetensors& file, absl::string_view prefix, const Parameter& parameter,
+                      torch::Tensor values) {
+  const bool here = values.is_cpu();
+  torch::Tensor host = here ? values : torch::empty(values.sizes(), values.dtype());
+  RETURN_IF_ERROR(LoadTensor(file, SpecOf(prefix, parameter, values), BytesOf(host)));
+  torch::NoGradGuard no_grad;
+  if (!here) values.copy_(host);
+  return absl::OkStatus();
+}
+
+bool HoldsMoments8(const Safetensors& file, const Parameter& parameter) {
+  const TensorView* first = file.Find(absl::StrCat(Moments::kFirstPrefix, parameter.shape.name));
+  return first != nullptr && first->spec.type == TensorType::kI8;
+}
+
+// Of one kind from a checkpoint of either.
+absl::Status LoadMoments(const Safetensors& file, const Moments& moments, size_t index,
+                         const Parameter& parameter) {
+  const std::vector<Moments::Part> parts = moments.PartsOf(index);
+  if (HoldsMoments8(file, parameter) == moments.in_8_bits()) {
+    for (const Moments::Part& part : parts) {
+      RETURN_IF_ERROR(LoadPart(file, part.prefix, parameter, part.values));
+    }
+    return absl::OkStatus();
+  }
+  const std::vector<Moments::Part> other = moments.PartsOfTheOtherKind(index);
+  for (const Moments::Part& part : other) {
+    RETURN_IF_ERROR(LoadPart(file, part.prefix, parameter, part.values));
+  }
+  const std::vector<Moments::Part> converted = moments.FromTheOtherKind(other);
+  torch::NoGradGuard no_grad;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    torch::Tensor(parts[i].values).copy_(converted[i].values);
+  }
+  return absl::OkStatus();
+}
+
+// Undefined for lookups, which travel otherwise.
+torch::Tensor ResidualOf(Replica& replica, const Parameter& parameter) {
+  const torch::Tensor& values = replica.residual().values();
+  if (parameter.offset >= values.numel()) return torch::Tensor();
+  return values.narrow(0, parameter.offset, parameter.size).view(parameter.shape.shape);
+}
+
+// A checkpoint of a run that kept none owes nothing; a run that keeps none forgets what was owed.
+absl::Status LoadResidual(const Safetensors& file, Replica& replica) {
+  GradientResidual& residual = replica.residual();
+  if (!residual.kept()) return absl::OkStatus();
+  RETURN_IF_ERROR(residual.Keep(replica.parameters().elements_before_lookups()));
+  for (const Parameter& parameter : replica.parameters().all()) {
+    const torch::Tensor part = ResidualOf(replica, parameter);
+    if (!part.defined()) continue;
+    const absl::Status loaded = LoadPart(file, kResidual, parameter, part);
+    if (absl::IsNotFound(loaded)) return absl::OkStatus();
+    RETURN_IF_ERROR(loaded);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+ReplicaContent ContentOf(Replica& replica, const RunIdentity& identity,
+                         std::optional<double> validation_loss) {
+  ReplicaContent result;
+  CheckpointContent& content = result.content;
+  content.step = replica.step();
+  const auto add = [&](absl::string_view prefix, const Parameter& parameter,
+                       const torch::Tensor& values, std::vector<NamedTensor>& to) {
+    const torch::Tensor host = values.detach().cpu();
+    result.host.push_back(host);
+    to.push_back({SpecOf(prefix, parameter, host), BytesOf(host)});
+  };
+  const absl::Span<const Parameter> parameters = replica.parameters().all();
+  const bool kept = replica.residual().kept();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter& parameter = parameters[i];
+    add("", parameter, parameter.value, content.model);
+    for (const Moments::Part& part : replica.optimizer().moments().PartsOf(i)) {
+      add(part.prefix, parameter, part.values, content.optimizer);
+    }
+    const torch::Tensor residual = kept ? ResidualOf(replica, parameter) : torch::Tensor();
+    if (residual.defined()) add(kResidual, parameter, residual, content.optimizer);
+  }
+  content.config_json = DecoderConfigToJson(replica.config());
+  content.generation_config_json = GenerationConfigJson(replica.config());
+  content.tokenizer_json = identity.tokenizer_json;
+  content.tokenizer_config_json = identity.tokenizer_config_json;
+  content.trainer_state_json = StateJson(replica.counters(), identity);
+  content.validation_loss = validation_loss;
+  return result;
+}
+
+absl::Status LoadReplica(const Checkpoint& checkpoint, const RunIdentity& identity,
+                         Replica& replica) {
+  ASSIGN_OR_RETURN(const std::string text, checkpoint.Text("trainer_state.json"));
+  ASSIGN_OR_RETURN(const json state, ParseJsonObject(text));
+  RETURN_IF_ERROR(CheckOrder(state, identity, checkpoint.folder()));
+  TrainingCounters counters;
+  ASSIGN_OR_RETURN(counters.step, IntegerField(state, "step"));
+  ASSIGN_OR_RETURN(counters.updates, IntegerField(state, "optimizer_updates"));
+  ASSIGN_OR_RETURN(counters.skipped, IntegerField(state, "skipped_steps"));
+  ASSIGN_OR_RETURN(counters.skipped_in_a_row, IntegerField(state, "skipped_steps_in_a_row"));
+  ASSIGN_OR_RETURN(counters.loss_scale, LoadLossScale(state, identity));
+  const absl::Span<const Parameter> parameters = replica.parameters().all();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    RETURN_IF_ERROR(LoadPart(checkpoint.model(), "", parameters[i], parameters[i].value));
+    RETURN_IF_ERROR(
+        LoadMoments(checkpoint.optimizer(), replica.optimizer().moments(), i, parameters[i]));
+  }
+  RETURN_IF_ERROR(LoadResidual(checkpoint.optimizer(), replica));
+  const auto kind = [](bool in_8_bits) { return in_8_bits ? "int8" : "fp32"; };
+  const bool in_8_bits = replica.optimizer().moments().in_8_bits();
+  const bool were = HoldsMoments8(checkpoint.optimizer(), parameters[0]);
+  if (were != in_8_bits) {
+    LogInfo(absl::StrCat("moments go on in ", kind(in_8_bits), "; the checkpoint has them in ",
+                         kind(were)));
+  }
+  replica.counters() = counters;
+  replica.optimizer().set_updates(counters.updates);
+  return CatchTorch("narrowing the weights", [&] { replica.parameters().RefreshCopy(); });
+}
+
+}  // namespace espalier

@@ -1,0 +1,106 @@
+#include "worker/state/start_state.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/observe/log.h"
+#include "worker/model/pretrained.h"
+#include "worker/state/replica_checkpoint.h"
+#include "worker/tensor/torch_compat.h"
+
+namespace espalier {
+namespace {
+
+// Bytes of one broadcast: small enough to show progress several times a second.
+constexpr size_t kPieceBytes = size_t{16} << 20;
+
+absl::Status SetInitialWeights(const v1::JobSpec& spec, Replica& replica) {
+  replica.counters() = {.loss_scale = LossScale::For(spec.train().precision())};
+  if (spec.model().has_from()) {
+    return LoadWeights(spec.model().from(), replica.config(), replica.parameters());
+  }
+  return CatchTorch("setting the initial weights", [&] {
+    replica.parameters().Initialize(spec.train().seed(), replica.config().initializer_range);
+  });
+}
+
+std::string InitialOrigin(const v1::JobSpec& spec) {
+  if (spec.model().has_from()) return absl::StrCat("weights of ", spec.model().from());
+  return absl::StrCat("initial weights, seed ", spec.train().seed());
+}
+
+absl::StatusOr<std::optional<Checkpoint>> FindNewest(const CheckpointStore& store) {
+  ASSIGN_OR_RETURN(FoundCheckpoint found, store.FindNewest());
+  for (const RejectedCheckpoint& rejected : found.rejected) {
+    LogWarning(absl::StrCat("passed over ", rejected.folder, ": ", rejected.reason.message()));
+  }
+  return std::move(found.newest);
+}
+
+absl::Status BroadcastTensor(const RankContext& context, torch::Tensor tensor, Rank root) {
+  torch::Tensor host = tensor.cpu();
+  absl::Span<std::byte> bytes(static_cast<std::byte*>(host.data_ptr()), host.nbytes());
+  while (!bytes.empty()) {
+    const absl::Span<std::byte> piece = bytes.subspan(0, kPieceBytes);
+    RETURN_IF_ERROR(context.collective.Broadcast(piece, root));
+    context.progress.Worked();
+    bytes.remove_prefix(piece.size());
+  }
+  if (tensor.is_cpu()) return absl::OkStatus();
+  torch::NoGradGuard no_grad;
+  return CatchTorch("copying the state to the device", [&] { tensor.copy_(host); });
+}
+
+absl::Status BroadcastReplica(const RankContext& context, Rank root, Replica& replica) {
+  RETURN_IF_ERROR(BroadcastValue(context.collective, replica.counters(), root));
+  replica.optimizer().set_updates(replica.counters().updates);
+  for (const torch::Tensor& buffer : replica.Buffers()) {
+    RETURN_IF_ERROR(BroadcastTensor(context, buffer, root));
+  }
+  if (replica.residual().kept()) {
+    RETURN_IF_ERROR(BroadcastTensor(context, replica.residual().values(), root));
+  }
+  return CatchTorch("narrowing the weights", [&] { replica.parameters().RefreshCopy(); });
+}
+
+}  // namespace
+
+absl::StatusOr<StartState> AgreeOnStart(const RankContext& context, const CheckpointStore& store,
+                                        const RunIdentity& identity, Replica& replica) {
+  std::optional<Checkpoint> mine;
+  RETURN_IF_ERROR(RunTogether(context, [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(mine, FindNewest(store));
+    return absl::OkStatus();
+  }));
+  const int64_t held = mine ? mine->step().value() : -1;
+  ASSIGN_OR_RETURN(const std::vector<int64_t> all, GatherValues(context.collective, held));
+  const auto newest = std::max_element(all.begin(), all.end());
+  const size_t root = newest - all.begin();
+
+  uint64_t fingerprint = 0;  // of a rank that holds less: none
+  RETURN_IF_ERROR(RunTogether(context, [&]() -> absl::Status {
+    if (held < *newest) return absl::OkStatus();
+    RETURN_IF_ERROR(mine ? LoadReplica(*mine, identity, replica)
+                         : SetInitialWeights(identity.spec, replica));
+    fingerprint = replica.Fingerprint();
+    return absl::OkStatus();
+  }));
+  ASSIGN_OR_RETURN(const std::vector<uint64_t> prints,
+                   GatherValues(context.collective, fingerprint));
+  if (std::any_of(prints.begin(), prints.end(), [&](uint64_t p) { return p != prints[root]; })) {
+    RETURN_IF_ERROR(BroadcastReplica(context, Rank(static_cast<int64_t>(root)), replica));
+  }
+  StartState start;
+  start.step = replica.step();
+  start.received = fingerprint != prints[root];
+  start.origin = *newest < 0 ? InitialOrigin(identity.spec)
+                 : mine && !start.received
+                     ? absl::StrCat("checkpoint ", mine->folder())
+                     : absl::StrCat("checkpoint of step ", *newest, ", received from rank ", root);
+  return start;
+}
+
+}  // namespace espalier

@@ -1,0 +1,27 @@
+// The state that all ranks of a generation begin with: the newest verified checkpoint that any of
+// them holds, else the weights of model.from, else the seeded initial weights. Ranks that hold less
+// than the newest, or differ from it in a bit, receive it. Join, recovery and resume are this one
+// path. Used by run.cc before the first step. Compute thread.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "worker/state/checkpoint_store.h"
+#include "worker/state/replica.h"
+#include "worker/state/run_identity.h"
+#include "worker/sync/together.h"
+
+namespace espalier {
+
+struct StartState {
+  Step step;
+  std::string origin;     // for people: "checkpoint /jobs/1/step-00000500"
+  bool received = false;  // this rank had less and got it from another
+};
+
+// Every rank calls this; errors are the same on all of them.
+absl::StatusOr<StartState> AgreeOnStart(const RankContext& context, const CheckpointStore& store,
+                                        const RunIdentity& identity, Replica& replica);
+
+}  // namespace espalier

@@ -1,0 +1,125 @@
+#include "worker/sync/lookup_exchange.h"
+
+#include <algorithm>
+
+#include "common/base/status_macros.h"
+#include "worker/tensor/torch_compat.h"
+
+namespace espalier {
+namespace {
+
+using torch::Tensor;
+
+constexpr char kTable[] = "model.embed_tokens.weight";
+
+// Places of what is not zero.
+std::vector<int64_t> IdsOf(const std::vector<float>& used) {
+  std::vector<int64_t> ids;
+  for (size_t id = 0; id < used.size(); ++id) {
+    if (used[id] != 0) ids.push_back(static_cast<int64_t>(id));
+  }
+  return ids;
+}
+
+Tensor OnDevice(const std::vector<int64_t>& values, torch::Device device) {
+  return torch::tensor(values, torch::kInt64).to(device);
+}
+
+}  // namespace
+
+LookupExchange::LookupExchange(Collective& collective, Parameters& parameters, WireType wire)
+    : collective_(collective),
+      parameters_(parameters),
+      wire_(wire == WireType::kInt8 ? WireType::kBf16 : wire),
+      table_(parameters.Get(kTable)),
+      gradient_(parameters.Find(kTable)->leaf.grad()) {}
+
+bool LookupExchange::Apart() const { return !gradient_.defined(); }
+
+bool LookupExchange::Needed() const { return Apart() || collective_.world_size() > 1; }
+
+// 1 for each id of the vocabulary that is among the tokens. The decoder refuses what is outside.
+std::vector<float> LookupExchange::UsedBy(absl::Span<const int64_t> tokens) const {
+  const int64_t vocabulary = table_.size(0);
+  std::vector<float> used(vocabulary);
+  for (const int64_t token : tokens) {
+    if (token >= 0 && token < vocabulary) used[token] = 1;
+  }
+  return used;
+}
+
+int64_t LookupExchange::Bytes(absl::Span<const int64_t> tokens) const {
+  if (!Needed()) return 0;
+  const auto rows = static_cast<int64_t>(IdsOf(UsedBy(tokens)).size());
+  if (rows == 0) return 0;
+  constexpr int64_t kRowAndGradient = 2 * sizeof(float);
+  return rows * table_.size(1) * kRowAndGradient +
+         table_.size(0) * static_cast<int64_t>(sizeof(int64_t));
+}
+
+absl::StatusOr<Decoder::Lookup> LookupExchange::Begin(absl::Span<const int64_t> tokens) {
+  Decoder::Lookup lookup;
+  if (!Needed()) return lookup;
+  const int64_t vocabulary = table_.size(0);
+  used_ = UsedBy(tokens);
+  mine_ = IdsOf(used_);
+  rows_ = Tensor();
+  if (!mine_.empty()) {
+    std::vector<int64_t> row_of(vocabulary);
+    for (size_t row = 0; row < mine_.size(); ++row) row_of[mine_[row]] = static_cast<int64_t>(row);
+    RETURN_IF_ERROR(CatchTorch("taking the rows of the embedding that a step needs", [&] {
+      torch::NoGradGuard no_grad;
+      rows_ = table_.index_select(0, OnDevice(mine_, table_.device())).set_requires_grad(true);
+      rows_.mutable_grad() = torch::zeros_like(rows_);
+      lookup = {rows_, OnDevice(row_of, table_.device())};
+    }));
+  }
+  if (collective_.world_size() > 1) {
+    used_ticket_ = collective_.StartAllReduce({.values = absl::MakeSpan(used_)});
+  }
+  return lookup;
+}
+
+absl::Status LookupExchange::Start() {
+  if (!used_ticket_) return absl::OkStatus();
+  RETURN_IF_ERROR(collective_.Wait(*used_ticket_));
+  used_ticket_.reset();
+  all_ = IdsOf(used_);
+  if (all_.empty()) return absl::OkStatus();
+  return CatchTorch("gathering the gradient of the embedding's rows", [&] {
+    sums_ = torch::zeros({static_cast<int64_t>(all_.size()), table_.size(1)}, torch::kFloat);
+    if (rows_.defined()) {
+      std::vector<int64_t> places;
+      for (const int64_t id : mine_) {
+        places.push_back(std::lower_bound(all_.begin(), all_.end(), id) - all_.begin());
+      }
+      sums_.index_copy_(0, torch::tensor(places, torch::kInt64), rows_.grad().cpu());
+      rows_ = Tensor();
+    }
+    const auto size = static_cast<size_t>(sums_.numel());
+    sums_ticket_ = collective_.StartAllReduce(
+        {.values = absl::MakeSpan(sums_.data_ptr<float>(), size), .wire = wire_});
+  });
+}
+
+absl::Status LookupExchange::Finish() {
+  if (collective_.world_size() == 1) {
+    if (rows_.defined()) parameters_.lookup_gradient() = {mine_, rows_.grad()};
+    rows_ = Tensor();
+    return absl::OkStatus();
+  }
+  if (!sums_ticket_) return absl::OkStatus();
+  RETURN_IF_ERROR(collective_.Wait(*sums_ticket_));
+  sums_ticket_.reset();
+  return CatchTorch("adding the gradient of the embedding's rows", [&] {
+    torch::NoGradGuard no_grad;
+    if (Apart()) {
+      parameters_.lookup_gradient() = {all_, sums_};
+    } else {
+      gradient_.index_add_(0, OnDevice(all_, gradient_.device()), sums_.to(gradient_.device()));
+    }
+    sums_ = Tensor();
+  });
+}
+
+}  // namespace espalier

@@ -1,0 +1,84 @@
+#include "worker/sync/together.h"
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "common/base/status_macros.h"
+
+namespace espalier {
+namespace {
+
+// Pause between two signs of life.
+constexpr absl::Duration kTouchInterval = absl::Milliseconds(100);
+
+struct Report {
+  int32_t done = 0;
+  int32_t code = 0;
+  std::array<char, 1016> message{};
+};
+
+Report ReportOf(const absl::Status& status) {
+  Report report;
+  report.done = 1;
+  report.code = static_cast<int32_t>(status.code());
+  const size_t size = std::min(status.message().size(), report.message.size());
+  std::copy_n(status.message().begin(), size, report.message.begin());
+  return report;
+}
+
+absl::Status FirstError(const std::vector<Report>& reports) {
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    const Report& report = reports[rank];
+    if (report.code == 0) continue;
+    const char* end = std::find(report.message.begin(), report.message.end(), '\0');
+    const absl::string_view message(report.message.data(), end - report.message.data());
+    return absl::Status(static_cast<absl::StatusCode>(report.code),
+                        absl::StrCat("rank ", rank, ": ", message));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Guarded(const std::function<absl::Status()>& work) {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    return absl::InternalError(error.what());
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<SharedOutcome> ShareOutcome(const RankContext& context,
+                                           const std::function<absl::Status()>& work) {
+  absl::Notification done;
+  absl::Status result;
+  std::thread worker([&] {
+    result = Guarded(work);
+    done.Notify();
+  });
+  const auto meet = [&]() -> absl::StatusOr<SharedOutcome> {
+    for (;;) {
+      const bool mine = done.WaitForNotificationWithTimeout(kTouchInterval);
+      ASSIGN_OR_RETURN(const std::vector<Report> reports,
+                       GatherValues(context.collective, mine ? ReportOf(result) : Report{}));
+      if (std::all_of(reports.begin(), reports.end(), [](const Report& r) { return r.done; })) {
+        return SharedOutcome{FirstError(reports)};
+      }
+      if (mine) context.clock.Sleep(kTouchInterval);
+    }
+  };
+  absl::StatusOr<SharedOutcome> outcome = meet();
+  worker.join();
+  return outcome;
+}
+
+absl::Status RunTogether(const RankContext& context, const std::function<absl::Status()>& work) {
+  ASSIGN_OR_RETURN(const SharedOutcome outcome, ShareOutcome(context, work));
+  return outcome.status;
+}
+
+}  // namespace espalier

@@ -1,0 +1,47 @@
+// Transfers: copies between host memory and a device while the device computes: on a stream of
+// their own where the device has streams (CUDA), at once elsewhere. Used by worker/sync. One
+// transfer at a time, from the thread that runs the forward pass or the one that runs the backward
+// pass.
+#pragma once
+
+#include <c10/core/Event.h>
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <optional>
+
+namespace espalier {
+
+class Transfers {
+ public:
+  // A copy that is under way, or done.
+  class Copy {
+   public:
+    Copy() = default;
+    explicit Copy(c10::Event event) : event_(std::move(event)) {}
+    bool Done() const { return !event_ || event_->query(); }
+    void Wait() const;
+
+   private:
+    std::optional<c10::Event> event_;
+  };
+
+  explicit Transfers(torch::Device device);
+
+  // [elements] fp32 of host memory, which the device reads and writes by itself where it can.
+  torch::Tensor HostFloats(int64_t elements) const;
+  // Copies from the device, after all that the current stream was asked for until now.
+  Copy ToHost(const torch::Tensor& from, const torch::Tensor& to);
+  // Copies into a tensor of the device, after the transfers until now.
+  void ToDevice(const torch::Tensor& from, const torch::Tensor& to);
+  // A copy of host memory on the device, for the current stream.
+  torch::Tensor ToDevice(const torch::Tensor& from);
+  // What the current stream is asked for from now on sees all transfers until now.
+  void Join();
+
+ private:
+  std::optional<c10::Stream> stream_;  // none: the device has one queue, or is the CPU
+  torch::Device device_;
+};
+
+}  // namespace espalier

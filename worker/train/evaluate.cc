@@ -1,0 +1,60 @@
+#include "worker/train/evaluate.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "common/base/status_macros.h"
+#include "worker/tensor/torch_compat.h"
+#include "worker/train/token_batch.h"
+
+namespace espalier {
+
+Evaluator::Evaluator(const RankContext& context, std::shared_ptr<const TokenRow> row,
+                     Options options)
+    : context_(context), row_(std::move(row)), options_(options) {
+  sequences_ = SampleCount(row_->size(), options_.sequence_length);
+  if (options_.max_sequences > 0) sequences_ = std::min(sequences_, options_.max_sequences);
+}
+
+absl::Status Evaluator::Pass(Decoder& decoder, SlotRange range, Sums& sums) {
+  std::vector<int64_t> ids(range.size());
+  std::iota(ids.begin(), ids.end(), range.begin);
+  ASSIGN_OR_RETURN(const Samples samples,
+                   ReadSamples(*row_, options_.sequence_length, std::move(ids)));
+  return CatchTorch("evaluating", [&] {
+    torch::NoGradGuard no_grad;
+    Transfers transfers(decoder.device());
+    const TokenBatch batch = MakeTokenBatch(samples, {0, range.size()}, transfers);
+    sums.loss += decoder.LossSum(batch.inputs, batch.targets).item<double>();
+    sums.tokens += batch.targets.numel();
+    context_.progress.Worked();
+  });
+}
+
+absl::StatusOr<Evaluation> Evaluator::Run(Decoder& decoder, int64_t micro_batch) {
+  const absl::Duration begin = context_.clock.Monotonic();
+  const int64_t rank = context_.collective.rank().value(), ranks = context_.collective.world_size();
+  SlotRange mine{sequences_ * rank / ranks, sequences_ * (rank + 1) / ranks};
+  Sums sums;
+  for (;;) {
+    const int64_t rows = std::min(micro_batch, mine.size());
+    if (rows > 0) RETURN_IF_ERROR(Pass(decoder, {mine.begin, mine.begin + rows}, sums));
+    mine.begin += rows;
+    sums.left = mine.size();
+    ASSIGN_OR_RETURN(const std::vector<Sums> all, GatherValues(context_.collective, sums));
+    Evaluation total;
+    int64_t left = 0;
+    for (const Sums& part : all) {
+      total.loss += part.loss;
+      total.tokens += part.tokens;
+      left += part.left;
+    }
+    if (left > 0) continue;
+    total.loss /= static_cast<double>(std::max<int64_t>(1, total.tokens));
+    total.seconds = absl::ToDoubleSeconds(context_.clock.Monotonic() - begin);
+    return total;
+  }
+}
+
+}  // namespace espalier

@@ -1,0 +1,48 @@
+// Evaluator: mean loss on the validation split, its sequences divided evenly among the ranks.
+// Used by the trainer. Compute thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "worker/data/samples.h"
+#include "worker/model/decoder.h"
+#include "worker/sync/together.h"
+
+namespace espalier {
+
+struct Evaluation {
+  double loss = 0;  // mean per token, in nats; the same on all ranks
+  int64_t tokens = 0;
+  double seconds = 0;
+};
+
+class Evaluator {
+ public:
+  struct Options {
+    int64_t sequence_length = 0;
+    int64_t max_sequences = 0;  // the first so many; 0: all
+  };
+  Evaluator(const RankContext& context, std::shared_ptr<const TokenRow> row, Options options);
+
+  // Every rank calls this at the same step. The ranks keep in touch after every pass, so that the
+  // slowest is not taken for lost. Passes of this rank hold `micro_batch` sequences.
+  absl::StatusOr<Evaluation> Run(Decoder& decoder, int64_t micro_batch);
+  int64_t sequences() const { return sequences_; }
+
+ private:
+  struct Sums {
+    double loss = 0;
+    int64_t tokens = 0;
+    int64_t left = 0;  // sequences this rank has still to do
+  };
+  absl::Status Pass(Decoder& decoder, SlotRange range, Sums& sums);
+
+  RankContext context_;
+  std::shared_ptr<const TokenRow> row_;
+  Options options_;
+  int64_t sequences_;
+};
+
+}  // namespace espalier

@@ -1,0 +1,116 @@
+#include "worker/train/pass_runner.h"
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "worker/tensor/device_memory.h"
+#include "worker/tensor/torch_compat.h"
+
+namespace espalier {
+namespace {
+
+using torch::Tensor;
+
+// Of what LibTorch has from the device: in no tensor.
+int64_t FreeBytes(torch::Device device) {
+  const std::optional<DeviceMemory> memory = ReadDeviceMemory(device);
+  return memory ? memory->free_bytes : 0;
+}
+
+}  // namespace
+
+PassRunner::PassRunner(const Decoder& decoder, const Parameters& parameters)
+    : decoder_(decoder), roles_(parameters.Roles()) {}
+
+Tensor PassRunner::Compute(const TokenBatch& batch, const DropoutKeys& dropout,
+                           const Tensor& loss_scale) const {
+  const Tensor loss = decoder_.LossSum(batch.inputs, batch.targets, dropout);
+  loss.backward(loss_scale);
+  return loss.detach();
+}
+
+// Of each role whether it takes a gradient: a pass that is done again leaves some out.
+std::vector<bool> PassRunner::Trained() const {
+  std::vector<bool> trained;
+  trained.reserve(roles_.size());
+  for (const Tensor& role : roles_) trained.push_back(role.requires_grad());
+  return trained;
+}
+
+Tensor PassRunner::Run(const TokenBatch& batch, const DropoutKeys& dropout, double loss_scale,
+                       Kind kind) {
+  if (kind == Kind::kPlain) {
+    const auto it = recordings_.find(batch.inputs.size(0));
+    if (it != recordings_.end() && it->second.trained == Trained() &&
+        it->second.batch.inputs.sizes() == batch.inputs.sizes()) {
+      return Replay(it->second, batch, dropout, loss_scale);
+    }
+  }
+  const auto options = torch::TensorOptions().dtype(torch::kFloat).device(decoder_.device());
+  return Compute(batch, dropout, torch::full({}, loss_scale, options));
+}
+
+Tensor PassRunner::Replay(Recording& recording, const TokenBatch& batch, const DropoutKeys& dropout,
+                          double loss_scale) const {
+  recording.batch.inputs.copy_(batch.inputs);
+  recording.batch.targets.copy_(batch.targets);
+  if (dropout.of_row.defined()) recording.dropout.of_row.copy_(dropout.of_row);
+  recording.loss_scale.fill_(loss_scale);
+  // Before the launch, which nothing may follow that could run out of memory: the pass counts then.
+  Tensor loss = torch::empty_like(recording.loss);
+  recording.graph->Launch();
+  return loss.copy_(recording.loss);
+}
+
+bool PassRunner::CanRecord() const { return decoder_.device().is_cuda() && cuda::CanRecord(); }
+
+PassRunner::Recording PassRunner::MakeRecording(int64_t size, int64_t time,
+                                                double dropout_rate) const {
+  const auto numbers = torch::TensorOptions().dtype(torch::kInt64).device(decoder_.device());
+  Recording recording;
+  recording.batch = {torch::zeros({size, time}, numbers), torch::zeros({size, time}, numbers)};
+  recording.dropout = {dropout_rate, dropout_rate > 0 ? torch::zeros({size}, numbers) : Tensor()};
+  recording.loss_scale = torch::ones({}, numbers.dtype(torch::kFloat));
+  recording.loss = torch::zeros({}, numbers.dtype(torch::kFloat));
+  recording.trained = Trained();
+  return recording;
+}
+
+absl::Status PassRunner::Record(std::vector<int64_t> sizes, int64_t time, double dropout_rate) {
+  Forget();
+  if (!CanRecord()) return absl::OkStatus();
+  // The largest first, so that the others find room in its memory.
+  std::sort(sizes.begin(), sizes.end(), std::greater<>());
+  const absl::Status status = CatchTorch("recording a pass", [&] {
+    const torch::Device device = decoder_.device();
+    FreeDeviceCache(device);
+    const int64_t before = FreeBytes(device);
+    const cuda::Graph* first = nullptr;
+    for (const int64_t size : sizes) {
+      Recording recording = MakeRecording(size, time, dropout_rate);
+      recording.graph = cuda::Record(
+          device,
+          [&] {
+            recording.loss.copy_(Compute(recording.batch, recording.dropout, recording.loss_scale));
+          },
+          first);
+      recording.rope = decoder_.rope();
+      if (first == nullptr) first = recording.graph.get();
+      recordings_.emplace(size, std::move(recording));
+    }
+    recorded_bytes_ = FreeBytes(device) - before;
+  });
+  if (!status.ok()) Forget();
+  return status;
+}
+
+void PassRunner::Forget() {
+  recorded_bytes_ = 0;
+  if (recordings_.empty()) return;
+  cuda::Synchronize();
+  recordings_.clear();
+}
+
+}  // namespace espalier

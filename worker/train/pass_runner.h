@@ -1,0 +1,70 @@
+// PassRunner: forward and backward of one pass. On devices that can (CUDA graphs), passes of a size
+// that comes again and again are recorded and from then on launched at once: in a small model,
+// launching kernel after kernel takes longer than the kernels. Used by the trainer and by
+// tests/bench. Compute thread.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "worker/model/decoder.h"
+#include "worker/model/parameters.h"
+#include "worker/ops/cuda_ops.h"
+#include "worker/ops/dropout.h"
+#include "worker/train/token_batch.h"
+
+namespace espalier {
+
+class PassRunner {
+ public:
+  // Both outlive this.
+  PassRunner(const Decoder& decoder, const Parameters& parameters);
+
+  // What decides whether a pass may run as recorded: one that tells of final gradients, or looks
+  // ids up in rows of its own, may not.
+  enum class Kind { kPlain, kInvolved };
+  // Adds `loss_scale` times the gradient of the loss, and returns the loss: a scalar on the device.
+  // Throws what LibTorch throws.
+  torch::Tensor Run(const TokenBatch& batch, const DropoutKeys& dropout, double loss_scale,
+                    Kind kind);
+
+  bool CanRecord() const;
+  // Records plain passes of these numbers of sequences of T tokens, and forgets others. Frees the
+  // caches of allocators. Each kind of pass must have run before, since what is set up in a first
+  // run cannot be recorded. After an error nothing is recorded, and passes run as ever.
+  absl::Status Record(std::vector<int64_t> sizes, int64_t time, double dropout_rate);
+  // Waits for the device and gives back what recordings hold.
+  void Forget();
+  // Device memory that recordings keep for themselves and that is in no tensor between passes.
+  int64_t recorded_bytes() const { return recorded_bytes_; }
+
+ private:
+  // A recorded pass reads and writes these and nothing else but parameters and gradients.
+  struct Recording {
+    TokenBatch batch;
+    DropoutKeys dropout;
+    torch::Tensor loss_scale;  // scalar, fp32
+    torch::Tensor loss;
+    RopeTable rope;             // kept, should the decoder replace its own
+    std::vector<bool> trained;  // of the roles
+    std::unique_ptr<cuda::Graph> graph;
+  };
+  torch::Tensor Compute(const TokenBatch& batch, const DropoutKeys& dropout,
+                        const torch::Tensor& loss_scale) const;
+  std::vector<bool> Trained() const;
+  Recording MakeRecording(int64_t size, int64_t time, double dropout_rate) const;
+  torch::Tensor Replay(Recording& recording, const TokenBatch& batch, const DropoutKeys& dropout,
+                       double loss_scale) const;
+
+  const Decoder& decoder_;
+  const std::vector<torch::Tensor> roles_;
+  std::map<int64_t, Recording> recordings_;  // by size
+  int64_t recorded_bytes_ = 0;
+};
+
+}  // namespace espalier
