@@ -1,10 +1,13 @@
 #include "common/base/file_system.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -125,6 +128,44 @@ class RealFileSystem : public FileSystem {
 FileSystem& PosixFileSystem() {
   static RealFileSystem& files = *new RealFileSystem();
   return files;
+}
+
+absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return Failed(errno, "open", path);
+  const absl::Cleanup close_it = [fd] { close(fd); };
+  struct stat info;
+  if (fstat(fd, &info) != 0) return Failed(errno, "stat", path);
+  if (!S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
+  }
+  if (info.st_size == 0) return MappedFile();
+  if (static_cast<uint64_t>(info.st_size) > SIZE_MAX / 2) {
+    return absl::ResourceExhaustedError(absl::StrCat(path, " is too large to map"));
+  }
+  const size_t size = static_cast<size_t>(info.st_size);
+  void* address = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
+  if (address == MAP_FAILED) return Failed(errno, "map", path);
+  return MappedFile({static_cast<const std::byte*>(address), size});
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+void MappedFile::Drop(absl::Span<const std::byte> part) const {
+  if (part.empty() || bytes_.empty()) return;
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(part.data());
+  const uintptr_t first = begin / page * page;
+  madvise(reinterpret_cast<void*>(first), begin + part.size() - first, MADV_DONTNEED);
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
 absl::Status WriteFileAtomically(FileSystem& files, const std::string& path,

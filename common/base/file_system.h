@@ -2,6 +2,7 @@
 // at any instant: writing, syncing, renaming, removing. Used by checkpoints, prepared data and
 // state folders; tests inject full disks and crashes through it.
 // PosixFileSystem is thread-safe; one WritableFile belongs to one thread.
+// MappedFile: how readers of large files see them.
 #pragma once
 
 #include <cstddef>
@@ -50,6 +51,29 @@ class FileSystem {
 
 // The machine's file system; lives as long as the process.
 FileSystem& PosixFileSystem();
+
+// The bytes of a file, mapped read-only. Immutable after Open: any thread.
+class MappedFile {
+ public:
+  // NOT_FOUND when there is no such file, INVALID_ARGUMENT for a folder or a device. An empty file
+  // maps to an empty span. Whoever maps a file must not let others shorten it in place: readers
+  // that cannot be sure of that use pread.
+  static absl::StatusOr<MappedFile> Open(const std::string& path);
+
+  MappedFile() = default;
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  absl::Span<const std::byte> bytes() const { return bytes_; }
+
+  // Lets go of the memory that reading `part` of bytes() took; reading it again takes it again.
+  void Drop(absl::Span<const std::byte> part) const;
+
+ private:
+  explicit MappedFile(absl::Span<const std::byte> bytes) : bytes_(bytes) {}
+  absl::Span<const std::byte> bytes_;
+};
 
 // Writes `path` so that it holds the old or the new text at every instant: temporary name beside
 // it, sync, rename, sync of the folder.

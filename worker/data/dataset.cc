@@ -11,7 +11,6 @@
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
 #include "worker/data/shard_verify.h"
-#include "worker/formats/mapped_file.h"
 
 namespace espalier {
 namespace {

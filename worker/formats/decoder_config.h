@@ -1,6 +1,7 @@
-// DecoderConfig: the shape of a decoder and nothing else. Built from a job's ModelSpec (preset and
-// overrides) or from a Hugging Face config.json; both directions live in decoder_config.cc.
-// Used by worker/model and worker/state. Plain data.
+// DecoderConfig: the shape of a decoder and nothing else, and the Hugging Face class it is written
+// as. Built from a job's ModelSpec (preset and overrides: decoder_config.cc) or from a Hugging Face
+// config.json, and written as one (decoder_config_json.cc).
+// Used by worker/model, worker/memory and worker/state. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -69,6 +70,25 @@ struct DecoderConfig {
   }
   friend bool operator==(const DecoderConfig&, const DecoderConfig&) = default;
 };
+
+// A Hugging Face model class that the decoder stands in for: what transformers assumes for keys
+// that config.json leaves out, and what the class can express.
+struct ConfigFamily {
+  absl::string_view model_type;    // "llama"
+  absl::string_view architecture;  // "LlamaForCausalLM"
+  int64_t kv_heads;                // 0: as many as heads
+  int64_t head_dim;                // 0: hidden_size / heads
+  int64_t max_position_embeddings;
+  int64_t sliding_window;  // -1: the class has no window
+  bool window_switch;      // the window counts only with use_sliding_window (Qwen)
+};
+
+// nullptr when the decoder does not know the model_type.
+const ConfigFamily* FindFamily(absl::string_view model_type);
+
+// The family that expresses every option of the config; INVALID_ARGUMENT names the combination
+// that none does.
+absl::StatusOr<const ConfigFamily*> FamilyOf(const DecoderConfig& config);
 
 // Whether the numbers describe a decoder that can be built and that config.json can express;
 // INVALID_ARGUMENT names the field, its value and what is allowed.

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "worker/formats/config_family.h"
 #include "worker/formats/decoder_config.h"
 
 namespace espalier {

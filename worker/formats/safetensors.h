@@ -15,48 +15,16 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "worker/formats/mapped_file.h"
+#include "common/base/file_system.h"
+#include "worker/formats/safetensors_header.h"
 
 namespace espalier {
-
-enum class TensorType {
-  kBool,
-  kU8,
-  kI8,
-  kF8E4M3,
-  kF8E5M2,
-  kU16,
-  kI16,
-  kF16,
-  kBF16,
-  kU32,
-  kI32,
-  kF32,
-  kU64,
-  kI64,
-  kF64
-};
-// As in the header: "F32", "BF16", "F8_E4M3".
-absl::string_view TensorTypeName(TensorType type);
-int64_t TensorTypeBytes(TensorType type);
-
-struct TensorSpec {
-  std::string name;
-  TensorType type = TensorType::kF32;
-  std::vector<int64_t> shape;  // empty: a scalar
-  friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
-};
-// Elements and bytes of a tensor; INVALID_ARGUMENT for a negative dimension or an overflow.
-absl::StatusOr<int64_t> TensorElements(const TensorSpec& spec);
-absl::StatusOr<int64_t> TensorBytes(const TensorSpec& spec);
 
 struct TensorView {
   TensorSpec spec;
   // Row-major, little endian; no alignment is promised (copy, or check, before casting).
   absl::Span<const std::byte> bytes;
 };
-
-using StringMap = std::map<std::string, std::string>;
 
 // The tensors of a file. The header may be hostile: everything in it is checked against the size of
 // the data, tensors must cover the data exactly (no gap, no overlap), and memory use is bounded by

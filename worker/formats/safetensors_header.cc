@@ -9,6 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
 
 namespace espalier {
 namespace {
@@ -160,6 +162,90 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 };
 
 }  // namespace
+
+absl::string_view TensorTypeName(TensorType type) {
+  switch (type) {
+    case TensorType::kBool:
+      return "BOOL";
+    case TensorType::kU8:
+      return "U8";
+    case TensorType::kI8:
+      return "I8";
+    case TensorType::kF8E4M3:
+      return "F8_E4M3";
+    case TensorType::kF8E5M2:
+      return "F8_E5M2";
+    case TensorType::kU16:
+      return "U16";
+    case TensorType::kI16:
+      return "I16";
+    case TensorType::kF16:
+      return "F16";
+    case TensorType::kBF16:
+      return "BF16";
+    case TensorType::kU32:
+      return "U32";
+    case TensorType::kI32:
+      return "I32";
+    case TensorType::kF32:
+      return "F32";
+    case TensorType::kU64:
+      return "U64";
+    case TensorType::kI64:
+      return "I64";
+    case TensorType::kF64:
+      return "F64";
+  }
+  return "?";
+}
+
+int64_t TensorTypeBytes(TensorType type) {
+  switch (type) {
+    case TensorType::kBool:
+    case TensorType::kU8:
+    case TensorType::kI8:
+    case TensorType::kF8E4M3:
+    case TensorType::kF8E5M2:
+      return 1;
+    case TensorType::kU16:
+    case TensorType::kI16:
+    case TensorType::kF16:
+    case TensorType::kBF16:
+      return 2;
+    case TensorType::kU32:
+    case TensorType::kI32:
+    case TensorType::kF32:
+      return 4;
+    case TensorType::kU64:
+    case TensorType::kI64:
+    case TensorType::kF64:
+      return 8;
+  }
+  return 1;
+}
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+absl::StatusOr<int64_t> TensorElements(const TensorSpec& spec) {
+  // So that the bytes of any type fit 63 bits.
+  constexpr int64_t kElementsMax = int64_t{1} << 59;
+  int64_t elements = 1;
+  for (int64_t dimension : spec.shape) {
+    if (dimension < 0 || (dimension > 0 && elements > kElementsMax / dimension)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", spec.name, " has the impossible shape ", ShapeText(spec.shape)));
+    }
+    elements *= dimension;
+  }
+  return elements;
+}
+
+absl::StatusOr<int64_t> TensorBytes(const TensorSpec& spec) {
+  ASSIGN_OR_RETURN(const int64_t elements, TensorElements(spec));
+  return elements * TensorTypeBytes(spec.type);
+}
 
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json) {
   if (json.empty() || json.front() != '{') {
