@@ -93,7 +93,7 @@ void AddInspect(CLI::App& data, InspectCommand& command) {
   app.add_option("--sequence-length", command.options.sequence_length, "Tokens of a sample")
       ->capture_default_str();
   app.add_flag_callback(
-      "--verify", [&command] { command.verify = Dataset::Verify::kAll; }, "Hash every shard again");
+      "--verify", [&command] { command.verify = VerifyShards::kAll; }, "Hash every shard again");
 }
 
 void AddGenerate(CLI::App& parent, GenerateCommand& command) {

@@ -21,7 +21,7 @@ struct InspectCommand {
   std::string folder;
   InspectOptions options;
   // Hash every shard now, whatever was verified before.
-  Dataset::Verify verify = Dataset::Verify::kOncePerFile;
+  VerifyShards verify = VerifyShards::kOncePerFile;
 };
 absl::Status RunInspect(const InspectCommand& command);
 

@@ -86,8 +86,9 @@ absl::StatusOr<SessionResult> WorkerSession::Run() {
 
 absl::Status WorkerSession::OpenData() {
   ASSIGN_OR_RETURN(dataset_, Dataset::Open(spec_.data().path(), {}));
-  ASSIGN_OR_RETURN(identity_.training_samples,
-                   dataset_->Samples(kTrainSplit, spec_.data().sequence_length()));
+  ASSIGN_OR_RETURN(training_samples_,
+                   dataset_->Windows(kTrainSplit, spec_.data().sequence_length()));
+  identity_.training_samples = training_samples_->size();
   ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, OpenTokenizer(spec_.data().path()));
   identity_.spec = spec_;
   identity_.data_hash = dataset_->manifest_hash();
@@ -155,14 +156,11 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
                    SampleOrder::Create({.samples = identity_.training_samples,
                                         .global_batch = spec_.train().global_batch(),
                                         .seed = spec_.data().seed()}));
-  ASSIGN_OR_RETURN(std::shared_ptr<const TokenRow> row, dataset_->Split(kTrainSplit));
-  PrefetchedSamples samples(std::move(row), order, {.sequence_length = length});
+  PrefetchedSamples samples(training_samples_, order, {});
   std::optional<Evaluator> evaluator;
-  if (auto split = dataset_->Split(kValidationSplit);
-      split.ok() && SampleCount((*split)->size(), length) > 0) {
-    evaluator.emplace(context_, *std::move(split),
-                      Evaluator::Options{.sequence_length = length,
-                                         .max_sequences = spec_.evaluate().max_sequences()});
+  if (auto table = dataset_->Windows(kValidationSplit, length); table.ok()) {
+    evaluator.emplace(context_, *std::move(table),
+                      Evaluator::Options{.max_sequences = spec_.evaluate().max_sequences()});
   } else if (spec_.checkpoint().keep_best() > 0) {
     return absl::InvalidArgumentError(
         "checkpoint.keep_best needs a validation split and the data has none; prepare the data "

@@ -60,6 +60,7 @@ class WorkerSession {
   const v1::JobSpec& spec_;
   RunIdentity identity_;
   std::optional<Dataset> dataset_;
+  std::shared_ptr<const SampleTable> training_samples_;
   int64_t end_of_text_ = 0;
   std::string device_text_;
   std::unique_ptr<Replica> replica_;

@@ -28,8 +28,8 @@ std::string Printable(absl::string_view text) {
 absl::StatusOr<std::string> ShowSample(const Dataset& dataset, const Tokenizer& tokenizer,
                                        const std::string& split, int64_t sequence_length,
                                        int64_t sample) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<const TokenRow> row, dataset.Split(split));
-  ASSIGN_OR_RETURN(const Samples samples, ReadSamples(*row, sequence_length, {sample}));
+  ASSIGN_OR_RETURN(const auto table, dataset.Windows(split, sequence_length));
+  ASSIGN_OR_RETURN(const Samples samples, table->Read({sample}));
   const std::vector<int32_t> ids(samples.tokens.begin(), samples.tokens.end());
   ASSIGN_OR_RETURN(const std::string text, tokenizer.Decode(ids));
   return absl::StrFormat("\n%s, sequence %d:\n%s", split, sample, Printable(text));
@@ -56,10 +56,11 @@ absl::StatusOr<std::string> InspectData(const Dataset& dataset, const Tokenizer&
       absl::StrCat("x ", options.sequence_length));
   for (const auto& [name, split] : manifest.splits) {
     absl::StrAppendFormat(&text, "%-12s%14d%12d%8d%14d\n", name, split.tokens, split.documents,
-                          split.shards.size(), SampleCount(split.tokens, options.sequence_length));
+                          split.shards.size(),
+                          WindowTable::Count(split.tokens, options.sequence_length));
   }
   for (const auto& [name, split] : manifest.splits) {
-    const int64_t samples = SampleCount(split.tokens, options.sequence_length);
+    const int64_t samples = WindowTable::Count(split.tokens, options.sequence_length);
     for (int64_t sample = 0; sample < std::min(samples, options.shown_samples); ++sample) {
       ASSIGN_OR_RETURN(const std::string shown,
                        ShowSample(dataset, tokenizer, name, options.sequence_length, sample));

@@ -6,9 +6,9 @@
 
 namespace espalier {
 
-PrefetchedSamples::PrefetchedSamples(std::shared_ptr<const TokenRow> row, SampleOrder order,
+PrefetchedSamples::PrefetchedSamples(std::shared_ptr<const SampleTable> table, SampleOrder order,
                                      Options options)
-    : row_(std::move(row)), order_(order), options_(options) {
+    : table_(std::move(table)), order_(order), options_(options) {
   ESPALIER_CHECK(options_.depth_steps >= 1 && options_.threads >= 1,
                  "prefetching needs a step of depth and a thread");
   for (int i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { Work(); });
@@ -50,9 +50,9 @@ void PrefetchedSamples::Work() {
       if (slot->claimed) continue;
       slot->claimed = true;
       const std::shared_ptr<Slot> held = slot;
-      const std::vector<int64_t> ids = order_.SamplesOfStep(step, range_);
+      std::vector<int64_t> ids = order_.SamplesOfStep(step, range_);
       mutex_.Unlock();
-      absl::StatusOr<Samples> samples = ReadSamples(*row_, options_.sequence_length, ids);
+      absl::StatusOr<Samples> samples = table_->Read(std::move(ids));
       mutex_.Lock();
       if (samples.ok()) {
         held->result = std::make_shared<const Samples>(*std::move(samples));

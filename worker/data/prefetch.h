@@ -17,11 +17,10 @@ namespace espalier {
 class PrefetchedSamples : public SampleSource {
  public:
   struct Options {
-    int64_t sequence_length = 0;
     int depth_steps = 2;  // steps held or being read beyond the one returned last, at least 1
     int threads = 1;      // at least 1
   };
-  PrefetchedSamples(std::shared_ptr<const TokenRow> row, SampleOrder order, Options options);
+  PrefetchedSamples(std::shared_ptr<const SampleTable> table, SampleOrder order, Options options);
   ~PrefetchedSamples() override;  // joins the threads; a read in progress is finished
 
   absl::StatusOr<std::shared_ptr<const Samples>> Fetch(Step step, SlotRange range) override;
@@ -40,7 +39,7 @@ class PrefetchedSamples : public SampleSource {
   void Plan(Step first) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const std::shared_ptr<const TokenRow> row_;
+  const std::shared_ptr<const SampleTable> table_;
   const SampleOrder order_;
   const Options options_;
   mutable absl::Mutex mutex_;

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
 #include "common/base/status_macros.h"
 
 namespace espalier {
@@ -18,27 +19,29 @@ absl::Status VectorTokenRow::Copy(int64_t begin, absl::Span<int64_t> out) const 
   return absl::OkStatus();
 }
 
-int64_t SampleCount(int64_t tokens, int64_t sequence_length) {
-  return tokens <= 0 ? 0 : (tokens - 1) / sequence_length;
+int64_t Samples::LossTokens(SlotRange range) const {
+  ESPALIER_CHECK(0 <= range.begin && range.begin <= range.end && range.end <= rows(),
+                 "rows outside the samples");
+  const int64_t length = sequence_length();
+  if (counted.empty()) return range.size() * length;
+  return std::count(counted.begin() + range.begin * length, counted.begin() + range.end * length,
+                    uint8_t{1});
 }
 
-absl::StatusOr<Samples> ReadSamples(const TokenRow& row, int64_t sequence_length,
-                                    std::vector<int64_t> ids) {
-  const int64_t width = sequence_length + 1;
+absl::StatusOr<Samples> WindowTable::Read(std::vector<int64_t> ids) const {
+  const auto width = static_cast<size_t>(sequence_length_ + 1);
   Samples samples;
-  samples.tokens.resize(ids.size() * static_cast<size_t>(width));
+  samples.tokens.resize(ids.size() * width);
   for (size_t i = 0; i < ids.size(); ++i) {
-    const absl::Span<int64_t> window =
-        absl::MakeSpan(samples.tokens).subspan(i * static_cast<size_t>(width), width);
-    RETURN_IF_ERROR(row.Copy(ids[i] * sequence_length, window));
+    const absl::Span<int64_t> window = absl::MakeSpan(samples.tokens).subspan(i * width, width);
+    RETURN_IF_ERROR(row_->Copy(ids[i] * sequence_length_, window));
   }
   samples.ids = std::move(ids);
   return samples;
 }
 
 absl::StatusOr<std::shared_ptr<const Samples>> DirectSamples::Fetch(Step step, SlotRange range) {
-  ASSIGN_OR_RETURN(Samples samples,
-                   ReadSamples(*row_, sequence_length_, order_.SamplesOfStep(step, range)));
+  ASSIGN_OR_RETURN(Samples samples, table_->Read(order_.SamplesOfStep(step, range)));
   return std::make_shared<const Samples>(std::move(samples));
 }
 

@@ -1,7 +1,9 @@
-// SampleSource: hands the trainer the token windows of its slots of a step.
-// Implementations: DirectSamples (reads when asked; tests, evaluation) and PrefetchedSamples
-// (prefetch.h). Both give the same samples for the same (step, range).
-// Thread rule: one thread calls Fetch.
+// Samples, and the table they are read from. A SampleTable numbers the samples of a split: windows
+// over a row of tokens (WindowTable), or prompts with their completions (example_table.h). A
+// SampleSource hands the trainer those of its slots of a step, in the order of order.h.
+// Sources: DirectSamples (reads when asked; tests) and PrefetchedSamples (prefetch.h). Both give
+// the same samples for the same (step, range). Used by the trainer, tasks and evaluation.
+// Thread rule: rows and tables are immutable, any thread; one thread calls Fetch.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +17,7 @@
 
 namespace espalier {
 
-// A long row of token ids: a split of a Dataset, or a vector. Immutable: any thread.
+// A long row of token ids: a split of a Dataset, or a vector.
 class TokenRow {
  public:
   virtual ~TokenRow() = default;
@@ -35,19 +37,51 @@ class VectorTokenRow : public TokenRow {
   std::vector<int64_t> tokens_;
 };
 
-// Windows of sequence_length + 1 tokens at a stride of sequence_length: how many fit.
-int64_t SampleCount(int64_t tokens, int64_t sequence_length);
-
 struct Samples {
   std::vector<int64_t> ids;  // sample numbers, one per row
-  // [rows, sequence_length + 1], row-major. Inputs are columns [0, T), targets [1, T].
+  // [rows, T + 1], row-major. Inputs are columns [0, T), targets [1, T].
   std::vector<int64_t> tokens;
+  // [rows, T]: 1 where the target at column t, which is the token at t + 1, counts in the loss,
+  // else 0. Empty: all count.
+  std::vector<uint8_t> counted;
+
   int64_t rows() const { return static_cast<int64_t>(ids.size()); }
+  // T; 0 without rows.
+  int64_t sequence_length() const {
+    return ids.empty() ? 0 : static_cast<int64_t>(tokens.size() / ids.size()) - 1;
+  }
+  // Targets that count in the loss, of the rows [range.begin, range.end).
+  int64_t LossTokens(SlotRange range) const;
 };
 
-// Reads the windows `ids` of `row`.
-absl::StatusOr<Samples> ReadSamples(const TokenRow& row, int64_t sequence_length,
-                                    std::vector<int64_t> ids);
+class SampleTable {
+ public:
+  virtual ~SampleTable() = default;
+  // Samples are numbered [0, size()).
+  virtual int64_t size() const = 0;
+  virtual int64_t sequence_length() const = 0;
+  // The samples `ids`, in that order. OUT_OF_RANGE for a number outside the table, DATA_LOSS for
+  // damaged data.
+  virtual absl::StatusOr<Samples> Read(std::vector<int64_t> ids) const = 0;
+};
+
+// Windows of sequence_length + 1 tokens at a stride of sequence_length, every target counted.
+class WindowTable : public SampleTable {
+ public:
+  WindowTable(std::shared_ptr<const TokenRow> row, int64_t sequence_length)
+      : row_(std::move(row)), sequence_length_(sequence_length) {}
+  // How many windows `tokens` tokens hold.
+  static int64_t Count(int64_t tokens, int64_t sequence_length) {
+    return tokens <= 0 ? 0 : (tokens - 1) / sequence_length;
+  }
+  int64_t size() const override { return Count(row_->size(), sequence_length_); }
+  int64_t sequence_length() const override { return sequence_length_; }
+  absl::StatusOr<Samples> Read(std::vector<int64_t> ids) const override;
+
+ private:
+  std::shared_ptr<const TokenRow> row_;
+  int64_t sequence_length_;
+};
 
 class SampleSource {
  public:
@@ -60,14 +94,13 @@ class SampleSource {
 
 class DirectSamples : public SampleSource {
  public:
-  DirectSamples(std::shared_ptr<const TokenRow> row, SampleOrder order, int64_t sequence_length)
-      : row_(std::move(row)), order_(order), sequence_length_(sequence_length) {}
+  DirectSamples(std::shared_ptr<const SampleTable> table, SampleOrder order)
+      : table_(std::move(table)), order_(order) {}
   absl::StatusOr<std::shared_ptr<const Samples>> Fetch(Step step, SlotRange range) override;
 
  private:
-  std::shared_ptr<const TokenRow> row_;
+  std::shared_ptr<const SampleTable> table_;
   SampleOrder order_;
-  int64_t sequence_length_;
 };
 
 }  // namespace espalier

@@ -47,10 +47,10 @@ absl::Status SplitWriter::Append(absl::Span<const int32_t> ids) {
 absl::Status SplitWriter::Finish() { return buffer_.empty() ? absl::OkStatus() : WriteShard(); }
 
 absl::Status SplitWriter::WriteShard() {
-  TokenShard shard;
+  DataShard shard;
   shard.file = absl::StrFormat("%s-%05d.tokens", options_.name, split_.shards.size());
-  shard.tokens = static_cast<int64_t>(buffer_.size()) / options_.token_bytes;
-  const auto header = EncodeShardHeader({options_.token_bytes, shard.tokens});
+  shard.count = static_cast<int64_t>(buffer_.size()) / options_.token_bytes;
+  const auto header = EncodeShardHeader({ShardHolds::kTokens, options_.token_bytes, shard.count});
   Sha256 hash;
   hash.Update(header);
   hash.Update(buffer_);
@@ -62,7 +62,7 @@ absl::Status SplitWriter::WriteShard() {
   RETURN_IF_ERROR(file->Sync());
   RETURN_IF_ERROR(file->Close());
   buffer_.clear();
-  split_.tokens += shard.tokens;
+  split_.tokens += shard.count;
   split_.shards.push_back(std::move(shard));
   return absl::OkStatus();
 }

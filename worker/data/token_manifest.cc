@@ -13,13 +13,18 @@ namespace espalier {
 namespace {
 
 constexpr char kFormat[] = "espalier-tokens";
-constexpr int64_t kVersion = 1;
-constexpr char kMagic[8] = {'E', 'S', 'P', 'T', 'O', 'K', 'E', 'N'};
+// Manifests of text stay as they were before there was anything else, so that the same text has the
+// same hash for ever; those of other kinds say what they hold.
+constexpr int64_t kTextVersion = 1;
+constexpr int64_t kVersion = 2;
+constexpr uint32_t kShardVersion = 1;
+constexpr absl::string_view kTokenMagic = "ESPTOKEN";
+constexpr absl::string_view kExampleMagic = "ESPEXMPL";
 constexpr int64_t kVocabularyMax = int64_t{1} << 32;
 
 // Offsets of the shard header.
 constexpr size_t kVersionAt = 8;
-constexpr size_t kTokenBytesAt = 12;
+constexpr size_t kItemBytesAt = 12;
 constexpr size_t kCountAt = 16;
 constexpr size_t kChecksumAt = 56;
 
@@ -38,40 +43,72 @@ uint64_t HeaderChecksum(absl::Span<const std::byte> bytes) {
   return sum;
 }
 
-nlohmann::ordered_json SplitToJson(const TokenSplit& split) {
-  nlohmann::ordered_json json;
-  json["tokens"] = split.tokens;
-  json["documents"] = split.documents;
-  json["shards"] = nlohmann::ordered_json::array();
-  for (const TokenShard& shard : split.shards) {
-    json["shards"].push_back(
-        {{"file", shard.file}, {"tokens", shard.tokens}, {"sha256", shard.sha256}});
+// `counted` is what the shards count: "tokens", "examples".
+nlohmann::ordered_json ShardsToJson(const std::vector<DataShard>& shards, const char* counted) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const DataShard& shard : shards) {
+    json.push_back({{"file", shard.file}, {counted, shard.count}, {"sha256", shard.sha256}});
   }
   return json;
 }
 
-absl::StatusOr<TokenSplit> SplitFromJson(const nlohmann::json& json) {
+// The list `name` of a split, which adds up to `sum`.
+absl::StatusOr<std::vector<DataShard>> ShardsFromJson(const nlohmann::json& json, const char* name,
+                                                      const char* counted, int64_t sum) {
+  ASSIGN_OR_RETURN(const nlohmann::json* entries, ArrayField(json, name));
+  std::vector<DataShard> shards;
+  int64_t left = sum;
+  for (const nlohmann::json& entry : *entries) {
+    if (!entry.is_object()) return absl::InvalidArgumentError("a shard is not an object");
+    DataShard shard;
+    ASSIGN_OR_RETURN(shard.file, StringField(entry, "file"));
+    RETURN_IF_ERROR(CheckPlainFileName(shard.file));
+    ASSIGN_OR_RETURN(shard.count, IntegerField(entry, counted));
+    ASSIGN_OR_RETURN(shard.sha256, StringField(entry, "sha256"));
+    RETURN_IF_ERROR(CheckSha256Text(shard.sha256));
+    if (shard.count == 0 || shard.count > left) break;
+    left -= shard.count;
+    shards.push_back(std::move(shard));
+  }
+  if (left == 0 && shards.size() == entries->size()) return shards;
+  return absl::InvalidArgumentError(absl::StrCat("a split has ", sum, " ", counted, ", but its '",
+                                                 name, "' do not add up to that"));
+}
+
+nlohmann::ordered_json SplitToJson(const TokenSplit& split, DataKind holds) {
+  nlohmann::ordered_json json;
+  json["tokens"] = split.tokens;
+  json["documents"] = split.documents;
+  json["shards"] = ShardsToJson(split.shards, "tokens");
+  if (holds == DataKind::kPromptCompletion) {
+    json["examples"] = ShardsToJson(split.examples, "examples");
+  }
+  return json;
+}
+
+absl::StatusOr<TokenSplit> SplitFromJson(const nlohmann::json& json, DataKind holds) {
   if (!json.is_object()) return absl::InvalidArgumentError("a split is not an object");
   TokenSplit split;
   ASSIGN_OR_RETURN(split.tokens, IntegerField(json, "tokens"));
   ASSIGN_OR_RETURN(split.documents, IntegerField(json, "documents"));
-  ASSIGN_OR_RETURN(const nlohmann::json* shards, ArrayField(json, "shards"));
-  int64_t sum = 0;
-  for (const nlohmann::json& entry : *shards) {
-    if (!entry.is_object()) return absl::InvalidArgumentError("a shard is not an object");
-    TokenShard shard;
-    ASSIGN_OR_RETURN(shard.file, StringField(entry, "file"));
-    RETURN_IF_ERROR(CheckPlainFileName(shard.file));
-    ASSIGN_OR_RETURN(shard.tokens, IntegerField(entry, "tokens"));
-    ASSIGN_OR_RETURN(shard.sha256, StringField(entry, "sha256"));
-    RETURN_IF_ERROR(CheckSha256Text(shard.sha256));
-    if (shard.tokens == 0 || shard.tokens > split.tokens - sum) break;
-    sum += shard.tokens;
-    split.shards.push_back(std::move(shard));
+  ASSIGN_OR_RETURN(split.shards, ShardsFromJson(json, "shards", "tokens", split.tokens));
+  if (holds == DataKind::kText) return split;
+  ASSIGN_OR_RETURN(split.examples, ShardsFromJson(json, "examples", "examples", split.documents));
+  return split;
+}
+
+// What the manifest holds, by its version.
+absl::StatusOr<DataKind> KindFromJson(const nlohmann::json& json) {
+  ASSIGN_OR_RETURN(const std::string format, StringField(json, "format"));
+  ASSIGN_OR_RETURN(const int64_t version, IntegerField(json, "version"));
+  if (format != kFormat || (version != kTextVersion && version != kVersion)) {
+    return absl::InvalidArgumentError(absl::StrCat("it is '", format.substr(0, 40), "' version ",
+                                                   version, "; this program reads '", kFormat,
+                                                   "' versions ", kTextVersion, " and ", kVersion));
   }
-  if (sum == split.tokens && split.shards.size() == shards->size()) return split;
-  return absl::InvalidArgumentError(absl::StrCat("'tokens' of a split is ", split.tokens,
-                                                 ", but its shards do not add up to that"));
+  if (version == kTextVersion) return DataKind::kText;
+  ASSIGN_OR_RETURN(const std::string holds, StringField(json, "holds"));
+  return DataKindFromName(holds);
 }
 
 // Facts that no single field shows.
@@ -92,8 +129,9 @@ absl::Status CheckManifest(const TokenManifest& manifest) {
   }
   std::set<absl::string_view> names;
   for (const auto& [name, split] : manifest.splits) {
-    for (const TokenShard& shard : split.shards) {
-      if (!names.insert(shard.file).second) {
+    for (const auto* shards : {&split.shards, &split.examples}) {
+      for (const DataShard& shard : *shards) {
+        if (names.insert(shard.file).second) continue;
         return absl::InvalidArgumentError(absl::StrCat("shard ", shard.file, " is listed twice"));
       }
     }
@@ -103,30 +141,46 @@ absl::Status CheckManifest(const TokenManifest& manifest) {
 
 }  // namespace
 
+absl::string_view DataKindName(DataKind kind) {
+  switch (kind) {
+    case DataKind::kText:
+      return "text";
+    case DataKind::kPromptCompletion:
+      return "prompt-completion";
+  }
+  return "?";
+}
+
+absl::StatusOr<DataKind> DataKindFromName(absl::string_view name) {
+  for (DataKind kind : {DataKind::kText, DataKind::kPromptCompletion}) {
+    if (DataKindName(kind) == name) return kind;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("data of the kind '", name.substr(0, 40),
+                                                 "' are not known; allowed: text, "
+                                                 "prompt-completion"));
+}
+
 std::string TokenManifestToJson(const TokenManifest& manifest) {
   nlohmann::ordered_json json;
   json["format"] = kFormat;
-  json["version"] = kVersion;
+  json["version"] = manifest.holds == DataKind::kText ? kTextVersion : kVersion;
+  if (manifest.holds != DataKind::kText) json["holds"] = std::string(DataKindName(manifest.holds));
   json["tokenizer"] = {{"kind", manifest.tokenizer}, {"sha256", manifest.tokenizer_sha256}};
   json["vocab_size"] = manifest.vocab_size;
   json["eos_id"] = manifest.eos_id;
   json["token_bytes"] = manifest.token_bytes;
   json["source_bytes"] = manifest.source_bytes;
   json["splits"] = nlohmann::ordered_json::object();
-  for (const auto& [name, split] : manifest.splits) json["splits"][name] = SplitToJson(split);
+  for (const auto& [name, split] : manifest.splits) {
+    json["splits"][name] = SplitToJson(split, manifest.holds);
+  }
   return json.dump(2) + "\n";
 }
 
 absl::StatusOr<TokenManifest> TokenManifestFromJson(absl::string_view text) {
   ASSIGN_OR_RETURN(const nlohmann::json json, ParseJsonObject(text));
-  ASSIGN_OR_RETURN(const std::string format, StringField(json, "format"));
-  ASSIGN_OR_RETURN(const int64_t version, IntegerField(json, "version"));
-  if (format != kFormat || version != kVersion) {
-    return absl::InvalidArgumentError(absl::StrCat("it is '", format.substr(0, 40), "' version ",
-                                                   version, "; this program reads '", kFormat,
-                                                   "' version ", kVersion));
-  }
   TokenManifest manifest;
+  ASSIGN_OR_RETURN(manifest.holds, KindFromJson(json));
   ASSIGN_OR_RETURN(const nlohmann::json* tokenizer, ObjectField(json, "tokenizer"));
   ASSIGN_OR_RETURN(manifest.tokenizer, StringField(*tokenizer, "kind"));
   ASSIGN_OR_RETURN(manifest.tokenizer_sha256, StringField(*tokenizer, "sha256"));
@@ -137,7 +191,7 @@ absl::StatusOr<TokenManifest> TokenManifestFromJson(absl::string_view text) {
   ASSIGN_OR_RETURN(manifest.source_bytes, IntegerField(json, "source_bytes"));
   ASSIGN_OR_RETURN(const nlohmann::json* splits, ObjectField(json, "splits"));
   for (const auto& [name, split] : splits->items()) {
-    ASSIGN_OR_RETURN(manifest.splits[name], SplitFromJson(split));
+    ASSIGN_OR_RETURN(manifest.splits[name], SplitFromJson(split, manifest.holds));
   }
   RETURN_IF_ERROR(CheckManifest(manifest));
   return manifest;
@@ -147,14 +201,20 @@ int TokenBytesFor(int64_t vocab_size) {
   return vocab_size <= 0x100 ? 1 : vocab_size <= 0x10000 ? 2 : 4;
 }
 
+std::string Describe(const ShardHeader& header) {
+  return absl::StrCat(header.count,
+                      header.holds == ShardHolds::kTokens ? " tokens of " : " examples of ",
+                      header.item_bytes, " bytes");
+}
+
 std::array<std::byte, kShardHeaderBytes> EncodeShardHeader(const ShardHeader& header) {
   std::array<std::byte, kShardHeaderBytes> bytes{};
-  const auto version = static_cast<uint32_t>(kVersion);
-  const auto token_bytes = static_cast<uint32_t>(header.token_bytes);
-  const auto count = static_cast<uint64_t>(header.tokens);
-  std::memcpy(bytes.data(), kMagic, sizeof(kMagic));
-  std::memcpy(bytes.data() + kVersionAt, &version, sizeof(version));
-  std::memcpy(bytes.data() + kTokenBytesAt, &token_bytes, sizeof(token_bytes));
+  const absl::string_view magic = header.holds == ShardHolds::kTokens ? kTokenMagic : kExampleMagic;
+  const auto item_bytes = static_cast<uint32_t>(header.item_bytes);
+  const auto count = static_cast<uint64_t>(header.count);
+  std::memcpy(bytes.data(), magic.data(), magic.size());
+  std::memcpy(bytes.data() + kVersionAt, &kShardVersion, sizeof(kShardVersion));
+  std::memcpy(bytes.data() + kItemBytesAt, &item_bytes, sizeof(item_bytes));
   std::memcpy(bytes.data() + kCountAt, &count, sizeof(count));
   const uint64_t checksum = HeaderChecksum(bytes);
   std::memcpy(bytes.data() + kChecksumAt, &checksum, sizeof(checksum));
@@ -167,25 +227,31 @@ absl::StatusOr<ShardHeader> DecodeShardHeader(absl::Span<const std::byte> bytes,
     return absl::DataLossError(absl::StrCat(path, " is cut: it has ", bytes.size(),
                                             " bytes, its header alone takes ", kShardHeaderBytes));
   }
-  if (std::memcmp(bytes.data(), kMagic, sizeof(kMagic)) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, " is not a token shard (its first bytes are not ESPTOKEN)"));
+  const absl::string_view magic(reinterpret_cast<const char*>(bytes.data()), kTokenMagic.size());
+  if (magic != kTokenMagic && magic != kExampleMagic) {
+    return absl::InvalidArgumentError(absl::StrCat(path,
+                                                   " is not a shard (its first bytes are neither ",
+                                                   kTokenMagic, " nor ", kExampleMagic, ")"));
   }
   if (HeaderChecksum(bytes) != LoadAt<uint64_t>(bytes, kChecksumAt)) {
     return absl::DataLossError(absl::StrCat(path, " has a damaged header (checksum differs)"));
   }
   const auto version = LoadAt<uint32_t>(bytes, kVersionAt);
-  if (version != kVersion) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, " has version ", version, "; this program reads version ", kVersion));
+  if (version != kShardVersion) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " has version ", version,
+                                                   "; this program reads version ", kShardVersion));
   }
-  const auto token_bytes = LoadAt<uint32_t>(bytes, kTokenBytesAt);
+  const bool tokens = magic == kTokenMagic;
+  const auto item_bytes = LoadAt<uint32_t>(bytes, kItemBytesAt);
   const auto count = LoadAt<uint64_t>(bytes, kCountAt);
-  if (!IsTokenBytes(token_bytes) || count > (uint64_t{1} << 48)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " says ", count, " tokens of ",
-                                                   token_bytes, " bytes; allowed: 1, 2 or 4"));
+  const bool right = tokens ? IsTokenBytes(item_bytes) : item_bytes == kExampleEntryBytes;
+  if (!right || count > (uint64_t{1} << 48)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " says ", count, tokens ? " tokens of " : " examples of ", item_bytes,
+                     " bytes; allowed: ", tokens ? "1, 2 or 4" : "16"));
   }
-  return ShardHeader{static_cast<int>(token_bytes), static_cast<int64_t>(count)};
+  return ShardHeader{tokens ? ShardHolds::kTokens : ShardHolds::kExamples,
+                     static_cast<int>(item_bytes), static_cast<int64_t>(count)};
 }
 
 }  // namespace espalier

@@ -21,19 +21,30 @@ inline constexpr char kTokenManifestName[] = "manifest.json";
 inline constexpr char kTrainSplit[] = "train";
 inline constexpr char kValidationSplit[] = "validation";
 
-struct TokenShard {
-  std::string file;  // plain name inside the folder: "train-00000.tokens"
-  int64_t tokens = 0;
+// What a prepared folder holds.
+enum class DataKind {
+  kText,              // documents one after the other
+  kPromptCompletion,  // examples of a prompt and its completion
+};
+// As in the manifest and the options of `data prepare`: "text", "prompt-completion".
+absl::string_view DataKindName(DataKind kind);
+absl::StatusOr<DataKind> DataKindFromName(absl::string_view name);
+
+struct DataShard {
+  std::string file;    // plain name inside the folder: "train-00000.tokens", "train-00000.examples"
+  int64_t count = 0;   // of tokens or examples
   std::string sha256;  // of the whole file, lower-case hex
 };
 
 struct TokenSplit {
-  int64_t tokens = 0;  // end-of-document tokens included
-  int64_t documents = 0;
-  std::vector<TokenShard> shards;
+  int64_t tokens = 0;     // end-of-text tokens included
+  int64_t documents = 0;  // or examples
+  std::vector<DataShard> shards;
+  std::vector<DataShard> examples;  // kPromptCompletion: where each example lies in the tokens
 };
 
 struct TokenManifest {
+  DataKind holds = DataKind::kText;
   std::string tokenizer;         // kind: "byte"
   std::string tokenizer_sha256;  // of tokenizer.json; empty when there is none
   int64_t vocab_size = 0;
@@ -53,11 +64,24 @@ absl::StatusOr<TokenManifest> TokenManifestFromJson(absl::string_view json);
 // Smallest of 1, 2, 4 that holds every id below `vocab_size`.
 int TokenBytesFor(int64_t vocab_size);
 
+// One example in a table of examples. Positions are of tokens of the split; the example begins
+// where the one before it ends, the first at 0.
+struct ExampleEntry {
+  int64_t completion = 0;  // first token of the completion
+  int64_t end = 0;         // behind its end-of-text token
+};
+inline constexpr int kExampleEntryBytes = sizeof(ExampleEntry);
+
+enum class ShardHolds { kTokens, kExamples };
 inline constexpr size_t kShardHeaderBytes = 64;
 struct ShardHeader {
-  int token_bytes = 0;
-  int64_t tokens = 0;
+  ShardHolds holds = ShardHolds::kTokens;
+  int item_bytes = 0;
+  int64_t count = 0;
+  friend bool operator==(const ShardHeader&, const ShardHeader&) = default;
 };
+// "1000 tokens of 2 bytes".
+std::string Describe(const ShardHeader& header);
 std::array<std::byte, kShardHeaderBytes> EncodeShardHeader(const ShardHeader& header);
 // INVALID_ARGUMENT when it is not a shard of this format and version, DATA_LOSS when the header is
 // damaged or cut. `path` is for the message.

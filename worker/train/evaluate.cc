@@ -10,24 +10,23 @@
 
 namespace espalier {
 
-Evaluator::Evaluator(const RankContext& context, std::shared_ptr<const TokenRow> row,
+Evaluator::Evaluator(const RankContext& context, std::shared_ptr<const SampleTable> table,
                      Options options)
-    : context_(context), row_(std::move(row)), options_(options) {
-  sequences_ = SampleCount(row_->size(), options_.sequence_length);
+    : context_(context), table_(std::move(table)), options_(options) {
+  sequences_ = table_->size();
   if (options_.max_sequences > 0) sequences_ = std::min(sequences_, options_.max_sequences);
 }
 
 absl::Status Evaluator::Pass(Decoder& decoder, SlotRange range, Sums& sums) {
   std::vector<int64_t> ids(range.size());
   std::iota(ids.begin(), ids.end(), range.begin);
-  ASSIGN_OR_RETURN(const Samples samples,
-                   ReadSamples(*row_, options_.sequence_length, std::move(ids)));
+  ASSIGN_OR_RETURN(const Samples samples, table_->Read(std::move(ids)));
   return CatchTorch("evaluating", [&] {
     torch::NoGradGuard no_grad;
     Transfers transfers(decoder.device());
     const TokenBatch batch = MakeTokenBatch(samples, {0, range.size()}, transfers);
     sums.loss += decoder.LossSum(batch.inputs, batch.targets).item<double>();
-    sums.tokens += batch.targets.numel();
+    sums.tokens += samples.LossTokens({0, range.size()});
     context_.progress.Worked();
   });
 }

@@ -21,10 +21,9 @@ struct Evaluation {
 class Evaluator {
  public:
   struct Options {
-    int64_t sequence_length = 0;
     int64_t max_sequences = 0;  // the first so many; 0: all
   };
-  Evaluator(const RankContext& context, std::shared_ptr<const TokenRow> row, Options options);
+  Evaluator(const RankContext& context, std::shared_ptr<const SampleTable> table, Options options);
 
   // Every rank calls this at the same step. The ranks keep in touch after every pass, so that the
   // slowest is not taken for lost. Passes of this rank hold `micro_batch` sequences.
@@ -40,7 +39,7 @@ class Evaluator {
   absl::Status Pass(Decoder& decoder, SlotRange range, Sums& sums);
 
   RankContext context_;
-  std::shared_ptr<const TokenRow> row_;
+  std::shared_ptr<const SampleTable> table_;
   Options options_;
   int64_t sequences_;
 };

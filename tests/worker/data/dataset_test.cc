@@ -44,7 +44,7 @@ TEST(Dataset, ReadsAcrossShardsInEveryWidth) {
     WriteData(folder.path(), vocab, 1000, 64);
     const auto data = Open(folder.path());
     ASSERT_TRUE(data.ok()) << data.status();
-    const auto row = *data->Split("train");
+    const auto row = *data->Tokens("train");
     ASSERT_EQ(row->size(), 1000);
     for (int64_t begin : {0, 1, 63, 64, 65, 500, 800}) {
       std::vector<int64_t> got(200), want(200);
@@ -64,10 +64,10 @@ TEST(Dataset, SaysWhatIsMissing) {
   WriteData(folder.path(), 256, 100, 64);
   const auto data = Open(folder.path());
   ASSERT_TRUE(data.ok());
-  EXPECT_EQ(data->Split("test").status().message(),
+  EXPECT_EQ(data->Tokens("test").status().message(),
             folder.path() + " has no split 'test'; it has: train, validation");
-  EXPECT_EQ(*data->Samples("train", 33), 3);
-  EXPECT_EQ(data->Samples("train", 100).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ((*data->Windows("train", 33))->size(), 3);
+  EXPECT_EQ(data->Windows("train", 100).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 struct Damage {
@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"LastByte", [](const std::string& f) { FlipByte(Shard(f), 863); }, "was altered"},
         {"Header", [](const std::string& f) { FlipByte(Shard(f), 16); }, "damaged header"},
         {"ReservedBytes", [](const std::string& f) { FlipByte(Shard(f), 40); }, "damaged header"},
-        {"NotAShard", [](const std::string& f) { FlipByte(Shard(f), 0); }, "not a token shard"},
+        {"NotAShard", [](const std::string& f) { FlipByte(Shard(f), 0); }, "not a shard"},
         {"OfOtherDataWithTheSameSize",
          [](const std::string& f) {
            std::filesystem::copy_file(f + "/train-00000.tokens", Shard(f),
@@ -127,13 +127,13 @@ TEST(Dataset, AFileThatPassedIsNotHashedAgainUnlessAsked) {
   const TestFolder folder;
   WriteData(folder.path(), 256, 1000, 400);
   int64_t hashed = 0;
-  Dataset::Options options{.progress = [&](int64_t done, int64_t) { hashed = done; }};
+  VerifyOptions options{.progress = [&](int64_t done, int64_t) { hashed = done; }};
   ASSERT_TRUE(Dataset::Open(folder.path(), options).ok());
   EXPECT_EQ(hashed, 2 * (1000 + 3 * 64));
   hashed = 0;
   ASSERT_TRUE(Dataset::Open(folder.path(), options).ok());
   EXPECT_EQ(hashed, 0);
-  options.verify = Dataset::Verify::kAll;
+  options.verify = VerifyShards::kAll;
   ASSERT_TRUE(Dataset::Open(folder.path(), options).ok());
   EXPECT_EQ(hashed, 2 * (1000 + 3 * 64));
 }
@@ -156,7 +156,7 @@ TEST(Dataset, ATokenOutsideTheVocabularyIsRefusedWhenRead) {
   const auto data = Open(folder.path());
   ASSERT_TRUE(data.ok()) << data.status();
   std::vector<int64_t> tokens(300);
-  const absl::Status status = (*data->Split("train"))->Copy(0, absl::MakeSpan(tokens));
+  const absl::Status status = (*data->Tokens("train"))->Copy(0, absl::MakeSpan(tokens));
   EXPECT_NE(status.message().find("holds token 290"), absl::string_view::npos) << status;
 }
 

@@ -37,7 +37,7 @@ void ExpectAllOrNothing(const TestFolder& folder) {
   const PrepareOptions options = Options(folder);
   const auto data = Dataset::Open(options.output, {});
   if (data.ok()) {
-    EXPECT_TRUE(data->Split("validation").ok());
+    EXPECT_TRUE(data->Tokens("validation").ok());
   } else {
     ASSERT_EQ(data.status().code(), absl::StatusCode::kNotFound) << data.status();
     FaultFileSystem files({});  // spares the machine's disk the syncs

@@ -19,7 +19,7 @@ const Tokenizer& Bytes() {
 std::string SplitText(const std::string& folder, const std::string& split) {
   const auto data = Dataset::Open(folder, {});
   if (!data.ok()) return std::string(data.status().message());
-  const auto row = data->Split(split);
+  const auto row = data->Tokens(split);
   if (!row.ok()) return std::string(row.status().message());
   std::vector<int64_t> ids(static_cast<size_t>((*row)->size()));
   EXPECT_TRUE((*row)->Copy(0, absl::MakeSpan(ids)).ok());

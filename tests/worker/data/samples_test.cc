@@ -24,25 +24,27 @@ SampleOrder Order(int64_t samples, int64_t batch) {
 }
 
 TEST(Samples, AWindowNeedsOneTokenMoreThanItsLength) {
-  EXPECT_EQ(SampleCount(0, kLength), 0);
-  EXPECT_EQ(SampleCount(4, kLength), 0);
-  EXPECT_EQ(SampleCount(5, kLength), 1);
-  EXPECT_EQ(SampleCount(8, kLength), 1);
-  EXPECT_EQ(SampleCount(9, kLength), 2);
+  EXPECT_EQ(WindowTable::Count(0, kLength), 0);
+  EXPECT_EQ(WindowTable::Count(4, kLength), 0);
+  EXPECT_EQ(WindowTable::Count(5, kLength), 1);
+  EXPECT_EQ(WindowTable::Count(8, kLength), 1);
+  EXPECT_EQ(WindowTable::Count(9, kLength), 2);
 }
 
 TEST(Samples, WindowsOverlapByTheOneTokenThatIsOnlyATarget) {
-  const auto samples = ReadSamples(*CountingRow(9), kLength, {1, 0});
+  const auto samples = WindowTable(CountingRow(9), kLength).Read({1, 0});
   ASSERT_TRUE(samples.ok());
   EXPECT_EQ(samples->rows(), 2);
   EXPECT_EQ(samples->tokens, (std::vector<int64_t>{4, 5, 6, 7, 8, 0, 1, 2, 3, 4}));
+  EXPECT_EQ(samples->LossTokens({0, 2}), 2 * kLength);
+  EXPECT_EQ(samples->LossTokens({1, 1}), 0);
 }
 
 TEST(Samples, OutsideTheRowIsAnError) {
-  EXPECT_EQ(ReadSamples(*CountingRow(9), kLength, {2}).status().code(),
-            absl::StatusCode::kOutOfRange);
-  EXPECT_FALSE(ReadSamples(*CountingRow(9), kLength, {-1}).ok());
-  EXPECT_FALSE(ReadSamples(*CountingRow(2), kLength, {0}).ok());
+  const WindowTable table(CountingRow(9), kLength);
+  EXPECT_EQ(table.Read({2}).status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_FALSE(table.Read({-1}).ok());
+  EXPECT_FALSE(WindowTable(CountingRow(2), kLength).Read({0}).ok());
 }
 
 // The same calls on every implementation and number of threads.
@@ -50,11 +52,11 @@ class SampleSourceTest : public testing::TestWithParam<int> {
  protected:
   static std::unique_ptr<SampleSource> Make(std::shared_ptr<const TokenRow> row,
                                             SampleOrder order) {
-    if (GetParam() == 0) return std::make_unique<DirectSamples>(row, order, kLength);
+    auto table = std::make_shared<WindowTable>(std::move(row), kLength);
+    if (GetParam() == 0) return std::make_unique<DirectSamples>(table, order);
     return std::make_unique<PrefetchedSamples>(
-        row, order,
-        PrefetchedSamples::Options{
-            .sequence_length = kLength, .depth_steps = 1 + GetParam(), .threads = GetParam()});
+        table, order,
+        PrefetchedSamples::Options{.depth_steps = 1 + GetParam(), .threads = GetParam()});
   }
 };
 
@@ -124,8 +126,8 @@ class GatedRow : public TokenRow {
 
 TEST(PrefetchedSamples, ReadsAheadButNeverFurtherThanItsDepth) {
   const auto row = std::make_shared<GatedRow>();
-  PrefetchedSamples source(row, Order(1000, 1),
-                           {.sequence_length = kLength, .depth_steps = 3, .threads = 2});
+  PrefetchedSamples source(std::make_shared<WindowTable>(row, kLength), Order(1000, 1),
+                           {.depth_steps = 3, .threads = 2});
   ASSERT_TRUE(source.Fetch(Step(0), {0, 1}).ok());
   row->third_step_read_.WaitForNotification();  // steps 1 to 3 are read without being asked for
   EXPECT_EQ(source.held(), 3);

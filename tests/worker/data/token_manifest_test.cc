@@ -28,7 +28,7 @@ TEST(TokenManifest, SurvivesTheRoundTrip) {
   const auto read = TokenManifestFromJson(json);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(TokenManifestToJson(*read), json);
-  EXPECT_EQ(read->splits.at("train").shards[1].tokens, 4);
+  EXPECT_EQ(read->splits.at("train").shards[1].count, 4);
 }
 
 struct Edit {
@@ -54,7 +54,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::ValuesIn<Edit>({
         {"NotJson", "{\n  \"format\"", "\"format\"", "not valid JSON"},
         {"Foreign", "espalier-tokens", "other", "it is 'other'"},
-        {"Newer", "\"version\": 1", "\"version\": 2", "version 2"},
+        {"Newer", "\"version\": 1", "\"version\": 3", "version 3"},
         {"NoVocabulary", "vocab_size", "size", "'vocab_size' is missing"},
         {"TextVocabulary", "257", "\"257\"", "'vocab_size' must be an integer"},
         {"NegativeTokens", "\"tokens\": 8", "\"tokens\": -8", "got -8"},
@@ -85,11 +85,11 @@ TEST(TokenManifest, MutationsDoNoHarm) {
 }
 
 TEST(ShardHeader, SurvivesTheRoundTripAndShowsEveryFlippedBit) {
-  const auto bytes = EncodeShardHeader({.token_bytes = 2, .tokens = 12345});
+  const auto bytes = EncodeShardHeader({.item_bytes = 2, .count = 12345});
   const auto header = DecodeShardHeader(bytes, "s");
   ASSERT_TRUE(header.ok()) << header.status();
-  EXPECT_EQ(header->token_bytes, 2);
-  EXPECT_EQ(header->tokens, 12345);
+  EXPECT_EQ(header->item_bytes, 2);
+  EXPECT_EQ(header->count, 12345);
   for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
     auto flipped = bytes;
     flipped[bit / 8] ^= std::byte{1} << (bit % 8);

@@ -46,9 +46,9 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
   RunIdentity identity;
   identity.spec = spec;
   identity.data_hash = "made up";
-  const std::shared_ptr<const TokenRow> text = MakeText(1);
   const int64_t length = spec.data().sequence_length();
-  identity.training_samples = SampleCount(text->size(), length);
+  const auto text = std::make_shared<WindowTable>(MakeText(1), length);
+  identity.training_samples = text->size();
   CheckpointStore store(PosixFileSystem(), {.directory = options.checkpoints});
   if (rank == 0) RETURN_IF_ERROR(store.Prepare());
   RETURN_IF_ERROR(AgreeOnStart(context, store, identity, *result.replica).status());
@@ -56,10 +56,10 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
                    SampleOrder::Create({.samples = identity.training_samples,
                                         .global_batch = spec.train().global_batch(),
                                         .seed = spec.data().seed()}));
-  std::unique_ptr<SampleSource> source = std::make_unique<DirectSamples>(text, order, length);
+  std::unique_ptr<SampleSource> source = std::make_unique<DirectSamples>(text, order);
   if (options.wrap) source = options.wrap(rank, *result.replica, std::move(source));
   CheckpointSaver saver(context, *result.link, store, identity);
-  Evaluator evaluator(context, MakeText(2), {.sequence_length = length});
+  Evaluator evaluator(context, std::make_shared<WindowTable>(MakeText(2), length), {});
   LookupExchange lookups(collective, result.replica->parameters(),
                          WireOf(spec.parallel().gradient_dtype()));
   ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
