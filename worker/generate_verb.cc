@@ -13,7 +13,7 @@
 #include "common/platform/platform.h"
 #include "worker/formats/tokenizer.h"
 #include "worker/model/decoder.h"
-#include "worker/model/device.h"
+#include "worker/tensor/device.h"
 #include "worker/model/pretrained.h"
 #include "worker/state/checkpoint_store.h"
 

@@ -20,6 +20,7 @@
 #include "worker/collective/mpi_collective.h"
 #include "worker/control/attach_client.h"
 #include "worker/control/standalone_link.h"
+#include "worker/last_words.h"
 #include "worker/launch_environment.h"
 #include "worker/session.h"
 
@@ -199,6 +200,7 @@ absl::Status Run(const WorkerOptions& options, const LaunchEnvironment& environm
     ASSIGN_OR_RETURN(spec, LoadJobFile(options.job_file, options.overrides));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<ControlLink> link, MakeLink(options, spec));
+  InstallLastWords(link->progress(), environment.rank);
   ASSIGN_OR_RETURN(const v1::Welcome welcome,
                    link->Attach(MakeHello(options, environment, spec), kAttachTimeout));
   const absl::StatusOr<SessionResult> result = Train(options, welcome, environment, *link);

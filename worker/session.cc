@@ -12,7 +12,7 @@
 #include "worker/formats/tokenizer.h"
 #include "worker/memory/allocator.h"
 #include "worker/memory/memory_advice.h"
-#include "worker/model/device.h"
+#include "worker/tensor/device.h"
 #include "worker/model/pretrained.h"
 #include "worker/tensor/device_memory.h"
 #include "worker/train/step_report.h"
@@ -53,11 +53,12 @@ absl::Status CheckStateFits(const DecoderConfig& config, torch::Device device,
     lower(machine.limit_bytes / options.local_ranks);
   }
   const v1::JobSpec& spec = options.welcome.spec();
-  const auto gradients = Parameters::ForTraining(device);
-  const int64_t state = StateBytes(config, spec.train().optimizer().moments(), gradients);
+  ASSIGN_OR_RETURN(const Parameters::Options parameters,
+                   ParameterOptions(config, spec.train(), device));
+  const int64_t state = StateBytes(config, spec.train().optimizer().moments(), parameters);
   if (capacity == 0 || state <= capacity) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrCat("the model does not fit: ", MemoryAdvice(config, spec, gradients, capacity)));
+      absl::StrCat("the model does not fit: ", MemoryAdvice(config, spec, parameters, capacity)));
 }
 
 // A paused rank shows that it lives more often than failure_timeout asks for.
@@ -86,9 +87,8 @@ absl::StatusOr<SessionResult> WorkerSession::Run() {
 
 absl::Status WorkerSession::OpenData() {
   ASSIGN_OR_RETURN(dataset_, Dataset::Open(spec_.data().path(), {}));
-  ASSIGN_OR_RETURN(training_samples_,
-                   dataset_->Windows(kTrainSplit, spec_.data().sequence_length()));
-  identity_.training_samples = training_samples_->size();
+  ASSIGN_OR_RETURN(task_, OpenTask(spec_, *dataset_));
+  identity_.training_samples = task_->training()->size();
   ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, OpenTokenizer(spec_.data().path()));
   identity_.spec = spec_;
   identity_.data_hash = dataset_->manifest_hash();
@@ -124,8 +124,8 @@ absl::Status WorkerSession::BuildReplica() {
   const torch::Tensor& computed_with = replica_->parameters().Head();
   device_text_ = absl::StrCat(device.description, ", ", PrecisionName(computed_with.scalar_type()),
                               replica_->optimizer().moments().in_8_bits() ? ", int8 moments" : "");
-  if (spec_.parallel().gradient_dtype() != v1::GRADIENT_DTYPE_INT8) return absl::OkStatus();
-  return replica_->residual().Keep(replica_->parameters().elements_before_lookups());
+  return replica_->PrepareExchange(context_.collective.world_size(),
+                                   spec_.parallel().gradient_dtype());
 }
 
 absl::Status WorkerSession::PrepareCheckpoints() {
@@ -151,15 +151,14 @@ void WorkerSession::ReportReady(const StartState& start) {
 }
 
 absl::StatusOr<SessionResult> WorkerSession::Train() {
-  const int64_t length = spec_.data().sequence_length();
   ASSIGN_OR_RETURN(const SampleOrder order,
                    SampleOrder::Create({.samples = identity_.training_samples,
                                         .global_batch = spec_.train().global_batch(),
                                         .seed = spec_.data().seed()}));
-  PrefetchedSamples samples(training_samples_, order, {});
+  PrefetchedSamples samples(task_->training(), order, {});
   std::optional<Evaluator> evaluator;
-  if (auto table = dataset_->Windows(kValidationSplit, length); table.ok()) {
-    evaluator.emplace(context_, *std::move(table),
+  if (task_->validation() != nullptr) {
+    evaluator.emplace(context_, *task_,
                       Evaluator::Options{.max_sequences = spec_.evaluate().max_sequences()});
   } else if (spec_.checkpoint().keep_best() > 0) {
     return absl::InvalidArgumentError(
@@ -174,22 +173,27 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
   CheckpointSaver saver(context_, link_, *store_, identity_);
   ConsoleReporter console(context_.clock, spec_.train().steps(), kLogInterval);
   const bool first = context_.collective.rank() == Rank(0);
-  lookups_.emplace(context_.collective, replica_->parameters(),
-                   WireOf(spec_.parallel().gradient_dtype()));
+  synchroniser_.emplace(context_.collective,
+                        AllReduceSynchroniser::Parts{replica_->parameters(), replica_->optimizer(),
+                                                     replica_->residual(),
+                                                     replica_->host_gradient()},
+                        AllReduceSynchroniser::Options{
+                            .wire = WireOf(spec_.parallel().gradient_dtype())});
   ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                    Trainer::Create(spec_,
                                    {.context = context_,
                                     .link = link_,
                                     .replica = *replica_,
-                                    .lookups = *lookups_,
+                                    .synchroniser = *synchroniser_,
+                                    .task = *task_,
                                     .samples = samples,
                                     .saver = saver,
                                     .evaluator = evaluator ? &*evaluator : nullptr,
                                     .sample_log = sample_log.get(),
                                     .observer = first ? &console : nullptr},
-                                   {.pause_interval = PauseInterval(spec_),
-                                    .memory_limit_bytes = MemoryLimitOf(options_.welcome),
-                                    .local_ranks = options_.local_ranks}));
+                                   {.boundary = {.pause_interval = PauseInterval(spec_)},
+                                    .memory = {MemoryLimitOf(options_.welcome),
+                                               options_.local_ranks}}));
   ASSIGN_OR_RETURN(const v1::Outcome outcome, trainer->Run());
   return SessionResult{outcome, replica_->step(), trainer->last_evaluation(), saver.last_folder()};
 }

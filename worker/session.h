@@ -18,7 +18,8 @@
 #include "worker/state/replica.h"
 #include "worker/state/run_identity.h"
 #include "worker/state/start_state.h"
-#include "worker/sync/lookup_exchange.h"
+#include "worker/sync/all_reduce.h"
+#include "worker/task/task.h"
 #include "worker/train/evaluate.h"
 #include "worker/train/sample_log.h"
 #include "worker/train/trainer.h"
@@ -60,11 +61,11 @@ class WorkerSession {
   const v1::JobSpec& spec_;
   RunIdentity identity_;
   std::optional<Dataset> dataset_;
-  std::shared_ptr<const SampleTable> training_samples_;
   int64_t end_of_text_ = 0;
   std::string device_text_;
   std::unique_ptr<Replica> replica_;
-  std::optional<LookupExchange> lookups_;
+  std::unique_ptr<Task> task_;
+  std::optional<AllReduceSynchroniser> synchroniser_;
   std::optional<CheckpointStore> store_;
 };
 

@@ -36,7 +36,7 @@ train() {
 
 limit=$((limit_mb * 1000000))
 train "$limit" "$folder/governed" || { cat "$folder/governed" >&2; exit 1; }
-chosen="$(sed -n 's/.*passes of \([0-9]*\) sequences, [0-9]* MB at most.*/\1/p' "$folder/governed" | head -1)"
+chosen="$(sed -n 's/.*micro-batches of \([0-9]*\) sequences, [0-9]* MB at most.*/\1/p' "$folder/governed" | head -1)"
 
 # The largest size that survives two steps in what the governor aims at.
 target=$((limit * 85 / 100)) low=1 high=$((chosen * 2))

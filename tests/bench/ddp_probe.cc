@@ -106,14 +106,15 @@ class TrainingRank {
   TrainingRank(const Options& options, Collective& collective)
       : collective_(collective),
         config_(ConfigOf(options)),
-        parameters_(
-            Parameters::Create(config_, torch::kCPU, Parameters::Gradients::kLookupsApart,
-                               options.precision == "bf16" ? torch::kBFloat16 : torch::kFloat)
-                .value()),
+        parameters_(Parameters::Create(
+                        config_, Parameters::ForTraining(torch::kCPU, options.precision == "bf16"
+                                                                          ? torch::kBFloat16
+                                                                          : torch::kFloat))
+                        .value()),
         decoder_(config_, parameters_),
         optimizer_(AdamW::Create(Adam(), parameters_).value()),
-        exchange_(collective, parameters_.flat_gradient(), BucketEnds(parameters_.all(), 1 << 20),
-                  WireFor(options)),
+        exchange_(collective, {parameters_.flat_gradient(), host_},
+                  BucketEnds(parameters_, 1 << 20), WireFor(options)),
         lookups_(collective, parameters_,
                  options.wire == "fp32" ? WireType::kFp32 : WireType::kBf16) {
     parameters_.Initialize(1, config_.initializer_range);
@@ -131,21 +132,21 @@ class TrainingRank {
   StepTimes Step(bool overlap) {
     StepTimes times;
     const absl::Duration begin = RealClock().Monotonic();
+    PassInputs inputs;
     if (overlap) {
-      decoder_.set_gradients_final([this](int64_t end) { exchange_.Final(end); });
+      inputs.gradients_final = [this](int64_t end) { exchange_.GradientsFinal(end); };
     }
-    const absl::StatusOr<Decoder::Lookup> lookup = lookups_.Begin(tokens_);
+    absl::StatusOr<EmbeddingRows> lookup = lookups_.Begin(tokens_);
     Check(lookup.status());
-    decoder_.set_lookup(*lookup);
-    const torch::Tensor loss = decoder_.LossSum(ids_, targets_);
+    inputs.lookup = *std::move(lookup);
+    const torch::Tensor loss = decoder_.LossSum(ids_, targets_, {}, inputs);
     const absl::Duration forward = RealClock().Monotonic();
     loss.backward();
-    decoder_.set_gradients_final({});
     const absl::Duration backward = RealClock().Monotonic();
     if (!overlap) Meet();
     const absl::Duration met = RealClock().Monotonic();
-    Check(exchange_.Begin());
-    Check(lookups_.Start());
+    Check(exchange_.StartRest());
+    Check(lookups_.StartSum());
     Check(exchange_.Finish());
     Check(lookups_.Finish());
     const absl::Duration exchanged = RealClock().Monotonic();
@@ -161,7 +162,7 @@ class TrainingRank {
   GradientExchange::Wire WireFor(const Options& options) {
     if (options.wire == "fp32") return {};
     if (options.wire == "bf16") return {WireType::kBf16};
-    Check(residual_.Keep(parameters_.elements_before_lookups()));
+    Check(residual_.Keep(parameters_.elements_before_embedding()));
     return {WireType::kInt8, &residual_};
   }
   // So that the exchange alone is timed from the moment at which both have come.
@@ -177,6 +178,7 @@ class TrainingRank {
   Decoder decoder_;
   AdamW optimizer_;
   GradientResidual residual_;
+  FlatTensor host_;  // not used on the CPU
   GradientExchange exchange_;
   LookupExchange lookups_;
   std::vector<int64_t> tokens_;

@@ -17,6 +17,7 @@
 #include "worker/ops/cuda_ops.h"
 #include "worker/optimizer/optimizer.h"
 #include "worker/sync/lookup_exchange.h"
+#include "worker/task/next_token.h"
 #include "worker/tensor/device_memory.h"
 #include "worker/train/pass_runner.h"
 
@@ -79,8 +80,9 @@ std::vector<double> Measure(const Options& options, double& loss_value) {
   const DecoderConfig config = ConfigOf(options);
   const torch::Device device(options.device);
   Parameters parameters =
-      Parameters::Create(config, device, Parameters::ForTraining(device),
-                         options.precision == "bf16" ? torch::kBFloat16 : torch::kFloat)
+      Parameters::Create(
+          config, Parameters::ForTraining(
+                      device, options.precision == "bf16" ? torch::kBFloat16 : torch::kFloat))
           .value();
   parameters.Initialize(1, config.initializer_range);
   Decoder decoder(config, parameters);
@@ -97,10 +99,11 @@ std::vector<double> Measure(const Options& options, double& loss_value) {
   const torch::Tensor tokens =
       torch::randint(0, config.vocab_size, {options.batch, options.time + 1}, torch::kLong)
           .to(device);
-  const TokenBatch batch{tokens.slice(1, 0, options.time).contiguous(),
-                         tokens.slice(1, 1).contiguous()};
+  const TokenBatch batch{
+      tokens.slice(1, 0, options.time).contiguous(), tokens.slice(1, 1).contiguous(), {}};
   const auto elements = static_cast<double>(batch.targets.numel());
-  PassRunner runner(decoder, parameters);
+  const NextToken task(nullptr);
+  PassRunner runner(task, decoder, parameters);
   const std::vector<std::unique_ptr<Collective>> alone = InProcessGroup(1, absl::Minutes(1));
   LookupExchange lookups(*alone[0], parameters, WireType::kFp32);
   const torch::Tensor ids = tokens.cpu();
@@ -111,11 +114,11 @@ std::vector<double> Measure(const Options& options, double& loss_value) {
       ESPALIER_CHECK(runner.Record({options.batch}, options.time, 0).ok(), "not recorded");
     }
     const absl::Duration start = RealClock().Monotonic();
-    decoder.set_lookup(
-        lookups.Begin({ids.data_ptr<int64_t>(), static_cast<size_t>(ids.numel())}).value());
-    const torch::Tensor loss = runner.Run(
-        batch, {}, 1, device.is_cuda() ? PassRunner::Kind::kPlain : PassRunner::Kind::kInvolved);
-    ESPALIER_CHECK(lookups.Start().ok() && lookups.Finish().ok(), "alone nothing travels");
+    const PassInputs inputs{
+        .lookup =
+            lookups.Begin({ids.data_ptr<int64_t>(), static_cast<size_t>(ids.numel())}).value()};
+    const torch::Tensor loss = runner.Run(batch, inputs, 1);
+    ESPALIER_CHECK(lookups.StartSum().ok() && lookups.Finish().ok(), "alone nothing travels");
     const double clip = ClipFactor(optimizer.GradientNorm() / elements, 1.0);
     optimizer.Apply({.learning_rate = 1e-3, .gradient_scale = clip / elements});
     loss_value = loss.item<double>() / elements;

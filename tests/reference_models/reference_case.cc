@@ -10,9 +10,9 @@
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
 #include "worker/model/decoder.h"
-#include "worker/model/device.h"
 #include "worker/model/pretrained.h"
 #include "worker/optimizer/optimizer.h"
+#include "worker/tensor/device.h"
 #include "worker/tensor/torch_compat.h"
 
 namespace espalier {
@@ -144,10 +144,10 @@ class ReferenceCase {
     model_.parameters.ZeroGradients();
     const Tensor loss = decoder_.LossSum(ids_, Targets());
     loss.backward();
-    model_.parameters.flat_gradient().div_(TargetCount());
+    model_.parameters.flat_gradient().Only().div_(TargetCount());
     return loss.item<double>() / TargetCount();
   }
-  double GlobalNorm() { return model_.parameters.flat_gradient().norm().item<double>(); }
+  double GlobalNorm() { return model_.parameters.flat_gradient().Only().norm().item<double>(); }
 
   void LossAndGradients() {
     if (!Has("loss") && !Has("grad_norms")) return;
@@ -213,9 +213,9 @@ absl::StatusOr<Json> ReadExpected(const std::string& path) {
 absl::StatusOr<std::vector<ReferenceCheck>> RunReferenceCase(const std::string& folder,
                                                              const ReferenceOptions& options) {
   ASSIGN_OR_RETURN(const SelectedDevice device, SelectDevice({.name = options.device}));
-  ASSIGN_OR_RETURN(PretrainedModel model,
-                   LoadPretrained(folder, {.device = device.device,
-                                           .gradients = Parameters::Gradients::kAllocate}));
+  Parameters::Options parameters = Parameters::ForTraining(device.device);
+  parameters.untied_embedding = EmbeddingGradient::kDense;
+  ASSIGN_OR_RETURN(PretrainedModel model, LoadPretrained(folder, std::move(parameters)));
   ASSIGN_OR_RETURN(Json expected, ReadExpected(JoinPath(folder, "expected.json")));
   std::vector<ReferenceCheck> checks;
   RETURN_IF_ERROR(CatchTorch(folder, [&] {

@@ -30,16 +30,10 @@ int64_t LayerFloats(const DecoderConfig& config) {
 }  // namespace
 
 int64_t StateBytes(const DecoderConfig& config, v1::MomentType moments,
-                   Parameters::Gradients gradients) {
-  int64_t elements = 0, without_gradient = 0;
-  for (const ParameterShape& parameter : ParameterShapes(config)) {
-    int64_t size = 1;
-    for (const int64_t dimension : parameter.shape) size *= dimension;
-    elements += size;
-    const bool looked_up = parameter.layer < 0;
-    if (looked_up && gradients == Parameters::Gradients::kLookupsApart) without_gradient = size;
-  }
-  return (2 * elements - without_gradient) * kFloat + MomentBytes(moments, elements);
+                   const Parameters::Options& options) {
+  const Parameters::Size size = Parameters::SizeOf(config, options);
+  const int64_t sums = options.device.is_mps() ? size.dense_elements * kFloat : 0;
+  return size.bytes + sums + MomentBytes(moments, size.trained_elements);
 }
 
 int64_t PassBytes(const DecoderConfig& config, int64_t sequence_length) {
@@ -49,10 +43,10 @@ int64_t PassBytes(const DecoderConfig& config, int64_t sequence_length) {
 }
 
 std::string MemoryAdvice(const DecoderConfig& config, const v1::JobSpec& spec,
-                         Parameters::Gradients gradients, int64_t limit_bytes) {
+                         const Parameters::Options& options, int64_t limit_bytes) {
   const int64_t length = spec.data().sequence_length();
   const v1::MomentType moments = spec.train().optimizer().moments();
-  const int64_t state = StateBytes(config, moments, gradients), pass = PassBytes(config, length);
+  const int64_t state = StateBytes(config, moments, options), pass = PassBytes(config, length);
   std::vector<std::string> ways;
   if (pass > state / 50) {
     ways.push_back(absl::StrCat("data.sequence_length ", length / 2, " (about ",
@@ -61,7 +55,7 @@ std::string MemoryAdvice(const DecoderConfig& config, const v1::JobSpec& spec,
   if (moments != v1::MOMENT_TYPE_INT8) {
     ways.push_back(absl::StrCat(
         "train.optimizer.moments: int8 (about ",
-        Gigabytes(state - StateBytes(config, v1::MOMENT_TYPE_INT8, gradients)), " less)"));
+        Gigabytes(state - StateBytes(config, v1::MOMENT_TYPE_INT8, options)), " less)"));
   }
   const int64_t per_layer = length * kFloat * LayerFloats(config);
   const int64_t kept = length * kFloat * config.hidden_size;

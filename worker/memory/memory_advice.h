@@ -1,5 +1,6 @@
 // What a person can change when a model does not fit, with what each change saves. Estimates from
-// the shape alone, told with "about". Used by the trainer and session.cc. Pure; any thread.
+// the shape alone, told with "about". Used by worker/train and
+// worker/session.cc. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +12,10 @@
 
 namespace espalier {
 
-// Values, gradients as far as they are kept, in fp32, and both moments of AdamW.
+// What training keeps: parameters with their gradients and copies, both moments of AdamW, and where
+// the device's memory is the host's (MPS) the sums of the exchange.
 int64_t StateBytes(const DecoderConfig& config, v1::MomentType moments,
-                   Parameters::Gradients gradients);
+                   const Parameters::Options& options);
 
 // What a forward and backward pass of one sequence keeps besides.
 int64_t PassBytes(const DecoderConfig& config, int64_t sequence_length);
@@ -21,6 +23,6 @@ int64_t PassBytes(const DecoderConfig& config, int64_t sequence_length);
 // "parameters, ... take 17.6 GB ...; to need less: data.sequence_length 256 (about 0.4 GB less),
 // ...".
 std::string MemoryAdvice(const DecoderConfig& config, const v1::JobSpec& spec,
-                         Parameters::Gradients gradients, int64_t limit_bytes);
+                         const Parameters::Options& options, int64_t limit_bytes);
 
 }  // namespace espalier

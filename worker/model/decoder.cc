@@ -41,19 +41,17 @@ void CheckIds(const Tensor& ids, const DecoderConfig& config, int64_t extra) {
                     " ids; was the data prepared with another tokenizer?");
 }
 
-constexpr int64_t kIgnored = -100;
-
 }  // namespace
 
 Decoder::Decoder(const DecoderConfig& config, const Parameters& parameters)
-    : config_(config), elements_(parameters.elements()) {
+    : config_(config), trained_elements_(parameters.trained_elements()) {
   const auto get = [&](const std::string& name) {
     const Parameter* parameter = parameters.Find(name);
     ESPALIER_CHECK(parameter != nullptr, "the parameters were made for another config");
     return parameter->leaf;
   };
   const auto projection = [&](const std::string& name, bool bias) {
-    return Projection{get(name + ".weight"), bias ? get(name + ".bias") : Tensor()};
+    return ops::Projection{get(name + ".weight"), bias ? get(name + ".bias") : Tensor()};
   };
   for (int64_t i = 0; i < config_.layers; ++i) {
     const std::string prefix = absl::StrCat("model.layers.", i, ".");
@@ -75,36 +73,59 @@ Decoder::Decoder(const DecoderConfig& config, const Parameters& parameters)
     layer.window = config_.Window(i);
   }
   for (const Parameter& parameter : parameters.all()) {
-    const int64_t layer = parameter.shape.layer, end = parameter.offset + parameter.size;
-    if (layer == config_.layers) head_end_ = end;
-    if (layer < 0 || layer >= config_.layers) continue;
-    layers_[layer].gradient_end = end;
-    if (parameter.leaf.is_same(layers_[layer].post_norm)) layers_[layer].feed_forward_end = end;
-    if (parameter.leaf.is_same(layers_[layer].o.weight)) layers_[layer].output_end = end;
-    layers_[layer].leaves.push_back(parameter.leaf);
+    const int64_t layer = parameter.shape.layer;
+    if (layer >= 0) layers_[layer].leaves.push_back(parameter.leaf);
   }
-  embedding_ = get("model.embed_tokens.weight");
+  FindStageEnds(parameters);
+  embedding_ = get(kEmbeddingName);
   final_norm_ = get("model.norm.weight");
   head_ = parameters.Head();
+  table_with_head_ =
+      config_.tie_word_embeddings && parameters.embedding() == EmbeddingGradient::kDense;
 }
 
-Tensor Decoder::LossSum(const Tensor& ids, const Tensor& targets,
-                        const DropoutKeys& dropout) const {
-  CheckIds(targets, config_, kIgnored);
-  const Tensor hidden = Hidden(ids, nullptr, dropout);
-  return ops::CrossEntropySum(hidden.view({-1, hidden.size(2)}), head_, targets.flatten());
+// A stage of which nothing is trained ends where the one before it does.
+void Decoder::FindStageEnds(const Parameters& parameters) {
+  int64_t end = 0;
+  for (const Parameter& parameter : parameters.all()) {
+    if (parameter.trained) end = parameter.offset + parameter.size;
+    const ParameterShape& shape = parameter.shape;
+    switch (shape.stage) {
+      case BackwardStage::kHead:
+        head_end_ = end;
+        break;
+      case BackwardStage::kFeedForward:
+        layers_[shape.layer].feed_forward_end = end;
+        break;
+      case BackwardStage::kOutput:
+        layers_[shape.layer].output_end = end;
+        break;
+      case BackwardStage::kAttention:
+        layers_[shape.layer].attention_end = end;
+        break;
+      case BackwardStage::kEmbedding:
+        break;
+    }
+  }
+}
+
+Tensor Decoder::LossSum(const Tensor& ids, const Tensor& targets, const RowLoss& loss,
+                        const PassInputs& inputs) const {
+  CheckIds(targets, config_, kIgnoredTarget);
+  const Tensor hidden = Hidden(ids, nullptr, inputs);
+  return ops::LossSum(hidden.view({-1, hidden.size(2)}), head_, targets.flatten(), loss);
 }
 
 Tensor Decoder::TargetLogProbabilities(const Tensor& ids, const Tensor& targets) const {
   torch::NoGradGuard no_grad;
-  CheckIds(targets, config_, kIgnored);
+  CheckIds(targets, config_, kIgnoredTarget);
   const Tensor hidden = Hidden(ids, nullptr);
   return ops::TargetLogProbabilities(hidden.view({-1, hidden.size(2)}), head_, targets.flatten())
       .view_as(targets);
 }
 
 Tensor Decoder::Logits(const Tensor& ids) const {
-  return ops::Linear(Hidden(ids, nullptr), head_, {});
+  return ops::Linear(Hidden(ids, nullptr), {head_, {}});
 }
 
 Tensor Decoder::NextLogits(const Tensor& ids, KeyValueCache& cache) const {
@@ -113,7 +134,7 @@ Tensor Decoder::NextLogits(const Tensor& ids, KeyValueCache& cache) const {
   cache.values.resize(layers_.size());
   const Tensor hidden = Hidden(ids, &cache);
   cache.length += ids.size(1);
-  return ops::Linear(hidden.select(1, ids.size(1) - 1), head_, {});
+  return ops::Linear(hidden.select(1, ids.size(1) - 1), {head_, {}});
 }
 
 RopeTable Decoder::RopeOf(int64_t begin, int64_t positions) const {
@@ -130,31 +151,34 @@ RopeTable Decoder::RopeOf(int64_t begin, int64_t positions) const {
 
 // Everything from `input` to the loss contributes to the gradient of `input`, so when that is known
 // all of it has run backward.
-void Decoder::Announce(const Tensor& input, int64_t end) const {
-  if (!gradients_final_ || (config_.tie_word_embeddings && !lookup_.rows.defined())) return;
-  OnGradient(input, [callback = gradients_final_, end] { callback(end); });
+void Decoder::TellWhenFinal(const Tensor& input, int64_t end, const PassInputs& inputs) const {
+  if (!inputs.gradients_final || (table_with_head_ && !inputs.lookup.rows.defined())) return;
+  OnGradient(input, [callback = inputs.gradients_final, end] { callback(end); });
 }
 
-Tensor Decoder::Hidden(const Tensor& ids, KeyValueCache* cache, const DropoutKeys& dropout) const {
+Tensor Decoder::Hidden(const Tensor& ids, KeyValueCache* cache, const PassInputs& inputs) const {
   CheckIds(ids, config_, 0);
-  Context context{RopeOf(cache == nullptr ? 0 : cache->length, ids.size(1)), cache, dropout, 0};
-  const Tensor embedded = Embedded(ids);
-  if (gradients_final_) {
-    AfterBackward(embedded, [callback = gradients_final_, end = elements_] { callback(end); });
+  Context context{RopeOf(cache == nullptr ? 0 : cache->length, ids.size(1)), cache, inputs, 0};
+  const Tensor embedded = Embedded(ids, inputs.lookup);
+  if (inputs.gradients_final) {
+    AfterBackward(embedded,
+                  [callback = inputs.gradients_final, end = trained_elements_] { callback(end); });
   }
   Tensor x = embedded.to(ops::ResidualType(device(), head_.scalar_type()));
   for (const Layer& layer : layers_) {
-    Announce(x, layer.gradient_end);
+    TellWhenFinal(x, layer.attention_end, inputs);
+    if (inputs.worked) OnGradient(x, inputs.worked);
     x = KeptOrRecomputed(x, context);
+    if (inputs.worked) inputs.worked();
     ++context.layer;
   }
-  Announce(x, head_end_);
+  TellWhenFinal(x, head_end_, inputs);
   return ops::RmsNorm(x, final_norm_, config_.rms_norm_eps, head_.scalar_type());
 }
 
-Tensor Decoder::Embedded(const Tensor& ids) const {
-  if (!lookup_.rows.defined()) return ops::Embedding(ids, embedding_);
-  return ops::Embedding(lookup_.row_of.index_select(0, ids.flatten()).view_as(ids), lookup_.rows);
+Tensor Decoder::Embedded(const Tensor& ids, const EmbeddingRows& lookup) const {
+  if (!lookup.rows.defined()) return ops::Embedding(ids, embedding_);
+  return ops::Embedding(lookup.row_of.index_select(0, ids.flatten()).view_as(ids), lookup.rows);
 }
 
 Tensor Decoder::KeptOrRecomputed(const Tensor& x, const Context& context) const {
@@ -168,15 +192,14 @@ Tensor Decoder::KeptOrRecomputed(const Tensor& x, const Context& context) const 
 Tensor Decoder::RunLayer(const Tensor& x, const Context& context) const {
   const Layer& layer = layers_[context.layer];
   const Tensor middle = Attention(layer, x, context);
-  Announce(middle, layer.feed_forward_end);
+  TellWhenFinal(middle, layer.feed_forward_end, context.inputs);
   return FeedForward(layer, middle, context);
 }
 
 Tensor Decoder::Attention(const Layer& layer, const Tensor& x, const Context& context) const {
   const int64_t batch = x.size(0), time = x.size(1);
-  const ops::Branches in = ops::NormLinears(x, layer.input_norm, config_.rms_norm_eps,
-                                            {layer.q.weight, layer.k.weight, layer.v.weight},
-                                            {layer.q.bias, layer.k.bias, layer.v.bias});
+  const ops::Branches in =
+      ops::NormLinears(x, layer.input_norm, config_.rms_norm_eps, {layer.q, layer.k, layer.v});
   const auto heads = [&](const Tensor& product, int64_t count) {
     return product.view({batch, time, count, config_.head_dim});
   };
@@ -193,29 +216,25 @@ Tensor Decoder::Attention(const Layer& layer, const Tensor& x, const Context& co
     v = Extended(context.cache->values[context.layer], v, *context.cache);
   }
   const Tensor mixed = ops::CausalAttention(q, k, v, layer.window).reshape({batch, time, -1});
-  Announce(mixed, layer.output_end);
-  const auto add = [&](const Tensor& to) {
-    return ops::LinearAdd(mixed, layer.o.weight, layer.o.bias, to);
-  };
+  TellWhenFinal(mixed, layer.output_end, context.inputs);
+  const auto add = [&](const Tensor& to) { return ops::LinearAdd(mixed, layer.o, to); };
   return WithDropout(in.residual, context, /*site=*/0, add);
 }
 
 Tensor Decoder::FeedForward(const Layer& layer, const Tensor& x, const Context& context) const {
   const ops::Branches in =
-      ops::NormLinears(x, layer.post_norm, config_.rms_norm_eps,
-                       {layer.gate.weight, layer.up.weight}, {layer.gate.bias, layer.up.bias});
+      ops::NormLinears(x, layer.post_norm, config_.rms_norm_eps, {layer.gate, layer.up});
   const auto add = [&](const Tensor& to) {
-    return ops::SwiGluLinearAdd(in.products[0], in.products[1], layer.down.weight, layer.down.bias,
-                                to);
+    return ops::SwiGluLinearAdd(in.products[0], in.products[1], layer.down, to);
   };
   return WithDropout(in.residual, context, /*site=*/1, add);
 }
 
 Tensor Decoder::WithDropout(const Tensor& residual, const Context& context, int64_t site,
                             const std::function<Tensor(const Tensor&)>& add) const {
-  if (context.dropout.rate == 0) return add(residual);
+  if (context.inputs.dropout.rate == 0) return add(residual);
   const int64_t place = 2 * static_cast<int64_t>(context.layer) + site;
-  return residual + Dropout(add({}), context.dropout, place);
+  return residual + Dropout(add({}), context.inputs.dropout, place);
 }
 
 }  // namespace espalier

@@ -1,85 +1,96 @@
-// Parameters: every tensor of a decoder under its Hugging Face name, each a view of one flat fp32
-// allocation, with the gradient of each a view of a second one (architecture, section 5: no
-// packing copies, one fused optimizer pass, one contiguous state). A model that computes in another
-// type has a third one besides: a copy of the values that it computes with in that type.
-// Used by worker/model (compute), worker/sync, worker/optimizer and worker/state.
-// Thread rule: owned by the compute thread; a reader of the flat memory must be told when (ticket).
+// Parameters: every tensor of a decoder under its Hugging Face name. What is trained are views of
+// flat fp32 arenas, with gradients as views of others (no packing copies, one fused pass of the
+// optimizer, one contiguous state); a model that computes in 16 bits has a flat copy of the values
+// in that type besides. What is frozen has storages of its own, in the type it is computed with,
+// and no gradient.
+// Used by decoder.h, and by worker/sync, worker/optimizer and worker/state for what is trained.
+// Compute thread; another reader of the flat memory must be told when (ticket).
 #pragma once
 
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "common/base/random.h"
-#include "worker/formats/decoder_config.h"
+#include "worker/model/parameter_shapes.h"
+#include "worker/tensor/flat_tensor.h"
 
 namespace espalier {
 
-struct ParameterShape {
-  std::string name;  // "model.layers.3.self_attn.q_proj.weight"
-  std::vector<int64_t> shape;
-  // Of the decoder; the number of layers: final norm, head and a table tied to it; -1: an
-  // embedding of its own, whose gradient is of lookups alone.
-  int64_t layer = 0;
-  bool decay = false;  // matrices are decayed, norms and biases are not
+// What becomes of an embedding's gradient.
+enum class EmbeddingGradient {
+  kDense,      // of the whole table, as of any other parameter; a tied table also gets the head's
+  kRowsApart,  // only the rows that a step has looked up (lookup_gradient): of an untied table
+  kFrozen,     // there is none
 };
-
-// All parameters of the shape, in flat order: the order in which the backward pass finishes them
-// (head, or the table that is tied to it, and final norm, last layer ... first layer, embedding),
-// so that a prefix of the flat gradient is final early. A tied head has no entry of its own.
-std::vector<ParameterShape> ParameterShapes(const DecoderConfig& config);
 
 struct Parameter {
   ParameterShape shape;
-  int64_t offset = 0;   // elements from the start of the flat buffers
-  int64_t size = 0;     // elements
-  torch::Tensor value;  // view of the flat fp32 values
+  bool trained = false;
+  int64_t offset = 0;  // elements from the start of the flat buffers; of what is trained
+  int64_t size = 0;    // elements
+  // [shape] fp32, a view of the flat values; of what is frozen the leaf.
+  torch::Tensor value;
   // What the decoder computes with: its copy in the compute type where it is multiplied as a matrix
-  // or added as a bias, else `value` itself. A leaf; with gradients it requires grad, and
-  // leaf.grad() is the fp32 view of the flat gradient also where the leaf is of another type:
-  // operations add to it in place.
+  // or added as a bias, else `value` itself. Of what is trained a leaf that requires grad (but a
+  // table whose rows are apart), and leaf.grad() is the fp32 view of the flat gradient also where
+  // the leaf is of another type: operations add to it in place.
   torch::Tensor leaf;
 };
 
-// The gradient of an embedding of its own, as the rows that a step has looked up; all others are
-// zero.
+// The gradient of an untied embedding, as the rows that a step has looked up; all others are zero.
 struct LookupGradient {
   std::vector<int64_t> ids;  // growing
   torch::Tensor rows;        // [ids, C] fp32, on any device; undefined without ids
 };
 
+// Most elements of an arena of fp32: 4 GiB is the limit of MPS.
+inline constexpr int64_t kArenaElements = (int64_t{1} << 30) - 1;
+
 class Parameters {
  public:
-  enum class Gradients {
-    kAllocate,
-    // But an embedding of its own has none in flat_gradient(), which is shorter by it: its leaf
-    // needs no gradient, and whoever looks ids up sets lookup_gradient().
-    kLookupsApart,
-    kNone,  // the model is only used for inference
+  struct Options {
+    torch::Device device = torch::kCPU;
+    torch::ScalarType compute_type = torch::kFloat;
+    // Which parameters are trained. Null: none, as for inference.
+    std::function<bool(const ParameterShape&)> trained;
+    // The type in which an untied embedding that is frozen is kept.
+    torch::ScalarType frozen_embedding_type = torch::kFloat;
+    // Of an untied embedding that is trained.
+    EmbeddingGradient untied_embedding = EmbeddingGradient::kRowsApart;
+    int64_t arena_elements = kArenaElements;  // most of an arena
   };
-  // What training keeps on a device. On CUDA passes are recorded, in which nothing may change from
-  // step to step but the ids.
-  static Gradients ForTraining(torch::Device device) {
-    return device.is_cuda() ? Gradients::kAllocate : Gradients::kLookupsApart;
-  }
-  // Allocates values and gradients, zeroed. RESOURCE_EXHAUSTED names the bytes needed.
-  static absl::StatusOr<Parameters> Create(const DecoderConfig& config, torch::Device device,
-                                           Gradients gradients,
-                                           torch::ScalarType compute_type = torch::kFloat);
+  // All are trained, with the embedding as training keeps it on that device: on CUDA passes are
+  // recorded, in which nothing may change from step to step but the ids, so the gradient is dense.
+  static Options ForTraining(torch::Device device, torch::ScalarType compute_type = torch::kFloat);
+
+  // What Create would allocate.
+  struct Size {
+    int64_t elements = 0;
+    int64_t trained_elements = 0;
+    int64_t dense_elements = 0;  // of the flat gradient
+    int64_t bytes = 0;           // of all of it
+  };
+  static Size SizeOf(const DecoderConfig& config, const Options& options);
+  // Allocates values and zeroed gradients. RESOURCE_EXHAUSTED names the bytes needed.
+  static absl::StatusOr<Parameters> Create(const DecoderConfig& config, const Options& options);
 
   // Normal(0, initializer_range) matrices, zero biases, ones for norms; each tensor from its own
-  // stream of `seed`, so that the weights do not depend on device, rank or thread count.
+  // stream of `seed`, so that the weights do not depend on device, rank or thread count, nor on
+  // what is trained.
   void Initialize(uint64_t seed, double initializer_range);
 
+  // In flat order; those that are trained have places in the flat buffers.
   absl::Span<const Parameter> all() const { return all_; }
+  absl::Span<const Parameter> trained() const { return trained_; }
   // Null when there is no such parameter.
   const Parameter* Find(absl::string_view name) const;
-  // Its fp32 value; an undefined tensor when there is no such parameter.
+  // Its value; an undefined tensor when there is no such parameter.
   torch::Tensor Get(absl::string_view name) const;
   // lm_head.weight in the compute type; of a tied head a leaf of its own that shares the memory of
   // the embedding's values, or copy, and of its gradient.
@@ -87,26 +98,47 @@ class Parameters {
   // Every leaf that the decoder computes with and that has a gradient: parameters, and a tied head.
   // The version of its grad() moves exactly when a pass has added its part to it (see MarkAdded in
   // fused_tensor.h), so that a pass that failed halfway can be told from one that did not begin.
-  std::vector<torch::Tensor> Roles() const;
-  torch::Tensor& flat() { return flat_; }               // [elements], fp32
-  torch::Tensor& flat_gradient() { return gradient_; }  // [elements] or less, fp32
+  std::vector<torch::Tensor> GradientLeaves() const;
+  EmbeddingGradient embedding() const { return embedding_; }
+
+  // Of what is trained: [trained_elements()] fp32.
+  FlatTensor& flat() { return flat_; }
+  const FlatTensor& flat() const { return flat_; }
+  // [dense_elements()] fp32: of all but an embedding whose rows are apart, which comes last.
+  FlatTensor& flat_gradient() { return gradient_; }
   // Of the step; none with a gradient of the whole table.
   LookupGradient& lookup_gradient() { return lookup_gradient_; }
-  // The first elements in the compute type, as far as they are computed with in it: an embedding of
-  // its own, which comes last, is not. Undefined when the compute type is fp32. Whoever writes to
+  // The first elements in the compute type, as far as they are computed with in it: an untied
+  // embedding, which comes last, is not. Undefined when the compute type is fp32. Whoever writes to
   // flat() makes it equal again, by RefreshCopy or in the same pass.
-  torch::Tensor& flat_copy() { return copy_; }
+  FlatTensor& flat_copy() { return copy_; }
   void RefreshCopy();
-  int64_t elements() const { return flat_.numel(); }
-  // Those before an embedding of its own, which comes last.
-  int64_t elements_before_lookups() const;
   void ZeroGradients();
 
+  int64_t elements() const { return elements_; }  // trained and frozen
+  int64_t trained_elements() const { return flat_.numel(); }
+  int64_t dense_elements() const { return gradient_.numel(); }
+  // Those before an untied embedding, which comes last.
+  int64_t elements_before_embedding() const;
+  torch::Device device() const { return all_.front().leaf.device(); }
+
  private:
+  void Place(const DecoderConfig& config, const Options& options);
+  void Allocate(const Options& options);
+  void MakeViews(Parameter& parameter);
+  void MakeTiedHead();
+
   std::vector<Parameter> all_;
-  torch::Tensor flat_;
-  torch::Tensor copy_;
-  torch::Tensor gradient_;
+  std::vector<Parameter> trained_;
+  EmbeddingGradient embedding_ = EmbeddingGradient::kFrozen;
+  int64_t elements_ = 0;
+  std::vector<int64_t> arena_ends_;
+  int64_t dense_ = 0;   // elements of the flat gradient
+  int64_t copied_ = 0;  // elements of the copy
+  int64_t bytes_ = 0;
+  FlatTensor flat_;
+  FlatTensor copy_;
+  FlatTensor gradient_;
   LookupGradient lookup_gradient_;
   torch::Tensor tied_head_;
 };

@@ -19,6 +19,10 @@ namespace espalier {
 namespace {
 
 constexpr int64_t kJsonLimitBytes = int64_t{64} << 20;
+// Of a checkpoint with frozen parameters (worker/state/checkpoint.h).
+constexpr char kTrainedName[] = "trained.safetensors";
+constexpr char kBaseName[] = "base.json";
+constexpr int kMostBases = 8;
 
 absl::Status Named(const absl::Status& status, absl::string_view path) {
   return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
@@ -147,6 +151,71 @@ absl::Status Fill(const WeightFiles& files, const DecoderConfig& config, Paramet
   return absl::OkStatus();
 }
 
+// Tensors of a folder whose other parameters are those of a base.
+absl::Status Overlay(const std::string& folder, Parameters& parameters) {
+  ASSIGN_OR_RETURN(const Safetensors file, Safetensors::Open(JoinPath(folder, kTrainedName)));
+  for (const TensorView& tensor : file.tensors()) {
+    const Parameter* parameter = parameters.Find(tensor.spec.name);
+    if (parameter == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", tensor.spec.name, " has no place in the model of config.json"));
+    }
+    RETURN_IF_ERROR(CopyTensor(file, tensor, *parameter));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LoadWithBase(const std::string& folder, const DecoderConfig& config, int depth,
+                          Parameters& parameters);
+
+// base.json: {"model": FOLDER}, or {"seed": N, "initializer_range": X} for initial weights.
+absl::Status LoadBase(const std::string& text, const DecoderConfig& config, int depth,
+                      Parameters& parameters) {
+  const auto base = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (base.is_object() && base.contains("model") && base["model"].is_string()) {
+    return LoadWithBase(base["model"].get<std::string>(), config, depth + 1, parameters);
+  }
+  const bool seeded = base.is_object() && base.contains("seed") &&
+                      base["seed"].is_number_unsigned() && base.contains("initializer_range") &&
+                      base["initializer_range"].is_number();
+  if (!seeded) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kBaseName, " names neither a model nor a seed with initializer_range"));
+  }
+  return CatchTorch("setting the initial weights", [&] {
+    parameters.Initialize(base["seed"].get<uint64_t>(), base["initializer_range"].get<double>());
+  });
+}
+
+absl::Status LoadWithBase(const std::string& folder, const DecoderConfig& config, int depth,
+                          Parameters& parameters) {
+  if (depth > kMostBases) {
+    return absl::InvalidArgumentError(absl::StrCat(folder, " rests on more than ", kMostBases,
+                                                   " models, one on the other; is it its own?"));
+  }
+  const absl::StatusOr<std::string> base =
+      PosixFileSystem().Read(JoinPath(folder, kBaseName), kJsonLimitBytes);
+  if (base.ok()) {
+    absl::Status status = LoadBase(*base, config, depth, parameters);
+    if (status.ok()) status = Overlay(folder, parameters);
+    return status.ok() ? status : Named(status, folder);
+  }
+  if (!absl::IsNotFound(base.status())) return base.status();
+  ASSIGN_OR_RETURN(const WeightFiles files, WeightFiles::Open(folder));
+  const absl::Status status = Fill(files, config, parameters);
+  return status.ok() ? status : Named(status, folder);
+}
+
+// That of the file's embedding, or fp32 where that is wider.
+absl::StatusOr<torch::ScalarType> EmbeddingType(const std::string& folder) {
+  const absl::StatusOr<WeightFiles> files = WeightFiles::Open(folder);
+  if (!files.ok()) return torch::kFloat;  // whoever loads it says why
+  const auto it = files->tensors().find(kEmbeddingName);
+  if (it == files->tensors().end()) return torch::kFloat;
+  ASSIGN_OR_RETURN(const torch::ScalarType type, ScalarType(it->second.tensor->spec));
+  return type == torch::kDouble ? torch::kFloat : type;
+}
+
 }  // namespace
 
 absl::StatusOr<DecoderConfig> ReadModelConfig(const std::string& folder) {
@@ -159,19 +228,15 @@ absl::StatusOr<DecoderConfig> ReadModelConfig(const std::string& folder) {
 
 absl::Status LoadWeights(const std::string& folder, const DecoderConfig& config,
                          Parameters& parameters) {
-  ASSIGN_OR_RETURN(const WeightFiles files, WeightFiles::Open(folder));
-  if (absl::Status status = Fill(files, config, parameters); !status.ok()) {
-    return Named(status, folder);
-  }
+  RETURN_IF_ERROR(LoadWithBase(folder, config, /*depth=*/0, parameters));
   return CatchTorch("narrowing the weights", [&] { parameters.RefreshCopy(); });
 }
 
 absl::StatusOr<PretrainedModel> LoadPretrained(const std::string& folder,
-                                               const PretrainedOptions& options) {
+                                               Parameters::Options options) {
   ASSIGN_OR_RETURN(const DecoderConfig config, ReadModelConfig(folder));
-  ASSIGN_OR_RETURN(
-      Parameters parameters,
-      Parameters::Create(config, options.device, options.gradients, options.compute_type));
+  ASSIGN_OR_RETURN(options.frozen_embedding_type, EmbeddingType(folder));
+  ASSIGN_OR_RETURN(Parameters parameters, Parameters::Create(config, options));
   RETURN_IF_ERROR(LoadWeights(folder, config, parameters));
   return PretrainedModel{config, std::move(parameters)};
 }

@@ -1,6 +1,6 @@
 // Pretrained: a model folder in the Hugging Face layout (config.json, model.safetensors or its
-// shards under model.safetensors.index.json) into Parameters. Used by the trainer (model.from,
-// checkpoints) and by generation. Compute thread.
+// shards under model.safetensors.index.json; or trained.safetensors above what base.json names)
+// into Parameters. Used by the trainer (model.from, checkpoints) and by generation. Compute thread.
 #pragma once
 
 #include <torch/torch.h>
@@ -17,11 +17,11 @@ namespace espalier {
 // config.json of the folder. Every message of this header names the file.
 absl::StatusOr<DecoderConfig> ReadModelConfig(const std::string& folder);
 
-// Fills every parameter from the folder's weights, converting bfloat16, float16 and float64 to
-// fp32. Files are mapped and copied tensor by tensor, so that nothing is held twice.
-// NOT_FOUND for a missing file or tensor; INVALID_ARGUMENT for a wrong shape and for a tensor that
-// the config has no place for; UNIMPLEMENTED for other types. On an error the parameters are
-// partly filled and of no use.
+// Fills every parameter from the folder's weights, which are of type bfloat16, float16, float32 or
+// float64: what is trained becomes fp32, what is frozen is kept as it is computed with. Files are
+// mapped and copied tensor by tensor, so that nothing is held twice. NOT_FOUND for a missing file
+// or tensor; INVALID_ARGUMENT for a wrong shape and for a tensor that the config has no place for;
+// UNIMPLEMENTED for other types. On an error the parameters are partly filled and of no use.
 absl::Status LoadWeights(const std::string& folder, const DecoderConfig& config,
                          Parameters& parameters);
 
@@ -29,12 +29,8 @@ struct PretrainedModel {
   DecoderConfig config;
   Parameters parameters;
 };
-struct PretrainedOptions {
-  torch::Device device = torch::kCPU;
-  Parameters::Gradients gradients = Parameters::Gradients::kNone;
-  torch::ScalarType compute_type = torch::kFloat;
-};
+// An untied embedding that is frozen keeps the type it has in the file.
 absl::StatusOr<PretrainedModel> LoadPretrained(const std::string& folder,
-                                               const PretrainedOptions& options);
+                                               Parameters::Options options);
 
 }  // namespace espalier

@@ -35,9 +35,9 @@ void SwiGluBackward(const torch::Tensor& gate, const torch::Tensor& up, const to
 // x, y [B, T, heads, D], either may be a part of wider rows; cosine, sine [T, D / 2] fp32.
 void Rope(const torch::Tensor& x, const torch::Tensor& cosine, const torch::Tensor& sine,
           float sign, const torch::Tensor& y);
-// logits [rows, V] become their gradient; losses [rows] fp32.
+// logits [rows, V] become their gradient; weights (undefined: 1) and losses [rows] fp32.
 void CrossEntropy(const torch::Tensor& logits, const torch::Tensor& targets,
-                  const torch::Tensor& losses);
+                  const torch::Tensor& weights, const torch::Tensor& losses);
 // Flat fp32 tensors of one length; copy: theirs in 16 bits, or undefined.
 void AdamW(const AdamWStep& step, const torch::Tensor& value, const torch::Tensor& gradient,
            const torch::Tensor& first, const torch::Tensor& second, const torch::Tensor& copy);

@@ -106,9 +106,11 @@ void Rope(const Tensor& x, const Tensor& cosine, const Tensor& sine, float sign,
   launch.Check();
 }
 
-void CrossEntropy(const Tensor& logits, const Tensor& targets, const Tensor& losses) {
+void CrossEntropy(const Tensor& logits, const Tensor& targets, const Tensor& weights,
+                  const Tensor& losses) {
   const Launch launch(logits);
   CrossEntropy(TypeOf(logits), RowsOf(logits), logits.data_ptr(), targets.const_data_ptr<int64_t>(),
+               weights.defined() ? weights.const_data_ptr<float>() : nullptr,
                losses.data_ptr<float>(), launch.stream());
   launch.Check();
 }

@@ -1,7 +1,10 @@
 // Products with weights, and the element-wise operation that feeds them: what that operation makes
 // is made again in the backward pass instead of being kept.
+#include <algorithm>
+#include <array>
 #include <vector>
 
+#include "common/base/check.h"
 #include "worker/kernels/cpu_rows.h"
 #include "worker/ops/cuda_ops.h"
 #include "worker/ops/fused_ops.h"
@@ -88,77 +91,112 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
 // costs more time than on the CPU, compared with the product, and memory is less short.
 bool KeepsInputs(const Tensor& x) { return x.is_cuda(); }
 
-std::vector<Tensor> GivenOf(const std::vector<Tensor>& list) {
-  std::vector<Tensor> given;
-  for (const Tensor& tensor : list) {
-    if (Given(tensor)) given.push_back(tensor);
+constexpr size_t kMostProjections = 3;
+using Projections = std::array<ops::Projection, kMostProjections>;
+
+// What LinearsFunction keeps.
+struct SavedLinears {
+  Tensor x, norm, inverse;  // norm and inverse empty: no norm
+  Projections projections;  // those that are not there have empty weights
+  Tensor input;             // the normalised x; undefined: made again
+
+  variable_list Packed() const {
+    const Projections& p = projections;
+    return {x,           norm,      inverse,   p[0].weight, p[1].weight,
+            p[2].weight, p[0].bias, p[1].bias, p[2].bias,   input};
   }
-  return given;
-}
+  static SavedLinears From(const variable_list& v) {
+    return {v[0], v[1], v[2], {{{v[3], v[6]}, {v[4], v[7]}, {v[5], v[8]}}}, v[9]};
+  }
+  std::vector<Tensor> Weights() const {
+    std::vector<Tensor> given;
+    for (const ops::Projection& one : projections) {
+      if (Given(one.weight)) given.push_back(one.weight);
+    }
+    return given;
+  }
+  bool HasBias() const {
+    return std::any_of(projections.begin(), projections.end(),
+                       [](const ops::Projection& one) { return Given(one.bias); });
+  }
+};
 
 // x, and products of x, or of RmsNorm(x) when there is a norm.
 struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
   static variable_list forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& norm,
                                double eps, const Tensor& w0, const Tensor& w1, const Tensor& w2,
                                const Tensor& b0, const Tensor& b1, const Tensor& b2) {
-    const Tensor x = x_in.contiguous();
-    Tensor input = x, inverse, kept;
+    SavedLinears saved{x_in.contiguous(), norm, {}, {{{w0, b0}, {w1, b1}, {w2, b2}}}, {}};
+    const Tensor& x = saved.x;
+    Tensor input = x;
     if (Given(norm)) {
       input = torch::empty_like(x, w0.options());
-      inverse = torch::empty({Rows(x)}, FloatOptions(x));
-      Normalize(x, norm, eps, input, inverse);
-      if (KeepsInputs(x)) kept = input;
+      saved.inverse = torch::empty({Rows(x)}, FloatOptions(x));
+      Normalize(x, norm, eps, input, saved.inverse);
+      if (KeepsInputs(x)) saved.input = input;
     }
-    ctx->save_for_backward({x, norm, OrNone(inverse, x), w0, w1, w2, b0, b1, b2, kept});
+    saved.inverse = OrNone(saved.inverse, x);
+    ctx->save_for_backward(saved.Packed());
     ctx->saved_data["eps"] = eps;
     variable_list out = {x};
-    const std::vector<Tensor> biases = {b0, b1, b2}, weights = GivenOf({w0, w1, w2});
-    if (GivenOf(biases).empty()) {
+    const std::vector<Tensor> weights = saved.Weights();
+    if (!saved.HasBias()) {
       const std::vector<Tensor> products = JoinedProducts(input, weights);
       out.insert(out.end(), products.begin(), products.end());
       if (!products.empty()) return out;
     }
     for (size_t i = 0; i < weights.size(); ++i) {
-      out.push_back(Product(input, weights[i], biases[i], {}));
+      out.push_back(Product(input, saved.projections[i], {}));
     }
     return out;
   }
 
+  // upstream: of x, then of each product.
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
-    const variable_list saved = ctx->get_saved_variables();
-    const Tensor &x = saved[0], &norm = saved[1], &inverse = saved[2];
-    Tensor input = saved[9].defined() ? saved[9] : x;
-    if (Given(norm) && !saved[9].defined()) {
-      input = torch::empty_like(x, saved[3].options());
-      Normalize(x, norm, ctx->saved_data["eps"].toDouble(), input, inverse);
+    const SavedLinears saved = SavedLinears::From(ctx->get_saved_variables());
+    Tensor input = saved.input.defined() ? saved.input : saved.x;
+    if (Given(saved.norm) && !saved.input.defined()) {
+      input = torch::empty_like(saved.x, saved.projections[0].weight.options());
+      Normalize(saved.x, saved.norm, ctx->saved_data["eps"].toDouble(), input, saved.inverse);
     }
-    const bool wanted = ctx->needs_input_grad(0) || norm.requires_grad();
-    variable_list gradients(9);
-    const std::vector<Tensor> weights = GivenOf({saved[3], saved[4], saved[5]});
-    Tensor dinput = JoinedGradient(weights, {upstream.begin() + 1, upstream.end()}, input);
+    const bool wanted = ctx->needs_input_grad(0) || saved.norm.requires_grad();
+    variable_list gradients(kInputs);
+    Tensor dinput = JoinedGradient(saved.Weights(), {upstream.begin() + 1, upstream.end()}, input);
     if (dinput.defined()) upstream.resize(1);
     for (size_t i = 0; i + 1 < upstream.size(); ++i) {
-      const Tensor &weight = saved[3 + i], &bias = saved[6 + i];
+      const ops::Projection& projection = saved.projections[i];
       if (!upstream[1 + i].defined()) continue;
       const Tensor dy = upstream[1 + i].contiguous();
-      gradients[3 + i] = WeightGradient(weight, dy, input);
-      gradients[6 + i] = BiasGradient(bias, dy);
+      gradients[kFirstWeight + i] = WeightGradient(projection.weight, dy, input);
+      gradients[kFirstBias + i] = BiasGradient(projection.bias, dy);
       if (!wanted) continue;
       const bool add = dinput.defined();
       if (!add) dinput = torch::empty_like(input);
-      InputGradient(dy, weight, add, dinput);
+      InputGradient(dy, projection.weight, add, dinput);
       upstream[1 + i].reset();
     }
     const Tensor other = upstream[0].defined() ? upstream[0].contiguous() : upstream[0];
+    FinishInput(saved, dinput, other, gradients);
+    return gradients;
+  }
+
+ private:
+  // Of the arguments of forward that have gradients.
+  static constexpr size_t kFirstWeight = 3, kFirstBias = 6, kInputs = 9;
+
+  // From the gradient of what is multiplied to those of x and the norm; `other` came by x itself.
+  static void FinishInput(const SavedLinears& saved, Tensor dinput, const Tensor& other,
+                          variable_list& gradients) {
     if (!dinput.defined()) {
       gradients[0] = other;
-    } else if (Given(norm)) {
-      gradients[0] = dinput.scalar_type() == x.scalar_type() ? dinput : torch::empty_like(x);
-      gradients[1] = NormalizeBackward(x, norm, inverse, dinput, other, gradients[0]);
+    } else if (Given(saved.norm)) {
+      const bool same = dinput.scalar_type() == saved.x.scalar_type();
+      gradients[0] = same ? dinput : torch::empty_like(saved.x);
+      gradients[1] =
+          NormalizeBackward(saved.x, saved.norm, saved.inverse, dinput, other, gradients[0]);
     } else {
       gradients[0] = other.defined() ? dinput.add_(other) : dinput;
     }
-    return gradients;
   }
 };
 
@@ -168,7 +206,7 @@ struct LinearAddFunction : torch::autograd::Function<LinearAddFunction> {
                         const Tensor& bias, const Tensor& residual) {
     const Tensor x = x_in.contiguous();
     ctx->save_for_backward({x, weight, bias});
-    return Product(x, weight, bias, residual);
+    return Product(x, {weight, bias}, residual);
   }
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
     const variable_list saved = ctx->get_saved_variables();
@@ -211,44 +249,57 @@ void ActivateBackward(const Tensor& gate, const Tensor& up, const Tensor& dy, co
   });
 }
 
+// What SwiGluLinearAddFunction keeps.
+struct SavedSwiGlu {
+  Tensor gate, up, weight, bias;
+  Tensor activated;  // silu(gate) * up; undefined: made again
+
+  variable_list Packed() const { return {gate, up, weight, bias, activated}; }
+  static SavedSwiGlu From(const variable_list& v) { return {v[0], v[1], v[2], v[3], v[4]}; }
+};
+
 struct SwiGluLinearAddFunction : torch::autograd::Function<SwiGluLinearAddFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& gate_in, const Tensor& up_in,
                         const Tensor& weight, const Tensor& bias, const Tensor& residual) {
     const bool joined = gate_in.is_cuda() && JoinedColumns({gate_in, up_in}).defined();
-    const Tensor gate = joined ? gate_in : gate_in.contiguous();
-    const Tensor up = joined ? up_in : up_in.contiguous();
-    const Tensor activated = torch::empty(gate.sizes(), gate.options());
-    Activate(gate, up, activated);
-    ctx->save_for_backward({gate, up, weight, bias, KeepsInputs(gate) ? activated : Tensor()});
-    return Product(activated, weight, bias, residual);
+    SavedSwiGlu saved{joined ? gate_in : gate_in.contiguous(),
+                      joined ? up_in : up_in.contiguous(),
+                      weight,
+                      bias,
+                      {}};
+    const Tensor activated = torch::empty(saved.gate.sizes(), saved.gate.options());
+    Activate(saved.gate, saved.up, activated);
+    if (KeepsInputs(saved.gate)) saved.activated = activated;
+    ctx->save_for_backward(saved.Packed());
+    return Product(activated, {weight, bias}, residual);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
-    const variable_list saved = ctx->get_saved_variables();
-    const Tensor &gate = saved[0], &up = saved[1], &weight = saved[2], &bias = saved[3];
+    const SavedSwiGlu saved = SavedSwiGlu::From(ctx->get_saved_variables());
+    const Tensor& gate = saved.gate;
     const Tensor dy = upstream[0].to(gate.scalar_type()).contiguous();
-    Tensor activated = saved[4];
+    Tensor activated = saved.activated;
     if (!activated.defined()) {
       activated = torch::empty(gate.sizes(), gate.options());
-      Activate(gate, up, activated);
+      Activate(gate, saved.up, activated);
     }
-    variable_list gradients = {Tensor(), Tensor(), WeightGradient(weight, dy, activated),
-                               BiasGradient(bias, upstream[0]), upstream[0]};
+    variable_list gradients = {Tensor(), Tensor(), WeightGradient(saved.weight, dy, activated),
+                               BiasGradient(saved.bias, upstream[0]), upstream[0]};
     if (!ctx->needs_input_grad(0) && !ctx->needs_input_grad(1)) return gradients;
     // What came side by side goes so. Else the memory of the activated values receives the gradient
     // of gate.
     Tensor dgate, dup;
-    if (gate.is_cuda() && JoinedColumns({gate, up}).defined()) {
+    if (gate.is_cuda() && JoinedColumns({gate, saved.up}).defined()) {
       const int64_t n = gate.size(-1);
       const std::vector<Tensor> parts = PartsOf(ResizedLast(gate, 2 * n), {n, n});
       dgate = parts[0];
       dup = parts[1];
     } else {
-      dgate = saved[4].defined() ? torch::empty_like(gate) : activated;
+      dgate = saved.activated.defined() ? torch::empty_like(gate) : activated;
       dup = torch::empty_like(gate);
     }
-    InputGradient(dy, weight, /*add=*/false, dup);
-    ActivateBackward(gate, up, dup, dgate);
+    InputGradient(dy, saved.weight, /*add=*/false, dup);
+    ActivateBackward(gate, saved.up, dup, dgate);
     gradients[0] = dgate;
     gradients[1] = dup;
     return gradients;
@@ -262,24 +313,26 @@ Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps, torch::ScalarT
 }
 
 ops::Branches NormLinears(const Tensor& x, const Tensor& norm, double eps,
-                          const std::vector<Tensor>& weights, const std::vector<Tensor>& biases) {
-  const auto at = [&x](const std::vector<Tensor>& list, size_t i) {
-    return OrNone(i < list.size() ? list[i] : Tensor(), x);
+                          const std::vector<ops::Projection>& projections) {
+  ESPALIER_CHECK(projections.size() <= kMostProjections, "more products than there is room for");
+  const auto at = [&](size_t i) {
+    const ops::Projection one = i < projections.size() ? projections[i] : ops::Projection{};
+    return ops::Projection{OrNone(one.weight, x), OrNone(one.bias, x)};
   };
-  variable_list out =
-      LinearsFunction::apply(x, OrNone(norm, x), eps, at(weights, 0), at(weights, 1),
-                             at(weights, 2), at(biases, 0), at(biases, 1), at(biases, 2));
+  const Projections p = {at(0), at(1), at(2)};
+  variable_list out = LinearsFunction::apply(x, OrNone(norm, x), eps, p[0].weight, p[1].weight,
+                                             p[2].weight, p[0].bias, p[1].bias, p[2].bias);
   return {out[0], {out.begin() + 1, out.end()}};
 }
 
-Tensor LinearAdd(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                 const Tensor& residual) {
-  return LinearAddFunction::apply(x, weight, OrNone(bias, x), OrNone(residual, x));
+Tensor LinearAdd(const Tensor& x, const ops::Projection& projection, const Tensor& residual) {
+  return LinearAddFunction::apply(x, projection.weight, OrNone(projection.bias, x),
+                                  OrNone(residual, x));
 }
 
-Tensor SwiGluLinearAdd(const Tensor& gate, const Tensor& up, const Tensor& weight,
-                       const Tensor& bias, const Tensor& residual) {
-  return SwiGluLinearAddFunction::apply(gate, up, weight, OrNone(bias, gate),
+Tensor SwiGluLinearAdd(const Tensor& gate, const Tensor& up, const ops::Projection& projection,
+                       const Tensor& residual) {
+  return SwiGluLinearAddFunction::apply(gate, up, projection.weight, OrNone(projection.bias, gate),
                                         OrNone(residual, gate));
 }
 

@@ -1,7 +1,8 @@
-// The decoder's operations as autograd functions around the CPU kernels of this folder. ops.cc
-// chooses them for fp32 and bf16 tensors on the CPU; contracts and shapes are those of ops.h.
-// Gradients of weights go straight into weight.grad() when that is defined (the flat gradient).
-// Compute thread only; the kernels spread rows over OpenMP threads.
+// The decoder's operations as autograd functions around the kernels of worker/kernels. ops.cc
+// chooses them for fp32 and bf16 tensors on the CPU, and for what the kernels of CUDA take;
+// contracts and shapes are those of ops.h. Gradients of weights go straight into weight.grad() when
+// that is defined (the flat gradient). Compute thread only; the kernels spread rows over OpenMP
+// threads.
 #pragma once
 
 #include <torch/torch.h>
@@ -13,7 +14,7 @@
 
 namespace espalier::fused_ops {
 
-// fp32 or bf16 on the CPU.
+// Whether x is of a device and type that these take.
 bool Apply(const torch::Tensor& x);
 
 torch::Tensor RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps,
@@ -23,20 +24,19 @@ torch::Tensor CausalAttention(const torch::Tensor& q, const torch::Tensor& k,
                               const torch::Tensor& v, int64_t window);
 // At most three weights; an undefined norm: none.
 ops::Branches NormLinears(const torch::Tensor& x, const torch::Tensor& norm, double eps,
-                          const std::vector<torch::Tensor>& weights,
-                          const std::vector<torch::Tensor>& biases);
-torch::Tensor LinearAdd(const torch::Tensor& x, const torch::Tensor& weight,
-                        const torch::Tensor& bias, const torch::Tensor& residual);
+                          const std::vector<ops::Projection>& projections);
+torch::Tensor LinearAdd(const torch::Tensor& x, const ops::Projection& projection,
+                        const torch::Tensor& residual);
 torch::Tensor SwiGluLinearAdd(const torch::Tensor& gate, const torch::Tensor& up,
-                              const torch::Tensor& weight, const torch::Tensor& bias,
-                              const torch::Tensor& residual);
+                              const ops::Projection& projection, const torch::Tensor& residual);
 torch::Tensor Embedding(const torch::Tensor& ids, const torch::Tensor& table);
 
 // The gradient is made in the forward pass, chunk by chunk, so that logits exist once and for one
 // chunk only. With head.grad() defined, the head's gradient (for an upstream gradient of 1) is
 // added to it in the forward pass already: call this with gradients enabled only when backward
 // follows. Another upstream gradient is corrected in backward, at the price of a second pass.
-torch::Tensor CrossEntropySum(const torch::Tensor& hidden, const torch::Tensor& head,
-                              const torch::Tensor& targets);
+// On CUDA cross-entropies alone (no RowLoss::function).
+torch::Tensor LossSum(const torch::Tensor& hidden, const torch::Tensor& head,
+                      const torch::Tensor& targets, const RowLoss& loss);
 
 }  // namespace espalier::fused_ops

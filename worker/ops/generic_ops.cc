@@ -127,9 +127,11 @@ struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
 
 }  // namespace
 
-Tensor Linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+Tensor Linear(const Tensor& x, const ops::Projection& projection) {
   // autograd functions take no undefined tensor.
-  return LinearFunction::apply(x, weight, bias.defined() ? bias : torch::empty({0}, x.options()));
+  return LinearFunction::apply(
+      x, projection.weight,
+      projection.bias.defined() ? projection.bias : torch::empty({0}, x.options()));
 }
 
 Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps, torch::ScalarType type) {

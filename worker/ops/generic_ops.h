@@ -19,8 +19,7 @@ inline torch::ScalarType SumType(const torch::Tensor& x) {
 }
 inline torch::Tensor Wide(const torch::Tensor& x) { return x.to(SumType(x)); }
 
-torch::Tensor Linear(const torch::Tensor& x, const torch::Tensor& weight,
-                     const torch::Tensor& bias);
+torch::Tensor Linear(const torch::Tensor& x, const ops::Projection& projection);
 torch::Tensor RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps,
                       torch::ScalarType type);
 torch::Tensor Rope(const torch::Tensor& x, const RopeTable& table);
@@ -28,8 +27,8 @@ torch::Tensor CausalAttention(const torch::Tensor& q, const torch::Tensor& k,
                               const torch::Tensor& v, int64_t window);
 torch::Tensor SwiGlu(const torch::Tensor& gate, const torch::Tensor& up);
 torch::Tensor Embedding(const torch::Tensor& ids, const torch::Tensor& table);
-torch::Tensor CrossEntropySum(const torch::Tensor& hidden, const torch::Tensor& head,
-                              const torch::Tensor& targets);
+torch::Tensor LossSum(const torch::Tensor& hidden, const torch::Tensor& head,
+                      const torch::Tensor& targets, const RowLoss& loss);
 torch::Tensor TargetLogProbabilities(const torch::Tensor& hidden, const torch::Tensor& head,
                                      const torch::Tensor& targets);
 

@@ -14,18 +14,18 @@ Tensor Plus(const Tensor& residual, const Tensor& y) {
 }
 }  // namespace
 
-Tensor Linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  if (fused_ops::Apply(x)) return fused_ops::NormLinears(x, {}, 0, {weight}, {bias}).products[0];
-  return generic_ops::Linear(x, weight, bias);
+Tensor Linear(const Tensor& x, const Projection& projection) {
+  if (fused_ops::Apply(x)) return fused_ops::NormLinears(x, {}, 0, {projection}).products[0];
+  return generic_ops::Linear(x, projection);
 }
 
 Branches NormLinears(const Tensor& x, const Tensor& norm, double eps,
-                     const std::vector<Tensor>& weights, const std::vector<Tensor>& biases) {
-  if (fused_ops::Apply(x)) return fused_ops::NormLinears(x, norm, eps, weights, biases);
-  const Tensor normal = generic_ops::RmsNorm(x, norm, eps, weights[0].scalar_type());
+                     const std::vector<Projection>& projections) {
+  if (fused_ops::Apply(x)) return fused_ops::NormLinears(x, norm, eps, projections);
+  const Tensor normal = generic_ops::RmsNorm(x, norm, eps, projections[0].weight.scalar_type());
   Branches branches{x, {}};
-  for (size_t i = 0; i < weights.size(); ++i) {
-    branches.products.push_back(generic_ops::Linear(normal, weights[i], biases[i]));
+  for (const Projection& projection : projections) {
+    branches.products.push_back(generic_ops::Linear(normal, projection));
   }
   return branches;
 }
@@ -52,16 +52,15 @@ Tensor CausalAttention(const Tensor& q, const Tensor& k, const Tensor& v, int64_
   return generic_ops::CausalAttention(q, k, v, window);
 }
 
-Tensor LinearAdd(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                 const Tensor& residual) {
-  if (fused_ops::Apply(x)) return fused_ops::LinearAdd(x, weight, bias, residual);
-  return Plus(residual, generic_ops::Linear(x, weight, bias));
+Tensor LinearAdd(const Tensor& x, const Projection& projection, const Tensor& residual) {
+  if (fused_ops::Apply(x)) return fused_ops::LinearAdd(x, projection, residual);
+  return Plus(residual, generic_ops::Linear(x, projection));
 }
 
-Tensor SwiGluLinearAdd(const Tensor& gate, const Tensor& up, const Tensor& weight,
-                       const Tensor& bias, const Tensor& residual) {
-  if (fused_ops::Apply(gate)) return fused_ops::SwiGluLinearAdd(gate, up, weight, bias, residual);
-  return Plus(residual, generic_ops::Linear(generic_ops::SwiGlu(gate, up), weight, bias));
+Tensor SwiGluLinearAdd(const Tensor& gate, const Tensor& up, const Projection& projection,
+                       const Tensor& residual) {
+  if (fused_ops::Apply(gate)) return fused_ops::SwiGluLinearAdd(gate, up, projection, residual);
+  return Plus(residual, generic_ops::Linear(generic_ops::SwiGlu(gate, up), projection));
 }
 
 Tensor Embedding(const Tensor& ids, const Tensor& table) {
@@ -73,10 +72,13 @@ torch::ScalarType ResidualType(torch::Device device, torch::ScalarType type) {
   return torch::elementSize(type) < 4 && !device.is_cuda() ? torch::kFloat : type;
 }
 
-Tensor CrossEntropySum(const Tensor& hidden, const Tensor& head, const Tensor& targets) {
-  const bool fused = fused_ops::Apply(hidden) && (hidden.is_cpu() || head.size(0) % 4 == 0);
-  return fused ? fused_ops::CrossEntropySum(hidden, head, targets)
-               : generic_ops::CrossEntropySum(hidden, head, targets);
+Tensor LossSum(const Tensor& hidden, const Tensor& head, const Tensor& targets,
+               const RowLoss& loss) {
+  // The kernel of CUDA computes cross-entropies.
+  const bool cuda = !loss.function && head.size(0) % 4 == 0;
+  const bool fused = fused_ops::Apply(hidden) && (hidden.is_cpu() || cuda);
+  return fused ? fused_ops::LossSum(hidden, head, targets, loss)
+               : generic_ops::LossSum(hidden, head, targets, loss);
 }
 
 Tensor TargetLogProbabilities(const Tensor& hidden, const Tensor& head, const Tensor& targets) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "worker/formats/decoder_config.h"
+#include "worker/ops/row_loss.h"
 
 namespace espalier {
 
@@ -26,22 +27,25 @@ bool RopeDependsOnLength(const DecoderConfig& config, int64_t positions);
 
 namespace ops {
 
-// x [..., in], weight [out, in], bias [out] or undefined -> [..., out]. The weight's gradient is
-// added in place to weight.grad() when that is defined.
-torch::Tensor Linear(const torch::Tensor& x, const torch::Tensor& weight,
-                     const torch::Tensor& bias);
+// A learned linear map: weight [out, in] and bias [out], or undefined: none. Either may be frozen
+// (it requires no gradient, and none is computed); the gradients of what is trained are added in
+// place to its grad() when that is defined.
+struct Projection {
+  torch::Tensor weight, bias;
+};
+
+// x [..., in] -> [..., out].
+torch::Tensor Linear(const torch::Tensor& x, const Projection& projection);
 
 // What becomes of the residual stream where a block begins.
 struct Branches {
   torch::Tensor residual;  // x as it was, for what is added to it: gradients of both meet for free
   std::vector<torch::Tensor> products;
 };
-// Linear of RmsNorm(x, norm, eps) with each weight (and its bias, or an undefined one), in the type
-// of the weights; at most three. The normalised values are not kept for the backward pass where
-// making them again is cheap.
+// Linear of RmsNorm(x, norm, eps) by each projection, in the type of the weights; at most three.
+// The normalised values are not kept for the backward pass where making them again is cheap.
 Branches NormLinears(const torch::Tensor& x, const torch::Tensor& norm, double eps,
-                     const std::vector<torch::Tensor>& weights,
-                     const std::vector<torch::Tensor>& biases);
+                     const std::vector<Projection>& projections);
 
 // x * weight / sqrt(mean(x^2) + eps) over the last dimension (Zhang and Sennrich 2019, eq. 4), as
 // `type`: x's own, or a narrower one. The weight of a norm is fp32 where x is not fp64.
@@ -65,13 +69,12 @@ torch::Tensor CausalAttention(const torch::Tensor& q, const torch::Tensor& k,
                               const torch::Tensor& v, int64_t window);
 
 // residual + Linear of x, in the type of the residual; without one (undefined) that is Linear.
-torch::Tensor LinearAdd(const torch::Tensor& x, const torch::Tensor& weight,
-                        const torch::Tensor& bias, const torch::Tensor& residual);
+torch::Tensor LinearAdd(const torch::Tensor& x, const Projection& projection,
+                        const torch::Tensor& residual);
 
 // residual + Linear of silu(gate) * up (Shazeer 2020, eq. 6), which is not kept either.
 torch::Tensor SwiGluLinearAdd(const torch::Tensor& gate, const torch::Tensor& up,
-                              const torch::Tensor& weight, const torch::Tensor& bias,
-                              const torch::Tensor& residual);
+                              const Projection& projection, const torch::Tensor& residual);
 
 // ids [B, T] int64, table [V, C] -> [B, T, C].
 torch::Tensor Embedding(const torch::Tensor& ids, const torch::Tensor& table);
@@ -79,12 +82,13 @@ torch::Tensor Embedding(const torch::Tensor& ids, const torch::Tensor& table);
 // The type of the residual stream of a decoder that computes in `type`.
 torch::ScalarType ResidualType(torch::Device device, torch::ScalarType type);
 
-// hidden [N, C], head [V, C], targets [N] (-100: ignored) -> scalar sum of cross-entropies, fp32
-// (fp64 for fp64), in chunks of rows: no N x V tensor exists in either direction. The gradient is
-// made in the forward pass; call this with gradients enabled only when backward follows.
-torch::Tensor CrossEntropySum(const torch::Tensor& hidden, const torch::Tensor& head,
-                              const torch::Tensor& targets);
-// The same without a gradient, per row: log p(target), [N].
+// hidden [N, C], head [V, C], targets [N] (kIgnoredTarget: not counted) -> scalar sum of the rows'
+// losses, fp32 (fp64 for fp64), in chunks of rows: no N x V tensor exists in either direction. The
+// gradient is made in the forward pass; call this with gradients enabled only when backward
+// follows. A frozen head costs no gradient of its own.
+torch::Tensor LossSum(const torch::Tensor& hidden, const torch::Tensor& head,
+                      const torch::Tensor& targets, const RowLoss& loss);
+// log p(target) of each row, without a gradient: [N].
 torch::Tensor TargetLogProbabilities(const torch::Tensor& hidden, const torch::Tensor& head,
                                      const torch::Tensor& targets);
 

@@ -39,7 +39,8 @@ Tensor JoinedGradients(const std::vector<Tensor>& weights) {
 
 }  // namespace
 
-Tensor Product(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& residual) {
+Tensor Product(const Tensor& x, const ops::Projection& projection, const Tensor& residual) {
+  const Tensor &weight = projection.weight, &bias = projection.bias;
   const int64_t n = weight.size(0), k = weight.size(1);
   if (x.is_cuda()) {
     if (!Given(residual)) return torch::linear(x, weight, Given(bias) ? bias : Tensor());

@@ -7,18 +7,21 @@
 
 #include <vector>
 
+#include "worker/ops/ops.h"
+
 namespace espalier::fused_ops {
 
 // y = x weight' + residual + bias, [..., out]; residual and bias may be empty: none. In the type of
 // the residual, else of x.
-torch::Tensor Product(const torch::Tensor& x, const torch::Tensor& weight,
-                      const torch::Tensor& bias, const torch::Tensor& residual);
+torch::Tensor Product(const torch::Tensor& x, const ops::Projection& projection,
+                      const torch::Tensor& residual);
 
 // dx = dy weight, or added to dx, which may be a part of wider rows on CUDA.
 void InputGradient(const torch::Tensor& dy, const torch::Tensor& weight, bool add,
                    const torch::Tensor& dx);
 
-// Adds dy' x to weight.grad(), or returns it where there is none to add to.
+// Adds dy' x to weight.grad(), or returns it where there is none to add to. Nothing of a frozen
+// weight.
 torch::Tensor WeightGradient(const torch::Tensor& weight, const torch::Tensor& dy,
                              const torch::Tensor& x);
 // The same of a bias: the sum of the rows of dy.

@@ -42,37 +42,40 @@ int64_t MomentBytes(v1::MomentType type, int64_t elements) {
 absl::StatusOr<Moments> Moments::Create(v1::MomentType type, const Parameters& parameters) {
   Moments moments;
   int64_t blocks = 0;
-  for (const Parameter& parameter : parameters.all()) {
+  for (const Parameter& parameter : parameters.trained()) {
     moments.places_.push_back({parameter.offset, parameter.size, blocks, parameter.shape.shape});
     blocks += Blocks(parameter.size);
   }
-  const int64_t elements = parameters.elements();
-  torch::Device device = parameters.all().front().value.device();
+  const int64_t elements = parameters.trained_elements();
+  torch::Device device = parameters.device();
   const bool in_8_bits = type == v1::MOMENT_TYPE_INT8;
   if (!device.is_cuda() || !cuda::Available()) device = torch::kCPU;
   RETURN_IF_ERROR(CatchTorch(
       absl::StrCat("allocating ", MomentBytes(type, elements), " bytes for AdamW's moments"), [&] {
-        const auto zeros = [&](int64_t size, torch::ScalarType scalar) {
-          return torch::zeros({size}, torch::TensorOptions().dtype(scalar).device(device));
-        };
-        moments.first_ = zeros(elements, in_8_bits ? torch::kChar : torch::kFloat);
-        moments.second_ = zeros(elements, in_8_bits ? torch::kByte : torch::kFloat);
+        const auto on = torch::TensorOptions().device(device);
+        const absl::Span<const int64_t> ends = parameters.flat().ends();
+        moments.first_ =
+            FlatTensor::Zeros(ends, on.dtype(in_8_bits ? torch::kChar : torch::kFloat));
+        moments.second_ =
+            FlatTensor::Zeros(ends, on.dtype(in_8_bits ? torch::kByte : torch::kFloat));
         if (!in_8_bits) return;
-        moments.first_unit_ = zeros(blocks, torch::kFloat);
-        moments.second_unit_ = zeros(blocks, torch::kFloat);
+        moments.first_unit_ = torch::zeros({blocks}, on.dtype(torch::kFloat));
+        moments.second_unit_ = torch::zeros({blocks}, on.dtype(torch::kFloat));
       }));
   return moments;
 }
 
 std::vector<Tensor> Moments::Buffers() const {
-  if (!in_8_bits()) return {first_, second_};
-  return {first_, second_, first_unit_, second_unit_};
+  std::vector<Tensor> buffers = first_.arenas();
+  buffers.insert(buffers.end(), second_.arenas().begin(), second_.arenas().end());
+  if (in_8_bits()) buffers.insert(buffers.end(), {first_unit_, second_unit_});
+  return buffers;
 }
 
 std::vector<Moments::Part> Moments::PartsOf(size_t parameter) const {
   const Place& place = places_[parameter];
-  const auto elements = [&](const Tensor& flat) {
-    return flat.narrow(0, place.offset, place.size).view(place.shape);
+  const auto elements = [&](const FlatTensor& flat) {
+    return flat.Slice(place.offset, place.size).view(place.shape);
   };
   std::vector<Part> parts = {{kPrefixes[0], elements(first_)}, {kPrefixes[1], elements(second_)}};
   if (!in_8_bits()) return parts;
@@ -108,9 +111,9 @@ std::vector<Moments::Part> Moments::FromTheOtherKind(const std::vector<Part>& pa
 Moments8 Moments::At(size_t parameter, int64_t begin) const {
   const Place& place = places_[parameter];
   const int64_t block = place.first_block + begin / moment8::kBlock;
-  const Moments8 all = Pointers(first_, second_, first_unit_, second_unit_);
-  return {all.first + place.offset + begin, all.second + place.offset + begin,
-          all.first_unit + block, all.second_unit + block};
+  const int64_t at = place.offset + begin, size = place.size - begin;
+  return Pointers(first_.Slice(at, size), second_.Slice(at, size), first_unit_.narrow(0, block, 1),
+                  second_unit_.narrow(0, block, 1));
 }
 
 }  // namespace espalier

@@ -1,6 +1,6 @@
-// Moments: the two running means of AdamW for every element of the flat buffers, in fp32 or in
-// 8 bits with a unit for each moment8::kBlock of them (adamw_math.h). Blocks begin anew with each
-// parameter, so that a parameter's moments can be saved and loaded by themselves.
+// Moments: the two running means of AdamW for every element that is trained, in fp32 or in 8 bits
+// (8-bit optimizer state) with a unit for each moment8::kBlock of them (adamw_math.h). Blocks begin
+// anew with each parameter, so that a parameter's moments can be saved and loaded by themselves.
 // Used by the optimizer, checkpoints and the transfer of state. Compute thread only.
 #pragma once
 
@@ -27,9 +27,9 @@ class Moments {
 
   bool in_8_bits() const { return first_unit_.defined(); }
   torch::Device device() const { return first_.device(); }
-  const torch::Tensor& first() const { return first_; }    // [elements], fp32 or int8
-  const torch::Tensor& second() const { return second_; }  // [elements], fp32 or uint8
-  // Everything as flat tensors: first and second, in 8 bits also the units of both.
+  const FlatTensor& first() const { return first_; }    // [elements], fp32 or int8
+  const FlatTensor& second() const { return second_; }  // [elements], fp32 or uint8
+  // Everything: the arenas of first and second, in 8 bits also the units of both.
   std::vector<torch::Tensor> Buffers() const;
 
   // One parameter's part of a buffer, under the name it has in a checkpoint before the
@@ -39,7 +39,7 @@ class Moments {
     torch::Tensor values;  // a view; codes in the parameter's shape, units [blocks]
   };
   static constexpr char kFirstPrefix[] = "exp_avg.";
-  std::vector<Part> PartsOf(size_t parameter) const;
+  std::vector<Part> PartsOf(size_t parameter) const;  // its place in Parameters::trained()
   // What is not made by Create but read: empty parts of the other kind on the host, and their
   // values in this kind, to the nearest.
   std::vector<Part> PartsOfTheOtherKind(size_t parameter) const;
@@ -56,7 +56,7 @@ class Moments {
     std::vector<int64_t> shape;
   };
   std::vector<Place> places_;
-  torch::Tensor first_, second_;
+  FlatTensor first_, second_;
   torch::Tensor first_unit_, second_unit_;  // [blocks], fp32; undefined in fp32
 };
 

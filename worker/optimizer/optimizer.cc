@@ -72,7 +72,21 @@ std::vector<float> Between(const LookupGradient& lookups, int64_t begin, int64_t
   return dense;
 }
 
+// Moments from the element `from` on, a multiple of a block's.
+Moments8 From(const Moments8& moments, int64_t from) {
+  const int64_t block = from / moment8::kBlock;
+  return {moments.first + from, moments.second + from, moments.first_unit + block,
+          moments.second_unit + block};
+}
+
 }  // namespace
+
+// Of neighbouring elements; one kind or the other.
+struct AdamW::PieceOfMoments {
+  float* first = nullptr;
+  float* second = nullptr;
+  Moments8 narrow;
+};
 
 struct AdamW::Factors {
   double gradient_scale, step_size, second_root, decayed_keep;
@@ -80,15 +94,15 @@ struct AdamW::Factors {
 
 AdamW::AdamW(const v1::OptimizerSpec& spec, Parameters& parameters, Moments moments)
     : spec_(spec), parameters_(&parameters), moments_(std::move(moments)) {
-  const torch::Tensor& copy = parameters.flat_copy();
-  const int64_t copied_end = copy.defined() ? copy.numel() : 0;
-  for (size_t i = 0; i < parameters.all().size(); ++i) {
-    const Parameter& parameter = parameters.all()[i];
+  const absl::Span<const int64_t> arenas = parameters.flat().ends();
+  for (size_t i = 0; i < parameters.trained().size(); ++i) {
+    const Parameter& parameter = parameters.trained()[i];
     const bool decay = parameter.shape.decay || spec.decay_all();
-    const bool copied = parameter.offset < copied_end;
-    const bool looked_up = parameter.offset >= parameters.flat_gradient().numel();
+    const bool copied = parameter.offset < parameters.flat_copy().numel();
+    const bool looked_up = parameter.offset >= parameters.dense_elements();
+    const bool new_arena = std::binary_search(arenas.begin(), arenas.end(), parameter.offset);
     if (groups_.empty() || groups_.back().decay != decay || groups_.back().copied != copied ||
-        looked_up || moments_.in_8_bits()) {
+        looked_up || new_arena || moments_.in_8_bits()) {
       groups_.push_back({parameter.offset, parameter.offset, decay, copied, looked_up, i});
     }
     groups_.back().end = parameter.offset + parameter.size;
@@ -137,40 +151,46 @@ RandomPlace AdamW::RandomOf(const Group& group, int64_t begin) const {
           static_cast<uint32_t>(group.begin + begin)};
 }
 
-void AdamW::UpdateBlock(const AdamWStep& step, const Group& group, int64_t begin, int64_t size,
-                        float* value, float* gradient) {
+AdamW::PieceOfMoments AdamW::MomentsOf(const Group& group, int64_t begin, int64_t size) const {
   if (moments_.in_8_bits()) {
-    cpu::AdamW8Update(
-        {value, gradient, moments_.At(group.first_parameter, begin), RandomOf(group, begin), size},
-        step);
-    return;
+    return {.narrow = moments_.At(group.first_parameter, begin)};
   }
-  float* first = moments_.first().data_ptr<float>() + group.begin + begin;
-  float* second = moments_.second().data_ptr<float>() + group.begin + begin;
-  cpu::AdamWUpdate({value, gradient, first, second, size}, step);
+  const int64_t at = group.begin + begin;
+  return {moments_.first().Slice(at, size).data_ptr<float>(),
+          moments_.second().Slice(at, size).data_ptr<float>(),
+          {}};
 }
 
 // Elements [begin, begin + size) of the group: on the CPU in place; elsewhere values and gradients
 // come to the moments, and values go back.
 void AdamW::ApplyToPiece(const AdamWStep& step, const Group& group, int64_t begin, int64_t size,
                          const LookupGradient& lookups) {
-  torch::Tensor values = parameters_->flat().narrow(0, begin, size);
+  torch::Tensor values = parameters_->flat().Slice(begin, size);
   const bool here = values.is_cpu();
   const torch::Tensor on_host = values.cpu();
   const torch::Tensor gradients =
-      group.looked_up ? torch::Tensor() : parameters_->flat_gradient().narrow(0, begin, size).cpu();
+      group.looked_up ? torch::Tensor() : parameters_->flat_gradient().Slice(begin, size).cpu();
   // The CPU computes in fp32 and bf16 alone (precision.h).
   auto* copy = here && group.copied
-                   ? static_cast<cpu::Bf16*>(parameters_->flat_copy().data_ptr()) + begin
+                   ? static_cast<cpu::Bf16*>(parameters_->flat_copy().Slice(begin, size).data_ptr())
                    : nullptr;
   float* value = on_host.data_ptr<float>();
   float* gradient = group.looked_up ? nullptr : gradients.data_ptr<float>();
   const int64_t at = begin - group.begin;
+  const PieceOfMoments moments = MomentsOf(group, at, size);
   ForBlocks(size, [&](int64_t, int64_t from, int64_t to) {
     std::vector<float> rows;
     if (group.looked_up) rows = Between(lookups, at + from, at + to);
-    UpdateBlock(step, group, at + from, to - from, value + from,
-                group.looked_up ? rows.data() : gradient + from);
+    float* block_gradient = group.looked_up ? rows.data() : gradient + from;
+    if (moments_.in_8_bits()) {
+      cpu::AdamW8Update({value + from, block_gradient, From(moments.narrow, from),
+                         RandomOf(group, at + from), to - from},
+                        step);
+    } else {
+      cpu::AdamWUpdate(
+          {value + from, block_gradient, moments.first + from, moments.second + from, to - from},
+          step);
+    }
     if (copy != nullptr) cpu::FromFloatRow(value + from, copy + from, to - from);
   });
   if (!here) values.copy_(on_host);
@@ -191,7 +211,7 @@ void AdamW::ApplyOnHost(const Factors& factors) {
     }
   }
   if (here) return;
-  parameters_->flat_gradient().zero_();
+  parameters_->flat_gradient().Zero();
   parameters_->RefreshCopy();
 }
 
@@ -199,8 +219,8 @@ void AdamW::ApplyOnCuda(const Factors& factors) {
   for (const Group& group : groups_) {
     ESPALIER_CHECK(!group.looked_up, "on CUDA every parameter has a gradient of its own");
     const AdamWStep step = StepOf(factors, group);
-    const auto part = [&](const torch::Tensor& flat) {
-      return flat.narrow(0, group.begin, group.end - group.begin);
+    const auto part = [&](const FlatTensor& flat) {
+      return flat.Slice(group.begin, group.end - group.begin);
     };
     const torch::Tensor value = part(parameters_->flat());
     const torch::Tensor gradient = part(parameters_->flat_gradient());
@@ -215,11 +235,12 @@ void AdamW::ApplyOnCuda(const Factors& factors) {
 }
 
 double AdamW::GradientNorm() const {
-  const torch::Tensor& gradient = parameters_->flat_gradient();
   const torch::Tensor& rows = parameters_->lookup_gradient().rows;
-  const double looked_up = rows.defined() ? SumOfSquares(rows.cpu()) : 0;
-  if (gradient.is_cpu()) return std::sqrt(SumOfSquares(gradient) + looked_up);
-  return std::hypot(gradient.norm().item<double>(), std::sqrt(looked_up));
+  double squares = rows.defined() ? SumOfSquares(rows.cpu()) : 0;
+  for (const torch::Tensor& arena : parameters_->flat_gradient().arenas()) {
+    squares += arena.is_cpu() ? SumOfSquares(arena) : std::pow(arena.norm().item<double>(), 2);
+  }
+  return std::sqrt(squares);
 }
 
 double ClipFactor(double norm, double clip_norm) {

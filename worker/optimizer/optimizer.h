@@ -47,16 +47,16 @@ class AdamW {
     bool decay = false;
     bool copied = false;         // into the compute type
     bool looked_up = false;      // its gradient is the lookup_gradient of Parameters
-    size_t first_parameter = 0;  // its place in Parameters::all()
+    size_t first_parameter = 0;  // its place in Parameters::trained()
   };
   struct Factors;
+  struct PieceOfMoments;
   AdamW(const v1::OptimizerSpec& spec, Parameters& parameters, Moments moments);
   Factors FactorsOf(const Update& update) const;
   AdamWStep StepOf(const Factors& factors, const Group& group) const;
   RandomPlace RandomOf(const Group& group, int64_t begin) const;
-  // `size` elements of the group from its element `begin` on.
-  void UpdateBlock(const AdamWStep& step, const Group& group, int64_t begin, int64_t size,
-                   float* value, float* gradient);
+  // Of `size` elements of the group from its element `begin` on.
+  PieceOfMoments MomentsOf(const Group& group, int64_t begin, int64_t size) const;
   void ApplyToPiece(const AdamWStep& step, const Group& group, int64_t begin, int64_t size,
                     const LookupGradient& lookups);
   void ApplyOnHost(const Factors& factors);

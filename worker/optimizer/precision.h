@@ -29,6 +29,10 @@ struct LossScale {
 
   static LossScale For(v1::Precision precision);
   double value() const { return static_cast<double>(int64_t{1} << exponent); }
+  // A number that is another for another state.
+  uint64_t Fingerprint() const {
+    return static_cast<uint64_t>(dynamic << 62 | exponent << 48 | finite_in_a_row);
+  }
   // After a step whose gradient is finite or not. False when it is not and there is no smaller
   // scale to try: then the numbers themselves are at fault.
   bool Adjust(bool finite);

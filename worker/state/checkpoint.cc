@@ -21,10 +21,12 @@ constexpr char kFormat[] = "espalier-checkpoint";
 constexpr int64_t kVersion = 1;
 constexpr char kManifestName[] = "manifest.json";
 constexpr char kModelName[] = "model.safetensors";
+constexpr char kTrainedName[] = "trained.safetensors";
+constexpr char kBaseName[] = "base.json";
 constexpr char kOptimizerName[] = "optimizer.safetensors";
 constexpr char kConfigName[] = "config.json";
 constexpr char kStateName[] = "trainer_state.json";
-constexpr const char* kRequired[] = {kModelName, kOptimizerName, kConfigName, kStateName};
+constexpr const char* kRequired[] = {kOptimizerName, kConfigName, kStateName};
 constexpr int64_t kTextBytesMax = int64_t{256} << 20;
 
 // A file of the checkpoint being written, hashed on its way to the disk.
@@ -71,17 +73,21 @@ absl::StatusOr<CheckpointFile> WriteTensors(FileSystem& files, const std::string
   std::vector<TensorSpec> specs;
   for (const NamedTensor& tensor : tensors) {
     specs.push_back(tensor.spec);
-    ASSIGN_OR_RETURN(const int64_t bytes, TensorBytes(tensor.spec));
-    if (bytes == static_cast<int64_t>(tensor.bytes.size())) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "tensor ", tensor.spec.name, " has ", tensor.bytes.size(), " bytes, its shape ", bytes));
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<HashedFile> file, HashedFile::Create(files, folder, name));
   ASSIGN_OR_RETURN(SafetensorsWriter writer,
                    SafetensorsWriter::Create(
                        std::move(specs), {{"format", "pt"}},
                        [&](absl::Span<const std::byte> bytes) { return file->Append(bytes); }));
-  for (const NamedTensor& tensor : tensors) RETURN_IF_ERROR(writer.Append(tensor.bytes));
+  for (const NamedTensor& tensor : tensors) {
+    ASSIGN_OR_RETURN(const int64_t wanted, TensorBytes(tensor.spec));
+    ASSIGN_OR_RETURN(const absl::Span<const std::byte> bytes, tensor.read());
+    if (wanted != static_cast<int64_t>(bytes.size())) {
+      return absl::InvalidArgumentError(absl::StrCat("tensor ", tensor.spec.name, " has ",
+                                                     bytes.size(), " bytes, its shape ", wanted));
+    }
+    RETURN_IF_ERROR(writer.Append(bytes));
+  }
   RETURN_IF_ERROR(writer.Finish());
   return file->Finish();
 }
@@ -163,6 +169,11 @@ absl::StatusOr<CheckpointManifest> CheckpointManifestFromJson(absl::string_view 
   return manifest;
 }
 
+bool CheckpointManifest::Lists(absl::string_view name) const {
+  return std::any_of(files.begin(), files.end(),
+                     [name](const CheckpointFile& file) { return file.name == name; });
+}
+
 absl::Status WriteCheckpointFiles(FileSystem& files, const std::string& folder,
                                   const CheckpointContent& content) {
   if (content.model.empty()) {
@@ -174,7 +185,9 @@ absl::Status WriteCheckpointFiles(FileSystem& files, const std::string& folder,
   if (content.validation_loss && std::isfinite(*content.validation_loss)) {
     manifest.validation_loss = content.validation_loss;
   }
-  ASSIGN_OR_RETURN(CheckpointFile model, WriteTensors(files, folder, kModelName, content.model));
+  const bool whole = content.base_json.empty();
+  ASSIGN_OR_RETURN(CheckpointFile model,
+                   WriteTensors(files, folder, whole ? kModelName : kTrainedName, content.model));
   manifest.files.push_back(std::move(model));
   ASSIGN_OR_RETURN(CheckpointFile optimizer,
                    WriteTensors(files, folder, kOptimizerName, content.optimizer));
@@ -182,6 +195,7 @@ absl::Status WriteCheckpointFiles(FileSystem& files, const std::string& folder,
   const std::pair<const char*, const std::string&> texts[] = {
       {kConfigName, content.config_json},
       {kStateName, content.trainer_state_json},
+      {kBaseName, content.base_json},
       {"tokenizer.json", content.tokenizer_json},
       {"tokenizer_config.json", content.tokenizer_config_json},
       {"generation_config.json", content.generation_config_json}};
@@ -212,9 +226,13 @@ absl::StatusOr<CheckpointManifest> CheckCheckpoint(FileSystem& files, const std:
     return Damaged(folder, absl::StrCat(kManifestName, ": ", manifest.status().message()));
   }
   for (const char* required : kRequired) {
-    const bool listed = std::any_of(manifest->files.begin(), manifest->files.end(),
-                                    [&](const CheckpointFile& f) { return f.name == required; });
-    if (!listed) return Damaged(folder, absl::StrCat("the manifest does not list ", required));
+    if (manifest->Lists(required)) continue;
+    return Damaged(folder, absl::StrCat("the manifest does not list ", required));
+  }
+  const bool part = manifest->Lists(kTrainedName) && manifest->Lists(kBaseName);
+  if (!manifest->Lists(kModelName) && !part) {
+    return Damaged(folder, absl::StrCat("the manifest lists neither ", kModelName, " nor ",
+                                        kTrainedName, " with ", kBaseName));
   }
   for (const CheckpointFile& file : manifest->files) {
     RETURN_IF_ERROR(CheckFile(folder, file, check));
@@ -227,7 +245,9 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(FileSystem& files, const std::string
   checkpoint.folder_ = folder;
   checkpoint.files_ = &files;
   ASSIGN_OR_RETURN(checkpoint.manifest_, CheckCheckpoint(files, folder, CheckpointCheck::kHashes));
-  ASSIGN_OR_RETURN(checkpoint.model_, Safetensors::Open(JoinPath(folder, kModelName)));
+  const bool whole = checkpoint.manifest_.Lists(kModelName);
+  ASSIGN_OR_RETURN(checkpoint.model_,
+                   Safetensors::Open(JoinPath(folder, whole ? kModelName : kTrainedName)));
   ASSIGN_OR_RETURN(checkpoint.optimizer_, Safetensors::Open(JoinPath(folder, kOptimizerName)));
   return checkpoint;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,15 +19,21 @@
 
 namespace espalier {
 
-// A tensor to be written; its bytes must stay valid and unchanged until the write returns.
+// A tensor to be written. `read` is called once, when its turn comes, and gives its bytes, which
+// stay valid until the next tensor's are asked for: so that what is on a device is on the host one
+// tensor at a time.
 struct NamedTensor {
   TensorSpec spec;
-  absl::Span<const std::byte> bytes;
+  std::function<absl::StatusOr<absl::Span<const std::byte>>()> read;
 };
 
 struct CheckpointContent {
-  Step step;                           // committed steps: the number of the next one
-  std::vector<NamedTensor> model;      // model.safetensors, fp32, Hugging Face names
+  Step step;  // committed steps: the number of the next one
+  // What is trained, fp32, Hugging Face names: model.safetensors; trained.safetensors where
+  // something is frozen, so that nobody takes a part for the model.
+  std::vector<NamedTensor> model;
+  // base.json, of a model of which something is frozen: where that is. Empty: all is trained.
+  std::string base_json;
   std::vector<NamedTensor> optimizer;  // optimizer.safetensors
   std::string config_json;             // config.json
   std::string tokenizer_json;          // tokenizer.json and so on; empty: no such file
@@ -45,6 +52,8 @@ struct CheckpointManifest {
   Step step;
   std::optional<double> validation_loss;
   std::vector<CheckpointFile> files;
+
+  bool Lists(absl::string_view name) const;
 };
 std::string CheckpointManifestToJson(const CheckpointManifest& manifest);
 absl::StatusOr<CheckpointManifest> CheckpointManifestFromJson(absl::string_view json);

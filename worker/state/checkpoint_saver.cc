@@ -24,8 +24,8 @@ absl::StatusOr<SharedOutcome> CheckpointSaver::Save(Replica& replica,
 }
 
 absl::Status CheckpointSaver::Write(Replica& replica, std::optional<double> validation_loss) {
-  const ReplicaContent content = ContentOf(replica, identity_, validation_loss);
-  ASSIGN_OR_RETURN(PublishedCheckpoint published, store_.Write(content.content));
+  const CheckpointContent content = ContentOf(replica, identity_, validation_loss);
+  ASSIGN_OR_RETURN(PublishedCheckpoint published, store_.Write(content));
   last_folder_ = std::move(published.folder);
   last_bytes_ = published.bytes;
   if (!store_.prune_status().ok()) {

@@ -7,12 +7,16 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/base/glob.h"
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "common/config/recompute.h"
 #include "common/observe/log.h"
-#include "worker/model/device.h"
+#include "worker/model/self_check.h"
+#include "worker/tensor/device.h"
 #include "worker/tensor/torch_compat.h"
 
 namespace espalier {
@@ -20,6 +24,8 @@ namespace {
 
 // Bytes hashed on their own; part of the result.
 constexpr int64_t kHashBlock = 1 << 18;
+// Bytes that a device gives to the host at a time for hashing.
+constexpr int64_t kHashPiece = 64 * kHashBlock;
 
 uint64_t HashBlock(const std::byte* bytes, int64_t n, uint64_t seed) {
   constexpr int64_t kWord = sizeof(uint64_t);
@@ -32,35 +38,88 @@ uint64_t HashBlock(const std::byte* bytes, int64_t n, uint64_t seed) {
   return hash;
 }
 
-uint64_t HashTensor(const torch::Tensor& tensor) {
-  const torch::Tensor host = tensor.cpu();
+// Adds the hashes of a piece that is on the host to `hashes`; `first`: its first block.
+void HashPiece(const torch::Tensor& host, int64_t first, std::vector<uint64_t>& hashes) {
   const auto* data = static_cast<const std::byte*>(host.data_ptr());
   const auto size = static_cast<int64_t>(host.nbytes());
   const int64_t blocks = (size + kHashBlock - 1) / kHashBlock;
-  std::vector<uint64_t> hashes(blocks);
+  hashes.resize(first + blocks);
   at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      hashes[i] = HashBlock(data + i * kHashBlock, std::min(kHashBlock, size - i * kHashBlock), i);
+      const int64_t at = i * kHashBlock;
+      hashes[first + i] = HashBlock(data + at, std::min(kHashBlock, size - at), first + i);
     }
   });
+}
+
+// What is on a device comes to the host in pieces.
+uint64_t HashTensor(const torch::Tensor& tensor) {
+  const torch::Tensor flat = tensor.detach().reshape({-1});
+  const int64_t step = flat.is_cpu() ? std::max<int64_t>(flat.numel(), 1)
+                                     : kHashPiece / static_cast<int64_t>(flat.element_size());
+  std::vector<uint64_t> hashes;
+  for (int64_t begin = 0; begin < flat.numel(); begin += step) {
+    const torch::Tensor piece = flat.narrow(0, begin, std::min(step, flat.numel() - begin)).cpu();
+    HashPiece(piece, static_cast<int64_t>(hashes.size()), hashes);
+  }
   uint64_t hash = 0;
   for (const uint64_t part : hashes) hash = MixBits(hash ^ part);
   return hash;
 }
 
+// The parameters that no pattern of train.freeze names are trained.
+absl::StatusOr<std::function<bool(const ParameterShape&)>> TrainedOf(const DecoderConfig& config,
+                                                                     const v1::TrainSpec& train) {
+  const std::vector<std::string> patterns(train.freeze().begin(), train.freeze().end());
+  const std::vector<ParameterShape> shapes = ParameterShapes(config);
+  for (const std::string& pattern : patterns) {
+    const bool found = std::any_of(shapes.begin(), shapes.end(), [&](const ParameterShape& shape) {
+      return MatchesGlob(pattern, shape.name);
+    });
+    if (found) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "train.freeze names '", pattern, "', and the model has no such parameter; names are like ",
+        shapes[shapes.size() / 2].name, ", and * stands for any characters"));
+  }
+  const auto trained = [patterns](const ParameterShape& shape) {
+    return std::none_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+      return MatchesGlob(pattern, shape.name);
+    });
+  };
+  if (std::none_of(shapes.begin(), shapes.end(), trained)) {
+    return absl::InvalidArgumentError(absl::StrCat("train.freeze names all parameters (",
+                                                   absl::StrJoin(patterns, ", "),
+                                                   "); leave out what is to be trained"));
+  }
+  return trained;
+}
+
 }  // namespace
 
-Replica::Replica(const DecoderConfig& config, std::unique_ptr<Parameters> parameters,
-                 AdamW optimizer)
-    : parameters_(std::move(parameters)),
+absl::StatusOr<Parameters::Options> ParameterOptions(const DecoderConfig& config,
+                                                     const v1::TrainSpec& train,
+                                                     torch::Device device) {
+  ASSIGN_OR_RETURN(const torch::ScalarType type, ComputeType(train.precision(), device));
+  Parameters::Options options = Parameters::ForTraining(device, type);
+  ASSIGN_OR_RETURN(options.trained, TrainedOf(config, train));
+  return options;
+}
+
+Replica::Replica(const DecoderConfig& config, const Parameters::Options& options,
+                 std::unique_ptr<Parameters> parameters, AdamW optimizer)
+    : options_(options),
+      parameters_(std::move(parameters)),
       decoder_(config, *parameters_),
       optimizer_(std::move(optimizer)) {}
 
 absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(const DecoderConfig& config,
                                                          const v1::TrainSpec& train,
-                                                         torch::Device device) {
+                                                         torch::Device device,
+                                                         int64_t arena_elements) {
   ASSIGN_OR_RETURN(std::vector<bool> recompute, RecomputedLayers(train, config.layers));
-  ASSIGN_OR_RETURN(const torch::ScalarType type, ComputeType(train.precision(), device));
+  ASSIGN_OR_RETURN(Parameters::Options options, ParameterOptions(config, train, device));
+  options.arena_elements = arena_elements;
+  const torch::ScalarType type = options.compute_type;
   if (!device.is_cpu() || type != torch::kFloat) {  // what is compared with
     ASSIGN_OR_RETURN(const double difference, SelfTest(device, type));
     LogInfo(
@@ -69,27 +128,50 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(const DecoderConfig& co
                         device.str(), PrecisionName(type), difference));
   }
   AllowTf32(train.allow_tf32());
-  const auto gradients = Parameters::ForTraining(device);
-  ASSIGN_OR_RETURN(Parameters parameters, Parameters::Create(config, device, gradients, type));
+  ASSIGN_OR_RETURN(Parameters parameters, Parameters::Create(config, options));
   auto owned = std::make_unique<Parameters>(std::move(parameters));
   ASSIGN_OR_RETURN(AdamW adamw, AdamW::Create(train.optimizer(), *owned));
-  auto replica = std::unique_ptr<Replica>(new Replica(config, std::move(owned), std::move(adamw)));
+  auto replica =
+      std::unique_ptr<Replica>(new Replica(config, options, std::move(owned), std::move(adamw)));
   replica->decoder().set_recompute(std::move(recompute));
   return replica;
 }
 
+absl::Status Replica::PrepareExchange(int ranks, v1::GradientDtype dtype) {
+  const bool int8 = dtype == v1::GRADIENT_DTYPE_INT8;
+  const FlatTensor& gradient = parameters_->flat_gradient();
+  if (int8) RETURN_IF_ERROR(residual_.Keep(parameters_->elements_before_embedding()));
+  if (!gradient.defined() || gradient.is_cpu() || (ranks == 1 && !int8)) return absl::OkStatus();
+  // Zeroed, so that its pages count before the first pass is measured.
+  const auto host =
+      torch::TensorOptions().dtype(torch::kFloat).pinned_memory(gradient.device().is_cuda());
+  return CatchTorch(absl::StrCat("allocating ", gradient.nbytes(),
+                                 " bytes of host memory for the exchange of gradients"),
+                    [&] { host_gradient_ = FlatTensor::Zeros(gradient.ends(), host); });
+}
+
 std::vector<torch::Tensor> Replica::Buffers() {
-  std::vector<torch::Tensor> buffers = optimizer_.moments().Buffers();
-  buffers.insert(buffers.begin(), parameters_->flat());
+  std::vector<torch::Tensor> buffers = parameters_->flat().arenas();
+  const std::vector<torch::Tensor> moments = optimizer_.moments().Buffers();
+  buffers.insert(buffers.end(), moments.begin(), moments.end());
   return buffers;
 }
 
 uint64_t Replica::Fingerprint() {
   uint64_t hash = MixBits(static_cast<uint64_t>(counters_.step)) ^
-                  MixBits(static_cast<uint64_t>(counters_.updates) + (uint64_t{1} << 40));
+                  MixBits(static_cast<uint64_t>(counters_.updates) + (uint64_t{1} << 40)) ^
+                  MixBits(counters_.loss_scale.Fingerprint() + (uint64_t{1} << 41));
   for (const torch::Tensor& buffer : Buffers()) hash = MixBits(hash ^ HashTensor(buffer));
   if (residual_.kept() && residual_.gathered()) {
     hash = MixBits(hash ^ HashTensor(residual_.values()));
+  }
+  return hash;
+}
+
+uint64_t Replica::FrozenFingerprint() {
+  uint64_t hash = 0;
+  for (const Parameter& parameter : parameters_->all()) {
+    if (!parameter.trained) hash = MixBits(hash ^ HashTensor(parameter.value));
   }
   return hash;
 }

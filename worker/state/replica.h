@@ -18,6 +18,7 @@
 #include "worker/optimizer/optimizer.h"
 #include "worker/optimizer/precision.h"
 #include "worker/sync/gradient_residual.h"
+#include "worker/tensor/flat_tensor.h"
 
 namespace espalier {
 
@@ -30,36 +31,55 @@ struct TrainingCounters {
   LossScale loss_scale;
 };
 
+// How a job keeps its parameters on a device. INVALID_ARGUMENT when train.freeze does not fit the
+// model; FAILED_PRECONDITION when the device has no such precision.
+absl::StatusOr<Parameters::Options> ParameterOptions(const DecoderConfig& config,
+                                                     const v1::TrainSpec& train,
+                                                     torch::Device device);
+
 class Replica {
  public:
-  // Allocates everything, for the optimizer and the precision of `train`; the values are not set
-  // (start_state.h does that). RESOURCE_EXHAUSTED names the bytes; FAILED_PRECONDITION when the
-  // device does not compute in that precision; INVALID_ARGUMENT when train.recompute does not fit
-  // the model.
+  // Allocates everything, for the optimizer, the precision and the frozen parameters of `train`;
+  // the values are not set (start_state.h does that). RESOURCE_EXHAUSTED names the bytes;
+  // FAILED_PRECONDITION when the device does not compute in that precision; INVALID_ARGUMENT when
+  // train.recompute or train.freeze does not fit the model.
   static absl::StatusOr<std::unique_ptr<Replica>> Create(const DecoderConfig& config,
                                                          const v1::TrainSpec& train,
-                                                         torch::Device device);
+                                                         torch::Device device,
+                                                         int64_t arena_elements = kArenaElements);
 
   const DecoderConfig& config() const { return decoder_.config(); }
+  const Parameters::Options& parameter_options() const { return options_; }
   Parameters& parameters() { return *parameters_; }
   Decoder& decoder() { return decoder_; }
   AdamW& optimizer() { return optimizer_; }
   TrainingCounters& counters() { return counters_; }
   GradientResidual& residual() { return residual_; }
+  // Where sums of a gradient that is on a device are made. Here, since it must last as long as the
+  // operations of the collective, which a failed step leaves behind.
+  FlatTensor& host_gradient() { return host_gradient_; }
+  // Allocates what an exchange among so many ranks needs besides. RESOURCE_EXHAUSTED names the
+  // bytes.
+  absl::Status PrepareExchange(int ranks, v1::GradientDtype dtype);
   Step step() const { return Step(counters_.step); }
 
-  // Values and what Moments::Buffers names, flat.
+  // Values of what is trained and what Moments::Buffers names.
   std::vector<torch::Tensor> Buffers();
-  // A hash of all that is equal on all ranks: of the residual only when it is gathered.
+  // A hash of all that is trained, equal on all ranks: of the residual only when it is gathered.
   uint64_t Fingerprint();
+  // The same of what is frozen.
+  uint64_t FrozenFingerprint();
 
  private:
-  Replica(const DecoderConfig& config, std::unique_ptr<Parameters> parameters, AdamW optimizer);
+  Replica(const DecoderConfig& config, const Parameters::Options& options,
+          std::unique_ptr<Parameters> parameters, AdamW optimizer);
+  Parameters::Options options_;
   std::unique_ptr<Parameters> parameters_;
   Decoder decoder_;
   AdamW optimizer_;
   TrainingCounters counters_;
   GradientResidual residual_;
+  FlatTensor host_gradient_;
 };
 
 }  // namespace espalier

@@ -3,6 +3,7 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -68,6 +69,14 @@ std::string StateJson(const TrainingCounters& counters, const RunIdentity& ident
                          {"samples_used_in_epoch", used % identity.training_samples}};
   }
   return state.dump(2) + "\n";
+}
+
+// What the frozen parameters are: those of a model, or initial ones.
+std::string BaseJson(const v1::JobSpec& spec, const DecoderConfig& config) {
+  if (spec.model().has_from()) return json{{"model", spec.model().from()}}.dump(2) + "\n";
+  const json base = {{"seed", spec.train().seed()},
+                     {"initializer_range", config.initializer_range}};
+  return base.dump(2) + "\n";
 }
 
 std::string GenerationConfigJson(const DecoderConfig& config) {
@@ -158,8 +167,8 @@ torch::Tensor ResidualOf(Replica& replica, const Parameter& parameter) {
 absl::Status LoadResidual(const Safetensors& file, Replica& replica) {
   GradientResidual& residual = replica.residual();
   if (!residual.kept()) return absl::OkStatus();
-  RETURN_IF_ERROR(residual.Keep(replica.parameters().elements_before_lookups()));
-  for (const Parameter& parameter : replica.parameters().all()) {
+  RETURN_IF_ERROR(residual.Keep(replica.parameters().elements_before_embedding()));
+  for (const Parameter& parameter : replica.parameters().trained()) {
     const torch::Tensor part = ResidualOf(replica, parameter);
     if (!part.defined()) continue;
     const absl::Status loaded = LoadPart(file, kResidual, parameter, part);
@@ -169,20 +178,34 @@ absl::Status LoadResidual(const Safetensors& file, Replica& replica) {
   return absl::OkStatus();
 }
 
+// A checkpoint of a run that trained other parameters holds others.
+absl::Status CheckTrained(const Checkpoint& checkpoint, absl::Span<const Parameter> trained) {
+  const size_t held = checkpoint.model().tensors().size();
+  if (held == trained.size()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("checkpoint ", checkpoint.folder(), " holds ", held,
+                   " trained parameters and the job trains ", trained.size(),
+                   "; give the job the model and the train.freeze that it was made with, or "
+                   "another checkpoint.directory"));
+}
+
 }  // namespace
 
-ReplicaContent ContentOf(Replica& replica, const RunIdentity& identity,
-                         std::optional<double> validation_loss) {
-  ReplicaContent result;
-  CheckpointContent& content = result.content;
+CheckpointContent ContentOf(Replica& replica, const RunIdentity& identity,
+                            std::optional<double> validation_loss) {
+  CheckpointContent content;
   content.step = replica.step();
+  const auto on_host = std::make_shared<torch::Tensor>();  // of the tensor being written
   const auto add = [&](absl::string_view prefix, const Parameter& parameter,
                        const torch::Tensor& values, std::vector<NamedTensor>& to) {
-    const torch::Tensor host = values.detach().cpu();
-    result.host.push_back(host);
-    to.push_back({SpecOf(prefix, parameter, host), BytesOf(host)});
+    const auto read = [on_host, values]() -> absl::StatusOr<absl::Span<const std::byte>> {
+      RETURN_IF_ERROR(
+          CatchTorch("copying the state to the host", [&] { *on_host = values.detach().cpu(); }));
+      return BytesOf(*on_host);
+    };
+    to.push_back({SpecOf(prefix, parameter, values), read});
   };
-  const absl::Span<const Parameter> parameters = replica.parameters().all();
+  const absl::Span<const Parameter> parameters = replica.parameters().trained();
   const bool kept = replica.residual().kept();
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Parameter& parameter = parameters[i];
@@ -198,8 +221,11 @@ ReplicaContent ContentOf(Replica& replica, const RunIdentity& identity,
   content.tokenizer_json = identity.tokenizer_json;
   content.tokenizer_config_json = identity.tokenizer_config_json;
   content.trainer_state_json = StateJson(replica.counters(), identity);
+  if (parameters.size() < replica.parameters().all().size()) {
+    content.base_json = BaseJson(identity.spec, replica.config());
+  }
   content.validation_loss = validation_loss;
-  return result;
+  return content;
 }
 
 absl::Status LoadReplica(const Checkpoint& checkpoint, const RunIdentity& identity,
@@ -213,7 +239,8 @@ absl::Status LoadReplica(const Checkpoint& checkpoint, const RunIdentity& identi
   ASSIGN_OR_RETURN(counters.skipped, IntegerField(state, "skipped_steps"));
   ASSIGN_OR_RETURN(counters.skipped_in_a_row, IntegerField(state, "skipped_steps_in_a_row"));
   ASSIGN_OR_RETURN(counters.loss_scale, LoadLossScale(state, identity));
-  const absl::Span<const Parameter> parameters = replica.parameters().all();
+  const absl::Span<const Parameter> parameters = replica.parameters().trained();
+  RETURN_IF_ERROR(CheckTrained(checkpoint, parameters));
   for (size_t i = 0; i < parameters.size(); ++i) {
     RETURN_IF_ERROR(LoadPart(checkpoint.model(), "", parameters[i], parameters[i].value));
     RETURN_IF_ERROR(

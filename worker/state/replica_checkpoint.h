@@ -15,17 +15,14 @@
 
 namespace espalier {
 
-// The content refers to `host`: keep both, and leave the replica alone, until it is written.
-struct ReplicaContent {
-  std::vector<torch::Tensor> host;  // the buffers; views of the replica's own on the CPU
-  CheckpointContent content;
-};
-ReplicaContent ContentOf(Replica& replica, const RunIdentity& identity,
-                         std::optional<double> validation_loss);
+// What is trained, and what belongs to it. The content reads the replica when it is written: leave
+// the replica alone until then.
+CheckpointContent ContentOf(Replica& replica, const RunIdentity& identity,
+                            std::optional<double> validation_loss);
 
-// Sets values, moments and counters. FAILED_PRECONDITION names the key when the checkpoint was made
-// with other data, sequence length, global batch or order seed, since the order of samples could
-// not be kept; INVALID_ARGUMENT when it is of another model.
+// Sets the values of what is trained, moments and counters. FAILED_PRECONDITION names the key when
+// the checkpoint was made with other data, sequence length, global batch or order seed, since the
+// order of samples could not be kept; INVALID_ARGUMENT when it is of another model.
 absl::Status LoadReplica(const Checkpoint& checkpoint, const RunIdentity& identity,
                          Replica& replica);
 

@@ -66,6 +66,21 @@ absl::Status BroadcastReplica(const RankContext& context, Rank root, Replica& re
   return CatchTorch("narrowing the weights", [&] { replica.parameters().RefreshCopy(); });
 }
 
+// What is frozen is never sent: it must be the same from the beginning.
+absl::Status CheckSameBase(const RankContext& context, Replica& replica) {
+  uint64_t mine = 0;
+  RETURN_IF_ERROR(RunTogether(context, [&] {
+    return CatchTorch("hashing the frozen parameters", [&] { mine = replica.FrozenFingerprint(); });
+  }));
+  ASSIGN_OR_RETURN(const std::vector<uint64_t> all, GatherValues(context.collective, mine));
+  const auto other = std::find_if(all.begin(), all.end(), [&](uint64_t h) { return h != all[0]; });
+  if (other == all.end()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("rank ", other - all.begin(),
+                   " and rank 0 have different values in the parameters that train.freeze names; "
+                   "copy the folder of model.from from one node to the others"));
+}
+
 }  // namespace
 
 absl::StatusOr<StartState> AgreeOnStart(const RankContext& context, const CheckpointStore& store,
@@ -80,8 +95,11 @@ absl::StatusOr<StartState> AgreeOnStart(const RankContext& context, const Checkp
   const auto newest = std::max_element(all.begin(), all.end());
   const size_t root = newest - all.begin();
 
+  const bool frozen = replica.parameters().trained_elements() < replica.parameters().elements();
   uint64_t fingerprint = 0;  // of a rank that holds less: none
   RETURN_IF_ERROR(RunTogether(context, [&]() -> absl::Status {
+    // Checkpoints, and what ranks send each other, hold what is trained.
+    if (frozen) RETURN_IF_ERROR(SetInitialWeights(identity.spec, replica));
     if (held < *newest) return absl::OkStatus();
     RETURN_IF_ERROR(mine ? LoadReplica(*mine, identity, replica)
                          : SetInitialWeights(identity.spec, replica));
@@ -93,6 +111,7 @@ absl::StatusOr<StartState> AgreeOnStart(const RankContext& context, const Checkp
   if (std::any_of(prints.begin(), prints.end(), [&](uint64_t p) { return p != prints[root]; })) {
     RETURN_IF_ERROR(BroadcastReplica(context, Rank(static_cast<int64_t>(root)), replica));
   }
+  if (frozen) RETURN_IF_ERROR(CheckSameBase(context, replica));
   StartState start;
   start.step = replica.step();
   start.received = fingerprint != prints[root];

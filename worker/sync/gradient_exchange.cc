@@ -14,60 +14,51 @@ namespace {
 constexpr int64_t kLeastBucket = 1 << 15;
 }  // namespace
 
-std::vector<int64_t> BucketEnds(absl::Span<const Parameter> parameters, int64_t target_elements) {
+std::vector<int64_t> BucketEnds(const Parameters& parameters, int64_t target_elements) {
   std::vector<int64_t> ends;
-  int64_t last = 0;
-  for (const Parameter& parameter : parameters) {
-    if (parameter.shape.layer >= 0) last = parameter.offset + parameter.size;
-  }
+  const int64_t last = parameters.elements_before_embedding();
+  const absl::Span<const int64_t> arenas = parameters.flat().ends();
   int64_t begin = 0;
-  for (const Parameter& parameter : parameters) {
+  for (const Parameter& parameter : parameters.trained()) {
     const int64_t end = parameter.offset + parameter.size;
     const int64_t target = std::min(target_elements, std::max((last - end) / 4, kLeastBucket));
-    if (end > last || (end < last && end - begin < target)) continue;
+    const bool closed = end == last || end - begin >= target ||
+                        std::binary_search(arenas.begin(), arenas.end(), end);
+    if (end > last || !closed) continue;
     ends.push_back(end);
     begin = end;
   }
   return ends;
 }
 
-WireType WireOf(v1::GradientDtype dtype) {
-  switch (dtype) {
-    case v1::GRADIENT_DTYPE_BF16:
-      return WireType::kBf16;
-    case v1::GRADIENT_DTYPE_INT8:
-      return WireType::kInt8;
-    default:
-      return WireType::kFp32;
-  }
-}
-
-GradientExchange::GradientExchange(Collective& collective, torch::Tensor gradient,
+GradientExchange::GradientExchange(Collective& collective, const Memory& memory,
                                    std::vector<int64_t> bucket_ends, Wire wire)
     : collective_(collective),
       wire_(wire),
-      gradient_(std::move(gradient)),
-      transfers_(gradient_.device()),
+      gradient_(memory.gradient),
+      host_(memory.host),
+      transfers_(gradient_.defined() ? gradient_.device() : torch::Device(torch::kCPU)),
       ends_(std::move(bucket_ends)) {
-  ESPALIER_CHECK(!ends_.empty() && ends_.back() <= gradient_.numel(),
+  ESPALIER_CHECK(ends_.empty() || ends_.back() <= gradient_.numel(),
                  "buckets must lie within the gradient");
 }
 
+// Where the sums are made.
+FlatTensor& GradientExchange::Summed() { return gradient_.is_cpu() ? gradient_ : host_; }
+
 bool GradientExchange::Alone() const {
+  if (ends_.empty()) return true;
   const bool lacking = wire_.residual != nullptr && wire_.residual->kept();
   return collective_.world_size() == 1 && !lacking;
 }
 
-torch::Tensor GradientExchange::Bucket(const torch::Tensor& of, size_t bucket) const {
+torch::Tensor GradientExchange::Bucket(const FlatTensor& of, size_t bucket) const {
   const int64_t begin = bucket == 0 ? 0 : ends_[bucket - 1];
-  return of.narrow(0, begin, ends_[bucket] - begin);
+  return of.Slice(begin, ends_[bucket] - begin);
 }
 
-void GradientExchange::Final(int64_t end) {
+void GradientExchange::GradientsFinal(int64_t end) {
   if (Alone()) return;
-  if (!host_.defined()) {
-    host_ = gradient_.is_cpu() ? gradient_ : transfers_.HostFloats(gradient_.numel());
-  }
   if (copies_.empty() && wire_.residual != nullptr) {
     wire_.residual->Scatter(collective_.rank(), collective_.world_size());
   }
@@ -85,17 +76,18 @@ void GradientExchange::StartCopied(bool wait) {
     const size_t bucket = tickets_.size();
     if (wait) copies_[bucket].Wait();
     if (!copies_[bucket].Done()) return;
-    const torch::Tensor values = Bucket(host_, bucket);
-    const int64_t begin = values.storage_offset() - host_.storage_offset(), size = values.numel();
+    const torch::Tensor values = Bucket(Summed(), bucket);
+    const int64_t begin = bucket == 0 ? 0 : ends_[bucket - 1], size = values.numel();
     tickets_.push_back(collective_.StartAllReduce(
         {absl::MakeSpan(values.data_ptr<float>(), static_cast<size_t>(size)), wire_.type,
          wire_.residual == nullptr ? absl::Span<float>() : wire_.residual->Of(begin, size)}));
   }
 }
 
-absl::Status GradientExchange::Begin() {
+absl::Status GradientExchange::StartRest() {
+  if (Alone()) return absl::OkStatus();
   return CatchTorch("starting the exchange of gradients", [&] {
-    Final(ends_.back());
+    GradientsFinal(ends_.back());
     StartCopied(/*wait=*/true);
   });
 }

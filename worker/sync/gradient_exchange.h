@@ -1,7 +1,7 @@
 // GradientExchange: sums the flat gradient over the ranks in buckets, each started as soon as the
 // backward pass has finished it, so that the exchange overlaps the rest of the pass. Bucket
 // boundaries follow from the model alone: all ranks start the same sums, whatever their shard.
-// Used by the trainer. Compute thread; Final also from the thread that runs the backward pass.
+// Used by all_reduce.h. Compute thread; GradientsFinal also from the thread of the backward pass.
 #pragma once
 
 #include <torch/torch.h>
@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/types/span.h"
 #include "espalier/v1/job.pb.h"
 #include "worker/collective/collective.h"
 #include "worker/model/parameters.h"
@@ -21,36 +20,39 @@ namespace espalier {
 
 // Ends of the buckets, growing: parameters in flat order, closed at the first end of one that makes
 // a bucket of `target_elements`, or of a quarter of what follows (but not the least), so that
-// little is left to send when the last gradients are known. They cover all but an embedding of its
-// own (lookup_exchange.h).
-std::vector<int64_t> BucketEnds(absl::Span<const Parameter> parameters, int64_t target_elements);
-
-// The wire of parallel.gradient_dtype.
-WireType WireOf(v1::GradientDtype dtype);
+// little is left to send when the last gradients are known; and where an arena ends. They cover all
+// that is trained but an untied embedding (lookup_exchange.h).
+std::vector<int64_t> BucketEnds(const Parameters& parameters, int64_t target_elements);
 
 class GradientExchange {
  public:
+  // The gradient [elements] fp32 on any device, and memory of the host for its sums, of the same
+  // arenas, where that is not the CPU. Both outlive every operation of the collective.
+  struct Memory {
+    FlatTensor& gradient;
+    FlatTensor& host;
+  };
   // How gradients travel, and what they leave behind.
   struct Wire {
     WireType type = WireType::kFp32;
     GradientResidual* residual = nullptr;  // none: forgotten
   };
-  // `gradient` [elements] fp32 on any device, of which the buckets are summed; sums go through host
-  // memory where it is not the CPU.
-  GradientExchange(Collective& collective, torch::Tensor gradient, std::vector<int64_t> bucket_ends,
+  // No buckets: there is nothing to sum.
+  GradientExchange(Collective& collective, const Memory& memory, std::vector<int64_t> bucket_ends,
                    Wire wire);
 
   // Elements [0, end) are final: begins with every bucket within them. Where the gradient is on a
   // device, this waits for nothing: a bucket starts when its copy is in host memory.
-  void Final(int64_t end);
+  void GradientsFinal(int64_t end);
   // All buckets are final: starts what is left, on a device having waited for it.
-  absl::Status Begin();
-  // Waits for all sums after Begin: the gradient holds them then. After an error its contents are
-  // undefined.
+  absl::Status StartRest();
+  // Waits for all sums after StartRest: the gradient holds them then. After an error its contents
+  // are undefined.
   absl::Status Finish();
 
  private:
-  torch::Tensor Bucket(const torch::Tensor& of, size_t bucket) const;
+  FlatTensor& Summed();
+  torch::Tensor Bucket(const FlatTensor& of, size_t bucket) const;
   // This rank's gradient is the sum, and lacks nothing.
   bool Alone() const;
   // Starts the sums of buckets whose copies have come; of all, having waited, or until one has not.
@@ -58,8 +60,8 @@ class GradientExchange {
 
   Collective& collective_;
   const Wire wire_;
-  torch::Tensor gradient_;
-  torch::Tensor host_;  // the gradient itself on the CPU
+  FlatTensor& gradient_;
+  FlatTensor& host_;
   Transfers transfers_;
   std::vector<int64_t> ends_;
   std::vector<Transfers::Copy> copies_;  // of the buckets that are final

@@ -10,8 +10,6 @@ namespace {
 
 using torch::Tensor;
 
-constexpr char kTable[] = "model.embed_tokens.weight";
-
 // Places of what is not zero.
 std::vector<int64_t> IdsOf(const std::vector<float>& used) {
   std::vector<int64_t> ids;
@@ -31,12 +29,20 @@ LookupExchange::LookupExchange(Collective& collective, Parameters& parameters, W
     : collective_(collective),
       parameters_(parameters),
       wire_(wire == WireType::kInt8 ? WireType::kBf16 : wire),
-      table_(parameters.Get(kTable)),
-      gradient_(parameters.Find(kTable)->leaf.grad()) {}
+      table_(parameters.Get(kEmbeddingName)),
+      gradient_(parameters.Find(kEmbeddingName)->leaf.grad()) {}
 
-bool LookupExchange::Apart() const { return !gradient_.defined(); }
-
-bool LookupExchange::Needed() const { return Apart() || collective_.world_size() > 1; }
+bool LookupExchange::Needed() const {
+  switch (parameters_.embedding()) {
+    case EmbeddingGradient::kDense:
+      return collective_.world_size() > 1;
+    case EmbeddingGradient::kRowsApart:
+      return true;
+    case EmbeddingGradient::kFrozen:
+      return false;
+  }
+  return false;
+}
 
 // 1 for each id of the vocabulary that is among the tokens. The decoder refuses what is outside.
 std::vector<float> LookupExchange::UsedBy(absl::Span<const int64_t> tokens) const {
@@ -57,8 +63,8 @@ int64_t LookupExchange::Bytes(absl::Span<const int64_t> tokens) const {
          table_.size(0) * static_cast<int64_t>(sizeof(int64_t));
 }
 
-absl::StatusOr<Decoder::Lookup> LookupExchange::Begin(absl::Span<const int64_t> tokens) {
-  Decoder::Lookup lookup;
+absl::StatusOr<EmbeddingRows> LookupExchange::Begin(absl::Span<const int64_t> tokens) {
+  EmbeddingRows lookup;
   if (!Needed()) return lookup;
   const int64_t vocabulary = table_.size(0);
   used_ = UsedBy(tokens);
@@ -80,7 +86,7 @@ absl::StatusOr<Decoder::Lookup> LookupExchange::Begin(absl::Span<const int64_t> 
   return lookup;
 }
 
-absl::Status LookupExchange::Start() {
+absl::Status LookupExchange::StartSum() {
   if (!used_ticket_) return absl::OkStatus();
   RETURN_IF_ERROR(collective_.Wait(*used_ticket_));
   used_ticket_.reset();
@@ -113,7 +119,7 @@ absl::Status LookupExchange::Finish() {
   sums_ticket_.reset();
   return CatchTorch("adding the gradient of the embedding's rows", [&] {
     torch::NoGradGuard no_grad;
-    if (Apart()) {
+    if (parameters_.embedding() == EmbeddingGradient::kRowsApart) {
       parameters_.lookup_gradient() = {all_, sums_};
     } else {
       gradient_.index_add_(0, OnDevice(all_, gradient_.device()), sums_.to(gradient_.device()));

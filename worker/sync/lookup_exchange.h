@@ -2,8 +2,8 @@
 // over the ranks. It is the last one to be known and touches only the rows of the ids of the step:
 // those rows travel, in a short sum after the backward pass, instead of the whole table. While that
 // pass runs, a tied table carries the head's gradient alone, which is known first and travels
-// first. An embedding of its own stays in rows until the update (Gradients::kLookupsApart). Used by
-// the trainer. Compute thread.
+// first. An untied embedding stays in rows until the update (EmbeddingGradient::kRowsApart); a
+// frozen one has no part in this. Used by all_reduce.h. Compute thread.
 #pragma once
 
 #include <torch/torch.h>
@@ -27,22 +27,21 @@ class LookupExchange {
   // it would leave out.
   LookupExchange(Collective& collective, Parameters& parameters, WireType wire);
 
-  // Bytes that Begin takes for these tokens on the device until Start.
+  // Bytes that Begin takes for these tokens on the device until StartSum.
   int64_t Bytes(absl::Span<const int64_t> tokens) const;
 
   // A step begins in which this rank looks up no other ids than `tokens`. The passes of the step
-  // take the table that is returned. Empty without tokens, or where there is nothing to be had from
-  // it: alone in the world, and a gradient of the whole table.
-  // All ranks call this and what follows at the same places of a step.
-  absl::StatusOr<Decoder::Lookup> Begin(absl::Span<const int64_t> tokens);
+  // take the rows that are returned. Empty without tokens, and where there is nothing to be had
+  // from it: no gradient, or alone in the world a dense one. All ranks call this and what follows
+  // at the same places of a step.
+  absl::StatusOr<EmbeddingRows> Begin(absl::Span<const int64_t> tokens);
   // After the backward passes: starts the sum of the rows that any rank has looked up.
-  absl::Status Start();
+  absl::Status StartSum();
   // Waits for it and adds it to the gradient of the embedding, or makes it Parameters'
   // lookup_gradient. After an error of any of these the gradient is undefined.
   absl::Status Finish();
 
  private:
-  bool Apart() const;  // whether the table's gradient is of rows alone
   bool Needed() const;
   std::vector<float> UsedBy(absl::Span<const int64_t> tokens) const;
 
@@ -50,8 +49,8 @@ class LookupExchange {
   Parameters& parameters_;
   const WireType wire_;
   torch::Tensor table_;        // [V, C] fp32
-  torch::Tensor gradient_;     // [V, C] fp32, or undefined: apart
-  std::vector<float> used_;    // [V]: by how many ranks; in the exchange until Start
+  torch::Tensor gradient_;     // [V, C] fp32, of a dense one
+  std::vector<float> used_;    // [V]: by how many ranks; in the exchange until StartSum
   std::vector<int64_t> mine_;  // ids that this rank looks up, growing
   torch::Tensor rows_;         // [mine, C], a leaf
   std::vector<int64_t> all_;   // ids that any rank looks up, growing

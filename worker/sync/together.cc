@@ -76,6 +76,11 @@ absl::StatusOr<SharedOutcome> ShareOutcome(const RankContext& context,
   return outcome;
 }
 
+absl::StatusOr<SharedOutcome> ShareStatus(Collective& collective, const absl::Status& mine) {
+  ASSIGN_OR_RETURN(const std::vector<Report> reports, GatherValues(collective, ReportOf(mine)));
+  return SharedOutcome{FirstError(reports)};
+}
+
 absl::Status RunTogether(const RankContext& context, const std::function<absl::Status()>& work) {
   ASSIGN_OR_RETURN(const SharedOutcome outcome, ShareOutcome(context, work));
   return outcome.status;

@@ -35,7 +35,10 @@ struct SharedOutcome {
 absl::StatusOr<SharedOutcome> ShareOutcome(const RankContext& context,
                                            const std::function<absl::Status()>& work);
 
-// The same for callers to whom both kinds of error are one.
+// The outcome of work that each rank has done by itself already.
+absl::StatusOr<SharedOutcome> ShareStatus(Collective& collective, const absl::Status& mine);
+
+// ShareOutcome for callers to whom both kinds of error are one.
 absl::Status RunTogether(const RankContext& context, const std::function<absl::Status()>& work);
 
 // AllGather of one plain value.

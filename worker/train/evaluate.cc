@@ -6,28 +6,27 @@
 
 #include "common/base/status_macros.h"
 #include "worker/tensor/torch_compat.h"
-#include "worker/train/token_batch.h"
 
 namespace espalier {
 
-Evaluator::Evaluator(const RankContext& context, std::shared_ptr<const SampleTable> table,
-                     Options options)
-    : context_(context), table_(std::move(table)), options_(options) {
-  sequences_ = table_->size();
+Evaluator::Evaluator(const RankContext& context, const Task& task, Options options)
+    : context_(context), task_(task), options_(options) {
+  sequences_ = task.validation()->size();
   if (options_.max_sequences > 0) sequences_ = std::min(sequences_, options_.max_sequences);
 }
 
 absl::Status Evaluator::Pass(Decoder& decoder, SlotRange range, Sums& sums) {
   std::vector<int64_t> ids(range.size());
   std::iota(ids.begin(), ids.end(), range.begin);
-  ASSIGN_OR_RETURN(const Samples samples, table_->Read(std::move(ids)));
+  ASSIGN_OR_RETURN(const Samples samples, task_.validation()->Read(std::move(ids)));
   return CatchTorch("evaluating", [&] {
     torch::NoGradGuard no_grad;
     Transfers transfers(decoder.device());
-    const TokenBatch batch = MakeTokenBatch(samples, {0, range.size()}, transfers);
-    sums.loss += decoder.LossSum(batch.inputs, batch.targets).item<double>();
-    sums.tokens += samples.LossTokens({0, range.size()});
-    context_.progress.Worked();
+    const SlotRange all{0, range.size()};
+    const TokenBatch batch = task_.Batch(samples, all, transfers);
+    const PassInputs inputs{.worked = [this] { context_.progress.Worked(); }};
+    sums.loss += task_.LossSum(decoder, batch, inputs).item<double>();
+    sums.tokens += samples.LossTokens(all);
   });
 }
 

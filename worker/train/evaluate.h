@@ -3,17 +3,17 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
 #include "absl/status/statusor.h"
-#include "worker/data/samples.h"
+#include "worker/data/order.h"
 #include "worker/model/decoder.h"
 #include "worker/sync/together.h"
+#include "worker/task/task.h"
 
 namespace espalier {
 
 struct Evaluation {
-  double loss = 0;  // mean per token, in nats; the same on all ranks
+  double loss = 0;  // mean per token that counts, in nats; the same on all ranks
   int64_t tokens = 0;
   double seconds = 0;
 };
@@ -23,7 +23,8 @@ class Evaluator {
   struct Options {
     int64_t max_sequences = 0;  // the first so many; 0: all
   };
-  Evaluator(const RankContext& context, std::shared_ptr<const SampleTable> table, Options options);
+  // The task outlives this and has a validation split.
+  Evaluator(const RankContext& context, const Task& task, Options options);
 
   // Every rank calls this at the same step. The ranks keep in touch after every pass, so that the
   // slowest is not taken for lost. Passes of this rank hold `micro_batch` sequences.
@@ -39,7 +40,7 @@ class Evaluator {
   absl::Status Pass(Decoder& decoder, SlotRange range, Sums& sums);
 
   RankContext context_;
-  std::shared_ptr<const SampleTable> table_;
+  const Task& task_;
   Options options_;
   int64_t sequences_;
 };

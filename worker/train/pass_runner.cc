@@ -21,35 +21,41 @@ int64_t FreeBytes(torch::Device device) {
 
 }  // namespace
 
-PassRunner::PassRunner(const Decoder& decoder, const Parameters& parameters)
-    : decoder_(decoder), roles_(parameters.Roles()) {}
+PassRunner::PassRunner(const Task& task, const Decoder& decoder, const Parameters& parameters)
+    : task_(task), decoder_(decoder), leaves_(parameters.GradientLeaves()) {}
 
-Tensor PassRunner::Compute(const TokenBatch& batch, const DropoutKeys& dropout,
+Tensor PassRunner::Compute(const TokenBatch& batch, const PassInputs& inputs,
                            const Tensor& loss_scale) const {
-  const Tensor loss = decoder_.LossSum(batch.inputs, batch.targets, dropout);
+  const Tensor loss = task_.LossSum(decoder_, batch, inputs);
   loss.backward(loss_scale);
   return loss.detach();
 }
 
-// Of each role whether it takes a gradient: a pass that is done again leaves some out.
-std::vector<bool> PassRunner::Trained() const {
-  std::vector<bool> trained;
-  trained.reserve(roles_.size());
-  for (const Tensor& role : roles_) trained.push_back(role.requires_grad());
-  return trained;
+// Whether each leaf takes a gradient: a pass that is done again leaves some out.
+std::vector<bool> PassRunner::Receives() const {
+  std::vector<bool> receives;
+  receives.reserve(leaves_.size());
+  for (const Tensor& leaf : leaves_) receives.push_back(leaf.requires_grad());
+  return receives;
 }
 
-Tensor PassRunner::Run(const TokenBatch& batch, const DropoutKeys& dropout, double loss_scale,
-                       Kind kind) {
-  if (kind == Kind::kPlain) {
-    const auto it = recordings_.find(batch.inputs.size(0));
-    if (it != recordings_.end() && it->second.trained == Trained() &&
-        it->second.batch.inputs.sizes() == batch.inputs.sizes()) {
-      return Replay(it->second, batch, dropout, loss_scale);
-    }
+// Null where the pass is not one that was recorded.
+PassRunner::Recording* PassRunner::RecordingFor(const TokenBatch& batch, const PassInputs& inputs) {
+  if (inputs.gradients_final || inputs.lookup.rows.defined() || batch.weights.defined()) {
+    return nullptr;
+  }
+  const auto it = recordings_.find(batch.inputs.size(0));
+  const bool same = it != recordings_.end() && it->second.receives == Receives() &&
+                    it->second.batch.inputs.sizes() == batch.inputs.sizes();
+  return same ? &it->second : nullptr;
+}
+
+Tensor PassRunner::Run(const TokenBatch& batch, const PassInputs& inputs, double loss_scale) {
+  if (Recording* recording = RecordingFor(batch, inputs)) {
+    return Replay(*recording, batch, inputs.dropout, loss_scale);
   }
   const auto options = torch::TensorOptions().dtype(torch::kFloat).device(decoder_.device());
-  return Compute(batch, dropout, torch::full({}, loss_scale, options));
+  return Compute(batch, inputs, torch::full({}, loss_scale, options));
 }
 
 Tensor PassRunner::Replay(Recording& recording, const TokenBatch& batch, const DropoutKeys& dropout,
@@ -70,11 +76,11 @@ PassRunner::Recording PassRunner::MakeRecording(int64_t size, int64_t time,
                                                 double dropout_rate) const {
   const auto numbers = torch::TensorOptions().dtype(torch::kInt64).device(decoder_.device());
   Recording recording;
-  recording.batch = {torch::zeros({size, time}, numbers), torch::zeros({size, time}, numbers)};
+  recording.batch = MadeUpBatch(size, time, decoder_.device());
   recording.dropout = {dropout_rate, dropout_rate > 0 ? torch::zeros({size}, numbers) : Tensor()};
   recording.loss_scale = torch::ones({}, numbers.dtype(torch::kFloat));
   recording.loss = torch::zeros({}, numbers.dtype(torch::kFloat));
-  recording.trained = Trained();
+  recording.receives = Receives();
   return recording;
 }
 
@@ -93,7 +99,8 @@ absl::Status PassRunner::Record(std::vector<int64_t> sizes, int64_t time, double
       recording.graph = cuda::Record(
           device,
           [&] {
-            recording.loss.copy_(Compute(recording.batch, recording.dropout, recording.loss_scale));
+            recording.loss.copy_(
+                Compute(recording.batch, {.dropout = recording.dropout}, recording.loss_scale));
           },
           first);
       recording.rope = decoder_.rope();

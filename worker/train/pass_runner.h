@@ -1,6 +1,6 @@
 // PassRunner: forward and backward of one pass. On devices that can (CUDA graphs), passes of a size
 // that comes again and again are recorded and from then on launched at once: in a small model,
-// launching kernel after kernel takes longer than the kernels. Used by the trainer and by
+// launching kernel after kernel takes longer than the kernels. Used by worker/train and by
 // tests/bench. Compute thread.
 #pragma once
 
@@ -16,27 +16,24 @@
 #include "worker/model/parameters.h"
 #include "worker/ops/cuda_ops.h"
 #include "worker/ops/dropout.h"
-#include "worker/train/token_batch.h"
+#include "worker/task/task.h"
 
 namespace espalier {
 
 class PassRunner {
  public:
-  // Both outlive this.
-  PassRunner(const Decoder& decoder, const Parameters& parameters);
+  // All outlive this.
+  PassRunner(const Task& task, const Decoder& decoder, const Parameters& parameters);
 
-  // What decides whether a pass may run as recorded: one that tells of final gradients, or looks
-  // ids up in rows of its own, may not.
-  enum class Kind { kPlain, kInvolved };
   // Adds `loss_scale` times the gradient of the loss, and returns the loss: a scalar on the device.
-  // Throws what LibTorch throws.
-  torch::Tensor Run(const TokenBatch& batch, const DropoutKeys& dropout, double loss_scale,
-                    Kind kind);
+  // A pass that tells of final gradients, or looks ids up in rows of its own, does not run as
+  // recorded. Throws what LibTorch throws.
+  torch::Tensor Run(const TokenBatch& batch, const PassInputs& inputs, double loss_scale);
 
   bool CanRecord() const;
-  // Records plain passes of these numbers of sequences of T tokens, and forgets others. Frees the
-  // caches of allocators. Each kind of pass must have run before, since what is set up in a first
-  // run cannot be recorded. After an error nothing is recorded, and passes run as ever.
+  // Records passes of these numbers of sequences of T tokens, and forgets others. Frees the caches
+  // of allocators. Each size of pass must have run before, since what is set up in a first run
+  // cannot be recorded. After an error nothing is recorded, and passes run as ever.
   absl::Status Record(std::vector<int64_t> sizes, int64_t time, double dropout_rate);
   // Waits for the device and gives back what recordings hold.
   void Forget();
@@ -50,19 +47,21 @@ class PassRunner {
     DropoutKeys dropout;
     torch::Tensor loss_scale;  // scalar, fp32
     torch::Tensor loss;
-    RopeTable rope;             // kept, should the decoder replace its own
-    std::vector<bool> trained;  // of the roles
+    RopeTable rope;              // kept, should the decoder replace its own
+    std::vector<bool> receives;  // of the gradient leaves
     std::unique_ptr<cuda::Graph> graph;
   };
-  torch::Tensor Compute(const TokenBatch& batch, const DropoutKeys& dropout,
+  torch::Tensor Compute(const TokenBatch& batch, const PassInputs& inputs,
                         const torch::Tensor& loss_scale) const;
-  std::vector<bool> Trained() const;
+  Recording* RecordingFor(const TokenBatch& batch, const PassInputs& inputs);
+  std::vector<bool> Receives() const;
   Recording MakeRecording(int64_t size, int64_t time, double dropout_rate) const;
   torch::Tensor Replay(Recording& recording, const TokenBatch& batch, const DropoutKeys& dropout,
                        double loss_scale) const;
 
+  const Task& task_;
   const Decoder& decoder_;
-  const std::vector<torch::Tensor> roles_;
+  const std::vector<torch::Tensor> leaves_;
   std::map<int64_t, Recording> recordings_;  // by size
   int64_t recorded_bytes_ = 0;
 };

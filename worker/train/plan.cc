@@ -52,7 +52,7 @@ absl::StatusOr<std::optional<int64_t>> MicroBatchOf(const v1::BatchSpec& spec, R
   return spec.micro_batch(count == 1 ? 0 : static_cast<int>(rank.value()));
 }
 
-std::vector<int64_t> PassSizes(int64_t shard, int64_t micro_batch) {
+std::vector<int64_t> MicroBatchSizes(int64_t shard, int64_t micro_batch) {
   const int64_t passes = (shard + micro_batch - 1) / micro_batch;
   std::vector<int64_t> sizes;
   for (int64_t i = 0; i < passes; ++i) {

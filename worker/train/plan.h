@@ -26,6 +26,6 @@ absl::StatusOr<std::optional<int64_t>> MicroBatchOf(const v1::BatchSpec& spec, R
 
 // Rows of `shard` cut into the fewest passes of at most `micro_batch` rows, as equal as they can
 // be.
-std::vector<int64_t> PassSizes(int64_t shard, int64_t micro_batch);
+std::vector<int64_t> MicroBatchSizes(int64_t shard, int64_t micro_batch);
 
 }  // namespace espalier

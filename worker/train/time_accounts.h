@@ -9,7 +9,7 @@
 
 namespace espalier {
 
-enum class Account {
+enum class TimeAccount {
   kCompute,       // forward and backward passes
   kExchangeWait,  // waiting for other ranks
   kDataWait,      // waiting for samples
@@ -18,32 +18,32 @@ enum class Account {
   kEvaluate,
   kPaused,
 };
-inline constexpr int kAccounts = 7;
+inline constexpr int kTimeAccounts = 7;
 
 class TimeAccounts {
  public:
   explicit TimeAccounts(Clock& clock) : clock_(clock), last_(clock.Monotonic()) {}
 
   // Everything since the last call goes to `account`.
-  void Book(Account account) {
+  void Book(TimeAccount account) {
     const absl::Duration now = clock_.Monotonic();
     spent_[static_cast<int>(account)] += now - last_;
     last_ = now;
   }
-  double Seconds(Account account) const {
+  double Seconds(TimeAccount account) const {
     return absl::ToDoubleSeconds(spent_[static_cast<int>(account)]);
   }
   // Of the four accounts of a step itself.
   double StepSeconds() const {
-    return Seconds(Account::kCompute) + Seconds(Account::kExchangeWait) +
-           Seconds(Account::kDataWait) + Seconds(Account::kUpdate);
+    return Seconds(TimeAccount::kCompute) + Seconds(TimeAccount::kExchangeWait) +
+           Seconds(TimeAccount::kDataWait) + Seconds(TimeAccount::kUpdate);
   }
   void Clear() { spent_ = {}; }
 
  private:
   Clock& clock_;
   absl::Duration last_;
-  std::array<absl::Duration, kAccounts> spent_{};
+  std::array<absl::Duration, kTimeAccounts> spent_{};
 };
 
 }  // namespace espalier

@@ -1,179 +1,147 @@
 #include "worker/train/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "worker/optimizer/schedule.h"
 #include "worker/tensor/torch_compat.h"
-#include "worker/train/plan.h"
-#include "worker/train/token_batch.h"
 
 namespace espalier {
 
-Trainer::Trainer(const v1::JobSpec& spec, const Parts& parts, Options options)
+Trainer::Trainer(const v1::JobSpec& spec, const Parts& parts)
     : spec_(spec),
       parts_(parts),
-      options_(options),
-      collective_(parts.context.collective),
       replica_(parts.replica),
-      meter_(replica_.decoder().device(), parts.context.clock),
-      runner_(replica_.decoder(), replica_.parameters()),
-      passes_(governor_, [this] { FreeMemory(); }),
-      transfers_(replica_.decoder().device()),
-      exchange_(collective_, replica_.parameters().flat_gradient(),
-                BucketEnds(replica_.parameters().all(), options.bucket_elements),
-                {WireOf(spec.parallel().gradient_dtype()), &replica_.residual()}),
-      accounts_(parts.context.clock) {}
+      accounts_(parts.context.clock),
+      reporter_(parts.context, parts.link, parts.observer),
+      runner_(parts.task, replica_.decoder(), replica_.parameters()) {}
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const v1::JobSpec& spec,
                                                          const Parts& parts, Options options) {
-  const int ranks = parts.context.collective.world_size();
-  ASSIGN_OR_RETURN(v1::ShardPlan plan, PlanFromShares(spec, ranks));
-  auto trainer = std::unique_ptr<Trainer>(new Trainer(spec, parts, options));
-  trainer->default_plan_ = std::move(plan);
-  RETURN_IF_ERROR(trainer->SetUpGovernor());
+  auto trainer = std::unique_ptr<Trainer>(new Trainer(spec, parts));
+  Trainer& t = *trainer;
+  ASSIGN_OR_RETURN(StepBoundary boundary, StepBoundary::Create({t.spec_, parts.context, parts.link,
+                                                                t.reporter_, t.accounts_},
+                                                               options.boundary));
+  t.boundary_.emplace(std::move(boundary));
+  ASSIGN_OR_RETURN(t.memory_,
+                   PassMemory::Create({t.spec_, parts.context, parts.task, t.replica_, t.runner_},
+                                      options.memory));
+  t.passes_.emplace(GradientPasses::Parts{t.spec_, parts.context, parts.task, t.replica_,
+                                          parts.synchroniser, *t.memory_, t.runner_});
+  t.milestones_.emplace(Milestones::Parts{t.spec_, t.replica_, parts.saver, parts.evaluator,
+                                          *t.memory_, t.runner_, t.reporter_, t.accounts_});
   return trainer;
 }
 
+// The edge of the step: whatever LibTorch throws in it ends the run with a reason.
 absl::StatusOr<v1::Outcome> Trainer::Run() {
+  absl::StatusOr<v1::Outcome> outcome = absl::UnknownError("not run");
+  const absl::Status status = CatchTorch("training", [&] { outcome = RunSteps(); });
+  if (status.ok()) return outcome;
+  return absl::Status(status.code(),
+                      absl::StrCat("step ", replica_.step().value(), ", ", status.message()));
+}
+
+absl::StatusOr<v1::Outcome> Trainer::RunSteps() {
   parts_.context.progress.step = replica_.step().value();
   while (replica_.step().value() < spec_.train().steps()) {
     ASSIGN_OR_RETURN(const StepEnd end, TrainStep());
-    if (end == StepEnd::kStopped) return v1::OUTCOME_STOPPED;
-    if (end == StepEnd::kStoppedToResume) return SaveForGood(v1::OUTCOME_STOPPED);
-    RETURN_IF_ERROR(AfterStep());
+    if (end == StepEnd::kStoppedToResume) {
+      RETURN_IF_ERROR(milestones_->SaveForGood(*boundary_).status());
+    }
+    if (end != StepEnd::kCommitted) return v1::OUTCOME_STOPPED;
+    RETURN_IF_ERROR(milestones_->AfterStep());
   }
-  RETURN_IF_ERROR(Evaluate());
-  return SaveForGood(v1::OUTCOME_COMPLETED);
+  RETURN_IF_ERROR(milestones_->Evaluate());
+  ASSIGN_OR_RETURN(const bool saved, milestones_->SaveForGood(*boundary_));
+  return saved ? v1::OUTCOME_COMPLETED : v1::OUTCOME_STOPPED;
 }
 
 absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   // 1. Boundary: all ranks take what rank 0 was told, and obey it here.
-  ASSIGN_OR_RETURN(const Boundary boundary, ObeyBoundary());
+  ASSIGN_OR_RETURN(const Boundary boundary,
+                   boundary_->Obey(replica_.step(), [this] { return milestones_->Save(); }));
   if (boundary.state() == v1::RUN_STATE_STOP) {
     return boundary.checkpoint_before_stop ? StepEnd::kStoppedToResume : StepEnd::kStopped;
   }
-  RETURN_IF_ERROR(AdoptPlan(boundary));
+  ASSIGN_OR_RETURN(const SlotRange shard, boundary_->Shard(boundary));
 
   // 2. The samples of my shard.
-  Enter(v1::PHASE_DATA_WAIT);
+  reporter_.Enter(v1::PHASE_DATA_WAIT);
   ASSIGN_OR_RETURN(const std::shared_ptr<const Samples> samples,
-                   parts_.samples.Fetch(replica_.step(), shard_));
-  accounts_.Book(Account::kDataWait);
+                   parts_.samples.Fetch(replica_.step(), shard));
+  accounts_.Book(TimeAccount::kDataWait);
 
-  // 3. How many of them a pass holds, in the first step, and how passes are run.
-  Enter(v1::PHASE_COMPUTE);
-  RETURN_IF_ERROR(Probe(*samples));
-  RecordPasses();
+  // 3. How many of them a micro-batch holds, in the first step, and how passes are run.
+  reporter_.Enter(v1::PHASE_COMPUTE);
+  RETURN_IF_ERROR(memory_->Probe(parts_.synchroniser.LookupBytes(samples->tokens)));
+  memory_->RecordPasses(shard.size(), passes_->largest());
 
-  // 4. Gradient sums over my shard. The last pass hands each bucket over as it becomes final.
-  PartSums mine;
-  RETURN_IF_ERROR(BackwardPasses(*samples, mine));
-  accounts_.Book(Account::kCompute);
+  // 4. Gradient sums over my shard. The last pass hands gradients over as they become final.
+  ASSIGN_OR_RETURN(StepTotals mine, passes_->Run(*samples));
+  mine.failed = !trouble_.ok();
+  accounts_.Book(TimeAccount::kCompute);
 
   // 5. Sums over all ranks.
-  Enter(v1::PHASE_EXCHANGE);
-  RETURN_IF_ERROR(parts_.lookups.Start());
-  TrimIfDue();
-  RETURN_IF_ERROR(exchange_.Finish());
-  RETURN_IF_ERROR(parts_.lookups.Finish());
-  accounts_.Book(Account::kExchangeWait);
-  if (collective_.rank() == Rank(0)) mine.norm = replica_.optimizer().GradientNorm();
-  accounts_.Book(Account::kUpdate);
-  ASSIGN_OR_RETURN(const PartSums total, SumParts(mine));
-  accounts_.Book(Account::kExchangeWait);
+  reporter_.Enter(v1::PHASE_EXCHANGE);
+  memory_->TrimIfDue(replica_.step());
+  RETURN_IF_ERROR(parts_.synchroniser.FinishSums());
+  accounts_.Book(TimeAccount::kExchangeWait);
+  ASSIGN_OR_RETURN(const StepTotals total, parts_.synchroniser.Agree(mine));
+  if (total.failed > 0) return FirstTrouble();
 
-  // 6. Mean gradient, clipped, into the update; or none, on all ranks, when a rank's values or the
-  // sums are not finite. Every rank computes the same bits.
-  Enter(v1::PHASE_UPDATE);
-  AdamW& optimizer = replica_.optimizer();
+  // 6. Mean gradient, clipped, into the update; or none, on all ranks. Every rank computes the same
+  // bits.
+  reporter_.Enter(v1::PHASE_UPDATE);
+  v1::StepReport report;
+  report.set_step(boundary.step);
+  report.set_learning_rate(boundary.learning_rate);
+  RETURN_IF_ERROR(UpdateOrSkip(total, report));
+  accounts_.Book(TimeAccount::kUpdate);
+
+  // 7. Report.
+  if (parts_.sample_log != nullptr) {
+    trouble_ = parts_.sample_log->Append(Step(report.step()), samples->ids);
+  }
+  parts_.context.progress.step = replica_.step().value();
+  report.set_shard(static_cast<int32_t>(samples->rows()));
+  memory_->Report(passes_->largest(), report);
+  reporter_.Step(std::move(report), accounts_);
+  return StepEnd::kCommitted;
+}
+
+// Commits the step. No update when a rank's loss or the sum of the gradients is not finite.
+absl::Status Trainer::UpdateOrSkip(const StepTotals& total, v1::StepReport& report) {
   LossScale& loss_scale = replica_.counters().loss_scale;
-  const double tokens = static_cast<double>(total.tokens), scaled = tokens * loss_scale.value();
+  // A step of which nothing counts has a gradient of zero.
+  const double tokens = static_cast<double>(std::max<int64_t>(total.tokens, 1));
+  const double scaled = tokens * loss_scale.value();
   const double norm = total.norm / scaled;
   const bool finite = total.finite && std::isfinite(norm);
   const bool expected = loss_scale.Adjust(finite);
   if (finite) {
-    optimizer.Apply({.learning_rate = boundary.learning_rate,
-                     .gradient_scale = ClipFactor(norm, spec_.train().clip_norm()) / scaled});
+    RETURN_IF_ERROR(parts_.synchroniser.Update(
+        {.learning_rate = report.learning_rate(),
+         .gradient_scale = ClipFactor(norm, spec_.train().clip_norm()) / scaled}));
     replica_.counters().skipped_in_a_row = 0;
   } else {
     RETURN_IF_ERROR(SkipUpdate(total, expected));
   }
-  replica_.counters().updates = optimizer.updates();
+  replica_.counters().updates = replica_.optimizer().updates();
   ++replica_.counters().step;
-  accounts_.Book(Account::kUpdate);
-
-  // 7. Report.
-  v1::StepReport report;
-  report.set_step(boundary.step);
   report.set_loss(total.loss / tokens);
   report.set_tokens(total.tokens);
   report.set_gradient_norm(norm);
-  report.set_learning_rate(boundary.learning_rate);
   report.set_skipped(!finite);
-  return ReportStep(std::move(report), *samples);
+  return absl::OkStatus();
 }
 
-// Leaves the gradient sums of the shard, times the loss scale, in the flat gradient, zero before.
-// Those of lookups apart from it come with LookupExchange::Finish.
-// An empty shard adds nothing; its rank's buckets start in GradientExchange::Begin.
-absl::Status Trainer::BackwardPasses(const Samples& samples, PartSums& sums) {
-  Decoder& decoder = replica_.decoder();
-  const double scale = replica_.counters().loss_scale.value();
-  meter_.Restart();
-  losses_.clear();
-  absl::StatusOr<Decoder::Lookup> lookup = parts_.lookups.Begin(samples.tokens);
-  if (absl::IsResourceExhausted(lookup.status())) {  // before anything has begun
-    FreeMemory();
-    lookup = parts_.lookups.Begin(samples.tokens);
-  }
-  if (!lookup.ok()) return WithMemoryAdvice(lookup.status());
-  std::vector<torch::Tensor> roles = replica_.parameters().Roles();
-  if (lookup->rows.defined()) roles.push_back(lookup->rows);
-  const bool involved = collective_.world_size() > 1 || lookup->rows.defined();
-  const auto kind = involved ? PassRunner::Kind::kInvolved : PassRunner::Kind::kPlain;
-  decoder.set_lookup(*lookup);
-  absl::Status status =
-      passes_.Run(samples.rows(), std::move(roles), [&](SlotRange rows, bool last) {
-        decoder.set_gradients_final({});
-        if (last) decoder.set_gradients_final([this](int64_t end) { exchange_.Final(end); });
-        const TokenBatch batch = MakeTokenBatch(samples, rows, transfers_);
-        const DropoutKeys dropout =
-            MakeDropoutKeys(spec_, replica_.step().value(), samples, rows, transfers_);
-        losses_.push_back(runner_.Run(batch, dropout, scale, kind));
-        sums.tokens += batch.targets.numel();
-        parts_.context.progress.Worked();
-      });
-  decoder.set_gradients_final({});
-  decoder.set_lookup({});
-  // A device may still be computing. Buckets follow it as they become final; then losses are known.
-  if (status.ok()) status = exchange_.Begin();
-  if (status.ok()) {
-    status = CatchTorch("reading losses", [&] {
-      for (const torch::Tensor& loss : losses_) sums.loss += loss.item<double>();
-    });
-  }
-  sums.finite = std::isfinite(sums.loss) ? 1 : 0;
-  return WithMemoryAdvice(status);
-}
-
-// The norm is rank 0's, so that devices that round differently clip and skip alike.
-absl::StatusOr<Trainer::PartSums> Trainer::SumParts(const PartSums& mine) {
-  ASSIGN_OR_RETURN(const std::vector<PartSums> parts, GatherValues(collective_, mine));
-  PartSums total{.norm = parts[0].norm};
-  for (size_t rank = 0; rank < parts.size(); ++rank) {
-    total.loss += parts[rank].loss;
-    total.tokens += parts[rank].tokens;
-    total.finite &= parts[rank].finite;
-  }
-  return total;
-}
-
-absl::Status Trainer::SkipUpdate(const PartSums& total, bool expected) {
+absl::Status Trainer::SkipUpdate(const StepTotals& total, bool expected) {
   TrainingCounters& counters = replica_.counters();
-  replica_.parameters().ZeroGradients();
+  RETURN_IF_ERROR(parts_.synchroniser.Skip());
   ++counters.skipped;
   if (expected) return absl::OkStatus();
   ++counters.skipped_in_a_row;
@@ -191,10 +159,9 @@ absl::Status Trainer::SkipUpdate(const PartSums& total, bool expected) {
   return absl::OkStatus();
 }
 
-void Trainer::Enter(v1::Phase phase) {
-  ProgressBoard& progress = parts_.context.progress;
-  progress.collective = collective_.stats().completed;
-  progress.Enter(phase);
+absl::Status Trainer::FirstTrouble() {
+  ASSIGN_OR_RETURN(const SharedOutcome outcome, ShareStatus(parts_.context.collective, trouble_));
+  return outcome.status;
 }
 
 }  // namespace espalier

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "tests/worker/support/tiny_model.h"
 #include "worker/memory/memory_advice.h"
 
 namespace espalier {
@@ -49,10 +50,10 @@ TEST(MemoryAdvice, NamesTheNumbersAndWhatEachChangeSaves) {
   v1::JobSpec spec;
   spec.mutable_data()->set_sequence_length(2048);
   const auto state = [&](v1::MomentType type,
-                         Parameters::Gradients gradients = Parameters::Gradients::kAllocate) {
-    return static_cast<double>(StateBytes(config, type, gradients));
+                         EmbeddingGradient untied = EmbeddingGradient::kDense) {
+    return static_cast<double>(StateBytes(config, type, Trained(untied)));
   };
-  const auto apart = Parameters::Gradients::kLookupsApart;
+  const auto apart = EmbeddingGradient::kRowsApart;
   EXPECT_EQ(state(v1::MOMENT_TYPE_FP32, apart), state(v1::MOMENT_TYPE_FP32)) << "the head's";
   EXPECT_NEAR(state(v1::MOMENT_TYPE_FP32), 16.55e9, 0.01e9);
   EXPECT_NEAR(state(v1::MOMENT_TYPE_INT8), 16.55e9 * (10 + 8.0 / 256) / 16, 0.01e9);
@@ -60,7 +61,7 @@ TEST(MemoryAdvice, NamesTheNumbersAndWhatEachChangeSaves) {
   EXPECT_EQ(state(v1::MOMENT_TYPE_FP32) - state(v1::MOMENT_TYPE_FP32, apart), 4.0 * 32000 * 2048);
   config.tie_word_embeddings = true;
   const std::string advice =
-      MemoryAdvice(config, spec, Parameters::Gradients::kAllocate, 16 * kGiga);
+      MemoryAdvice(config, spec, Trained(EmbeddingGradient::kDense), 16 * kGiga);
   for (const char* part : {"16.6 GB", "the limit is 16 GB", "data.sequence_length 1024 (about ",
                            "train.optimizer.moments: int8 (about 6.17 GB less)",
                            "train.recompute: all (about ", "a smaller model"}) {

@@ -41,14 +41,15 @@ std::vector<Variant> Variants() {
 constexpr char kTable[] = "model.embed_tokens.weight";
 
 // Of every id, its own row.
-Decoder::Lookup WholeLookup(const TinyModel& model) {
+EmbeddingRows WholeLookup(const TinyModel& model) {
   const Tensor rows = model.parameters.Get(kTable).detach().clone().set_requires_grad(true);
   rows.mutable_grad() = torch::zeros_like(rows);
   return {rows, torch::arange(rows.size(0))};
 }
 
-double Backward(const TinyModel& model, const Tensor& ids, const Tensor& targets) {
-  const Tensor loss = model.decoder->LossSum(ids, targets);
+double Backward(const TinyModel& model, const Tensor& ids, const Tensor& targets,
+                const PassInputs& inputs = {}) {
+  const Tensor loss = model.decoder->LossSum(ids, targets, {}, inputs);
   loss.backward();
   return loss.item<double>();
 }
@@ -69,25 +70,26 @@ TEST_P(DecoderVariants, LossIsMinusTheSumOfTheLogProbabilities) {
   EXPECT_NEAR(model.decoder->LossSum(ids, targets).item<double>(), -got.sum().item<double>(), 1e-3);
 }
 
-// Architecture 5, step 4: a bucket may leave as soon as its prefix is announced.
-TEST_P(DecoderVariants, AnnouncedGradientsAreFinal) {
+// A bucket may leave as soon as the decoder has told that its prefix is final.
+TEST_P(DecoderVariants, GradientsThatAreToldToBeFinalAre) {
   TinyModel model(GetParam().config);
-  model.decoder->set_lookup(WholeLookup(model));
+  PassInputs inputs{.lookup = WholeLookup(model)};
   const Tensor ids = SomeIds(2, 9, 23), targets = (ids + 1).remainder(23);
   std::vector<int64_t> ends;
   std::vector<Tensor> seen;
-  model.decoder->set_gradients_final([&](int64_t end) {
+  inputs.gradients_final = [&](int64_t end) {
     ends.push_back(end);
-    seen.push_back(model.parameters.flat_gradient().narrow(0, 0, end).clone());
-  });
-  model.decoder->LossSum(ids, targets).backward();
+    seen.push_back(model.parameters.flat_gradient().Only().narrow(0, 0, end).clone());
+  };
+  Backward(model, ids, targets, inputs);
   ASSERT_EQ(ends.size(), 11U);  // head, three times in each of three layers, embedding
   EXPECT_EQ(ends.back(), model.parameters.elements());
   for (size_t i = 0; i < ends.size(); ++i) {
     // Lookups in a tied table have no place of their own in the flat gradient.
     const bool nothing_new = i == 10 && GetParam().config.tie_word_embeddings;
     EXPECT_GT(ends[i] + nothing_new, i == 0 ? 0 : ends[i - 1]);
-    EXPECT_TRUE(torch::equal(seen[i], model.parameters.flat_gradient().narrow(0, 0, ends[i])));
+    EXPECT_TRUE(
+        torch::equal(seen[i], model.parameters.flat_gradient().Only().narrow(0, 0, ends[i])));
   }
 }
 
@@ -96,33 +98,32 @@ TEST_P(DecoderVariants, ALookupTakesTheGradientOfTheEmbedding) {
   TinyModel model(GetParam().config);
   const Tensor ids = SomeIds(2, 9, 23), targets = (ids + 1).remainder(23);
   const double loss = Backward(model, ids, targets);
-  const Tensor expected = model.parameters.flat_gradient().clone();
+  const Tensor expected = model.parameters.flat_gradient().Only().clone();
   model.parameters.ZeroGradients();
   // Half of the ids, in an order of their own.
   const Tensor used = std::get<0>(torch::_unique(ids)).flip(0);
-  Decoder::Lookup lookup{model.parameters.Get(kTable).detach().index_select(0, used),
-                         torch::full({23}, -1, torch::kLong)};
+  EmbeddingRows lookup{model.parameters.Get(kTable).detach().index_select(0, used),
+                       torch::full({23}, -1, torch::kLong)};
   lookup.row_of.index_put_({used}, torch::arange(used.size(0)));
   lookup.rows.set_requires_grad(true).mutable_grad() = torch::zeros_like(lookup.rows);
-  model.decoder->set_lookup(lookup);
-  EXPECT_EQ(Backward(model, ids, targets), loss);
+  EXPECT_EQ(Backward(model, ids, targets, {.lookup = lookup}), loss);
   if (!GetParam().config.tie_word_embeddings) {
     EXPECT_EQ(model.parameters.Find(kTable)->leaf.grad().abs().max().item<double>(), 0);
   }
   model.parameters.Find(kTable)->leaf.mutable_grad().index_add_(0, used, lookup.rows.grad());
-  EXPECT_LT(LargestDifference(model.parameters.flat_gradient(), expected),
+  EXPECT_LT(LargestDifference(model.parameters.flat_gradient().Only(), expected),
             1e-6 * expected.abs().max().item<double>());
 }
 
 // The last thing that is added to a tied table is the gradient of the first thing it was used for.
-TEST(Decoder, OfATiedTableNothingIsAnnouncedBeforeTheEnd) {
+TEST(Decoder, OfATiedTableNothingIsFinalBeforeTheEnd) {
   DecoderConfig config = TinyConfig();
   config.tie_word_embeddings = true;
   TinyModel model(config);
   std::vector<int64_t> ends;
-  model.decoder->set_gradients_final([&](int64_t end) { ends.push_back(end); });
+  const PassInputs inputs{.gradients_final = [&](int64_t end) { ends.push_back(end); }};
   const Tensor ids = SomeIds(2, 9, 23);
-  Backward(model, ids, (ids + 1).remainder(23));
+  Backward(model, ids, (ids + 1).remainder(23), inputs);
   EXPECT_EQ(ends, std::vector<int64_t>{model.parameters.elements()});
 }
 
@@ -131,12 +132,12 @@ TEST_P(DecoderVariants, SplitInvarianceOfAccumulatedGradients) {
   TinyModel model(GetParam().config);
   const Tensor ids = SomeIds(5, 9, 23), targets = (ids * 5 + 2).remainder(23);
   model.decoder->LossSum(ids, targets).backward();
-  const Tensor whole = model.parameters.flat_gradient().clone();
+  const Tensor whole = model.parameters.flat_gradient().Only().clone();
   model.parameters.ZeroGradients();
   for (const auto& [begin, rows] : {std::pair{0, 2}, std::pair{2, 1}, std::pair{3, 2}}) {
     model.decoder->LossSum(ids.narrow(0, begin, rows), targets.narrow(0, begin, rows)).backward();
   }
-  EXPECT_LT(LargestDifference(model.parameters.flat_gradient(), whole),
+  EXPECT_LT(LargestDifference(model.parameters.flat_gradient().Only(), whole),
             1e-5 * whole.abs().max().item<double>());
 }
 
@@ -145,8 +146,8 @@ TEST_P(DecoderVariants, GradientIsTheSlopeOfTheLoss) {
   const Tensor ids = SomeIds(2, 9, 23), targets = (ids + 1).remainder(23);
   model.decoder->LossSum(ids, targets).backward();
   torch::NoGradGuard no_grad;
-  Tensor& flat = model.parameters.flat();
-  const Tensor gradient = model.parameters.flat_gradient().clone();
+  Tensor flat = model.parameters.flat().Only();
+  const Tensor gradient = model.parameters.flat_gradient().Only().clone();
   const Tensor step = gradient * (3e-3 / gradient.norm().item<double>());
   flat.add_(step);
   const double above = model.decoder->LossSum(ids, targets).item<double>();
@@ -165,8 +166,8 @@ TEST_P(DecoderVariants, Bf16GivesTheLossAndTheGradientToItsPrecision) {
   EXPECT_NEAR(loss.item<double>() / expected.item<double>(), 1, 0.02);
   expected.backward();
   loss.backward();
-  const Tensor gradient = exact.parameters.flat_gradient();
-  const Tensor difference = narrow.parameters.flat_gradient() - gradient;
+  const Tensor gradient = exact.parameters.flat_gradient().Only();
+  const Tensor difference = narrow.parameters.flat_gradient().Only() - gradient;
   EXPECT_LT(difference.norm().item<double>(), 0.1 * gradient.norm().item<double>());
 }
 

@@ -1,12 +1,13 @@
 // What a device can do is asked of the device, and what it cannot is refused by name. Every device
 // of this machine, in every precision it has, gives the loss and the gradients of the CPU in fp32.
 // On a machine without an accelerator the list holds the CPU alone.
-#include "worker/model/device.h"
+#include "worker/tensor/device.h"
 
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
 #include "tests/worker/support/tiny_model.h"
+#include "worker/model/self_check.h"
 #include "worker/tensor/torch_compat.h"
 
 namespace espalier {
@@ -53,7 +54,7 @@ struct Result {
 // Two passes, so that gradients are added to what is there.
 Result TwoPasses(const DecoderConfig& config, torch::Device device, torch::ScalarType type) {
   Parameters parameters =
-      *Parameters::Create(config, device, Parameters::Gradients::kAllocate, type);
+      *Parameters::Create(config, Trained(EmbeddingGradient::kDense, device, type));
   parameters.Initialize(7, config.initializer_range);
   const Decoder decoder(config, parameters);
   double sum = 0;
@@ -64,7 +65,7 @@ Result TwoPasses(const DecoderConfig& config, torch::Device device, torch::Scala
     loss.backward();
     sum += loss.item<double>();
   }
-  return {sum, parameters.flat_gradient().cpu()};
+  return {sum, parameters.flat_gradient().Only().cpu()};
 }
 
 class EveryDevice : public testing::TestWithParam<DeviceCase> {
@@ -98,7 +99,7 @@ TEST_P(EveryDevice, ContinuesFromKeptKeysAndValues) {
   const auto& [device, type, tolerance] = GetParam();
   const DecoderConfig config = Config(false, 0);
   Parameters parameters =
-      *Parameters::Create(config, torch::Device(device), Parameters::Gradients::kNone, type);
+      *Parameters::Create(config, {.device = torch::Device(device), .compute_type = type});
   parameters.Initialize(7, config.initializer_range);
   const Decoder decoder(config, parameters);
   torch::NoGradGuard no_grad;
@@ -135,23 +136,25 @@ TEST_P(EveryDevice, NormalisesRowsOfAnyWidth) {
 }
 
 // Also where the embedding is converted for the residual stream, and its gradient back.
-TEST_P(EveryDevice, AnnouncesGradientsThatAreFinal) {
+TEST_P(EveryDevice, TellsOfGradientsThatAreFinal) {
   const auto& [device, type, tolerance] = GetParam();
   for (const bool tied : {false, true}) {
     const DecoderConfig config = Config(tied, 0);
-    Parameters parameters =
-        *Parameters::Create(config, torch::Device(device), Parameters::Gradients::kAllocate, type);
+    Parameters parameters = *Parameters::Create(
+        config, Trained(EmbeddingGradient::kDense, torch::Device(device), type));
     parameters.Initialize(7, config.initializer_range);
     Decoder decoder(config, parameters);
     std::vector<Tensor> seen;
-    decoder.set_gradients_final(
-        [&](int64_t end) { seen.push_back(parameters.flat_gradient().narrow(0, 0, end).clone()); });
+    const PassInputs inputs{.gradients_final = [&](int64_t end) {
+      seen.push_back(parameters.flat_gradient().Only().narrow(0, 0, end).clone());
+    }};
     const Tensor ids = SomeIds(3, 40, 64);
-    decoder.LossSum(ids.to(device), (ids + 1).remainder(64).to(device)).backward();
+    decoder.LossSum(ids.to(device), (ids + 1).remainder(64).to(device), {}, inputs).backward();
     ASSERT_FALSE(seen.empty());
     EXPECT_EQ(seen.back().numel(), parameters.elements());
     for (const Tensor& prefix : seen) {
-      EXPECT_TRUE(torch::equal(prefix, parameters.flat_gradient().narrow(0, 0, prefix.numel())));
+      EXPECT_TRUE(
+          torch::equal(prefix, parameters.flat_gradient().Only().narrow(0, 0, prefix.numel())));
     }
   }
 }

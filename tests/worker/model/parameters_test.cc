@@ -54,9 +54,10 @@ TEST(Parameters, ValuesAndGradientsAreViewsOfTheFlatBuffers) {
   int64_t offset = 0;
   for (const Parameter& parameter : parameters.all()) {
     EXPECT_EQ(parameter.offset, offset) << parameter.shape.name;
-    EXPECT_EQ(parameter.value.data_ptr<float>(), parameters.flat().data_ptr<float>() + offset);
+    EXPECT_EQ(parameter.value.data_ptr<float>(),
+              parameters.flat().Only().data_ptr<float>() + offset);
     EXPECT_EQ(parameter.leaf.grad().data_ptr<float>(),
-              parameters.flat_gradient().data_ptr<float>() + offset);
+              parameters.flat_gradient().Only().data_ptr<float>() + offset);
     EXPECT_TRUE(parameter.leaf.is_leaf() && parameter.leaf.requires_grad());
     offset += parameter.size;
   }
@@ -66,7 +67,7 @@ TEST(Parameters, ValuesAndGradientsAreViewsOfTheFlatBuffers) {
 TEST(Parameters, TheCopyForComputingFollowsTheValuesAndGradientsStayFp32) {
   TinyModel model(TinyConfig(), torch::kBFloat16);
   Parameters& parameters = model.parameters;
-  parameters.flat().mul_(3);
+  parameters.flat().Only().mul_(3);
   parameters.RefreshCopy();
   for (const Parameter& parameter : parameters.all()) {
     EXPECT_TRUE(
@@ -107,8 +108,7 @@ TEST(Parameters, OnlyWhatMatricesAreMultipliedWithIsNarrow) {
 }
 
 TEST(Parameters, NoGradientsWhereNoneAreWanted) {
-  const auto parameters =
-      Parameters::Create(TinyConfig(), torch::kCPU, Parameters::Gradients::kNone);
+  const auto parameters = Parameters::Create(TinyConfig(), {.device = torch::kCPU});
   ASSERT_TRUE(parameters.ok());
   for (const Parameter& parameter : parameters->all()) {
     EXPECT_FALSE(parameter.leaf.requires_grad());
@@ -121,7 +121,7 @@ TEST(Parameters, ImpossibleSizeIsAnErrorThatNamesTheBytes) {
   config.hidden_size = 1 << 16;
   config.layers = 1 << 10;
   config.intermediate_size = 1 << 20;
-  const auto parameters = Parameters::Create(config, torch::kCPU, Parameters::Gradients::kNone);
+  const auto parameters = Parameters::Create(config, {.device = torch::kCPU});
   EXPECT_EQ(parameters.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(parameters.status().message().find("bytes for"), std::string::npos)
       << parameters.status();
@@ -132,10 +132,10 @@ torch::Tensor InitialValues(uint64_t seed, int threads) {
   torch::set_num_threads(threads);
   DecoderConfig config = TinyConfig();
   config.vocab_size = 3000;  // several random streams in one tensor
-  auto parameters = *Parameters::Create(config, torch::kCPU, Parameters::Gradients::kNone);
+  auto parameters = *Parameters::Create(config, {.device = torch::kCPU});
   parameters.Initialize(seed, 0.02);
   torch::set_num_threads(before);
-  return parameters.flat().clone();
+  return parameters.flat().Only().clone();
 }
 
 TEST(Parameters, InitialValuesDoNotDependOnTheThreadCount) {
@@ -155,7 +155,7 @@ TEST(Parameters, InitialValuesAreNormalAndNormsAreOne) {
   DecoderConfig config = TinyConfig();
   config.vocab_size = 20000;
   config.attention_bias = true;
-  auto parameters = *Parameters::Create(config, torch::kCPU, Parameters::Gradients::kNone);
+  auto parameters = *Parameters::Create(config, {.device = torch::kCPU});
   parameters.Initialize(3, 0.02);
   const torch::Tensor z = parameters.Get("model.embed_tokens.weight") / 0.02;
   EXPECT_NEAR(z.mean().item<double>(), 0, 0.01);

@@ -8,7 +8,7 @@
 
 #include "tests/worker/support/tiny_model.h"
 #include "worker/formats/safetensors.h"
-#include "worker/model/device.h"
+#include "worker/tensor/device.h"
 
 namespace espalier {
 namespace {

@@ -64,8 +64,9 @@ TEST(Dropout, ActsInTrainingPassesOnly) {
   TinyModel model(TinyConfig());
   const Tensor ids = SomeIds(2, 9, 23), targets = (ids + 1).remainder(23);
   const double whole = model.decoder->LossSum(ids, targets).item<double>();
-  EXPECT_NE(model.decoder->LossSum(ids, targets, Keys(0.3, {1, 2})).item<double>(), whole);
-  EXPECT_EQ(model.decoder->LossSum(ids, targets, {}).item<double>(), whole);
+  EXPECT_NE(model.decoder->LossSum(ids, targets, {}, {.dropout = Keys(0.3, {1, 2})}).item<double>(),
+            whole);
+  EXPECT_EQ(model.decoder->LossSum(ids, targets).item<double>(), whole);
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ TEST(FusedOps, LinearsEqualMatrixProducts) {
     return torch::cat({torch::linear(in[0], in[1], in[2]), torch::linear(in[0], in[3], in[4])}, -1);
   };
   const Function kernel = [](const Inputs& in) {
-    return torch::cat(NormLinears(in[0], {}, 0, {in[1], in[3]}, {in[2], in[4]}).products, -1);
+    return torch::cat(NormLinears(in[0], {}, 0, {{in[1], in[2]}, {in[3], in[4]}}).products, -1);
   };
   ExpectSame(kernel, formula,
              {Random({3, 5, 7}), Random({11, 7}), Random({11}), Random({4, 7}), Random({4})});
@@ -110,10 +110,10 @@ TEST(FusedOps, LinearsEqualMatrixProducts) {
 
 TEST(FusedOps, LinearsAddToTheGradientThatIsThere) {
   const Tensor x = Random({4, 6}), w = Random({5, 6}).set_requires_grad(true);
-  NormLinears(x, {}, 0, {w}, {}).products[0].sum().backward();
+  NormLinears(x, {}, 0, {{w, {}}}).products[0].sum().backward();
   const Tensor once = w.grad().clone();
   const void* place = w.grad().data_ptr();
-  NormLinears(x, {}, 0, {w}, {}).products[0].sum().backward();
+  NormLinears(x, {}, 0, {{w, {}}}).products[0].sum().backward();
   EXPECT_TRUE(torch::allclose(w.grad(), 2 * once));
   EXPECT_EQ(w.grad().data_ptr(), place) << "the flat gradient must stay in place";
 }
@@ -122,7 +122,7 @@ TEST(FusedOps, GradientsOfBf16WeightsAddUpInFp32) {
   const Tensor x = torch::ones({4, 6}, torch::kBFloat16);
   const Tensor w = Random({5, 6}).to(torch::kBFloat16).set_requires_grad(true);
   w.mutable_grad() = torch::full({5, 6}, 1000.0, torch::kFloat);
-  NormLinears(x, {}, 0, {w}, {}).products[0].sum().backward();
+  NormLinears(x, {}, 0, {{w, {}}}).products[0].sum().backward();
   EXPECT_TRUE(w.grad().eq(1004).all().item<bool>()) << "bfloat16 would have lost the 4";
 }
 
@@ -144,7 +144,7 @@ TEST(FusedOps, NormLinearsEqualTheirFormula) {
   };
   // The residual too, whose gradient is added to that which comes through the products.
   const Function kernel = [](const Inputs& in) {
-    const ops::Branches branches = NormLinears(in[0], in[1], 1e-5, {in[2], in[3]}, {in[4], {}});
+    const ops::Branches branches = NormLinears(in[0], in[1], 1e-5, {{in[2], in[4]}, {in[3], {}}});
     EXPECT_EQ(branches.products[0].scalar_type(), in[2].scalar_type());
     EXPECT_EQ(branches.residual.scalar_type(), in[0].scalar_type());
     return torch::cat({branches.residual, branches.products[0], branches.products[1]}, -1);
@@ -161,34 +161,40 @@ TEST(FusedOps, NormLinearsEqualTheirFormula) {
 
 TEST(FusedOps, ABranchWhoseProductsAreNotUsedPassesTheGradientOn) {
   const Tensor x = Random({4, 6}).set_requires_grad(true), norm = torch::ones({6});
-  NormLinears(x, norm, 1e-5, {Random({5, 6})}, {}).residual.mul(3).sum().backward();
+  NormLinears(x, norm, 1e-5, {{Random({5, 6}), {}}}).residual.mul(3).sum().backward();
   EXPECT_TRUE(x.grad().eq(3).all().item<bool>());
 }
 
 TEST(FusedOps, LinearAddEqualsItsFormula) {
-  ExpectSame([](const Inputs& in) { return LinearAdd(in[0], in[1], in[2], in[3]); },
-             [](const Inputs& in) { return in[3] + torch::linear(in[0], in[1], in[2]); },
-             {Random({3, 7, 33}), Random({5, 33}), Random({5}), Random({3, 7, 5})}, {3});
+  ExpectSame(
+      [](const Inputs& in) {
+        return LinearAdd(in[0], {in[1], in[2]}, in[3]);
+      },
+      [](const Inputs& in) { return in[3] + torch::linear(in[0], in[1], in[2]); },
+      {Random({3, 7, 33}), Random({5, 33}), Random({5}), Random({3, 7, 5})}, {3});
 }
 
 TEST(FusedOps, TheResidualStreamKeepsItsType) {
   const Tensor x = Random({7, 6}).to(torch::kBFloat16), w = Random({5, 6}).to(torch::kBFloat16);
   for (const auto type : {torch::kFloat, torch::kBFloat16}) {
     const Tensor residual = Random({7, 5}).to(type);
-    EXPECT_EQ(LinearAdd(x, w, {}, residual).scalar_type(), type);
-    EXPECT_EQ(SwiGluLinearAdd(x, x, w, {}, residual).scalar_type(), type);
+    EXPECT_EQ(LinearAdd(x, {w, {}}, residual).scalar_type(), type);
+    EXPECT_EQ(SwiGluLinearAdd(x, x, {w, {}}, residual).scalar_type(), type);
   }
-  EXPECT_EQ(LinearAdd(x, w, {}, {}).scalar_type(), torch::kBFloat16);
+  EXPECT_EQ(LinearAdd(x, {w, {}}, {}).scalar_type(), torch::kBFloat16);
 }
 
 TEST(FusedOps, SwiGluLinearAddEqualsItsFormula) {
-  ExpectSame([](const Inputs& in) { return SwiGluLinearAdd(in[0], in[1], in[2], in[3], in[4]); },
-             [](const Inputs& in) {
-               return in[4] + torch::linear(in[0] * torch::sigmoid(in[0]) * in[1], in[2], in[3]);
-             },
-             {Random({3, 7, 33}) * 10, Random({3, 7, 33}), Random({5, 33}), Random({5}),
-              Random({3, 7, 5})},
-             {4});
+  ExpectSame(
+      [](const Inputs& in) {
+        return SwiGluLinearAdd(in[0], in[1], {in[2], in[3]}, in[4]);
+      },
+      [](const Inputs& in) {
+        return in[4] + torch::linear(in[0] * torch::sigmoid(in[0]) * in[1], in[2], in[3]);
+      },
+      {Random({3, 7, 33}) * 10, Random({3, 7, 33}), Random({5, 33}), Random({5}),
+       Random({3, 7, 5})},
+      {4});
 }
 
 TEST(FusedOps, RopeEqualsComplexRotationOfQueriesAndKeys) {
@@ -221,7 +227,7 @@ TEST_P(CpuCrossEntropy, EqualsLogSoftmaxForAnyUpstreamGradient) {
   Tensor targets = torch::randint(0, 50, {600}, torch::kLong);
   targets.index_put_({torch::tensor({0, 300, 599})}, -100);
   const double upstream = GetParam();
-  ExpectSame([&](const Inputs& in) { return CrossEntropySum(in[0], in[1], targets) * upstream; },
+  ExpectSame([&](const Inputs& in) { return LossSum(in[0], in[1], targets, {}) * upstream; },
              [&](const Inputs& in) {
                return torch::nll_loss(torch::log_softmax(torch::linear(in[0], in[1]), -1), targets,
                                       {}, at::Reduction::Sum, -100) *
@@ -235,10 +241,10 @@ TEST_P(CpuCrossEntropy, AddsToABoundHeadGradient) {
   const Tensor targets = torch::randint(0, 50, {300}, torch::kLong);
   const Tensor hidden = Random({300, 24}).set_requires_grad(true);
   const Tensor head = Random({50, 24}).set_requires_grad(true);
-  (CrossEntropySum(hidden, head, targets) * upstream).backward();
+  (LossSum(hidden, head, targets, {}) * upstream).backward();
   const Tensor expected = head.grad().clone();
   head.mutable_grad().fill_(1);
-  (CrossEntropySum(hidden, head, targets) * upstream).backward();
+  (LossSum(hidden, head, targets, {}) * upstream).backward();
   EXPECT_LT(Error(head.grad() - 1, expected), 1e-4);
 }
 

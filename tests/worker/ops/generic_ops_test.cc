@@ -49,10 +49,16 @@ class GenericOps : public testing::Test {
 };
 
 TEST_F(GenericOps, LinearGradients) {
-  ExpectGradients([](const Inputs& in) { return Linear(in[0], in[1], in[2]); },
-                  {Random({2, 3, 5}), Random({4, 5}), Random({4})});
-  ExpectGradients([](const Inputs& in) { return Linear(in[0], in[1], {}); },
-                  {Random({3, 5}), Random({4, 5})});
+  ExpectGradients(
+      [](const Inputs& in) {
+        return Linear(in[0], {in[1], in[2]});
+      },
+      {Random({2, 3, 5}), Random({4, 5}), Random({4})});
+  ExpectGradients(
+      [](const Inputs& in) {
+        return Linear(in[0], {in[1], {}});
+      },
+      {Random({3, 5}), Random({4, 5})});
 }
 
 TEST_F(GenericOps, RmsNormValuesAndGradients) {
@@ -147,11 +153,11 @@ TEST_F(GenericOps, CrossEntropyIgnoresMarkedTargets) {
   const Tensor targets = torch::tensor({3, -100, 0, 6, -100}, torch::kLong);
   const Tensor all = torch::log_softmax(hidden.mm(head.t()), 1);
   const double expected = -(all[0][3] + all[2][0] + all[3][6]).item<double>();
-  EXPECT_NEAR(CrossEntropySum(hidden, head, targets).item<double>(), expected, 1e-10);
+  EXPECT_NEAR(LossSum(hidden, head, targets, {}).item<double>(), expected, 1e-10);
   const Tensor rows = TargetLogProbabilities(hidden, head, targets);
   EXPECT_NEAR(rows[2].item<double>(), all[2][0].item<double>(), 1e-10);
   EXPECT_EQ(rows[1].item<double>(), 0);
-  ExpectGradients([&](const Inputs& in) { return CrossEntropySum(in[0], in[1], targets); },
+  ExpectGradients([&](const Inputs& in) { return LossSum(in[0], in[1], targets, {}); },
                   {hidden, head});
 }
 
@@ -161,7 +167,7 @@ TEST_F(GenericOps, CrossEntropyInChunksEqualsTheWhole) {
   const Tensor targets = (torch::arange(40) * 1237).remainder(300000);
   const Tensor expected =
       torch::nll_loss(torch::log_softmax(hidden.mm(head.t()), 1), targets, {}, at::Reduction::Sum);
-  EXPECT_NEAR(CrossEntropySum(hidden, head, targets).item<double>(), expected.item<double>(), 1e-8);
+  EXPECT_NEAR(LossSum(hidden, head, targets, {}).item<double>(), expected.item<double>(), 1e-8);
 }
 
 // Architecture, section 5: gradients accumulate into the flat buffer, in place.
@@ -171,8 +177,8 @@ TEST_F(GenericOps, WeightGradientsAreAddedToTheBoundBuffer) {
   Inputs weights = {Random({3, 4}), Random({4}), Random({4, 4}), Random({4}), Random({3, 4})};
   const auto loss = [&] {
     Tensor x = RmsNorm(Embedding(ids, weights[0]), weights[1], 1e-5, torch::kDouble);
-    x = Linear(x, weights[2], weights[3]);
-    return CrossEntropySum(x.view({2, 4}), weights[4], targets) * 0.5;
+    x = Linear(x, {weights[2], weights[3]});
+    return LossSum(x.view({2, 4}), weights[4], targets, {}) * 0.5;
   };
   for (Tensor& weight : weights) weight.set_requires_grad(true);
   const auto expected = torch::autograd::grad({loss()}, weights);

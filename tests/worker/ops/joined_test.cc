@@ -13,8 +13,7 @@ using torch::Tensor;
 
 TEST(Joined, WeightsOfABlockLieSideBySide) {
   const DecoderConfig config = TinyConfig();
-  const Parameters parameters =
-      *Parameters::Create(config, torch::kCPU, Parameters::Gradients::kAllocate);
+  const Parameters parameters = *Parameters::Create(config, Trained(EmbeddingGradient::kDense));
   const auto leaf = [&](const char* name) {
     return parameters.Find(absl::StrCat("model.layers.1.", name, ".weight"))->leaf;
   };

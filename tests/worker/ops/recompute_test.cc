@@ -1,5 +1,5 @@
 // Computing layers again in the backward pass changes no bit of the gradient, whatever is frozen
-// and whatever is dropped, and keeps the promise of set_gradients_final.
+// and whatever is dropped, and keeps the promise of PassInputs::gradients_final.
 #include "worker/ops/recompute.h"
 
 #include <functional>
@@ -20,8 +20,10 @@ struct Case {
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 bool Nothing(const ParameterShape&) { return false; }
-bool IsEmbedding(const ParameterShape& shape) { return shape.layer < 0; }
-bool IsFirstLayerOrEmbedding(const ParameterShape& shape) { return shape.layer < 1; }
+bool IsEmbedding(const ParameterShape& shape) { return shape.name == kEmbeddingName; }
+bool IsFirstLayerOrEmbedding(const ParameterShape& shape) {
+  return shape.layer == 0 || IsEmbedding(shape);
+}
 bool IsMatrix(const ParameterShape& shape) { return shape.decay; }
 
 DecoderConfig Config() {
@@ -39,19 +41,18 @@ struct Passed {
 
 // One pass over six sequences of twelve tokens.
 Passed Pass(const Case& c, std::vector<bool> recompute) {
-  TinyModel model(Config(), c.type);
-  for (const Parameter& parameter : model.parameters.all()) {
-    if (c.frozen(parameter.shape)) Tensor(parameter.leaf).set_requires_grad(false);
-  }
+  Parameters::Options options = Trained(EmbeddingGradient::kDense, torch::kCPU, c.type);
+  options.trained = [&c](const ParameterShape& shape) { return !c.frozen(shape); };
+  TinyModel model(Config(), options);
   model.decoder->set_recompute(std::move(recompute));
   Passed result;
-  model.decoder->set_gradients_final([&](int64_t end) { result.ends.push_back(end); });
   const Tensor ids = SomeIds(6, 12, 23), targets = (ids * 3 + 1).remainder(23);
-  const DropoutKeys dropout{c.dropout, torch::arange(6, torch::kLong) * 7919};
-  const Tensor loss = model.decoder->LossSum(ids, targets, dropout);
+  const PassInputs inputs{.dropout = {c.dropout, torch::arange(6, torch::kLong) * 7919},
+                          .gradients_final = [&](int64_t end) { result.ends.push_back(end); }};
+  const Tensor loss = model.decoder->LossSum(ids, targets, {}, inputs);
   result.loss = loss.item<double>();
   loss.backward();
-  result.gradient = model.parameters.flat_gradient();
+  result.gradient = model.parameters.flat_gradient().Only();
   return result;
 }
 
@@ -79,20 +80,20 @@ TEST_P(Recomputation, ChangesNoBit) {
   }
 }
 
-// Architecture 5, step 4, for recomputed layers: an announced prefix does not change any more.
-TEST(RecomputedLayers, AnnounceTheirGradientsWhenTheyAreFinal) {
+// A prefix that was told to be final does not change any more.
+TEST(RecomputedLayers, TellOfTheirGradientsWhenTheyAreFinal) {
   TinyModel model(Config());
   model.decoder->set_recompute({true, true, true});
   std::vector<Tensor> seen;
-  model.decoder->set_gradients_final([&](int64_t end) {
-    seen.push_back(model.parameters.flat_gradient().narrow(0, 0, end).clone());
-  });
+  const PassInputs inputs{.gradients_final = [&](int64_t end) {
+    seen.push_back(model.parameters.flat_gradient().Only().narrow(0, 0, end).clone());
+  }};
   const Tensor ids = SomeIds(2, 9, 23);
-  model.decoder->LossSum(ids, (ids + 1).remainder(23)).backward();
+  model.decoder->LossSum(ids, (ids + 1).remainder(23), {}, inputs).backward();
   ASSERT_EQ(seen.size(), 11U);
   for (const Tensor& prefix : seen) {
     EXPECT_TRUE(
-        torch::equal(prefix, model.parameters.flat_gradient().narrow(0, 0, prefix.numel())));
+        torch::equal(prefix, model.parameters.flat_gradient().Only().narrow(0, 0, prefix.numel())));
   }
 }
 

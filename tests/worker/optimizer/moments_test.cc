@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "common/base/random.h"
+#include "tests/worker/support/tiny_model.h"
 #include "worker/kernels/adamw_kernel.h"
 #include "worker/optimizer/optimizer.h"
 
@@ -34,8 +35,7 @@ Parameters MakeParameters() {
   config.layers = 2;
   config.heads = config.kv_heads = 4;
   config.head_dim = 11;
-  Parameters parameters =
-      *Parameters::Create(config, torch::kCPU, Parameters::Gradients::kAllocate);
+  Parameters parameters = *Parameters::Create(config, Trained(EmbeddingGradient::kDense));
   parameters.Initialize(/*seed=*/3, /*initializer_range=*/0.5);
   return parameters;
 }
@@ -106,11 +106,11 @@ TEST(Moment8, AnOverflowStaysWithItsElement) {
   Parameters parameters = MakeParameters();
   AdamW optimizer = *AdamW::Create(Spec(v1::MOMENT_TYPE_INT8), parameters);
   for (int step = 0; step < 3; ++step) {
-    parameters.flat_gradient().copy_(Gradient(parameters, step));
-    if (step == 0) parameters.flat_gradient()[5].fill_(1e20);
-    parameters.flat_gradient()[6].fill_(0);
+    parameters.flat_gradient().Only().copy_(Gradient(parameters, step));
+    if (step == 0) parameters.flat_gradient().Only()[5].fill_(1e20);
+    parameters.flat_gradient().Only()[6].fill_(0);
     optimizer.Apply({.learning_rate = 0.01});
-    EXPECT_TRUE(parameters.flat().isfinite().all().item<bool>()) << "step " << step;
+    EXPECT_TRUE(parameters.flat().Only().isfinite().all().item<bool>()) << "step " << step;
   }
 }
 
@@ -119,7 +119,7 @@ TEST(Moment8, DecaysByLessThanAStepOfItsCode) {
   v1::OptimizerSpec spec = Spec(v1::MOMENT_TYPE_INT8);
   spec.set_beta2(0.999);
   AdamW optimizer = *AdamW::Create(spec, parameters);
-  parameters.flat_gradient().copy_(Gradient(parameters, 0));
+  parameters.flat_gradient().Only().copy_(Gradient(parameters, 0));
   optimizer.Apply({});
   const Moments& moments = optimizer.moments();
   const auto sum = [&] {
@@ -139,19 +139,19 @@ TEST(Moment8, DecaysByLessThanAStepOfItsCode) {
 
 TEST(AdamW8, MovesParametersAsFp32Does) {
   Parameters exact = MakeParameters(), small = MakeParameters();
-  const Tensor start = exact.flat().clone();
+  const Tensor start = exact.flat().Only().clone();
   AdamW exact_optimizer = *AdamW::Create(Spec(v1::MOMENT_TYPE_FP32), exact);
   AdamW small_optimizer = *AdamW::Create(Spec(v1::MOMENT_TYPE_INT8), small);
   for (int step = 0; step < 50; ++step) {
     for (Parameters* parameters : {&exact, &small}) {
-      parameters->flat_gradient().copy_(Gradient(*parameters, step));
+      parameters->flat_gradient().Only().copy_(Gradient(*parameters, step));
     }
     exact_optimizer.Apply({.learning_rate = 0.01});
     small_optimizer.Apply({.learning_rate = 0.01});
   }
-  const double moved = (exact.flat() - start).norm().item<double>();
-  EXPECT_LT((small.flat() - exact.flat()).norm().item<double>(), 0.12 * moved);
-  EXPECT_EQ(small.flat_gradient().abs().max().item<double>(), 0);
+  const double moved = (exact.flat().Only() - start).norm().item<double>();
+  EXPECT_LT((small.flat().Only() - exact.flat().Only()).norm().item<double>(), 0.12 * moved);
+  EXPECT_EQ(small.flat_gradient().Only().abs().max().item<double>(), 0);
 }
 
 TEST(AdamW8, GivesTheSameBitsWithAnyNumberOfThreads) {
@@ -162,11 +162,11 @@ TEST(AdamW8, GivesTheSameBitsWithAnyNumberOfThreads) {
     Parameters parameters = MakeParameters();
     AdamW optimizer = *AdamW::Create(Spec(v1::MOMENT_TYPE_INT8), parameters);
     for (int step = 0; step < 3; ++step) {
-      parameters.flat_gradient().copy_(Gradient(parameters, step));
+      parameters.flat_gradient().Only().copy_(Gradient(parameters, step));
       optimizer.Apply({.learning_rate = 0.01});
     }
     results.push_back(optimizer.moments().Buffers());
-    results.back().push_back(parameters.flat());
+    results.back().push_back(parameters.flat().Only());
   }
   at::set_num_threads(threads_before);
   for (size_t i = 1; i < results.size(); ++i) {

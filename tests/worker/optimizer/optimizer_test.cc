@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/worker/support/tiny_model.h"
 #include "worker/kernels/adamw_kernel.h"
 #include "worker/tensor/torch_compat.h"
 
@@ -35,15 +36,14 @@ v1::OptimizerSpec Spec() {
 }
 
 Parameters MakeParameters() {
-  Parameters parameters =
-      *Parameters::Create(Config(), torch::kCPU, Parameters::Gradients::kAllocate);
+  Parameters parameters = *Parameters::Create(Config(), Trained(EmbeddingGradient::kDense));
   parameters.Initialize(/*seed=*/3, /*initializer_range=*/0.5);
   return parameters;
 }
 
 void FillGradient(Parameters& parameters, uint64_t seed) {
   torch::manual_seed(seed);
-  parameters.flat_gradient().copy_(torch::randn({parameters.elements()}));
+  parameters.flat_gradient().Only().copy_(torch::randn({parameters.elements()}));
 }
 
 // LibTorch's own optimizer on copies of the same tensors.
@@ -100,7 +100,7 @@ TEST(AdamW, LeavesTheGradientZero) {
   AdamW optimizer = *AdamW::Create(Spec(), parameters);
   FillGradient(parameters, 1);
   optimizer.Apply({.learning_rate = 0.01});
-  EXPECT_EQ(parameters.flat_gradient().abs().max().item<double>(), 0);
+  EXPECT_EQ(parameters.flat_gradient().Only().abs().max().item<double>(), 0);
 }
 
 TEST(AdamW, DecaysMatricesOnlyUnlessTold) {
@@ -125,7 +125,7 @@ TEST(AdamW, GivesTheSameBitsWithAnyNumberOfThreads) {
     FillGradient(parameters, 9);
     norms.push_back(optimizer.GradientNorm());
     optimizer.Apply({.learning_rate = 0.01});
-    results.push_back(parameters.flat().clone());
+    results.push_back(parameters.flat().Only().clone());
   }
   at::set_num_threads(threads_before);
   for (size_t i = 1; i < results.size(); ++i) {
@@ -146,14 +146,15 @@ TEST(AdamW, GivesTheSameBitsOnEveryDevice) {
     std::vector<torch::Tensor> expected;
     for (const std::string& device : devices) {
       Parameters parameters = *Parameters::Create(
-          Config(), torch::Device(device), Parameters::Gradients::kAllocate, torch::kBFloat16);
+          Config(), Trained(EmbeddingGradient::kDense, torch::Device(device), torch::kBFloat16));
       parameters.Initialize(3, 0.5);
       AdamW optimizer = *AdamW::Create(spec, parameters);
       for (int step = 0; step < 5; ++step) {
         FillGradient(parameters, step);
         optimizer.Apply({.learning_rate = 0.01, .gradient_scale = 0.3});
       }
-      std::vector<torch::Tensor> results = {parameters.flat().cpu(), parameters.flat_copy().cpu()};
+      std::vector<torch::Tensor> results = {parameters.flat().Only().cpu(),
+                                            parameters.flat_copy().Only().cpu()};
       for (const torch::Tensor& buffer : optimizer.moments().Buffers()) {
         results.push_back(buffer.cpu());
       }
@@ -161,7 +162,7 @@ TEST(AdamW, GivesTheSameBitsOnEveryDevice) {
       for (size_t i = 0; i < results.size(); ++i) {
         EXPECT_TRUE(torch::equal(results[i], expected[i])) << device << " " << i;
       }
-      EXPECT_EQ(parameters.flat_gradient().abs().max().item<double>(), 0) << device;
+      EXPECT_EQ(parameters.flat_gradient().Only().abs().max().item<double>(), 0) << device;
     }
   }
 }
@@ -174,29 +175,29 @@ TEST(AdamW, TreatsRowsThatWereLookedUpAsTheTableTheyAreOf) {
     DecoderConfig config = Config();
     config.vocab_size = 2000;  // more than a block
     config.tie_word_embeddings = false;
-    const auto create = [&](Parameters::Gradients gradients) {
-      Parameters parameters = *Parameters::Create(config, torch::kCPU, gradients);
+    const auto create = [&](EmbeddingGradient untied) {
+      Parameters parameters = *Parameters::Create(config, Trained(untied));
       parameters.Initialize(3, 0.5);
       return parameters;
     };
-    Parameters whole = create(Parameters::Gradients::kAllocate);
-    Parameters apart = create(Parameters::Gradients::kLookupsApart);
+    Parameters whole = create(EmbeddingGradient::kDense);
+    Parameters apart = create(EmbeddingGradient::kRowsApart);
     AdamW of_whole = *AdamW::Create(spec, whole), of_apart = *AdamW::Create(spec, apart);
     for (const std::vector<int64_t>& ids :
          {std::vector<int64_t>{0, 5, 341, 342, 1999}, {5, 700}, {}, {1, 2, 3}}) {
       FillGradient(whole, 11);
       const int64_t dense = apart.flat_gradient().numel();
-      const torch::Tensor table =
-          whole.flat_gradient().slice(0, dense).view({config.vocab_size, config.hidden_size});
+      const torch::Tensor table = whole.flat_gradient().Only().slice(0, dense).view(
+          {config.vocab_size, config.hidden_size});
       const torch::Tensor index = torch::tensor(ids, torch::kLong);
       const torch::Tensor rows = table.index_select(0, index);
       table.zero_().index_copy_(0, index, rows);
-      apart.flat_gradient().copy_(whole.flat_gradient().slice(0, 0, dense));
+      apart.flat_gradient().Only().copy_(whole.flat_gradient().Only().slice(0, 0, dense));
       if (!ids.empty()) apart.lookup_gradient() = {ids, rows};
       EXPECT_NEAR(of_apart.GradientNorm(), of_whole.GradientNorm(), 1e-9);
       of_whole.Apply({.learning_rate = 0.01});
       of_apart.Apply({.learning_rate = 0.01});
-      EXPECT_TRUE(torch::equal(apart.flat(), whole.flat()));
+      EXPECT_TRUE(torch::equal(apart.flat().Only(), whole.flat().Only()));
       EXPECT_TRUE(apart.lookup_gradient().ids.empty()) << "used once";
     }
   }
@@ -206,7 +207,8 @@ TEST(GradientNorm, IsTheLengthOfTheWholeGradient) {
   Parameters parameters = MakeParameters();
   AdamW optimizer = *AdamW::Create(Spec(), parameters);
   FillGradient(parameters, 5);
-  const double expected = parameters.flat_gradient().to(torch::kDouble).norm().item<double>();
+  const double expected =
+      parameters.flat_gradient().Only().to(torch::kDouble).norm().item<double>();
   EXPECT_NEAR(optimizer.GradientNorm(), expected, 1e-9 * expected);
 }
 
@@ -215,7 +217,7 @@ TEST(GradientNorm, IsNotFiniteWhenOneElementIsNot) {
   AdamW optimizer = *AdamW::Create(Spec(), parameters);
   for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
     FillGradient(parameters, 5);
-    parameters.flat_gradient()[parameters.elements() - 1].fill_(bad);
+    parameters.flat_gradient().Only()[parameters.elements() - 1].fill_(bad);
     EXPECT_FALSE(std::isfinite(optimizer.GradientNorm()));
   }
 }

@@ -32,7 +32,7 @@ std::unique_ptr<Replica> MakeReplica(const RunIdentity& identity, bool tied) {
 std::unique_ptr<Replica> TrainedReplica(const RunIdentity& identity, bool tied) {
   std::unique_ptr<Replica> replica = MakeReplica(identity, tied);
   replica->parameters().Initialize(4, 0.2);
-  torch::Tensor& gradient = replica->parameters().flat_gradient();
+  torch::Tensor gradient = replica->parameters().flat_gradient().Only();
   torch::manual_seed(8);
   gradient.copy_(torch::randn_like(gradient));
   replica->optimizer().Apply({.learning_rate = 0.01});
@@ -52,8 +52,8 @@ TEST(ReplicaCheckpoint, BringsBackEveryBit) {
       const TestFolder folder;
       const RunIdentity identity = IdentityOf(moments);
       const std::unique_ptr<Replica> replica = TrainedReplica(identity, tied);
-      const ReplicaContent content = ContentOf(*replica, identity, std::nullopt);
-      const auto checkpoint = Written(folder, content.content);
+      const CheckpointContent content = ContentOf(*replica, identity, std::nullopt);
+      const auto checkpoint = Written(folder, content);
       ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
       const std::unique_ptr<Replica> other = MakeReplica(identity, tied);
       const absl::Status loaded = LoadReplica(*checkpoint, identity, *other);
@@ -68,16 +68,16 @@ TEST(ReplicaCheckpoint, MomentsOfTwoKindsAreRefused) {
                     wide = IdentityOf(v1::MOMENT_TYPE_FP32);
   const std::unique_ptr<Replica> of_narrow = TrainedReplica(narrow, true);
   const std::unique_ptr<Replica> of_wide = TrainedReplica(wide, true);
-  const ReplicaContent mine = ContentOf(*of_narrow, narrow, std::nullopt);
-  const ReplicaContent theirs = ContentOf(*of_wide, wide, std::nullopt);
+  const CheckpointContent mine = ContentOf(*of_narrow, narrow, std::nullopt);
+  const CheckpointContent theirs = ContentOf(*of_wide, wide, std::nullopt);
   // A tensor of one in the place of the other's, and one that is missing.
   for (const std::string prefix :
        {"exp_avg.", "exp_avg_sq.", "exp_avg_unit.", "exp_avg_sq_unit."}) {
     const std::string name = prefix + "model.norm.weight";
     const auto has_name = [&](const NamedTensor& tensor) { return tensor.spec.name == name; };
-    CheckpointContent content = mine.content;
+    CheckpointContent content = mine;
     std::erase_if(content.optimizer, has_name);
-    const auto& from = theirs.content.optimizer;
+    const auto& from = theirs.optimizer;
     const auto found = std::find_if(from.begin(), from.end(), has_name);
     if (found != from.end()) content.optimizer.push_back(*found);
     for (const RunIdentity* identity : {&narrow, &wide}) {

@@ -27,8 +27,13 @@ class TinyState {
     CheckpointContent content;
     content.step = Step(step_);
     const absl::Span<const float> weight = weight_, moment = moment_;
-    content.model = {{kA, AsBytes(weight.first(4))}, {kB, AsBytes(weight.subspan(4))}};
-    content.optimizer = {{kMoment, AsBytes(moment)}};
+    const auto of = [](absl::Span<const float> values) {
+      return [bytes = AsBytes(values)]() -> absl::StatusOr<absl::Span<const std::byte>> {
+        return bytes;
+      };
+    };
+    content.model = {{kA, of(weight.first(4))}, {kB, of(weight.subspan(4))}};
+    content.optimizer = {{kMoment, of(moment)}};
     content.config_json = R"({"model_type": "llama"})";
     content.tokenizer_json = "{}";
     content.trainer_state_json = absl::StrCat(R"({"step": )", step_, "}");

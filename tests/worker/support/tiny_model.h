@@ -25,10 +25,20 @@ inline DecoderConfig TinyConfig() {
   return config;
 }
 
+// All is trained; what becomes of an untied embedding's gradient is said.
+inline Parameters::Options Trained(EmbeddingGradient untied_embedding,
+                                   torch::Device device = torch::kCPU,
+                                   torch::ScalarType type = torch::kFloat) {
+  Parameters::Options options = Parameters::ForTraining(device, type);
+  options.untied_embedding = untied_embedding;
+  return options;
+}
+
 struct TinyModel {
   explicit TinyModel(const DecoderConfig& config, torch::ScalarType type = torch::kFloat)
-      : parameters(
-            *Parameters::Create(config, torch::kCPU, Parameters::Gradients::kAllocate, type)) {
+      : TinyModel(config, Trained(EmbeddingGradient::kDense, torch::kCPU, type)) {}
+  TinyModel(const DecoderConfig& config, const Parameters::Options& options)
+      : parameters(*Parameters::Create(config, options)) {
     parameters.Initialize(7, config.initializer_range);
     decoder = std::make_unique<Decoder>(config, parameters);
   }

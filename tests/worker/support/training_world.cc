@@ -10,6 +10,8 @@
 #include "common/config/job_file.h"
 #include "worker/collective/in_process.h"
 #include "worker/state/start_state.h"
+#include "worker/sync/all_reduce.h"
+#include "worker/task/next_token.h"
 #include "worker/train/trainer.h"
 
 namespace espalier {
@@ -38,17 +40,18 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
   const RankContext context{collective, RealClock(), result.link->progress()};
   DecoderConfig config = TinyConfig();
   config.tie_word_embeddings = options.tied;
-  ASSIGN_OR_RETURN(result.replica, Replica::Create(config, spec.train(), torch::kCPU));
-  if (spec.parallel().gradient_dtype() == v1::GRADIENT_DTYPE_INT8) {
-    RETURN_IF_ERROR(
-        result.replica->residual().Keep(result.replica->parameters().elements_before_lookups()));
-  }
+  ASSIGN_OR_RETURN(result.replica,
+                   Replica::Create(config, spec.train(), torch::kCPU, options.arena_elements));
+  RETURN_IF_ERROR(
+      result.replica->PrepareExchange(collective.world_size(), spec.parallel().gradient_dtype()));
   RunIdentity identity;
   identity.spec = spec;
   identity.data_hash = "made up";
   const int64_t length = spec.data().sequence_length();
-  const auto text = std::make_shared<WindowTable>(MakeText(1), length);
-  identity.training_samples = text->size();
+  const NextToken own_task(std::make_shared<WindowTable>(MakeText(1), length),
+                           std::make_shared<WindowTable>(MakeText(2), length));
+  const Task& task = options.task != nullptr ? *options.task : own_task;
+  identity.training_samples = task.training()->size();
   CheckpointStore store(PosixFileSystem(), {.directory = options.checkpoints});
   if (rank == 0) RETURN_IF_ERROR(store.Prepare());
   RETURN_IF_ERROR(AgreeOnStart(context, store, identity, *result.replica).status());
@@ -56,24 +59,33 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
                    SampleOrder::Create({.samples = identity.training_samples,
                                         .global_batch = spec.train().global_batch(),
                                         .seed = spec.data().seed()}));
-  std::unique_ptr<SampleSource> source = std::make_unique<DirectSamples>(text, order);
+  std::unique_ptr<SampleSource> source = std::make_unique<DirectSamples>(task.training(), order);
   if (options.wrap) source = options.wrap(rank, *result.replica, std::move(source));
+  std::unique_ptr<SampleLog> sample_log;
+  if (options.sample_log_files) {
+    ASSIGN_OR_RETURN(sample_log, SampleLog::Open(context, *options.sample_log_files(rank),
+                                                 options.checkpoints + "/samples"));
+  }
   CheckpointSaver saver(context, *result.link, store, identity);
-  Evaluator evaluator(context, std::make_shared<WindowTable>(MakeText(2), length), {});
-  LookupExchange lookups(collective, result.replica->parameters(),
-                         WireOf(spec.parallel().gradient_dtype()));
+  Evaluator evaluator(context, task, {});
+  AllReduceSynchroniser synchroniser(collective,
+                                     {result.replica->parameters(), result.replica->optimizer(),
+                                      result.replica->residual(), result.replica->host_gradient()},
+                                     {.wire = WireOf(spec.parallel().gradient_dtype()),
+                                      .bucket_elements = options.bucket_elements});
   ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                    Trainer::Create(spec,
                                    {.context = context,
                                     .link = *result.link,
                                     .replica = *result.replica,
-                                    .lookups = lookups,
+                                    .synchroniser = synchroniser,
+                                    .task = task,
                                     .samples = *source,
                                     .saver = saver,
-                                    .evaluator = options.validation ? &evaluator : nullptr},
-                                   {.bucket_elements = options.bucket_elements,
-                                    .pause_interval = absl::Milliseconds(20),
-                                    .save_retry_interval = absl::Milliseconds(40)}));
+                                    .evaluator = options.validation ? &evaluator : nullptr,
+                                    .sample_log = sample_log.get()},
+                                   {.boundary = {.pause_interval = absl::Milliseconds(20),
+                                                 .save_retry_interval = absl::Milliseconds(40)}}));
   result.outcome = trainer->Run();
   result.fingerprint = result.replica->Fingerprint();
   return result.outcome.status();

@@ -11,11 +11,13 @@
 
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/file_system.h"
 #include "espalier/v1/job.pb.h"
 #include "espalier/v1/worker.pb.h"
 #include "worker/control/link.h"
 #include "worker/data/samples.h"
 #include "worker/state/replica.h"
+#include "worker/task/task.h"
 
 namespace espalier {
 
@@ -55,6 +57,10 @@ struct WorldOptions {
   int64_t bucket_elements = 2000;
   bool validation = false;
   bool tied = false;  // the embedding to the head
+  int64_t arena_elements = kArenaElements;
+  const Task* task = nullptr;  // null: next tokens of a made-up text
+  // Writes a sample log to the file system that this gives for a rank.
+  std::function<FileSystem*(int rank)> sample_log_files;
   // Gives each rank's link its script.
   std::function<void(int rank, ScriptedLink& link)> script;
   // Stands before each rank's collective, which outlives what it returns.

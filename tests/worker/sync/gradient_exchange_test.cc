@@ -37,20 +37,23 @@ INSTANTIATE_TEST_SUITE_P(Devices, ExchangeOnDevice, testing::ValuesIn(Devices())
 // overwritten as soon as the sums are there.
 void Train(Collective& collective, torch::Device device) {
   const int rank = static_cast<int>(collective.rank().value());
-  Tensor gradient = torch::zeros({kElements}, torch::kFloat).to(device);
-  const std::vector<int64_t> ends = {1 << 20, 1 << 21, kElements};
-  GradientExchange exchange(collective, gradient, ends, {});
+  // The second bucket begins a new arena.
+  const std::vector<int64_t> ends = {1 << 20, 1 << 21, kElements}, arenas = {1 << 20, kElements};
+  FlatTensor gradient = FlatTensor::Zeros(arenas, torch::TensorOptions().device(device));
+  FlatTensor host = FlatTensor::Zeros(arenas, {});
+  GradientExchange exchange(collective, {gradient, host}, ends, {});
   for (int step = 0; step < kSteps; ++step) {
     const Tensor mine = GradientOf(rank, step).to(device);
     for (size_t bucket = 0, begin = 0; bucket < ends.size(); begin = ends[bucket++]) {
       const auto size = ends[bucket] - static_cast<int64_t>(begin);
-      gradient.narrow(0, begin, size).add_(mine.narrow(0, begin, size));
-      exchange.Final(ends[bucket]);
+      const auto first = static_cast<int64_t>(begin);
+      gradient.Slice(first, size).add_(mine.narrow(0, first, size));
+      exchange.GradientsFinal(ends[bucket]);
     }
-    ASSERT_TRUE(exchange.Begin().ok());
+    ASSERT_TRUE(exchange.StartRest().ok());
     ASSERT_TRUE(exchange.Finish().ok());
-    const Tensor sum = gradient.cpu().clone();
-    gradient.zero_();
+    const Tensor sum = torch::cat(gradient.arenas()).cpu();
+    gradient.Zero();
     Tensor expected = GradientOf(0, step);
     for (int other = 1; other < collective.world_size(); ++other) {
       expected += GradientOf(other, step);
@@ -78,8 +81,7 @@ TEST(BucketEnds, CoverAllButAnEmbeddingOfItsOwnAndLeaveLittleForTheEnd) {
     spec.set_preset("17m");
     spec.set_tie_word_embeddings(tied);
     const DecoderConfig config = *DecoderConfigFromSpec(spec, 8192);
-    const Parameters parameters =
-        *Parameters::Create(config, torch::kCPU, Parameters::Gradients::kNone);
+    const Parameters parameters = *Parameters::Create(config, Parameters::ForTraining(torch::kCPU));
     std::set<int64_t> ends_of_parameters;
     int64_t dense = 0;
     for (const Parameter& parameter : parameters.all()) {
@@ -87,7 +89,7 @@ TEST(BucketEnds, CoverAllButAnEmbeddingOfItsOwnAndLeaveLittleForTheEnd) {
       const bool own = !tied && parameter.shape.name == "model.embed_tokens.weight";
       if (!own) dense = parameter.offset + parameter.size;
     }
-    const std::vector<int64_t> ends = BucketEnds(parameters.all(), kTarget);
+    const std::vector<int64_t> ends = BucketEnds(parameters, kTarget);
     EXPECT_EQ(ends.back(), dense);
     for (size_t i = 0; i < ends.size(); ++i) {
       EXPECT_TRUE(ends_of_parameters.contains(ends[i]));

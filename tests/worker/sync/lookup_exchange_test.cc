@@ -34,18 +34,19 @@ Tensor RowOf(int64_t i) {
 }
 
 // What a table's gradient is kept as.
-constexpr auto kWhole = Parameters::Gradients::kAllocate;
-constexpr auto kRows = Parameters::Gradients::kLookupsApart;
+constexpr auto kWhole = EmbeddingGradient::kDense;
+constexpr auto kRows = EmbeddingGradient::kRowsApart;
 
 // One rank: three steps of the sequences [begin, end), without an update.
 class Replica {
  public:
   Replica(const DecoderConfig& config, Collective& collective, WireType wire,
-          torch::Device device = torch::kCPU, Parameters::Gradients gradients = kWhole)
+          torch::Device device = torch::kCPU, EmbeddingGradient untied = kWhole)
       : device_(device),
-        parameters_(*Parameters::Create(config, device, gradients)),
+        parameters_(*Parameters::Create(config, Trained(untied, device))),
         decoder_(config, parameters_),
-        exchange_(collective, parameters_.flat_gradient(), BucketEnds(parameters_.all(), 3000),
+        host_(FlatTensor::Zeros(parameters_.flat_gradient().ends(), {})),
+        exchange_(collective, {parameters_.flat_gradient(), host_}, BucketEnds(parameters_, 3000),
                   {wire}),
         lookups_(collective, parameters_, wire) {
     parameters_.Initialize(5, 0.3);
@@ -60,20 +61,20 @@ class Replica {
       const Tensor all = torch::stack(rows);
       tokens.assign(all.data_ptr<int64_t>(), all.data_ptr<int64_t>() + all.numel());
     }
-    absl::StatusOr<Decoder::Lookup> lookup = lookups_.Begin(tokens);
+    absl::StatusOr<EmbeddingRows> lookup = lookups_.Begin(tokens);
     if (!lookup.ok()) return lookup.status();
-    decoder_.set_lookup(*lookup);
+    PassInputs inputs{.lookup = *lookup};
     for (size_t i = 0; i < rows.size(); ++i) {
       if (i + 1 == rows.size()) {
-        decoder_.set_gradients_final([this](int64_t final) { exchange_.Final(final); });
+        inputs.gradients_final = [this](int64_t final) { exchange_.GradientsFinal(final); };
       }
       const Tensor row = rows[i].unsqueeze(0).to(device_);
-      decoder_.LossSum(row.slice(1, 0, kTime).contiguous(), row.slice(1, 1).contiguous())
+      decoder_
+          .LossSum(row.slice(1, 0, kTime).contiguous(), row.slice(1, 1).contiguous(), {}, inputs)
           .backward();
     }
-    decoder_.set_gradients_final({});
-    absl::Status status = exchange_.Begin();
-    status.Update(lookups_.Start());
+    absl::Status status = exchange_.StartRest();
+    status.Update(lookups_.StartSum());
     status.Update(exchange_.Finish());
     status.Update(lookups_.Finish());
     if (!status.ok()) return status;
@@ -82,7 +83,7 @@ class Replica {
 
  private:
   Tensor WholeGradient() {
-    const Tensor flat = parameters_.flat_gradient().cpu();
+    const Tensor flat = parameters_.flat_gradient().Only().cpu();
     const int64_t looked_up = parameters_.elements() - flat.numel();
     Tensor whole = torch::cat({flat, torch::zeros({looked_up})});
     const LookupGradient& lookups = parameters_.lookup_gradient();
@@ -96,6 +97,7 @@ class Replica {
   const torch::Device device_;
   Parameters parameters_;
   Decoder decoder_;
+  FlatTensor host_;
   GradientExchange exchange_;
   LookupExchange lookups_;
 };
@@ -103,11 +105,11 @@ class Replica {
 struct Case {
   std::string device;
   bool tied;
-  Parameters::Gradients gradients;
+  EmbeddingGradient untied;
   // Without other ranks too.
-  bool AlwaysLooksUp() const { return !tied && gradients == kRows; }
+  bool AlwaysLooksUp() const { return !tied && untied == kRows; }
   std::string Name() const {
-    return device + (tied ? "Tied" : "Untied") + (gradients == kRows ? "Rows" : "Whole");
+    return device + (tied ? "Tied" : "Untied") + (untied == kRows ? "Rows" : "Whole");
   }
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.Name(); }
@@ -119,7 +121,7 @@ std::vector<Case> Cases() {
   std::vector<Case> cases;
   for (const std::string& device : devices) {
     for (const bool tied : {false, true}) {
-      for (const auto gradients : {kWhole, kRows}) cases.push_back({device, tied, gradients});
+      for (const auto untied : {kWhole, kRows}) cases.push_back({device, tied, untied});
     }
   }
   return cases;
@@ -132,7 +134,7 @@ std::vector<Tensor> GradientsOf(const Case& c, const std::vector<int64_t>& ends,
   std::vector<std::thread> threads;
   for (size_t rank = 0; rank < ends.size(); ++rank) {
     threads.emplace_back([&, rank] {
-      Replica replica(ConfigOf(c.tied), *group[rank], wire, torch::Device(c.device), c.gradients);
+      Replica replica(ConfigOf(c.tied), *group[rank], wire, torch::Device(c.device), c.untied);
       for (int step = 0; step < 3; ++step) {
         const auto gradient = replica.Step(rank == 0 ? 0 : ends[rank - 1], ends[rank]);
         ASSERT_TRUE(gradient.ok()) << gradient.status();
@@ -159,8 +161,8 @@ TEST_P(Lookups, TakeTheBytesThatTheGovernorIsTold) {
     std::vector<std::thread> threads;
     for (const auto& collective : group) {
       threads.emplace_back([&] {
-        Parameters parameters =
-            *Parameters::Create(config, torch::Device(GetParam().device), GetParam().gradients);
+        Parameters parameters = *Parameters::Create(
+            config, Trained(GetParam().untied, torch::Device(GetParam().device)));
         LookupExchange lookups(*collective, parameters, WireType::kFp32);
         for (const std::vector<int64_t>& tokens :
              {std::vector<int64_t>{}, {7}, {7, 7, 199, 0, 7}, {1, 2, 3, 4, 3}}) {
@@ -173,7 +175,7 @@ TEST_P(Lookups, TakeTheBytesThatTheGovernorIsTold) {
           const bool needed = ranks > 1 || GetParam().AlwaysLooksUp();
           EXPECT_EQ(taken > 0, needed && !tokens.empty());
           EXPECT_EQ(lookups.Bytes(tokens), taken);
-          EXPECT_TRUE(lookups.Start().ok());
+          EXPECT_TRUE(lookups.StartSum().ok());
         }
       });
     }
@@ -183,7 +185,7 @@ TEST_P(Lookups, TakeTheBytesThatTheGovernorIsTold) {
 
 TEST_P(Lookups, GiveTheGradientOfOneRankHoweverTheStepIsDivided) {
   Case whole = GetParam();
-  whole.gradients = kWhole;
+  whole.untied = kWhole;
   const Tensor expected = GradientsOf(whole, {6}, WireType::kFp32)[0];
   const double scale = expected.abs().max().item<double>();
   for (const std::vector<int64_t>& ends :

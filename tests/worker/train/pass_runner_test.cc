@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/worker/support/training_world.h"
+#include "worker/task/next_token.h"
 #include "worker/tensor/device_memory.h"
 #include "worker/tensor/torch_compat.h"
 
@@ -47,6 +48,12 @@ DecoderConfig Config(bool tied) {
   return config;
 }
 
+Parameters::Options Dense(torch::Device device, torch::ScalarType type) {
+  Parameters::Options options = Parameters::ForTraining(device, type);
+  options.untied_embedding = EmbeddingGradient::kDense;
+  return options;
+}
+
 class EveryDevicesPass : public testing::TestWithParam<DeviceCase> {
  protected:
   // One run of a model that everything starts with: what is set up then cannot be recorded.
@@ -54,10 +61,9 @@ class EveryDevicesPass : public testing::TestWithParam<DeviceCase> {
     Model(const DecoderConfig& config, const DeviceCase& of, double dropout = 0)
         : device(of.device),
           dropout_rate(dropout),
-          parameters(
-              *Parameters::Create(config, device, Parameters::Gradients::kAllocate, of.type)),
+          parameters(*Parameters::Create(config, Dense(device, of.type))),
           decoder(config, parameters),
-          runner(decoder, parameters) {
+          runner(task, decoder, parameters) {
       parameters.Initialize(3, 0.1);
       for (const int64_t rows : {2, 3}) Run(rows, 0);
       parameters.ZeroGradients();
@@ -67,16 +73,16 @@ class EveryDevicesPass : public testing::TestWithParam<DeviceCase> {
           ((torch::arange(rows * kTime) * 13 + variant * 7) % 64).view({rows, kTime}).to(device);
       DropoutKeys dropout{.rate = dropout_rate, .of_row = {}};
       if (dropout_rate > 0) dropout.of_row = (torch::arange(rows) + variant * 1000003).to(device);
-      return runner.Run({ids, (ids + 1) % 64}, dropout, loss_scale, PassRunner::Kind::kPlain)
-          .item<double>();
+      return runner.Run({ids, (ids + 1) % 64, {}}, {.dropout = dropout}, loss_scale).item<double>();
     }
     absl::Status Record() { return runner.Record({2, 3}, kTime, dropout_rate); }
-    Tensor Gradient() { return parameters.flat_gradient().cpu(); }
+    Tensor Gradient() { return parameters.flat_gradient().Only().cpu(); }
 
     torch::Device device;
     double dropout_rate;
     Parameters parameters;
     Decoder decoder;
+    NextToken task{nullptr};
     PassRunner runner;
   };
 };
@@ -126,7 +132,7 @@ TEST_P(EveryDevicesPass, SurvivesALongerSequenceInBetween) {
   ASSERT_TRUE(model.Record().ok());
   model.decoder.LossSum(torch::zeros({1, 4 * kTime}, torch::kInt64).to(model.device),
                         torch::zeros({1, 4 * kTime}, torch::kInt64).to(model.device));
-  const Tensor other = torch::full({1 << 16}, 1e9, model.parameters.flat().options());
+  const Tensor other = torch::full({1 << 16}, 1e9, model.parameters.flat().Only().options());
   EXPECT_EQ(model.Run(2, 1), expected);
 }
 
@@ -173,7 +179,7 @@ TEST_P(EveryDevicesPass, OfASmallerSizeFindsRoomInTheMemoryOfALarger) {
   const auto bytes = [&](std::vector<int64_t> sizes) {
     for (const int64_t size : sizes) {
       const Tensor ids = torch::zeros({size, 2048}, torch::kInt64).to(model.device);
-      model.runner.Run({ids, ids}, {}, 1, PassRunner::Kind::kPlain);
+      model.runner.Run({ids, ids, {}}, {}, 1);
     }
     EXPECT_TRUE(model.runner.Record(sizes, 2048, 0).ok());
     return model.runner.recorded_bytes();

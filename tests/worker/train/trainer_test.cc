@@ -199,7 +199,8 @@ class PoisonedSamples : public SampleSource {
       : source_(std::move(source)), replica_(replica), at_(std::move(at)) {}
   absl::StatusOr<std::shared_ptr<const Samples>> Fetch(Step step, SlotRange range) override {
     if (std::count(at_.begin(), at_.end(), step.value()) > 0) {
-      replica_.parameters().flat_gradient()[7].fill_(std::numeric_limits<float>::quiet_NaN());
+      replica_.parameters().flat_gradient().Only()[7].fill_(
+          std::numeric_limits<float>::quiet_NaN());
     }
     return source_->Fetch(step, range);
   }

@@ -70,7 +70,7 @@ constexpr int kLossThreads = 1024;
 
 template <typename T>
 __global__ void CrossEntropyKernel(int64_t columns, T* logits, const int64_t* targets,
-                                   float* losses) {
+                                   const float* weights, float* losses) {
   T* row = logits + blockIdx.x * columns;
   const int64_t target = targets[blockIdx.x];
   const float logit = target < 0 ? 0.0F : ToFloat(row[target]);
@@ -89,14 +89,17 @@ __global__ void CrossEntropyKernel(int64_t columns, T* logits, const int64_t* ta
   }
   const float maximum = Reduce<true>(most);
   const float total = Reduce(most == -INFINITY ? 0.0F : sum * __expf(most - maximum));
-  if (threadIdx.x == 0) losses[blockIdx.x] = target < 0 ? 0.0F : logf(total) + maximum - logit;
-  const float factor = target < 0 ? 0.0F : 1.0F / total;
+  const float weight = weights == nullptr ? 1.0F : weights[blockIdx.x];
+  if (threadIdx.x == 0) {
+    losses[blockIdx.x] = target < 0 ? 0.0F : weight * (logf(total) + maximum - logit);
+  }
+  const float factor = target < 0 ? 0.0F : weight / total;
   for (int64_t c = threadIdx.x * kPack; c < columns; c += kLossThreads * kPack) {
     float v[kPack];
     Load(row + c, v);
 #pragma unroll
     for (int i = 0; i < kPack; ++i) {
-      v[i] = target < 0 ? 0.0F : __expf(v[i] - maximum) * factor - (c + i == target ? 1.0F : 0.0F);
+      v[i] = target < 0 ? 0.0F : __expf(v[i] - maximum) * factor - (c + i == target ? weight : 0.0F);
     }
     Store(v, row + c);
   }
@@ -138,12 +141,12 @@ void Rope(Type type, const RopeShape& shape, const void* x, const float* cosine,
 }
 
 void CrossEntropy(Type type, const RowShape& shape, void* logits, const int64_t* targets,
-                  float* losses, Stream stream) {
+                  const float* weights, float* losses, Stream stream) {
   if (shape.rows == 0) return;
   WithType(type, [&](auto* t) {
     using T = std::remove_pointer_t<decltype(t)>;
     CrossEntropyKernel<T><<<shape.rows, kLossThreads, 0, Of(stream)>>>(
-        shape.columns, static_cast<T*>(logits), targets, losses);
+        shape.columns, static_cast<T*>(logits), targets, weights, losses);
   });
 }
 

@@ -60,10 +60,10 @@ struct RopeShape {
 void Rope(Type type, const RopeShape& shape, const void* x, const float* cosine, const float* sine,
           float sign, void* y, Stream stream);
 
-// Turns each row of logits into softmax - one_hot(target), or zero where the target is negative;
-// losses[row] = -log softmax[target], or 0.
+// Turns each row of logits into weight * (softmax - one_hot(target)), or zero where the target is
+// negative; losses[row] = -weight * log softmax[target], or 0. weights null: 1.
 void CrossEntropy(Type type, const RowShape& shape, void* logits, const int64_t* targets,
-                  float* losses, Stream stream);
+                  const float* weights, float* losses, Stream stream);
 
 // One update of `elements` values and, where `copy` is not null, of their copy in `type`; the
 // gradient becomes zero.

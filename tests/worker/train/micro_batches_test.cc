@@ -1,5 +1,5 @@
 // Running out of memory at any allocation of a pass changes the gradient by rounding only.
-#include "worker/train/shard_passes.h"
+#include "worker/train/micro_batches.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 #include "tests/worker/support/training_world.h"
 #include "worker/collective/in_process.h"
 #include "worker/sync/gradient_exchange.h"
-#include "worker/train/token_batch.h"
+#include "worker/task/token_batch.h"
 
 namespace espalier {
 namespace {
@@ -33,8 +33,7 @@ Samples SomeSamples() {
 // A model, and its shard computed in passes of two rows of which one may run out of memory.
 struct Shard {
   Shard(const DecoderConfig& config, torch::ScalarType type, bool recompute = false)
-      : parameters(
-            *Parameters::Create(config, torch::kCPU, Parameters::ForTraining(torch::kCPU), type)),
+      : parameters(*Parameters::Create(config, Parameters::ForTraining(torch::kCPU, type))),
         decoder(config, parameters),
         passes(governor, [this] { ++caches_freed; }) {
     parameters.Initialize(3, 0.2);
@@ -43,24 +42,24 @@ struct Shard {
     // own.
     rows = parameters.Get(kTable).detach().clone().set_requires_grad(true);
     rows.mutable_grad() = torch::zeros_like(rows);
-    decoder.set_lookup({rows, torch::arange(rows.size(0))});
   }
-  std::vector<torch::Tensor> Roles() const {
-    std::vector<torch::Tensor> roles = parameters.Roles();
-    roles.push_back(rows);
-    return roles;
+  std::vector<torch::Tensor> Leaves() const {
+    std::vector<torch::Tensor> leaves = parameters.GradientLeaves();
+    leaves.push_back(rows);
+    return leaves;
   }
   torch::Tensor Gradient() {
-    return torch::cat({parameters.flat_gradient(), rows.grad().flatten()});
+    return torch::cat({parameters.flat_gradient().Only(), rows.grad().flatten()});
   }
 
   // `final`: told of final gradients in the last pass, as the trainer tells the exchange.
-  absl::Status Run(const Decoder::GradientsFinal& final = {}) {
+  absl::Status Run(const std::function<void(int64_t end)>& final = {}) {
     const Samples samples = SomeSamples();
-    return passes.Run(kRows, Roles(), [&](SlotRange rows, bool last) {
-      decoder.set_gradients_final(last ? final : Decoder::GradientsFinal());
-      const TokenBatch batch = MakeTokenBatch(samples, rows, transfers);
-      const torch::Tensor sum = decoder.LossSum(batch.inputs, batch.targets);
+    return passes.Run(kRows, Leaves(), [&](SlotRange of, bool last) {
+      PassInputs inputs{.lookup = {rows, torch::arange(rows.size(0))}};
+      if (last) inputs.gradients_final = final;
+      const TokenBatch batch = MakeTokenBatch(samples, of, transfers);
+      const torch::Tensor sum = decoder.LossSum(batch.inputs, batch.targets, {}, inputs);
       sum.backward();
       loss += sum.item<double>();
     });
@@ -72,7 +71,7 @@ struct Shard {
   Transfers transfers{torch::kCPU};
   int caches_freed = 0;
   double loss = 0;
-  ShardPasses passes;
+  MicroBatches passes;
   torch::Tensor rows;
 };
 
@@ -91,8 +90,8 @@ struct Expected {
     const torch::Tensor difference = (shard.Gradient() - gradient).abs();
     EXPECT_LT(difference.max().item<double>(), rounding * gradient.abs().max().item<double>())
         << what;
-    for (const torch::Tensor& role : shard.Roles()) {
-      EXPECT_TRUE(role.requires_grad()) << what;
+    for (const torch::Tensor& leaf : shard.Leaves()) {
+      EXPECT_TRUE(leaf.requires_grad()) << what;
     }
   }
   double rounding;
@@ -115,20 +114,20 @@ struct Case {
   torch::ScalarType type;
 };
 
-class ShardPassesTest : public testing::TestWithParam<Case> {
+class MicroBatchesTest : public testing::TestWithParam<Case> {
  protected:
   const DecoderConfig config_ = ConfigOf(GetParam().tied);
   const torch::ScalarType type_ = GetParam().type;
   const Expected expected_{config_, type_};
 };
-INSTANTIATE_TEST_SUITE_P(Models, ShardPassesTest,
+INSTANTIATE_TEST_SUITE_P(Models, MicroBatchesTest,
                          testing::Values(Case{"Untied", false, false, torch::kFloat},
                                          Case{"Tied", true, false, torch::kFloat},
                                          Case{"Recomputed", true, true, torch::kFloat},
                                          Case{"TiedBf16", true, false, torch::kBFloat16}),
                          [](const auto& info) { return info.param.name; });
 
-TEST_P(ShardPassesTest, AFailureAtAnyAllocationChangesRoundingOnly) {
+TEST_P(MicroBatchesTest, AFailureAtAnyAllocationChangesRoundingOnly) {
   int64_t n = 1;
   for (bool failed = true; failed; ++n) {
     Shard shard(config_, type_, GetParam().recompute);
@@ -145,33 +144,33 @@ TEST_P(ShardPassesTest, AFailureAtAnyAllocationChangesRoundingOnly) {
 }
 
 // The same with the exchange of gradients under way in the last pass: the other rank adds zeros.
-TEST_P(ShardPassesTest, BucketsThatAreAlreadyInTheExchangeAreLeftAlone) {
+TEST_P(MicroBatchesTest, BucketsThatAreAlreadyInTheExchangeAreLeftAlone) {
   std::vector<std::unique_ptr<Collective>> group = InProcessGroup(2, absl::Seconds(60));
   int64_t n = 1;
   for (bool failed = true; failed; n += 3) {
     Shard mine(config_, type_, GetParam().recompute);
-    const torch::Tensor zeros = torch::zeros_like(mine.parameters.flat_gradient());
-    const std::vector<int64_t> ends = BucketEnds(mine.parameters.all(), 2000);
-    GradientExchange exchange(*group[0], mine.parameters.flat_gradient(), ends, {});
-    GradientExchange other(*group[1], zeros, ends, {});
-    other.Final(zeros.numel());
+    FlatTensor zeros = FlatTensor::Zeros(mine.parameters.flat_gradient().ends(), {}), host;
+    const std::vector<int64_t> ends = BucketEnds(mine.parameters, 2000);
+    GradientExchange exchange(*group[0], {mine.parameters.flat_gradient(), host}, ends, {});
+    GradientExchange other(*group[1], {zeros, host}, ends, {});
+    other.GradientsFinal(zeros.numel());
     {
       const FailingAllocator allocator(n);
-      ASSERT_TRUE(mine.Run([&](int64_t end) { exchange.Final(end); }).ok()) << n;
+      ASSERT_TRUE(mine.Run([&](int64_t end) { exchange.GradientsFinal(end); }).ok()) << n;
       failed = FailingAllocator::failed();
     }
     std::thread finish([&] { EXPECT_TRUE(other.Finish().ok()); });
-    EXPECT_TRUE(exchange.Begin().ok());
+    EXPECT_TRUE(exchange.StartRest().ok());
     EXPECT_TRUE(exchange.Finish().ok());
     finish.join();
     expected_.Compare(mine, absl::StrCat("allocation ", n));
   }
 }
 
-TEST(ShardPasses, ARowThatDoesNotFitFailsOnceTheCachesAreFreed) {
+TEST(MicroBatches, ARowThatDoesNotFitFailsOnceTheCachesAreFreed) {
   MemoryGovernor governor({.min = 4, .max = 4});
   int caches_freed = 0;
-  ShardPasses passes(governor, [&] { ++caches_freed; });
+  MicroBatches passes(governor, [&] { ++caches_freed; });
   std::vector<int64_t> sizes;
   const absl::Status status = passes.Run(4, {}, [&](SlotRange rows, bool) {
     sizes.push_back(rows.size());
@@ -182,9 +181,9 @@ TEST(ShardPasses, ARowThatDoesNotFitFailsOnceTheCachesAreFreed) {
   EXPECT_EQ(caches_freed, 3);
 }
 
-TEST(ShardPasses, ASizeThatFailedIsNotTriedAgain) {
+TEST(MicroBatches, ASizeThatFailedIsNotTriedAgain) {
   MemoryGovernor governor({.min = 8, .max = 8});
-  ShardPasses passes(governor, [] {});
+  MicroBatches passes(governor, [] {});
   std::vector<int64_t> sizes;
   const auto pass = [&](SlotRange rows, bool) {
     sizes.push_back(rows.size());

@@ -1,4 +1,4 @@
-// Device selection and what a device can do: "auto" takes cuda, then mps, then cpu; a device that
+// Device selection: "auto" takes cuda, then mps, then cpu; a device that
 // is asked for by name and missing is an error, never a quiet substitute. The caller logs the
 // description. Used by worker/session.cc at start and by generation. Any thread.
 #pragma once
@@ -30,10 +30,5 @@ absl::StatusOr<SelectedDevice> SelectDevice(const DeviceChoice& choice);
 
 // "fp32", "bf16", "fp16".
 absl::string_view PrecisionName(torch::ScalarType type);
-
-// Runs a tiny decoder forward and backward on the device in that type, and on the CPU in fp32.
-// Returns by how much the gradients differ, relative to their norm. FAILED_PRECONDITION when the
-// device cannot do it with this LibTorch, or comes to something else than the CPU.
-absl::StatusOr<double> SelfTest(torch::Device device, torch::ScalarType type);
 
 }  // namespace espalier

@@ -1,4 +1,4 @@
-#include "worker/train/shard_passes.h"
+#include "worker/train/micro_batches.h"
 
 #include <algorithm>
 #include <utility>
@@ -12,39 +12,39 @@
 
 namespace espalier {
 
-ShardPasses::ShardPasses(MemoryGovernor& governor, std::function<void()> free_caches)
+MicroBatches::MicroBatches(MemoryGovernor& governor, std::function<void()> free_caches)
     : governor_(governor), free_caches_(std::move(free_caches)) {}
 
-absl::Status ShardPasses::Run(int64_t rows, std::vector<torch::Tensor> roles, const Pass& pass) {
+absl::Status MicroBatches::Run(int64_t rows, std::vector<torch::Tensor> leaves, const Pass& pass) {
   largest_ = 0;
-  roles_ = std::move(roles);
-  const absl::Cleanup forget = [this] { roles_.clear(); };
+  leaves_ = std::move(leaves);
+  const absl::Cleanup forget = [this] { leaves_.clear(); };
   SlotRange next;
   while (next.end < rows) {
-    next = {next.end, next.end + PassSizes(rows - next.end, governor_.micro_batch())[0]};
+    next = {next.end, next.end + MicroBatchSizes(rows - next.end, governor_.micro_batch())[0]};
     RETURN_IF_ERROR(RunRange(next, next.end == rows, pass, /*retried=*/false));
   }
   return absl::OkStatus();
 }
 
-// A failed pass has added the gradients of some roles and not those of others. The former are
+// A failed pass has added the gradients of some leaves and not those of others. The former are
 // complete, since kernels allocate before they add; their versions have moved. They need no
 // gradient while the pass is done again, which leaves everything else to be added once. The
 // exchange may have taken complete ones already; it is told of later ones by the last half.
-absl::Status ShardPasses::RunRange(SlotRange rows, bool last, const Pass& pass, bool retried) {
+absl::Status MicroBatches::RunRange(SlotRange rows, bool last, const Pass& pass, bool retried) {
   std::vector<int64_t> versions;
-  for (const torch::Tensor& role : roles_) versions.push_back(role.grad()._version());
+  for (const torch::Tensor& leaf : leaves_) versions.push_back(leaf.grad()._version());
   const absl::Status status = CatchTorch("forward and backward pass", [&] { pass(rows, last); });
   if (status.ok()) largest_ = std::max(largest_, rows.size());
   if (!absl::IsResourceExhausted(status)) return status;
   std::vector<torch::Tensor> complete;
-  for (size_t i = 0; i < roles_.size(); ++i) {
-    const bool added = roles_[i].grad()._version() != versions[i];
-    if (added && roles_[i].requires_grad()) complete.push_back(roles_[i]);
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    const bool added = leaves_[i].grad()._version() != versions[i];
+    if (added && leaves_[i].requires_grad()) complete.push_back(leaves_[i]);
   }
-  for (torch::Tensor& role : complete) role.set_requires_grad(false);
+  for (torch::Tensor& leaf : complete) leaf.set_requires_grad(false);
   const absl::Cleanup restore = [&] {
-    for (torch::Tensor& role : complete) role.set_requires_grad(true);
+    for (torch::Tensor& leaf : complete) leaf.set_requires_grad(true);
   };
   if (rows.size() == 1 && retried) return status;
   free_caches_();
@@ -57,7 +57,7 @@ absl::Status ShardPasses::RunRange(SlotRange rows, bool last, const Pass& pass, 
 }
 
 // Halves of more than what is allowed now are cut further.
-absl::Status ShardPasses::RunHalves(SlotRange rows, bool last, const Pass& pass) {
+absl::Status MicroBatches::RunHalves(SlotRange rows, bool last, const Pass& pass) {
   const int64_t middle = rows.begin + (rows.size() + 1) / 2;
   for (const SlotRange half : {SlotRange{rows.begin, middle}, SlotRange{middle, rows.end}}) {
     const bool last_half = last && half.end == rows.end;

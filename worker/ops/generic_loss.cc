@@ -1,3 +1,4 @@
+// The chunked loss in LibTorch's operators.
 #include <algorithm>
 
 #include "worker/ops/generic_ops.h"
@@ -9,8 +10,6 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kIgnored = -100;
-
 // Rows of logits that exist at a time: 16 MiB of fp32 on the CPU, 128 MiB elsewhere.
 int64_t ChunkRows(const Tensor& hidden, const Tensor& head) {
   const int64_t elements = int64_t{1} << (hidden.is_cpu() ? 22 : 25);
@@ -21,19 +20,23 @@ int64_t ChunkRows(const Tensor& hidden, const Tensor& head) {
 struct Chunk {
   Chunk(const Tensor& rows, const Tensor& head, const Tensor& target)
       : logits(rows.mm(head.t()).to(SumType(rows))),
-        counted((target != kIgnored).unsqueeze(1)),
+        counted(target != kIgnoredTarget),
         safe_target(target.clamp_min(0).unsqueeze(1)),
         log_sum(logits.logsumexp(1, /*keepdim=*/true)) {}
 
-  // [rows, 1]; 0 where the target is ignored.
+  // [rows]; 0 where the target is ignored.
   Tensor LogProbability() const {
-    return (logits.gather(1, safe_target) - log_sum).masked_fill(counted.logical_not(), 0);
+    return Counted((logits.gather(1, safe_target) - log_sum).squeeze(1));
   }
-  // d(-sum of log-probabilities)/d(logits) = softmax - one-hot, in place of the logits.
-  Tensor Gradient() {
+  Tensor Counted(const Tensor& of_rows) const {
+    return of_rows.masked_fill(counted.logical_not(), 0);
+  }
+  // derivative * (one-hot - softmax), in place of the logits.
+  Tensor Gradient(const Tensor& derivative) {
+    const Tensor slope = Counted(derivative).neg().unsqueeze(1);
     logits.sub_(log_sum).exp_();
     logits.scatter_add_(1, safe_target, torch::full_like(log_sum, -1));
-    return logits.mul_(counted);
+    return logits.mul_(slope);
   }
 
   Tensor logits, counted, safe_target, log_sum;
@@ -47,48 +50,50 @@ void ForEachChunk(const Tensor& hidden, const Tensor& head, Body&& body) {
   }
 }
 
-struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
+struct LossFunction : torch::autograd::Function<LossFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& hidden, const Tensor& head,
-                        const Tensor& targets) {
+                        const Tensor& targets, const RowLoss& loss, bool want_hidden,
+                        bool want_head) {
     const auto options = hidden.options().dtype(SumType(hidden));
-    Tensor loss = torch::zeros({}, options);
-    Tensor dhidden = torch::empty_like(hidden);
-    Tensor dhead = torch::zeros(head.sizes(), options);
+    Tensor sum = torch::zeros({}, options);
+    Tensor dhidden = want_hidden ? torch::empty_like(hidden) : Tensor();
+    Tensor dhead = want_head ? torch::zeros(head.sizes(), options) : Tensor();
     ForEachChunk(hidden, head, [&](int64_t begin, int64_t rows) {
       const Tensor h = hidden.narrow(0, begin, rows);
       Chunk chunk(h, head, targets.narrow(0, begin, rows));
-      loss.sub_(chunk.LogProbability().sum());
-      const Tensor dlogits = chunk.Gradient().to(h.scalar_type());
-      dhidden.narrow(0, begin, rows).copy_(dlogits.mm(head));
-      dhead.add_(dlogits.t().mm(h));
+      const RowLoss::Terms terms = loss.Of(chunk.LogProbability(), begin);
+      sum.add_(chunk.Counted(terms.loss).sum());
+      if (!want_hidden && !want_head) return;
+      const Tensor dlogits = chunk.Gradient(terms.derivative).to(h.scalar_type());
+      if (want_hidden) dhidden.narrow(0, begin, rows).copy_(dlogits.mm(head));
+      if (want_head) dhead.add_(dlogits.t().mm(h));
     });
     ctx->save_for_backward({head, dhidden, dhead});
-    return loss;
+    return sum;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
     const variable_list saved = ctx->get_saved_variables();
-    const Tensor &head = saved[0], &scale = upstream[0];
-    Tensor dhead;
-    if (head.requires_grad()) {
-      if (head.grad().defined()) {
-        head.grad().addcmul_(saved[2], scale.expand_as(head));
-      } else {
-        dhead = (saved[2] * scale).to(head.scalar_type());
-      }
+    const Tensor &head = saved[0], &dhidden = saved[1], &dhead = saved[2], &scale = upstream[0];
+    Tensor to_hidden, to_head;
+    if (dhead.defined() && head.grad().defined()) {
+      head.grad().addcmul_(dhead, scale.expand_as(head));
+    } else if (dhead.defined()) {
+      to_head = (dhead * scale).to(head.scalar_type());
     }
     // In the wide type: fp16 may not hold the loss scale itself.
-    return {(Wide(saved[1]) * scale).to(head.scalar_type()), dhead, Tensor()};
+    if (dhidden.defined()) to_hidden = (Wide(dhidden) * scale).to(dhidden.scalar_type());
+    return {to_hidden, to_head, Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
 }  // namespace
 
-Tensor CrossEntropySum(const Tensor& hidden, const Tensor& head, const Tensor& targets) {
-  if (torch::GradMode::is_enabled() && (hidden.requires_grad() || head.requires_grad())) {
-    return CrossEntropyFunction::apply(hidden, head, targets);
-  }
-  return -TargetLogProbabilities(hidden, head, targets).sum();
+Tensor LossSum(const Tensor& hidden, const Tensor& head, const Tensor& targets,
+               const RowLoss& loss) {
+  const bool enabled = torch::GradMode::is_enabled();
+  return LossFunction::apply(hidden, head, targets, loss, enabled && hidden.requires_grad(),
+                             enabled && head.requires_grad());
 }
 
 Tensor TargetLogProbabilities(const Tensor& hidden, const Tensor& head, const Tensor& targets) {
@@ -96,7 +101,7 @@ Tensor TargetLogProbabilities(const Tensor& hidden, const Tensor& head, const Te
   Tensor result = torch::empty({hidden.size(0)}, hidden.options().dtype(SumType(hidden)));
   ForEachChunk(hidden, head, [&](int64_t begin, int64_t rows) {
     const Chunk chunk(hidden.narrow(0, begin, rows), head, targets.narrow(0, begin, rows));
-    result.narrow(0, begin, rows).copy_(chunk.LogProbability().squeeze(1));
+    result.narrow(0, begin, rows).copy_(chunk.LogProbability());
   });
   return result;
 }

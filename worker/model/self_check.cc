@@ -1,24 +1,12 @@
-#include "worker/model/device.h"
+#include "worker/model/self_check.h"
 
 #include "absl/strings/str_cat.h"
 #include "worker/model/decoder.h"
+#include "worker/tensor/device.h"
 #include "worker/tensor/torch_compat.h"
 
 namespace espalier {
 namespace {
-
-torch::Device CudaDevice(int local_rank) {
-  const auto count = static_cast<int>(torch::cuda::device_count());
-  return torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(local_rank % count));
-}
-
-absl::Status Missing(absl::string_view name) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("device '", name, "' was asked for, but LibTorch ", TorchVersion(),
-                   " sees none on this machine; choose 'auto' or 'cpu', or install a LibTorch and "
-                   "a driver with ",
-                   name));
-}
 
 // The gradient of one pass of a tiny decoder, on the host.
 torch::Tensor TinyGradient(torch::Device device, torch::ScalarType type) {
@@ -27,13 +15,14 @@ torch::Tensor TinyGradient(torch::Device device, torch::ScalarType type) {
   config.layers = 1;
   config.heads = config.kv_heads = 2;
   config.head_dim = 8;
-  Parameters parameters =
-      Parameters::Create(config, device, Parameters::Gradients::kAllocate, type).value();
+  Parameters::Options options = Parameters::ForTraining(device, type);
+  options.untied_embedding = EmbeddingGradient::kDense;
+  Parameters parameters = Parameters::Create(config, options).value();
   parameters.Initialize(1, 0.1);
   const torch::Tensor ids = torch::arange(8, torch::kLong).view({1, 8}).to(device);
   const Decoder decoder(config, parameters);
   decoder.LossSum(ids, ids).backward();
-  return parameters.flat_gradient().cpu();
+  return parameters.flat_gradient().Only().cpu();
 }
 
 // More than rounding explains, with TF32 at most where the type is fp32.
@@ -43,29 +32,6 @@ double Allowed(torch::ScalarType type) {
 }
 
 }  // namespace
-
-absl::StatusOr<SelectedDevice> SelectDevice(const DeviceChoice& choice) {
-  const bool any = choice.name == "auto";
-  if (choice.name == "cuda" && !HasCuda()) return Missing("cuda");
-  if (choice.name == "mps" && !HasMps()) return Missing("mps");
-  if (!any && choice.name != "cuda" && choice.name != "mps" && choice.name != "cpu") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("device is '", choice.name, "'; allowed: auto, cpu, cuda, mps"));
-  }
-  torch::Device device(torch::kCPU);
-  if (choice.name == "cuda" || (any && HasCuda())) {
-    device = CudaDevice(choice.local_rank);
-  } else if (choice.name == "mps" || (any && HasMps())) {
-    device = torch::Device(torch::kMPS);
-  }
-  return SelectedDevice{device, absl::StrCat(device.str(), any ? " (chosen by 'auto')" : "",
-                                             ", LibTorch ", TorchVersion())};
-}
-
-absl::string_view PrecisionName(torch::ScalarType type) {
-  if (type == torch::kBFloat16) return "bf16";
-  return type == torch::kHalf ? "fp16" : "fp32";
-}
 
 absl::StatusOr<double> SelfTest(torch::Device device, torch::ScalarType type) {
   double difference = 0;

@@ -1,0 +1,43 @@
+// A worker that dies leaves one line that names the place.
+#include "worker/last_words.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <stdexcept>
+#include <thread>
+
+namespace espalier {
+namespace {
+
+ProgressBoard& InStepSeven() {
+  static ProgressBoard& board = *new ProgressBoard;
+  board.step = 7;
+  board.Enter(v1::PHASE_COMPUTE);
+  InstallLastWords(board, 3);
+  return board;
+}
+
+TEST(LastWordsDeathTest, ASignalNamesRankStepAndPhase) {
+  for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGABRT}) {
+    EXPECT_EXIT(
+        {
+          InStepSeven();
+          raise(number);
+        },
+        testing::KilledBySignal(number), "rank 3 died of SIG[A-Z]+ in step 7, computing");
+  }
+}
+
+TEST(LastWordsDeathTest, AnExceptionOnAnyThreadNamesItsText) {
+  const auto die = [] {
+    InStepSeven().Enter(v1::PHASE_EXCHANGE);
+    std::thread([] { throw std::runtime_error("out of luck"); }).join();
+  };
+  EXPECT_EXIT(die(), testing::KilledBySignal(SIGABRT),
+              "rank 3 died of an exception that nobody caught in step 7, exchanging gradients: "
+              "out of luck");
+}
+
+}  // namespace
+}  // namespace espalier

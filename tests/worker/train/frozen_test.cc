@@ -1,0 +1,186 @@
+// Frozen parameters: what is trained beside them comes out the same on one rank and on two, in one
+// arena and in many, kept or resumed; they take the memory that the account says and are in no
+// checkpoint.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "tests/worker/support/test_folder.h"
+#include "tests/worker/support/training_world.h"
+#include "worker/memory/memory_advice.h"
+#include "worker/model/pretrained.h"
+#include "worker/state/checkpoint_store.h"
+
+namespace espalier {
+namespace {
+
+// Every second layer and the embedding.
+v1::JobSpec FrozenSpec(int64_t steps) {
+  v1::JobSpec spec = TinySpec(steps);
+  spec.mutable_train()->add_freeze("model.embed_tokens.weight");
+  spec.mutable_train()->add_freeze("model.layers.0.*");
+  return spec;
+}
+
+WorldOptions FrozenWorld(int ranks, int64_t steps, const std::string& folder) {
+  WorldOptions options;
+  options.ranks = ranks;
+  options.spec = FrozenSpec(steps);
+  options.spec.mutable_batch()->add_micro_batch(4);
+  options.checkpoints = folder;
+  return options;
+}
+
+// Each result is good, and replicas are equal.
+std::vector<RankResult> Train(const WorldOptions& options) {
+  std::vector<RankResult> results = TrainWorld(options);
+  for (const RankResult& result : results) {
+    EXPECT_TRUE(result.outcome.ok()) << result.outcome.status();
+    EXPECT_EQ(result.fingerprint, results[0].fingerprint);
+  }
+  return results;
+}
+
+void ExpectNearly(const std::vector<double>& losses, const std::vector<double>& expected) {
+  ASSERT_EQ(losses.size(), expected.size());
+  for (size_t i = 0; i < losses.size(); ++i)
+    EXPECT_NEAR(losses[i], expected[i], 1e-5 * expected[i]);
+}
+
+TEST(Frozen, TwoRanksTrainWhatOneDoes) {
+  constexpr int64_t kSteps = 20;
+  const TestFolder one, two, small;
+  const std::vector<double> expected = Train(FrozenWorld(1, kSteps, one.path()))[0].losses;
+  ASSERT_EQ(expected.size(), kSteps);
+  EXPECT_LT(expected.back(), 0.9 * expected.front()) << "it does not learn";
+  ExpectNearly(Train(FrozenWorld(2, kSteps, two.path()))[0].losses, expected);
+  // Arenas of a few parameters each: the same bits as in one.
+  WorldOptions arenas = FrozenWorld(1, kSteps, small.path());
+  arenas.arena_elements = 2500;
+  EXPECT_EQ(Train(arenas)[0].losses, expected);
+}
+
+TEST(Frozen, ArenasChangeNoBitOfAWholeModel) {
+  for (const bool tied : {false, true}) {
+    for (const v1::GradientDtype wire : {v1::GRADIENT_DTYPE_FP32, v1::GRADIENT_DTYPE_INT8}) {
+      std::vector<std::vector<double>> losses;
+      for (const int64_t elements : {kArenaElements, int64_t{2500}}) {
+        const TestFolder folder;
+        WorldOptions options = FrozenWorld(2, 8, folder.path());
+        options.spec.mutable_train()->clear_freeze();
+        options.spec.mutable_parallel()->set_gradient_dtype(wire);
+        options.bucket_elements = 1;  // buckets are parameters, wherever arenas end
+        options.tied = tied;
+        options.arena_elements = elements;
+        losses.push_back(Train(options)[0].losses);
+      }
+      EXPECT_EQ(losses[0], losses[1]);
+    }
+  }
+}
+
+TEST(Frozen, KeepTheirValuesAndTakeNoState) {
+  const TestFolder folder;
+  const std::vector<RankResult> results = Train(FrozenWorld(2, 3, folder.path()));
+  Replica& replica = *results[0].replica;
+  Parameters initial = *Parameters::Create(replica.config(), Parameters::Options{});
+  initial.Initialize(FrozenSpec(1).train().seed(), replica.config().initializer_range);
+  for (const Parameter& parameter : replica.parameters().all()) {
+    const bool frozen = parameter.shape.layer == 0 || parameter.shape.name == kEmbeddingName;
+    EXPECT_EQ(parameter.trained, !frozen) << parameter.shape.name;
+    EXPECT_EQ(parameter.leaf.requires_grad(), !frozen) << parameter.shape.name;
+    EXPECT_EQ(torch::equal(parameter.value, initial.Get(parameter.shape.name)), frozen)
+        << parameter.shape.name;
+  }
+  EXPECT_EQ(replica.optimizer().moments().first().numel(), replica.parameters().trained_elements());
+}
+
+// To the byte, of what training keeps.
+TEST(Frozen, TakeTheMemoryOfTheAccount) {
+  for (const v1::Precision precision : {v1::PRECISION_FP32, v1::PRECISION_BF16}) {
+    v1::JobSpec spec = FrozenSpec(1);
+    spec.mutable_train()->set_precision(precision);
+    DecoderConfig config = TinyConfig();
+    config.tie_word_embeddings = false;
+    const auto replica = Replica::Create(config, spec.train(), torch::kCPU);
+    ASSERT_TRUE(replica.ok()) << replica.status();
+    Parameters& parameters = (*replica)->parameters();
+    int64_t bytes = parameters.flat().nbytes() + parameters.flat_gradient().nbytes() +
+                    parameters.flat_copy().nbytes();
+    for (const Parameter& parameter : parameters.all()) {
+      if (!parameter.trained) bytes += static_cast<int64_t>(parameter.value.nbytes());
+    }
+    for (const torch::Tensor& moment : (*replica)->optimizer().moments().Buffers()) {
+      bytes += static_cast<int64_t>(moment.nbytes());
+    }
+    EXPECT_EQ(StateBytes(config, v1::MOMENT_TYPE_FP32, (*replica)->parameter_options()), bytes);
+    // Of a frozen matrix what it is computed with, and nothing else.
+    const Parameter& matrix = *parameters.Find("model.layers.0.mlp.up_proj.weight");
+    const int64_t width = precision == v1::PRECISION_BF16 ? 2 : 4;
+    EXPECT_EQ(static_cast<int64_t>(matrix.leaf.storage().nbytes()), width * matrix.size);
+  }
+}
+
+TEST(Frozen, AreInNoCheckpointAndARunResumesToTheBit) {
+  const TestFolder whole, halves;
+  const uint64_t expected = Train(FrozenWorld(2, 12, whole.path()))[0].fingerprint;
+  WorldOptions first = FrozenWorld(2, 12, halves.path());
+  first.spec.mutable_checkpoint()->set_every_steps(5);
+  first.script = [](int, ScriptedLink& link) {
+    link.on_report = [](ScriptedLink& to, const v1::AttachRequest& message) {
+      if (!message.has_checkpoint()) return;
+      v1::Directive stop;
+      stop.set_number(1);
+      stop.set_run_state(v1::RUN_STATE_STOP);
+      to.Set(stop);
+    };
+  };
+  Train(first);
+  const CheckpointStore store(PosixFileSystem(), {.directory = halves.path()});
+  const auto found = store.FindNewest();
+  ASSERT_TRUE(found.ok() && found->newest) << found.status();
+  EXPECT_EQ(found->newest->step(), Step(5));
+  for (const TensorView& tensor : found->newest->model().tensors()) {
+    EXPECT_FALSE(absl::StrContains(tensor.spec.name, "layers.0.")) << tensor.spec.name;
+    EXPECT_NE(tensor.spec.name, kEmbeddingName);
+  }
+  EXPECT_EQ(found->newest->Text("model.safetensors").status().code(), absl::StatusCode::kNotFound);
+  // Two other ranks, of which one resumes and the other receives; frozen values come from the seed.
+  EXPECT_EQ(Train(FrozenWorld(2, 12, halves.path()))[0].fingerprint, expected);
+}
+
+TEST(Frozen, ACheckpointWithItsBaseIsAModel) {
+  const TestFolder folder;
+  WorldOptions options = FrozenWorld(1, 3, folder.path());
+  const std::vector<RankResult> results = Train(options);
+  const auto model = LoadPretrained(folder / "step-00000003", {});
+  ASSERT_TRUE(model.ok()) << model.status();
+  for (const Parameter& parameter : results[0].replica->parameters().all()) {
+    EXPECT_TRUE(torch::equal(model->parameters.Get(parameter.shape.name), parameter.value))
+        << parameter.shape.name;
+  }
+}
+
+TEST(Frozen, OtherParametersThanTheCheckpointsAreRefused) {
+  const TestFolder folder;
+  Train(FrozenWorld(1, 2, folder.path()));
+  WorldOptions other = FrozenWorld(1, 4, folder.path());
+  other.spec.mutable_train()->add_freeze("model.norm.weight");
+  const absl::Status refused = TrainWorld(other)[0].outcome.status();
+  EXPECT_TRUE(absl::StrContains(refused.message(), "train.freeze")) << refused;
+}
+
+TEST(Frozen, PatternsThatNameNothingOrAllAreRefused) {
+  for (const char* pattern : {"model.layers.9.*", "*"}) {
+    v1::JobSpec spec = TinySpec(1);
+    spec.mutable_train()->add_freeze(pattern);
+    const auto replica = Replica::Create(TinyConfig(), spec.train(), torch::kCPU);
+    EXPECT_EQ(replica.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_TRUE(absl::StrContains(replica.status().message(), pattern)) << replica.status();
+  }
+}
+
+}  // namespace
+}  // namespace espalier

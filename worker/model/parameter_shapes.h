@@ -1,0 +1,47 @@
+// The parameters of a decoder by name and shape, in flat order: the order in which the backward
+// pass finishes their gradients, so that a prefix of the flat gradient is final while the rest is
+// still being computed.
+// Used by parameters.h, by worker/formats' readers of weights through it, and for estimates of
+// memory. Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "worker/formats/decoder_config.h"
+
+namespace espalier {
+
+inline constexpr char kEmbeddingName[] = "model.embed_tokens.weight";
+inline constexpr char kHeadName[] = "lm_head.weight";
+
+// Places of the backward pass, in its order: when it has gone by one, the gradients of the
+// parameters there are final, whichever of them are trained.
+enum class BackwardStage {
+  kHead,         // head, or the table that is tied to it, and final norm
+  kFeedForward,  // of a layer: down, up, gate and their norm
+  kOutput,       // of a layer: the product after attention
+  kAttention,    // of a layer: q, k, v and their norms
+  kEmbedding,    // an untied embedding
+};
+
+struct ParameterShape {
+  std::string name;  // "model.layers.3.self_attn.q_proj.weight"
+  std::vector<int64_t> shape;
+  BackwardStage stage = BackwardStage::kHead;
+  int64_t layer = 0;   // of the decoder; -1 outside of layers
+  bool decay = false;  // matrices are decayed, norms and biases are not
+
+  int64_t elements() const;
+  bool is_norm() const;
+  // Read in fp32 whatever type the decoder computes in: in bfloat16 a norm's weight near 1 would
+  // move in steps of a hundredth.
+  bool read_in_full() const;
+};
+
+// In flat order. A tied head has no entry of its own: the embedding stands in its place.
+std::vector<ParameterShape> ParameterShapes(const DecoderConfig& config);
+
+}  // namespace espalier

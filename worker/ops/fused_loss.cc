@@ -1,0 +1,257 @@
+// The chunked loss on the CPU and on CUDA: one chunk of logits exists at a time and becomes its own
+// gradient.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <type_traits>
+#include <vector>
+
+#include "worker/kernels/cpu_rows.h"
+#include "worker/kernels/gemm.h"
+#include "worker/ops/cuda_ops.h"
+#include "worker/ops/fused_ops.h"
+#include "worker/ops/fused_tensor.h"
+#include "worker/tensor/torch_compat.h"
+
+namespace espalier::fused_ops {
+namespace {
+
+using torch::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr int64_t kChunkRows = 256;
+constexpr int64_t kCudaChunkRows = 4096;
+
+// What a pass over the rows leaves besides the sum of the losses.
+struct Gradients {
+  Tensor hidden;     // written, in the type of the hidden values; undefined: not wanted
+  Tensor head;       // fp32, added to; undefined: not wanted
+  Tensor slopes;     // [N] fp32, written: -d loss / d log p; undefined: not wanted
+  float factor = 1;  // upstream gradient
+};
+
+struct LossArguments {
+  const Tensor& hidden;
+  const Tensor& head;
+  const Tensor& targets;
+  const RowLoss& loss;
+};
+
+// A row of numbers, then the same numbers in Real at its beginning.
+template <typename Real>
+void NarrowInPlace(float* row, int64_t n) {
+  constexpr int64_t kPiece = 2048;
+  Real piece[kPiece];
+  auto* to = reinterpret_cast<std::byte*>(row);
+  for (int64_t begin = 0; begin < n; begin += kPiece) {
+    const int64_t size = std::min(kPiece, n - begin);
+    cpu::FromFloatRow(row + begin, piece, size);
+    std::memcpy(to + begin * sizeof(Real), piece, size * sizeof(Real));
+  }
+}
+
+// One chunk of logits, which becomes their gradient, as the products take it.
+template <typename Real>
+class Chunk {
+ public:
+  Chunk(int64_t rows, int64_t vocabulary)
+      : vocabulary_(vocabulary),
+        logits_(torch::empty({rows, vocabulary}, torch::kFloat)),
+        log_p_(torch::empty({rows}, torch::kFloat)),
+        sums_(rows),
+        losses_(rows) {}
+
+  float* logits() { return Mutable(logits_); }
+  cpu::Matrix<Real> Gradient(cpu::Op op) const {
+    constexpr int64_t kRealsOfALogit = sizeof(float) / sizeof(Real);
+    return {static_cast<const Real*>(logits_.data_ptr()), vocabulary_ * kRealsOfALogit, op};
+  }
+
+  // Turns the first `rows` rows of logits into the gradient of their cross-entropies times
+  // `factor` and the weights (null: 1); returns the sum of the losses.
+  double CrossEntropy(int64_t rows, const int64_t* targets, const float* weights, float factor) {
+#pragma omp parallel for
+    for (int64_t i = 0; i < rows; ++i) {
+      const float weight = weights == nullptr ? 1.0F : weights[i];
+      const double log_p = ToExponentials(i, targets[i]);
+      losses_[i] = -weight * log_p;
+      ToGradient(i, targets[i], weight * factor);
+    }
+    return std::accumulate(losses_.begin(), losses_.begin() + rows, 0.0);
+  }
+
+  // The same of any loss, whose terms are asked for between the two halves of the work. Writes the
+  // slopes, unless null.
+  double Loss(int64_t rows, int64_t first_row, const int64_t* targets, const RowLoss& loss,
+              float factor, float* slopes) {
+    float* log_p = Mutable(log_p_);
+#pragma omp parallel for
+    for (int64_t i = 0; i < rows; ++i) {
+      log_p[i] = static_cast<float>(ToExponentials(i, targets[i]));
+    }
+    const RowLoss::Terms terms = loss.Of(log_p_.narrow(0, 0, rows), first_row);
+    const Tensor losses = terms.loss.to(torch::kFloat).contiguous();
+    const Tensor slope = terms.derivative.to(torch::kFloat).neg().contiguous();
+    const float* pl = Data(losses);
+    const float* ps = Data(slope);
+#pragma omp parallel for
+    for (int64_t i = 0; i < rows; ++i) {
+      losses_[i] = targets[i] == kIgnoredTarget ? 0 : pl[i];
+      if (slopes != nullptr) slopes[i] = ps[i];
+      ToGradient(i, targets[i], ps[i] * factor);
+    }
+    return std::accumulate(losses_.begin(), losses_.begin() + rows, 0.0);
+  }
+
+ private:
+  // Turns row `i` of logits into exponentials; returns the target's log-probability.
+  double ToExponentials(int64_t i, int64_t target) {
+    if (target == kIgnoredTarget) return 0;
+    float* row = Mutable(logits_) + i * vocabulary_;
+    const float logit = row[target];
+    const cpu::SoftmaxRow softmax = cpu::ExpRow(row, vocabulary_, 1.0F);
+    sums_[i] = softmax.sum;
+    return logit - softmax.max - std::log(static_cast<double>(softmax.sum));
+  }
+
+  // Then into slope * (softmax - one_hot), in Real.
+  void ToGradient(int64_t i, int64_t target, float slope) {
+    float* row = Mutable(logits_) + i * vocabulary_;
+    if (target == kIgnoredTarget) {
+      std::fill(row, row + vocabulary_, 0.0F);
+    } else {
+      cpu::ScaleRow(row, vocabulary_, slope / sums_[i]);
+      row[target] -= slope;
+    }
+    if constexpr (!std::is_same_v<Real, float>) NarrowInPlace<Real>(row, vocabulary_);
+  }
+
+  int64_t vocabulary_;
+  Tensor logits_;
+  Tensor log_p_;
+  std::vector<float> sums_;
+  std::vector<double> losses_;
+};
+
+template <typename Real>
+double SumOnCpu(const LossArguments& in, const Gradients& gradients) {
+  const int64_t rows = in.hidden.size(0), width = in.hidden.size(1), vocabulary = in.head.size(0);
+  const cpu::Matrix<Real> weight{Data<Real>(in.head), width};
+  const int64_t* targets = in.targets.data_ptr<int64_t>();
+  const float* weights = in.loss.weights.defined() ? Data(in.loss.weights) : nullptr;
+  Chunk<Real> chunk(std::min(rows, kChunkRows), vocabulary);
+  double sum = 0;
+  for (int64_t begin = 0; begin < rows; begin += kChunkRows) {
+    const int64_t n = std::min(kChunkRows, rows - begin);
+    const cpu::Matrix<Real> x{Data<Real>(in.hidden) + begin * width, width};
+    cpu::Gemm({n, vocabulary, width}, x, {weight.data, width, cpu::Op::kTranspose}, 0,
+              chunk.logits(), vocabulary);
+    if (in.loss.function) {
+      float* slopes = gradients.slopes.defined() ? Mutable(gradients.slopes) + begin : nullptr;
+      sum += chunk.Loss(n, begin, targets + begin, in.loss, gradients.factor, slopes);
+    } else {
+      sum += chunk.CrossEntropy(n, targets + begin, weights == nullptr ? nullptr : weights + begin,
+                                gradients.factor);
+    }
+    if (gradients.hidden.defined()) {
+      cpu::Gemm({n, width, vocabulary}, chunk.Gradient(cpu::Op::kPlain), weight, 0,
+                Mutable<Real>(gradients.hidden) + begin * width, width);
+    }
+    if (gradients.head.defined()) {
+      cpu::Gemm({vocabulary, width, n}, chunk.Gradient(cpu::Op::kTranspose), x, 1,
+                Mutable(gradients.head), width);
+    }
+  }
+  return sum;
+}
+
+// Cross-entropies on CUDA; nothing waits for the device.
+Tensor SumOnCuda(const LossArguments& in, const Gradients& gradients) {
+  const int64_t rows = in.hidden.size(0);
+  Tensor losses = torch::empty({rows}, FloatOptions(in.hidden));
+  for (int64_t begin = 0; begin < rows; begin += kCudaChunkRows) {
+    const int64_t n = std::min(kCudaChunkRows, rows - begin);
+    const Tensor x = in.hidden.narrow(0, begin, n), logits = x.mm(in.head.t());
+    const Tensor& weights = in.loss.weights;
+    cuda::CrossEntropy(logits, in.targets.narrow(0, begin, n),
+                       weights.defined() ? weights.narrow(0, begin, n) : weights,
+                       losses.narrow(0, begin, n));
+    if (gradients.hidden.defined()) {
+      Tensor dx = gradients.hidden.narrow(0, begin, n);
+      torch::mm_out(dx, logits, in.head);
+    }
+    if (gradients.head.defined()) AddProduct(gradients.head, logits.t(), x);
+  }
+  return losses.sum();
+}
+
+Tensor SumOf(const LossArguments& in, const Gradients& gradients) {
+  if (in.hidden.is_cuda()) return SumOnCuda(in, gradients);
+  const Tensor sum = torch::empty({}, FloatOptions(in.hidden));
+  *Mutable(sum) = static_cast<float>(
+      WithReal(in.hidden, [&](auto zero) { return SumOnCpu<decltype(zero)>(in, gradients); }));
+  return sum;
+}
+
+struct SavedLoss {
+  Tensor hidden, head, targets, slopes, dhidden, dhead;
+};
+
+struct LossFunction : torch::autograd::Function<LossFunction> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& hidden_in, const Tensor& head,
+                        const Tensor& targets_in, const RowLoss& loss, bool want_hidden,
+                        bool want_head) {
+    const Tensor hidden = hidden_in.contiguous(), targets = targets_in.contiguous();
+    // On the CPU the head's gradient goes straight into head.grad(), for an upstream gradient of 1.
+    // Elsewhere that factor is not known without a wait, so it has memory of its own.
+    const bool direct = want_head && head.grad().defined() && head.is_cpu();
+    Gradients gradients;
+    if (want_hidden) gradients.hidden = torch::empty_like(hidden);
+    if (want_head) {
+      gradients.head = direct ? head.grad() : torch::zeros(head.sizes(), FloatOptions(head));
+    }
+    if (direct && loss.function) gradients.slopes = torch::empty({hidden.size(0)});
+    const Tensor sum = SumOf({hidden, head, targets, loss}, gradients);
+    if (direct) MarkAdded(head.grad());
+    ctx->saved_data["direct"] = direct;
+    const Tensor slopes = gradients.slopes.defined() ? gradients.slopes : loss.weights;
+    ctx->save_for_backward(
+        {hidden, head, targets, slopes, gradients.hidden, direct ? Tensor() : gradients.head});
+    return sum;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list upstream) {
+    const variable_list list = ctx->get_saved_variables();
+    const SavedLoss saved{list[0], list[1], list[2], list[3], list[4], list[5]};
+    const bool cpu = saved.hidden.is_cpu();
+    const float factor = cpu ? upstream[0].item<float>() : 0;
+    const auto scaled = [&](const Tensor& gradient) {
+      if (!gradient.defined() || (cpu && factor == 1.0F)) return gradient;
+      // In fp32: a loss scale may be more than fp16 holds.
+      return cpu ? gradient * factor : gradient.to(torch::kFloat) * upstream[0].to(torch::kFloat);
+    };
+    if (ctx->saved_data["direct"].toBool() && factor != 1.0F) {
+      // Any loss has the gradient of a cross-entropy that is weighted by its slopes.
+      const RowLoss same{.weights = saved.slopes, .function = nullptr};
+      SumOf({saved.hidden, saved.head, saved.targets, same},
+            {.hidden = {}, .head = saved.head.grad(), .slopes = {}, .factor = factor - 1.0F});
+    }
+    Tensor to_hidden = scaled(saved.dhidden), to_head;
+    if (to_hidden.defined()) to_hidden = to_hidden.to(saved.hidden.scalar_type());
+    if (saved.dhead.defined()) to_head = Deliver(saved.head, scaled(saved.dhead));
+    return {to_hidden, to_head, Tensor(), Tensor(), Tensor(), Tensor()};
+  }
+};
+
+}  // namespace
+
+Tensor LossSum(const Tensor& hidden, const Tensor& head, const Tensor& targets,
+               const RowLoss& loss) {
+  const bool enabled = torch::GradMode::is_enabled();
+  return LossFunction::apply(hidden, head, targets, loss, enabled && hidden.requires_grad(),
+                             enabled && head.requires_grad());
+}
+
+}  // namespace espalier::fused_ops

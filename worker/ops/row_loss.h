@@ -1,0 +1,39 @@
+// RowLoss: what each row of hidden values loses, as a function of the log-probability that it gives
+// its target. Next-token, masked, weighted, policy-gradient and KL losses are all of this form, so
+// one chunked operation (ops::LossSum) serves them: d loss / d logits follows from
+// d loss / d log p alone. Used by ops.h and by the tasks. Compute thread.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <functional>
+
+namespace espalier {
+
+// The target of a row that loses nothing and has no gradient.
+inline constexpr int64_t kIgnoredTarget = -100;
+
+struct RowLoss {
+  // [N] fp32 on the device of the hidden values: factors of the rows' losses. Undefined: 1.
+  torch::Tensor weights;
+  // Losses of rows [first_row, first_row + n) and their derivatives by log p, both [n] like log_p;
+  // what is at rows without a target does not matter. Null: -log p, the cross-entropy. May be asked
+  // more than once about a row.
+  struct Terms {
+    torch::Tensor loss;
+    torch::Tensor derivative;
+  };
+  std::function<Terms(const torch::Tensor& log_p, int64_t first_row)> function;
+
+  // The same of rows [first_row, first_row + log_p.numel()), weighted.
+  Terms Of(const torch::Tensor& log_p, int64_t first_row) const {
+    Terms terms =
+        function ? function(log_p, first_row) : Terms{log_p.neg(), torch::full_like(log_p, -1)};
+    if (!weights.defined()) return terms;
+    const torch::Tensor w = weights.narrow(0, first_row, log_p.numel()).to(log_p.scalar_type());
+    return {terms.loss * w, terms.derivative * w};
+  }
+};
+
+}  // namespace espalier

@@ -1,0 +1,34 @@
+// NextToken: the loss of tasks that teach a model to give the next token of what it is shown: the
+// cross-entropy of every target that counts. Used by pretrain.h and sft.h, and by tests that need
+// some task. Compute thread.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "worker/task/task.h"
+
+namespace espalier {
+
+class NextToken final : public Task {
+ public:
+  explicit NextToken(std::shared_ptr<const SampleTable> training,
+                     std::shared_ptr<const SampleTable> validation = nullptr)
+      : training_(std::move(training)), validation_(std::move(validation)) {}
+
+  std::shared_ptr<const SampleTable> training() const override { return training_; }
+  std::shared_ptr<const SampleTable> validation() const override { return validation_; }
+  TokenBatch Batch(const Samples& samples, SlotRange rows, Transfers& transfers) const override {
+    return MakeTokenBatch(samples, rows, transfers);
+  }
+  torch::Tensor LossSum(const Decoder& decoder, const TokenBatch& batch,
+                        const PassInputs& inputs) const override {
+    return decoder.LossSum(batch.inputs, batch.targets, {.weights = batch.weights, .function = {}},
+                           inputs);
+  }
+
+ private:
+  std::shared_ptr<const SampleTable> training_, validation_;
+};
+
+}  // namespace espalier

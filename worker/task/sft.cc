@@ -1,0 +1,24 @@
+#include "worker/task/sft.h"
+
+#include <string>
+#include <utility>
+
+#include "common/base/status_macros.h"
+#include "common/observe/log.h"
+#include "worker/task/next_token.h"
+
+namespace espalier {
+
+absl::StatusOr<std::unique_ptr<Task>> OpenSft(const v1::JobSpec& spec, const Dataset& dataset) {
+  const int64_t length = spec.data().sequence_length();
+  ASSIGN_OR_RETURN(std::shared_ptr<const ExampleTable> training,
+                   dataset.Examples(kTrainSplit, length));
+  const std::string warning = training->summary().Warning(length);
+  if (!warning.empty()) LogWarning(warning);
+  absl::StatusOr<std::shared_ptr<const ExampleTable>> validation =
+      dataset.Examples(kValidationSplit, length);
+  return std::make_unique<NextToken>(std::move(training),
+                                     validation.ok() ? *std::move(validation) : nullptr);
+}
+
+}  // namespace espalier

@@ -1,0 +1,22 @@
+#include "worker/task/task.h"
+
+#include "absl/strings/str_cat.h"
+#include "worker/task/pretrain.h"
+#include "worker/task/sft.h"
+
+namespace espalier {
+
+absl::StatusOr<std::unique_ptr<Task>> OpenTask(const v1::JobSpec& spec, const Dataset& dataset) {
+  switch (spec.train().task()) {
+    case v1::TASK_PRETRAIN:
+      return OpenPretrain(spec, dataset);
+    case v1::TASK_SFT:
+      return OpenSft(spec, dataset);
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("train.task ", static_cast<int>(spec.train().task()),
+                       " is not one that this worker knows; allowed: pretrain, sft"));
+  }
+}
+
+}  // namespace espalier

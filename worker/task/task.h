@@ -1,0 +1,42 @@
+// Task: what a job trains its model to do. It turns the samples of a rank's shard into the losses
+// of passes: which samples there are, which tensors a pass over some of them takes, and which loss
+// over which tokens, with which weights. Boundaries, passes, memory, exchange, update, reports and
+// checkpoints know no task, and no task knows another.
+// Implementations: pretrain.h, sft.h. Used by worker/train and worker/session.cc. Compute thread.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "espalier/v1/job.pb.h"
+#include "worker/data/dataset.h"
+#include "worker/data/samples.h"
+#include "worker/model/decoder.h"
+#include "worker/task/token_batch.h"
+
+namespace espalier {
+
+class Task {
+ public:
+  virtual ~Task() = default;
+
+  // The samples; of validation null where there are none.
+  virtual std::shared_ptr<const SampleTable> training() const = 0;
+  virtual std::shared_ptr<const SampleTable> validation() const = 0;
+
+  // The rows `rows` of `samples` as the tensors of one pass. Of one shape for one number of rows.
+  virtual TokenBatch Batch(const Samples& samples, SlotRange rows, Transfers& transfers) const = 0;
+  // The sum over the batch's tokens that count of their losses: a scalar on the device, to be
+  // differentiated. Reads nothing but the batch and the model, so that it can be recorded. Throws
+  // what LibTorch throws.
+  virtual torch::Tensor LossSum(const Decoder& decoder, const TokenBatch& batch,
+                                const PassInputs& inputs) const = 0;
+};
+
+// That of train.task. FAILED_PRECONDITION when the data hold not one sample, INVALID_ARGUMENT when
+// they were prepared for another task.
+absl::StatusOr<std::unique_ptr<Task>> OpenTask(const v1::JobSpec& spec, const Dataset& dataset);
+
+}  // namespace espalier

@@ -1,0 +1,60 @@
+#include "worker/train/gradient_passes.h"
+
+#include <cmath>
+#include <utility>
+
+#include "common/base/status_macros.h"
+#include "worker/tensor/torch_compat.h"
+
+namespace espalier {
+
+GradientPasses::GradientPasses(const Parts& parts)
+    : parts_(parts),
+      micro_batches_(parts.memory.governor(), [&memory = parts.memory] { memory.Free(); }),
+      transfers_(parts.replica.decoder().device()) {}
+
+absl::StatusOr<EmbeddingRows> GradientPasses::BeginStep(const Samples& samples) {
+  absl::StatusOr<EmbeddingRows> lookup = parts_.synchroniser.Begin(samples.tokens);
+  if (!absl::IsResourceExhausted(lookup.status())) return lookup;
+  parts_.memory.Free();  // nothing has begun
+  return parts_.synchroniser.Begin(samples.tokens);
+}
+
+void GradientPasses::Pass(const Samples& samples, SlotRange rows, const PassInputs& step_inputs,
+                          bool last) {
+  PassInputs inputs = step_inputs;
+  if (last && parts_.context.collective.world_size() > 1) {
+    inputs.gradients_final = [this](int64_t end) { parts_.synchroniser.GradientsFinal(end); };
+  }
+  const TokenBatch batch = parts_.task.Batch(samples, rows, transfers_);
+  Replica& replica = parts_.replica;
+  inputs.dropout = MakeDropoutKeys(parts_.spec, replica.step().value(), samples, rows, transfers_);
+  losses_.push_back(parts_.runner.Run(batch, inputs, replica.counters().loss_scale.value()));
+  parts_.context.progress.Worked();
+}
+
+absl::StatusOr<StepTotals> GradientPasses::Run(const Samples& samples) {
+  parts_.memory.Restart();
+  losses_.clear();
+  absl::StatusOr<EmbeddingRows> lookup = BeginStep(samples);
+  if (!lookup.ok()) return parts_.memory.WithAdvice(lookup.status());
+  std::vector<torch::Tensor> leaves = parts_.replica.parameters().GradientLeaves();
+  if (lookup->rows.defined()) leaves.push_back(lookup->rows);
+  PassInputs inputs;
+  inputs.lookup = *std::move(lookup);
+  inputs.worked = [&progress = parts_.context.progress] { progress.Worked(); };
+  RETURN_IF_ERROR(parts_.memory.WithAdvice(
+      micro_batches_.Run(samples.rows(), std::move(leaves),
+                         [&](SlotRange rows, bool last) { Pass(samples, rows, inputs, last); })));
+  // A device may still be computing. Buckets follow it as they become final; then losses are known.
+  RETURN_IF_ERROR(parts_.memory.WithAdvice(parts_.synchroniser.PassesDone()));
+  StepTotals mine;
+  RETURN_IF_ERROR(CatchTorch("reading losses", [&] {
+    for (const torch::Tensor& loss : losses_) mine.loss += loss.item<double>();
+  }));
+  mine.tokens = samples.LossTokens({0, samples.rows()});
+  mine.finite = std::isfinite(mine.loss) ? 1 : 0;
+  return mine;
+}
+
+}  // namespace espalier

@@ -1,0 +1,65 @@
+#include "worker/train/milestones.h"
+
+#include <utility>
+
+#include "common/base/status_macros.h"
+
+namespace espalier {
+namespace {
+
+bool Due(int64_t step, int64_t every_steps) { return every_steps > 0 && step % every_steps == 0; }
+
+}  // namespace
+
+absl::Status Milestones::AfterStep() {
+  const int64_t step = parts_.replica.step().value();
+  if (step == parts_.spec.train().steps()) return absl::OkStatus();
+  if (Due(step, parts_.spec.evaluate().every_steps())) RETURN_IF_ERROR(Evaluate());
+  if (Due(step, parts_.spec.checkpoint().every_steps())) RETURN_IF_ERROR(Save());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Evaluation> Milestones::RunEvaluator() {
+  return parts_.evaluator->Run(parts_.replica.decoder(), parts_.memory.governor().micro_batch());
+}
+
+absl::Status Milestones::Evaluate() {
+  if (parts_.evaluator == nullptr || evaluated_step_ == parts_.replica.step()) {
+    return absl::OkStatus();
+  }
+  parts_.reporter.Enter(v1::PHASE_EVALUATE);
+  absl::StatusOr<Evaluation> found = RunEvaluator();
+  if (absl::IsResourceExhausted(found.status()) && parts_.runner.recorded_bytes() > 0) {
+    parts_.memory.Free();  // recorded passes, which a worker has only when it is alone
+    found = RunEvaluator();
+  }
+  ASSIGN_OR_RETURN(evaluation_, std::move(found));
+  evaluated_step_ = parts_.replica.step();
+  parts_.accounts.Book(TimeAccount::kEvaluate);
+  parts_.reporter.Evaluated(evaluated_step_->value(), *evaluation_);
+  return absl::OkStatus();
+}
+
+absl::Status Milestones::Save() {
+  if (parts_.spec.checkpoint().keep_best() > 0) RETURN_IF_ERROR(Evaluate());
+  parts_.reporter.Enter(v1::PHASE_CHECKPOINT);
+  std::optional<double> loss;
+  if (evaluation_ && evaluated_step_ == parts_.replica.step()) loss = evaluation_->loss;
+  // A checkpoint that could not be written is reported by the saver.
+  ASSIGN_OR_RETURN(const SharedOutcome outcome, parts_.saver.Save(parts_.replica, loss));
+  (void)outcome;
+  parts_.accounts.Book(TimeAccount::kCheckpoint);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Milestones::SaveForGood(StepBoundary& boundary) {
+  while (parts_.saver.last_step() != parts_.replica.step()) {
+    RETURN_IF_ERROR(Save());
+    if (parts_.saver.last_step() == parts_.replica.step()) break;
+    ASSIGN_OR_RETURN(const bool retry, boundary.WaitToRetry(parts_.replica.step()));
+    if (!retry) return false;
+  }
+  return true;
+}
+
+}  // namespace espalier

@@ -1,0 +1,58 @@
+// Milestones: what happens every so many steps, and at the end: evaluation and checkpoints. All
+// ranks call the same methods at the same steps. Used by trainer.h. Compute thread.
+#pragma once
+
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/ids.h"
+#include "espalier/v1/job.pb.h"
+#include "worker/state/checkpoint_saver.h"
+#include "worker/state/replica.h"
+#include "worker/train/evaluate.h"
+#include "worker/train/pass_memory.h"
+#include "worker/train/reporter.h"
+#include "worker/train/step_boundary.h"
+#include "worker/train/time_accounts.h"
+
+namespace espalier {
+
+class Milestones {
+ public:
+  // All outlive this; `evaluator` may be null: there is no validation split.
+  struct Parts {
+    const v1::JobSpec& spec;
+    Replica& replica;
+    CheckpointSaver& saver;
+    Evaluator* evaluator;
+    PassMemory& memory;
+    PassRunner& runner;
+    StepReporter& reporter;
+    TimeAccounts& accounts;
+  };
+  explicit Milestones(const Parts& parts) : parts_(parts) {}
+
+  // What is due after the step that has just been committed; at the end of the run nothing, since
+  // Evaluate and SaveForGood follow.
+  absl::Status AfterStep();
+  // Nothing when this step's evaluation is known, or there is nothing to evaluate.
+  absl::Status Evaluate();
+  // Goes on when the checkpoint could not be written: the older ones are there still.
+  absl::Status Save();
+  // Before leaving for good: tries until the checkpoint is there, or a directive says to stop
+  // without. Whether it is there.
+  absl::StatusOr<bool> SaveForGood(StepBoundary& boundary);
+
+  // Of the newest evaluation, at step evaluated_step().
+  std::optional<Evaluation> last_evaluation() const { return evaluation_; }
+
+ private:
+  absl::StatusOr<Evaluation> RunEvaluator();
+
+  const Parts parts_;
+  std::optional<Step> evaluated_step_;
+  std::optional<Evaluation> evaluation_;
+};
+
+}  // namespace espalier

@@ -1,0 +1,93 @@
+#include "worker/train/step_boundary.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "common/base/status_macros.h"
+#include "worker/optimizer/schedule.h"
+#include "worker/train/plan.h"
+
+namespace espalier {
+
+StepBoundary::StepBoundary(const Parts& parts, Options options, v1::ShardPlan plan)
+    : parts_(parts), options_(options), default_plan_(std::move(plan)) {}
+
+absl::StatusOr<StepBoundary> StepBoundary::Create(const Parts& parts, Options options) {
+  ASSIGN_OR_RETURN(v1::ShardPlan plan,
+                   PlanFromShares(parts.spec, parts.context.collective.world_size()));
+  return StepBoundary(parts, options, std::move(plan));
+}
+
+absl::StatusOr<Boundary> StepBoundary::Meet(Step step) {
+  RETURN_IF_ERROR(parts_.link.status());
+  ASSIGN_OR_RETURN(Boundary mine, BoundaryFromDirective(parts_.link.directive(), step));
+  const v1::TrainSpec& train = parts_.spec.train();
+  mine.learning_rate = LearningRate(train.schedule(), train.steps(), step);
+  return MeetAtBoundary(parts_.context.collective, mine);
+}
+
+absl::StatusOr<Boundary> StepBoundary::Obey(Step step, const std::function<absl::Status()>& save) {
+  v1::Phase phase = v1::PHASE_BOUNDARY;
+  TimeAccount account = TimeAccount::kExchangeWait;
+  for (;;) {
+    parts_.reporter.Enter(phase);
+    ASSIGN_OR_RETURN(const Boundary boundary, Meet(step));
+    parts_.accounts.Book(account);
+    if (boundary.checkpoint_request > checkpoints_obeyed_) {
+      RETURN_IF_ERROR(save());
+      checkpoints_obeyed_ = boundary.checkpoint_request;
+    }
+    Acknowledge(boundary);
+    if (boundary.state() != v1::RUN_STATE_PAUSE) return boundary;
+    phase = v1::PHASE_PAUSED;
+    account = TimeAccount::kPaused;
+    parts_.reporter.Enter(phase);
+    if (parts_.context.collective.rank() == Rank(0)) {
+      parts_.link.WaitForDirectiveAfter(boundary.directive, options_.pause_interval);
+    }
+  }
+}
+
+absl::StatusOr<SlotRange> StepBoundary::Shard(const Boundary& boundary) {
+  const bool given = boundary.plan_ranks > 0;
+  if (plan_ && (!given || *plan_ >= boundary.plan || boundary.step < boundary.plan_from_step)) {
+    return shard_;
+  }
+  const Collective& collective = parts_.context.collective;
+  const int64_t global_batch = parts_.spec.train().global_batch();
+  std::vector<int64_t> sequences(default_plan_.sequences().begin(),
+                                 default_plan_.sequences().end());
+  if (given) {
+    ASSIGN_OR_RETURN(sequences, SequencesOfPlan(boundary, collective.world_size(), global_batch));
+  }
+  ASSIGN_OR_RETURN(const std::vector<SlotRange> slots, SlotsOfRanks(sequences, global_batch));
+  shard_ = slots[collective.rank().value()];
+  plan_ = given ? boundary.plan : -1;
+  return shard_;
+}
+
+void StepBoundary::Acknowledge(const Boundary& boundary) {
+  if (boundary.directive <= acknowledged_) return;
+  acknowledged_ = boundary.directive;
+  parts_.reporter.Acknowledge(boundary.directive, boundary.state(), boundary.step);
+}
+
+absl::StatusOr<bool> StepBoundary::WaitToRetry(Step step) {
+  const absl::Duration interval = std::min(options_.pause_interval, options_.save_retry_interval);
+  const int64_t rounds = std::max<int64_t>(1, options_.save_retry_interval / interval);
+  for (int64_t i = 0; i < rounds; ++i) {
+    ASSIGN_OR_RETURN(const Boundary boundary, Meet(step));
+    Acknowledge(boundary);
+    const bool leave =
+        boundary.state() == v1::RUN_STATE_STOP && boundary.checkpoint_before_stop == 0;
+    if (leave) return false;
+    if (parts_.context.collective.rank() == Rank(0)) {
+      parts_.link.WaitForDirectiveAfter(boundary.directive, interval);
+    }
+  }
+  parts_.accounts.Book(TimeAccount::kCheckpoint);
+  return true;
+}
+
+}  // namespace espalier

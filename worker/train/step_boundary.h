@@ -1,0 +1,66 @@
+// StepBoundary: what a rank does between two steps to stay in agreement with the others: takes rank
+// 0's message (boundary.h), writes a checkpoint that was asked for, stays while paused, and keeps
+// the shard plan. Used by trainer.h. Compute thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/ids.h"
+#include "espalier/v1/job.pb.h"
+#include "worker/control/link.h"
+#include "worker/data/order.h"
+#include "worker/sync/together.h"
+#include "worker/train/boundary.h"
+#include "worker/train/reporter.h"
+#include "worker/train/time_accounts.h"
+
+namespace espalier {
+
+class StepBoundary {
+ public:
+  struct Options {
+    // While paused, rank 0 tells the others so often that nothing has changed.
+    absl::Duration pause_interval = absl::Seconds(1);
+    // After a checkpoint that must not be lost could not be written, the next attempt.
+    absl::Duration save_retry_interval = absl::Seconds(5);
+  };
+  // All outlive this.
+  struct Parts {
+    const v1::JobSpec& spec;
+    RankContext context;
+    ControlLink& link;
+    StepReporter& reporter;
+    TimeAccounts& accounts;
+  };
+  // INVALID_ARGUMENT when spec and world do not fit (see plan.h).
+  static absl::StatusOr<StepBoundary> Create(const Parts& parts, Options options);
+
+  // Returns at the first message that does not say pause, having obeyed it but for a stop. A paused
+  // world stays in touch, so that it notices a lost rank, and uses no processor besides. `save` is
+  // called on all ranks when a checkpoint is newly asked for.
+  absl::StatusOr<Boundary> Obey(Step step, const std::function<absl::Status()>& save);
+  // This rank's part of the step that the message begins: a plan holds from its first step on.
+  absl::StatusOr<SlotRange> Shard(const Boundary& boundary);
+  // Waits before a checkpoint is tried again. False: a directive says to leave without it.
+  absl::StatusOr<bool> WaitToRetry(Step step);
+
+ private:
+  StepBoundary(const Parts& parts, Options options, v1::ShardPlan plan);
+  absl::StatusOr<Boundary> Meet(Step step);
+  void Acknowledge(const Boundary& boundary);
+
+  Parts parts_;
+  Options options_;
+  v1::ShardPlan default_plan_;
+  std::optional<int64_t> plan_;  // number of the plan in force
+  SlotRange shard_;
+  int64_t acknowledged_ = 0;        // newest directive; 0: there is none yet
+  int64_t checkpoints_obeyed_ = 0;  // newest checkpoint_request
+};
+
+}  // namespace espalier
