@@ -1,5 +1,6 @@
 #include "common/base/clock.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "absl/time/clock.h"
@@ -21,6 +22,16 @@ class SystemClock final : public Clock {
 Clock& RealClock() {
   static SystemClock& clock = *new SystemClock;
   return clock;
+}
+
+absl::Time SteadyTime::Now() {
+  const absl::Duration monotonic = clock_.Monotonic();
+  const absl::Duration passed = std::max(absl::ZeroDuration(), monotonic - monotonic_);
+  monotonic_ = monotonic;
+  now_ += passed;
+  const absl::Duration error = clock_.Now() - now_;
+  now_ += std::clamp(error, -passed / 10, passed / 10);
+  return now_;
 }
 
 }  // namespace espalier

@@ -1,6 +1,7 @@
 // Clock: the only source of time. Passed to whatever needs one, so that tests and the simulator
-// decide what time it is; the coordinator's core never sees a Clock, only `now` values.
-// Thread-safe.
+// decide what time it is; the coordinator's core never sees a Clock, only `now` values, which the
+// daemon takes from a SteadyTime.
+// Thread-safe; a SteadyTime belongs to one thread.
 #pragma once
 
 #include "absl/time/time.h"
@@ -19,5 +20,21 @@ class Clock {
 
 // The machine's clock; lives as long as the process.
 Clock& RealClock();
+
+// Wall-clock time that never jumps. It follows the monotonic clock, so that a corrected clock or a
+// machine that slept does not make every worker look silent, and drifts towards the wall clock by
+// at most a tenth of the time that passes.
+class SteadyTime {
+ public:
+  // `clock` outlives it.
+  explicit SteadyTime(Clock& clock)
+      : clock_(clock), monotonic_(clock.Monotonic()), now_(clock.Now()) {}
+  absl::Time Now();
+
+ private:
+  Clock& clock_;
+  absl::Duration monotonic_;
+  absl::Time now_;
+};
 
 }  // namespace espalier

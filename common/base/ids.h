@@ -56,4 +56,19 @@ using Rank = Number<struct RankTag>;
 // Optimizer updates, from 0. As a count, "committed steps" is the next step's number.
 using Step = Number<struct StepTag>;
 
+struct GenerationKey {
+  JobId job;
+  Generation generation;
+  friend auto operator<=>(const GenerationKey&, const GenerationKey&) = default;
+};
+
+// Names one process of this machine for ever: a pid alone is given to another process sooner or
+// later.
+struct ProcessIdentity {
+  int64_t pid = 0;
+  // Opaque, compared for equality only: the boot and the start time of the process within it.
+  std::string start;
+  friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
+};
+
 }  // namespace espalier

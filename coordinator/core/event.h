@@ -20,12 +20,6 @@ namespace espalier {
 // A call of an operator that waits for its Reply.
 using RequestId = Number<struct RequestIdTag>;
 
-struct GenerationKey {
-  JobId job;
-  Generation generation;
-  friend auto operator<=>(const GenerationKey&, const GenerationKey&) = default;
-};
-
 // The first event of a coordinator's life, into an empty ClusterState: what the cluster file and
 // the journal say, and the generations whose launch is in the journal (adopted by the launcher,
 // which reports ProcessesExited for those that are gone).

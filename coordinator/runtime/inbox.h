@@ -14,8 +14,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "coordinator/runtime/links.h"
+#include "coordinator/core/state.h"
 #include "espalier/v1/operator.pb.h"
+#include "espalier/v1/worker.pb.h"
 
 namespace espalier {
 
@@ -38,10 +39,10 @@ struct Answer {
   // Pause only: what it frees and what resuming will cost.
   std::string explanation;
 };
+using OperatorRequest = std::variant<v1::SubmitRequest, v1::PauseRequest, v1::ResumeRequest,
+                                     v1::CancelRequest, v1::CheckpointRequest>;
 struct OperatorCall {
-  std::variant<v1::SubmitRequest, v1::PauseRequest, v1::ResumeRequest, v1::CancelRequest,
-               v1::CheckpointRequest>
-      request;
+  OperatorRequest request;
   // Called once, by the loop's thread; must not block.
   std::function<void(absl::StatusOr<Answer>)> reply;
 };

@@ -12,7 +12,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/ids.h"
-#include "coordinator/runtime/process.h"
 
 namespace espalier {
 
@@ -37,15 +36,9 @@ struct EventRow {
 
 // The process that holds a generation (mpirun), so that a restarted espalierd can adopt it.
 struct LaunchRow {
-  JobId job;
-  Generation generation;
+  GenerationKey key;
   ProcessIdentity process;
   friend bool operator==(const LaunchRow&, const LaunchRow&) = default;
-};
-
-struct LaunchKey {
-  JobId job;
-  Generation generation;
 };
 
 // A value kept under a name for the daemon as a whole (counters, nodes set aside).
@@ -59,7 +52,7 @@ struct SettingRow {
 struct JournalBatch {
   std::vector<JobRow> jobs;
   std::vector<EventRow> events;
-  std::vector<LaunchKey> ended_launches;
+  std::vector<GenerationKey> ended_launches;
   std::vector<LaunchRow> launches;
   std::vector<SettingRow> settings;
   bool empty() const {

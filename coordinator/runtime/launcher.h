@@ -12,15 +12,12 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/ids.h"
-#include "coordinator/runtime/journal.h"
-#include "coordinator/runtime/process.h"
 #include "espalier/v1/job.pb.h"
 
 namespace espalier {
 
 struct LaunchRequest {
-  JobId job;
-  Generation generation;
+  GenerationKey key;
   // The node of each rank, in order.
   std::vector<NodeName> nodes;
   // With its defaults filled in.
@@ -29,8 +26,7 @@ struct LaunchRequest {
 
 // A generation of which no process is left.
 struct LaunchEnded {
-  JobId job;
-  Generation generation;
+  GenerationKey key;
   // How it ended, for people: exit status, and what the log said last.
   std::string reason;
 };
@@ -49,13 +45,13 @@ class Launcher {
   // Starts the generation's process, which waits at a gate and does nothing visible until Release.
   // The caller journals the identity in between (invariant "Journal, then act").
   virtual absl::StatusOr<ProcessIdentity> Prepare(const LaunchRequest& request) = 0;
-  virtual void Release(const LaunchKey& key) = 0;
+  virtual void Release(const GenerationKey& key) = 0;
   // Takes over a generation that an earlier espalierd started. When its process is gone, the next
   // Polls end what is left of it and report it.
-  virtual void Adopt(const LaunchRow& row) = 0;
-  virtual void NoteWorker(const LaunchKey& key, const WorkerProcess& worker) = 0;
+  virtual void Adopt(const GenerationKey& key, const ProcessIdentity& process) = 0;
+  virtual void NoteWorker(const GenerationKey& key, const WorkerProcess& worker) = 0;
   // Ends the generation: politely first, by force soon after. Repeating is harmless.
-  virtual void End(const LaunchKey& key) = 0;
+  virtual void End(const GenerationKey& key) = 0;
   // Carries on with what is under way, and names each generation once when nothing of it is left.
   // `now` is monotonic.
   virtual std::vector<LaunchEnded> Poll(absl::Duration now) = 0;

@@ -7,10 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
-#include "common/config/job_file.h"
 #include "coordinator/core/advance.h"
+#include "coordinator/runtime/messages.h"
 #include "coordinator/runtime/record.h"
-#include "coordinator/runtime/translate.h"
 
 namespace espalier {
 namespace {
@@ -44,34 +43,6 @@ bool IntoBatch(const Effect& effect, JournalBatch& batch) {
   return false;
 }
 
-// A hand-started worker brings its own spec, which nobody has checked; its defaults are filled in.
-// FAILED_PRECONDITION, upon which the worker exits.
-absl::Status CheckExternalSpec(v1::AttachRequest& message) {
-  if (!message.has_hello() || !message.hello().has_external_spec()) return absl::OkStatus();
-  v1::JobSpec& spec = *message.mutable_hello()->mutable_external_spec();
-  FillJobDefaults(spec);
-  const absl::Status valid = ValidateJobSpec(spec);
-  if (valid.ok()) return valid;
-  return absl::FailedPreconditionError(absl::StrCat("the job cannot run: ", valid.message()));
-}
-
-Event CallEvent(RequestId id, const v1::SubmitRequest& request) {
-  return SubmitRequested{id, request.request_id(), request.spec(), request.yaml()};
-}
-Event CallEvent(RequestId id, const v1::PauseRequest& request) {
-  return PauseRequested{id, JobId(request.job_id()),
-                        request.hard() ? PauseKind::kHard : PauseKind::kSoft};
-}
-Event CallEvent(RequestId id, const v1::ResumeRequest& request) {
-  return ResumeRequested{id, JobId(request.job_id())};
-}
-Event CallEvent(RequestId id, const v1::CancelRequest& request) {
-  return CancelRequested{id, JobId(request.job_id()), request.checkpoint()};
-}
-Event CallEvent(RequestId id, const v1::CheckpointRequest& request) {
-  return CheckpointRequested{id, JobId(request.job_id())};
-}
-
 }  // namespace
 
 Loop::Loop(LoopParts parts, LoopOptions options)
@@ -91,8 +62,8 @@ absl::Status Loop::Start() {
     started.jobs.push_back(std::move(record));
   }
   for (const LaunchRow& row : contents.launches) {
-    parts_.launcher->Adopt(row);
-    started.launches.push_back({row.job, row.generation});
+    parts_.launcher->Adopt(row.key, row.process);
+    started.launches.push_back(row.key);
   }
   Decide({std::move(started)});
   for (const auto& [id, job] : state_.jobs) {
@@ -151,7 +122,7 @@ void Loop::TakeMessage(LinkMessage message, std::vector<Event>& events) {
   Touch(message.link);
   const auto worker = state_.links.find(message.link);
   if (worker != state_.links.end()) {
-    notes_.Heard(worker->second, message.message, parts_.clock->Monotonic());
+    parts_.observer->Heard(worker->second, message.message, parts_.clock->Monotonic());
   }
   const absl::Status spec = CheckExternalSpec(message.message);
   if (!spec.ok()) {
@@ -169,8 +140,7 @@ void Loop::Touch(LinkId link) {
 
 void Loop::TakeCall(OperatorCall call, std::vector<Event>& events) {
   const RequestId id = std::exchange(next_request_, next_request_.next());
-  events.push_back(
-      std::visit([&](const auto& request) { return CallEvent(id, request); }, call.request));
+  events.push_back(CallEvent(id, call.request));
   if (std::holds_alternative<v1::SubmitRequest>(call.request)) submissions_.insert(id);
   waiting_[id] = std::move(call.reply);
 }
@@ -180,15 +150,15 @@ void Loop::TakeTick(std::vector<Event>& events) {
   if (next_tick_ && now < *next_tick_) return;
   next_tick_ = now + options_.tick;
   for (LaunchEnded& ended : parts_.launcher->Poll(now)) {
-    batch_.ended_launches.push_back({ended.job, ended.generation});
-    events.push_back(ProcessesExited{{ended.job, ended.generation}, std::move(ended.reason)});
+    batch_.ended_launches.push_back(ended.key);
+    events.push_back(ProcessesExited{ended.key, std::move(ended.reason)});
   }
   events.push_back(Tick{});
 }
 
 void Loop::Decide(const std::vector<Event>& events) {
   for (const Event& event : events) DecideOne(event);
-  view_.stats.events += static_cast<int64_t>(events.size());
+  stats_.events += static_cast<int64_t>(events.size());
 }
 
 void Loop::DecideOne(const Event& event) {
@@ -202,7 +172,7 @@ void Loop::Moved(const JobRecord& record, const Event& event) {
   touched_.insert(record.id);
   const auto [last, is_new] = last_states_.emplace(record.id, record.state);
   if (is_new) return;
-  notes_.Moved(record.id, last->second, record.state, event, parts_.clock->Monotonic());
+  parts_.observer->Moved(record.id, last->second, record.state, event, parts_.clock->Monotonic());
   last->second = record.state;
 }
 

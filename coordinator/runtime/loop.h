@@ -1,5 +1,5 @@
 // Loop: the one thread that decides. It alone calls the core, and it alone applies the core's
-// effects, always in this order: journal, (published view,) directives and streams, launches and
+// effects, always in this order: journal, (publication,) directives and streams, launches and
 // kills, replies. All events that wait are taken together and journaled in one transaction.
 // Invariant "Journal, then act": while the journal cannot be written, nothing is applied.
 //
@@ -22,10 +22,7 @@
 #include "coordinator/runtime/inbox.h"
 #include "coordinator/runtime/journal.h"
 #include "coordinator/runtime/launcher.h"
-#include "coordinator/runtime/links.h"
-#include "coordinator/runtime/side_notes.h"
-#include "coordinator/runtime/steady_time.h"
-#include "coordinator/runtime/view.h"
+#include "coordinator/runtime/outlets.h"
 #include "espalier/v1/cluster.pb.h"
 
 namespace espalier {
@@ -37,7 +34,7 @@ struct LoopParts {
   Launcher* launcher = nullptr;
   WorkerLinks* links = nullptr;
   Inbox* inbox = nullptr;
-  ViewBoard* board = nullptr;
+  LoopObserver* observer = nullptr;
 };
 
 struct LoopOptions {
@@ -97,8 +94,7 @@ class Loop {
   const LoopOptions options_;
   SteadyTime time_;
   ClusterState state_;
-  SideNotes notes_;
-  View view_;
+  LoopStats stats_;
 
   RequestId next_request_{1};
   std::map<RequestId, Callback> waiting_;

@@ -8,8 +8,8 @@
 #include "common/observe/log.h"
 #include "coordinator/core/names.h"
 #include "coordinator/runtime/loop.h"
-#include "coordinator/runtime/translate.h"
-#include "coordinator/runtime/view_builder.h"
+#include "coordinator/runtime/messages.h"
+#include "coordinator/runtime/record.h"
 
 namespace espalier {
 
@@ -32,10 +32,10 @@ bool Loop::Commit(const JournalBatch& batch) {
   for (;;) {
     const absl::Duration before = parts_.clock->Monotonic();
     const absl::Status status = parts_.journal->Commit(batch);
-    view_.stats.journal.Add(parts_.clock->Monotonic() - before);
+    stats_.journal.Add(parts_.clock->Monotonic() - before);
     if (status.ok()) return true;
-    ++view_.stats.journal_failures;
-    parts_.board->Publish(std::make_shared<View>(view_));
+    ++stats_.journal_failures;
+    parts_.observer->Stalled(stats_);
     LogError(absl::StrCat("cannot write the journal, nothing is decided until it can be written: ",
                           status.ToString(), "; is the disk of ", options_.state_dir, " full?"));
     if (stopping_) return false;
@@ -44,16 +44,11 @@ bool Loop::Commit(const JournalBatch& batch) {
 }
 
 void Loop::Publish() {
-  const ViewMoment moment = {state_.now, parts_.clock->Monotonic()};
-  for (const JobId& id : std::exchange(touched_, {})) {
-    const auto job = state_.jobs.find(id);
-    if (job == state_.jobs.end()) continue;
-    JobNotes& notes = notes_.of(id);
-    ++notes.revision;
-    view_.jobs[id] = MakeJobView(job->second, notes, options_.state_dir, moment);
-  }
-  view_.nodes = MakeNodeViews(state_, options_.cluster);
-  parts_.board->Publish(std::make_shared<View>(view_));
+  parts_.observer->Publish({.state = state_,
+                            .changed = touched_,
+                            .monotonic = parts_.clock->Monotonic(),
+                            .stats = stats_});
+  touched_.clear();
 }
 
 void Loop::ApplyOne(const PersistJob&) {}
@@ -63,22 +58,11 @@ void Loop::ApplyOne(const AppendEvent&) {}
 void Loop::ApplyOne(const Welcome& effect) {
   const auto job = state_.jobs.find(effect.worker.job);
   if (job == state_.jobs.end()) return;
-  v1::AttachResponse response;
-  v1::Welcome& welcome = *response.mutable_welcome();
-  welcome.set_job_id(effect.worker.job.text());
-  welcome.set_generation(effect.worker.generation.value());
-  *welcome.mutable_spec() = job->second.record.spec;
-  welcome.set_checkpoint_directory(CheckpointDirectory(job->second.record, options_.state_dir));
-  *welcome.mutable_directive() = ToProto(effect.directive);
-  for (const v1::NodeSpec& node : options_.cluster.nodes()) {
-    if (node.name() == effect.node.text()) {
-      welcome.set_memory_limit_bytes(node.memory_limit_bytes());
-    }
-  }
-  parts_.links->Send(effect.link, std::move(response));
+  parts_.links->Send(effect.link, WelcomeMessage(effect, job->second.record, options_.cluster,
+                                                 options_.state_dir));
   parts_.launcher->NoteWorker({effect.worker.job, effect.worker.generation},
                               {effect.node, effect.pid});
-  notes_.Attached(effect.worker, parts_.clock->Monotonic());
+  parts_.observer->Attached(effect.worker, parts_.clock->Monotonic());
 }
 
 void Loop::ApplyOne(const SendDirective& effect) {
@@ -94,20 +78,17 @@ void Loop::ApplyOne(const CloseLink& effect) { parts_.links->Close(effect.link, 
 void Loop::ApplyOne(const Launch& effect) {
   const auto job = state_.jobs.find(effect.key.job);
   if (job == state_.jobs.end()) return;
-  const LaunchKey key = {effect.key.job, effect.key.generation};
   absl::StatusOr<ProcessIdentity> process =
-      parts_.launcher->Prepare({key.job, key.generation, effect.nodes, job->second.record.spec});
+      parts_.launcher->Prepare({effect.key, effect.nodes, job->second.record.spec});
   if (!process.ok()) {
     later_.push_back(LaunchFailed{effect.key, std::string(process.status().message())});
     return;
   }
-  if (!Commit({.launches = {{key.job, key.generation, *process}}})) return;
-  parts_.launcher->Release(key);
+  if (!Commit({.launches = {{effect.key, *process}}})) return;
+  parts_.launcher->Release(effect.key);
 }
 
-void Loop::ApplyOne(const Kill& effect) {
-  parts_.launcher->End({effect.key.job, effect.key.generation});
-}
+void Loop::ApplyOne(const Kill& effect) { parts_.launcher->End(effect.key); }
 
 void Loop::ApplyOne(const Reply& effect) {
   const auto waiting = waiting_.find(effect.request);

@@ -10,7 +10,7 @@ absl::StatusOr<JournalContents> MemoryJournal::Load() {
   std::lock_guard lock(mutex_);
   JournalContents contents;
   for (const auto& [id, record] : jobs_) contents.jobs.push_back({id, record});
-  for (const auto& [key, row] : launches_) contents.launches.push_back(row);
+  for (const auto& [key, process] : launches_) contents.launches.push_back({key, process});
   for (const auto& [key, value] : settings_) contents.settings.push_back({key, value});
   return contents;
 }
@@ -26,8 +26,8 @@ absl::Status MemoryJournal::Commit(const JournalBatch& batch) {
   }
   events_ = std::move(events);
   for (const JobRow& row : batch.jobs) jobs_[row.id] = row.record;
-  for (const LaunchKey& key : batch.ended_launches) launches_.erase({key.job, key.generation});
-  for (const LaunchRow& row : batch.launches) launches_[{row.job, row.generation}] = row;
+  for (const GenerationKey& key : batch.ended_launches) launches_.erase(key);
+  for (const LaunchRow& row : batch.launches) launches_[row.key] = row.process;
   for (const SettingRow& row : batch.settings) settings_[row.key] = row.value;
   return absl::OkStatus();
 }

@@ -21,7 +21,7 @@ class MemoryJournal : public Journal {
   std::mutex mutex_;
   std::map<JobId, std::string> jobs_;
   std::map<std::pair<JobId, int64_t>, EventRow> events_;
-  std::map<std::pair<JobId, Generation>, LaunchRow> launches_;
+  std::map<GenerationKey, ProcessIdentity> launches_;
   std::map<std::string, std::string> settings_;
 };
 

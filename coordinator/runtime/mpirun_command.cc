@@ -48,8 +48,8 @@ void AppendWorker(const CommandContext& context, const LaunchRequest& request,
     command.insert(command.end(), words);
   };
   add({"-np", "1", "--host", host, WorkerProgram(context, node)});
-  add({"--coordinator", context.coordinator, "--job-id", request.job.text()});
-  add({"--generation", absl::StrCat(request.generation.value()), "--node", node.name()});
+  add({"--coordinator", context.coordinator, "--job-id", request.key.job.text()});
+  add({"--generation", absl::StrCat(request.key.generation.value()), "--node", node.name()});
   add({"--rank-count", absl::StrCat(request.nodes.size())});
   if (const int32_t threads = Threads(request.spec, node); threads > 0) {
     add({"--threads", absl::StrCat(threads)});
@@ -70,7 +70,7 @@ absl::StatusOr<std::vector<const v1::NodeSpec*>> NodesOf(const CommandContext& c
     const v1::NodeSpec* node = FindNode(*context.cluster, name);
     if (node == nullptr) {
       return absl::InvalidArgumentError(
-          absl::StrCat("node '", name.text(), "' of job ", request.job.text(),
+          absl::StrCat("node '", name.text(), "' of job ", request.key.job.text(),
                        " is not in the cluster file; add it there or cancel the job"));
     }
     nodes.push_back(node);
@@ -107,7 +107,8 @@ absl::StatusOr<std::vector<std::string>> MpirunCommand(const CommandContext& con
 }
 
 std::vector<std::string> RemoteKillCommand(const v1::ClusterSpec& cluster, const v1::NodeSpec& node,
-                                           const LaunchKey& key, const std::vector<int64_t>& pids) {
+                                           const GenerationKey& key,
+                                           const std::vector<int64_t>& pids) {
   std::vector<std::string> command =
       absl::StrSplit(cluster.launcher().remote_shell(), ' ', absl::SkipEmpty());
   command.push_back(node.address());

@@ -31,7 +31,8 @@ absl::StatusOr<std::vector<std::string>> MpirunCommand(const CommandContext& con
 // Kills those of `pids` on a node that still belong to the generation (their command line says so;
 // a pid alone may be somebody else's by now), and the Open MPI daemon above them.
 std::vector<std::string> RemoteKillCommand(const v1::ClusterSpec& cluster, const v1::NodeSpec& node,
-                                           const LaunchKey& key, const std::vector<int64_t>& pids);
+                                           const GenerationKey& key,
+                                           const std::vector<int64_t>& pids);
 
 const v1::NodeSpec* FindNode(const v1::ClusterSpec& cluster, const NodeName& name);
 

@@ -27,7 +27,7 @@ std::vector<std::string> MpirunEnvironment() {
 
 }  // namespace
 
-std::string GenerationLogPath(const std::string& state_dir, const LaunchKey& key) {
+std::string GenerationLogPath(const std::string& state_dir, const GenerationKey& key) {
   return absl::StrFormat("%s/jobs/%s/logs/gen-%04d.log", state_dir, key.job.text(),
                          key.generation.value());
 }
@@ -37,8 +37,8 @@ MpirunLauncher::MpirunLauncher(MpirunLauncherOptions options) : options_(std::mo
 // Generations go on without this process; only those still at the gate vanish with it.
 MpirunLauncher::~MpirunLauncher() = default;
 
-std::string MpirunLauncher::LogPath(const Key& key) const {
-  return GenerationLogPath(options_.state_dir, {key.first, key.second});
+std::string MpirunLauncher::LogPath(const GenerationKey& key) const {
+  return GenerationLogPath(options_.state_dir, key);
 }
 
 absl::StatusOr<std::string> MpirunLauncher::Network(const LaunchRequest& request) const {
@@ -53,7 +53,7 @@ absl::StatusOr<std::string> MpirunLauncher::Network(const LaunchRequest& request
 }
 
 absl::StatusOr<ProcessIdentity> MpirunLauncher::Prepare(const LaunchRequest& request) {
-  const Key key(request.job, request.generation);
+  const GenerationKey& key = request.key;
   ASSIGN_OR_RETURN(const OpenMpiVersion version, options_.version);
   ASSIGN_OR_RETURN(const std::string network, Network(request));
   ASSIGN_OR_RETURN(std::vector<std::string> command,
@@ -79,20 +79,20 @@ absl::StatusOr<ProcessIdentity> MpirunLauncher::Prepare(const LaunchRequest& req
   return entry.leader;
 }
 
-void MpirunLauncher::Release(const LaunchKey& key) {
-  const auto found = entries_.find({key.job, key.generation});
+void MpirunLauncher::Release(const GenerationKey& key) {
+  const auto found = entries_.find(key);
   if (found == entries_.end() || found->second.stage != Stage::kHeld) return;
   found->second.gate->Release();
   found->second.gate.reset();
   found->second.stage = Stage::kRunning;
 }
 
-void MpirunLauncher::Adopt(const LaunchRow& row) {
-  entries_[{row.job, row.generation}] = {.stage = Stage::kRunning, .leader = row.process};
+void MpirunLauncher::Adopt(const GenerationKey& key, const ProcessIdentity& process) {
+  entries_[key] = {.stage = Stage::kRunning, .leader = process};
 }
 
-void MpirunLauncher::NoteWorker(const LaunchKey& key, const WorkerProcess& worker) {
-  const auto found = entries_.find({key.job, key.generation});
+void MpirunLauncher::NoteWorker(const GenerationKey& key, const WorkerProcess& worker) {
+  const auto found = entries_.find(key);
   const v1::NodeSpec* node = FindNode(*options_.cluster, worker.node);
   if (found == entries_.end() || node == nullptr) return;
   // Workers of this machine are in mpirun's session.
@@ -101,10 +101,10 @@ void MpirunLauncher::NoteWorker(const LaunchKey& key, const WorkerProcess& worke
   if (std::find(pids.begin(), pids.end(), worker.pid) == pids.end()) pids.push_back(worker.pid);
 }
 
-void MpirunLauncher::End(const LaunchKey& key) {
-  const auto found = entries_.find({key.job, key.generation});
+void MpirunLauncher::End(const GenerationKey& key) {
+  const auto found = entries_.find(key);
   if (found == entries_.end()) {
-    unknown_.push_back({key.job, key.generation, "nothing of it was running"});
+    unknown_.push_back({key, "nothing of it was running"});
     return;
   }
   found->second.end_wanted = true;
@@ -123,13 +123,13 @@ std::vector<LaunchEnded> MpirunLauncher::Poll(absl::Duration now) {
       ++it;
       continue;
     }
-    ended.push_back({key.first, key.second, entry.reason});
+    ended.push_back({key, entry.reason});
     it = entries_.erase(it);
   }
   return ended;
 }
 
-void MpirunLauncher::PollLeader(const Key& key, Entry& entry, absl::Duration now) {
+void MpirunLauncher::PollLeader(const GenerationKey& key, Entry& entry, absl::Duration now) {
   if (entry.own_child) {
     absl::StatusOr<std::optional<ExitStatus>> exit = PollChild(entry.leader.pid);
     if (!exit.ok() || exit->has_value()) {
@@ -151,7 +151,7 @@ void MpirunLauncher::PollLeader(const Key& key, Entry& entry, absl::Duration now
   }
 }
 
-void MpirunLauncher::StartSweep(const Key& key, Entry& entry, absl::Duration now) {
+void MpirunLauncher::StartSweep(const GenerationKey& key, Entry& entry, absl::Duration now) {
   const std::string last_words = LastWords(LogPath(key));
   if (!entry.clean_exit && !last_words.empty()) {
     absl::StrAppend(&entry.reason, ": ", last_words);
@@ -162,8 +162,7 @@ void MpirunLauncher::StartSweep(const Key& key, Entry& entry, absl::Duration now
   for (const auto& [name, pids] : entry.remote_pids) {
     const v1::NodeSpec& node = *FindNode(*options_.cluster, name);
     absl::StatusOr<GatedProcess> process = GatedProcess::Spawn(
-        {.argv = RemoteKillCommand(*options_.cluster, node, {key.first, key.second}, pids),
-         .log_path = LogPath(key)});
+        {.argv = RemoteKillCommand(*options_.cluster, node, key, pids), .log_path = LogPath(key)});
     if (!process.ok()) {
       absl::StrAppend(&entry.reason, "; stray workers on ", name.text(),
                       " could not be ended: ", process.status().message());

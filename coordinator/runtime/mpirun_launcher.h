@@ -19,6 +19,7 @@
 
 #include "coordinator/runtime/launcher.h"
 #include "coordinator/runtime/mpirun_command.h"
+#include "coordinator/runtime/process.h"
 
 namespace espalier {
 
@@ -46,10 +47,10 @@ class MpirunLauncher : public Launcher {
   void SetCoordinator(std::string address) { coordinator_ = std::move(address); }
 
   absl::StatusOr<ProcessIdentity> Prepare(const LaunchRequest& request) override;
-  void Release(const LaunchKey& key) override;
-  void Adopt(const LaunchRow& row) override;
-  void NoteWorker(const LaunchKey& key, const WorkerProcess& worker) override;
-  void End(const LaunchKey& key) override;
+  void Release(const GenerationKey& key) override;
+  void Adopt(const GenerationKey& key, const ProcessIdentity& process) override;
+  void NoteWorker(const GenerationKey& key, const WorkerProcess& worker) override;
+  void End(const GenerationKey& key) override;
   std::vector<LaunchEnded> Poll(absl::Duration now) override;
 
  private:
@@ -74,22 +75,21 @@ class MpirunLauncher : public Launcher {
     std::map<NodeName, std::vector<int64_t>> remote_pids;
     std::vector<ProcessIdentity> remote_kills;
   };
-  using Key = std::pair<JobId, Generation>;
 
   absl::StatusOr<std::string> Network(const LaunchRequest& request) const;
-  std::string LogPath(const Key& key) const;
-  void PollLeader(const Key& key, Entry& entry, absl::Duration now);
-  void StartSweep(const Key& key, Entry& entry, absl::Duration now);
+  std::string LogPath(const GenerationKey& key) const;
+  void PollLeader(const GenerationKey& key, Entry& entry, absl::Duration now);
+  void StartSweep(const GenerationKey& key, Entry& entry, absl::Duration now);
   bool SweepDone(Entry& entry, absl::Duration now);
 
   MpirunLauncherOptions options_;
   std::string coordinator_;
-  std::map<Key, Entry> entries_;
+  std::map<GenerationKey, Entry> entries_;
   // Asked to end, but not known here.
   std::vector<LaunchEnded> unknown_;
 };
 
 // The log of a generation: STATE_DIR/jobs/ID/logs/gen-0001.log.
-std::string GenerationLogPath(const std::string& state_dir, const LaunchKey& key);
+std::string GenerationLogPath(const std::string& state_dir, const GenerationKey& key);
 
 }  // namespace espalier

@@ -12,16 +12,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/ids.h"
 
 namespace espalier {
-
-// Names one process for ever: a pid alone is given to another process sooner or later.
-struct ProcessIdentity {
-  int64_t pid = 0;
-  // Opaque, compared for equality only: the boot and the start time of the process within it.
-  std::string start;
-  friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
-};
 
 // The identity of a living process. NOT_FOUND: there is none with this pid (a zombie is none).
 absl::StatusOr<ProcessIdentity> IdentifyProcess(int64_t pid);

@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "coordinator/runtime/translate.h"
 #include "espalier/v1/journal.pb.h"
 
 namespace espalier {
@@ -80,6 +79,49 @@ bool Known(const v1::JournalJob& row) {
 }
 
 }  // namespace
+
+v1::ShardPlan ToProto(const ShardPlan& plan) {
+  v1::ShardPlan result;
+  result.set_number(plan.number);
+  result.set_from_step(plan.from_step.value());
+  for (int32_t sequences : plan.sequences) result.add_sequences(sequences);
+  result.set_reason(plan.reason);
+  return result;
+}
+
+v1::Directive ToProto(const Directive& directive) {
+  v1::Directive result;
+  result.set_number(directive.number);
+  result.set_run_state(static_cast<v1::RunState>(directive.run_state));
+  result.set_checkpoint_request(directive.checkpoint_request);
+  result.set_checkpoint_before_stop(directive.checkpoint_before_stop);
+  *result.mutable_plan() = ToProto(directive.plan);
+  return result;
+}
+
+Directive FromProto(const v1::Directive& directive) {
+  Directive result;
+  result.number = directive.number();
+  result.run_state = static_cast<RunState>(directive.run_state());
+  result.checkpoint_request = directive.checkpoint_request();
+  result.checkpoint_before_stop = directive.checkpoint_before_stop();
+  const v1::ShardPlan& plan = directive.plan();
+  result.plan = {plan.number(),
+                 Step(plan.from_step()),
+                 {plan.sequences().begin(), plan.sequences().end()},
+                 plan.reason()};
+  return result;
+}
+
+v1::CheckpointReport ToProto(const Checkpoint& checkpoint) {
+  v1::CheckpointReport result;
+  result.set_step(checkpoint.step.value());
+  result.set_path(checkpoint.path);
+  result.set_bytes(checkpoint.bytes);
+  result.set_seconds(checkpoint.seconds);
+  result.set_error(checkpoint.error);
+  return result;
+}
 
 std::string EncodeJob(const JobRecord& record) {
   v1::JournalJob row;

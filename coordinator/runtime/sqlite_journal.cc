@@ -66,7 +66,7 @@ absl::StatusOr<JournalContents> SqliteJournal::Load() {
   RETURN_IF_ERROR(read(
       "SELECT job,generation,pid,start FROM launches ORDER BY job,generation", [&](Statement& row) {
         contents.launches.push_back(
-            {JobId(row.Text(0)), Generation(row.Int(1)), {row.Int(2), row.Text(3)}});
+            {{JobId(row.Text(0)), Generation(row.Int(1))}, {row.Int(2), row.Text(3)}});
       }));
   RETURN_IF_ERROR(read("SELECT key,value FROM settings ORDER BY key", [&](Statement& row) {
     contents.settings.push_back({row.Text(0), row.Blob(1)});
@@ -97,14 +97,14 @@ absl::Status SqliteJournal::WriteRows(const JournalBatch& batch) {
     statements_.put_event.BindText(5, row.text);
     RETURN_IF_ERROR(statements_.put_event.Run());
   }
-  for (const LaunchKey& key : batch.ended_launches) {
+  for (const GenerationKey& key : batch.ended_launches) {
     statements_.end_launch.BindText(1, key.job.text());
     statements_.end_launch.BindInt(2, key.generation.value());
     RETURN_IF_ERROR(statements_.end_launch.Run());
   }
   for (const LaunchRow& row : batch.launches) {
-    statements_.put_launch.BindText(1, row.job.text());
-    statements_.put_launch.BindInt(2, row.generation.value());
+    statements_.put_launch.BindText(1, row.key.job.text());
+    statements_.put_launch.BindInt(2, row.key.generation.value());
     statements_.put_launch.BindInt(3, row.process.pid);
     statements_.put_launch.BindText(4, row.process.start);
     RETURN_IF_ERROR(statements_.put_launch.Run());

@@ -15,7 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/base/ids.h"
-#include "coordinator/runtime/latency.h"
+#include "coordinator/runtime/outlets.h"
 #include "coordinator/runtime/tally.h"
 #include "espalier/v1/operator.pb.h"
 
@@ -40,12 +40,6 @@ struct JobView {
 
   bool is_final() const { return final_at.has_value(); }
   v1::JobStatus StatusAt(absl::Duration now) const;
-};
-
-struct LoopStats {
-  Latency journal;
-  int64_t journal_failures = 0;
-  int64_t events = 0;
 };
 
 struct View {

@@ -10,7 +10,7 @@
 #include <mutex>
 
 #include "coordinator/runtime/inbox.h"
-#include "coordinator/runtime/links.h"
+#include "coordinator/runtime/outlets.h"
 #include "espalier/v1/worker.grpc.pb.h"
 
 namespace espalier {

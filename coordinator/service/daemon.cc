@@ -25,6 +25,7 @@
 #include "coordinator/runtime/mpirun_probe.h"
 #include "coordinator/runtime/sqlite_journal.h"
 #include "coordinator/runtime/state_lock.h"
+#include "coordinator/runtime/view_publisher.h"
 #include "coordinator/service/attach_service.h"
 #include "coordinator/service/metrics.h"
 #include "coordinator/service/operator_service.h"
@@ -40,6 +41,7 @@ struct DaemonParts {
   std::unique_ptr<MpirunLauncher> launcher;
   Inbox inbox{{}};
   ViewBoard board;
+  std::unique_ptr<ViewPublisher> publisher;
   std::unique_ptr<AttachService> attach;
   std::unique_ptr<Loop> loop;
   std::unique_ptr<StreamPump> pump;
@@ -220,13 +222,14 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const v1::ClusterSpec& clu
       .state_dir = cluster.state_dir(),
       .version = ProbeOpenMpi({.mpirun = mpirun, .scratch = scratch}, clock)});
   parts.attach = std::make_unique<AttachService>(parts.inbox, AttachService::Options{});
+  parts.publisher = std::make_unique<ViewPublisher>(parts.board, cluster, cluster.state_dir());
   parts.loop =
       std::make_unique<Loop>(LoopParts{.clock = &clock,
                                        .journal = parts.journal.get(),
                                        .launcher = parts.launcher.get(),
                                        .links = parts.attach.get(),
                                        .inbox = &parts.inbox,
-                                       .board = &parts.board},
+                                       .observer = parts.publisher.get()},
                              LoopOptions{.cluster = cluster, .state_dir = cluster.state_dir()});
   RETURN_IF_ERROR(parts.loop->Start());
   RETURN_IF_ERROR(Listen(parts));

@@ -3,7 +3,7 @@
 //   gRPC threads -> AttachService, OperatorService -> Inbox -> Loop thread -> Journal, Launcher
 //        ^                                                        |
 //        +------------ WorkerLinks, replies <---------------------+
-//   Prometheus, Watch, Logs <------------ ViewBoard <-------------+
+//   Prometheus, Watch, Logs <---- ViewBoard <--- ViewPublisher <--+
 //
 // Thread rule: Start, Run and destruction belong to one thread; Stop may be called from any.
 #pragma once

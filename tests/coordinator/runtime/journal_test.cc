@@ -56,7 +56,7 @@ TEST_P(JournalConformance, LoadGivesBackWhatWasCommitted) {
   const std::string binary("\0bytes\xff\n", 8);
   JournalBatch batch;
   batch.jobs = {{JobId("b"), binary}, {JobId("a"), ""}};
-  batch.launches = {{JobId("a"), Generation(2), {4711, "boot/99"}}};
+  batch.launches = {{{JobId("a"), Generation(2)}, {4711, "boot/99"}}};
   batch.settings = {{"next", "7"}};
   ASSERT_TRUE(journal_->Commit(batch).ok());
 
@@ -76,8 +76,8 @@ TEST_P(JournalConformance, ALaterRowReplacesTheEarlier) {
 }
 
 TEST_P(JournalConformance, EndedLaunchesAreForgottenAndOthersKept) {
-  const LaunchRow first = {JobId("a"), Generation(1), {10, "x"}};
-  const LaunchRow second = {JobId("a"), Generation(2), {11, "y"}};
+  const LaunchRow first = {{JobId("a"), Generation(1)}, {10, "x"}};
+  const LaunchRow second = {{JobId("a"), Generation(2)}, {11, "y"}};
   ASSERT_TRUE(journal_->Commit({.launches = {first}}).ok());
   ASSERT_TRUE(journal_
                   ->Commit({.ended_launches = {{JobId("a"), Generation(1)}, {JobId("b"), {}}},

@@ -10,9 +10,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
+#include "coordinator/core/names.h"
 #include "coordinator/runtime/launcher.h"
-#include "coordinator/runtime/links.h"
 #include "coordinator/runtime/memory_journal.h"
+#include "coordinator/runtime/outlets.h"
 
 namespace espalier {
 
@@ -42,7 +43,7 @@ class TracedJournal : public MemoryJournal {
     std::string what = "journal";
     for (const EventRow& row : batch.events) absl::StrAppend(&what, " state ", row.state);
     for (const LaunchRow& row : batch.launches) absl::StrAppend(&what, " pid ", row.process.pid);
-    for (const LaunchKey& key : batch.ended_launches) {
+    for (const GenerationKey& key : batch.ended_launches) {
       absl::StrAppend(&what, " ended ", key.generation.value());
     }
     trace_.push_back(what);
@@ -59,19 +60,19 @@ class FakeLauncher : public Launcher {
   explicit FakeLauncher(Trace& trace) : trace_(trace) {}
   absl::StatusOr<ProcessIdentity> Prepare(const LaunchRequest& request) override {
     if (!refusal.ok()) return refusal;
-    trace_.push_back(absl::StrCat("prepare ", request.generation.value()));
-    return ProcessIdentity{1000 + request.generation.value(), "start"};
+    trace_.push_back(absl::StrCat("prepare ", request.key.generation.value()));
+    return ProcessIdentity{1000 + request.key.generation.value(), "start"};
   }
-  void Release(const LaunchKey& key) override {
+  void Release(const GenerationKey& key) override {
     trace_.push_back(absl::StrCat("release ", key.generation.value()));
   }
-  void Adopt(const LaunchRow& row) override {
-    trace_.push_back(absl::StrCat("adopt ", row.generation.value(), " pid ", row.process.pid));
+  void Adopt(const GenerationKey& key, const ProcessIdentity& process) override {
+    trace_.push_back(absl::StrCat("adopt ", key.generation.value(), " pid ", process.pid));
   }
-  void NoteWorker(const LaunchKey&, const WorkerProcess& worker) override {
+  void NoteWorker(const GenerationKey&, const WorkerProcess& worker) override {
     trace_.push_back(absl::StrCat("worker ", worker.node.text(), " pid ", worker.pid));
   }
-  void End(const LaunchKey& key) override {
+  void End(const GenerationKey& key) override {
     trace_.push_back(absl::StrCat("end ", key.generation.value()));
   }
   std::vector<LaunchEnded> Poll(absl::Duration) override { return std::exchange(ended, {}); }
@@ -98,6 +99,30 @@ class FakeLinks : public WorkerLinks {
 
  private:
   Trace& trace_;
+};
+
+// Keeps what was published last, and names what it was told in between.
+class FakeObserver : public LoopObserver {
+ public:
+  void Heard(const WorkerId& worker, const v1::AttachRequest& message, absl::Duration) override {
+    told.push_back(absl::StrCat("heard ", worker.rank.value(), " ", message.body_case()));
+  }
+  void Attached(const WorkerId& worker, absl::Duration) override {
+    told.push_back(absl::StrCat("attached ", worker.rank.value()));
+  }
+  void Moved(const JobId&, JobState, JobState to, const Event&, absl::Duration) override {
+    told.push_back(absl::StrCat("moved to ", JobStateName(to)));
+  }
+  void Publish(const Publication& publication) override {
+    state = publication.state;
+    stats = publication.stats;
+    for (const JobId& job : publication.changed) told.push_back("changed " + job.text());
+  }
+  void Stalled(const LoopStats& now) override { stats = now; }
+
+  ClusterState state;
+  LoopStats stats;
+  Trace told;
 };
 
 }  // namespace espalier

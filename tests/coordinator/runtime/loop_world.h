@@ -19,7 +19,8 @@ namespace espalier {
 // A loop on two nodes, turned by hand.
 class LoopWorld {
  public:
-  LoopWorld() {
+  // What the loop publishes goes to `shown`; null: to the observer here.
+  explicit LoopWorld(LoopObserver* shown = nullptr) : shown_(shown ? shown : &observer) {
     for (const char* name : {"left", "right"}) {
       v1::NodeSpec& node = *cluster_.add_nodes();
       node.set_name(name);
@@ -33,7 +34,7 @@ class LoopWorld {
   void Restart() {
     inbox = std::make_unique<Inbox>(Inbox::Options{});
     loop =
-        std::make_unique<Loop>(LoopParts{&clock, &journal, &launcher, &links, inbox.get(), &board},
+        std::make_unique<Loop>(LoopParts{&clock, &journal, &launcher, &links, inbox.get(), shown_},
                                LoopOptions{.cluster = cluster_, .state_dir = folder.root()});
     const absl::Status status = loop->Start();
     EXPECT_TRUE(status.ok()) << status;
@@ -90,10 +91,10 @@ class LoopWorld {
     Turn();
   }
 
-  v1::JobStatus Status() const {
-    const auto view = board.Current();
-    const auto found = view->jobs.find(JobId(job));
-    return found == view->jobs.end() ? v1::JobStatus() : found->second->StatusAt({});
+  // The job as it was published last; an empty one: it was not.
+  JobRecord Record() const {
+    const auto found = observer.state.jobs.find(JobId(job));
+    return found == observer.state.jobs.end() ? JobRecord() : found->second.record;
   }
   // The trace so far, and begins a new one.
   std::string TakeTrace() { return absl::StrJoin(std::exchange(trace, {}), "; "); }
@@ -104,13 +105,14 @@ class LoopWorld {
   TracedJournal journal{trace};
   FakeLauncher launcher{trace};
   FakeLinks links{trace};
-  ViewBoard board;
+  FakeObserver observer;
   std::unique_ptr<Inbox> inbox;
   std::unique_ptr<Loop> loop;
   std::string job;
   int taken = 0;
 
  private:
+  LoopObserver* const shown_;
   v1::ClusterSpec cluster_;
 };
 

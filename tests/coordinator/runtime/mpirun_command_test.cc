@@ -34,7 +34,7 @@ class Commands : public ::testing::Test {
   }
 
   v1::ClusterSpec cluster_;
-  LaunchRequest request_ = {.job = JobId("job-1"), .generation = Generation(3)};
+  LaunchRequest request_ = {.key = {JobId("job-1"), Generation(3)}};
 };
 
 TEST_F(Commands, EachRankHasItsNodeInTheOrderGiven) {

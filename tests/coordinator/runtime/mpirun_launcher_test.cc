@@ -16,7 +16,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-const LaunchKey kKey = {JobId("job-1"), Generation(1)};
+const GenerationKey kKey = {JobId("job-1"), Generation(1)};
 
 class Launching : public ::testing::Test {
  protected:
@@ -36,9 +36,7 @@ class Launching : public ::testing::Test {
                               .state_dir = folder_.root(),
                               .grace = absl::Milliseconds(200)});
   }
-  LaunchRequest Request() {
-    return {.job = kKey.job, .generation = kKey.generation, .nodes = {NodeName("a")}};
-  }
+  LaunchRequest Request() { return {.key = kKey, .nodes = {NodeName("a")}}; }
   ProcessIdentity Start(MpirunLauncher& launcher) {
     absl::StatusOr<ProcessIdentity> process = launcher.Prepare(Request());
     EXPECT_TRUE(process.ok()) << process.status();
@@ -120,7 +118,7 @@ TEST_F(Launching, AnotherLauncherAdoptsARunningGenerationAndEndsIt) {
   ASSERT_TRUE(WaitUntil([&] { return GenerationLog() == "up\n"; }));
   first.reset();
   auto second = Make("exit 1");
-  second->Adopt({kKey.job, kKey.generation, leader});
+  second->Adopt(kKey, leader);
   EXPECT_TRUE(second->Poll(RealClock().Monotonic()).empty()) << "it still runs";
   second->End(kKey);
   EXPECT_THAT(AwaitEnd(*second), HasSubstr("mpirun has ended"));
@@ -129,7 +127,7 @@ TEST_F(Launching, AnotherLauncherAdoptsARunningGenerationAndEndsIt) {
 
 TEST_F(Launching, AdoptingAGenerationThatIsGoneReportsIt) {
   auto launcher = Make("exit 0");
-  launcher->Adopt({kKey.job, kKey.generation, {getpid(), "another-boot/1"}});
+  launcher->Adopt(kKey, {getpid(), "another-boot/1"});
   EXPECT_EQ(AwaitEnd(*launcher), "mpirun has ended");
 }
 

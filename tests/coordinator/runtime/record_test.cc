@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "coordinator/runtime/translate.h"
+#include "coordinator/runtime/messages.h"
 #include "espalier/v1/journal.pb.h"
 
 namespace espalier {

@@ -106,7 +106,7 @@ TEST_F(SqliteJournalFile, AFailedMigrationChangesNothing) {
     const JournalBatch batch = {.jobs = {{JobId("a"), text}, {JobId("b"), text}},
                                 .events = {{JobId("a"), n, n, 1, text}},
                                 .ended_launches = {{JobId("a"), Generation(n - 1)}},
-                                .launches = {{JobId("a"), Generation(n), {n, text}}},
+                                .launches = {{{JobId("a"), Generation(n)}, {n, text}}},
                                 .settings = {{"n", text}}};
     if (!(*journal)->Commit(batch).ok()) _exit(2);
     if (write(out, &n, sizeof(n)) != sizeof(n)) _exit(3);
@@ -147,7 +147,7 @@ TEST_F(SqliteJournalFile, InvariantJournalThenAct_KilledAtAnyInstantItHoldsWhole
     EXPECT_EQ(contents.jobs[1].record, text);
     EXPECT_EQ(contents.settings, (std::vector<SettingRow>{{"n", text}}));
     EXPECT_EQ(contents.launches,
-              (std::vector<LaunchRow>{{JobId("a"), Generation(last), {last, text}}}));
+              (std::vector<LaunchRow>{{{JobId("a"), Generation(last)}, {last, text}}}));
     EXPECT_EQ(journal->Events({.job = JobId("a"), .limit = 1 << 20})->size(),
               static_cast<size_t>(last));
   }

@@ -1,4 +1,4 @@
-#include "coordinator/runtime/steady_time.h"
+#include "common/base/clock.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "coordinator/runtime/view_builder.h"
+#include "coordinator/runtime/view_publisher.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "coordinator/core/names.h"
-#include "coordinator/runtime/translate.h"
+#include "coordinator/runtime/messages.h"
+#include "coordinator/runtime/record.h"
 
 namespace espalier {
 namespace {
@@ -65,11 +65,6 @@ void FillResults(const JobRecord& record, v1::JobStatus& status) {
 
 }  // namespace
 
-std::string CheckpointDirectory(const JobRecord& record, const std::string& state_dir) {
-  if (!record.spec.checkpoint().directory().empty()) return record.spec.checkpoint().directory();
-  return absl::StrCat(state_dir, "/jobs/", record.id.text(), "/checkpoints");
-}
-
 std::shared_ptr<const JobView> MakeJobView(const Job& job, const JobNotes& notes,
                                            const std::string& state_dir, const ViewMoment& moment) {
   const JobRecord& record = job.record;
@@ -126,6 +121,39 @@ std::vector<v1::NodeStatus> MakeNodeViews(const ClusterState& state,
     node.set_set_aside_until_ms(ToUnixMs(health->set_aside_until));
   }
   return views;
+}
+
+void ViewPublisher::Heard(const WorkerId& worker, const v1::AttachRequest& message,
+                          absl::Duration now) {
+  notes_.Heard(worker, message, now);
+}
+
+void ViewPublisher::Attached(const WorkerId& worker, absl::Duration now) {
+  notes_.Attached(worker, now);
+}
+
+void ViewPublisher::Moved(const JobId& job, JobState from, JobState to, const Event& event,
+                          absl::Duration now) {
+  notes_.Moved(job, from, to, event, now);
+}
+
+void ViewPublisher::Publish(const Publication& publication) {
+  const ViewMoment moment = {publication.state.now, publication.monotonic};
+  for (const JobId& id : publication.changed) {
+    const auto job = publication.state.jobs.find(id);
+    if (job == publication.state.jobs.end()) continue;
+    JobNotes& notes = notes_.of(id);
+    ++notes.revision;
+    view_.jobs[id] = MakeJobView(job->second, notes, state_dir_, moment);
+  }
+  view_.nodes = MakeNodeViews(publication.state, cluster_);
+  view_.stats = publication.stats;
+  board_.Publish(std::make_shared<View>(view_));
+}
+
+void ViewPublisher::Stalled(const LoopStats& stats) {
+  view_.stats = stats;
+  board_.Publish(std::make_shared<View>(view_));
 }
 
 }  // namespace espalier

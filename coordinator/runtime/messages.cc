@@ -1,6 +1,10 @@
-#include "coordinator/runtime/translate.h"
+#include "coordinator/runtime/messages.h"
 
 #include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/config/job_file.h"
+#include "coordinator/runtime/record.h"
 
 namespace espalier {
 namespace {
@@ -64,50 +68,24 @@ Event FromCheckpoint(LinkId link, const v1::CheckpointReport& report) {
   return event;
 }
 
+Event FromCall(RequestId id, const v1::SubmitRequest& request) {
+  return SubmitRequested{id, request.request_id(), request.spec(), request.yaml()};
+}
+Event FromCall(RequestId id, const v1::PauseRequest& request) {
+  return PauseRequested{id, JobId(request.job_id()),
+                        request.hard() ? PauseKind::kHard : PauseKind::kSoft};
+}
+Event FromCall(RequestId id, const v1::ResumeRequest& request) {
+  return ResumeRequested{id, JobId(request.job_id())};
+}
+Event FromCall(RequestId id, const v1::CancelRequest& request) {
+  return CancelRequested{id, JobId(request.job_id()), request.checkpoint()};
+}
+Event FromCall(RequestId id, const v1::CheckpointRequest& request) {
+  return CheckpointRequested{id, JobId(request.job_id())};
+}
+
 }  // namespace
-
-v1::ShardPlan ToProto(const ShardPlan& plan) {
-  v1::ShardPlan result;
-  result.set_number(plan.number);
-  result.set_from_step(plan.from_step.value());
-  for (int32_t sequences : plan.sequences) result.add_sequences(sequences);
-  result.set_reason(plan.reason);
-  return result;
-}
-
-v1::Directive ToProto(const Directive& directive) {
-  v1::Directive result;
-  result.set_number(directive.number);
-  result.set_run_state(static_cast<v1::RunState>(directive.run_state));
-  result.set_checkpoint_request(directive.checkpoint_request);
-  result.set_checkpoint_before_stop(directive.checkpoint_before_stop);
-  *result.mutable_plan() = ToProto(directive.plan);
-  return result;
-}
-
-Directive FromProto(const v1::Directive& directive) {
-  Directive result;
-  result.number = directive.number();
-  result.run_state = static_cast<RunState>(directive.run_state());
-  result.checkpoint_request = directive.checkpoint_request();
-  result.checkpoint_before_stop = directive.checkpoint_before_stop();
-  const v1::ShardPlan& plan = directive.plan();
-  result.plan = {plan.number(),
-                 Step(plan.from_step()),
-                 {plan.sequences().begin(), plan.sequences().end()},
-                 plan.reason()};
-  return result;
-}
-
-v1::CheckpointReport ToProto(const Checkpoint& checkpoint) {
-  v1::CheckpointReport result;
-  result.set_step(checkpoint.step.value());
-  result.set_path(checkpoint.path);
-  result.set_bytes(checkpoint.bytes);
-  result.set_seconds(checkpoint.seconds);
-  result.set_error(checkpoint.error);
-  return result;
-}
 
 std::optional<Event> WorkerEvent(LinkId link, const v1::AttachRequest& message) {
   switch (message.body_case()) {
@@ -132,6 +110,41 @@ std::optional<Event> WorkerEvent(LinkId link, const v1::AttachRequest& message) 
       return std::nullopt;
   }
   return std::nullopt;
+}
+
+absl::Status CheckExternalSpec(v1::AttachRequest& message) {
+  if (!message.has_hello() || !message.hello().has_external_spec()) return absl::OkStatus();
+  v1::JobSpec& spec = *message.mutable_hello()->mutable_external_spec();
+  FillJobDefaults(spec);
+  const absl::Status valid = ValidateJobSpec(spec);
+  if (valid.ok()) return valid;
+  return absl::FailedPreconditionError(absl::StrCat("the job cannot run: ", valid.message()));
+}
+
+Event CallEvent(RequestId id, const OperatorRequest& request) {
+  return std::visit([&](const auto& one) { return FromCall(id, one); }, request);
+}
+
+v1::AttachResponse WelcomeMessage(const Welcome& effect, const JobRecord& record,
+                                  const v1::ClusterSpec& cluster, const std::string& state_dir) {
+  v1::AttachResponse response;
+  v1::Welcome& welcome = *response.mutable_welcome();
+  welcome.set_job_id(effect.worker.job.text());
+  welcome.set_generation(effect.worker.generation.value());
+  *welcome.mutable_spec() = record.spec;
+  welcome.set_checkpoint_directory(CheckpointDirectory(record, state_dir));
+  *welcome.mutable_directive() = ToProto(effect.directive);
+  for (const v1::NodeSpec& node : cluster.nodes()) {
+    if (node.name() == effect.node.text()) {
+      welcome.set_memory_limit_bytes(node.memory_limit_bytes());
+    }
+  }
+  return response;
+}
+
+std::string CheckpointDirectory(const JobRecord& record, const std::string& state_dir) {
+  if (!record.spec.checkpoint().directory().empty()) return record.spec.checkpoint().directory();
+  return absl::StrCat(state_dir, "/jobs/", record.id.text(), "/checkpoints");
 }
 
 }  // namespace espalier
