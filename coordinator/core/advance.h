@@ -1,4 +1,4 @@
-// Advance: the whole of the coordinator's decisions as one pure function. Called by the runtime's
+// Advance: the whole of the coordinator's decisions as one pure function. Called by the
 // loop and by the simulator, by nobody else. Thread rule: one caller at a time per state.
 #pragma once
 

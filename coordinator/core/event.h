@@ -1,4 +1,4 @@
-// Event: everything that can happen to the coordinator's core. Made by the runtime from gRPC
+// Event: everything that can happen to the coordinator's core. Made by the loop from gRPC
 // messages, the launcher and the clock, and by the simulator. Plain values: any thread.
 //
 // Worker events name the stream they came by; the core knows who attached on it. They may come

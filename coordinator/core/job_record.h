@@ -1,5 +1,5 @@
 // JobRecord: the part of a job that is journaled, from which a restarted coordinator continues it.
-// Written by the core, stored whole by the runtime on every PersistJob. Plain value: any thread.
+// Written by the core, stored whole by the loop on every PersistJob. Plain value: any thread.
 #pragma once
 
 #include <cstdint>

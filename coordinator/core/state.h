@@ -1,5 +1,5 @@
 // ClusterState: everything the core knows. JobRecord and NodeHealth are journaled; the rest is
-// learnt again from the workers after a restart. Changed by Advance only; the runtime reads it to
+// learnt again from the workers after a restart. Changed by Advance only; the loop reads it to
 // answer questions. Thread rule: belongs to the loop's thread.
 #pragma once
 

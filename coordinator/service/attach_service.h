@@ -9,8 +9,8 @@
 #include <memory>
 #include <mutex>
 
-#include "coordinator/runtime/inbox.h"
-#include "coordinator/runtime/outlets.h"
+#include "coordinator/loop/inbox.h"
+#include "coordinator/loop/outlets.h"
 #include "espalier/v1/worker.grpc.pb.h"
 
 namespace espalier {

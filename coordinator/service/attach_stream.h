@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
-#include "coordinator/runtime/inbox.h"
+#include "coordinator/loop/inbox.h"
 #include "espalier/v1/worker.grpc.pb.h"
 
 namespace espalier {

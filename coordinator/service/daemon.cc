@@ -20,15 +20,15 @@
 #include "common/config/cluster_file.h"
 #include "common/observe/log.h"
 #include "common/rpc/server_credentials.h"
-#include "coordinator/runtime/loop.h"
-#include "coordinator/runtime/mpirun_launcher.h"
-#include "coordinator/runtime/mpirun_probe.h"
-#include "coordinator/runtime/sqlite_journal.h"
-#include "coordinator/runtime/state_lock.h"
-#include "coordinator/runtime/view_publisher.h"
+#include "coordinator/journal/sqlite_journal.h"
+#include "coordinator/journal/state_lock.h"
+#include "coordinator/launcher/mpirun_launcher.h"
+#include "coordinator/launcher/mpirun_probe.h"
+#include "coordinator/loop/loop.h"
 #include "coordinator/service/attach_service.h"
 #include "coordinator/service/metrics.h"
 #include "coordinator/service/operator_service.h"
+#include "coordinator/service/view_publisher.h"
 
 namespace espalier {
 

@@ -10,7 +10,7 @@
 
 #include "absl/strings/string_view.h"
 #include "common/observe/metric_names.h"
-#include "coordinator/runtime/outlets.h"
+#include "coordinator/loop/outlets.h"
 
 namespace espalier {
 

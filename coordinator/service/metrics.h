@@ -12,8 +12,8 @@
 
 #include "absl/time/time.h"
 #include "common/base/clock.h"
-#include "coordinator/runtime/inbox.h"
-#include "coordinator/runtime/view.h"
+#include "coordinator/loop/inbox.h"
+#include "coordinator/service/view.h"
 
 namespace espalier {
 

@@ -5,10 +5,10 @@
 
 #include <string>
 
-#include "coordinator/runtime/inbox.h"
-#include "coordinator/runtime/journal.h"
-#include "coordinator/runtime/view.h"
+#include "coordinator/journal/journal.h"
+#include "coordinator/loop/inbox.h"
 #include "coordinator/service/stream_pump.h"
+#include "coordinator/service/view.h"
 #include "espalier/v1/operator.grpc.pb.h"
 
 namespace espalier {

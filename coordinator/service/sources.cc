@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/runtime/log_tail.h"
+#include "coordinator/launcher/log_tail.h"
 
 namespace espalier {
 namespace {

@@ -5,9 +5,9 @@
 #include <memory>
 #include <string>
 
-#include "coordinator/runtime/log_reader.h"
-#include "coordinator/runtime/view.h"
+#include "coordinator/service/log_reader.h"
 #include "coordinator/service/pumped_writer.h"
+#include "coordinator/service/view.h"
 #include "espalier/v1/operator.pb.h"
 
 namespace espalier {

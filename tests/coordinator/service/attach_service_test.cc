@@ -4,8 +4,8 @@
 
 #include <thread>
 
-#include "tests/coordinator/runtime/wait_until.h"
 #include "tests/coordinator/service/local_server.h"
+#include "tests/coordinator/wait_until.h"
 
 namespace espalier {
 namespace {

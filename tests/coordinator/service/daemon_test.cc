@@ -12,7 +12,7 @@
 #include "common/rpc/status.h"
 #include "espalier/v1/operator.grpc.pb.h"
 #include "tests/common/rpc/tls_world.h"
-#include "tests/coordinator/runtime/scratch_folder.h"
+#include "tests/coordinator/scratch_folder.h"
 #include "tests/coordinator/service/http_get.h"
 
 namespace espalier {

@@ -12,12 +12,12 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/runtime/process.h"
-#include "coordinator/runtime/sqlite_journal.h"
+#include "coordinator/journal/sqlite_journal.h"
+#include "coordinator/launcher/process.h"
 #include "espalier/v1/operator.grpc.pb.h"
-#include "tests/coordinator/runtime/scratch_folder.h"
-#include "tests/coordinator/runtime/wait_until.h"
+#include "tests/coordinator/scratch_folder.h"
 #include "tests/coordinator/service/local_server.h"
+#include "tests/coordinator/wait_until.h"
 
 namespace espalier {
 

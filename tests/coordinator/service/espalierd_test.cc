@@ -7,7 +7,7 @@
 
 #include "common/base/random.h"
 #include "common/config/job_file.h"
-#include "coordinator/runtime/state_lock.h"
+#include "coordinator/journal/state_lock.h"
 #include "tests/coordinator/service/espalierd_process.h"
 
 namespace espalier {

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <thread>
 
-#include "coordinator/runtime/memory_journal.h"
-#include "tests/coordinator/runtime/scratch_folder.h"
+#include "coordinator/journal/memory_journal.h"
+#include "tests/coordinator/scratch_folder.h"
 #include "tests/coordinator/service/local_server.h"
 
 namespace espalier {

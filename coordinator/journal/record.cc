@@ -1,0 +1,195 @@
+#include "coordinator/journal/record.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "espalier/v1/journal.pb.h"
+
+namespace espalier {
+namespace {
+
+int64_t Us(absl::Time time) { return absl::ToUnixMicros(time); }
+absl::Time At(int64_t us) { return absl::FromUnixMicros(us); }
+
+absl::Status Unknown(absl::string_view what, absl::string_view name) {
+  return absl::DataLossError(absl::StrCat(
+      "the journal holds ", what, " ", name,
+      " that this espalierd cannot read; was it written by a newer one, or is the file damaged?"));
+}
+
+void EncodeGeneration(const JobRecord& record, v1::JournalJob& row) {
+  row.set_generation(record.generation.value());
+  for (const NodeName& node : record.nodes) row.add_nodes(node.text());
+  row.set_external_id(record.external_id);
+  row.set_processes(static_cast<int32_t>(record.processes));
+  *row.mutable_directive() = ToProto(record.directive);
+  row.set_run_state_number(record.run_state_number);
+  row.set_last_plan(record.last_plan);
+  row.set_checkpoint_wanted(record.checkpoint_wanted);
+  for (absl::Time fault : record.faults) row.add_faults_us(Us(fault));
+  row.set_restarts(record.restarts);
+  row.set_retry_at_us(Us(record.retry_at));
+}
+
+void DecodeGeneration(const v1::JournalJob& row, JobRecord& record) {
+  record.generation = Generation(row.generation());
+  for (const std::string& node : row.nodes()) record.nodes.emplace_back(node);
+  record.external_id = row.external_id();
+  record.processes = static_cast<Processes>(row.processes());
+  record.directive = FromProto(row.directive());
+  record.run_state_number = row.run_state_number();
+  record.last_plan = row.last_plan();
+  record.checkpoint_wanted = row.checkpoint_wanted();
+  for (int64_t fault : row.faults_us()) record.faults.push_back(At(fault));
+  record.restarts = row.restarts();
+  record.retry_at = At(row.retry_at_us());
+}
+
+void EncodeResults(const JobRecord& record, v1::JournalJob& row) {
+  row.set_step(record.step.value());
+  row.set_skipped_steps(record.skipped_steps);
+  if (record.evaluation) {
+    row.mutable_evaluation()->set_step(record.evaluation->step.value());
+    row.mutable_evaluation()->set_loss(record.evaluation->loss);
+  }
+  if (record.checkpoint) {
+    *row.mutable_checkpoint() = ToProto(*record.checkpoint);
+    row.set_checkpoint_at_us(Us(record.checkpoint->at));
+  }
+}
+
+void DecodeResults(const v1::JournalJob& row, JobRecord& record) {
+  record.step = Step(row.step());
+  record.skipped_steps = row.skipped_steps();
+  if (row.has_evaluation()) {
+    record.evaluation = Evaluation{Step(row.evaluation().step()), row.evaluation().loss()};
+  }
+  if (row.has_checkpoint()) {
+    const v1::CheckpointReport& from = row.checkpoint();
+    record.checkpoint = Checkpoint{Step(from.step()), from.path(),  from.bytes(),
+                                   from.seconds(),    from.error(), At(row.checkpoint_at_us())};
+  }
+}
+
+bool Known(const v1::JournalJob& row) {
+  return row.state() >= static_cast<int32_t>(JobState::kQueued) &&
+         row.state() <= static_cast<int32_t>(JobState::kCancelled) && row.wish() >= 0 &&
+         row.wish() <= static_cast<int32_t>(Wish::kCancel) && row.verdict() >= 0 &&
+         row.verdict() <= static_cast<int32_t>(Verdict::kFail) && row.processes() >= 0 &&
+         row.processes() <= static_cast<int32_t>(Processes::kEnding);
+}
+
+}  // namespace
+
+v1::ShardPlan ToProto(const ShardPlan& plan) {
+  v1::ShardPlan result;
+  result.set_number(plan.number);
+  result.set_from_step(plan.from_step.value());
+  for (int32_t sequences : plan.sequences) result.add_sequences(sequences);
+  result.set_reason(plan.reason);
+  return result;
+}
+
+v1::Directive ToProto(const Directive& directive) {
+  v1::Directive result;
+  result.set_number(directive.number);
+  result.set_run_state(static_cast<v1::RunState>(directive.run_state));
+  result.set_checkpoint_request(directive.checkpoint_request);
+  result.set_checkpoint_before_stop(directive.checkpoint_before_stop);
+  *result.mutable_plan() = ToProto(directive.plan);
+  return result;
+}
+
+Directive FromProto(const v1::Directive& directive) {
+  Directive result;
+  result.number = directive.number();
+  result.run_state = static_cast<RunState>(directive.run_state());
+  result.checkpoint_request = directive.checkpoint_request();
+  result.checkpoint_before_stop = directive.checkpoint_before_stop();
+  const v1::ShardPlan& plan = directive.plan();
+  result.plan = {plan.number(),
+                 Step(plan.from_step()),
+                 {plan.sequences().begin(), plan.sequences().end()},
+                 plan.reason()};
+  return result;
+}
+
+v1::CheckpointReport ToProto(const Checkpoint& checkpoint) {
+  v1::CheckpointReport result;
+  result.set_step(checkpoint.step.value());
+  result.set_path(checkpoint.path);
+  result.set_bytes(checkpoint.bytes);
+  result.set_seconds(checkpoint.seconds);
+  result.set_error(checkpoint.error);
+  return result;
+}
+
+std::string EncodeJob(const JobRecord& record) {
+  v1::JournalJob row;
+  row.set_id(record.id.text());
+  row.set_number(record.number);
+  row.set_request_id(record.request_id);
+  *row.mutable_spec() = record.spec;
+  row.set_yaml(record.yaml);
+  row.set_submitted_at_us(Us(record.submitted_at));
+  row.set_state(static_cast<int32_t>(record.state));
+  row.set_reason(record.reason);
+  row.set_state_since_us(Us(record.state_since));
+  row.set_wish(static_cast<int32_t>(record.wish));
+  row.set_verdict(static_cast<int32_t>(record.verdict));
+  row.set_verdict_reason(record.verdict_reason);
+  row.set_last_event(record.last_event);
+  EncodeGeneration(record, row);
+  EncodeResults(record, row);
+  return row.SerializeAsString();
+}
+
+absl::StatusOr<JobRecord> DecodeJob(absl::string_view bytes) {
+  v1::JournalJob row;
+  if (!row.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || row.id().empty() ||
+      !Known(row)) {
+    return Unknown("a job", row.id());
+  }
+  JobRecord record;
+  record.id = JobId(row.id());
+  record.number = row.number();
+  record.request_id = row.request_id();
+  record.spec = row.spec();
+  record.yaml = row.yaml();
+  record.submitted_at = At(row.submitted_at_us());
+  record.state = static_cast<JobState>(row.state());
+  record.reason = row.reason();
+  record.state_since = At(row.state_since_us());
+  record.wish = static_cast<Wish>(row.wish());
+  record.verdict = static_cast<Verdict>(row.verdict());
+  record.verdict_reason = row.verdict_reason();
+  record.last_event = row.last_event();
+  DecodeGeneration(row, record);
+  DecodeResults(row, record);
+  return record;
+}
+
+std::string EncodeNode(const NodeHealth& node) {
+  v1::JournalNode row;
+  row.set_name(node.name.text());
+  for (absl::Time fault : node.faults) row.add_faults_us(Us(fault));
+  row.set_set_asides(node.set_asides);
+  row.set_set_aside_reason(node.set_aside_reason);
+  row.set_set_aside_until_us(Us(node.set_aside_until));
+  return row.SerializeAsString();
+}
+
+absl::StatusOr<NodeHealth> DecodeNode(absl::string_view bytes) {
+  v1::JournalNode row;
+  if (!row.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || row.name().empty()) {
+    return Unknown("a node", row.name());
+  }
+  NodeHealth node;
+  node.name = NodeName(row.name());
+  for (int64_t fault : row.faults_us()) node.faults.push_back(At(fault));
+  node.set_asides = row.set_asides();
+  node.set_aside_reason = row.set_aside_reason();
+  node.set_aside_until = At(row.set_aside_until_us());
+  return node;
+}
+
+}  // namespace espalier

@@ -1,0 +1,187 @@
+#include "coordinator/launcher/mpirun_launcher.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
+#include "coordinator/launcher/log_tail.h"
+#include "coordinator/launcher/network.h"
+
+namespace espalier {
+namespace {
+
+std::string Describe(const ExitStatus& exit) {
+  if (exit.signal != 0) return absl::StrCat("mpirun was killed by signal ", exit.signal);
+  return absl::StrCat("mpirun exited with status ", exit.code);
+}
+
+std::vector<std::string> MpirunEnvironment() {
+  return geteuid() == 0 ? RootEnvironment() : std::vector<std::string>();
+}
+
+}  // namespace
+
+std::string GenerationLogPath(const std::string& state_dir, const GenerationKey& key) {
+  return absl::StrFormat("%s/jobs/%s/logs/gen-%04d.log", state_dir, key.job.text(),
+                         key.generation.value());
+}
+
+MpirunLauncher::MpirunLauncher(MpirunLauncherOptions options) : options_(std::move(options)) {}
+
+// Generations go on without this process; only those still at the gate vanish with it.
+MpirunLauncher::~MpirunLauncher() = default;
+
+std::string MpirunLauncher::LogPath(const GenerationKey& key) const {
+  return GenerationLogPath(options_.state_dir, key);
+}
+
+absl::StatusOr<std::string> MpirunLauncher::Network(const LaunchRequest& request) const {
+  if (!options_.cluster->launcher().network().empty())
+    return options_.cluster->launcher().network();
+  std::vector<std::string> addresses;
+  for (const NodeName& name : request.nodes) {
+    const v1::NodeSpec* node = FindNode(*options_.cluster, name);
+    if (node != nullptr) addresses.push_back(node->address());
+  }
+  return JoiningNetwork(addresses, LocalNetworks());
+}
+
+absl::StatusOr<ProcessIdentity> MpirunLauncher::Prepare(const LaunchRequest& request) {
+  const GenerationKey& key = request.key;
+  ASSIGN_OR_RETURN(const OpenMpiVersion version, options_.version);
+  ASSIGN_OR_RETURN(const std::string network, Network(request));
+  ASSIGN_OR_RETURN(std::vector<std::string> command,
+                   MpirunCommand({.cluster = options_.cluster,
+                                  .coordinator = coordinator_,
+                                  .default_worker = options_.default_worker,
+                                  .network = network,
+                                  .version = version},
+                                 request));
+  const std::string log = LogPath(key);
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(log).parent_path(), error);
+  if (error) {
+    return absl::InternalError(
+        absl::StrCat("cannot create the folder of ", log, ": ", error.message()));
+  }
+  ASSIGN_OR_RETURN(GatedProcess process, GatedProcess::Spawn({.argv = std::move(command),
+                                                              .environment = MpirunEnvironment(),
+                                                              .log_path = log}));
+  Entry& entry = entries_[key];
+  entry = {.stage = Stage::kHeld, .leader = process.identity(), .own_child = true};
+  entry.gate.emplace(std::move(process));
+  return entry.leader;
+}
+
+void MpirunLauncher::Release(const GenerationKey& key) {
+  const auto found = entries_.find(key);
+  if (found == entries_.end() || found->second.stage != Stage::kHeld) return;
+  found->second.gate->Release();
+  found->second.gate.reset();
+  found->second.stage = Stage::kRunning;
+}
+
+void MpirunLauncher::Adopt(const GenerationKey& key, const ProcessIdentity& process) {
+  entries_[key] = {.stage = Stage::kRunning, .leader = process};
+}
+
+void MpirunLauncher::NoteWorker(const GenerationKey& key, const WorkerProcess& worker) {
+  const auto found = entries_.find(key);
+  const v1::NodeSpec* node = FindNode(*options_.cluster, worker.node);
+  if (found == entries_.end() || node == nullptr) return;
+  // Workers of this machine are in mpirun's session.
+  if (IsOwnAddress(node->address(), LocalNetworks())) return;
+  std::vector<int64_t>& pids = found->second.remote_pids[worker.node];
+  if (std::find(pids.begin(), pids.end(), worker.pid) == pids.end()) pids.push_back(worker.pid);
+}
+
+void MpirunLauncher::End(const GenerationKey& key) {
+  const auto found = entries_.find(key);
+  if (found == entries_.end()) {
+    unknown_.push_back({key, "nothing of it was running"});
+    return;
+  }
+  found->second.end_wanted = true;
+  if (found->second.stage == Stage::kHeld) {
+    found->second.gate.reset();  // it sees the end of the pipe and exits
+    found->second.stage = Stage::kRunning;
+  }
+}
+
+std::vector<LaunchEnded> MpirunLauncher::Poll(absl::Duration now) {
+  std::vector<LaunchEnded> ended = std::exchange(unknown_, {});
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    auto& [key, entry] = *it;
+    if (entry.stage == Stage::kRunning) PollLeader(key, entry, now);
+    if (entry.stage != Stage::kSweeping || !SweepDone(entry, now)) {
+      ++it;
+      continue;
+    }
+    ended.push_back({key, entry.reason});
+    it = entries_.erase(it);
+  }
+  return ended;
+}
+
+void MpirunLauncher::PollLeader(const GenerationKey& key, Entry& entry, absl::Duration now) {
+  if (entry.own_child) {
+    absl::StatusOr<std::optional<ExitStatus>> exit = PollChild(entry.leader.pid);
+    if (!exit.ok() || exit->has_value()) {
+      const ExitStatus status = exit.ok() ? **exit : ExitStatus{};
+      entry.clean_exit = exit.ok() && status.code == 0 && status.signal == 0;
+      entry.reason = Describe(status);
+      return StartSweep(key, entry, now);
+    }
+  } else if (!IsAlive(entry.leader)) {
+    entry.reason = "mpirun has ended";
+    return StartSweep(key, entry, now);
+  }
+  if (!entry.end_wanted) return;
+  if (!entry.kill_at) {
+    entry.kill_at = now + options_.grace;
+    kill(static_cast<pid_t>(entry.leader.pid), SIGTERM);
+  } else if (now >= *entry.kill_at) {
+    SignalSession(entry.leader, SIGKILL);
+  }
+}
+
+void MpirunLauncher::StartSweep(const GenerationKey& key, Entry& entry, absl::Duration now) {
+  const std::string last_words = LastWords(LogPath(key));
+  if (!entry.clean_exit && !last_words.empty()) {
+    absl::StrAppend(&entry.reason, ": ", last_words);
+  }
+  entry.stage = Stage::kSweeping;
+  entry.sweep_until = now + options_.remote_limit;
+  if (entry.clean_exit) return;
+  for (const auto& [name, pids] : entry.remote_pids) {
+    const v1::NodeSpec& node = *FindNode(*options_.cluster, name);
+    absl::StatusOr<GatedProcess> process = GatedProcess::Spawn(
+        {.argv = RemoteKillCommand(*options_.cluster, node, key, pids), .log_path = LogPath(key)});
+    if (!process.ok()) {
+      absl::StrAppend(&entry.reason, "; stray workers on ", name.text(),
+                      " could not be ended: ", process.status().message());
+      continue;
+    }
+    process->Release();
+    entry.remote_kills.push_back(process->identity());
+  }
+}
+
+bool MpirunLauncher::SweepDone(Entry& entry, absl::Duration now) {
+  const int left = SignalSession(entry.leader, SIGKILL);
+  const bool late = now >= *entry.sweep_until;
+  std::erase_if(entry.remote_kills, [&](const ProcessIdentity& process) {
+    if (late) SignalSession(process, SIGKILL);
+    absl::StatusOr<std::optional<ExitStatus>> exit = PollChild(process.pid);
+    return !exit.ok() || exit->has_value();
+  });
+  return left == 0 && entry.remote_kills.empty();
+}
+
+}  // namespace espalier

@@ -1,0 +1,95 @@
+// MpirunLauncher: one detached mpirun per generation, in a session of its own that holds every
+// local process of the generation, so that all of it can be found and ended, whoever started it.
+//
+//          Prepare       Release          leader gone, or End and its grace
+//   (none) --------> held -------> running --------------------------------> sweeping -> (reported)
+//                   Adopt ------------^   End: SIGTERM, after the grace SIGKILL
+//
+// Sweeping: what is left of the session is killed, and stray workers on other nodes through the
+// remote shell, within a bound.
+// Thread rule: as Launcher.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coordinator/launcher/launcher.h"
+#include "coordinator/launcher/mpirun_command.h"
+#include "coordinator/launcher/process.h"
+
+namespace espalier {
+
+struct MpirunLauncherOptions {
+  // Outlives the launcher.
+  const v1::ClusterSpec* cluster = nullptr;
+  // espalier-worker where the cluster file names none.
+  std::string default_worker;
+  // Holds jobs/ID/logs.
+  std::string state_dir;
+  // From ProbeOpenMpi; its error is that of every launch.
+  absl::StatusOr<OpenMpiVersion> version = OpenMpiVersion::kFour;
+  // Between SIGTERM and SIGKILL.
+  absl::Duration grace = absl::Seconds(2);
+  // Longest time for ending stray workers on other nodes.
+  absl::Duration remote_limit = absl::Seconds(5);
+};
+
+class MpirunLauncher : public Launcher {
+ public:
+  explicit MpirunLauncher(MpirunLauncherOptions options);
+  ~MpirunLauncher() override;
+
+  // HOST:PORT under which workers reach espalierd; before the first Prepare.
+  void SetCoordinator(std::string address) { coordinator_ = std::move(address); }
+
+  absl::StatusOr<ProcessIdentity> Prepare(const LaunchRequest& request) override;
+  void Release(const GenerationKey& key) override;
+  void Adopt(const GenerationKey& key, const ProcessIdentity& process) override;
+  void NoteWorker(const GenerationKey& key, const WorkerProcess& worker) override;
+  void End(const GenerationKey& key) override;
+  std::vector<LaunchEnded> Poll(absl::Duration now) override;
+
+ private:
+  enum class Stage {
+    // Waits at the gate.
+    kHeld,
+    // mpirun runs, as far as we know.
+    kRunning,
+    // mpirun is gone; the rest of the generation is being ended.
+    kSweeping,
+  };
+  struct Entry {
+    Stage stage = Stage::kRunning;
+    ProcessIdentity leader;
+    std::optional<GatedProcess> gate;
+    bool own_child = false;
+    bool end_wanted = false;
+    std::optional<absl::Duration> kill_at;
+    std::optional<absl::Duration> sweep_until;
+    bool clean_exit = false;
+    std::string reason;
+    std::map<NodeName, std::vector<int64_t>> remote_pids;
+    std::vector<ProcessIdentity> remote_kills;
+  };
+
+  absl::StatusOr<std::string> Network(const LaunchRequest& request) const;
+  std::string LogPath(const GenerationKey& key) const;
+  void PollLeader(const GenerationKey& key, Entry& entry, absl::Duration now);
+  void StartSweep(const GenerationKey& key, Entry& entry, absl::Duration now);
+  bool SweepDone(Entry& entry, absl::Duration now);
+
+  MpirunLauncherOptions options_;
+  std::string coordinator_;
+  std::map<GenerationKey, Entry> entries_;
+  // Asked to end, but not known here.
+  std::vector<LaunchEnded> unknown_;
+};
+
+// The log of a generation: STATE_DIR/jobs/ID/logs/gen-0001.log.
+std::string GenerationLogPath(const std::string& state_dir, const GenerationKey& key);
+
+}  // namespace espalier

@@ -1,0 +1,46 @@
+// The part of process.h that asks the XNU kernel.
+#include <libproc.h>
+#include <sys/proc_info.h>
+#include <sys/sysctl.h>
+#include <sys/time.h>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "coordinator/launcher/process.h"
+
+namespace espalier {
+
+absl::StatusOr<ProcessIdentity> IdentifyProcess(int64_t pid) {
+  proc_bsdinfo info = {};
+  const int got = proc_pidinfo(static_cast<int>(pid), PROC_PIDTBSDINFO, 0, &info, sizeof(info));
+  constexpr uint32_t kZombie = 5;  // SZOMB of sys/proc.h
+  if (pid <= 0 || got != static_cast<int>(sizeof(info)) || info.pbi_status == kZombie) {
+    return absl::NotFoundError(absl::StrCat("there is no process ", pid));
+  }
+  // The start is wall-clock time, so it needs no boot beside it.
+  return ProcessIdentity{pid, absl::StrCat(info.pbi_start_tvsec, ".", info.pbi_start_tvusec)};
+}
+
+bool IsOfThisBoot(const ProcessIdentity& process) {
+  timeval boot = {};
+  size_t size = sizeof(boot);
+  int name[] = {CTL_KERN, KERN_BOOTTIME};
+  int64_t started = 0;
+  const std::string seconds = process.start.substr(0, process.start.find('.'));
+  if (sysctl(name, 2, &boot, &size, nullptr, 0) != 0 || !absl::SimpleAtoi(seconds, &started)) {
+    return false;
+  }
+  return started >= static_cast<int64_t>(boot.tv_sec);
+}
+
+std::vector<int64_t> ListProcessIds() {
+  // Asked for twice: processes may start between the count and the list, hence the slack.
+  const int count = proc_listallpids(nullptr, 0);
+  std::vector<pid_t> raw(count > 0 ? static_cast<size_t>(count) + 64 : 4096);
+  const int got = proc_listallpids(raw.data(), static_cast<int>(raw.size() * sizeof(pid_t)));
+  std::vector<int64_t> pids;
+  for (int i = 0; i < got; ++i) pids.push_back(raw[static_cast<size_t>(i)]);
+  return pids;
+}
+
+}  // namespace espalier

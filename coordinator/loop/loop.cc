@@ -1,0 +1,179 @@
+// The loop's way in: from inputs to events, decisions and the effects to be applied.
+#include "coordinator/loop/loop.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
+#include "coordinator/core/advance.h"
+#include "coordinator/journal/record.h"
+#include "coordinator/loop/messages.h"
+
+namespace espalier {
+namespace {
+
+constexpr char kNodePrefix[] = "node/";
+
+// Later rows of a job replace earlier ones of the same transaction.
+void PutJob(std::vector<JobRow>& rows, const JobRecord& record) {
+  const auto same = std::find_if(rows.begin(), rows.end(),
+                                 [&](const JobRow& row) { return row.id == record.id; });
+  if (same != rows.end()) rows.erase(same);
+  rows.push_back({record.id, EncodeJob(record)});
+}
+
+// True: the effect belongs to the journal and is in the batch now.
+bool IntoBatch(const Effect& effect, JournalBatch& batch) {
+  if (const auto* job = std::get_if<PersistJob>(&effect)) {
+    PutJob(batch.jobs, job->record);
+    return true;
+  }
+  if (const auto* node = std::get_if<PersistNode>(&effect)) {
+    batch.settings.push_back(
+        {absl::StrCat(kNodePrefix, node->health.name.text()), EncodeNode(node->health)});
+    return true;
+  }
+  if (const auto* event = std::get_if<AppendEvent>(&effect)) {
+    batch.events.push_back({event->job, event->number, ToUnixMs(event->time),
+                            static_cast<int32_t>(event->state), event->text});
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Loop::Loop(LoopParts parts, LoopOptions options)
+    : parts_(parts), options_(std::move(options)), time_(*parts.clock) {}
+
+absl::Status Loop::Start() {
+  ASSIGN_OR_RETURN(const JournalContents contents, parts_.journal->Load());
+  CoordinatorStarted started;
+  for (const v1::NodeSpec& node : options_.cluster.nodes()) started.nodes.emplace_back(node.name());
+  for (const SettingRow& row : contents.settings) {
+    if (!absl::StartsWith(row.key, kNodePrefix)) continue;
+    ASSIGN_OR_RETURN(NodeHealth node, DecodeNode(row.value));
+    started.health.push_back(std::move(node));
+  }
+  for (const JobRow& row : contents.jobs) {
+    ASSIGN_OR_RETURN(JobRecord record, DecodeJob(row.record));
+    started.jobs.push_back(std::move(record));
+  }
+  for (const LaunchRow& row : contents.launches) {
+    parts_.launcher->Adopt(row.key, row.process);
+    started.launches.push_back(row.key);
+  }
+  Decide({std::move(started)});
+  for (const auto& [id, job] : state_.jobs) {
+    touched_.insert(id);
+    last_states_.emplace(id, job.record.state);
+  }
+  RETURN_IF_ERROR(parts_.journal->Commit(batch_));
+  batch_ = {};
+  Publish();
+  return absl::OkStatus();
+}
+
+void Loop::Run() {
+  while (!stopping_) Turn();
+  parts_.inbox->Close();
+  const absl::Status stopping =
+      absl::UnavailableError("espalierd is stopping; ask again when it is back");
+  for (Input& input : parts_.inbox->Take(absl::ZeroDuration())) {
+    if (auto* call = std::get_if<OperatorCall>(&input)) call->reply(stopping);
+  }
+  for (auto& [id, reply] : std::exchange(waiting_, {})) reply(stopping);
+}
+
+void Loop::Stop() {
+  stopping_ = true;
+  parts_.inbox->Wake();
+}
+
+void Loop::Turn() {
+  const absl::Duration now = parts_.clock->Monotonic();
+  const absl::Duration until_tick = next_tick_ ? *next_tick_ - now : absl::ZeroDuration();
+  const bool hurry = !later_.empty();
+  std::vector<Event> events = std::exchange(later_, {});
+  for (Input& input : parts_.inbox->Take(hurry ? absl::ZeroDuration()
+                                               : std::max(absl::ZeroDuration(), until_tick))) {
+    Take(std::move(input), events);
+  }
+  TakeTick(events);
+  if (stopping_) return;
+  Decide(events);
+  Apply();
+}
+
+void Loop::Take(Input input, std::vector<Event>& events) {
+  if (auto* message = std::get_if<LinkMessage>(&input)) {
+    TakeMessage(std::move(*message), events);
+  } else if (auto* closed = std::get_if<LinkClosed>(&input)) {
+    Touch(closed->link);
+    events.push_back(WorkerDetached{closed->link});
+  } else {
+    TakeCall(std::get<OperatorCall>(std::move(input)), events);
+  }
+}
+
+void Loop::TakeMessage(LinkMessage message, std::vector<Event>& events) {
+  Touch(message.link);
+  const auto worker = state_.links.find(message.link);
+  if (worker != state_.links.end()) {
+    parts_.observer->Heard(worker->second, message.message, parts_.clock->Monotonic());
+  }
+  const absl::Status spec = CheckExternalSpec(message.message);
+  if (!spec.ok()) {
+    effects_.push_back(CloseLink{message.link, spec});
+  } else if (std::optional<Event> event = WorkerEvent(message.link, message.message)) {
+    events.push_back(*std::move(event));
+  }
+  taken_.push_back(std::move(message.taken));
+}
+
+void Loop::Touch(LinkId link) {
+  const auto worker = state_.links.find(link);
+  if (worker != state_.links.end()) touched_.insert(worker->second.job);
+}
+
+void Loop::TakeCall(OperatorCall call, std::vector<Event>& events) {
+  const RequestId id = std::exchange(next_request_, next_request_.next());
+  events.push_back(CallEvent(id, call.request));
+  if (std::holds_alternative<v1::SubmitRequest>(call.request)) submissions_.insert(id);
+  waiting_[id] = std::move(call.reply);
+}
+
+void Loop::TakeTick(std::vector<Event>& events) {
+  const absl::Duration now = parts_.clock->Monotonic();
+  if (next_tick_ && now < *next_tick_) return;
+  next_tick_ = now + options_.tick;
+  for (LaunchEnded& ended : parts_.launcher->Poll(now)) {
+    batch_.ended_launches.push_back(ended.key);
+    events.push_back(ProcessesExited{ended.key, std::move(ended.reason)});
+  }
+  events.push_back(Tick{});
+}
+
+void Loop::Decide(const std::vector<Event>& events) {
+  for (const Event& event : events) DecideOne(event);
+  stats_.events += static_cast<int64_t>(events.size());
+}
+
+void Loop::DecideOne(const Event& event) {
+  for (Effect& effect : Advance(state_, event, time_.Now())) {
+    if (const auto* job = std::get_if<PersistJob>(&effect)) Moved(job->record, event);
+    if (!IntoBatch(effect, batch_)) effects_.push_back(std::move(effect));
+  }
+}
+
+void Loop::Moved(const JobRecord& record, const Event& event) {
+  touched_.insert(record.id);
+  const auto [last, is_new] = last_states_.emplace(record.id, record.state);
+  if (is_new) return;
+  parts_.observer->Moved(record.id, last->second, record.state, event, parts_.clock->Monotonic());
+  last->second = record.state;
+}
+
+}  // namespace espalier

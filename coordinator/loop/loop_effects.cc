@@ -1,0 +1,118 @@
+// The loop's way out: effects are applied here and nowhere else, in the order that loop.h states.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/file_system.h"
+#include "common/base/status_macros.h"
+#include "common/config/job_file.h"
+#include "common/observe/log.h"
+#include "coordinator/core/names.h"
+#include "coordinator/journal/record.h"
+#include "coordinator/loop/loop.h"
+#include "coordinator/loop/messages.h"
+
+namespace espalier {
+
+void Loop::Apply() {
+  const bool journaled = batch_.empty() || Commit(batch_);
+  if (!journaled) return;
+  for (const EventRow& row : batch_.events) {
+    LogInfo(absl::StrCat("job ", row.job.text(), " ",
+                         JobStateName(static_cast<JobState>(row.state)), ": ", row.text));
+  }
+  batch_ = {};
+  Publish();
+  for (const Effect& effect : std::exchange(effects_, {})) {
+    std::visit([this](const auto& one) { ApplyOne(one); }, effect);
+  }
+  for (const auto& read_on : std::exchange(taken_, {})) read_on();
+}
+
+bool Loop::Commit(const JournalBatch& batch) {
+  for (;;) {
+    const absl::Duration before = parts_.clock->Monotonic();
+    const absl::Status status = parts_.journal->Commit(batch);
+    stats_.journal.Add(parts_.clock->Monotonic() - before);
+    if (status.ok()) return true;
+    ++stats_.journal_failures;
+    parts_.observer->Stalled(stats_);
+    LogError(absl::StrCat("cannot write the journal, nothing is decided until it can be written: ",
+                          status.ToString(), "; is the disk of ", options_.state_dir, " full?"));
+    if (stopping_) return false;
+    parts_.clock->Sleep(options_.journal_retry);
+  }
+}
+
+void Loop::Publish() {
+  parts_.observer->Publish({.state = state_,
+                            .changed = touched_,
+                            .monotonic = parts_.clock->Monotonic(),
+                            .stats = stats_});
+  touched_.clear();
+}
+
+void Loop::ApplyOne(const PersistJob&) {}
+void Loop::ApplyOne(const PersistNode&) {}
+void Loop::ApplyOne(const AppendEvent&) {}
+
+void Loop::ApplyOne(const Welcome& effect) {
+  const auto job = state_.jobs.find(effect.worker.job);
+  if (job == state_.jobs.end()) return;
+  parts_.links->Send(effect.link, WelcomeMessage(effect, job->second.record, options_.cluster,
+                                                 options_.state_dir));
+  parts_.launcher->NoteWorker({effect.worker.job, effect.worker.generation},
+                              {effect.node, effect.pid});
+  parts_.observer->Attached(effect.worker, parts_.clock->Monotonic());
+}
+
+void Loop::ApplyOne(const SendDirective& effect) {
+  v1::AttachResponse response;
+  *response.mutable_directive() = ToProto(effect.directive);
+  parts_.links->Send(effect.link, std::move(response));
+}
+
+void Loop::ApplyOne(const CloseLink& effect) { parts_.links->Close(effect.link, effect.status); }
+
+// The process is held at its gate until the journal knows it: killed in between, espalierd leaves
+// neither a process that it does not know nor one that it knows and that does not end.
+void Loop::ApplyOne(const Launch& effect) {
+  const auto job = state_.jobs.find(effect.key.job);
+  if (job == state_.jobs.end()) return;
+  absl::StatusOr<ProcessIdentity> process =
+      parts_.launcher->Prepare({effect.key, effect.nodes, job->second.record.spec});
+  if (!process.ok()) {
+    later_.push_back(LaunchFailed{effect.key, std::string(process.status().message())});
+    return;
+  }
+  if (!Commit({.launches = {{effect.key, *process}}})) return;
+  parts_.launcher->Release(effect.key);
+}
+
+void Loop::ApplyOne(const Kill& effect) { parts_.launcher->End(effect.key); }
+
+void Loop::ApplyOne(const Reply& effect) {
+  const auto waiting = waiting_.find(effect.request);
+  if (waiting == waiting_.end()) return;
+  const Callback reply = std::move(waiting->second);
+  waiting_.erase(waiting);
+  if (submissions_.erase(effect.request) > 0 && effect.status.ok()) {
+    const absl::Status written = WriteJobFiles(effect.job);
+    if (!written.ok())
+      LogWarning(absl::StrCat("cannot keep a copy of the job file: ", written.ToString()));
+  }
+  if (!effect.status.ok()) return reply(effect.status);
+  reply(Answer{.job_id = effect.job.text(), .explanation = effect.explanation});
+}
+
+// Copies for people; the journal has the job itself.
+absl::Status Loop::WriteJobFiles(const JobId& id) {
+  const JobRecord& record = state_.jobs.at(id).record;
+  FileSystem& files = PosixFileSystem();
+  const std::string folder = absl::StrCat(options_.state_dir, "/jobs/", id.text());
+  RETURN_IF_ERROR(files.MakeDirectory(folder));
+  RETURN_IF_ERROR(WriteFileAtomically(files, folder + "/job.yaml", JobSpecToYaml(record.spec)));
+  if (record.yaml.empty()) return absl::OkStatus();
+  return WriteFileAtomically(files, folder + "/submitted.yaml", record.yaml);
+}
+
+}  // namespace espalier

@@ -1,0 +1,150 @@
+#include "coordinator/loop/messages.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/config/job_file.h"
+#include "coordinator/journal/record.h"
+
+namespace espalier {
+namespace {
+
+Event FromHello(LinkId link, const v1::Hello& hello) {
+  WorkerAttached event;
+  event.link = link;
+  event.worker = {JobId(hello.job_id()), Generation(hello.generation()), Rank(hello.rank())};
+  event.world_size = hello.world_size();
+  event.node = NodeName(hello.node());
+  event.pid = hello.pid();
+  if (hello.has_external_spec()) event.external_spec = hello.external_spec();
+  event.external_id = hello.external_id();
+  return event;
+}
+
+// The enums of the core have the numbers of the protocol, less its "unspecified".
+Phase ToPhase(v1::Phase phase) {
+  const bool known = v1::Phase_IsValid(phase) && phase != v1::PHASE_UNSPECIFIED;
+  return known ? static_cast<Phase>(phase) : Phase::kStarting;
+}
+
+Event FromProgress(LinkId link, const v1::Progress& progress) {
+  WorkerProgress event;
+  event.link = link;
+  event.counters = {Step(progress.step()), ToPhase(progress.phase()), progress.collective(),
+                    progress.work()};
+  event.memory_bytes = progress.memory_bytes();
+  event.memory_peak_bytes = progress.memory_peak_bytes();
+  return event;
+}
+
+Event FromStep(LinkId link, const v1::StepReport& step) {
+  return WorkerStepReported{link,
+                            {.step = Step(step.step()),
+                             .loss = step.loss(),
+                             .tokens = step.tokens(),
+                             .gradient_norm = step.gradient_norm(),
+                             .learning_rate = step.learning_rate(),
+                             .skipped = step.skipped(),
+                             .shard = step.shard(),
+                             .step_seconds = step.step_seconds()}};
+}
+
+std::optional<Event> FromFinished(LinkId link, const v1::Finished& finished) {
+  const bool known =
+      v1::Outcome_IsValid(finished.outcome()) && finished.outcome() != v1::OUTCOME_UNSPECIFIED;
+  if (!known) return std::nullopt;
+  return WorkerFinished{link, static_cast<Outcome>(finished.outcome()), finished.reason(),
+                        Step(finished.next_step())};
+}
+
+Event FromCheckpoint(LinkId link, const v1::CheckpointReport& report) {
+  WorkerCheckpointed event;
+  event.link = link;
+  event.checkpoint.step = Step(report.step());
+  event.checkpoint.path = report.path();
+  event.checkpoint.bytes = report.bytes();
+  event.checkpoint.seconds = report.seconds();
+  event.checkpoint.error = report.error();
+  return event;
+}
+
+Event FromCall(RequestId id, const v1::SubmitRequest& request) {
+  return SubmitRequested{id, request.request_id(), request.spec(), request.yaml()};
+}
+Event FromCall(RequestId id, const v1::PauseRequest& request) {
+  return PauseRequested{id, JobId(request.job_id()),
+                        request.hard() ? PauseKind::kHard : PauseKind::kSoft};
+}
+Event FromCall(RequestId id, const v1::ResumeRequest& request) {
+  return ResumeRequested{id, JobId(request.job_id())};
+}
+Event FromCall(RequestId id, const v1::CancelRequest& request) {
+  return CancelRequested{id, JobId(request.job_id()), request.checkpoint()};
+}
+Event FromCall(RequestId id, const v1::CheckpointRequest& request) {
+  return CheckpointRequested{id, JobId(request.job_id())};
+}
+
+}  // namespace
+
+std::optional<Event> WorkerEvent(LinkId link, const v1::AttachRequest& message) {
+  switch (message.body_case()) {
+    case v1::AttachRequest::kHello:
+      return FromHello(link, message.hello());
+    case v1::AttachRequest::kReady:
+      return WorkerReady{link, Step(message.ready().next_step()), message.ready().device()};
+    case v1::AttachRequest::kProgress:
+      return FromProgress(link, message.progress());
+    case v1::AttachRequest::kStep:
+      return FromStep(link, message.step());
+    case v1::AttachRequest::kEvaluation:
+      return WorkerEvaluated{link,
+                             {Step(message.evaluation().step()), message.evaluation().loss()}};
+    case v1::AttachRequest::kCheckpoint:
+      return FromCheckpoint(link, message.checkpoint());
+    case v1::AttachRequest::kAck:
+      return DirectiveAcked{link, message.ack().number(), Step(message.ack().next_step())};
+    case v1::AttachRequest::kFinished:
+      return FromFinished(link, message.finished());
+    case v1::AttachRequest::BODY_NOT_SET:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+absl::Status CheckExternalSpec(v1::AttachRequest& message) {
+  if (!message.has_hello() || !message.hello().has_external_spec()) return absl::OkStatus();
+  v1::JobSpec& spec = *message.mutable_hello()->mutable_external_spec();
+  FillJobDefaults(spec);
+  const absl::Status valid = ValidateJobSpec(spec);
+  if (valid.ok()) return valid;
+  return absl::FailedPreconditionError(absl::StrCat("the job cannot run: ", valid.message()));
+}
+
+Event CallEvent(RequestId id, const OperatorRequest& request) {
+  return std::visit([&](const auto& one) { return FromCall(id, one); }, request);
+}
+
+v1::AttachResponse WelcomeMessage(const Welcome& effect, const JobRecord& record,
+                                  const v1::ClusterSpec& cluster, const std::string& state_dir) {
+  v1::AttachResponse response;
+  v1::Welcome& welcome = *response.mutable_welcome();
+  welcome.set_job_id(effect.worker.job.text());
+  welcome.set_generation(effect.worker.generation.value());
+  *welcome.mutable_spec() = record.spec;
+  welcome.set_checkpoint_directory(CheckpointDirectory(record, state_dir));
+  *welcome.mutable_directive() = ToProto(effect.directive);
+  for (const v1::NodeSpec& node : cluster.nodes()) {
+    if (node.name() == effect.node.text()) {
+      welcome.set_memory_limit_bytes(node.memory_limit_bytes());
+    }
+  }
+  return response;
+}
+
+std::string CheckpointDirectory(const JobRecord& record, const std::string& state_dir) {
+  if (!record.spec.checkpoint().directory().empty()) return record.spec.checkpoint().directory();
+  return absl::StrCat(state_dir, "/jobs/", record.id.text(), "/checkpoints");
+}
+
+}  // namespace espalier

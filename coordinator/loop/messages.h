@@ -1,0 +1,32 @@
+// Between the messages of the workers and operators and the core's events and effects. Used by the
+// loop; where checkpoints go is asked by who shows a job, too.
+// Thread rule: pure functions.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "coordinator/core/effect.h"
+#include "coordinator/core/event.h"
+#include "coordinator/core/state.h"
+#include "coordinator/loop/inbox.h"
+#include "espalier/v1/cluster.pb.h"
+#include "espalier/v1/worker.pb.h"
+
+namespace espalier {
+
+// The event of a worker's message; nullopt: an empty or malformed one, which is ignored.
+std::optional<Event> WorkerEvent(LinkId link, const v1::AttachRequest& message);
+// A hand-started worker brings its own spec, which nobody has checked; its defaults are filled in.
+// FAILED_PRECONDITION, upon which the worker exits.
+absl::Status CheckExternalSpec(v1::AttachRequest& message);
+Event CallEvent(RequestId id, const OperatorRequest& request);
+
+// `record` is that of the worker's job.
+v1::AttachResponse WelcomeMessage(const Welcome& effect, const JobRecord& record,
+                                  const v1::ClusterSpec& cluster, const std::string& state_dir);
+// Where the checkpoints of a job go: its spec's folder, or STATE_DIR/jobs/ID/checkpoints.
+std::string CheckpointDirectory(const JobRecord& record, const std::string& state_dir);
+
+}  // namespace espalier

@@ -1,0 +1,76 @@
+#include "coordinator/service/side_notes.h"
+
+#include <algorithm>
+#include <variant>
+
+namespace espalier {
+namespace {
+
+template <typename T>
+T& At(std::vector<T>& values, Rank rank) {
+  const size_t index = static_cast<size_t>(std::max<int64_t>(0, rank.value()));
+  if (values.size() <= index) values.resize(index + 1);
+  return values[index];
+}
+
+}  // namespace
+
+std::string CauseOf(const Event& event) {
+  if (std::holds_alternative<WorkerFinished>(event)) return "worker_reported";
+  if (std::holds_alternative<WorkerDetached>(event)) return "connection_lost";
+  if (std::holds_alternative<ProcessesExited>(event)) return "processes_exited";
+  if (std::holds_alternative<LaunchFailed>(event)) return "launch_failed";
+  if (std::holds_alternative<CoordinatorStarted>(event)) return "coordinator_started";
+  if (std::holds_alternative<Tick>(event)) return "no_progress";
+  return "other";
+}
+
+void SideNotes::Heard(const WorkerId& worker, const v1::AttachRequest& message,
+                      absl::Duration now) {
+  JobNotes& notes = of(worker.job);
+  if (message.has_step()) {
+    At(notes.tallies, worker.rank).Reported(message.step(), now);
+    At(notes.last_steps, worker.rank) = message.step();
+  }
+  if (message.has_evaluation()) notes.evaluation = message.evaluation();
+  if (message.has_checkpoint() && !message.checkpoint().error().empty()) {
+    ++notes.checkpoint_failures;
+  }
+}
+
+void SideNotes::Attached(const WorkerId& worker, absl::Duration now) {
+  At(of(worker.job).tallies, worker.rank).Started(now);
+}
+
+void SideNotes::Moved(const JobId& job, JobState from, JobState to, const Event& event,
+                      absl::Duration now) {
+  if (from == to) return;
+  JobNotes& notes = of(job);
+  switch (to) {
+    case JobState::kRecovering:
+      ++notes.restarts_by_cause[CauseOf(event)];
+      for (WorkerTally& tally : notes.tallies) tally.Lost(now);
+      return;
+    case JobState::kLaunching:
+      notes.last_steps.clear();
+      return;
+    case JobState::kQueued:
+    case JobState::kPausedHard:
+      for (WorkerTally& tally : notes.tallies) tally.Stopped(now);
+      return;
+    case JobState::kCompleted:
+    case JobState::kFailed:
+    case JobState::kCancelled:
+      for (WorkerTally& tally : notes.tallies) tally.Stopped(now);
+      notes.final_at = now;
+      return;
+    case JobState::kRunning:
+    case JobState::kPausing:
+    case JobState::kPausedSoft:
+    case JobState::kRegrouping:
+    case JobState::kCancelling:
+      return;
+  }
+}
+
+}  // namespace espalier

@@ -1,0 +1,49 @@
+// SideNotes: what people want to see of a job that decides nothing and is not journaled: the last
+// full report of each rank, running totals, causes of restarts. Kept by the loop beside the core's
+// state. Belongs to the loop's thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/base/ids.h"
+#include "coordinator/core/event.h"
+#include "coordinator/service/tally.h"
+
+namespace espalier {
+
+struct JobNotes {
+  std::map<std::string, int64_t> restarts_by_cause;
+  int64_t checkpoint_failures = 0;
+  std::optional<v1::EvaluationReport> evaluation;
+  // By rank; as many as the widest generation had.
+  std::vector<WorkerTally> tallies;
+  // By rank, of the newest generation.
+  std::vector<std::optional<v1::StepReport>> last_steps;
+  std::optional<absl::Duration> final_at;
+  int64_t revision = 0;
+};
+
+// What kind of event made a job recover, as a label: "no_progress" (a deadline passed),
+// "worker_reported", "connection_lost", "processes_exited", "launch_failed".
+std::string CauseOf(const Event& event);
+
+class SideNotes {
+ public:
+  JobNotes& of(const JobId& job) { return jobs_[job]; }
+
+  // A worker's message, before the core sees it. `now` is monotonic, here and below.
+  void Heard(const WorkerId& worker, const v1::AttachRequest& message, absl::Duration now);
+  void Attached(const WorkerId& worker, absl::Duration now);
+  // The job went from one state to another on this event.
+  void Moved(const JobId& job, JobState from, JobState to, const Event& event, absl::Duration now);
+
+ private:
+  std::map<JobId, JobNotes> jobs_;
+};
+
+}  // namespace espalier

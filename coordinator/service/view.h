@@ -1,0 +1,66 @@
+// View: what the rest of the daemon may see of the loop's state. A new immutable one is published
+// after each batch of events; readers keep theirs as long as they like and block nobody.
+// Thread rule: views are immutable; ViewBoard may be used from any thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/base/ids.h"
+#include "coordinator/loop/outlets.h"
+#include "coordinator/service/tally.h"
+#include "espalier/v1/operator.pb.h"
+
+namespace espalier {
+
+struct JobView {
+  // Complete but for what depends on the time of reading: see StatusAt.
+  v1::JobStatus status;
+  std::shared_ptr<const v1::JobSpec> spec;
+  // When a progress counter of each rank last grew, monotonic.
+  std::vector<absl::Duration> progress_at;
+  std::optional<absl::Duration> checkpoint_at;
+  std::map<std::string, int64_t> restarts_by_cause;
+  int64_t checkpoint_failures = 0;
+  // By rank, and the node that the rank ran on last.
+  std::vector<WorkerTally> tallies;
+  std::vector<std::string> nodes;
+  // Monotonic; absent while the job is not final.
+  std::optional<absl::Duration> final_at;
+  // Grows with every change of this job.
+  int64_t revision = 0;
+
+  bool is_final() const { return final_at.has_value(); }
+  v1::JobStatus StatusAt(absl::Duration now) const;
+};
+
+struct View {
+  std::map<JobId, std::shared_ptr<const JobView>> jobs;
+  std::vector<v1::NodeStatus> nodes;
+  LoopStats stats;
+
+  // By id, by unique prefix of an id, or by unique name. NOT_FOUND and INVALID_ARGUMENT (several
+  // match) name what there is.
+  absl::StatusOr<JobId> Resolve(absl::string_view text) const;
+};
+
+class ViewBoard {
+ public:
+  ViewBoard() : view_(std::make_shared<View>()) {}
+  void Publish(std::shared_ptr<const View> view);
+  std::shared_ptr<const View> Current() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<const View> view_;
+};
+
+}  // namespace espalier

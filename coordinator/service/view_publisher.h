@@ -1,0 +1,53 @@
+// ViewPublisher: keeps the board's view up to date with the loop; what it remembers beside the
+// core's state are the side notes. Used by the daemon; the two functions are those it is made of.
+// Thread rule: as LoopObserver; the functions are pure.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coordinator/core/state.h"
+#include "coordinator/loop/outlets.h"
+#include "coordinator/service/side_notes.h"
+#include "coordinator/service/view.h"
+#include "espalier/v1/cluster.pb.h"
+
+namespace espalier {
+
+struct ViewMoment {
+  // The core's time and the monotonic time at the same instant.
+  absl::Time now;
+  absl::Duration monotonic;
+};
+
+std::shared_ptr<const JobView> MakeJobView(const Job& job, const JobNotes& notes,
+                                           const std::string& state_dir, const ViewMoment& moment);
+
+std::vector<v1::NodeStatus> MakeNodeViews(const ClusterState& state,
+                                          const v1::ClusterSpec& cluster);
+
+class ViewPublisher : public LoopObserver {
+ public:
+  // `board` outlives the publisher.
+  ViewPublisher(ViewBoard& board, v1::ClusterSpec cluster, std::string state_dir)
+      : board_(board), cluster_(std::move(cluster)), state_dir_(std::move(state_dir)) {}
+
+  void Heard(const WorkerId& worker, const v1::AttachRequest& message, absl::Duration now) override;
+  void Attached(const WorkerId& worker, absl::Duration now) override;
+  void Moved(const JobId& job, JobState from, JobState to, const Event& event,
+             absl::Duration now) override;
+  void Publish(const Publication& publication) override;
+  void Stalled(const LoopStats& stats) override;
+
+ private:
+  ViewBoard& board_;
+  const v1::ClusterSpec cluster_;
+  const std::string state_dir_;
+  SideNotes notes_;
+  View view_;
+};
+
+}  // namespace espalier

@@ -1,0 +1,116 @@
+#include "coordinator/journal/record.h"
+
+#include <gtest/gtest.h>
+
+#include "coordinator/loop/messages.h"
+#include "espalier/v1/journal.pb.h"
+
+namespace espalier {
+namespace {
+
+absl::Time At(int64_t seconds) { return absl::FromUnixSeconds(seconds); }
+
+JobRecord FullRecord() {
+  JobRecord record;
+  record.id = JobId("job-9");
+  record.number = 9;
+  record.request_id = "request";
+  record.spec.set_name("name");
+  record.yaml = "name: name\n";
+  record.submitted_at = At(1);
+  record.state = JobState::kRecovering;
+  record.reason = "because";
+  record.state_since = At(2);
+  record.wish = Wish::kPauseHard;
+  record.verdict = Verdict::kFail;
+  record.verdict_reason = "bad data";
+  record.last_event = 11;
+  record.generation = Generation(3);
+  record.nodes = {NodeName("a"), NodeName("b")};
+  record.external_id = "external";
+  record.processes = Processes::kEnding;
+  record.directive = {5, RunState::kPause, 2, true, {4, Step(70), {3, 5}, "even"}};
+  record.run_state_number = 4;
+  record.last_plan = 6;
+  record.checkpoint_wanted = true;
+  record.faults = {At(3), At(4)};
+  record.restarts = 2;
+  record.retry_at = At(5);
+  record.step = Step(71);
+  record.skipped_steps = 1;
+  record.evaluation = Evaluation{Step(50), 1.25};
+  record.checkpoint = Checkpoint{Step(60), "/path", 123, 0.5, "", At(6)};
+  return record;
+}
+
+// Every field of the message is set by a full record, and the bytes come back the same.
+TEST(Record, EveryFieldOfAJobSurvivesTheJournal) {
+  const std::string bytes = EncodeJob(FullRecord());
+  absl::StatusOr<JobRecord> decoded = DecodeJob(bytes);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(EncodeJob(*decoded), bytes);
+  EXPECT_EQ(decoded->directive, FullRecord().directive);
+  EXPECT_EQ(decoded->nodes, FullRecord().nodes);
+  EXPECT_EQ(decoded->checkpoint->at, At(6));
+
+  v1::JournalJob row;
+  ASSERT_TRUE(row.ParseFromString(bytes));
+  const google::protobuf::Reflection& reflection = *row.GetReflection();
+  for (int i = 0; i < row.GetDescriptor()->field_count(); ++i) {
+    const google::protobuf::FieldDescriptor* field = row.GetDescriptor()->field(i);
+    const bool set = field->is_repeated() ? reflection.FieldSize(row, field) > 0
+                                          : reflection.HasField(row, field);
+    EXPECT_TRUE(set) << std::string(field->name());
+  }
+}
+
+TEST(Record, AnEmptyJobKeepsItsAbsences) {
+  JobRecord record;
+  record.id = JobId("job-1");
+  const JobRecord decoded = *DecodeJob(EncodeJob(record));
+  EXPECT_FALSE(decoded.evaluation.has_value());
+  EXPECT_FALSE(decoded.checkpoint.has_value());
+  EXPECT_EQ(decoded.retry_at, absl::UnixEpoch());
+}
+
+TEST(Record, EveryFieldOfANodeSurvivesTheJournal) {
+  const NodeHealth node = {NodeName("a"), {At(1), At(2)}, 3, "hot", At(4)};
+  const NodeHealth decoded = *DecodeNode(EncodeNode(node));
+  EXPECT_EQ(decoded.name, node.name);
+  EXPECT_EQ(decoded.faults, node.faults);
+  EXPECT_EQ(decoded.set_asides, 3);
+  EXPECT_EQ(decoded.set_aside_reason, "hot");
+  EXPECT_EQ(decoded.set_aside_until, At(4));
+}
+
+TEST(Record, WhatIsNoRecordIsRefused) {
+  EXPECT_EQ(DecodeJob("\xff\xff").status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(DecodeJob("").status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(DecodeNode("").status().code(), absl::StatusCode::kDataLoss);
+  v1::JournalJob newer;
+  newer.set_id("job-1");
+  newer.set_state(77);
+  EXPECT_EQ(DecodeJob(newer.SerializeAsString()).status().code(), absl::StatusCode::kDataLoss);
+}
+
+// The core's enums are cast to the protocol's.
+TEST(Translate, TheNumbersOfTheEnumsAreThoseOfTheProtocol) {
+  EXPECT_EQ(static_cast<int>(JobState::kQueued), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(static_cast<int>(JobState::kPausedSoft), v1::JOB_STATE_PAUSED_SOFT);
+  EXPECT_EQ(static_cast<int>(JobState::kRecovering), v1::JOB_STATE_RECOVERING);
+  EXPECT_EQ(static_cast<int>(JobState::kCancelled), v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(static_cast<int>(Phase::kStarting), v1::PHASE_STARTING);
+  EXPECT_EQ(static_cast<int>(Phase::kStopping), v1::PHASE_STOPPING);
+  EXPECT_EQ(static_cast<int>(RunState::kStop), v1::RUN_STATE_STOP);
+  EXPECT_EQ(static_cast<int>(Outcome::kLost), v1::OUTCOME_LOST);
+}
+
+TEST(Translate, AMessageWithoutMeaningIsNoEvent) {
+  EXPECT_FALSE(WorkerEvent(LinkId(1), v1::AttachRequest()).has_value());
+  v1::AttachRequest finished;
+  finished.mutable_finished();
+  EXPECT_FALSE(WorkerEvent(LinkId(1), finished).has_value());
+}
+
+}  // namespace
+}  // namespace espalier

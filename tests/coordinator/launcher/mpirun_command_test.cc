@@ -1,0 +1,142 @@
+#include "coordinator/launcher/mpirun_command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_join.h"
+#include "coordinator/launcher/network.h"
+
+namespace espalier {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class Commands : public ::testing::Test {
+ protected:
+  Commands() { cluster_.mutable_launcher()->set_mpirun("mpirun"); }
+
+  void AddNode(const std::string& name, const std::string& address) {
+    v1::NodeSpec& node = *cluster_.add_nodes();
+    node.set_name(name);
+    node.set_address(address);
+    request_.nodes.emplace_back(name);
+  }
+  std::string Command() {
+    absl::StatusOr<std::vector<std::string>> words =
+        MpirunCommand({.cluster = &cluster_,
+                       .coordinator = "10.0.0.1:7070",
+                       .default_worker = "/opt/espalier-worker",
+                       .network = "10.0.0.0/24"},
+                      request_);
+    return words.ok() ? absl::StrJoin(*words, " ") : words.status().ToString();
+  }
+
+  v1::ClusterSpec cluster_;
+  LaunchRequest request_ = {.key = {JobId("job-1"), Generation(3)}};
+};
+
+TEST_F(Commands, EachRankHasItsNodeInTheOrderGiven) {
+  AddNode("studio", "10.0.0.1");
+  AddNode("macbook", "10.0.0.2");
+  const std::string command = Command();
+  EXPECT_THAT(command, ::testing::StartsWith("mpirun "));
+  EXPECT_THAT(command,
+              HasSubstr("-np 1 --host 10.0.0.1:1 /opt/espalier-worker --coordinator 10.0.0.1:7070 "
+                        "--job-id job-1 --generation 3 --node studio --rank-count 2 : "
+                        "-np 1 --host 10.0.0.2:1 /opt/espalier-worker --coordinator"));
+  EXPECT_THAT(command, HasSubstr("--node macbook --rank-count 2"));
+}
+
+TEST_F(Commands, TheTransportIsTheJobs) {
+  AddNode("a", "10.0.0.1");
+  request_.spec.mutable_parallel()->set_links(3);
+  request_.spec.mutable_parallel()->set_socket_buffer_bytes(1000);
+  EXPECT_THAT(Command(), AllOf(HasSubstr("btl_tcp_links 3"), HasSubstr("btl_tcp_sndbuf 1000"),
+                               HasSubstr("btl_tcp_if_include 10.0.0.0/24")));
+}
+
+TEST_F(Commands, NodesOnLoopbackAreThisMachineWithASlotEach) {
+  AddNode("left", "127.0.0.1");
+  AddNode("right", "127.0.0.2");
+  EXPECT_THAT(Command(), AllOf(HasSubstr("--host 127.0.0.1:2"), Not(HasSubstr("127.0.0.2"))));
+}
+
+TEST_F(Commands, ANodeMayHaveItsOwnWorkerThreadsDeviceAndIdentity) {
+  AddNode("a", "10.0.0.1");
+  v1::NodeSpec& node = *cluster_.mutable_nodes(0);
+  node.set_worker("/other/worker");
+  node.set_threads(6);
+  node.set_device("mps");
+  node.mutable_tls()->set_ca("ca.pem");
+  node.mutable_tls()->set_certificate("w.pem");
+  node.mutable_tls()->set_key("w.key");
+  EXPECT_THAT(Command(), AllOf(HasSubstr(" /other/worker "), HasSubstr("--threads 6"),
+                               HasSubstr("--device mps"),
+                               HasSubstr("--tls-ca ca.pem --tls-cert w.pem --tls-key w.key")));
+}
+
+TEST_F(Commands, TheJobsWishComesBeforeTheNodes) {
+  AddNode("a", "10.0.0.1");
+  cluster_.mutable_nodes(0)->set_threads(6);
+  cluster_.mutable_nodes(0)->set_device("mps");
+  request_.spec.mutable_launch()->set_threads(2);
+  request_.spec.mutable_launch()->set_device("cpu");
+  EXPECT_THAT(Command(), AllOf(HasSubstr("--threads 2"), HasSubstr("--device cpu")));
+}
+
+TEST_F(Commands, AutomaticThreadsAndDeviceAreLeftToTheWorker) {
+  AddNode("a", "10.0.0.1");
+  request_.spec.mutable_launch()->set_device("auto");
+  EXPECT_THAT(Command(), AllOf(Not(HasSubstr("--threads")), Not(HasSubstr("--device"))));
+}
+
+TEST_F(Commands, ANodeThatLeftTheClusterFileIsNamed) {
+  request_.nodes.emplace_back("gone");
+  EXPECT_THAT(Command(), AllOf(HasSubstr("INVALID_ARGUMENT"), HasSubstr("'gone'")));
+}
+
+TEST_F(Commands, RemoteKillTouchesOnlyTheGeneration) {
+  AddNode("a", "10.0.0.2");
+  cluster_.mutable_launcher()->set_remote_shell("ssh -o BatchMode=yes");
+  const std::vector<std::string> words =
+      RemoteKillCommand(cluster_, cluster_.nodes(0), {JobId("job-1"), Generation(3)}, {11, 12});
+  ASSERT_EQ(words.size(), 5u) << "the script is one word";
+  EXPECT_EQ(words[0] + words[1] + words[2] + words[3], "ssh-oBatchMode=yes10.0.0.2");
+  EXPECT_THAT(words[4], AllOf(HasSubstr("for p in 11 12;"),
+                              HasSubstr("grep -q -e '--job-id job-1 --generation 3 '")));
+}
+
+struct NetworkCase {
+  const char* name;
+  std::vector<std::string> addresses;
+  const char* expected;
+};
+
+class Joining : public ::testing::TestWithParam<NetworkCase> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Joining,
+    ::testing::Values(NetworkCase{"Loopback", {"127.0.0.1", "127.0.0.2"}, "127.0.0.0/8"},
+                      NetworkCase{"TheSmallest", {"10.77.0.1", "10.77.0.9"}, "10.77.0.0/24"},
+                      NetworkCase{"TheWiderWhenNeeded", {"10.77.0.1", "10.9.0.2"}, "10.0.0.0/8"},
+                      NetworkCase{"None", {"192.168.1.2"}, "launcher.network"},
+                      NetworkCase{"Mixed", {"10.77.0.1", "127.0.0.1"}, "cannot be reached"},
+                      NetworkCase{"NoAddress", {"studio.local"}, "not an IPv4 address"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(Joining, IsFoundByAddressOrRefusedWithAdvice) {
+  const std::vector<LocalNetwork> networks = {{"127.0.0.1", 8}, {"10.77.0.1", 24}, {"10.1.1.1", 8}};
+  absl::StatusOr<std::string> network = JoiningNetwork(GetParam().addresses, networks);
+  EXPECT_THAT(network.ok() ? *network : network.status().ToString(),
+              HasSubstr(GetParam().expected));
+}
+
+TEST(LocalNetworks, HoldLoopback) {
+  EXPECT_TRUE(IsOwnAddress("127.0.0.1", LocalNetworks()));
+  EXPECT_FALSE(IsOwnAddress("203.0.113.9", LocalNetworks()));
+}
+
+}  // namespace
+}  // namespace espalier

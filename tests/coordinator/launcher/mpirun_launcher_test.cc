@@ -1,0 +1,172 @@
+// The launcher against real processes: a script plays mpirun.
+#include "coordinator/launcher/mpirun_launcher.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "common/base/clock.h"
+#include "coordinator/service/log_reader.h"
+#include "tests/coordinator/scratch_folder.h"
+#include "tests/coordinator/wait_until.h"
+
+namespace espalier {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const GenerationKey kKey = {JobId("job-1"), Generation(1)};
+
+class Launching : public ::testing::Test {
+ protected:
+  Launching() {
+    v1::NodeSpec& node = *cluster_.add_nodes();
+    node.set_name("a");
+    node.set_address("127.0.0.1");
+    cluster_.mutable_launcher()->set_remote_shell(
+        folder_.WriteScript("shell", "#!/bin/sh\necho \"$@\" >> " + folder_.path("shell.log")));
+  }
+
+  std::unique_ptr<MpirunLauncher> Make(const std::string& script) {
+    cluster_.mutable_launcher()->set_mpirun(folder_.WriteScript("mpirun", "#!/bin/sh\n" + script));
+    return std::make_unique<MpirunLauncher>(
+        MpirunLauncherOptions{.cluster = &cluster_,
+                              .default_worker = "/opt/espalier-worker",
+                              .state_dir = folder_.root(),
+                              .grace = absl::Milliseconds(200)});
+  }
+  LaunchRequest Request() { return {.key = kKey, .nodes = {NodeName("a")}}; }
+  ProcessIdentity Start(MpirunLauncher& launcher) {
+    absl::StatusOr<ProcessIdentity> process = launcher.Prepare(Request());
+    EXPECT_TRUE(process.ok()) << process.status();
+    launcher.Release(kKey);
+    return *process;
+  }
+  // The reason of the end, which must come.
+  std::string AwaitEnd(MpirunLauncher& launcher) {
+    std::vector<LaunchEnded> ended;
+    EXPECT_TRUE(WaitUntil([&] {
+      ended = launcher.Poll(RealClock().Monotonic());
+      return !ended.empty();
+    }));
+    EXPECT_EQ(ended.size(), 1u);
+    EXPECT_TRUE(launcher.Poll(RealClock().Monotonic()).empty()) << "reported once";
+    return ended.empty() ? "" : ended[0].reason;
+  }
+  std::string GenerationLog() { return folder_.Read("jobs/job-1/logs/gen-0001.log"); }
+
+  ScratchFolder folder_;
+  v1::ClusterSpec cluster_;
+};
+
+TEST_F(Launching, APreparedGenerationDoesNothingUntilReleased) {
+  auto launcher = Make("echo visible");
+  ASSERT_TRUE(launcher->Prepare(Request()).ok());
+  EXPECT_TRUE(launcher->Poll(RealClock().Monotonic()).empty());
+  EXPECT_EQ(GenerationLog(), "");
+  launcher->Release(kKey);
+  EXPECT_EQ(AwaitEnd(*launcher), "mpirun exited with status 0");
+  EXPECT_EQ(GenerationLog(), "visible\n");
+}
+
+TEST_F(Launching, TheReasonOfAFailureQuotesTheLog) {
+  auto launcher = Make("echo '[rank 0] no such data'; exit 7");
+  Start(*launcher);
+  EXPECT_EQ(AwaitEnd(*launcher), "mpirun exited with status 7: [rank 0] no such data");
+}
+
+TEST_F(Launching, EndIsPoliteFirst) {
+  auto launcher = Make("trap 'echo asked; exit 0' TERM; echo up; while :; do sleep 0.01; done");
+  Start(*launcher);
+  ASSERT_TRUE(WaitUntil([&] { return GenerationLog() == "up\n"; }));
+  launcher->End(kKey);
+  EXPECT_EQ(AwaitEnd(*launcher), "mpirun exited with status 0");
+  EXPECT_THAT(GenerationLog(), HasSubstr("asked"));
+}
+
+TEST_F(Launching, EndByForceReachesAStoppedProcessAndItsDescendants) {
+  auto launcher = Make("trap '' TERM; sleep 1000 & echo up; kill -STOP $$; wait");
+  const ProcessIdentity leader = Start(*launcher);
+  ASSERT_TRUE(WaitUntil([&] { return GenerationLog() == "up\n"; }));
+  launcher->End(kKey);
+  launcher->End(kKey);
+  EXPECT_THAT(AwaitEnd(*launcher), HasSubstr("killed by signal 9"));
+  EXPECT_EQ(SignalSession(leader, 0), 0);
+}
+
+TEST_F(Launching, OrphansOfADeadMpirunAreEnded) {
+  auto launcher = Make("sleep 1000 & echo up; wait");
+  const ProcessIdentity leader = Start(*launcher);
+  ASSERT_TRUE(WaitUntil([&] { return GenerationLog() == "up\n"; }));
+  kill(static_cast<pid_t>(leader.pid), SIGKILL);
+  EXPECT_THAT(AwaitEnd(*launcher), HasSubstr("killed by signal 9"));
+  EXPECT_EQ(SignalSession(leader, 0), 0);
+}
+
+TEST_F(Launching, EndBeforeReleaseStartsNothing) {
+  auto launcher = Make("echo visible");
+  ASSERT_TRUE(launcher->Prepare(Request()).ok());
+  launcher->End(kKey);
+  AwaitEnd(*launcher);
+  EXPECT_EQ(GenerationLog(), "");
+}
+
+TEST_F(Launching, AnotherLauncherAdoptsARunningGenerationAndEndsIt) {
+  auto first = Make("sleep 1000 & echo up; wait");
+  const ProcessIdentity leader = Start(*first);
+  ASSERT_TRUE(WaitUntil([&] { return GenerationLog() == "up\n"; }));
+  first.reset();
+  auto second = Make("exit 1");
+  second->Adopt(kKey, leader);
+  EXPECT_TRUE(second->Poll(RealClock().Monotonic()).empty()) << "it still runs";
+  second->End(kKey);
+  EXPECT_THAT(AwaitEnd(*second), HasSubstr("mpirun has ended"));
+  EXPECT_EQ(SignalSession(leader, 0), 0);
+}
+
+TEST_F(Launching, AdoptingAGenerationThatIsGoneReportsIt) {
+  auto launcher = Make("exit 0");
+  launcher->Adopt(kKey, {getpid(), "another-boot/1"});
+  EXPECT_EQ(AwaitEnd(*launcher), "mpirun has ended");
+}
+
+TEST_F(Launching, StrayWorkersOfOtherNodesAreEndedThroughTheRemoteShell) {
+  cluster_.mutable_nodes(0)->set_address("203.0.113.9");  // TEST-NET-3: never ours
+  cluster_.mutable_launcher()->set_network("203.0.113.0/24");
+  auto launcher = Make("exit 1");
+  Start(*launcher);
+  launcher->NoteWorker(kKey, {NodeName("a"), 4711});
+  launcher->NoteWorker(kKey, {NodeName("a"), 4711});
+  launcher->NoteWorker(kKey, {NodeName("unknown"), 4712});
+  AwaitEnd(*launcher);
+  EXPECT_THAT(folder_.Read("shell.log"), AllOf(HasSubstr("203.0.113.9 for p in 4711;"),
+                                               HasSubstr("--job-id job-1 --generation 1 "),
+                                               ::testing::Not(HasSubstr("4712"))));
+}
+
+TEST_F(Launching, ARemoteShellThatHangsIsGivenUp) {
+  cluster_.mutable_nodes(0)->set_address("203.0.113.9");
+  cluster_.mutable_launcher()->set_network("203.0.113.0/24");
+  cluster_.mutable_launcher()->set_remote_shell(
+      folder_.WriteScript("hang", "#!/bin/sh\nsleep 1000\n"));
+  auto launcher = Make("exit 1");
+  Start(*launcher);
+  launcher->NoteWorker(kKey, {NodeName("a"), 4711});
+  absl::Duration now;
+  ASSERT_TRUE(WaitUntil([&] {
+    now += absl::Seconds(1);
+    return !launcher->Poll(now).empty();
+  }));
+}
+
+TEST_F(Launching, AMissingMpirunIsNamed) {
+  auto launcher = Make("");
+  cluster_.mutable_launcher()->set_mpirun("/no/such/mpirun");
+  const absl::Status status = launcher->Prepare(Request()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/no/such/mpirun"));
+}
+
+}  // namespace
+}  // namespace espalier

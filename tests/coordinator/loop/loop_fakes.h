@@ -1,0 +1,128 @@
+// The loop's surroundings in memory. They write what happens to one trace, in order, so that tests
+// can see what came first.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
+#include "coordinator/core/names.h"
+#include "coordinator/journal/memory_journal.h"
+#include "coordinator/launcher/launcher.h"
+#include "coordinator/loop/outlets.h"
+
+namespace espalier {
+
+using Trace = std::vector<std::string>;
+
+class HandClock : public Clock {
+ public:
+  absl::Time Now() override { return absl::FromUnixSeconds(1700000000) + passed_; }
+  absl::Duration Monotonic() override { return passed_; }
+  void Sleep(absl::Duration duration) override {
+    passed_ += duration;
+    if (on_sleep) on_sleep();
+  }
+  void Advance(absl::Duration duration) { passed_ += duration; }
+  std::function<void()> on_sleep;
+
+ private:
+  absl::Duration passed_;
+};
+
+// A journal that can be full.
+class TracedJournal : public MemoryJournal {
+ public:
+  explicit TracedJournal(Trace& trace) : trace_(trace) {}
+  absl::Status Commit(const JournalBatch& batch) override {
+    if (full) return absl::ResourceExhaustedError("disk full");
+    std::string what = "journal";
+    for (const EventRow& row : batch.events) absl::StrAppend(&what, " state ", row.state);
+    for (const LaunchRow& row : batch.launches) absl::StrAppend(&what, " pid ", row.process.pid);
+    for (const GenerationKey& key : batch.ended_launches) {
+      absl::StrAppend(&what, " ended ", key.generation.value());
+    }
+    trace_.push_back(what);
+    return MemoryJournal::Commit(batch);
+  }
+  bool full = false;
+
+ private:
+  Trace& trace_;
+};
+
+class FakeLauncher : public Launcher {
+ public:
+  explicit FakeLauncher(Trace& trace) : trace_(trace) {}
+  absl::StatusOr<ProcessIdentity> Prepare(const LaunchRequest& request) override {
+    if (!refusal.ok()) return refusal;
+    trace_.push_back(absl::StrCat("prepare ", request.key.generation.value()));
+    return ProcessIdentity{1000 + request.key.generation.value(), "start"};
+  }
+  void Release(const GenerationKey& key) override {
+    trace_.push_back(absl::StrCat("release ", key.generation.value()));
+  }
+  void Adopt(const GenerationKey& key, const ProcessIdentity& process) override {
+    trace_.push_back(absl::StrCat("adopt ", key.generation.value(), " pid ", process.pid));
+  }
+  void NoteWorker(const GenerationKey&, const WorkerProcess& worker) override {
+    trace_.push_back(absl::StrCat("worker ", worker.node.text(), " pid ", worker.pid));
+  }
+  void End(const GenerationKey& key) override {
+    trace_.push_back(absl::StrCat("end ", key.generation.value()));
+  }
+  std::vector<LaunchEnded> Poll(absl::Duration) override { return std::exchange(ended, {}); }
+
+  absl::Status refusal;
+  std::vector<LaunchEnded> ended;
+
+ private:
+  Trace& trace_;
+};
+
+class FakeLinks : public WorkerLinks {
+ public:
+  explicit FakeLinks(Trace& trace) : trace_(trace) {}
+  void Send(LinkId link, v1::AttachResponse message) override {
+    trace_.push_back(absl::StrCat(message.has_welcome() ? "welcome " : "directive ", link.value()));
+    last[link] = std::move(message);
+  }
+  void Close(LinkId link, const absl::Status& status) override {
+    trace_.push_back(
+        absl::StrCat("close ", link.value(), " ", absl::StatusCodeToString(status.code())));
+  }
+  std::map<LinkId, v1::AttachResponse> last;
+
+ private:
+  Trace& trace_;
+};
+
+// Keeps what was published last, and names what it was told in between.
+class FakeObserver : public LoopObserver {
+ public:
+  void Heard(const WorkerId& worker, const v1::AttachRequest& message, absl::Duration) override {
+    told.push_back(absl::StrCat("heard ", worker.rank.value(), " ", message.body_case()));
+  }
+  void Attached(const WorkerId& worker, absl::Duration) override {
+    told.push_back(absl::StrCat("attached ", worker.rank.value()));
+  }
+  void Moved(const JobId&, JobState, JobState to, const Event&, absl::Duration) override {
+    told.push_back(absl::StrCat("moved to ", JobStateName(to)));
+  }
+  void Publish(const Publication& publication) override {
+    state = publication.state;
+    stats = publication.stats;
+    for (const JobId& job : publication.changed) told.push_back("changed " + job.text());
+  }
+  void Stalled(const LoopStats& now) override { stats = now; }
+
+  ClusterState state;
+  LoopStats stats;
+  Trace told;
+};
+
+}  // namespace espalier

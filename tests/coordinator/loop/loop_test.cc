@@ -1,0 +1,210 @@
+#include "coordinator/loop/loop.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/coordinator/loop/loop_world.h"
+
+namespace espalier {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kQueuedAndLaunched[] = "journal state 1 state 2";
+
+TEST(Loop, InvariantJournalThenAct_ASubmissionIsJournaledThenLaunchedThenAnswered) {
+  LoopWorld world;
+  world.Submit();
+  world.Turn();
+  EXPECT_EQ(world.TakeTrace(),
+            std::string(kQueuedAndLaunched) + "; prepare 1; journal pid 1001; release 1; reply OK");
+  EXPECT_EQ(world.Record().state, JobState::kLaunching);
+}
+
+TEST(Loop, InvariantJournalThenAct_NothingIsDoneWhileTheJournalIsFull) {
+  LoopWorld world;
+  world.journal.full = true;
+  int sleeps = 0;
+  world.clock.on_sleep = [&] {
+    EXPECT_EQ(world.TakeTrace(), "") << "after " << sleeps << " attempts";
+    if (++sleeps == 3) world.journal.full = false;
+  };
+  world.Submit();
+  world.Turn();
+  EXPECT_EQ(sleeps, 3);
+  EXPECT_THAT(world.TakeTrace(), ::testing::StartsWith(kQueuedAndLaunched));
+  EXPECT_EQ(world.observer.stats.journal_failures, 3);
+}
+
+TEST(Loop, InvariantJournalThenAct_StoppedWithAFullJournalItHasDoneNothing) {
+  LoopWorld world;
+  world.journal.full = true;
+  world.clock.on_sleep = [&] { world.loop->Stop(); };
+  world.Submit();
+  world.Turn();
+  EXPECT_EQ(world.TakeTrace(), "");
+  world.loop->Run();
+  EXPECT_EQ(world.TakeTrace(), "reply UNAVAILABLE");
+}
+
+TEST(Loop, AllThatWaitsIsJournaledInOneTransaction) {
+  LoopWorld world;
+  for (int i = 0; i < 5; ++i) world.Submit("request-" + std::to_string(i));
+  world.Turn();
+  const std::string trace = world.TakeTrace();
+  EXPECT_THAT(trace, ::testing::StartsWith("journal state 1 state 2 state 1 state 1"));
+  EXPECT_EQ(world.observer.state.jobs.size(), 5u);
+}
+
+TEST(Loop, WorkersAreWelcomedWithTheSpecAndTheJobRuns) {
+  LoopWorld world;
+  world.Submit();
+  world.Turn();
+  world.TakeTrace();
+  world.AttachAll(1);
+  EXPECT_THAT(world.TakeTrace(), HasSubstr("welcome 1; worker left pid 500"));
+  const v1::Welcome& welcome = world.links.last[LinkId(1)].welcome();
+  EXPECT_EQ(welcome.spec().name(), "test");
+  EXPECT_EQ(welcome.generation(), 1);
+  EXPECT_EQ(welcome.checkpoint_directory(),
+            world.folder.root() + "/jobs/" + world.job + "/checkpoints");
+  EXPECT_EQ(world.Record().state, JobState::kRunning);
+  EXPECT_EQ(world.taken, 4) << "every message was given back to its stream";
+}
+
+TEST(Loop, AnOlderGenerationIsFenced) {
+  LoopWorld world;
+  world.Submit();
+  world.Turn();
+  v1::AttachRequest message;
+  message.mutable_hello()->set_job_id(world.job);
+  message.mutable_hello()->set_generation(0);
+  message.mutable_hello()->set_world_size(2);
+  message.mutable_hello()->set_node("left");
+  world.Say(9, message);
+  world.Turn();
+  EXPECT_THAT(world.TakeTrace(), HasSubstr("close 9 FAILED_PRECONDITION"));
+}
+
+TEST(Loop, AHandStartedJobIsCheckedBeforeTheCoreSeesIt) {
+  LoopWorld world;
+  v1::AttachRequest message;
+  v1::Hello& hello = *message.mutable_hello();
+  hello.set_world_size(1);
+  hello.set_node("left");
+  hello.set_external_id("mpirun-1");
+  hello.mutable_external_spec()->set_name("by-hand");
+  world.Say(1, message);
+  world.Turn();
+  EXPECT_THAT(world.TakeTrace(), HasSubstr("close 1 FAILED_PRECONDITION")) << "it names no data";
+  EXPECT_TRUE(world.observer.state.jobs.empty());
+  hello.mutable_external_spec()->mutable_model()->set_preset("nano");
+  hello.mutable_external_spec()->mutable_data()->set_path("/data");
+  hello.mutable_external_spec()->mutable_launch()->set_mode(v1::LAUNCH_MODE_EXTERNAL);
+  world.Say(2, message);
+  world.Turn();
+  EXPECT_THAT(world.TakeTrace(), HasSubstr("welcome 2"));
+  EXPECT_EQ(world.links.last[LinkId(2)].welcome().spec().train().steps(), 1000)
+      << "the defaults are filled in";
+}
+
+TEST(Loop, ALaunchThatFailsIsTriedAgain) {
+  LoopWorld world;
+  world.launcher.refusal = absl::NotFoundError("no mpirun");
+  world.Submit();
+  world.Turn();
+  world.inbox->Wake();
+  world.loop->Turn();
+  EXPECT_THAT(world.Record().reason, HasSubstr("no mpirun"));
+  world.launcher.refusal = absl::OkStatus();
+  for (int i = 0; i < 20; ++i) world.Turn();
+  EXPECT_THAT(world.TakeTrace(), HasSubstr("release 2"));
+  EXPECT_EQ(world.Record().restarts, 1);
+}
+
+TEST(Loop, AnEndedGenerationLeavesTheJournalWithTheTransitionItCaused) {
+  LoopWorld world;
+  world.Submit();
+  world.Turn();
+  world.AttachAll(1);
+  world.TakeTrace();
+  world.launcher.ended = {{JobId(world.job), Generation(1), "mpirun was killed by signal 9"}};
+  for (int i = 0; i < 200; ++i) world.Turn();  // last words of the workers may be on their way
+  EXPECT_THAT(world.TakeTrace(), HasSubstr("ended 1"));
+  EXPECT_EQ(world.Record().generation.value(), 2);
+}
+
+TEST(Loop, ARestartedOneAdoptsWhatRunsAndWelcomesItsWorkersAgain) {
+  LoopWorld world;
+  world.Submit();
+  world.Turn();
+  world.AttachAll(1);
+  world.TakeTrace();
+  world.Restart();
+  EXPECT_THAT(world.TakeTrace(), HasSubstr("adopt 1 pid 1001"));
+  EXPECT_EQ(world.Record().state, JobState::kRunning) << "shown before any worker is back";
+  world.AttachAll(1, 10);
+  EXPECT_THAT(world.TakeTrace(), HasSubstr("welcome 11"));
+  EXPECT_EQ(world.Record().generation.value(), 1);
+  EXPECT_EQ(world.Record().restarts, 0);
+}
+
+TEST(Loop, ARestartedOneLaunchesAgainWhatWasNeverReleased) {
+  LoopWorld world;
+  world.Submit();
+  world.Turn();
+  JournalContents contents = *world.journal.Load();
+  ASSERT_TRUE(
+      world.journal.MemoryJournal::Commit({.ended_launches = {{JobId(world.job), Generation(1)}}})
+          .ok());
+  world.TakeTrace();
+  world.Restart();
+  for (int i = 0; i < 20; ++i) world.Turn();
+  const std::string trace = world.TakeTrace();
+  EXPECT_THAT(trace, HasSubstr("release 2"));
+  EXPECT_THAT(trace, Not(HasSubstr("adopt")));
+}
+
+TEST(Loop, TheJobFileIsKeptForPeople) {
+  LoopWorld world;
+  world.Submit();
+  world.Turn();
+  EXPECT_EQ(world.folder.Read("jobs/" + world.job + "/submitted.yaml"), "name: test\n");
+  const auto copy = LoadJobFile(world.folder.path("jobs/" + world.job + "/job.yaml"));
+  EXPECT_TRUE(copy.ok()) << copy.status();
+}
+
+TEST(Loop, AVerbOnAnUnknownJobIsAnsweredWithAnError) {
+  LoopWorld world;
+  v1::CancelRequest request;
+  request.set_job_id("nobody");
+  world.Ask(request);
+  world.Turn();
+  EXPECT_EQ(world.TakeTrace(), "reply NOT_FOUND");
+}
+
+TEST(Loop, TheObserverHearsOfEveryWorkerAndTransition) {
+  LoopWorld world;
+  world.Submit();
+  world.Turn();
+  EXPECT_THAT(world.observer.told, ::testing::Contains("moved to LAUNCHING"));
+  world.observer.told.clear();
+  world.AttachAll(1);
+  EXPECT_THAT(world.observer.told,
+              ::testing::IsSupersetOf({std::string("attached 0"), std::string("attached 1"),
+                                       std::string("moved to RUNNING"), "changed " + world.job}));
+}
+
+TEST(Loop, StopEndsRunFromAnotherThreadAndAnswersWhatWaits) {
+  LoopWorld world;
+  std::thread runner([&] { world.loop->Run(); });
+  world.loop->Stop();
+  runner.join();
+  EXPECT_FALSE(world.inbox->Put(LinkClosed{LinkId(1)})) << "nothing is taken any more";
+}
+
+}  // namespace
+}  // namespace espalier

@@ -1,0 +1,119 @@
+#include "coordinator/service/log_reader.h"
+
+#include <gtest/gtest.h>
+
+#include "coordinator/launcher/log_tail.h"
+#include "tests/coordinator/scratch_folder.h"
+
+namespace espalier {
+namespace {
+
+constexpr size_t kPlenty = 1 << 20;
+
+TEST(LogReader, GivesGenerationsInOrderAsOneText) {
+  ScratchFolder folder;
+  folder.Write("gen-0002.log", "third\n");
+  folder.Write("gen-0001.log", "first\nsecond\n");
+  folder.Write("notes.txt", "no log\n");
+  LogReader reader(folder.root(), {});
+  EXPECT_EQ(reader.Next(kPlenty), "first\nsecond\n");
+  EXPECT_EQ(reader.Next(kPlenty), "third\n");
+  EXPECT_EQ(reader.Next(kPlenty), "");
+}
+
+TEST(LogReader, FollowsWhatIsWrittenLater) {
+  ScratchFolder folder;
+  LogReader reader(folder.path("absent"), {});
+  EXPECT_EQ(reader.Next(kPlenty), "");
+  LogReader late(folder.root(), {});
+  folder.Write("gen-0001.log", "one\ntw");
+  EXPECT_EQ(late.Next(kPlenty), "one\n");
+  EXPECT_EQ(late.Next(kPlenty), "");
+  folder.Write("gen-0001.log", "one\ntwo\n");
+  EXPECT_EQ(late.Next(kPlenty), "two\n");
+  folder.Write("gen-0002.log", "three\n");
+  EXPECT_EQ(late.Next(kPlenty), "three\n");
+}
+
+TEST(LogReader, AnUnfinishedLineEndsWithItsGenerationOrWithTheJob) {
+  ScratchFolder folder;
+  folder.Write("gen-0001.log", "cut");
+  LogReader reader(folder.root(), {});
+  EXPECT_EQ(reader.Next(kPlenty), "");
+  folder.Write("gen-0002.log", "again");
+  EXPECT_EQ(reader.Next(kPlenty), "cut\n");
+  EXPECT_EQ(reader.Next(kPlenty), "");
+  EXPECT_EQ(reader.Rest(), "again");
+}
+
+TEST(LogReader, SelectsARankAndAGeneration) {
+  ScratchFolder folder;
+  folder.Write("gen-0001.log", "[rank 1] old\n");
+  folder.Write("gen-0002.log", "[rank 0] a\n[rank 1] b\nmpirun says\n[rank 11] c\n[rank 1] d\n");
+  LogReader reader(folder.root(), {.rank = Rank(1), .generation = Generation(2)});
+  EXPECT_EQ(reader.Next(kPlenty), "[rank 1] b\n[rank 1] d\n");
+  EXPECT_EQ(reader.Next(kPlenty), "");
+}
+
+TEST(LogReader, LimitsOneBiteAndLosesNothing) {
+  ScratchFolder folder;
+  std::string all;
+  for (int i = 0; i < 1000; ++i) all += "line " + std::to_string(i) + "\n";
+  folder.Write("gen-0001.log", all);
+  LogReader reader(folder.root(), {});
+  std::string got;
+  for (;;) {
+    const std::string bite = reader.Next(100);
+    if (bite.empty()) break;
+    EXPECT_LE(bite.size(), 200u);
+    got += bite;
+  }
+  EXPECT_EQ(got, all);
+}
+
+TEST(LogReader, ALineWithoutEndIsNotKeptForEver) {
+  ScratchFolder folder;
+  folder.Write("gen-0001.log", std::string(200000, 'x'));
+  LogReader reader(folder.root(), {});
+  EXPECT_GE(reader.Next(1 << 16).size(), 65536u);
+}
+
+struct TailCase {
+  const char* name;
+  const char* log;
+  const char* expected;
+};
+
+class LastWordsOf : public ::testing::TestWithParam<TailCase> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    All, LastWordsOf,
+    ::testing::Values(
+        TailCase{"Nothing", "", ""}, TailCase{"APlainLine", "one\ntwo\n\n", "two"},
+        TailCase{"MpirunNamesTheDead",
+                 "step 4\n-----\nmpirun noticed that process rank 1 with PID 0 on node x exited on "
+                 "signal 9 (Killed).\n-----\n[rank 0] closing\n",
+                 "mpirun noticed that process rank 1 with PID 0 on node x exited on signal 9 "
+                 "(Killed)."},
+        TailCase{"DecorationIsSkipped",
+                 "[rank 0] error: no data\n-----\nPrimary job  terminated normally, but 1 process "
+                 "returned\na non-zero exit code. Per user-direction, the job has been aborted.\n"
+                 "-----\n",
+                 "[rank 0] error: no data"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(LastWordsOf, SaysWhatMatters) {
+  ScratchFolder folder;
+  folder.Write("log", GetParam().log);
+  EXPECT_EQ(LastWords(folder.path("log")), GetParam().expected);
+}
+
+TEST(LastWords, AreShort) {
+  ScratchFolder folder;
+  folder.Write("log", std::string(5000, 'x') + "\n");
+  EXPECT_EQ(LastWords(folder.path("log")).size(), 300u);
+  EXPECT_EQ(LastWords(folder.path("absent")), "");
+}
+
+}  // namespace
+}  // namespace espalier

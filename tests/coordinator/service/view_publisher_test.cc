@@ -1,0 +1,73 @@
+// The view that a real loop publishes.
+#include "coordinator/service/view_publisher.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/coordinator/loop/loop_world.h"
+
+namespace espalier {
+namespace {
+
+class Viewing : public ::testing::Test {
+ protected:
+  v1::ClusterSpec Cluster() {
+    v1::ClusterSpec cluster;
+    for (const char* name : {"left", "right"}) cluster.add_nodes()->set_name(name);
+    return cluster;
+  }
+  const JobView& OnlyJob() { return *board_.Current()->jobs.begin()->second; }
+
+  ViewBoard board_;
+  ViewPublisher publisher_{board_, Cluster(), "/state"};
+  LoopWorld world_{&publisher_};
+};
+
+TEST_F(Viewing, AStepReportShows) {
+  world_.Submit();
+  world_.Turn();
+  world_.AttachAll(1);
+  v1::AttachRequest message;
+  message.mutable_step()->set_step(4);
+  message.mutable_step()->set_loss(2.5);
+  message.mutable_step()->set_compute_seconds(0.25);
+  world_.Say(2, message);
+  world_.Turn();
+  const v1::JobStatus status = OnlyJob().StatusAt({});
+  EXPECT_EQ(status.step(), 5);
+  EXPECT_EQ(status.loss(), 2.5);
+  EXPECT_EQ(status.ranks(1).last_step().step(), 4);
+  EXPECT_EQ(OnlyJob().tallies[1].seconds(Account::kCompute), 0.25);
+  EXPECT_EQ(status.checkpoint_directory(), "/state/jobs/" + world_.job + "/checkpoints");
+}
+
+TEST_F(Viewing, ARestartIsCountedByItsCause) {
+  world_.launcher.refusal = absl::NotFoundError("no mpirun");
+  world_.Submit();
+  world_.Turn();
+  world_.Turn();
+  EXPECT_EQ(OnlyJob().restarts_by_cause, (std::map<std::string, int64_t>{{"launch_failed", 1}}));
+}
+
+TEST_F(Viewing, NodesShowWhoHoldsThem) {
+  ASSERT_EQ(board_.Current()->nodes.size(), 2u);
+  EXPECT_EQ(board_.Current()->nodes[1].job_id(), "");
+  world_.Submit();
+  world_.Turn();
+  EXPECT_EQ(board_.Current()->nodes[1].job_id(), world_.job);
+}
+
+TEST_F(Viewing, WhileTheJournalIsFullTheLastViewStandsAndTheFailuresShow) {
+  world_.journal.full = true;
+  world_.clock.on_sleep = [&] {
+    EXPECT_TRUE(board_.Current()->jobs.empty());
+    EXPECT_EQ(board_.Current()->stats.journal_failures, 1);
+    world_.journal.full = false;
+  };
+  world_.Submit();
+  world_.Turn();
+  EXPECT_EQ(board_.Current()->jobs.size(), 1u);
+}
+
+}  // namespace
+}  // namespace espalier
