@@ -4,17 +4,12 @@
 #include <utility>
 #include <variant>
 
-#include "coordinator/core/attach.h"
 #include "coordinator/core/context.h"
+#include "coordinator/core/facts.h"
+#include "coordinator/core/faults.h"
 #include "coordinator/core/generation.h"
+#include "coordinator/core/handlers.h"
 #include "coordinator/core/liveness.h"
-#include "coordinator/core/names.h"
-#include "coordinator/core/node_health.h"
-#include "coordinator/core/queue.h"
-#include "coordinator/core/reports.h"
-#include "coordinator/core/requests.h"
-#include "coordinator/core/start.h"
-#include "coordinator/core/submit.h"
 
 namespace espalier {
 namespace {

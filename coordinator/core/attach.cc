@@ -1,7 +1,7 @@
-#include "coordinator/core/attach.h"
-
+// Hello: who may join, and who is fenced.
 #include "absl/strings/str_cat.h"
-#include "coordinator/core/names.h"
+#include "coordinator/core/facts.h"
+#include "coordinator/core/handlers.h"
 
 namespace espalier {
 namespace {

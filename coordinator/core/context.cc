@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "coordinator/core/names.h"
+#include "coordinator/core/facts.h"
 
 namespace espalier {
 

@@ -46,6 +46,11 @@ void AskForCheckpoint(Context& context, Job& job) {
   SendToAll(context, job);
 }
 
+bool StopObeyed(const Job& job) {
+  return job.record.directive.run_state == RunState::kStop && !job.world.ranks.empty() &&
+         job.world.ranks.front().outcome == Outcome::kStopped;
+}
+
 bool EveryRankObeyed(const Job& job) {
   const auto& ranks = job.world.ranks;
   return std::all_of(ranks.begin(), ranks.end(), [&](const RankState& rank) {

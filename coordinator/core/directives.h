@@ -23,5 +23,7 @@ void AskForCheckpoint(Context& context, Job& job);
 
 // Every rank has obeyed the present order.
 bool EveryRankObeyed(const Job& job);
+// A stop is wanted, and rank 0, which writes what is to be kept, has obeyed it.
+bool StopObeyed(const Job& job);
 
 }  // namespace espalier

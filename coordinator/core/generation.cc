@@ -6,10 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "coordinator/core/directives.h"
+#include "coordinator/core/facts.h"
+#include "coordinator/core/faults.h"
 #include "coordinator/core/liveness.h"
-#include "coordinator/core/names.h"
-#include "coordinator/core/node_health.h"
-#include "coordinator/core/restarts.h"
 
 namespace espalier {
 namespace {
@@ -154,6 +153,43 @@ void OnFault(Context& context, Job& job, const Fault& fault) {
     CountRestart(context, job, fault.reason);
   }
   EndGeneration(context, job);
+}
+
+void WatchJob(Context& context, Job& job) {
+  const JobRecord& record = job.record;
+  const World& world = job.world;
+  if (record.processes == Processes::kNone) return;
+  if (world.exited_at) {
+    if (context.now() - *world.exited_at > kLastWordsWait) {
+      OnGone(context, job, std::string(world.exit_reason));
+    }
+    return;
+  }
+  if (record.processes == Processes::kEnding) return;
+  if (world.finished_at) {
+    if (context.now() - *world.finished_at > FailureTimeout(record)) {
+      context.Note(job, "its processes did not leave by themselves and are ended");
+      EndGeneration(context, job);
+    }
+    return;
+  }
+  if (record.state == JobState::kLaunching && context.now() > world.launch_deadline) {
+    OnFault(context, job, DescribeLaunchTimeout(job));
+    return;
+  }
+  if (const auto fault = FindStuckRank(job, context.now())) OnFault(context, job, *fault);
+}
+
+void CheckGone(Context& context, Job& job) {
+  const World& world = job.world;
+  const auto left = [](const RankState& rank) { return rank.outcome || !rank.link; };
+  const auto ended = [](const RankState& rank) { return rank.outcome && !rank.link; };
+  if (job.record.processes == Processes::kNone) return;
+  if (world.exited_at && std::all_of(world.ranks.begin(), world.ranks.end(), left)) {
+    OnGone(context, job, std::string(world.exit_reason));
+  } else if (IsExternal(job.record) && std::all_of(world.ranks.begin(), world.ranks.end(), ended)) {
+    OnGone(context, job, "its hand-started mpirun has ended");
+  }
 }
 
 void Decide(Context& context, Job& job, Verdict verdict, const std::string& reason) {

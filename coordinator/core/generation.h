@@ -1,22 +1,15 @@
-// The life of a generation: started, judged lost, ended, gone; and where the job goes from there.
+// The life of a generation: started, watched, judged lost, ended, gone; and where the job goes from
+// there.
 // Used by the core's handlers. One thread.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "coordinator/core/context.h"
+#include "coordinator/core/liveness.h"
 
 namespace espalier {
-
-// A fault that a new generation may mend.
-struct Fault {
-  // What happened, for people.
-  std::string reason;
-  // The rank it is blamed on; absent: nobody in particular.
-  std::optional<Rank> culprit;
-};
 
 // Next generation on these nodes: QUEUED, RECOVERING or REGROUPING -> LAUNCHING.
 void StartGeneration(Context& context, Job& job, const std::vector<NodeName>& nodes,
@@ -29,6 +22,11 @@ void OnEveryRankReady(Context& context, Job& job);
 // PAUSING -> PAUSED_SOFT once every rank waits.
 void CheckPaused(Context& context, Job& job);
 
+// Looks at every deadline of the job.
+void WatchJob(Context& context, Job& job);
+// The generation is gone when the launcher says so and the last words are heard, or when every
+// worker of a hand-started mpirun has left.
+void CheckGone(Context& context, Job& job);
 // The generation cannot go on. Ends it, and counts the fault where a restart follows.
 void OnFault(Context& context, Job& job, const Fault& fault);
 // How the job will end is known; the processes have until failure_timeout to leave by themselves.

@@ -4,11 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "coordinator/core/attach.h"
+#include "coordinator/core/facts.h"
 #include "coordinator/core/generation.h"
-#include "coordinator/core/names.h"
+#include "coordinator/core/handlers.h"
 #include "coordinator/core/planner.h"
-#include "coordinator/core/submit.h"
 
 namespace espalier {
 namespace {

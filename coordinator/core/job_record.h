@@ -1,5 +1,6 @@
-// JobRecord: the part of a job that is journaled, from which a restarted coordinator continues it.
-// Written by the core, stored whole by the loop on every PersistJob. Plain value: any thread.
+// JobRecord: the part of a job that is journaled, from which a restarted coordinator continues it,
+// with the directive that says what is wanted of its newest generation. Written by the core, stored
+// whole by the loop on every PersistJob. Plain values: any thread.
 #pragma once
 
 #include <cstdint>
@@ -9,60 +10,42 @@
 
 #include "absl/time/time.h"
 #include "common/base/ids.h"
-#include "coordinator/core/directive.h"
+#include "coordinator/core/job_state.h"
 #include "espalier/v1/job.pb.h"
 
 namespace espalier {
 
-// The job machine; README.md has the diagram. The numbers equal those of operator.proto.
-enum class JobState {
-  // Waits for nodes, or for a hand-started mpirun.
-  kQueued = 1,
-  // A generation is being started.
-  kLaunching = 2,
-  // Steps are being committed.
-  kRunning = 3,
-  // A pause was sent; the step is being finished (hard: a checkpoint too).
-  kPausing = 4,
-  // Processes wait in memory, without using the processor.
-  kPausedSoft = 5,
-  // Nothing runs, nodes are free.
-  kPausedHard = 6,
-  // A planned change of nodes at the next boundary.
-  kRegrouping = 7,
-  // The generation is being ended after a fault, or the wait before the next one.
-  kRecovering = 8,
-  // Asked to stop.
-  kCancelling = 9,
-  // Final, like the two below.
-  kCompleted = 10,
-  kFailed = 11,
-  kCancelled = 12,
+// The numbers equal those of worker.proto, whose comments say what each means to a worker.
+enum class RunState {
+  // Commit steps.
+  kRun = 1,
+  // Finish the step, stay in memory without using the processor.
+  kPause = 2,
+  // Finish the step and exit.
+  kStop = 3,
 };
 
-// What the operator asked for last; the machine moves towards it from every state.
-enum class Wish {
-  kRun,
-  kPauseSoft,
-  kPauseHard,
-  kCancel,
+// Sequences of each rank for the steps from from_step on; they add up to the global batch.
+struct ShardPlan {
+  int64_t number = 0;
+  Step from_step;
+  std::vector<int32_t> sequences;
+  // The numbers it came from, for people.
+  std::string reason;
+  friend bool operator==(const ShardPlan&, const ShardPlan&) = default;
 };
 
-// What exists of the newest generation outside the coordinator.
-enum class Processes {
-  // None: never started, or known to be gone.
-  kNone,
-  // Launched (or about to be, right after the journal's commit), or attached by hand.
-  kRunning,
-  // Kill was asked for; not known to be gone yet.
-  kEnding,
-};
-
-// How the job will end once its processes are gone.
-enum class Verdict {
-  kOpen,
-  kComplete,
-  kFail,
+// The whole of what is wanted; a newer number replaces an older one. Numbers start from 1 in every
+// generation.
+struct Directive {
+  int64_t number = 0;
+  RunState run_state = RunState::kRun;
+  // Grows with every checkpoint asked for within a generation.
+  int64_t checkpoint_request = 0;
+  // With kStop.
+  bool checkpoint_before_stop = false;
+  ShardPlan plan;
+  friend bool operator==(const Directive&, const Directive&) = default;
 };
 
 // A published checkpoint, or the failure to write one (error is set).

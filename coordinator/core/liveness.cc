@@ -4,7 +4,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/core/names.h"
+#include "coordinator/core/facts.h"
 
 namespace espalier {
 namespace {
@@ -63,7 +63,22 @@ std::string DescribeStuck(const Job& job, Rank rank, absl::Time now) {
                       absl::FormatDuration(limit), " in ", Where(state));
 }
 
-Fault LaunchTimeout(const Job& job) {
+}  // namespace
+
+std::optional<Fault> FindStuckRank(const Job& job, absl::Time now) {
+  const absl::Duration limit = FailureTimeout(job.record);
+  const bool launching = job.record.state == JobState::kLaunching;
+  bool stuck = false;
+  for (const RankState& rank : job.world.ranks) {
+    if (rank.outcome || (launching && rank.pid == 0)) continue;
+    stuck = stuck || now - LastSign(job, rank) > limit;
+  }
+  if (!stuck) return std::nullopt;
+  const Rank culprit = LongestSilent(job, now).value_or(FurthestBehind(job));
+  return Fault{.reason = DescribeStuck(job, culprit, now), .culprit = culprit};
+}
+
+Fault DescribeLaunchTimeout(const Job& job) {
   const auto& ranks = job.world.ranks;
   std::vector<Rank> missing;
   for (size_t i = 0; i < ranks.size(); ++i) {
@@ -78,21 +93,6 @@ Fault LaunchTimeout(const Job& job) {
   }
   if (missing.size() == 1) return {.reason = text, .culprit = missing.front()};
   return {.reason = text};
-}
-
-}  // namespace
-
-std::optional<Fault> FindStuckRank(const Job& job, absl::Time now) {
-  const absl::Duration limit = FailureTimeout(job.record);
-  const bool launching = job.record.state == JobState::kLaunching;
-  bool stuck = false;
-  for (const RankState& rank : job.world.ranks) {
-    if (rank.outcome || (launching && rank.pid == 0)) continue;
-    stuck = stuck || now - LastSign(job, rank) > limit;
-  }
-  if (!stuck) return std::nullopt;
-  const Rank culprit = LongestSilent(job, now).value_or(FurthestBehind(job));
-  return Fault{.reason = DescribeStuck(job, culprit, now), .culprit = culprit};
 }
 
 std::optional<Rank> FindCulprit(const Job& job, absl::Time now) {
@@ -115,48 +115,6 @@ std::optional<Rank> FirstVanished(const Job& job) {
 std::string DescribeLoss(const Job& job, Rank rank) {
   return absl::StrCat(RankOnNode(job, rank), " was lost in ",
                       Where(job.world.ranks[static_cast<size_t>(rank.value())]));
-}
-
-bool StopObeyed(const Job& job) {
-  return job.record.directive.run_state == RunState::kStop && !job.world.ranks.empty() &&
-         job.world.ranks.front().outcome == Outcome::kStopped;
-}
-
-void WatchJob(Context& context, Job& job) {
-  const JobRecord& record = job.record;
-  const World& world = job.world;
-  if (record.processes == Processes::kNone) return;
-  if (world.exited_at) {
-    if (context.now() - *world.exited_at > kLastWordsWait) {
-      OnGone(context, job, std::string(world.exit_reason));
-    }
-    return;
-  }
-  if (record.processes == Processes::kEnding) return;
-  if (world.finished_at) {
-    if (context.now() - *world.finished_at > FailureTimeout(record)) {
-      context.Note(job, "its processes did not leave by themselves and are ended");
-      EndGeneration(context, job);
-    }
-    return;
-  }
-  if (record.state == JobState::kLaunching && context.now() > world.launch_deadline) {
-    OnFault(context, job, LaunchTimeout(job));
-    return;
-  }
-  if (const auto fault = FindStuckRank(job, context.now())) OnFault(context, job, *fault);
-}
-
-void CheckGone(Context& context, Job& job) {
-  const World& world = job.world;
-  const auto left = [](const RankState& rank) { return rank.outcome || !rank.link; };
-  const auto ended = [](const RankState& rank) { return rank.outcome && !rank.link; };
-  if (job.record.processes == Processes::kNone) return;
-  if (world.exited_at && std::all_of(world.ranks.begin(), world.ranks.end(), left)) {
-    OnGone(context, job, std::string(world.exit_reason));
-  } else if (IsExternal(job.record) && std::all_of(world.ranks.begin(), world.ranks.end(), ended)) {
-    OnGone(context, job, "its hand-started mpirun has ended");
-  }
 }
 
 void ShiftDeadlines(Job& job, absl::Duration slept) {

@@ -1,14 +1,13 @@
 // Liveness: who has stopped making progress, and who is to blame. Progress is liveness: a rank is
-// alive while its counters change, not while messages arrive. Used by the core's handlers.
-// The questions are pure; WatchJob acts on the answers. One thread.
+// alive while its counters change, not while messages arrive. Used by the core's handlers; what
+// follows from the answers is in generation.h. Pure: any thread.
 #pragma once
 
 #include <optional>
 #include <string>
 
 #include "absl/time/time.h"
-#include "coordinator/core/context.h"
-#include "coordinator/core/generation.h"
+#include "coordinator/core/state.h"
 
 namespace espalier {
 
@@ -21,9 +20,19 @@ inline constexpr absl::Duration kLastWordsWait = absl::Seconds(1);
 // blamed for that time.
 inline constexpr absl::Duration kOwnSleep = absl::Seconds(2);
 
+// A fault that a new generation may mend.
+struct Fault {
+  // What happened, for people.
+  std::string reason;
+  // The rank it is blamed on; absent: nobody in particular.
+  std::optional<Rank> culprit;
+};
+
 // The fault of a rank that makes no progress within failure_timeout, blamed on the rank that holds
 // up the others.
 std::optional<Fault> FindStuckRank(const Job& job, absl::Time now);
+// Not every rank was ready in time; blamed on the missing one, when it is only one.
+Fault DescribeLaunchTimeout(const Job& job);
 // The rank that most probably caused a fault that others reported: one that is silent, or whose
 // stream broke first; absent when nobody stands out.
 std::optional<Rank> FindCulprit(const Job& job, absl::Time now);
@@ -31,14 +40,6 @@ std::optional<Rank> FindCulprit(const Job& job, absl::Time now);
 std::optional<Rank> FirstVanished(const Job& job);
 // "rank 1 on macbook was lost in exchange at step 12".
 std::string DescribeLoss(const Job& job, Rank rank);
-// A stop is wanted, and rank 0, which writes what is to be kept, has obeyed it.
-bool StopObeyed(const Job& job);
-
-// Looks at every deadline of the job.
-void WatchJob(Context& context, Job& job);
-// The generation is gone when the launcher says so and the last words are heard, or when every
-// worker of a hand-started mpirun has left.
-void CheckGone(Context& context, Job& job);
 // Every deadline is later by `slept`.
 void ShiftDeadlines(Job& job, absl::Duration slept);
 

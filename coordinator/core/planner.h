@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "coordinator/core/directive.h"
+#include "coordinator/core/job_record.h"
 #include "espalier/v1/job.pb.h"
 
 namespace espalier {

@@ -1,12 +1,15 @@
-#include "coordinator/core/queue.h"
-
+// The queue: which jobs get which nodes. By priority, then age; a job that waits keeps the nodes it
+// could use from those behind it; a higher priority preempts lower ones, which stop with a
+// checkpoint and queue again.
 #include <algorithm>
+#include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/core/directives.h"
+#include "coordinator/core/facts.h"
 #include "coordinator/core/generation.h"
-#include "coordinator/core/names.h"
-#include "coordinator/core/node_health.h"
-#include "coordinator/core/preemption.h"
+#include "coordinator/core/handlers.h"
 
 namespace espalier {
 namespace {
@@ -86,13 +89,15 @@ void KeepWaiting(Context& context, Job& job, const std::string& reason) {
   }
 }
 
-}  // namespace
+struct Placement {
+  // The node of each rank; empty: the job must wait.
+  std::vector<NodeName> nodes;
+  // Why so, for people.
+  std::string reason;
+};
 
-bool MayUse(const JobRecord& record, const NodeName& node) {
-  const auto& allowed = record.spec.parallel().nodes();
-  return allowed.empty() || std::find(allowed.begin(), allowed.end(), node.text()) != allowed.end();
-}
-
+// Up to max_nodes of the free nodes, those of the last generation first because its checkpoints are
+// there, in the order of parallel.nodes (of the cluster file when it is empty).
 Placement Place(const ClusterState& state, const JobRecord& record,
                 const std::set<NodeName>& withheld) {
   std::vector<NodeName> free;
@@ -122,6 +127,99 @@ Placement Place(const ClusterState& state, const JobRecord& record,
                                   NodeList(placement.nodes));
   return placement;
 }
+
+// Something of the job runs, and is on its way out.
+bool IsLeaving(const JobRecord& record) {
+  return record.processes == Processes::kEnding || record.verdict != Verdict::kOpen ||
+         record.directive.run_state == RunState::kStop;
+}
+
+bool CanYield(const JobRecord& record) {
+  return record.state == JobState::kRunning || record.state == JobState::kPausedSoft ||
+         (record.state == JobState::kRecovering && record.processes == Processes::kNone);
+}
+
+void Yield(Context& context, Job& job, const JobRecord& to) {
+  JobRecord& record = job.record;
+  const std::string reason =
+      absl::StrCat("preempted by job ", to.id.text(), " (priority ", to.spec.priority(), " over ",
+                   record.spec.priority(), ")");
+  if (record.processes == Processes::kNone) {
+    context.Enter(job, JobState::kQueued, reason);
+    return;
+  }
+  if (record.state == JobState::kPausedSoft) record.wish = Wish::kPauseHard;
+  context.Enter(job, JobState::kPausing, reason);
+  GiveOrder(context, job, {.run_state = RunState::kStop, .checkpoint_before_stop = true});
+}
+
+struct Census {
+  int64_t usable = 0;
+  // Free, or about to be.
+  int64_t coming = 0;
+  // Jobs that could yield, and how many usable nodes each would bring.
+  std::vector<std::pair<Job*, int64_t>> victims;
+};
+
+int64_t NodesOfUse(const ClusterState& state, const JobRecord& holder, const JobRecord& waiting) {
+  return std::count_if(holder.nodes.begin(), holder.nodes.end(), [&](const NodeName& name) {
+    const NodeHealth* node = FindNode(state, name);
+    return node != nullptr && !IsSetAside(*node) && MayUse(waiting, name);
+  });
+}
+
+Census Count(Context& context, const JobRecord& waiting) {
+  Census census;
+  for (const NodeHealth& node : context.state().nodes) {
+    if (!IsSetAside(node) && MayUse(waiting, node.name)) ++census.usable;
+  }
+  census.coming = census.usable;
+  for (auto& [id, job] : context.state().jobs) {
+    const JobRecord& record = job.record;
+    if (record.id == waiting.id || !HoldsNodes(record)) continue;
+    const int64_t nodes = NodesOfUse(context.state(), record, waiting);
+    if (record.processes != Processes::kNone && IsLeaving(record)) continue;
+    census.coming -= nodes;
+    if (nodes > 0 && CanYield(record) && !IsExternal(record) &&
+        record.spec.priority() < waiting.spec.priority()) {
+      census.victims.emplace_back(&job, nodes);
+    }
+  }
+  return census;
+}
+
+enum class Room {
+  // Nodes will come free sooner or later.
+  kLater,
+  // Not with the nodes that are in use now: fewer than min_nodes are allowed and not set aside.
+  kNever,
+};
+
+// Preempts as few jobs of lower priority as will do, the lowest and youngest first; none when even
+// all of them would not do, or when enough nodes are about to come free anyway.
+Room MakeRoom(Context& context, const Job& waiting) {
+  Census census = Count(context, waiting.record);
+  const int64_t least = waiting.record.spec.parallel().min_nodes();
+  if (census.usable < least) return Room::kNever;
+  std::sort(census.victims.begin(), census.victims.end(), [](const auto& a, const auto& b) {
+    const auto key = [](const Job& job) {
+      return std::make_tuple(job.record.spec.priority(), -job.record.number);
+    };
+    return key(*a.first) < key(*b.first);
+  });
+  std::vector<Job*> chosen;
+  int64_t nodes = census.coming;
+  for (const auto& [job, brings] : census.victims) {
+    if (nodes >= least) break;
+    chosen.push_back(job);
+    nodes += brings;
+  }
+  if (nodes < least) return Room::kLater;
+  for (Job* job : chosen) Yield(context, *job, waiting.record);
+  return Room::kLater;
+}
+
+}  // namespace
 
 void Schedule(Context& context) {
   std::set<NodeName> withheld;

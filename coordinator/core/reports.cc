@@ -1,12 +1,12 @@
-#include "coordinator/core/reports.h"
-
+// What attached workers say.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "coordinator/core/facts.h"
 #include "coordinator/core/generation.h"
+#include "coordinator/core/handlers.h"
 #include "coordinator/core/liveness.h"
-#include "coordinator/core/names.h"
 
 namespace espalier {
 namespace {

@@ -1,17 +1,61 @@
-#include "coordinator/core/requests.h"
-
+// What operators ask of a job, in every state it may be in, and what they read in reply.
 #include <algorithm>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
 #include "coordinator/core/directives.h"
+#include "coordinator/core/facts.h"
 #include "coordinator/core/generation.h"
-#include "coordinator/core/names.h"
-#include "coordinator/core/requests_text.h"
+#include "coordinator/core/handlers.h"
 
 namespace espalier {
 namespace {
+
+// "studio, macbook (3.2 GiB resident)".
+std::string Holding(const Job& job) {
+  int64_t bytes = 0;
+  for (const RankState& rank : job.world.ranks) bytes += rank.memory_bytes;
+  const std::string nodes = NodeList(job.record.nodes);
+  const double mebibytes = static_cast<double>(bytes) / (1 << 20);
+  if (mebibytes < 1) return nodes;
+  if (mebibytes < 1024) return absl::StrFormat("%s (%.0f MiB resident)", nodes, mebibytes);
+  return absl::StrFormat("%s (%.1f GiB resident)", nodes, mebibytes / 1024);
+}
+
+// NOT_FOUND, with the jobs that exist.
+absl::Status UnknownJob(const ClusterState& state, const JobId& id) {
+  return absl::NotFoundError(absl::StrCat("there is no job '", id.text(), "'; there are ",
+                                          state.jobs.size(), " jobs: see `espalier jobs`"));
+}
+
+// FAILED_PRECONDITION that names the state, its reason, and what is allowed.
+absl::Status NotAllowed(const JobRecord& record, absl::string_view what,
+                        absl::string_view allowed) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("job ", record.id.text(), " is ", JobStateName(record.state), " (",
+                   record.reason, "), where ", what, " is not possible; allowed: ", allowed));
+}
+
+// FAILED_PRECONDITION: how the job ends is settled, its processes are leaving.
+absl::Status Ending(const JobRecord& record) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("job ", record.id.text(), " is ending (", record.verdict_reason,
+                   "); its processes are leaving, nothing can be asked of it any more"));
+}
+
+// What a pause frees and what resuming will cost.
+std::string ExplainSoftPause(const Job& job) {
+  return absl::StrCat("finishes its step, then uses no processor; keeps memory on ", Holding(job),
+                      "; resume takes less than a second and repeats nothing");
+}
+
+std::string ExplainHardPause(const Job& job) {
+  return absl::StrCat("finishes its step, writes a checkpoint, then frees memory and nodes: ",
+                      Holding(job), "; resume starts new processes from that checkpoint");
+}
 
 // What a request comes to: an error, or text for the operator.
 using Result = absl::StatusOr<std::string>;

@@ -1,13 +1,12 @@
-#include "coordinator/core/start.h"
-
+// The first event of a coordinator's life: takes up what the journal holds.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/directives.h"
+#include "coordinator/core/facts.h"
 #include "coordinator/core/generation.h"
+#include "coordinator/core/handlers.h"
 #include "coordinator/core/liveness.h"
-#include "coordinator/core/names.h"
-#include "coordinator/core/node_health.h"
 
 namespace espalier {
 namespace {

@@ -1,12 +1,11 @@
-#include "coordinator/core/submit.h"
-
+// New jobs: from operators, and from mpiruns started by hand.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
-#include "coordinator/core/names.h"
-#include "coordinator/core/node_health.h"
+#include "coordinator/core/facts.h"
+#include "coordinator/core/handlers.h"
 #include "coordinator/core/planner.h"
 
 namespace espalier {

@@ -6,7 +6,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/job_file.h"
 #include "common/observe/log.h"
-#include "coordinator/core/names.h"
+#include "coordinator/core/facts.h"
 #include "coordinator/journal/record.h"
 #include "coordinator/loop/loop.h"
 #include "coordinator/loop/messages.h"

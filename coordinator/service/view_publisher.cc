@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "coordinator/core/names.h"
+#include "coordinator/core/facts.h"
 #include "coordinator/journal/record.h"
 #include "coordinator/loop/messages.h"
 

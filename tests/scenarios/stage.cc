@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
-#include "coordinator/core/names.h"
+#include "coordinator/core/facts.h"
 #include "tests/sim/describe.h"
 
 namespace espalier::scenarios {

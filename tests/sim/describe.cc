@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "coordinator/core/names.h"
+#include "coordinator/core/facts.h"
 
 namespace espalier::sim {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "coordinator/core/names.h"
+#include "coordinator/core/facts.h"
 
 namespace espalier::sim {
 namespace {

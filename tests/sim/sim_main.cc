@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/strings/numbers.h"
-#include "coordinator/core/names.h"
+#include "coordinator/core/facts.h"
 #include "tests/sim/simulation.h"
 
 namespace {

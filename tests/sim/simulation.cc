@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "coordinator/core/names.h"
+#include "coordinator/core/facts.h"
 
 namespace espalier::sim {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "coordinator/core/names.h"
-#include "coordinator/core/restarts.h"
+#include "coordinator/core/facts.h"
+#include "coordinator/core/faults.h"
 
 namespace espalier {
 namespace {

@@ -1,13 +1,25 @@
-// Node health: a node to which several faults are traced is set aside for a while, longer each
-// time, and then used again. Used by the core's handlers. One thread.
+// What a fault costs: a job has only so many restarts and waits longer before each; a node to which
+// several faults are traced is set aside for a while, longer each time, and then used again. Used
+// by the core's handlers. One thread.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "absl/time/time.h"
 #include "coordinator/core/context.h"
 
 namespace espalier {
+
+inline constexpr absl::Duration kLongestBackoff = absl::Seconds(60);
+
+// health.restart_backoff_seconds before the first restart of a window, doubled with each further
+// one, up to kLongestBackoff.
+absl::Duration Backoff(const v1::HealthSpec& health, size_t faults_in_window);
+
+// Books a fault after which the job is started again: enters RECOVERING with the time of the next
+// try; or, when health.max_restarts within the window are used up, with the verdict that it failed.
+void CountRestart(Context& context, Job& job, const std::string& reason);
 
 // So many faults within this time set a node aside, for the first span, then twice as long each
 // further time up to the longest; a good spell without being set aside starts over.
@@ -19,11 +31,6 @@ struct NodePolicy {
   absl::Duration good_spell = absl::Hours(1);
 };
 inline constexpr size_t kSetAsideFaults = NodePolicy{}.faults;
-
-bool IsSetAside(const NodeHealth& node);
-// Null when the cluster file does not name it.
-NodeHealth* FindNode(ClusterState& state, const NodeName& name);
-const NodeHealth* FindNode(const ClusterState& state, const NodeName& name);
 
 // Books a fault on the rank's node. The node is set aside only when the job can go on without it: a
 // small lab would otherwise stand still because one of its machines had a bad hour.

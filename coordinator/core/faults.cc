@@ -1,11 +1,9 @@
-#include "coordinator/core/node_health.h"
+#include "coordinator/core/faults.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/core/names.h"
-#include "coordinator/core/queue.h"
+#include "coordinator/core/facts.h"
 
 namespace espalier {
 namespace {
@@ -34,16 +32,35 @@ void SetAside(Context& context, NodeHealth& node, const std::string& reason) {
 
 }  // namespace
 
-bool IsSetAside(const NodeHealth& node) { return !node.set_aside_reason.empty(); }
-
-const NodeHealth* FindNode(const ClusterState& state, const NodeName& name) {
-  const auto found = std::find_if(state.nodes.begin(), state.nodes.end(),
-                                  [&](const NodeHealth& node) { return node.name == name; });
-  return found == state.nodes.end() ? nullptr : &*found;
+absl::Duration Backoff(const v1::HealthSpec& health, size_t faults_in_window) {
+  absl::Duration wait = absl::Seconds(health.restart_backoff_seconds());
+  for (size_t i = 1; i < faults_in_window && wait < kLongestBackoff; ++i) wait *= 2;
+  return std::min(wait, kLongestBackoff);
 }
 
-NodeHealth* FindNode(ClusterState& state, const NodeName& name) {
-  return const_cast<NodeHealth*>(FindNode(std::as_const(state), name));
+void CountRestart(Context& context, Job& job, const std::string& reason) {
+  JobRecord& record = job.record;
+  const v1::HealthSpec& health = record.spec.health();
+  const absl::Duration window = absl::Seconds(health.restart_window_seconds());
+  auto& faults = record.faults;
+  faults.erase(std::remove_if(faults.begin(), faults.end(),
+                              [&](absl::Time at) { return context.now() - at > window; }),
+               faults.end());
+  if (faults.size() >= static_cast<size_t>(health.max_restarts())) {
+    record.verdict = Verdict::kFail;
+    record.verdict_reason =
+        absl::StrCat(reason, "; no restart is left (health.max_restarts = ", health.max_restarts(),
+                     " within ", absl::FormatDuration(window), ")");
+    context.Enter(job, JobState::kRecovering, record.verdict_reason);
+    return;
+  }
+  faults.push_back(context.now());
+  ++record.restarts;
+  const absl::Duration wait = Backoff(health, faults.size());
+  record.retry_at = context.now() + wait;
+  context.Enter(job, JobState::kRecovering,
+                absl::StrCat(reason, "; restart ", faults.size(), " of ", health.max_restarts(),
+                             " after ", absl::FormatDuration(wait)));
 }
 
 void BlameNode(Context& context, const Job& job, Rank rank, const std::string& reason) {

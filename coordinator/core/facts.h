@@ -1,5 +1,5 @@
-// Names of states and the facts that follow from a state alone. Used by the core for its reasons,
-// and by whoever shows a job. Pure: any thread.
+// Facts that follow from the core's state alone, and the words for them. Used by the core for its
+// decisions and reasons, and by whoever shows a job. Pure: any thread.
 #pragma once
 
 #include <string>
@@ -11,19 +11,22 @@
 
 namespace espalier {
 
-// As in README.md: "PAUSED_SOFT".
-absl::string_view JobStateName(JobState state);
-// For sentences: "exchange", "data wait".
-absl::string_view PhaseName(Phase phase);
-
-bool IsFinal(JobState state);
 // The job's nodes are its own: something of it runs there, or soon will.
 bool HoldsNodes(const JobRecord& record);
 // Somebody starts its mpirun by hand.
 bool IsExternal(const JobRecord& record);
 // health.failure_timeout_seconds: the one setting from which every deadline derives.
 absl::Duration FailureTimeout(const JobRecord& record);
+// parallel.nodes allows the node.
+bool MayUse(const JobRecord& record, const NodeName& node);
 
+bool IsSetAside(const NodeHealth& node);
+// Null when the cluster file does not name it.
+NodeHealth* FindNode(ClusterState& state, const NodeName& name);
+const NodeHealth* FindNode(const ClusterState& state, const NodeName& name);
+
+// For sentences: "exchange", "data wait".
+absl::string_view PhaseName(Phase phase);
 // "studio, macbook"; "no node" when empty.
 std::string NodeList(const std::vector<NodeName>& nodes);
 // "rank 1 on macbook".

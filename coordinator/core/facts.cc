@@ -1,39 +1,12 @@
-#include "coordinator/core/names.h"
+#include "coordinator/core/facts.h"
+
+#include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
 namespace espalier {
-
-absl::string_view JobStateName(JobState state) {
-  switch (state) {
-    case JobState::kQueued:
-      return "QUEUED";
-    case JobState::kLaunching:
-      return "LAUNCHING";
-    case JobState::kRunning:
-      return "RUNNING";
-    case JobState::kPausing:
-      return "PAUSING";
-    case JobState::kPausedSoft:
-      return "PAUSED_SOFT";
-    case JobState::kPausedHard:
-      return "PAUSED_HARD";
-    case JobState::kRegrouping:
-      return "REGROUPING";
-    case JobState::kRecovering:
-      return "RECOVERING";
-    case JobState::kCancelling:
-      return "CANCELLING";
-    case JobState::kCompleted:
-      return "COMPLETED";
-    case JobState::kFailed:
-      return "FAILED";
-    case JobState::kCancelled:
-      return "CANCELLED";
-  }
-  return "UNKNOWN";
-}
 
 absl::string_view PhaseName(Phase phase) {
   switch (phase) {
@@ -61,11 +34,6 @@ absl::string_view PhaseName(Phase phase) {
   return "unknown phase";
 }
 
-bool IsFinal(JobState state) {
-  return state == JobState::kCompleted || state == JobState::kFailed ||
-         state == JobState::kCancelled;
-}
-
 bool HoldsNodes(const JobRecord& record) {
   return record.processes != Processes::kNone || record.state == JobState::kRecovering;
 }
@@ -76,6 +44,23 @@ bool IsExternal(const JobRecord& record) {
 
 absl::Duration FailureTimeout(const JobRecord& record) {
   return absl::Seconds(record.spec.health().failure_timeout_seconds());
+}
+
+bool MayUse(const JobRecord& record, const NodeName& node) {
+  const auto& allowed = record.spec.parallel().nodes();
+  return allowed.empty() || std::find(allowed.begin(), allowed.end(), node.text()) != allowed.end();
+}
+
+bool IsSetAside(const NodeHealth& node) { return !node.set_aside_reason.empty(); }
+
+const NodeHealth* FindNode(const ClusterState& state, const NodeName& name) {
+  const auto found = std::find_if(state.nodes.begin(), state.nodes.end(),
+                                  [&](const NodeHealth& node) { return node.name == name; });
+  return found == state.nodes.end() ? nullptr : &*found;
+}
+
+NodeHealth* FindNode(ClusterState& state, const NodeName& name) {
+  return const_cast<NodeHealth*>(FindNode(std::as_const(state), name));
 }
 
 std::string NodeList(const std::vector<NodeName>& nodes) {

@@ -1,0 +1,57 @@
+// The core's handlers: what Advance calls for each event, and the queue afterwards. Each is in the
+// source named after its subject: start.cc, submit.cc, requests.cc, attach.cc, hand_started.cc,
+// reports.cc, queue.cc. Used by Advance, and by each other where it says so. One thread.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "coordinator/core/context.h"
+
+namespace espalier {
+
+// The first event of a coordinator's life: takes up what the journal holds.
+void OnStarted(Context& context, const CoordinatorStarted& start);
+
+// What operators ask, in every state that a job may be in.
+void OnSubmit(Context& context, const SubmitRequested& request);
+void OnRequest(Context& context, const PauseRequested& request);
+void OnRequest(Context& context, const ResumeRequested& request);
+void OnRequest(Context& context, const CancelRequested& request);
+void OnRequest(Context& context, const CheckpointRequested& request);
+
+// Hello: who may join, and who is fenced.
+void OnAttached(Context& context, const WorkerAttached& hello);
+
+// What attached workers say. Each finds the rank by its stream; a stream that has not said hello
+// (to this coordinator) is closed with UNAVAILABLE, so that the worker attaches again.
+void OnReport(Context& context, const WorkerReady& report);
+void OnReport(Context& context, const WorkerProgress& report);
+void OnReport(Context& context, const WorkerStepReported& report);
+void OnReport(Context& context, const WorkerEvaluated& report);
+void OnReport(Context& context, const WorkerCheckpointed& report);
+void OnReport(Context& context, const DirectiveAcked& report);
+void OnReport(Context& context, const WorkerFinished& report);
+void OnReport(Context& context, const WorkerDetached& report);
+
+// Starts what can be started.
+void Schedule(Context& context);
+
+// For attach.cc: the job of a hand-started worker is found or made, and the first rank of a new
+// mpirun starts a generation. Null when the worker was refused.
+Job* JobOfHandStarted(Context& context, const WorkerAttached& hello);
+// For attach.cc and hand_started.cc: FAILED_PRECONDITION, upon which the worker exits.
+void Fence(Context& context, LinkId link, const std::string& why);
+
+// For submit.cc and hand_started.cc.
+struct NewJob {
+  std::string request_id;
+  v1::JobSpec spec;
+  std::string yaml;
+};
+// In state QUEUED. The spec has been checked.
+Job& AddJob(Context& context, NewJob job);
+// INVALID_ARGUMENT when the spec cannot be met by this cluster at all.
+absl::Status CheckAgainstCluster(const ClusterState& state, const v1::JobSpec& spec);
+
+}  // namespace espalier
