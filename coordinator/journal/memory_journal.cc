@@ -7,7 +7,7 @@
 namespace espalier {
 
 absl::StatusOr<JournalContents> MemoryJournal::Load() {
-  std::lock_guard lock(mutex_);
+  absl::MutexLock lock(&mutex_);
   JournalContents contents;
   for (const auto& [id, record] : jobs_) contents.jobs.push_back({id, record});
   for (const auto& [key, process] : launches_) contents.launches.push_back({key, process});
@@ -16,7 +16,7 @@ absl::StatusOr<JournalContents> MemoryJournal::Load() {
 }
 
 absl::Status MemoryJournal::Commit(const JournalBatch& batch) {
-  std::lock_guard lock(mutex_);
+  absl::MutexLock lock(&mutex_);
   auto events = events_;
   for (const EventRow& row : batch.events) {
     if (!events.emplace(std::pair(row.job, row.number), row).second) {
@@ -33,7 +33,7 @@ absl::Status MemoryJournal::Commit(const JournalBatch& batch) {
 }
 
 absl::StatusOr<std::vector<EventRow>> MemoryJournal::Events(const EventQuery& query) {
-  std::lock_guard lock(mutex_);
+  absl::MutexLock lock(&mutex_);
   std::vector<EventRow> rows;
   for (auto it = events_.upper_bound({query.job, query.after});
        it != events_.end() && it->first.first == query.job; ++it) {

@@ -4,9 +4,10 @@
 #pragma once
 
 #include <map>
-#include <mutex>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "coordinator/journal/journal.h"
 
 namespace espalier {
@@ -18,11 +19,11 @@ class MemoryJournal : public Journal {
   absl::StatusOr<std::vector<EventRow>> Events(const EventQuery& query) override;
 
  private:
-  std::mutex mutex_;
-  std::map<JobId, std::string> jobs_;
-  std::map<std::pair<JobId, int64_t>, EventRow> events_;
-  std::map<GenerationKey, ProcessIdentity> launches_;
-  std::map<std::string, std::string> settings_;
+  absl::Mutex mutex_;
+  std::map<JobId, std::string> jobs_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<JobId, int64_t>, EventRow> events_ ABSL_GUARDED_BY(mutex_);
+  std::map<GenerationKey, ProcessIdentity> launches_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::string> settings_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace espalier

@@ -1,5 +1,6 @@
 #include "coordinator/journal/sqlite_journal.h"
 
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,16 @@ absl::Status Named(absl::string_view path, const absl::Status& status) {
   if (status.ok()) return status;
   return absl::Status(status.code(),
                       absl::StrCat("cannot use the journal ", path, ": ", status.message()));
+}
+
+absl::Status ForEachRow(Database& database, absl::string_view sql,
+                        const std::function<void(Statement&)>& take) {
+  ASSIGN_OR_RETURN(Statement statement, database.Prepare(sql));
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool row, statement.Step());
+    if (!row) return absl::OkStatus();
+    take(statement);
+  }
 }
 
 }  // namespace
@@ -50,32 +61,27 @@ absl::StatusOr<SqliteJournal::Statements> SqliteJournal::PrepareAll(Database& da
 }
 
 absl::StatusOr<JournalContents> SqliteJournal::Load() {
-  std::lock_guard lock(mutex_);
+  absl::MutexLock lock(&mutex_);
   JournalContents contents;
-  const auto read = [&](absl::string_view sql, const auto& take) -> absl::Status {
-    ASSIGN_OR_RETURN(Statement statement, database_.Prepare(sql));
-    for (;;) {
-      ASSIGN_OR_RETURN(const bool row, statement.Step());
-      if (!row) return absl::OkStatus();
-      take(statement);
-    }
-  };
-  RETURN_IF_ERROR(read("SELECT id,record FROM jobs ORDER BY id", [&](Statement& row) {
-    contents.jobs.push_back({JobId(row.Text(0)), row.Blob(1)});
-  }));
-  RETURN_IF_ERROR(read(
-      "SELECT job,generation,pid,start FROM launches ORDER BY job,generation", [&](Statement& row) {
-        contents.launches.push_back(
-            {{JobId(row.Text(0)), Generation(row.Int(1))}, {row.Int(2), row.Text(3)}});
+  RETURN_IF_ERROR(
+      ForEachRow(database_, "SELECT id,record FROM jobs ORDER BY id", [&](Statement& row) {
+        contents.jobs.push_back({JobId(row.Text(0)), row.Blob(1)});
       }));
-  RETURN_IF_ERROR(read("SELECT key,value FROM settings ORDER BY key", [&](Statement& row) {
-    contents.settings.push_back({row.Text(0), row.Blob(1)});
-  }));
+  RETURN_IF_ERROR(
+      ForEachRow(database_, "SELECT job,generation,pid,start FROM launches ORDER BY job,generation",
+                 [&](Statement& row) {
+                   contents.launches.push_back(
+                       {{JobId(row.Text(0)), Generation(row.Int(1))}, {row.Int(2), row.Text(3)}});
+                 }));
+  RETURN_IF_ERROR(
+      ForEachRow(database_, "SELECT key,value FROM settings ORDER BY key", [&](Statement& row) {
+        contents.settings.push_back({row.Text(0), row.Blob(1)});
+      }));
   return contents;
 }
 
 absl::Status SqliteJournal::Commit(const JournalBatch& batch) {
-  std::lock_guard lock(mutex_);
+  absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(statements_.begin.Run());
   absl::Status status = WriteRows(batch);
   if (status.ok()) status = statements_.commit.Run();
@@ -118,7 +124,7 @@ absl::Status SqliteJournal::WriteRows(const JournalBatch& batch) {
 }
 
 absl::StatusOr<std::vector<EventRow>> SqliteJournal::Events(const EventQuery& query) {
-  std::lock_guard lock(mutex_);
+  absl::MutexLock lock(&mutex_);
   Statement& statement = statements_.get_events;
   statement.BindText(1, query.job.text());
   statement.BindInt(2, query.after);

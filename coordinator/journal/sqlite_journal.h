@@ -5,10 +5,11 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "coordinator/journal/journal.h"
 #include "coordinator/journal/sqlite.h"
 
@@ -32,11 +33,11 @@ class SqliteJournal : public Journal {
   SqliteJournal(Database database, Statements statements)
       : database_(std::move(database)), statements_(std::move(statements)) {}
   static absl::StatusOr<Statements> PrepareAll(Database& database);
-  absl::Status WriteRows(const JournalBatch& batch);
+  absl::Status WriteRows(const JournalBatch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  std::mutex mutex_;
-  Database database_;
-  Statements statements_;
+  absl::Mutex mutex_;
+  Database database_ ABSL_GUARDED_BY(mutex_);
+  Statements statements_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace espalier

@@ -2,18 +2,19 @@
 // Thread rule: any thread puts, the loop's thread takes.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "coordinator/core/state.h"
 #include "espalier/v1/operator.pb.h"
 #include "espalier/v1/worker.pb.h"
@@ -71,13 +72,13 @@ class Inbox {
 
  private:
   const Options options_;
-  mutable std::mutex mutex_;
-  std::condition_variable arrived_;
-  std::deque<Input> waiting_;
-  size_t calls_ = 0;
-  int64_t rejected_ = 0;
-  bool closed_ = false;
-  bool woken_ = false;
+  mutable absl::Mutex mutex_;
+  SteadyCondition arrived_;
+  std::deque<Input> waiting_ ABSL_GUARDED_BY(mutex_);
+  size_t calls_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t rejected_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool woken_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace espalier

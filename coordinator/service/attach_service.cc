@@ -27,7 +27,7 @@ grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* AttachService::A
     grpc::CallbackServerContext*) {
   std::shared_ptr<AttachStream> stream;
   {
-    std::lock_guard lock(mutex_);
+    absl::MutexLock lock(&mutex_);
     if (closing_) {
       return new RefusedStream(absl::UnavailableError("espalierd is stopping; attach again"));
     }
@@ -44,14 +44,14 @@ grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* AttachService::A
 }
 
 std::shared_ptr<AttachStream> AttachService::Find(LinkId link) {
-  std::lock_guard lock(mutex_);
+  absl::MutexLock lock(&mutex_);
   const auto found = streams_.find(link);
   return found == streams_.end() ? nullptr : found->second;
 }
 
 void AttachService::Forget(LinkId link) {
   std::shared_ptr<AttachStream> last;  // destroyed after the lock
-  std::lock_guard lock(mutex_);
+  absl::MutexLock lock(&mutex_);
   const auto found = streams_.find(link);
   if (found == streams_.end()) return;
   last = std::move(found->second);
@@ -69,7 +69,7 @@ void AttachService::Close(LinkId link, const absl::Status& status) {
 void AttachService::CloseAll() {
   std::vector<std::shared_ptr<AttachStream>> open;
   {
-    std::lock_guard lock(mutex_);
+    absl::MutexLock lock(&mutex_);
     closing_ = true;
     for (const auto& [link, stream] : streams_) open.push_back(stream);
   }

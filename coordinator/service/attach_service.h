@@ -7,8 +7,9 @@
 #include <cstddef>
 #include <map>
 #include <memory>
-#include <mutex>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "coordinator/loop/inbox.h"
 #include "coordinator/loop/outlets.h"
 #include "espalier/v1/worker.grpc.pb.h"
@@ -43,10 +44,10 @@ class AttachService : public v1::WorkerService::CallbackService, public WorkerLi
 
   Inbox& inbox_;
   const Options options_;
-  std::mutex mutex_;
-  std::map<LinkId, std::shared_ptr<AttachStream>> streams_;
-  LinkId next_{1};
-  bool closing_ = false;
+  absl::Mutex mutex_;
+  std::map<LinkId, std::shared_ptr<AttachStream>> streams_ ABSL_GUARDED_BY(mutex_);
+  LinkId next_ ABSL_GUARDED_BY(mutex_){1};
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace espalier

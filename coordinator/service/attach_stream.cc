@@ -12,77 +12,116 @@ AttachStream::AttachStream(LinkId link, Inbox& inbox, std::function<void()> forg
 void AttachStream::Start() { ReadOn(); }
 
 void AttachStream::Send(v1::AttachResponse message) {
-  std::lock_guard lock(mutex_);
-  (message.has_welcome() ? welcome_ : directive_) = std::move(message);
-  WriteOn();
+  {
+    absl::MutexLock lock(&mutex_);
+    (message.has_welcome() ? welcome_ : directive_) = std::move(message);
+  }
+  Act();
 }
 
 void AttachStream::Close(const absl::Status& status) {
-  std::lock_guard lock(mutex_);
-  if (!close_) close_ = status;
-  WriteOn();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!close_) close_ = status;
+  }
+  Act();
 }
 
 void AttachStream::ReadOn() {
-  std::lock_guard lock(mutex_);
-  if (!finished_) StartRead(&incoming_);
+  {
+    absl::MutexLock lock(&mutex_);
+    read_wanted_ = true;
+  }
+  Act();
 }
 
-// Starts the next write, or the end when nothing is left to write.
-void AttachStream::WriteOn() {
-  if (writing_ || finished_) return;
+void AttachStream::Act() {
+  const std::shared_ptr<AttachStream> self = shared_from_this();  // the end may forget this object
+  operations_.Run([this] {
+    for (;;) {
+      switch (NextOperation()) {
+        case Operation::kNone:
+          return;
+        case Operation::kRead:
+          StartRead(&incoming_);
+          break;
+        case Operation::kWrite:
+          StartWrite(&outgoing_);
+          break;
+        case Operation::kFinish:
+          Finish(ToGrpc(CloseStatus()));
+          return;
+      }
+    }
+  });
+}
+
+// The end comes when nothing is left to write.
+AttachStream::Operation AttachStream::NextOperation() {
+  absl::MutexLock lock(&mutex_);
+  if (finished_) return Operation::kNone;
+  if (std::exchange(read_wanted_, false)) return Operation::kRead;
+  if (writing_) return Operation::kNone;
   std::optional<v1::AttachResponse>& next = welcome_ ? welcome_ : directive_;
   if (next) {
     outgoing_ = *std::exchange(next, std::nullopt);
     writing_ = true;
-    StartWrite(&outgoing_);
-  } else if (close_) {
-    finished_ = true;
-    Finish(ToGrpc(*close_));
+    return Operation::kWrite;
   }
+  if (!close_) return Operation::kNone;
+  finished_ = true;
+  return Operation::kFinish;
+}
+
+absl::Status AttachStream::CloseStatus() {
+  absl::MutexLock lock(&mutex_);
+  return close_.value_or(absl::OkStatus());
+}
+
+void AttachStream::DropOutgoing() {
+  absl::MutexLock lock(&mutex_);
+  welcome_.reset();
+  directive_.reset();
 }
 
 void AttachStream::ReportClosed() {
-  if (!std::exchange(reported_closed_, true)) inbox_.Put(LinkClosed{link_});
+  {
+    absl::MutexLock lock(&mutex_);
+    if (std::exchange(reported_closed_, true)) return;
+  }
+  inbox_.Put(LinkClosed{link_});
 }
 
 void AttachStream::OnReadDone(bool ok) {
-  std::lock_guard lock(mutex_);
-  if (ok) {
-    LinkMessage message = {link_, std::move(incoming_),
-                           [self = shared_from_this()] { self->ReadOn(); }};
-    if (inbox_.Put(std::move(message))) return;
-    Close(absl::UnavailableError("espalierd is stopping; attach again"));
+  if (!ok) {
+    ReportClosed();
+    Close(absl::OkStatus());
     return;
   }
-  ReportClosed();
-  Close(absl::OkStatus());
+  LinkMessage message = {link_, std::move(incoming_),
+                         [self = shared_from_this()] { self->ReadOn(); }};
+  if (!inbox_.Put(std::move(message))) {
+    Close(absl::UnavailableError("espalierd is stopping; attach again"));
+  }
 }
 
 void AttachStream::OnWriteDone(bool ok) {
-  std::lock_guard lock(mutex_);
-  writing_ = false;
-  if (!ok) {
-    welcome_.reset();
-    directive_.reset();
-    Close(absl::UnavailableError("the stream is broken"));
-    return;
+  {
+    absl::MutexLock lock(&mutex_);
+    writing_ = false;
   }
-  WriteOn();
+  if (ok) return Act();
+  DropOutgoing();
+  Close(absl::UnavailableError("the stream is broken"));
 }
 
 void AttachStream::OnCancel() {
-  std::lock_guard lock(mutex_);
-  welcome_.reset();
-  directive_.reset();
+  DropOutgoing();
   Close(absl::CancelledError("the worker has gone"));
 }
 
 void AttachStream::OnDone() {
-  {
-    std::lock_guard lock(mutex_);
-    ReportClosed();
-  }
+  ReportClosed();
   const std::function<void()> forget = forget_;  // the call ends this object
   forget();
 }

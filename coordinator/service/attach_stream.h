@@ -1,15 +1,17 @@
 // AttachStream: the server's end of one worker's stream. Private to the attach service.
-// Thread rule: any thread. The lock is recursive because gRPC may run a reaction inside the very
-// call that starts an operation; it is held across those calls so that none follows Finish.
+// Thread-safe. What to do next is decided under the lock and done without it, by one thread at a
+// time, so that nothing follows Finish.
 #pragma once
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "coordinator/loop/inbox.h"
+#include "coordinator/service/one_at_a_time.h"
 #include "espalier/v1/worker.grpc.pb.h"
 
 namespace espalier {
@@ -30,22 +32,33 @@ class AttachStream : public grpc::ServerBidiReactor<v1::AttachRequest, v1::Attac
   void OnDone() override;
 
  private:
+  enum class Operation { kNone, kRead, kWrite, kFinish };
+
   void ReadOn();
-  void WriteOn();
+  // Starts the operations that are due.
+  void Act();
+  Operation NextOperation();
+  absl::Status CloseStatus();
+  // What waits to be written goes nowhere any more.
+  void DropOutgoing();
   void ReportClosed();
 
   const LinkId link_;
   Inbox& inbox_;
   const std::function<void()> forget_;
-  std::recursive_mutex mutex_;
+  OneAtATime operations_;
+  // gRPC's from the start of a read or write to its reaction.
   v1::AttachRequest incoming_;
   v1::AttachResponse outgoing_;
-  std::optional<v1::AttachResponse> welcome_;
-  std::optional<v1::AttachResponse> directive_;
-  std::optional<absl::Status> close_;
-  bool writing_ = false;
-  bool finished_ = false;
-  bool reported_closed_ = false;
+
+  absl::Mutex mutex_;
+  std::optional<v1::AttachResponse> welcome_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::AttachResponse> directive_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::Status> close_ ABSL_GUARDED_BY(mutex_);
+  bool read_wanted_ ABSL_GUARDED_BY(mutex_) = false;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  bool reported_closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace espalier

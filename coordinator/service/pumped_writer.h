@@ -1,17 +1,18 @@
 // PumpedWriter: the server's end of one server stream, fed from a MessageSource by the pump and, as
 // long as there is more, by its own finished writes. Private to the operator service.
-// Thread rule: any thread. The lock is recursive because gRPC may run a reaction inside the very
-// call that starts an operation.
+// Thread-safe; the source is asked by one thread at a time, without the lock.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "common/rpc/status.h"
+#include "coordinator/service/one_at_a_time.h"
 #include "coordinator/service/stream_pump.h"
 
 namespace espalier {
@@ -43,7 +44,7 @@ class PumpedWriter : public grpc::ServerWriteReactor<Message>,
     auto writer = std::make_shared<PumpedWriter>(pump, std::move(source));
     const absl::Status added = pump.Add(writer);
     if (!added.ok()) return Refuse(added);
-    writer->Pump(pump.now());
+    writer->Pump();
     return writer.get();
   }
   static grpc::ServerWriteReactor<Message>* Refuse(const absl::Status& status) {
@@ -58,30 +59,24 @@ class PumpedWriter : public grpc::ServerWriteReactor<Message>,
   PumpedWriter(StreamPump& pump, std::unique_ptr<MessageSource<Message>> source)
       : pump_(pump), source_(std::move(source)) {}
 
-  void Pump(absl::Duration now) override {
-    std::lock_guard lock(mutex_);
-    if (writing_ || finished_) return;
-    if (end_) return End();
-    NextMessage<Message> next = source_->Next(now);
-    end_ = next.end;
-    if (next.message) {
-      outgoing_ = *std::move(next.message);
-      writing_ = true;
-      this->StartWrite(&outgoing_);
-    } else if (end_) {
-      End();
-    }
+  void Pump() override {
+    const auto self = this->shared_from_this();  // the end may forget this object
+    turns_.Run([this] { Turn(); });
   }
   void Close(const absl::Status& status) override {
-    std::lock_guard lock(mutex_);
-    if (!end_) end_ = status;
-    if (!writing_ && !finished_) End();
+    {
+      absl::MutexLock lock(&mutex_);
+      if (!end_) end_ = status;
+    }
+    Pump();
   }
   void OnWriteDone(bool ok) override {
-    std::lock_guard lock(mutex_);
-    writing_ = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      writing_ = false;
+    }
     if (!ok) return Close(absl::CancelledError("the client has gone"));
-    Pump(pump_.now());
+    Pump();
   }
   void OnCancel() override { Close(absl::CancelledError("the client has gone")); }
   void OnDone() override {
@@ -90,18 +85,52 @@ class PumpedWriter : public grpc::ServerWriteReactor<Message>,
   }
 
  private:
-  void End() {
-    finished_ = true;
-    this->Finish(ToGrpc(*end_));
+  enum class Operation { kNone, kWrite, kFinish };
+
+  // Writes what is new, unless a write is under way; ends the stream when it is over.
+  void Turn() {
+    if (Busy()) return;
+    switch (Take(Ended() ? NextMessage<Message>() : source_->Next(pump_.now()))) {
+      case Operation::kNone:
+        return;
+      case Operation::kWrite:
+        this->StartWrite(&outgoing_);
+        return;
+      case Operation::kFinish:
+        this->Finish(ToGrpc(*Ended()));
+        return;
+    }
+  }
+  bool Busy() {
+    absl::MutexLock lock(&mutex_);
+    return writing_ || finished_;
+  }
+  std::optional<absl::Status> Ended() {
+    absl::MutexLock lock(&mutex_);
+    return end_;
+  }
+  Operation Take(NextMessage<Message> next) {
+    absl::MutexLock lock(&mutex_);
+    if (next.end && !end_) end_ = next.end;
+    if (next.message) {
+      outgoing_ = *std::move(next.message);
+      writing_ = true;
+      return Operation::kWrite;
+    }
+    finished_ = end_.has_value();
+    return finished_ ? Operation::kFinish : Operation::kNone;
   }
 
   StreamPump& pump_;
   const std::unique_ptr<MessageSource<Message>> source_;
-  std::recursive_mutex mutex_;
+  OneAtATime turns_;
+  // gRPC's from the start of a write to its reaction.
   Message outgoing_;
-  std::optional<absl::Status> end_;
-  bool writing_ = false;
-  bool finished_ = false;
+
+  absl::Mutex mutex_;
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace espalier

@@ -20,7 +20,7 @@ StreamPump::StreamPump(Clock& clock, Options options)
 StreamPump::~StreamPump() { Stop(); }
 
 absl::Status StreamPump::Add(std::shared_ptr<PumpedStream> stream) {
-  std::lock_guard lock(mutex_);
+  absl::MutexLock lock(&mutex_);
   if (stopping_) return Stopping();
   if (streams_.size() >= options_.streams_max) {
     return absl::ResourceExhaustedError(absl::StrCat(
@@ -31,18 +31,18 @@ absl::Status StreamPump::Add(std::shared_ptr<PumpedStream> stream) {
 }
 
 void StreamPump::Remove(const std::shared_ptr<PumpedStream>& stream) {
-  std::lock_guard lock(mutex_);
+  absl::MutexLock lock(&mutex_);
   streams_.erase(stream);
 }
 
 void StreamPump::Stop() {
   std::vector<std::shared_ptr<PumpedStream>> open;
   {
-    std::lock_guard lock(mutex_);
+    absl::MutexLock lock(&mutex_);
     stopping_ = true;
     open.assign(streams_.begin(), streams_.end());
   }
-  stop_.notify_all();
+  stop_.WakeAll();
   for (const auto& stream : open) stream->Close(Stopping());
   if (thread_.joinable()) thread_.join();
 }
@@ -51,13 +51,14 @@ void StreamPump::Run() {
   for (;;) {
     std::vector<std::shared_ptr<PumpedStream>> open;
     {
-      std::unique_lock lock(mutex_);
-      stop_.wait_for(lock, absl::ToChronoNanoseconds(options_.interval),
-                     [this] { return stopping_; });
-      if (stopping_) return;
+      absl::MutexLock lock(&mutex_);
+      const bool stopping =
+          stop_.Wait(mutex_, options_.interval,
+                     [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; });
+      if (stopping) return;
       open.assign(streams_.begin(), streams_.end());
     }
-    for (const auto& stream : open) stream->Pump(clock_.Monotonic());
+    for (const auto& stream : open) stream->Pump();
   }
 }
 

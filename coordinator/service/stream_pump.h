@@ -4,13 +4,13 @@
 // Thread rule: any thread.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 
@@ -20,7 +20,7 @@ class PumpedStream {
  public:
   virtual ~PumpedStream() = default;
   // Writes what is new, unless a write is under way.
-  virtual void Pump(absl::Duration now) = 0;
+  virtual void Pump() = 0;
   // Ends the stream.
   virtual void Close(const absl::Status& status) = 0;
 };
@@ -48,10 +48,10 @@ class StreamPump {
 
   Clock& clock_;
   const Options options_;
-  std::mutex mutex_;
-  std::condition_variable stop_;
-  std::set<std::shared_ptr<PumpedStream>> streams_;
-  bool stopping_ = false;
+  absl::Mutex mutex_;
+  SteadyCondition stop_;
+  std::set<std::shared_ptr<PumpedStream>> streams_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -35,12 +35,12 @@ absl::StatusOr<JobId> View::Resolve(absl::string_view text) const {
 }
 
 void ViewBoard::Publish(std::shared_ptr<const View> view) {
-  std::lock_guard lock(mutex_);
+  absl::MutexLock lock(&mutex_);
   view_.swap(view);
 }
 
 std::shared_ptr<const View> ViewBoard::Current() const {
-  std::lock_guard lock(mutex_);
+  absl::MutexLock lock(&mutex_);
   return view_;
 }
 

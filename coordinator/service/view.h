@@ -6,13 +6,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/ids.h"
 #include "coordinator/loop/outlets.h"
@@ -59,8 +60,8 @@ class ViewBoard {
   std::shared_ptr<const View> Current() const;
 
  private:
-  mutable std::mutex mutex_;
-  std::shared_ptr<const View> view_;
+  mutable absl::Mutex mutex_;
+  std::shared_ptr<const View> view_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace espalier

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 namespace espalier {
 namespace {
 
@@ -55,6 +57,30 @@ TEST(SteadyTime, NeverGoesBack) {
     EXPECT_GE(now, last);
     last = now;
   }
+}
+
+TEST(SteadyCondition, EndsAWaitWhenWhatIsWaitedForHolds) {
+  absl::Mutex mutex;
+  SteadyCondition condition;
+  bool done = false;
+  std::thread other([&] {
+    absl::MutexLock lock(&mutex);
+    done = true;
+    condition.WakeAll();
+  });
+  {
+    absl::MutexLock lock(&mutex);
+    EXPECT_TRUE(condition.Wait(mutex, absl::InfiniteDuration(), [&] { return done; }));
+  }
+  other.join();
+}
+
+TEST(SteadyCondition, GivesUpAfterItsTimeWithTheMutexHeld) {
+  absl::Mutex mutex;
+  SteadyCondition condition;
+  absl::MutexLock lock(&mutex);
+  EXPECT_FALSE(condition.Wait(mutex, absl::Milliseconds(1), [] { return false; }));
+  mutex.AssertHeld();
 }
 
 }  // namespace

@@ -131,7 +131,7 @@ TEST(Loop, AnEndedGenerationLeavesTheJournalWithTheTransitionItCaused) {
   world.Turn();
   world.AttachAll(1);
   world.TakeTrace();
-  world.launcher.ended = {{JobId(world.job), Generation(1), "mpirun was killed by signal 9"}};
+  world.launcher.ended = {{{JobId(world.job), Generation(1)}, "mpirun was killed by signal 9"}};
   for (int i = 0; i < 200; ++i) world.Turn();  // last words of the workers may be on their way
   EXPECT_THAT(world.TakeTrace(), HasSubstr("ended 1"));
   EXPECT_EQ(world.Record().generation.value(), 2);
