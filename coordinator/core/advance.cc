@@ -32,7 +32,7 @@ void On(Context& context, const CheckpointRequested& event) { OnRequest(context,
 
 void On(Context& context, const WorkerAttached& event) { OnAttached(context, event); }
 void On(Context& context, const WorkerReady& event) { OnReport(context, event); }
-void On(Context& context, const WorkerProgress& event) { OnReport(context, event); }
+void On(Context& context, const WorkerHeartbeat& event) { OnReport(context, event); }
 void On(Context& context, const WorkerStepReported& event) { OnReport(context, event); }
 void On(Context& context, const WorkerEvaluated& event) { OnReport(context, event); }
 void On(Context& context, const WorkerCheckpointed& event) { OnReport(context, event); }

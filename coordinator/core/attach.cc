@@ -16,7 +16,7 @@ std::string WhyRefused(const Job& job, const WorkerAttached& hello) {
                         " has ", size, " ranks, but this worker is rank ", rank, " of ",
                         hello.world_size, "; mpirun did not start what was asked for");
   }
-  const RankState& state = job.world.ranks[static_cast<size_t>(rank)];
+  const TrackedRank& state = job.world.ranks[static_cast<size_t>(rank)];
   if (!IsExternal(record) && state.node != hello.node) {
     return absl::StrCat("rank ", rank, " of job ", record.id.text(), " belongs on node ",
                         state.node.text(), ", but this worker runs on '", hello.node.text(), "'");
@@ -41,17 +41,17 @@ std::string WhyStale(const Job* job, const WorkerAttached& hello) {
 }
 
 // The worker opened a new stream before its old one was seen to break.
-void DropOldLink(Context& context, RankState& rank, LinkId fresh) {
-  if (!rank.link || *rank.link == fresh) return;
-  context.state().links.erase(*rank.link);
-  context.Do(CloseLink{*rank.link, absl::AbortedError("the worker has attached again")});
+void DropOldStream(Context& context, TrackedRank& rank, StreamId fresh) {
+  if (!rank.stream || *rank.stream == fresh) return;
+  context.state().streams.erase(*rank.stream);
+  context.Do(CloseStream{*rank.stream, absl::AbortedError("the worker has attached again")});
 }
 
 void TakeIn(Context& context, Job& job, const WorkerAttached& hello) {
   const WorkerId worker{job.record.id, job.record.generation, hello.worker.rank};
-  RankState& rank = job.world.ranks[static_cast<size_t>(worker.rank.value())];
-  DropOldLink(context, rank, hello.link);
-  rank.link = hello.link;
+  TrackedRank& rank = job.world.ranks[static_cast<size_t>(worker.rank.value())];
+  DropOldStream(context, rank, hello.stream);
+  rank.stream = hello.stream;
   rank.pid = hello.pid;
   rank.heard_at = context.now();
   rank.progressed_at = context.now();
@@ -62,8 +62,8 @@ void TakeIn(Context& context, Job& job, const WorkerAttached& hello) {
     context.Persist(job);
   }
   job.world.unheard_since_restart = false;
-  context.state().links[hello.link] = worker;
-  context.Do(Welcome{.link = hello.link,
+  context.state().streams[hello.stream] = worker;
+  context.Do(Welcome{.stream = hello.stream,
                      .worker = worker,
                      .node = hello.node,
                      .pid = hello.pid,
@@ -72,9 +72,9 @@ void TakeIn(Context& context, Job& job, const WorkerAttached& hello) {
 
 }  // namespace
 
-void Fence(Context& context, LinkId link, const std::string& why) {
-  context.state().links.erase(link);
-  context.Do(CloseLink{link, absl::FailedPreconditionError(why)});
+void Fence(Context& context, StreamId stream, const std::string& why) {
+  context.state().streams.erase(stream);
+  context.Do(CloseStream{stream, absl::FailedPreconditionError(why)});
 }
 
 void OnAttached(Context& context, const WorkerAttached& hello) {
@@ -82,7 +82,7 @@ void OnAttached(Context& context, const WorkerAttached& hello) {
   if (hello.external_id.empty()) {
     job = context.FindJob(hello.worker.job);
     if (const std::string why = WhyStale(job, hello); !why.empty()) {
-      Fence(context, hello.link, why);
+      Fence(context, hello.stream, why);
       return;
     }
   } else {
@@ -90,7 +90,7 @@ void OnAttached(Context& context, const WorkerAttached& hello) {
     if (job == nullptr) return;
   }
   if (const std::string why = WhyRefused(*job, hello); !why.empty()) {
-    Fence(context, hello.link, why);
+    Fence(context, hello.stream, why);
     return;
   }
   TakeIn(context, *job, hello);

@@ -36,19 +36,19 @@ void Context::Note(Job& job, const std::string& text) {
 }
 
 void Context::Do(SendDirective effect) {
-  for (Effect& earlier : to_links_) {
+  for (Effect& earlier : to_streams_) {
     auto* welcome = std::get_if<Welcome>(&earlier);
     auto* sent = std::get_if<SendDirective>(&earlier);
-    if (welcome != nullptr && welcome->link == effect.link) {
+    if (welcome != nullptr && welcome->stream == effect.stream) {
       welcome->directive = effect.directive;
       return;
     }
-    if (sent != nullptr && sent->link == effect.link) {
+    if (sent != nullptr && sent->stream == effect.stream) {
       *sent = std::move(effect);
       return;
     }
   }
-  to_links_.push_back(std::move(effect));
+  to_streams_.push_back(std::move(effect));
 }
 
 std::vector<Effect> Context::TakeEffects() {
@@ -57,7 +57,7 @@ std::vector<Effect> Context::TakeEffects() {
   for (const NodeHealth& node : state_.nodes) {
     if (changed_nodes_.count(node.name) != 0) effects.push_back(PersistNode{node});
   }
-  for (std::vector<Effect>* part : {&history_, &to_links_, &to_launcher_, &replies_}) {
+  for (std::vector<Effect>* part : {&history_, &to_streams_, &to_launcher_, &replies_}) {
     std::move(part->begin(), part->end(), std::back_inserter(effects));
   }
   return effects;

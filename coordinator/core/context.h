@@ -30,10 +30,10 @@ class Context {
   void Persist(const Job& job) { changed_jobs_.insert(job.record.id); }
   void Persist(const NodeHealth& node) { changed_nodes_.insert(node.name); }
 
-  void Do(Welcome effect) { to_links_.push_back(std::move(effect)); }
+  void Do(Welcome effect) { to_streams_.push_back(std::move(effect)); }
   // Replaces an older directive to the same worker.
   void Do(SendDirective effect);
-  void Do(CloseLink effect) { to_links_.push_back(std::move(effect)); }
+  void Do(CloseStream effect) { to_streams_.push_back(std::move(effect)); }
   void Do(Launch effect) { to_launcher_.push_back(std::move(effect)); }
   void Do(Kill effect) { to_launcher_.push_back(std::move(effect)); }
   void Do(Reply effect) { replies_.push_back(std::move(effect)); }
@@ -52,7 +52,7 @@ class Context {
   std::set<JobId> changed_jobs_;
   std::set<NodeName> changed_nodes_;
   std::vector<Effect> history_;
-  std::vector<Effect> to_links_;
+  std::vector<Effect> to_streams_;
   std::vector<Effect> to_launcher_;
   std::vector<Effect> replies_;
 };

@@ -9,8 +9,8 @@ namespace {
 
 void SendToAll(Context& context, Job& job) {
   context.Persist(job);
-  for (const RankState& rank : job.world.ranks) {
-    if (rank.link) context.Do(SendDirective{*rank.link, job.record.directive});
+  for (const TrackedRank& rank : job.world.ranks) {
+    if (rank.stream) context.Do(SendDirective{*rank.stream, job.record.directive});
   }
 }
 
@@ -21,21 +21,21 @@ void FirstDirective(Job& job, int32_t ranks) {
   record.run_state_number = 1;
   record.directive = Directive{
       .number = 1,
-      .run_state = record.wish == Wish::kPauseSoft ? RunState::kPause : RunState::kRun,
+      .run_state = record.desired == DesiredState::kPauseSoft ? RunState::kPause : RunState::kRun,
       .checkpoint_request = record.checkpoint_wanted ? 1 : 0,
       .plan = MakePlan({.number = ++record.last_plan, .ranks = ranks, .spec = record.spec})};
 }
 
-void GiveOrder(Context& context, Job& job, const Order& order) {
+void ChangeDirective(Context& context, Job& job, const DirectiveChange& change) {
   Directive& directive = job.record.directive;
-  if (directive.run_state == order.run_state &&
-      directive.checkpoint_before_stop == order.checkpoint_before_stop) {
+  if (directive.run_state == change.run_state &&
+      directive.checkpoint_before_stop == change.checkpoint_before_stop) {
     return;
   }
   ++directive.number;
-  if (directive.run_state != order.run_state) job.record.run_state_number = directive.number;
-  directive.run_state = order.run_state;
-  directive.checkpoint_before_stop = order.checkpoint_before_stop;
+  if (directive.run_state != change.run_state) job.record.run_state_number = directive.number;
+  directive.run_state = change.run_state;
+  directive.checkpoint_before_stop = change.checkpoint_before_stop;
   SendToAll(context, job);
 }
 
@@ -53,7 +53,7 @@ bool StopObeyed(const Job& job) {
 
 bool EveryRankObeyed(const Job& job) {
   const auto& ranks = job.world.ranks;
-  return std::all_of(ranks.begin(), ranks.end(), [&](const RankState& rank) {
+  return std::all_of(ranks.begin(), ranks.end(), [&](const TrackedRank& rank) {
     return rank.acked >= job.record.run_state_number;
   });
 }

@@ -8,20 +8,20 @@
 
 namespace espalier {
 
-struct Order {
+struct DirectiveChange {
   RunState run_state = RunState::kRun;
   // With kStop.
   bool checkpoint_before_stop = false;
 };
 
-// The first directive of a new generation of `ranks` ranks, by the job's wish.
+// The first directive of a new generation of `ranks` ranks, by the job's desired state.
 void FirstDirective(Job& job, int32_t ranks);
 // Makes the newest directive say this, and sends it when that changes it.
-void GiveOrder(Context& context, Job& job, const Order& order);
+void ChangeDirective(Context& context, Job& job, const DirectiveChange& change);
 // Asks for one more checkpoint at the next boundary.
 void AskForCheckpoint(Context& context, Job& job);
 
-// Every rank has obeyed the present order.
+// Every rank has obeyed the present run state.
 bool EveryRankObeyed(const Job& job);
 // A stop is wanted, and rank 0, which writes what is to be kept, has obeyed it.
 bool StopObeyed(const Job& job);

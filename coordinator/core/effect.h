@@ -34,7 +34,7 @@ struct AppendEvent {
 
 // Answers a hello; the spec is in the state.
 struct Welcome {
-  LinkId link;
+  StreamId stream;
   WorkerId worker;
   // As the worker introduced itself, so that the launcher can end it.
   NodeName node;
@@ -42,13 +42,13 @@ struct Welcome {
   Directive directive;
 };
 struct SendDirective {
-  LinkId link;
+  StreamId stream;
   Directive directive;
 };
 // Ends the stream. FAILED_PRECONDITION fences the worker: it exits. Anything else makes it attach
 // again.
-struct CloseLink {
-  LinkId link;
+struct CloseStream {
+  StreamId stream;
   absl::Status status;
 };
 
@@ -72,7 +72,7 @@ struct Reply {
   std::string explanation;
 };
 
-using Effect = std::variant<PersistJob, PersistNode, AppendEvent, Welcome, SendDirective, CloseLink,
-                            Launch, Kill, Reply>;
+using Effect = std::variant<PersistJob, PersistNode, AppendEvent, Welcome, SendDirective,
+                            CloseStream, Launch, Kill, Reply>;
 
 }  // namespace espalier

@@ -63,7 +63,7 @@ struct CheckpointRequested {
 
 // Hello.
 struct WorkerAttached {
-  LinkId link;
+  StreamId stream;
   // Empty for a hand-started generation.
   WorkerId worker;
   int32_t world_size = 0;
@@ -74,43 +74,44 @@ struct WorkerAttached {
   std::string external_id;
 };
 struct WorkerReady {
-  LinkId link;
+  StreamId stream;
   Step next_step;
   std::string device;
 };
-struct WorkerProgress {
-  LinkId link;
+// The heartbeat: the counters by which the rank is alive while they change.
+struct WorkerHeartbeat {
+  StreamId stream;
   Counters counters;
   int64_t memory_bytes = 0;
   int64_t memory_peak_bytes = 0;
 };
 struct WorkerStepReported {
-  LinkId link;
+  StreamId stream;
   StepFigures figures;
 };
 struct WorkerEvaluated {
-  LinkId link;
-  Evaluation evaluation;
+  StreamId stream;
+  EvaluationRecord evaluation;
 };
 struct WorkerCheckpointed {
-  LinkId link;
+  StreamId stream;
   // `at` is set by the core.
-  Checkpoint checkpoint;
+  CheckpointRecord checkpoint;
 };
 struct DirectiveAcked {
-  LinkId link;
+  StreamId stream;
   int64_t number = 0;
   Step next_step;
 };
 struct WorkerFinished {
-  LinkId link;
+  StreamId stream;
   Outcome outcome = Outcome::kLost;
   std::string reason;
   Step next_step;
 };
 // The stream is gone.
 struct WorkerDetached {
-  LinkId link;
+  StreamId stream;
 };
 
 // The launcher could not start the generation; nothing of it runs.
@@ -127,7 +128,7 @@ struct ProcessesExited {
 
 using Event =
     std::variant<CoordinatorStarted, Tick, SubmitRequested, PauseRequested, ResumeRequested,
-                 CancelRequested, CheckpointRequested, WorkerAttached, WorkerReady, WorkerProgress,
+                 CancelRequested, CheckpointRequested, WorkerAttached, WorkerReady, WorkerHeartbeat,
                  WorkerStepReported, WorkerEvaluated, WorkerCheckpointed, DirectiveAcked,
                  WorkerFinished, WorkerDetached, LaunchFailed, ProcessesExited>;
 

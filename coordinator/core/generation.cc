@@ -16,14 +16,14 @@ namespace {
 // Every stream of the newest generation; the workers exit upon it.
 void FenceAll(Context& context, Job& job, const std::string& how) {
   const JobRecord& record = job.record;
-  for (RankState& rank : job.world.ranks) {
-    if (!rank.link) continue;
-    context.Do(CloseLink{*rank.link,
-                         absl::FailedPreconditionError(absl::StrCat(
-                             "generation ", record.generation.value(), " of job ", record.id.text(),
-                             " has ended (", how, "); this worker must exit"))});
-    context.state().links.erase(*rank.link);
-    rank.link.reset();
+  for (TrackedRank& rank : job.world.ranks) {
+    if (!rank.stream) continue;
+    context.Do(CloseStream{
+        *rank.stream, absl::FailedPreconditionError(absl::StrCat(
+                          "generation ", record.generation.value(), " of job ", record.id.text(),
+                          " has ended (", how, "); this worker must exit"))});
+    context.state().streams.erase(*rank.stream);
+    rank.stream.reset();
   }
 }
 
@@ -47,7 +47,7 @@ std::string ReadyReason(const JobRecord& record, Step before) {
 // A stop was obeyed, or the processes ended while obeying it.
 void SettlePausing(Context& context, Job& job, const std::string& how) {
   const JobRecord& record = job.record;
-  if (record.wish == Wish::kRun) {
+  if (record.desired == DesiredState::kRun) {
     context.Enter(job, JobState::kQueued,
                   absl::StrCat("stopped (", record.reason, "); waits for nodes to continue"));
     return;
@@ -60,7 +60,7 @@ void SettlePausing(Context& context, Job& job, const std::string& how) {
 
 void SettleRecovering(Context& context, Job& job) {
   const JobRecord& record = job.record;
-  if (record.wish == Wish::kPauseHard) {
+  if (record.desired == DesiredState::kPauseHard) {
     context.Enter(job, JobState::kPausedHard,
                   absl::StrCat("paused as asked, after a fault (", record.reason,
                                "); resume continues ", FromCheckpoint(record)));
@@ -86,7 +86,7 @@ void ResetWorld(Context& context, Job& job, size_t ranks) {
   job.world = World{};
   job.world.launch_deadline = context.now() + absl::Seconds(record.spec.launch().timeout_seconds());
   for (size_t i = 0; i < ranks; ++i) {
-    job.world.ranks.push_back(RankState{
+    job.world.ranks.push_back(TrackedRank{
         .node = record.nodes[i], .progressed_at = context.now(), .heard_at = context.now()});
   }
 }
@@ -109,12 +109,12 @@ void OnEveryRankReady(Context& context, Job& job) {
   JobRecord& record = job.record;
   const Step before = record.step;
   record.step = Step(0);
-  for (RankState& rank : job.world.ranks) {
+  for (TrackedRank& rank : job.world.ranks) {
     record.step = std::max(record.step, std::max(*rank.ready, rank.counters.step));
     rank.progressed_at = context.now();
   }
   job.figures.Restart(*job.world.ranks.front().ready);
-  if (record.wish == Wish::kPauseSoft) {
+  if (record.desired == DesiredState::kPauseSoft) {
     context.Enter(job, JobState::kPausing,
                   absl::StrCat(ReadyReason(record, before), "; pauses as asked"));
     CheckPaused(context, job);
@@ -144,10 +144,10 @@ void OnFault(Context& context, Job& job, const Fault& fault) {
   }
   if (fault.culprit) BlameNode(context, job, *fault.culprit, fault.reason);
   if (record.state == JobState::kPausedSoft) {
-    record.wish = Wish::kPauseHard;
+    record.desired = DesiredState::kPauseHard;
     context.Enter(job, JobState::kPausing, absl::StrCat(fault.reason, " during the pause"));
-    GiveOrder(context, job, {.run_state = RunState::kStop});
-  } else if (record.wish == Wish::kPauseHard || IsExternal(record)) {
+    ChangeDirective(context, job, {.run_state = RunState::kStop});
+  } else if (record.desired == DesiredState::kPauseHard || IsExternal(record)) {
     context.Enter(job, JobState::kRecovering, fault.reason);
   } else {
     CountRestart(context, job, fault.reason);
@@ -182,8 +182,8 @@ void WatchJob(Context& context, Job& job) {
 
 void CheckGone(Context& context, Job& job) {
   const World& world = job.world;
-  const auto left = [](const RankState& rank) { return rank.outcome || !rank.link; };
-  const auto ended = [](const RankState& rank) { return rank.outcome && !rank.link; };
+  const auto left = [](const TrackedRank& rank) { return rank.outcome || !rank.stream; };
+  const auto ended = [](const TrackedRank& rank) { return rank.outcome && !rank.stream; };
   if (job.record.processes == Processes::kNone) return;
   if (world.exited_at && std::all_of(world.ranks.begin(), world.ranks.end(), left)) {
     OnGone(context, job, std::string(world.exit_reason));
@@ -230,7 +230,7 @@ void OnGone(Context& context, Job& job, const std::string& how) {
     context.Enter(
         job, record.state == JobState::kPausedSoft ? JobState::kPausing : JobState::kRecovering,
         absl::StrCat("ended while espalierd was away (", how, ")"));
-    if (record.state == JobState::kPausing) record.wish = Wish::kPauseHard;
+    if (record.state == JobState::kPausing) record.desired = DesiredState::kPauseHard;
     record.retry_at = context.now();
   } else if (open && !expected) {
     OnFault(context, job, {.reason = what, .culprit = first_lost});
@@ -255,7 +255,7 @@ void Settle(Context& context, Job& job, const std::string& how) {
       SettleRecovering(context, job);
       return;
     case JobState::kRegrouping:
-      if (record.wish == Wish::kPauseHard) SettlePausing(context, job, how);
+      if (record.desired == DesiredState::kPauseHard) SettlePausing(context, job, how);
       context.QueueChanged();  // the queue starts it on other nodes
       return;
     case JobState::kCancelling:

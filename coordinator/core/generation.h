@@ -17,7 +17,7 @@ void StartGeneration(Context& context, Job& job, const std::vector<NodeName>& no
 // A new, empty world of so many ranks for the newest generation.
 void ResetWorld(Context& context, Job& job, size_t ranks);
 
-// Every rank has joined and agreed: LAUNCHING -> RUNNING, or on towards what is wished.
+// Every rank has joined and agreed: LAUNCHING -> RUNNING, or on towards the desired state.
 void OnEveryRankReady(Context& context, Job& job);
 // PAUSING -> PAUSED_SOFT once every rank waits.
 void CheckPaused(Context& context, Job& job);

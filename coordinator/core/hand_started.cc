@@ -37,7 +37,7 @@ bool Deserted(const Job& job) {
   const auto& ranks = job.world.ranks;
   return job.record.processes == Processes::kRunning && !job.world.unheard_since_restart &&
          std::all_of(ranks.begin(), ranks.end(),
-                     [](const RankState& rank) { return rank.detached_at && !rank.link; });
+                     [](const TrackedRank& rank) { return rank.detached_at && !rank.stream; });
 }
 
 // A job that this mpirun may continue: waiting, paused or deserted; the oldest of them.
@@ -76,14 +76,14 @@ std::string WhyNotNow(const Job& job) {
 Job* Begin(Context& context, const WorkerAttached& hello, const v1::JobSpec& spec, Job* job) {
   if (job != nullptr) {
     if (const std::string why = WhyNotNow(*job); !why.empty()) {
-      Fence(context, hello.link, why);
+      Fence(context, hello.stream, why);
       return nullptr;
     }
     if (job->record.processes != Processes::kNone) {
       OnFault(context, *job, {.reason = "its mpirun was replaced by a newer one"});
     }
     if (job->record.state != JobState::kQueued) {
-      Fence(context, hello.link,
+      Fence(context, hello.stream,
             absl::StrCat("job ", job->record.id.text(), " is ", JobStateName(job->record.state)));
       return nullptr;
     }
@@ -114,21 +114,21 @@ const JobRecord* HeldByOther(const ClusterState& state, const NodeName& node, co
 
 Job* JobOfHandStarted(Context& context, const WorkerAttached& hello) {
   if (!hello.external_spec) {
-    Fence(context, hello.link, "a hand-started worker must say which job it runs (--job FILE)");
+    Fence(context, hello.stream, "a hand-started worker must say which job it runs (--job FILE)");
     return nullptr;
   }
   const v1::JobSpec spec = ExternalSpec(hello);
   Job* known = FindByExternalId(context.state(), hello.external_id);
   Job* job = known != nullptr ? known : FindContinued(context.state(), spec);
   if (const JobRecord* other = HeldByOther(context.state(), hello.node, job)) {
-    Fence(context, hello.link,
+    Fence(context, hello.stream,
           absl::StrCat("node ", hello.node.text(), " is held by job ", other->id.text(),
                        "; pause or cancel that first, or use another node"));
     return nullptr;
   }
   if (known != nullptr) {
     if (job->record.processes == Processes::kRunning) return job;
-    Fence(context, hello.link,
+    Fence(context, hello.stream,
           absl::StrCat("this mpirun's generation of job ", job->record.id.text(),
                        " has ended; the job is ", JobStateName(job->record.state), " (",
                        job->record.reason, ")"));
@@ -137,7 +137,7 @@ Job* JobOfHandStarted(Context& context, const WorkerAttached& hello) {
   absl::Status status = CheckAgainstCluster(context.state(), spec);
   if (status.ok()) status = CheckWorld(spec, hello.world_size);
   if (!status.ok()) {
-    Fence(context, hello.link, std::string(status.message()));
+    Fence(context, hello.stream, std::string(status.message()));
     return nullptr;
   }
   return Begin(context, hello, spec, job);

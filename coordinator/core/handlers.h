@@ -26,7 +26,7 @@ void OnAttached(Context& context, const WorkerAttached& hello);
 // What attached workers say. Each finds the rank by its stream; a stream that has not said hello
 // (to this coordinator) is closed with UNAVAILABLE, so that the worker attaches again.
 void OnReport(Context& context, const WorkerReady& report);
-void OnReport(Context& context, const WorkerProgress& report);
+void OnReport(Context& context, const WorkerHeartbeat& report);
 void OnReport(Context& context, const WorkerStepReported& report);
 void OnReport(Context& context, const WorkerEvaluated& report);
 void OnReport(Context& context, const WorkerCheckpointed& report);
@@ -41,7 +41,7 @@ void Schedule(Context& context);
 // mpirun starts a generation. Null when the worker was refused.
 Job* JobOfHandStarted(Context& context, const WorkerAttached& hello);
 // For attach.cc and hand_started.cc: FAILED_PRECONDITION, upon which the worker exits.
-void Fence(Context& context, LinkId link, const std::string& why);
+void Fence(Context& context, StreamId stream, const std::string& why);
 
 // For submit.cc and hand_started.cc.
 struct NewJob {

@@ -49,7 +49,7 @@ struct Directive {
 };
 
 // A published checkpoint, or the failure to write one (error is set).
-struct Checkpoint {
+struct CheckpointRecord {
   Step step;
   std::string path;
   int64_t bytes = 0;
@@ -58,7 +58,7 @@ struct Checkpoint {
   absl::Time at = absl::UnixEpoch();
 };
 
-struct Evaluation {
+struct EvaluationRecord {
   // Committed steps at the time.
   Step step;
   // Mean loss per token on the validation split, in nats.
@@ -81,7 +81,7 @@ struct JobRecord {
   // Why the job is in this state, for people.
   std::string reason;
   absl::Time state_since = absl::UnixEpoch();
-  Wish wish = Wish::kRun;
+  DesiredState desired = DesiredState::kRun;
   Verdict verdict = Verdict::kOpen;
   std::string verdict_reason;
   // Number of the last row of the job's history.
@@ -111,8 +111,8 @@ struct JobRecord {
   // Committed steps when the record was written; more may have been reported since.
   Step step;
   int64_t skipped_steps = 0;
-  std::optional<Evaluation> evaluation;
-  std::optional<Checkpoint> checkpoint;
+  std::optional<EvaluationRecord> evaluation;
+  std::optional<CheckpointRecord> checkpoint;
 };
 
 }  // namespace espalier

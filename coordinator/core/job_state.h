@@ -33,7 +33,7 @@ enum class JobState {
 };
 
 // What the operator asked for last; the machine moves towards it from every state.
-enum class Wish {
+enum class DesiredState {
   kRun,
   kPauseSoft,
   kPauseHard,

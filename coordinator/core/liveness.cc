@@ -13,12 +13,12 @@ Rank RankAt(size_t index) { return Rank(static_cast<int64_t>(index)); }
 
 bool Waits(Phase phase) { return phase == Phase::kExchange || phase == Phase::kBoundary; }
 
-std::string Where(const RankState& rank) {
+std::string Where(const TrackedRank& rank) {
   return absl::StrCat(PhaseName(rank.counters.phase), " at step ", rank.counters.step.value());
 }
 
 // Heard of so long ago that it must be silent itself, not only waiting for others.
-bool Silent(const Job& job, const RankState& rank, absl::Time now) {
+bool Silent(const Job& job, const TrackedRank& rank, absl::Time now) {
   return !rank.outcome && now - rank.heard_at > FailureTimeout(job.record) / 2;
 }
 
@@ -26,7 +26,7 @@ std::optional<Rank> LongestSilent(const Job& job, absl::Time now) {
   std::optional<Rank> found;
   absl::Time oldest = absl::InfiniteFuture();
   for (size_t i = 0; i < job.world.ranks.size(); ++i) {
-    const RankState& rank = job.world.ranks[i];
+    const TrackedRank& rank = job.world.ranks[i];
     if (!Silent(job, rank, now) || rank.heard_at >= oldest) continue;
     oldest = rank.heard_at;
     found = RankAt(i);
@@ -37,23 +37,23 @@ std::optional<Rank> LongestSilent(const Job& job, absl::Time now) {
 // The rank furthest behind, one that waits for others only when all do.
 Rank FurthestBehind(const Job& job) {
   const auto& ranks = job.world.ranks;
-  const auto key = [](const RankState& rank) {
+  const auto key = [](const TrackedRank& rank) {
     return std::make_tuple(rank.outcome.has_value(), Waits(rank.counters.phase), rank.counters.step,
                            rank.counters.collective);
   };
   const auto behind =
       std::min_element(ranks.begin(), ranks.end(),
-                       [&](const RankState& a, const RankState& b) { return key(a) < key(b); });
+                       [&](const TrackedRank& a, const TrackedRank& b) { return key(a) < key(b); });
   return RankAt(static_cast<size_t>(behind - ranks.begin()));
 }
 
 // While ranks start, waiting for others shows no progress; only silence counts then.
-absl::Time LastSign(const Job& job, const RankState& rank) {
+absl::Time LastSign(const Job& job, const TrackedRank& rank) {
   return job.record.state == JobState::kLaunching ? rank.heard_at : rank.progressed_at;
 }
 
 std::string DescribeStuck(const Job& job, Rank rank, absl::Time now) {
-  const RankState& state = job.world.ranks[static_cast<size_t>(rank.value())];
+  const TrackedRank& state = job.world.ranks[static_cast<size_t>(rank.value())];
   const absl::Duration limit = FailureTimeout(job.record);
   if (Silent(job, state, now)) {
     return absl::StrCat(RankOnNode(job, rank), " was not heard of within ",
@@ -69,7 +69,7 @@ std::optional<Fault> FindStuckRank(const Job& job, absl::Time now) {
   const absl::Duration limit = FailureTimeout(job.record);
   const bool launching = job.record.state == JobState::kLaunching;
   bool stuck = false;
-  for (const RankState& rank : job.world.ranks) {
+  for (const TrackedRank& rank : job.world.ranks) {
     if (rank.outcome || (launching && rank.pid == 0)) continue;
     stuck = stuck || now - LastSign(job, rank) > limit;
   }
@@ -87,7 +87,7 @@ Fault DescribeLaunchTimeout(const Job& job) {
   std::string text = absl::StrCat("not every rank was ready within launch.timeout_seconds = ",
                                   job.record.spec.launch().timeout_seconds(), ": waited for");
   for (const Rank rank : missing) {
-    const bool attached = ranks[static_cast<size_t>(rank.value())].link.has_value();
+    const bool attached = ranks[static_cast<size_t>(rank.value())].stream.has_value();
     absl::StrAppend(&text, " ", RankOnNode(job, rank),
                     attached ? " (attached)" : " (not attached)");
   }
@@ -104,8 +104,8 @@ std::optional<Rank> FirstVanished(const Job& job) {
   std::optional<Rank> found;
   int64_t first = job.world.detachments + 1;
   for (size_t i = 0; i < job.world.ranks.size(); ++i) {
-    const RankState& rank = job.world.ranks[i];
-    if (rank.outcome || rank.link || !rank.detached_at || rank.detached_order >= first) continue;
+    const TrackedRank& rank = job.world.ranks[i];
+    if (rank.outcome || rank.stream || !rank.detached_at || rank.detached_order >= first) continue;
     first = rank.detached_order;
     found = RankAt(i);
   }
@@ -122,7 +122,7 @@ void ShiftDeadlines(Job& job, absl::Duration slept) {
   world.launch_deadline += slept;
   if (world.exited_at) *world.exited_at += slept;
   if (world.finished_at) *world.finished_at += slept;
-  for (RankState& rank : world.ranks) {
+  for (TrackedRank& rank : world.ranks) {
     rank.progressed_at += slept;
     rank.heard_at += slept;
   }

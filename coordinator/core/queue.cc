@@ -148,9 +148,9 @@ void Yield(Context& context, Job& job, const JobRecord& to) {
     context.Enter(job, JobState::kQueued, reason);
     return;
   }
-  if (record.state == JobState::kPausedSoft) record.wish = Wish::kPauseHard;
+  if (record.state == JobState::kPausedSoft) record.desired = DesiredState::kPauseHard;
   context.Enter(job, JobState::kPausing, reason);
-  GiveOrder(context, job, {.run_state = RunState::kStop, .checkpoint_before_stop = true});
+  ChangeDirective(context, job, {.run_state = RunState::kStop, .checkpoint_before_stop = true});
 }
 
 struct Census {

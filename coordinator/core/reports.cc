@@ -14,12 +14,12 @@ namespace {
 struct Sender {
   Job* job = nullptr;
   Rank rank;
-  RankState& state() const { return job->world.ranks[static_cast<size_t>(rank.value())]; }
+  TrackedRank& state() const { return job->world.ranks[static_cast<size_t>(rank.value())]; }
 };
 
-std::optional<Sender> FindSender(Context& context, LinkId link) {
-  const auto found = context.state().links.find(link);
-  if (found == context.state().links.end()) return std::nullopt;
+std::optional<Sender> FindSender(Context& context, StreamId stream) {
+  const auto found = context.state().streams.find(stream);
+  if (found == context.state().streams.end()) return std::nullopt;
   Job* job = context.FindJob(found->second.job);
   ESPALIER_CHECK(job != nullptr && job->record.generation == found->second.generation,
                  "only streams of the newest generation are kept");
@@ -27,10 +27,10 @@ std::optional<Sender> FindSender(Context& context, LinkId link) {
 }
 
 // The rank that sent it, with its silence ended; none when the stream is unknown.
-std::optional<Sender> Hear(Context& context, LinkId link) {
-  const auto sender = FindSender(context, link);
+std::optional<Sender> Hear(Context& context, StreamId stream) {
+  const auto sender = FindSender(context, stream);
   if (!sender) {
-    context.Do(CloseLink{link, absl::UnavailableError("say hello first")});
+    context.Do(CloseStream{stream, absl::UnavailableError("say hello first")});
     return std::nullopt;
   }
   sender->state().heard_at = context.now();
@@ -38,7 +38,7 @@ std::optional<Sender> Hear(Context& context, LinkId link) {
 }
 
 void Commit(const Sender& sender, Step committed) {
-  RankState& rank = sender.state();
+  TrackedRank& rank = sender.state();
   rank.counters.step = std::max(rank.counters.step, committed);
   JobRecord& record = sender.job->record;
   // Until all ranks have agreed where to start from, the job's own count may be the larger one.
@@ -50,14 +50,14 @@ void Commit(const Sender& sender, Step committed) {
 // Whoever reports a step or obeys at a boundary has joined, even if the message that said so was
 // lost with its stream.
 void NoteReady(Context& context, const Sender& sender, Step next_step) {
-  RankState& rank = sender.state();
+  TrackedRank& rank = sender.state();
   if (!rank.ready) rank.ready = next_step;
   if (rank.counters.phase == Phase::kStarting) rank.counters.phase = Phase::kBoundary;
   Commit(sender, next_step);
   const auto& ranks = sender.job->world.ranks;
   if (sender.job->record.state == JobState::kLaunching &&
       std::all_of(ranks.begin(), ranks.end(),
-                  [](const RankState& other) { return other.ready.has_value(); })) {
+                  [](const TrackedRank& other) { return other.ready.has_value(); })) {
     OnEveryRankReady(context, *sender.job);
   }
 }
@@ -105,18 +105,18 @@ void OnOutcome(Context& context, const Sender& sender, const WorkerFinished& rep
 }  // namespace
 
 void OnReport(Context& context, const WorkerReady& report) {
-  const auto sender = Hear(context, report.link);
+  const auto sender = Hear(context, report.stream);
   if (!sender) return;
-  RankState& rank = sender->state();
+  TrackedRank& rank = sender->state();
   rank.device = report.device;
   rank.progressed_at = context.now();
   NoteReady(context, *sender, report.next_step);
 }
 
-void OnReport(Context& context, const WorkerProgress& report) {
-  const auto sender = Hear(context, report.link);
+void OnReport(Context& context, const WorkerHeartbeat& report) {
+  const auto sender = Hear(context, report.stream);
   if (!sender) return;
-  RankState& rank = sender->state();
+  TrackedRank& rank = sender->state();
   if (report.counters != rank.counters) rank.progressed_at = context.now();
   const Step known = rank.counters.step;
   rank.counters = report.counters;
@@ -127,9 +127,9 @@ void OnReport(Context& context, const WorkerProgress& report) {
 }
 
 void OnReport(Context& context, const WorkerStepReported& report) {
-  const auto sender = Hear(context, report.link);
+  const auto sender = Hear(context, report.stream);
   if (!sender) return;
-  RankState& rank = sender->state();
+  TrackedRank& rank = sender->state();
   const Step committed = report.figures.step.next();
   if (committed > rank.counters.step) rank.progressed_at = context.now();
   if (!rank.last_step || report.figures.step > rank.last_step->step) {
@@ -142,7 +142,7 @@ void OnReport(Context& context, const WorkerStepReported& report) {
 }
 
 void OnReport(Context& context, const WorkerEvaluated& report) {
-  const auto sender = Hear(context, report.link);
+  const auto sender = Hear(context, report.stream);
   if (!sender) return;
   JobRecord& record = sender->job->record;
   if (record.evaluation && record.evaluation->step > report.evaluation.step) return;
@@ -151,10 +151,10 @@ void OnReport(Context& context, const WorkerEvaluated& report) {
 }
 
 void OnReport(Context& context, const WorkerCheckpointed& report) {
-  const auto sender = Hear(context, report.link);
+  const auto sender = Hear(context, report.stream);
   if (!sender) return;
   Job& job = *sender->job;
-  const Checkpoint& fresh = report.checkpoint;
+  const CheckpointRecord& fresh = report.checkpoint;
   if (!fresh.error.empty()) {
     context.Note(job, absl::StrCat("the checkpoint of step ", fresh.step.value(),
                                    " could not be written: ", fresh.error));
@@ -169,9 +169,9 @@ void OnReport(Context& context, const WorkerCheckpointed& report) {
 }
 
 void OnReport(Context& context, const DirectiveAcked& report) {
-  const auto sender = Hear(context, report.link);
+  const auto sender = Hear(context, report.stream);
   if (!sender) return;
-  RankState& rank = sender->state();
+  TrackedRank& rank = sender->state();
   rank.acked = std::max(rank.acked, report.number);
   rank.progressed_at = context.now();
   NoteReady(context, *sender, report.next_step);
@@ -179,9 +179,9 @@ void OnReport(Context& context, const DirectiveAcked& report) {
 }
 
 void OnReport(Context& context, const WorkerFinished& report) {
-  const auto sender = Hear(context, report.link);
+  const auto sender = Hear(context, report.stream);
   if (!sender) return;
-  RankState& rank = sender->state();
+  TrackedRank& rank = sender->state();
   if (rank.outcome) return;
   rank.outcome = report.outcome;
   rank.outcome_reason = report.reason;
@@ -189,19 +189,19 @@ void OnReport(Context& context, const WorkerFinished& report) {
   OnOutcome(context, *sender, report);
   World& world = sender->job->world;
   const bool all = std::all_of(world.ranks.begin(), world.ranks.end(),
-                               [](const RankState& other) { return other.outcome.has_value(); });
+                               [](const TrackedRank& other) { return other.outcome.has_value(); });
   if (all && !world.ranks.empty() && !world.finished_at) world.finished_at = context.now();
   CheckGone(context, *sender->job);
 }
 
 void OnReport(Context& context, const WorkerDetached& report) {
-  const auto sender = FindSender(context, report.link);
+  const auto sender = FindSender(context, report.stream);
   if (!sender) return;
-  RankState& rank = sender->state();
-  rank.link.reset();
+  TrackedRank& rank = sender->state();
+  rank.stream.reset();
   rank.detached_at = context.now();
   rank.detached_order = ++sender->job->world.detachments;
-  context.state().links.erase(report.link);
+  context.state().streams.erase(report.stream);
   CheckGone(context, *sender->job);
 }
 

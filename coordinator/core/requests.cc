@@ -17,7 +17,7 @@ namespace {
 // "studio, macbook (3.2 GiB resident)".
 std::string Holding(const Job& job) {
   int64_t bytes = 0;
-  for (const RankState& rank : job.world.ranks) bytes += rank.memory_bytes;
+  for (const TrackedRank& rank : job.world.ranks) bytes += rank.memory_bytes;
   const std::string nodes = NodeList(job.record.nodes);
   const double mebibytes = static_cast<double>(bytes) / (1 << 20);
   if (mebibytes < 1) return nodes;
@@ -81,18 +81,18 @@ void Answer(Context& context, const Request& request,
 bool AnyRankReady(const Job& job) {
   const auto& ranks = job.world.ranks;
   return std::any_of(ranks.begin(), ranks.end(),
-                     [](const RankState& rank) { return rank.ready.has_value(); });
+                     [](const TrackedRank& rank) { return rank.ready.has_value(); });
 }
 
-void Want(Context& context, Job& job, Wish wish) {
-  job.record.wish = wish;
+void SetDesired(Context& context, Job& job, DesiredState desired) {
+  job.record.desired = desired;
   context.Persist(job);
 }
 
 // Stops what runs: by its directive where ranks can obey it, at once where none can yet.
-void Stop(Context& context, Job& job, const Order& order) {
+void Stop(Context& context, Job& job, const DirectiveChange& change) {
   const bool hopeless = !AnyRankReady(job);
-  GiveOrder(context, job, order);
+  ChangeDirective(context, job, change);
   if (hopeless) EndGeneration(context, job);
 }
 
@@ -101,29 +101,29 @@ Result PauseHard(Context& context, Job& job) {
   const std::string text = launching && !AnyRankReady(job)
                                ? "it is starting and has nothing to keep; its processes are ended"
                                : ExplainHardPause(job);
-  Want(context, job, Wish::kPauseHard);
+  SetDesired(context, job, DesiredState::kPauseHard);
   context.Enter(job, JobState::kPausing, "pause --hard was asked for; stops with a checkpoint");
-  const Order order{.run_state = RunState::kStop, .checkpoint_before_stop = true};
+  const DirectiveChange change{.run_state = RunState::kStop, .checkpoint_before_stop = true};
   if (launching) {
-    Stop(context, job, order);
+    Stop(context, job, change);
   } else {
-    GiveOrder(context, job, order);
+    ChangeDirective(context, job, change);
   }
   return text;
 }
 
 Result PauseLaunching(Context& context, Job& job, PauseKind kind) {
   if (kind == PauseKind::kHard) return PauseHard(context, job);
-  Want(context, job, Wish::kPauseSoft);
-  GiveOrder(context, job, {.run_state = RunState::kPause});
+  SetDesired(context, job, DesiredState::kPauseSoft);
+  ChangeDirective(context, job, {.run_state = RunState::kPause});
   return std::string("it is starting; it pauses in memory before its next step");
 }
 
 Result PauseRunning(Context& context, Job& job, PauseKind kind) {
   if (kind == PauseKind::kHard) return PauseHard(context, job);
-  Want(context, job, Wish::kPauseSoft);
+  SetDesired(context, job, DesiredState::kPauseSoft);
   context.Enter(job, JobState::kPausing, "pause was asked for; the step is being finished");
-  GiveOrder(context, job, {.run_state = RunState::kPause});
+  ChangeDirective(context, job, {.run_state = RunState::kPause});
   return ExplainSoftPause(job);
 }
 
@@ -131,23 +131,23 @@ Result PausePausing(Context& context, Job& job, PauseKind kind) {
   const bool stopping = job.record.directive.run_state == RunState::kStop;
   if (!stopping && kind == PauseKind::kHard) return PauseHard(context, job);
   if (!stopping) return ExplainSoftPause(job);
-  if (kind == PauseKind::kSoft && job.record.wish == Wish::kPauseHard) {
+  if (kind == PauseKind::kSoft && job.record.desired == DesiredState::kPauseHard) {
     return NotAllowed(job.record, "a soft pause", "resume and cancel");
   }
   // It was stopping for another reason, or a resume was waiting.
-  Want(context, job, Wish::kPauseHard);
+  SetDesired(context, job, DesiredState::kPauseHard);
   return std::string("it is stopping already; it stays paused without processes");
 }
 
 Result PauseWithout(Context& context, Job& job) {
-  Want(context, job, Wish::kPauseHard);
+  SetDesired(context, job, DesiredState::kPauseHard);
   context.Enter(job, JobState::kPausedHard, "paused while it waited; resume queues it again");
   return std::string("it was waiting and holds nothing; resume queues it again");
 }
 
 Result PauseBetween(Context& context, Job& job, PauseKind kind) {
   const bool hard = kind == PauseKind::kHard;
-  Want(context, job, hard ? Wish::kPauseHard : Wish::kPauseSoft);
+  SetDesired(context, job, hard ? DesiredState::kPauseHard : DesiredState::kPauseSoft);
   context.Note(job, hard ? "pause --hard was asked for" : "pause was asked for");
   if (hard && job.record.processes == Processes::kNone) Settle(context, job, "nothing runs");
   return std::string(hard ? "it has no running generation; it stays stopped"
@@ -182,13 +182,13 @@ Result Pause(Context& context, Job& job, const PauseRequested& request) {
 }
 
 Result ResumePausing(Context& context, Job& job) {
-  Want(context, job, Wish::kRun);
+  SetDesired(context, job, DesiredState::kRun);
   if (job.record.directive.run_state == RunState::kStop) {
     context.Note(job, "resume was asked for; it queues again once it has stopped");
     return std::string();
   }
   context.Enter(job, JobState::kRunning, "resume was asked for");
-  GiveOrder(context, job, {.run_state = RunState::kRun});
+  ChangeDirective(context, job, {.run_state = RunState::kRun});
   return std::string();
 }
 
@@ -196,24 +196,24 @@ Result Resume(Context& context, Job& job, const ResumeRequested&) {
   switch (job.record.state) {
     case JobState::kQueued:
     case JobState::kRunning:
-      if (job.record.wish != Wish::kRun) Want(context, job, Wish::kRun);
+      if (job.record.desired != DesiredState::kRun) SetDesired(context, job, DesiredState::kRun);
       return std::string();
     case JobState::kLaunching:
-      Want(context, job, Wish::kRun);
-      GiveOrder(context, job, {.run_state = RunState::kRun});
+      SetDesired(context, job, DesiredState::kRun);
+      ChangeDirective(context, job, {.run_state = RunState::kRun});
       return std::string();
     case JobState::kPausing:
     case JobState::kPausedSoft:
       return ResumePausing(context, job);
     case JobState::kPausedHard:
-      Want(context, job, Wish::kRun);
+      SetDesired(context, job, DesiredState::kRun);
       context.Enter(job, JobState::kQueued,
                     IsExternal(job.record) ? "resume was asked for; start its mpirun again"
                                            : "resume was asked for; waits for nodes");
       return std::string();
     case JobState::kRegrouping:
     case JobState::kRecovering:
-      Want(context, job, Wish::kRun);
+      SetDesired(context, job, DesiredState::kRun);
       return std::string();
     case JobState::kCancelling:
       return NotAllowed(job.record, "a resume", "nothing but waiting");
@@ -226,22 +226,23 @@ Result Resume(Context& context, Job& job, const ResumeRequested&) {
 }
 
 Result CancelAtOnce(Context& context, Job& job) {
-  Want(context, job, Wish::kCancel);
+  SetDesired(context, job, DesiredState::kCancel);
   context.Enter(job, JobState::kCancelled, "cancel was asked for; nothing of it runs");
   return std::string();
 }
 
 Result CancelRunning(Context& context, Job& job, const CancelRequested& request) {
-  Want(context, job, Wish::kCancel);
+  SetDesired(context, job, DesiredState::kCancel);
   const bool launching = job.record.state == JobState::kLaunching;
   context.Enter(job, JobState::kCancelling,
                 request.checkpoint ? "cancel was asked for; stops with a checkpoint"
                                    : "cancel was asked for");
-  const Order order{.run_state = RunState::kStop, .checkpoint_before_stop = request.checkpoint};
+  const DirectiveChange change{.run_state = RunState::kStop,
+                               .checkpoint_before_stop = request.checkpoint};
   if (launching) {
-    Stop(context, job, order);
+    Stop(context, job, change);
   } else {
-    GiveOrder(context, job, order);
+    ChangeDirective(context, job, change);
   }
   return std::string();
 }

@@ -23,7 +23,7 @@ void Adopt(Context& context, Job& job) {
   const JobRecord& record = job.record;
   ResetWorld(context, job, record.nodes.size());
   job.world.unheard_since_restart = true;
-  for (RankState& rank : job.world.ranks) {
+  for (TrackedRank& rank : job.world.ranks) {
     rank.heard_at += kReattachWait;
     rank.progressed_at += kReattachWait;
   }
@@ -52,7 +52,7 @@ void LeaveMissingNode(Context& context, Job& job) {
                 absl::StrCat("node ", missing->text(),
                              " is no longer in the cluster file; stops with a checkpoint to go on "
                              "without it"));
-  GiveOrder(context, job, {.run_state = RunState::kStop, .checkpoint_before_stop = true});
+  ChangeDirective(context, job, {.run_state = RunState::kStop, .checkpoint_before_stop = true});
 }
 
 void TakeUp(Context& context, Job& job, const std::vector<GenerationKey>& launches) {

@@ -17,7 +17,7 @@
 namespace espalier {
 
 // One Attach stream. Never used again once closed.
-using LinkId = Number<struct LinkIdTag>;
+using StreamId = Number<struct StreamIdTag>;
 
 // The numbers equal those of worker.proto.
 enum class Phase {
@@ -57,10 +57,10 @@ struct Counters {
 };
 
 // One rank of the newest generation, as last heard of.
-struct RankState {
+struct TrackedRank {
   NodeName node;
   // Absent: not attached.
-  std::optional<LinkId> link;
+  std::optional<StreamId> stream;
   int64_t pid = 0;
   // Joined the world; the committed steps it starts from.
   std::optional<Step> ready;
@@ -83,7 +83,7 @@ struct RankState {
 
 // The volatile side of the newest generation.
 struct World {
-  std::vector<RankState> ranks;
+  std::vector<TrackedRank> ranks;
   // Streams that broke so far.
   int64_t detachments = 0;
   // Attaching and agreeing must be done by then.
@@ -127,7 +127,7 @@ struct ClusterState {
   std::vector<NodeHealth> nodes;
   std::map<JobId, Job> jobs;
   // Streams that have said hello and were not refused.
-  std::map<LinkId, WorkerId> links;
+  std::map<StreamId, WorkerId> streams;
   int64_t next_job = 1;
   // Time of the last event; it never goes back.
   absl::Time now = absl::InfinitePast();

@@ -61,19 +61,20 @@ void DecodeResults(const v1::JournalJob& row, JobRecord& record) {
   record.step = Step(row.step());
   record.skipped_steps = row.skipped_steps();
   if (row.has_evaluation()) {
-    record.evaluation = Evaluation{Step(row.evaluation().step()), row.evaluation().loss()};
+    record.evaluation = EvaluationRecord{Step(row.evaluation().step()), row.evaluation().loss()};
   }
   if (row.has_checkpoint()) {
     const v1::CheckpointReport& from = row.checkpoint();
-    record.checkpoint = Checkpoint{Step(from.step()), from.path(),  from.bytes(),
-                                   from.seconds(),    from.error(), At(row.checkpoint_at_us())};
+    record.checkpoint =
+        CheckpointRecord{Step(from.step()), from.path(),  from.bytes(),
+                         from.seconds(),    from.error(), At(row.checkpoint_at_us())};
   }
 }
 
 bool Known(const v1::JournalJob& row) {
   return row.state() >= static_cast<int32_t>(JobState::kQueued) &&
          row.state() <= static_cast<int32_t>(JobState::kCancelled) && row.wish() >= 0 &&
-         row.wish() <= static_cast<int32_t>(Wish::kCancel) && row.verdict() >= 0 &&
+         row.wish() <= static_cast<int32_t>(DesiredState::kCancel) && row.verdict() >= 0 &&
          row.verdict() <= static_cast<int32_t>(Verdict::kFail) && row.processes() >= 0 &&
          row.processes() <= static_cast<int32_t>(Processes::kEnding);
 }
@@ -113,7 +114,7 @@ Directive FromProto(const v1::Directive& directive) {
   return result;
 }
 
-v1::CheckpointReport ToProto(const Checkpoint& checkpoint) {
+v1::CheckpointReport ToProto(const CheckpointRecord& checkpoint) {
   v1::CheckpointReport result;
   result.set_step(checkpoint.step.value());
   result.set_path(checkpoint.path);
@@ -134,7 +135,7 @@ std::string EncodeJob(const JobRecord& record) {
   row.set_state(static_cast<int32_t>(record.state));
   row.set_reason(record.reason);
   row.set_state_since_us(Us(record.state_since));
-  row.set_wish(static_cast<int32_t>(record.wish));
+  row.set_wish(static_cast<int32_t>(record.desired));
   row.set_verdict(static_cast<int32_t>(record.verdict));
   row.set_verdict_reason(record.verdict_reason);
   row.set_last_event(record.last_event);
@@ -159,7 +160,7 @@ absl::StatusOr<JobRecord> DecodeJob(absl::string_view bytes) {
   record.state = static_cast<JobState>(row.state());
   record.reason = row.reason();
   record.state_since = At(row.state_since_us());
-  record.wish = static_cast<Wish>(row.wish());
+  record.desired = static_cast<DesiredState>(row.wish());
   record.verdict = static_cast<Verdict>(row.verdict());
   record.verdict_reason = row.verdict_reason();
   record.last_event = row.last_event();

@@ -17,7 +17,7 @@ namespace espalier {
 v1::Directive ToProto(const Directive& directive);
 Directive FromProto(const v1::Directive& directive);
 v1::ShardPlan ToProto(const ShardPlan& plan);
-v1::CheckpointReport ToProto(const Checkpoint& checkpoint);
+v1::CheckpointReport ToProto(const CheckpointRecord& checkpoint);
 
 // 0 for the epoch, which is "never".
 inline int64_t ToUnixMs(absl::Time time) {

@@ -17,14 +17,14 @@ std::string WorkerProgram(const CommandContext& context, const v1::NodeSpec& nod
   return context.default_worker;
 }
 
-// The job's wish first, then the node's; 0: the worker shares the node's cores by itself.
+// What the job asks for first, then the node's; 0: the worker shares the node's cores by itself.
 int32_t Threads(const v1::JobSpec& spec, const v1::NodeSpec& node) {
   return spec.launch().threads() > 0 ? spec.launch().threads() : node.threads();
 }
 
 std::string Device(const v1::JobSpec& spec, const v1::NodeSpec& node) {
-  const std::string& wish = spec.launch().device();
-  if (!wish.empty() && wish != "auto") return wish;
+  const std::string& asked = spec.launch().device();
+  if (!asked.empty() && asked != "auto") return asked;
   return node.device().empty() ? "auto" : node.device();
 }
 

@@ -23,14 +23,14 @@ namespace espalier {
 
 // A message of a worker. The stream reads its next one when `taken` is called, so each stream has
 // at most one message here.
-struct LinkMessage {
-  LinkId link;
+struct StreamMessage {
+  StreamId stream;
   v1::AttachRequest message;
   std::function<void()> taken;
 };
 // The stream is gone; nothing more comes from it.
-struct LinkClosed {
-  LinkId link;
+struct StreamClosed {
+  StreamId stream;
 };
 
 // What an operator's call gets, once what it asked for is in the journal.
@@ -48,7 +48,7 @@ struct OperatorCall {
   std::function<void(absl::StatusOr<Answer>)> reply;
 };
 
-using Input = std::variant<LinkMessage, LinkClosed, OperatorCall>;
+using Input = std::variant<StreamMessage, StreamClosed, OperatorCall>;
 
 class Inbox {
  public:

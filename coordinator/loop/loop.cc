@@ -108,34 +108,34 @@ void Loop::Turn() {
 }
 
 void Loop::Take(Input input, std::vector<Event>& events) {
-  if (auto* message = std::get_if<LinkMessage>(&input)) {
+  if (auto* message = std::get_if<StreamMessage>(&input)) {
     TakeMessage(std::move(*message), events);
-  } else if (auto* closed = std::get_if<LinkClosed>(&input)) {
-    Touch(closed->link);
-    events.push_back(WorkerDetached{closed->link});
+  } else if (auto* closed = std::get_if<StreamClosed>(&input)) {
+    Touch(closed->stream);
+    events.push_back(WorkerDetached{closed->stream});
   } else {
     TakeCall(std::get<OperatorCall>(std::move(input)), events);
   }
 }
 
-void Loop::TakeMessage(LinkMessage message, std::vector<Event>& events) {
-  Touch(message.link);
-  const auto worker = state_.links.find(message.link);
-  if (worker != state_.links.end()) {
+void Loop::TakeMessage(StreamMessage message, std::vector<Event>& events) {
+  Touch(message.stream);
+  const auto worker = state_.streams.find(message.stream);
+  if (worker != state_.streams.end()) {
     parts_.observer->Heard(worker->second, message.message, parts_.clock->Monotonic());
   }
   const absl::Status spec = CheckExternalSpec(message.message);
   if (!spec.ok()) {
-    effects_.push_back(CloseLink{message.link, spec});
-  } else if (std::optional<Event> event = WorkerEvent(message.link, message.message)) {
+    effects_.push_back(CloseStream{message.stream, spec});
+  } else if (std::optional<Event> event = WorkerEvent(message.stream, message.message)) {
     events.push_back(*std::move(event));
   }
   taken_.push_back(std::move(message.taken));
 }
 
-void Loop::Touch(LinkId link) {
-  const auto worker = state_.links.find(link);
-  if (worker != state_.links.end()) touched_.insert(worker->second.job);
+void Loop::Touch(StreamId stream) {
+  const auto worker = state_.streams.find(stream);
+  if (worker != state_.streams.end()) touched_.insert(worker->second.job);
 }
 
 void Loop::TakeCall(OperatorCall call, std::vector<Event>& events) {

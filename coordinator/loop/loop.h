@@ -32,7 +32,7 @@ struct LoopParts {
   Clock* clock = nullptr;
   Journal* journal = nullptr;
   Launcher* launcher = nullptr;
-  WorkerLinks* links = nullptr;
+  WorkerStreams* streams = nullptr;
   Inbox* inbox = nullptr;
   LoopObserver* observer = nullptr;
 };
@@ -64,14 +64,14 @@ class Loop {
 
   // From outside to the core.
   void Take(Input input, std::vector<Event>& events);
-  void TakeMessage(LinkMessage message, std::vector<Event>& events);
+  void TakeMessage(StreamMessage message, std::vector<Event>& events);
   void TakeCall(OperatorCall call, std::vector<Event>& events);
   void TakeTick(std::vector<Event>& events);
   void Decide(const std::vector<Event>& events);
   void DecideOne(const Event& event);
   void Moved(const JobRecord& record, const Event& event);
   // The job of this stream is to be shown anew.
-  void Touch(LinkId link);
+  void Touch(StreamId stream);
 
   // From the core to outside, in this order.
   void Apply();
@@ -84,7 +84,7 @@ class Loop {
   void ApplyOne(const AppendEvent&);
   void ApplyOne(const Welcome& effect);
   void ApplyOne(const SendDirective& effect);
-  void ApplyOne(const CloseLink& effect);
+  void ApplyOne(const CloseStream& effect);
   void ApplyOne(const Launch& effect);
   void ApplyOne(const Kill& effect);
   void ApplyOne(const Reply& effect);

@@ -58,8 +58,8 @@ void Loop::ApplyOne(const AppendEvent&) {}
 void Loop::ApplyOne(const Welcome& effect) {
   const auto job = state_.jobs.find(effect.worker.job);
   if (job == state_.jobs.end()) return;
-  parts_.links->Send(effect.link, WelcomeMessage(effect, job->second.record, options_.cluster,
-                                                 options_.state_dir));
+  parts_.streams->Send(effect.stream, WelcomeMessage(effect, job->second.record, options_.cluster,
+                                                     options_.state_dir));
   parts_.launcher->NoteWorker({effect.worker.job, effect.worker.generation},
                               {effect.node, effect.pid});
   parts_.observer->Attached(effect.worker, parts_.clock->Monotonic());
@@ -68,10 +68,12 @@ void Loop::ApplyOne(const Welcome& effect) {
 void Loop::ApplyOne(const SendDirective& effect) {
   v1::AttachResponse response;
   *response.mutable_directive() = ToProto(effect.directive);
-  parts_.links->Send(effect.link, std::move(response));
+  parts_.streams->Send(effect.stream, std::move(response));
 }
 
-void Loop::ApplyOne(const CloseLink& effect) { parts_.links->Close(effect.link, effect.status); }
+void Loop::ApplyOne(const CloseStream& effect) {
+  parts_.streams->Close(effect.stream, effect.status);
+}
 
 // The process is held at its gate until the journal knows it: killed in between, espalierd leaves
 // neither a process that it does not know nor one that it knows and that does not end.

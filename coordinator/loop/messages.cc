@@ -9,9 +9,9 @@
 namespace espalier {
 namespace {
 
-Event FromHello(LinkId link, const v1::Hello& hello) {
+Event FromHello(StreamId stream, const v1::Hello& hello) {
   WorkerAttached event;
-  event.link = link;
+  event.stream = stream;
   event.worker = {JobId(hello.job_id()), Generation(hello.generation()), Rank(hello.rank())};
   event.world_size = hello.world_size();
   event.node = NodeName(hello.node());
@@ -27,9 +27,9 @@ Phase ToPhase(v1::Phase phase) {
   return known ? static_cast<Phase>(phase) : Phase::kStarting;
 }
 
-Event FromProgress(LinkId link, const v1::Progress& progress) {
-  WorkerProgress event;
-  event.link = link;
+Event FromProgress(StreamId stream, const v1::Progress& progress) {
+  WorkerHeartbeat event;
+  event.stream = stream;
   event.counters = {Step(progress.step()), ToPhase(progress.phase()), progress.collective(),
                     progress.work()};
   event.memory_bytes = progress.memory_bytes();
@@ -37,8 +37,8 @@ Event FromProgress(LinkId link, const v1::Progress& progress) {
   return event;
 }
 
-Event FromStep(LinkId link, const v1::StepReport& step) {
-  return WorkerStepReported{link,
+Event FromStep(StreamId stream, const v1::StepReport& step) {
+  return WorkerStepReported{stream,
                             {.step = Step(step.step()),
                              .loss = step.loss(),
                              .tokens = step.tokens(),
@@ -49,17 +49,17 @@ Event FromStep(LinkId link, const v1::StepReport& step) {
                              .step_seconds = step.step_seconds()}};
 }
 
-std::optional<Event> FromFinished(LinkId link, const v1::Finished& finished) {
+std::optional<Event> FromFinished(StreamId stream, const v1::Finished& finished) {
   const bool known =
       v1::Outcome_IsValid(finished.outcome()) && finished.outcome() != v1::OUTCOME_UNSPECIFIED;
   if (!known) return std::nullopt;
-  return WorkerFinished{link, static_cast<Outcome>(finished.outcome()), finished.reason(),
+  return WorkerFinished{stream, static_cast<Outcome>(finished.outcome()), finished.reason(),
                         Step(finished.next_step())};
 }
 
-Event FromCheckpoint(LinkId link, const v1::CheckpointReport& report) {
+Event FromCheckpoint(StreamId stream, const v1::CheckpointReport& report) {
   WorkerCheckpointed event;
-  event.link = link;
+  event.stream = stream;
   event.checkpoint.step = Step(report.step());
   event.checkpoint.path = report.path();
   event.checkpoint.bytes = report.bytes();
@@ -87,25 +87,25 @@ Event FromCall(RequestId id, const v1::CheckpointRequest& request) {
 
 }  // namespace
 
-std::optional<Event> WorkerEvent(LinkId link, const v1::AttachRequest& message) {
+std::optional<Event> WorkerEvent(StreamId stream, const v1::AttachRequest& message) {
   switch (message.body_case()) {
     case v1::AttachRequest::kHello:
-      return FromHello(link, message.hello());
+      return FromHello(stream, message.hello());
     case v1::AttachRequest::kReady:
-      return WorkerReady{link, Step(message.ready().next_step()), message.ready().device()};
+      return WorkerReady{stream, Step(message.ready().next_step()), message.ready().device()};
     case v1::AttachRequest::kProgress:
-      return FromProgress(link, message.progress());
+      return FromProgress(stream, message.progress());
     case v1::AttachRequest::kStep:
-      return FromStep(link, message.step());
+      return FromStep(stream, message.step());
     case v1::AttachRequest::kEvaluation:
-      return WorkerEvaluated{link,
+      return WorkerEvaluated{stream,
                              {Step(message.evaluation().step()), message.evaluation().loss()}};
     case v1::AttachRequest::kCheckpoint:
-      return FromCheckpoint(link, message.checkpoint());
+      return FromCheckpoint(stream, message.checkpoint());
     case v1::AttachRequest::kAck:
-      return DirectiveAcked{link, message.ack().number(), Step(message.ack().next_step())};
+      return DirectiveAcked{stream, message.ack().number(), Step(message.ack().next_step())};
     case v1::AttachRequest::kFinished:
-      return FromFinished(link, message.finished());
+      return FromFinished(stream, message.finished());
     case v1::AttachRequest::BODY_NOT_SET:
       return std::nullopt;
   }

@@ -17,7 +17,7 @@
 namespace espalier {
 
 // The event of a worker's message; nullopt: an empty or malformed one, which is ignored.
-std::optional<Event> WorkerEvent(LinkId link, const v1::AttachRequest& message);
+std::optional<Event> WorkerEvent(StreamId stream, const v1::AttachRequest& message);
 // A hand-started worker brings its own spec, which nobody has checked; its defaults are filled in.
 // FAILED_PRECONDITION, upon which the worker exits.
 absl::Status CheckExternalSpec(v1::AttachRequest& message);

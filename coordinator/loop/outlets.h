@@ -1,5 +1,5 @@
 // Outlets: what the loop tells the rest of the daemon, through interfaces that the rest implements:
-// WorkerLinks to the workers, LoopObserver to whoever shows what happens. Implemented by
+// WorkerStreams to the workers, LoopObserver to whoever shows what happens. Implemented by
 // coordinator/service, and by the tests in memory.
 // Thread rule: called by the loop's thread only; never blocks. The rest are plain values.
 #pragma once
@@ -17,14 +17,14 @@
 namespace espalier {
 
 // The open Attach streams.
-class WorkerLinks {
+class WorkerStreams {
  public:
-  virtual ~WorkerLinks() = default;
+  virtual ~WorkerStreams() = default;
   // Sends a message soon. Of several directives that wait, only the newest is sent: each says the
-  // whole of what is wanted. A link that is gone already is no error.
-  virtual void Send(LinkId link, v1::AttachResponse message) = 0;
+  // whole of what is wanted. A stream that is gone already is no error.
+  virtual void Send(StreamId stream, v1::AttachResponse message) = 0;
   // Ends the stream with this status, after what was sent before.
-  virtual void Close(LinkId link, const absl::Status& status) = 0;
+  virtual void Close(StreamId stream, const absl::Status& status) = 0;
 };
 
 // Durations counted in buckets, for a metric.

@@ -35,35 +35,35 @@ grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* AttachService::A
       return new RefusedStream(absl::ResourceExhaustedError(
           absl::StrCat(streams_.size(), " workers are attached, which is the most")));
     }
-    const LinkId link = std::exchange(next_, next_.next());
-    stream = std::make_shared<AttachStream>(link, inbox_, [this, link] { Forget(link); });
-    streams_.emplace(link, stream);
+    const StreamId id = std::exchange(next_, next_.next());
+    stream = std::make_shared<AttachStream>(id, inbox_, [this, id] { Forget(id); });
+    streams_.emplace(id, stream);
   }
   stream->Start();
   return stream.get();
 }
 
-std::shared_ptr<AttachStream> AttachService::Find(LinkId link) {
+std::shared_ptr<AttachStream> AttachService::Find(StreamId id) {
   absl::MutexLock lock(&mutex_);
-  const auto found = streams_.find(link);
+  const auto found = streams_.find(id);
   return found == streams_.end() ? nullptr : found->second;
 }
 
-void AttachService::Forget(LinkId link) {
+void AttachService::Forget(StreamId id) {
   std::shared_ptr<AttachStream> last;  // destroyed after the lock
   absl::MutexLock lock(&mutex_);
-  const auto found = streams_.find(link);
+  const auto found = streams_.find(id);
   if (found == streams_.end()) return;
   last = std::move(found->second);
   streams_.erase(found);
 }
 
-void AttachService::Send(LinkId link, v1::AttachResponse message) {
-  if (std::shared_ptr<AttachStream> stream = Find(link)) stream->Send(std::move(message));
+void AttachService::Send(StreamId id, v1::AttachResponse message) {
+  if (std::shared_ptr<AttachStream> stream = Find(id)) stream->Send(std::move(message));
 }
 
-void AttachService::Close(LinkId link, const absl::Status& status) {
-  if (std::shared_ptr<AttachStream> stream = Find(link)) stream->Close(status);
+void AttachService::Close(StreamId id, const absl::Status& status) {
+  if (std::shared_ptr<AttachStream> stream = Find(id)) stream->Close(status);
 }
 
 void AttachService::CloseAll() {
@@ -71,7 +71,7 @@ void AttachService::CloseAll() {
   {
     absl::MutexLock lock(&mutex_);
     closing_ = true;
-    for (const auto& [link, stream] : streams_) open.push_back(stream);
+    for (const auto& [id, stream] : streams_) open.push_back(stream);
   }
   for (const auto& stream : open) {
     stream->Close(absl::UnavailableError("espalierd is stopping; attach again"));

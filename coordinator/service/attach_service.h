@@ -1,7 +1,7 @@
 // WorkerService over gRPC: carries messages between the workers' streams and the loop's inbox, and
 // decides nothing. A stream reads its next message when the loop has taken the last one, and keeps
 // at most one welcome and one directive to write, so a slow loop or worker costs no memory.
-// Thread rule: reactions run on gRPC's threads; WorkerLinks is called by the loop.
+// Thread rule: reactions run on gRPC's threads; WorkerStreams is called by the loop.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace espalier {
 
 class AttachStream;
 
-class AttachService : public v1::WorkerService::CallbackService, public WorkerLinks {
+class AttachService : public v1::WorkerService::CallbackService, public WorkerStreams {
  public:
   struct Options {
     // More are refused with RESOURCE_EXHAUSTED.
@@ -31,22 +31,22 @@ class AttachService : public v1::WorkerService::CallbackService, public WorkerLi
   grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* Attach(
       grpc::CallbackServerContext* context) override;
 
-  void Send(LinkId link, v1::AttachResponse message) override;
-  void Close(LinkId link, const absl::Status& status) override;
+  void Send(StreamId id, v1::AttachResponse message) override;
+  void Close(StreamId id, const absl::Status& status) override;
 
   // Ends every stream and refuses new ones, for a clean stop: UNAVAILABLE makes workers come again.
   void CloseAll();
 
  private:
   friend class AttachStream;
-  std::shared_ptr<AttachStream> Find(LinkId link);
-  void Forget(LinkId link);
+  std::shared_ptr<AttachStream> Find(StreamId id);
+  void Forget(StreamId id);
 
   Inbox& inbox_;
   const Options options_;
   absl::Mutex mutex_;
-  std::map<LinkId, std::shared_ptr<AttachStream>> streams_ ABSL_GUARDED_BY(mutex_);
-  LinkId next_ ABSL_GUARDED_BY(mutex_){1};
+  std::map<StreamId, std::shared_ptr<AttachStream>> streams_ ABSL_GUARDED_BY(mutex_);
+  StreamId next_ ABSL_GUARDED_BY(mutex_){1};
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -6,8 +6,8 @@
 
 namespace espalier {
 
-AttachStream::AttachStream(LinkId link, Inbox& inbox, std::function<void()> forget)
-    : link_(link), inbox_(inbox), forget_(std::move(forget)) {}
+AttachStream::AttachStream(StreamId id, Inbox& inbox, std::function<void()> forget)
+    : id_(id), inbox_(inbox), forget_(std::move(forget)) {}
 
 void AttachStream::Start() { ReadOn(); }
 
@@ -89,7 +89,7 @@ void AttachStream::ReportClosed() {
     absl::MutexLock lock(&mutex_);
     if (std::exchange(reported_closed_, true)) return;
   }
-  inbox_.Put(LinkClosed{link_});
+  inbox_.Put(StreamClosed{id_});
 }
 
 void AttachStream::OnReadDone(bool ok) {
@@ -98,8 +98,8 @@ void AttachStream::OnReadDone(bool ok) {
     Close(absl::OkStatus());
     return;
   }
-  LinkMessage message = {link_, std::move(incoming_),
-                         [self = shared_from_this()] { self->ReadOn(); }};
+  StreamMessage message = {id_, std::move(incoming_),
+                           [self = shared_from_this()] { self->ReadOn(); }};
   if (!inbox_.Put(std::move(message))) {
     Close(absl::UnavailableError("espalierd is stopping; attach again"));
   }

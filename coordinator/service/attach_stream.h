@@ -20,7 +20,7 @@ class AttachStream : public grpc::ServerBidiReactor<v1::AttachRequest, v1::Attac
                      public std::enable_shared_from_this<AttachStream> {
  public:
   // `forget` is called once, last: it drops the owner's pointer.
-  AttachStream(LinkId link, Inbox& inbox, std::function<void()> forget);
+  AttachStream(StreamId id, Inbox& inbox, std::function<void()> forget);
 
   void Start();
   void Send(v1::AttachResponse message);
@@ -43,7 +43,7 @@ class AttachStream : public grpc::ServerBidiReactor<v1::AttachRequest, v1::Attac
   void DropOutgoing();
   void ReportClosed();
 
-  const LinkId link_;
+  const StreamId id_;
   Inbox& inbox_;
   const std::function<void()> forget_;
   OneAtATime operations_;

@@ -227,7 +227,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const v1::ClusterSpec& clu
       std::make_unique<Loop>(LoopParts{.clock = &clock,
                                        .journal = parts.journal.get(),
                                        .launcher = parts.launcher.get(),
-                                       .links = parts.attach.get(),
+                                       .streams = parts.attach.get(),
                                        .inbox = &parts.inbox,
                                        .observer = parts.publisher.get()},
                              LoopOptions{.cluster = cluster, .state_dir = cluster.state_dir()});

@@ -2,7 +2,7 @@
 //
 //   gRPC threads -> AttachService, OperatorService -> Inbox -> Loop thread -> Journal, Launcher
 //        ^                                                        |
-//        +------------ WorkerLinks, replies <---------------------+
+//        +------------ WorkerStreams, replies <-------------------+
 //   Prometheus, Watch, Logs <---- ViewBoard <--- ViewPublisher <--+
 //
 // Thread rule: Start, Run and destruction belong to one thread; Stop may be called from any.

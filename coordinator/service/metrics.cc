@@ -109,10 +109,10 @@ void AddWorker(MetricBuilder& builder, const v1::RankStatus& rank, const MetricL
 
 void AddTally(MetricBuilder& builder, const WorkerTally& tally, const MetricLabels& labels) {
   builder.Add(metrics::kWorkerExchangeBytes, labels, static_cast<double>(tally.exchange_bytes()));
-  for (int i = 0; i < kAccountCount; ++i) {
-    const Account account = static_cast<Account>(i);
+  for (int i = 0; i < kGoodputAccountCount; ++i) {
+    const GoodputAccount account = static_cast<GoodputAccount>(i);
     MetricLabels with_account = labels;
-    with_account.emplace_back("account", std::string(AccountName(account)));
+    with_account.emplace_back("account", std::string(GoodputAccountName(account)));
     builder.Add(metrics::kWorkerAccountSeconds, with_account, tally.seconds(account));
   }
 }

@@ -4,27 +4,27 @@
 
 namespace espalier {
 
-absl::string_view AccountName(Account account) {
+absl::string_view GoodputAccountName(GoodputAccount account) {
   switch (account) {
-    case Account::kCompute:
+    case GoodputAccount::kCompute:
       return "compute";
-    case Account::kExchangeWait:
+    case GoodputAccount::kExchangeWait:
       return "exchange_wait";
-    case Account::kDataWait:
+    case GoodputAccount::kDataWait:
       return "data_wait";
-    case Account::kCheckpoint:
+    case GoodputAccount::kCheckpoint:
       return "checkpoint";
-    case Account::kPaused:
+    case GoodputAccount::kPaused:
       return "paused";
-    case Account::kRecovering:
+    case GoodputAccount::kRecovering:
       return "recovering";
-    case Account::kIdle:
+    case GoodputAccount::kIdle:
       return "idle";
   }
   return "";
 }
 
-void WorkerTally::Book(Account account, double seconds) {
+void WorkerTally::Book(GoodputAccount account, double seconds) {
   seconds_[static_cast<size_t>(account)] += std::max(0.0, seconds);
 }
 
@@ -46,28 +46,29 @@ void WorkerTally::Reported(const v1::StepReport& step, absl::Duration now) {
   if (clock_ == Clock::kStopped) Started(now);
   const double before = slack_;
   slack_ += Elapsed(now);
-  const auto book = [&](Account account, double seconds) {
+  const auto book = [&](GoodputAccount account, double seconds) {
     Book(account, seconds);
     slack_ -= std::max(0.0, seconds);
   };
-  book(Account::kCompute, step.compute_seconds() + step.update_seconds() + step.evaluate_seconds());
-  book(Account::kExchangeWait, step.exchange_wait_seconds());
-  book(Account::kDataWait, step.data_wait_seconds());
-  book(Account::kCheckpoint, step.checkpoint_seconds());
-  book(Account::kPaused, step.paused_seconds());
+  book(GoodputAccount::kCompute,
+       step.compute_seconds() + step.update_seconds() + step.evaluate_seconds());
+  book(GoodputAccount::kExchangeWait, step.exchange_wait_seconds());
+  book(GoodputAccount::kDataWait, step.data_wait_seconds());
+  book(GoodputAccount::kCheckpoint, step.checkpoint_seconds());
+  book(GoodputAccount::kPaused, step.paused_seconds());
   exchange_bytes_ += std::max<int64_t>(0, step.exchange_bytes());
   if (clock_ == Clock::kRecovering) {
-    book(Account::kRecovering, slack_ - before);
+    book(GoodputAccount::kRecovering, slack_ - before);
     clock_ = Clock::kRunning;
   }
   const double most = absl::ToDoubleSeconds(kSlack);
-  if (slack_ > most) book(Account::kIdle, slack_ - most);
+  if (slack_ > most) book(GoodputAccount::kIdle, slack_ - most);
 }
 
 void WorkerTally::Lost(absl::Duration now) {
   if (clock_ != Clock::kRunning) return;
   slack_ += Elapsed(now);
-  Book(Account::kRecovering, slack_);
+  Book(GoodputAccount::kRecovering, slack_);
   slack_ = std::min(0.0, slack_);
   clock_ = Clock::kRecovering;
 }
@@ -75,7 +76,7 @@ void WorkerTally::Lost(absl::Duration now) {
 void WorkerTally::Stopped(absl::Duration now) {
   if (clock_ == Clock::kStopped) return;
   slack_ += Elapsed(now);
-  Book(clock_ == Clock::kRecovering ? Account::kRecovering : Account::kIdle, slack_);
+  Book(clock_ == Clock::kRecovering ? GoodputAccount::kRecovering : GoodputAccount::kIdle, slack_);
   slack_ = 0;
   clock_ = Clock::kStopped;
 }

@@ -14,7 +14,7 @@
 
 namespace espalier {
 
-enum class Account {
+enum class GoodputAccount {
   // Forward, backward, update, evaluation.
   kCompute,
   // Waiting for the gradients of others.
@@ -30,8 +30,8 @@ enum class Account {
   // Everything else: starting, waiting at a boundary.
   kIdle,
 };
-inline constexpr int kAccountCount = 7;
-absl::string_view AccountName(Account account);
+inline constexpr int kGoodputAccountCount = 7;
+absl::string_view GoodputAccountName(GoodputAccount account);
 
 class WorkerTally {
  public:
@@ -45,7 +45,7 @@ class WorkerTally {
   // The generation ended as wanted; no time passes until the next start.
   void Stopped(absl::Duration now);
 
-  double seconds(Account account) const { return seconds_[static_cast<size_t>(account)]; }
+  double seconds(GoodputAccount account) const { return seconds_[static_cast<size_t>(account)]; }
   int64_t exchange_bytes() const { return exchange_bytes_; }
 
  private:
@@ -57,7 +57,7 @@ class WorkerTally {
     // Lost, not yet back.
     kRecovering,
   };
-  void Book(Account account, double seconds);
+  void Book(GoodputAccount account, double seconds);
   // Seconds since the last call, which restarts the measure.
   double Elapsed(absl::Duration now);
 
@@ -66,7 +66,7 @@ class WorkerTally {
   // Wall time not booked yet (or booked too early, when negative): a report travels, so it never
   // covers exactly the time since the last one.
   double slack_ = 0;
-  std::array<double, kAccountCount> seconds_ = {};
+  std::array<double, kGoodputAccountCount> seconds_ = {};
   int64_t exchange_bytes_ = 0;
 };
 

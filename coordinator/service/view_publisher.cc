@@ -11,10 +11,10 @@ namespace espalier {
 namespace {
 
 void FillRank(const Job& job, size_t index, const JobNotes& notes, v1::RankStatus& status) {
-  const RankState& rank = job.world.ranks[index];
+  const TrackedRank& rank = job.world.ranks[index];
   status.set_rank(static_cast<int32_t>(index));
   status.set_node(rank.node.text());
-  status.set_attached(rank.link.has_value());
+  status.set_attached(rank.stream.has_value());
   status.set_phase(static_cast<v1::Phase>(rank.counters.phase));
   status.set_step(rank.counters.step.value());
   const std::vector<int32_t>& shares = job.record.directive.plan.sequences;

@@ -123,7 +123,7 @@ Stage::Result Stage::Ask(Words& words) {
 
 Stage::Result Stage::Hello(Words& words) {
   words.Text();
-  WorkerAttached hello{.link = words.Link()};
+  WorkerAttached hello{.stream = words.Stream()};
   const GenerationKey key = words.Key();
   const Words::Place place = words.RankOf();
   hello.worker = {key.job, key.generation, place.rank};
@@ -136,7 +136,7 @@ Stage::Result Stage::Hello(Words& words) {
 Stage::Result Stage::HelloByHand(Words& words) {
   words.Text();
   WorkerAttached hello;
-  hello.link = words.Link();
+  hello.stream = words.Stream();
   hello.external_id = words.Text();
   const Words::Place place = words.RankOf();
   hello.worker.rank = place.rank;
@@ -149,20 +149,20 @@ Stage::Result Stage::HelloByHand(Words& words) {
 
 absl::StatusOr<Event> Stage::ReadReport(Words& words) const {
   const std::string what = words.Text();
-  const LinkId link = words.Link();
-  if (what == "gone") return WorkerDetached{link};
+  const StreamId stream = words.Stream();
+  if (what == "gone") return WorkerDetached{stream};
   if (what == "obeyed") {
     const int64_t number = words.Integer();
-    return DirectiveAcked{.link = link, .number = number, .next_step = Step(words.Integer())};
+    return DirectiveAcked{.stream = stream, .number = number, .next_step = Step(words.Integer())};
   }
   const Step step(words.Integer());
-  if (what == "ready") return WorkerReady{.link = link, .next_step = step, .device = "cpu"};
-  if (what == "evaluated") return WorkerEvaluated{link, {.step = step, .loss = words.Real()}};
+  if (what == "ready") return WorkerReady{.stream = stream, .next_step = step, .device = "cpu"};
+  if (what == "evaluated") return WorkerEvaluated{stream, {.step = step, .loss = words.Real()}};
   if (what == "checkpointed") {
-    return WorkerCheckpointed{link, {.step = step, .path = "dir", .error = words.Rest()}};
+    return WorkerCheckpointed{stream, {.step = step, .path = "dir", .error = words.Rest()}};
   }
   if (what == "step") {
-    return WorkerStepReported{link,
+    return WorkerStepReported{stream,
                               {.step = step,
                                .loss = words.empty() ? 1 : words.Real(),
                                .tokens = 1000,
@@ -171,8 +171,9 @@ absl::StatusOr<Event> Stage::ReadReport(Words& words) const {
   const auto phase = Phases().find(words.Text());
   if (phase == Phases().end()) return absl::InvalidArgumentError("unknown phase");
   const int64_t collective = words.Integer();
-  return WorkerProgress{
-      .link = link, .counters = {.step = step, .phase = phase->second, .collective = collective}};
+  return WorkerHeartbeat{
+      .stream = stream,
+      .counters = {.step = step, .phase = phase->second, .collective = collective}};
 }
 
 Stage::Result Stage::Report(Words& words) {
@@ -182,12 +183,12 @@ Stage::Result Stage::Report(Words& words) {
 
 Stage::Result Stage::Finished(Words& words) {
   words.Text();
-  const LinkId link = words.Link();
+  const StreamId stream = words.Stream();
   const auto outcome = Outcomes().find(words.Text());
   if (outcome == Outcomes().end()) return absl::InvalidArgumentError("unknown outcome");
   const Step step(words.Integer());
   return Take(WorkerFinished{
-      .link = link, .outcome = outcome->second, .reason = words.Rest(), .next_step = step});
+      .stream = stream, .outcome = outcome->second, .reason = words.Rest(), .next_step = step});
 }
 
 Stage::Result Stage::Processes(Words& words) {
@@ -198,53 +199,54 @@ Stage::Result Stage::Processes(Words& words) {
   return Take(ProcessesExited{key, words.empty() ? "mpirun exited with status 1" : words.Rest()});
 }
 
-// "up KEY STEP LINK...": the ranks of the generation attach on these links and are ready.
+// "up KEY STEP STREAM...": the ranks of the generation attach on these streams and are ready.
 Stage::Result Stage::Up(Words& words) {
   words.Text();
   const GenerationKey key = words.Key();
   const Step step(words.Integer());
-  const std::vector<int64_t> links = words.Integers();
+  const std::vector<int64_t> streams = words.Integers();
   const auto job = state_.jobs.find(key.job);
-  if (job == state_.jobs.end() || job->second.world.ranks.size() != links.size() ||
+  if (job == state_.jobs.end() || job->second.world.ranks.size() != streams.size() ||
       job->second.record.generation != key.generation) {
     return absl::InvalidArgumentError("no such generation, or another number of ranks");
   }
   std::string text;
-  for (size_t i = 0; i < links.size(); ++i) {
+  for (size_t i = 0; i < streams.size(); ++i) {
     const auto rank = static_cast<int64_t>(i);
-    absl::StrAppend(&text, Take(WorkerAttached{.link = LinkId(links[i]),
+    absl::StrAppend(&text, Take(WorkerAttached{.stream = StreamId(streams[i]),
                                                .worker = {key.job, key.generation, Rank(rank)},
-                                               .world_size = static_cast<int32_t>(links.size()),
+                                               .world_size = static_cast<int32_t>(streams.size()),
                                                .node = job->second.record.nodes[i],
                                                .pid = 100 + rank}));
   }
-  for (const int64_t link : links) {
-    absl::StrAppend(&text, Take(WorkerReady{.link = LinkId(link), .next_step = step}));
+  for (const int64_t stream : streams) {
+    absl::StrAppend(&text, Take(WorkerReady{.stream = StreamId(stream), .next_step = step}));
   }
   return text;
 }
 
-std::string Stage::Beat(const std::vector<int64_t>& links) {
+std::string Stage::Beat(const std::vector<int64_t>& streams) {
   std::string text;
   ++beats_;
-  for (const int64_t link : links) {
+  for (const int64_t stream : streams) {
     absl::StrAppend(
-        &text, Take(WorkerProgress{.link = LinkId(link),
-                                   .counters = {.phase = Phase::kCompute, .collective = beats_}}));
+        &text, Take(WorkerHeartbeat{.stream = StreamId(stream),
+                                    .counters = {.phase = Phase::kCompute, .collective = beats_}}));
   }
   return text;
 }
 
-// "wait TIME [LINK...]": time passes in ticks; the workers on these links make progress meanwhile.
+// "wait TIME [STREAM...]": time passes in ticks; the workers on these streams make progress
+// meanwhile.
 Stage::Result Stage::Wait(Words& words) {
   words.Text();
   const absl::Duration time = words.Duration();
-  const std::vector<int64_t> links = words.Integers();
+  const std::vector<int64_t> streams = words.Integers();
   const absl::Time start = now_;
   std::string text;
   while (now_ < start + time) {
     now_ += kTick;
-    const std::string said = absl::StrCat(Beat(links), Take(Tick{}));
+    const std::string said = absl::StrCat(Beat(streams), Take(Tick{}));
     if (said.empty()) continue;
     absl::StrAppend(&text, "after ", absl::FormatDuration(now_ - start), ":\n", said);
   }

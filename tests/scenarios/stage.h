@@ -41,7 +41,7 @@ class Stage {
 
   std::string Take(const Event& event);
   absl::StatusOr<Event> ReadReport(Words& words) const;
-  std::string Beat(const std::vector<int64_t>& links);
+  std::string Beat(const std::vector<int64_t>& streams);
 
   ClusterState state_;
   sim::SimJournal journal_;

@@ -25,7 +25,7 @@ class Words {
   absl::Duration Duration();
   int64_t Integer();
   double Real();
-  LinkId Link() { return LinkId(Integer()); }
+  StreamId Stream() { return StreamId(Integer()); }
   // "nano-1/2": job and generation.
   GenerationKey Key();
   // "0/2": rank and world size.

@@ -55,7 +55,7 @@ struct EventText {
                         " launches");
   }
   std::string operator()(const Tick&) const { return ""; }
-  std::string operator()(const WorkerProgress&) const { return ""; }
+  std::string operator()(const WorkerHeartbeat&) const { return ""; }
   std::string operator()(const SubmitRequested& event) const {
     return absl::StrCat("> submit ", event.spec.name());
   }
@@ -73,32 +73,32 @@ struct EventText {
     return absl::StrCat("> checkpoint ", event.job.text());
   }
   std::string operator()(const WorkerAttached& event) const {
-    return absl::StrCat("> link ", event.link.value(), " hello ", event.worker.job.text(), "/",
+    return absl::StrCat("> stream ", event.stream.value(), " hello ", event.worker.job.text(), "/",
                         event.worker.generation.value(), " rank ", event.worker.rank.value(),
                         event.external_id.empty() ? "" : " by hand ", event.external_id);
   }
   std::string operator()(const WorkerReady& event) const {
-    return absl::StrCat("> link ", event.link.value(), " ready at ", event.next_step.value());
+    return absl::StrCat("> stream ", event.stream.value(), " ready at ", event.next_step.value());
   }
   std::string operator()(const WorkerStepReported& event) const {
-    return absl::StrCat("> link ", event.link.value(), " step ", event.figures.step.value());
+    return absl::StrCat("> stream ", event.stream.value(), " step ", event.figures.step.value());
   }
   std::string operator()(const WorkerEvaluated& event) const {
-    return absl::StrCat("> link ", event.link.value(), " evaluated");
+    return absl::StrCat("> stream ", event.stream.value(), " evaluated");
   }
   std::string operator()(const WorkerCheckpointed& event) const {
-    return absl::StrCat("> link ", event.link.value(), " checkpoint of ",
+    return absl::StrCat("> stream ", event.stream.value(), " checkpoint of ",
                         event.checkpoint.step.value());
   }
   std::string operator()(const DirectiveAcked& event) const {
-    return absl::StrCat("> link ", event.link.value(), " obeyed ", event.number);
+    return absl::StrCat("> stream ", event.stream.value(), " obeyed ", event.number);
   }
   std::string operator()(const WorkerFinished& event) const {
-    return absl::StrCat("> link ", event.link.value(), " finished: ", OutcomeName(event.outcome),
-                        " at ", event.next_step.value());
+    return absl::StrCat("> stream ", event.stream.value(),
+                        " finished: ", OutcomeName(event.outcome), " at ", event.next_step.value());
   }
   std::string operator()(const WorkerDetached& event) const {
-    return absl::StrCat("> link ", event.link.value(), " is gone");
+    return absl::StrCat("> stream ", event.stream.value(), " is gone");
   }
   std::string operator()(const LaunchFailed& event) const {
     return absl::StrCat("> launch of ", Key(event.key), " failed");
@@ -126,14 +126,14 @@ struct EffectText {
                         JobStateName(effect.state), ": ", effect.text);
   }
   std::string operator()(const Welcome& effect) const {
-    return absl::StrCat("link ", effect.link.value(), " welcome to ", effect.worker.job.text(), "/",
-                        effect.worker.generation.value(), " ", Text(effect.directive));
+    return absl::StrCat("stream ", effect.stream.value(), " welcome to ", effect.worker.job.text(),
+                        "/", effect.worker.generation.value(), " ", Text(effect.directive));
   }
   std::string operator()(const SendDirective& effect) const {
-    return absl::StrCat("link ", effect.link.value(), " ", Text(effect.directive));
+    return absl::StrCat("stream ", effect.stream.value(), " ", Text(effect.directive));
   }
-  std::string operator()(const CloseLink& effect) const {
-    return absl::StrCat("link ", effect.link.value(), " close: ", effect.status.ToString());
+  std::string operator()(const CloseStream& effect) const {
+    return absl::StrCat("stream ", effect.stream.value(), " close: ", effect.status.ToString());
   }
   std::string operator()(const Launch& effect) const {
     return absl::StrCat("launch ", Key(effect.key), " on ", NodeList(effect.nodes));

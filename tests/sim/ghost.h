@@ -14,23 +14,23 @@ class Ghost : public WorkerEnd {
   // `world` is over.
   Ghost(Scene& scene, Wire& wire, const World& world) : scene_(scene) {
     const WorldOptions& options = world.options();
-    const LinkId link = wire.Open(this);
+    const StreamId stream = wire.Open(this);
     WorkerAttached hello;
-    hello.link = link;
+    hello.stream = stream;
     hello.worker = {options.key.job, options.key.generation, Rank(0)};
     hello.world_size = static_cast<int32_t>(options.nodes.size());
     hello.node = options.nodes.front();
     hello.pid = 1000;
-    wire.Up(link, hello, Care::kKeep);
+    wire.Up(stream, hello, Care::kKeep);
   }
 
-  bool OnWelcome(LinkId, const Welcome& welcome) override {
+  bool OnWelcome(StreamId, const Welcome& welcome) override {
     scene_.Break(absl::StrCat("a worker of an ended generation of ", welcome.worker.job.text(),
                               " is welcomed to generation ", welcome.worker.generation.value()));
     return true;
   }
-  bool OnDirective(LinkId, const Directive&) override { return true; }
-  bool OnClosed(LinkId, const absl::Status&) override { return true; }
+  bool OnDirective(StreamId, const Directive&) override { return true; }
+  bool OnClosed(StreamId, const absl::Status&) override { return true; }
 
  private:
   Scene& scene_;

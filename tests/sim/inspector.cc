@@ -156,10 +156,10 @@ void Inspector::OnEffect(const Effect& effect) {
   if (const auto* row = std::get_if<AppendEvent>(&effect)) {
     Require(journal_.jobs.count(row->job) != 0, "history of a job that is not journaled");
   } else if (const auto* welcome = std::get_if<Welcome>(&effect)) {
-    links_[welcome->link] = {welcome->worker.job, welcome->worker.generation};
-    CheckDirective(links_[welcome->link], welcome->directive);
+    streams_[welcome->stream] = {welcome->worker.job, welcome->worker.generation};
+    CheckDirective(streams_[welcome->stream], welcome->directive);
   } else if (const auto* sent = std::get_if<SendDirective>(&effect)) {
-    CheckDirective(links_[sent->link], sent->directive);
+    CheckDirective(streams_[sent->stream], sent->directive);
   } else if (const auto* launch = std::get_if<Launch>(&effect)) {
     CheckLaunch(*launch);
   } else if (const auto* kill = std::get_if<Kill>(&effect)) {
@@ -232,7 +232,7 @@ void Inspector::OnRestart() {
   states_.clear();
   steps_.clear();
   for (const auto& [id, record] : journal_.jobs) states_[id] = record.state;
-  links_.clear();
+  streams_.clear();
 }
 
 void Inspector::OnQuiet() {

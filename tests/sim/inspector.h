@@ -57,7 +57,7 @@ class Inspector {
   std::map<JobId, std::vector<absl::Time>> relaunches_;
   std::map<JobId, absl::Time> last_fault_;
   std::vector<absl::Time> coordinator_starts_;
-  std::map<LinkId, GenerationKey> links_;
+  std::map<StreamId, GenerationKey> streams_;
 };
 
 }  // namespace espalier::sim

@@ -14,8 +14,8 @@ void RankProcess::Begin() {
 void RankProcess::Die() {
   if (dead_) return;
   dead_ = true;
-  if (link_) world_.wire_.CloseByWorker(*link_);
-  link_.reset();
+  if (stream_) world_.wire_.CloseByWorker(*stream_);
+  stream_.reset();
   world_.OnRankEnded();
 }
 
@@ -26,7 +26,7 @@ void RankProcess::Freeze(absl::Duration time) {
 }
 
 void RankProcess::Cut() {
-  if (link_ && !dead_) world_.wire_.Cut(*link_);
+  if (stream_ && !dead_) world_.wire_.Cut(*stream_);
 }
 
 void RankProcess::Finish(Outcome outcome, const std::string& reason) {
@@ -45,14 +45,14 @@ void RankProcess::AttachLater() {
 }
 
 void RankProcess::Attach() {
-  if (dead_ || link_) return;
+  if (dead_ || stream_) return;
   if (frozen_ || !world_.hooks_.coordinator_up()) {
     AttachLater();
     return;
   }
   const WorldOptions& options = world_.options_;
-  link_ = world_.wire_.Open(this);
-  WorkerAttached hello{.link = *link_,
+  stream_ = world_.wire_.Open(this);
+  WorkerAttached hello{.stream = *stream_,
                        .worker = {options.key.job, options.key.generation, rank_},
                        .world_size = static_cast<int32_t>(options.nodes.size()),
                        .node = options.nodes[static_cast<size_t>(rank_.value())],
@@ -62,23 +62,23 @@ void RankProcess::Attach() {
     hello.external_id = options.external_id;
     hello.external_spec = options.spec;
   }
-  world_.wire_.Up(*link_, hello, Care::kKeep);
+  world_.wire_.Up(*stream_, hello, Care::kKeep);
   // A hello that is lost with a coordinator is tried again.
-  world_.scene_.timeline.After(absl::Seconds(3), [this, link = *link_] {
-    if (link_ == link && !welcomed_) Cut();
+  world_.scene_.timeline.After(absl::Seconds(3), [this, stream = *stream_] {
+    if (stream_ == stream && !welcomed_) Cut();
   });
 }
 
 template <typename Message>
 void RankProcess::Say(std::optional<Message>& message, Care care) {
-  if (!message || !link_ || !welcomed_ || dead_) return;
-  message->link = *link_;
-  world_.wire_.Up(*link_, *message, care);
+  if (!message || !stream_ || !welcomed_ || dead_) return;
+  message->stream = *stream_;
+  world_.wire_.Up(*stream_, *message, care);
 }
 
-bool RankProcess::OnWelcome(LinkId link, const Welcome& welcome) {
+bool RankProcess::OnWelcome(StreamId stream, const Welcome& welcome) {
   if (frozen_) return false;
-  if (link != link_ || dead_) return true;
+  if (stream != stream_ || dead_) return true;
   world_.options_.key = {welcome.worker.job, welcome.worker.generation};
   welcomed_ = true;
   Take(welcome.directive);
@@ -94,16 +94,16 @@ bool RankProcess::OnWelcome(LinkId link, const Welcome& welcome) {
   return true;
 }
 
-bool RankProcess::OnDirective(LinkId link, const Directive& directive) {
+bool RankProcess::OnDirective(StreamId stream, const Directive& directive) {
   if (frozen_) return false;
-  if (link == link_ && !dead_) Take(directive);
+  if (stream == stream_ && !dead_) Take(directive);
   return true;
 }
 
-bool RankProcess::OnClosed(LinkId link, const absl::Status& status) {
+bool RankProcess::OnClosed(StreamId stream, const absl::Status& status) {
   if (frozen_) return false;
-  if (link != link_ || dead_) return true;
-  link_.reset();
+  if (stream != stream_ || dead_) return true;
+  stream_.reset();
   welcomed_ = false;
   if (status.code() == absl::StatusCode::kFailedPrecondition) {
     world_.scene_.Trace(absl::StrCat("rank ", rank_.value(), " of ", world_.job().text(), "/",
@@ -144,13 +144,13 @@ void RankProcess::SayCheckpoint(Step step) {
 
 void RankProcess::KeepTelling() {
   if (dead_) return;
-  if (!frozen_ && link_ && welcomed_) {
-    std::optional<WorkerProgress> progress =
-        WorkerProgress{.counters = {.step = world_.step_,
-                                    .phase = world_.phase_,
-                                    .collective = world_.collective_,
-                                    .work = world_.collective_ + (world_.stalled_since_ ? 0 : 1)},
-                       .memory_bytes = 1 << 20};
+  if (!frozen_ && stream_ && welcomed_) {
+    std::optional<WorkerHeartbeat> progress =
+        WorkerHeartbeat{.counters = {.step = world_.step_,
+                                     .phase = world_.phase_,
+                                     .collective = world_.collective_,
+                                     .work = world_.collective_ + (world_.stalled_since_ ? 0 : 1)},
+                        .memory_bytes = 1 << 20};
     Say(progress, Care::kCareless);
   }
   const double timeout = world_.options_.spec.health().failure_timeout_seconds();

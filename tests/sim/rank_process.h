@@ -33,9 +33,9 @@ class RankProcess : public WorkerEnd {
   void SayAck(Step next_step);
   void SayCheckpoint(Step step);
 
-  bool OnWelcome(LinkId link, const Welcome& welcome) override;
-  bool OnDirective(LinkId link, const Directive& directive) override;
-  bool OnClosed(LinkId link, const absl::Status& status) override;
+  bool OnWelcome(StreamId stream, const Welcome& welcome) override;
+  bool OnDirective(StreamId stream, const Directive& directive) override;
+  bool OnClosed(StreamId stream, const absl::Status& status) override;
 
  private:
   void Attach();
@@ -54,7 +54,7 @@ class RankProcess : public WorkerEnd {
   bool joined_ = false;
   bool welcomed_ = false;
   int64_t attempts_ = 0;
-  std::optional<LinkId> link_;
+  std::optional<StreamId> stream_;
   std::optional<Outcome> outcome_;
   Directive directive_;
   int64_t acked_ = 0;

@@ -91,7 +91,7 @@ bool SimCoordinator::ApplyOne(const Effect& effect) {
     parts_.wire.Down(*welcome);
   } else if (const auto* directive = std::get_if<SendDirective>(&effect)) {
     parts_.wire.Down(*directive);
-  } else if (const auto* close = std::get_if<CloseLink>(&effect)) {
+  } else if (const auto* close = std::get_if<CloseStream>(&effect)) {
     parts_.wire.CloseByCoordinator(*close);
   } else if (const auto* launch = std::get_if<Launch>(&effect)) {
     return LaunchWorld(*launch);

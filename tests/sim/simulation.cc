@@ -185,7 +185,7 @@ void Simulation::Tidy() {
     std::vector<JobId> paused;
     for (const auto& [id, job] : coordinator_->state().jobs) {
       const JobState state = job.record.state;
-      if (!IsFinal(state) && job.record.wish != Wish::kRun) paused.push_back(id);
+      if (!IsFinal(state) && job.record.desired != DesiredState::kRun) paused.push_back(id);
     }
     for (const JobId& job : paused) {
       coordinator_->Deliver(ResumeRequested{next_request_ = next_request_.next(), job});

@@ -10,22 +10,22 @@ absl::Duration Wire::Delay() {
   return scene_.chance.Milliseconds(1, 15);
 }
 
-LinkId Wire::Open(WorkerEnd* end) {
-  const LinkId link = std::exchange(next_, next_.next());
-  streams_[link] =
+StreamId Wire::Open(WorkerEnd* end) {
+  const StreamId id = std::exchange(next_, next_.next());
+  streams_[id] =
       Stream{.end = end, .last_up = scene_.timeline.now(), .last_down = scene_.timeline.now()};
-  return link;
+  return id;
 }
 
-void Wire::Deliver(LinkId link, const Event& event, absl::Time at) {
-  scene_.timeline.At(at, [this, link, event] {
-    const auto found = streams_.find(link);
+void Wire::Deliver(StreamId id, const Event& event, absl::Time at) {
+  scene_.timeline.At(at, [this, id, event] {
+    const auto found = streams_.find(id);
     if (found != streams_.end() && !found->second.cut) coordinator_(event);
   });
 }
 
-void Wire::Up(LinkId link, const Event& event, Care care) {
-  const auto found = streams_.find(link);
+void Wire::Up(StreamId id, const Event& event, Care care) {
+  const auto found = streams_.find(id);
   if (found == streams_.end() || found->second.cut) return;
   Stream& stream = found->second;
   const bool careless = care == Care::kCareless;
@@ -34,78 +34,79 @@ void Wire::Up(LinkId link, const Event& event, Care care) {
   // Even what overtakes others never arrives before the hello.
   const bool overtakes = careless && scene_.Fault(10);
   const absl::Time at = std::max(soonest, stream.last_up) + absl::Microseconds(1);
-  Deliver(link, event, at);
+  Deliver(id, event, at);
   if (careless && scene_.Fault(20)) {
     const absl::Time again = at + scene_.chance.Milliseconds(0, 300);
-    Deliver(link, event, again);
+    Deliver(id, event, again);
   }
   if (!overtakes) stream.last_up = at;
 }
 
-void Wire::TellWorker(LinkId link, const std::function<bool(WorkerEnd&)>& tell) {
-  const auto found = streams_.find(link);
+void Wire::TellWorker(StreamId id, const std::function<bool(WorkerEnd&)>& tell) {
+  const auto found = streams_.find(id);
   if (found == streams_.end() || found->second.worker_gone) return;
   if (tell(*found->second.end)) return;
-  scene_.timeline.After(absl::Milliseconds(100), [this, link, tell] { TellWorker(link, tell); });
+  scene_.timeline.After(absl::Milliseconds(100), [this, id, tell] { TellWorker(id, tell); });
 }
 
-void Wire::ToWorker(LinkId link, std::function<bool(WorkerEnd&)> tell) {
-  const auto found = streams_.find(link);
+void Wire::ToWorker(StreamId id, std::function<bool(WorkerEnd&)> tell) {
+  const auto found = streams_.find(id);
   if (found == streams_.end() || found->second.cut) return;
   Stream& stream = found->second;
   stream.last_down =
       std::max(scene_.timeline.now() + Delay(), stream.last_down + absl::Microseconds(1));
-  scene_.timeline.At(stream.last_down, [this, link, tell = std::move(tell)] {
-    const auto there = streams_.find(link);
-    if (there != streams_.end() && !there->second.cut) TellWorker(link, tell);
+  scene_.timeline.At(stream.last_down, [this, id, tell = std::move(tell)] {
+    const auto there = streams_.find(id);
+    if (there != streams_.end() && !there->second.cut) TellWorker(id, tell);
   });
 }
 
 void Wire::Down(const Welcome& welcome) {
-  ToWorker(welcome.link,
-           [welcome](WorkerEnd& end) { return end.OnWelcome(welcome.link, welcome); });
+  ToWorker(welcome.stream,
+           [welcome](WorkerEnd& end) { return end.OnWelcome(welcome.stream, welcome); });
 }
 
 void Wire::Down(const SendDirective& directive) {
-  ToWorker(directive.link, [directive](WorkerEnd& end) {
-    return end.OnDirective(directive.link, directive.directive);
+  ToWorker(directive.stream, [directive](WorkerEnd& end) {
+    return end.OnDirective(directive.stream, directive.directive);
   });
 }
 
-void Wire::CloseByCoordinator(const CloseLink& close) {
-  ToWorker(close.link, [close](WorkerEnd& end) { return end.OnClosed(close.link, close.status); });
+void Wire::CloseByCoordinator(const CloseStream& close) {
+  ToWorker(close.stream,
+           [close](WorkerEnd& end) { return end.OnClosed(close.stream, close.status); });
 }
 
-void Wire::CloseByWorker(LinkId link) {
-  const auto found = streams_.find(link);
+void Wire::CloseByWorker(StreamId id) {
+  const auto found = streams_.find(id);
   if (found == streams_.end()) return;
   found->second.worker_gone = true;
   const absl::Time at = std::max(scene_.timeline.now() + Delay(), found->second.last_up);
-  Deliver(link, WorkerDetached{link}, at + absl::Microseconds(1));
+  Deliver(id, WorkerDetached{id}, at + absl::Microseconds(1));
 }
 
-void Wire::Cut(LinkId link) {
-  const auto found = streams_.find(link);
+void Wire::Cut(StreamId id) {
+  const auto found = streams_.find(id);
   if (found == streams_.end() || found->second.cut) return;
   found->second.cut = true;
-  const auto closed = [link](WorkerEnd& end) {
-    return end.OnClosed(link, absl::UnavailableError("cut"));
+  const auto closed = [id](WorkerEnd& end) {
+    return end.OnClosed(id, absl::UnavailableError("cut"));
   };
   scene_.timeline.After(scene_.chance.Milliseconds(1, 1500),
-                        [this, link] { coordinator_(WorkerDetached{link}); });
+                        [this, id] { coordinator_(WorkerDetached{id}); });
   scene_.timeline.After(scene_.chance.Milliseconds(1, 1500),
-                        [this, link, closed] { TellWorker(link, closed); });
+                        [this, id, closed] { TellWorker(id, closed); });
 }
 
 void Wire::CoordinatorDied() {
-  for (auto& [link, stream] : streams_) {
+  for (auto& [id, stream] : streams_) {
     if (stream.cut) continue;
     stream.cut = true;
-    const auto closed = [link = link](WorkerEnd& end) {
-      return end.OnClosed(link, absl::UnavailableError("espalierd is gone"));
+    const auto closed = [id = id](WorkerEnd& end) {
+      return end.OnClosed(id, absl::UnavailableError("espalierd is gone"));
     };
     scene_.timeline.After(scene_.chance.Milliseconds(1, 20),
-                          [this, link = link, closed] { TellWorker(link, closed); });
+                          [this, id = id, closed] { TellWorker(id, closed); });
   }
 }
 

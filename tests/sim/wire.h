@@ -19,9 +19,9 @@ class WorkerEnd {
  public:
   virtual ~WorkerEnd() = default;
   // False: not listening now (frozen); it is told again later.
-  virtual bool OnWelcome(LinkId link, const Welcome& welcome) = 0;
-  virtual bool OnDirective(LinkId link, const Directive& directive) = 0;
-  virtual bool OnClosed(LinkId link, const absl::Status& status) = 0;
+  virtual bool OnWelcome(StreamId id, const Welcome& welcome) = 0;
+  virtual bool OnDirective(StreamId id, const Directive& directive) = 0;
+  virtual bool OnClosed(StreamId id, const absl::Status& status) = 0;
 };
 
 enum class Care {
@@ -36,15 +36,15 @@ class Wire {
   using Receiver = std::function<void(const Event&)>;
   Wire(Scene& scene, Receiver coordinator) : scene_(scene), coordinator_(std::move(coordinator)) {}
 
-  LinkId Open(WorkerEnd* end);
-  void Up(LinkId link, const Event& event, Care care);
+  StreamId Open(WorkerEnd* end);
+  void Up(StreamId id, const Event& event, Care care);
   void Down(const Welcome& welcome);
   void Down(const SendDirective& directive);
-  void CloseByCoordinator(const CloseLink& close);
+  void CloseByCoordinator(const CloseStream& close);
   // The process ended: what it sent arrives, then the end of the stream.
-  void CloseByWorker(LinkId link);
+  void CloseByWorker(StreamId id);
   // What is on its way is lost; both ends notice some time later.
-  void Cut(LinkId link);
+  void Cut(StreamId id);
   // Every stream ends, and nobody listens.
   void CoordinatorDied();
 
@@ -58,14 +58,14 @@ class Wire {
     absl::Time last_down;
   };
   absl::Duration Delay();
-  void Deliver(LinkId link, const Event& event, absl::Time at);
-  void ToWorker(LinkId link, std::function<bool(WorkerEnd&)> tell);
-  void TellWorker(LinkId link, const std::function<bool(WorkerEnd&)>& tell);
+  void Deliver(StreamId id, const Event& event, absl::Time at);
+  void ToWorker(StreamId id, std::function<bool(WorkerEnd&)> tell);
+  void TellWorker(StreamId id, const std::function<bool(WorkerEnd&)>& tell);
 
   Scene& scene_;
   Receiver coordinator_;
-  std::map<LinkId, Stream> streams_;
-  LinkId next_{1};
+  std::map<StreamId, Stream> streams_;
+  StreamId next_{1};
 };
 
 }  // namespace espalier::sim

@@ -29,9 +29,9 @@ Job JobOf(const std::vector<RankCase>& ranks, JobState state) {
   job.record.state = state;
   job.record.spec.mutable_health()->set_failure_timeout_seconds(10);
   for (const RankCase& rank : ranks) {
-    job.world.ranks.push_back(RankState{
+    job.world.ranks.push_back(TrackedRank{
         .node = NodeName("studio"),
-        .link = LinkId(1),
+        .stream = StreamId(1),
         .pid = 7,
         .counters = {.step = Step(rank.step), .phase = rank.phase, .collective = rank.collective},
         .progressed_at = kNow - absl::Seconds(rank.stalled),

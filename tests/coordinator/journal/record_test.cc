@@ -21,7 +21,7 @@ JobRecord FullRecord() {
   record.state = JobState::kRecovering;
   record.reason = "because";
   record.state_since = At(2);
-  record.wish = Wish::kPauseHard;
+  record.desired = DesiredState::kPauseHard;
   record.verdict = Verdict::kFail;
   record.verdict_reason = "bad data";
   record.last_event = 11;
@@ -38,8 +38,8 @@ JobRecord FullRecord() {
   record.retry_at = At(5);
   record.step = Step(71);
   record.skipped_steps = 1;
-  record.evaluation = Evaluation{Step(50), 1.25};
-  record.checkpoint = Checkpoint{Step(60), "/path", 123, 0.5, "", At(6)};
+  record.evaluation = EvaluationRecord{Step(50), 1.25};
+  record.checkpoint = CheckpointRecord{Step(60), "/path", 123, 0.5, "", At(6)};
   return record;
 }
 
@@ -106,10 +106,10 @@ TEST(Translate, TheNumbersOfTheEnumsAreThoseOfTheProtocol) {
 }
 
 TEST(Translate, AMessageWithoutMeaningIsNoEvent) {
-  EXPECT_FALSE(WorkerEvent(LinkId(1), v1::AttachRequest()).has_value());
+  EXPECT_FALSE(WorkerEvent(StreamId(1), v1::AttachRequest()).has_value());
   v1::AttachRequest finished;
   finished.mutable_finished();
-  EXPECT_FALSE(WorkerEvent(LinkId(1), finished).has_value());
+  EXPECT_FALSE(WorkerEvent(StreamId(1), finished).has_value());
 }
 
 }  // namespace

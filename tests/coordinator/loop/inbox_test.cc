@@ -13,11 +13,12 @@ OperatorCall Call() {
 
 TEST(Inbox, GivesEverythingInOrder) {
   Inbox inbox({});
-  for (int64_t link = 1; link <= 3; ++link) ASSERT_TRUE(inbox.Put(LinkClosed{LinkId(link)}));
+  for (int64_t stream = 1; stream <= 3; ++stream)
+    ASSERT_TRUE(inbox.Put(StreamClosed{StreamId(stream)}));
   EXPECT_EQ(inbox.depth(), 3u);
   const std::vector<Input> taken = inbox.Take(absl::InfiniteDuration());
   ASSERT_EQ(taken.size(), 3u);
-  EXPECT_EQ(std::get<LinkClosed>(taken[2]).link, LinkId(3));
+  EXPECT_EQ(std::get<StreamClosed>(taken[2]).stream, StreamId(3));
   EXPECT_TRUE(inbox.Take(absl::ZeroDuration()).empty());
 }
 
@@ -26,7 +27,7 @@ TEST(Inbox, BoundsCallsButNeverLosesAStream) {
   EXPECT_TRUE(inbox.Put(Call()));
   EXPECT_TRUE(inbox.Put(Call()));
   EXPECT_FALSE(inbox.Put(Call()));
-  EXPECT_TRUE(inbox.Put(LinkClosed{LinkId(1)}));
+  EXPECT_TRUE(inbox.Put(StreamClosed{StreamId(1)}));
   EXPECT_EQ(inbox.rejected(), 1);
   inbox.Take(absl::ZeroDuration());
   EXPECT_TRUE(inbox.Put(Call())) << "there is room again";
@@ -37,7 +38,7 @@ TEST(Inbox, ClosedItTakesNothingAndWakesWhoWaits) {
   std::thread waiter([&] { EXPECT_TRUE(inbox.Take(absl::Minutes(10)).empty()); });
   inbox.Close();
   waiter.join();
-  EXPECT_FALSE(inbox.Put(LinkClosed{LinkId(1)}));
+  EXPECT_FALSE(inbox.Put(StreamClosed{StreamId(1)}));
 }
 
 TEST(Inbox, AWakeIsNotLostWhenNobodyWaits) {
@@ -52,7 +53,7 @@ TEST(Inbox, ManyThreadsMayPut) {
   std::vector<std::thread> threads;
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
-      for (int n = 1; n <= kEach; ++n) inbox.Put(LinkClosed{LinkId(n)});
+      for (int n = 1; n <= kEach; ++n) inbox.Put(StreamClosed{StreamId(n)});
     });
   }
   size_t taken = 0;

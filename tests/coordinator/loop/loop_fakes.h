@@ -84,18 +84,19 @@ class FakeLauncher : public Launcher {
   Trace& trace_;
 };
 
-class FakeLinks : public WorkerLinks {
+class FakeStreams : public WorkerStreams {
  public:
-  explicit FakeLinks(Trace& trace) : trace_(trace) {}
-  void Send(LinkId link, v1::AttachResponse message) override {
-    trace_.push_back(absl::StrCat(message.has_welcome() ? "welcome " : "directive ", link.value()));
-    last[link] = std::move(message);
-  }
-  void Close(LinkId link, const absl::Status& status) override {
+  explicit FakeStreams(Trace& trace) : trace_(trace) {}
+  void Send(StreamId stream, v1::AttachResponse message) override {
     trace_.push_back(
-        absl::StrCat("close ", link.value(), " ", absl::StatusCodeToString(status.code())));
+        absl::StrCat(message.has_welcome() ? "welcome " : "directive ", stream.value()));
+    last[stream] = std::move(message);
   }
-  std::map<LinkId, v1::AttachResponse> last;
+  void Close(StreamId stream, const absl::Status& status) override {
+    trace_.push_back(
+        absl::StrCat("close ", stream.value(), " ", absl::StatusCodeToString(status.code())));
+  }
+  std::map<StreamId, v1::AttachResponse> last;
 
  private:
   Trace& trace_;

@@ -66,7 +66,7 @@ TEST(Loop, WorkersAreWelcomedWithTheSpecAndTheJobRuns) {
   world.TakeTrace();
   world.AttachAll(1);
   EXPECT_THAT(world.TakeTrace(), HasSubstr("welcome 1; worker left pid 500"));
-  const v1::Welcome& welcome = world.links.last[LinkId(1)].welcome();
+  const v1::Welcome& welcome = world.streams.last[StreamId(1)].welcome();
   EXPECT_EQ(welcome.spec().name(), "test");
   EXPECT_EQ(welcome.generation(), 1);
   EXPECT_EQ(welcome.checkpoint_directory(),
@@ -107,7 +107,7 @@ TEST(Loop, AHandStartedJobIsCheckedBeforeTheCoreSeesIt) {
   world.Say(2, message);
   world.Turn();
   EXPECT_THAT(world.TakeTrace(), HasSubstr("welcome 2"));
-  EXPECT_EQ(world.links.last[LinkId(2)].welcome().spec().train().steps(), 1000)
+  EXPECT_EQ(world.streams.last[StreamId(2)].welcome().spec().train().steps(), 1000)
       << "the defaults are filled in";
 }
 
@@ -203,7 +203,7 @@ TEST(Loop, StopEndsRunFromAnotherThreadAndAnswersWhatWaits) {
   std::thread runner([&] { world.loop->Run(); });
   world.loop->Stop();
   runner.join();
-  EXPECT_FALSE(world.inbox->Put(LinkClosed{LinkId(1)})) << "nothing is taken any more";
+  EXPECT_FALSE(world.inbox->Put(StreamClosed{StreamId(1)})) << "nothing is taken any more";
 }
 
 }  // namespace

@@ -33,9 +33,9 @@ class LoopWorld {
   // A new loop over the same journal, as after a crash.
   void Restart() {
     inbox = std::make_unique<Inbox>(Inbox::Options{});
-    loop =
-        std::make_unique<Loop>(LoopParts{&clock, &journal, &launcher, &links, inbox.get(), shown_},
-                               LoopOptions{.cluster = cluster_, .state_dir = folder.root()});
+    loop = std::make_unique<Loop>(
+        LoopParts{&clock, &journal, &launcher, &streams, inbox.get(), shown_},
+        LoopOptions{.cluster = cluster_, .state_dir = folder.root()});
     const absl::Status status = loop->Start();
     EXPECT_TRUE(status.ok()) << status;
   }
@@ -66,10 +66,10 @@ class LoopWorld {
                               if (answer.ok() && !answer->job_id.empty()) job = answer->job_id;
                             }});
   }
-  void Say(int64_t link, v1::AttachRequest message) {
-    inbox->Put(LinkMessage{LinkId(link), std::move(message), [this] { ++taken; }});
+  void Say(int64_t stream, v1::AttachRequest message) {
+    inbox->Put(StreamMessage{StreamId(stream), std::move(message), [this] { ++taken; }});
   }
-  // Both ranks of the newest generation attach and are ready; link = rank + 1 + offset.
+  // Both ranks of the newest generation attach and are ready; stream = rank + 1 + offset.
   void AttachAll(int64_t generation, int64_t offset = 0) {
     for (int32_t rank = 0; rank < 2; ++rank) {
       v1::AttachRequest message;
@@ -104,7 +104,7 @@ class LoopWorld {
   HandClock clock;
   TracedJournal journal{trace};
   FakeLauncher launcher{trace};
-  FakeLinks links{trace};
+  FakeStreams streams{trace};
   FakeObserver observer;
   std::unique_ptr<Inbox> inbox;
   std::unique_ptr<Loop> loop;

@@ -23,7 +23,7 @@ class Attaching : public ::testing::Test {
     taken_.pop_front();
     return first;
   }
-  LinkMessage NextMessage() { return std::get<LinkMessage>(Next()); }
+  StreamMessage NextMessage() { return std::get<StreamMessage>(Next()); }
 
   static v1::AttachRequest Hello(int rank) {
     v1::AttachRequest request;
@@ -53,7 +53,7 @@ TEST_F(Attaching, MessagesArriveInOrderOneAtATime) {
   auto stream = stub_->Attach(&context);
   stream->Write(Hello(3));
   for (int64_t i = 1; i <= 5; ++i) stream->Write(Progress(i));
-  LinkMessage message = NextMessage();
+  StreamMessage message = NextMessage();
   EXPECT_EQ(message.message.hello().rank(), 3);
   EXPECT_EQ(inbox_.depth(), 0u) << "the next one waits until this one is taken";
   for (int64_t i = 1; i <= 5; ++i) {
@@ -69,12 +69,12 @@ TEST_F(Attaching, TheLoopAnswersAndEndsAStream) {
   BoundedContext context;
   auto stream = stub_->Attach(&context);
   stream->Write(Hello(0));
-  const LinkId link = NextMessage().link;
+  const StreamId stream = NextMessage().stream;
   v1::AttachResponse welcome;
   welcome.mutable_welcome()->set_job_id("job-1");
-  service_.Send(link, welcome);
-  service_.Close(link, absl::FailedPreconditionError("fenced"));
-  service_.Send(link, Directive(9));
+  service_.Send(stream, welcome);
+  service_.Close(stream, absl::FailedPreconditionError("fenced"));
+  service_.Send(stream, Directive(9));
 
   v1::AttachResponse got;
   ASSERT_TRUE(stream->Read(&got));
@@ -90,9 +90,9 @@ TEST_F(Attaching, OfDirectivesThatWaitTheNewestIsSent) {
   BoundedContext context;
   auto stream = stub_->Attach(&context);
   stream->Write(Hello(0));
-  const LinkId link = NextMessage().link;
+  const StreamId stream = NextMessage().stream;
   constexpr int64_t kLast = 20000;
-  for (int64_t number = 1; number <= kLast; ++number) service_.Send(link, Directive(number));
+  for (int64_t number = 1; number <= kLast; ++number) service_.Send(stream, Directive(number));
   v1::AttachResponse got;
   int64_t previous = 0, received = 0;
   while (previous < kLast && stream->Read(&got)) {
@@ -107,21 +107,21 @@ TEST_F(Attaching, OfDirectivesThatWaitTheNewestIsSent) {
 }
 
 TEST_F(Attaching, ALostStreamIsReportedOnce) {
-  LinkId link;
+  StreamId stream;
   {
     BoundedContext context;
     auto stream = stub_->Attach(&context);
     stream->Write(Hello(0));
-    LinkMessage hello = NextMessage();
-    link = hello.link;
+    StreamMessage hello = NextMessage();
+    stream = hello.stream;
     hello.taken();
     context.TryCancel();
     stream->Finish();
   }
-  EXPECT_EQ(std::get<LinkClosed>(Next()).link, link);
+  EXPECT_EQ(std::get<StreamClosed>(Next()).stream, stream);
   EXPECT_TRUE(inbox_.Take(absl::ZeroDuration()).empty());
-  service_.Send(link, Directive(1));
-  service_.Close(link, absl::OkStatus());
+  service_.Send(stream, Directive(1));
+  service_.Close(stream, absl::OkStatus());
 }
 
 TEST_F(Attaching, TooManyStreamsAreRefused) {
@@ -155,11 +155,11 @@ TEST_F(Attaching, ManyStreamsMayComeAndGoAtOnce) {
   std::thread loop([&] {
     while (!done) {
       for (Input& input : inbox_.Take(absl::Milliseconds(5))) {
-        auto* message = std::get_if<LinkMessage>(&input);
+        auto* message = std::get_if<StreamMessage>(&input);
         if (message == nullptr) continue;
-        service_.Send(message->link, Directive(message->message.progress().step()));
+        service_.Send(message->stream, Directive(message->message.progress().step()));
         if (message->message.progress().step() == 3) {
-          service_.Close(message->link, absl::AbortedError("enough"));
+          service_.Close(message->stream, absl::AbortedError("enough"));
         }
         message->taken();
       }

@@ -9,7 +9,8 @@ namespace {
 
 double Sum(const WorkerTally& tally) {
   double sum = 0;
-  for (int i = 0; i < kAccountCount; ++i) sum += tally.seconds(static_cast<Account>(i));
+  for (int i = 0; i < kGoodputAccountCount; ++i)
+    sum += tally.seconds(static_cast<GoodputAccount>(i));
   return sum;
 }
 
@@ -25,8 +26,8 @@ TEST(WorkerTally, BooksAStepToItsAccounts) {
   WorkerTally tally;
   tally.Started(absl::Seconds(10));
   tally.Reported(Step(2, 1), absl::Seconds(13));
-  EXPECT_EQ(tally.seconds(Account::kCompute), 2);
-  EXPECT_EQ(tally.seconds(Account::kExchangeWait), 1);
+  EXPECT_EQ(tally.seconds(GoodputAccount::kCompute), 2);
+  EXPECT_EQ(tally.seconds(GoodputAccount::kExchangeWait), 1);
   EXPECT_EQ(tally.exchange_bytes(), 100);
 }
 
@@ -34,7 +35,8 @@ TEST(WorkerTally, UnexplainedTimeIsIdle) {
   WorkerTally tally;
   tally.Started(absl::Seconds(0));
   tally.Reported(Step(2, 0), absl::Seconds(10));
-  EXPECT_EQ(tally.seconds(Account::kIdle), 7) << "ten seconds, less two, less the slack of one";
+  EXPECT_EQ(tally.seconds(GoodputAccount::kIdle), 7)
+      << "ten seconds, less two, less the slack of one";
 }
 
 TEST(WorkerTally, FromLossToTheNextStepIsRecovering) {
@@ -44,7 +46,7 @@ TEST(WorkerTally, FromLossToTheNextStepIsRecovering) {
   tally.Lost(absl::Seconds(3));
   tally.Started(absl::Seconds(5));
   tally.Reported(Step(1, 0), absl::Seconds(8));
-  EXPECT_EQ(tally.seconds(Account::kRecovering), 2 + 4);
+  EXPECT_EQ(tally.seconds(GoodputAccount::kRecovering), 2 + 4);
   EXPECT_EQ(Sum(tally), 8);
 }
 

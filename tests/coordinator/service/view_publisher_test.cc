@@ -37,7 +37,7 @@ TEST_F(Viewing, AStepReportShows) {
   EXPECT_EQ(status.step(), 5);
   EXPECT_EQ(status.loss(), 2.5);
   EXPECT_EQ(status.ranks(1).last_step().step(), 4);
-  EXPECT_EQ(OnlyJob().tallies[1].seconds(Account::kCompute), 0.25);
+  EXPECT_EQ(OnlyJob().tallies[1].seconds(GoodputAccount::kCompute), 0.25);
   EXPECT_EQ(status.checkpoint_directory(), "/state/jobs/" + world_.job + "/checkpoints");
 }
 
