@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/rpc/tls_files.h"
+#include "common/rpc/pem_file.h"
 #include "worker/exit_code.h"
 
 namespace espalier {

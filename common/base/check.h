@@ -2,12 +2,20 @@
 // failures (input, network, disk) return absl::Status instead. Any thread.
 #pragma once
 
+#include <cstdio>
+#include <cstdlib>
+
 #include "absl/strings/string_view.h"
 
 namespace espalier {
 
 // Prints the place and the message and aborts, so that a core and a stack are left.
-[[noreturn]] void CheckFailed(absl::string_view file, int line, absl::string_view what);
+[[noreturn]] inline void CheckFailed(absl::string_view file, int line, absl::string_view what) {
+  std::fprintf(stderr, "%.*s:%d: broken invariant: %.*s\n", static_cast<int>(file.size()),
+               file.data(), line, static_cast<int>(what.size()), what.data());
+  std::fflush(stderr);
+  std::abort();
+}
 
 }  // namespace espalier
 

@@ -3,7 +3,7 @@
 
 #include <cerrno>
 
-#include "common/base/file_sync.h"
+#include "common/base/file_system.h"
 
 namespace espalier {
 

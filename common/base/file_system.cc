@@ -1,6 +1,7 @@
 #include "common/base/file_system.h"
 
 #include <fcntl.h>
+#include <pwd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,13 +9,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/file_sync.h"
 #include "common/base/status_macros.h"
 
 namespace espalier {
@@ -202,6 +204,34 @@ std::string ParentPath(absl::string_view path) {
 
 std::string JoinPath(absl::string_view folder, absl::string_view name) {
   return (std::filesystem::path(std::string(folder)) / std::string(name)).string();
+}
+
+namespace {
+
+// HOME, or what the user database says (services start without the variable); empty: neither.
+std::string HomeFolder() {
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/') return home;
+  std::vector<char> buffer(1 << 14);
+  passwd entry{};
+  passwd* found = nullptr;
+  if (getpwuid_r(getuid(), &entry, buffer.data(), buffer.size(), &found) != 0) return "";
+  return found == nullptr || found->pw_dir == nullptr ? "" : found->pw_dir;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ExpandHome(const std::string& path) {
+  if (path.empty() || path[0] != '~') return path;
+  if (path.size() > 1 && path[1] != '/') {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "path '", path, "' means another user's home; write that folder out, or begin with '~/'"));
+  }
+  const std::string home = HomeFolder();
+  if (home.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "path '", path, "' needs a home folder, and this user has none; write the path out"));
+  }
+  return home + path.substr(1);
 }
 
 }  // namespace espalier

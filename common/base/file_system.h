@@ -88,4 +88,13 @@ std::string JoinPath(absl::string_view folder, absl::string_view name);
 // "a/b" -> "a", "b" -> ".".
 std::string ParentPath(absl::string_view path);
 
+// A configured path on the node that opens it (loading a configuration leaves "~" alone, because
+// nodes differ): "~" and "~/x" with the user's home folder in place of "~"; other paths as they
+// are. INVALID_ARGUMENT: "~name"; FAILED_PRECONDITION: the user has no home folder.
+absl::StatusOr<std::string> ExpandHome(const std::string& path);
+
+// How the system is told to put a file on stable storage; one source per system. 0, or an errno
+// value.
+int SyncDescriptor(int descriptor);
+
 }  // namespace espalier

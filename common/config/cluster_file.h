@@ -38,4 +38,12 @@ absl::Status ValidateClusterSpec(const v1::ClusterSpec& spec);
 // Reference of the cluster file, one line a key.
 std::string ClusterFileReference();
 
+// Node profiles are files that describe a kind of machine (configs/nodes); a node of a cluster file
+// takes over their fields where it gives none itself.
+//
+// The fields that profile `name` sets, from the first folder that has NAME.yaml. NOT_FOUND lists
+// the profiles there are; INVALID_ARGUMENT what is wrong with the file.
+absl::StatusOr<v1::NodeSpec> LoadNodeProfile(const std::string& name,
+                                             const std::vector<std::string>& folders);
+
 }  // namespace espalier

@@ -1,10 +1,8 @@
-#include "common/config/cluster_rules.h"
-
 #include <set>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/address.h"
-#include "common/config/names.h"
+#include "common/config/rules.h"
 #include "common/config/yaml_tree.h"
 
 namespace espalier {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "common/config/utf8.h"
+#include "common/base/utf8.h"
 #include "common/config/yaml_tree.h"
 
 namespace espalier {

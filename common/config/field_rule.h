@@ -43,4 +43,8 @@ std::string AllowedText(const google::protobuf::FieldDescriptor& field);
 std::optional<std::string> CheckField(const google::protobuf::Message& message,
                                       const google::protobuf::FieldDescriptor& field);
 
+// The keys of a configuration file as a table, made from the schema. One line a key: "train.steps
+// a whole number from 1 to 1e12 steps   default 1000".
+std::string ReferenceOf(const google::protobuf::Descriptor& type);
+
 }  // namespace espalier

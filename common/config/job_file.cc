@@ -2,29 +2,93 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
-#include "common/config/expand_paths.h"
-#include "common/config/job_rules.h"
-#include "common/config/overrides.h"
-#include "common/config/problems.h"
-#include "common/config/reference.h"
-#include "common/config/rule_check.h"
+#include "common/config/field_rule.h"
+#include "common/config/rules.h"
 #include "common/config/yaml_reader.h"
 #include "common/config/yaml_tree.h"
 #include "common/config/yaml_writer.h"
+#include "google/protobuf/message.h"
 
 namespace espalier {
 namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
 
 // "Default: min_nodes".
 void FillDerivedDefaults(v1::JobSpec& spec) {
   v1::ParallelSpec& parallel = *spec.mutable_parallel();
   if (!parallel.has_max_nodes()) parallel.set_max_nodes(parallel.min_nodes());
+}
+
+absl::Status Refused(const YamlSource& source, absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat(source.name, ": ", why));
+}
+
+// The value of `key` in a section, made when absent. The node is a kNull or kMap.
+YamlNode& Child(YamlNode& node, const std::string& key,
+                const std::shared_ptr<const YamlSource>& source) {
+  if (YamlNode* found = node.Find(key)) return *found;
+  node.kind = YamlNode::Kind::kMap;
+  node.entries.push_back({.key = key, .line = 0, .value = YamlNode{}});
+  node.entries.back().value.source = source;
+  return node.entries.back().value;
+}
+
+// Sets KEY.KEY=VALUE (VALUE as YAML) in `root`; sections that are absent are made. Relative paths
+// in it are taken from `folder`. INVALID_ARGUMENT: no '=', an empty key, a key below a value.
+absl::Status ApplyOverride(const std::string& setting, const std::string& folder, YamlNode& root) {
+  const auto source = std::make_shared<const YamlSource>(
+      YamlSource{.name = absl::StrCat("--set ", setting), .folder = folder, .has_lines = false});
+  const size_t equals = setting.find('=');
+  if (equals == std::string::npos) {
+    return Refused(*source, "no '=' in it; write KEY=VALUE, for example train.steps=100");
+  }
+  const std::vector<std::string> keys = absl::StrSplit(setting.substr(0, equals), '.');
+  YamlNode* node = &root;
+  for (const std::string& key : keys) {
+    if (key.empty()) return Refused(*source, "an empty key; write for example train.steps=100");
+    if (node->kind != YamlNode::Kind::kMap && node->kind != YamlNode::Kind::kNull) {
+      return Refused(*source, absl::StrCat(Quoted(key), " stands below ", Describe(*node),
+                                           ", which is not a section"));
+    }
+    node = &Child(*node, key, source);
+  }
+  ASSIGN_OR_RETURN(*node, ParseYaml(absl::string_view(setting).substr(equals + 1), source));
+  return absl::OkStatus();
+}
+
+// Applies ExpandHome to every single text field whose rule says that it is a path. `path` names the
+// section in messages.
+absl::Status ExpandPaths(const std::string& path, Message& message) {
+  const auto& reflection = *message.GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection.ListFields(message, &fields);
+  for (const FieldDescriptor* field : fields) {
+    const std::string field_path = PathOf(path, NameOf(*field));
+    if (field->is_repeated()) continue;
+    if (IsSection(*field)) {
+      RETURN_IF_ERROR(ExpandPaths(field_path, *reflection.MutableMessage(&message, field)));
+    } else if (RuleOf(*field).path()) {
+      const auto expanded = ExpandHome(reflection.GetString(message, field));
+      if (!expanded.ok()) {
+        return absl::Status(expanded.status().code(),
+                            absl::StrCat(field_path, ": ", expanded.status().message()));
+      }
+      reflection.SetString(&message, field, *expanded);
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ absl::StatusOr<v1::JobSpec> LoadJobText(const JobText& text);
 absl::StatusOr<v1::JobSpec> LoadJobFile(const std::string& path,
                                         const std::vector<std::string>& overrides = {});
 
-// Whether a spec can run: the rules of job.proto and those between fields (job_rules.h). For specs
+// Whether a spec can run: the rules of job.proto and those between fields (rules.h). For specs
 // that came over the network or out of a journal. A field whose default is not filled in is a
 // problem, as is one this version does not know.
 absl::Status ValidateJobSpec(const v1::JobSpec& spec);

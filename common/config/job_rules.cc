@@ -1,13 +1,11 @@
-#include "common/config/job_rules.h"
-
 #include <set>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/config/model_preset.h"
-#include "common/config/names.h"
 #include "common/config/recompute.h"
+#include "common/config/rules.h"
 #include "common/config/yaml_tree.h"
 
 namespace espalier {

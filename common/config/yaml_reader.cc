@@ -10,7 +10,6 @@
 #include "common/base/check.h"
 #include "common/base/nearest.h"
 #include "common/config/field_rule.h"
-#include "common/config/scalar.h"
 
 namespace espalier {
 

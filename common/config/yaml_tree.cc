@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/config/utf8.h"
+#include "common/base/utf8.h"
 
 namespace espalier {
 namespace {

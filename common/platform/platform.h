@@ -77,6 +77,9 @@ class KeepAwake {
   static absl::StatusOr<std::unique_ptr<KeepAwake>> Start(absl::string_view reason);
 };
 
+// The folder of the running program, symbolic links resolved.
+absl::StatusOr<std::string> ProgramFolder();
+
 // Tells the system that the calling thread computes what a person waits for, so that it runs on
 // fast cores; without effect where all cores are equal.
 void MarkComputeThread();

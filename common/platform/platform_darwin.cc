@@ -2,14 +2,18 @@
 #include <CoreFoundation/CoreFoundation.h>
 #include <IOKit/ps/IOPowerSources.h>
 #include <IOKit/pwr_mgt/IOPMLib.h>
+#include <mach-o/dyld.h>
 #include <mach/mach.h>
 #include <notify.h>
 #include <pthread/qos.h>
+#include <sys/param.h>
 #include <sys/sysctl.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -166,5 +170,19 @@ absl::StatusOr<std::unique_ptr<KeepAwake>> KeepAwake::Start(absl::string_view re
 }
 
 void MarkComputeThread() { pthread_set_qos_class_self_np(QOS_CLASS_USER_INITIATED, 0); }
+
+absl::StatusOr<std::string> ProgramFolder() {
+  std::array<char, MAXPATHLEN> path;
+  uint32_t size = path.size();
+  if (_NSGetExecutablePath(path.data(), &size) != 0) {
+    return absl::InternalError("the path of the program is too long");
+  }
+  std::array<char, MAXPATHLEN> resolved;
+  if (realpath(path.data(), resolved.data()) == nullptr) {
+    return absl::ErrnoToStatus(errno, "cannot resolve the path of the program");
+  }
+  const std::string program(resolved.data());
+  return program.substr(0, program.rfind('/'));
+}
 
 }  // namespace espalier

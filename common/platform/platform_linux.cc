@@ -1,14 +1,17 @@
 // platform.h from /proc, /sys and the control group.
 #include <sched.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <string>
 #include <system_error>
 #include <vector>
 
@@ -17,10 +20,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "common/platform/control_group.h"
+#include "common/platform/linux_limits.h"
 #include "common/platform/platform.h"
-#include "common/platform/processor_set.h"
-#include "common/platform/text_file.h"
 
 namespace espalier {
 namespace {
@@ -166,5 +167,13 @@ absl::StatusOr<std::unique_ptr<KeepAwake>> KeepAwake::Start(absl::string_view re
 }
 
 void MarkComputeThread() {}
+
+absl::StatusOr<std::string> ProgramFolder() {
+  std::array<char, 4096> path;
+  const ssize_t size = readlink("/proc/self/exe", path.data(), path.size());
+  if (size < 0) return absl::ErrnoToStatus(errno, "cannot read /proc/self/exe");
+  const std::string program(path.data(), static_cast<size_t>(size));
+  return program.substr(0, program.rfind('/'));
+}
 
 }  // namespace espalier

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
-#include "common/rpc/tls_files.h"
+#include "common/rpc/pem_file.h"
 
 namespace espalier {
 

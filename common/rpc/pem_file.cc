@@ -9,7 +9,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/home.h"
+#include "common/base/file_system.h"
 #include "common/base/status_macros.h"
 
 namespace espalier {

@@ -1,5 +1,6 @@
-// Reading and writing of small PEM files: whole or not at all, keys for the owner only. Used by
-// certificates and pki. Any thread.
+// PEM files: where a program's TLS identity lies, and reading and writing of them, whole or not at
+// all, keys for the owner only. Used by certificates, pki, and whoever is told where its files are.
+// Any thread.
 #pragma once
 
 #include <string>
@@ -9,6 +10,13 @@
 #include "absl/strings/string_view.h"
 
 namespace espalier {
+
+// PEM files as `espalier pki` makes them.
+struct TlsFiles {
+  std::string ca;
+  std::string certificate;
+  std::string key;
+};
 
 // UNAUTHENTICATED (the caller has no identity without it) when the file cannot be read; names the
 // path and the reason. At most 1 MiB; "~/" is the user's home.

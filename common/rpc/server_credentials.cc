@@ -10,9 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/address.h"
 #include "common/base/status_macros.h"
+#include "common/rpc/call.h"
 #include "common/rpc/certificate.h"
-#include "common/rpc/keepalive.h"
-#include "common/rpc/status.h"
 
 namespace espalier {
 namespace {

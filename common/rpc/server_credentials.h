@@ -17,8 +17,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/base/clock.h"
+#include "common/rpc/pem_file.h"
 #include "common/rpc/role.h"
-#include "common/rpc/tls_files.h"
 
 namespace espalier {
 

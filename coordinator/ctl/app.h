@@ -10,7 +10,7 @@
 
 namespace espalier::ctl {
 
-// Runs one command; `arguments` without the program's name. Returns the exit code (exit_code.h).
+// Runs one command; `arguments` without the program's name. Returns the exit code (options.h).
 // `data` and `generate` replace the process by espalier-worker and return only when that fails.
 int RunEspalier(const std::vector<std::string>& arguments, Terminal& terminal, Clock& clock);
 

@@ -8,8 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
-#include "common/rpc/deadline.h"
-#include "common/rpc/status.h"
+#include "common/rpc/call.h"
 #include "coordinator/ctl/text.h"
 
 namespace espalier::ctl {

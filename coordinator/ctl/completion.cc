@@ -1,4 +1,3 @@
-#include "coordinator/ctl/completion.h"
 
 #include <vector>
 

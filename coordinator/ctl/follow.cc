@@ -1,15 +1,83 @@
 #include "coordinator/ctl/follow.h"
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "coordinator/ctl/json.h"
-#include "coordinator/ctl/progress_view.h"
+#include "coordinator/ctl/render.h"
 #include "coordinator/ctl/verbs.h"
 
 namespace espalier::ctl {
 namespace {
+
+double Fraction(const v1::JobStatus& status) {
+  if (status.total_steps() <= 0) return 0;
+  return static_cast<double>(status.step()) / static_cast<double>(status.total_steps());
+}
+
+std::string Title(const v1::JobStatus& status, const View& view) {
+  std::string out =
+      absl::StrCat(Paint(Printable(status.name()), Colour::kBold, view), "  ", status.id(), "  ",
+                   Paint(StateText(status.state()), ColourOf(status.state()), view));
+  if (status.state_since_ms() > 0) {
+    absl::StrAppend(&out, " for ",
+                    DurationText(view.now - absl::FromUnixMillis(status.state_since_ms())));
+  }
+  absl::StrAppend(&out, ", generation ", status.generation());
+  if (status.restarts() > 0) absl::StrAppend(&out, ", ", status.restarts(), " restarts");
+  return out;
+}
+
+std::string Numbers(const v1::JobStatus& status) {
+  std::vector<std::string> parts = {absl::StrCat("loss ", LossText(status.loss()))};
+  if (status.has_validation_loss()) {
+    parts.push_back(absl::StrCat("validation ", LossText(status.validation_loss()), " at ",
+                                 status.validation_step()));
+  }
+  if (status.tokens_per_second() > 0) {
+    parts.push_back(absl::StrCat(CountText(status.tokens_per_second()), " tokens/s"));
+  }
+  if (status.learning_rate() > 0) {
+    parts.push_back(absl::StrFormat("lr %.2e", status.learning_rate()));
+  }
+  if (status.gradient_norm() > 0) {
+    parts.push_back(absl::StrFormat("gradient %.3g", status.gradient_norm()));
+  }
+  if (status.skipped_steps() > 0) {
+    parts.push_back(absl::StrCat(status.skipped_steps(), " skipped"));
+  }
+  return absl::StrJoin(parts, "   ");
+}
+
+std::string BarLine(const v1::JobStatus& status, const View& view) {
+  const std::string text = absl::StrCat(
+      absl::StrFormat(" %5.1f %%  step %d/%d", 100 * Fraction(status), status.step(),
+                      status.total_steps()),
+      status.has_eta_seconds()
+          ? absl::StrCat("  ", DurationText(absl::Seconds(status.eta_seconds())), " left")
+          : "");
+  const int width = std::clamp(view.width - 2 - static_cast<int>(text.size()), 12, 42);
+  return absl::StrCat(ProgressBar(Fraction(status), width, view), text);
+}
+
+std::string CheckpointLine(const v1::CheckpointReport& report, const View& view) {
+  if (!report.error().empty()) {
+    return Paint(
+        Printable(absl::StrCat("checkpoint of step ", report.step(), " failed: ", report.error())),
+        Colour::kRed, view);
+  }
+  return absl::StrCat("checkpoint of step ", report.step(), ", ", BytesText(report.bytes()));
+}
+
+// Whatever makes a status worth a line of its own.
+std::string Standing(const v1::JobStatus& status) {
+  return absl::StrCat(status.state(), "/", status.generation(), "/", status.reason());
+}
 
 constexpr absl::Duration kPlainInterval = absl::Seconds(2);
 
@@ -127,6 +195,64 @@ ExitCode ExitCodeAfter(const v1::JobStatus& status) {
 void AddFollowVerbs(VerbTable verbs) {
   AddWatch(verbs);
   AddLogs(verbs);
+}
+
+std::string ProgressBar(double fraction, int width, const View& view) {
+  const int cells = std::max(1, width - 2);
+  const int full = static_cast<int>(std::floor(std::clamp(fraction, 0.0, 1.0) * cells + 1e-9));
+  std::string out = "[";
+  for (int i = 0; i < cells; ++i) {
+    if (view.unicode) {
+      out += i < full ? "\u2588" : "\u2591";
+    } else {
+      out += i < full ? '#' : '.';
+    }
+  }
+  return out + "]";
+}
+
+std::string RenderFrame(const v1::JobStatus& status, const View& view) {
+  std::vector<std::string> lines = {Title(status, view)};
+  if (!status.reason().empty()) {
+    lines.push_back(absl::StrCat("  ", Paint(Printable(status.reason()), Colour::kDim, view)));
+  }
+  lines.push_back(absl::StrCat("  ", BarLine(status, view)));
+  lines.push_back(absl::StrCat("  ", Numbers(status)));
+  if (status.has_last_checkpoint()) {
+    lines.push_back(absl::StrCat("  ", CheckpointLine(status.last_checkpoint(), view)));
+  }
+  // Besides the ranks: their title line, a possible "and N more", and the line of the cursor.
+  const int room = view.height - static_cast<int>(lines.size()) - 3;
+  std::string frame = absl::StrCat(absl::StrJoin(lines, "\n"), "\n");
+  if (room > 0) absl::StrAppend(&frame, RenderRanks(status, room, view));
+  return frame;
+}
+
+std::string Redraw(const std::string& previous, const std::string& next) {
+  const auto lines = std::count(previous.begin(), previous.end(), '\n');
+  const std::string up = lines > 0 ? absl::StrCat("\x1b[", lines, "F") : "";
+  return absl::StrCat("\x1b[?7l", up, "\x1b[0J", next, "\x1b[?7h");
+}
+
+std::optional<std::string> PlainProgress::Next(const v1::JobStatus& status, const View& view) {
+  const std::string standing = Standing(status);
+  const bool changed = standing != last_standing_;
+  const bool advanced = status.step() != last_step_;
+  if (!changed && (!advanced || view.now - last_time_ < interval_)) return std::nullopt;
+  last_standing_ = standing;
+  last_step_ = status.step();
+  last_time_ = view.now;
+  std::string line =
+      absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%S%Ez", view.now, view.zone), " ",
+                   StateText(status.state()), " step ", status.step(), "/", status.total_steps());
+  if (status.step() > 0) absl::StrAppend(&line, " ", Numbers(status));
+  if (status.has_eta_seconds() && !IsFinal(status.state())) {
+    absl::StrAppend(&line, "   ", DurationText(absl::Seconds(status.eta_seconds())), " left");
+  }
+  if (changed && !status.reason().empty()) {
+    absl::StrAppend(&line, "   (", Printable(status.reason()), ")");
+  }
+  return line + "\n";
 }
 
 }  // namespace espalier::ctl

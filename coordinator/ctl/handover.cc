@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/platform/platform.h"
 #include "coordinator/ctl/verbs.h"
 
 namespace espalier::ctl {

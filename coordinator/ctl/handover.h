@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 namespace espalier::ctl {
@@ -16,8 +15,5 @@ bool IsHandedOver(absl::string_view verb);
 // Replaces the process by the espalier-worker beside this program, with the arguments as they are
 // (verb first). Returns only on failure: NOT_FOUND says where it was looked for.
 absl::Status HandOver(const std::vector<std::string>& arguments);
-
-// The folder of the running program, symbolic links resolved. One file per platform.
-absl::StatusOr<std::string> ProgramFolder();
 
 }  // namespace espalier::ctl

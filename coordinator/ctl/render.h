@@ -11,6 +11,36 @@
 
 namespace espalier::ctl {
 
+struct Cell {
+  Cell(std::string text, Colour colour = Colour::kNone)  // NOLINT: cells are written as text.
+      : text(std::move(text)), colour(colour) {}
+  std::string text;
+  Colour colour;
+};
+
+// Columns that line up.
+class Table {
+ public:
+  enum class Align { kLeft, kRight };
+  struct Column {
+    std::string title;
+    Align align = Align::kLeft;
+  };
+
+  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+  // One cell per column. Control characters are replaced by spaces.
+  void Add(std::vector<Cell> row);
+  bool empty() const { return rows_.empty(); }
+
+  // Title line and rows, each line starting with `indent` spaces and ending with a newline; the
+  // last column is not padded.
+  std::string Render(const View& view, int indent = 0) const;
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<std::vector<Cell>> rows_;
+};
+
 // One line a job, newest last as the server sends them.
 std::string RenderJobs(const v1::ListJobsResponse& response, const View& view);
 

@@ -24,10 +24,18 @@ void AddHandedOverVerbs(VerbTable verbs);  // data, generate: espalier-worker do
 void AddReferenceVerb(VerbTable verbs);    // reference job, cluster
 void AddCompletionVerb(VerbTable verbs);   // completion bash, zsh
 
+// `validate FILE`, which is also `job validate FILE`: `verbs.app` may itself be a verb.
+void AddValidate(VerbTable verbs);
+
 // A subcommand whose --help ends with examples, one a line.
 CLI::App* AddVerb(CLI::App& parent, const std::string& name, const std::string& description,
                   const std::string& examples);
 // The positional that names a job: an id, a prefix of one, or a unique name.
 void AddJobArgument(CLI::App* verb, std::string& job);
+
+// Completion scripts, made from the command line's own description, so that they know every verb
+// and option. Pure.
+std::string BashCompletion(const CLI::App& app);
+std::string ZshCompletion(const CLI::App& app);
 
 }  // namespace espalier::ctl

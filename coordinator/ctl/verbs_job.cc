@@ -4,7 +4,6 @@
 #include "coordinator/ctl/client.h"
 #include "coordinator/ctl/json.h"
 #include "coordinator/ctl/render.h"
-#include "coordinator/ctl/validate.h"
 #include "coordinator/ctl/verbs.h"
 
 namespace espalier::ctl {

@@ -8,12 +8,12 @@
 
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "common/config/cluster_file.h"
 #include "common/config/job_file.h"
 #include "coordinator/ctl/client.h"
 #include "coordinator/ctl/follow.h"
 #include "coordinator/ctl/json.h"
 #include "coordinator/ctl/render.h"
-#include "coordinator/ctl/validate.h"
 #include "coordinator/ctl/verbs.h"
 
 namespace espalier::ctl {
@@ -115,6 +115,27 @@ void AddSubmitVerbs(VerbTable verbs) {
     verbs.chosen = [options](Context& context) { return Submit(context, *options); };
   });
   AddValidate(verbs);
+}
+
+// Every key that a file may hold, made from the schema that checks it.
+void AddReferenceVerb(VerbTable verbs) {
+  CLI::App* reference =
+      AddVerb(verbs.app, "reference", "List every key of job and cluster files",
+              "espalier reference job | grep schedule\nespalier reference cluster");
+  reference->require_subcommand(1);
+  const auto add = [&](const std::string& file, std::string (*text)()) {
+    CLI::App* verb = AddVerb(*reference, file, "Keys of a " + file + " file: type, range, default",
+                             "espalier reference " + file);
+    verb->callback([verbs, text] {
+      verbs.chosen = [text](Context& context) -> absl::StatusOr<ExitCode> {
+        context.terminal.Out(
+            context.options.json() ? JsonText(nlohmann::ordered_json{{"text", text()}}) : text());
+        return kDone;
+      };
+    });
+  };
+  add("job", JobFileReference);
+  add("cluster", ClusterFileReference);
 }
 
 }  // namespace espalier::ctl

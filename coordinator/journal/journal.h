@@ -1,16 +1,20 @@
 // Journal: what espalierd remembers. Every transition is committed here before any effect of it is
 // visible (invariant "Journal, then act"); after a crash, Load() gives back exactly the committed
-// batches, in whole. Implementations: SqliteJournal (sqlite_journal.h) and MemoryJournal
-// (memory_journal.h), held to the same conformance suite.
+// batches, in whole. Implementations: SqliteJournal (sqlite_journal.h) and MemoryJournal below,
+// held to the same conformance suite.
 // Thread rule: Load and Commit belong to the loop's thread; Events may be called from any thread.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "common/base/ids.h"
 
 namespace espalier {
@@ -85,6 +89,22 @@ class Journal {
   // ALREADY_EXISTS: an event number was used before.
   virtual absl::Status Commit(const JournalBatch& batch) = 0;
   virtual absl::StatusOr<std::vector<EventRow>> Events(const EventQuery& query) = 0;
+};
+
+// A journal without a disk, for tests. Copies share nothing; to play a restart, open a new loop on
+// the same object. Thread-safe.
+class MemoryJournal : public Journal {
+ public:
+  absl::StatusOr<JournalContents> Load() override;
+  absl::Status Commit(const JournalBatch& batch) override;
+  absl::StatusOr<std::vector<EventRow>> Events(const EventQuery& query) override;
+
+ private:
+  absl::Mutex mutex_;
+  std::map<JobId, std::string> jobs_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<JobId, int64_t>, EventRow> events_ ABSL_GUARDED_BY(mutex_);
+  std::map<GenerationKey, ProcessIdentity> launches_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::string> settings_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace espalier

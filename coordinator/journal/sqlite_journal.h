@@ -9,7 +9,9 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
 #include "coordinator/journal/journal.h"
 #include "coordinator/journal/sqlite.h"
 
@@ -39,5 +41,17 @@ class SqliteJournal : public Journal {
   Database database_ ABSL_GUARDED_BY(mutex_);
   Statements statements_ ABSL_GUARDED_BY(mutex_);
 };
+
+// The tables and how a file of an older version becomes one of this version.
+
+// Migration i (from 0) turns schema version i into i + 1. Never changed once released: a new
+// version is a new entry.
+absl::Span<const char* const> JournalMigrations();
+
+// Brings the file to the newest version in one transaction; a new file starts at version 0.
+// DATA_LOSS: damaged. FAILED_PRECONDITION: another program's file, or a newer espalierd's. The
+// file is unchanged on error. `path` is for the messages.
+absl::Status MigrateJournal(Database& database, const std::string& path,
+                            absl::Span<const char* const> migrations);
 
 }  // namespace espalier

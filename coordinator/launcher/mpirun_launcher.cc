@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
-#include "coordinator/launcher/log_tail.h"
+#include "coordinator/launcher/mpirun.h"
 #include "coordinator/launcher/network.h"
 
 namespace espalier {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "coordinator/launcher/launcher.h"
-#include "coordinator/launcher/mpirun_command.h"
+#include "coordinator/launcher/mpirun.h"
 #include "coordinator/launcher/process.h"
 
 namespace espalier {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/status.h"
+#include "common/rpc/call.h"
 #include "coordinator/service/attach_stream.h"
 
 namespace espalier {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "common/rpc/status.h"
+#include "common/rpc/call.h"
 
 namespace espalier {
 

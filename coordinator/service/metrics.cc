@@ -1,15 +1,93 @@
 #include "coordinator/service/metrics.h"
 
+#include <prometheus/metric_family.h>
+
 #include <algorithm>
+#include <limits>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "coordinator/service/metric_builder.h"
+#include "common/observe/metric_names.h"
+#include "coordinator/loop/outlets.h"
 
 namespace espalier {
 namespace {
+
+using MetricLabels = std::vector<std::pair<std::string, std::string>>;
+
+// Collects samples into families, in the order of their first sample.
+class MetricBuilder {
+ public:
+  // A gauge or counter sample, as the name says.
+  void Add(const MetricName& name, const MetricLabels& labels, double value);
+  void AddHistogram(const MetricName& name, const Latency& latency);
+  std::vector<prometheus::MetricFamily> Take() && { return std::move(families_); }
+
+ private:
+  prometheus::MetricFamily& Family(const MetricName& name);
+  std::vector<prometheus::MetricFamily> families_;
+};
+
+prometheus::MetricType TypeOf(MetricKind kind) {
+  switch (kind) {
+    case MetricKind::kGauge:
+      return prometheus::MetricType::Gauge;
+    case MetricKind::kCounter:
+      return prometheus::MetricType::Counter;
+    case MetricKind::kHistogram:
+      return prometheus::MetricType::Histogram;
+  }
+  return prometheus::MetricType::Untyped;
+}
+
+prometheus::MetricFamily& MetricBuilder::Family(const MetricName& name) {
+  const auto found = std::find_if(families_.begin(), families_.end(),
+                                  [&](const auto& family) { return family.name == name.name; });
+  if (found != families_.end()) return *found;
+  prometheus::MetricFamily family;
+  family.name = std::string(name.name);
+  family.help = std::string(name.help);
+  family.type = TypeOf(name.kind);
+  families_.push_back(std::move(family));
+  return families_.back();
+}
+
+void MetricBuilder::Add(const MetricName& name, const MetricLabels& labels, double value) {
+  prometheus::ClientMetric metric;
+  for (const auto& [key, text] : labels) {
+    prometheus::ClientMetric::Label label;
+    label.name = key;
+    label.value = text;
+    metric.label.push_back(std::move(label));
+  }
+  if (name.kind == MetricKind::kCounter) {
+    metric.counter.value = value;
+  } else {
+    metric.gauge.value = value;
+  }
+  Family(name).metric.push_back(std::move(metric));
+}
+
+void MetricBuilder::AddHistogram(const MetricName& name, const Latency& latency) {
+  prometheus::ClientMetric metric;
+  uint64_t count = 0;
+  for (size_t i = 0; i < latency.counts().size(); ++i) {
+    count += static_cast<uint64_t>(latency.counts()[i]);
+    prometheus::ClientMetric::Bucket bucket;
+    bucket.cumulative_count = count;
+    bucket.upper_bound =
+        i < Latency::kBounds.size() ? Latency::kBounds[i] : std::numeric_limits<double>::infinity();
+    metric.histogram.bucket.push_back(bucket);
+  }
+  metric.histogram.sample_count = count;
+  metric.histogram.sample_sum = latency.sum_seconds();
+  Family(name).metric.push_back(std::move(metric));
+}
 
 std::string StateLabel(v1::JobState state) {
   const std::string name = v1::JobState_Name(state);

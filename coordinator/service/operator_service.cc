@@ -5,7 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/config/job_file.h"
-#include "common/rpc/status.h"
+#include "common/rpc/call.h"
+#include "coordinator/service/pumped_writer.h"
 #include "coordinator/service/sources.h"
 
 namespace espalier {

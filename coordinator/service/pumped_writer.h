@@ -11,27 +11,12 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/rpc/status.h"
+#include "common/rpc/call.h"
 #include "coordinator/service/one_at_a_time.h"
+#include "coordinator/service/sources.h"
 #include "coordinator/service/stream_pump.h"
 
 namespace espalier {
-
-template <typename Message>
-struct NextMessage {
-  // Absent: nothing now.
-  std::optional<Message> message;
-  // Set: the stream ends after the message.
-  std::optional<absl::Status> end;
-};
-
-template <typename Message>
-class MessageSource {
- public:
-  virtual ~MessageSource() = default;
-  // `now` is monotonic. Not called again after an end.
-  virtual NextMessage<Message> Next(absl::Duration now) = 0;
-};
 
 template <typename Message>
 class PumpedWriter : public grpc::ServerWriteReactor<Message>,

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/launcher/log_tail.h"
+#include "common/base/utf8.h"
 
 namespace espalier {
 namespace {

@@ -3,14 +3,32 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "coordinator/service/log_reader.h"
-#include "coordinator/service/pumped_writer.h"
 #include "coordinator/service/view.h"
 #include "espalier/v1/operator.pb.h"
 
 namespace espalier {
+
+template <typename Message>
+struct NextMessage {
+  // Absent: nothing now.
+  std::optional<Message> message;
+  // Set: the stream ends after the message.
+  std::optional<absl::Status> end;
+};
+
+template <typename Message>
+class MessageSource {
+ public:
+  virtual ~MessageSource() = default;
+  // `now` is monotonic. Not called again after an end.
+  virtual NextMessage<Message> Next(absl::Duration now) = 0;
+};
 
 // A job's status whenever it changed, at most ten times a second, and once a second while ranks
 // are there (how long each has been silent changes by itself); ends after a final one.

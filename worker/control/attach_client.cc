@@ -10,8 +10,7 @@
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
 #include "common/platform/platform.h"
-#include "common/rpc/deadline.h"
-#include "common/rpc/status.h"
+#include "common/rpc/call.h"
 #include "espalier/v1/worker.grpc.pb.h"
 #include "worker/control/outbox.h"
 

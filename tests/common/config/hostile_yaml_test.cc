@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/file_system.h"
 #include "common/base/random.h"
+#include "common/base/utf8.h"
 #include "common/config/cluster_file.h"
 #include "common/config/job_file.h"
-#include "common/config/utf8.h"
 #include "common/config/yaml_tree.h"
 
 namespace espalier {

@@ -8,7 +8,6 @@
 #include "common/base/file_system.h"
 #include "common/config/cluster_file.h"
 #include "common/config/job_file.h"
-#include "common/config/node_profile.h"
 
 namespace espalier {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/rpc/status.h"
+#include "common/rpc/call.h"
 
 namespace espalier {
 namespace {

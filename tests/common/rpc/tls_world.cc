@@ -7,8 +7,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/deadline.h"
-#include "common/rpc/status.h"
+#include "common/rpc/call.h"
 #include "espalier/v1/worker.grpc.pb.h"
 
 namespace espalier {

@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
-#include "common/rpc/tls_files.h"
+#include "common/rpc/pem_file.h"
 #include "coordinator/ctl/terminal.h"
 #include "espalier/v1/operator.grpc.pb.h"
 

@@ -5,8 +5,7 @@
 
 #include <algorithm>
 
-#include "coordinator/ctl/progress_view.h"
-#include "coordinator/ctl/table.h"
+#include "coordinator/ctl/follow.h"
 #include "tests/coordinator/ctl/fake_operator.h"
 
 namespace espalier::ctl {

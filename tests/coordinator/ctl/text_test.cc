@@ -4,8 +4,8 @@
 
 #include <limits>
 
-#include "coordinator/ctl/exit_code.h"
 #include "coordinator/ctl/json.h"
+#include "coordinator/ctl/options.h"
 #include "tests/coordinator/ctl/fake_operator.h"
 
 namespace espalier::ctl {

@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 
-#include "coordinator/journal/memory_journal.h"
 #include "coordinator/journal/sqlite_journal.h"
 #include "tests/coordinator/scratch_folder.h"
 

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "common/base/random.h"
-#include "coordinator/journal/journal_schema.h"
 #include "tests/coordinator/scratch_folder.h"
 
 namespace espalier {

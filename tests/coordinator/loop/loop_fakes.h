@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "coordinator/core/facts.h"
-#include "coordinator/journal/memory_journal.h"
+#include "coordinator/journal/journal.h"
 #include "coordinator/launcher/launcher.h"
 #include "coordinator/loop/outlets.h"
 

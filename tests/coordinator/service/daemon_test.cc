@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/address.h"
+#include "common/rpc/call.h"
 #include "common/rpc/channel.h"
-#include "common/rpc/status.h"
 #include "espalier/v1/operator.grpc.pb.h"
 #include "tests/common/rpc/tls_world.h"
 #include "tests/coordinator/scratch_folder.h"

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "coordinator/launcher/log_tail.h"
 #include "tests/coordinator/scratch_folder.h"
 
 namespace espalier {
@@ -76,43 +75,6 @@ TEST(LogReader, ALineWithoutEndIsNotKeptForEver) {
   folder.Write("gen-0001.log", std::string(200000, 'x'));
   LogReader reader(folder.root(), {});
   EXPECT_GE(reader.Next(1 << 16).size(), 65536u);
-}
-
-struct TailCase {
-  const char* name;
-  const char* log;
-  const char* expected;
-};
-
-class LastWordsOf : public ::testing::TestWithParam<TailCase> {};
-
-INSTANTIATE_TEST_SUITE_P(
-    All, LastWordsOf,
-    ::testing::Values(
-        TailCase{"Nothing", "", ""}, TailCase{"APlainLine", "one\ntwo\n\n", "two"},
-        TailCase{"MpirunNamesTheDead",
-                 "step 4\n-----\nmpirun noticed that process rank 1 with PID 0 on node x exited on "
-                 "signal 9 (Killed).\n-----\n[rank 0] closing\n",
-                 "mpirun noticed that process rank 1 with PID 0 on node x exited on signal 9 "
-                 "(Killed)."},
-        TailCase{"DecorationIsSkipped",
-                 "[rank 0] error: no data\n-----\nPrimary job  terminated normally, but 1 process "
-                 "returned\na non-zero exit code. Per user-direction, the job has been aborted.\n"
-                 "-----\n",
-                 "[rank 0] error: no data"}),
-    [](const auto& info) { return std::string(info.param.name); });
-
-TEST_P(LastWordsOf, SaysWhatMatters) {
-  ScratchFolder folder;
-  folder.Write("log", GetParam().log);
-  EXPECT_EQ(LastWords(folder.path("log")), GetParam().expected);
-}
-
-TEST(LastWords, AreShort) {
-  ScratchFolder folder;
-  folder.Write("log", std::string(5000, 'x') + "\n");
-  EXPECT_EQ(LastWords(folder.path("log")).size(), 300u);
-  EXPECT_EQ(LastWords(folder.path("absent")), "");
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "coordinator/journal/memory_journal.h"
+#include "coordinator/journal/journal.h"
 #include "tests/coordinator/scratch_folder.h"
 #include "tests/coordinator/service/local_server.h"
 

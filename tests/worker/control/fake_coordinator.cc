@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/rpc/status.h"
+#include "common/rpc/call.h"
 
 namespace espalier {
 

@@ -1,12 +1,23 @@
-#include "coordinator/launcher/mpirun_command.h"
+#include "coordinator/launcher/mpirun.h"
+
+#include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
+#include "common/base/utf8.h"
 #include "coordinator/launcher/network.h"
+#include "coordinator/launcher/process.h"
 
 namespace espalier {
 namespace {
@@ -78,6 +89,30 @@ absl::StatusOr<std::vector<const v1::NodeSpec*>> NodesOf(const CommandContext& c
   return nodes;
 }
 
+constexpr std::streamoff kTailBytes = 16384;
+constexpr size_t kLongest = 300;
+
+std::string ReadTail(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return "";
+  const std::streamoff size = file.tellg();
+  const std::streamoff from = size > kTailBytes ? size - kTailBytes : 0;
+  std::string text(static_cast<size_t>(size - from), '\0');
+  file.seekg(from);
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
+// Rules and the sentences that mpirun wraps around every failure.
+bool IsDecoration(absl::string_view line) {
+  return line.empty() || absl::StartsWith(line, "---") ||
+         absl::StrContains(line, "Primary job  terminated normally") ||
+         absl::StrContains(line, "a non-zero exit code") ||
+         absl::StrContains(line, "process returned") ||
+         absl::StrContains(line, "the job to be terminated");
+}
+
 }  // namespace
 
 const v1::NodeSpec* FindNode(const v1::ClusterSpec& cluster, const NodeName& name) {
@@ -118,6 +153,42 @@ std::vector<std::string> RemoteKillCommand(const v1::ClusterSpec& cluster, const
       " ' || continue; q=$(ps -o ppid= -p $p); kill -9 $p; "
       "case \"$(ps -o comm= -p $q)\" in *orted|*prted) kill -9 $q;; esac; done"));
   return command;
+}
+
+absl::StatusOr<OpenMpiVersion> ProbeOpenMpi(const ProbeOptions& options, Clock& clock) {
+  unlink(options.scratch.c_str());
+  ASSIGN_OR_RETURN(GatedProcess process, GatedProcess::Spawn({.argv = {options.mpirun, "--version"},
+                                                              .log_path = options.scratch}));
+  process.Release();
+  const absl::Duration deadline = clock.Monotonic() + options.limit;
+  for (;;) {
+    absl::StatusOr<std::optional<ExitStatus>> exit = PollChild(process.identity().pid);
+    if (!exit.ok() || exit->has_value()) break;
+    if (clock.Monotonic() > deadline) {
+      SignalSession(process.identity(), SIGKILL);
+      return absl::DeadlineExceededError(
+          absl::StrCat("`", options.mpirun, " --version` does not end"));
+    }
+    clock.Sleep(absl::Milliseconds(5));
+  }
+  std::ostringstream text;
+  text << std::ifstream(options.scratch).rdbuf();
+  unlink(options.scratch.c_str());
+  return ParseOpenMpiVersion(text.str());
+}
+
+std::string LastWords(const std::string& log_path) {
+  const std::string text = ReadTail(log_path);
+  std::string last, named;
+  for (absl::string_view raw : absl::StrSplit(text, '\n')) {
+    const absl::string_view line = absl::StripAsciiWhitespace(raw);
+    if (IsDecoration(line)) continue;
+    last = std::string(line);
+    if (absl::StrContains(line, "mpirun noticed that process")) named = last;
+  }
+  std::string& words = named.empty() ? last : named;
+  if (words.size() > kLongest) words = words.substr(0, kLongest - 3) + "...";
+  return AsUtf8(words);
 }
 
 }  // namespace espalier

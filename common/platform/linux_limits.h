@@ -1,10 +1,13 @@
-// Limits that a Linux control group (version 1 or 2, or both mounted) puts on this process. Used by
+// What the files of a Linux machine say about the limits of this process: its control groups
+// (version 1 or 2, or both mounted), and which processors are fast physical cores. Used by
 // platform_linux.cc; free of system calls, so that its tests run everywhere. Thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 namespace espalier {
 
@@ -20,5 +23,16 @@ struct ControlGroupLimits {
 // Reads below `root`, "/" but for tests: root/proc/self/{cgroup,mountinfo} and the groups' files.
 // What is not there sets no limit.
 ControlGroupLimits ReadControlGroupLimits(const std::string& root);
+
+// "0-3,8" -> {0, 1, 2, 3, 8}; what cannot be read is left out.
+std::set<int> ParseProcessorList(const std::string& text);
+
+// Of the logical processors `allowed`, how many different physical cores of the fastest kind. Reads
+// below `root`, "/" but for tests. At least 1.
+int CountPerformanceCores(const std::string& root, const std::set<int>& allowed);
+
+// The lines of a small file of the system (/proc, /sys) without their ends; none when it cannot be
+// read.
+std::vector<std::string> ReadLines(const std::string& path);
 
 }  // namespace espalier

@@ -1,4 +1,4 @@
-#include "coordinator/ctl/exit_code.h"
+#include "coordinator/ctl/options.h"
 
 namespace espalier::ctl {
 

@@ -1,6 +1,8 @@
-#include "common/config/rule_check.h"
+#include "common/config/rules.h"
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/config/field_rule.h"
 #include "google/protobuf/unknown_field_set.h"
 
@@ -53,6 +55,29 @@ void CheckRules(const Message& message, const std::string& path, Problems& probl
       problems.Add("", absl::StrCat(field_path, " ", *why));
     }
   }
+}
+
+void Problems::Add(absl::string_view where, absl::string_view what) {
+  ++count_;
+  if (lines_.size() >= kShownMax) return;
+  lines_.push_back(where.empty() ? std::string(what) : absl::StrCat(where, ": ", what));
+}
+
+absl::Status Problems::ToStatus() const {
+  if (empty()) return absl::OkStatus();
+  std::string text = absl::StrJoin(lines_, "\n");
+  if (count_ > lines_.size()) {
+    absl::StrAppend(&text, "\nand ", count_ - lines_.size(), " more problems");
+  }
+  return absl::InvalidArgumentError(text);
+}
+
+bool IsName(absl::string_view name) {
+  if (name.empty() || name.size() > 64 || !absl::ascii_isalnum(name[0])) return false;
+  for (const char c : name) {
+    if (!absl::ascii_isalnum(c) && c != '-' && c != '_' && c != '.') return false;
+  }
+  return true;
 }
 
 }  // namespace espalier

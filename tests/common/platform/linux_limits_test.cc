@@ -1,4 +1,4 @@
-#include "common/platform/control_group.h"
+#include "common/platform/linux_limits.h"
 
 #include <gtest/gtest.h>
 
@@ -6,8 +6,6 @@
 #include <fstream>
 #include <map>
 #include <string>
-
-#include "common/platform/processor_set.h"
 
 namespace espalier {
 namespace {

@@ -1,4 +1,6 @@
-#include "common/config/utf8.h"
+#include "common/base/utf8.h"
+
+#include "absl/strings/str_cat.h"
 
 namespace espalier {
 namespace {
@@ -38,6 +40,20 @@ size_t ValidUtf8Prefix(absl::string_view text) {
     i += length;
   }
   return i;
+}
+
+std::string AsUtf8(std::string text) {
+  std::string clean;
+  absl::string_view rest = text;
+  while (true) {
+    const size_t valid = ValidUtf8Prefix(rest);
+    if (clean.empty() && valid == text.size()) return text;
+    absl::StrAppend(&clean, rest.substr(0, valid));
+    rest.remove_prefix(valid);
+    if (rest.empty()) return clean;
+    clean.push_back('?');
+    rest.remove_prefix(1);
+  }
 }
 
 }  // namespace espalier

@@ -1,4 +1,4 @@
-#include "coordinator/journal/memory_journal.h"
+#include "coordinator/journal/journal.h"
 
 #include <limits>
 

@@ -1,12 +1,15 @@
-// The command lines of a generation: mpirun with one app context per rank, so that it is explicit
-// which rank runs on which node; and the one that ends stray workers on another machine. Used by
-// MpirunLauncher. Pure functions: any thread.
+// mpirun as a program: which Open MPI it belongs to, the command line of a generation, the one that
+// ends stray workers on another machine, and what it says last. One app context per rank, so that
+// it is explicit which rank runs on which node. Used by MpirunLauncher, and by espalierd when it
+// starts. Any thread; ProbeOpenMpi waits for the program, at most for its bound.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "common/config/open_mpi.h"
 #include "coordinator/launcher/launcher.h"
 #include "espalier/v1/cluster.pb.h"
@@ -35,5 +38,22 @@ std::vector<std::string> RemoteKillCommand(const v1::ClusterSpec& cluster, const
                                            const std::vector<int64_t>& pids);
 
 const v1::NodeSpec* FindNode(const v1::ClusterSpec& cluster, const NodeName& name);
+
+struct ProbeOptions {
+  // Path or name in PATH.
+  std::string mpirun;
+  // A file that may be written; removed again.
+  std::string scratch;
+  absl::Duration limit = absl::Seconds(20);
+};
+
+// NOT_FOUND: no such program; DEADLINE_EXCEEDED: it does not end; UNIMPLEMENTED: not an Open MPI
+// that Espalier knows.
+absl::StatusOr<OpenMpiVersion> ProbeOpenMpi(const ProbeOptions& options, Clock& clock);
+
+// What the log says last that matters: the line in which mpirun names the process that died, or
+// else the last line that is no decoration. At most 300 characters; empty when there is none.
+// Always UTF-8.
+std::string LastWords(const std::string& log_path);
 
 }  // namespace espalier

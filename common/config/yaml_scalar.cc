@@ -1,5 +1,3 @@
-#include "common/config/scalar.h"
-
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -12,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/nearest.h"
 #include "common/config/field_rule.h"
+#include "common/config/yaml_reader.h"
 
 namespace espalier {
 

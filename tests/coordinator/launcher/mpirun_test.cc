@@ -1,11 +1,13 @@
-#include "coordinator/launcher/mpirun_command.h"
+#include "coordinator/launcher/mpirun.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "absl/strings/str_join.h"
 #include "coordinator/launcher/network.h"
-
+#include "tests/coordinator/scratch_folder.h"
 namespace espalier {
 namespace {
 
@@ -136,6 +138,75 @@ TEST_P(Joining, IsFoundByAddressOrRefusedWithAdvice) {
 TEST(LocalNetworks, HoldLoopback) {
   EXPECT_TRUE(IsOwnAddress("127.0.0.1", LocalNetworks()));
   EXPECT_FALSE(IsOwnAddress("203.0.113.9", LocalNetworks()));
+}
+
+absl::StatusOr<OpenMpiVersion> Probe(const ScratchFolder& folder, const std::string& script) {
+  return ProbeOpenMpi({.mpirun = folder.WriteScript("mpirun", "#!/bin/sh\n" + script),
+                       .scratch = folder.path("scratch"),
+                       .limit = absl::Seconds(1)},
+                      RealClock());
+}
+
+TEST(ProbeOpenMpi, KnowsBothVersions) {
+  ScratchFolder folder;
+  EXPECT_EQ(*Probe(folder, "echo 'mpirun (Open MPI) 4.1.4'"), OpenMpiVersion::kFour);
+  EXPECT_EQ(*Probe(folder, "echo 'mpirun (Open MPI) 5.0.9'"), OpenMpiVersion::kFive);
+  EXPECT_FALSE(std::filesystem::exists(folder.path("scratch")));
+}
+
+TEST(ProbeOpenMpi, NamesWhatItFoundInstead) {
+  ScratchFolder folder;
+  const absl::Status status = Probe(folder, "echo 'HYDRA build details'").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("HYDRA"));
+}
+
+TEST(ProbeOpenMpi, DoesNotWaitForEver) {
+  ScratchFolder folder;
+  EXPECT_EQ(Probe(folder, "sleep 1000").status().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST(ProbeOpenMpi, TheInstalledOneIsKnown) {
+  ScratchFolder folder;
+  EXPECT_TRUE(
+      ProbeOpenMpi({.mpirun = "mpirun", .scratch = folder.path("scratch")}, RealClock()).ok());
+}
+
+struct TailCase {
+  const char* name;
+  const char* log;
+  const char* expected;
+};
+
+class LastWordsOf : public ::testing::TestWithParam<TailCase> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    All, LastWordsOf,
+    ::testing::Values(
+        TailCase{"Nothing", "", ""}, TailCase{"APlainLine", "one\ntwo\n\n", "two"},
+        TailCase{"MpirunNamesTheDead",
+                 "step 4\n-----\nmpirun noticed that process rank 1 with PID 0 on node x exited on "
+                 "signal 9 (Killed).\n-----\n[rank 0] closing\n",
+                 "mpirun noticed that process rank 1 with PID 0 on node x exited on signal 9 "
+                 "(Killed)."},
+        TailCase{"DecorationIsSkipped",
+                 "[rank 0] error: no data\n-----\nPrimary job  terminated normally, but 1 process "
+                 "returned\na non-zero exit code. Per user-direction, the job has been aborted.\n"
+                 "-----\n",
+                 "[rank 0] error: no data"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(LastWordsOf, SaysWhatMatters) {
+  ScratchFolder folder;
+  folder.Write("log", GetParam().log);
+  EXPECT_EQ(LastWords(folder.path("log")), GetParam().expected);
+}
+
+TEST(LastWords, AreShort) {
+  ScratchFolder folder;
+  folder.Write("log", std::string(5000, 'x') + "\n");
+  EXPECT_EQ(LastWords(folder.path("log")).size(), 300u);
+  EXPECT_EQ(LastWords(folder.path("absent")), "");
 }
 
 }  // namespace

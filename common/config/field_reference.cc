@@ -1,4 +1,3 @@
-#include "common/config/reference.h"
 
 #include <algorithm>
 #include <vector>

@@ -1,0 +1,55 @@
+// What must hold in a configuration: of each value, as rule.proto says, and between the fields of a
+// job or a cluster. Used by job_file and cluster_file, in the loader and for specs that came over
+// the network.
+// Pure functions: any thread; Problems is a plain value.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "espalier/v1/cluster.pb.h"
+#include "espalier/v1/job.pb.h"
+#include "google/protobuf/message.h"
+
+namespace espalier {
+
+// What is wrong with a configuration, gathered so that a person can mend all of it at once.
+class Problems {
+ public:
+  // `where` may be empty.
+  void Add(absl::string_view where, absl::string_view what);
+  bool empty() const { return count_ == 0; }
+
+  // OK, or INVALID_ARGUMENT with one problem a line, the first kShownMax of them.
+  absl::Status ToStatus() const;
+
+  static constexpr size_t kShownMax = 20;
+
+ private:
+  std::vector<std::string> lines_;
+  size_t count_ = 0;
+};
+
+// Adds a problem for every value that its rule does not allow, every field that is required or has
+// a default but is absent, and every field that this version does not know.
+void CheckRules(const google::protobuf::Message& message, const std::string& path,
+                Problems& problems);
+
+// Adds a problem for every combination that cannot run or that would quietly do less than was
+// asked. The defaults of `spec` are filled in and its single values lie within their ranges.
+// `where` stands before each message.
+void CheckJobRules(const v1::JobSpec& spec, const std::string& where, Problems& problems);
+
+// Likewise for a cluster.
+void CheckClusterRules(const v1::ClusterSpec& spec, const std::string& where, Problems& problems);
+
+// What jobs, nodes and profiles may be called: names become folder names, labels and words of
+// command lines.
+inline constexpr char kNameRule[] =
+    "1 to 64 letters, digits, '-', '_' and '.', the first a letter or digit";
+bool IsName(absl::string_view name);
+
+}  // namespace espalier
