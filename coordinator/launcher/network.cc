@@ -75,7 +75,7 @@ absl::StatusOr<std::string> JoiningNetwork(const std::vector<std::string>& addre
     return absl::InvalidArgumentError(absl::StrCat(
         "the nodes have the addresses ", absl::StrJoin(addresses, ", "),
         ": a loopback address cannot be reached from the others; give every node the address of "
-        "the link that joins them, in the cluster file"));
+        "the network that joins them, in the cluster file"));
   }
   std::optional<std::pair<int, uint32_t>> best;
   for (const LocalNetwork& network : networks) {

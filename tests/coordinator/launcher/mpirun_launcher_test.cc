@@ -6,7 +6,6 @@
 #include <signal.h>
 
 #include "common/base/clock.h"
-#include "coordinator/service/log_reader.h"
 #include "tests/coordinator/scratch_folder.h"
 #include "tests/coordinator/wait_until.h"
 
