@@ -1,8 +1,8 @@
 # espalier_library(FOLDER [TORCH] [EXCEPT STEM...] DEPS ...): all *.cc of the folder, less main.cc,
 # the other platform's and each STEM.cc.
-# espalier_program(NAME MAIN DEPS ...)
-# espalier_test(FOLDER DEPS ...): all *_test.cc of a tests/ folder in one binary, one ctest entry a
-# case.
+# espalier_program(NAME MAIN [TORCH] DEPS ...)
+# What is marked TORCH needs LibTorch, itself or through what it links: it is left out when
+# ESPALIER_TORCH is OFF.
 add_library(espalier_options INTERFACE)
 target_include_directories(espalier_options INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(espalier_options INTERFACE ESPALIER_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
@@ -17,7 +17,8 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
 endif()
 if(ESPALIER_SANITIZE STREQUAL "address")
   # GCC 12 takes members of LibTorch's guards for uninitialised when it instruments them.
-  add_compile_options(-fsanitize=address,undefined -fno-omit-frame-pointer -g1
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined
+                      -fno-omit-frame-pointer -g1
                       $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized>)
   add_link_options(-fsanitize=address,undefined)
 elseif(ESPALIER_SANITIZE STREQUAL "thread")
@@ -27,14 +28,44 @@ elseif(ESPALIER_SANITIZE)
   message(FATAL_ERROR "ESPALIER_SANITIZE is '${ESPALIER_SANITIZE}'; allowed: address, thread, ''")
 endif()
 
+# Sources that this configuration leaves out: another system's, other variants. The lint asks that
+# every source is in a target or named here.
+function(espalier_leave_out)
+  set_property(GLOBAL APPEND PROPERTY ESPALIER_LEFT_OUT ${ARGN})
+endfunction()
+
+# Writes the sources of all targets, and those left out, one a line.
+function(espalier_write_sources file)
+  get_property(sources GLOBAL PROPERTY ESPALIER_LEFT_OUT)
+  set(pending ${CMAKE_SOURCE_DIR})
+  while(pending)
+    list(POP_FRONT pending folder)
+    get_property(below DIRECTORY ${folder} PROPERTY SUBDIRECTORIES)
+    list(APPEND pending ${below})
+    get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
+    foreach(target ${targets})
+      get_target_property(of_target ${target} SOURCES)
+      foreach(source ${of_target})
+        get_filename_component(path "${source}" ABSOLUTE BASE_DIR ${folder})
+        list(APPEND sources ${path})
+      endforeach()
+    endforeach()
+  endwhile()
+  list(JOIN sources "\n" text)
+  file(WRITE ${file} "${text}\n")
+endfunction()
+
 function(espalier_sources folder out)
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cc)
   list(FILTER sources EXCLUDE REGEX "(_test|/main|_main)\\.cc$")
+  set(other_system _darwin)
   if(APPLE)
-    list(FILTER sources EXCLUDE REGEX "_linux\\.cc$")
-  else()
-    list(FILTER sources EXCLUDE REGEX "_darwin\\.cc$")
+    set(other_system _linux)
   endif()
+  set(left_out ${sources})
+  list(FILTER left_out INCLUDE REGEX "${other_system}\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "${other_system}\\.cc$")
+  espalier_leave_out(${left_out})
   set(${out} ${sources} PARENT_SCOPE)
 endfunction()
 
@@ -71,12 +102,15 @@ function(espalier_uses_torch file out)
 endfunction()
 
 # The precompiled header of LibTorch, made once. A target that uses it must have its options.
-add_library(espalier_torch_header STATIC ${CMAKE_SOURCE_DIR}/common/cmake/torch_header.cc)
-find_package(OpenMP REQUIRED COMPONENTS CXX)
-target_link_libraries(espalier_torch_header PRIVATE espalier_options espalier_torch OpenMP::OpenMP_CXX)
-target_precompile_headers(espalier_torch_header PRIVATE <torch/torch.h>)
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  target_compile_options(espalier_torch_header PRIVATE -fpch-preprocess)  # for ccache
+if(ESPALIER_TORCH)
+  add_library(espalier_torch_header STATIC ${CMAKE_SOURCE_DIR}/common/cmake/torch_header.cc)
+  find_package(OpenMP REQUIRED COMPONENTS CXX)
+  target_link_libraries(espalier_torch_header PRIVATE espalier_options espalier_torch
+                        OpenMP::OpenMP_CXX)
+  target_precompile_headers(espalier_torch_header PRIVATE <torch/torch.h>)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(espalier_torch_header PRIVATE -fpch-preprocess)  # for ccache
+  endif()
 endif()
 
 # Torch files share one precompiled header: it saves about 15 s a file. Loading it takes 3 s, so
@@ -99,11 +133,15 @@ endfunction()
 
 function(espalier_library folder)
   cmake_parse_arguments(ARG "TORCH" "" "EXCEPT;DEPS" ${ARGN})
+  if(ARG_TORCH AND NOT ESPALIER_TORCH)
+    return()
+  endif()
   set(dir ${CMAKE_CURRENT_SOURCE_DIR}/${folder})
   espalier_target_name(${dir} name)
   espalier_sources(${dir} sources)
   foreach(stem ${ARG_EXCEPT})
     list(FILTER sources EXCLUDE REGEX "/${stem}\\.cc$")
+    espalier_leave_out(${dir}/${stem}.cc)
   endforeach()
   if(sources)
     add_library(${name} STATIC ${sources})
@@ -121,8 +159,8 @@ function(espalier_library folder)
 endfunction()
 
 function(espalier_program name main)
-  cmake_parse_arguments(ARG "" "" "DEPS" ${ARGN})
-  if(NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${main})
+  cmake_parse_arguments(ARG "TORCH" "" "DEPS" ${ARGN})
+  if(ARG_TORCH AND NOT ESPALIER_TORCH)
     return()
   endif()
   add_executable(${name} ${main})
