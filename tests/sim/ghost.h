@@ -1,8 +1,9 @@
 // Ghost: a worker of a generation that was reported gone, of which it was the one process that
-// nobody could reach; it comes back, says hello, and must be fenced. Used by the simulator. One
+// nobody could reach; it comes back, says hello, and must be fenced. Used by simulation.h. One
 // thread.
 #pragma once
 
+#include "absl/strings/str_cat.h"
 #include "tests/sim/scene.h"
 #include "tests/sim/wire.h"
 #include "tests/sim/world.h"

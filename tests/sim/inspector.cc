@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "absl/strings/str_cat.h"
 #include "coordinator/core/facts.h"
 
 namespace espalier::sim {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "coordinator/core/facts.h"
 
 namespace espalier::sim {

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/random.h"
 #include "tests/worker/tiny_job.h"
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <numeric>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "worker/data/prefetch.h"
 

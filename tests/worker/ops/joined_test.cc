@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "tests/worker/support/tiny_model.h"
 #include "worker/model/parameters.h"
 

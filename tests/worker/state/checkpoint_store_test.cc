@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "tests/worker/support/checkpoint_fixture.h"
 #include "tests/worker/support/test_folder.h"
 

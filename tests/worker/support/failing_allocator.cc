@@ -2,22 +2,31 @@
 
 #include <c10/util/Exception.h>
 
+#include <cstring>
+#include <utility>
+
 namespace espalier {
 namespace {
 
 thread_local int64_t left = -1;  // allocations until the one that fails; negative: none will
 
+// None is marked `override`: `allocate` is const in LibTorch 1.13 and is not in newer ones, which
+// ask for `copy_data` too. What this LibTorch does not know is never called.
 class CountingAllocator final : public c10::Allocator {
  public:
   explicit CountingAllocator(c10::Allocator* real) : real_(real) {}
-  c10::DataPtr allocate(size_t bytes) const override {
+  c10::DataPtr allocate(size_t bytes) const {
     if (left > 0 && --left == 0) {
       TORCH_CHECK(false, "DefaultCPUAllocator: can't allocate memory: you tried to allocate ",
                   bytes, " bytes. (made up)");
     }
     return real_->allocate(bytes);
   }
-  c10::DeleterFnPtr raw_deleter() const override { return real_->raw_deleter(); }
+  c10::DataPtr allocate(size_t bytes) { return std::as_const(*this).allocate(bytes); }
+  c10::DeleterFnPtr raw_deleter() const { return real_->raw_deleter(); }
+  void copy_data(void* to, const void* from, std::size_t bytes) const {
+    std::memcpy(to, from, bytes);
+  }
 
  private:
   c10::Allocator* real_;
