@@ -1,4 +1,4 @@
-// Chance: all the luck of a simulated run, from its seed. Used by the simulator. One thread.
+// Chance: all the luck of a simulated run, from its seed. Used by scene.h. One thread.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// One line of text for an event or an effect, for traces and scenarios. Pure: any thread.
+// One line of text for an event or an effect. Used by sim_coordinator.cc for traces and by
+// tests/scenarios/stage.cc for scenarios. Pure: any thread.
 #pragma once
 
 #include <string>

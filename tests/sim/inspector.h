@@ -1,6 +1,6 @@
 // Inspector: the rules that must hold whatever happens. It looks at every event, every effect and
-// every step that a world commits, and names the first rule that is broken. Used by the simulator.
-// One thread.
+// every step that a world commits, and names the first rule that is broken. Used by
+// sim_coordinator.h. One thread.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
 // Scene: what all parts of a simulated run share: time, luck, the disk, and the first rule that was
-// seen broken. Used by the simulator. One thread.
+// seen broken. Used by tests/sim. One thread.
 #pragma once
 
 #include <map>

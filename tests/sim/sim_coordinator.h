@@ -1,6 +1,6 @@
 // SimCoordinator: the real core, applied effect by effect as the daemon does it, with a journal
 // that survives and a crash possible between any two effects. Also the launcher, whose processes
-// live on when it dies. Used by the simulator. One thread.
+// live on when it dies. Used by simulation.h. One thread.
 #pragma once
 
 #include <functional>

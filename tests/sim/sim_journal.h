@@ -1,4 +1,5 @@
-// SimJournal: what survives the simulated coordinator. Used by the simulator. One thread.
+// SimJournal: what survives the simulated coordinator. Used by inspector.h, sim_coordinator.h and
+// tests/scenarios/stage.h. One thread.
 #pragma once
 
 #include <map>

@@ -1,6 +1,6 @@
 // Simulation: one run by seed: coordinator, worlds, network, an operator who asks for random
-// things, and faults; then a quiet time in which every job must end. Used by sim_tests and
-// espalier_sim. One thread; runs share nothing.
+// things, and faults; then a quiet time in which every job must end. Used by sim_main.cc and
+// sim_test.cc. One thread; runs share nothing.
 #pragma once
 
 #include <cstdint>

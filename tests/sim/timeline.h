@@ -1,5 +1,5 @@
 // Timeline: virtual time. Things happen in order of their time, those of equal time in the order in
-// which they were planned. Used by the simulator. One thread.
+// which they were planned. Used by scene.h. One thread.
 #pragma once
 
 #include <cstdint>

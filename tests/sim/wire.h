@@ -1,6 +1,6 @@
 // Wire: the Attach streams between simulated workers and the coordinator. In order and lossless
 // until they break, as gRPC's are; on top of that it drops, repeats and reorders messages whose
-// loss the protocol promises to bear. Used by the simulator. One thread.
+// loss the protocol promises to bear. Used by tests/sim. One thread.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,6 @@
-// World: the processes of one generation as the coordinator could meet them: they attach, agree,
-// commit steps in lock-step, obey rank 0's directive at step boundaries, die, freeze and finish.
-// Lives as long as the simulated run. Used by the simulator. One thread.
+// World and its RankProcesses: one generation as the coordinator could meet it: processes attach,
+// agree, commit steps in lock-step, obey rank 0's directive at boundaries, die, freeze and finish.
+// Lives as long as the simulated run. Used by tests/sim. One thread.
 #pragma once
 
 #include <cstdint>
@@ -86,6 +86,64 @@ class World {
   Phase phase_ = Phase::kStarting;
   std::optional<absl::Time> stalled_since_;
   bool over_ = false;
+};
+
+// One process of a world: its life, its stream, and what it has to say.
+class RankProcess : public WorkerEnd {
+ public:
+  RankProcess(World& world, Rank rank) : world_(world), rank_(rank) {}
+
+  void Begin();
+  // Vanishes; what it sent still arrives.
+  void Die();
+  void Freeze(absl::Duration time);
+  void Cut();
+  // Says its last word and exits.
+  void Finish(Outcome outcome, const std::string& reason);
+
+  bool dead() const { return dead_; }
+  bool finished() const { return finished_.has_value(); }
+  bool moves() const { return begun_ && !dead_ && !frozen_ && !finished_; }
+  bool joined() const { return joined_; }
+  std::optional<Outcome> outcome() const { return outcome_; }
+  const Directive& directive() const { return directive_; }
+
+  void SayReady(Step next_step);
+  void SayStep(const StepFigures& figures);
+  void SayAck(Step next_step);
+  void SayCheckpoint(Step step);
+
+  bool OnWelcome(StreamId stream, const Welcome& welcome) override;
+  bool OnDirective(StreamId stream, const Directive& directive) override;
+  bool OnClosed(StreamId stream, const absl::Status& status) override;
+
+ private:
+  void Attach();
+  void AttachLater();
+  void KeepTelling();
+  void Take(const Directive& directive);
+  // Sends what there is of it on the present stream, for which it was re-addressed.
+  template <typename Message>
+  void Say(std::optional<Message>& message, Care care);
+
+  World& world_;
+  const Rank rank_;
+  bool begun_ = false;
+  bool frozen_ = false;
+  bool dead_ = false;
+  bool joined_ = false;
+  bool welcomed_ = false;
+  int64_t attempts_ = 0;
+  std::optional<StreamId> stream_;
+  std::optional<Outcome> outcome_;
+  Directive directive_;
+  int64_t acked_ = 0;
+  // The newest message of each kind: said again on every new stream.
+  std::optional<WorkerReady> ready_;
+  std::optional<WorkerStepReported> step_;
+  std::optional<DirectiveAcked> ack_;
+  std::optional<WorkerCheckpointed> checkpoint_;
+  std::optional<WorkerFinished> finished_;
 };
 
 }  // namespace espalier::sim

@@ -1,6 +1,7 @@
-#include "tests/sim/rank_process.h"
-
 #include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "tests/sim/world.h"
 
 namespace espalier::sim {
 
