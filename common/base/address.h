@@ -1,5 +1,6 @@
 // "HOST:PORT" addresses, and whether one is loopback (where no credentials are needed). Used by
-// channels, servers, certificates and configuration files. Pure functions: any thread.
+// common/config, common/rpc and coordinator/service for the addresses of nodes and servers. Pure
+// functions: any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // ESPALIER_CHECK: stops the program when an invariant of the code itself is broken. Expected
-// failures (input, network, disk) return absl::Status instead. Any thread.
+// failures (input, network, disk) return absl::Status instead. Used by common/, coordinator/ and
+// worker/. Any thread.
 #pragma once
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// Nearest: the word that a person who mistyped probably meant, for error messages. Used by the
-// configuration loader and the command lines. Pure: any thread.
+// Nearest: the word that a person who mistyped probably meant, for error messages. Used by
+// common/config and coordinator/ctl. Pure: any thread.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// SHA-256 (FIPS 180-4) of bytes and of files. Used by manifests, datasets and checkpoints.
-// One object belongs to one thread.
+// SHA-256 (FIPS 180-4) of bytes and of files. Used by worker/data and worker/state for manifests,
+// datasets and checkpoints. One object belongs to one thread.
 #pragma once
 
 #include <cstddef>

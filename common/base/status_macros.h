@@ -1,4 +1,5 @@
-// RETURN_IF_ERROR and ASSIGN_OR_RETURN for functions that return absl::Status or StatusOr.
+// RETURN_IF_ERROR and ASSIGN_OR_RETURN for functions that return absl::Status or StatusOr. Used by
+// common/, coordinator/ and worker/.
 #pragma once
 
 #include <utility>

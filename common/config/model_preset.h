@@ -1,5 +1,5 @@
-// The named shapes of models (model.preset), as the architecture fields of a ModelSpec. Used by the
-// rules of jobs and by worker/model, so that both know the same shapes. Any thread.
+// The named shapes of models (model.preset), as the architecture fields of a ModelSpec. Used by
+// job_rules.cc and worker/formats, so that both know the same shapes. Any thread.
 #pragma once
 
 #include "absl/strings/string_view.h"

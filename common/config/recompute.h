@@ -1,5 +1,5 @@
-// train.recompute as a choice of layers. Used by the job's rules and by the worker, so that both
-// understand it alike. Pure: any thread.
+// train.recompute as a choice of layers. Used by job_rules.cc and worker/state/replica.cc, so
+// that both understand it alike. Pure: any thread.
 #pragma once
 
 #include <cstdint>

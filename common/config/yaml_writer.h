@@ -1,5 +1,5 @@
 // MessageToYaml: a configuration message as YAML text that reads back to an equal message. Used by
-// job_file. Pure: any thread.
+// job_file.cc. Pure: any thread.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Every metric of metric_names.h, in one list. Used by the test that checks deploy/prometheus and
-// the exporter against it.
+// Every metric of metric_names.h, in one list. Used by
+// tests/coordinator/service/metrics_test.cc: the exporter and the alerts are checked against it.
 #pragma once
 
 #include <array>

@@ -1,7 +1,7 @@
 // Log lines on standard error: UTC time, level, "[rank 2]" where a prefix is set, text. Each line
-// is written and flushed in one piece, so that processes may share a file. Used by every program;
-// tests of pure code need none. Thread-safe. There is no level that ends the program: return a
-// status, or use ESPALIER_CHECK.
+// is written and flushed in one piece, so that processes may share a file. Used by coordinator/ and
+// worker/; tests of pure code need none. Thread-safe. There is no level that ends the program:
+// return a status, or use ESPALIER_CHECK.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // What the machine under the process is and how it fares: memory, processor, heat, power. Used by
-// workers (limits, memory figures, thread counts) and espalierd. One file per system implements it:
+// worker/ (limits, memory figures, thread counts). One file per system implements it:
 // platform_linux.cc, platform_darwin.cc. Thread-safe.
 #pragma once
 

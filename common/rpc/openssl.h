@@ -1,5 +1,6 @@
-// OpenSSL's objects as owning pointers, and its last error as text. Private to common/rpc.
-// Written against what OpenSSL 1.1.1 and 3.x share. Thread rule: as OpenSSL's, one owner at a time.
+// OpenSSL's objects as owning pointers, and its last error as text. Used by certificate.cc, pki.cc
+// and probe.cc only. Written against what OpenSSL 1.1.1 and 3.x share. Thread rule: as OpenSSL's,
+// one owner at a time.
 #pragma once
 
 #include <openssl/bio.h>

@@ -1,5 +1,5 @@
 // A bare TCP connection and TLS handshake that fetches a server's certificate without judging it.
-// Private to common/rpc's diagnosis. Any thread; every wait is bounded by a timeout.
+// Used by diagnose.cc only. Any thread; every wait is bounded by a timeout.
 #pragma once
 
 #include <string>

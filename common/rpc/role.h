@@ -1,5 +1,5 @@
-// Roles of certificates, and what each may call. Used by the server's credentials, pki and tests.
-// Pure functions: any thread.
+// Roles of certificates, and what each may call. Used by certificate.h, pki.h and
+// server_credentials.h. Pure functions: any thread.
 #pragma once
 
 #include <string>

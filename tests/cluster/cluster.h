@@ -1,5 +1,5 @@
 // Cluster: two "machines" (network namespaces "studio" and "macbook" joined by a veth cable), with
-// espalierd on studio behind mutual TLS. For the cluster tests. Needs root. Single-threaded.
+// espalierd on studio behind mutual TLS. Used by cluster_test.cc. Needs root. Single-threaded.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
 // ReferenceCase: one model folder (config.json, weights, expected.json as transformers recorded it)
-// against this decoder, check by check. Used by reference_models. One thread.
+// against this decoder, check by check. Used by main.cc. One thread.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Stage: the core with a journal and a clock, driven by the commands of a scenario file
-// (README.md lists them). Used by the scenario tests. One thread.
+// Stage: the core with a journal and a clock, driven by the commands of a scenario file (README.md
+// lists them). Used by scenarios_test.cc. One thread.
 #pragma once
 
 #include <map>

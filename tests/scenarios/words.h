@@ -1,5 +1,5 @@
 // Words: one command line of a scenario, read word by word; and the job specs it describes. Used by
-// Stage. One thread.
+// stage.h. One thread.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // TinyJob: prepared data and a job file for a model that trains hundreds of steps a second, in a
-// folder of its own. Used by the process tests of worker/. One thread.
+// folder of its own. Used by memory_test.cc, resume_test.cc and verbs_test.cc. One thread.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // MemoryGovernor: how many sequences one pass of this rank holds, from what passes were measured to
-// take (architecture, section 6). Peak memory at a fixed sequence length is c0 + c1 * b: probe
+// take. Peak memory at a fixed sequence length is c0 + c1 * b: probe
 // passes before the first step give both, and so the largest b below the target; afterwards
 // readings of every step move it within bounds. Pure: no clock, no system call, no LibTorch.
 // Used by the trainer, which measures (memory_meter.h) and obeys. One thread.

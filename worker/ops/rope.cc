@@ -46,7 +46,7 @@ torch::Tensor Yarn(const torch::Tensor& frequency, const DecoderConfig& config) 
   return frequency / scaling.factor * (1 - keep) + frequency * keep;
 }
 
-// Section 3.4 there: what cosines and sines are multiplied with.
+// Peng et al. 2023, section 3.4: what cosines and sines are multiplied with.
 double YarnAttentionFactor(const RopeScalingConfig& scaling) {
   if (scaling.attention_factor) return *scaling.attention_factor;
   const auto scale = [&](double mscale) {

@@ -1,5 +1,6 @@
 // TlsWorld: a temporary folder with a CA, certificates and a gRPC server behind them, for tests of
-// both sides of a connection. One thread per world.
+// both sides of a connection. Used by tests/common/rpc and tests/coordinator/service. One thread
+// per world.
 #pragma once
 
 #include <grpcpp/server.h>

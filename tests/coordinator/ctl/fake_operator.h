@@ -1,6 +1,6 @@
 // FakeOperator: an OperatorService with scripted answers behind a real gRPC server on loopback, and
-// a way to run `espalier` against it in-process. Tests of coordinator/ctl. Requests are recorded;
-// set the script before a command runs.
+// a way to run `espalier` against it in-process. Used by tests/coordinator/ctl. Requests are
+// recorded; set the script before a command runs.
 #pragma once
 
 #include <grpcpp/server.h>

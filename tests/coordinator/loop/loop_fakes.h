@@ -1,5 +1,5 @@
 // The loop's surroundings in memory. They write what happens to one trace, in order, so that tests
-// can see what came first.
+// can see what came first. Used by loop_world.h.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// A loop with everything around it in memory, turned by hand. For the tests of the loop.
+// A loop with everything around it in memory, turned by hand. Used by loop_test.cc.
 #pragma once
 
 #include <gtest/gtest.h>

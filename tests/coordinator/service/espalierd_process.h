@@ -1,5 +1,5 @@
-// espalierd as a process of its own, with a state folder that survives it, and a client. For tests
-// that kill it.
+// espalierd as a process of its own, with a state folder that survives it, and a client. Used by
+// espalierd_test.cc and prometheus_test.cc.
 #pragma once
 
 #include <grpcpp/create_channel.h>

@@ -1,5 +1,6 @@
 // A minimal HTTP client for the tests of metrics: one GET, by HTTP/1.0, of a server on this
-// machine. A library whose compile-time options change its classes would be the greater risk.
+// machine. A library whose compile-time options change its classes would be the greater risk. Used
+// by daemon_test.cc and prometheus_test.cc.
 #pragma once
 
 #include <arpa/inet.h>

@@ -1,4 +1,5 @@
-// A gRPC server on a free loopback port, for the tests of the services.
+// A gRPC server on a free loopback port, for the tests of the services. Used by
+// attach_service_test.cc, espalierd_process.h and operator_service_test.cc.
 #pragma once
 
 #include <grpcpp/create_channel.h>

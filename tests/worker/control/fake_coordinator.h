@@ -1,6 +1,6 @@
 // FakeCoordinator: a WorkerService on a loopback port that records what workers say, answers as the
-// test tells it, and can be stopped and started again on the same port. Used by the tests of
-// AttachClient. Thread-safe.
+// test tells it, and can be stopped and started again on the same port. Used by
+// attach_client_test.cc. Thread-safe.
 #pragma once
 
 #include <grpcpp/server.h>

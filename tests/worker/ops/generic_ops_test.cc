@@ -170,7 +170,7 @@ TEST_F(GenericOps, CrossEntropyInChunksEqualsTheWhole) {
   EXPECT_NEAR(LossSum(hidden, head, targets, {}).item<double>(), expected.item<double>(), 1e-8);
 }
 
-// Architecture, section 5: gradients accumulate into the flat buffer, in place.
+// Gradients accumulate into the flat buffer, in place.
 TEST_F(GenericOps, WeightGradientsAreAddedToTheBoundBuffer) {
   const Tensor ids = torch::tensor({0, 2}, torch::kLong).view({1, 2});
   const Tensor targets = torch::tensor({1, 0}, torch::kLong);

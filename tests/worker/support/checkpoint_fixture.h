@@ -1,4 +1,4 @@
-// Small checkpoint contents for tests. Used by the checkpoint tests of worker/data and worker/state. One thread.
+// Small checkpoint contents for tests. Used by tests/worker/state. One thread.
 #pragma once
 
 #include <string>

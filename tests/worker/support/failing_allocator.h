@@ -1,5 +1,6 @@
-// FailingAllocator: LibTorch's CPU allocator, of which one allocation fails. Used by tests of what
-// happens when memory runs out. Allocations of one thread are counted; the others go through.
+// FailingAllocator: LibTorch's CPU allocator, of which one allocation fails. Used by
+// tests/worker/train/shard_passes_test.cc. Allocations of one thread are
+// counted; the others go through.
 #pragma once
 
 #include <c10/core/Allocator.h>

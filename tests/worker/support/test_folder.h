@@ -1,5 +1,5 @@
-// TestFolder: a folder of its own for one test, removed afterwards. Used by the tests of
-// worker/data and worker/state. One thread.
+// TestFolder: a folder of its own for one test, removed afterwards. Used by tests/worker/.
+// One thread.
 #pragma once
 
 #include <gtest/gtest.h>

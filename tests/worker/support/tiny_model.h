@@ -1,4 +1,4 @@
-// Small decoders for the tests of this folder. One thread.
+// Small decoders for tests. Used by tests/worker/. One thread.
 #pragma once
 
 #include <gtest/gtest.h>
