@@ -3,69 +3,95 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <regex>
+#include <sstream>
 
 namespace espalier::lint {
 namespace {
 
 namespace fs = std::filesystem;
 
+// Scripts without an extension (deploy/dev) are text too.
 bool IsText(const fs::path& path) {
-  static const char* const kExtensions[] = {".h",  ".cc",  ".md",  ".proto", ".yaml",
-                                            ".sh", ".txt", ".yml", ".cmake", ".py"};
+  static const char* const kExtensions[] = {".h",     ".cc",   ".cu", ".cuh", ".md",
+                                            ".proto", ".yaml", ".sh", ".txt", ".yml",
+                                            ".cmake", ".py",   ""};
   return std::any_of(std::begin(kExtensions), std::end(kExtensions),
                      [&](const char* extension) { return path.extension() == extension; });
 }
 
-SourceFile Read(const fs::path& root, const fs::path& path) {
-  SourceFile file{.path = fs::relative(path, root).generic_string(), .lines = {}};
-  std::ifstream in(path);
-  for (std::string line; std::getline(in, line);) file.lines.push_back(line);
-  return file;
+std::vector<std::string> Lines(std::istream& in) {
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
 }
 
-std::vector<SourceFile> Load() {
-  const fs::path root = ESPALIER_SOURCE_DIR;
-  std::vector<SourceFile> files;
-  for (const char* top :
-       {"coordinator", "worker", "proto", "common", "deploy", "configs", "tests"}) {
+void Add(const fs::path& root, const fs::path& path, SourceFiles& files) {
+  std::ifstream in(path);
+  files.push_back({.path = fs::relative(path, root).generic_string(), .lines = Lines(in)});
+}
+
+SourceFiles Load(const fs::path& root) {
+  SourceFiles files;
+  for (const char* top : {".ci", ".github", "coordinator", "worker", "proto", "common", "deploy",
+                          "configs", "tests"}) {
+    if (!fs::exists(root / top)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root / top)) {
-      if (entry.is_regular_file() && IsText(entry.path())) {
-        files.push_back(Read(root, entry.path()));
-      }
+      if (entry.is_regular_file() && IsText(entry.path())) Add(root, entry.path(), files);
     }
   }
-  files.push_back(Read(root, root / "README.md"));
+  for (const char* name : {"README.md", "CMakeLists.txt"}) Add(root, root / name, files);
   std::sort(files.begin(), files.end(),
             [](const SourceFile& a, const SourceFile& b) { return a.path < b.path; });
   return files;
 }
 
-size_t Indentation(const std::string& line) { return line.find_first_not_of(' '); }
-
-// "namespace {", "class X {", "if (...) {" and the like open blocks that are no functions.
-bool OpensFunction(const std::string& line) {
-  static const std::regex not_a_function(
-      R"(^\s*(namespace|class|struct|enum|union|extern|if|for|while|switch|do|else|try|\}|case|return|static const|const)\b.*)");
-  static const std::regex body(
-      R"(.*\)\s*(const|noexcept|override|final|->\s*[\w:<>*&, ]+|\s)*\{$)");
-  return std::regex_match(line, body) && !std::regex_match(line, not_a_function);
-}
-
 }  // namespace
 
-const std::vector<SourceFile>& SourceTree() {
-  static const std::vector<SourceFile>& files = *new std::vector<SourceFile>(Load());
+std::string AsText(const Problems& problems) {
+  std::string text;
+  for (const std::string& problem : problems) text += "\n" + problem;
+  return text;
+}
+
+const SourceFiles& SourceTree() {
+  static const SourceFiles& files = *new SourceFiles(Load(ESPALIER_SOURCE_DIR));
   return files;
 }
 
-std::vector<const SourceFile*> CppFiles() {
-  std::vector<const SourceFile*> files;
-  for (const SourceFile& file : SourceTree()) {
-    if (EndsWith(file.path, ".h") || EndsWith(file.path, ".cc")) files.push_back(&file);
+SourceFiles MadeUpTree(const std::map<std::string, std::string>& texts) {
+  SourceFiles files;
+  for (const auto& [path, text] : texts) {
+    std::istringstream in(text);
+    files.push_back({.path = path, .lines = Lines(in)});
   }
   return files;
 }
+
+std::string IncludeLine(const std::string& header) {
+  return "#include " + (StartsWith(header, "<") ? header : '"' + header + '"') + "\n";
+}
+
+std::vector<const SourceFile*> CppFiles(const SourceFiles& files) {
+  std::vector<const SourceFile*> found;
+  for (const SourceFile& file : files) {
+    if (IsCpp(file.path)) found.push_back(&file);
+  }
+  return found;
+}
+
+std::vector<const SourceFile*> NonTestFiles(const SourceFiles& files) {
+  std::vector<const SourceFile*> found;
+  for (const SourceFile* file : CppFiles(files)) {
+    if (!StartsWith(file->path, "tests/")) found.push_back(file);
+  }
+  return found;
+}
+
+bool IsCpp(const std::string& path) {
+  return IsHeader(path) || EndsWith(path, ".cc") || EndsWith(path, ".cu");
+}
+
+bool IsHeader(const std::string& path) { return EndsWith(path, ".h") || EndsWith(path, ".cuh"); }
 
 bool StartsWith(const std::string& text, const std::string& prefix) {
   return text.compare(0, prefix.size(), prefix) == 0;
@@ -81,25 +107,22 @@ std::string FolderOf(const std::string& path) {
   return slash == std::string::npos ? "" : path.substr(0, slash);
 }
 
-std::vector<FunctionSpan> Functions(const SourceFile& file) {
-  std::vector<FunctionSpan> functions;
-  const std::vector<std::string>& lines = file.lines;
-  for (size_t i = 0; i < lines.size(); ++i) {
-    if (lines[i].empty() || !EndsWith(lines[i], "{") || !OpensFunction(lines[i])) continue;
-    size_t first = i;  // a signature may take several lines, each further one indented more
-    while (first > 0 && Indentation(lines[first]) != 0 && Indentation(lines[first]) != 2) --first;
-    const size_t indent = Indentation(lines[first]);
-    size_t last = i + 1;
-    while (last < lines.size() &&
-           !(Indentation(lines[last]) == indent && lines[last][indent] == '}')) {
-      ++last;
-    }
-    functions.push_back({.signature = lines[first],
-                         .first_line = static_cast<int>(first + 1),
-                         .lines = static_cast<int>(last - first + 1)});
-    i = last;
+std::string NameOf(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+std::string StemOf(const std::string& path) { return path.substr(0, path.rfind('.')); }
+
+std::string At(const SourceFile& file, size_t index) {
+  return file.path + ":" + std::to_string(index + 1) + ": ";
+}
+
+std::string OpeningComment(const SourceFile& file) {
+  std::string text;
+  for (const std::string& line : file.lines) {
+    if (!StartsWith(line, "//")) break;
+    if (!text.empty()) text += ' ';
+    if (line.size() > 3) text += line.substr(3);
   }
-  return functions;
+  return text;
 }
 
 }  // namespace espalier::lint

@@ -1,0 +1,82 @@
+// The table of rooms. A new folder, root file or library comes in here, in the order in which
+// folders depend on each other.
+#include "tests/lint/rooms.h"
+
+namespace espalier::lint {
+namespace {
+
+Part Common() {
+  return {.folder = "common",
+          .rooms = {
+              {.folder = "proto"},
+              {.folder = "common/cmake", .libraries = {"LibTorch"}},  // the precompiled header
+              {.folder = "common/base", .libraries = {"OpenSSL"}, .closed = {"proto"}},
+              {.folder = "common/platform", .closed = {"proto"}},
+              {.folder = "common/observe", .libraries = {"spdlog"}, .closed = {"proto"}},
+              {.folder = "common/config", .libraries = {"yaml-cpp"}},
+              {.folder = "common/rpc",
+               .libraries = {"gRPC", "OpenSSL"},
+               .closed = {"common/config", "common/platform"}},
+          }};
+}
+
+Part Coordinator() {
+  return {
+      .folder = "coordinator",
+      .rooms =
+          {
+              {.folder = "coordinator/core",
+               .closed = {"common/platform", "common/observe", "common/config", "common/rpc"}},
+              {.folder = "coordinator/journal",
+               .libraries = {"SQLite"},
+               .closed = {"common/platform", "common/observe", "common/config", "common/rpc"}},
+              {.folder = "coordinator/launcher",
+               .closed = {"common/platform", "common/observe", "common/rpc", "coordinator/core",
+                          "coordinator/journal"}},
+              {.folder = "coordinator/loop", .closed = {"common/platform", "common/rpc"}},
+              {.folder = "coordinator/runtime", .libraries = {"SQLite"}, .closed = {"common/rpc"}},
+              {.folder = "coordinator/service", .libraries = {"gRPC", "prometheus-cpp"}},
+              {.folder = "coordinator/ctl",
+               .libraries = {"gRPC", "CLI11", "nlohmann-json"},
+               .closed = {"coordinator/core", "coordinator/journal", "coordinator/launcher",
+                          "coordinator/loop", "coordinator/runtime", "coordinator/service"}},
+          },
+      .root_files = {"espalier_main", "espalierd_main"},
+      .root_libraries = {"gRPC", "CLI11"}};
+}
+
+Part Worker() {
+  const std::set<std::string> torch{"LibTorch"};
+  return {
+      .folder = "worker",
+      .rooms =
+          {
+              {.folder = "worker/formats", .libraries = {"nlohmann-json"}},
+              {.folder = "worker/tensor", .libraries = {"LibTorch", "CUDA"}},
+              {.folder = "worker/kernels", .libraries = {"LibTorch", "oneDNN"}},
+              {.folder = "worker/kernels/cuda", .libraries = {"CUDA"}},
+              {.folder = "worker/ops", .libraries = {"LibTorch", "CUDA"}},
+              {.folder = "worker/model", .libraries = {"LibTorch", "nlohmann-json"}},
+              {.folder = "worker/data", .libraries = {"nlohmann-json"}},
+              {.folder = "worker/collective", .libraries = {"MPI"}, .closed = {"proto"}},
+              {.folder = "worker/control", .libraries = {"gRPC"}, .closed = {"worker/collective"}},
+              {.folder = "worker/sync", .libraries = torch},
+              {.folder = "worker/optimizer", .libraries = torch},
+              {.folder = "worker/memory", .libraries = {"LibTorch", "jemalloc"}},
+              {.folder = "worker/state", .libraries = {"LibTorch", "nlohmann-json"}},
+              {.folder = "worker/task", .libraries = torch},
+              {.folder = "worker/train", .libraries = torch},
+          },
+      .root_files = {"command_line", "data_verb", "exit_code", "generate_verb",
+                     "launch_environment", "load_environment", "main", "run", "session"},
+      .root_libraries = {"LibTorch", "gRPC", "CLI11"}};
+}
+
+}  // namespace
+
+const Layout& EspalierLayout() {
+  static const Layout& layout = *new Layout{Common(), Coordinator(), Worker()};
+  return layout;
+}
+
+}  // namespace espalier::lint

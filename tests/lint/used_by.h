@@ -1,0 +1,18 @@
+// Whether the comment that a header opens with tells the truth about who includes the header. Used
+// by size_limits_test.cc. Single-threaded.
+//
+// Its sentence "Used by ..." names at least one file ("run.cc": of the header's folder, else the
+// only one of that name; "fused_*.cc": all of the header's folder that match), folder
+// ("worker/train", its own too; "common/" at the top) or program ("espalierd"). Every one of them
+// includes the header, directly or through other headers; of a folder any file does, of a program
+// any unit. Other words are for people. "Used by ... only." promises that nobody else but tests
+// includes the header itself.
+#pragma once
+
+#include "tests/lint/source_tree.h"
+
+namespace espalier::lint {
+
+Problems UsedByProblems(const SourceFiles& files);
+
+}  // namespace espalier::lint
