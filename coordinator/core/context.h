@@ -30,13 +30,13 @@ class Context {
   void Persist(const Job& job) { changed_jobs_.insert(job.record.id); }
   void Persist(const NodeHealth& node) { changed_nodes_.insert(node.name); }
 
-  void Do(Welcome effect) { to_streams_.push_back(std::move(effect)); }
+  void Do(Welcome effect) { to_streams_.emplace_back(std::move(effect)); }
   // Replaces an older directive to the same worker.
   void Do(SendDirective effect);
-  void Do(CloseStream effect) { to_streams_.push_back(std::move(effect)); }
-  void Do(Launch effect) { to_launcher_.push_back(std::move(effect)); }
-  void Do(Kill effect) { to_launcher_.push_back(std::move(effect)); }
-  void Do(Reply effect) { replies_.push_back(std::move(effect)); }
+  void Do(CloseStream effect) { to_streams_.emplace_back(std::move(effect)); }
+  void Do(Launch effect) { to_launcher_.emplace_back(std::move(effect)); }
+  void Do(Kill effect) { to_launcher_.emplace_back(std::move(effect)); }
+  void Do(Reply effect) { replies_.emplace_back(std::move(effect)); }
 
   // The queue must be looked at: a job entered another state, or nodes came free.
   void QueueChanged() { queue_changed_ = true; }
