@@ -34,12 +34,11 @@ Part Coordinator() {
                .closed = {"common/platform", "common/observe", "common/rpc", "coordinator/core",
                           "coordinator/journal"}},
               {.folder = "coordinator/loop", .closed = {"common/platform", "common/rpc"}},
-              {.folder = "coordinator/runtime", .libraries = {"SQLite"}, .closed = {"common/rpc"}},
               {.folder = "coordinator/service", .libraries = {"gRPC", "prometheus-cpp"}},
               {.folder = "coordinator/ctl",
                .libraries = {"gRPC", "CLI11", "nlohmann-json"},
                .closed = {"coordinator/core", "coordinator/journal", "coordinator/launcher",
-                          "coordinator/loop", "coordinator/runtime", "coordinator/service"}},
+                          "coordinator/loop", "coordinator/service"}},
           },
       .root_files = {"espalier_main", "espalierd_main"},
       .root_libraries = {"gRPC", "CLI11"}};
@@ -60,15 +59,15 @@ Part Worker() {
               {.folder = "worker/data", .libraries = {"nlohmann-json"}},
               {.folder = "worker/collective", .libraries = {"MPI"}, .closed = {"proto"}},
               {.folder = "worker/control", .libraries = {"gRPC"}, .closed = {"worker/collective"}},
-              {.folder = "worker/sync", .libraries = torch},
               {.folder = "worker/optimizer", .libraries = torch},
+              {.folder = "worker/sync", .libraries = torch},
               {.folder = "worker/memory", .libraries = {"LibTorch", "jemalloc"}},
               {.folder = "worker/state", .libraries = {"LibTorch", "nlohmann-json"}},
               {.folder = "worker/task", .libraries = torch},
               {.folder = "worker/train", .libraries = torch},
           },
       .root_files = {"command_line", "data_verb", "exit_code", "generate_verb",
-                     "launch_environment", "load_environment", "main", "run", "session"},
+                     "last_words", "launch_environment", "load_environment", "main", "run", "session"},
       .root_libraries = {"LibTorch", "gRPC", "CLI11"}};
 }
 
