@@ -2,7 +2,7 @@
 // Used by main.cc. One thread.
 #pragma once
 
-#include "worker/exit_code.h"
+#include "worker/ending.h"
 
 namespace espalier {
 

@@ -1,5 +1,6 @@
-// What mpirun tells the processes it starts, read from the environment before MPI starts. Used by
-// run.cc. Pure but for the environment.
+// The environment of a worker: what mpirun tells the processes it starts, read before MPI starts;
+// and what libraries read once, when the program is loaded, which is set for the user by starting
+// the program again in its place. Used by worker/run.cc and worker/main.cc. One thread.
 #pragma once
 
 #include <functional>
@@ -21,5 +22,9 @@ struct LaunchEnvironment {
 using ReadVariable = std::function<std::optional<std::string>(const char* name)>;
 LaunchEnvironment ReadLaunchEnvironment(const ReadVariable& variable);
 std::optional<std::string> EnvironmentVariable(const char* name);
+
+// Returns where nothing is to be set, or all is; else the program begins anew, in this process.
+// A variable that the user has set is left alone.
+void SetLoadEnvironment(char** argv);
 
 }  // namespace espalier

@@ -1,6 +1,6 @@
 // espalier-worker: one rank of a training run, and the verbs that need LibTorch.
 #include "worker/command_line.h"
-#include "worker/load_environment.h"
+#include "worker/launch_environment.h"
 
 int main(int argc, char** argv) {
   espalier::SetLoadEnvironment(argv);

@@ -19,8 +19,8 @@
 #include "worker/collective/in_process.h"
 #include "worker/collective/mpi_collective.h"
 #include "worker/control/attach_client.h"
-#include "worker/control/standalone_link.h"
-#include "worker/last_words.h"
+#include "worker/control/standalone_client.h"
+#include "worker/ending.h"
 #include "worker/launch_environment.h"
 #include "worker/session.h"
 
@@ -60,8 +60,8 @@ std::string HostName() {
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
-absl::StatusOr<std::unique_ptr<ControlLink>> MakeLink(const WorkerOptions& options,
-                                                      const v1::JobSpec& spec) {
+absl::StatusOr<std::unique_ptr<ControlClient>> MakeClient(const WorkerOptions& options,
+                                                          const v1::JobSpec& spec) {
   if (!options.coordinator.empty()) {
     return MakeAttachClient({.target = {options.coordinator, options.tls},
                              .on_fenced =
@@ -76,7 +76,7 @@ absl::StatusOr<std::unique_ptr<ControlLink>> MakeLink(const WorkerOptions& optio
   standalone.welcome.set_generation(1);
   standalone.welcome.set_checkpoint_directory(kStandaloneCheckpoints);
   standalone.welcome.mutable_directive()->set_run_state(v1::RUN_STATE_RUN);
-  return MakeStandaloneLink(std::move(standalone), RealClock());
+  return MakeStandaloneClient(std::move(standalone), RealClock());
 }
 
 v1::Hello MakeHello(const WorkerOptions& options, const LaunchEnvironment& environment,
@@ -144,20 +144,20 @@ v1::Outcome OutcomeOf(const absl::Status& status) {
   return ExitOf(status) == WorkerExit::kLost ? v1::OUTCOME_LOST : v1::OUTCOME_FAILED;
 }
 
-void SayGoodbye(ControlLink& link, v1::Outcome outcome, absl::string_view reason, Step step) {
+void SayGoodbye(ControlClient& client, v1::Outcome outcome, absl::string_view reason, Step step) {
   v1::Finished finished;
   finished.set_outcome(outcome);
   finished.set_reason(std::string(reason));
   finished.set_next_step(step.value());
-  if (const absl::Status sent = link.Finish(finished, kFarewell); !sent.ok()) {
+  if (const absl::Status sent = client.Finish(finished, kFarewell); !sent.ok()) {
     LogWarning(absl::StrCat("espalierd was not told the end: ", sent.message()));
   }
 }
 
 // Tells espalierd and goes, while nothing that belongs to MPI has been taken down.
-[[noreturn]] void Fail(ControlLink& link, const absl::Status& status) {
+[[noreturn]] void Fail(ControlClient& client, const absl::Status& status) {
   LogError(status.message());
-  SayGoodbye(link, OutcomeOf(status), status.message(), Step(link.progress().step));
+  SayGoodbye(client, OutcomeOf(status), status.message(), Step(client.progress().step));
   LeaveAtOnce(ExitOf(status));
 }
 
@@ -172,11 +172,11 @@ void PrintResult(const SessionResult& result) {
   if (!result.checkpoint.empty()) absl::PrintF("checkpoint: %s\n", result.checkpoint);
 }
 
-// From the attached link to the end of training; leaves MPI in order when all went well.
+// From the attached client to the end of training; leaves MPI in order when all went well.
 absl::StatusOr<SessionResult> Train(const WorkerOptions& options, const v1::Welcome& welcome,
-                                    const LaunchEnvironment& environment, ControlLink& link) {
+                                    const LaunchEnvironment& environment, ControlClient& client) {
   RETURN_IF_ERROR(SetThreads(options, welcome.spec(), environment));
-  static Gauge& gauge = *new Gauge{link.progress()};  // the communication thread may outlive us
+  static Gauge& gauge = *new Gauge{client.progress()};  // the communication thread may outlive us
   ASSIGN_OR_RETURN(const World world, JoinWorld(options, welcome.spec(), environment, gauge));
   SessionOptions session_options;
   session_options.welcome = welcome;
@@ -184,11 +184,11 @@ absl::StatusOr<SessionResult> Train(const WorkerOptions& options, const v1::Welc
   session_options.local_rank = environment.local_rank;
   session_options.local_ranks = environment.local_ranks;
   session_options.links = world.mpi == nullptr ? 0 : world.mpi->links();
-  WorkerSession session({*world.collective, RealClock(), link.progress()}, link,
+  WorkerSession session({*world.collective, RealClock(), client.progress()}, client,
                         std::move(session_options));
   absl::StatusOr<SessionResult> result = session.Run();
-  if (!result.ok()) Fail(link, result.status());
-  SayGoodbye(link, result->outcome, "", result->step);
+  if (!result.ok()) Fail(client, result.status());
+  SayGoodbye(client, result->outcome, "", result->step);
   if (world.mpi != nullptr) RETURN_IF_ERROR(world.mpi->Finish(kFarewell));
   return result;
 }
@@ -199,12 +199,12 @@ absl::Status Run(const WorkerOptions& options, const LaunchEnvironment& environm
   if (!options.job_file.empty()) {
     ASSIGN_OR_RETURN(spec, LoadJobFile(options.job_file, options.overrides));
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<ControlLink> link, MakeLink(options, spec));
-  InstallLastWords(link->progress(), environment.rank);
+  ASSIGN_OR_RETURN(std::unique_ptr<ControlClient> client, MakeClient(options, spec));
+  InstallLastWords(client->progress(), environment.rank);
   ASSIGN_OR_RETURN(const v1::Welcome welcome,
-                   link->Attach(MakeHello(options, environment, spec), kAttachTimeout));
-  const absl::StatusOr<SessionResult> result = Train(options, welcome, environment, *link);
-  if (!result.ok()) Fail(*link, result.status());
+                   client->Attach(MakeHello(options, environment, spec), kAttachTimeout));
+  const absl::StatusOr<SessionResult> result = Train(options, welcome, environment, *client);
+  if (!result.ok()) Fail(*client, result.status());
   if (options.coordinator.empty() && environment.rank == 0) PrintResult(*result);
   return absl::OkStatus();
 }

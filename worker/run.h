@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "common/rpc/pem_file.h"
-#include "worker/exit_code.h"
+#include "worker/ending.h"
 
 namespace espalier {
 

@@ -12,10 +12,9 @@
 #include "worker/formats/tokenizer.h"
 #include "worker/memory/allocator.h"
 #include "worker/memory/memory_advice.h"
-#include "worker/tensor/device.h"
 #include "worker/model/pretrained.h"
-#include "worker/tensor/device_memory.h"
-#include "worker/train/step_report.h"
+#include "worker/tensor/device.h"
+#include "worker/train/reporter.h"
 
 namespace espalier {
 namespace {
@@ -68,9 +67,10 @@ absl::Duration PauseInterval(const v1::JobSpec& spec) {
 
 }  // namespace
 
-WorkerSession::WorkerSession(const RankContext& context, ControlLink& link, SessionOptions options)
+WorkerSession::WorkerSession(const RankContext& context, ControlClient& client,
+                             SessionOptions options)
     : context_(context),
-      link_(link),
+      client_(client),
       options_(std::move(options)),
       spec_(options_.welcome.spec()) {}
 
@@ -147,7 +147,7 @@ void WorkerSession::ReportReady(const StartState& start) {
   message.mutable_ready()->set_device(device_text_);
   message.mutable_ready()->set_parameters(parameters);
   message.mutable_ready()->set_links(options_.links);
-  link_.Report(std::move(message));
+  client_.Report(std::move(message));
 }
 
 absl::StatusOr<SessionResult> WorkerSession::Train() {
@@ -170,30 +170,29 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
     ASSIGN_OR_RETURN(sample_log,
                      SampleLog::Open(context_, PosixFileSystem(), spec_.launch().sample_log()));
   }
-  CheckpointSaver saver(context_, link_, *store_, identity_);
+  CheckpointSaver saver(context_, client_, *store_, identity_);
   ConsoleReporter console(context_.clock, spec_.train().steps(), kLogInterval);
   const bool first = context_.collective.rank() == Rank(0);
-  synchroniser_.emplace(context_.collective,
-                        AllReduceSynchroniser::Parts{replica_->parameters(), replica_->optimizer(),
-                                                     replica_->residual(),
-                                                     replica_->host_gradient()},
-                        AllReduceSynchroniser::Options{
-                            .wire = WireOf(spec_.parallel().gradient_dtype())});
-  ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
-                   Trainer::Create(spec_,
-                                   {.context = context_,
-                                    .link = link_,
-                                    .replica = *replica_,
-                                    .synchroniser = *synchroniser_,
-                                    .task = *task_,
-                                    .samples = samples,
-                                    .saver = saver,
-                                    .evaluator = evaluator ? &*evaluator : nullptr,
-                                    .sample_log = sample_log.get(),
-                                    .observer = first ? &console : nullptr},
-                                   {.boundary = {.pause_interval = PauseInterval(spec_)},
-                                    .memory = {MemoryLimitOf(options_.welcome),
-                                               options_.local_ranks}}));
+  synchroniser_.emplace(
+      context_.collective,
+      AllReduceSynchroniser::Parts{replica_->parameters(), replica_->optimizer(),
+                                   replica_->residual(), replica_->host_gradient()},
+      AllReduceSynchroniser::Options{.wire = WireOf(spec_.parallel().gradient_dtype())});
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<Trainer> trainer,
+      Trainer::Create(spec_,
+                      {.context = context_,
+                       .client = client_,
+                       .replica = *replica_,
+                       .synchroniser = *synchroniser_,
+                       .task = *task_,
+                       .samples = samples,
+                       .saver = saver,
+                       .evaluator = evaluator ? &*evaluator : nullptr,
+                       .sample_log = sample_log.get(),
+                       .observer = first ? &console : nullptr},
+                      {.boundary = {.pause_interval = PauseInterval(spec_)},
+                       .memory = {MemoryLimitOf(options_.welcome), options_.local_ranks}}));
   ASSIGN_OR_RETURN(const v1::Outcome outcome, trainer->Run());
   return SessionResult{outcome, replica_->step(), trainer->last_evaluation(), saver.last_folder()};
 }

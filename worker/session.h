@@ -11,12 +11,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "worker/control/link.h"
+#include "worker/control/control_client.h"
 #include "worker/data/dataset.h"
 #include "worker/state/checkpoint_saver.h"
 #include "worker/state/checkpoint_store.h"
 #include "worker/state/replica.h"
-#include "worker/state/run_identity.h"
+#include "worker/state/replica_checkpoint.h"
 #include "worker/state/start_state.h"
 #include "worker/sync/all_reduce.h"
 #include "worker/task/task.h"
@@ -43,7 +43,7 @@ struct SessionResult {
 
 class WorkerSession {
  public:
-  WorkerSession(const RankContext& context, ControlLink& link, SessionOptions options);
+  WorkerSession(const RankContext& context, ControlClient& client, SessionOptions options);
   // All stages; the result is the same on all ranks, as is an error that is not the collective's.
   absl::StatusOr<SessionResult> Run();
 
@@ -56,7 +56,7 @@ class WorkerSession {
   absl::StatusOr<SessionResult> Train();
 
   RankContext context_;
-  ControlLink& link_;
+  ControlClient& client_;
   const SessionOptions options_;
   const v1::JobSpec& spec_;
   RunIdentity identity_;

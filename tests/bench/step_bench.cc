@@ -18,7 +18,7 @@
 #include "worker/optimizer/optimizer.h"
 #include "worker/sync/lookup_exchange.h"
 #include "worker/task/next_token.h"
-#include "worker/tensor/device_memory.h"
+#include "worker/tensor/device.h"
 #include "worker/train/pass_runner.h"
 
 namespace espalier {

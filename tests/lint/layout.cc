@@ -21,27 +21,26 @@ Part Common() {
 }
 
 Part Coordinator() {
-  return {
-      .folder = "coordinator",
-      .rooms =
-          {
-              {.folder = "coordinator/core",
-               .closed = {"common/platform", "common/observe", "common/config", "common/rpc"}},
-              {.folder = "coordinator/journal",
-               .libraries = {"SQLite"},
-               .closed = {"common/platform", "common/observe", "common/config", "common/rpc"}},
-              {.folder = "coordinator/launcher",
-               .closed = {"common/platform", "common/observe", "common/rpc", "coordinator/core",
-                          "coordinator/journal"}},
-              {.folder = "coordinator/loop", .closed = {"common/platform", "common/rpc"}},
-              {.folder = "coordinator/service", .libraries = {"gRPC", "prometheus-cpp"}},
-              {.folder = "coordinator/ctl",
-               .libraries = {"gRPC", "CLI11", "nlohmann-json"},
-               .closed = {"coordinator/core", "coordinator/journal", "coordinator/launcher",
-                          "coordinator/loop", "coordinator/service"}},
-          },
-      .root_files = {"espalier_main", "espalierd_main"},
-      .root_libraries = {"gRPC", "CLI11"}};
+  return {.folder = "coordinator",
+          .rooms =
+              {
+                  {.folder = "coordinator/core",
+                   .closed = {"common/platform", "common/observe", "common/config", "common/rpc"}},
+                  {.folder = "coordinator/journal",
+                   .libraries = {"SQLite"},
+                   .closed = {"common/platform", "common/observe", "common/config", "common/rpc"}},
+                  {.folder = "coordinator/launcher",
+                   .closed = {"common/platform", "common/observe", "common/rpc", "coordinator/core",
+                              "coordinator/journal"}},
+                  {.folder = "coordinator/loop", .closed = {"common/platform", "common/rpc"}},
+                  {.folder = "coordinator/service", .libraries = {"gRPC", "prometheus-cpp"}},
+                  {.folder = "coordinator/ctl",
+                   .libraries = {"gRPC", "CLI11", "nlohmann-json"},
+                   .closed = {"coordinator/core", "coordinator/journal", "coordinator/launcher",
+                              "coordinator/loop", "coordinator/service"}},
+              },
+          .root_files = {"espalier_main", "espalierd_main"},
+          .root_libraries = {"gRPC", "CLI11"}};
 }
 
 Part Worker() {
@@ -66,8 +65,8 @@ Part Worker() {
               {.folder = "worker/task", .libraries = torch},
               {.folder = "worker/train", .libraries = torch},
           },
-      .root_files = {"command_line", "data_verb", "exit_code", "generate_verb",
-                     "last_words", "launch_environment", "load_environment", "main", "run", "session"},
+      .root_files = {"command_line", "data_verb", "generate_verb", "ending",
+                     "launch_environment", "main", "run", "session"},
       .root_libraries = {"LibTorch", "gRPC", "CLI11"}};
 }
 

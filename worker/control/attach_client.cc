@@ -39,7 +39,7 @@ bool IsFinal(const absl::Status& status, Stage stage) {
           absl::IsUnimplemented(status));
 }
 
-class AttachClient final : public ControlLink {
+class AttachClient final : public ControlClient {
  public:
   AttachClient(AttachOptions options, std::shared_ptr<grpc::Channel> channel, Clock& clock)
       : options_(std::move(options)),
@@ -279,7 +279,8 @@ class AttachClient final : public ControlLink {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ControlLink>> MakeAttachClient(AttachOptions options, Clock& clock) {
+absl::StatusOr<std::unique_ptr<ControlClient>> MakeAttachClient(AttachOptions options,
+                                                                Clock& clock) {
   ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel, MakeChannel(options.target, clock));
   return std::make_unique<AttachClient>(std::move(options), std::move(channel), clock);
 }

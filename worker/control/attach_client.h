@@ -1,8 +1,7 @@
-// AttachClient: the ControlLink to espalierd. One thread owns the stream: it introduces the worker,
-// writes what is reported and, a few times per failure_timeout, the progress; a second one reads.
-// When the stream breaks, it opens another with growing pauses, for as long as the worker lives;
-// training does not wait for it.
-// Used by worker/run.cc. Thread-safe, as ControlLink says.
+// AttachClient: the ControlClient to espalierd. One thread owns the stream: it introduces the
+// worker, writes what is reported and, a few times per failure_timeout, the progress; a second one
+// reads. When the stream breaks, it opens another with growing pauses, for as long as the worker
+// lives; training does not wait for it. Used by worker/run.cc. Thread-safe, as ControlClient says.
 #pragma once
 
 #include <functional>
@@ -10,7 +9,7 @@
 
 #include "common/base/clock.h"
 #include "common/rpc/channel.h"
-#include "worker/control/link.h"
+#include "worker/control/control_client.h"
 
 namespace espalier {
 
@@ -21,6 +20,7 @@ struct AttachOptions {
 };
 
 // The channel is made here: its errors (address, certificates) come at once.
-absl::StatusOr<std::unique_ptr<ControlLink>> MakeAttachClient(AttachOptions options, Clock& clock);
+absl::StatusOr<std::unique_ptr<ControlClient>> MakeAttachClient(AttachOptions options,
+                                                                Clock& clock);
 
 }  // namespace espalier

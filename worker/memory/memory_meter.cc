@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "worker/memory/allocator.h"
-#include "worker/tensor/device_memory.h"
+#include "worker/tensor/device.h"
 #include "worker/tensor/torch_compat.h"
 
 namespace espalier {

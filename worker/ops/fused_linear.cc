@@ -9,7 +9,6 @@
 #include "worker/ops/cuda_ops.h"
 #include "worker/ops/fused_ops.h"
 #include "worker/ops/fused_tensor.h"
-#include "worker/ops/joined.h"
 #include "worker/ops/products.h"
 
 namespace espalier::fused_ops {

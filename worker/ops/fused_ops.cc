@@ -8,7 +8,7 @@
 #include "worker/kernels/cpu_rows.h"
 #include "worker/ops/cuda_ops.h"
 #include "worker/ops/fused_tensor.h"
-#include "worker/ops/joined.h"
+#include "worker/ops/products.h"
 
 namespace espalier::fused_ops {
 namespace {

@@ -1,10 +1,13 @@
 // A product with a weight and its gradients, on the CPU and on CUDA: the building blocks of
-// fused_linear.cc. Matrices are dense unless said otherwise, in fp32 or in 16 bits. Compute thread,
-// or autograd's.
+// fused_linear.cc; and neighbours in memory seen as one tensor, so that on CUDA, where a product of
+// its own reads or adds to the whole input each time, one product does the work of several.
+// Matrices are dense unless said otherwise, in fp32 or in 16 bits. Used by worker/ops. Compute
+// thread, or autograd's.
 #pragma once
 
 #include <torch/torch.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "worker/ops/ops.h"
@@ -35,5 +38,15 @@ std::vector<torch::Tensor> JoinedProducts(const torch::Tensor& x,
 // the input's. Undefined, having done nothing, where that is not so.
 torch::Tensor JoinedGradient(const std::vector<torch::Tensor>& weights,
                              const std::vector<torch::Tensor>& dy, const torch::Tensor& x);
+
+// Matrices [n_i, k] that follow each other: [sum of n_i, k]. Undefined when they do not, or are
+// less than two.
+torch::Tensor JoinedRows(const std::vector<torch::Tensor>& matrices);
+// Tensors [..., n_i] that are parts of the rows of one: [rows, sum of n_i]. Undefined when they are
+// not, or less than two.
+torch::Tensor JoinedColumns(const std::vector<torch::Tensor>& parts);
+
+// The parts [..., n_i] of the rows of x [..., sum of n_i].
+std::vector<torch::Tensor> PartsOf(const torch::Tensor& x, const std::vector<int64_t>& columns);
 
 }  // namespace espalier::fused_ops

@@ -49,7 +49,7 @@ void CheckpointSaver::Announce(const absl::Status& status, Step step, absl::Dura
     LogError(absl::StrCat("the checkpoint of step ", step.value(),
                           " could not be written: ", status.message()));
   }
-  link_.Report(std::move(message));
+  client_.Report(std::move(message));
 }
 
 }  // namespace espalier

@@ -7,10 +7,10 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "worker/control/link.h"
+#include "worker/control/control_client.h"
 #include "worker/state/checkpoint_store.h"
 #include "worker/state/replica.h"
-#include "worker/state/run_identity.h"
+#include "worker/state/replica_checkpoint.h"
 #include "worker/sync/together.h"
 
 namespace espalier {
@@ -18,9 +18,9 @@ namespace espalier {
 class CheckpointSaver {
  public:
   // The references must outlive the saver.
-  CheckpointSaver(const RankContext& context, ControlLink& link, CheckpointStore& store,
+  CheckpointSaver(const RankContext& context, ControlClient& client, CheckpointStore& store,
                   const RunIdentity& identity)
-      : context_(context), link_(link), store_(store), identity_(identity) {}
+      : context_(context), client_(client), store_(store), identity_(identity) {}
 
   // Every rank calls this at the same step. An error is the collective's. A checkpoint that could
   // not be written is the outcome's status: reported and logged by rank 0, known to all.
@@ -35,7 +35,7 @@ class CheckpointSaver {
   void Announce(const absl::Status& status, Step step, absl::Duration spent);
 
   RankContext context_;
-  ControlLink& link_;
+  ControlClient& client_;
   CheckpointStore& store_;
   const RunIdentity& identity_;
   std::optional<Step> last_step_;

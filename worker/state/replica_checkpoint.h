@@ -1,19 +1,35 @@
-// Between a Replica and the files of a checkpoint: names of tensors, trainer_state.json, and what a
-// checkpoint must share with the run that resumes from it. Used by start_state.cc and
-// checkpoint_saver.cc. Compute thread (or a thread it waits for).
+// The replica as the content of a checkpoint, and back; and RunIdentity: what must be the same on
+// all ranks, and between a checkpoint and the run that resumes from it, for the order of samples
+// and the mathematics to hold. Used by worker/state and worker/session.cc. Compute thread.
 #pragma once
 
 #include <torch/torch.h>
 
+#include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "espalier/v1/job.pb.h"
 #include "worker/state/checkpoint.h"
 #include "worker/state/replica.h"
-#include "worker/state/run_identity.h"
+#include "worker/sync/together.h"
 
 namespace espalier {
+
+struct RunIdentity {
+  v1::JobSpec spec;
+  std::string data_hash;  // SHA-256 (hex) of the data's manifest
+  int64_t training_samples = 0;
+  // Written beside the weights; empty: left out.
+  std::string tokenizer_json;
+  std::string tokenizer_config_json;
+};
+
+// Fails on all ranks alike, with the rank and the key, unless all have the same job and data.
+// Paths, device and threads may differ from node to node.
+absl::Status CheckSameRun(const RankContext& context, const RunIdentity& identity);
 
 // What is trained, and what belongs to it. The content reads the replica when it is written: leave
 // the replica alone until then.

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "worker/state/checkpoint_store.h"
 #include "worker/state/replica.h"
-#include "worker/state/run_identity.h"
+#include "worker/state/replica_checkpoint.h"
 #include "worker/sync/together.h"
 
 namespace espalier {

@@ -1,6 +1,6 @@
 // NextToken: the loss of tasks that teach a model to give the next token of what it is shown: the
-// cross-entropy of every target that counts. Used by pretrain.h and sft.h, and by tests that need
-// some task. Compute thread.
+// cross-entropy of every target that counts; and the tasks that do so. Used by worker/task/task.cc,
+// and by tests that need some task. Compute thread.
 #pragma once
 
 #include <memory>
@@ -30,5 +30,12 @@ class NextToken final : public Task {
  private:
   std::shared_ptr<const SampleTable> training_, validation_;
 };
+
+// `pretrain`: windows of text, every token of which counts (pretrain.cc).
+absl::StatusOr<std::unique_ptr<Task>> OpenPretrain(const v1::JobSpec& spec, const Dataset& dataset);
+
+// `sft`, supervised fine-tuning: a sample is a prompt with its completion; the tokens of the
+// completion and its end count, those of the prompt are only read (sft.cc).
+absl::StatusOr<std::unique_ptr<Task>> OpenSft(const v1::JobSpec& spec, const Dataset& dataset);
 
 }  // namespace espalier

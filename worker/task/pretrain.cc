@@ -1,5 +1,4 @@
-#include "worker/task/pretrain.h"
-
+// The task `pretrain`: windows of text, every token of which counts.
 #include <utility>
 
 #include "common/base/status_macros.h"

@@ -1,5 +1,5 @@
-#include "worker/task/sft.h"
-
+// The task `sft`: supervised fine-tuning on prompts and completions. A sample is one of each; the
+// tokens of the completion and its end count, those of the prompt are only read.
 #include <string>
 #include <utility>
 

@@ -1,8 +1,7 @@
 #include "worker/task/task.h"
 
 #include "absl/strings/str_cat.h"
-#include "worker/task/pretrain.h"
-#include "worker/task/sft.h"
+#include "worker/task/next_token.h"
 
 namespace espalier {
 

@@ -2,7 +2,7 @@
 // of passes: which samples there are, which tensors a pass over some of them takes, and which loss
 // over which tokens, with which weights. Boundaries, passes, memory, exchange, update, reports and
 // checkpoints know no task, and no task knows another.
-// Implementations: pretrain.h, sft.h. Used by worker/train and worker/session.cc. Compute thread.
+// Implementations: next_token.h. Used by worker/train and worker/session.cc. Compute thread.
 #pragma once
 
 #include <torch/torch.h>

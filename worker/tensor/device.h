@@ -1,10 +1,14 @@
-// Device selection: "auto" takes cuda, then mps, then cpu; a device that
-// is asked for by name and missing is an error, never a quiet substitute. The caller logs the
-// description. Used by worker/session.cc at start and by generation. Any thread.
+// A device: its selection, where "auto" takes cuda, then mps, then cpu, and a device that is asked
+// for by name and missing is an error, never a quiet substitute; and what LibTorch's allocator
+// holds there. On the CPU, and on MPS, whose allocations are part of the process's footprint, the
+// process itself is measured instead (common/platform). Used by worker/session.cc, worker/memory
+// and worker/train. Any thread.
 #pragma once
 
 #include <torch/torch.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -30,5 +34,18 @@ absl::StatusOr<SelectedDevice> SelectDevice(const DeviceChoice& choice);
 
 // "fp32", "bf16", "fp16".
 absl::string_view PrecisionName(torch::ScalarType type);
+
+struct DeviceMemory {
+  int64_t now_bytes = 0;    // in tensors, and by everybody else on the device: contexts, libraries
+  int64_t peak_bytes = 0;   // the same, when tensors held most since RestartDevicePeak
+  int64_t free_bytes = 0;   // what LibTorch keeps for tensors to come
+  int64_t total_bytes = 0;  // of the device
+};
+
+// None where the device's memory is the process's, and where LibTorch (before 2.9) does not say.
+std::optional<DeviceMemory> ReadDeviceMemory(torch::Device device);
+void RestartDevicePeak(torch::Device device);
+// Gives what LibTorch keeps for later back to the device.
+void FreeDeviceCache(torch::Device device);
 
 }  // namespace espalier

@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "worker/tensor/device_memory.h"
+#include "worker/tensor/device.h"
 #include "worker/tensor/torch_compat.h"
 
 namespace espalier {

@@ -2,10 +2,43 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/observe/log.h"
+
 namespace espalier {
 
-StepReporter::StepReporter(const RankContext& context, ControlLink& link, StepObserver* observer)
-    : context_(context), link_(link), observer_(observer) {}
+void ConsoleReporter::OnStep(const v1::StepReport& report) {
+  tokens_ += report.tokens();
+  ++steps_;
+  seconds_ += report.step_seconds() + report.checkpoint_seconds() + report.evaluate_seconds();
+  const bool last = report.step() + 1 == total_steps_;
+  const absl::Duration now = clock_.Monotonic();
+  if (!last && now - last_line_ < interval_) return;
+  const double seconds = seconds_ > 0 ? seconds_ : 1e-9;
+  const int64_t left = total_steps_ - report.step() - 1;
+  const absl::Duration eta =
+      absl::Seconds(static_cast<int64_t>(static_cast<double>(left) * seconds / steps_ + 0.5));
+  LogInfo(absl::StrCat(
+      absl::StrFormat("step %d/%d  loss %.4f  norm %.3f  lr %.3g  %.0f tokens/s  %.0f MB  %s left",
+                      report.step() + 1, total_steps_, report.loss(), report.gradient_norm(),
+                      report.learning_rate(), static_cast<double>(tokens_) / seconds,
+                      static_cast<double>(report.pass_peak_bytes()) / 1e6,
+                      absl::FormatDuration(eta)),
+      report.skipped() ? "  (update skipped: not finite)" : ""));
+  last_line_ = now;
+  tokens_ = steps_ = 0;
+  seconds_ = 0;
+}
+
+void ConsoleReporter::OnEvaluation(const v1::EvaluationReport& report) {
+  LogInfo(absl::StrFormat("validation after step %d: loss %.4f (%d tokens, %.1f s)", report.step(),
+                          report.loss(), report.tokens(), report.seconds()));
+}
+
+StepReporter::StepReporter(const RankContext& context, ControlClient& client,
+                           StepObserver* observer)
+    : context_(context), client_(client), observer_(observer) {}
 
 void StepReporter::Step(v1::StepReport report, TimeAccounts& accounts) {
   report.set_compute_seconds(accounts.Seconds(TimeAccount::kCompute));
@@ -21,7 +54,7 @@ void StepReporter::Step(v1::StepReport report, TimeAccounts& accounts) {
   if (observer_ != nullptr) observer_->OnStep(report);
   v1::AttachRequest message;
   *message.mutable_step() = std::move(report);
-  link_.Report(std::move(message));
+  client_.Report(std::move(message));
 }
 
 void StepReporter::AddExchange(v1::StepReport& report) {
@@ -48,7 +81,7 @@ void StepReporter::Evaluated(int64_t step, const Evaluation& evaluation) {
   report.set_tokens(evaluation.tokens);
   report.set_seconds(evaluation.seconds);
   if (observer_ != nullptr) observer_->OnEvaluation(report);
-  link_.Report(std::move(message));
+  client_.Report(std::move(message));
 }
 
 void StepReporter::Acknowledge(int64_t directive, v1::RunState state, int64_t next_step) {
@@ -56,7 +89,7 @@ void StepReporter::Acknowledge(int64_t directive, v1::RunState state, int64_t ne
   message.mutable_ack()->set_number(directive);
   message.mutable_ack()->set_run_state(state);
   message.mutable_ack()->set_next_step(next_step);
-  link_.Report(std::move(message));
+  client_.Report(std::move(message));
 }
 
 void StepReporter::Enter(v1::Phase phase) {

@@ -1,23 +1,51 @@
-// StepReporter: what this rank tells of its work: steps, evaluations, acknowledged directives.
-// Used by worker/train. Compute thread.
+// StepReporter: what this rank tells of its work: steps, evaluations, acknowledged directives; and
+// StepObserver, who is told the same here: ConsoleReporter writes it to the log for a person, at a
+// pace a person can read. Used by worker/train and worker/session.cc. Compute thread.
 #pragma once
 
 #include <cstdint>
 
+#include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "espalier/v1/worker.pb.h"
-#include "worker/control/link.h"
+#include "worker/control/control_client.h"
 #include "worker/data/samples.h"
 #include "worker/sync/together.h"
 #include "worker/train/evaluate.h"
-#include "worker/train/step_report.h"
 #include "worker/train/time_accounts.h"
 
 namespace espalier {
 
+class StepObserver {
+ public:
+  virtual ~StepObserver() = default;
+  virtual void OnStep(const v1::StepReport& report) = 0;
+  virtual void OnEvaluation(const v1::EvaluationReport& report) = 0;
+};
+
+// For rank 0: the first and the last step, and one line per interval between them.
+class ConsoleReporter : public StepObserver {
+ public:
+  ConsoleReporter(Clock& clock, int64_t total_steps, absl::Duration interval)
+      : clock_(clock), total_steps_(total_steps), interval_(interval) {}
+  void OnStep(const v1::StepReport& report) override;
+  void OnEvaluation(const v1::EvaluationReport& report) override;
+
+ private:
+  Clock& clock_;
+  const int64_t total_steps_;
+  const absl::Duration interval_;
+  // Since the last line.
+  absl::Duration last_line_ = -absl::InfiniteDuration();
+  int64_t tokens_ = 0;
+  int64_t steps_ = 0;
+  double seconds_ = 0;
+};
+
 class StepReporter {
  public:
   // All outlive this; `observer` may be null.
-  StepReporter(const RankContext& context, ControlLink& link, StepObserver* observer);
+  StepReporter(const RankContext& context, ControlClient& client, StepObserver* observer);
 
   // Fills in what the step took and what was exchanged in it, and sends the report.
   void Step(v1::StepReport report, TimeAccounts& accounts);
@@ -33,7 +61,7 @@ class StepReporter {
   void AddExchange(v1::StepReport& report);
 
   RankContext context_;
-  ControlLink& link_;
+  ControlClient& client_;
   StepObserver* observer_;
   CollectiveStats reported_;  // as of the last report
 };

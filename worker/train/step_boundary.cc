@@ -20,8 +20,8 @@ absl::StatusOr<StepBoundary> StepBoundary::Create(const Parts& parts, Options op
 }
 
 absl::StatusOr<Boundary> StepBoundary::Meet(Step step) {
-  RETURN_IF_ERROR(parts_.link.status());
-  ASSIGN_OR_RETURN(Boundary mine, BoundaryFromDirective(parts_.link.directive(), step));
+  RETURN_IF_ERROR(parts_.client.status());
+  ASSIGN_OR_RETURN(Boundary mine, BoundaryFromDirective(parts_.client.directive(), step));
   const v1::TrainSpec& train = parts_.spec.train();
   mine.learning_rate = LearningRate(train.schedule(), train.steps(), step);
   return MeetAtBoundary(parts_.context.collective, mine);
@@ -44,7 +44,7 @@ absl::StatusOr<Boundary> StepBoundary::Obey(Step step, const std::function<absl:
     account = TimeAccount::kPaused;
     parts_.reporter.Enter(phase);
     if (parts_.context.collective.rank() == Rank(0)) {
-      parts_.link.WaitForDirectiveAfter(boundary.directive, options_.pause_interval);
+      parts_.client.WaitForDirectiveAfter(boundary.directive, options_.pause_interval);
     }
   }
 }
@@ -83,7 +83,7 @@ absl::StatusOr<bool> StepBoundary::WaitToRetry(Step step) {
         boundary.state() == v1::RUN_STATE_STOP && boundary.checkpoint_before_stop == 0;
     if (leave) return false;
     if (parts_.context.collective.rank() == Rank(0)) {
-      parts_.link.WaitForDirectiveAfter(boundary.directive, interval);
+      parts_.client.WaitForDirectiveAfter(boundary.directive, interval);
     }
   }
   parts_.accounts.Book(TimeAccount::kCheckpoint);

@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 #include "common/base/ids.h"
 #include "espalier/v1/job.pb.h"
-#include "worker/control/link.h"
+#include "worker/control/control_client.h"
 #include "worker/data/order.h"
 #include "worker/sync/together.h"
 #include "worker/train/boundary.h"
@@ -33,7 +33,7 @@ class StepBoundary {
   struct Parts {
     const v1::JobSpec& spec;
     RankContext context;
-    ControlLink& link;
+    ControlClient& client;
     StepReporter& reporter;
     TimeAccounts& accounts;
   };

@@ -15,16 +15,17 @@ Trainer::Trainer(const v1::JobSpec& spec, const Parts& parts)
       parts_(parts),
       replica_(parts.replica),
       accounts_(parts.context.clock),
-      reporter_(parts.context, parts.link, parts.observer),
+      reporter_(parts.context, parts.client, parts.observer),
       runner_(parts.task, replica_.decoder(), replica_.parameters()) {}
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const v1::JobSpec& spec,
                                                          const Parts& parts, Options options) {
   auto trainer = std::unique_ptr<Trainer>(new Trainer(spec, parts));
   Trainer& t = *trainer;
-  ASSIGN_OR_RETURN(StepBoundary boundary, StepBoundary::Create({t.spec_, parts.context, parts.link,
-                                                                t.reporter_, t.accounts_},
-                                                               options.boundary));
+  ASSIGN_OR_RETURN(
+      StepBoundary boundary,
+      StepBoundary::Create({t.spec_, parts.context, parts.client, t.reporter_, t.accounts_},
+                           options.boundary));
   t.boundary_.emplace(std::move(boundary));
   ASSIGN_OR_RETURN(t.memory_,
                    PassMemory::Create({t.spec_, parts.context, parts.task, t.replica_, t.runner_},

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "espalier/v1/job.pb.h"
 #include "espalier/v1/worker.pb.h"
-#include "worker/control/link.h"
+#include "worker/control/control_client.h"
 #include "worker/data/samples.h"
 #include "worker/state/checkpoint_saver.h"
 #include "worker/state/replica.h"
@@ -26,7 +26,6 @@
 #include "worker/train/reporter.h"
 #include "worker/train/sample_log.h"
 #include "worker/train/step_boundary.h"
-#include "worker/train/step_report.h"
 #include "worker/train/time_accounts.h"
 
 namespace espalier {
@@ -37,7 +36,7 @@ class Trainer {
   // must last as long as the collective: the replica and the synchroniser do.
   struct Parts {
     RankContext context;
-    ControlLink& link;
+    ControlClient& client;
     Replica& replica;
     Synchroniser& synchroniser;
     const Task& task;

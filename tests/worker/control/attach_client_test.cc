@@ -51,14 +51,14 @@ v1::Finished Completed() {
 
 class AttachClientTest : public testing::Test {
  protected:
-  std::unique_ptr<ControlLink> NewClient() {
+  std::unique_ptr<ControlClient> NewClient() {
     AttachOptions options;
     options.target.address = coordinator_.address();
     options.on_fenced = [this](const absl::Status&) { fenced_.Notify(); };
     return *MakeAttachClient(std::move(options), RealClock());
   }
-  std::unique_ptr<ControlLink> AttachedClient() {
-    std::unique_ptr<ControlLink> client = NewClient();
+  std::unique_ptr<ControlClient> AttachedClient() {
+    std::unique_ptr<ControlClient> client = NewClient();
     v1::Hello hello;
     hello.set_job_id("job-1");
     hello.set_generation(3);
@@ -71,7 +71,7 @@ class AttachClientTest : public testing::Test {
 };
 
 TEST_F(AttachClientTest, TheWelcomeAnswersWithSpecAndDirective) {
-  const std::unique_ptr<ControlLink> client = NewClient();
+  const std::unique_ptr<ControlClient> client = NewClient();
   const absl::StatusOr<v1::Welcome> welcome = client->Attach(v1::Hello(), kLong);
   ASSERT_TRUE(welcome.ok()) << welcome.status();
   EXPECT_EQ(welcome->job_id(), "job-1");
@@ -86,7 +86,7 @@ TEST_F(AttachClientTest, AnUnreachableCoordinatorIsNamed) {
 }
 
 TEST_F(AttachClientTest, ReportsArriveInOrder) {
-  const std::unique_ptr<ControlLink> client = AttachedClient();
+  const std::unique_ptr<ControlClient> client = AttachedClient();
   client->Report(ReadyMessage());
   for (int step = 0; step < 100; ++step) client->Report(StepMessage(step));
   ASSERT_TRUE(coordinator_.WaitForCount(Body::kStep, 100));
@@ -101,7 +101,7 @@ TEST_F(AttachClientTest, ReportsArriveInOrder) {
 }
 
 TEST_F(AttachClientTest, ProgressIsLiveness_ItIsToldHoweverManyReportsAreWritten) {
-  const std::unique_ptr<ControlLink> client = AttachedClient();
+  const std::unique_ptr<ControlClient> client = AttachedClient();
   client->progress().work = 41;
   absl::Notification stop;
   std::thread trainer([&] {
@@ -119,7 +119,7 @@ TEST_F(AttachClientTest, ProgressIsLiveness_ItIsToldHoweverManyReportsAreWritten
 }
 
 TEST_F(AttachClientTest, WaitingForADirectiveEndsWhenANewerOneArrives) {
-  const std::unique_ptr<ControlLink> client = AttachedClient();
+  const std::unique_ptr<ControlClient> client = AttachedClient();
   EXPECT_FALSE(client->WaitForDirectiveAfter(5, absl::Milliseconds(1)));
   coordinator_.Send(DirectiveNumber(6));
   EXPECT_TRUE(client->WaitForDirectiveAfter(5, kLong));
@@ -127,7 +127,7 @@ TEST_F(AttachClientTest, WaitingForADirectiveEndsWhenANewerOneArrives) {
 }
 
 TEST_F(AttachClientTest, AnOlderDirectiveIsIgnored) {
-  const std::unique_ptr<ControlLink> client = AttachedClient();
+  const std::unique_ptr<ControlClient> client = AttachedClient();
   coordinator_.Send(DirectiveNumber(4));
   coordinator_.Send(DirectiveNumber(6));
   ASSERT_TRUE(client->WaitForDirectiveAfter(5, kLong));
@@ -139,13 +139,13 @@ TEST_F(AttachClientTest, AnOlderDirectiveIsIgnored) {
 
 TEST_F(AttachClientTest, AFencedWorkerIsRefusedAtItsIntroduction) {
   coordinator_.Refuse(absl::FailedPreconditionError("generation 3 has ended"));
-  const std::unique_ptr<ControlLink> client = NewClient();
+  const std::unique_ptr<ControlClient> client = NewClient();
   EXPECT_EQ(client->Attach(v1::Hello(), kLong).status(),
             absl::FailedPreconditionError("generation 3 has ended"));
 }
 
 TEST_F(AttachClientTest, AFencedWorkerLearnsItWhileItWaits) {
-  const std::unique_ptr<ControlLink> client = AttachedClient();
+  const std::unique_ptr<ControlClient> client = AttachedClient();
   coordinator_.Refuse(absl::FailedPreconditionError("generation 3 has ended"));
   EXPECT_FALSE(client->WaitForDirectiveAfter(5, kLong));
   EXPECT_TRUE(absl::IsFailedPrecondition(client->status())) << client->status();
@@ -153,7 +153,7 @@ TEST_F(AttachClientTest, AFencedWorkerLearnsItWhileItWaits) {
 }
 
 TEST_F(AttachClientTest, OtherRefusalsDoNotEndATrainingWorker) {
-  const std::unique_ptr<ControlLink> client = AttachedClient();
+  const std::unique_ptr<ControlClient> client = AttachedClient();
   coordinator_.Refuse(absl::UnauthenticatedError("the certificate has expired"));
   ASSERT_TRUE(coordinator_.WaitForCount(Body::kHello, 2));
   coordinator_.Refuse(absl::OkStatus());
@@ -163,7 +163,7 @@ TEST_F(AttachClientTest, OtherRefusalsDoNotEndATrainingWorker) {
 }
 
 TEST_F(AttachClientTest, ARestartOfTheCoordinatorLosesNothingThatMatters) {
-  const std::unique_ptr<ControlLink> client = AttachedClient();
+  const std::unique_ptr<ControlClient> client = AttachedClient();
   client->Report(ReadyMessage());
   ASSERT_TRUE(coordinator_.WaitForCount(Body::kReady, 1));
   coordinator_.Stop();
@@ -182,7 +182,7 @@ TEST_F(AttachClientTest, ARestartOfTheCoordinatorLosesNothingThatMatters) {
 }
 
 TEST_F(AttachClientTest, TheLastMessageArrivesBeforeFinishReturns) {
-  const std::unique_ptr<ControlLink> client = AttachedClient();
+  const std::unique_ptr<ControlClient> client = AttachedClient();
   for (int step = 0; step < 50; ++step) client->Report(StepMessage(step));
   ASSERT_TRUE(client->Finish(Completed(), kLong).ok());
   const FakeCoordinator::Messages messages = coordinator_.messages();
@@ -192,7 +192,7 @@ TEST_F(AttachClientTest, TheLastMessageArrivesBeforeFinishReturns) {
 }
 
 TEST_F(AttachClientTest, FinishWaitsForACoordinatorThatComesBack) {
-  const std::unique_ptr<ControlLink> client = AttachedClient();
+  const std::unique_ptr<ControlClient> client = AttachedClient();
   coordinator_.Stop();
   std::thread restart([&] { coordinator_.Start(); });
   EXPECT_TRUE(client->Finish(Completed(), kLong).ok());
@@ -201,7 +201,7 @@ TEST_F(AttachClientTest, FinishWaitsForACoordinatorThatComesBack) {
 }
 
 TEST_F(AttachClientTest, FinishGivesUpInTimeWhenNobodyListens) {
-  const std::unique_ptr<ControlLink> client = AttachedClient();
+  const std::unique_ptr<ControlClient> client = AttachedClient();
   coordinator_.Stop();
   EXPECT_TRUE(absl::IsDeadlineExceeded(client->Finish(Completed(), absl::Milliseconds(100))));
 }

@@ -1,11 +1,10 @@
 // Neighbours in memory are one tensor, and nothing else is.
-#include "worker/ops/joined.h"
-
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
 #include "tests/worker/support/tiny_model.h"
 #include "worker/model/parameters.h"
+#include "worker/ops/products.h"
 
 namespace espalier::fused_ops {
 namespace {

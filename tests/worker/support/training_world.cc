@@ -37,7 +37,7 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
   Collective& collective = wrapped != nullptr ? *wrapped : own;
   const int rank = static_cast<int>(collective.rank().value());
   const v1::JobSpec& spec = options.spec;
-  const RankContext context{collective, RealClock(), result.link->progress()};
+  const RankContext context{collective, RealClock(), result.client->progress()};
   DecoderConfig config = TinyConfig();
   config.tie_word_embeddings = options.tied;
   ASSIGN_OR_RETURN(result.replica,
@@ -66,7 +66,7 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
     ASSIGN_OR_RETURN(sample_log, SampleLog::Open(context, *options.sample_log_files(rank),
                                                  options.checkpoints + "/samples"));
   }
-  CheckpointSaver saver(context, *result.link, store, identity);
+  CheckpointSaver saver(context, *result.client, store, identity);
   Evaluator evaluator(context, task, {});
   AllReduceSynchroniser synchroniser(collective,
                                      {result.replica->parameters(), result.replica->optimizer(),
@@ -76,7 +76,7 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
   ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                    Trainer::Create(spec,
                                    {.context = context,
-                                    .link = *result.link,
+                                    .client = *result.client,
                                     .replica = *result.replica,
                                     .synchroniser = synchroniser,
                                     .task = task,
@@ -102,23 +102,23 @@ std::vector<T> Select(const std::vector<v1::AttachRequest>& messages, Has has, G
 
 }  // namespace
 
-v1::Directive ScriptedLink::directive() const {
+v1::Directive ScriptedClient::directive() const {
   absl::MutexLock lock(&mutex_);
   return directive_;
 }
 
-bool ScriptedLink::WaitForDirectiveAfter(int64_t number, absl::Duration timeout) {
+bool ScriptedClient::WaitForDirectiveAfter(int64_t number, absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
   const auto newer = [&] { return directive_.number() > number; };
   return mutex_.AwaitWithTimeout(absl::Condition(&newer), timeout);
 }
 
-void ScriptedLink::Set(const v1::Directive& directive) {
+void ScriptedClient::Set(const v1::Directive& directive) {
   absl::MutexLock lock(&mutex_);
   directive_ = directive;
 }
 
-void ScriptedLink::Report(v1::AttachRequest message) {
+void ScriptedClient::Report(v1::AttachRequest message) {
   {
     absl::MutexLock lock(&mutex_);
     messages_.push_back(message);
@@ -126,20 +126,20 @@ void ScriptedLink::Report(v1::AttachRequest message) {
   if (on_report) on_report(*this, message);
 }
 
-std::vector<v1::StepReport> ScriptedLink::steps() const {
+std::vector<v1::StepReport> ScriptedClient::steps() const {
   absl::MutexLock lock(&mutex_);
   return Select<v1::StepReport>(messages_, &v1::AttachRequest::has_step, &v1::AttachRequest::step);
 }
-std::vector<v1::DirectiveAck> ScriptedLink::acks() const {
+std::vector<v1::DirectiveAck> ScriptedClient::acks() const {
   absl::MutexLock lock(&mutex_);
   return Select<v1::DirectiveAck>(messages_, &v1::AttachRequest::has_ack, &v1::AttachRequest::ack);
 }
-std::vector<v1::CheckpointReport> ScriptedLink::checkpoints() const {
+std::vector<v1::CheckpointReport> ScriptedClient::checkpoints() const {
   absl::MutexLock lock(&mutex_);
   return Select<v1::CheckpointReport>(messages_, &v1::AttachRequest::has_checkpoint,
                                       &v1::AttachRequest::checkpoint);
 }
-std::vector<v1::EvaluationReport> ScriptedLink::evaluations() const {
+std::vector<v1::EvaluationReport> ScriptedClient::evaluations() const {
   absl::MutexLock lock(&mutex_);
   return Select<v1::EvaluationReport>(messages_, &v1::AttachRequest::has_evaluation,
                                       &v1::AttachRequest::evaluation);
@@ -177,8 +177,8 @@ std::vector<RankResult> TrainWorld(const WorldOptions& options) {
   std::vector<RankResult> results(options.ranks);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < options.ranks; ++rank) {
-    results[rank].link = std::make_unique<ScriptedLink>();
-    if (options.script) options.script(rank, *results[rank].link);
+    results[rank].client = std::make_unique<ScriptedClient>();
+    if (options.script) options.script(rank, *results[rank].client);
     threads.emplace_back([&, rank] {
       at::set_num_threads(1);
       RankResult& result = results[rank];
@@ -191,7 +191,7 @@ std::vector<RankResult> TrainWorld(const WorldOptions& options) {
   }
   for (std::thread& thread : threads) thread.join();
   for (RankResult& result : results) {
-    for (const v1::StepReport& step : result.link->steps()) result.losses.push_back(step.loss());
+    for (const v1::StepReport& step : result.client->steps()) result.losses.push_back(step.loss());
   }
   return results;
 }

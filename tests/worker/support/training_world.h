@@ -1,5 +1,5 @@
 // A whole generation in one process: a thread per rank with its own replica, trainer and control
-// link, joined by the in-process collective, on a tiny model and a made-up text. Used by
+// client, joined by the in-process collective, on a tiny model and a made-up text. Used by
 // tests/worker/state and tests/worker/train.
 #pragma once
 
@@ -14,7 +14,7 @@
 #include "common/base/file_system.h"
 #include "espalier/v1/job.pb.h"
 #include "espalier/v1/worker.pb.h"
-#include "worker/control/link.h"
+#include "worker/control/control_client.h"
 #include "worker/data/samples.h"
 #include "worker/state/replica.h"
 #include "worker/task/task.h"
@@ -22,7 +22,7 @@
 namespace espalier {
 
 // Plays the coordinator: holds the directive, records what the ranks report.
-class ScriptedLink : public ControlLink {
+class ScriptedClient : public ControlClient {
  public:
   absl::StatusOr<v1::Welcome> Attach(const v1::Hello&, absl::Duration) override {
     return v1::Welcome();
@@ -35,7 +35,7 @@ class ScriptedLink : public ControlLink {
   ProgressBoard& progress() override { return board_; }
 
   // Run inside Report, before it returns: what rank 0 does next already sees a new directive.
-  std::function<void(ScriptedLink&, const v1::AttachRequest&)> on_report;
+  std::function<void(ScriptedClient&, const v1::AttachRequest&)> on_report;
   void Set(const v1::Directive& directive);
 
   std::vector<v1::StepReport> steps() const;
@@ -61,8 +61,8 @@ struct WorldOptions {
   const Task* task = nullptr;  // null: next tokens of a made-up text
   // Writes a sample log to the file system that this gives for a rank.
   std::function<FileSystem*(int rank)> sample_log_files;
-  // Gives each rank's link its script.
-  std::function<void(int rank, ScriptedLink& link)> script;
+  // Gives each rank's client its script.
+  std::function<void(int rank, ScriptedClient& client)> script;
   // Stands before each rank's collective, which outlives what it returns.
   std::function<std::unique_ptr<Collective>(Collective& collective)> wrap_collective;
   // Wraps each rank's source of samples.
@@ -73,7 +73,7 @@ struct WorldOptions {
 
 struct RankResult {
   absl::StatusOr<v1::Outcome> outcome = absl::UnknownError("did not run");
-  std::unique_ptr<ScriptedLink> link;
+  std::unique_ptr<ScriptedClient> client;
   std::unique_ptr<Replica> replica;
   uint64_t fingerprint = 0;
   std::vector<double> losses;  // by step, as this rank reported them

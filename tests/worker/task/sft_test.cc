@@ -1,6 +1,4 @@
 // Supervised fine-tuning: only the completions' tokens count, however the step is divided.
-#include "worker/task/sft.h"
-
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -10,16 +10,16 @@
 namespace espalier {
 namespace {
 
-using OnReport = std::function<void(ScriptedLink&, const v1::AttachRequest&)>;
+using OnReport = std::function<void(ScriptedClient&, const v1::AttachRequest&)>;
 
-// Only rank 0's link hears the coordinator; the others must learn from rank 0.
+// Only rank 0's client hears the coordinator; the others must learn from rank 0.
 WorldOptions ThreeRanks(int64_t steps, const std::string& folder, OnReport on_report) {
   WorldOptions options;
   options.ranks = 3;
   options.spec = TinySpec(steps);
   options.checkpoints = folder;
-  options.script = [on_report](int rank, ScriptedLink& link) {
-    if (rank == 0) link.on_report = on_report;
+  options.script = [on_report](int rank, ScriptedClient& client) {
+    if (rank == 0) client.on_report = on_report;
   };
   return options;
 }
@@ -37,26 +37,26 @@ bool Committed(const v1::AttachRequest& message, int64_t step) {
 
 TEST(Agreement, AllRanksStopAtTheSameStep) {
   const TestFolder folder;
-  const auto script = [](ScriptedLink& link, const v1::AttachRequest& message) {
-    if (Committed(message, 4)) link.Set(Make(1, v1::RUN_STATE_STOP));
+  const auto script = [](ScriptedClient& client, const v1::AttachRequest& message) {
+    if (Committed(message, 4)) client.Set(Make(1, v1::RUN_STATE_STOP));
   };
   for (const RankResult& result : TrainWorld(ThreeRanks(50, folder.path(), script))) {
     ASSERT_TRUE(result.outcome.ok()) << result.outcome.status();
     EXPECT_EQ(*result.outcome, v1::OUTCOME_STOPPED);
     EXPECT_EQ(result.replica->step(), Step(5));
-    ASSERT_EQ(result.link->acks().size(), 1u);
-    EXPECT_EQ(result.link->acks()[0].next_step(), 5);
+    ASSERT_EQ(result.client->acks().size(), 1u);
+    EXPECT_EQ(result.client->acks()[0].next_step(), 5);
   }
   EXPECT_TRUE(Names(folder.path()).empty()) << "no checkpoint was asked for";
 }
 
 TEST(Agreement, AStopToResumeLeavesACheckpointOfThatStep) {
   const TestFolder folder;
-  const auto script = [](ScriptedLink& link, const v1::AttachRequest& message) {
+  const auto script = [](ScriptedClient& client, const v1::AttachRequest& message) {
     if (!Committed(message, 4)) return;
     v1::Directive stop = Make(1, v1::RUN_STATE_STOP);
     stop.set_checkpoint_before_stop(true);
-    link.Set(stop);
+    client.Set(stop);
   };
   const std::vector<RankResult> stopped = TrainWorld(ThreeRanks(50, folder.path(), script));
   EXPECT_EQ(*stopped[0].outcome, v1::OUTCOME_STOPPED);
@@ -64,8 +64,8 @@ TEST(Agreement, AStopToResumeLeavesACheckpointOfThatStep) {
   const std::vector<RankResult> resumed = TrainWorld(ThreeRanks(7, folder.path(), {}));
   for (const RankResult& result : resumed) {
     ASSERT_TRUE(result.outcome.ok()) << result.outcome.status();
-    ASSERT_EQ(result.link->steps().size(), 2u);
-    EXPECT_EQ(result.link->steps()[0].step(), 5);
+    ASSERT_EQ(result.client->steps().size(), 2u);
+    EXPECT_EQ(result.client->steps()[0].step(), 5);
   }
 }
 
@@ -73,18 +73,18 @@ TEST(Agreement, AStopToResumeLeavesACheckpointOfThatStep) {
 TEST(Agreement, APauseHoldsAllRanksAtTheSameStepInMemory) {
   const TestFolder folder;
   WorldOptions options;
-  const auto resume = [&](ScriptedLink& link, const v1::AttachRequest& message) {
-    if (Committed(message, 3)) link.Set(Make(1, v1::RUN_STATE_PAUSE));
+  const auto resume = [&](ScriptedClient& client, const v1::AttachRequest& message) {
+    if (Committed(message, 3)) client.Set(Make(1, v1::RUN_STATE_PAUSE));
   };
   options = ThreeRanks(6, folder.path(), resume);
-  ScriptedLink* first = nullptr;
-  options.script = [&first, resume](int rank, ScriptedLink& link) {
+  ScriptedClient* first = nullptr;
+  options.script = [&first, resume](int rank, ScriptedClient& client) {
     if (rank == 0) {
-      first = &link;
-      link.on_report = resume;
+      first = &client;
+      client.on_report = resume;
     }
     if (rank == 2) {
-      link.on_report = [&first](ScriptedLink&, const v1::AttachRequest& message) {
+      client.on_report = [&first](ScriptedClient&, const v1::AttachRequest& message) {
         if (message.has_ack() && message.ack().number() == 1) {
           first->Set(Make(2, v1::RUN_STATE_RUN));
         }
@@ -94,30 +94,30 @@ TEST(Agreement, APauseHoldsAllRanksAtTheSameStepInMemory) {
   for (const RankResult& result : TrainWorld(options)) {
     ASSERT_TRUE(result.outcome.ok()) << result.outcome.status();
     EXPECT_EQ(*result.outcome, v1::OUTCOME_COMPLETED);
-    const std::vector<v1::DirectiveAck> acks = result.link->acks();
+    const std::vector<v1::DirectiveAck> acks = result.client->acks();
     ASSERT_EQ(acks.size(), 2u);
     EXPECT_EQ(acks[0].run_state(), v1::RUN_STATE_PAUSE);
     EXPECT_EQ(acks[0].next_step(), 4);
     EXPECT_EQ(acks[1].next_step(), 4) << "a paused rank takes no step";
-    EXPECT_EQ(result.link->steps().size(), 6u);
+    EXPECT_EQ(result.client->steps().size(), 6u);
   }
 }
 
 TEST(Agreement, ANewPlanBeginsAtItsStepOnAllRanks) {
   const TestFolder folder;
-  const auto script = [](ScriptedLink& link, const v1::AttachRequest& message) {
+  const auto script = [](ScriptedClient& client, const v1::AttachRequest& message) {
     if (!Committed(message, 1)) return;
     v1::Directive directive = Make(1, v1::RUN_STATE_RUN);
     directive.mutable_plan()->set_number(2);
     directive.mutable_plan()->set_from_step(5);
     for (const int part : {2, 14, 0}) directive.mutable_plan()->add_sequences(part);
-    link.Set(directive);
+    client.Set(directive);
   };
   const std::vector<RankResult> results = TrainWorld(ThreeRanks(8, folder.path(), script));
   const int before[] = {6, 5, 5}, after[] = {2, 14, 0};
   for (size_t rank = 0; rank < results.size(); ++rank) {
     ASSERT_TRUE(results[rank].outcome.ok()) << results[rank].outcome.status();
-    for (const v1::StepReport& step : results[rank].link->steps()) {
+    for (const v1::StepReport& step : results[rank].client->steps()) {
       EXPECT_EQ(step.shard(), step.step() < 5 ? before[rank] : after[rank])
           << "rank " << rank << ", step " << step.step();
     }
@@ -126,12 +126,12 @@ TEST(Agreement, ANewPlanBeginsAtItsStepOnAllRanks) {
 
 TEST(Agreement, APlanThatDoesNotFitFailsAllRanksAlike) {
   const TestFolder folder;
-  const auto script = [](ScriptedLink& link, const v1::AttachRequest& message) {
+  const auto script = [](ScriptedClient& client, const v1::AttachRequest& message) {
     if (!Committed(message, 1)) return;
     v1::Directive directive = Make(1, v1::RUN_STATE_RUN);
     directive.mutable_plan()->set_number(1);
     for (const int part : {2, 13, 0}) directive.mutable_plan()->add_sequences(part);
-    link.Set(directive);
+    client.Set(directive);
   };
   for (const RankResult& result : TrainWorld(ThreeRanks(8, folder.path(), script))) {
     EXPECT_EQ(result.outcome.status().code(), absl::StatusCode::kInvalidArgument)
@@ -141,18 +141,18 @@ TEST(Agreement, APlanThatDoesNotFitFailsAllRanksAlike) {
 
 TEST(Agreement, ACheckpointIsWrittenOncePerRequest) {
   const TestFolder folder;
-  const auto script = [](ScriptedLink& link, const v1::AttachRequest& message) {
+  const auto script = [](ScriptedClient& client, const v1::AttachRequest& message) {
     if (!Committed(message, 2)) return;
     v1::Directive directive = Make(1, v1::RUN_STATE_RUN);
     directive.set_checkpoint_request(1);
-    link.Set(directive);
+    client.Set(directive);
   };
   const std::vector<RankResult> results = TrainWorld(ThreeRanks(6, folder.path(), script));
-  const std::vector<v1::CheckpointReport> reports = results[0].link->checkpoints();
+  const std::vector<v1::CheckpointReport> reports = results[0].client->checkpoints();
   ASSERT_EQ(reports.size(), 2u) << "the one asked for, and the one at the end";
   EXPECT_EQ(reports[0].step(), 3);
   EXPECT_EQ(reports[1].step(), 6);
-  EXPECT_TRUE(results[1].link->checkpoints().empty()) << "rank 0 alone writes";
+  EXPECT_TRUE(results[1].client->checkpoints().empty()) << "rank 0 alone writes";
 }
 
 struct ResumeCase {
@@ -185,10 +185,10 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(ResumeIn, TheNewestCheckpointReachesRanksOfAnyWorldAndTrainsOnAsIfUninterrupted) {
   const TestFolder folder, other;
   WorldOptions straight = ThreeRanks(10, other.path(), {});
-  WorldOptions first = ThreeRanks(10, folder.path(), [](ScriptedLink& link, const auto& message) {
+  WorldOptions first = ThreeRanks(10, folder.path(), [](ScriptedClient& client, const auto& message) {
     v1::Directive stop = Make(1, v1::RUN_STATE_STOP);
     stop.set_checkpoint_before_stop(true);
-    if (Committed(message, 5)) link.Set(stop);
+    if (Committed(message, 5)) client.Set(stop);
   });
   const std::vector<RankResult> uninterrupted = TrainWorld(straight);
   TrainWorld(first);
@@ -203,10 +203,10 @@ TEST(StartState, ACheckpointWithMomentsOfTheOtherKindIsTrainedOn) {
   for (const auto& [before, after] : {std::pair(v1::MOMENT_TYPE_FP32, v1::MOMENT_TYPE_INT8),
                                       std::pair(v1::MOMENT_TYPE_INT8, v1::MOMENT_TYPE_FP32)}) {
     const auto train = [](const TestFolder& folder, v1::MomentType moments, int64_t stop_after) {
-      const auto script = [stop_after](ScriptedLink& link, const v1::AttachRequest& message) {
+      const auto script = [stop_after](ScriptedClient& client, const v1::AttachRequest& message) {
         v1::Directive stop = Make(1, v1::RUN_STATE_STOP);
         stop.set_checkpoint_before_stop(true);
-        if (Committed(message, stop_after)) link.Set(stop);
+        if (Committed(message, stop_after)) client.Set(stop);
       };
       WorldOptions options = ThreeRanks(40, folder.path(), script);
       options.spec.mutable_train()->mutable_optimizer()->set_moments(moments);

@@ -128,8 +128,8 @@ TEST(Frozen, AreInNoCheckpointAndARunResumesToTheBit) {
   const uint64_t expected = Train(FrozenWorld(2, 12, whole.path()))[0].fingerprint;
   WorldOptions first = FrozenWorld(2, 12, halves.path());
   first.spec.mutable_checkpoint()->set_every_steps(5);
-  first.script = [](int, ScriptedLink& link) {
-    link.on_report = [](ScriptedLink& to, const v1::AttachRequest& message) {
+  first.script = [](int, ScriptedClient& client) {
+    client.on_report = [](ScriptedClient& to, const v1::AttachRequest& message) {
       if (!message.has_checkpoint()) return;
       v1::Directive stop;
       stop.set_number(1);

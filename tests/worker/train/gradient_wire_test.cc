@@ -57,10 +57,10 @@ TEST_P(GradientWire, TheSameSplitGivesTheSameBits) {
 }
 
 // Stops after `steps` committed steps, leaving a checkpoint.
-std::function<void(int, ScriptedLink&)> StopAfter(int64_t steps) {
-  return [steps](int rank, ScriptedLink& link) {
+std::function<void(int, ScriptedClient&)> StopAfter(int64_t steps) {
+  return [steps](int rank, ScriptedClient& client) {
     if (rank != 0) return;
-    link.on_report = [steps](ScriptedLink& to, const v1::AttachRequest& message) {
+    client.on_report = [steps](ScriptedClient& to, const v1::AttachRequest& message) {
       if (!message.has_step() || message.step().step() + 1 != steps) return;
       v1::Directive stop;
       stop.set_number(1);

@@ -9,7 +9,7 @@
 
 #include "tests/worker/support/training_world.h"
 #include "worker/task/next_token.h"
-#include "worker/tensor/device_memory.h"
+#include "worker/tensor/device.h"
 #include "worker/tensor/torch_compat.h"
 
 namespace espalier {

@@ -65,7 +65,7 @@ TEST(Progress, IsMadeByEveryLayerForwardAndBackward) {
   const std::vector<RankResult> results = TrainWorld(SmallWorld(1, 1, folder.path()));
   ASSERT_TRUE(results[0].outcome.ok()) << results[0].outcome.status();
   constexpr int64_t kLayers = 2, kMicroBatches = 1;
-  EXPECT_EQ(results[0].link->progress().work.load(), 2 * kLayers + kMicroBatches);
+  EXPECT_EQ(results[0].client->progress().work.load(), 2 * kLayers + kMicroBatches);
 }
 
 }  // namespace

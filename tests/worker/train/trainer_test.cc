@@ -178,7 +178,7 @@ TEST(StepReport, CarriesWhatHasArrivedFromEachPeerSinceTheLast) {
   const std::vector<RankResult> results = TrainWorld(options);
   for (size_t rank = 0; rank < results.size(); ++rank) {
     ASSERT_TRUE(results[rank].outcome.ok()) << results[rank].outcome.status();
-    const std::vector<v1::StepReport> steps = results[rank].link->steps();
+    const std::vector<v1::StepReport> steps = results[rank].client->steps();
     ASSERT_EQ(steps.size(), 4U);
     for (size_t i = 1; i < steps.size(); ++i) {
       ASSERT_EQ(steps[i].arrivals_size(), 1) << "nothing arrives from oneself";
@@ -225,7 +225,7 @@ TEST(NonFinite, AllRanksSkipTheUpdateOfARankThatIsNotFinite) {
   const std::vector<RankResult> results = TrainWorld(Poisoned(folder.path(), {3}));
   for (const RankResult& result : results) {
     ASSERT_TRUE(result.outcome.ok()) << result.outcome.status();
-    const std::vector<v1::StepReport> steps = result.link->steps();
+    const std::vector<v1::StepReport> steps = result.client->steps();
     ASSERT_EQ(steps.size(), 8u);
     for (const v1::StepReport& step : steps) EXPECT_EQ(step.skipped(), step.step() == 3);
     EXPECT_EQ(result.replica->counters().skipped, 1);
@@ -258,7 +258,7 @@ TEST(Evaluation, DoesNotDependOnTheNumberOfRanks) {
     options.validation = true;
     options.spec.mutable_evaluate()->set_every_steps(2);
     const std::vector<RankResult> results = TrainWorld(options);
-    const std::vector<v1::EvaluationReport> reports = results[0].link->evaluations();
+    const std::vector<v1::EvaluationReport> reports = results[0].client->evaluations();
     ASSERT_EQ(reports.size(), 2u);
     EXPECT_EQ(reports[0].step(), 2);
     EXPECT_EQ(reports[1].step(), 4);

@@ -1,5 +1,5 @@
-// ControlLink: a worker's tie to whoever decides what it does. AttachClient (attach_client.h)
-// talks to espalierd; StandaloneLink (standalone_link.h) decides for itself: run to the end.
+// ControlClient: a worker's tie to whoever decides what it does. AttachClient (attach_client.h)
+// talks to espalierd; StandaloneClient (standalone_client.h) decides for itself: run to the end.
 // Used by worker/train and worker/run.cc. No gRPC in this header.
 // Thread rule: every method may be called from any thread; Report never blocks.
 #pragma once
@@ -14,9 +14,9 @@
 
 namespace espalier {
 
-class ControlLink {
+class ControlClient {
  public:
-  virtual ~ControlLink() = default;
+  virtual ~ControlClient() = default;
 
   // Introduces this worker and waits for the answer. FAILED_PRECONDITION: fenced, exit.
   // DEADLINE_EXCEEDED: nobody answered in time. Called once, before anything else.

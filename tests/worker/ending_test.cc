@@ -1,5 +1,5 @@
 // A worker that dies leaves one line that names the place.
-#include "worker/last_words.h"
+#include "worker/ending.h"
 
 #include <gtest/gtest.h>
 

@@ -1,13 +1,13 @@
-#include "worker/control/standalone_link.h"
+#include "worker/control/standalone_client.h"
 
 #include <utility>
 
 namespace espalier {
 namespace {
 
-class StandaloneLink final : public ControlLink {
+class StandaloneClient final : public ControlClient {
  public:
-  StandaloneLink(StandaloneOptions options, Clock& clock)
+  StandaloneClient(StandaloneOptions options, Clock& clock)
       : options_(std::move(options)), clock_(clock) {}
 
   absl::StatusOr<v1::Welcome> Attach(const v1::Hello& hello, absl::Duration timeout) override {
@@ -34,8 +34,8 @@ class StandaloneLink final : public ControlLink {
 
 }  // namespace
 
-std::unique_ptr<ControlLink> MakeStandaloneLink(StandaloneOptions options, Clock& clock) {
-  return std::make_unique<StandaloneLink>(std::move(options), clock);
+std::unique_ptr<ControlClient> MakeStandaloneClient(StandaloneOptions options, Clock& clock) {
+  return std::make_unique<StandaloneClient>(std::move(options), clock);
 }
 
 }  // namespace espalier
