@@ -31,10 +31,11 @@ inline __attribute__((always_inline)) float Sigmoid(float x) { return 1.0F / (1.
 
 }  // namespace
 
+// Compilers vectorise the choice between two numbers, and not std::max of references to them.
 ESPALIER_SIMD_CLONES SoftmaxRow ExpRow(float* x, int64_t n, float scale) {
   float max = -INFINITY;
 #pragma omp simd reduction(max : max)
-  for (int64_t i = 0; i < n; ++i) max = std::max(max, x[i]);
+  for (int64_t i = 0; i < n; ++i) max = x[i] > max ? x[i] : max;
   max *= scale;
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
