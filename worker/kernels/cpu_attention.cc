@@ -6,6 +6,7 @@
 
 #include "worker/kernels/cpu_rows.h"
 #include "worker/kernels/gemm.h"
+#include "worker/kernels/parallel.h"
 
 namespace espalier::cpu {
 namespace {
@@ -177,19 +178,17 @@ template <typename Real>
 void AttentionForward(const AttentionShape& shape, const Real* q, const Real* k, const Real* v,
                       Real* out, float* log_sum) {
   const int64_t group = shape.heads / shape.kv_heads;
-#pragma omp parallel for collapse(2) schedule(dynamic)
-  for (int64_t b = 0; b < shape.batch; ++b) {
-    for (int64_t h = 0; h < shape.heads; ++h) {
-      Scratch& scratch = ThreadScratch();
-      const Place query(shape, shape.heads, b, h), key(shape, shape.kv_heads, b, h / group);
-      const HeadRows result = Results(out + query.at, query.stride, shape, scratch.out);
-      HeadForward(shape, Widened(q + query.at, query.stride, shape, scratch.q),
-                  Widened(k + key.at, key.stride, shape, scratch.k),
-                  Widened(v + key.at, key.stride, shape, scratch.v), result,
-                  log_sum + (b * shape.heads + h) * shape.time);
-      Narrow(result, out + query.at, query.stride, shape);
-    }
-  }
+  ParallelForUneven(shape.batch * shape.heads, [&](int64_t i) {
+    const int64_t b = i / shape.heads, h = i % shape.heads;
+    Scratch& scratch = ThreadScratch();
+    const Place query(shape, shape.heads, b, h), key(shape, shape.kv_heads, b, h / group);
+    const HeadRows result = Results(out + query.at, query.stride, shape, scratch.out);
+    HeadForward(shape, Widened(q + query.at, query.stride, shape, scratch.q),
+                Widened(k + key.at, key.stride, shape, scratch.k),
+                Widened(v + key.at, key.stride, shape, scratch.v), result,
+                log_sum + (b * shape.heads + h) * shape.time);
+    Narrow(result, out + query.at, query.stride, shape);
+  });
 }
 
 template <typename Real>
@@ -198,34 +197,32 @@ void AttentionBackward(const AttentionShape& shape, const Real* q, const Real* k
                        const AttentionGradients<Real>& gradients) {
   const int64_t group = shape.heads / shape.kv_heads;
   // One thread takes all query heads of a key/value head, so no two threads add to one dk.
-#pragma omp parallel for collapse(2) schedule(dynamic)
-  for (int64_t b = 0; b < shape.batch; ++b) {
-    for (int64_t g = 0; g < shape.kv_heads; ++g) {
-      Scratch& scratch = ThreadScratch();
-      const Place key(shape, shape.kv_heads, b, g);
-      HeadGradient head;
-      head.k = Widened(k + key.at, key.stride, shape, scratch.k);
-      head.v = Widened(v + key.at, key.stride, shape, scratch.v);
-      head.dk = Results(gradients.dk + key.at, key.stride, shape, scratch.dk);
-      head.dv = Results(gradients.dv + key.at, key.stride, shape, scratch.dv);
-      Zero(head.dk, shape);
-      Zero(head.dv, shape);
-      for (int64_t h = g * group; h < (g + 1) * group; ++h) {
-        const Place query(shape, shape.heads, b, h);
-        head.q = Widened(q + query.at, query.stride, shape, scratch.q);
-        head.out = Widened(out + query.at, query.stride, shape, scratch.out);
-        head.dout = Widened(dout + query.at, query.stride, shape, scratch.dout);
-        head.dq = Results(gradients.dq + query.at, query.stride, shape, scratch.dq);
-        head.log_sum = log_sum + (b * shape.heads + h) * shape.time;
-        for (int64_t begin = 0; begin < shape.time; begin += kBlockRows) {
-          BlockBackward(shape, BlockAt(shape, begin), head);
-        }
-        Narrow(head.dq, gradients.dq + query.at, query.stride, shape);
+  ParallelForUneven(shape.batch * shape.kv_heads, [&](int64_t i) {
+    const int64_t b = i / shape.kv_heads, g = i % shape.kv_heads;
+    Scratch& scratch = ThreadScratch();
+    const Place key(shape, shape.kv_heads, b, g);
+    HeadGradient head;
+    head.k = Widened(k + key.at, key.stride, shape, scratch.k);
+    head.v = Widened(v + key.at, key.stride, shape, scratch.v);
+    head.dk = Results(gradients.dk + key.at, key.stride, shape, scratch.dk);
+    head.dv = Results(gradients.dv + key.at, key.stride, shape, scratch.dv);
+    Zero(head.dk, shape);
+    Zero(head.dv, shape);
+    for (int64_t h = g * group; h < (g + 1) * group; ++h) {
+      const Place query(shape, shape.heads, b, h);
+      head.q = Widened(q + query.at, query.stride, shape, scratch.q);
+      head.out = Widened(out + query.at, query.stride, shape, scratch.out);
+      head.dout = Widened(dout + query.at, query.stride, shape, scratch.dout);
+      head.dq = Results(gradients.dq + query.at, query.stride, shape, scratch.dq);
+      head.log_sum = log_sum + (b * shape.heads + h) * shape.time;
+      for (int64_t begin = 0; begin < shape.time; begin += kBlockRows) {
+        BlockBackward(shape, BlockAt(shape, begin), head);
       }
-      Narrow(head.dk, gradients.dk + key.at, key.stride, shape);
-      Narrow(head.dv, gradients.dv + key.at, key.stride, shape);
+      Narrow(head.dq, gradients.dq + query.at, query.stride, shape);
     }
-  }
+    Narrow(head.dk, gradients.dk + key.at, key.stride, shape);
+    Narrow(head.dv, gradients.dv + key.at, key.stride, shape);
+  });
 }
 
 template void AttentionForward(const AttentionShape&, const float*, const float*, const float*,

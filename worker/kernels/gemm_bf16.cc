@@ -2,6 +2,7 @@
 
 #include "worker/kernels/cpu_rows.h"
 #include "worker/kernels/gemm.h"
+#include "worker/kernels/parallel.h"
 
 namespace espalier::cpu {
 namespace {
@@ -12,10 +13,9 @@ Matrix<float> Widened(const Matrix<Bf16>& matrix, int64_t rows, int64_t columns,
                       std::vector<float>& memory) {
   if (matrix.op == Op::kTranspose) std::swap(rows, columns);
   memory.resize(rows * columns);
-#pragma omp parallel for
-  for (int64_t i = 0; i < rows; ++i) {
+  ParallelFor(rows, [&](int64_t i) {
     ToFloatRow(matrix.data + i * matrix.stride, memory.data() + i * columns, columns);
-  }
+  });
   return {memory.data(), columns, matrix.op};
 }
 
@@ -40,8 +40,8 @@ void Gemm(const GemmShape& shape, const Matrix<Bf16>& a, const Matrix<Bf16>& b, 
   }
   Gemm(shape, a, b, beta, wide_c.data(), shape.n);
   const float* sums = wide_c.data();
-#pragma omp parallel for
-  for (int64_t i = 0; i < shape.m; ++i) FromFloatRow(sums + i * shape.n, c + i * c_stride, shape.n);
+  ParallelFor(shape.m,
+              [&](int64_t i) { FromFloatRow(sums + i * shape.n, c + i * c_stride, shape.n); });
 }
 
 }  // namespace espalier::cpu

@@ -1,30 +1,24 @@
 #include <dnnl.hpp>
 #include <map>
+#include <new>
+#include <stdexcept>
 #include <tuple>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "worker/kernels/gemm.h"
 
 namespace espalier::cpu {
-
-void Gemm(const GemmShape& shape, const Matrix<float>& a, const Matrix<float>& b, float beta,
-          float* c, int64_t c_stride) {
-  if (shape.m == 0 || shape.n == 0) return;
-  const dnnl_status_t status =
-      dnnl_sgemm(static_cast<char>(a.op), static_cast<char>(b.op), shape.m, shape.n, shape.k, 1.0F,
-                 a.data, a.stride, b.data, b.stride, beta, c, c_stride);
-  ESPALIER_CHECK(status == dnnl_success, "oneDNN refused a matrix product");
-}
-
 namespace {
 
 using dnnl::memory;
 
-// Whether the processor multiplies bfloat16 numbers itself; oneDNN is slow where it does not.
-bool HasBf16Units() {
-  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  const auto wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
-  return (isa & wanted) == wanted;
+void ThrowIfFailed(dnnl_status_t status, const GemmShape& shape) {
+  if (status == dnnl_success) return;
+  if (status == dnnl_out_of_memory) throw std::bad_alloc();
+  throw std::runtime_error(absl::StrCat("oneDNN refused a product of ", shape.m, " x ", shape.k,
+                                        " and ", shape.k, " x ", shape.n, ": status ",
+                                        static_cast<int>(status)));
 }
 
 memory::desc Describe(int64_t rows, int64_t columns, int64_t stride, Op op,
@@ -92,18 +86,37 @@ class Products {
   std::map<Key, Product> products_;
 };
 
+// Whether the processor multiplies bfloat16 numbers itself; oneDNN is slow where it does not.
+bool HasBf16Units() {
+  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
+  return (isa & wanted) == wanted;
+}
+
 template <typename Real>
 bool Run(const GemmShape& shape, const Matrix<Bf16>& a, const Matrix<Bf16>& b, float beta, Real* c,
          int64_t c_stride) {
   static const bool fast = HasBf16Units();
   if (!fast) return false;
   ESPALIER_CHECK(beta == 0 || beta == 1, "products of bfloat16 numbers add once or not at all");
-  thread_local Products products;
-  products.Run(shape, a, b, beta == 1, c, c_stride);
+  try {
+    thread_local Products products;
+    products.Run(shape, a, b, beta == 1, c, c_stride);
+  } catch (const dnnl::error& error) {
+    ThrowIfFailed(error.status, shape);
+  }
   return true;
 }
 
 }  // namespace
+
+void Gemm(const GemmShape& shape, const Matrix<float>& a, const Matrix<float>& b, float beta,
+          float* c, int64_t c_stride) {
+  if (shape.m == 0 || shape.n == 0) return;
+  ThrowIfFailed(dnnl_sgemm(static_cast<char>(a.op), static_cast<char>(b.op), shape.m, shape.n,
+                           shape.k, 1.0F, a.data, a.stride, b.data, b.stride, beta, c, c_stride),
+                shape);
+}
 
 bool FastGemm(const GemmShape& shape, const Matrix<Bf16>& a, const Matrix<Bf16>& b, float beta,
               float* c, int64_t c_stride) {

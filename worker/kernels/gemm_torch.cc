@@ -1,5 +1,7 @@
 #include <torch/torch.h>
 
+#include <stdexcept>
+
 #include "worker/kernels/gemm.h"
 
 namespace espalier::cpu {
@@ -18,6 +20,7 @@ torch::Tensor View(const Matrix<float>& matrix, int64_t rows, int64_t columns) {
 void Gemm(const GemmShape& shape, const Matrix<float>& a, const Matrix<float>& b, float beta,
           float* c, int64_t c_stride) {
   if (shape.m == 0 || shape.n == 0) return;
+  if (c_stride < shape.n) throw std::invalid_argument("rows of a product overlap");
   const torch::NoGradGuard no_grad;
   torch::Tensor out = torch::from_blob(c, {shape.m, shape.n}, {c_stride, 1}, torch::kFloat);
   torch::addmm_out(out, out, View(a, shape.m, shape.k), View(b, shape.k, shape.n), beta);

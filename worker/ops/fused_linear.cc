@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "worker/kernels/cpu_rows.h"
+#include "worker/kernels/parallel.h"
 #include "worker/ops/cuda_ops.h"
 #include "worker/ops/fused_ops.h"
 #include "worker/ops/fused_tensor.h"
@@ -28,10 +29,9 @@ void Normalize(const Tensor& x, const Tensor& weight, double eps, const Tensor& 
     const auto* px = Data<decltype(in)>(x);
     auto* py = Mutable<decltype(out)>(y);
     const float* pw = Data(weight);
-#pragma omp parallel for
-    for (int64_t i = 0; i < rows; ++i) {
+    cpu::ParallelFor(rows, [&](int64_t i) {
       pr[i] = cpu::RmsNormRow(px + i * n, pw, py + i * n, n, static_cast<float>(eps));
-    }
+    });
   });
 }
 
@@ -54,14 +54,13 @@ Tensor NormalizeBackward(const Tensor& x, const Tensor& weight, const Tensor& in
     const In* po = other.defined() ? Data<In>(other) : nullptr;
     const float* pw = Data(weight);
     In* pdx = Mutable<In>(dx);
-#pragma omp parallel for schedule(static, 1)
-    for (int64_t part = 0; part < kPartialSums; ++part) {
+    cpu::ParallelFor(kPartialSums, [&](int64_t part) {
       for (int64_t i = rows * part / kPartialSums; i < rows * (part + 1) / kPartialSums; ++i) {
         cpu::RmsNormGradientRow(px + i * n, pw, pdy + i * n, pr[i],
                                 po == nullptr ? nullptr : po + i * n, pdx + i * n, sums + part * n,
                                 n);
       }
-    }
+    });
   });
   return weight.requires_grad() ? Deliver(weight, partial.sum(0)) : Tensor();
 }
@@ -227,8 +226,8 @@ void Activate(const Tensor& gate, const Tensor& up, const Tensor& y) {
     using Real = decltype(zero);
     const Real *pg = Data<Real>(gate), *pu = Data<Real>(up);
     Real* py = Mutable<Real>(y);
-#pragma omp parallel for
-    for (int64_t i = 0; i < rows; ++i) cpu::SwiGluRow(pg + i * n, pu + i * n, py + i * n, n);
+    cpu::ParallelFor(rows,
+                     [&](int64_t i) { cpu::SwiGluRow(pg + i * n, pu + i * n, py + i * n, n); });
   });
 }
 
@@ -240,11 +239,10 @@ void ActivateBackward(const Tensor& gate, const Tensor& up, const Tensor& dy, co
     using Real = decltype(zero);
     const Real *pg = Data<Real>(gate), *pu = Data<Real>(up);
     Real *pdy = Mutable<Real>(dy), *pdg = Mutable<Real>(dgate);
-#pragma omp parallel for
-    for (int64_t i = 0; i < rows; ++i) {
+    cpu::ParallelFor(rows, [&](int64_t i) {
       const int64_t at = i * n;
       cpu::SwiGluGradientRow(pg + at, pu + at, pdy + at, pdg + at, pdy + at, n);
-    }
+    });
   });
 }
 

@@ -6,6 +6,7 @@
 
 #include "worker/kernels/cpu_attention.h"
 #include "worker/kernels/cpu_rows.h"
+#include "worker/kernels/parallel.h"
 #include "worker/ops/cuda_ops.h"
 #include "worker/ops/fused_tensor.h"
 #include "worker/ops/products.h"
@@ -39,14 +40,13 @@ Tensor Rotated(const Tensor& x_in, const Tensor& cosine, const Tensor& sine, flo
     using Real = decltype(zero);
     const Real* px = Data<Real>(x);
     Real* py = Mutable<Real>(y);
-#pragma omp parallel for
-    for (int64_t row = 0; row < rows; ++row) {
+    cpu::ParallelFor(rows, [&](int64_t row) {
       const int64_t angle = row % time * (d / 2);
       for (int64_t h = 0; h < heads; ++h) {
         const int64_t at = (row * heads + h) * d;
         cpu::RopeRow(px + at, pc + angle, ps + angle, sign, py + at, d / 2);
       }
-    }
+    });
   });
   return y;
 }
@@ -153,13 +153,12 @@ struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
       using Real = decltype(zero);
       const Real* pdy = Data<Real>(dy);
       // Threads share out columns, so that the additions to a row keep their order.
-#pragma omp parallel for schedule(static, 1)
-      for (int64_t part = 0; part < kPartialSums; ++part) {
+      cpu::ParallelFor(kPartialSums, [&](int64_t part) {
         const int64_t from = n * part / kPartialSums, to = n * (part + 1) / kPartialSums;
         for (int64_t i = 0; i < positions; ++i) {
           cpu::AddRow(pdy + i * n + from, rows + pid[i] * n + from, to - from);
         }
-      }
+      });
     });
     if (bound) MarkAdded(target);
     return {Tensor(), bound ? Tensor() : target.to(table.scalar_type())};
