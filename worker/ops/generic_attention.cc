@@ -55,9 +55,10 @@ class Grouped {
   Tensor Ungroup(const Tensor& rows, const Block& block) const {
     return rows.view({batch_, kv_, group_, block.rows(), -1});
   }
-  // Scaled and masked scores of a block, [B, K, G * rows, keys].
+  // Scaled and masked scores of a block, [B, K, G * rows, keys], of keys that were widened: scores
+  // of 16 bits would be rounded by more than what they decide.
   Tensor Scores(const Tensor& rows, const Tensor& keys, const Block& block) const {
-    const Tensor scores = Wide(rows.matmul(keys.transpose(2, 3))).mul_(scale_);
+    const Tensor scores = Wide(rows).matmul(keys.transpose(2, 3)).mul_(scale_);
     const auto options = torch::TensorOptions().dtype(torch::kLong).device(rows.device());
     const Tensor position =
         torch::arange(offset_ + block.begin, offset_ + block.end, options).unsqueeze(1);
@@ -85,12 +86,13 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     const Grouped shape(q_in, k_in, window);
     const Tensor q = shape.Queries(q_in.contiguous());
     const Tensor k = Grouped::Keys(k_in), v = Grouped::Keys(v_in);
+    const Tensor wide_k = Wide(k);
     Tensor out = torch::empty(q.sizes(), q.options());
     Tensor log_sum = torch::empty({q.size(0), q.size(1), q.size(2), q.size(3), 1},
                                   q.options().dtype(SumType(q)));
     for (int64_t begin = 0; begin < shape.time(); begin += BlockRows(q)) {
       const Block block = shape.At(begin, BlockRows(q));
-      const Tensor scores = shape.Scores(shape.Rows(q, block), KeysOf(k, block), block);
+      const Tensor scores = shape.Scores(shape.Rows(q, block), KeysOf(wide_k, block), block);
       const Tensor lse = scores.logsumexp(-1, /*keepdim=*/true);
       const Tensor p = scores.sub_(lse).exp_().to(q.scalar_type());
       out.narrow(3, begin, block.rows()).copy_(shape.Ungroup(p.matmul(KeysOf(v, block)), block));
@@ -107,7 +109,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     const Grouped shape(saved[0], saved[1], ctx->saved_data["window"].toInt());
     const Tensor q = shape.Queries(saved[0].contiguous());
     const Tensor k = Grouped::Keys(saved[1]), v = Grouped::Keys(saved[2]);
-    const Tensor &out = saved[3], &log_sum = saved[4];
+    const Tensor wide_k = Wide(k), wide_v = Wide(v), &out = saved[3], &log_sum = saved[4];
     const Tensor dout = shape.Queries(upstream[0].contiguous());
     Tensor dq = torch::empty(q.sizes(), q.options());
     Tensor dk = torch::zeros(k.sizes(), log_sum.options()), dv = torch::zeros_like(dk);
@@ -118,9 +120,10 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
       const auto column = [&](const Tensor& all) {
         return all.narrow(3, begin, block.rows()).reshape({q.size(0), q.size(1), -1, 1});
       };
-      const Tensor p = shape.Scores(qb, KeysOf(k, block), block).sub_(column(log_sum)).exp_();
+      const Tensor p = shape.Scores(qb, KeysOf(wide_k, block), block).sub_(column(log_sum)).exp_();
       KeysOf(dv, block).add_(p.to(q.scalar_type()).transpose(2, 3).matmul(dob));
-      const Tensor ds = Wide(dob.matmul(KeysOf(v, block).transpose(2, 3)))
+      const Tensor ds = Wide(dob)
+                            .matmul(KeysOf(wide_v, block).transpose(2, 3))
                             .sub_(column(delta))
                             .mul_(p)
                             .mul_(shape.scale())

@@ -148,6 +148,28 @@ INSTANTIATE_TEST_SUITE_P(Shapes, GenericAttention,
                                                        150}),
                          [](const auto& info) { return std::string(info.param.name); });
 
+// Scores near 500 are 2 apart in bfloat16: rounded to it they would choose other values.
+TEST_F(GenericOps, AttentionDoesNotRoundScoresTo16Bits) {
+  torch::manual_seed(4);
+  Inputs narrow, wide;
+  for (int i = 0; i < 3; ++i) {
+    const double magnitude = i < 2 ? 4 : 1;
+    narrow.push_back((Random({1, 40, 2, 64}) * magnitude).to(torch::kBFloat16));
+    wide.push_back(narrow.back().to(torch::kDouble).set_requires_grad(true));
+    narrow.back().set_requires_grad(true);
+  }
+  const Tensor out = CausalAttention(narrow[0], narrow[1], narrow[2], 0);
+  const Tensor expected = CausalAttention(wide[0], wide[1], wide[2], 0);
+  const Tensor upstream = torch::randn_like(out);
+  out.backward(upstream);
+  expected.backward(upstream.to(torch::kDouble));
+  const auto error = [](const Tensor& a, const Tensor& b) {
+    return ((a.to(torch::kDouble) - b).abs().max() / b.abs().max()).item<double>();
+  };
+  EXPECT_LT(error(out, expected), 5e-3);
+  for (size_t i = 0; i < 3; ++i) EXPECT_LT(error(narrow[i].grad(), wide[i].grad()), 1e-2) << i;
+}
+
 TEST_F(GenericOps, CrossEntropyIgnoresMarkedTargets) {
   const Tensor hidden = Random({5, 4}), head = Random({7, 4});
   const Tensor targets = torch::tensor({3, -100, 0, 6, -100}, torch::kLong);
