@@ -1,7 +1,11 @@
 #include "worker/kernels/cpu_attention.h"
 
+#include <omp.h>
+
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include "worker/kernels/cpu_rows.h"
@@ -11,229 +15,332 @@
 namespace espalier::cpu {
 namespace {
 
-constexpr int64_t kBlockRows = 64;
+// Real: the numbers that come and go. Compute: those that products are made of, Real's where the
+// processor multiplies them, else float.
 
-// Query rows [begin, end) of one head and the keys [first, end) that any of them sees.
+// A product of 16-bit numbers takes so little time that it should be a large one.
+template <typename Compute>
+constexpr int64_t kBlockRows = std::is_same_v<Compute, float> ? 64 : 128;
+
+// Query rows [begin, end) of one head and keys [first, last), all that they see among them.
 struct Block {
   int64_t begin;
   int64_t end;
   int64_t first;
+  int64_t last;
   int64_t rows() const { return end - begin; }
-  int64_t columns() const { return end - first; }
+  int64_t columns() const { return last - first; }
 };
 
+// Prepared products are kept by shape (see gemm_dnnl.cc), so a long head has blocks of few widths.
+template <typename Compute>
+int64_t Width(const AttentionShape& shape, int64_t columns) {
+  constexpr int64_t kRows = kBlockRows<Compute>, kWidths = 16;
+  const bool by_shape = !std::is_same_v<Compute, float>;
+  const int64_t step = by_shape ? kRows * (shape.time / kRows / kWidths + 1) : 1;
+  return std::min((columns + step - 1) / step * step, shape.time);
+}
+
+template <typename Compute>
 Block BlockAt(const AttentionShape& shape, int64_t begin) {
-  const int64_t end = std::min(begin + kBlockRows, shape.time);
-  const int64_t first = shape.window == 0 ? 0 : std::max<int64_t>(0, begin - shape.window + 1);
-  return {.begin = begin, .end = end, .first = first};
+  const int64_t end = std::min(begin + kBlockRows<Compute>, shape.time);
+  const int64_t seen = shape.window == 0 ? 0 : std::max<int64_t>(0, begin - shape.window + 1);
+  const int64_t width = Width<Compute>(shape, end - seen);
+  const int64_t first = std::min(seen, shape.time - width);
+  return {.begin = begin, .end = end, .first = first, .last = first + width};
 }
 
 // Columns of a block that query row t sees: [from, to), relative to the block's first key.
 struct Seen {
   int64_t from;
   int64_t to;
+  int64_t size() const { return to - from; }
 };
 Seen SeenBy(const AttentionShape& shape, const Block& block, int64_t t) {
   const int64_t from = shape.window == 0 ? 0 : std::max<int64_t>(0, t - shape.window + 1);
   return {.from = std::max(from, block.first) - block.first, .to = t + 1 - block.first};
 }
 
-void ZeroUnseen(float* row, const Seen& seen, int64_t columns) {
-  std::fill(row, row + seen.from, 0.0F);
-  std::fill(row + seen.to, row + columns, 0.0F);
+template <typename Compute>
+void ZeroUnseen(Compute* row, const Seen& seen, int64_t columns) {
+  std::fill(row, row + seen.from, Compute{});
+  std::fill(row + seen.to, row + columns, Compute{});
 }
 
 float ScaleOf(const AttentionShape& shape) {
   return 1.0F / std::sqrt(static_cast<float>(shape.head_dim));
 }
 
-// The rows of one head as floats: all positions, `stride` elements apart.
+// The rows of one head: all positions, `stride` elements apart.
+template <typename Real>
 struct HeadRows {
-  float* data;
+  Real* data;
   int64_t stride;
-  Matrix<float> From(int64_t row, Op op = Op::kPlain) const {
-    return {data + row * stride, stride, op};
+  Real* At(int64_t row) const { return data + row * stride; }
+  Matrix<std::remove_const_t<Real>> From(int64_t row, Op op = Op::kPlain) const {
+    return {At(row), stride, op};
   }
 };
 
-// The rows of a head where they lie, or as floats in `memory`.
-HeadRows Widened(const float* data, int64_t stride, const AttentionShape&, std::vector<float>&) {
-  return {const_cast<float*>(data), stride};
-}
-HeadRows Widened(const Bf16* data, int64_t stride, const AttentionShape& shape,
-                 std::vector<float>& memory) {
-  memory.resize(shape.time * shape.head_dim);
-  for (int64_t t = 0; t < shape.time; ++t) {
-    ToFloatRow(data + t * stride, memory.data() + t * shape.head_dim, shape.head_dim);
-  }
-  return {memory.data(), shape.head_dim};
+// Rows of head `h` of sequence `b` in [B, T, heads, D].
+template <typename Real>
+HeadRows<Real> HeadOf(Real* data, const AttentionShape& shape, int64_t heads, int64_t b,
+                      int64_t h) {
+  const int64_t stride = heads * shape.head_dim;
+  return {data + b * shape.time * stride + h * shape.head_dim, stride};
 }
 
-// Where a head's results are computed: in place, or in `memory` to be narrowed afterwards.
-HeadRows Results(float* data, int64_t stride, const AttentionShape&, std::vector<float>&) {
-  return {data, stride};
-}
-HeadRows Results(Bf16*, int64_t, const AttentionShape& shape, std::vector<float>& memory) {
-  memory.resize(shape.time * shape.head_dim);
-  return {memory.data(), shape.head_dim};
-}
-void Narrow(const HeadRows&, float*, int64_t, const AttentionShape&) {}
-void Narrow(const HeadRows& rows, Bf16* data, int64_t stride, const AttentionShape& shape) {
-  for (int64_t t = 0; t < shape.time; ++t) {
-    FromFloatRow(rows.data + t * rows.stride, data + t * stride, shape.head_dim);
-  }
-}
+// What one thread works in, allocated before the threads start.
+template <typename Compute>
+class Scratch {
+ public:
+  // For blocks of scores and, backward, of their gradients; for `heads` heads of floats.
+  Scratch(const AttentionShape& shape, int64_t blocks, int64_t heads)
+      : pitch_(PitchOf(shape)),
+        head_(shape.time * shape.head_dim),
+        scores_(blocks * kBlockRows<Compute> * pitch_),
+        numbers_(kFloat ? 0 : scores_.size()),
+        tile_(kBlockRows<Compute> * shape.head_dim),
+        heads_(heads * head_) {}
 
-void Zero(const HeadRows& rows, const AttentionShape& shape) {
-  for (int64_t t = 0; t < shape.time; ++t) {
-    std::fill_n(rows.data + t * rows.stride, shape.head_dim, 0.0F);
+  // From one row of a block to the next.
+  int64_t pitch() const { return pitch_; }
+  float* scores(int64_t block) { return scores_.data() + block * kBlockRows<Compute> * pitch_; }
+  // What becomes of the scores; in their place where it can be.
+  Compute* numbers(int64_t block) {
+    if constexpr (kFloat) {
+      return scores(block);
+    } else {
+      return numbers_.data() + block * kBlockRows<Compute> * pitch_;
+    }
   }
-}
+  float* tile() { return tile_.data(); }  // kBlockRows rows of a head
+  HeadRows<float> head(int64_t i, const AttentionShape& shape) {
+    return {heads_.data() + i * head_, shape.head_dim};
+  }
 
-// Where head `h` of sequence `b` begins, and how far its rows are apart.
-struct Place {
-  Place(const AttentionShape& shape, int64_t heads, int64_t b, int64_t h)
-      : stride(heads * shape.head_dim), at(b * shape.time * stride + h * shape.head_dim) {}
-  int64_t stride;
-  int64_t at;
+ private:
+  static constexpr bool kFloat = std::is_same_v<Compute, float>;
+
+  // Rows a power of two apart would compete for the same lines of the first-level cache.
+  static int64_t PitchOf(const AttentionShape& shape) {
+    constexpr int64_t kLine = 32;
+    const int64_t seen = kBlockRows<Compute> + (shape.window == 0 ? shape.time : shape.window);
+    const int64_t columns = Width<Compute>(shape, std::min(seen, shape.time));
+    return (columns + kLine - 1) / kLine * kLine + kLine;
+  }
+
+  int64_t pitch_, head_;
+  std::vector<float> scores_;
+  std::vector<Compute> numbers_;
+  std::vector<float> tile_, heads_;
 };
 
-struct Scratch {
-  std::vector<float> q, k, v, out, dout, dq, dk, dv;  // heads of Bf16 numbers, widened
-  std::vector<float> p, d;                            // scores of a block, and their gradients
-};
-Scratch& ThreadScratch() {
-  thread_local Scratch scratch;
-  return scratch;
+template <typename Compute>
+using Scratches = std::vector<Scratch<Compute>>;
+template <typename Compute>
+Scratches<Compute> OneAThread(const AttentionShape& shape, int64_t blocks, int64_t heads) {
+  return Scratches<Compute>(omp_get_max_threads(), Scratch<Compute>(shape, blocks, heads));
 }
 
-// One head, forward.
-void HeadForward(const AttentionShape& shape, const HeadRows& q, const HeadRows& k,
-                 const HeadRows& v, const HeadRows& out, float* log_sum) {
-  std::vector<float>& scores = ThreadScratch().p;
-  const int64_t D = shape.head_dim;
-  for (int64_t begin = 0; begin < shape.time; begin += kBlockRows) {
-    const Block block = BlockAt(shape, begin);
+// The rows of a head as products take them: where they lie, or widened in `memory`.
+template <typename Compute, typename Real>
+HeadRows<const Compute> ForProducts(const HeadRows<const Real>& rows, const HeadRows<float>& memory,
+                                    const AttentionShape& shape) {
+  if constexpr (std::is_same_v<Compute, Real>) {
+    return rows;
+  } else {
+    for (int64_t t = 0; t < shape.time; ++t) ToFloatRow(rows.At(t), memory.At(t), shape.head_dim);
+    return {memory.data, memory.stride};
+  }
+}
+
+// Where sums of the rows of a head are kept: where the rows will be, or in `memory`. Begins at 0.
+template <typename Real>
+HeadRows<float> Sums(const HeadRows<Real>& rows, const HeadRows<float>& memory,
+                     const AttentionShape& shape) {
+  HeadRows<float> sums = memory;
+  if constexpr (std::is_same_v<Real, float>) sums = rows;
+  for (int64_t t = 0; t < shape.time; ++t) std::fill_n(sums.At(t), shape.head_dim, 0.0F);
+  return sums;
+}
+template <typename Real>
+void Finish(const HeadRows<float>& sums, const HeadRows<Real>& rows, const AttentionShape& shape) {
+  if constexpr (std::is_same_v<Real, float>) return;
+  for (int64_t t = 0; t < shape.time; ++t) FromFloatRow(sums.At(t), rows.At(t), shape.head_dim);
+}
+
+// One head, forward. Probabilities are divided by their sum after the product, which has fewer
+// columns.
+template <typename Real, typename Compute>
+void HeadForward(const AttentionShape& shape, const HeadRows<const Compute>& q,
+                 const HeadRows<const Compute>& k, const HeadRows<const Compute>& v,
+                 const HeadRows<Real>& out, float* log_sum, Scratch<Compute>& scratch) {
+  const int64_t D = shape.head_dim, pitch = scratch.pitch();
+  float *scores = scratch.scores(0), *tile = scratch.tile();
+  Compute* p = scratch.numbers(0);
+  for (int64_t begin = 0; begin < shape.time; begin += kBlockRows<Compute>) {
+    const Block block = BlockAt<Compute>(shape, begin);
     const int64_t rows = block.rows(), columns = block.columns();
-    scores.resize(rows * columns);
-    Gemm({rows, columns, D}, q.From(begin), k.From(block.first, Op::kTranspose), 0, scores.data(),
-         columns);
+    std::array<float, kBlockRows<Compute>> sum;
+    Gemm({rows, columns, D}, q.From(begin), k.From(block.first, Op::kTranspose), 0, scores, pitch);
     for (int64_t i = 0; i < rows; ++i) {
-      float* row = scores.data() + i * columns;
       const Seen seen = SeenBy(shape, block, begin + i);
-      const SoftmaxRow softmax = ExpRow(row + seen.from, seen.to - seen.from, ScaleOf(shape));
-      ScaleRow(row + seen.from, seen.to - seen.from, 1.0F / softmax.sum);
+      Compute* row = p + i * pitch;
+      const SoftmaxRow softmax =
+          ExpRow(scores + i * pitch + seen.from, row + seen.from, seen.size(), ScaleOf(shape));
       ZeroUnseen(row, seen, columns);
+      sum[i] = softmax.sum;
       log_sum[begin + i] = softmax.max + std::log(softmax.sum);
     }
-    Gemm({rows, D, columns}, Matrix<float>{scores.data(), columns}, v.From(block.first), 0,
-         out.data + begin * out.stride, out.stride);
+    Gemm({rows, D, columns}, Matrix<Compute>{p, pitch}, v.From(block.first), 0, tile, D);
+    for (int64_t i = 0; i < rows; ++i) ScaledRow(tile + i * D, 1 / sum[i], out.At(begin + i), D);
   }
 }
 
 // What the backward pass of one query head reads and writes.
+template <typename Real, typename Compute>
 struct HeadGradient {
-  HeadRows q, k, v, out, dout;
+  HeadRows<const Compute> q, k, v, dout;
+  HeadRows<const Real> own_out, own_dout;
   const float* log_sum;
-  HeadRows dq, dk, dv;
+  HeadRows<Real> dq;
+  HeadRows<float> dk, dv;
 };
 
-// Adds the part of one block of query rows to dk and dv, and writes its rows of dq.
-void BlockBackward(const AttentionShape& shape, const Block& block, const HeadGradient& head) {
-  std::vector<float>&p = ThreadScratch().p, &d = ThreadScratch().d;
+// Makes the probabilities of a block and the gradients of its scores: numbers(0) and numbers(1).
+template <typename Real, typename Compute>
+void Scores(const AttentionShape& shape, const Block& block,
+            const HeadGradient<Real, Compute>& head, Scratch<Compute>& scratch) {
   const int64_t D = shape.head_dim, rows = block.rows(), columns = block.columns();
-  const float scale = ScaleOf(shape);
-  p.resize(rows * columns);
-  d.resize(rows * columns);
-  const Matrix<float> q = head.q.From(block.begin), dout = head.dout.From(block.begin);
-  Gemm({rows, columns, D}, q, head.k.From(block.first, Op::kTranspose), 0, p.data(), columns);
-  Gemm({rows, columns, D}, dout, head.v.From(block.first, Op::kTranspose), 0, d.data(), columns);
+  const int64_t pitch = scratch.pitch();
+  float *scores = scratch.scores(0), *gradients = scratch.scores(1);
+  Gemm({rows, columns, D}, head.q.From(block.begin), head.k.From(block.first, Op::kTranspose), 0,
+       scores, pitch);
+  Gemm({rows, columns, D}, head.dout.From(block.begin), head.v.From(block.first, Op::kTranspose), 0,
+       gradients, pitch);
   for (int64_t i = 0; i < rows; ++i) {
     const int64_t t = block.begin + i;
     const Seen seen = SeenBy(shape, block, t);
-    const int64_t n = seen.to - seen.from;
-    float* pi = p.data() + i * columns;
-    float* di = d.data() + i * columns;
-    ProbabilityRow(pi + seen.from, n, scale, head.log_sum[t]);
+    Compute *p = scratch.numbers(0) + i * pitch, *s = scratch.numbers(1) + i * pitch;
     // sum_j p_j (dout . v_j) equals dout . out.
-    const float delta = DotRow(head.dout.From(t).data, head.out.From(t).data, D);
-    SoftmaxGradientRow(pi + seen.from, di + seen.from, n, delta, scale);
-    ZeroUnseen(pi, seen, columns);
-    ZeroUnseen(di, seen, columns);
+    const SoftmaxRowGradient gradient{ScaleOf(shape), head.log_sum[t],
+                                      DotRow(head.own_dout.At(t), head.own_out.At(t), D)};
+    SoftmaxGradientRow(scores + i * pitch + seen.from, gradients + i * pitch + seen.from, gradient,
+                       p + seen.from, s + seen.from, seen.size());
+    ZeroUnseen(p, seen, columns);
+    ZeroUnseen(s, seen, columns);
   }
-  const auto transposed = [&](const std::vector<float>& scores) {
-    return Matrix<float>{scores.data(), columns, Op::kTranspose};
+}
+
+// Adds the part of one block of query rows to dk and dv, and writes its rows of dq.
+template <typename Real, typename Compute>
+void BlockBackward(const AttentionShape& shape, const Block& block,
+                   const HeadGradient<Real, Compute>& head, Scratch<Compute>& scratch) {
+  const int64_t D = shape.head_dim, rows = block.rows(), columns = block.columns();
+  Scores(shape, block, head, scratch);
+  const auto numbers = [&](int64_t i, Op op) {
+    return Matrix<Compute>{scratch.numbers(i), scratch.pitch(), op};
   };
-  Gemm({rows, D, columns}, Matrix<float>{d.data(), columns}, head.k.From(block.first), 0,
-       head.dq.data + block.begin * head.dq.stride, head.dq.stride);
-  Gemm({columns, D, rows}, transposed(d), q, 1, head.dk.data + block.first * head.dk.stride,
-       head.dk.stride);
-  Gemm({columns, D, rows}, transposed(p), dout, 1, head.dv.data + block.first * head.dv.stride,
-       head.dv.stride);
+  if constexpr (std::is_same_v<Real, Compute>) {
+    Gemm({rows, D, columns}, numbers(1, Op::kPlain), head.k.From(block.first), 0,
+         head.dq.At(block.begin), head.dq.stride);
+  } else {
+    float* tile = scratch.tile();
+    Gemm({rows, D, columns}, numbers(1, Op::kPlain), head.k.From(block.first), 0, tile, D);
+    for (int64_t i = 0; i < rows; ++i) FromFloatRow(tile + i * D, head.dq.At(block.begin + i), D);
+  }
+  Gemm({columns, D, rows}, numbers(1, Op::kTranspose), head.q.From(block.begin), 1,
+       head.dk.At(block.first), head.dk.stride);
+  Gemm({columns, D, rows}, numbers(0, Op::kTranspose), head.dout.From(block.begin), 1,
+       head.dv.At(block.first), head.dv.stride);
+}
+
+template <typename Compute, typename Real>
+void Forward(const AttentionShape& shape, const Real* q, const Real* k, const Real* v, Real* out,
+             float* log_sum) {
+  constexpr int64_t kWidened = std::is_same_v<Compute, Real> ? 0 : 3;
+  Scratches<Compute> scratches = OneAThread<Compute>(shape, /*blocks=*/1, kWidened);
+  ParallelForUneven(shape.batch * shape.heads, [&](int64_t i) {
+    Scratch<Compute>& scratch = scratches[omp_get_thread_num()];
+    const int64_t b = i / shape.heads, h = i % shape.heads;
+    const int64_t g = h / (shape.heads / shape.kv_heads);
+    const auto rows = [&](const Real* data, int64_t heads, int64_t head, int64_t place) {
+      return ForProducts<Compute>(HeadOf(data, shape, heads, b, head), scratch.head(place, shape),
+                                  shape);
+    };
+    HeadForward(shape, rows(q, shape.heads, h, 0), rows(k, shape.kv_heads, g, 1),
+                rows(v, shape.kv_heads, g, 2), HeadOf(out, shape, shape.heads, b, h),
+                log_sum + i * shape.time, scratch);
+  });
+}
+
+// One key/value head of one sequence with all its query heads.
+template <typename Compute, typename Real>
+void Backward(const AttentionShape& shape, const AttentionInputs<Real>& in, int64_t b, int64_t g,
+              const AttentionGradients<Real>& gradients, Scratch<Compute>& scratch) {
+  const int64_t group = shape.heads / shape.kv_heads;
+  const auto rows = [&](const Real* data, int64_t heads, int64_t head, int64_t place) {
+    return ForProducts<Compute>(HeadOf(data, shape, heads, b, head), scratch.head(place, shape),
+                                shape);
+  };
+  const HeadRows<Real> dk = HeadOf(gradients.dk, shape, shape.kv_heads, b, g);
+  const HeadRows<Real> dv = HeadOf(gradients.dv, shape, shape.kv_heads, b, g);
+  HeadGradient<Real, Compute> head;
+  head.dk = Sums(dk, scratch.head(0, shape), shape);
+  head.dv = Sums(dv, scratch.head(1, shape), shape);
+  head.k = rows(in.k, shape.kv_heads, g, 2);
+  head.v = rows(in.v, shape.kv_heads, g, 3);
+  for (int64_t h = g * group; h < (g + 1) * group; ++h) {
+    head.q = rows(in.q, shape.heads, h, 4);
+    head.dout = rows(in.dout, shape.heads, h, 5);
+    head.own_dout = HeadOf(in.dout, shape, shape.heads, b, h);
+    head.own_out = HeadOf(in.out, shape, shape.heads, b, h);
+    head.dq = HeadOf(gradients.dq, shape, shape.heads, b, h);
+    head.log_sum = in.log_sum + (b * shape.heads + h) * shape.time;
+    for (int64_t begin = 0; begin < shape.time; begin += kBlockRows<Compute>) {
+      BlockBackward(shape, BlockAt<Compute>(shape, begin), head, scratch);
+    }
+  }
+  Finish(head.dk, dk, shape);
+  Finish(head.dv, dv, shape);
+}
+
+// One thread takes all query heads of a key/value head, so no two threads add to one dk.
+template <typename Compute, typename Real>
+void Backward(const AttentionShape& shape, const AttentionInputs<Real>& in,
+              const AttentionGradients<Real>& gradients) {
+  constexpr int64_t kSums = 2, kWidened = 4;
+  constexpr int64_t kHeads =
+      std::is_same_v<Real, float> ? 0 : kSums + (std::is_same_v<Compute, Real> ? 0 : kWidened);
+  Scratches<Compute> scratches = OneAThread<Compute>(shape, /*blocks=*/2, kHeads);
+  ParallelForUneven(shape.batch * shape.kv_heads, [&](int64_t i) {
+    Backward(shape, in, i / shape.kv_heads, i % shape.kv_heads, gradients,
+             scratches[omp_get_thread_num()]);
+  });
 }
 
 }  // namespace
 
-template <typename Real>
-void AttentionForward(const AttentionShape& shape, const Real* q, const Real* k, const Real* v,
-                      Real* out, float* log_sum) {
-  const int64_t group = shape.heads / shape.kv_heads;
-  ParallelForUneven(shape.batch * shape.heads, [&](int64_t i) {
-    const int64_t b = i / shape.heads, h = i % shape.heads;
-    Scratch& scratch = ThreadScratch();
-    const Place query(shape, shape.heads, b, h), key(shape, shape.kv_heads, b, h / group);
-    const HeadRows result = Results(out + query.at, query.stride, shape, scratch.out);
-    HeadForward(shape, Widened(q + query.at, query.stride, shape, scratch.q),
-                Widened(k + key.at, key.stride, shape, scratch.k),
-                Widened(v + key.at, key.stride, shape, scratch.v), result,
-                log_sum + (b * shape.heads + h) * shape.time);
-    Narrow(result, out + query.at, query.stride, shape);
-  });
+void AttentionForward(const AttentionShape& shape, const float* q, const float* k, const float* v,
+                      float* out, float* log_sum) {
+  Forward<float>(shape, q, k, v, out, log_sum);
 }
 
-template <typename Real>
-void AttentionBackward(const AttentionShape& shape, const Real* q, const Real* k, const Real* v,
-                       const Real* out, const float* log_sum, const Real* dout,
-                       const AttentionGradients<Real>& gradients) {
-  const int64_t group = shape.heads / shape.kv_heads;
-  // One thread takes all query heads of a key/value head, so no two threads add to one dk.
-  ParallelForUneven(shape.batch * shape.kv_heads, [&](int64_t i) {
-    const int64_t b = i / shape.kv_heads, g = i % shape.kv_heads;
-    Scratch& scratch = ThreadScratch();
-    const Place key(shape, shape.kv_heads, b, g);
-    HeadGradient head;
-    head.k = Widened(k + key.at, key.stride, shape, scratch.k);
-    head.v = Widened(v + key.at, key.stride, shape, scratch.v);
-    head.dk = Results(gradients.dk + key.at, key.stride, shape, scratch.dk);
-    head.dv = Results(gradients.dv + key.at, key.stride, shape, scratch.dv);
-    Zero(head.dk, shape);
-    Zero(head.dv, shape);
-    for (int64_t h = g * group; h < (g + 1) * group; ++h) {
-      const Place query(shape, shape.heads, b, h);
-      head.q = Widened(q + query.at, query.stride, shape, scratch.q);
-      head.out = Widened(out + query.at, query.stride, shape, scratch.out);
-      head.dout = Widened(dout + query.at, query.stride, shape, scratch.dout);
-      head.dq = Results(gradients.dq + query.at, query.stride, shape, scratch.dq);
-      head.log_sum = log_sum + (b * shape.heads + h) * shape.time;
-      for (int64_t begin = 0; begin < shape.time; begin += kBlockRows) {
-        BlockBackward(shape, BlockAt(shape, begin), head);
-      }
-      Narrow(head.dq, gradients.dq + query.at, query.stride, shape);
-    }
-    Narrow(head.dk, gradients.dk + key.at, key.stride, shape);
-    Narrow(head.dv, gradients.dv + key.at, key.stride, shape);
-  });
+void AttentionForward(const AttentionShape& shape, const Bf16* q, const Bf16* k, const Bf16* v,
+                      Bf16* out, float* log_sum) {
+  MultipliesBf16() ? Forward<Bf16>(shape, q, k, v, out, log_sum)
+                   : Forward<float>(shape, q, k, v, out, log_sum);
 }
 
-template void AttentionForward(const AttentionShape&, const float*, const float*, const float*,
-                               float*, float*);
-template void AttentionForward(const AttentionShape&, const Bf16*, const Bf16*, const Bf16*, Bf16*,
-                               float*);
-template void AttentionBackward(const AttentionShape&, const float*, const float*, const float*,
-                                const float*, const float*, const float*,
-                                const AttentionGradients<float>&);
-template void AttentionBackward(const AttentionShape&, const Bf16*, const Bf16*, const Bf16*,
-                                const Bf16*, const float*, const Bf16*,
-                                const AttentionGradients<Bf16>&);
+void AttentionBackward(const AttentionShape& shape, const AttentionInputs<float>& in,
+                       const AttentionGradients<float>& gradients) {
+  Backward<float>(shape, in, gradients);
+}
+
+void AttentionBackward(const AttentionShape& shape, const AttentionInputs<Bf16>& in,
+                       const AttentionGradients<Bf16>& gradients) {
+  MultipliesBf16() ? Backward<Bf16>(shape, in, gradients) : Backward<float>(shape, in, gradients);
+}
 
 }  // namespace espalier::cpu

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "worker/kernels/bf16.h"
+
 namespace espalier::cpu {
 
 struct AttentionShape {
@@ -18,21 +20,32 @@ struct AttentionShape {
 };
 
 // q, out [B, T, H, D]; k, v [B, T, K, D]; log_sum [B, H, T] (natural log of each row's sum of
-// exponentials of the scaled scores, for the backward pass). Real: float or Bf16; a head of Bf16
-// numbers is widened while it is worked on.
-template <typename Real>
-void AttentionForward(const AttentionShape& shape, const Real* q, const Real* k, const Real* v,
-                      Real* out, float* log_sum);
+// exponentials of the scaled scores, for the backward pass). Bf16 numbers are multiplied as such
+// where the processor can, with float sums and a softmax of floats; probabilities and the gradients
+// of scores are rounded to Bf16 then. Elsewhere a head is widened while it is worked on.
+void AttentionForward(const AttentionShape& shape, const float* q, const float* k, const float* v,
+                      float* out, float* log_sum);
+void AttentionForward(const AttentionShape& shape, const Bf16* q, const Bf16* k, const Bf16* v,
+                      Bf16* out, float* log_sum);
 
+template <typename Real>
+struct AttentionInputs {
+  const Real* q;
+  const Real* k;
+  const Real* v;
+  const Real* out;
+  const float* log_sum;
+  const Real* dout;
+};
 template <typename Real>
 struct AttentionGradients {
   Real* dq;  // each written, not added to
   Real* dk;
   Real* dv;
 };
-template <typename Real>
-void AttentionBackward(const AttentionShape& shape, const Real* q, const Real* k, const Real* v,
-                       const Real* out, const float* log_sum, const Real* dout,
-                       const AttentionGradients<Real>& gradients);
+void AttentionBackward(const AttentionShape& shape, const AttentionInputs<float>& in,
+                       const AttentionGradients<float>& gradients);
+void AttentionBackward(const AttentionShape& shape, const AttentionInputs<Bf16>& in,
+                       const AttentionGradients<Bf16>& gradients);
 
 }  // namespace espalier::cpu

@@ -29,49 +29,48 @@ inline __attribute__((always_inline)) float Exp(float x) {
 
 inline __attribute__((always_inline)) float Sigmoid(float x) { return 1.0F / (1.0F + Exp(-x)); }
 
-}  // namespace
+#define ESPALIER_INLINE inline __attribute__((always_inline))
 
 // Compilers vectorise the choice between two numbers, and not std::max of references to them.
-ESPALIER_SIMD_CLONES SoftmaxRow ExpRow(float* x, int64_t n, float scale) {
+ESPALIER_INLINE float Largest(const float* x, int64_t n) {
   float max = -INFINITY;
 #pragma omp simd reduction(max : max)
   for (int64_t i = 0; i < n; ++i) max = x[i] > max ? x[i] : max;
-  max *= scale;
+  return max;
+}
+
+template <typename Real>
+ESPALIER_INLINE SoftmaxRow Exponentials(const float* x, Real* to, int64_t n, float scale) {
+  const float max = scale * Largest(x, n);
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t i = 0; i < n; ++i) {
-    x[i] = Exp(scale * x[i] - max);
-    sum += x[i];
+    const float e = Exp(scale * x[i] - max);
+    to[i] = FromFloat<Real>(e);
+    sum += e;
   }
   return {.max = max, .sum = sum};
 }
 
-ESPALIER_SIMD_CLONES void ProbabilityRow(float* x, int64_t n, float scale, float log_sum) {
+template <typename Real>
+ESPALIER_INLINE void SoftmaxGradient(const float* x, const float* d, const SoftmaxRowGradient& of,
+                                     Real* p, Real* s, int64_t n) {
+  const float scale = of.scale, log_sum = of.log_sum, delta = of.delta;
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) x[i] = Exp(scale * x[i] - log_sum);
+  for (int64_t i = 0; i < n; ++i) {
+    const float probability = Exp(scale * x[i] - log_sum);
+    s[i] = FromFloat<Real>(scale * probability * (d[i] - delta));
+    p[i] = FromFloat<Real>(probability);
+  }
 }
 
-ESPALIER_SIMD_CLONES void ScaleRow(float* x, int64_t n, float factor) {
-#pragma omp simd
-  for (int64_t i = 0; i < n; ++i) x[i] *= factor;
-}
-
-ESPALIER_SIMD_CLONES void SoftmaxGradientRow(const float* p, float* d, int64_t n, float delta,
-                                             float scale) {
-#pragma omp simd
-  for (int64_t i = 0; i < n; ++i) d[i] = scale * p[i] * (d[i] - delta);
-}
-
-ESPALIER_SIMD_CLONES float DotRow(const float* a, const float* b, int64_t n) {
+template <typename Real>
+ESPALIER_INLINE float Dot(const Real* a, const Real* b, int64_t n) {
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
+  for (int64_t i = 0; i < n; ++i) sum += ToFloat(a[i]) * ToFloat(b[i]);
   return sum;
 }
-
-namespace {
-
-#define ESPALIER_INLINE inline __attribute__((always_inline))
 
 template <typename In, typename Out>
 ESPALIER_INLINE float RmsNorm(const In* x, const float* weight, Out* out, int64_t n, float eps) {
@@ -144,6 +143,12 @@ ESPALIER_INLINE void Convert(const From* x, To* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] = FromFloat<To>(ToFloat(x[i]));
 }
 
+template <typename Real>
+ESPALIER_INLINE void Scaled(const float* x, float factor, Real* to, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) to[i] = FromFloat<Real>(factor * x[i]);
+}
+
 }  // namespace
 
 // Several versions of a template cannot be compiled, so each type has functions of its own.
@@ -165,6 +170,24 @@ ESPALIER_INLINE void Convert(const From* x, To* to, int64_t n) {
 ESPALIER_DEFINE_NORM_ROWS(float, float)
 ESPALIER_DEFINE_NORM_ROWS(Bf16, Bf16)
 ESPALIER_DEFINE_NORM_ROWS(float, Bf16)
+
+#define ESPALIER_DEFINE_SOFTMAX_ROWS(Real)                                                         \
+  ESPALIER_SIMD_CLONES SoftmaxRow ExpRow(const float* x, Real* to, int64_t n, float scale) {       \
+    return Exponentials(x, to, n, scale);                                                          \
+  }                                                                                                \
+  ESPALIER_SIMD_CLONES void SoftmaxGradientRow(                                                    \
+      const float* x, const float* d, const SoftmaxRowGradient& of, Real* p, Real* s, int64_t n) { \
+    SoftmaxGradient(x, d, of, p, s, n);                                                            \
+  }                                                                                                \
+  ESPALIER_SIMD_CLONES float DotRow(const Real* a, const Real* b, int64_t n) {                     \
+    return Dot(a, b, n);                                                                           \
+  }                                                                                                \
+  ESPALIER_SIMD_CLONES void ScaledRow(const float* x, float factor, Real* to, int64_t n) {         \
+    Scaled(x, factor, to, n);                                                                      \
+  }
+
+ESPALIER_DEFINE_SOFTMAX_ROWS(float)
+ESPALIER_DEFINE_SOFTMAX_ROWS(Bf16)
 
 #define ESPALIER_DEFINE_ROWS(Real)                                                                 \
   ESPALIER_SIMD_CLONES void SwiGluRow(const Real* gate, const Real* up, Real* out, int64_t n) {    \

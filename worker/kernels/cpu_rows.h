@@ -13,14 +13,12 @@ struct SoftmaxRow {
   float sum;  // of exp(x - max)
 };
 
-// x[i] = exp(scale * x[i] - max) for i < n, where max is the row's largest scale * x[i].
-SoftmaxRow ExpRow(float* x, int64_t n, float scale);
-// x[i] = exp(scale * x[i] - log_sum): probabilities from a saved log of the sum.
-void ProbabilityRow(float* x, int64_t n, float scale, float log_sum);
-void ScaleRow(float* x, int64_t n, float factor);
-// s[i] = scale * p[i] * (d[i] - delta): the gradient of softmax (p: probabilities).
-void SoftmaxGradientRow(const float* p, float* d, int64_t n, float delta, float scale);
-float DotRow(const float* a, const float* b, int64_t n);
+// What turns a row of scores and of gradients of its probabilities into gradients of the scores.
+struct SoftmaxRowGradient {
+  float scale;
+  float log_sum;  // of exp(scale * x)
+  float delta;    // sum of probability * gradient
+};
 
 // For float and Bf16: numbers are read and written as such and computed as float.
 #define ESPALIER_DECLARE_NORM_ROWS(In, Out)                                           \
@@ -33,6 +31,23 @@ ESPALIER_DECLARE_NORM_ROWS(float, float);
 ESPALIER_DECLARE_NORM_ROWS(Bf16, Bf16);
 ESPALIER_DECLARE_NORM_ROWS(float, Bf16);
 #undef ESPALIER_DECLARE_NORM_ROWS
+
+#define ESPALIER_DECLARE_SOFTMAX_ROWS(Real)                                                      \
+  /* to = exp(scale * x - max), where max is the largest scale * x; to may be x. */              \
+  SoftmaxRow ExpRow(const float* x, Real* to, int64_t n, float scale);                           \
+  /* p = exp(scale * x - log_sum), s = scale * p * (d - delta); p may be x, s may be d. */       \
+  void SoftmaxGradientRow(const float* x, const float* d, const SoftmaxRowGradient& of, Real* p, \
+                          Real* s, int64_t n);                                                   \
+  float DotRow(const Real* a, const Real* b, int64_t n);                                         \
+  /* to = factor * x; to may be x. */                                                            \
+  void ScaledRow(const float* x, float factor, Real* to, int64_t n)
+ESPALIER_DECLARE_SOFTMAX_ROWS(float);
+ESPALIER_DECLARE_SOFTMAX_ROWS(Bf16);
+#undef ESPALIER_DECLARE_SOFTMAX_ROWS
+
+// In place.
+inline SoftmaxRow ExpRow(float* x, int64_t n, float scale) { return ExpRow(x, x, n, scale); }
+inline void ScaleRow(float* x, int64_t n, float factor) { ScaledRow(x, factor, x, n); }
 
 #define ESPALIER_DECLARE_ROWS(Real)                                                                \
   /* out = silu(gate) * up. */                                                                     \

@@ -37,6 +37,9 @@ void Gemm(const GemmShape& shape, const Matrix<Bf16>& a, const Matrix<Bf16>& b, 
 void Gemm(const GemmShape& shape, const Matrix<Bf16>& a, const Matrix<Bf16>& b, float beta, Bf16* c,
           int64_t c_stride);
 
+// Whether the processor and the library multiply bfloat16 numbers without widening them.
+bool MultipliesBf16();
+
 // What the platform's library does itself: true when it has written c. Of gemm_bf16.cc.
 bool FastGemm(const GemmShape& shape, const Matrix<Bf16>& a, const Matrix<Bf16>& b, float beta,
               float* c, int64_t c_stride);

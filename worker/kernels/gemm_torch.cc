@@ -26,6 +26,8 @@ void Gemm(const GemmShape& shape, const Matrix<float>& a, const Matrix<float>& b
   torch::addmm_out(out, out, View(a, shape.m, shape.k), View(b, shape.k, shape.n), beta);
 }
 
+bool MultipliesBf16() { return false; }
+
 bool FastGemm(const GemmShape&, const Matrix<Bf16>&, const Matrix<Bf16>&, float, float*, int64_t) {
   return false;
 }

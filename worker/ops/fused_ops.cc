@@ -126,10 +126,12 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     Tensor dq = torch::empty_like(q), dk = torch::empty_like(k), dv = torch::empty_like(v);
     WithReal(q, [&](auto zero) {
       using Real = decltype(zero);
-      cpu::AttentionBackward<Real>(
-          ShapeOf(q, k, ctx->saved_data["window"].toInt()), Data<Real>(q), Data<Real>(k),
-          Data<Real>(v), Data<Real>(saved[3]), Data(saved[4]), Data<Real>(dout),
-          {.dq = Mutable<Real>(dq), .dk = Mutable<Real>(dk), .dv = Mutable<Real>(dv)});
+      const cpu::AttentionInputs<Real> inputs{Data<Real>(q),  Data<Real>(k),
+                                              Data<Real>(v),  Data<Real>(saved[3]),
+                                              Data(saved[4]), Data<Real>(dout)};
+      const cpu::AttentionGradients<Real> gradients{Mutable<Real>(dq), Mutable<Real>(dk),
+                                                    Mutable<Real>(dv)};
+      cpu::AttentionBackward(ShapeOf(q, k, ctx->saved_data["window"].toInt()), inputs, gradients);
     });
     return {dq, dk, dv, Tensor()};
   }
