@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 
+#include "common/base/bfloat16.h"
 #include "common/base/simd.h"
 
 namespace espalier {
@@ -17,16 +18,6 @@ constexpr float kSmallest = 1e-30F;
 constexpr uint32_t kMagnitude = 0x7fffffff;
 constexpr uint32_t kInfinity = 0x7f800000;
 constexpr uint16_t kBf16Nan = 0x7fc0;
-
-inline uint16_t ToBf16(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-  const uint32_t nan = (bits >> 16) | 0x40;
-  return static_cast<uint16_t>((bits & kMagnitude) > kInfinity ? nan : rounded);
-}
-inline float FromBf16(uint16_t value) {
-  return std::bit_cast<float>(static_cast<uint32_t>(value) << 16);
-}
 
 // Bits of the largest magnitude; kInfinity and above: not all are finite.
 ESPALIER_SIMD_CLONES
@@ -41,11 +32,11 @@ uint32_t LargestBits(const float* values, int64_t n) {
 
 ESPALIER_SIMD_CLONES
 void EncodeBf16(const float* values, uint16_t* out, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) out[i] = ToBf16(values[i]);
+  for (int64_t i = 0; i < n; ++i) out[i] = ToBfloat16(values[i]);
 }
 ESPALIER_SIMD_CLONES
 void DecodeBf16(const uint16_t* in, float* out, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) out[i] = FromBf16(in[i]);
+  for (int64_t i = 0; i < n; ++i) out[i] = FromBfloat16(in[i]);
 }
 
 ESPALIER_SIMD_CLONES
@@ -88,7 +79,7 @@ void DecodeBlock(WireType type, const std::byte* in, float* out, int64_t n) {
   }
   uint16_t scale;
   std::memcpy(&scale, in, kScaleBytes);
-  Dequantise(reinterpret_cast<const int8_t*>(in + kScaleBytes), FromBf16(scale), out, n);
+  Dequantise(reinterpret_cast<const int8_t*>(in + kScaleBytes), FromBfloat16(scale), out, n);
 }
 
 void EncodeBlock(WireType type, const float* values, std::byte* out, int64_t n) {
@@ -104,7 +95,7 @@ void EncodeBlock(WireType type, const float* values, std::byte* out, int64_t n) 
   if (scale == 0 || scale == kBf16Nan) {
     std::fill_n(codes, n, static_cast<int8_t>(scale == 0 ? 0 : 1));
   } else {
-    Quantise(values, 1.0F / FromBf16(scale), codes, n);
+    Quantise(values, 1.0F / FromBfloat16(scale), codes, n);
   }
 }
 

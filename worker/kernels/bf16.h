@@ -2,8 +2,9 @@
 // Arithmetic is done in float. Any thread.
 #pragma once
 
-#include <bit>
 #include <cstdint>
+
+#include "common/base/bfloat16.h"
 
 namespace espalier::cpu {
 
@@ -12,11 +13,9 @@ struct Bf16 {
 };
 
 inline __attribute__((always_inline)) float ToFloat(float x) { return x; }
-inline __attribute__((always_inline)) float ToFloat(Bf16 x) {
-  return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16);
-}
+inline __attribute__((always_inline)) float ToFloat(Bf16 x) { return FromBfloat16(x.bits); }
 
-// Rounds to nearest, ties to even. The quiet NaN of the processor stays one.
+// Rounds as common/base/bfloat16.h says.
 template <typename Real>
 inline __attribute__((always_inline)) Real FromFloat(float x);
 template <>
@@ -25,8 +24,7 @@ inline __attribute__((always_inline)) float FromFloat<float>(float x) {
 }
 template <>
 inline __attribute__((always_inline)) Bf16 FromFloat<Bf16>(float x) {
-  const auto bits = std::bit_cast<uint32_t>(x);
-  return {static_cast<uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16)};
+  return {ToBfloat16(x)};
 }
 
 }  // namespace espalier::cpu
