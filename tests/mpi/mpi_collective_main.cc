@@ -1,5 +1,6 @@
-// Runs under mpirun, every rank the same: `mpi_tests [OPTION VALUE]... [MODE]`. MODE is one of the
-// table below; each rank prints "ok: ..." or "FAILED: ...", and exits 0 when its rule holds.
+// Runs under mpirun, every rank the same: `mpi_tests [OPTION VALUE]...`. The mode is one of the
+// table below or one of the conformance suite's rules of failures; each rank prints "ok: ..." or
+// "FAILED: ...", and exits 0 when its rule holds.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -35,13 +36,20 @@ int Report(absl::string_view what, bool ok) {
   _exit(code);
 }
 
-absl::Status AllReduceSomething(Collective& collective) {
-  std::vector<float> values(100000, 1.0F);
-  return collective.Wait(collective.StartAllReduce({absl::MakeSpan(values)}));
+// What the ranks wait in when something happens to one of them.
+Operation::Kind kind_of_wait = Operation::Kind::kAllReduce;
+
+// Of 3 ranks, each waits for rank 1 in it, or for one that does.
+absl::Status ExchangeSomething(Collective& collective) {
+  std::vector<float> values(1000000, 1.0F);
+  std::vector<std::byte> bytes(4000000);
+  return collective.Wait(collective.Start({.kind = kind_of_wait,
+                                           .reduction = {absl::MakeSpan(values)},
+                                           .bytes = absl::MakeSpan(bytes)}));
 }
 
 int CheckDeadlineNames(Collective& collective, const std::string& culprit) {
-  const absl::Status status = AllReduceSomething(collective);
+  const absl::Status status = ExchangeSomething(collective);
   return Report(status.message(),
                 absl::IsDeadlineExceeded(status) && absl::StrContains(status.message(), culprit));
 }
@@ -71,6 +79,16 @@ int Conformance(MpiCollective& collective, std::atomic<int64_t>&) {
   return failures == 0 ? 0 : 1;
 }
 
+// One of the rules that leave the collective failed.
+int FailureRule(MpiCollective& collective, const std::string& name) {
+  for (const conformance::Rule& rule : conformance::FailureRules()) {
+    if (rule.name != name) continue;
+    rule.check(collective);
+    Leave(Report(name, !testing::Test::HasFailure()));
+  }
+  Leave(Report("no such mode or rule: " + name, false));
+}
+
 // The process lives, but its compute thread takes no part.
 int Idle(MpiCollective& collective, std::atomic<int64_t>&) {
   if (IsOdd(collective)) {
@@ -93,7 +111,7 @@ int Slow(MpiCollective& collective, std::atomic<int64_t>& work) {
     ++work;
     RealClock().Sleep(kLongWait / 40);
   }
-  const absl::Status status = AllReduceSomething(collective);
+  const absl::Status status = ExchangeSomething(collective);
   const int code = Report(status.ToString(), status.ok());
   return collective.Finish(absl::Seconds(60)).ok() ? code : 1;
 }
@@ -102,7 +120,7 @@ int Slow(MpiCollective& collective, std::atomic<int64_t>& work) {
 int Killed(MpiCollective& collective, std::atomic<int64_t>&) {
   if (IsOdd(collective)) raise(SIGKILL);
   absl::Status status;
-  while (status.ok()) status = AllReduceSomething(collective);
+  while (status.ok()) status = ExchangeSomething(collective);
   Leave(Report(status.ToString(), true));
 }
 
@@ -112,7 +130,7 @@ int Aborted(MpiCollective& collective, std::atomic<int64_t>&) {
     _exit(0);
   }
   std::thread control([&] { collective.Abort(absl::CancelledError("fenced")); });
-  const absl::Status status = AllReduceSomething(collective);
+  const absl::Status status = ExchangeSomething(collective);
   control.join();
   const bool stays = collective.Broadcast({}, Rank(0)) == status;
   Leave(Report(status.ToString(), status == absl::CancelledError("fenced") && stays));
@@ -142,7 +160,14 @@ int RunMode(const MpiOptions& options, const std::string& name, std::atomic<int6
   for (const Mode& mode : Modes()) {
     if (mode.name == name) return mode.run(**collective, work);
   }
-  Leave(Report("no such mode: " + name, false));
+  return FailureRule(**collective, name);
+}
+
+bool SetKindOfWait(const std::string& name) {
+  if (name == "reduce_scatter") kind_of_wait = Operation::Kind::kReduceScatter;
+  if (name == "all_gather") kind_of_wait = Operation::Kind::kAllGather;
+  if (name == "broadcast") kind_of_wait = Operation::Kind::kBroadcast;
+  return name == "all_reduce" || kind_of_wait != Operation::Kind::kAllReduce;
 }
 
 int Main(int argc, char** argv) {
@@ -159,6 +184,8 @@ int Main(int argc, char** argv) {
     if (option == "--mode") {
       mode = value;
       if (mode != "conformance") options.failure_timeout = absl::Seconds(1);
+    } else if (option == "--operation") {
+      if (!SetKindOfWait(value)) return Report("no such operation: " + value, false);
     } else if (!absl::SimpleAtoi(value, &number)) {
       return Report(option + " takes a number, not " + value, false);
     } else if (option == "--chunk-bytes") {

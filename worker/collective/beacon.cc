@@ -8,12 +8,11 @@
 namespace espalier {
 namespace {
 
-constexpr int kBeaconTag = 1 << 23;  // above those of the exchange
 constexpr int kBeaconsPerTimeout = 5;
 constexpr int kPollsMax = 100;
 
 template <typename Byte>
-absl::Span<Byte> BytesOf(RankState& state) {
+absl::Span<Byte> BytesOf(PeerReport& state) {
   return {reinterpret_cast<Byte*>(&state), sizeof(state)};
 }
 
@@ -36,7 +35,7 @@ Beacon::Beacon(MpiWorld& world, Options options, Clock& clock)
 }
 
 void Beacon::Receive(int peer) {
-  messages_->Receive(BytesOf<std::byte>(peers_[peer].received), peer, kBeaconTag, [this, peer] {
+  messages_->Receive(BytesOf<std::byte>(peers_[peer].received), peer, kPeerReportTag, [this, peer] {
     watch_.Heard(peer, peers_[peer].received, clock_.Monotonic());
     Receive(peer);
   });
@@ -50,12 +49,12 @@ absl::Status Beacon::Tick() {
     ASSIGN_OR_RETURN(const int completed, messages_->Poll());
     if (completed == 0) break;
   }
-  const RankState state = options_.state();
+  const PeerReport state = options_.state();
   for (int peer = 0; peer < messages_->size(); ++peer) {
     if (peer == messages_->rank() || peers_[peer].sending) continue;
     peers_[peer].sent = state;
     peers_[peer].sending = true;
-    messages_->Send(BytesOf<const std::byte>(peers_[peer].sent), peer, kBeaconTag,
+    messages_->Send(BytesOf<const std::byte>(peers_[peer].sent), peer, kPeerReportTag,
                     [this, peer] { peers_[peer].sending = false; });
   }
   return absl::OkStatus();

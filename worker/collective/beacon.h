@@ -19,7 +19,7 @@ class Beacon {
  public:
   struct Options {
     absl::Duration failure_timeout;
-    std::function<RankState()> state;
+    std::function<PeerReport()> state;
   };
   Beacon(MpiWorld& world, Options options, Clock& clock);
 
@@ -31,8 +31,8 @@ class Beacon {
 
  private:
   struct Peer {
-    RankState sent;
-    RankState received;
+    PeerReport sent;
+    PeerReport received;
     bool sending = false;
   };
   void Receive(int peer);

@@ -38,22 +38,37 @@ int64_t CommunicationThread::Enqueue(const Operation& operation) {
   return ++enqueued_;
 }
 
+// The thread watches the peers; this watches the thread.
+bool CommunicationThread::Await(const absl::Condition& over) {
+  int64_t turns = turns_.load();
+  while (!mutex_.AwaitWithTimeout(over, 2 * options_.failure_timeout)) {
+    if (turns_.load() == turns) {
+      Fail(absl::DeadlineExceededError(
+          absl::StrCat("one call of MPI has not returned for ",
+                       absl::FormatDuration(2 * options_.failure_timeout))));
+      return false;
+    }
+    turns = turns_.load();
+  }
+  return true;
+}
+
 absl::Status CommunicationThread::Wait(int64_t number) {
   absl::MutexLock lock(&mutex_);
   const auto over = [this, number]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return done_ >= number || !failure_.ok();
   };
-  // The thread watches the peers; this watches the thread.
-  int64_t turns = turns_.load();
-  while (!mutex_.AwaitWithTimeout(absl::Condition(&over), 2 * options_.failure_timeout)) {
-    if (turns_.load() == turns) {
-      Fail(absl::DeadlineExceededError(
-          absl::StrCat("one call of MPI has not returned for ",
-                       absl::FormatDuration(2 * options_.failure_timeout))));
-    }
-    turns = turns_.load();
-  }
+  Await(absl::Condition(&over));
   return done_ >= number ? absl::OkStatus() : failure_;
+}
+
+// After a failure nothing is begun, and no call of MPI is made that could move what was under way.
+absl::Status CommunicationThread::Quiesce() {
+  absl::MutexLock lock(&mutex_);
+  const auto quiet = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !performing_ && (queue_.empty() || !failure_.ok());
+  };
+  return Await(absl::Condition(&quiet)) ? absl::OkStatus() : failure_;
 }
 
 void CommunicationThread::Abort(absl::Status reason) {
@@ -107,7 +122,7 @@ absl::StatusOr<CommunicationThread::World> CommunicationThread::Begin() {
   return facts;
 }
 
-RankState CommunicationThread::State() const {
+PeerReport CommunicationThread::State() const {
   return {.work = options_.work ? options_.work() : 0, .operations = enqueued_.load()};
 }
 
@@ -122,10 +137,8 @@ void CommunicationThread::Main() {
     started_ = true;
   }
   if (good) {
-    const absl::Status status = Serve();
-    absl::MutexLock lock(&mutex_);
-    if (!status.ok()) Fail(status);
-    good = failure_.ok();
+    Serve();
+    good = failure().ok();
   }
   if (good) {
     beacon_->Stop();
@@ -146,49 +159,38 @@ std::optional<Operation> CommunicationThread::Take() {
   if (queue_.empty() || !failure_.ok()) return std::nullopt;
   Operation operation = queue_.front();
   queue_.pop_front();
+  performing_ = true;
   return operation;
 }
 
 // Carries out operations until Finish or a failure.
-absl::Status CommunicationThread::Serve() {
+void CommunicationThread::Serve() {
   while (true) {
+    absl::Status status;
     if (const std::optional<Operation> operation = Take()) {
-      RETURN_IF_ERROR(Perform(*operation));
+      status = Perform(*operation);
     } else {
       world_->Progress();
-      RETURN_IF_ERROR(beacon_->Tick());
+      status = beacon_->Tick();
       ++turns_;
     }
     absl::MutexLock lock(&mutex_);
-    if (!failure_.ok()) return failure_;
+    performing_ = false;
+    if (!status.ok()) Fail(std::move(status));
     done_ = completed_.load();
-    if (queue_.empty() && finishing_) return absl::OkStatus();
+    if (!failure_.ok() || (queue_.empty() && finishing_)) return;
   }
 }
 
 absl::Status CommunicationThread::Perform(const Operation& operation) {
-  const ExchangeOptions exchange{.chunk_bytes = options_.chunk_bytes, .depth = options_.depth};
-  int64_t sent = 0;
-  switch (operation.kind) {
-    case Operation::Kind::kAllReduce: {
-      AllReduce all_reduce(*messages_, exchange, scratch_, operation.reduction);
-      all_reduce.Start();
-      messages_->TakeArrivals();  // broadcasts are no measure: their root may have to compute
-      RETURN_IF_ERROR(Drain());
-      AddArrivals();
-      sent = all_reduce.bytes_sent();
-      break;
-    }
-    case Operation::Kind::kBroadcast:
-      sent = StartBroadcast(*messages_, exchange, operation.bytes, operation.root);
-      RETURN_IF_ERROR(Drain());
-      break;
-    case Operation::Kind::kAllGather:
-      sent = StartAllGather(*messages_, exchange, operation.input, operation.bytes);
-      RETURN_IF_ERROR(Drain());
-      break;
-  }
-  bytes_sent_ += sent;
+  Exchange exchange(*messages_, {.chunk_bytes = options_.chunk_bytes, .depth = options_.depth},
+                    scratch_, operation, completed_.load() + 1);
+  exchange.Start();
+  messages_->TakeArrivals();
+  RETURN_IF_ERROR(Drain(exchange));
+  // Copies are no measure: their owner may have to wait for others.
+  if (exchange.sums()) AddArrivals();
+  bytes_sent_ += exchange.bytes_sent();
   ++completed_;
   return absl::OkStatus();
 }
@@ -203,28 +205,34 @@ void CommunicationThread::AddArrivals() {
   }
 }
 
+absl::Status CommunicationThread::CheckWait(absl::Duration moved_at, absl::Duration now) const {
+  RETURN_IF_ERROR(beacon_->watch().CheckWait({.operation = completed_.load() + 1,
+                                              .peers = messages_->PendingPeers(),
+                                              .moved_at = moved_at},
+                                             now));
+  return failure();
+}
+
 // Polls until no message is in flight.
-absl::Status CommunicationThread::Drain() {
+absl::Status CommunicationThread::Drain(const Exchange& exchange) {
   constexpr int kPollsPerCheck = 64;
   BackOff back_off;
   absl::Duration moved_at = clock_.Monotonic();
   for (int polls = 1; messages_->pending() > 0; ++polls) {
     const absl::Duration before = clock_.Monotonic();
-    ASSIGN_OR_RETURN(const int completed, messages_->Poll());
+    const absl::StatusOr<int> completed = messages_->Poll();
+    RETURN_IF_ERROR(exchange.mismatch());
+    RETURN_IF_ERROR(completed.status());
     RETURN_IF_ERROR(beacon_->Tick());
     ++turns_;
     const absl::Duration after = clock_.Monotonic();
-    if (completed > 0) moved_at = after;
+    if (*completed > 0) moved_at = after;
     const absl::Duration pause =
-        back_off.After(completed > 0                  ? BackOff::Poll::kCompleted
+        back_off.After(*completed > 0                 ? BackOff::Poll::kCompleted
                        : after - before > kMovingPoll ? BackOff::Poll::kMoved
                                                       : BackOff::Poll::kIdle);
     if (pause > absl::ZeroDuration() || polls % kPollsPerCheck == 0) {
-      RETURN_IF_ERROR(beacon_->watch().CheckWait({.operation = completed_.load() + 1,
-                                                  .peers = messages_->PendingPeers(),
-                                                  .moved_at = moved_at},
-                                                 after));
-      RETURN_IF_ERROR(failure());
+      RETURN_IF_ERROR(CheckWait(moved_at, after));
     }
     if (pause > absl::ZeroDuration()) clock_.Sleep(pause);
   }

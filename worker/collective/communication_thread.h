@@ -6,7 +6,6 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -17,22 +16,12 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/types/span.h"
 #include "worker/collective/beacon.h"
 #include "worker/collective/exchange.h"
 #include "worker/collective/mpi_collective.h"
 #include "worker/collective/mpi_world.h"
 
 namespace espalier {
-
-struct Operation {
-  enum class Kind { kAllReduce, kBroadcast, kAllGather };
-  Kind kind = Kind::kAllReduce;
-  Reduction reduction = {};
-  absl::Span<std::byte> bytes = {};
-  absl::Span<const std::byte> input = {};
-  int root = 0;
-};
 
 class CommunicationThread : public std::enable_shared_from_this<CommunicationThread> {
  public:
@@ -48,6 +37,7 @@ class CommunicationThread : public std::enable_shared_from_this<CommunicationThr
   absl::StatusOr<World> Start() ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t Enqueue(const Operation& operation) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Wait(int64_t number) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Quiesce() ABSL_LOCKS_EXCLUDED(mutex_);
   void Abort(absl::Status reason) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Finish(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
   // Fails what is queued and waits until the thread has ended, at most for the failure timeout; a
@@ -56,12 +46,14 @@ class CommunicationThread : public std::enable_shared_from_this<CommunicationThr
   CollectiveStats stats() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  RankState State() const;
+  PeerReport State() const;
   void Main() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<World> Begin();
-  absl::Status Serve() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Serve() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Perform(const Operation& operation) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status Drain() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Drain(const Exchange& exchange) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status CheckWait(absl::Duration moved_at, absl::Duration now) const
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // The next operation; nothing after a short while without one, or when there is to be none.
   std::optional<Operation> Take() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status failure() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -69,6 +61,9 @@ class CommunicationThread : public std::enable_shared_from_this<CommunicationThr
     return !queue_.empty() || !failure_.ok() || finishing_;
   }
   void AddArrivals() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Waits until `over`, with the lock held; false, having failed everything, when meanwhile one
+  // call of MPI does not return.
+  bool Await(const absl::Condition& over) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Fail(absl::Status reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const MpiOptions options_;
@@ -92,6 +87,7 @@ class CommunicationThread : public std::enable_shared_from_this<CommunicationThr
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   World facts_ ABSL_GUARDED_BY(mutex_);
   std::deque<Operation> queue_ ABSL_GUARDED_BY(mutex_);
+  bool performing_ ABSL_GUARDED_BY(mutex_) = false;  // the operation that was taken last
   int64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Arrivals> arrivals_ ABSL_GUARDED_BY(mutex_);  // by rank
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);

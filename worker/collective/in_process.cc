@@ -1,174 +1,225 @@
 #include "worker/collective/in_process.h"
 
+#include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <deque>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
-#include "common/base/check.h"
 #include "common/base/status_macros.h"
-#include "worker/collective/partition.h"
-#include "worker/collective/wire.h"
+#include "worker/collective/exchange.h"
+#include "worker/collective/messages.h"
 
 namespace espalier {
 namespace {
 
-// What one rank offers for the operation at hand.
-struct Offer {
-  float* values = nullptr;
-  const std::byte* input = nullptr;
-  size_t bytes = 0;
+struct Letter {
+  int from;
+  int tag;
+  std::vector<std::byte> bytes;
+  std::atomic<bool> taken{false};
 };
 
-// A meeting point of all ranks, which none leaves before all have come.
-class Meeting {
+// Where all ranks leave letters for each other, and the failure that ends them all.
+class PostOffice {
  public:
-  Meeting(int ranks, absl::Duration timeout) : offers_(ranks), timeout_(timeout) {}
+  explicit PostOffice(int ranks) : boxes_(ranks) {}
+  int ranks() const { return static_cast<int>(boxes_.size()); }
 
-  int ranks() const { return static_cast<int>(offers_.size()); }
-  // Written by its rank before a Meet, read by the others after it.
-  Offer& offer(int rank) { return offers_[rank]; }
-
-  absl::Status Meet() ABSL_LOCKS_EXCLUDED(mutex_) {
+  void Post(int to, std::shared_ptr<Letter> letter) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
-    if (!failure_.ok()) return failure_;
-    const int64_t round = round_;
-    if (++present_ == ranks()) {
-      present_ = 0;
-      ++round_;
-      return absl::OkStatus();
-    }
-    const auto over = [this, round]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return round_ != round || !failure_.ok();
+    boxes_[to].push_back(std::move(letter));
+    ++changes_;
+  }
+
+  // The oldest letter from that rank with that tag, which is taken; nothing when there is none.
+  std::shared_ptr<Letter> Take(int to, int from, int tag) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    std::deque<std::shared_ptr<Letter>>& box = boxes_[to];
+    const auto it = std::find_if(box.begin(), box.end(), [&](const auto& letter) {
+      return letter->from == from && letter->tag == tag;
+    });
+    if (it == box.end()) return nullptr;
+    std::shared_ptr<Letter> letter = std::move(*it);
+    box.erase(it);
+    letter->taken = true;
+    ++changes_;
+    return letter;
+  }
+
+  int64_t changes() const ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    return changes_;
+  }
+  // Waits until more has changed than `seen`. False: for so long nothing did.
+  bool AwaitChange(int64_t seen, absl::Duration timeout) const ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    const auto changed = [this, seen]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+      return changes_ > seen || !failure_.ok();
     };
-    const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&over), timeout_);
-    if (round_ != round) return absl::OkStatus();
-    if (in_time) return failure_;
-    failure_ = absl::DeadlineExceededError(absl::StrCat(
-        "only ", present_, " of ", ranks(), " ranks came within ", absl::FormatDuration(timeout_)));
+    return mutex_.AwaitWithTimeout(absl::Condition(&changed), timeout);
+  }
+
+  // The first reason stays; returns it.
+  absl::Status Fail(absl::Status reason) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    if (failure_.ok()) failure_ = std::move(reason);
+    return failure_;
+  }
+  absl::Status failure() const ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
     return failure_;
   }
 
-  void Abort(absl::Status reason) ABSL_LOCKS_EXCLUDED(mutex_) {
-    absl::MutexLock lock(&mutex_);
-    if (failure_.ok()) failure_ = std::move(reason);
+ private:
+  mutable absl::Mutex mutex_;
+  std::vector<std::deque<std::shared_ptr<Letter>>> boxes_ ABSL_GUARDED_BY(mutex_);  // by receiver
+  int64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Letters of one rank. A send is over when its letter is taken, as with large messages of MPI.
+class Letters final : public Messages {
+ public:
+  Letters(int rank, PostOffice& office) : Messages(rank, office.ranks()), office_(office) {}
+
+  void Send(absl::Span<const std::byte> bytes, int peer, int tag, Done done) override {
+    auto letter = std::make_shared<Letter>();
+    letter->from = rank();
+    letter->tag = tag;
+    letter->bytes.assign(bytes.begin(), bytes.end());
+    sends_.push_back({letter, peer, std::move(done)});
+    office_.Post(peer, std::move(letter));
+  }
+  void Receive(absl::Span<std::byte> bytes, int peer, int tag, Done done) override {
+    receives_.push_back({bytes, peer, tag, std::move(done)});
+  }
+
+  absl::StatusOr<int> Poll() override {
+    RETURN_IF_ERROR(office_.failure());
+    std::vector<Done> done;
+    for (SendInFlight& send : std::exchange(sends_, {})) {
+      if (send.letter->taken) {
+        done.push_back(std::move(send.done));
+      } else {
+        sends_.push_back(std::move(send));
+      }
+    }
+    absl::Status status;
+    for (ReceiveInFlight& receive : std::exchange(receives_, {})) {
+      const std::shared_ptr<Letter> letter = office_.Take(rank(), receive.peer, receive.tag);
+      if (letter == nullptr) {
+        receives_.push_back(std::move(receive));
+      } else if (letter->bytes.size() > receive.bytes.size()) {
+        status = TooLong(*letter, receive.bytes.size());
+      } else {
+        std::copy(letter->bytes.begin(), letter->bytes.end(), receive.bytes.begin());
+        done.push_back(std::move(receive.done));
+      }
+    }
+    for (const Done& callback : done) callback();
+    RETURN_IF_ERROR(status);
+    return static_cast<int>(done.size());
+  }
+
+  int64_t pending() const override {
+    return static_cast<int64_t>(sends_.size() + receives_.size());
+  }
+  std::set<int> PendingPeers() const override {
+    std::set<int> peers;
+    for (const SendInFlight& send : sends_) peers.insert(send.peer);
+    for (const ReceiveInFlight& receive : receives_) peers.insert(receive.peer);
+    return peers;
   }
 
  private:
-  std::vector<Offer> offers_;
-  const absl::Duration timeout_;
-  absl::Mutex mutex_;
-  int present_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t round_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  struct SendInFlight {
+    std::shared_ptr<Letter> letter;
+    int peer;
+    Done done;
+  };
+  struct ReceiveInFlight {
+    absl::Span<std::byte> bytes;
+    int peer;
+    int tag;
+    Done done;
+  };
+  static absl::Status TooLong(const Letter& letter, size_t expected) {
+    return absl::UnavailableError(absl::StrCat("a message of ", letter.bytes.size(),
+                                               " bytes has come from rank ", letter.from, " where ",
+                                               expected, " were expected"));
+  }
+
+  PostOffice& office_;
+  std::vector<SendInFlight> sends_;
+  std::vector<ReceiveInFlight> receives_;
 };
 
 class InProcess final : public Collective {
  public:
-  InProcess(int rank, std::shared_ptr<Meeting> meeting)
-      : rank_(rank), meeting_(std::move(meeting)) {}
+  InProcess(int rank, std::shared_ptr<PostOffice> office, absl::Duration failure_timeout,
+            const ExchangeOptions& options)
+      : office_(std::move(office)),
+        failure_timeout_(failure_timeout),
+        options_(options),
+        letters_(rank, *office_) {}
 
-  Rank rank() const override { return Rank(rank_); }
-  int world_size() const override { return meeting_->ranks(); }
+  Rank rank() const override { return Rank(letters_.rank()); }
+  int world_size() const override { return letters_.size(); }
 
-  Ticket StartAllReduce(const Reduction& reduction) override {
-    waiting_.push_back(reduction);
+  Ticket Start(const Operation& operation) override {
+    waiting_.push_back(operation);
     return Ticket(++started_);
   }
 
   absl::Status Wait(Ticket ticket) override {
-    while (started_ - static_cast<int64_t>(waiting_.size()) < ticket.value()) {
-      RETURN_IF_ERROR(AllReduce(waiting_.front()));
+    while (completed_ < ticket.value()) {
+      const absl::Status status = Perform(waiting_.front());
+      if (!status.ok()) return office_->Fail(status);
       waiting_.pop_front();
     }
     return absl::OkStatus();
   }
-
-  absl::Status Broadcast(absl::Span<std::byte> bytes, Rank root) override {
-    meeting_->offer(rank_) = {.values = nullptr, .input = bytes.data(), .bytes = bytes.size()};
-    RETURN_IF_ERROR(meeting_->Meet());
-    const Offer& source = meeting_->offer(static_cast<int>(root.value()));
-    ESPALIER_CHECK(source.bytes == bytes.size(), "ranks broadcast different sizes");
-    if (root.value() != rank_ && !bytes.empty()) {
-      std::memcpy(bytes.data(), source.input, bytes.size());
-    }
-    return Done(root.value() == rank_ ? (world_size() - 1) * bytes.size() : 0);
+  absl::Status Quiesce() override {
+    (void)Wait(Ticket(started_));
+    return absl::OkStatus();
   }
-
-  absl::Status AllGather(absl::Span<const std::byte> mine, absl::Span<std::byte> all) override {
-    ESPALIER_CHECK(all.size() == mine.size() * world_size(), "the sizes do not fit");
-    meeting_->offer(rank_) = {.values = nullptr, .input = mine.data(), .bytes = mine.size()};
-    RETURN_IF_ERROR(meeting_->Meet());
-    for (int r = 0; r < world_size() && !mine.empty(); ++r) {
-      std::memcpy(all.data() + r * mine.size(), meeting_->offer(r).input, mine.size());
-    }
-    return Done((world_size() - 1) * mine.size());
-  }
-
-  void Abort(absl::Status reason) override { meeting_->Abort(std::move(reason)); }
+  void Abort(absl::Status reason) override { (void)office_->Fail(std::move(reason)); }
 
   CollectiveStats stats() const override {
     return {.completed = completed_.load(), .bytes_sent = bytes_sent_.load()};
   }
 
  private:
-  absl::Status AllReduce(const Reduction& reduction) {
-    const absl::Span<float> values = reduction.values;
-    const WireType wire = reduction.wire;
-    const int ranks = world_size();
-    if (ranks == 1) AddResidual(values, reduction.residual);
-    for (int r = 0; r < ranks; ++r) {
-      if (r != rank_) Encode(reduction, r);
+  absl::Status Perform(const Operation& operation) {
+    RETURN_IF_ERROR(office_->failure());
+    Exchange exchange(letters_, options_, scratch_, operation, completed_ + 1);
+    exchange.Start();
+    while (letters_.pending() > 0) {
+      const int64_t seen = office_->changes();
+      const absl::StatusOr<int> completed = letters_.Poll();
+      RETURN_IF_ERROR(exchange.mismatch());
+      RETURN_IF_ERROR(completed.status());
+      if (*completed > 0 || office_->AwaitChange(seen, failure_timeout_)) continue;
+      return absl::DeadlineExceededError(
+          absl::StrCat("rank ", letters_.rank(), " waited ", absl::FormatDuration(failure_timeout_),
+                       " in exchange operation ", completed_ + 1, " for messages of the ranks ",
+                       absl::StrJoin(letters_.PendingPeers(), ", ")));
     }
-    meeting_->offer(rank_) = {
-        .values = values.data(), .input = nullptr, .bytes = values.size() * sizeof(float)};
-    RETURN_IF_ERROR(meeting_->Meet());
-    const Range mine = PieceOf(values.size(), rank_, ranks);
-    std::vector<WirePart> parts;
-    for (int r = 0; r < ranks; ++r) {
-      ESPALIER_CHECK(meeting_->offer(r).bytes == values.size() * sizeof(float),
-                     "ranks reduce different sizes");
-      const float* part = meeting_->offer(r).values + mine.begin;
-      parts.push_back({reinterpret_cast<const std::byte*>(part), r != rank_});
-    }
-    SumInRankOrder(wire, parts, values.data() + mine.begin, mine.size());
-    if (ranks > 1) Encode(reduction, rank_);
-    RETURN_IF_ERROR(meeting_->Meet());
-    int64_t sent = 0;
-    for (int r = 0; r < ranks; ++r) {
-      const Range piece = PieceOf(values.size(), r, ranks);
-      const int64_t bytes = WireBytes(wire, piece.size());
-      sent += r == rank_ ? (ranks - 1) * bytes : bytes;
-      if (r == rank_ || piece.size() == 0) continue;
-      std::memcpy(values.data() + piece.begin, meeting_->offer(r).values + piece.begin, bytes);
-      DecodeInPlace(wire, values.subspan(piece.begin, piece.size()));
-    }
-    RETURN_IF_ERROR(Done(sent));
-    if (ranks > 1) DecodeInPlace(wire, values.subspan(mine.begin, mine.size()));
-    return absl::OkStatus();
-  }
-
-  void Encode(const Reduction& reduction, int piece_of) {
-    const Range piece = PieceOf(reduction.values.size(), piece_of, world_size());
-    EncodeInPlace(reduction.wire, reduction.values.subspan(piece.begin, piece.size()),
-                  reduction.residual.empty()
-                      ? absl::Span<float>()
-                      : reduction.residual.subspan(piece.begin, piece.size()));
-  }
-
-  // No rank may reuse its memory before all have read it.
-  absl::Status Done(int64_t bytes) {
-    RETURN_IF_ERROR(meeting_->Meet());
+    bytes_sent_ += exchange.bytes_sent();
     ++completed_;
-    bytes_sent_ += bytes;
     return absl::OkStatus();
   }
 
-  const int rank_;
-  const std::shared_ptr<Meeting> meeting_;
-  std::deque<Reduction> waiting_;
+  const std::shared_ptr<PostOffice> office_;
+  const absl::Duration failure_timeout_;
+  const ExchangeOptions options_;
+  Letters letters_;
+  ScratchMemory scratch_;
+  std::deque<Operation> waiting_;
   int64_t started_ = 0;
   std::atomic<int64_t> completed_{0};
   std::atomic<int64_t> bytes_sent_{0};
@@ -176,10 +227,13 @@ class InProcess final : public Collective {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Collective>> InProcessGroup(int ranks, absl::Duration failure_timeout) {
-  const auto meeting = std::make_shared<Meeting>(ranks, failure_timeout);
+std::vector<std::unique_ptr<Collective>> InProcessGroup(int ranks, absl::Duration failure_timeout,
+                                                        const ExchangeOptions& options) {
+  const auto office = std::make_shared<PostOffice>(ranks);
   std::vector<std::unique_ptr<Collective>> group;
-  for (int r = 0; r < ranks; ++r) group.push_back(std::make_unique<InProcess>(r, meeting));
+  for (int rank = 0; rank < ranks; ++rank) {
+    group.push_back(std::make_unique<InProcess>(rank, office, failure_timeout, options));
+  }
   return group;
 }
 

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/check.h"
 #include "common/base/status_macros.h"
 #include "worker/collective/communication_thread.h"
 
@@ -25,20 +24,9 @@ class MpiCollectiveImpl final : public MpiCollective {
   int world_size() const override { return world_.size; }
   int links() const override { return world_.links; }
 
-  Ticket StartAllReduce(const Reduction& reduction) override {
-    return Ticket(thread_->Enqueue({.kind = Operation::Kind::kAllReduce, .reduction = reduction}));
-  }
+  Ticket Start(const Operation& operation) override { return Ticket(thread_->Enqueue(operation)); }
   absl::Status Wait(Ticket ticket) override { return thread_->Wait(ticket.value()); }
-  absl::Status Broadcast(absl::Span<std::byte> bytes, Rank root) override {
-    return thread_->Wait(thread_->Enqueue({.kind = Operation::Kind::kBroadcast,
-                                           .bytes = bytes,
-                                           .root = static_cast<int>(root.value())}));
-  }
-  absl::Status AllGather(absl::Span<const std::byte> mine, absl::Span<std::byte> all) override {
-    ESPALIER_CHECK(all.size() == mine.size() * world_.size, "the sizes do not fit");
-    return thread_->Wait(
-        thread_->Enqueue({.kind = Operation::Kind::kAllGather, .bytes = all, .input = mine}));
-  }
+  absl::Status Quiesce() override { return thread_->Quiesce(); }
   void Abort(absl::Status reason) override { thread_->Abort(std::move(reason)); }
   CollectiveStats stats() const override { return thread_->stats(); }
   absl::Status Finish(absl::Duration timeout) override { return thread_->Finish(timeout); }
@@ -53,9 +41,9 @@ absl::Status Check(const MpiOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("chunk_bytes is ", options.chunk_bytes, "; allowed: 4 to 1073741824"));
   }
-  if (options.depth < 1) {
+  if (options.depth < 1 || options.depth > kChunkTags) {
     return absl::InvalidArgumentError(
-        absl::StrCat("depth is ", options.depth, "; allowed: 1 and more"));
+        absl::StrCat("depth is ", options.depth, "; allowed: 1 to ", kChunkTags));
   }
   return absl::OkStatus();
 }

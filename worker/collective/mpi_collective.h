@@ -23,7 +23,7 @@ struct MpiOptions {
   OpenMpiSettings transport;
   // Ranks the job was launched with; another size is FAILED_PRECONDITION. 0: any.
   int ranks = 0;
-  // Bytes of one message (4 to 2^30), and messages in flight per peer and direction (at least 1).
+  // Bytes of one message (4 to 2^30), and messages in flight per peer and direction (1 to 4096).
   int64_t chunk_bytes = 256 << 10;
   int depth = 8;
   // How long the ranks may wait for each other to start.
@@ -39,6 +39,7 @@ struct MpiOptions {
 
 class MpiCollective : public Collective {
  public:
+  using Collective::Start;
   // Blocks until MPI has started on all ranks and the parameters are verified. After an error the
   // process must leave by _exit with a code that is not 0, upon which mpirun ends the other ranks.
   static absl::StatusOr<std::unique_ptr<MpiCollective>> Start(const MpiOptions& options,

@@ -81,7 +81,8 @@ struct MpiMessages::State {
   std::vector<MPI_Request> requests;
   std::vector<Message> messages;
   std::vector<int> completed;
-  std::vector<Window> windows;  // per rank
+  std::vector<MPI_Status> statuses;  // of those
+  std::vector<Window> windows;       // per rank
   absl::Status failure;
 
   void Add(MPI_Request request, int code, absl::string_view call, Message message) {
@@ -99,7 +100,8 @@ struct MpiWorld::State {
   bool finished = false;
 };
 
-MpiMessages::MpiMessages() : state_(std::make_unique<State>()) {}
+MpiMessages::MpiMessages(int rank, int size)
+    : Messages(rank, size), state_(std::make_unique<State>()) {}
 MpiMessages::~MpiMessages() = default;
 MpiWorld::MpiWorld() : state_(std::make_unique<State>()) {}
 MpiWorld::~MpiWorld() = default;
@@ -133,11 +135,9 @@ std::string MpiWorld::LibraryVersion() {
 }
 
 std::unique_ptr<MpiMessages> MpiWorld::NewMessages() {
-  std::unique_ptr<MpiMessages> messages(new MpiMessages);
+  std::unique_ptr<MpiMessages> messages(new MpiMessages(rank_, size_));
   messages->state_->comm = state_->comm;
   messages->state_->windows.resize(size_);
-  messages->rank_ = rank_;
-  messages->size_ = size_;
   return messages;
 }
 
@@ -166,10 +166,11 @@ absl::StatusOr<int> MpiMessages::Poll() {
   if (!state.failure.ok()) return state.failure;
   if (state.requests.empty()) return 0;
   state.completed.resize(state.requests.size());
+  state.statuses.resize(state.requests.size());
   int count = 0;
   const int code = MPI_Testsome(static_cast<int>(state.requests.size()), state.requests.data(),
-                                &count, state.completed.data(), MPI_STATUSES_IGNORE);
-  if (code != MPI_SUCCESS) {
+                                &count, state.completed.data(), state.statuses.data());
+  if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) {
     state.failure = FromCode(code, "MPI_Testsome");
     return state.failure;
   }
@@ -177,6 +178,11 @@ absl::StatusOr<int> MpiMessages::Poll() {
   const double now = count > 0 ? MPI_Wtime() : 0;
   for (int i = 0; i < count; ++i) {
     Message& message = state.messages[state.completed[i]];
+    if (code == MPI_ERR_IN_STATUS && state.statuses[i].MPI_ERROR != MPI_SUCCESS) {
+      state.failure =
+          FromCode(state.statuses[i].MPI_ERROR, absl::StrCat("a message with rank ", message.peer));
+      continue;
+    }
     done.push_back(std::move(message.done));
     if (message.received > 0) state.windows[message.peer].Add(now, message.received);
   }

@@ -1,11 +1,11 @@
 // MpiWorld and MpiMessages: the few calls of MPI that Espalier uses, as C++: start, messages with
 // completion callbacks, reading parameters back. The only file that includes mpi.h is mpi_world.cc.
-// Used by communication_thread.cc. Thread rule: one thread makes them and calls everything.
+// Used by communication_thread.cc, beacon.h and transport.h. Thread rule: one thread makes them and
+// calls everything.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -16,31 +16,20 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "worker/collective/collective.h"
+#include "worker/collective/messages.h"
 
 namespace espalier {
 
 // Messages in flight, apart from those of other sets.
-class MpiMessages {
+class MpiMessages final : public Messages {
  public:
-  ~MpiMessages();
-  MpiMessages(const MpiMessages&) = delete;
-  MpiMessages& operator=(const MpiMessages&) = delete;
+  ~MpiMessages() override;
+  void Send(absl::Span<const std::byte> bytes, int peer, int tag, Done done) override;
+  void Receive(absl::Span<std::byte> bytes, int peer, int tag, Done done) override;
+  absl::StatusOr<int> Poll() override;
+  int64_t pending() const override;
+  std::set<int> PendingPeers() const override;
 
-  int rank() const { return rank_; }
-  int size() const { return size_; }
-
-  // Starts a message of less than 2^31 bytes; `done` runs inside Poll. Messages between two ranks
-  // with one tag arrive in order. The memory must stay until then.
-  using Done = std::function<void()>;
-  void Send(absl::Span<const std::byte> bytes, int peer, int tag, Done done);
-  void Receive(absl::Span<std::byte> bytes, int peer, int tag, Done done);
-
-  // Completes what can be completed; returns how many messages were. UNAVAILABLE when MPI reports
-  // an error, for instance a lost connection; from then on always the same.
-  absl::StatusOr<int> Poll();
-  int64_t pending() const;
-  // Ranks of the peers that messages in flight wait for.
-  std::set<int> PendingPeers() const;
   // What has come from each rank since the last call.
   std::vector<Arrivals> TakeArrivals();
   // Gives up what is in flight; no callback runs.
@@ -49,10 +38,8 @@ class MpiMessages {
  private:
   friend class MpiWorld;
   struct State;
-  MpiMessages();
+  MpiMessages(int rank, int size);
   std::unique_ptr<State> state_;
-  int rank_ = 0;
-  int size_ = 1;
 };
 
 class MpiWorld {

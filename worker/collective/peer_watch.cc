@@ -18,7 +18,7 @@ PeerWatch::PeerWatch(const Options& options, absl::Duration now)
     : options_(options),
       peers_(options.ranks, Peer{.state = {}, .heard_at = now, .worked_at = now}) {}
 
-void PeerWatch::Heard(int peer, const RankState& state, absl::Duration now) {
+void PeerWatch::Heard(int peer, const PeerReport& state, absl::Duration now) {
   Peer& entry = peers_[peer];
   entry.heard_at = now;
   if (state == entry.state) return;

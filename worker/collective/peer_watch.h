@@ -15,12 +15,12 @@
 namespace espalier {
 
 // What a rank tells the others of itself.
-struct RankState {
+struct PeerReport {
   // See MpiOptions::work.
   int64_t work = 0;
   // Operations that its compute thread has started.
   int64_t operations = 0;
-  friend bool operator==(const RankState&, const RankState&) = default;
+  friend bool operator==(const PeerReport&, const PeerReport&) = default;
 };
 
 class PeerWatch {
@@ -32,7 +32,7 @@ class PeerWatch {
   };
   PeerWatch(const Options& options, absl::Duration now);
 
-  void Heard(int peer, const RankState& state, absl::Duration now);
+  void Heard(int peer, const PeerReport& state, absl::Duration now);
 
   // A wait for messages, as it stands.
   struct Wait {
@@ -46,7 +46,7 @@ class PeerWatch {
 
  private:
   struct Peer {
-    RankState state;
+    PeerReport state;
     absl::Duration heard_at;
     absl::Duration worked_at;
   };

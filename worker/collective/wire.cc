@@ -160,18 +160,18 @@ void AddResidual(absl::Span<float> values, absl::Span<float> residual) {
   std::fill(residual.begin(), residual.end(), 0.0F);
 }
 
-void SumInRankOrder(WireType type, absl::Span<const WirePart> parts, float* out, int64_t n) {
+void SumInRankOrder(WireType type, absl::Span<const WireAddend> addends, float* out, int64_t n) {
   float sum[kWireBlock], decoded[kWireBlock];
   for (int64_t begin = 0; begin < n; begin += kWireBlock) {
     const int64_t size = std::min(kWireBlock, n - begin);
-    for (const WirePart& part : parts) {
-      const bool first = &part == &parts.front();
-      if (part.encoded && type != WireType::kFp32) {
-        const std::byte* block = part.bytes + begin / kWireBlock * BlockBytes(type);
+    for (const WireAddend& addend : addends) {
+      const bool first = &addend == &addends.front();
+      if (addend.encoded && type != WireType::kFp32) {
+        const std::byte* block = addend.bytes + begin / kWireBlock * BlockBytes(type);
         DecodeBlock(type, block, first ? sum : decoded, size);
         if (!first) AddTo(decoded, sum, size);
       } else {
-        const float* values = reinterpret_cast<const float*>(part.bytes) + begin;
+        const float* values = reinterpret_cast<const float*>(addend.bytes) + begin;
         first ? void(std::memcpy(sum, values, size * sizeof(float))) : AddTo(values, sum, size);
       }
     }

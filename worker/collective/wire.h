@@ -1,5 +1,5 @@
 // The types in which gradients travel, and their arithmetic: how values become bytes on the wire,
-// and how the parts of all ranks are added. Shared by the implementations of Collective, so that
+// and how the addends of all ranks are summed. Shared by the implementations of Collective, so that
 // both give the same bits; the same on every processor.
 // Plain functions: any thread.
 //
@@ -36,15 +36,15 @@ void DecodeInPlace(WireType type, absl::Span<float> values);
 // values += residual; residual = 0. Exact: for a rank that has nobody to send to.
 void AddResidual(absl::Span<float> values, absl::Span<float> residual);
 
-// One rank's part of a sum.
-struct WirePart {
+// What one rank adds to a sum.
+struct WireAddend {
   const std::byte* bytes;
   bool encoded;  // else fp32
 };
 
-// out[i] = ((part_0[i] + part_1[i]) + part_2[i]) + ... in fp32: always in the order of the ranks,
-// so that the rounding is the same wherever and whenever it is done. `out` may be a part that is
-// fp32.
-void SumInRankOrder(WireType type, absl::Span<const WirePart> parts, float* out, int64_t n);
+// out[i] = ((addend_0[i] + addend_1[i]) + addend_2[i]) + ... in fp32: always in the order of the
+// ranks, so that the rounding is the same wherever and whenever it is done. `out` may be an addend
+// that is fp32.
+void SumInRankOrder(WireType type, absl::Span<const WireAddend> addends, float* out, int64_t n);
 
 }  // namespace espalier

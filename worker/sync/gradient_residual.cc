@@ -24,7 +24,7 @@ absl::Status GradientResidual::Gather(Collective& collective) {
 void GradientResidual::Scatter(Rank rank, int ranks) {
   if (!kept() || !gathered_) return;
   const int64_t elements = values_.numel();
-  const Range mine = PieceOf(elements, static_cast<int>(rank.value()), ranks);
+  const Range mine = EqualPart(elements, static_cast<int>(rank.value()), ranks);
   float* data = values_.data_ptr<float>();
   std::fill(data, data + mine.begin, 0.0F);
   std::fill(data + mine.end, data + elements, 0.0F);

@@ -17,5 +17,7 @@ struct Rule {
 };
 
 const std::vector<Rule>& Rules();
+// Rules after which the collective is of no more use: each runs on a new world of at least 2 ranks.
+const std::vector<Rule>& FailureRules();
 
 }  // namespace espalier::conformance

@@ -146,16 +146,9 @@ class CountingCollective : public Collective {
   explicit CountingCollective(Collective& inner) : inner_(inner) {}
   Rank rank() const override { return inner_.rank(); }
   int world_size() const override { return inner_.world_size(); }
-  Ticket StartAllReduce(const Reduction& reduction) override {
-    return inner_.StartAllReduce(reduction);
-  }
+  Ticket Start(const Operation& operation) override { return inner_.Start(operation); }
   absl::Status Wait(Ticket ticket) override { return inner_.Wait(ticket); }
-  absl::Status Broadcast(absl::Span<std::byte> bytes, Rank root) override {
-    return inner_.Broadcast(bytes, root);
-  }
-  absl::Status AllGather(absl::Span<const std::byte> mine, absl::Span<std::byte> all) override {
-    return inner_.AllGather(mine, all);
-  }
+  absl::Status Quiesce() override { return inner_.Quiesce(); }
   void Abort(absl::Status reason) override { inner_.Abort(std::move(reason)); }
   CollectiveStats stats() const override {
     CollectiveStats stats = inner_.stats();
