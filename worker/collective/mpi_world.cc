@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/status_macros.h"
 
 namespace espalier {
 namespace {
@@ -25,6 +26,12 @@ absl::Status FromCode(int code, absl::string_view call) {
   MPI_Error_string(code, text, &length);
   return absl::UnavailableError(
       absl::StrCat(call, " failed: ", absl::string_view(text, static_cast<size_t>(length))));
+}
+
+MpiThreads ThreadsOf(int level) {
+  if (level >= MPI_THREAD_MULTIPLE) return MpiThreads::kMultiple;
+  if (level >= MPI_THREAD_SERIALIZED) return MpiThreads::kSerialized;
+  return level >= MPI_THREAD_FUNNELED ? MpiThreads::kFunneled : MpiThreads::kSingle;
 }
 
 // Opens every TCP link between every two ranks, from one end only: when both ends of several links
@@ -106,16 +113,33 @@ MpiMessages::~MpiMessages() = default;
 MpiWorld::MpiWorld() : state_(std::make_unique<State>()) {}
 MpiWorld::~MpiWorld() = default;
 
+absl::Status CheckMpiThreads(MpiThreads given, absl::string_view library) {
+  switch (given) {
+    case MpiThreads::kSingle:
+      return absl::FailedPreconditionError(
+          absl::StrCat("the MPI library gives MPI_THREAD_SINGLE where MPI_THREAD_FUNNELED or more "
+                       "is needed (the ",
+                       "worker has several threads, one of which calls MPI): ", library,
+                       "; use a library that was built with support for threads"));
+    case MpiThreads::kFunneled:
+    case MpiThreads::kSerialized:
+    case MpiThreads::kMultiple:
+      return absl::OkStatus();
+  }
+  return absl::InternalError("no such level of threads");
+}
+
 absl::StatusOr<std::unique_ptr<MpiWorld>> MpiWorld::Start() {
   // Open MPI writes to sockets whose other end may be gone: an error, not the end of the process.
   std::signal(SIGPIPE, SIG_IGN);
   // Never ended again: Open MPI 4.1 crashes in MPI_T_finalize after MPI_Finalize.
-  int provided = 0;
-  MPI_T_init_thread(MPI_THREAD_SERIALIZED, &provided);
-  if (const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+  int given = MPI_THREAD_SINGLE;
+  MPI_T_init_thread(MPI_THREAD_FUNNELED, &given);
+  if (const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &given);
       code != MPI_SUCCESS) {
     return FromCode(code, "MPI_Init_thread");
   }
+  RETURN_IF_ERROR(CheckMpiThreads(ThreadsOf(given), LibraryVersion()));
   std::unique_ptr<MpiWorld> world(new MpiWorld);
   OpenConnections(*world);
   if (const int code = MPI_Comm_dup(MPI_COMM_WORLD, &world->state_->comm); code != MPI_SUCCESS) {

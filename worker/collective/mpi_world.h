@@ -42,9 +42,16 @@ class MpiMessages final : public Messages {
   std::unique_ptr<State> state_;
 };
 
+// How many threads may call MPI, as a library names what it gives.
+enum class MpiThreads { kSingle, kFunneled, kSerialized, kMultiple };
+// FAILED_PRECONDITION unless one thread of several, the one that started MPI, may call it. Names
+// the level, the library, and what to do.
+absl::Status CheckMpiThreads(MpiThreads given, absl::string_view library);
+
 class MpiWorld {
  public:
-  // MPI_Init and a communicator of our own, whose errors are returned. Once per process.
+  // MPI_Init_thread and a communicator of our own, whose errors are returned. Once per process.
+  // FAILED_PRECONDITION as of CheckMpiThreads.
   static absl::StatusOr<std::unique_ptr<MpiWorld>> Start();
   ~MpiWorld();
   MpiWorld(const MpiWorld&) = delete;
