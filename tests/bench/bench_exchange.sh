@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # GB/s of an all-reduce of 256 MiB between two "machines" (network namespaces joined by a veth
 # cable): fp32 over one and four TCP links, the narrow wires over four, beside MPI_Allreduce and
-# iperf3 in the same run; and the bytes that each connection carried. One JSON line a figure. Needs
-# root. Arguments: [RATE...], for instance "1gbit 5gbit none" (the default).
+# iperf3 in the same run; reduce-scatter, all-gather and broadcast beside what MPI has; and the bytes
+# that each connection carried. One JSON line a figure. Needs root. Arguments: [RATE...], for instance "1gbit 5gbit none" (the default).
 # With ESPALIER_SWEEP=1: chunk sizes and depths instead of the peers.
 set -euo pipefail
 # shellcheck source=tests/bench/two_hosts.sh
@@ -34,7 +34,10 @@ for rate in "$@"; do
     continue
   fi
   for links in 1 4; do
-    for who in espalier mpi_allreduce; do measure "$rate" "$links" "$who"; done
+    for who in espalier mpi; do measure "$rate" "$links" "$who"; done
+  done
+  for operation in reduce_scatter all_gather broadcast; do
+    for who in espalier mpi; do measure "$rate" 4 "$who" --operation "$operation"; done
   done
   for wire in bf16 int8; do measure "$rate" 4 espalier --wire "$wire"; done
 done
