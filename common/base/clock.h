@@ -1,7 +1,7 @@
 // Clock: the only source of time. Passed to whatever needs one, so that tests and the simulator
 // decide what time it is; the coordinator's core never sees a Clock, only `now` values, which the
-// daemon takes from a SteadyTime.
-// Thread-safe but for SteadyTime, which belongs to one thread.
+// daemon takes from a SteadyTime. Used by common/, coordinator/ and worker/. Thread-safe but for
+// SteadyTime, which belongs to one thread.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,7 @@
-// FileSystem: the operations on files whose order and completeness matter when the machine stops
-// at any instant: writing, syncing, renaming, removing. Used by checkpoints, prepared data and
-// state folders; tests inject full disks and crashes through it.
-// PosixFileSystem is thread-safe; one WritableFile belongs to one thread.
-// MappedFile: how readers of large files see them.
+// FileSystem: the operations on files whose order and completeness matter when the machine stops at
+// any instant: writing, syncing, renaming, removing. Used by common/, coordinator/ and worker/;
+// tests inject full disks and crashes through it. PosixFileSystem is thread-safe; one WritableFile
+// belongs to one thread. MappedFile: how readers of large files see them.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// UTF-8 for bytes that came from elsewhere. Used by the configuration loader, and for logs. Pure:
-// any thread.
+// UTF-8 for bytes that came from elsewhere. Used by common/config, coordinator/launcher and
+// coordinator/service. Pure: any thread.
 #pragma once
 
 #include <cstddef>

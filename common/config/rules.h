@@ -1,7 +1,6 @@
 // What must hold in a configuration: of each value, as rule.proto says, and between the fields of a
-// job or a cluster. Used by job_file and cluster_file, in the loader and for specs that came over
-// the network.
-// Pure functions: any thread; Problems is a plain value.
+// job or a cluster. Used by job_file.cc and cluster_file.cc, in the loader and for specs that came
+// over the network. Pure functions: any thread; Problems is a plain value.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
-// Advance: the whole of the coordinator's decisions as one pure function. Called by the
-// loop and by the simulator, by nobody else. Thread rule: one caller at a time per state.
+// Advance: the whole of the coordinator's decisions as one pure function. Used by
+// coordinator/loop/loop.cc and by the simulator, by nobody else. Thread rule: one caller at a time
+// per state.
 #pragma once
 
 #include <vector>

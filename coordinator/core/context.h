@@ -1,5 +1,5 @@
 // Context: one call of Advance under way: the state it changes, the time, and the effects so far.
-// Used inside the core only. One thread.
+// Used by coordinator/core. One thread.
 #pragma once
 
 #include <set>

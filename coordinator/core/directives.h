@@ -1,5 +1,5 @@
-// Changes of what is wanted of the newest generation, and their delivery. Used by the core's
-// handlers. One thread.
+// Changes of what is wanted of the newest generation, and their delivery. Used by coordinator/core.
+// One thread.
 #pragma once
 
 #include <string>

@@ -1,6 +1,7 @@
 // Effect: everything the core wants done, as data. Advance returns them in the order in which they
 // must be applied: journal (in one commit), directives and streams, launches and kills, replies.
-// Applied by the loop and by the simulator. Plain values: any thread.
+// Applied by the loop and by the simulator. Used by coordinator/core and coordinator/loop. Plain
+// values: any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Facts that follow from the core's state alone, and the words for them. Used by the core for its
-// decisions and reasons, and by whoever shows a job. Pure: any thread.
+// Facts that follow from the core's state alone, and the words for them. Used by coordinator/core,
+// coordinator/loop and coordinator/service. Pure: any thread.
 #pragma once
 
 #include <string>

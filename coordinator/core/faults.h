@@ -1,6 +1,6 @@
 // What a fault costs: a job has only so many restarts and waits longer before each; a node to which
 // several faults are traced is set aside for a while, longer each time, and then used again. Used
-// by the core's handlers. One thread.
+// by advance.cc and generation.cc. One thread.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
 // Figures: what the steps of a job say about its speed and loss, for people and metrics; decides
-// nothing. Kept by the core so that the CLI and the metrics read one place. Plain value.
+// nothing. Kept by the core so that the CLI and the metrics read one place. Used by state.h. Plain
+// value.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // The life of a generation: started, watched, judged lost, ended, gone; and where the job goes from
-// there.
-// Used by the core's handlers. One thread.
+// there. Used by coordinator/core. One thread.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // The core's handlers: what Advance calls for each event, and the queue afterwards. Each is in the
 // source named after its subject: start.cc, submit.cc, requests.cc, attach.cc, hand_started.cc,
-// reports.cc, queue.cc. Used by Advance, and by each other where it says so. One thread.
+// reports.cc, queue.cc. Used by coordinator/core. One thread.
 #pragma once
 
 #include <string>

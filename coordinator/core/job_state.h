@@ -1,5 +1,5 @@
 // The states of a job and what else is decided about it, as the journal and the protocol number
-// them. Used by the core, and by whoever shows a job. Plain values and pure functions: any thread.
+// them. Used by job_record.h. Plain values and pure functions: any thread.
 #pragma once
 
 #include "absl/strings/string_view.h"

@@ -1,5 +1,5 @@
-// The shard planner: which rank computes how many sequences of every step. Used by the core when it
-// starts a generation. Pure: any thread.
+// The shard planner: which rank computes how many sequences of every step. Used by directives.cc,
+// hand_started.cc and submit.cc when a generation starts. Pure: any thread.
 #pragma once
 
 #include <cstdint>

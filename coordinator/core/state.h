@@ -1,6 +1,6 @@
 // ClusterState: everything the core knows. JobRecord and NodeHealth are journaled; the rest is
 // learnt again from the workers after a restart. Changed by Advance only; the loop reads it to
-// answer questions. Thread rule: belongs to the loop's thread.
+// answer questions. Used by coordinator/. Thread rule: belongs to the loop's thread.
 #pragma once
 
 #include <cstdint>

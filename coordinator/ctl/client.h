@@ -1,5 +1,5 @@
-// OperatorClient: the calls of OperatorService with deadlines, and failures explained. Used by the
-// verbs. One thread; Follow's callback runs on the caller's thread.
+// OperatorClient: the calls of OperatorService with deadlines, and failures explained. Used by
+// coordinator/ctl. One thread; Follow's callback runs on the caller's thread.
 #pragma once
 
 #include <functional>

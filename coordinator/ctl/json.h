@@ -1,5 +1,5 @@
-// Protos as JSON for `-o json`. The form is part of the interface: see README.md. Used by every
-// verb. Pure functions: any thread.
+// Protos as JSON for `-o json`. The form is part of the interface: see README.md. Used by
+// coordinator/ctl. Pure functions: any thread.
 #pragma once
 
 #include <google/protobuf/message.h>

@@ -1,6 +1,6 @@
 // What a person asked for on the command line: the options every verb has, and the way a verb
-// reports, down to the exit code. Filled by app.cc, read by the verbs. Plain values and pure
-// functions.
+// reports, down to the exit code. Filled by app.cc, read by the verbs. Used by client.h, follow.h
+// and verbs.h. Plain values and pure functions.
 #pragma once
 
 #include <functional>

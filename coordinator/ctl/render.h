@@ -1,5 +1,5 @@
-// What the verbs show with `-o table`. Pure functions of the protos and a View, so that tests
-// compare whole screens. Any thread.
+// What the verbs show with `-o table`. Used by coordinator/ctl. Pure functions of the protos and a
+// View, so that tests compare whole screens. Any thread.
 #pragma once
 
 #include <string>

@@ -1,5 +1,6 @@
 // Terminal: where the CLI writes, and what that place can do. The real one is standard output and
-// error; tests write into strings. One thread.
+// error; tests write into strings. Used by app.h, options.h and coordinator/espalier_main.cc. One
+// thread.
 #pragma once
 
 #include <string>

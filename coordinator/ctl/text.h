@@ -1,5 +1,5 @@
-// Numbers, times and states as people read them. Used by the tables and the progress view.
-// Pure functions: any thread.
+// Numbers, times and states as people read them. Used by coordinator/ctl. Pure functions: any
+// thread.
 #pragma once
 
 #include <cstdint>

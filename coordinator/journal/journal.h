@@ -1,8 +1,9 @@
 // Journal: what espalierd remembers. Every transition is committed here before any effect of it is
 // visible (invariant "Journal, then act"); after a crash, Load() gives back exactly the committed
 // batches, in whole. Implementations: SqliteJournal (sqlite_journal.h) and MemoryJournal below,
-// held to the same conformance suite.
-// Thread rule: Load and Commit belong to the loop's thread; Events may be called from any thread.
+// held to the same conformance suite. Used by sqlite_journal.h, coordinator/loop/loop.h and
+// coordinator/service/operator_service.h. Thread rule: Load and Commit belong to the loop's thread;
+// Events may be called from any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // The core's data as messages: the parts that the protocol shares with the journal, and the records
-// as bytes of the journal, and back. Used by the loop and by who shows a job.
-// Thread rule: pure functions.
+// as bytes of the journal, and back. Used by coordinator/loop and coordinator/service. Thread rule:
+// pure functions.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // A thin cover over SQLite's C interface: handles that close themselves and errors as absl::Status.
-// Used by the journal only.
-// Thread rule: one thread at a time per Database.
+// Used by sqlite_journal.h. Thread rule: one thread at a time per Database.
 #pragma once
 
 #include <cstdint>

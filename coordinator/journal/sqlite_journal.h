@@ -1,7 +1,7 @@
 // SqliteJournal: the Journal of espalierd, one SQLite file in WAL mode with synchronous=FULL, so
 // that a commit is on the disk when it returns. Readable beside a running espalierd with the
-// sqlite3 shell.
-// Thread-safe (one lock; reads and commits take turns).
+// sqlite3 shell. Used by coordinator/service/daemon.cc. Thread-safe (one lock; reads and commits
+// take turns).
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// StateLock: one espalierd per state folder. Held as long as the object lives, or the process.
-// Thread rule: one thread.
+// StateLock: one espalierd per state folder. Held as long as the object lives, or the process. Used
+// by coordinator/service/daemon.cc. Thread rule: one thread.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
 // Launcher: turns a generation into processes, watches them and ends them. Implementations:
-// MpirunLauncher (mpirun_launcher.h) for the daemon, FakeLauncher for the tests of the loop.
-// Thread rule: every method is called by the loop's thread and returns at once; what takes time is
-// carried on by Poll.
+// MpirunLauncher (mpirun_launcher.h) for the daemon, FakeLauncher for the tests of the loop. Used
+// by mpirun.h, mpirun_launcher.h and coordinator/loop/loop.h. Thread rule: every method is called
+// by the loop's thread and returns at once; what takes time is carried on by Poll.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // MpirunLauncher: one detached mpirun per generation, in a session of its own that holds every
 // local process of the generation, so that all of it can be found and ended, whoever started it.
+// Used by coordinator/service/daemon.cc.
 //
 //          Prepare       Release          leader gone, or End and its grace
 //   (none) --------> held -------> running --------------------------------> sweeping -> (reported)

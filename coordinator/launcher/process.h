@@ -1,6 +1,6 @@
 // Processes that outlive espalierd: starting one detached behind a gate, knowing it again after a
-// restart, and ending it with all its descendants. Used by the launcher.
-// Thread rule: free functions, any thread; a GatedProcess belongs to one thread.
+// restart, and ending it with all its descendants. Used by mpirun.cc and mpirun_launcher.h. Thread
+// rule: free functions, any thread; a GatedProcess belongs to one thread.
 #pragma once
 
 #include <sys/types.h>

@@ -1,5 +1,5 @@
-// Inbox: the bounded queue through which gRPC's threads reach the loop.
-// Thread rule: any thread puts, the loop's thread takes.
+// Inbox: the bounded queue through which gRPC's threads reach the loop. Used by coordinator/loop
+// and coordinator/service. Thread rule: any thread puts, the loop's thread takes.
 #pragma once
 
 #include <cstddef>

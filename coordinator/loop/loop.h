@@ -1,7 +1,8 @@
 // Loop: the one thread that decides. It alone calls the core, and it alone applies the core's
 // effects, always in this order: journal, (publication,) directives and streams, launches and
 // kills, replies. All events that wait are taken together and journaled in one transaction.
-// Invariant "Journal, then act": while the journal cannot be written, nothing is applied.
+// Invariant "Journal, then act": while the journal cannot be written, nothing is applied. Used by
+// coordinator/service/daemon.cc.
 //
 // Thread rule: Start and Run (or Turn) belong to one thread; Stop may be called from any.
 #pragma once

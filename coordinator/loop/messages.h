@@ -1,6 +1,5 @@
-// Between the messages of the workers and operators and the core's events and effects. Used by the
-// loop; where checkpoints go is asked by who shows a job, too.
-// Thread rule: pure functions.
+// Between the messages of the workers and operators and the core's events and effects. Used by
+// coordinator/loop and coordinator/service. Thread rule: pure functions.
 #pragma once
 
 #include <optional>

@@ -1,7 +1,8 @@
 // Outlets: what the loop tells the rest of the daemon, through interfaces that the rest implements:
 // WorkerStreams to the workers, LoopObserver to whoever shows what happens. Implemented by
-// coordinator/service, and by the tests in memory.
-// Thread rule: called by the loop's thread only; never blocks. The rest are plain values.
+// coordinator/service, and by the tests in memory. Used by coordinator/loop and
+// coordinator/service. Thread rule: called by the loop's thread only; never blocks. The rest are
+// plain values.
 #pragma once
 
 #include <array>

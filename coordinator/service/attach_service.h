@@ -1,7 +1,7 @@
 // WorkerService over gRPC: carries messages between the workers' streams and the loop's inbox, and
 // decides nothing. A stream reads its next message when the loop has taken the last one, and keeps
-// at most one welcome and one directive to write, so a slow loop or worker costs no memory.
-// Thread rule: reactions run on gRPC's threads; WorkerStreams is called by the loop.
+// at most one welcome and one directive to write, so a slow loop or worker costs no memory. Used by
+// daemon.cc. Thread rule: reactions run on gRPC's threads; WorkerStreams is called by the loop.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// AttachStream: the server's end of one worker's stream. Private to the attach service.
+// AttachStream: the server's end of one worker's stream. Used by attach_service.cc only.
 // Thread-safe. What to do next is decided under the lock and done without it, by one thread at a
 // time, so that nothing follows Finish.
 #pragma once

@@ -1,6 +1,5 @@
 // LogReader: the logs of a job's generations as one text, oldest first, as far as they have been
-// written. Used for streaming logs to operators.
-// Thread rule: one thread at a time.
+// written. Used by sources.h for streaming logs to operators. Thread rule: one thread at a time.
 #pragma once
 
 #include <cstddef>

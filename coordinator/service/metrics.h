@@ -1,6 +1,6 @@
 // The metrics of espalierd as Prometheus families, made from a view at the moment of a scrape: a
 // job that is gone from the view has no series left behind. Names: common/observe/metric_names.h.
-// Thread rule: any thread.
+// Used by daemon.cc. Thread rule: any thread.
 #pragma once
 
 #include <prometheus/collectable.h>

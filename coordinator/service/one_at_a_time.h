@@ -1,8 +1,7 @@
-// OneAtATime: any thread may ask for a piece of work, and one thread at a time does it. Used by the
-// streams, whose operations must not overtake each other (none may follow Finish), but must not be
-// started under a lock either, because gRPC may run a reaction inside the very call that starts an
-// operation.
-// Thread-safe.
+// OneAtATime: any thread may ask for a piece of work, and one thread at a time does it. Used by
+// attach_stream.h and pumped_writer.h, whose operations must not overtake each other (none may
+// follow Finish), but must not be started under a lock either, because gRPC may run a reaction
+// inside the very call that starts an operation. Thread-safe.
 #pragma once
 
 #include "absl/base/thread_annotations.h"

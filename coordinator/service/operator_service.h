@@ -1,6 +1,6 @@
 // OperatorService over gRPC: reads answer from the published view and the journal, changes go to
-// the loop's inbox and are answered when they are journaled.
-// Thread rule: runs on gRPC's threads.
+// the loop's inbox and are answered when they are journaled. Used by daemon.cc. Thread rule: runs
+// on gRPC's threads.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // PumpedWriter: the server's end of one server stream, fed from a MessageSource by the pump and, as
-// long as there is more, by its own finished writes. Private to the operator service.
-// Thread-safe; the source is asked by one thread at a time, without the lock.
+// long as there is more, by its own finished writes. Used by operator_service.cc only. Thread-safe;
+// the source is asked by one thread at a time, without the lock.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>

@@ -1,6 +1,6 @@
 // SideNotes: what people want to see of a job that decides nothing and is not journaled: the last
 // full report of each rank, running totals, causes of restarts. Kept by the loop beside the core's
-// state. Belongs to the loop's thread.
+// state. Belongs to the loop's thread. Used by view_publisher.h.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What Watch and Logs write: sources of messages over the published views and the log files.
-// Thread rule: one thread at a time.
+// What Watch and Logs write: sources of messages over the published views and the log files. Used
+// by operator_service.cc and pumped_writer.h. Thread rule: one thread at a time.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,6 @@
 // StreamPump: one thread that looks, ten times a second, whether an open server stream (a watched
 // job, a followed log) has something new to write. So a stream costs no thread, and a slow client
-// only its own stream.
-// Thread rule: any thread.
+// only its own stream. Used by operator_service.h and pumped_writer.h. Thread rule: any thread.
 #pragma once
 
 #include <memory>

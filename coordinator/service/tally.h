@@ -1,8 +1,8 @@
 // WorkerTally: running totals of one rank for the metrics. Its account books every second of the
 // worker's wall time to exactly one of compute, exchange_wait, data_wait, checkpoint, paused,
 // recovering and idle; the sum equals the wall time but for the time since the last report and at
-// most kSlack. Used by the loop's view; decides nothing, is not journaled.
-// Thread rule: plain value.
+// most kSlack. Used by side_notes.h and view.h; decides nothing, is not journaled. Thread rule:
+// plain value.
 #pragma once
 
 #include <array>

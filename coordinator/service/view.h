@@ -1,6 +1,6 @@
 // View: what the rest of the daemon may see of the loop's state. A new immutable one is published
-// after each batch of events; readers keep theirs as long as they like and block nobody.
-// Thread rule: views are immutable; ViewBoard may be used from any thread.
+// after each batch of events; readers keep theirs as long as they like and block nobody. Used by
+// coordinator/service. Thread rule: views are immutable; ViewBoard may be used from any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // ViewPublisher: keeps the board's view up to date with the loop; what it remembers beside the
-// core's state are the side notes. Used by the daemon; the two functions are those it is made of.
+// core's state are the side notes. Used by daemon.cc; the two functions are those it is made of.
 // Thread rule: as LoopObserver; the functions are pure.
 #pragma once
 

@@ -1,5 +1,5 @@
 // A folder of its own for one test, gone with the test. Header only: shared by the tests of
-// coordinator/journal, launcher, loop and service.
+// coordinator/journal, launcher, loop and service. Used by tests/coordinator/.
 #pragma once
 
 #include <gtest/gtest.h>

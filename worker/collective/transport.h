@@ -1,6 +1,6 @@
 // The transport that a job asks of Open MPI: set before MPI starts where mpirun said nothing, and
-// read back afterwards, so that no run goes on with less than was asked.
-// Used by communication_thread.cc and worker/run.cc.
+// read back afterwards, so that no run goes on with less than was asked. Used by
+// communication_thread.cc.
 #pragma once
 
 #include "absl/status/status.h"

@@ -1,5 +1,5 @@
-// Dataset: a folder written by `espalier data prepare`, opened, verified and memory-mapped.
-// Used by the session, evaluation and `data inspect`. Immutable after Open: any thread.
+// Dataset: a folder written by `espalier data prepare`, opened, verified and memory-mapped. Used by
+// worker/data, worker/ and worker/task. Immutable after Open: any thread.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
 // DocumentReader: the documents of text and JSONL files, in pieces of bounded size. Used by
-// prepare.cc only. One thread.
+// input_files.cc and prepare.cc. One thread.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // ExampleTable: a prompt with its completion as a sample of fixed length, for supervised
-// fine-tuning. Used by Dataset, which maps the examples, and by the task sft. Immutable: any
-// thread.
+// fine-tuning. Used by dataset.h and shard_reader.h, which map the examples, and by the task sft.
+// Immutable: any thread.
 #pragma once
 
 #include <cstdint>

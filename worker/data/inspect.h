@@ -1,5 +1,5 @@
-// `espalier data inspect`: what a prepared folder holds, as text for a person. Used by the data
-// verb of the worker. One thread.
+// `espalier data inspect`: what a prepared folder holds, as text for a person. Used by
+// worker/data_verb.h. One thread.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // PrefetchedSamples: a SampleSource that reads the next steps ahead, on threads of its own, into a
-// bounded buffer. What it returns does not depend on the number of threads or on timing.
-// Used by the trainer. One thread calls Fetch.
+// bounded buffer. What it returns does not depend on the number of threads or on timing. Used by
+// worker/session.cc. One thread calls Fetch.
 #pragma once
 
 #include <map>

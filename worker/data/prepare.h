@@ -1,5 +1,5 @@
 // `espalier data prepare`: text and JSONL files to a folder of token shards. Streams: memory does
-// not grow with the input. Used by the data verb of the worker. One thread.
+// not grow with the input. Used by worker/data_verb.h. One thread.
 #pragma once
 
 #include <cstdint>

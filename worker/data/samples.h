@@ -1,9 +1,9 @@
 // Samples, and the table they are read from. A SampleTable numbers the samples of a split: windows
 // over a row of tokens (WindowTable), or prompts with their completions (example_table.h). A
-// SampleSource hands the trainer those of its slots of a step, in the order of order.h.
-// Sources: DirectSamples (reads when asked; tests) and PrefetchedSamples (prefetch.h). Both give
-// the same samples for the same (step, range). Used by the trainer, tasks and evaluation.
-// Thread rule: rows and tables are immutable, any thread; one thread calls Fetch.
+// SampleSource hands the trainer those of its slots of a step, in the order of order.h. Sources:
+// DirectSamples (reads when asked; tests) and PrefetchedSamples (prefetch.h). Both give the same
+// samples for the same (step, range). Used by worker/data, worker/task and worker/train. Thread
+// rule: rows and tables are immutable, any thread; one thread calls Fetch.
 #pragma once
 
 #include <cstdint>

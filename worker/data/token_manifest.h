@@ -1,6 +1,6 @@
 // TokenManifest: manifest.json of a prepared data folder, and the header of its shard files (the
-// README of this folder describes both formats byte by byte).
-// Used by prepare, dataset and inspect. Plain data: any thread.
+// README of this folder describes both formats byte by byte). Used by worker/data. Plain data: any
+// thread.
 #pragma once
 
 #include <array>

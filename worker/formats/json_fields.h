@@ -1,5 +1,5 @@
-// Reads the fields of a JSON object with errors that name the field. Used by the manifests of this
-// folder. Plain functions: any thread.
+// Reads the fields of a JSON object with errors that name the field. Used by worker/data and
+// worker/state. Plain functions: any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Tokenizer: text to token ids and back, with the tokenizer.json that makes other tools do the
-// same. Used by data preparation, generation and checkpoints. Immutable: any thread.
+// same. Used by worker/ and worker/data. Immutable: any thread.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,8 @@
 // (worker/kernels/adamw_kernel.cc) and the CUDA ones (cuda_adamw_kernels.cu) share. The same inputs
 // give the same bits on every processor: each operation is exact or rounded once, and both files
 // are compiled without contraction. That is what lets ranks on unlike machines update their
-// replicas on their own. Any thread.
+// replicas on their own. Used by worker/kernels, worker/kernels/cuda and worker/optimizer. Any
+// thread.
 #pragma once
 
 #include <cmath>

@@ -1,5 +1,6 @@
 // Bf16: a bfloat16 number as kernels see it, without LibTorch; the bits are c10::BFloat16's.
-// Arithmetic is done in float. Any thread.
+// Arithmetic is done in float. Used by cpu_rows.h, gemm.h and worker/ops/fused_tensor.h. Any
+// thread.
 #pragma once
 
 #include <cstdint>

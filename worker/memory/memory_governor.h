@@ -1,8 +1,8 @@
 // MemoryGovernor: how many sequences one pass of this rank holds, from what passes were measured to
-// take. Peak memory at a fixed sequence length is c0 + c1 * b: probe
-// passes before the first step give both, and so the largest b below the target; afterwards
-// readings of every step move it within bounds. Pure: no clock, no system call, no LibTorch.
-// Used by the trainer, which measures (memory_meter.h) and obeys. One thread.
+// take. Peak memory at a fixed sequence length is c0 + c1 * b: probe passes before the first step
+// give both, and so the largest b below the target; afterwards readings of every step move it
+// within bounds. Pure: no clock, no system call, no LibTorch. Used by worker/train, which measures
+// and obeys. One thread.
 #pragma once
 
 #include <cstdint>

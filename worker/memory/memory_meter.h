@@ -1,6 +1,6 @@
 // MemoryMeter: measures for the memory governor. Memory of a CUDA device is what LibTorch's
 // allocator holds there; elsewhere it is what the process holds, without the pages of mapped files,
-// which the system drops before it runs short. Used by the trainer. Compute thread.
+// which the system drops before it runs short. Used by worker/train/pass_memory.h. Compute thread.
 #pragma once
 
 #include <torch/torch.h>

@@ -1,8 +1,7 @@
 // The parameters of a decoder by name and shape, in flat order: the order in which the backward
 // pass finishes their gradients, so that a prefix of the flat gradient is final while the rest is
-// still being computed.
-// Used by parameters.h, by worker/formats' readers of weights through it, and for estimates of
-// memory. Pure; any thread.
+// still being computed. Used by parameters.h, and through it for reading weights and for estimates
+// of memory. Pure; any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // What the CPU path's autograd functions share: raw access to fp32 and bf16 tensors, and the
-// delivery of gradients to the leaves they belong to. Used by cpu_*.cc of this folder. Compute
-// thread.
+// delivery of gradients to the leaves they belong to. Used by worker/ops. Compute thread.
 #pragma once
 
 #include <torch/torch.h>

@@ -1,8 +1,9 @@
 // The decoder's operations in LibTorch's own operators: any device, any floating-point type. ops.cc
-// chooses them where no fused kernel applies; contracts and shapes are those of ops.h.
-// Gradients of weights are added in place to weight.grad() when that is defined (the flat
-// gradient), within the backward of the operation itself, so that they are final when it has run.
-// Compute thread (forward), autograd's threads (backward).
+// chooses them where no fused kernel applies; contracts and shapes are those of ops.h. Gradients of
+// weights are added in place to weight.grad() when that is defined (the flat gradient), within the
+// backward of the operation itself, so that they are final when it has run. Compute thread
+// (forward), autograd's threads (backward). Used by generic_attention.cc, generic_loss.cc and
+// ops.cc.
 #pragma once
 
 #include <torch/torch.h>

@@ -1,7 +1,7 @@
 // Moments: the two running means of AdamW for every element that is trained, in fp32 or in 8 bits
 // (8-bit optimizer state) with a unit for each moment8::kBlock of them (adamw_math.h). Blocks begin
 // anew with each parameter, so that a parameter's moments can be saved and loaded by themselves.
-// Used by the optimizer, checkpoints and the transfer of state. Compute thread only.
+// Used by optimizer.h and worker/memory/memory_advice.cc. Compute thread only.
 #pragma once
 
 #include <torch/torch.h>

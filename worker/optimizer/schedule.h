@@ -1,5 +1,5 @@
-// Schedule: the learning rate of a step as a function of the job alone. Used by the trainer.
-// Pure: any thread.
+// Schedule: the learning rate of a step as a function of the job alone. Used by
+// worker/train/step_boundary.cc. Pure: any thread.
 #pragma once
 
 #include "common/base/ids.h"

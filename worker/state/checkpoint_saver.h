@@ -1,6 +1,6 @@
 // CheckpointSaver: publishes the replica at a step boundary. Rank 0 writes, on a thread of its own;
-// all ranks wait for it, in touch, so that a slow disk is not taken for a lost rank. Used by the
-// trainer. Compute thread.
+// all ranks wait for it, in touch, so that a slow disk is not taken for a lost rank. Used by
+// worker/session.h, worker/train/milestones.h and worker/train/trainer.h. Compute thread.
 #pragma once
 
 #include <optional>

@@ -1,6 +1,6 @@
 // CheckpointStore: the folder that receives step-00000500/ and so on: publishes by one atomic
-// rename, finds the newest that verifies, prunes. Old or new, never neither.
-// Used by the trainer: every rank finds and reads, rank 0 alone writes. One thread at a time.
+// rename, finds the newest that verifies, prunes. Old or new, never neither. Used by worker/state
+// and worker/: every rank finds and reads, rank 0 alone writes. One thread at a time.
 #pragma once
 
 #include <optional>

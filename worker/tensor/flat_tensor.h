@@ -1,7 +1,8 @@
 // FlatTensor: a row of elements that are numbered through and lie in one or more allocations, the
 // arenas. An arena stays below the limits of MPS (2^31 elements, 4 GiB); what must lie in one piece
-// (a parameter, a bucket of gradients) lies within one arena. Copies share the memory.
-// Used for values, gradients and optimizer state of what is trained. Compute thread.
+// (a parameter, a bucket of gradients) lies within one arena. Copies share the memory. Used by
+// worker/model/parameters.h and worker/state/replica.h for values, gradients and optimizer state of
+// what is trained. Compute thread.
 #pragma once
 
 #include <torch/torch.h>

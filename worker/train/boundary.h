@@ -1,6 +1,6 @@
 // Boundary: what rank 0 tells all ranks before each step (invariant "Agreement": whatever changes
 // the collective schedule is obeyed by all ranks at the same step). A small message of fixed size.
-// Used by the trainer. Compute thread.
+// Used by step_boundary.h. Compute thread.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// Evaluator: mean loss on the validation split, its sequences divided evenly among the ranks.
-// Used by the trainer. Compute thread.
+// Evaluator: mean loss on the validation split, its sequences divided evenly among the ranks. Used
+// by worker/train and worker/. Compute thread.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // TimeAccounts: books every second of the compute thread to exactly one account, so that the sum is
-// the wall time. Used by the trainer for step reports. One thread.
+// the wall time. Used by worker/train. One thread.
 #pragma once
 
 #include <array>

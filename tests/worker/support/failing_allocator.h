@@ -1,6 +1,6 @@
 // FailingAllocator: LibTorch's CPU allocator, of which one allocation fails. Used by
-// tests/worker/train/shard_passes_test.cc. Allocations of one thread are
-// counted; the others go through.
+// tests/worker/train/micro_batches_test.cc. Allocations of one thread are counted; the others go
+// through.
 #pragma once
 
 #include <c10/core/Allocator.h>

@@ -1,6 +1,7 @@
 // Element-wise kernels and row reductions of the CUDA path, launched on a stream. Pointers are the
-// device's, matrices are dense and row-major, 16-bit numbers are computed with as fp32.
-// Implemented in the cuda_*kernels.cu, called by cuda_ops_device.cc alone.
+// device's, matrices are dense and row-major, 16-bit numbers are computed with as fp32. Implemented
+// in the cuda_*kernels.cu, called by cuda_ops_device.cc alone. Used by worker/kernels/cuda and
+// worker/ops.
 #pragma once
 
 #include <cstdint>
