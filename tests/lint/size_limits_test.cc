@@ -7,6 +7,7 @@
 
 #include "tests/lint/functions.h"
 #include "tests/lint/source_tree.h"
+#include "tests/lint/used_by.h"
 
 namespace espalier::lint {
 namespace {
@@ -69,6 +70,10 @@ TEST(Habits, HeadersOpenWithWhatTheyAre) {
     for (const std::string& line : file->lines) once = once || line == "#pragma once";
     EXPECT_TRUE(once) << file->path << ": no #pragma once";
   }
+}
+
+TEST(Habits, HeadersSayTruthfullyWhoUsesThem) {
+  EXPECT_EQ(AsText(UsedByProblems(SourceTree())), "");
 }
 
 bool HasWord(const std::string& line, const std::string& word) {
