@@ -99,7 +99,8 @@ __global__ void CrossEntropyKernel(int64_t columns, T* logits, const int64_t* ta
     Load(row + c, v);
 #pragma unroll
     for (int i = 0; i < kPack; ++i) {
-      v[i] = target < 0 ? 0.0F : __expf(v[i] - maximum) * factor - (c + i == target ? weight : 0.0F);
+      v[i] =
+          target < 0 ? 0.0F : __expf(v[i] - maximum) * factor - (c + i == target ? weight : 0.0F);
     }
     Store(v, row + c);
   }

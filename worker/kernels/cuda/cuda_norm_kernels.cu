@@ -172,10 +172,10 @@ void RmsNormBackward(NormTypes types, const RowShape& shape, const void* x, cons
     using In = std::remove_pointer_t<decltype(in)>;
     using Out = std::remove_pointer_t<decltype(out)>;
     const auto launch = [&](auto kernel) {
-      kernel<<<blocks, row.threads, 0, Of(stream)>>>(
-          place, shape.rows, static_cast<const In*>(x), weight, inverse,
-          static_cast<const Out*>(dy), static_cast<const In*>(other), static_cast<In*>(dx),
-          partial);
+      kernel<<<blocks, row.threads, 0, Of(stream)>>>(place, shape.rows, static_cast<const In*>(x),
+                                                     weight, inverse, static_cast<const Out*>(dy),
+                                                     static_cast<const In*>(other),
+                                                     static_cast<In*>(dx), partial);
     };
     constexpr int kSlots = decltype(place)::kRounds;
     constexpr bool kWhole = decltype(place)::kExact;
