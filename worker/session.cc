@@ -13,6 +13,7 @@
 #include "worker/memory/allocator.h"
 #include "worker/memory/memory_advice.h"
 #include "worker/model/pretrained.h"
+#include "worker/task/open_task.h"
 #include "worker/tensor/device.h"
 #include "worker/train/reporter.h"
 

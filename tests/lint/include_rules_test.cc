@@ -9,6 +9,8 @@
 namespace espalier::lint {
 namespace {
 
+constexpr size_t kUnitsOfARoom = 25;
+
 TEST(IncludeRules, RoomsIncludeOnlyRoomsBeforeThem) {
   EXPECT_EQ(AsText(RoomProblems(SourceTree(), EspalierLayout())), "");
 }
@@ -19,6 +21,14 @@ TEST(IncludeRules, EveryLibraryStaysInItsRooms) {
 
 TEST(IncludeRules, TestsMirrorTheRooms) {
   EXPECT_EQ(AsText(TestFolderProblems(SourceTree(), EspalierLayout())), "");
+}
+
+TEST(IncludeRules, RoomsHoldFewUnits) {
+  EXPECT_EQ(AsText(CrowdedRooms(SourceTree(), kUnitsOfARoom)), "");
+}
+
+TEST(IncludeRules, UnitsDoNotIncludeEachOtherInCircles) {
+  EXPECT_EQ(AsText(IncludeGraph(SourceTree()).Cycles()), "");
 }
 
 TEST(IncludeRules, MpiIsIncludedInOneFile) {

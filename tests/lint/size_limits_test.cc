@@ -18,6 +18,8 @@ constexpr int kFunctionLines = 70;
 constexpr size_t kColumns = 100;
 constexpr size_t kMainLines = 60;
 constexpr int kInterfaceMethods = 8;
+constexpr size_t kSmallFileLines = 40;
+constexpr size_t kSmallFiles = 70;
 
 TEST(SizeLimits, FilesAreShort) {
   for (const SourceFile* file : CppFiles(SourceTree())) {
@@ -59,6 +61,15 @@ TEST(SizeLimits, InterfacesAreNarrow) {
       EXPECT_LE(methods, kInterfaceMethods) << file->path << ": " << line;
     }
   }
+}
+
+TEST(SizeLimits, FewFilesAreSmall) {
+  Problems small;
+  for (const SourceFile* file : NonTestFiles(SourceTree())) {
+    if (file->lines.size() < kSmallFileLines) small.push_back(file->path);
+  }
+  EXPECT_LE(small.size(), kSmallFiles)
+      << "a file is a concept: join what is read together" << AsText(small);
 }
 
 TEST(Habits, HeadersOpenWithWhatTheyAre) {

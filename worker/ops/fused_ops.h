@@ -10,7 +10,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "worker/ops/ops.h"
+#include "worker/ops/operands.h"
+#include "worker/ops/row_loss.h"
 
 namespace espalier::fused_ops {
 

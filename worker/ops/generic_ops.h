@@ -10,7 +10,8 @@
 
 #include <cstdint>
 
-#include "worker/ops/ops.h"
+#include "worker/ops/operands.h"
+#include "worker/ops/row_loss.h"
 
 namespace espalier::generic_ops {
 

@@ -11,15 +11,11 @@
 #include <vector>
 
 #include "worker/formats/decoder_config.h"
+#include "worker/ops/operands.h"
 #include "worker/ops/row_loss.h"
 
 namespace espalier {
 
-// Rotation angles of every position: cosine and sine, each [max_positions, D / 2], fp32.
-struct RopeTable {
-  torch::Tensor cosine;
-  torch::Tensor sine;
-};
 // Angles as in Su et al. 2021, eq. 15, with the config's frequency scaling.
 RopeTable MakeRopeTable(const DecoderConfig& config, int64_t positions, torch::Device device);
 // Whether a table of so many positions serves sequences of exactly that length only.
@@ -27,21 +23,9 @@ bool RopeDependsOnLength(const DecoderConfig& config, int64_t positions);
 
 namespace ops {
 
-// A learned linear map: weight [out, in] and bias [out], or undefined: none. Either may be frozen
-// (it requires no gradient, and none is computed); the gradients of what is trained are added in
-// place to its grad() when that is defined.
-struct Projection {
-  torch::Tensor weight, bias;
-};
-
 // x [..., in] -> [..., out].
 torch::Tensor Linear(const torch::Tensor& x, const Projection& projection);
 
-// What becomes of the residual stream where a block begins.
-struct Branches {
-  torch::Tensor residual;  // x as it was, for what is added to it: gradients of both meet for free
-  std::vector<torch::Tensor> products;
-};
 // Linear of RmsNorm(x, norm, eps) by each projection, in the type of the weights; at most three.
 // The normalised values are not kept for the backward pass where making them again is cheap.
 Branches NormLinears(const torch::Tensor& x, const torch::Tensor& norm, double eps,
@@ -52,10 +36,6 @@ Branches NormLinears(const torch::Tensor& x, const torch::Tensor& norm, double e
 torch::Tensor RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps,
                       torch::ScalarType type);
 
-// What attention takes.
-struct Heads {
-  torch::Tensor q, k, v;  // [B, T, H, D], [B, T, K, D], [B, T, K, D]
-};
 // Rotates the halves of each head of q and k by the angle of its position ("rotate half", the
 // Hugging Face layout); v goes along, so that the gradients of the three can meet. Row t of the
 // table belongs to position t. On CUDA, where q, k and v are parts of the same rows, q and k are

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "worker/ops/ops.h"
+#include "worker/ops/operands.h"
 
 namespace espalier::fused_ops {
 

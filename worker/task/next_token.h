@@ -1,6 +1,6 @@
 // NextToken: the loss of tasks that teach a model to give the next token of what it is shown: the
-// cross-entropy of every target that counts; and the tasks that do so. Used by worker/task/task.cc,
-// and by tests that need some task. Compute thread.
+// cross-entropy of every target that counts; and the tasks that do so. Used by
+// worker/task/open_task.cc, and by tests that need some task. Compute thread.
 #pragma once
 
 #include <memory>

@@ -35,8 +35,4 @@ class Task {
                                 const PassInputs& inputs) const = 0;
 };
 
-// That of train.task. FAILED_PRECONDITION when the data hold not one sample, INVALID_ARGUMENT when
-// they were prepared for another task.
-absl::StatusOr<std::unique_ptr<Task>> OpenTask(const v1::JobSpec& spec, const Dataset& dataset);
-
 }  // namespace espalier

@@ -1,4 +1,4 @@
-#include "worker/task/task.h"
+#include "worker/task/open_task.h"
 
 #include "absl/strings/str_cat.h"
 #include "worker/task/next_token.h"
