@@ -27,7 +27,9 @@ constexpr char kAbout[] =
 
 constexpr char kPrepareAbout[] =
     "Turn text and .jsonl files into a folder of tokens that every node can train from.\n"
-    "Example: espalier data prepare --output build/text README.md coordinator worker";
+    "Examples:\n"
+    "  espalier data prepare --output build/text README.md coordinator worker\n"
+    "  espalier data prepare --output build/chat --format prompt-completion chat.jsonl";
 constexpr char kInspectAbout[] =
     "Show what a prepared folder holds and verify it.\n"
     "Example: espalier data inspect build/text --samples 2";
@@ -71,6 +73,14 @@ void AddPrepare(CLI::App& data, PrepareCommand& command) {
   PrepareOptions& o = command.options;
   app.add_option("files", o.inputs, "Files and folders")->required();
   app.add_option("--output", o.output, "Folder to be made")->required();
+  app.add_option("--format", command.format,
+                 "text, or prompt-completion: lines of .jsonl, each a prompt with its completion")
+      ->capture_default_str();
+  app.add_option("--prompt-field", o.fields.prompt, "Field of a .jsonl line that holds the prompt")
+      ->capture_default_str();
+  app.add_option("--completion-field", o.fields.completion,
+                 "Field of a .jsonl line that holds the completion")
+      ->capture_default_str();
   app.add_option("--split", command.split,
                  "What is held out for validation: auto, document, tail, files, none")
       ->capture_default_str();

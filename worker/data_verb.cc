@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
-#include "worker/data/dataset.h"
 #include "worker/formats/tokenizer.h"
 
 namespace espalier {
@@ -40,6 +39,12 @@ void ShowProgress(const PrepareProgress& progress) {
 }  // namespace
 
 absl::Status RunPrepare(PrepareCommand command) {
+  const absl::StatusOr<DataKind> kind = DataKindFromName(command.format);
+  if (!kind.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--format is '", command.format, "'; allowed: text, prompt-completion"));
+  }
+  command.options.kind = *kind;
   ASSIGN_OR_RETURN(command.options.split_by, ParseSplit(command.split));
   if (!command.options.validation_inputs.empty() && command.split == "auto") {
     command.options.split_by = SplitBy::kFiles;
@@ -51,7 +56,8 @@ absl::Status RunPrepare(PrepareCommand command) {
   absl::PrintF("%s: %d files, %s tokenizer\n", command.options.output, result.files,
                result.manifest.tokenizer);
   for (const auto& [name, split] : result.manifest.splits) {
-    absl::PrintF("  %-10s  %d documents, %d tokens\n", name, split.documents, split.tokens);
+    absl::PrintF("  %-10s  %d %s, %d tokens\n", name, split.documents,
+                 *kind == DataKind::kText ? "documents" : "examples", split.tokens);
   }
   if (result.skipped_files > 0) absl::PrintF("  %d binary files left out\n", result.skipped_files);
   return absl::OkStatus();

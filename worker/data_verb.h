@@ -5,14 +5,15 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "worker/data/inspect.h"
+#include "worker/data/dataset.h"
 #include "worker/data/prepare.h"
 
 namespace espalier {
 
 struct PrepareCommand {
   PrepareOptions options;
-  std::string split = "auto";  // auto, document, tail, files or none
+  std::string format = "text";  // or prompt-completion
+  std::string split = "auto";   // auto, document, tail, files or none
 };
 // Prints what was made to standard output, progress to standard error.
 absl::Status RunPrepare(PrepareCommand command);

@@ -56,6 +56,29 @@ TEST(Verbs, PreparedTextTrainsAndTheCheckpointGenerates) {
   }
 }
 
+TEST(Verbs, PromptsWithCompletionsAreNotTakenForText) {
+  const TestFolder folder;
+  std::string lines;
+  for (int i = 0; i < 100; ++i) {
+    absl::StrAppend(&lines, "{\"question\": \"", i, " + 1 =\", \"completion\": \" ", i + 1,
+                    "\"}\n");
+  }
+  const Ended prepared = Worker(
+      folder, {"data", "prepare", "--output", folder / "data", "--format", "prompt-completion",
+               "--prompt-field", "question", folder.Write("sums.jsonl", lines)});
+  ASSERT_EQ(prepared.code, 0) << prepared.output;
+  EXPECT_THAT(prepared.output, HasSubstr("examples"));
+  const Ended inspected = Worker(folder, {"data", "inspect", folder / "data"});
+  ASSERT_EQ(inspected.code, 0) << inspected.output;
+  EXPECT_THAT(inspected.output, HasSubstr("+ 1 =\ncompletion:\n"));
+  folder.Write("job.yaml",
+               "name: tiny\nmodel: {preset: nano}\ndata: {path: data, sequence_length: 16}\n"
+               "train: {steps: 5, global_batch: 4}\nlaunch: {threads: 1, device: cpu}\n");
+  const Ended trained = Worker(folder, {"--standalone", folder / "job.yaml"});
+  EXPECT_NE(trained.code, 0) << trained.output;
+  EXPECT_THAT(trained.output, HasSubstr("train.task: sft uses it"));
+}
+
 struct Refusal {
   const char* name;
   std::vector<std::string> arguments;
@@ -75,6 +98,9 @@ TEST(Verbs, BadInputIsRefusedWithCodeTwoAndWhatToDo) {
       {"unknown split",
        {"data", "prepare", "--output", folder / "d", "--split", "half", "x"},
        "allowed: auto, document"},
+      {"unknown format",
+       {"data", "prepare", "--output", folder / "d", "--format", "chat", "x"},
+       "allowed: text, prompt-completion"},
   };
   for (const Refusal& refusal : refusals) {
     const Ended ended = Worker(folder, refusal.arguments);

@@ -1,5 +1,6 @@
-// Dataset: a folder written by `espalier data prepare`, opened, verified and memory-mapped. Used by
-// worker/data, worker/ and worker/task. Immutable after Open: any thread.
+// Dataset: a folder written by `espalier data prepare`, opened, verified and memory-mapped; and
+// what it holds as text for a person. Used by the session and by `data inspect`. Immutable after
+// Open: any thread.
 #pragma once
 
 #include <map>
@@ -11,6 +12,7 @@
 #include "worker/data/samples.h"
 #include "worker/data/shard_reader.h"
 #include "worker/data/token_manifest.h"
+#include "worker/formats/tokenizer.h"
 
 namespace espalier {
 
@@ -46,5 +48,14 @@ class Dataset {
   TokenManifest manifest_;
   std::map<std::string, SplitRows, std::less<>> splits_;
 };
+
+struct InspectOptions {
+  int64_t sequence_length = 256;
+  int64_t shown_samples = 1;  // of each split, decoded
+};
+// `espalier data inspect`: splits, shards, sizes, tokens, hash, what the sequence length cuts, and
+// the text of the first samples.
+absl::StatusOr<std::string> InspectData(const Dataset& dataset, const Tokenizer& tokenizer,
+                                        InspectOptions options);
 
 }  // namespace espalier

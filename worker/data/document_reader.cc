@@ -1,10 +1,6 @@
 #include "worker/data/document_reader.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -31,65 +27,6 @@ size_t PieceEnd(absl::string_view text) {
   return end;
 }
 
-// Reads a file forward into a buffer that grows only as far as the caller asks.
-class ForwardFile {
- public:
-  static absl::StatusOr<ForwardFile> Open(const std::string& path) {
-    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
-    return ForwardFile(fd, path);
-  }
-  ForwardFile(ForwardFile&& other) noexcept
-      : fd_(std::exchange(other.fd_, -1)),
-        path_(std::move(other.path_)),
-        buffer_(std::move(other.buffer_)),
-        used_(other.used_),
-        position_(other.position_),
-        ended_(other.ended_) {}
-  ForwardFile& operator=(ForwardFile&&) = delete;
-  ~ForwardFile() {
-    if (fd_ >= 0) close(fd_);
-  }
-
-  // Reads on until `size` bytes are held or the file ends.
-  absl::Status Fill(size_t size) {
-    if (used_ > 0) {
-      buffer_.erase(0, used_);
-      position_ += static_cast<int64_t>(std::exchange(used_, 0));
-    }
-    while (!ended_ && buffer_.size() < size) {
-      const size_t had = buffer_.size();
-      buffer_.resize(size);
-      const ssize_t got = read(fd_, buffer_.data() + had, size - had);
-      buffer_.resize(had + static_cast<size_t>(std::max<ssize_t>(got, 0)));
-      if (got < 0 && errno != EINTR) {
-        return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path_));
-      }
-      if (got == 0) ended_ = true;
-    }
-    return absl::OkStatus();
-  }
-  absl::string_view held() const { return absl::string_view(buffer_).substr(used_); }
-  // The next `size` held bytes; valid until the next Fill.
-  absl::string_view Take(size_t size) {
-    const absl::string_view taken = held().substr(0, size);
-    used_ += taken.size();
-    return taken;
-  }
-  int64_t position() const { return position_ + static_cast<int64_t>(used_); }
-  bool ended() const { return ended_; }
-  const std::string& path() const { return path_; }
-
- private:
-  ForwardFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
-  int fd_;
-  std::string path_;
-  std::string buffer_;
-  size_t used_ = 0;       // bytes at the front of the buffer that were taken
-  int64_t position_ = 0;  // of the front of the buffer in the file
-  bool ended_ = false;
-};
-
 class TextReader : public DocumentReader {
  public:
   explicit TextReader(ForwardFile file) : file_(std::move(file)) {}
@@ -110,24 +47,45 @@ class TextReader : public DocumentReader {
   ForwardFile file_;
 };
 
-class JsonlReader : public DocumentReader {
+// The lines of a JSONL file as objects.
+class JsonLines {
  public:
-  JsonlReader(ForwardFile file, std::string field)
-      : file_(std::move(file)), field_(std::move(field)) {}
+  explicit JsonLines(ForwardFile file) : file_(std::move(file)) {}
 
-  absl::StatusOr<bool> Next(DocumentPiece& piece) override {
-    for (;;) {
-      piece.position = file_.position();
+  // Sets `value` to the object of the next line that is not empty; false at the end of the file.
+  absl::StatusOr<bool> Next(nlohmann::json& value) {
+    do {
+      position_ = file_.position();
       ASSIGN_OR_RETURN(const bool found, NextLine());
       if (!found) return false;
-      if (absl::StripAsciiWhitespace(line_).empty()) continue;
-      RETURN_IF_ERROR(ParseLine());
-      if (document_.empty()) continue;
-      piece.text = document_;
-      piece.first = piece.last = true;
-      return true;
-    }
+    } while (absl::StripAsciiWhitespace(line_).empty());
+    value = nlohmann::json::parse(line_.begin(), line_.end(), nullptr, /*allow_exceptions=*/false);
+    if (value.is_discarded()) return Error("not valid JSON in UTF-8");
+    if (!value.is_object()) return Error("not a JSON object");
+    return true;
   }
+
+  // Moves the text of a field out of the object. `advice`: what to do when there is none.
+  absl::StatusOr<std::string> TakeText(nlohmann::json& object, const std::string& field,
+                                       absl::string_view advice) const {
+    const auto it = object.find(field);
+    if (it == object.end()) {
+      std::string keys;
+      for (const auto& [key, unused] : object.items()) absl::StrAppend(&keys, " '", key, "'");
+      return Error(absl::StrCat("no field '", field, "' (the line has:", keys.substr(0, 200), "); ",
+                                advice));
+    }
+    if (!it->is_string()) return Error(absl::StrCat("field '", field, "' is not a text"));
+    return std::move(it->get_ref<std::string&>());
+  }
+
+  absl::Status Error(absl::string_view what) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file_.path(), ":", line_number_ + (line_.empty() ? 1 : 0), ": ", what));
+  }
+
+  // Bytes of the file before the line.
+  int64_t position() const { return position_; }
 
  private:
   // Sets line_; false at the end of the file.
@@ -147,33 +105,66 @@ class JsonlReader : public DocumentReader {
     return true;
   }
 
-  absl::Status ParseLine() {
-    nlohmann::json value =
-        nlohmann::json::parse(line_.begin(), line_.end(), nullptr, /*allow_exceptions=*/false);
-    if (value.is_discarded()) return Error("not valid JSON in UTF-8");
-    if (!value.is_object()) return Error("not a JSON object");
-    const auto it = value.find(field_);
-    if (it == value.end()) {
-      std::string keys;
-      for (const auto& [key, unused] : value.items()) absl::StrAppend(&keys, " '", key, "'");
-      return Error(absl::StrCat("no field '", field_, "' (the line has:", keys.substr(0, 200),
-                                "); choose one with --field"));
-    }
-    if (!it->is_string()) return Error(absl::StrCat("field '", field_, "' is not a text"));
-    document_ = std::move(it->get_ref<std::string&>());
-    return absl::OkStatus();
-  }
-
-  absl::Status Error(absl::string_view what) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file_.path(), ":", line_number_ + (line_.empty() ? 1 : 0), ": ", what));
-  }
-
   ForwardFile file_;
-  std::string field_;
   absl::string_view line_;
-  std::string document_;
+  int64_t position_ = 0;
   int64_t line_number_ = 0;
+};
+
+class JsonlReader : public DocumentReader {
+ public:
+  JsonlReader(ForwardFile file, std::string field)
+      : lines_(std::move(file)), field_(std::move(field)) {}
+
+  absl::StatusOr<bool> Next(DocumentPiece& piece) override {
+    nlohmann::json line;
+    do {
+      ASSIGN_OR_RETURN(const bool found, lines_.Next(line));
+      if (!found) return false;
+      ASSIGN_OR_RETURN(document_, lines_.TakeText(line, field_,
+                                                  "choose one with --jsonl-field, or prepare "
+                                                  "prompts with --format prompt-completion"));
+    } while (document_.empty());
+    piece = {.text = document_, .first = true, .last = true, .position = lines_.position()};
+    return true;
+  }
+
+ private:
+  JsonLines lines_;
+  std::string field_;
+  std::string document_;
+};
+
+class JsonlExamples : public ExampleReader {
+ public:
+  JsonlExamples(ForwardFile file, ExampleFields fields)
+      : lines_(std::move(file)), fields_(std::move(fields)) {}
+
+  absl::StatusOr<bool> Next(PromptCompletion& example) override {
+    nlohmann::json line;
+    ASSIGN_OR_RETURN(const bool found, lines_.Next(line));
+    if (!found) return false;
+    ASSIGN_OR_RETURN(prompt_, lines_.TakeText(line, fields_.prompt,
+                                              "every line needs a prompt and a completion; choose "
+                                              "the field with --prompt-field"));
+    ASSIGN_OR_RETURN(completion_,
+                     lines_.TakeText(line, fields_.completion,
+                                     "every line needs a prompt and a completion; choose the field "
+                                     "with --completion-field"));
+    if (completion_.empty()) {
+      return lines_.Error(absl::StrCat("field '", fields_.completion,
+                                       "' is empty: there is nothing to learn from the line; "
+                                       "remove it"));
+    }
+    example = {.prompt = prompt_, .completion = completion_, .position = lines_.position()};
+    return true;
+  }
+
+ private:
+  JsonLines lines_;
+  ExampleFields fields_;
+  std::string prompt_;
+  std::string completion_;
 };
 
 }  // namespace
@@ -188,6 +179,18 @@ absl::StatusOr<std::unique_ptr<DocumentReader>> OpenDocuments(const InputFile& f
     reader = std::make_unique<TextReader>(std::move(opened));
   }
   return reader;
+}
+
+absl::StatusOr<std::unique_ptr<ExampleReader>> OpenExamples(const InputFile& file,
+                                                            const ExampleFields& fields) {
+  if (!file.jsonl) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file.path,
+                     " is not JSONL by its name, and prompts with completions come as "
+                     "lines of JSONL; name files that end in .jsonl or .ndjson"));
+  }
+  ASSIGN_OR_RETURN(ForwardFile opened, ForwardFile::Open(file.path));
+  return std::make_unique<JsonlExamples>(std::move(opened), fields);
 }
 
 size_t CutAtOrAfter(absl::string_view text, size_t wanted) {

@@ -1,35 +1,17 @@
-// DocumentReader: the documents of text and JSONL files, in pieces of bounded size. Used by
-// input_files.cc and prepare.cc. One thread.
+// DocumentReader: the documents of text and JSONL files, in pieces of bounded size. ExampleReader:
+// the prompts and completions of JSONL files. Used by prepare.cc only. One thread.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "worker/data/input_files.h"
 
 namespace espalier {
-
-struct InputFile {
-  std::string path;
-  int64_t bytes = 0;
-  bool jsonl = false;  // one document per line, else one document
-};
-
-struct InputFiles {
-  std::vector<InputFile> files;
-  int64_t skipped = 0;  // binary files of folders
-  int64_t bytes() const;
-};
-
-// Files as they are; folders walked in order of name, hidden entries, binary files (a NUL in the
-// first 8 KiB) and links to folders left out. Files of `excluded` (compared by their real path) are
-// left out. NOT_FOUND and INVALID_ARGUMENT name the path.
-absl::StatusOr<InputFiles> FindInputFiles(const std::vector<std::string>& paths,
-                                          const InputFiles& excluded);
 
 // A part of a document. `text` is valid until the next call.
 struct DocumentPiece {
@@ -49,6 +31,31 @@ class DocumentReader {
 
 absl::StatusOr<std::unique_ptr<DocumentReader>> OpenDocuments(const InputFile& file,
                                                               const std::string& jsonl_field);
+
+// One line of JSONL. Both texts are valid until the next call.
+struct PromptCompletion {
+  absl::string_view prompt;      // may be empty
+  absl::string_view completion;  // not empty
+  int64_t position = 0;          // bytes of this file before the line
+};
+
+// Names of the fields that hold them.
+struct ExampleFields {
+  std::string prompt = "prompt";
+  std::string completion = "completion";
+};
+
+class ExampleReader {
+ public:
+  virtual ~ExampleReader() = default;
+  // False at the end of the file. Empty lines are left out; a line without both fields, and a
+  // completion without text, are INVALID_ARGUMENT with file and line.
+  virtual absl::StatusOr<bool> Next(PromptCompletion& example) = 0;
+};
+
+// INVALID_ARGUMENT when the file is not JSONL by its name.
+absl::StatusOr<std::unique_ptr<ExampleReader>> OpenExamples(const InputFile& file,
+                                                            const ExampleFields& fields);
 
 // The first place at or after `wanted` where `text` can be cut: after a line if one ends within
 // 64 KiB, else between two UTF-8 characters.

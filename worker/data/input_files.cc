@@ -1,3 +1,5 @@
+#include "worker/data/input_files.h"
+
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -11,7 +13,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "worker/data/document_reader.h"
 
 namespace espalier {
 namespace {
@@ -109,6 +110,48 @@ absl::StatusOr<InputFiles> FindInputFiles(const std::vector<std::string>& paths,
   Finder finder(excluded);
   for (const std::string& path : paths) RETURN_IF_ERROR(finder.Add(path, /*named=*/true));
   return finder.Take();
+}
+
+absl::StatusOr<ForwardFile> ForwardFile::Open(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+  return ForwardFile(fd, path);
+}
+
+ForwardFile::ForwardFile(ForwardFile&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)),
+      path_(std::move(other.path_)),
+      buffer_(std::move(other.buffer_)),
+      used_(other.used_),
+      position_(other.position_),
+      ended_(other.ended_) {}
+
+ForwardFile::~ForwardFile() {
+  if (fd_ >= 0) close(fd_);
+}
+
+absl::Status ForwardFile::Fill(size_t size) {
+  if (used_ > 0) {
+    buffer_.erase(0, used_);
+    position_ += static_cast<int64_t>(std::exchange(used_, 0));
+  }
+  while (!ended_ && buffer_.size() < size) {
+    const size_t had = buffer_.size();
+    buffer_.resize(size);
+    const ssize_t got = read(fd_, buffer_.data() + had, size - had);
+    buffer_.resize(had + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    if (got < 0 && errno != EINTR) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path_));
+    }
+    if (got == 0) ended_ = true;
+  }
+  return absl::OkStatus();
+}
+
+absl::string_view ForwardFile::Take(size_t size) {
+  const absl::string_view taken = held().substr(0, size);
+  used_ += taken.size();
+  return taken;
 }
 
 }  // namespace espalier

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <initializer_list>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -16,7 +17,6 @@
 #include "common/base/random.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
-#include "worker/data/document_reader.h"
 #include "worker/data/shard_writer.h"
 
 namespace espalier {
@@ -42,23 +42,33 @@ absl::Status CheckOptions(const PrepareOptions& options) {
     return absl::InvalidArgumentError(
         "validation files go with the split 'files', and it needs at least one");
   }
+  if (options.kind == DataKind::kPromptCompletion &&
+      options.fields.prompt == options.fields.completion) {
+    return absl::InvalidArgumentError(absl::StrCat("the field '", options.fields.prompt,
+                                                   "' cannot be both prompt and completion"));
+  }
   return absl::OkStatus();
 }
 
-// Uniform in [0, 1), the same for the same text and seed.
-double DocumentFraction(absl::string_view text, uint64_t seed) {
-  text = text.substr(0, kHashedBytesMax);
-  uint64_t hash = MixBits(seed + 0x9e3779b97f4a7c15ULL);
-  for (; !text.empty(); text.remove_prefix(std::min<size_t>(8, text.size()))) {
+uint64_t HashText(uint64_t hash, absl::string_view text) {
+  for (text = text.substr(0, kHashedBytesMax); !text.empty();) {
     uint64_t word = 0;
     const size_t size = std::min<size_t>(8, text.size());
     std::memcpy(&word, text.data(), size);
     hash = MixBits(hash ^ MixBits(word + size));
+    text.remove_prefix(size);
   }
+  return hash;
+}
+
+// Uniform in [0, 1), the same for the same texts and seed.
+double HashFraction(std::initializer_list<absl::string_view> texts, uint64_t seed) {
+  uint64_t hash = MixBits(seed + 0x9e3779b97f4a7c15ULL);
+  for (absl::string_view text : texts) hash = HashText(hash, text);
   return SplitMix64(hash).Uniform();
 }
 
-// Sends documents to the splits.
+// Sends documents or examples to the splits.
 class Preparer {
  public:
   Preparer(FileSystem& files, const Tokenizer& tokenizer, const PrepareOptions& options,
@@ -90,7 +100,8 @@ class Preparer {
   }
 
   TokenManifest Manifest() const {
-    TokenManifest manifest{.tokenizer = std::string(tokenizer_.kind()),
+    TokenManifest manifest{.holds = options_.kind,
+                           .tokenizer = std::string(tokenizer_.kind()),
                            .tokenizer_sha256 = Sha256Hex(tokenizer_.Json()),
                            .vocab_size = tokenizer_.vocab_size(),
                            .eos_id = tokenizer_.end_of_text(),
@@ -110,31 +121,67 @@ class Preparer {
   }
 
   absl::Status AddFile(const InputFile& file) {
-    ASSIGN_OR_RETURN(const std::unique_ptr<DocumentReader> reader,
-                     OpenDocuments(file, options_.jsonl_field));
-    DocumentPiece piece;
-    for (;;) {
-      ASSIGN_OR_RETURN(const bool found, reader->Next(piece));
-      if (!found) break;
-      RETURN_IF_ERROR(AddPiece(piece, file_begin_ + piece.position, file.jsonl));
-      if (file_begin_ + piece.position - progress_.done_bytes >= kReportEveryBytes) {
-        progress_.done_bytes = file_begin_ + piece.position;
-        Report();
-      }
+    switch (options_.kind) {
+      case DataKind::kText:
+        RETURN_IF_ERROR(AddDocuments(file));
+        break;
+      case DataKind::kPromptCompletion:
+        RETURN_IF_ERROR(AddExamples(file));
+        break;
     }
     file_begin_ += file.bytes;
     progress_.done_bytes = file_begin_;
     return absl::OkStatus();
   }
 
+  absl::Status AddDocuments(const InputFile& file) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<DocumentReader> reader,
+                     OpenDocuments(file, options_.jsonl_field));
+    DocumentPiece piece;
+    for (;;) {
+      ASSIGN_OR_RETURN(const bool found, reader->Next(piece));
+      if (!found) return absl::OkStatus();
+      RETURN_IF_ERROR(AddPiece(piece, file_begin_ + piece.position, file.jsonl));
+      ReportNowAndThen(file_begin_ + piece.position);
+    }
+  }
+
+  absl::Status AddExamples(const InputFile& file) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<ExampleReader> reader,
+                     OpenExamples(file, options_.fields));
+    PromptCompletion example;
+    for (;;) {
+      ASSIGN_OR_RETURN(const bool found, reader->Next(example));
+      if (!found) return absl::OkStatus();
+      RETURN_IF_ERROR(AddExample(example, file_begin_ + example.position));
+      ReportNowAndThen(file_begin_ + example.position);
+    }
+  }
+
+  // Prompt and completion are encoded apart, so that no token lies across their border.
+  absl::Status AddExample(const PromptCompletion& example, int64_t position) {
+    if (split_by_ == SplitBy::kDocument) HoldOutByHash({example.prompt, example.completion});
+    if (split_by_ == SplitBy::kTail && position >= tail_begin_) writer_ = &validation_;
+    ids_.clear();
+    tokenizer_.Encode(example.prompt, ids_);
+    const auto prompt_tokens = static_cast<int64_t>(ids_.size());
+    tokenizer_.Encode(example.completion, ids_);
+    ids_.push_back(tokenizer_.end_of_text());
+    source_bytes_ += static_cast<int64_t>(example.prompt.size() + example.completion.size());
+    progress_.tokens += static_cast<int64_t>(ids_.size());
+    ++progress_.documents;
+    return writer_->AppendExample(ids_, prompt_tokens);
+  }
+
+  void HoldOutByHash(std::initializer_list<absl::string_view> texts) {
+    const bool held_out = HashFraction(texts, options_.split_seed) < options_.validation_fraction;
+    writer_ = held_out ? &validation_ : &train_;
+  }
+
   // `position`: bytes of the whole input before the piece.
   absl::Status AddPiece(const DocumentPiece& piece, int64_t position, bool whole_document) {
     absl::string_view text = piece.text;
-    if (piece.first && split_by_ == SplitBy::kDocument) {
-      const bool held_out =
-          DocumentFraction(text, options_.split_seed) < options_.validation_fraction;
-      writer_ = held_out ? &validation_ : &train_;
-    }
+    if (piece.first && split_by_ == SplitBy::kDocument) HoldOutByHash({text});
     if (split_by_ == SplitBy::kTail && writer_ == &train_) {
       const int64_t left = tail_begin_ - position;
       const auto size = static_cast<int64_t>(text.size());
@@ -170,6 +217,13 @@ class Preparer {
     return writer_->Append(absl::MakeConstSpan(&end, 1));
   }
 
+  // `position`: bytes of the whole input that were read.
+  void ReportNowAndThen(int64_t position) {
+    if (position - progress_.done_bytes < kReportEveryBytes) return;
+    progress_.done_bytes = position;
+    Report();
+  }
+
   void Report() const {
     if (options_.progress) options_.progress(progress_);
   }
@@ -182,7 +236,8 @@ class Preparer {
     }
     if (train > 0 && (validation > 0 || split_by_ == SplitBy::kNone)) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
-        "all of the ", train + validation, " documents fell into the ",
+        "all of the ", train + validation,
+        options_.kind == DataKind::kText ? " documents" : " examples", " fell into the ",
         train == 0 ? "validation" : "training", " split, the other one is empty; give more text, ",
         "another fraction or seed, or split by 'tail' (the end of the text is held out)"));
   }

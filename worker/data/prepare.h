@@ -1,5 +1,6 @@
-// `espalier data prepare`: text and JSONL files to a folder of token shards. Streams: memory does
-// not grow with the input. Used by worker/data_verb.h. One thread.
+// `espalier data prepare`: text and JSONL files to a folder of token shards, as text or as prompts
+// with completions. Streams: memory does not grow with the input. Used by the data verb of the
+// worker. One thread.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/file_system.h"
+#include "worker/data/document_reader.h"
 #include "worker/data/token_manifest.h"
 #include "worker/formats/tokenizer.h"
 
@@ -18,10 +20,12 @@ enum class SplitBy {
   // kDocument when there are at least 10 documents that can be told apart beforehand (10 files, or
   // any JSONL file), else kTail.
   kAuto,
-  // A seeded hash of each document (its first MiB) decides: equal documents land in the same split,
-  // and adding documents moves none.
+  // A seeded hash of each document (its first MiB), or of each example, decides: equal ones land in
+  // the same split, and adding some moves none.
   kDocument,
-  // The last part of the input, by bytes, in the order given; cut at the end of a line.
+  // The last part of the input, by bytes, in the order given; cut at the end of a line, never
+  // inside
+  // an example.
   kTail,
   // The files given as `validation_inputs`.
   kFiles,
@@ -32,17 +36,20 @@ enum class SplitBy {
 struct PrepareProgress {
   int64_t done_bytes = 0;
   int64_t total_bytes = 0;
-  int64_t documents = 0;
+  int64_t documents = 0;  // or examples
   int64_t tokens = 0;
 };
 
 struct PrepareOptions {
   // Files and folders. Folders are walked in order of name (hidden and binary files are left out).
-  // A file whose name ends in .jsonl holds one document per line, any other is one document.
+  // Text: a file whose name ends in .jsonl (or .ndjson) holds one document per line, any other is
+  // one document. Prompts with completions: every file is JSONL, a line is one example.
   std::vector<std::string> inputs;
   std::vector<std::string> validation_inputs;  // kFiles only
   std::string output;                          // folder to be made; must not exist, or be empty
-  std::string jsonl_field = "text";
+  DataKind kind = DataKind::kText;
+  std::string jsonl_field = "text";  // kText
+  ExampleFields fields;              // kPromptCompletion
   SplitBy split_by = SplitBy::kAuto;
   double validation_fraction = 0.1;  // in (0, 1)
   uint64_t split_seed = 1;

@@ -39,32 +39,65 @@ absl::Status SplitWriter::Append(absl::Span<const int32_t> ids) {
         break;
     }
     ids.remove_prefix(count);
-    if (buffer_.size() == full) RETURN_IF_ERROR(WriteShard());
+    if (buffer_.size() == full) RETURN_IF_ERROR(WriteTokens());
   }
   return absl::OkStatus();
 }
 
-absl::Status SplitWriter::Finish() { return buffer_.empty() ? absl::OkStatus() : WriteShard(); }
+absl::Status SplitWriter::AppendExample(absl::Span<const int32_t> ids, int64_t prompt_tokens) {
+  const int64_t begin = split_.tokens + static_cast<int64_t>(buffer_.size()) / options_.token_bytes;
+  RETURN_IF_ERROR(Append(ids));
+  EndDocument();
+  examples_.push_back({begin + prompt_tokens, begin + static_cast<int64_t>(ids.size())});
+  const bool full = static_cast<int64_t>(examples_.size()) == options_.shard_examples;
+  return full ? WriteExamples() : absl::OkStatus();
+}
 
-absl::Status SplitWriter::WriteShard() {
-  DataShard shard;
-  shard.file = absl::StrFormat("%s-%05d.tokens", options_.name, split_.shards.size());
-  shard.count = static_cast<int64_t>(buffer_.size()) / options_.token_bytes;
-  const auto header = EncodeShardHeader({ShardHolds::kTokens, options_.token_bytes, shard.count});
+absl::Status SplitWriter::Finish() {
+  if (!buffer_.empty()) RETURN_IF_ERROR(WriteTokens());
+  return examples_.empty() ? absl::OkStatus() : WriteExamples();
+}
+
+absl::Status SplitWriter::WriteTokens() {
+  const auto count = static_cast<int64_t>(buffer_.size()) / options_.token_bytes;
+  ASSIGN_OR_RETURN(DataShard shard,
+                   WriteShard("tokens", split_.shards.size(),
+                              {ShardHolds::kTokens, options_.token_bytes, count}, buffer_));
+  buffer_.clear();
+  split_.tokens += count;
+  split_.shards.push_back(std::move(shard));
+  return absl::OkStatus();
+}
+
+absl::Status SplitWriter::WriteExamples() {
+  const auto count = static_cast<int64_t>(examples_.size());
+  ASSIGN_OR_RETURN(DataShard shard,
+                   WriteShard("examples", split_.examples.size(),
+                              {ShardHolds::kExamples, kExampleEntryBytes, count},
+                              {reinterpret_cast<const std::byte*>(examples_.data()),
+                               examples_.size() * sizeof(ExampleEntry)}));
+  examples_.clear();
+  split_.examples.push_back(std::move(shard));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DataShard> SplitWriter::WriteShard(const char* extension, size_t number,
+                                                  ShardHeader header,
+                                                  absl::Span<const std::byte> items) {
+  DataShard shard{.file = absl::StrFormat("%s-%05d.%s", options_.name, number, extension),
+                  .count = header.count};
+  const auto encoded = EncodeShardHeader(header);
   Sha256 hash;
-  hash.Update(header);
-  hash.Update(buffer_);
+  hash.Update(encoded);
+  hash.Update(items);
   shard.sha256 = hash.Finish();
   ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
                    files_.Create(JoinPath(options_.folder, shard.file)));
-  RETURN_IF_ERROR(file->Append(header));
-  RETURN_IF_ERROR(file->Append(buffer_));
+  RETURN_IF_ERROR(file->Append(encoded));
+  RETURN_IF_ERROR(file->Append(items));
   RETURN_IF_ERROR(file->Sync());
   RETURN_IF_ERROR(file->Close());
-  buffer_.clear();
-  split_.tokens += shard.count;
-  split_.shards.push_back(std::move(shard));
-  return absl::OkStatus();
+  return shard;
 }
 
 }  // namespace espalier

@@ -1,5 +1,5 @@
-// SplitWriter: collects the tokens of one split and writes them as shard files. Used by prepare.cc
-// only. One thread.
+// SplitWriter: collects the tokens of one split, and where its examples lie, and writes them as
+// shard files. Used by prepare.cc only. One thread.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +19,32 @@ class SplitWriter {
     std::string folder;
     std::string name;  // "train": files train-00000.tokens and so on
     int token_bytes = 0;
-    int64_t shard_tokens = 0;  // of every shard but the last; this much memory is used
+    // Of every shard but the last; this much memory is used.
+    int64_t shard_tokens = 0;
+    int64_t shard_examples = int64_t{1} << 20;
   };
   SplitWriter(FileSystem& files, Options options) : files_(files), options_(std::move(options)) {}
 
   absl::Status Append(absl::Span<const int32_t> ids);
   void EndDocument() { ++split_.documents; }
+  // A whole example: its first `prompt_tokens` tokens are the prompt, the others the completion and
+  // the end-of-text token.
+  absl::Status AppendExample(absl::Span<const int32_t> ids, int64_t prompt_tokens);
   // Writes what is left.
   absl::Status Finish();
   const TokenSplit& split() const { return split_; }
 
  private:
-  absl::Status WriteShard();
+  absl::Status WriteTokens();
+  absl::Status WriteExamples();
+  absl::StatusOr<DataShard> WriteShard(const char* extension, size_t number, ShardHeader header,
+                                       absl::Span<const std::byte> items);
 
   FileSystem& files_;
   Options options_;
   TokenSplit split_;
-  std::vector<std::byte> buffer_;  // encoded tokens of the shard in progress
+  std::vector<std::byte> buffer_;       // encoded tokens of the shard in progress
+  std::vector<ExampleEntry> examples_;  // of the table in progress
 };
 
 }  // namespace espalier

@@ -6,63 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "worker/formats/decoder_config.h"
+#include "worker/formats/json_fields.h"
 
 namespace espalier {
 namespace {
 
 using Json = nlohmann::json;
-
-// Reads keys of one JSON object; the first wrong type is kept as the status.
-class Keys {
- public:
-  Keys(const Json& object, absl::string_view prefix) : object_(object), prefix_(prefix) {}
-
-  // nullptr when the key is absent or null.
-  const Json* Find(const char* key) const {
-    auto it = object_.find(key);
-    return it == object_.end() || it->is_null() ? nullptr : &*it;
-  }
-  int64_t Integer(const char* key, int64_t absent) {
-    const Json* value = Find(key);
-    if (value == nullptr) return absent;
-    if (!value->is_number_integer()) return Wrong(key, "a whole number"), absent;
-    return value->get<int64_t>();
-  }
-  double Real(const char* key, double absent) {
-    const Json* value = Find(key);
-    if (value == nullptr) return absent;
-    if (!value->is_number()) return Wrong(key, "a number"), absent;
-    return value->get<double>();
-  }
-  bool Flag(const char* key, bool absent) {
-    const Json* value = Find(key);
-    if (value == nullptr) return absent;
-    if (!value->is_boolean()) return Wrong(key, "true or false"), absent;
-    return value->get<bool>();
-  }
-  std::string Text(const char* key, absl::string_view absent) {
-    const Json* value = Find(key);
-    if (value == nullptr) return std::string(absent);
-    if (!value->is_string()) return Wrong(key, "a string"), std::string(absent);
-    return value->get<std::string>();
-  }
-  void Require(const char* key) {
-    if (Find(key) == nullptr) Fail(absl::StrCat("config.json has no ", prefix_, key));
-  }
-  void Wrong(const char* key, absl::string_view allowed) {
-    Fail(absl::StrCat("config.json: ", prefix_, key, " is ", object_[key].dump().substr(0, 60),
-                      "; it must be ", allowed));
-  }
-  const absl::Status& status() const { return status_; }
-
- private:
-  void Fail(std::string message) {
-    if (status_.ok()) status_ = absl::InvalidArgumentError(std::move(message));
-  }
-  const Json& object_;
-  std::string prefix_;
-  absl::Status status_;
-};
 
 absl::Status Unsupported(absl::string_view what, absl::string_view supported) {
   return absl::UnimplementedError(
@@ -83,7 +32,7 @@ std::optional<RopeScalingConfig::Kind> KindOf(absl::string_view type) {
   return std::nullopt;
 }
 
-void ReadScaling(Keys& keys, RopeScalingConfig::Kind kind, DecoderConfig& config) {
+void ReadScaling(JsonKeys& keys, RopeScalingConfig::Kind kind, DecoderConfig& config) {
   RopeScalingConfig& scaling = config.rope_scaling.emplace();
   scaling.kind = kind;
   keys.Require("factor");
@@ -118,7 +67,7 @@ absl::Status ReadRope(const Json& rope, absl::string_view name, DecoderConfig& c
   if (rope.contains("full_attention") || rope.contains("sliding_attention")) {
     return Unsupported(absl::StrCat(name, " per layer type"), "one setting for all layers");
   }
-  Keys keys(rope, absl::StrCat(name, "."));
+  JsonKeys keys(rope, "config.json", absl::StrCat(name, "."));
   config.rope_theta = keys.Real("rope_theta", config.rope_theta);
   if (const double part = keys.Real("partial_rotary_factor", 1); part != 1) {
     return Unsupported(absl::StrCat("partial_rotary_factor ", part), "1");
@@ -134,7 +83,7 @@ absl::Status ReadRope(const Json& rope, absl::string_view name, DecoderConfig& c
   return keys.status();
 }
 
-absl::Status ReadLayerTypes(Keys& keys, DecoderConfig& config) {
+absl::Status ReadLayerTypes(JsonKeys& keys, DecoderConfig& config) {
   const Json* types = keys.Find("layer_types");
   if (types == nullptr) {
     const int64_t full = keys.Integer("max_window_layers", 28);
@@ -156,7 +105,7 @@ absl::Status ReadLayerTypes(Keys& keys, DecoderConfig& config) {
   return absl::OkStatus();
 }
 
-absl::Status ReadWindow(const ConfigFamily& family, Keys& keys, const Json& json,
+absl::Status ReadWindow(const ConfigFamily& family, JsonKeys& keys, const Json& json,
                         DecoderConfig& config) {
   if (family.sliding_window < 0) return absl::OkStatus();
   // An explicit null means no window; only an absent key means the class's own.
@@ -179,7 +128,7 @@ absl::Status ReadWindow(const ConfigFamily& family, Keys& keys, const Json& json
   return absl::OkStatus();
 }
 
-void ReadBiases(const ConfigFamily& family, Keys& keys, DecoderConfig& config) {
+void ReadBiases(const ConfigFamily& family, JsonKeys& keys, DecoderConfig& config) {
   if (family.model_type == "qwen2") {
     config.attention_bias = true;
   } else if (family.model_type != "mistral") {
@@ -190,7 +139,8 @@ void ReadBiases(const ConfigFamily& family, Keys& keys, DecoderConfig& config) {
   config.qk_norm = family.model_type == "qwen3";
 }
 
-void ReadSizes(const ConfigFamily& family, Keys& keys, const Json& json, DecoderConfig& config) {
+void ReadSizes(const ConfigFamily& family, JsonKeys& keys, const Json& json,
+               DecoderConfig& config) {
   for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
                           "num_attention_heads"}) {
     keys.Require(key);
@@ -209,7 +159,7 @@ void ReadSizes(const ConfigFamily& family, Keys& keys, const Json& json, Decoder
       keys.Integer("max_position_embeddings", family.max_position_embeddings);
 }
 
-void ReadTokenIds(Keys& keys, DecoderConfig& config) {
+void ReadTokenIds(JsonKeys& keys, DecoderConfig& config) {
   if (keys.Find("bos_token_id") != nullptr) config.bos_token_id = keys.Integer("bos_token_id", 0);
   const Json* eos = keys.Find("eos_token_id");
   if (eos == nullptr) return;
@@ -219,7 +169,7 @@ void ReadTokenIds(Keys& keys, DecoderConfig& config) {
   }
 }
 
-absl::StatusOr<const ConfigFamily*> ReadFamily(Keys& keys) {
+absl::StatusOr<const ConfigFamily*> ReadFamily(JsonKeys& keys) {
   const std::string type = keys.Text("model_type", "");
   const ConfigFamily* family = FindFamily(type);
   if (family == nullptr) {
@@ -293,7 +243,7 @@ absl::StatusOr<DecoderConfig> DecoderConfigFromJson(absl::string_view text) {
   if (!json.is_object()) {
     return absl::InvalidArgumentError("config.json is not a JSON object; is the file whole?");
   }
-  Keys keys(json, "");
+  JsonKeys keys(json, "config.json");
   ASSIGN_OR_RETURN(const ConfigFamily* family, ReadFamily(keys));
   DecoderConfig config;
   ReadSizes(*family, keys, json, config);

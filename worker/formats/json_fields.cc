@@ -1,6 +1,7 @@
 #include "worker/formats/json_fields.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -63,6 +64,52 @@ absl::StatusOr<const json*> ArrayField(const json& object, const std::string& na
 absl::StatusOr<const json*> ObjectField(const json& object, const std::string& name) {
   return Field(
       object, name, [](const json& value) { return value.is_object(); }, "an object");
+}
+
+const json* JsonKeys::Find(const char* key) const {
+  const auto it = object_.find(key);
+  return it == object_.end() || it->is_null() ? nullptr : &*it;
+}
+
+int64_t JsonKeys::Integer(const char* key, int64_t absent) {
+  const json* value = Find(key);
+  if (value == nullptr) return absent;
+  if (!value->is_number_integer()) return Wrong(key, "a whole number"), absent;
+  return value->get<int64_t>();
+}
+
+double JsonKeys::Real(const char* key, double absent) {
+  const json* value = Find(key);
+  if (value == nullptr) return absent;
+  if (!value->is_number()) return Wrong(key, "a number"), absent;
+  return value->get<double>();
+}
+
+bool JsonKeys::Flag(const char* key, bool absent) {
+  const json* value = Find(key);
+  if (value == nullptr) return absent;
+  if (!value->is_boolean()) return Wrong(key, "true or false"), absent;
+  return value->get<bool>();
+}
+
+std::string JsonKeys::Text(const char* key, absl::string_view absent) {
+  const json* value = Find(key);
+  if (value == nullptr) return std::string(absent);
+  if (!value->is_string()) return Wrong(key, "a string"), std::string(absent);
+  return value->get<std::string>();
+}
+
+void JsonKeys::Require(const char* key) {
+  if (Find(key) == nullptr) Fail(absl::StrCat(file_, " has no ", prefix_, key));
+}
+
+void JsonKeys::Wrong(const char* key, absl::string_view allowed) {
+  Fail(absl::StrCat(file_, ": ", prefix_, key, " is ", Shown(object_[key]), "; it must be ",
+                    allowed));
+}
+
+void JsonKeys::Fail(std::string message) {
+  if (status_.ok()) status_ = absl::InvalidArgumentError(std::move(message));
 }
 
 absl::Status CheckPlainFileName(absl::string_view name) {

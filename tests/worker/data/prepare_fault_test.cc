@@ -14,9 +14,19 @@ namespace {
 
 using Fault = FaultFileSystem::Fault;
 
-PrepareOptions Options(const TestFolder& folder) {
-  return {.inputs = {folder.Write("in.txt", "some text\nin four\nshort\nlines\n")},
+PrepareOptions Options(const TestFolder& folder, DataKind kind = DataKind::kText) {
+  const bool text = kind == DataKind::kText;
+  std::string lines = "some text\nin four\nshort\nlines\n";
+  if (!text) {
+    lines.clear();
+    for (const char* name : {"one", "two", "three", "four"}) {
+      absl::StrAppend(&lines, "{\"prompt\": \"", name, "\", \"completion\": \"number\"}\n");
+    }
+  }
+  return {.inputs = {folder.Write(text ? "in.txt" : "in.jsonl", lines)},
           .output = folder / "new/out",
+          .kind = kind,
+          .split_by = SplitBy::kTail,
           .validation_fraction = 0.3,
           .shard_tokens = 20};
 }
@@ -25,19 +35,20 @@ absl::Status Prepare(FileSystem& files, const PrepareOptions& options) {
   return PrepareData(files, *MakeByteTokenizer(), options).status();
 }
 
-int64_t OperationsOfOneRun() {
+int64_t OperationsOfOneRun(DataKind kind) {
   const TestFolder folder;
   FaultFileSystem files({});
-  EXPECT_TRUE(Prepare(files, Options(folder)).ok());
+  EXPECT_TRUE(Prepare(files, Options(folder, kind)).ok());
   return files.operations();
 }
 
 // No data or all of it; and the next run succeeds, leaving nothing of the failed one.
-void ExpectAllOrNothing(const TestFolder& folder) {
-  const PrepareOptions options = Options(folder);
+void ExpectAllOrNothing(const TestFolder& folder, DataKind kind) {
+  const PrepareOptions options = Options(folder, kind);
   const auto data = Dataset::Open(options.output, {});
   if (data.ok()) {
-    EXPECT_TRUE(data->Tokens("validation").ok());
+    EXPECT_TRUE(kind == DataKind::kText ? data->Windows("validation", 4).ok()
+                                        : data->Examples("validation", 4).ok());
   } else {
     ASSERT_EQ(data.status().code(), absl::StatusCode::kNotFound) << data.status();
     FaultFileSystem files({});  // spares the machine's disk the syncs
@@ -47,41 +58,43 @@ void ExpectAllOrNothing(const TestFolder& folder) {
   EXPECT_EQ(Names(folder / "new"), std::set<std::string>{"out"});
 }
 
-TEST(PrepareAllOrNothing, AFullDiskAtEveryOperationIsSaidAndLeavesNothing) {
-  const int64_t operations = OperationsOfOneRun();
+class PrepareAllOrNothing : public testing::TestWithParam<DataKind> {};
+
+TEST_P(PrepareAllOrNothing, AFullDiskAtEveryOperationIsSaidAndLeavesNothing) {
+  const int64_t operations = OperationsOfOneRun(GetParam());
   ASSERT_GT(operations, 20);
   for (int64_t k = 0; k < operations; ++k) {
     SCOPED_TRACE(k);
     const TestFolder folder;
-    const PrepareOptions options = Options(folder);
+    const PrepareOptions options = Options(folder, GetParam());
     FaultFileSystem files({Fault::kDiskFull, k});
     const absl::Status status = Prepare(files, options);
     ASSERT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
     if (std::filesystem::exists(folder / "new")) {
       for (const std::string& name : Names(folder / "new")) EXPECT_EQ(name, "out");
     }
-    ASSERT_NO_FATAL_FAILURE(ExpectAllOrNothing(folder));
+    ASSERT_NO_FATAL_FAILURE(ExpectAllOrNothing(folder, GetParam()));
   }
 }
 
-TEST(PrepareAllOrNothing, LostPowerAtEveryOperation) {
-  const int64_t operations = OperationsOfOneRun();
+TEST_P(PrepareAllOrNothing, LostPowerAtEveryOperation) {
+  const int64_t operations = OperationsOfOneRun(GetParam());
   for (int64_t k = 0; k < operations; ++k) {
     SCOPED_TRACE(k);
     const TestFolder folder;
     FaultFileSystem files({Fault::kCrash, k});
-    ASSERT_FALSE(Prepare(files, Options(folder)).ok());
+    ASSERT_FALSE(Prepare(files, Options(folder, GetParam())).ok());
     files.LosePower();
-    ASSERT_NO_FATAL_FAILURE(ExpectAllOrNothing(folder));
+    ASSERT_NO_FATAL_FAILURE(ExpectAllOrNothing(folder, GetParam()));
   }
 }
 
-TEST(PrepareAllOrNothing, SigkillAtEveryOperation) {
-  const int64_t operations = OperationsOfOneRun();
+TEST_P(PrepareAllOrNothing, SigkillAtEveryOperation) {
+  const int64_t operations = OperationsOfOneRun(GetParam());
   for (int64_t k = 0; k < operations; ++k) {
     SCOPED_TRACE(k);
     const TestFolder folder;
-    const PrepareOptions options = Options(folder);
+    const PrepareOptions options = Options(folder, GetParam());
     const pid_t child = fork();
     if (child == 0) {
       FaultFileSystem files({Fault::kKill, k});
@@ -91,11 +104,17 @@ TEST(PrepareAllOrNothing, SigkillAtEveryOperation) {
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFSIGNALED(status)) << status;
-    ASSERT_NO_FATAL_FAILURE(ExpectAllOrNothing(folder));
+    ASSERT_NO_FATAL_FAILURE(ExpectAllOrNothing(folder, GetParam()));
   }
 }
 
-TEST(PrepareAllOrNothing, ARunInProgressIsLeftAlone) {
+INSTANTIATE_TEST_SUITE_P(Kinds, PrepareAllOrNothing,
+                         testing::Values(DataKind::kText, DataKind::kPromptCompletion),
+                         [](const auto& info) {
+                           return info.param == DataKind::kText ? "Text" : "PromptCompletion";
+                         });
+
+TEST(PrepareLeftovers, ARunInProgressIsLeftAlone) {
   const TestFolder folder;
   // Process 1 always lives; the other number is above every limit of process ids.
   folder.Write("new/.out.preparing-1/train-00000.tokens", "half");
@@ -115,7 +134,7 @@ TEST(Prepare, AnOutputThatHoldsSomethingIsNotTouched) {
 
 TEST(Prepare, BadOptionsAreRefusedBeforeAnythingIsMade) {
   const TestFolder folder;
-  std::vector<PrepareOptions> bad(8, Options(folder));
+  std::vector<PrepareOptions> bad(9, Options(folder));
   bad[0].inputs.clear();
   bad[1].output.clear();
   bad[2].validation_fraction = 0;
@@ -124,6 +143,8 @@ TEST(Prepare, BadOptionsAreRefusedBeforeAnythingIsMade) {
   bad[5].validation_inputs = {folder / "in.txt"};
   bad[6].split_by = SplitBy::kFiles;
   bad[7].inputs = {"/dev/null"};
+  bad[8] = Options(folder, DataKind::kPromptCompletion);
+  bad[8].fields.completion = bad[8].fields.prompt;
   for (size_t i = 0; i < bad.size(); ++i) {
     EXPECT_EQ(Prepare(PosixFileSystem(), bad[i]).code(), absl::StatusCode::kInvalidArgument) << i;
   }

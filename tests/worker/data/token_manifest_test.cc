@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/random.h"
 
@@ -23,6 +24,31 @@ TokenManifest Sample() {
   return manifest;
 }
 
+TokenManifest ExampleSample() {
+  TokenManifest manifest = Sample();
+  manifest.holds = DataKind::kPromptCompletion;
+  manifest.splits["train"].documents = 3;
+  manifest.splits["train"].examples = {{"train-00000.examples", 2, std::string(64, 'd')},
+                                       {"train-00001.examples", 1, std::string(64, 'e')}};
+  return manifest;
+}
+
+// The order of samples of a run that goes on depends on the hash.
+TEST(TokenManifest, OfTextIsWrittenAsItAlwaysWas) {
+  const std::string json = TokenManifestToJson(Sample());
+  EXPECT_EQ(json.find("holds"), std::string::npos);
+  EXPECT_TRUE(absl::StartsWith(json, "{\n  \"format\": \"espalier-tokens\",\n  \"version\": 1,\n"));
+}
+
+TEST(TokenManifest, OfExamplesSurvivesTheRoundTrip) {
+  const std::string json = TokenManifestToJson(ExampleSample());
+  const auto read = TokenManifestFromJson(json);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(TokenManifestToJson(*read), json);
+  EXPECT_EQ(read->holds, DataKind::kPromptCompletion);
+  EXPECT_EQ(read->splits.at("train").examples[1].count, 1);
+}
+
 TEST(TokenManifest, SurvivesTheRoundTrip) {
   const std::string json = TokenManifestToJson(Sample());
   const auto read = TokenManifestFromJson(json);
@@ -38,16 +64,36 @@ struct Edit {
   const char* message;
 };
 
-class BadTokenManifest : public testing::TestWithParam<Edit> {};
-
-TEST_P(BadTokenManifest, IsRefusedWithTheField) {
-  const std::string good = TokenManifestToJson(Sample());
-  const std::string bad = absl::StrReplaceAll(good, {{GetParam().from, GetParam().to}});
+void ExpectRefused(const TokenManifest& manifest, const Edit& edit) {
+  const std::string good = TokenManifestToJson(manifest);
+  const std::string bad = absl::StrReplaceAll(good, {{edit.from, edit.to}});
   ASSERT_NE(bad, good);
   const absl::Status status = TokenManifestFromJson(bad).status();
   ASSERT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_NE(status.message().find(GetParam().message), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find(edit.message), absl::string_view::npos) << status;
 }
+
+class BadTokenManifest : public testing::TestWithParam<Edit> {};
+
+TEST_P(BadTokenManifest, IsRefusedWithTheField) { ExpectRefused(Sample(), GetParam()); }
+
+class BadExampleManifest : public testing::TestWithParam<Edit> {};
+
+TEST_P(BadExampleManifest, IsRefusedWithTheField) { ExpectRefused(ExampleSample(), GetParam()); }
+
+INSTANTIATE_TEST_SUITE_P(
+    TokenManifest, BadExampleManifest,
+    testing::ValuesIn<Edit>({
+        {"DoesNotSayWhatItHolds", "\"holds\"", "\"held\"", "'holds' is missing"},
+        {"HoldsSomethingElse", "prompt-completion", "chat", "the kind 'chat'"},
+        {"NoTable", "\"examples\": [", "\"table\": [", "'examples' is missing"},
+        {"TooFewInTheTable", "\"examples\": 2", "\"examples\": 1", "do not add up"},
+        {"TooManyInTheTable", "\"examples\": 1", "\"examples\": 2", "do not add up"},
+        {"AsManyTables", "\"documents\": 3", "\"documents\": 4", "do not add up"},
+        {"LeavesTheFolder", "train-00001.examples", "../x", "not a plain name"},
+        {"TableAndTokensInOneFile", "train-00000.examples", "train-00000.tokens", "listed twice"},
+    }),
+    [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
     TokenManifest, BadTokenManifest,
@@ -70,10 +116,10 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 TEST(TokenManifest, MutationsDoNoHarm) {
-  const std::string good = TokenManifestToJson(Sample());
+  const std::string good[] = {TokenManifestToJson(Sample()), TokenManifestToJson(ExampleSample())};
   SplitMix64 random(7);
-  for (int round = 0; round < 5000; ++round) {
-    std::string text = good;
+  for (int round = 0; round < 10000; ++round) {
+    std::string text = good[round % 2];
     for (int edits = 0; edits < 3; ++edits) {
       const size_t at = random.Below(text.size());
       if (random.Below(2) == 0) text[at] = static_cast<char>(random.Next());
@@ -96,6 +142,13 @@ TEST(ShardHeader, SurvivesTheRoundTripAndShowsEveryFlippedBit) {
     EXPECT_FALSE(DecodeShardHeader(flipped, "s").ok()) << bit;
   }
   EXPECT_FALSE(DecodeShardHeader(absl::MakeConstSpan(bytes).first(63), "s").ok());
+}
+
+TEST(ShardHeader, TellsTokensFromExamples) {
+  const ShardHeader table{ShardHolds::kExamples, kExampleEntryBytes, 12345};
+  EXPECT_EQ(*DecodeShardHeader(EncodeShardHeader(table), "s"), table);
+  const ShardHeader narrow{ShardHolds::kExamples, 8, 12345};
+  EXPECT_FALSE(DecodeShardHeader(EncodeShardHeader(narrow), "s").ok());
 }
 
 }  // namespace
