@@ -1,6 +1,6 @@
 // The types in which gradients travel, and their arithmetic: how values become bytes on the wire,
 // and how the addends of all ranks are summed. Shared by the implementations of Collective, so that
-// both give the same bits; the same on every processor.
+// both give the same bits; the same on every processor. Used by worker/collective and worker/sync.
 // Plain functions: any thread.
 //
 // fp32: as they are. bf16: rounded to nearest even. int8: in blocks of kWireBlock values with one

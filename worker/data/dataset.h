@@ -1,6 +1,6 @@
 // Dataset: a folder written by `espalier data prepare`, opened, verified and memory-mapped; and
-// what it holds as text for a person. Used by the session and by `data inspect`. Immutable after
-// Open: any thread.
+// what it holds as text for a person. Used by worker/data_verb.h, worker/session.h and
+// worker/task/task.h. Immutable after Open: any thread.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
 // DocumentReader: the documents of text and JSONL files, in pieces of bounded size. ExampleReader:
-// the prompts and completions of JSONL files. Used by prepare.cc only. One thread.
+// the prompts and completions of JSONL files. Used by prepare.h. One thread.
 #pragma once
 
 #include <cstdint>

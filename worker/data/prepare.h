@@ -1,6 +1,6 @@
 // `espalier data prepare`: text and JSONL files to a folder of token shards, as text or as prompts
-// with completions. Streams: memory does not grow with the input. Used by the data verb of the
-// worker. One thread.
+// with completions. Streams: memory does not grow with the input. Used by worker/data_verb.h. One
+// thread.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 // Gemm: matrix product on the CPU, by the fastest library of the platform: oneDNN where CMake finds
 // it for this processor (gemm_dnnl.cc), else LibTorch's BLAS (gemm_torch.cc; on macOS that is
-// Accelerate). Used by the CPU kernels of this folder. Any thread; inside a parallel region it runs
-// on the calling thread alone. What the library refuses, or has no memory for, is an exception.
+// Accelerate). Used by cpu_attention.cc, worker/ops/fused_loss.cc and worker/ops/products.cc. Any
+// thread; inside a parallel region it runs on the calling thread alone. What the library refuses,
+// or has no memory for, is an exception.
 #pragma once
 
 #include <cstdint>

@@ -109,7 +109,8 @@ class Parameters {
   // Of the step; none with a gradient of the whole table.
   LookupGradient& lookup_gradient() { return lookup_gradient_; }
   // The first elements in the compute type, as far as they are computed with in it: an untied
-  // embedding, which comes last, is not. Undefined when the compute type is fp32. Whoever writes to
+  // embedding, which comes last, is not. Undefined when
+  // nothing that is trained is computed with in another type than fp32. Whoever writes to
   // flat() makes it equal again, by RefreshCopy or in the same pass.
   FlatTensor& flat_copy() { return copy_; }
   void RefreshCopy();

@@ -169,10 +169,12 @@ uint64_t Replica::Fingerprint() {
 }
 
 uint64_t Replica::FrozenFingerprint() {
+  if (frozen_fingerprint_) return *frozen_fingerprint_;
   uint64_t hash = 0;
   for (const Parameter& parameter : parameters_->all()) {
     if (!parameter.trained) hash = MixBits(hash ^ HashTensor(parameter.value));
   }
+  frozen_fingerprint_ = hash;
   return hash;
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -67,8 +68,9 @@ class Replica {
   std::vector<torch::Tensor> Buffers();
   // A hash of all that is trained, equal on all ranks: of the residual only when it is gathered.
   uint64_t Fingerprint();
-  // The same of what is frozen.
+  // The same of what is frozen, whose values are set before the first call.
   uint64_t FrozenFingerprint();
+  bool has_frozen() const { return parameters_->trained().size() < parameters_->all().size(); }
 
  private:
   Replica(const DecoderConfig& config, const Parameters::Options& options,
@@ -80,6 +82,7 @@ class Replica {
   TrainingCounters counters_;
   GradientResidual residual_;
   FlatTensor host_gradient_;
+  std::optional<uint64_t> frozen_fingerprint_;
 };
 
 }  // namespace espalier

@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
@@ -112,7 +115,31 @@ absl::StatusOr<LossScale> LoadLossScale(const json& state, const RunIdentity& id
   return scale;
 }
 
-std::string StateJson(const TrainingCounters& counters, const RunIdentity& identity) {
+// Of frozen values, and of the type in which they are kept, on which it depends.
+json BaseFingerprintJson(Replica& replica) {
+  return {{"precision", torch::toString(replica.parameter_options().compute_type)},
+          {"fingerprint", absl::StrFormat("%016x", replica.FrozenFingerprint())}};
+}
+
+// A run that goes on above other frozen values would be another model.
+absl::Status CheckBase(const json& state, const Checkpoint& checkpoint, Replica& replica) {
+  if (!replica.has_frozen() || !state.contains("base")) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const json* saved, ObjectField(state, "base"));
+  const json mine = BaseFingerprintJson(replica);
+  if (!saved->contains("precision") || (*saved)["precision"] != mine["precision"] ||
+      (saved->contains("fingerprint") && (*saved)["fingerprint"] == mine["fingerprint"])) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("checkpoint ", checkpoint.folder(),
+                   " was trained above other values of the parameters that "
+                   "train.freeze names; give the job the model.from (or the train.seed) that it "
+                   "was made with, or "
+                   "another checkpoint.directory"));
+}
+
+std::string StateJson(Replica& replica, const RunIdentity& identity) {
+  const TrainingCounters& counters = replica.counters();
   const int64_t used = counters.step * identity.spec.train().global_batch();
   json state = {{"format", kStateFormat},
                 {"version", ESPALIER_VERSION},
@@ -123,6 +150,7 @@ std::string StateJson(const TrainingCounters& counters, const RunIdentity& ident
                 {"loss_scale", LossScaleJson(counters.loss_scale)},
                 {"order", OrderJson(identity)},
                 {"spec", SpecJson(identity.spec)}};
+  if (replica.has_frozen()) state["base"] = BaseFingerprintJson(replica);
   if (identity.training_samples > 0) {
     state["position"] = {{"epoch", used / identity.training_samples},
                          {"samples_used_in_epoch", used % identity.training_samples}};
@@ -132,7 +160,11 @@ std::string StateJson(const TrainingCounters& counters, const RunIdentity& ident
 
 // What the frozen parameters are: those of a model, or initial ones.
 std::string BaseJson(const v1::JobSpec& spec, const DecoderConfig& config) {
-  if (spec.model().has_from()) return json{{"model", spec.model().from()}}.dump(2) + "\n";
+  if (spec.model().has_from()) {
+    std::error_code error;  // on an error the path as it was given
+    const auto path = std::filesystem::absolute(spec.model().from(), error);
+    return json{{"model", error ? spec.model().from() : path.string()}}.dump(2) + "\n";
+  }
   const json base = {{"seed", spec.train().seed()},
                      {"initializer_range", config.initializer_range}};
   return base.dump(2) + "\n";
@@ -237,10 +269,30 @@ absl::Status LoadResidual(const Safetensors& file, Replica& replica) {
   return absl::OkStatus();
 }
 
+// Models of equal shapes may compute other functions: heads, angles, windows.
+absl::Status CheckArchitecture(const Checkpoint& checkpoint, const DecoderConfig& config) {
+  ASSIGN_OR_RETURN(const std::string text, checkpoint.Text("config.json"));
+  ASSIGN_OR_RETURN(const DecoderConfig saved, DecoderConfigFromJson(text));
+  const json was = json::parse(DecoderConfigToJson(saved), nullptr, /*allow_exceptions=*/false);
+  const json is = json::parse(DecoderConfigToJson(config), nullptr, /*allow_exceptions=*/false);
+  for (const auto& [key, value] : is.items()) {
+    if (was.contains(key) && was[key] == value) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "checkpoint ", checkpoint.folder(), " is of a model with ", key, " ",
+        was.contains(key) ? was[key].dump() : "absent", " and the job's has ", value.dump(),
+        "; give the job the model that it was made with, or another checkpoint.directory"));
+  }
+  return absl::OkStatus();
+}
+
 // A checkpoint of a run that trained other parameters holds others.
 absl::Status CheckTrained(const Checkpoint& checkpoint, absl::Span<const Parameter> trained) {
   const size_t held = checkpoint.model().tensors().size();
-  if (held == trained.size()) return absl::OkStatus();
+  const bool same = held == trained.size() &&
+                    std::all_of(trained.begin(), trained.end(), [&](const Parameter& parameter) {
+                      return checkpoint.model().Find(parameter.shape.name) != nullptr;
+                    });
+  if (same) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("checkpoint ", checkpoint.folder(), " holds ", held,
                    " trained parameters and the job trains ", trained.size(),
@@ -279,8 +331,8 @@ CheckpointContent ContentOf(Replica& replica, const RunIdentity& identity,
   content.generation_config_json = GenerationConfigJson(replica.config());
   content.tokenizer_json = identity.tokenizer_json;
   content.tokenizer_config_json = identity.tokenizer_config_json;
-  content.trainer_state_json = StateJson(replica.counters(), identity);
-  if (parameters.size() < replica.parameters().all().size()) {
+  content.trainer_state_json = StateJson(replica, identity);
+  if (replica.has_frozen()) {
     content.base_json = BaseJson(identity.spec, replica.config());
   }
   content.validation_loss = validation_loss;
@@ -299,7 +351,9 @@ absl::Status LoadReplica(const Checkpoint& checkpoint, const RunIdentity& identi
   ASSIGN_OR_RETURN(counters.skipped_in_a_row, IntegerField(state, "skipped_steps_in_a_row"));
   ASSIGN_OR_RETURN(counters.loss_scale, LoadLossScale(state, identity));
   const absl::Span<const Parameter> parameters = replica.parameters().trained();
+  RETURN_IF_ERROR(CheckArchitecture(checkpoint, replica.config()));
   RETURN_IF_ERROR(CheckTrained(checkpoint, parameters));
+  RETURN_IF_ERROR(CheckBase(state, checkpoint, replica));
   for (size_t i = 0; i < parameters.size(); ++i) {
     RETURN_IF_ERROR(LoadPart(checkpoint.model(), "", parameters[i], parameters[i].value));
     RETURN_IF_ERROR(

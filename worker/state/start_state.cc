@@ -95,7 +95,7 @@ absl::StatusOr<StartState> AgreeOnStart(const RankContext& context, const Checkp
   const auto newest = std::max_element(all.begin(), all.end());
   const size_t root = newest - all.begin();
 
-  const bool frozen = replica.parameters().trained_elements() < replica.parameters().elements();
+  const bool frozen = replica.has_frozen();
   uint64_t fingerprint = 0;  // of a rank that holds less: none
   RETURN_IF_ERROR(RunTogether(context, [&]() -> absl::Status {
     // Checkpoints, and what ranks send each other, hold what is trained.

@@ -35,7 +35,8 @@ class Synchroniser {
   // Bytes of the device that Begin takes for them.
   virtual int64_t LookupBytes(absl::Span<const int64_t> tokens) const = 0;
 
-  // In the last pass: gradients of flat elements [0, end) are final. Waits for nothing.
+  // In the last pass: gradients of flat elements [0, end) are final. Waits for nothing
+  // where the device has streams.
   virtual void GradientsFinal(int64_t end) = 0;
   // All passes have run, or there were none: what is left begins to travel.
   virtual absl::Status PassesDone() = 0;

@@ -14,8 +14,10 @@ absl::StatusOr<std::unique_ptr<Task>> OpenPretrain(const v1::JobSpec& spec,
   // A validation split that holds not one window is none.
   absl::StatusOr<std::shared_ptr<const WindowTable>> validation =
       dataset.Windows(kValidationSplit, length);
-  return std::make_unique<NextToken>(std::move(training),
-                                     validation.ok() ? *std::move(validation) : nullptr);
+  const bool none =
+      absl::IsNotFound(validation.status()) || absl::IsFailedPrecondition(validation.status());
+  if (!validation.ok() && !none) return validation.status();  // damaged, say
+  return std::make_unique<NextToken>(std::move(training), none ? nullptr : *std::move(validation));
 }
 
 }  // namespace espalier

@@ -17,8 +17,10 @@ absl::StatusOr<std::unique_ptr<Task>> OpenSft(const v1::JobSpec& spec, const Dat
   if (!warning.empty()) LogWarning(warning);
   absl::StatusOr<std::shared_ptr<const ExampleTable>> validation =
       dataset.Examples(kValidationSplit, length);
-  return std::make_unique<NextToken>(std::move(training),
-                                     validation.ok() ? *std::move(validation) : nullptr);
+  const bool none =
+      absl::IsNotFound(validation.status()) || absl::IsFailedPrecondition(validation.status());
+  if (!validation.ok() && !none) return validation.status();  // damaged, say
+  return std::make_unique<NextToken>(std::move(training), none ? nullptr : *std::move(validation));
 }
 
 }  // namespace espalier

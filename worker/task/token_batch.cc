@@ -19,7 +19,8 @@ TokenBatch MakeTokenBatch(const Samples& samples, SlotRange rows, Transfers& tra
   const torch::Tensor counted = transfers.ToDevice(
       torch::from_blob(const_cast<uint8_t*>(samples.counted.data()) + rows.begin * time,
                        {rows.size(), time}, torch::kByte));
-  batch.targets.masked_fill_(counted.eq(0), kIgnoredTarget);
+  // Not in place: of a single row, inputs and targets are views of the samples.
+  batch.targets = batch.targets.masked_fill(counted.eq(0), kIgnoredTarget);
   return batch;
 }
 

@@ -77,6 +77,18 @@ absl::Status PassMemory::Probe(int64_t beside) {
   return absl::OkStatus();
 }
 
+// Where passes look ids up in rows of their own, which take a gradient, so do probes: what lies
+// below the first trained layer is kept, and run backward, because of them. Made-up ids are 0.
+EmbeddingRows PassMemory::MadeUpRows() const {
+  const Parameters& parameters = parts_.replica.parameters();
+  if (parameters.embedding() != EmbeddingGradient::kRowsApart) return {};
+  torch::NoGradGuard no_grad;
+  const torch::Tensor table = parameters.Get(kEmbeddingName);
+  torch::Tensor rows = table.narrow(0, 0, 1).clone().set_requires_grad(true);
+  rows.mutable_grad() = torch::zeros_like(rows);
+  return {rows, torch::zeros({table.size(0)}, table.options().dtype(torch::kInt64))};
+}
+
 absl::Status PassMemory::ProbePass(int64_t size) {
   const Decoder& decoder = parts_.replica.decoder();
   return CatchTorch("measuring a forward and backward pass", [&] {
@@ -87,6 +99,7 @@ absl::Status PassMemory::ProbePass(int64_t size) {
     if (inputs.dropout.rate > 0) {
       inputs.dropout.of_row = batch.inputs.select(1, 0).contiguous();
     }
+    inputs.lookup = MadeUpRows();
     const torch::Tensor loss = parts_.task.LossSum(decoder, batch, inputs);
     loss.backward();
     loss.item<double>();  // the device has finished

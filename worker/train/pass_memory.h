@@ -63,6 +63,7 @@ class PassMemory {
 
  private:
   PassMemory(const Parts& parts, const MemoryGovernor::Options& options, std::string limit_source);
+  EmbeddingRows MadeUpRows() const;
   absl::Status ProbePass(int64_t size);
   bool HasRoomToRecord();
 

@@ -27,7 +27,8 @@ PassRunner::PassRunner(const Task& task, const Decoder& decoder, const Parameter
 Tensor PassRunner::Compute(const TokenBatch& batch, const PassInputs& inputs,
                            const Tensor& loss_scale) const {
   const Tensor loss = task_.LossSum(decoder_, batch, inputs);
-  loss.backward(loss_scale);
+  // Done again after memory ran out at its very end, a pass may have nothing left to add.
+  if (loss.requires_grad()) loss.backward(loss_scale);
   return loss.detach();
 }
 

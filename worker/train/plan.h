@@ -1,5 +1,6 @@
 // The part of each rank: sequences per rank of a step, made here for runs without a coordinator and
-// checked when they come from one. Used by the trainer and StandaloneClient's caller. Pure.
+// checked when they come from one. Used by micro_batches.cc, pass_memory.cc and step_boundary.cc.
+// Pure.
 #pragma once
 
 #include <cstdint>

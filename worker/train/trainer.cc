@@ -50,12 +50,14 @@ absl::StatusOr<v1::Outcome> Trainer::RunSteps() {
   parts_.context.progress.step = replica_.step().value();
   while (replica_.step().value() < spec_.train().steps()) {
     ASSIGN_OR_RETURN(const StepEnd end, TrainStep());
+    if (end != StepEnd::kCommitted) RETURN_IF_ERROR(FirstTrouble());
     if (end == StepEnd::kStoppedToResume) {
       RETURN_IF_ERROR(milestones_->SaveForGood(*boundary_).status());
     }
     if (end != StepEnd::kCommitted) return v1::OUTCOME_STOPPED;
     RETURN_IF_ERROR(milestones_->AfterStep());
   }
+  RETURN_IF_ERROR(FirstTrouble());
   RETURN_IF_ERROR(milestones_->Evaluate());
   ASSIGN_OR_RETURN(const bool saved, milestones_->SaveForGood(*boundary_));
   return saved ? v1::OUTCOME_COMPLETED : v1::OUTCOME_STOPPED;
@@ -117,13 +119,17 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
 // Commits the step. No update when a rank's loss or the sum of the gradients is not finite.
 absl::Status Trainer::UpdateOrSkip(const StepTotals& total, v1::StepReport& report) {
   LossScale& loss_scale = replica_.counters().loss_scale;
-  // A step of which nothing counts has a gradient of zero.
+  const bool empty = total.tokens == 0;  // nothing of it counts: there is no gradient
   const double tokens = static_cast<double>(std::max<int64_t>(total.tokens, 1));
   const double scaled = tokens * loss_scale.value();
   const double norm = total.norm / scaled;
   const bool finite = total.finite && std::isfinite(norm);
-  const bool expected = loss_scale.Adjust(finite);
-  if (finite) {
+  // The loss itself is not scaled.
+  const bool expected = total.finite && loss_scale.Adjust(std::isfinite(norm));
+  if (empty) {
+    RETURN_IF_ERROR(parts_.synchroniser.Skip());
+    ++replica_.counters().skipped;
+  } else if (finite) {
     RETURN_IF_ERROR(parts_.synchroniser.Update(
         {.learning_rate = report.learning_rate(),
          .gradient_scale = ClipFactor(norm, spec_.train().clip_norm()) / scaled}));
@@ -136,7 +142,7 @@ absl::Status Trainer::UpdateOrSkip(const StepTotals& total, v1::StepReport& repo
   report.set_loss(total.loss / tokens);
   report.set_tokens(total.tokens);
   report.set_gradient_norm(norm);
-  report.set_skipped(!finite);
+  report.set_skipped(!finite || empty);
   return absl::OkStatus();
 }
 

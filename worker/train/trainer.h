@@ -74,7 +74,7 @@ class Trainer {
   absl::Status UpdateOrSkip(const StepTotals& total, v1::StepReport& report);
   // `expected`: the loss scale was too large, and has been reduced.
   absl::Status SkipUpdate(const StepTotals& total, bool expected);
-  // Of a rank that cannot go on: all ranks end alike.
+  // The error of the lowest rank that cannot go on: all ranks end alike.
   absl::Status FirstTrouble();
 
   const v1::JobSpec spec_;

@@ -49,6 +49,18 @@ TEST(Sft, CountsTheCompletionAndItsEndAlone) {
   EXPECT_TRUE(counted[0][3 + 2 - 1].item<bool>());
 }
 
+// Of one row everything is contiguous, and nothing is copied that need not be.
+TEST(Sft, ABatchOfOneRowLeavesItsInputsAlone) {
+  const NextToken task(Examples(7));
+  const Samples samples = *task.training()->Read({4});
+  const std::vector<int64_t> before = samples.tokens;
+  Transfers transfers{torch::kCPU};
+  const TokenBatch batch = task.Batch(samples, {0, 1}, transfers);
+  EXPECT_EQ(samples.tokens, before);
+  EXPECT_GE(batch.inputs.min().item<int64_t>(), 0);
+  EXPECT_EQ(batch.targets.ne(kIgnoredTarget).sum().item<int64_t>(), samples.LossTokens({0, 1}));
+}
+
 // The gradient of a step is the sum over all tokens that count, divided by their number, on any
 // division: tokens are not spread evenly over the ranks here.
 TEST(Sft, SplitInvarianceHoldsUnderAMask) {
@@ -59,7 +71,8 @@ TEST(Sft, SplitInvarianceHoldsUnderAMask) {
   };
   std::vector<std::vector<double>> losses;
   int64_t tokens = 0;
-  for (const Split& split : {Split{{1}, {16}}, Split{{1}, {5}}, Split{{3, 1}, {4, 2}}}) {
+  for (const Split& split :
+       {Split{{1}, {16}}, Split{{1}, {5}}, Split{{3, 1}, {4, 2}}, Split{{1, 1}, {1, 8}}}) {
     const TestFolder folder;
     WorldOptions options;
     options.ranks = static_cast<int>(split.shares.size());

@@ -185,11 +185,12 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(ResumeIn, TheNewestCheckpointReachesRanksOfAnyWorldAndTrainsOnAsIfUninterrupted) {
   const TestFolder folder, other;
   WorldOptions straight = ThreeRanks(10, other.path(), {});
-  WorldOptions first = ThreeRanks(10, folder.path(), [](ScriptedClient& client, const auto& message) {
-    v1::Directive stop = Make(1, v1::RUN_STATE_STOP);
-    stop.set_checkpoint_before_stop(true);
-    if (Committed(message, 5)) client.Set(stop);
-  });
+  WorldOptions first =
+      ThreeRanks(10, folder.path(), [](ScriptedClient& client, const auto& message) {
+        v1::Directive stop = Make(1, v1::RUN_STATE_STOP);
+        stop.set_checkpoint_before_stop(true);
+        if (Committed(message, 5)) client.Set(stop);
+      });
   const std::vector<RankResult> uninterrupted = TrainWorld(straight);
   TrainWorld(first);
   const std::vector<RankResult> resumed = TrainWorld(ThreeRanks(10, folder.path(), {}));

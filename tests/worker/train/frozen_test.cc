@@ -172,6 +172,34 @@ TEST(Frozen, OtherParametersThanTheCheckpointsAreRefused) {
   EXPECT_TRUE(absl::StrContains(refused.message(), "train.freeze")) << refused;
 }
 
+TEST(Frozen, OtherValuesBelowTheTrainedOnesAreRefused) {
+  const TestFolder folder;
+  Train(FrozenWorld(1, 2, folder.path()));
+  WorldOptions other = FrozenWorld(1, 4, folder.path());
+  other.spec.mutable_train()->set_seed(99);
+  const absl::Status refused = TrainWorld(other)[0].outcome.status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(), "other values")) << refused;
+}
+
+// Probes see what passes do: the rows of an embedding that is trained take a gradient in both.
+TEST(Frozen, ProbesTakeWhatPassesTake) {
+  for (const char* frozen : {"*norm*", "model.layers.*"}) {
+    const TestFolder folder;
+    WorldOptions options = FrozenWorld(1, 3, folder.path());
+    v1::TrainSpec& train = *options.spec.mutable_train();
+    train.clear_freeze();
+    train.add_freeze(frozen);
+    if (std::string(frozen) == "model.layers.*") {
+      train.add_freeze("lm_head.weight");
+      train.add_freeze("model.norm.weight");
+    }
+    options.spec.mutable_batch()->clear_micro_batch();
+    const std::vector<RankResult> results = Train(options);
+    EXPECT_EQ(results[0].losses.size(), 3U);
+  }
+}
+
 TEST(Frozen, PatternsThatNameNothingOrAllAreRefused) {
   for (const char* pattern : {"model.layers.9.*", "*"}) {
     v1::JobSpec spec = TinySpec(1);
