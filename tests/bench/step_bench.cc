@@ -11,6 +11,8 @@
 #include "common/base/clock.h"
 #include "common/config/recompute.h"
 #include "common/platform/platform.h"
+#include "tests/bench/step_limit.h"
+#include "tests/bench/token_ids.h"
 #include "worker/collective/in_process.h"
 #include "worker/memory/allocator.h"
 #include "worker/model/decoder.h"
@@ -37,6 +39,8 @@ struct Options {
   std::string moments = "fp32";
   std::string recompute = "none";
   bool kernel_by_kernel = false;
+  bool limit = false;
+  bool products = false;
 };
 
 Options Parse(int argc, char** argv) {
@@ -54,8 +58,14 @@ Options Parse(int argc, char** argv) {
       ->check(CLI::IsMember({"none", "alternate", "all"}));
   app.add_flag("--kernel-by-kernel", options.kernel_by_kernel,
                "launch each kernel of a pass by itself where passes could be recorded");
+  app.add_flag("--limit", options.limit,
+               "time the step's products alone too, for the share of that limit (CPU)");
+  app.add_flag("--products", options.products, "with --limit: a line for each product");
   try {
     app.parse(argc, argv);
+    if (options.limit && options.device != "cpu") {
+      throw CLI::ValidationError("--limit", "is measured on the CPU alone");
+    }
   } catch (const CLI::ParseError& error) {
     std::exit(app.exit(error));
   }
@@ -76,8 +86,15 @@ DecoderConfig ConfigOf(const Options& options) {
   return DecoderConfigFromSpec(spec, 0).value();
 }
 
-std::vector<double> Measure(const Options& options, double& loss_value) {
-  const DecoderConfig config = ConfigOf(options);
+// What the steps gave.
+struct Measured {
+  std::vector<double> rates;  // tokens per second, ascending
+  double loss = 0;
+  std::string ids;  // digest of what was trained on
+};
+
+Measured Measure(const Options& options, const DecoderConfig& config) {
+  Measured measured;
   const torch::Device device(options.device);
   Parameters parameters =
       Parameters::Create(
@@ -96,9 +113,12 @@ std::vector<double> Measure(const Options& options, double& loss_value) {
   spec.set_eps(1e-8);
   spec.set_weight_decay(0.1);
   AdamW optimizer = AdamW::Create(spec, parameters).value();
+  std::vector<int64_t> ids = bench::TokenIds(options.batch * (options.time + 1), config.vocab_size,
+                                             /*seed=*/1);
+  measured.ids = bench::DigestOf(ids);
   const torch::Tensor tokens =
-      torch::randint(0, config.vocab_size, {options.batch, options.time + 1}, torch::kLong)
-          .to(device);
+      torch::from_blob(ids.data(), {options.batch, options.time + 1}, torch::kLong)
+          .to(device, torch::kLong, /*non_blocking=*/false, /*copy=*/true);
   const TokenBatch batch{
       tokens.slice(1, 0, options.time).contiguous(), tokens.slice(1, 1).contiguous(), {}};
   const auto elements = static_cast<double>(batch.targets.numel());
@@ -106,27 +126,24 @@ std::vector<double> Measure(const Options& options, double& loss_value) {
   PassRunner runner(task, decoder, parameters);
   const std::vector<std::unique_ptr<Collective>> alone = InProcessGroup(1, absl::Minutes(1));
   LookupExchange lookups(*alone[0], parameters, WireType::kFp32);
-  const torch::Tensor ids = tokens.cpu();
   ReleaseFreeMemory();
-  std::vector<double> rates;
   for (int step = 0; step < options.steps + kWarmUp; ++step) {
     if (step == 1 && !options.kernel_by_kernel) {  // as the trainer does
       ESPALIER_CHECK(runner.Record({options.batch}, options.time, 0).ok(), "not recorded");
     }
     const absl::Duration start = RealClock().Monotonic();
-    const PassInputs inputs{
-        .lookup =
-            lookups.Begin({ids.data_ptr<int64_t>(), static_cast<size_t>(ids.numel())}).value()};
+    const PassInputs inputs{.lookup = lookups.Begin(ids).value()};
     const torch::Tensor loss = runner.Run(batch, inputs, 1);
     ESPALIER_CHECK(lookups.StartSum().ok() && lookups.Finish().ok(), "alone nothing travels");
     const double clip = ClipFactor(optimizer.GradientNorm() / elements, 1.0);
     optimizer.Apply({.learning_rate = 1e-3, .gradient_scale = clip / elements});
-    loss_value = loss.item<double>() / elements;
+    measured.loss = loss.item<double>() / elements;
     cuda::Synchronize();
     const double seconds = absl::ToDoubleSeconds(RealClock().Monotonic() - start);
-    if (step >= kWarmUp) rates.push_back(elements / seconds);
+    if (step >= kWarmUp) measured.rates.push_back(elements / seconds);
   }
-  return rates;
+  std::sort(measured.rates.begin(), measured.rates.end());
+  return measured;
 }
 
 int64_t PeakBytes(torch::Device device) {
@@ -134,12 +151,9 @@ int64_t PeakBytes(torch::Device device) {
   return memory.has_value() ? memory->peak_bytes : ReadProcessMemory().value().peak_bytes;
 }
 
-void Run(const Options& options) {
-  torch::set_num_threads(options.threads);
-  double loss = 0;
-  std::vector<double> rates = Measure(options, loss);
-  std::sort(rates.begin(), rates.end());
-  const nlohmann::json line = {
+nlohmann::json LineOf(const Options& options, const Measured& measured) {
+  const std::vector<double>& rates = measured.rates;
+  return {
       {"bench", "train_step"},
       {"who", "espalier"},
       {"setting", options.moments + " moments, recompute " + options.recompute},
@@ -152,10 +166,46 @@ void Run(const Options& options) {
       {"tokens_per_second",
        {{"median", rates[rates.size() / 2]}, {"min", rates.front()}, {"max", rates.back()}}},
       {"peak_bytes", PeakBytes(torch::Device(options.device))},
-      {"loss", loss},
+      {"loss", measured.loss},
+      {"ids", measured.ids},
       {"version", ESPALIER_VERSION},
       {"machine", ReadProcessor().value().model},
   };
+}
+
+nlohmann::json LineOf(const Options& options, const bench::MeasuredProduct& measured) {
+  const bench::StepProduct& product = measured.product;
+  return {
+      {"bench", "product"},
+      {"figure", product.name},
+      {"precision", options.precision},
+      {"m", product.shape.m},
+      {"n", product.shape.n},
+      {"k", product.shape.k},
+      {"together", product.together},
+      {"times", product.times},
+      {"best", measured.best},
+      {"best_gigaflops", product.Flops() / measured.seconds / 1e9},
+      {"engine_gigaflops", product.Flops() / measured.engine_seconds / 1e9},
+      {"milliseconds_of_step", product.times * measured.seconds * 1e3},
+  };
+}
+
+void Run(const Options& options) {
+  torch::set_num_threads(options.threads);
+  const DecoderConfig config = ConfigOf(options);
+  nlohmann::json line = LineOf(options, Measure(options, config));
+  if (options.limit) {
+    const bench::StepLimit limit =
+        bench::MeasureStepLimit(config, options.batch, options.time, options.precision == "bf16");
+    for (const bench::MeasuredProduct& product : limit.products) {
+      if (options.products) std::cout << LineOf(options, product).dump() << std::endl;
+    }
+    const double tokens = static_cast<double>(options.batch * options.time) / limit.seconds;
+    line["limit_tokens_per_second"] = tokens;
+    line["limit_gigaflops"] = limit.flops / limit.seconds / 1e9;
+    line["share_of_limit"] = line["tokens_per_second"]["median"].get<double>() / tokens;
+  }
   std::cout << line.dump() << std::endl;
 }
 
