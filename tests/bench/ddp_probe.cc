@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/clock.h"
+#include "tests/bench/token_ids.h"
 #include "worker/collective/mpi_collective.h"
 #include "worker/model/decoder.h"
 #include "worker/optimizer/optimizer.h"
@@ -87,12 +88,6 @@ v1::OptimizerSpec Adam() {
   return spec;
 }
 
-// Ids as frequent as the words of a text: by Zipf's law, the k-th with a weight of 1 / k.
-torch::Tensor TextLike(int64_t count, int64_t vocabulary) {
-  const torch::Tensor weights = torch::arange(1, vocabulary + 1, torch::kFloat).reciprocal();
-  return torch::multinomial(weights, count, /*replacement=*/true);
-}
-
 // Wall seconds of one step's parts.
 struct StepTimes {
   double backward = 0;
@@ -118,15 +113,22 @@ class TrainingRank {
         lookups_(collective, parameters_,
                  options.wire == "fp32" ? WireType::kFp32 : WireType::kBf16) {
     parameters_.Initialize(1, config_.initializer_range);
+    // Each rank its rows of one global batch, as the peer's ranks take them.
     const int64_t rows = options.global_batch / collective.world_size();
+    const int64_t count = rows * (options.time + 1);
+    const std::vector<int64_t> all =
+        bench::TokenIds(count * collective.world_size(), config_.vocab_size, /*seed=*/1);
+    digest_ = bench::DigestOf(all);
+    const auto first = all.begin() + collective.rank().value() * count;
+    tokens_.assign(first, first + count);
     const torch::Tensor tokens =
-        TextLike(rows * (options.time + 1), config_.vocab_size).view({rows, options.time + 1});
-    const int64_t* first = tokens.data_ptr<int64_t>();
-    tokens_.assign(first, first + tokens.numel());
+        torch::from_blob(tokens_.data(), {rows, options.time + 1}, torch::kLong);
     ids_ = tokens.slice(1, 0, options.time).contiguous();
     targets_ = tokens.slice(1, 1).contiguous();
     scale_ = 1.0 / static_cast<double>(ids_.numel() * collective.world_size());
   }
+
+  const std::string& digest() const { return digest_; }
 
   // `overlap`: buckets start while the backward pass runs; else after it.
   StepTimes Step(bool overlap) {
@@ -181,6 +183,7 @@ class TrainingRank {
   FlatTensor host_;  // not used on the CPU
   GradientExchange exchange_;
   LookupExchange lookups_;
+  std::string digest_;  // of the global batch's ids
   std::vector<int64_t> tokens_;
   torch::Tensor ids_, targets_;
   double scale_ = 1;
@@ -193,8 +196,8 @@ double Median(const std::vector<StepTimes>& steps, double StepTimes::*part) {
   return values[values.size() / 2];
 }
 
-void Print(const Options& options, int ranks, const std::vector<StepTimes>& apart,
-           const std::vector<StepTimes>& together) {
+void Print(const Options& options, int ranks, const std::string& digest,
+           const std::vector<StepTimes>& apart, const std::vector<StepTimes>& together) {
   std::vector<double> rates;
   for (const StepTimes& step : together) {
     rates.push_back(static_cast<double>(options.global_batch * options.time) / step.step);
@@ -204,13 +207,15 @@ void Print(const Options& options, int ranks, const std::vector<StepTimes>& apar
   const nlohmann::json line = {
       {"bench", options.bench},
       {"who", "espalier"},
-      {"setting", options.precision + ", gradients as " + options.wire},
+      {"precision", options.precision},
+      {"setting", "gradients as " + options.wire},
       {"vocab", options.vocab},
       {"shape", options.shape},
       {"global_batch", options.global_batch},
       {"time", options.time},
       {"ranks", ranks},
       {"threads", options.threads},
+      {"ids", digest},
       {"tokens_per_second",
        {{"median", rates[rates.size() / 2]}, {"min", rates.front()}, {"max", rates.back()}}},
       {"backward_alone_seconds", Median(apart, &StepTimes::backward)},
@@ -235,7 +240,7 @@ int Run(const Options& options) {
     together.push_back(trainer.Step(true));
   }
   if (collective->rank() == Rank(0)) {
-    Print(options, collective->world_size(), apart, together);
+    Print(options, collective->world_size(), trainer.digest(), apart, together);
   }
   Check(collective->Finish(absl::Minutes(1)));
   return 0;

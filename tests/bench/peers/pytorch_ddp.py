@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Peer of bench_ddp: one rank of PyTorch DistributedDataParallel over Gloo.
 
-The decoder of pytorch_step.py. MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE and GLOO_SOCKET_IFNAME say
-who is where. Rank 0 prints one JSON line: tokens per second over all ranks (median, min, max).
+The decoder, tokens and update of decoder.py and token_ids.py. MASTER_ADDR, MASTER_PORT, RANK,
+WORLD_SIZE and GLOO_SOCKET_IFNAME say who is where. Rank 0 prints one JSON line: tokens per second
+over all ranks (median, min, max).
 """
 import argparse
 import json
@@ -13,7 +14,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from pytorch_step import SHAPES, Decoder, train
+import token_ids
+from decoder import SHAPES, Decoder, Optimizer, train
 
 
 def main():
@@ -38,20 +40,21 @@ def main():
     if options.fp16_hook:
         from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
         parallel.register_comm_hook(None, default_hooks.fp16_compress_hook)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
-    batch = options.global_batch // ranks
-    torch.manual_seed(2 + rank)
-    tokens = torch.randint(0, SHAPES[options.shape][5], (batch, options.time + 1))
-    rates, loss = train(parallel, optimizer, tokens, options.precision, options.steps, 3,
-                        options.global_batch * options.time)
+    # Each rank takes its rows of one global batch.
+    rows = options.global_batch // ranks
+    ids = token_ids.draw(ranks * rows * (options.time + 1), SHAPES[options.shape][5], seed=1)
+    tokens = torch.tensor(ids).view(ranks, rows, options.time + 1)[rank]
+    rates, loss = train(parallel, Optimizer(model), tokens, options.precision == "bf16",
+                        options.steps, 3, options.global_batch * options.time)
     if rank == 0:
         print(json.dumps({
-            "bench": "ddp", "who": "pytorch ddp, gloo", "setting": options.label,
+            "bench": "ddp", "who": "pytorch", "setting": options.label,
+            "precision": options.precision,
             "shape": options.shape, "global_batch": options.global_batch, "time": options.time,
             "ranks": ranks, "threads": options.threads,
             "tokens_per_second": {"median": statistics.median(rates), "min": min(rates),
                                   "max": max(rates)},
-            "loss": loss, "version": torch.__version__,
+            "loss": loss, "ids": token_ids.digest(ids), "version": torch.__version__,
             "machine": platform.processor() or platform.machine(),
         }), flush=True)
     dist.barrier()
