@@ -98,7 +98,7 @@ TEST(Json, ASpecReadsLikeAJobFile) {
   spec.mutable_train()->mutable_schedule()->set_kind(v1::SCHEDULE_KIND_COSINE);
   EXPECT_EQ(JsonLine(ToJson(spec)),
             "{\"name\":\"\",\"train\":{\"schedule\":{\"kind\":\"cosine\"},"
-            "\"precision\":\"fp32\",\"recompute\":[]}}\n");
+            "\"precision\":\"fp32\",\"recompute\":[],\"freeze\":[]}}\n");
 }
 
 }  // namespace

@@ -90,13 +90,13 @@ TEST(Sft, SplitInvarianceHoldsUnderAMask) {
     }
     losses.push_back(results[0].losses);
     // True counts, of steps and of the evaluation.
-    const v1::StepReport first = results[0].link->steps().front();
+    const v1::StepReport first = results[0].client->steps().front();
     EXPECT_LT(first.tokens(), 16 * 8);
     if (tokens == 0) tokens = first.tokens();
     EXPECT_EQ(first.tokens(), tokens);
     std::vector<int64_t> all(40);
     std::iota(all.begin(), all.end(), 0);
-    EXPECT_EQ(results[0].link->evaluations().back().tokens(),
+    EXPECT_EQ(results[0].client->evaluations().back().tokens(),
               task.validation()->Read(all)->LossTokens({0, 40}));
   }
   for (size_t i = 1; i < losses.size(); ++i) {
