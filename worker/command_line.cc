@@ -8,9 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "common/observe/log.h"
-#include "worker/data_verb.h"
-#include "worker/generate_verb.h"
 #include "worker/run.h"
+#include "worker/verbs.h"
 
 namespace espalier {
 namespace {

@@ -1,5 +1,3 @@
-#include "worker/data_verb.h"
-
 #include <unistd.h>
 
 #include <cstdio>
@@ -11,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "worker/formats/tokenizer.h"
+#include "worker/verbs.h"
 
 namespace espalier {
 namespace {

@@ -1,5 +1,3 @@
-#include "worker/generate_verb.h"
-
 #include <torch/torch.h>
 
 #include <cstdio>
@@ -13,9 +11,10 @@
 #include "common/platform/platform.h"
 #include "worker/formats/tokenizer.h"
 #include "worker/model/decoder.h"
-#include "worker/tensor/device.h"
 #include "worker/model/pretrained.h"
 #include "worker/state/checkpoint_store.h"
+#include "worker/tensor/device.h"
+#include "worker/verbs.h"
 
 namespace espalier {
 namespace {

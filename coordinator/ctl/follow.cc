@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -10,7 +9,6 @@
 #include "absl/strings/str_join.h"
 #include "coordinator/ctl/json.h"
 #include "coordinator/ctl/render.h"
-#include "coordinator/ctl/verbs.h"
 
 namespace espalier::ctl {
 namespace {
@@ -122,57 +120,6 @@ class Display {
   bool warned_ = false;
 };
 
-void AddWatch(VerbTable verbs) {
-  auto job = std::make_shared<std::string>();
-  CLI::App* verb =
-      AddVerb(verbs.app, "watch", "Follow a job's progress until it ends",
-              "espalier watch quickstart-1\nespalier watch quickstart-1 -o json | jq .status.loss");
-  AddJobArgument(verb, *job);
-  verb->callback([verbs, job] {
-    verbs.chosen = [job](Context& context) -> absl::StatusOr<ExitCode> {
-      absl::StatusOr<OperatorClient> client = OperatorClient::Connect(context);
-      if (!client.ok()) return client.status();
-      const absl::StatusOr<v1::JobStatus> last = ShowProgress(context, *client, *job);
-      if (!last.ok()) return last.status();
-      return ExitCodeAfter(*last);
-    };
-  });
-}
-
-void AddLogs(VerbTable verbs) {
-  struct Options {
-    std::string job;
-    bool follow = false;
-    std::optional<int32_t> rank;
-    std::optional<int64_t> generation;
-  };
-  auto options = std::make_shared<Options>();
-  CLI::App* verb =
-      AddVerb(verbs.app, "logs", "Print what a job's workers logged, oldest first",
-              "espalier logs quickstart-1 -f\nespalier logs quickstart-1 --rank 1 --generation 2");
-  AddJobArgument(verb, options->job);
-  verb->add_flag("-f,--follow", options->follow, "Go on until the job ends");
-  verb->add_option("--rank", options->rank, "Only lines of this rank")->type_name("N");
-  verb->add_option("--generation", options->generation, "Only this generation")->type_name("N");
-  verb->callback([verbs, options] {
-    verbs.chosen = [options](Context& context) -> absl::StatusOr<ExitCode> {
-      absl::StatusOr<OperatorClient> client = OperatorClient::Connect(context);
-      if (!client.ok()) return client.status();
-      v1::LogsRequest request;
-      request.set_job_id(options->job);
-      request.set_follow(options->follow);
-      if (options->rank.has_value()) request.set_rank(*options->rank);
-      if (options->generation.has_value()) request.set_generation(*options->generation);
-      const absl::Status status = client->Logs(request, [&](const std::string& text) {
-        return context.terminal.Out(
-            context.options.json() ? JsonLine(nlohmann::ordered_json{{"text", text}}) : text);
-      });
-      if (!status.ok()) return status;
-      return kDone;
-    };
-  });
-}
-
 }  // namespace
 
 absl::StatusOr<v1::JobStatus> ShowProgress(Context& context, OperatorClient& client,
@@ -190,11 +137,6 @@ absl::StatusOr<v1::JobStatus> WaitForEnd(OperatorClient& client, const std::stri
 
 ExitCode ExitCodeAfter(const v1::JobStatus& status) {
   return IsFinal(status.state()) ? ExitCodeOf(status.state()) : kDone;
-}
-
-void AddFollowVerbs(VerbTable verbs) {
-  AddWatch(verbs);
-  AddLogs(verbs);
 }
 
 std::string ProgressBar(double fraction, int width, const View& view) {

@@ -1,6 +1,6 @@
 // Following a job to its end on the terminal: `watch` and `submit --wait`: a redrawn frame on a
-// terminal, appended lines elsewhere. Used by verbs_submit.cc. One thread; what makes the text is
-// pure.
+// terminal, appended lines elsewhere. Used by verbs_follow.cc and verbs_submit.cc. One thread; what
+// makes the text is pure.
 #pragma once
 
 #include <optional>

@@ -1,6 +1,6 @@
 // StepLimit: how fast a training step would be that consisted of its matrix products alone, each at
-// the best rate that any way to compute it reaches on this processor now. Used by step_bench. One
-// thread; the products use all of OpenMP's.
+// the best rate that any way to compute it reaches on this processor now. Used by
+// tests/bench/step_bench.cc. One thread; the products use all of OpenMP's.
 #pragma once
 
 #include <cstdint>

@@ -65,8 +65,8 @@ Part Worker() {
               {.folder = "worker/task", .libraries = torch},
               {.folder = "worker/train", .libraries = torch},
           },
-      .root_files = {"command_line", "data_verb", "generate_verb", "ending",
-                     "launch_environment", "main", "run", "session"},
+      .root_files = {"command_line", "data_verb", "generate_verb", "ending", "launch_environment",
+                     "main", "run", "session", "verbs"},
       .root_libraries = {"LibTorch", "gRPC", "CLI11"}};
 }
 

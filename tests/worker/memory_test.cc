@@ -31,8 +31,8 @@ TEST(Memory, EveryRankFindsItsOwnSizeOfPassesBeforeTheFirstStep) {
   EXPECT_EQ(ended.code, 0) << ended.output;
   for (const char* rank : {"rank 0", "rank 1"}) EXPECT_THAT(ended.output, HasSubstr(rank));
   size_t found = 0;
-  for (size_t at = 0; (at = ended.output.find("micro-batches of 16 sequences", at)) != std::string::npos;
-       ++at) {
+  constexpr char kLarge[] = "micro-batches of 16 sequences";
+  for (size_t at = 0; (at = ended.output.find(kLarge, at)) != std::string::npos; ++at) {
     ++found;
   }
   EXPECT_EQ(found, 2) << ended.output;

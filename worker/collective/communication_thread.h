@@ -17,9 +17,10 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "worker/collective/beacon.h"
+#include "worker/collective/collective.h"
 #include "worker/collective/exchange.h"
-#include "worker/collective/mpi_collective.h"
 #include "worker/collective/mpi_world.h"
+#include "worker/collective/transport.h"
 
 namespace espalier {
 

@@ -1,5 +1,5 @@
 // `espalier data prepare`: text and JSONL files to a folder of token shards, as text or as prompts
-// with completions. Streams: memory does not grow with the input. Used by worker/data_verb.h. One
+// with completions. Streams: memory does not grow with the input. Used by worker/verbs.h. One
 // thread.
 #pragma once
 

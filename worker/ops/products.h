@@ -30,7 +30,7 @@ torch::Tensor WeightGradient(const torch::Tensor& weight, const torch::Tensor& d
 // The same of a bias: the sum of the rows of dy.
 torch::Tensor BiasGradient(const torch::Tensor& bias, const torch::Tensor& dy);
 
-// Products of x with several weights as one, on CUDA where the weights lie side by side (joined.h):
+// Products of x with several weights as one, on CUDA where the weights lie side by side:
 // parts of the rows of one result. Empty where that is not so.
 std::vector<torch::Tensor> JoinedProducts(const torch::Tensor& x,
                                           const std::vector<torch::Tensor>& weights);

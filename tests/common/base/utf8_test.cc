@@ -6,7 +6,9 @@ namespace espalier {
 namespace {
 
 TEST(AsUtf8, WellFormedTextIsKept) {
-  for (const char* text : {"", "plain", "Bäume", "\xf0\x9f\x8c\xb3"}) EXPECT_EQ(AsUtf8(text), text);
+  for (const char* text : {"", "plain", "Bäume", "\xf0\x9f\x8c\xb3"}) {
+    EXPECT_EQ(AsUtf8(text), text);
+  }
 }
 
 TEST(AsUtf8, EveryOtherByteBecomesAQuestionMark) {

@@ -35,12 +35,12 @@ class StubWorker {
       : flags_(std::move(flags)), rank_(rank) {}
 
   int Run() {
-    absl::StatusOr<std::unique_ptr<ControlLink>> link = MakeAttachClient(
+    absl::StatusOr<std::unique_ptr<ControlClient>> link = MakeAttachClient(
         {.target = {.address = flags_["--coordinator"]}, .on_fenced = [](const auto&) {}},
         RealClock());
     if (!link.ok()) return Fail(link.status());
-    link_ = *std::move(link);
-    absl::StatusOr<v1::Welcome> welcome = link_->Attach(Hello(), kPatience);
+    client_ = *std::move(link);
+    absl::StatusOr<v1::Welcome> welcome = client_->Attach(Hello(), kPatience);
     if (!welcome.ok()) return Fail(welcome.status());
     welcome_ = *std::move(welcome);
     step_ = ReadCheckpoint();
@@ -48,7 +48,7 @@ class StubWorker {
     v1::AttachRequest ready;
     ready.mutable_ready()->set_next_step(step_);
     ready.mutable_ready()->set_device("cpu");
-    link_->Report(ready);
+    client_->Report(ready);
     return Train();
   }
 
@@ -66,17 +66,17 @@ class StubWorker {
 
   int Train() {
     while (step_ < welcome_.spec().train().steps()) {
-      if (!link_->status().ok()) return Fail(link_->status());
-      const v1::Directive directive = link_->directive();
+      if (!client_->status().ok()) return Fail(client_->status());
+      const v1::Directive directive = client_->directive();
       Obey(directive);
       if (directive.run_state() == v1::RUN_STATE_STOP) {
         if (directive.checkpoint_before_stop()) WriteCheckpoint();
         return Finish(v1::OUTCOME_STOPPED);
       }
       if (directive.run_state() == v1::RUN_STATE_PAUSE) {
-        link_->progress().Enter(v1::PHASE_PAUSED);
-        link_->progress().Worked();
-        link_->WaitForDirectiveAfter(directive.number(), absl::Milliseconds(100));
+        client_->progress().Enter(v1::PHASE_PAUSED);
+        client_->progress().Worked();
+        client_->WaitForDirectiveAfter(directive.number(), absl::Milliseconds(100));
         continue;
       }
       CommitStep();
@@ -94,7 +94,7 @@ class StubWorker {
     message.mutable_ack()->set_number(directive.number());
     message.mutable_ack()->set_run_state(directive.run_state());
     message.mutable_ack()->set_next_step(step_);
-    link_->Report(message);
+    client_->Report(message);
   }
 
   void CommitStep() {
@@ -114,10 +114,10 @@ class StubWorker {
     report.set_compute_seconds(absl::ToDoubleSeconds(kStepTime));
     report.set_step_seconds(absl::ToDoubleSeconds(kStepTime));
     report.set_exchange_bytes(100);
-    link_->Report(message);
+    client_->Report(message);
     ++step_;
-    link_->progress().step = step_;
-    link_->progress().Enter(v1::PHASE_COMPUTE);
+    client_->progress().step = step_;
+    client_->progress().Enter(v1::PHASE_COMPUTE);
     const int64_t every = welcome_.spec().checkpoint().every_steps();
     if (every > 0 && step_ % every == 0) WriteCheckpoint();
   }
@@ -137,7 +137,7 @@ class StubWorker {
     message.mutable_checkpoint()->set_step(step_);
     message.mutable_checkpoint()->set_path(CheckpointPath());
     message.mutable_checkpoint()->set_bytes(8);
-    link_->Report(message);
+    client_->Report(message);
   }
 
   int Finish(v1::Outcome outcome) {
@@ -145,7 +145,7 @@ class StubWorker {
     finished.set_outcome(outcome);
     finished.set_next_step(step_);
     Say(absl::StrCat("finished at step ", step_));
-    return link_->Finish(finished, kPatience).ok() ? 0 : 1;
+    return client_->Finish(finished, kPatience).ok() ? 0 : 1;
   }
   void Say(const std::string& text) {
     std::cout << absl::StrCat("[rank ", rank_, "] ", text, "\n") << std::flush;
@@ -157,7 +157,7 @@ class StubWorker {
 
   std::map<std::string, std::string> flags_;
   const int rank_;
-  std::unique_ptr<ControlLink> link_;
+  std::unique_ptr<ControlClient> client_;
   v1::Welcome welcome_;
   int64_t step_ = 0;
   int64_t acked_ = 0;

@@ -1,4 +1,6 @@
-// `espalier-worker data prepare|inspect`. Used by command_line.cc. One thread.
+// The verbs of espalier-worker besides training: `data prepare|inspect`, and `generate`, which
+// continues a text with the model of a checkpoint or of any folder in the Hugging Face layout. Used
+// by command_line.cc. One thread.
 #pragma once
 
 #include <string>
@@ -7,6 +9,7 @@
 #include "absl/status/status.h"
 #include "worker/data/dataset.h"
 #include "worker/data/prepare.h"
+#include "worker/model/generate.h"
 
 namespace espalier {
 
@@ -25,5 +28,15 @@ struct InspectCommand {
   VerifyShards verify = VerifyShards::kOncePerFile;
 };
 absl::Status RunInspect(const InspectCommand& command);
+
+struct GenerateCommand {
+  std::string folder;
+  std::string prompt;
+  GenerateOptions options;
+  std::string device = "auto";
+  int threads = 0;  // 0: the cores that pay
+};
+// Prints the prompt and its continuation, token by token.
+absl::Status RunGenerate(GenerateCommand command);
 
 }  // namespace espalier
