@@ -190,7 +190,7 @@ TEST(Loop, TheObserverHearsOfEveryWorkerAndTransition) {
   LoopWorld world;
   world.Submit();
   world.Turn();
-  EXPECT_THAT(world.observer.told, ::testing::Contains("moved to LAUNCHING"));
+  EXPECT_THAT(world.observer.told, ::testing::Contains("changed " + world.job));
   world.observer.told.clear();
   world.AttachAll(1);
   EXPECT_THAT(world.observer.told,

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <functional>
 
+#include "worker/ops/ops.h"
+
 namespace espalier::generic_ops {
 namespace {
 
