@@ -69,12 +69,12 @@ TEST_F(Attaching, TheLoopAnswersAndEndsAStream) {
   BoundedContext context;
   auto stream = stub_->Attach(&context);
   stream->Write(Hello(0));
-  const StreamId stream = NextMessage().stream;
+  const StreamId id = NextMessage().stream;
   v1::AttachResponse welcome;
   welcome.mutable_welcome()->set_job_id("job-1");
-  service_.Send(stream, welcome);
-  service_.Close(stream, absl::FailedPreconditionError("fenced"));
-  service_.Send(stream, Directive(9));
+  service_.Send(id, welcome);
+  service_.Close(id, absl::FailedPreconditionError("fenced"));
+  service_.Send(id, Directive(9));
 
   v1::AttachResponse got;
   ASSERT_TRUE(stream->Read(&got));
@@ -90,9 +90,9 @@ TEST_F(Attaching, OfDirectivesThatWaitTheNewestIsSent) {
   BoundedContext context;
   auto stream = stub_->Attach(&context);
   stream->Write(Hello(0));
-  const StreamId stream = NextMessage().stream;
+  const StreamId id = NextMessage().stream;
   constexpr int64_t kLast = 20000;
-  for (int64_t number = 1; number <= kLast; ++number) service_.Send(stream, Directive(number));
+  for (int64_t number = 1; number <= kLast; ++number) service_.Send(id, Directive(number));
   v1::AttachResponse got;
   int64_t previous = 0, received = 0;
   while (previous < kLast && stream->Read(&got)) {
@@ -107,21 +107,21 @@ TEST_F(Attaching, OfDirectivesThatWaitTheNewestIsSent) {
 }
 
 TEST_F(Attaching, ALostStreamIsReportedOnce) {
-  StreamId stream;
+  StreamId id;
   {
     BoundedContext context;
     auto stream = stub_->Attach(&context);
     stream->Write(Hello(0));
     StreamMessage hello = NextMessage();
-    stream = hello.stream;
+    id = hello.stream;
     hello.taken();
     context.TryCancel();
     stream->Finish();
   }
-  EXPECT_EQ(std::get<StreamClosed>(Next()).stream, stream);
+  EXPECT_EQ(std::get<StreamClosed>(Next()).stream, id);
   EXPECT_TRUE(inbox_.Take(absl::ZeroDuration()).empty());
-  service_.Send(stream, Directive(1));
-  service_.Close(stream, absl::OkStatus());
+  service_.Send(id, Directive(1));
+  service_.Close(id, absl::OkStatus());
 }
 
 TEST_F(Attaching, TooManyStreamsAreRefused) {

@@ -101,8 +101,8 @@ TEST(LoadingMemoryOfCheckpoints, ACheckpointPeaksBelowSixFifthsOfTheStateItFills
     const auto replica = Replica::Create(LargeConfig(), identity.spec.train(), torch::kCPU);
     ASSERT_TRUE(replica.ok()) << replica.status();
     (*replica)->parameters().Initialize(1, 0.02);
-    const ReplicaContent content = ContentOf(**replica, identity, std::nullopt);
-    ASSERT_TRUE(WriteCheckpointFiles(PosixFileSystem(), folder / "step", content.content).ok());
+    const CheckpointContent content = ContentOf(**replica, identity, std::nullopt);
+    ASSERT_TRUE(WriteCheckpointFiles(PosixFileSystem(), folder / "step", content).ok());
   }
   const int64_t state = ElementsOf(LargeConfig()) * 4 * 4;  // with gradients and two moments
   const int64_t peak = PeakOf([&] {

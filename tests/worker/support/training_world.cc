@@ -18,6 +18,8 @@ namespace espalier {
 namespace {
 
 constexpr int64_t kVocabulary = 50;
+// How long a rank that has failed stays, as a process that is being ended does.
+constexpr absl::Duration kLeaving = absl::Seconds(3);
 
 // Words of a made-up language, so that there is something to learn.
 std::shared_ptr<const TokenRow> MakeText(uint64_t seed) {
@@ -176,6 +178,9 @@ std::vector<RankResult> TrainWorld(const WorldOptions& options) {
   std::vector<std::unique_ptr<Collective>> group = InProcessGroup(options.ranks, absl::Seconds(60));
   std::vector<RankResult> results(options.ranks);
   std::vector<std::thread> threads;
+  absl::Mutex mutex;
+  int ended = 0;
+  const auto all_ended = [&] { return ended == options.ranks; };
   for (int rank = 0; rank < options.ranks; ++rank) {
     results[rank].client = std::make_unique<ScriptedClient>();
     if (options.script) options.script(rank, *results[rank].client);
@@ -183,10 +188,13 @@ std::vector<RankResult> TrainWorld(const WorldOptions& options) {
       at::set_num_threads(1);
       RankResult& result = results[rank];
       const absl::Status status = TrainRank(options, *group[rank], result);
-      if (!status.ok()) {
-        result.outcome = status;
-        group[rank]->Abort(absl::UnavailableError("a rank has left"));
-      }
+      absl::MutexLock lock(&mutex);
+      ++ended;
+      if (status.ok()) return;
+      result.outcome = status;
+      // Ranks that end alike get there by themselves; one that waits for this rank never would.
+      mutex.AwaitWithTimeout(absl::Condition(&all_ended), kLeaving);
+      group[rank]->Abort(absl::UnavailableError("a rank has left"));
     });
   }
   for (std::thread& thread : threads) thread.join();
