@@ -194,19 +194,13 @@ absl::StatusOr<int> MpiMessages::Poll() {
   int count = 0;
   const int code = MPI_Testsome(static_cast<int>(state.requests.size()), state.requests.data(),
                                 &count, state.completed.data(), state.statuses.data());
-  if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) {
-    state.failure = FromCode(code, "MPI_Testsome");
-    return state.failure;
-  }
+  if (code != MPI_SUCCESS) state.failure = FromCode(code, "MPI_Testsome");
   std::vector<Done> done;
   const double now = count > 0 ? MPI_Wtime() : 0;
   for (int i = 0; i < count; ++i) {
+    // One message's failure is no reason to forget what others brought, which may be its cause.
+    if (code != MPI_SUCCESS && state.statuses[i].MPI_ERROR != MPI_SUCCESS) continue;
     Message& message = state.messages[state.completed[i]];
-    if (code == MPI_ERR_IN_STATUS && state.statuses[i].MPI_ERROR != MPI_SUCCESS) {
-      state.failure =
-          FromCode(state.statuses[i].MPI_ERROR, absl::StrCat("a message with rank ", message.peer));
-      continue;
-    }
     done.push_back(std::move(message.done));
     if (message.received > 0) state.windows[message.peer].Add(now, message.received);
   }
