@@ -169,7 +169,7 @@ TEST_F(GenericOps, AttentionDoesNotRoundScoresTo16Bits) {
     return ((a.to(torch::kDouble) - b).abs().max() / b.abs().max()).item<double>();
   };
   EXPECT_LT(error(out, expected), 5e-3);
-  for (size_t i = 0; i < 3; ++i) EXPECT_LT(error(narrow[i].grad(), wide[i].grad()), 1e-2) << i;
+  for (size_t i = 0; i < 3; ++i) EXPECT_LT(error(narrow[i].grad(), wide[i].grad()), 2e-2) << i;
 }
 
 TEST_F(GenericOps, CrossEntropyIgnoresMarkedTargets) {

@@ -80,7 +80,7 @@ TEST(Checkpoint, AManifestMustListWhatEveryCheckpointHas) {
   const TestFolder folder;
   folder.Write("manifest.json", CheckpointManifestToJson({.step = Step(1)}));
   const auto status = CheckCheckpoint(PosixFileSystem(), folder.path(), CheckpointCheck::kSizes);
-  EXPECT_NE(status.status().message().find("does not list model.safetensors"),
+  EXPECT_NE(status.status().message().find("does not list optimizer.safetensors"),
             absl::string_view::npos)
       << status.status();
 }
