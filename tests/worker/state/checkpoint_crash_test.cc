@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "absl/functional/function_ref.h"
 #include "common/base/status_macros.h"
 #include "tests/worker/support/checkpoint_fixture.h"
 #include "tests/worker/support/fault_file_system.h"
@@ -56,30 +57,62 @@ void ExpectOldOrNew(const TestFolder& folder) {
   EXPECT_EQ(Names(folder / "checkpoints"), std::set<std::string>{"step-00000003"});
 }
 
-TEST(OldOrNewNeverNeither, ACrashAtEveryOperation) {
+// Writes step 2 over step 1 once for each of its file operations, with `fault` at that one; `write`
+// does it, or has it done, and says what must hold before the next start cleans up.
+void AtEveryOperation(Fault fault,
+                      absl::FunctionRef<void(const TestFolder&, FaultFileSystem&)> write) {
   const int64_t operations = OperationsOfOneWrite();
   ASSERT_GT(operations, 30);
   for (int64_t k = 0; k < operations; ++k) {
     SCOPED_TRACE(k);
     const TestFolder folder;
     WriteOld(folder);
-    FaultFileSystem files({Fault::kCrash, k});
-    EXPECT_FALSE(WriteNew(files, folder).ok());
+    FaultFileSystem files({fault, k});
+    ASSERT_NO_FATAL_FAILURE(write(folder, files));
     ASSERT_NO_FATAL_FAILURE(ExpectOldOrNew(folder));
   }
 }
 
+TEST(OldOrNewNeverNeither, ACrashAtEveryOperation) {
+  AtEveryOperation(Fault::kCrash, [](const TestFolder& folder, FaultFileSystem& files) {
+    EXPECT_FALSE(WriteNew(files, folder).ok());
+  });
+}
+
 TEST(OldOrNewNeverNeither, LostPowerAtEveryOperationTakesBackAllThatWasNotSynced) {
-  const int64_t operations = OperationsOfOneWrite();
-  for (int64_t k = 0; k < operations; ++k) {
-    SCOPED_TRACE(k);
-    const TestFolder folder;
-    WriteOld(folder);
-    FaultFileSystem files({Fault::kCrash, k});
+  AtEveryOperation(Fault::kCrash, [](const TestFolder& folder, FaultFileSystem& files) {
     EXPECT_FALSE(WriteNew(files, folder).ok());
     files.LosePower();
-    ASSERT_NO_FATAL_FAILURE(ExpectOldOrNew(folder));
-  }
+  });
+}
+
+TEST(OldOrNewNeverNeither, AFullDiskAtEveryOperation) {
+  AtEveryOperation(Fault::kDiskFull, [](const TestFolder& folder, FaultFileSystem& files) {
+    const absl::Status status = WriteNew(files, folder);
+    EXPECT_TRUE(status.ok() || absl::IsResourceExhausted(status)) << status;
+    for (const std::string& name : Names(folder / "checkpoints")) {
+      EXPECT_FALSE(name.rfind(".writing", 0) == 0) << name << " takes space on a full disk";
+    }
+  });
+}
+
+TEST(OldOrNewNeverNeither, OneErrorAtEveryOperation) {
+  AtEveryOperation(Fault::kOneError, [](const TestFolder& folder, FaultFileSystem& files) {
+    EXPECT_FALSE(WriteNew(files, folder).ok());
+  });
+}
+
+TEST(OldOrNewNeverNeither, SigkillAtEveryOperation) {
+  AtEveryOperation(Fault::kKill, [](const TestFolder& folder, FaultFileSystem& files) {
+    const pid_t child = fork();
+    if (child == 0) {
+      WriteNew(files, folder).IgnoreError();
+      _exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+  });
 }
 
 TEST(OldOrNewNeverNeither, LostPowerAfterSuccessKeepsTheNewOne) {
@@ -93,53 +126,6 @@ TEST(OldOrNewNeverNeither, LostPowerAfterSuccessKeepsTheNewOne) {
     const auto found = store.FindNewest();
     ASSERT_TRUE(found.ok() && found->newest.has_value());
     EXPECT_TRUE(TinyState(2).Equals(*found->newest)) << keep;
-  }
-}
-
-TEST(OldOrNewNeverNeither, AFullDiskAtEveryOperation) {
-  const int64_t operations = OperationsOfOneWrite();
-  for (int64_t k = 0; k < operations; ++k) {
-    SCOPED_TRACE(k);
-    const TestFolder folder;
-    WriteOld(folder);
-    FaultFileSystem files({Fault::kDiskFull, k});
-    const absl::Status status = WriteNew(files, folder);
-    EXPECT_TRUE(status.ok() || absl::IsResourceExhausted(status)) << status;
-    for (const std::string& name : Names(folder / "checkpoints")) {
-      EXPECT_FALSE(name.rfind(".writing", 0) == 0) << name << " takes space on a full disk";
-    }
-    ASSERT_NO_FATAL_FAILURE(ExpectOldOrNew(folder));
-  }
-}
-
-TEST(OldOrNewNeverNeither, OneErrorAtEveryOperation) {
-  const int64_t operations = OperationsOfOneWrite();
-  for (int64_t k = 0; k < operations; ++k) {
-    SCOPED_TRACE(k);
-    const TestFolder folder;
-    WriteOld(folder);
-    FaultFileSystem files({Fault::kOneError, k});
-    EXPECT_FALSE(WriteNew(files, folder).ok());
-    ASSERT_NO_FATAL_FAILURE(ExpectOldOrNew(folder));
-  }
-}
-
-TEST(OldOrNewNeverNeither, SigkillAtEveryOperation) {
-  const int64_t operations = OperationsOfOneWrite();
-  for (int64_t k = 0; k < operations; ++k) {
-    SCOPED_TRACE(k);
-    const TestFolder folder;
-    WriteOld(folder);
-    const pid_t child = fork();
-    if (child == 0) {
-      FaultFileSystem files({Fault::kKill, k});
-      WriteNew(files, folder).IgnoreError();
-      _exit(0);
-    }
-    int status = 0;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
-    ASSERT_NO_FATAL_FAILURE(ExpectOldOrNew(folder));
   }
 }
 
