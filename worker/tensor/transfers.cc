@@ -34,10 +34,6 @@ Transfers::Transfers(torch::Device device) : device_(device) {
   stream_ = streams.getStreamFromGlobalPool(device_);
 }
 
-Tensor Transfers::HostFloats(int64_t elements) const {
-  return torch::empty({elements}, torch::TensorOptions(torch::kFloat).pinned_memory(!!stream_));
-}
-
 Transfers::Copy Transfers::ToHost(const Tensor& from, const Tensor& to) {
   if (!stream_) {
     to.copy_(from);

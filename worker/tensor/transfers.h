@@ -7,7 +7,6 @@
 #include <c10/core/Event.h>
 #include <torch/torch.h>
 
-#include <cstdint>
 #include <optional>
 
 namespace espalier {
@@ -28,8 +27,6 @@ class Transfers {
 
   explicit Transfers(torch::Device device);
 
-  // [elements] fp32 of host memory, which the device reads and writes by itself where it can.
-  torch::Tensor HostFloats(int64_t elements) const;
   // Copies from the device, after all that the current stream was asked for until now.
   Copy ToHost(const torch::Tensor& from, const torch::Tensor& to);
   // Copies into a tensor of the device, after the transfers until now.
