@@ -65,6 +65,7 @@ absl::StatusOr<SharedOutcome> ShareOutcome(const RankContext& context,
       const bool mine = done.WaitForNotificationWithTimeout(kTouchInterval);
       ASSIGN_OR_RETURN(const std::vector<Report> reports,
                        GatherValues(context.collective, mine ? ReportOf(result) : Report{}));
+      context.progress.collective = context.collective.stats().completed;
       if (std::all_of(reports.begin(), reports.end(), [](const Report& r) { return r.done; })) {
         return SharedOutcome{FirstError(reports)};
       }
