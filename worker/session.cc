@@ -76,7 +76,7 @@ WorkerSession::WorkerSession(const RankContext& context, ControlClient& client,
       spec_(options_.welcome.spec()) {}
 
 absl::StatusOr<SessionResult> WorkerSession::Run() {
-  RETURN_IF_ERROR(RunTogether(context_, [this] { return OpenData(); }));
+  RETURN_IF_ERROR(RunTogether(context_, [this] { return OpenInputs(); }));
   RETURN_IF_ERROR(CheckSameRun(context_, identity_));
   RETURN_IF_ERROR(RunTogether(context_, [this] { return BuildReplica(); }));
   RETURN_IF_ERROR(RunTogether(context_, [this] { return PrepareCheckpoints(); }));
@@ -86,7 +86,7 @@ absl::StatusOr<SessionResult> WorkerSession::Run() {
   return Train();
 }
 
-absl::Status WorkerSession::OpenData() {
+absl::Status WorkerSession::OpenInputs() {
   ASSIGN_OR_RETURN(dataset_, Dataset::Open(spec_.data().path(), {}));
   ASSIGN_OR_RETURN(task_, OpenTask(spec_, *dataset_));
   identity_.training_samples = task_->training()->size();
@@ -96,6 +96,8 @@ absl::Status WorkerSession::OpenData() {
   identity_.tokenizer_json = tokenizer->Json();
   identity_.tokenizer_config_json = tokenizer->ConfigJson();
   end_of_text_ = tokenizer->end_of_text();
+  ASSIGN_OR_RETURN(config_, ModelConfig());
+  identity_.architecture = DecoderConfigToJson(config_);
   return absl::OkStatus();
 }
 
@@ -119,9 +121,8 @@ absl::Status WorkerSession::BuildReplica() {
   const std::string name = options_.device.empty() ? spec_.launch().device() : options_.device;
   ASSIGN_OR_RETURN(const SelectedDevice device,
                    SelectDevice({.name = name, .local_rank = options_.local_rank}));
-  ASSIGN_OR_RETURN(const DecoderConfig config, ModelConfig());
-  RETURN_IF_ERROR(CheckStateFits(config, device.device, options_));
-  ASSIGN_OR_RETURN(replica_, Replica::Create(config, spec_.train(), device.device));
+  RETURN_IF_ERROR(CheckStateFits(config_, device.device, options_));
+  ASSIGN_OR_RETURN(replica_, Replica::Create(config_, spec_.train(), device.device));
   const torch::Tensor& computed_with = replica_->parameters().Head();
   device_text_ = absl::StrCat(device.description, ", ", PrecisionName(computed_with.scalar_type()),
                               replica_->optimizer().moments().in_8_bits() ? ", int8 moments" : "");

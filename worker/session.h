@@ -48,7 +48,7 @@ class WorkerSession {
   absl::StatusOr<SessionResult> Run();
 
  private:
-  absl::Status OpenData();
+  absl::Status OpenInputs();
   absl::Status BuildReplica();
   absl::Status PrepareCheckpoints();
   absl::StatusOr<DecoderConfig> ModelConfig() const;
@@ -60,6 +60,7 @@ class WorkerSession {
   const SessionOptions options_;
   const v1::JobSpec& spec_;
   RunIdentity identity_;
+  DecoderConfig config_;
   std::optional<Dataset> dataset_;
   int64_t end_of_text_ = 0;
   std::string device_text_;

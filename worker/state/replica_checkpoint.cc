@@ -26,6 +26,7 @@ namespace {
 
 struct Digest {
   uint64_t spec = 0;
+  uint64_t architecture = 0;
   std::array<char, 64> data{};
   std::array<char, 32> version{};
 };
@@ -35,17 +36,21 @@ void CopyText(const std::string& text, std::array<char, N>& out) {
   std::memcpy(out.data(), text.data(), std::min(text.size(), N));
 }
 
-// The parts of a spec that decide what is computed. FNV-1a over its bytes, which are the same in
-// two processes of one program.
+// FNV-1a.
+uint64_t Hash(absl::string_view bytes) {
+  uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const char c : bytes) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3ULL;
+  return hash;
+}
+
+// The parts of a spec that decide what is computed. Its bytes are the same in two processes of one
+// program.
 uint64_t HashSpec(v1::JobSpec spec) {
   spec.mutable_data()->clear_path();
   spec.mutable_model()->clear_from();
   spec.mutable_checkpoint()->clear_directory();
   spec.clear_launch();
-  const std::string bytes = spec.SerializeAsString();
-  uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char c : bytes) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3ULL;
-  return hash;
+  return Hash(spec.SerializeAsString());
 }
 
 absl::Status Differs(size_t rank, absl::string_view what, absl::string_view remedy) {
@@ -58,6 +63,7 @@ absl::Status Differs(size_t rank, absl::string_view what, absl::string_view reme
 absl::Status CheckSameRun(const RankContext& context, const RunIdentity& identity) {
   Digest mine;
   mine.spec = HashSpec(identity.spec);
+  mine.architecture = Hash(identity.architecture);
   CopyText(identity.data_hash, mine.data);
   CopyText(ESPALIER_VERSION, mine.version);
   ASSIGN_OR_RETURN(const std::vector<Digest> all, GatherValues(context.collective, mine));
@@ -67,6 +73,10 @@ absl::Status CheckSameRun(const RankContext& context, const RunIdentity& identit
     }
     if (all[rank].spec != all[0].spec) {
       return Differs(rank, "jobs", "give every rank the same job file");
+    }
+    if (all[rank].architecture != all[0].architecture) {
+      return Differs(rank, "architectures",
+                     "copy the folder of model.from from one node to the others");
     }
     if (all[rank].data != all[0].data) {
       return Differs(rank, "data",

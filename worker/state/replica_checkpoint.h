@@ -22,12 +22,14 @@ struct RunIdentity {
   v1::JobSpec spec;
   std::string data_hash;  // SHA-256 (hex) of the data's manifest
   int64_t training_samples = 0;
+  std::string architecture;  // config.json
   // Written beside the weights; empty: left out.
   std::string tokenizer_json;
   std::string tokenizer_config_json;
 };
 
-// Fails on all ranks alike, with the rank and the key, unless all have the same job and data.
+// Fails on all ranks alike, with the rank and the key, unless all have the same job, data and
+// architecture.
 // Paths, device and threads may differ from node to node.
 absl::Status CheckSameRun(const RankContext& context, const RunIdentity& identity);
 

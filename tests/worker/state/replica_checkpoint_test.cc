@@ -5,10 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/training_world.h"
+#include "worker/collective/in_process.h"
+#include "worker/formats/decoder_config.h"
 
 namespace espalier {
 namespace {
@@ -89,6 +92,29 @@ TEST(ReplicaCheckpoint, MomentsOfTwoKindsAreRefused) {
       EXPECT_FALSE(loaded.ok()) << name;
       EXPECT_TRUE(absl::StrContains(loaded.message(), "model.norm.weight")) << loaded;
     }
+  }
+}
+
+// model.from is read from each node's own disk.
+TEST(SameRun, RanksWithOtherArchitecturesFailAlikeAndSayWhose) {
+  const auto world = InProcessGroup(2, absl::Seconds(30));
+  std::vector<absl::Status> status(2);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back([&, rank] {
+      DecoderConfig config = TinyConfig();
+      config.rope_theta += rank;  // of which no shape tells
+      RunIdentity identity = IdentityOf(v1::MOMENT_TYPE_FP32);
+      identity.architecture = DecoderConfigToJson(config);
+      ProgressBoard board;
+      status[rank] = CheckSameRun({*world[rank], RealClock(), board}, identity);
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  for (const absl::Status& each : status) {
+    EXPECT_TRUE(absl::IsFailedPrecondition(each)) << each;
+    EXPECT_TRUE(absl::StrContains(each.message(), "rank 1 and rank 0 have different architectures"))
+        << each;
   }
 }
 
