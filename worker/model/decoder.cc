@@ -113,7 +113,8 @@ Tensor Decoder::LossSum(const Tensor& ids, const Tensor& targets, const RowLoss&
                         const PassInputs& inputs) const {
   CheckIds(targets, config_, kIgnoredTarget);
   const Tensor hidden = Hidden(ids, nullptr, inputs);
-  return ops::LossSum(hidden.view({-1, hidden.size(2)}), head_, targets.flatten(), loss);
+  return ops::LossSum(hidden.view({-1, hidden.size(2)}), head_, targets.flatten(), loss,
+                      inputs.worked);
 }
 
 Tensor Decoder::TargetLogProbabilities(const Tensor& ids, const Tensor& targets) const {

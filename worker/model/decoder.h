@@ -44,7 +44,7 @@ struct PassInputs {
   // (end = all) included. Of a tied table that is trained, without a lookup, nothing is final
   // before that. On a device the work is queued, not done. For the last micro-batch of a step.
   std::function<void(int64_t end)> gradients_final;
-  // Called after each layer, forward and backward: work goes on.
+  // Called after each layer, forward and backward, and each chunk of the loss: work goes on.
   std::function<void()> worked;
 };
 

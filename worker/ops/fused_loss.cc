@@ -9,6 +9,7 @@
 
 #include "worker/kernels/cpu_rows.h"
 #include "worker/kernels/gemm.h"
+#include "worker/kernels/parallel.h"
 #include "worker/ops/cuda_ops.h"
 #include "worker/ops/fused_ops.h"
 #include "worker/ops/fused_tensor.h"
@@ -28,7 +29,6 @@ constexpr int64_t kCudaChunkRows = 4096;
 struct Gradients {
   Tensor hidden;     // written, in the type of the hidden values; undefined: not wanted
   Tensor head;       // fp32, added to; undefined: not wanted
-  Tensor slopes;     // [N] fp32, written: -d loss / d log p; undefined: not wanted
   float factor = 1;  // upstream gradient
 };
 
@@ -37,6 +37,7 @@ struct LossArguments {
   const Tensor& head;
   const Tensor& targets;
   const RowLoss& loss;
+  const std::function<void()>& worked;  // after each chunk, unless null
 };
 
 // A row of numbers, then the same numbers in Real at its beginning.
@@ -72,36 +73,30 @@ class Chunk {
   // Turns the first `rows` rows of logits into the gradient of their cross-entropies times
   // `factor` and the weights (null: 1); returns the sum of the losses.
   double CrossEntropy(int64_t rows, const int64_t* targets, const float* weights, float factor) {
-#pragma omp parallel for
-    for (int64_t i = 0; i < rows; ++i) {
+    cpu::ParallelFor(rows, [&](int64_t i) {
       const float weight = weights == nullptr ? 1.0F : weights[i];
       const double log_p = ToExponentials(i, targets[i]);
       losses_[i] = -weight * log_p;
       ToGradient(i, targets[i], weight * factor);
-    }
+    });
     return std::accumulate(losses_.begin(), losses_.begin() + rows, 0.0);
   }
 
-  // The same of any loss, whose terms are asked for between the two halves of the work. Writes the
-  // slopes, unless null.
+  // The same of any loss, whose terms are asked for between the two halves of the work.
   double Loss(int64_t rows, int64_t first_row, const int64_t* targets, const RowLoss& loss,
-              float factor, float* slopes) {
+              float factor) {
     float* log_p = Mutable(log_p_);
-#pragma omp parallel for
-    for (int64_t i = 0; i < rows; ++i) {
-      log_p[i] = static_cast<float>(ToExponentials(i, targets[i]));
-    }
+    cpu::ParallelFor(
+        rows, [&](int64_t i) { log_p[i] = static_cast<float>(ToExponentials(i, targets[i])); });
     const RowLoss::Terms terms = loss.Of(log_p_.narrow(0, 0, rows), first_row);
     const Tensor losses = terms.loss.to(torch::kFloat).contiguous();
     const Tensor slope = terms.derivative.to(torch::kFloat).neg().contiguous();
     const float* pl = Data(losses);
     const float* ps = Data(slope);
-#pragma omp parallel for
-    for (int64_t i = 0; i < rows; ++i) {
+    cpu::ParallelFor(rows, [&](int64_t i) {
       losses_[i] = targets[i] == kIgnoredTarget ? 0 : pl[i];
-      if (slopes != nullptr) slopes[i] = ps[i];
       ToGradient(i, targets[i], ps[i] * factor);
-    }
+    });
     return std::accumulate(losses_.begin(), losses_.begin() + rows, 0.0);
   }
 
@@ -149,8 +144,7 @@ double SumOnCpu(const LossArguments& in, const Gradients& gradients) {
     cpu::Gemm({n, vocabulary, width}, x, {weight.data, width, cpu::Op::kTranspose}, 0,
               chunk.logits(), vocabulary);
     if (in.loss.function) {
-      float* slopes = gradients.slopes.defined() ? Mutable(gradients.slopes) + begin : nullptr;
-      sum += chunk.Loss(n, begin, targets + begin, in.loss, gradients.factor, slopes);
+      sum += chunk.Loss(n, begin, targets + begin, in.loss, gradients.factor);
     } else {
       sum += chunk.CrossEntropy(n, targets + begin, weights == nullptr ? nullptr : weights + begin,
                                 gradients.factor);
@@ -163,6 +157,7 @@ double SumOnCpu(const LossArguments& in, const Gradients& gradients) {
       cpu::Gemm({vocabulary, width, n}, chunk.Gradient(cpu::Op::kTranspose), x, 1,
                 Mutable(gradients.head), width);
     }
+    if (in.worked) in.worked();
   }
   return sum;
 }
@@ -183,6 +178,7 @@ Tensor SumOnCuda(const LossArguments& in, const Gradients& gradients) {
       torch::mm_out(dx, logits, in.head);
     }
     if (gradients.head.defined()) AddProduct(gradients.head, logits.t(), x);
+    if (in.worked) in.worked();
   }
   return losses.sum();
 }
@@ -196,29 +192,29 @@ Tensor SumOf(const LossArguments& in, const Gradients& gradients) {
 }
 
 struct SavedLoss {
-  Tensor hidden, head, targets, slopes, dhidden, dhead;
+  Tensor hidden, head, targets, weights, dhidden, dhead;
 };
 
 struct LossFunction : torch::autograd::Function<LossFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& hidden_in, const Tensor& head,
-                        const Tensor& targets_in, const RowLoss& loss, bool want_hidden,
-                        bool want_head) {
+                        const Tensor& targets_in, const RowLoss& loss,
+                        const std::function<void()>& worked, bool want_hidden, bool want_head) {
     const Tensor hidden = hidden_in.contiguous(), targets = targets_in.contiguous();
     // On the CPU the head's gradient goes straight into head.grad(), for an upstream gradient of 1.
-    // Elsewhere that factor is not known without a wait, so it has memory of its own.
-    const bool direct = want_head && head.grad().defined() && head.is_cpu();
+    // Elsewhere that factor is not known without a wait, so it has memory of its own; also for a
+    // function, which may run out of memory when a part of the rows has been added.
+    const bool direct =
+        want_head && head.grad().defined() && head.is_cpu() && loss.function == nullptr;
     Gradients gradients;
     if (want_hidden) gradients.hidden = torch::empty_like(hidden);
     if (want_head) {
       gradients.head = direct ? head.grad() : torch::zeros(head.sizes(), FloatOptions(head));
     }
-    if (direct && loss.function) gradients.slopes = torch::empty({hidden.size(0)});
-    const Tensor sum = SumOf({hidden, head, targets, loss}, gradients);
+    const Tensor sum = SumOf({hidden, head, targets, loss, worked}, gradients);
     if (direct) MarkAdded(head.grad());
     ctx->saved_data["direct"] = direct;
-    const Tensor slopes = gradients.slopes.defined() ? gradients.slopes : loss.weights;
-    ctx->save_for_backward(
-        {hidden, head, targets, slopes, gradients.hidden, direct ? Tensor() : gradients.head});
+    ctx->save_for_backward({hidden, head, targets, loss.weights, gradients.hidden,
+                            direct ? Tensor() : gradients.head});
     return sum;
   }
 
@@ -233,24 +229,23 @@ struct LossFunction : torch::autograd::Function<LossFunction> {
       return cpu ? gradient * factor : gradient.to(torch::kFloat) * upstream[0].to(torch::kFloat);
     };
     if (ctx->saved_data["direct"].toBool() && factor != 1.0F) {
-      // Any loss has the gradient of a cross-entropy that is weighted by its slopes.
-      const RowLoss same{.weights = saved.slopes, .function = nullptr};
-      SumOf({saved.hidden, saved.head, saved.targets, same},
-            {.hidden = {}, .head = saved.head.grad(), .slopes = {}, .factor = factor - 1.0F});
+      const RowLoss same{.weights = saved.weights, .function = nullptr};
+      SumOf({saved.hidden, saved.head, saved.targets, same, nullptr},
+            {.hidden = {}, .head = saved.head.grad(), .factor = factor - 1.0F});
     }
     Tensor to_hidden = scaled(saved.dhidden), to_head;
     if (to_hidden.defined()) to_hidden = to_hidden.to(saved.hidden.scalar_type());
     if (saved.dhead.defined()) to_head = Deliver(saved.head, scaled(saved.dhead));
-    return {to_hidden, to_head, Tensor(), Tensor(), Tensor(), Tensor()};
+    return {to_hidden, to_head, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
 }  // namespace
 
-Tensor LossSum(const Tensor& hidden, const Tensor& head, const Tensor& targets,
-               const RowLoss& loss) {
+Tensor LossSum(const Tensor& hidden, const Tensor& head, const Tensor& targets, const RowLoss& loss,
+               const std::function<void()>& worked) {
   const bool enabled = torch::GradMode::is_enabled();
-  return LossFunction::apply(hidden, head, targets, loss, enabled && hidden.requires_grad(),
+  return LossFunction::apply(hidden, head, targets, loss, worked, enabled && hidden.requires_grad(),
                              enabled && head.requires_grad());
 }
 

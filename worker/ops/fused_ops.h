@@ -38,6 +38,7 @@ torch::Tensor Embedding(const torch::Tensor& ids, const torch::Tensor& table);
 // follows. Another upstream gradient is corrected in backward, at the price of a second pass.
 // On CUDA cross-entropies alone (no RowLoss::function).
 torch::Tensor LossSum(const torch::Tensor& hidden, const torch::Tensor& head,
-                      const torch::Tensor& targets, const RowLoss& loss);
+                      const torch::Tensor& targets, const RowLoss& loss,
+                      const std::function<void()>& worked = {});
 
 }  // namespace espalier::fused_ops

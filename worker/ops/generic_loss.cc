@@ -52,8 +52,8 @@ void ForEachChunk(const Tensor& hidden, const Tensor& head, Body&& body) {
 
 struct LossFunction : torch::autograd::Function<LossFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& hidden, const Tensor& head,
-                        const Tensor& targets, const RowLoss& loss, bool want_hidden,
-                        bool want_head) {
+                        const Tensor& targets, const RowLoss& loss,
+                        const std::function<void()>& worked, bool want_hidden, bool want_head) {
     const auto options = hidden.options().dtype(SumType(hidden));
     Tensor sum = torch::zeros({}, options);
     Tensor dhidden = want_hidden ? torch::empty_like(hidden) : Tensor();
@@ -63,10 +63,12 @@ struct LossFunction : torch::autograd::Function<LossFunction> {
       Chunk chunk(h, head, targets.narrow(0, begin, rows));
       const RowLoss::Terms terms = loss.Of(chunk.LogProbability(), begin);
       sum.add_(chunk.Counted(terms.loss).sum());
-      if (!want_hidden && !want_head) return;
-      const Tensor dlogits = chunk.Gradient(terms.derivative).to(h.scalar_type());
-      if (want_hidden) dhidden.narrow(0, begin, rows).copy_(dlogits.mm(head));
-      if (want_head) dhead.add_(dlogits.t().mm(h));
+      if (want_hidden || want_head) {
+        const Tensor dlogits = chunk.Gradient(terms.derivative).to(h.scalar_type());
+        if (want_hidden) dhidden.narrow(0, begin, rows).copy_(dlogits.mm(head));
+        if (want_head) dhead.add_(dlogits.t().mm(h));
+      }
+      if (worked) worked();
     });
     ctx->save_for_backward({head, dhidden, dhead});
     return sum;
@@ -83,16 +85,16 @@ struct LossFunction : torch::autograd::Function<LossFunction> {
     }
     // In the wide type: fp16 may not hold the loss scale itself.
     if (dhidden.defined()) to_hidden = (Wide(dhidden) * scale).to(dhidden.scalar_type());
-    return {to_hidden, to_head, Tensor(), Tensor(), Tensor(), Tensor()};
+    return {to_hidden, to_head, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
 }  // namespace
 
-Tensor LossSum(const Tensor& hidden, const Tensor& head, const Tensor& targets,
-               const RowLoss& loss) {
+Tensor LossSum(const Tensor& hidden, const Tensor& head, const Tensor& targets, const RowLoss& loss,
+               const std::function<void()>& worked) {
   const bool enabled = torch::GradMode::is_enabled();
-  return LossFunction::apply(hidden, head, targets, loss, enabled && hidden.requires_grad(),
+  return LossFunction::apply(hidden, head, targets, loss, worked, enabled && hidden.requires_grad(),
                              enabled && head.requires_grad());
 }
 

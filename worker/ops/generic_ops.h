@@ -30,7 +30,8 @@ torch::Tensor CausalAttention(const torch::Tensor& q, const torch::Tensor& k,
 torch::Tensor SwiGlu(const torch::Tensor& gate, const torch::Tensor& up);
 torch::Tensor Embedding(const torch::Tensor& ids, const torch::Tensor& table);
 torch::Tensor LossSum(const torch::Tensor& hidden, const torch::Tensor& head,
-                      const torch::Tensor& targets, const RowLoss& loss);
+                      const torch::Tensor& targets, const RowLoss& loss,
+                      const std::function<void()>& worked = {});
 torch::Tensor TargetLogProbabilities(const torch::Tensor& hidden, const torch::Tensor& head,
                                      const torch::Tensor& targets);
 

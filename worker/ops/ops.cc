@@ -72,13 +72,13 @@ torch::ScalarType ResidualType(torch::Device device, torch::ScalarType type) {
   return torch::elementSize(type) < 4 && !device.is_cuda() ? torch::kFloat : type;
 }
 
-Tensor LossSum(const Tensor& hidden, const Tensor& head, const Tensor& targets,
-               const RowLoss& loss) {
+Tensor LossSum(const Tensor& hidden, const Tensor& head, const Tensor& targets, const RowLoss& loss,
+               const std::function<void()>& worked) {
   // The kernel of CUDA computes cross-entropies.
   const bool cuda = !loss.function && head.size(0) % 4 == 0;
   const bool fused = fused_ops::Apply(hidden) && (hidden.is_cpu() || cuda);
-  return fused ? fused_ops::LossSum(hidden, head, targets, loss)
-               : generic_ops::LossSum(hidden, head, targets, loss);
+  return fused ? fused_ops::LossSum(hidden, head, targets, loss, worked)
+               : generic_ops::LossSum(hidden, head, targets, loss, worked);
 }
 
 Tensor TargetLogProbabilities(const Tensor& hidden, const Tensor& head, const Tensor& targets) {

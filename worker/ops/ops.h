@@ -65,9 +65,10 @@ torch::ScalarType ResidualType(torch::Device device, torch::ScalarType type);
 // hidden [N, C], head [V, C], targets [N] (kIgnoredTarget: not counted) -> scalar sum of the rows'
 // losses, fp32 (fp64 for fp64), in chunks of rows: no N x V tensor exists in either direction. The
 // gradient is made in the forward pass; call this with gradients enabled only when backward
-// follows. A frozen head costs no gradient of its own.
+// follows. A frozen head costs no gradient of its own. `worked` is called after each chunk.
 torch::Tensor LossSum(const torch::Tensor& hidden, const torch::Tensor& head,
-                      const torch::Tensor& targets, const RowLoss& loss);
+                      const torch::Tensor& targets, const RowLoss& loss,
+                      const std::function<void()>& worked = {});
 // log p(target) of each row, without a gradient: [N].
 torch::Tensor TargetLogProbabilities(const torch::Tensor& hidden, const torch::Tensor& head,
                                      const torch::Tensor& targets);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <new>
 #include <string>
 
 #include "worker/ops/fused_ops.h"
@@ -58,7 +59,8 @@ std::vector<LossCase> Cases() {
           {"Kl", KlEstimate, KlEstimateSlope, true}};
 }
 
-using LossOperation = Tensor (*)(const Tensor&, const Tensor&, const Tensor&, const RowLoss&);
+using LossOperation = Tensor (*)(const Tensor&, const Tensor&, const Tensor&, const RowLoss&,
+                                 const std::function<void()>&);
 struct Implementation {
   const char* name;
   LossOperation loss;
@@ -119,10 +121,12 @@ TEST_P(ChunkedLoss, EqualsTheLossOfAllLogits) {
   const Tensor h2 = hidden_.clone().set_requires_grad(true),
                w2 = head_.clone().set_requires_grad(true);
   const double upstream = std::get<2>(GetParam());
-  const Tensor loss = std::get<1>(GetParam()).loss(h, w, targets_, Loss());
+  int chunks = 0;  // that were told of
+  const Tensor loss = std::get<1>(GetParam()).loss(h, w, targets_, Loss(), [&] { ++chunks; });
   const Tensor expected = Whole(h2, w2);
   EXPECT_NEAR(loss.item<double>(), expected.item<double>(),
               1e-3 + 1e-5 * expected.abs().item<double>());
+  EXPECT_GE(chunks, std::get<1>(GetParam()).loss == fused_ops::LossSum ? 3 : 1);
   (loss * upstream).backward();
   (expected * upstream).backward();
   ExpectClose(h.grad(), h2.grad());
@@ -134,10 +138,25 @@ TEST_P(ChunkedLoss, AFrozenHeadHasNoGradientAndChangesNoOther) {
                h2 = hidden_.clone().set_requires_grad(true);
   const Tensor head = head_.clone();
   const auto operation = std::get<1>(GetParam()).loss;
-  operation(h, head, targets_, Loss()).backward();
-  operation(h2, head_.clone().set_requires_grad(true), targets_, Loss()).backward();
+  operation(h, head, targets_, Loss(), {}).backward();
+  operation(h2, head_.clone().set_requires_grad(true), targets_, Loss(), {}).backward();
   EXPECT_TRUE(torch::equal(h.grad(), h2.grad()));
   EXPECT_FALSE(head.grad().defined());
+}
+
+// A pass that ran out of memory is done again; what a part of it had added would count twice.
+TEST(FusedLoss, AFunctionThatFailsAfterTheFirstChunkHasAddedNothing) {
+  RowLoss loss;
+  loss.function = [](const Tensor& log_p, int64_t first_row) {
+    if (first_row > 0) throw std::bad_alloc();
+    return RowLoss::Terms{log_p.neg(), torch::full_like(log_p, -1)};
+  };
+  const Tensor h = torch::randn({kRows, kWidth}).set_requires_grad(true),
+               w = torch::randn({kVocabulary, kWidth}).set_requires_grad(true);
+  w.mutable_grad() = torch::zeros_like(w);
+  const Tensor targets = torch::arange(kRows).remainder(kVocabulary);
+  EXPECT_THROW(fused_ops::LossSum(h, w, targets, loss), std::bad_alloc);
+  EXPECT_EQ(w.grad().abs().sum().item<double>(), 0);
 }
 
 }  // namespace
