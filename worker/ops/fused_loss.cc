@@ -22,8 +22,14 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kChunkRows = 256;
 constexpr int64_t kCudaChunkRows = 4096;
+
+// Rows of logits that are held on the CPU: 32 MiB of them, since each chunk passes over the whole
+// head and its gradient, but as many as keep the products large.
+int64_t ChunkRows(int64_t rows, int64_t vocabulary) {
+  constexpr int64_t kLogits = int64_t{8} << 20, kLeast = 256, kMost = 1024;
+  return std::min(rows, std::clamp(kLogits / vocabulary, kLeast, kMost));
+}
 
 // What a pass over the rows leaves besides the sum of the losses.
 struct Gradients {
@@ -136,10 +142,11 @@ double SumOnCpu(const LossArguments& in, const Gradients& gradients) {
   const cpu::Matrix<Real> weight{Data<Real>(in.head), width};
   const int64_t* targets = in.targets.data_ptr<int64_t>();
   const float* weights = in.loss.weights.defined() ? Data(in.loss.weights) : nullptr;
-  Chunk<Real> chunk(std::min(rows, kChunkRows), vocabulary);
+  const int64_t step = ChunkRows(rows, vocabulary);
+  Chunk<Real> chunk(step, vocabulary);
   double sum = 0;
-  for (int64_t begin = 0; begin < rows; begin += kChunkRows) {
-    const int64_t n = std::min(kChunkRows, rows - begin);
+  for (int64_t begin = 0; begin < rows; begin += step) {
+    const int64_t n = std::min(step, rows - begin);
     const cpu::Matrix<Real> x{Data<Real>(in.hidden) + begin * width, width};
     cpu::Gemm({n, vocabulary, width}, x, {weight.data, width, cpu::Op::kTranspose}, 0,
               chunk.logits(), vocabulary);
