@@ -47,6 +47,12 @@ if(ESPALIER_TORCH)
   find_package(Torch REQUIRED)
   set(CMAKE_CXX_FLAGS "${saved_flags}")
   add_library(espalier_torch INTERFACE)
+  # PyTorch's own builds (2.5 and later) export parts of an older libstdc++, std::filesystem among
+  # them, and a program that takes some from there and the rest from its own ends in a null pointer
+  # (pytorch issue 133437). The loader takes the library that is named first.
+  if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+    target_link_libraries(espalier_torch INTERFACE -lstdc++)
+  endif()
   target_link_libraries(espalier_torch INTERFACE ${TORCH_LIBRARIES})
   target_include_directories(espalier_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
   separate_arguments(torch_flags UNIX_COMMAND "${TORCH_CXX_FLAGS}")
