@@ -25,6 +25,22 @@ Tensor Dense(const Tensor& x) {
   return dense ? x : x.contiguous();
 }
 
+// to = from, both [B, T, heads, D] on CUDA. LibTorch copies parts of rows number by number: as
+// numbers of 8 bytes where that is possible, which takes half the time.
+void CopyHeads(const Tensor& from, const Tensor& to) {
+  const Tensor a = Dense(from).flatten(2), b = to.flatten(2);
+  const int64_t wide = static_cast<int64_t>(sizeof(int64_t)) / to.element_size();
+  const auto even = [wide](const Tensor& x) {
+    return x.stride(2) == 1 && x.size(2) % wide == 0 && x.storage_offset() % wide == 0 &&
+           x.stride(0) % wide == 0 && x.stride(1) % wide == 0;
+  };
+  if (!b.is_alias_of(to) || !even(a) || !even(b)) {
+    to.copy_(from);
+    return;
+  }
+  b.view(torch::kLong).copy_(a.view(torch::kLong));
+}
+
 Tensor Rotated(const Tensor& x_in, const Tensor& cosine, const Tensor& sine, float sign) {
   if (x_in.is_cuda()) {
     const Tensor x = Dense(x_in);
@@ -77,7 +93,7 @@ struct RopeFunction : torch::autograd::Function<RopeFunction> {
           PartsOf(torch::empty({dy[0].size(0), dy[0].size(1), width}, dy[0].options()), columns);
       for (size_t i = 0; i < 3; ++i) dx[i] = dx[i].view(dy[i].sizes());
       for (size_t i = 0; i < 2; ++i) cuda::Rope(Dense(dy[i]), cosine, sine, -1, dx[i]);
-      dx[2].copy_(dy[2]);
+      CopyHeads(dy[2], dx[2]);
       return {dx[0], dx[1], dx[2], Tensor(), Tensor()};
     }
     for (size_t i = 0; i < 2; ++i) {
