@@ -8,6 +8,8 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <initializer_list>
+#include <type_traits>
 
 #include "worker/kernels/cuda/cuda_kernels.h"
 
@@ -15,6 +17,9 @@ namespace espalier::cuda {
 
 constexpr int kThreads = 256;
 constexpr int kPack = 4;  // numbers that a thread moves at once
+// The same where rows and addresses allow the widest access there is, of 16 bytes.
+template <typename T>
+constexpr int kWidePack = 16 / sizeof(T);
 
 inline __device__ float ToFloat(float x) { return x; }
 inline __device__ float ToFloat(__nv_bfloat16 x) { return __bfloat162float(x); }
@@ -34,33 +39,44 @@ inline __device__ __half FromFloat<__half>(float x) {
   return __float2half(x);
 }
 
-template <typename T>
-struct alignas(sizeof(T) * kPack) Pack {
-  T at[kPack];
+template <typename T, int kCount = kPack>
+struct alignas(sizeof(T) * kCount) Pack {
+  T at[kCount];
 };
 
-template <typename T>
-__device__ void Unpack(const Pack<T>& from, float (&to)[kPack]) {
+template <typename T, int kCount>
+__device__ void Unpack(const Pack<T, kCount>& from, float (&to)[kCount]) {
 #pragma unroll
-  for (int i = 0; i < kPack; ++i) to[i] = ToFloat(from.at[i]);
+  for (int i = 0; i < kCount; ++i) to[i] = ToFloat(from.at[i]);
 }
 
-template <typename T>
-__device__ Pack<T> LoadPack(const T* from) {
-  return *reinterpret_cast<const Pack<T>*>(from);
+template <int kCount = kPack, typename T>
+__device__ Pack<T, kCount> LoadPack(const T* from) {
+  return *reinterpret_cast<const Pack<T, kCount>*>(from);
 }
 
-template <typename T>
-__device__ void Load(const T* from, float (&to)[kPack]) {
-  Unpack(LoadPack(from), to);
+template <typename T, int kCount>
+__device__ void Load(const T* from, float (&to)[kCount]) {
+  Unpack(LoadPack<kCount>(from), to);
 }
 
-template <typename T>
-__device__ void Store(const float (&from)[kPack], T* to) {
-  Pack<T> pack;
+// Of floats beside packs of a narrower type: in accesses of 16 bytes.
+template <int kCount>
+__device__ void Load(const float* from, float (&to)[kCount]) {
 #pragma unroll
-  for (int i = 0; i < kPack; ++i) pack.at[i] = FromFloat<T>(from[i]);
-  *reinterpret_cast<Pack<T>*>(to) = pack;
+  for (int begin = 0; begin < kCount; begin += kPack) {
+    const Pack<float> pack = LoadPack(from + begin);
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) to[begin + i] = pack.at[i];
+  }
+}
+
+template <typename T, int kCount>
+__device__ void Store(const float (&from)[kCount], T* to) {
+  Pack<T, kCount> pack;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) pack.at[i] = FromFloat<T>(from[i]);
+  *reinterpret_cast<Pack<T, kCount>*>(to) = pack;
 }
 
 // The sum, or maximum, over all threads of the block, for every thread.
@@ -87,6 +103,20 @@ void WithType(Type type, Body&& body) {
   if (type == Type::kFloat) body(static_cast<float*>(nullptr));
   if (type == Type::kBf16) body(static_cast<__nv_bfloat16*>(nullptr));
   if (type == Type::kHalf) body(static_cast<__half*>(nullptr));
+}
+
+// Calls body with the numbers of T that a thread moves at once, as a constant: as many as 16 bytes
+// hold, if lengths and steps (in numbers) and addresses are multiples of that.
+template <typename T, typename Body>
+void WithPack(std::initializer_list<int64_t> lengths, std::initializer_list<const void*> addresses,
+              Body&& body) {
+  bool wide = true;
+  for (const int64_t length : lengths) wide = wide && length % kWidePack<T> == 0;
+  for (const void* address : addresses) {
+    wide = wide && reinterpret_cast<uintptr_t>(address) % sizeof(Pack<T, kWidePack<T>>) == 0;
+  }
+  if (wide) return body(std::integral_constant<int, kWidePack<T>>());
+  body(std::integral_constant<int, kPack>());
 }
 
 // Blocks of threads for so many numbers, moved in packs.

@@ -10,29 +10,29 @@ namespace {
 __device__ float Sigmoid(float x) { return 1.0F / (1.0F + __expf(-x)); }
 
 // A block takes a part of one row, so that no thread divides.
-template <typename T>
+template <int kCount, typename T>
 __global__ void SwiGluKernel(int64_t columns, const T* gate, const T* up, int64_t stride, T* y) {
-  const int64_t c = (blockIdx.y * kThreads + threadIdx.x) * kPack, row = blockIdx.x;
+  const int64_t c = (blockIdx.y * blockDim.x + threadIdx.x) * kCount, row = blockIdx.x;
   if (c >= columns) return;
-  float g[kPack], u[kPack];
+  float g[kCount], u[kCount];
   Load(gate + row * stride + c, g);
   Load(up + row * stride + c, u);
 #pragma unroll
-  for (int i = 0; i < kPack; ++i) g[i] = g[i] * Sigmoid(g[i]) * u[i];
+  for (int i = 0; i < kCount; ++i) g[i] = g[i] * Sigmoid(g[i]) * u[i];
   Store(g, y + row * columns + c);
 }
 
-template <typename T>
+template <int kCount, typename T>
 __global__ void SwiGluBackwardKernel(int64_t columns, const T* gate, const T* up, int64_t stride,
                                      T* dgate, T* dup, int64_t dstride) {
-  const int64_t c = (blockIdx.y * kThreads + threadIdx.x) * kPack, row = blockIdx.x;
+  const int64_t c = (blockIdx.y * blockDim.x + threadIdx.x) * kCount, row = blockIdx.x;
   if (c >= columns) return;
-  float g[kPack], u[kPack], d[kPack];
+  float g[kCount], u[kCount], d[kCount];
   Load(gate + row * stride + c, g);
   Load(up + row * stride + c, u);
   Load(dup + row * dstride + c, d);
 #pragma unroll
-  for (int i = 0; i < kPack; ++i) {
+  for (int i = 0; i < kCount; ++i) {
     const float s = Sigmoid(g[i]);
     u[i] = d[i] * u[i] * s * (1.0F + g[i] * (1.0F - s));
     d[i] = d[i] * g[i] * s;
@@ -41,24 +41,39 @@ __global__ void SwiGluBackwardKernel(int64_t columns, const T* gate, const T* up
   Store(d, dup + row * dstride + c);
 }
 
-template <typename T>
+// Where a row's packs are one block's or several's: nearly all threads have one.
+struct RowGrid {
+  RowGrid(const RowShape& shape, int pack) {
+    constexpr int64_t kMost = 512, kWarp = 32;
+    const int64_t packs = (shape.columns + pack - 1) / pack, parts = (packs + kMost - 1) / kMost;
+    blocks = dim3(static_cast<unsigned>(shape.rows), static_cast<unsigned>(parts));
+    threads = static_cast<unsigned>(((packs + parts - 1) / parts + kWarp - 1) / kWarp * kWarp);
+  }
+  dim3 blocks;
+  unsigned threads;
+};
+
+// Packs of a call are fewer than 2^32: divisions of 64 bits took longer than the memory.
+template <int kCount, typename T>
 __global__ void RopeKernel(RopeShape shape, const T* x, const float* cosine, const float* sine,
                            float sign, T* y) {
-  const int64_t index = (blockIdx.x * int64_t{kThreads} + threadIdx.x) * kPack;
-  const int64_t width = shape.heads * shape.half;
-  if (index >= shape.rows * width) return;
-  const int64_t row = index / width, head = index % width / shape.half, i = index % shape.half;
+  const unsigned pack = blockIdx.x * kThreads + threadIdx.x;
+  const unsigned of_head = static_cast<unsigned>(shape.half) / kCount;
+  const unsigned of_row = static_cast<unsigned>(shape.heads) * of_head;
+  const unsigned row = pack / of_row, in_row = pack - row * of_row;
+  if (row >= shape.rows) return;
+  const unsigned head = in_row / of_head, i = (in_row - head * of_head) * kCount;
   const int64_t at = head * 2 * shape.half + i;
   const T* from = x + row * shape.from_stride + at;
   T* to = y + row * shape.to_stride + at;
-  const int64_t angle = row % shape.time * shape.half + i;
-  float a[kPack], b[kPack], c[kPack], s[kPack], first[kPack], second[kPack];
+  const int64_t angle = row % static_cast<unsigned>(shape.time) * shape.half + i;
+  float a[kCount], b[kCount], c[kCount], s[kCount], first[kCount], second[kCount];
   Load(from, a);
   Load(from + shape.half, b);
   Load(cosine + angle, c);
   Load(sine + angle, s);
 #pragma unroll
-  for (int j = 0; j < kPack; ++j) {
+  for (int j = 0; j < kCount; ++j) {
     first[j] = a[j] * c[j] - b[j] * s[j] * sign;
     second[j] = b[j] * c[j] + a[j] * s[j] * sign;
   }
@@ -68,7 +83,7 @@ __global__ void RopeKernel(RopeShape shape, const T* x, const float* cosine, con
 
 constexpr int kLossThreads = 1024;
 
-template <typename T>
+template <int kCount, typename T>
 __global__ void CrossEntropyKernel(int64_t columns, T* logits, const int64_t* targets,
                                    const float* weights, float* losses) {
   T* row = logits + blockIdx.x * columns;
@@ -76,16 +91,18 @@ __global__ void CrossEntropyKernel(int64_t columns, T* logits, const int64_t* ta
   const float logit = target < 0 ? 0.0F : ToFloat(row[target]);
   // One reading: a running maximum and the sum relative to it.
   float most = -INFINITY, sum = 0;
-  for (int64_t c = threadIdx.x * kPack; c < columns; c += kLossThreads * kPack) {
-    float v[kPack];
+  for (int64_t c = threadIdx.x * kCount; c < columns; c += kLossThreads * kCount) {
+    float v[kCount];
     Load(row + c, v);
-    const float larger = fmaxf(fmaxf(v[0], v[1]), fmaxf(v[2], v[3]));
+    float larger = v[0];
+#pragma unroll
+    for (int i = 1; i < kCount; ++i) larger = fmaxf(larger, v[i]);
     if (larger > most) {
       sum *= __expf(most - larger);
       most = larger;
     }
 #pragma unroll
-    for (int i = 0; i < kPack; ++i) sum += __expf(v[i] - most);
+    for (int i = 0; i < kCount; ++i) sum += __expf(v[i] - most);
   }
   const float maximum = Reduce<true>(most);
   const float total = Reduce(most == -INFINITY ? 0.0F : sum * __expf(most - maximum));
@@ -94,11 +111,11 @@ __global__ void CrossEntropyKernel(int64_t columns, T* logits, const int64_t* ta
     losses[blockIdx.x] = target < 0 ? 0.0F : weight * (logf(total) + maximum - logit);
   }
   const float factor = target < 0 ? 0.0F : weight / total;
-  for (int64_t c = threadIdx.x * kPack; c < columns; c += kLossThreads * kPack) {
-    float v[kPack];
+  for (int64_t c = threadIdx.x * kCount; c < columns; c += kLossThreads * kCount) {
+    float v[kCount];
     Load(row + c, v);
 #pragma unroll
-    for (int i = 0; i < kPack; ++i) {
+    for (int i = 0; i < kCount; ++i) {
       v[i] =
           target < 0 ? 0.0F : __expf(v[i] - maximum) * factor - (c + i == target ? weight : 0.0F);
     }
@@ -113,9 +130,12 @@ void SwiGlu(Type type, const RowShape& shape, const GateUp<const void*>& x, void
   if (shape.rows == 0) return;
   WithType(type, [&](auto* t) {
     using T = std::remove_pointer_t<decltype(t)>;
-    SwiGluKernel<T><<<dim3(shape.rows, Blocks(shape.columns)), kThreads, 0, Of(stream)>>>(
-        shape.columns, static_cast<const T*>(x.gate), static_cast<const T*>(x.up), x.stride,
-        static_cast<T*>(y));
+    WithPack<T>({shape.columns, x.stride}, {x.gate, x.up, y}, [&](auto pack) {
+      const RowGrid grid(shape, pack.value);
+      SwiGluKernel<pack.value><<<grid.blocks, grid.threads, 0, Of(stream)>>>(
+          shape.columns, static_cast<const T*>(x.gate), static_cast<const T*>(x.up), x.stride,
+          static_cast<T*>(y));
+    });
   });
 }
 
@@ -124,9 +144,13 @@ void SwiGluBackward(Type type, const RowShape& shape, const GateUp<const void*>&
   if (shape.rows == 0) return;
   WithType(type, [&](auto* t) {
     using T = std::remove_pointer_t<decltype(t)>;
-    SwiGluBackwardKernel<T><<<dim3(shape.rows, Blocks(shape.columns)), kThreads, 0, Of(stream)>>>(
-        shape.columns, static_cast<const T*>(x.gate), static_cast<const T*>(x.up), x.stride,
-        static_cast<T*>(dx.gate), static_cast<T*>(dx.up), dx.stride);
+    WithPack<T>({shape.columns, x.stride, dx.stride}, {x.gate, x.up, dx.gate, dx.up},
+                [&](auto pack) {
+                  const RowGrid grid(shape, pack.value);
+                  SwiGluBackwardKernel<pack.value><<<grid.blocks, grid.threads, 0, Of(stream)>>>(
+                      shape.columns, static_cast<const T*>(x.gate), static_cast<const T*>(x.up),
+                      x.stride, static_cast<T*>(dx.gate), static_cast<T*>(dx.up), dx.stride);
+                });
   });
 }
 
@@ -136,8 +160,12 @@ void Rope(Type type, const RopeShape& shape, const void* x, const float* cosine,
   if (elements == 0) return;
   WithType(type, [&](auto* t) {
     using T = std::remove_pointer_t<decltype(t)>;
-    RopeKernel<T><<<Blocks(elements), kThreads, 0, Of(stream)>>>(
-        shape, static_cast<const T*>(x), cosine, sine, sign, static_cast<T*>(y));
+    WithPack<T>({shape.half, shape.from_stride, shape.to_stride}, {x, y}, [&](auto pack) {
+      const int64_t packs = elements / pack.value;
+      const auto blocks = static_cast<unsigned>((packs + kThreads - 1) / kThreads);
+      RopeKernel<pack.value><<<blocks, kThreads, 0, Of(stream)>>>(
+          shape, static_cast<const T*>(x), cosine, sine, sign, static_cast<T*>(y));
+    });
   });
 }
 
@@ -146,8 +174,10 @@ void CrossEntropy(Type type, const RowShape& shape, void* logits, const int64_t*
   if (shape.rows == 0) return;
   WithType(type, [&](auto* t) {
     using T = std::remove_pointer_t<decltype(t)>;
-    CrossEntropyKernel<T><<<shape.rows, kLossThreads, 0, Of(stream)>>>(
-        shape.columns, static_cast<T*>(logits), targets, weights, losses);
+    WithPack<T>({shape.columns}, {logits}, [&](auto pack) {
+      CrossEntropyKernel<pack.value><<<shape.rows, kLossThreads, 0, Of(stream)>>>(
+          shape.columns, static_cast<T*>(logits), targets, weights, losses);
+    });
   });
 }
 
