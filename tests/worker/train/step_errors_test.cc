@@ -60,12 +60,12 @@ TEST(StepErrors, ASampleLogThatFailsOnOneRankEndsAllAlike) {
 }
 
 // So that a pass which takes longer than a failure may is not taken for a stuck rank.
-TEST(Progress, IsMadeByEveryLayerForwardAndBackward) {
+TEST(Progress, IsMadeByEveryLayerForwardAndBackwardAndEveryChunkOfTheLoss) {
   const TestFolder folder;
   const std::vector<RankResult> results = TrainWorld(SmallWorld(1, 1, folder.path()));
   ASSERT_TRUE(results[0].outcome.ok()) << results[0].outcome.status();
-  constexpr int64_t kLayers = 2, kMicroBatches = 1;
-  EXPECT_EQ(results[0].client->progress().work.load(), 2 * kLayers + kMicroBatches);
+  constexpr int64_t kLayers = 2, kLossChunks = 1, kMicroBatches = 1;
+  EXPECT_EQ(results[0].client->progress().work.load(), 2 * kLayers + kLossChunks + kMicroBatches);
 }
 
 }  // namespace
