@@ -89,6 +89,29 @@ TEST_P(EveryDevice, GivesTheLossAndTheGradientOfTheCpu) {
   }
 }
 
+// As a task with a mask or advantages has them.
+TEST_P(EveryDevice, WeighsTheRowsOfTheLoss) {
+  const auto& [device, type, tolerance] = GetParam();
+  const Tensor ids = SomeIds(3, 40, 64);
+  torch::manual_seed(2);
+  const Tensor weights = torch::rand({ids.numel()}) * 2 - 0.5;  // of either sign
+  const auto run = [&](torch::Device on, torch::ScalarType in) -> Result {
+    const DecoderConfig config = Config(false, 0);
+    Parameters parameters = *Parameters::Create(config, Trained(EmbeddingGradient::kDense, on, in));
+    parameters.Initialize(7, config.initializer_range);
+    const Tensor loss = Decoder(config, parameters)
+                            .LossSum(ids.to(on), (ids + 1).remainder(64).to(on),
+                                     {.weights = weights.to(on), .function = nullptr});
+    loss.backward();
+    return {loss.item<double>(), parameters.flat_gradient().Only().cpu()};
+  };
+  const Result expected = run(torch::kCPU, torch::kFloat),
+               result = run(torch::Device(device), type);
+  EXPECT_NEAR(result.loss / expected.loss, 1, tolerance / 4);
+  EXPECT_LT((result.gradient - expected.gradient).norm().item<double>(),
+            tolerance * expected.gradient.norm().item<double>());
+}
+
 TEST_P(EveryDevice, AddsBiasesToProductsThatLieSideBySide) {
   DecoderConfig config = Config(false, 0);
   config.attention_bias = config.output_bias = config.mlp_bias = true;
