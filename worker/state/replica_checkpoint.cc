@@ -74,14 +74,14 @@ absl::Status CheckSameRun(const RankContext& context, const RunIdentity& identit
     if (all[rank].spec != all[0].spec) {
       return Differs(rank, "jobs", "give every rank the same job file");
     }
-    if (all[rank].architecture != all[0].architecture) {
-      return Differs(rank, "architectures",
-                     "copy the folder of model.from from one node to the others");
-    }
     if (all[rank].data != all[0].data) {
       return Differs(rank, "data",
                      "copy the prepared folder (data.path) of one node to the others, or run "
                      "`espalier data prepare` with the same files and options everywhere");
+    }
+    if (all[rank].architecture != all[0].architecture) {
+      return Differs(rank, "architectures",
+                     "copy the folder of model.from from one node to the others");
     }
   }
   return absl::OkStatus();
@@ -111,18 +111,30 @@ json OrderJson(const RunIdentity& identity) {
 }
 
 json LossScaleJson(const LossScale& scale) {
-  return {{"exponent", scale.exponent}, {"finite_in_a_row", scale.finite_in_a_row}};
+  return {{"dynamic", scale.dynamic != 0},
+          {"exponent", scale.exponent},
+          {"finite_in_a_row", scale.finite_in_a_row}};
 }
 
-// A run that begins to scale its losses, or a checkpoint from before there was a scale: a new one.
-absl::StatusOr<LossScale> LoadLossScale(const json& state, const RunIdentity& identity) {
-  LossScale scale = LossScale::For(identity.spec.train().precision());
-  if (!scale.dynamic || !state.contains("loss_scale")) return scale;
+// That of a checkpoint from before there was a scale is 1.
+absl::StatusOr<LossScale> SavedLossScale(const json& state) {
+  LossScale scale;
+  if (!state.contains("loss_scale")) return scale;
   ASSIGN_OR_RETURN(const json* saved, ObjectField(state, "loss_scale"));
   ASSIGN_OR_RETURN(const int64_t exponent, IntegerField(*saved, "exponent"));
-  scale.exponent = std::min(exponent, LossScale::kLastExponent);
+  scale.exponent = std::clamp<int64_t>(exponent, 0, LossScale::kLastExponent);
   ASSIGN_OR_RETURN(scale.finite_in_a_row, IntegerField(*saved, "finite_in_a_row"));
+  const auto dynamic = saved->find("dynamic");
+  // Older checkpoints do not say; a scale that stays never moves.
+  const bool moved = scale.exponent != 0 || scale.finite_in_a_row != 0;
+  scale.dynamic = (dynamic == saved->end() ? moved : *dynamic == true) ? 1 : 0;
   return scale;
+}
+
+// A run that begins to scale its losses, or ends to, has a new one.
+LossScale Continued(const LossScale& saved, const RunIdentity& identity) {
+  const LossScale fresh = LossScale::For(identity.spec.train().precision());
+  return fresh.dynamic && saved.dynamic ? saved : fresh;
 }
 
 // Of frozen values, and of the type in which they are kept, on which it depends.
@@ -359,7 +371,8 @@ absl::Status LoadReplica(const Checkpoint& checkpoint, const RunIdentity& identi
   ASSIGN_OR_RETURN(counters.updates, IntegerField(state, "optimizer_updates"));
   ASSIGN_OR_RETURN(counters.skipped, IntegerField(state, "skipped_steps"));
   ASSIGN_OR_RETURN(counters.skipped_in_a_row, IntegerField(state, "skipped_steps_in_a_row"));
-  ASSIGN_OR_RETURN(counters.loss_scale, LoadLossScale(state, identity));
+  ASSIGN_OR_RETURN(const LossScale saved_scale, SavedLossScale(state));
+  counters.loss_scale = Continued(saved_scale, identity);
   const absl::Span<const Parameter> parameters = replica.parameters().trained();
   RETURN_IF_ERROR(CheckArchitecture(checkpoint, replica.config()));
   RETURN_IF_ERROR(CheckTrained(checkpoint, parameters));
@@ -370,6 +383,7 @@ absl::Status LoadReplica(const Checkpoint& checkpoint, const RunIdentity& identi
         LoadMoments(checkpoint.optimizer(), replica.optimizer().moments(), i, parameters[i]));
   }
   RETURN_IF_ERROR(LoadResidual(checkpoint.optimizer(), replica));
+  replica.residual().Rescale(counters.loss_scale.value() / saved_scale.value());
   const auto kind = [](bool in_8_bits) { return in_8_bits ? "int8" : "fp32"; };
   const bool in_8_bits = replica.optimizer().moments().in_8_bits();
   const bool were = HoldsMoments8(checkpoint.optimizer(), parameters[0]);

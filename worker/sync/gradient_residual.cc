@@ -31,6 +31,10 @@ void GradientResidual::Scatter(Rank rank, int ranks) {
   gathered_ = false;
 }
 
+void GradientResidual::Rescale(double factor) {
+  if (kept() && factor != 1) values_.mul_(factor);
+}
+
 absl::Span<float> GradientResidual::Of(int64_t begin, int64_t size) {
   if (!kept()) return {};
   return absl::MakeSpan(values_.data_ptr<float>() + begin, static_cast<size_t>(size));

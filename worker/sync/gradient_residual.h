@@ -31,6 +31,9 @@ class GradientResidual {
   absl::Status Gather(Collective& collective);
   // After Gather, a load or the start: leaves this rank its share. Nothing otherwise.
   void Scatter(Rank rank, int ranks);
+  // What is owed is in units of the gradients, which the loss scale multiplies: for another one.
+  // Nothing when none is kept.
+  void Rescale(double factor);
   // Elements [begin, begin + size); empty when none is kept.
   absl::Span<float> Of(int64_t begin, int64_t size);
 

@@ -124,8 +124,10 @@ absl::Status Trainer::UpdateOrSkip(const StepTotals& total, v1::StepReport& repo
   const double scaled = tokens * loss_scale.value();
   const double norm = total.norm / scaled;
   const bool finite = total.finite && std::isfinite(norm);
+  const double before = loss_scale.value();
   // The loss itself is not scaled.
   const bool expected = total.finite && loss_scale.Adjust(std::isfinite(norm));
+  replica_.residual().Rescale(loss_scale.value() / before);
   if (empty) {
     RETURN_IF_ERROR(parts_.synchroniser.Skip());
     ++replica_.counters().skipped;

@@ -118,6 +118,20 @@ TEST(FusedOps, LinearsAddToTheGradientThatIsThere) {
   EXPECT_EQ(w.grad().data_ptr(), place) << "the flat gradient must stay in place";
 }
 
+// Libraries divide sums over many rows among threads.
+TEST(FusedOps, WeightGradientsOfManyRowsAreTheirSums) {
+  torch::manual_seed(4);
+  const Tensor x = torch::randn({2500, 24}), dy = torch::randn({2500, 40});
+  const Tensor expected = dy.to(torch::kDouble).t().mm(x.to(torch::kDouble));
+  for (const bool bound : {false, true}) {
+    Tensor w = torch::zeros({40, 24}).set_requires_grad(true);
+    if (bound) w.mutable_grad() = torch::ones_like(w);
+    NormLinears(x, {}, 0, {{w, {}}}).products[0].backward(dy);
+    const Tensor sums = (w.grad() - (bound ? 1 : 0)).to(torch::kDouble);
+    EXPECT_LT((sums - expected).abs().max().item<double>(), 1e-3) << "bound " << bound;
+  }
+}
+
 TEST(FusedOps, GradientsOfBf16WeightsAddUpInFp32) {
   const Tensor x = torch::ones({4, 6}, torch::kBFloat16);
   const Tensor w = Random({5, 6}).to(torch::kBFloat16).set_requires_grad(true);

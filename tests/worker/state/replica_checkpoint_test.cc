@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/training_world.h"
 #include "worker/collective/in_process.h"
@@ -66,6 +69,29 @@ TEST(ReplicaCheckpoint, BringsBackEveryBit) {
   }
 }
 
+// Gradients, and what they lack, are multiplied by the loss scale.
+TEST(ReplicaCheckpoint, WhatIsOwedKeepsItsWorthUnderAnotherLossScale) {
+  const TestFolder folder;
+  const RunIdentity identity = IdentityOf(v1::MOMENT_TYPE_FP32);  // in fp32: scaled by 1
+  const auto with_residual = [&] {
+    std::unique_ptr<Replica> replica = MakeReplica(identity, true);
+    EXPECT_TRUE(replica->PrepareExchange(2, v1::GRADIENT_DTYPE_INT8).ok());
+    return replica;
+  };
+  const std::unique_ptr<Replica> replica = with_residual(), other = with_residual();
+  replica->parameters().Initialize(4, 0.2);
+  replica->residual().values().fill_(3);
+  replica->counters().loss_scale = LossScale::For(v1::PRECISION_FP16);
+  const double scale = replica->counters().loss_scale.value();
+  ASSERT_GT(scale, 1);
+  const auto checkpoint = Written(folder, ContentOf(*replica, identity, std::nullopt));
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  const absl::Status loaded = LoadReplica(*checkpoint, identity, *other);
+  ASSERT_TRUE(loaded.ok()) << loaded;
+  EXPECT_EQ(other->counters().loss_scale.value(), 1);
+  EXPECT_TRUE(other->residual().values().eq(3 / scale).all().item<bool>());
+}
+
 TEST(ReplicaCheckpoint, MomentsOfTwoKindsAreRefused) {
   const RunIdentity narrow = IdentityOf(v1::MOMENT_TYPE_INT8),
                     wide = IdentityOf(v1::MOMENT_TYPE_FP32);
@@ -95,26 +121,46 @@ TEST(ReplicaCheckpoint, MomentsOfTwoKindsAreRefused) {
   }
 }
 
-// model.from is read from each node's own disk.
-TEST(SameRun, RanksWithOtherArchitecturesFailAlikeAndSayWhose) {
+// What CheckSameRun returns on two ranks, of whose identity `change` makes what it likes.
+std::vector<absl::Status> CheckedByTwo(
+    const std::function<void(int rank, RunIdentity& identity)>& change) {
   const auto world = InProcessGroup(2, absl::Seconds(30));
   std::vector<absl::Status> status(2);
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < 2; ++rank) {
     ranks.emplace_back([&, rank] {
-      DecoderConfig config = TinyConfig();
-      config.rope_theta += rank;  // of which no shape tells
       RunIdentity identity = IdentityOf(v1::MOMENT_TYPE_FP32);
-      identity.architecture = DecoderConfigToJson(config);
+      change(rank, identity);
       ProgressBoard board;
       status[rank] = CheckSameRun({*world[rank], RealClock(), board}, identity);
     });
   }
   for (std::thread& rank : ranks) rank.join();
+  return status;
+}
+
+// model.from is read from each node's own disk.
+TEST(SameRun, RanksWithOtherArchitecturesFailAlikeAndSayWhose) {
+  const std::vector<absl::Status> status = CheckedByTwo([](int rank, RunIdentity& identity) {
+    DecoderConfig config = TinyConfig();
+    config.rope_theta += rank;  // of which no shape tells
+    identity.architecture = DecoderConfigToJson(config);
+  });
   for (const absl::Status& each : status) {
     EXPECT_TRUE(absl::IsFailedPrecondition(each)) << each;
     EXPECT_TRUE(absl::StrContains(each.message(), "rank 1 and rank 0 have different architectures"))
         << each;
+  }
+}
+
+// Its number of ids is the architecture's where no model.from is given.
+TEST(SameRun, OtherDataIsSaidBeforeTheArchitectureThatFollowsFromIt) {
+  const std::vector<absl::Status> status = CheckedByTwo([](int rank, RunIdentity& identity) {
+    identity.data_hash = absl::StrCat("of rank ", rank);
+    identity.architecture = absl::StrCat("of rank ", rank);
+  });
+  for (const absl::Status& each : status) {
+    EXPECT_TRUE(absl::StrContains(each.message(), "different data; copy the prepared")) << each;
   }
 }
 

@@ -84,8 +84,9 @@ __global__ void RopeKernel(RopeShape shape, const T* x, const float* cosine, con
 constexpr int kLossThreads = 1024;
 
 template <int kCount, typename T>
-__global__ void CrossEntropyKernel(int64_t columns, T* logits, const int64_t* targets,
-                                   const float* weights, float* losses) {
+__global__ void __launch_bounds__(kLossThreads)
+    CrossEntropyKernel(int64_t columns, T* logits, const int64_t* targets, const float* weights,
+                       float* losses) {
   T* row = logits + blockIdx.x * columns;
   const int64_t target = targets[blockIdx.x];
   const float logit = target < 0 ? 0.0F : ToFloat(row[target]);
