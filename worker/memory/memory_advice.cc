@@ -1,12 +1,12 @@
 #include "worker/memory/memory_advice.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "worker/model/parameters.h"
+#include "worker/ops/fused_ops.h"
 #include "worker/optimizer/moments.h"
 
 namespace espalier {
@@ -14,7 +14,6 @@ namespace {
 
 constexpr int64_t kFloat = 4;
 constexpr int64_t kBillion = 1'000'000'000;
-constexpr int64_t kLogitRows = 256;  // of the loss that exist at a time
 
 std::string Gigabytes(int64_t bytes) {
   return absl::StrFormat("%.3g GB", static_cast<double>(bytes) / 1e9);
@@ -39,7 +38,7 @@ int64_t StateBytes(const DecoderConfig& config, v1::MomentType moments,
 int64_t PassBytes(const DecoderConfig& config, int64_t sequence_length) {
   const int64_t positions = sequence_length * kFloat;
   return positions * (config.layers * LayerFloats(config) + 2 * config.hidden_size) +
-         std::min(kLogitRows, sequence_length) * config.vocab_size * kFloat;
+         fused_ops::LogitRows(sequence_length, config.vocab_size) * config.vocab_size * kFloat;
 }
 
 std::string MemoryAdvice(const DecoderConfig& config, const v1::JobSpec& spec,

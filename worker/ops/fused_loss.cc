@@ -24,13 +24,6 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kCudaChunkRows = 4096;
 
-// Rows of logits that are held on the CPU: 32 MiB of them, since each chunk passes over the whole
-// head and its gradient, but as many as keep the products large.
-int64_t ChunkRows(int64_t rows, int64_t vocabulary) {
-  constexpr int64_t kLogits = int64_t{8} << 20, kLeast = 256, kMost = 1024;
-  return std::min(rows, std::clamp(kLogits / vocabulary, kLeast, kMost));
-}
-
 // What a pass over the rows leaves besides the sum of the losses.
 struct Gradients {
   Tensor hidden;     // written, in the type of the hidden values; undefined: not wanted
@@ -142,7 +135,7 @@ double SumOnCpu(const LossArguments& in, const Gradients& gradients) {
   const cpu::Matrix<Real> weight{Data<Real>(in.head), width};
   const int64_t* targets = in.targets.data_ptr<int64_t>();
   const float* weights = in.loss.weights.defined() ? Data(in.loss.weights) : nullptr;
-  const int64_t step = ChunkRows(rows, vocabulary);
+  const int64_t step = LogitRows(rows, vocabulary);
   Chunk<Real> chunk(step, vocabulary);
   double sum = 0;
   for (int64_t begin = 0; begin < rows; begin += step) {
@@ -248,6 +241,13 @@ struct LossFunction : torch::autograd::Function<LossFunction> {
 };
 
 }  // namespace
+
+// 32 MiB of them, since each chunk passes over the whole head and its gradient, but as many as keep
+// the products large.
+int64_t LogitRows(int64_t rows, int64_t vocabulary) {
+  constexpr int64_t kLogits = int64_t{8} << 20, kLeast = 256, kMost = 1024;
+  return std::min(rows, std::clamp(kLogits / vocabulary, kLeast, kMost));
+}
 
 Tensor LossSum(const Tensor& hidden, const Tensor& head, const Tensor& targets, const RowLoss& loss,
                const std::function<void()>& worked) {

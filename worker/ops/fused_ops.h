@@ -2,7 +2,7 @@
 // chooses them for fp32 and bf16 tensors on the CPU, and for what the kernels of CUDA take;
 // contracts and shapes are those of ops.h. Gradients of weights go straight into weight.grad() when
 // that is defined (the flat gradient). Compute thread only; the kernels spread rows over OpenMP
-// threads. Used by fused_linear.cc, fused_loss.cc and ops.cc.
+// threads. Used by fused_linear.cc, fused_loss.cc, ops.cc and worker/memory/memory_advice.cc.
 #pragma once
 
 #include <torch/torch.h>
@@ -36,9 +36,13 @@ torch::Tensor Embedding(const torch::Tensor& ids, const torch::Tensor& table);
 // chunk only. With head.grad() defined, the head's gradient (for an upstream gradient of 1) is
 // added to it in the forward pass already: call this with gradients enabled only when backward
 // follows. Another upstream gradient is corrected in backward, at the price of a second pass.
-// On CUDA cross-entropies alone (no RowLoss::function).
+// On CUDA cross-entropies alone (no RowLoss::function). With a function the head's gradient has
+// memory of its own until backward.
 torch::Tensor LossSum(const torch::Tensor& hidden, const torch::Tensor& head,
                       const torch::Tensor& targets, const RowLoss& loss,
                       const std::function<void()>& worked = {});
+
+// Rows of logits that LossSum holds at a time on the CPU, of `rows` in all.
+int64_t LogitRows(int64_t rows, int64_t vocabulary);
 
 }  // namespace espalier::fused_ops
