@@ -26,8 +26,8 @@ struct Letter {
 // Where all ranks leave letters for each other, and the failure that ends them all.
 class PostOffice {
  public:
-  explicit PostOffice(int ranks) : boxes_(ranks) {}
-  int ranks() const { return static_cast<int>(boxes_.size()); }
+  explicit PostOffice(int ranks) : ranks_(ranks), boxes_(ranks) {}
+  int ranks() const { return ranks_; }
 
   void Post(int to, std::shared_ptr<Letter> letter) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
@@ -75,6 +75,7 @@ class PostOffice {
   }
 
  private:
+  const int ranks_;
   mutable absl::Mutex mutex_;
   std::vector<std::deque<std::shared_ptr<Letter>>> boxes_ ABSL_GUARDED_BY(mutex_);  // by receiver
   int64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
