@@ -133,11 +133,9 @@ class RankProcess : public WorkerEnd {
   bool dead_ = false;
   bool joined_ = false;
   bool welcomed_ = false;
-  int64_t attempts_ = 0;
   std::optional<StreamId> stream_;
   std::optional<Outcome> outcome_;
   Directive directive_;
-  int64_t acked_ = 0;
   // The newest message of each kind: said again on every new stream.
   std::optional<WorkerReady> ready_;
   std::optional<WorkerStepReported> step_;
