@@ -56,6 +56,23 @@ TEST_P(GradientWire, TheSameSplitGivesTheSameBits) {
   EXPECT_EQ(LastLoss(v1::GRADIENT_DTYPE_INT8), LastLoss(v1::GRADIENT_DTYPE_INT8));
 }
 
+// A power of two changes no bit, unless what is owed stays in units of the former scale.
+TEST_P(GradientWire, WhatIsOwedFollowsTheLossScale) {
+  const auto weights = [](int64_t doubles_after) {
+    const TestFolder folder;
+    WorldOptions options = Options(v1::GRADIENT_DTYPE_INT8, 2, 6, folder.path());
+    options.wrap = [doubles_after](int, Replica& replica, std::unique_ptr<SampleSource> samples) {
+      replica.counters().loss_scale = {
+          .dynamic = 1, .exponent = 0, .finite_in_a_row = LossScale::kGrowAfter - doubles_after};
+      return samples;
+    };
+    const std::vector<RankResult> results = Train(options);
+    EXPECT_EQ(results[0].replica->counters().loss_scale.exponent, doubles_after < 6 ? 1 : 0);
+    return results[0].replica->parameters().flat().Only().clone();
+  };
+  EXPECT_TRUE(torch::equal(weights(/*doubles_after=*/3), weights(/*doubles_after=*/100)));
+}
+
 // Stops after `steps` committed steps, leaving a checkpoint.
 std::function<void(int, ScriptedClient&)> StopAfter(int64_t steps) {
   return [steps](int rank, ScriptedClient& client) {
