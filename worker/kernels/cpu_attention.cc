@@ -16,7 +16,8 @@ namespace espalier::cpu {
 namespace {
 
 // Real: the numbers that come and go. Compute: those that products are made of, Real's where the
-// processor multiplies them, else float.
+// processor multiplies them, else float. Products of 16-bit numbers get matrices without gaps
+// between their rows: oneDNN takes up to twice as long for others.
 
 // A product of 16-bit numbers takes so little time that it should be a large one.
 template <typename Compute>
@@ -94,17 +95,19 @@ HeadRows<Real> HeadOf(Real* data, const AttentionShape& shape, int64_t heads, in
 template <typename Compute>
 class Scratch {
  public:
-  // For blocks of scores and, backward, of their gradients; for `heads` heads of floats.
-  Scratch(const AttentionShape& shape, int64_t blocks, int64_t heads)
+  // For blocks of scores and, backward, of their gradients; for `heads` heads as products take
+  // them and `sums` of floats.
+  Scratch(const AttentionShape& shape, int64_t blocks, int64_t heads, int64_t sums)
       : pitch_(PitchOf(shape)),
         head_(shape.time * shape.head_dim),
         scores_(blocks * kBlockRows<Compute> * pitch_),
         numbers_(kFloat ? 0 : scores_.size()),
         tile_(kBlockRows<Compute> * shape.head_dim),
-        heads_(heads * head_) {}
+        heads_(heads * head_),
+        sums_(sums * head_) {}
 
   // From one row of a block to the next.
-  int64_t pitch() const { return pitch_; }
+  int64_t pitch(const Block& block) const { return kFloat ? pitch_ : block.columns(); }
   float* scores(int64_t block) { return scores_.data() + block * kBlockRows<Compute> * pitch_; }
   // What becomes of the scores; in their place where it can be.
   Compute* numbers(int64_t block) {
@@ -115,8 +118,11 @@ class Scratch {
     }
   }
   float* tile() { return tile_.data(); }  // kBlockRows rows of a head
-  HeadRows<float> head(int64_t i, const AttentionShape& shape) {
+  HeadRows<Compute> head(int64_t i, const AttentionShape& shape) {
     return {heads_.data() + i * head_, shape.head_dim};
+  }
+  HeadRows<float> sums(int64_t i, const AttentionShape& shape) {
+    return {sums_.data() + i * head_, shape.head_dim};
   }
 
  private:
@@ -133,26 +139,32 @@ class Scratch {
   int64_t pitch_, head_;
   std::vector<float> scores_;
   std::vector<Compute> numbers_;
-  std::vector<float> tile_, heads_;
+  std::vector<float> tile_;
+  std::vector<Compute> heads_;
+  std::vector<float> sums_;
 };
 
 template <typename Compute>
 using Scratches = std::vector<Scratch<Compute>>;
 template <typename Compute>
-Scratches<Compute> OneAThread(const AttentionShape& shape, int64_t blocks, int64_t heads) {
-  return Scratches<Compute>(omp_get_max_threads(), Scratch<Compute>(shape, blocks, heads));
+Scratches<Compute> OneAThread(const AttentionShape& shape, int64_t blocks, int64_t heads,
+                              int64_t sums) {
+  return Scratches<Compute>(omp_get_max_threads(), Scratch<Compute>(shape, blocks, heads, sums));
 }
 
-// The rows of a head as products take them: where they lie, or widened in `memory`.
+// The rows of a head as products take them: where they lie, or copied or widened to `memory`.
 template <typename Compute, typename Real>
-HeadRows<const Compute> ForProducts(const HeadRows<const Real>& rows, const HeadRows<float>& memory,
-                                    const AttentionShape& shape) {
-  if constexpr (std::is_same_v<Compute, Real>) {
+HeadRows<const Compute> ForProducts(const HeadRows<const Real>& rows,
+                                    const HeadRows<Compute>& memory, const AttentionShape& shape) {
+  if constexpr (std::is_same_v<Real, float>) {
     return rows;
+  } else if constexpr (std::is_same_v<Compute, Real>) {
+    if (rows.stride == shape.head_dim) return rows;
+    for (int64_t t = 0; t < shape.time; ++t) std::copy_n(rows.At(t), shape.head_dim, memory.At(t));
   } else {
     for (int64_t t = 0; t < shape.time; ++t) ToFloatRow(rows.At(t), memory.At(t), shape.head_dim);
-    return {memory.data, memory.stride};
   }
+  return {memory.data, memory.stride};
 }
 
 // Where sums of the rows of a head are kept: where the rows will be, or in `memory`. Begins at 0.
@@ -176,12 +188,12 @@ template <typename Real, typename Compute>
 void HeadForward(const AttentionShape& shape, const HeadRows<const Compute>& q,
                  const HeadRows<const Compute>& k, const HeadRows<const Compute>& v,
                  const HeadRows<Real>& out, float* log_sum, Scratch<Compute>& scratch) {
-  const int64_t D = shape.head_dim, pitch = scratch.pitch();
+  const int64_t D = shape.head_dim;
   float *scores = scratch.scores(0), *tile = scratch.tile();
   Compute* p = scratch.numbers(0);
   for (int64_t begin = 0; begin < shape.time; begin += kBlockRows<Compute>) {
     const Block block = BlockAt<Compute>(shape, begin);
-    const int64_t rows = block.rows(), columns = block.columns();
+    const int64_t rows = block.rows(), columns = block.columns(), pitch = scratch.pitch(block);
     std::array<float, kBlockRows<Compute>> sum;
     Gemm({rows, columns, D}, q.From(begin), k.From(block.first, Op::kTranspose), 0, scores, pitch);
     for (int64_t i = 0; i < rows; ++i) {
@@ -213,7 +225,7 @@ template <typename Real, typename Compute>
 void Scores(const AttentionShape& shape, const Block& block,
             const HeadGradient<Real, Compute>& head, Scratch<Compute>& scratch) {
   const int64_t D = shape.head_dim, rows = block.rows(), columns = block.columns();
-  const int64_t pitch = scratch.pitch();
+  const int64_t pitch = scratch.pitch(block);
   float *scores = scratch.scores(0), *gradients = scratch.scores(1);
   Gemm({rows, columns, D}, head.q.From(block.begin), head.k.From(block.first, Op::kTranspose), 0,
        scores, pitch);
@@ -240,9 +252,9 @@ void BlockBackward(const AttentionShape& shape, const Block& block,
   const int64_t D = shape.head_dim, rows = block.rows(), columns = block.columns();
   Scores(shape, block, head, scratch);
   const auto numbers = [&](int64_t i, Op op) {
-    return Matrix<Compute>{scratch.numbers(i), scratch.pitch(), op};
+    return Matrix<Compute>{scratch.numbers(i), scratch.pitch(block), op};
   };
-  if constexpr (std::is_same_v<Real, Compute>) {
+  if constexpr (std::is_same_v<Real, float>) {
     Gemm({rows, D, columns}, numbers(1, Op::kPlain), head.k.From(block.first), 0,
          head.dq.At(block.begin), head.dq.stride);
   } else {
@@ -259,8 +271,8 @@ void BlockBackward(const AttentionShape& shape, const Block& block,
 template <typename Compute, typename Real>
 void Forward(const AttentionShape& shape, const Real* q, const Real* k, const Real* v, Real* out,
              float* log_sum) {
-  constexpr int64_t kWidened = std::is_same_v<Compute, Real> ? 0 : 3;
-  Scratches<Compute> scratches = OneAThread<Compute>(shape, /*blocks=*/1, kWidened);
+  constexpr int64_t kHeads = std::is_same_v<Real, float> ? 0 : 3;
+  Scratches<Compute> scratches = OneAThread<Compute>(shape, /*blocks=*/1, kHeads, /*sums=*/0);
   ParallelForUneven(shape.batch * shape.heads, [&](int64_t i) {
     Scratch<Compute>& scratch = scratches[omp_get_thread_num()];
     const int64_t b = i / shape.heads, h = i % shape.heads;
@@ -287,13 +299,13 @@ void Backward(const AttentionShape& shape, const AttentionInputs<Real>& in, int6
   const HeadRows<Real> dk = HeadOf(gradients.dk, shape, shape.kv_heads, b, g);
   const HeadRows<Real> dv = HeadOf(gradients.dv, shape, shape.kv_heads, b, g);
   HeadGradient<Real, Compute> head;
-  head.dk = Sums(dk, scratch.head(0, shape), shape);
-  head.dv = Sums(dv, scratch.head(1, shape), shape);
-  head.k = rows(in.k, shape.kv_heads, g, 2);
-  head.v = rows(in.v, shape.kv_heads, g, 3);
+  head.dk = Sums(dk, scratch.sums(0, shape), shape);
+  head.dv = Sums(dv, scratch.sums(1, shape), shape);
+  head.k = rows(in.k, shape.kv_heads, g, 0);
+  head.v = rows(in.v, shape.kv_heads, g, 1);
   for (int64_t h = g * group; h < (g + 1) * group; ++h) {
-    head.q = rows(in.q, shape.heads, h, 4);
-    head.dout = rows(in.dout, shape.heads, h, 5);
+    head.q = rows(in.q, shape.heads, h, 2);
+    head.dout = rows(in.dout, shape.heads, h, 3);
     head.own_dout = HeadOf(in.dout, shape, shape.heads, b, h);
     head.own_out = HeadOf(in.out, shape, shape.heads, b, h);
     head.dq = HeadOf(gradients.dq, shape, shape.heads, b, h);
@@ -310,10 +322,9 @@ void Backward(const AttentionShape& shape, const AttentionInputs<Real>& in, int6
 template <typename Compute, typename Real>
 void Backward(const AttentionShape& shape, const AttentionInputs<Real>& in,
               const AttentionGradients<Real>& gradients) {
-  constexpr int64_t kSums = 2, kWidened = 4;
-  constexpr int64_t kHeads =
-      std::is_same_v<Real, float> ? 0 : kSums + (std::is_same_v<Compute, Real> ? 0 : kWidened);
-  Scratches<Compute> scratches = OneAThread<Compute>(shape, /*blocks=*/2, kHeads);
+  constexpr bool kInPlace = std::is_same_v<Real, float>;
+  constexpr int64_t kHeads = kInPlace ? 0 : 4, kSums = kInPlace ? 0 : 2;
+  Scratches<Compute> scratches = OneAThread<Compute>(shape, /*blocks=*/2, kHeads, kSums);
   ParallelForUneven(shape.batch * shape.kv_heads, [&](int64_t i) {
     Backward(shape, in, i / shape.kv_heads, i % shape.kv_heads, gradients,
              scratches[omp_get_thread_num()]);

@@ -47,7 +47,6 @@ ESPALIER_DECLARE_SOFTMAX_ROWS(Bf16);
 
 // In place.
 inline SoftmaxRow ExpRow(float* x, int64_t n, float scale) { return ExpRow(x, x, n, scale); }
-inline void ScaleRow(float* x, int64_t n, float factor) { ScaledRow(x, factor, x, n); }
 
 #define ESPALIER_DECLARE_ROWS(Real)                                                                \
   /* out = silu(gate) * up. */                                                                     \
