@@ -12,6 +12,16 @@ namespace espalier {
 
 class NextToken final : public Task {
  public:
+  // With the validation samples, unless their split holds not one.
+  static absl::StatusOr<std::unique_ptr<Task>> Open(
+      std::shared_ptr<const SampleTable> training,
+      absl::StatusOr<std::shared_ptr<const SampleTable>> validation) {
+    const absl::Status status = validation.status();
+    const bool none = absl::IsNotFound(status) || absl::IsFailedPrecondition(status);
+    if (!status.ok() && !none) return status;  // damaged, say
+    return std::make_unique<NextToken>(std::move(training),
+                                       none ? nullptr : *std::move(validation));
+  }
   explicit NextToken(std::shared_ptr<const SampleTable> training,
                      std::shared_ptr<const SampleTable> validation = nullptr)
       : training_(std::move(training)), validation_(std::move(validation)) {}
@@ -20,6 +30,13 @@ class NextToken final : public Task {
   std::shared_ptr<const SampleTable> validation() const override { return validation_; }
   TokenBatch Batch(const Samples& samples, SlotRange rows, Transfers& transfers) const override {
     return MakeTokenBatch(samples, rows, transfers);
+  }
+  TokenBatch MadeUpBatch(int64_t rows, int64_t sequence_length,
+                         torch::Device device) const override {
+    return MadeUpTokenBatch(rows, sequence_length, device);
+  }
+  int64_t LossTokens(const Samples& samples, SlotRange rows) const override {
+    return samples.LossTokens(rows);
   }
   torch::Tensor LossSum(const Decoder& decoder, const TokenBatch& batch,
                         const PassInputs& inputs) const override {

@@ -15,12 +15,7 @@ absl::StatusOr<std::unique_ptr<Task>> OpenSft(const v1::JobSpec& spec, const Dat
                    dataset.Examples(kTrainSplit, length));
   const std::string warning = training->summary().Warning(length);
   if (!warning.empty()) LogWarning(warning);
-  absl::StatusOr<std::shared_ptr<const ExampleTable>> validation =
-      dataset.Examples(kValidationSplit, length);
-  const bool none =
-      absl::IsNotFound(validation.status()) || absl::IsFailedPrecondition(validation.status());
-  if (!validation.ok() && !none) return validation.status();  // damaged, say
-  return std::make_unique<NextToken>(std::move(training), none ? nullptr : *std::move(validation));
+  return NextToken::Open(std::move(training), dataset.Examples(kValidationSplit, length));
 }
 
 }  // namespace espalier

@@ -1,8 +1,9 @@
 // Task: what a job trains its model to do. It turns the samples of a rank's shard into the losses
-// of passes: which samples there are, which tensors a pass over some of them takes, and which loss
-// over which tokens, with which weights. Boundaries, passes, memory, exchange, update, reports and
-// checkpoints know no task, and no task knows another.
-// Implementations: next_token.h. Used by worker/train and worker/session.cc. Compute thread.
+// of passes, and says what their sum is divided by: which samples there are, which tensors a pass
+// over some of them takes, and which loss over which tokens, with which weights. Boundaries,
+// passes, memory, exchange, update, reports and checkpoints know no task, and no task knows
+// another. Implementations: next_token.h. Used by worker/train and worker/session.cc. Compute
+// thread.
 #pragma once
 
 #include <torch/torch.h>
@@ -28,6 +29,13 @@ class Task {
 
   // The rows `rows` of `samples` as the tensors of one pass. Of one shape for one number of rows.
   virtual TokenBatch Batch(const Samples& samples, SlotRange rows, Transfers& transfers) const = 0;
+  // Such tensors of `rows` samples of no split: to measure what a pass takes, or to be filled in
+  // later. Every token counts.
+  virtual TokenBatch MadeUpBatch(int64_t rows, int64_t sequence_length,
+                                 torch::Device device) const = 0;
+  // How many tokens of the rows `rows` count: over all samples of a step, what divides the sum of
+  // its losses and gradients.
+  virtual int64_t LossTokens(const Samples& samples, SlotRange rows) const = 0;
   // The sum over the batch's tokens that count of their losses: a scalar on the device, to be
   // differentiated. Reads nothing but the batch and the model, so that it can be recorded. Throws
   // what LibTorch throws.

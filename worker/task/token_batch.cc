@@ -24,7 +24,7 @@ TokenBatch MakeTokenBatch(const Samples& samples, SlotRange rows, Transfers& tra
   return batch;
 }
 
-TokenBatch MadeUpBatch(int64_t rows, int64_t sequence_length, torch::Device device) {
+TokenBatch MadeUpTokenBatch(int64_t rows, int64_t sequence_length, torch::Device device) {
   const auto ids = torch::TensorOptions().dtype(torch::kInt64).device(device);
   return {
       torch::zeros({rows, sequence_length}, ids), torch::zeros({rows, sequence_length}, ids), {}};

@@ -24,7 +24,7 @@ TokenBatch MakeTokenBatch(const Samples& samples, SlotRange rows, Transfers& tra
 
 // As many rows of as many tokens, all of which count, made up: to measure what a pass takes, or to
 // be filled in later. Without weights.
-TokenBatch MadeUpBatch(int64_t rows, int64_t sequence_length, torch::Device device);
+TokenBatch MadeUpTokenBatch(int64_t rows, int64_t sequence_length, torch::Device device);
 
 // What a training pass over those rows drops at a step: a function of (train.seed, step, sample),
 // so that ranks and micro-batches do not matter. None without model.dropout.

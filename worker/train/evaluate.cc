@@ -26,7 +26,7 @@ absl::Status Evaluator::Pass(Decoder& decoder, SlotRange range, Sums& sums) {
     const TokenBatch batch = task_.Batch(samples, all, transfers);
     const PassInputs inputs{.worked = [this] { context_.progress.Worked(); }};
     sums.loss += task_.LossSum(decoder, batch, inputs).item<double>();
-    sums.tokens += samples.LossTokens(all);
+    sums.tokens += task_.LossTokens(samples, all);
   });
 }
 

@@ -52,7 +52,7 @@ absl::StatusOr<StepTotals> GradientPasses::Run(const Samples& samples) {
   RETURN_IF_ERROR(CatchTorch("reading losses", [&] {
     for (const torch::Tensor& loss : losses_) mine.loss += loss.item<double>();
   }));
-  mine.tokens = samples.LossTokens({0, samples.rows()});
+  mine.tokens = parts_.task.LossTokens(samples, {0, samples.rows()});
   mine.finite = std::isfinite(mine.loss) ? 1 : 0;
   return mine;
 }

@@ -93,7 +93,7 @@ absl::Status PassMemory::ProbePass(int64_t size) {
   const Decoder& decoder = parts_.replica.decoder();
   return CatchTorch("measuring a forward and backward pass", [&] {
     const TokenBatch batch =
-        MadeUpBatch(size, parts_.spec.data().sequence_length(), decoder.device());
+        parts_.task.MadeUpBatch(size, parts_.spec.data().sequence_length(), decoder.device());
     PassInputs inputs{.dropout = {.rate = parts_.spec.model().dropout(), .of_row = {}},
                       .worked = [this] { parts_.context.progress.Worked(); }};
     if (inputs.dropout.rate > 0) {

@@ -77,7 +77,7 @@ PassRunner::Recording PassRunner::MakeRecording(int64_t size, int64_t time,
                                                 double dropout_rate) const {
   const auto numbers = torch::TensorOptions().dtype(torch::kInt64).device(decoder_.device());
   Recording recording;
-  recording.batch = MadeUpBatch(size, time, decoder_.device());
+  recording.batch = task_.MadeUpBatch(size, time, decoder_.device());
   recording.dropout = {dropout_rate, dropout_rate > 0 ? torch::zeros({size}, numbers) : Tensor()};
   recording.loss_scale = torch::ones({}, numbers.dtype(torch::kFloat));
   recording.loss = torch::zeros({}, numbers.dtype(torch::kFloat));
