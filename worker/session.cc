@@ -15,6 +15,7 @@
 #include "worker/model/pretrained.h"
 #include "worker/task/open_task.h"
 #include "worker/tensor/device.h"
+#include "worker/tensor/torch_compat.h"
 #include "worker/train/reporter.h"
 
 namespace espalier {
@@ -76,6 +77,12 @@ WorkerSession::WorkerSession(const RankContext& context, ControlClient& client,
       spec_(options_.welcome.spec()) {}
 
 absl::StatusOr<SessionResult> WorkerSession::Run() {
+  absl::StatusOr<SessionResult> result = absl::InternalError("the session has not run");
+  RETURN_IF_ERROR(CatchTorch("between the stages of the session", [&] { result = RunStages(); }));
+  return result;
+}
+
+absl::StatusOr<SessionResult> WorkerSession::RunStages() {
   RETURN_IF_ERROR(RunTogether(context_, [this] { return OpenInputs(); }));
   RETURN_IF_ERROR(CheckSameRun(context_, identity_));
   RETURN_IF_ERROR(RunTogether(context_, [this] { return BuildReplica(); }));

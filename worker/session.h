@@ -45,9 +45,11 @@ class WorkerSession {
  public:
   WorkerSession(const RankContext& context, ControlClient& client, SessionOptions options);
   // All stages; the result is the same on all ranks, as is an error that is not the collective's.
+  // Throws nothing.
   absl::StatusOr<SessionResult> Run();
 
  private:
+  absl::StatusOr<SessionResult> RunStages();
   absl::Status OpenInputs();
   absl::Status BuildReplica();
   absl::Status PrepareCheckpoints();

@@ -41,7 +41,8 @@ absl::StatusOr<std::optional<Checkpoint>> FindNewest(const CheckpointStore& stor
 }
 
 absl::Status BroadcastTensor(const RankContext& context, torch::Tensor tensor, Rank root) {
-  torch::Tensor host = tensor.cpu();
+  torch::Tensor host;
+  RETURN_IF_ERROR(CatchTorch("copying the state from the device", [&] { host = tensor.cpu(); }));
   absl::Span<std::byte> bytes(static_cast<std::byte*>(host.data_ptr()), host.nbytes());
   while (!bytes.empty()) {
     const absl::Span<std::byte> piece = bytes.subspan(0, kPieceBytes);

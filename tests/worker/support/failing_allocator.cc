@@ -9,6 +9,7 @@ namespace espalier {
 namespace {
 
 thread_local int64_t left = -1;  // allocations until the one that fails; negative: none will
+thread_local bool all_after = false;
 
 // None is marked `override`: `allocate` is const in LibTorch 1.13 and is not in newer ones, which
 // ask for `copy_data` too. What this LibTorch does not know is never called.
@@ -16,7 +17,7 @@ class CountingAllocator final : public c10::Allocator {
  public:
   explicit CountingAllocator(c10::Allocator* real) : real_(real) {}
   c10::DataPtr allocate(size_t bytes) const {
-    if (left > 0 && --left == 0) {
+    if (left > 0 ? --left == 0 : left == 0 && all_after) {
       TORCH_CHECK(false, "DefaultCPUAllocator: can't allocate memory: you tried to allocate ",
                   bytes, " bytes. (made up)");
     }
@@ -34,10 +35,11 @@ class CountingAllocator final : public c10::Allocator {
 
 }  // namespace
 
-FailingAllocator::FailingAllocator(int64_t failing) {
+FailingAllocator::FailingAllocator(int64_t failing, bool and_all_after) {
   static CountingAllocator& counting = *new CountingAllocator(c10::GetCPUAllocator());
   c10::SetCPUAllocator(&counting, /*priority=*/1);
   left = failing;
+  all_after = and_all_after;
 }
 
 FailingAllocator::~FailingAllocator() { left = -1; }

@@ -1,5 +1,5 @@
-// FailingAllocator: LibTorch's CPU allocator, of which one allocation fails. Used by
-// tests/worker/train/micro_batches_test.cc. Allocations of one thread are counted; the others go
+// FailingAllocator: LibTorch's CPU allocator, of which one allocation fails, or all from one on.
+// Used by tests/worker. Allocations of one thread are counted; the others go
 // through.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace espalier {
 // which is the same on the CPU) are counted, and the one numbered `failing`, from 1, fails.
 class FailingAllocator {
  public:
-  explicit FailingAllocator(int64_t failing);
+  explicit FailingAllocator(int64_t failing, bool and_all_after = false);
   ~FailingAllocator();
   // Whether that many allocations were made.
   static bool failed();

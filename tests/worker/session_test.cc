@@ -1,0 +1,77 @@
+// Whatever fails in a session, before its steps or within them, it ends with a reason: no exception
+// leaves it.
+#include "worker/session.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/config/job_file.h"
+#include "tests/worker/support/failing_allocator.h"
+#include "tests/worker/support/training_world.h"
+#include "tests/worker/tiny_job.h"
+#include "worker/collective/in_process.h"
+
+namespace espalier {
+namespace {
+
+class Sessions : public testing::Test {
+ protected:
+  Sessions() {
+    const auto spec = LoadJobFile(job_.folder() / "job.yaml", {"train.steps=2"});
+    EXPECT_TRUE(spec.ok()) << spec.status();
+    *options_.welcome.mutable_spec() = *spec;
+    options_.welcome.set_generation(1);
+  }
+
+  absl::Status Run(ScriptedClient& client) {
+    static int runs = 0;
+    options_.welcome.set_checkpoint_directory(absl::StrCat(job_.folder() / "checkpoints-", ++runs));
+    v1::Directive run;
+    run.set_run_state(v1::RUN_STATE_RUN);
+    client.Set(run);
+    const std::vector<std::unique_ptr<Collective>> world = InProcessGroup(1, absl::Seconds(30));
+    WorkerSession session({*world[0], RealClock(), client.progress()}, client, options_);
+    return session.Run().status();
+  }
+
+  TinyJob job_;
+  SessionOptions options_;
+};
+
+TEST_F(Sessions, EndWithAStatusFromWhicheverAllocationOnMemoryIsOut) {
+  int reasons = 0;
+  bool failed = true;
+  for (int64_t failing = 1; failed; failing += std::max<int64_t>(1, failing / 8)) {
+    ScriptedClient client;
+    absl::Status status;
+    {
+      const FailingAllocator allocator(failing, /*and_all_after=*/true);
+      EXPECT_NO_THROW(status = Run(client));
+      failed = FailingAllocator::failed();
+    }
+    reasons += status.ok() ? 0 : 1;
+    EXPECT_EQ(!status.ok(), failed) << status;
+    EXPECT_TRUE(status.ok() || absl::IsResourceExhausted(status)) << status;
+  }
+  EXPECT_GT(reasons, 10);
+}
+
+TEST_F(Sessions, EndWithAStatusWhenAnythingBetweenTheirStagesThrows) {
+  ScriptedClient client;
+  client.on_report = [](ScriptedClient&, const v1::AttachRequest& message) {
+    if (message.has_ready()) throw std::runtime_error("a device has failed");
+  };
+  absl::Status status;
+  ASSERT_NO_THROW(status = Run(client));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_TRUE(absl::StrContains(status.message(), "a device has failed")) << status;
+}
+
+}  // namespace
+}  // namespace espalier
