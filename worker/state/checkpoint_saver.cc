@@ -13,7 +13,7 @@ namespace espalier {
 absl::StatusOr<SharedOutcome> CheckpointSaver::Save(Replica& replica,
                                                     std::optional<double> validation_loss) {
   const absl::Duration begin = context_.clock.Monotonic();
-  RETURN_IF_ERROR(replica.residual().Gather(context_.collective));
+  RETURN_IF_ERROR(replica.residual().Gather(context_));
   const bool writes = context_.collective.rank() == Rank(0);
   ASSIGN_OR_RETURN(SharedOutcome outcome, ShareOutcome(context_, [&]() -> absl::Status {
                      return writes ? Write(replica, validation_loss) : absl::OkStatus();

@@ -14,9 +14,15 @@ absl::Status GradientResidual::Keep(int64_t elements) {
                     [&] { values_ = torch::zeros({elements}, torch::kFloat); });
 }
 
-absl::Status GradientResidual::Gather(Collective& collective) {
+absl::Status GradientResidual::Gather(const RankContext& context) {
   if (!kept() || gathered_) return absl::OkStatus();
-  RETURN_IF_ERROR(collective.Wait(collective.StartAllReduce({Of(0, values_.numel())})));
+  Collective& collective = context.collective;
+  const int64_t elements = values_.numel();
+  for (int64_t begin = 0; begin < elements; begin += kGatheredAtOnce) {
+    const int64_t size = std::min(kGatheredAtOnce, elements - begin);
+    RETURN_IF_ERROR(collective.Wait(collective.StartAllReduce({Of(begin, size)})));
+    context.progress.Worked();
+  }
   gathered_ = true;
   return absl::OkStatus();
 }

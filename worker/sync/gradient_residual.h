@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "worker/collective/collective.h"
+#include "worker/sync/together.h"
 
 namespace espalier {
 
@@ -27,8 +27,11 @@ class GradientResidual {
   torch::Tensor& values() { return values_; }
   bool gathered() const { return gathered_; }
 
+  // Elements of one operation of Gather: few enough to show progress several times a second.
+  static constexpr int64_t kGatheredAtOnce = int64_t{4} << 20;
+
   // Gives every rank the sum. All ranks call it at the same place; errors are the collective's.
-  absl::Status Gather(Collective& collective);
+  absl::Status Gather(const RankContext& context);
   // After Gather, a load or the start: leaves this rank its share. Nothing otherwise.
   void Scatter(Rank rank, int ranks);
   // What is owed is in units of the gradients, which the loss scale multiplies: for another one.
