@@ -108,14 +108,16 @@ std::set<std::string> ReadPassed(const std::string& folder) {
 }
 
 // Only saves time: a failure (read-only folder) costs a hash at the next start and nothing else.
-void WritePassed(const std::string& folder, const std::vector<ShardFile>& files) {
+void WritePassed(const std::string& folder, const std::set<std::string>& fingerprints) {
   nlohmann::json json;
   json["about"] = "shards whose SHA-256 was right: device:inode:size:changed:sha256";
-  for (const ShardFile& file : files) json["passed"].push_back(file.fingerprint);
+  json["passed"] = fingerprints;
   WriteFileAtomically(PosixFileSystem(), JoinPath(folder, kPassedName), json.dump(1)).IgnoreError();
 }
 
-absl::Status CheckHashes(const std::vector<const ShardFile*>& files, const VerifyOptions& options) {
+// Calls `passed` after each file that is right, so that a start which is cut short is no loss.
+absl::Status CheckHashes(const std::vector<const ShardFile*>& files, const VerifyOptions& options,
+                         const std::function<void(const ShardFile&)>& passed) {
   int64_t total = 0, done = 0, reported = 0;
   for (const ShardFile* file : files) total += file->bytes;
   const auto progress = [&](int64_t bytes) {
@@ -126,7 +128,10 @@ absl::Status CheckHashes(const std::vector<const ShardFile*>& files, const Verif
   };
   for (const ShardFile* file : files) {
     ASSIGN_OR_RETURN(const FileDigest digest, Sha256OfFile(file->path, progress));
-    if (digest.sha256 == file->shard->sha256) continue;
+    if (digest.sha256 == file->shard->sha256) {
+      passed(*file);
+      continue;
+    }
     return absl::DataLossError(absl::StrCat("shard ", file->path, " was altered: its SHA-256 is ",
                                             digest.sha256, ", the manifest says ",
                                             file->shard->sha256));
@@ -282,18 +287,21 @@ absl::Status VerifyFolder(const std::string& folder, const TokenManifest& manife
       }
     }
   }
-  std::set<std::string> passed;
-  if (options.verify == VerifyShards::kOncePerFile) passed = ReadPassed(folder);
+  std::set<std::string> before, passed;
+  if (options.verify == VerifyShards::kOncePerFile) before = ReadPassed(folder);
   std::vector<const ShardFile*> unknown;
   for (const ShardFile& file : files) {
-    if (passed.count(file.fingerprint) == 0) unknown.push_back(&file);
+    if (before.count(file.fingerprint) == 0) {
+      unknown.push_back(&file);
+    } else {
+      passed.insert(file.fingerprint);
+    }
   }
-  if (unknown.empty()) return absl::OkStatus();
-  if (const absl::Status status = CheckHashes(unknown, options); !status.ok()) {
-    return Advise(status);
-  }
-  WritePassed(folder, files);
-  return absl::OkStatus();
+  const absl::Status status = CheckHashes(unknown, options, [&](const ShardFile& file) {
+    passed.insert(file.fingerprint);
+    WritePassed(folder, passed);
+  });
+  return status.ok() ? status : Advise(status);
 }
 
 absl::StatusOr<SplitRows> MapSplit(const std::string& folder, const TokenManifest& manifest,

@@ -138,6 +138,21 @@ TEST(Dataset, AFileThatPassedIsNotHashedAgainUnlessAsked) {
   EXPECT_EQ(hashed, 2 * (1000 + 3 * 64));
 }
 
+// A start over much data may be cut short, by a launch that takes too long or a damaged file.
+TEST(Dataset, WhatPassedBeforeAStartThatFailedIsNotHashedAgain) {
+  const TestFolder folder;
+  WriteData(folder.path(), 256, 1000, 400);
+  FlipByte(Shard(folder.path()), 70);
+  EXPECT_FALSE(Open(folder.path()).ok());
+  FlipByte(Shard(folder.path()), 70);
+  int64_t hashed = 0;
+  ASSERT_TRUE(
+      Dataset::Open(folder.path(), {.progress = [&](int64_t done, int64_t) { hashed = done; }})
+          .ok());
+  constexpr int64_t kFirstShard = 400 + 64;
+  EXPECT_EQ(hashed, 2 * (1000 + 3 * 64) - kFirstShard);
+}
+
 TEST(Dataset, ADamagedRecordOfWhatPassedCostsOnlyTime) {
   const TestFolder folder;
   WriteData(folder.path(), 256, 1000, 400);
