@@ -1,6 +1,7 @@
 #include "worker/session.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -41,8 +42,22 @@ int64_t MemoryLimitOf(const v1::Welcome& welcome) {
 }
 
 // Refuses a state that is larger than the memory: the system would end the process without a word.
-absl::Status CheckStateFits(const DecoderConfig& config, torch::Device device,
+absl::Status CheckStateFits(const DecoderConfig& config, torch::Device device, int ranks,
                             const SessionOptions& options) {
+  const v1::JobSpec& spec = options.welcome.spec();
+  ASSIGN_OR_RETURN(const Parameters::Options parameters,
+                   ParameterOptions(config, spec.train(), device));
+  const TrainedModel model{config, spec, parameters, ranks};
+  const StateBytes state = StateBytesOf(model);
+  ASSIGN_OR_RETURN(const MachineMemory machine, ReadMachineMemory());
+  const int64_t host = machine.limit_bytes / options.local_ranks;
+  if (state.on_host > host) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "the exchange of gradients takes %.3g GB of this machine's memory beside the device's, and "
+        "there are %.3g for each worker of this job; run fewer workers here, or on a machine with "
+        "more memory",
+        static_cast<double>(state.on_host) / 1e9, static_cast<double>(host) / 1e9));
+  }
   int64_t capacity = MemoryLimitOf(options.welcome);
   const auto lower = [&](int64_t bytes) {
     capacity = capacity > 0 ? std::min(capacity, bytes) : bytes;
@@ -50,16 +65,21 @@ absl::Status CheckStateFits(const DecoderConfig& config, torch::Device device,
   if (const std::optional<DeviceMemory> memory = ReadDeviceMemory(device)) {
     lower(memory->total_bytes);
   } else if (!device.is_cuda()) {
-    ASSIGN_OR_RETURN(const MachineMemory machine, ReadMachineMemory());
-    lower(machine.limit_bytes / options.local_ranks);
+    lower(host);
   }
-  const v1::JobSpec& spec = options.welcome.spec();
-  ASSIGN_OR_RETURN(const Parameters::Options parameters,
-                   ParameterOptions(config, spec.train(), device));
-  const int64_t state = StateBytes(config, spec.train().optimizer().moments(), parameters);
-  if (capacity == 0 || state <= capacity) return absl::OkStatus();
+  if (capacity == 0 || state.on_device <= capacity) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrCat("the model does not fit: ", MemoryAdvice(config, spec, parameters, capacity)));
+      absl::StrCat("the model does not fit: ", MemoryAdvice(model, capacity)));
+}
+
+// Told how far hashing the data is, tells the log now and then.
+std::function<void(int64_t, int64_t)> TellOfHashing() {
+  return [next = RealClock().Monotonic() + kLogInterval](int64_t done, int64_t total) mutable {
+    if (RealClock().Monotonic() < next) return;
+    next = RealClock().Monotonic() + kLogInterval;
+    LogInfo(absl::StrFormat("hashing the data, once: %.1f of %.1f GB",
+                            static_cast<double>(done) / 1e9, static_cast<double>(total) / 1e9));
+  };
 }
 
 // A paused rank shows that it lives more often than failure_timeout asks for.
@@ -94,7 +114,7 @@ absl::StatusOr<SessionResult> WorkerSession::RunStages() {
 }
 
 absl::Status WorkerSession::OpenInputs() {
-  ASSIGN_OR_RETURN(dataset_, Dataset::Open(spec_.data().path(), {}));
+  ASSIGN_OR_RETURN(dataset_, Dataset::Open(spec_.data().path(), {.progress = TellOfHashing()}));
   ASSIGN_OR_RETURN(task_, OpenTask(spec_, *dataset_));
   identity_.training_samples = task_->training()->size();
   ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, OpenTokenizer(spec_.data().path()));
@@ -128,7 +148,8 @@ absl::Status WorkerSession::BuildReplica() {
   const std::string name = options_.device.empty() ? spec_.launch().device() : options_.device;
   ASSIGN_OR_RETURN(const SelectedDevice device,
                    SelectDevice({.name = name, .local_rank = options_.local_rank}));
-  RETURN_IF_ERROR(CheckStateFits(config_, device.device, options_));
+  RETURN_IF_ERROR(
+      CheckStateFits(config_, device.device, context_.collective.world_size(), options_));
   ASSIGN_OR_RETURN(replica_, Replica::Create(config_, spec_.train(), device.device));
   const torch::Tensor& computed_with = replica_->parameters().Head();
   device_text_ = absl::StrCat(device.description, ", ", PrecisionName(computed_with.scalar_type()),

@@ -28,11 +28,17 @@ int64_t LayerFloats(const DecoderConfig& config) {
 
 }  // namespace
 
-int64_t StateBytes(const DecoderConfig& config, v1::MomentType moments,
-                   const Parameters::Options& options) {
-  const Parameters::Size size = Parameters::SizeOf(config, options);
-  const int64_t sums = options.device.is_mps() ? size.dense_elements * kFloat : 0;
-  return size.bytes + sums + MomentBytes(moments, size.trained_elements);
+StateBytes StateBytesOf(const TrainedModel& model) {
+  const torch::Device device = model.parameters.device;
+  const Parameters::Size size = Parameters::SizeOf(model.config, model.parameters);
+  const bool int8 = model.spec.parallel().gradient_dtype() == v1::GRADIENT_DTYPE_INT8;
+  StateBytes bytes;
+  bytes.on_device =
+      size.bytes + MomentBytes(model.spec.train().optimizer().moments(), size.trained_elements);
+  if (int8) bytes.on_host += size.elements_before_embedding * kFloat;
+  if (!device.is_cpu() && (model.ranks > 1 || int8)) bytes.on_host += size.dense_elements * kFloat;
+  if (device.is_cuda()) return bytes;
+  return {.on_device = bytes.on_device + bytes.on_host, .on_host = 0};
 }
 
 int64_t PassBytes(const DecoderConfig& config, int64_t sequence_length) {
@@ -41,20 +47,21 @@ int64_t PassBytes(const DecoderConfig& config, int64_t sequence_length) {
          fused_ops::LogitRows(sequence_length, config.vocab_size) * config.vocab_size * kFloat;
 }
 
-std::string MemoryAdvice(const DecoderConfig& config, const v1::JobSpec& spec,
-                         const Parameters::Options& options, int64_t limit_bytes) {
-  const int64_t length = spec.data().sequence_length();
-  const v1::MomentType moments = spec.train().optimizer().moments();
-  const int64_t state = StateBytes(config, moments, options), pass = PassBytes(config, length);
+std::string MemoryAdvice(const TrainedModel& model, int64_t limit_bytes) {
+  const DecoderConfig& config = model.config;
+  const int64_t length = model.spec.data().sequence_length();
+  const v1::MomentType moments = model.spec.train().optimizer().moments();
+  const int64_t state = StateBytesOf(model).on_device, pass = PassBytes(config, length);
   std::vector<std::string> ways;
   if (pass > state / 50) {
     ways.push_back(absl::StrCat("data.sequence_length ", length / 2, " (about ",
                                 Gigabytes(pass - PassBytes(config, length / 2)), " less)"));
   }
   if (moments != v1::MOMENT_TYPE_INT8) {
-    ways.push_back(absl::StrCat(
-        "train.optimizer.moments: int8 (about ",
-        Gigabytes(state - StateBytes(config, v1::MOMENT_TYPE_INT8, options)), " less)"));
+    const int64_t trained = Parameters::SizeOf(config, model.parameters).trained_elements;
+    const int64_t less = MomentBytes(moments, trained) - MomentBytes(v1::MOMENT_TYPE_INT8, trained);
+    ways.push_back(
+        absl::StrCat("train.optimizer.moments: int8 (about ", Gigabytes(less), " less)"));
   }
   const int64_t per_layer = length * kFloat * LayerFloats(config);
   const int64_t kept = length * kFloat * config.hidden_size;

@@ -12,17 +12,28 @@
 
 namespace espalier {
 
-// What training keeps: parameters with their gradients and copies, both moments of AdamW, and where
-// the device's memory is the host's (MPS) the sums of the exchange.
-int64_t StateBytes(const DecoderConfig& config, v1::MomentType moments,
-                   const Parameters::Options& options);
+// A rank's model as a job trains it, among `ranks` ranks.
+struct TrainedModel {
+  const DecoderConfig& config;
+  const v1::JobSpec& spec;
+  const Parameters::Options& parameters;
+  int ranks = 1;
+};
+
+// What training keeps. On the device: parameters with their gradients and copies, and both moments
+// of AdamW. On the host: sums of gradients that are on a device and are exchanged, and what is owed
+// of int8 gradients. On the CPU, and on MPS, both are one memory: all of it is on_device then.
+struct StateBytes {
+  int64_t on_device = 0;
+  int64_t on_host = 0;
+};
+StateBytes StateBytesOf(const TrainedModel& model);
 
 // What a forward and backward pass of one sequence keeps besides.
 int64_t PassBytes(const DecoderConfig& config, int64_t sequence_length);
 
 // "parameters, ... take 17.6 GB ...; to need less: data.sequence_length 256 (about 0.4 GB less),
 // ...".
-std::string MemoryAdvice(const DecoderConfig& config, const v1::JobSpec& spec,
-                         const Parameters::Options& options, int64_t limit_bytes);
+std::string MemoryAdvice(const TrainedModel& model, int64_t limit_bytes);
 
 }  // namespace espalier

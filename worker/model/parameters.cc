@@ -40,7 +40,7 @@ Parameters::Size Parameters::SizeOf(const DecoderConfig& config, const Options& 
   Parameters placed;
   placed.Place(config, options);
   const int64_t trained = placed.arena_ends_.empty() ? 0 : placed.arena_ends_.back();
-  return {placed.elements_, trained, placed.dense_, placed.bytes_};
+  return {placed.elements_, trained, placed.dense_, placed.before_embedding_, placed.bytes_};
 }
 
 absl::StatusOr<Parameters> Parameters::Create(const DecoderConfig& config, const Options& options) {
@@ -84,6 +84,7 @@ void Parameters::Place(const DecoderConfig& config, const Options& options) {
     if (trained) {
       offset += size;
       part_ends.push_back(offset);
+      if (parameter.shape.stage != BackwardStage::kEmbedding) before_embedding_ = offset;
       const bool embedding = parameter.shape.name == kEmbeddingName;
       if (embedding) embedding_ = tied ? EmbeddingGradient::kDense : options.untied_embedding;
       if (!embedding || embedding_ == EmbeddingGradient::kDense) dense_ = offset;
@@ -162,12 +163,6 @@ std::vector<Tensor> Parameters::GradientLeaves() const {
 void Parameters::ZeroGradients() {
   gradient_.Zero();
   lookup_gradient_ = {};
-}
-
-int64_t Parameters::elements_before_embedding() const {
-  if (trained_.empty()) return 0;
-  const Parameter& last = trained_.back();
-  return last.shape.stage == BackwardStage::kEmbedding ? last.offset : last.offset + last.size;
 }
 
 }  // namespace espalier

@@ -74,7 +74,8 @@ class Parameters {
     int64_t elements = 0;
     int64_t trained_elements = 0;
     int64_t dense_elements = 0;  // of the flat gradient
-    int64_t bytes = 0;           // of all of it
+    int64_t elements_before_embedding = 0;
+    int64_t bytes = 0;  // of all of it
   };
   static Size SizeOf(const DecoderConfig& config, const Options& options);
   // Allocates values and zeroed gradients. RESOURCE_EXHAUSTED names the bytes needed.
@@ -120,7 +121,7 @@ class Parameters {
   int64_t trained_elements() const { return flat_.numel(); }
   int64_t dense_elements() const { return gradient_.numel(); }
   // Those before an untied embedding, which comes last.
-  int64_t elements_before_embedding() const;
+  int64_t elements_before_embedding() const { return before_embedding_; }
   torch::Device device() const { return all_.front().leaf.device(); }
 
  private:
@@ -134,7 +135,8 @@ class Parameters {
   EmbeddingGradient embedding_ = EmbeddingGradient::kFrozen;
   int64_t elements_ = 0;
   std::vector<int64_t> arena_ends_;
-  int64_t dense_ = 0;   // elements of the flat gradient
+  int64_t dense_ = 0;  // elements of the flat gradient
+  int64_t before_embedding_ = 0;
   int64_t copied_ = 0;  // elements of the copy
   int64_t bytes_ = 0;
   FlatTensor flat_;

@@ -111,7 +111,10 @@ absl::Status PassMemory::WithAdvice(const absl::Status& status) const {
   Replica& replica = parts_.replica;
   return absl::ResourceExhaustedError(
       absl::StrCat(status.message(), "; ",
-                   MemoryAdvice(replica.config(), parts_.spec, replica.parameter_options(),
+                   MemoryAdvice({.config = replica.config(),
+                                 .spec = parts_.spec,
+                                 .parameters = replica.parameter_options(),
+                                 .ranks = parts_.context.collective.world_size()},
                                 governor_.limit_bytes())));
 }
 

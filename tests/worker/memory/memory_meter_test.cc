@@ -51,7 +51,9 @@ TEST(MemoryAdvice, NamesTheNumbersAndWhatEachChangeSaves) {
   spec.mutable_data()->set_sequence_length(2048);
   const auto state = [&](v1::MomentType type,
                          EmbeddingGradient untied = EmbeddingGradient::kDense) {
-    return static_cast<double>(StateBytes(config, type, Trained(untied)));
+    spec.mutable_train()->mutable_optimizer()->set_moments(type);
+    const Parameters::Options parameters = Trained(untied);
+    return static_cast<double>(StateBytesOf({config, spec, parameters}).on_device);
   };
   const auto apart = EmbeddingGradient::kRowsApart;
   EXPECT_EQ(state(v1::MOMENT_TYPE_FP32, apart), state(v1::MOMENT_TYPE_FP32)) << "the head's";
@@ -60,12 +62,55 @@ TEST(MemoryAdvice, NamesTheNumbersAndWhatEachChangeSaves) {
   config.tie_word_embeddings = false;
   EXPECT_EQ(state(v1::MOMENT_TYPE_FP32) - state(v1::MOMENT_TYPE_FP32, apart), 4.0 * 32000 * 2048);
   config.tie_word_embeddings = true;
+  spec.mutable_train()->mutable_optimizer()->set_moments(v1::MOMENT_TYPE_FP32);
   const std::string advice =
-      MemoryAdvice(config, spec, Trained(EmbeddingGradient::kDense), 16 * kGiga);
+      MemoryAdvice({config, spec, Trained(EmbeddingGradient::kDense)}, 16 * kGiga);
   for (const char* part : {"16.6 GB", "the limit is 16 GB", "data.sequence_length 1024 (about ",
                            "train.optimizer.moments: int8 (about 6.17 GB less)",
                            "train.recompute: all (about ", "a smaller model"}) {
     EXPECT_NE(advice.find(part), std::string::npos) << part << " in: " << advice;
+  }
+}
+
+// What the exchange needs besides the model, where it lies, and when: gradients on a device have
+// sums on the host, which is the same memory on MPS; what is owed of int8 gradients is on the host.
+TEST(StateBytes, CountWhatTheExchangeNeedsWhereItLies) {
+  DecoderConfig config;
+  config.vocab_size = 1000;
+  config.hidden_size = 64;
+  config.intermediate_size = 128;
+  config.layers = 2;
+  config.heads = config.kv_heads = 4;
+  config.head_dim = 16;
+  config.tie_word_embeddings = false;
+  const auto of = [&](const char* device, int ranks, v1::GradientDtype dtype) {
+    v1::JobSpec spec;
+    spec.mutable_parallel()->set_gradient_dtype(dtype);
+    const auto parameters = Parameters::ForTraining(torch::Device(device));
+    return StateBytesOf({config, spec, parameters, ranks});
+  };
+  const auto fp32 = v1::GRADIENT_DTYPE_FP32, int8 = v1::GRADIENT_DTYPE_INT8;
+  const int64_t table = 4 * config.vocab_size * config.hidden_size;
+  const int64_t cpu = of("cpu", 1, fp32).on_device, cuda = of("cuda", 1, fp32).on_device;
+  const int64_t apart = (cpu - 3 * table) / 4, dense = apart + table;  // of gradients
+  EXPECT_EQ(cuda, cpu + table) << "where passes are recorded the table's gradient is whole";
+  struct Case {
+    const char* device;
+    int ranks;
+    v1::GradientDtype dtype;
+    int64_t on_device, on_host;
+  };
+  for (const Case& c : std::vector<Case>{{"cpu", 2, fp32, cpu, 0},
+                                         {"cpu", 2, int8, cpu + apart, 0},
+                                         {"mps", 1, fp32, cpu, 0},
+                                         {"mps", 2, fp32, cpu + apart, 0},
+                                         {"mps", 2, int8, cpu + 2 * apart, 0},
+                                         {"cuda", 1, fp32, cuda, 0},
+                                         {"cuda", 2, fp32, cuda, dense},
+                                         {"cuda", 1, int8, cuda, dense + apart}}) {
+    const StateBytes bytes = of(c.device, c.ranks, c.dtype);
+    EXPECT_EQ(bytes.on_device, c.on_device) << c.device << " " << c.ranks << " " << c.dtype;
+    EXPECT_EQ(bytes.on_host, c.on_host) << c.device << " " << c.ranks << " " << c.dtype;
   }
 }
 
