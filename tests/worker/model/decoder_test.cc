@@ -93,6 +93,30 @@ TEST_P(DecoderVariants, GradientsThatAreToldToBeFinalAre) {
   }
 }
 
+// Also of layers above and below one that is frozen.
+TEST(Decoder, GradientsAroundAFrozenLayerThatAreToldToBeFinalAre) {
+  DecoderConfig config = TinyConfig();
+  config.tie_word_embeddings = false;
+  Parameters::Options options = Trained(EmbeddingGradient::kDense);
+  options.trained = [](const ParameterShape& shape) { return shape.layer != 1; };
+  TinyModel model(config, options);
+  const Tensor ids = SomeIds(2, 9, 23), targets = (ids + 1).remainder(23);
+  std::vector<std::pair<int64_t, Tensor>> told;
+  PassInputs inputs;
+  inputs.gradients_final = [&](int64_t end) {
+    told.emplace_back(end, model.parameters.flat_gradient().Only().narrow(0, 0, end).clone());
+  };
+  Backward(model, ids, targets, inputs);
+  const Tensor gradient = model.parameters.flat_gradient().Only();
+  ASSERT_GT(told.size(), 7U);  // head, three times in each of two layers, embedding
+  EXPECT_EQ(told.back().first, gradient.numel());
+  for (const auto& [end, seen] : told) {
+    EXPECT_TRUE(torch::equal(seen, gradient.narrow(0, 0, end))) << "told of " << end;
+  }
+  const Tensor lowest = model.parameters.Find("model.layers.0.mlp.up_proj.weight")->leaf.grad();
+  EXPECT_GT(lowest.abs().max().item<double>(), 0) << "nothing went through the frozen layer";
+}
+
 // The gradient of the rows that are looked up is apart from the rest, and nothing else changes.
 TEST_P(DecoderVariants, ALookupTakesTheGradientOfTheEmbedding) {
   TinyModel model(GetParam().config);

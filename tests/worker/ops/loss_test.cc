@@ -7,6 +7,7 @@
 #include <new>
 #include <string>
 
+#include "tests/worker/support/failing_allocator.h"
 #include "worker/ops/fused_ops.h"
 #include "worker/ops/generic_ops.h"
 
@@ -138,8 +139,13 @@ TEST_P(ChunkedLoss, AFrozenHeadHasNoGradientAndChangesNoOther) {
                h2 = hidden_.clone().set_requires_grad(true);
   const Tensor head = head_.clone();
   const auto operation = std::get<1>(GetParam()).loss;
-  operation(h, head, targets_, Loss(), {}).backward();
-  operation(h2, head_.clone().set_requires_grad(true), targets_, Loss(), {}).backward();
+  const auto gradients_of_the_head = [&](const Tensor& hidden, const Tensor& of) {
+    const FailingAllocator allocations;
+    operation(hidden, of, targets_, Loss(), {}).backward();
+    return FailingAllocator::count(of.nbytes());
+  };
+  EXPECT_EQ(gradients_of_the_head(h, head), 0);
+  EXPECT_GT(gradients_of_the_head(h2, head_.clone().set_requires_grad(true)), 0);
   EXPECT_TRUE(torch::equal(h.grad(), h2.grad()));
   EXPECT_FALSE(head.grad().defined());
 }

@@ -52,6 +52,16 @@ absl::StatusOr<Checkpoint> Written(const TestFolder& folder, const CheckpointCon
   return Checkpoint::Open(PosixFileSystem(), folder / "c");
 }
 
+// Ranks that skip other steps have parted: their next weights differ.
+TEST(Replica, AnotherLossScaleIsAnotherFingerprint) {
+  const RunIdentity identity = IdentityOf(v1::MOMENT_TYPE_FP32);
+  const std::unique_ptr<Replica> one = TrainedReplica(identity, true);
+  const std::unique_ptr<Replica> other = TrainedReplica(identity, true);
+  ASSERT_EQ(one->Fingerprint(), other->Fingerprint());
+  other->counters().loss_scale.exponent += 1;
+  EXPECT_NE(one->Fingerprint(), other->Fingerprint());
+}
+
 TEST(ReplicaCheckpoint, BringsBackEveryBit) {
   for (const v1::MomentType moments : {v1::MOMENT_TYPE_FP32, v1::MOMENT_TYPE_INT8}) {
     for (const bool tied : {false, true}) {

@@ -2,14 +2,18 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 namespace espalier {
 namespace {
 
 thread_local int64_t left = -1;  // allocations until the one that fails; negative: none will
 thread_local bool all_after = false;
+thread_local bool watched = false;
+thread_local std::vector<size_t> sizes;  // asked for while watched
 
 // None is marked `override`: `allocate` is const in LibTorch 1.13 and is not in newer ones, which
 // ask for `copy_data` too. What this LibTorch does not know is never called.
@@ -17,6 +21,7 @@ class CountingAllocator final : public c10::Allocator {
  public:
   explicit CountingAllocator(c10::Allocator* real) : real_(real) {}
   c10::DataPtr allocate(size_t bytes) const {
+    if (watched) sizes.push_back(bytes);
     if (left > 0 ? --left == 0 : left == 0 && all_after) {
       TORCH_CHECK(false, "DefaultCPUAllocator: can't allocate memory: you tried to allocate ",
                   bytes, " bytes. (made up)");
@@ -40,10 +45,19 @@ FailingAllocator::FailingAllocator(int64_t failing, bool and_all_after) {
   c10::SetCPUAllocator(&counting, /*priority=*/1);
   left = failing;
   all_after = and_all_after;
+  watched = true;
+  sizes.clear();
 }
 
-FailingAllocator::~FailingAllocator() { left = -1; }
+FailingAllocator::~FailingAllocator() {
+  left = -1;
+  watched = false;
+}
 
 bool FailingAllocator::failed() { return left == 0; }
+
+int64_t FailingAllocator::count(size_t bytes) {
+  return std::count(sizes.begin(), sizes.end(), bytes);
+}
 
 }  // namespace espalier

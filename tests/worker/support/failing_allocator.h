@@ -14,10 +14,12 @@ namespace espalier {
 // which is the same on the CPU) are counted, and the one numbered `failing`, from 1, fails.
 class FailingAllocator {
  public:
-  explicit FailingAllocator(int64_t failing, bool and_all_after = false);
+  explicit FailingAllocator(int64_t failing = -1, bool and_all_after = false);  // -1: none fails
   ~FailingAllocator();
   // Whether that many allocations were made.
   static bool failed();
+  // How many allocations of exactly that many bytes were asked for.
+  static int64_t count(size_t bytes);
 };
 
 }  // namespace espalier

@@ -42,6 +42,7 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
   const RankContext context{collective, RealClock(), result.client->progress()};
   DecoderConfig config = TinyConfig();
   config.tie_word_embeddings = options.tied;
+  config.layers = options.layers;
   ASSIGN_OR_RETURN(result.replica,
                    Replica::Create(config, spec.train(), torch::kCPU, options.arena_elements));
   RETURN_IF_ERROR(

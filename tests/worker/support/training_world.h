@@ -57,6 +57,7 @@ struct WorldOptions {
   int64_t bucket_elements = 2000;
   bool validation = false;
   bool tied = false;  // the embedding to the head
+  int64_t layers = 2;
   int64_t arena_elements = kArenaElements;
   const Task* task = nullptr;  // null: next tokens of a made-up text
   // Writes a sample log to the file system that this gives for a rank.

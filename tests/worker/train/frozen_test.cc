@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/training_world.h"
 #include "worker/memory/memory_advice.h"
@@ -49,17 +51,35 @@ void ExpectNearly(const std::vector<double>& losses, const std::vector<double>& 
     EXPECT_NEAR(losses[i], expected[i], 1e-5 * expected[i]);
 }
 
+// The first of two layers and the embedding, below which nothing takes a gradient; and every second
+// layer of four, so that gradients go through frozen layers to trained ones, with and without the
+// embedding below all.
 TEST(Frozen, TwoRanksTrainWhatOneDoes) {
   constexpr int64_t kSteps = 20;
-  const TestFolder one, two, small;
-  const std::vector<double> expected = Train(FrozenWorld(1, kSteps, one.path()))[0].losses;
-  ASSERT_EQ(expected.size(), kSteps);
-  EXPECT_LT(expected.back(), 0.9 * expected.front()) << "it does not learn";
-  ExpectNearly(Train(FrozenWorld(2, kSteps, two.path()))[0].losses, expected);
-  // Arenas of a few parameters each: the same bits as in one.
-  WorldOptions arenas = FrozenWorld(1, kSteps, small.path());
-  arenas.arena_elements = 2500;
-  EXPECT_EQ(Train(arenas)[0].losses, expected);
+  struct Case {
+    int64_t layers;
+    std::vector<std::string> frozen;
+  };
+  for (const Case& c : {Case{2, {"model.embed_tokens.weight", "model.layers.0.*"}},
+                        Case{4, {kEmbeddingName, "model.layers.1.*", "model.layers.3.*"}},
+                        Case{4, {"model.layers.0.*", "model.layers.2.*"}}}) {
+    SCOPED_TRACE(absl::StrCat(c.layers, " layers, frozen ", absl::StrJoin(c.frozen, " ")));
+    const TestFolder one, two, small;
+    const auto world = [&](int ranks, const TestFolder& folder) {
+      WorldOptions options = FrozenWorld(ranks, kSteps, folder.path());
+      options.layers = c.layers;
+      options.spec.mutable_train()->mutable_freeze()->Assign(c.frozen.begin(), c.frozen.end());
+      return options;
+    };
+    const std::vector<double> expected = Train(world(1, one))[0].losses;
+    ASSERT_EQ(expected.size(), kSteps);
+    EXPECT_LT(expected.back(), 0.9 * expected.front()) << "it does not learn";
+    ExpectNearly(Train(world(2, two))[0].losses, expected);
+    // Arenas of a few parameters each: the same bits as in one.
+    WorldOptions arenas = world(1, small);
+    arenas.arena_elements = 2500;
+    EXPECT_EQ(Train(arenas)[0].losses, expected);
+  }
 }
 
 TEST(Frozen, ArenasChangeNoBitOfAWholeModel) {
@@ -115,7 +135,7 @@ TEST(Frozen, TakeTheMemoryOfTheAccount) {
     for (const torch::Tensor& moment : (*replica)->optimizer().moments().Buffers()) {
       bytes += static_cast<int64_t>(moment.nbytes());
     }
-    EXPECT_EQ(StateBytes(config, v1::MOMENT_TYPE_FP32, (*replica)->parameter_options()), bytes);
+    EXPECT_EQ(StateBytesOf({config, spec, (*replica)->parameter_options()}).on_device, bytes);
     // Of a frozen matrix what it is computed with, and nothing else.
     const Parameter& matrix = *parameters.Find("model.layers.0.mlp.up_proj.weight");
     const int64_t width = precision == v1::PRECISION_BF16 ? 2 : 4;
