@@ -1,5 +1,5 @@
 // Cluster files: YAML -> v1::ClusterSpec, with the hardware profiles that its nodes name. Used by
-// espalierd. Pure but for reading the files: any thread.
+// espalierd and espalier. Pure but for reading the files: any thread.
 #pragma once
 
 #include <string>

@@ -1,6 +1,7 @@
 // What a certificate says, and whether it is to be believed, in sentences a person can act on.
-// Used by channels, server credentials and `espalier pki show`. Pure functions of PEM text and
-// `now`, except LoadTls, which reads files. Any thread.
+// Used by channel.cc, diagnose.cc, pki.cc, server_credentials.cc and `espalier pki show`
+// (coordinator/ctl). Pure functions of PEM text and `now`, except LoadTls, which reads files. Any
+// thread.
 #pragma once
 
 #include <optional>

@@ -1,6 +1,7 @@
 // Layout: the memory of one operation as its algorithms see it: the ranks' parts, their chunks, and
 // the form in which a chunk travels, which lies in the memory of the values that it replaces (it is
-// never longer). Used by reduce_scatter.h, all_gather.h and exchange.h. One thread.
+// never longer). Used by announcement.h, exchange.h and its halves (reduce_scatter.h,
+// all_gather.h), and in_process.h. One thread.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // Messages: what the exchange needs of a network: messages of bytes between two ranks, whose
 // completion runs a callback inside Poll. Implementations: MPI (mpi_world.h) and threads of one
-// process (in_process.cc). Used by exchange.h and its halves (reduce_scatter.h, all_gather.h).
-// Thread rule: one thread calls everything.
+// process (in_process.cc). Used by exchange.h and its halves (reduce_scatter.h, all_gather.h) and
+// announcement.h. Thread rule: one thread calls everything.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // PeerWatch: what a rank knows of the others' lives from the small counters they send each other,
 // and whether a wait has lasted too long. A peer that computes may be waited for as long as its
 // counter grows; that it still sends is not enough (progress is liveness).
-// Used by communication_thread.cc. Pure: `now` is an argument. One thread.
+// Used by beacon.h and communication_thread.cc. Pure: `now` is an argument. One thread.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // ControlClient: a worker's tie to whoever decides what it does. AttachClient (attach_client.h)
 // talks to espalierd; StandaloneClient (standalone_client.h) decides for itself: run to the end.
-// Used by worker/train and worker/run.cc. No gRPC in this header.
+// Used by worker/train, worker/state and worker/session.cc. No gRPC in this header.
 // Thread rule: every method may be called from any thread; Report never blocks.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SampleOrder: which samples a step uses, as a pure function of (samples, seed, step): never of
 // ranks, restarts, micro-batches or timing. Every sample is used exactly once per epoch.
-// Used by samples.h, the trainer and audits. Immutable values: any thread.
+// Used by samples.h, worker/train and audits. Immutable values: any thread.
 #pragma once
 
 #include <array>

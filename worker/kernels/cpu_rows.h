@@ -1,5 +1,6 @@
 // The element-wise kernels of the CPU path, one row at a time, vectorised for the processor that
-// runs them. Used by cpu_attention.cc and fused_ops.cc, which spread rows over threads. Any thread.
+// runs them. Used by cpu_attention.cc, gemm_bf16.cc, worker/ops and worker/optimizer, which spread
+// rows over threads. Any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // Decoder: the one language model of Espalier, driven by DecoderConfig: embedding, layers of
 // RMSNorm, RoPE grouped-query attention and SwiGLU, final norm, head (Llama family).
-// Used by worker/train (training, evaluation) and by generation. Compute thread only.
+// Used by generate.h and self_check.cc, and by worker/sync, worker/state, worker/task, worker/train
+// and worker/generate_verb.cc. Compute thread only.
 #pragma once
 
 #include <torch/torch.h>

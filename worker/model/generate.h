@@ -1,5 +1,5 @@
 // Generate: continues a sequence of token ids with a decoder, one token at a time, keeping keys and
-// values. Used by worker/generate_verb.cc. Compute thread.
+// values. Used by worker/verbs.h and worker/generate_verb.cc. Compute thread.
 #pragma once
 
 #include <cstdint>

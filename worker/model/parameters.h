@@ -3,8 +3,9 @@
 // optimizer, one contiguous state); a model that computes in 16 bits has a flat copy of the values
 // in that type besides. What is frozen has storages of its own, in the type it is computed with,
 // and no gradient.
-// Used by decoder.h, and by worker/sync, worker/optimizer and worker/state for what is trained.
-// Compute thread; another reader of the flat memory must be told when (ticket).
+// Used by decoder.h, and by worker/sync, worker/optimizer, worker/memory, worker/state and
+// worker/train for what is trained. Compute thread; another reader of the flat memory must be told
+// when (ticket).
 #pragma once
 
 #include <torch/torch.h>

@@ -1,6 +1,7 @@
 // The fused operations' kernels on CUDA tensors, on the current stream. A build against a LibTorch
 // without CUDA has none (cuda_ops_none.cc), and no CUDA header is needed for it.
-// Used by fused_*.cc of this folder and by the optimizer. Any thread.
+// Used by fused_*.cc and products.cc of this folder, by worker/optimizer and by worker/train
+// (recorded passes). Any thread.
 #pragma once
 
 #include <torch/torch.h>

@@ -1,8 +1,8 @@
 // Dropout (Srivastava et al. 2014) whose choice is a function, not a stream: what is dropped
 // depends on the sequence, the place in the model, the position and the channel, and on nothing
 // else. So micro-batches, ranks, restarts and recomputation drop the same values, on every device.
-// Used by decoder.cc; keys are made by worker/train. Compute thread (forward), autograd's
-// (backward).
+// Used by worker/model, worker/task (which makes the keys) and worker/train. Compute thread
+// (forward), autograd's (backward).
 #pragma once
 
 #include <torch/torch.h>

@@ -1,7 +1,7 @@
 // RowLoss: what each row of hidden values loses, as a function of the log-probability that it gives
 // its target. Next-token, masked, weighted, policy-gradient and KL losses are all of this form, so
 // one chunked operation (ops::LossSum) serves them: d loss / d logits follows from
-// d loss / d log p alone. Used by ops.h and by the tasks. Compute thread.
+// d loss / d log p alone. Used by ops.h and by worker/task. Compute thread.
 #pragma once
 
 #include <torch/torch.h>

@@ -1,7 +1,7 @@
 // The state that all ranks of a generation begin with: the newest verified checkpoint that any of
 // them holds, else the weights of model.from, else the seeded initial weights. Ranks that hold less
 // than the newest, or differ from it in a bit, receive it. Join, recovery and resume are this one
-// path. Used by run.cc before the first step. Compute thread.
+// path. Used by worker/session.cc before the first step. Compute thread.
 #pragma once
 
 #include <string>

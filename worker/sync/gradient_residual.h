@@ -4,8 +4,8 @@
 // that sum; the next step divides it, each element to one rank. So a checkpoint does not depend on
 // the number of ranks, and is part of the arithmetic: runs with the same checkpoints are equal to
 // the bit, resumed or not.
-// Used by replica.h, gradient_exchange.h and checkpoints. Compute thread; Scatter and Of also from
-// the thread that runs the backward pass.
+// Used by all_reduce.h, gradient_exchange.h and worker/state (the replica and its checkpoints).
+// Compute thread; Scatter and Of also from the thread that runs the backward pass.
 #pragma once
 
 #include <torch/torch.h>

@@ -1,8 +1,8 @@
 // A device: its selection, where "auto" takes cuda, then mps, then cpu, and a device that is asked
 // for by name and missing is an error, never a quiet substitute; and what LibTorch's allocator
 // holds there. On the CPU, and on MPS, whose allocations are part of the process's footprint, the
-// process itself is measured instead (common/platform). Used by worker/session.cc, worker/memory
-// and worker/train. Any thread.
+// process itself is measured instead (common/platform). Used by worker/model, worker/memory,
+// worker/state, worker/train, worker/session.cc and worker/generate_verb.cc. Any thread.
 #pragma once
 
 #include <torch/torch.h>

@@ -1,5 +1,5 @@
 // What differs between LibTorch 1.13 and 2.x, and between its exceptions and our statuses, in one
-// place. Used by worker/ops, worker/model and the rooms above. Any thread.
+// place. Used by all of worker/ that computes with tensors. Any thread.
 #pragma once
 
 #include <c10/core/Event.h>

@@ -1,4 +1,5 @@
-// A loop with everything around it in memory, turned by hand. Used by loop_test.cc.
+// A loop with everything around it in memory, turned by hand. Used by loop_test.cc and
+// tests/coordinator/service/view_publisher_test.cc.
 #pragma once
 
 #include <gtest/gtest.h>
