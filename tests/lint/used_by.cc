@@ -59,13 +59,13 @@ class Checker {
     const std::optional<Sentence> sentence = UsedBySentence(OpeningComment(header));
     if (!sentence.has_value()) return {header.path + ": its opening comment lacks 'Used by ...'"};
     Problems problems;
-    std::set<std::string> named;  // files
+    std::set<std::string> named;  // units
     size_t names = 0;
     for (const std::string& word : sentence->words) {
       const std::optional<std::set<std::string>> meant = FilesMeant(header.path, word);
       if (!meant.has_value()) continue;
       ++names;
-      named.insert(meant->begin(), meant->end());
+      for (const std::string& path : *meant) named.insert(graph_.UnitOf(path));
       const std::string problem = ProblemOf(header.path, word, *meant);
       if (!problem.empty())
         problems.push_back(header.path + ": used by '" + word + "': " + problem);
@@ -73,7 +73,7 @@ class Checker {
     if (names == 0) {
       problems.push_back(header.path + ": 'Used by ...' names no file, folder or program");
     }
-    if (sentence->exclusive) AppendOthers(header.path, named, problems);
+    AppendOthers(header.path, named, sentence->exclusive, problems);
     return problems;
   }
 
@@ -134,15 +134,21 @@ class Checker {
     return any ? "" : "nothing there includes it";
   }
 
-  void AppendOthers(const std::string& header, const std::set<std::string>& named,
+  // Who includes the header itself and is not of the named units: those of other folders, or of its
+  // own too if nobody else may.
+  void AppendOthers(const std::string& header, const std::set<std::string>& named, bool exclusive,
                     Problems& problems) const {
     for (const SourceFile* file : files_) {
       const std::string& path = file->path;
       if (StartsWith(path, "tests/") && !StartsWith(header, "tests/")) continue;
-      if (named.count(path) || graph_.UnitOf(path) == graph_.UnitOf(header)) continue;
-      if (graph_.Direct(path).count(header)) {
+      const std::string& unit = graph_.UnitOf(path);
+      if (named.count(unit) || unit == graph_.UnitOf(header)) continue;
+      if (!graph_.Direct(path).count(header)) continue;
+      if (exclusive) {
         problems.push_back(header + ": is said to be used by others only, but " + path +
                            " includes it");
+      } else if (FolderOf(path) != FolderOf(header)) {
+        problems.push_back(header + ": 'Used by ...' leaves out " + path);
       }
     }
   }

@@ -17,7 +17,7 @@ Problems ProblemsOf(const std::string& sentence) {
   const std::string use = IncludeLine("a/x.h");
   return UsedByProblems(
       MadeUpTree({{"a/x.h", "// X: a thing.\n// " + sentence + "\n#pragma once\n"},
-                  {"a/w.h", "// W. Used by b/.\n" + use},
+                  {"a/w.h", "// W. Used by b/ and main.cc.\n" + use},
                   {"a/v.cc", ""},
                   {"a/x.cc", use},
                   {"a/y.cc", use},
@@ -51,6 +51,28 @@ TEST(UsedBy, WhoDoesNotIncludeTheHeaderIsFound) {
   EXPECT_THAT(ProblemsOf("Used by *.cc."), ElementsAre(HasSubstr("does not include it: a/v.cc")));
   EXPECT_THAT(ProblemsOf("Used by c/."), ElementsAre(HasSubstr("no such file or folder")));
   EXPECT_THAT(ProblemsOf("Used by gone.cc."), ElementsAre(HasSubstr("no such file or folder")));
+}
+
+// What is found in a/x.h, which a/y.cc, b/z.h and a test include, and b/z.cc through b/z.h.
+Problems ProblemsOfSharedHeader(const std::string& sentence) {
+  const std::string use = IncludeLine("a/x.h");
+  return UsedByProblems(
+      MadeUpTree({{"a/x.h", "// X: a thing. " + sentence + "\n"},
+                  {"a/y.cc", use},
+                  {"b/z.h", "// Z. Used by main.cc.\n" + use},
+                  {"b/z.cc", IncludeLine("b/z.h")},
+                  {"b/main.cc", IncludeLine("b/z.h")},
+                  {"b/CMakeLists.txt", "espalier_program(program main.cc DEPS x)\n"},
+                  {"tests/x_test.cc", use}}));
+}
+
+TEST(UsedBy, WhoIncludesTheHeaderInAnotherFolderIsNamed) {
+  EXPECT_THAT(ProblemsOfSharedHeader("Used by y.cc."),
+              ElementsAre("a/x.h: 'Used by ...' leaves out b/z.h"));
+  for (const char* whole : {"Used by b/z.h.", "Used by b/z.cc, of the unit that includes it.",
+                            "Used by y.cc and b/.", "Used by program."}) {
+    EXPECT_THAT(ProblemsOfSharedHeader(whole), IsEmpty()) << whole;
+  }
 }
 
 TEST(UsedBy, OnlyMeansNobodyElseButTests) {
