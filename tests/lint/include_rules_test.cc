@@ -19,8 +19,8 @@ TEST(IncludeRules, EveryLibraryStaysInItsRooms) {
   EXPECT_EQ(AsText(LibraryProblems(SourceTree(), EspalierLayout())), "");
 }
 
-TEST(IncludeRules, TestsMirrorTheRooms) {
-  EXPECT_EQ(AsText(TestFolderProblems(SourceTree(), EspalierLayout())), "");
+TEST(IncludeRules, EveryFolderIsKnownAndTestsMirrorTheRooms) {
+  EXPECT_EQ(AsText(FolderProblems(SourceTree(), EspalierLayout())), "");
 }
 
 TEST(IncludeRules, RoomsHoldFewUnits) {

@@ -86,6 +86,21 @@ bool IsUnknownRootFile(const std::string& path, const Layout& layout) {
   });
 }
 
+bool IsKnownFolder(const std::string& folder, const Layout& layout) {
+  // Folders of tests that belong to no one room.
+  static const std::set<std::string> others{
+      "tests/bench",     "tests/bench/peers", "tests/cluster",
+      "tests/lint",      "tests/mpi",         "tests/reference_models",
+      "tests/scenarios", "tests/sim",         "tests/worker/support"};
+  if (StartsWith(folder, "tests/")) {
+    return StartsWith(folder, "tests/data/") || others.count(folder) ||
+           RightsOf(folder.substr(6), layout).known;
+  }
+  return RightsOf(folder, layout).known ||
+         std::none_of(layout.begin(), layout.end(),
+                      [&](const Part& part) { return StartsWith(folder, part.folder + "/"); });
+}
+
 }  // namespace
 
 Problems RoomProblems(const SourceFiles& files, const Layout& layout) {
@@ -149,26 +164,20 @@ Problems CrowdedRooms(const SourceFiles& files, size_t limit) {
   return problems;
 }
 
-Problems TestFolderProblems(const SourceFiles& files, const Layout& layout) {
-  // What belongs to no one folder of sources.
-  static const std::set<std::string> others{"tests/bench",
-                                            "tests/cluster",
-                                            "tests/lint",
-                                            "tests/mpi",
-                                            "tests/reference_models",
-                                            "tests/scenarios",
-                                            "tests/sim",
-                                            "tests/coordinator/support",
-                                            "tests/worker/support"};
+Problems FolderProblems(const SourceFiles& files, const Layout& layout) {
   std::set<std::string> unknown;
-  for (const SourceFile* file : CppFiles(files)) {
-    const std::string folder = FolderOf(file->path);
-    if (!StartsWith(folder, "tests/") || others.count(folder)) continue;
-    if (!RightsOf(folder.substr(6), layout).known) unknown.insert(folder);
-  }
   Problems problems;
+  for (const SourceFile& file : files) {
+    const std::string folder = FolderOf(file.path);
+    if (!IsKnownFolder(folder, layout)) unknown.insert(folder);
+    if (folder == "tests" && IsCpp(file.path)) {
+      problems.push_back(file.path + ": belongs into the folder of what it tests");
+    }
+  }
   for (const std::string& folder : unknown) {
-    problems.push_back(folder + ": mirrors no folder of the layout");
+    problems.push_back(folder + (StartsWith(folder, "tests/")
+                                     ? ": mirrors no folder of the layout"
+                                     : ": the layout knows no such folder"));
   }
   return problems;
 }

@@ -41,7 +41,9 @@ Problems LibraryProblems(const SourceFiles& files, const Layout& layout);
 // Rooms with more than `limit` units.
 Problems CrowdedRooms(const SourceFiles& files, size_t limit);
 
-// Folders of tests that mirror no folder of sources.
-Problems TestFolderProblems(const SourceFiles& files, const Layout& layout);
+// Folders with files of any kind that nobody knows: of sources, those that are not in the layout;
+// of tests, those that mirror none of these, are not of tests/data and not one of the few that
+// belong to no one room. And C++ files in tests/ itself.
+Problems FolderProblems(const SourceFiles& files, const Layout& layout);
 
 }  // namespace espalier::lint

@@ -11,6 +11,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 Layout MadeUpLayout() {
   return {
@@ -78,11 +79,35 @@ TEST(Rooms, ARoomIsCrowdedAboveTheLimit) {
   EXPECT_THAT(CrowdedRooms(files, 1), ElementsAre("worker/data: 2 units: x y"));
 }
 
-TEST(Rooms, TestFoldersMirrorRooms) {
-  const SourceFiles files =
-      MadeUpTree({{"tests/worker/data/x_test.cc", ""}, {"tests/worker/misc/x_test.cc", ""}});
-  EXPECT_THAT(TestFolderProblems(files, MadeUpLayout()),
-              ElementsAre("tests/worker/misc: mirrors no folder of the layout"));
+Problems FolderProblemsOf(const std::string& path) {
+  return FolderProblems(MadeUpTree({{path, ""}}), MadeUpLayout());
+}
+
+TEST(Rooms, FoldersWithFilesOfAnyKindAreInTheLayout) {
+  for (const char* known : {"worker/data/x.json", "worker/CMakeLists.txt", "deploy/misc/x.sh"}) {
+    EXPECT_THAT(FolderProblemsOf(known), IsEmpty()) << known;
+  }
+  for (const char* unknown : {"worker/misc/x.json", "worker/misc/x.h", "worker/misc/x"}) {
+    EXPECT_THAT(FolderProblemsOf(unknown),
+                ElementsAre("worker/misc: the layout knows no such folder"));
+  }
+  EXPECT_THAT(FolderProblemsOf("common/base/deep/README.md"), SizeIs(1));
+}
+
+TEST(Rooms, TestFoldersMirrorRoomsOrHoldData) {
+  for (const char* known : {"tests/worker/data/x_test.cc", "tests/worker/x_test.cc",
+                            "tests/data/models/tiny/config.json", "tests/CMakeLists.txt"}) {
+    EXPECT_THAT(FolderProblemsOf(known), IsEmpty()) << known;
+  }
+  for (const char* unknown : {"tests/worker/misc/x_test.cc", "tests/worker/misc/x.txt"}) {
+    EXPECT_THAT(FolderProblemsOf(unknown),
+                ElementsAre("tests/worker/misc: mirrors no folder of the layout"));
+  }
+}
+
+TEST(Rooms, NoTestLiesInTheFolderOfAllTests) {
+  EXPECT_THAT(FolderProblemsOf("tests/x_test.cc"),
+              ElementsAre("tests/x_test.cc: belongs into the folder of what it tests"));
 }
 
 }  // namespace

@@ -26,7 +26,8 @@ std::vector<std::string> Lines(std::istream& in) {
 }
 
 void Add(const fs::path& root, const fs::path& path, SourceFiles& files) {
-  std::ifstream in(path);
+  std::ifstream in;
+  if (IsText(path)) in.open(path);
   files.push_back({.path = fs::relative(path, root).generic_string(), .lines = Lines(in)});
 }
 
@@ -36,7 +37,9 @@ SourceFiles Load(const fs::path& root) {
                           "configs", "tests"}) {
     if (!fs::exists(root / top)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root / top)) {
-      if (entry.is_regular_file() && IsText(entry.path())) Add(root, entry.path(), files);
+      if (entry.is_regular_file() && entry.path().extension() != ".pyc") {
+        Add(root, entry.path(), files);
+      }
     }
   }
   for (const char* name : {"README.md", "CMakeLists.txt"}) Add(root, root / name, files);

@@ -21,7 +21,8 @@ using Problems = std::vector<std::string>;
 // One a line, all of them, for EXPECT_EQ with "".
 std::string AsText(const Problems& problems);
 
-// Every text file under the project's folders, sorted by path; build folders are left out.
+// Every file under the project's folders, sorted by path; without lines where it is no text. Build
+// folders and what Python compiled are left out.
 const SourceFiles& SourceTree();
 
 // A tree for tests of the lint itself: path -> text.
