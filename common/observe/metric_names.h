@@ -114,7 +114,7 @@ inline constexpr MetricName kWorkerPassPredicted = {
     "What the memory governor predicted for the passes of the worker's last step."};
 inline constexpr MetricName kWorkerMicroBatch = {
     "espalier_worker_micro_batch_sequences", MetricKind::kGauge,
-    "Sequences of one forward and backward pass of the worker, at most."};
+    "Sequences of a micro-batch of the worker, at most."};
 inline constexpr MetricName kWorkerSilent = {"espalier_worker_silent_seconds", MetricKind::kGauge,
                                              "Seconds since any progress counter grew."};
 inline constexpr MetricName kWorkerShard = {"espalier_worker_shard_sequences", MetricKind::kGauge,

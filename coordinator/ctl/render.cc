@@ -83,13 +83,14 @@ std::string PlanText(const v1::ShardPlan& plan) {
   return out;
 }
 
-// Sequences of a step, by how many of them a pass holds, and their share of the global batch.
+// Sequences of a step, by how many of them a micro-batch holds, and their share of the global
+// batch.
 std::string ShareText(const v1::RankStatus& rank, const v1::JobStatus& status) {
   int total = 0;
   for (int sequences : status.plan().sequences()) total += sequences;
   std::string text = absl::StrCat(rank.shard());
-  const int pass = rank.last_step().micro_batch();
-  if (pass > 0) absl::StrAppend(&text, " by ", pass);
+  const int micro_batch = rank.last_step().micro_batch();
+  if (micro_batch > 0) absl::StrAppend(&text, " by ", micro_batch);
   if (total > 0) absl::StrAppendFormat(&text, " (%.0f %%)", 100.0 * rank.shard() / total);
   return text;
 }

@@ -1,4 +1,4 @@
-// Workers that find the size of their passes, or learn that nothing fits.
+// Workers that find the size of their micro-batches, or learn that nothing fits.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The tiny job without a size of passes, for a few steps.
+// The tiny job without a size of micro-batches, for a few steps.
 std::vector<std::string> Arguments(const TinyJob& job, const std::string& name) {
   const std::string text = ReadText(job.folder() / "job.yaml");
   job.folder().Write("found.yaml", absl::StrReplaceAll(text, {{"batch: {micro_batch: 4}\n", ""}}));

@@ -89,7 +89,7 @@ void MemoryGovernor::Probed(int64_t size, int64_t before, int64_t peak) {
   probes_[size] = peak;
   Fit();
   if (!line_) {
-    Choose(size, absl::StrCat("a pass of ", size, " takes ", Gigabytes(peak), " of ",
+    Choose(size, absl::StrCat("a micro-batch of ", size, " takes ", Gigabytes(peak), " of ",
                               Gigabytes(options_.limit_bytes)));
     // Twice everything that the pass took is more than one sequence more can take.
     const int64_t next = size + 1;
@@ -117,7 +117,8 @@ void MemoryGovernor::Failed(int64_t size) {
   if (probing && Fits(micro_batch_)) return;  // the largest that was measured to fit stays
   const int64_t half = std::max<int64_t>(1, size / 2);
   options_.min = std::min(options_.min, half);
-  Choose(std::min(micro_batch_, half), absl::StrCat("a pass of ", size, " ran out of memory"));
+  Choose(std::min(micro_batch_, half),
+         absl::StrCat("a micro-batch of ", size, " ran out of memory"));
 }
 
 bool MemoryGovernor::Observe(const Reading& reading) {
@@ -139,7 +140,7 @@ bool MemoryGovernor::Observe(const Reading& reading) {
                         Gigabytes(average), " on average of ", kReadings, " steps"));
     return true;
   }
-  // A step whose passes were smaller than allowed says nothing about larger ones.
+  // A step whose micro-batches were smaller than allowed says nothing about larger ones.
   if (average >= kComfort * target || reading.size < micro_batch_) return false;
   const int64_t more =
       std::min(LargestSafe(), std::max(micro_batch_ + 1, Scaled(micro_batch_, kGrow)));

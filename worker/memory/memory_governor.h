@@ -1,8 +1,8 @@
-// MemoryGovernor: how many sequences one pass of this rank holds, from what passes were measured to
-// take. Peak memory at a fixed sequence length is c0 + c1 * b: probe passes before the first step
-// give both, and so the largest b below the target; afterwards readings of every step move it
-// within bounds. Pure: no clock, no system call, no LibTorch. Used by worker/train, which measures
-// and obeys. One thread.
+// MemoryGovernor: how many sequences a micro-batch of this rank holds, from what passes over some
+// were measured to take. Peak memory at a fixed sequence length is c0 + c1 * b: probe passes before
+// the first step give both, and so the largest b below the target; afterwards readings of every
+// step move it within bounds. Pure: no clock, no system call, no LibTorch. Used by worker/train,
+// which measures and obeys. One thread.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace espalier {
 class MemoryGovernor {
  public:
   struct Options {
-    // Sequences of a pass, at least and at most. Equal: fixed, never probed, and only running out
-    // of memory makes it less.
+    // Sequences of a micro-batch, at least and at most. Equal: fixed, never probed, and only
+    // running out of memory makes it less.
     int64_t min = 1;
     int64_t max = 1;
     int64_t limit_bytes = 0;        // more than that ends the process
@@ -25,17 +25,17 @@ class MemoryGovernor {
   };
   explicit MemoryGovernor(const Options& options);
 
-  // Before the first step: run a pass of so many sequences and tell Probed or Failed, until there
+  // Before the first step: run a pass over so many sequences and tell Probed or Failed, until there
   // is none. No pass is asked for that could take more than the limit, unless `min` does.
   std::optional<int64_t> NextProbe() const { return probe_; }
   // `before` the pass and at its `peak`, in bytes.
   void Probed(int64_t size, int64_t before, int64_t peak);
 
-  // A pass of `size` sequences ran out of memory: half of it from now on, and never `size` again.
+  // A pass over `size` sequences ran out of memory: half of it from now on, and never `size` again.
   void Failed(int64_t size);
 
-  // What a step took: the size of its largest pass, its peak, and whether the system is short of
-  // memory. True when micro_batch() has changed.
+  // What a step took: the size of its largest micro-batch, its peak, and whether the system is
+  // short of memory. True when micro_batch() has changed.
   struct Reading {
     int64_t size = 0;
     int64_t peak = 0;
@@ -43,9 +43,9 @@ class MemoryGovernor {
   };
   bool Observe(const Reading& reading);
 
-  // Whether passes of `size` sequences that took `peak` bytes took so much more than predicted that
-  // allocators must have kept memory of earlier ones, which is then to be given back: it grows from
-  // step to step where tensors are large.
+  // Whether passes over `size` sequences that took `peak` bytes took so much more than predicted
+  // that allocators must have kept memory of earlier ones, which is then to be given back: it grows
+  // from step to step where tensors are large.
   bool KeptByAllocators(int64_t size, int64_t peak) const;
 
   int64_t micro_batch() const { return micro_batch_; }

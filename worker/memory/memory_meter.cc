@@ -43,7 +43,7 @@ absl::StatusOr<MemoryLimit> MemoryMeter::Limit(int64_t wanted, int sharers) cons
   if (device_.is_cuda()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "LibTorch ", TorchVersion(), " does not say how much memory of ", device_.str(),
-        " it uses, so the size of a pass cannot be found by measuring; "
+        " it uses, so the size of a micro-batch cannot be found by measuring; "
         "give batch.micro_batch, or use LibTorch 2.9 or newer"));
   }
   ASSIGN_OR_RETURN(const MachineMemory machine, ReadMachineMemory());
@@ -69,7 +69,7 @@ bool MemoryMeter::Pressure() {
   const absl::Duration now = clock_.Monotonic();
   if (now - asked_ < kPressureInterval) return pressure_;
   asked_ = now;
-  if (device_.is_cuda()) return false;  // the host's; smaller passes would not help it
+  if (device_.is_cuda()) return false;  // the host's; smaller micro-batches would not help it
   pressure_ = ReadMachineCondition().memory >= Pressure::kWarning;
   const absl::StatusOr<MachineMemory> machine = ReadMachineMemory();
   if (!machine.ok()) return pressure_;

@@ -27,7 +27,7 @@ class Evaluator {
   Evaluator(const RankContext& context, const Task& task, Options options);
 
   // Every rank calls this at the same step. The ranks keep in touch after every pass, so that the
-  // slowest is not taken for lost. Passes of this rank hold `micro_batch` sequences.
+  // slowest is not taken for lost. Micro-batches of this rank hold `micro_batch` sequences.
   absl::StatusOr<Evaluation> Run(Decoder& decoder, int64_t micro_batch);
   int64_t sequences() const { return sequences_; }
 

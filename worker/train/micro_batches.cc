@@ -51,7 +51,7 @@ absl::Status MicroBatches::RunRange(SlotRange rows, bool last, const Pass& pass,
   if (rows.size() == 1) return RunRange(rows, last, pass, /*retried=*/true);
   governor_.Failed(rows.size());
   LogWarning(absl::StrCat(status.message(), "; these ", rows.size(),
-                          " sequences are done again in halves, and passes hold ",
+                          " sequences are done again in halves, and micro-batches hold ",
                           governor_.micro_batch(), " from now on"));
   return RunHalves(rows, last, pass);
 }

@@ -17,8 +17,8 @@ namespace espalier {
 
 class MicroBatches {
  public:
-  // Forward and backward pass of some rows of the shard, gradients added in place; `last`: after it
-  // the gradients of the shard are final. Throws what LibTorch throws; what it counts besides
+  // Forward and backward pass over some rows of the shard, gradients added in place; `last`: after
+  // it the gradients of the shard are final. Throws what LibTorch throws; what it counts besides
   // gradients, it counts when it has succeeded.
   using Pass = std::function<void(SlotRange rows, bool last)>;
 

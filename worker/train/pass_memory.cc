@@ -62,7 +62,7 @@ absl::Status PassMemory::Probe(int64_t beside) {
     after.peak += beside;
     if (after.peak > governor_.limit_bytes()) {
       return WithAdvice(absl::ResourceExhaustedError(
-          absl::StrFormat("a pass of %d sequences takes %.3f GB, more than %s", *size,
+          absl::StrFormat("a micro-batch of %d sequences takes %.3f GB, more than %s", *size,
                           static_cast<double>(after.peak) / 1e9, limit_source_)));
     }
     governor_.Probed(*size, before.now, after.peak);
@@ -150,7 +150,7 @@ void PassMemory::RecordPasses(int64_t rows, int64_t largest) {
     LogWarning(absl::StrCat("passes go on kernel by kernel: ", status.message()));
     return;
   }
-  LogInfo(absl::StrFormat("passes of %d sequences are recorded and launched at once, %.0f MB",
+  LogInfo(absl::StrFormat("passes over %d sequences are recorded and launched at once, %.0f MB",
                           sizes.back(), Megabytes(runner.recorded_bytes())));
 }
 

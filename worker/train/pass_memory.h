@@ -1,7 +1,7 @@
-// PassMemory: how much memory the passes of this rank may take: finds the size of a pass before the
-// first step, has passes recorded where that fits, watches readings, trims what is only kept, and
-// tells a person what to change when nothing fits. Used by trainer.h and gradient_passes.h. Compute
-// thread.
+// PassMemory: how much memory the passes of this rank may take: finds the size of a micro-batch
+// before the first step, has passes recorded where that fits, watches readings, trims what is only
+// kept, and tells a person what to change when nothing fits. Used by trainer.h and
+// gradient_passes.h. Compute thread.
 #pragma once
 
 #include <cstdint>
@@ -37,16 +37,18 @@ class PassMemory {
     int local_ranks = 1;  // workers that share the machine's memory
   };
   // INVALID_ARGUMENT when the job's micro-batches do not fit the world; FAILED_PRECONDITION when
-  // the size of a pass is to be found and memory cannot be measured.
+  // the size of a micro-batch is to be found and memory cannot be measured.
   static absl::StatusOr<std::unique_ptr<PassMemory>> Create(const Parts& parts, Limits limits);
 
   MemoryGovernor& governor() { return governor_; }
 
-  // Measures passes over made-up tokens, whose gradients are dropped, until the size of a pass is
-  // known; `beside`: bytes that a step's passes find taken besides. Nothing after the first step.
+  // Measures passes over made-up tokens, whose gradients are dropped, until the size of a
+  // micro-batch is known; `beside`: bytes that a step's passes find taken besides. Nothing after
+  // the first step.
   absl::Status Probe(int64_t beside);
   // Has passes over a shard of `rows` recorded, where the device can and a quarter of what they
-  // take stays free, for evaluation and for passes of other sizes. `largest`: of the last step.
+  // take stays free, for evaluation and for passes over micro-batches of other sizes. `largest`: of
+  // the last step.
   void RecordPasses(int64_t rows, int64_t largest);
 
   // The passes of a step begin.
@@ -71,7 +73,7 @@ class PassMemory {
   MemoryMeter meter_;
   MemoryGovernor governor_;
   std::string limit_source_;
-  std::vector<int64_t> recording_;  // sizes of passes that are recorded, or cannot be
+  std::vector<int64_t> recording_;  // sizes whose passes are recorded, or cannot be
   int64_t trimmed_bytes_ = 0;       // in this step
   double trim_seconds_ = 0;
 };

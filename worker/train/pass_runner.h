@@ -1,7 +1,7 @@
-// PassRunner: forward and backward of one pass. On devices that can (CUDA graphs), passes of a size
-// that comes again and again are recorded and from then on launched at once: in a small model,
-// launching kernel after kernel takes longer than the kernels. Used by worker/train and by
-// tests/bench. Compute thread.
+// PassRunner: one pass, forward and backward over a micro-batch. On devices that can (CUDA graphs),
+// passes over a size that comes again and again are recorded and from then on launched at once: in
+// a small model, launching kernel after kernel takes longer than the kernels. Used by worker/train
+// and by tests/bench. Compute thread.
 #pragma once
 
 #include <torch/torch.h>
@@ -31,9 +31,9 @@ class PassRunner {
   torch::Tensor Run(const TokenBatch& batch, const PassInputs& inputs, double loss_scale);
 
   bool CanRecord() const;
-  // Records passes of these numbers of sequences of T tokens, and forgets others. Frees the caches
-  // of allocators. Each size of pass must have run before, since what is set up in a first run
-  // cannot be recorded. After an error nothing is recorded, and passes run as ever.
+  // Records passes over these numbers of sequences of T tokens, and forgets others. Frees the
+  // caches of allocators. Each of these sizes must have run before, since what is set up in a first
+  // run cannot be recorded. After an error nothing is recorded, and passes run as ever.
   absl::Status Record(std::vector<int64_t> sizes, int64_t time, double dropout_rate);
   // Waits for the device and gives back what recordings hold.
   void Forget();

@@ -25,8 +25,8 @@ absl::StatusOr<v1::ShardPlan> PlanFromShares(const v1::JobSpec& spec, int world_
 absl::StatusOr<std::optional<int64_t>> MicroBatchOf(const v1::BatchSpec& spec, Rank rank,
                                                     int world_size);
 
-// Rows of `shard` cut into the fewest passes of at most `micro_batch` rows, as equal as they can
-// be.
+// Rows of `shard` cut into the fewest micro-batches of at most `micro_batch` rows, as equal as they
+// can be.
 std::vector<int64_t> MicroBatchSizes(int64_t shard, int64_t micro_batch);
 
 }  // namespace espalier

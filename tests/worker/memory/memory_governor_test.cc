@@ -1,4 +1,4 @@
-// The governor against made-up machines: memory is a function of the size of a pass.
+// The governor against made-up machines: memory is a function of the size of a micro-batch.
 #include "worker/memory/memory_governor.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kMega = 1'000'000;
 
-// Memory of a pass, and what there is of it.
+// Memory of a pass over a micro-batch, and what there is of it.
 struct Machine {
   int64_t before = 0;
   std::function<int64_t(int64_t)> peak;
