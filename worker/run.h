@@ -1,5 +1,5 @@
-// One training worker, from its command line to its exit code: composes the control link, the
-// collective and the engine. Used by command_line.cc. One thread.
+// One training worker, from its command line to its exit code: composes the control client, the
+// collective and a session. Used by command_line.cc. One thread.
 #pragma once
 
 #include <cstdint>

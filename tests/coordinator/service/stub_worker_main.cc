@@ -35,11 +35,11 @@ class StubWorker {
       : flags_(std::move(flags)), rank_(rank) {}
 
   int Run() {
-    absl::StatusOr<std::unique_ptr<ControlClient>> link = MakeAttachClient(
+    absl::StatusOr<std::unique_ptr<ControlClient>> client = MakeAttachClient(
         {.target = {.address = flags_["--coordinator"]}, .on_fenced = [](const auto&) {}},
         RealClock());
-    if (!link.ok()) return Fail(link.status());
-    client_ = *std::move(link);
+    if (!client.ok()) return Fail(client.status());
+    client_ = *std::move(client);
     absl::StatusOr<v1::Welcome> welcome = client_->Attach(Hello(), kPatience);
     if (!welcome.ok()) return Fail(welcome.status());
     welcome_ = *std::move(welcome);
