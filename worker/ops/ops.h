@@ -1,8 +1,8 @@
-// The operations of the decoder, differentiable, on any device: a fused CPU implementation
-// (cpu_*.cc) where it pays, LibTorch's operators (generic_*.cc) elsewhere; chosen by device and
-// type of the input in ops.cc alone. Used by worker/ops and worker/model. Compute thread only
-// (forward), autograd's threads (backward). Shapes: B sequences, T positions, C width, H heads, K
-// key/value heads, D head width, V ids.
+// The operations of the decoder, differentiable, on any device: a fused implementation on the CPU
+// and on CUDA (fused_*.cc) where it pays, LibTorch's operators (generic_*.cc) elsewhere; chosen by
+// device and type of the input in ops.cc alone. Used by worker/ops and worker/model. Compute thread
+// only (forward), autograd's threads (backward). Shapes: B sequences, T positions, C width, H
+// heads, K key/value heads, D head width, V ids.
 #pragma once
 
 #include <torch/torch.h>
