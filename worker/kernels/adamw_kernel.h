@@ -27,7 +27,7 @@ struct AdamW8Block {
 };
 void AdamW8Update(const AdamW8Block& block, const AdamWStep& step);
 
-// `size` moments from 8 bits and back, to the nearest.
+// `size` moments from 8-bit optimizer state and back, to the nearest.
 void DecodeMoments(const Moments8& from, int64_t size, float* first, float* second);
 void EncodeMoments(const float* first, const float* second, int64_t size, const Moments8& to);
 

@@ -1,4 +1,4 @@
-// AdamW on one element, and its moments in 8 bits: the arithmetic that the CPU's kernel
+// AdamW on one element, with fp32 or 8-bit optimizer state: the arithmetic that the CPU's kernel
 // (worker/kernels/adamw_kernel.cc) and the CUDA ones (cuda_adamw_kernels.cu) share. The same inputs
 // give the same bits on every processor: each operation is exact or rounded once, and both files
 // are compiled without contraction. That is what lets ranks on unlike machines update their
@@ -38,10 +38,10 @@ ESPALIER_HOST_DEVICE inline void AdamWElement(const AdamWStep& f, float gradient
   p = p * f.keep - f.step_size * m / (sqrtf(v) * f.second_root + f.eps);
 }
 
-// A moment in 8 bits is a code times the unit of its block, as in Dettmers et al. 2021 ("8-bit
-// optimizers via block-wise quantization"), with codes that need no table: the first moment is
-// +-c^4 unit, the root of the second c^4 unit. So a thousandth of a block's largest is still known
-// to a tenth, and to a twentieth; linear codes would lose it.
+// 8-bit optimizer state: a moment is a code times the unit of its block, as in Dettmers et al. 2021
+// ("8-bit optimizers via block-wise quantization"), with codes that need no table: the first moment
+// is +-c^4 unit, the root of the second c^4 unit. So a thousandth of a block's largest is still
+// known to a tenth, and to a twentieth; linear codes would lose it.
 // Codes are rounded up or down at random, so that the mean is right: a moment that decays by less
 // than a step of its code would otherwise never decay.
 struct Moments8 {

@@ -42,7 +42,7 @@ void CrossEntropy(const torch::Tensor& logits, const torch::Tensor& targets,
 // Flat fp32 tensors of one length; copy: theirs in 16 bits, or undefined.
 void AdamW(const AdamWStep& step, const torch::Tensor& value, const torch::Tensor& gradient,
            const torch::Tensor& first, const torch::Tensor& second, const torch::Tensor& copy);
-// The same with moments of 8 bits, on the device of the values.
+// The same with 8-bit optimizer state, on the device of the values.
 void AdamW8(const AdamWStep& step, const torch::Tensor& value, const torch::Tensor& gradient,
             const Moments8& moments, const RandomPlace& random, const torch::Tensor& copy);
 

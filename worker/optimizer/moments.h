@@ -1,7 +1,7 @@
-// Moments: the two running means of AdamW for every element that is trained, in fp32 or in 8 bits
-// (8-bit optimizer state) with a unit for each moment8::kBlock of them (adamw_math.h). Blocks begin
-// anew with each parameter, so that a parameter's moments can be saved and loaded by themselves.
-// Used by optimizer.h and worker/memory/memory_advice.cc. Compute thread only.
+// Moments: the two running means of AdamW for every element that is trained, in fp32 or as 8-bit
+// optimizer state, with a unit for each moment8::kBlock of them (adamw_math.h). Blocks begin anew
+// with each parameter, so that a parameter's moments can be saved and loaded by themselves. Used by
+// optimizer.h and worker/memory/memory_advice.cc. Compute thread only.
 #pragma once
 
 #include <torch/torch.h>
@@ -29,7 +29,7 @@ class Moments {
   torch::Device device() const { return first_.device(); }
   const FlatTensor& first() const { return first_; }    // [elements], fp32 or int8
   const FlatTensor& second() const { return second_; }  // [elements], fp32 or uint8
-  // Everything: the arenas of first and second, in 8 bits also the units of both.
+  // Everything: the arenas of first and second, with 8 bits also the units of both.
   std::vector<torch::Tensor> Buffers() const;
 
   // One parameter's part of a buffer, under the name it has in a checkpoint before the
@@ -45,7 +45,7 @@ class Moments {
   std::vector<Part> PartsOfTheOtherKind(size_t parameter) const;
   std::vector<Part> FromTheOtherKind(const std::vector<Part>& parts) const;
 
-  // Where the moments in 8 bits of a parameter's elements from `begin` on are.
+  // Where the 8-bit state of a parameter's elements from `begin` on is.
   Moments8 At(size_t parameter, int64_t begin) const;
 
  private:

@@ -145,7 +145,7 @@ void AdamW::Apply(const Update& update) {
   }
 }
 
-// Of the numbers with which a group's moments in 8 bits are rounded from its element `begin` on.
+// Of the numbers with which a group's 8-bit state is rounded from its element `begin` on.
 RandomPlace AdamW::RandomOf(const Group& group, int64_t begin) const {
   return {static_cast<uint32_t>(MixBits(static_cast<uint64_t>(updates_))),
           static_cast<uint32_t>(group.begin + begin)};

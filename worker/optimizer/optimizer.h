@@ -41,7 +41,7 @@ class AdamW {
   void set_updates(int64_t updates) { updates_ = updates; }
 
  private:
-  // Neighbouring parameters that are treated alike; one where moments have 8 bits.
+  // Neighbouring parameters that are treated alike; a single one with 8-bit optimizer state.
   struct Group {
     int64_t begin = 0;
     int64_t end = 0;

@@ -76,7 +76,7 @@ TEST(Parameters, TheCopyForComputingFollowsTheValuesAndGradientsStayFp32) {
   }
 }
 
-TEST(Parameters, AnEmbeddingOfItsOwnHasNoCopyThatNobodyReads) {
+TEST(Parameters, AnUntiedEmbeddingHasNoCopyThatNobodyReads) {
   for (const bool tied : {false, true}) {
     DecoderConfig config = TinyConfig();
     config.tie_word_embeddings = tied;

@@ -1,4 +1,4 @@
-// Moments of 8 bits keep what AdamW needs of them, and convert to and from fp32.
+// 8-bit optimizer state keeps what AdamW needs of its moments, and converts to and from fp32.
 #include "worker/optimizer/moments.h"
 
 #include <ATen/Parallel.h>

@@ -74,7 +74,7 @@ TEST_P(ExchangeOnDevice, GivesTheSumsOfTheCpu) {
 }
 
 // The dense gradient, cut where parameters end; the closer to the end, the smaller the pieces.
-TEST(BucketEnds, CoverAllButAnEmbeddingOfItsOwnAndLeaveLittleForTheEnd) {
+TEST(BucketEnds, CoverAllButAnUntiedEmbeddingAndLeaveLittleForTheEnd) {
   constexpr int64_t kTarget = int64_t{1} << 20;
   for (const bool tied : {false, true}) {
     v1::ModelSpec spec;

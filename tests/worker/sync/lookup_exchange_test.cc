@@ -201,7 +201,7 @@ TEST_P(Lookups, GiveTheGradientOfOneRankHoweverTheStepIsDivided) {
   }
 }
 
-// An embedding of its own is most of what a small model would send.
+// An untied embedding is most of what a small model would send.
 TEST(LookupExchange, SendsTheRowsThatAreUsedNotTheTable) {
   const auto group = InProcessGroup(2, absl::Seconds(60));
   DecoderConfig config = ConfigOf(false);

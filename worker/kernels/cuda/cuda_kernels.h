@@ -70,7 +70,7 @@ void CrossEntropy(Type type, const RowShape& shape, void* logits, const int64_t*
 // gradient becomes zero.
 void AdamW(Type type, int64_t elements, const AdamWStep& step, float* value, float* gradient,
            float* first, float* second, void* copy, Stream stream);
-// The same with moments of 8 bits.
+// The same with 8-bit optimizer state.
 void AdamW8(Type type, int64_t elements, const AdamWStep& step, float* value, float* gradient,
             const Moments8& moments, const RandomPlace& random, void* copy, Stream stream);
 
