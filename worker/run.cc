@@ -44,7 +44,7 @@ struct Gauge {
   }
 };
 
-struct World {
+struct JoinedWorld {
   std::unique_ptr<Collective> collective;
   MpiCollective* mpi = nullptr;  // the same, when it is MPI
 };
@@ -109,10 +109,10 @@ absl::Status SetThreads(const WorkerOptions& options, const v1::JobSpec& spec,
   return absl::OkStatus();
 }
 
-absl::StatusOr<World> JoinWorld(const WorkerOptions& options, const v1::JobSpec& spec,
-                                const LaunchEnvironment& environment, Gauge& gauge) {
+absl::StatusOr<JoinedWorld> JoinWorld(const WorkerOptions& options, const v1::JobSpec& spec,
+                                      const LaunchEnvironment& environment, Gauge& gauge) {
   const absl::Duration timeout = absl::Seconds(spec.health().failure_timeout_seconds());
-  World world;
+  JoinedWorld world;
   if (!environment.under_mpirun) {
     world.collective = std::move(InProcessGroup(1, timeout)[0]);
     return world;
@@ -177,7 +177,7 @@ absl::StatusOr<SessionResult> Train(const WorkerOptions& options, const v1::Welc
                                     const LaunchEnvironment& environment, ControlClient& client) {
   RETURN_IF_ERROR(SetThreads(options, welcome.spec(), environment));
   static Gauge& gauge = *new Gauge{client.progress()};  // the communication thread may outlive us
-  ASSIGN_OR_RETURN(const World world, JoinWorld(options, welcome.spec(), environment, gauge));
+  ASSIGN_OR_RETURN(const JoinedWorld world, JoinWorld(options, welcome.spec(), environment, gauge));
   SessionOptions session_options;
   session_options.welcome = welcome;
   session_options.device = options.device;

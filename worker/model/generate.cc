@@ -62,9 +62,9 @@ size_t NucleusSize(const std::vector<double>& weights, double top_p) {
   return weights.size();
 }
 
-class Generation {
+class Sampler {
  public:
-  Generation(const Decoder& decoder, const GenerateOptions& options)
+  Sampler(const Decoder& decoder, const GenerateOptions& options)
       : decoder_(decoder), options_(options), random_(options.seed) {}
 
   std::vector<int32_t> Run(absl::Span<const int32_t> prompt, torch::Device device) {
@@ -130,7 +130,7 @@ absl::StatusOr<std::vector<int32_t>> Generate(const Decoder& decoder,
   RETURN_IF_ERROR(CheckPrompt(prompt, decoder.config(), options.max_new_tokens));
   std::vector<int32_t> ids;
   RETURN_IF_ERROR(CatchTorch(
-      "generating", [&] { ids = Generation(decoder, options).Run(prompt, decoder.device()); }));
+      "generating", [&] { ids = Sampler(decoder, options).Run(prompt, decoder.device()); }));
   return ids;
 }
 

@@ -19,7 +19,7 @@ absl::StatusOr<SharedOutcome> CheckpointSaver::Save(Replica& replica,
                      return writes ? Write(replica, validation_loss) : absl::OkStatus();
                    }));
   if (outcome.status.ok()) last_step_ = replica.step();
-  if (writes) Announce(outcome.status, replica.step(), context_.clock.Monotonic() - begin);
+  if (writes) Report(outcome.status, replica.step(), context_.clock.Monotonic() - begin);
   return outcome;
 }
 
@@ -34,7 +34,7 @@ absl::Status CheckpointSaver::Write(Replica& replica, std::optional<double> vali
   return absl::OkStatus();
 }
 
-void CheckpointSaver::Announce(const absl::Status& status, Step step, absl::Duration spent) {
+void CheckpointSaver::Report(const absl::Status& status, Step step, absl::Duration spent) {
   v1::AttachRequest message;
   v1::CheckpointReport& report = *message.mutable_checkpoint();
   report.set_step(step.value());

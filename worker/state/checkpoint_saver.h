@@ -32,7 +32,7 @@ class CheckpointSaver {
 
  private:
   absl::Status Write(Replica& replica, std::optional<double> validation_loss);
-  void Announce(const absl::Status& status, Step step, absl::Duration spent);
+  void Report(const absl::Status& status, Step step, absl::Duration spent);
 
   RankContext context_;
   ControlClient& client_;

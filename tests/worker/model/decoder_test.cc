@@ -17,14 +17,14 @@ struct Variant {
 void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
 
 DecoderConfig With(void (*change)(DecoderConfig&)) {
-  DecoderConfig config = TinyConfig();
+  DecoderConfig config = TinyModelConfig();
   change(config);
   return config;
 }
 
 std::vector<Variant> Variants() {
   return {
-      {"Plain", TinyConfig()},
+      {"Plain", TinyModelConfig()},
       {"UntiedHead", With([](DecoderConfig& c) { c.tie_word_embeddings = false; })},
       {"QkNorm", With([](DecoderConfig& c) { c.qk_norm = true; })},
       {"Biases",
@@ -141,7 +141,7 @@ TEST_P(DecoderVariants, ALookupTakesTheGradientOfTheEmbedding) {
 
 // The last thing that is added to a tied table is the gradient of the first thing it was used for.
 TEST(Decoder, OfATiedTableNothingIsFinalBeforeTheEnd) {
-  DecoderConfig config = TinyConfig();
+  DecoderConfig config = TinyModelConfig();
   config.tie_word_embeddings = true;
   TinyModel model(config);
   std::vector<int64_t> ends;
@@ -210,7 +210,7 @@ TEST_P(DecoderVariants, KeptKeysGiveTheSameLogits) {
 }
 
 TEST(Decoder, NoPositionSeesALaterOne) {
-  const TinyModel model(TinyConfig());
+  const TinyModel model(TinyModelConfig());
   const Tensor ids = SomeIds(1, 9, 23);
   Tensor changed = ids.clone();
   changed[0][6] = (changed[0][6].item<int64_t>() + 1) % 23;
@@ -220,7 +220,7 @@ TEST(Decoder, NoPositionSeesALaterOne) {
 }
 
 TEST(Decoder, IdsOutsideTheVocabularyAreRefused) {
-  const TinyModel model(TinyConfig());
+  const TinyModel model(TinyModelConfig());
   const Tensor ids = SomeIds(1, 4, 23);
   for (const int64_t wrong : {-1, 23, -99}) {
     Tensor bad = ids.clone();
@@ -236,7 +236,7 @@ TEST(Decoder, IdsOutsideTheVocabularyAreRefused) {
 
 // With one layer, the window alone decides what is seen.
 TEST(Decoder, NoPositionSeesBeyondItsWindow) {
-  DecoderConfig config = TinyConfig();
+  DecoderConfig config = TinyModelConfig();
   config.layers = 1;
   config.sliding_window = 3;
   const TinyModel model(config);

@@ -34,7 +34,7 @@ std::vector<DeviceCase> Cases() {
 
 // Widths that fused kernels take: rows of a multiple of 4, heads of a multiple of 8.
 DecoderConfig Config(bool tied, int64_t window) {
-  DecoderConfig config = TinyConfig();
+  DecoderConfig config = TinyModelConfig();
   config.vocab_size = 64;
   config.hidden_size = 64;
   config.intermediate_size = 96;

@@ -36,7 +36,7 @@ TEST(SampleToken, LimitsKeepTheLikeliest) {
 }
 
 TEST(Generate, GreedyEqualsRecomputingEveryStep) {
-  const TinyModel model(TinyConfig());
+  const TinyModel model(TinyModelConfig());
   const std::vector<int32_t> prompt = {3, 1, 4};
   const auto ids =
       Generate(*model.decoder, prompt, {.max_new_tokens = 12, .sample = {.temperature = 0}});
@@ -52,7 +52,7 @@ TEST(Generate, GreedyEqualsRecomputingEveryStep) {
 }
 
 TEST(Generate, SeedDecidesAndStopIdsAndCallbacksEnd) {
-  const TinyModel model(TinyConfig());
+  const TinyModel model(TinyModelConfig());
   const auto run = [&](GenerateOptions options) { return *Generate(*model.decoder, {5}, options); };
   const auto first = run({.max_new_tokens = 20, .seed = 4});
   EXPECT_EQ(run({.max_new_tokens = 20, .seed = 4}), first);
@@ -69,7 +69,7 @@ TEST(Generate, SeedDecidesAndStopIdsAndCallbacksEnd) {
 }
 
 TEST(Generate, BadRequestsAreRefused) {
-  const TinyModel model(TinyConfig());
+  const TinyModel model(TinyModelConfig());
   const auto code = [&](std::vector<int32_t> prompt, GenerateOptions options) {
     return Generate(*model.decoder, prompt, options).status().code();
   };

@@ -15,7 +15,7 @@ std::vector<std::string> Names(const DecoderConfig& config) {
 }
 
 TEST(ParameterShapes, RunFromTheHeadToTheEmbedding) {
-  DecoderConfig config = TinyConfig();
+  DecoderConfig config = TinyModelConfig();
   config.layers = 2;
   const std::vector<std::string> tied = Names(config);
   EXPECT_EQ(tied.front(), "model.embed_tokens.weight") << "it is the head too";
@@ -41,7 +41,7 @@ TEST(ParameterShapes, CountOfThePresetsIsTheKnownOne) {
 }
 
 TEST(ParameterShapes, OnlyMatricesDecay) {
-  DecoderConfig config = TinyConfig();
+  DecoderConfig config = TinyModelConfig();
   config.qk_norm = config.attention_bias = config.output_bias = true;
   for (const ParameterShape& shape : ParameterShapes(config)) {
     EXPECT_EQ(shape.decay, shape.shape.size() == 2) << shape.name;
@@ -49,7 +49,7 @@ TEST(ParameterShapes, OnlyMatricesDecay) {
 }
 
 TEST(Parameters, ValuesAndGradientsAreViewsOfTheFlatBuffers) {
-  TinyModel model(TinyConfig());
+  TinyModel model(TinyModelConfig());
   Parameters& parameters = model.parameters;
   int64_t offset = 0;
   for (const Parameter& parameter : parameters.all()) {
@@ -65,7 +65,7 @@ TEST(Parameters, ValuesAndGradientsAreViewsOfTheFlatBuffers) {
 }
 
 TEST(Parameters, TheCopyForComputingFollowsTheValuesAndGradientsStayFp32) {
-  TinyModel model(TinyConfig(), torch::kBFloat16);
+  TinyModel model(TinyModelConfig(), torch::kBFloat16);
   Parameters& parameters = model.parameters;
   parameters.flat().Only().mul_(3);
   parameters.RefreshCopy();
@@ -78,7 +78,7 @@ TEST(Parameters, TheCopyForComputingFollowsTheValuesAndGradientsStayFp32) {
 
 TEST(Parameters, AnUntiedEmbeddingHasNoCopyThatNobodyReads) {
   for (const bool tied : {false, true}) {
-    DecoderConfig config = TinyConfig();
+    DecoderConfig config = TinyModelConfig();
     config.tie_word_embeddings = tied;
     TinyModel model(config, torch::kBFloat16);
     Parameters& parameters = model.parameters;
@@ -92,7 +92,7 @@ TEST(Parameters, AnUntiedEmbeddingHasNoCopyThatNobodyReads) {
 // Beside 1, numbers of bfloat16 are a hundredth apart: a norm's weight would hardly move.
 TEST(Parameters, OnlyWhatMatricesAreMultipliedWithIsNarrow) {
   for (const bool tied : {false, true}) {
-    DecoderConfig config = TinyConfig();
+    DecoderConfig config = TinyModelConfig();
     config.tie_word_embeddings = tied;
     config.attention_bias = config.qk_norm = true;
     const TinyModel model(config, torch::kBFloat16);
@@ -108,7 +108,7 @@ TEST(Parameters, OnlyWhatMatricesAreMultipliedWithIsNarrow) {
 }
 
 TEST(Parameters, NoGradientsWhereNoneAreWanted) {
-  const auto parameters = Parameters::Create(TinyConfig(), {.device = torch::kCPU});
+  const auto parameters = Parameters::Create(TinyModelConfig(), {.device = torch::kCPU});
   ASSERT_TRUE(parameters.ok());
   for (const Parameter& parameter : parameters->all()) {
     EXPECT_FALSE(parameter.leaf.requires_grad());
@@ -116,7 +116,7 @@ TEST(Parameters, NoGradientsWhereNoneAreWanted) {
 }
 
 TEST(Parameters, ImpossibleSizeIsAnErrorThatNamesTheBytes) {
-  DecoderConfig config = TinyConfig();
+  DecoderConfig config = TinyModelConfig();
   config.vocab_size = 1 << 22;
   config.hidden_size = 1 << 16;
   config.layers = 1 << 10;
@@ -130,7 +130,7 @@ TEST(Parameters, ImpossibleSizeIsAnErrorThatNamesTheBytes) {
 torch::Tensor InitialValues(uint64_t seed, int threads) {
   const int before = torch::get_num_threads();
   torch::set_num_threads(threads);
-  DecoderConfig config = TinyConfig();
+  DecoderConfig config = TinyModelConfig();
   config.vocab_size = 3000;  // several random streams in one tensor
   auto parameters = *Parameters::Create(config, Trained(EmbeddingGradient::kDense));
   parameters.Initialize(seed, 0.02);
@@ -145,14 +145,14 @@ TEST(Parameters, InitialValuesDoNotDependOnTheThreadCount) {
 
 // These very numbers are part of every run that names a seed.
 TEST(Parameters, InitialValuesStayWhatTheyAre) {
-  const TinyModel model(TinyConfig());
+  const TinyModel model(TinyModelConfig());
   const torch::Tensor embedding = model.parameters.Get("model.embed_tokens.weight");
   EXPECT_FLOAT_EQ(embedding[0][0].item<float>(), 0.17529316F);
   EXPECT_FLOAT_EQ(embedding[22][15].item<float>(), -0.19228248F);
 }
 
 TEST(Parameters, InitialValuesAreNormalAndNormsAreOne) {
-  DecoderConfig config = TinyConfig();
+  DecoderConfig config = TinyModelConfig();
   config.vocab_size = 20000;
   config.attention_bias = true;
   auto parameters = *Parameters::Create(config, {.device = torch::kCPU});

@@ -66,7 +66,7 @@ class Pretrained : public testing::Test {
   }
 
   std::string folder_;
-  DecoderConfig config_ = TinyConfig();
+  DecoderConfig config_ = TinyModelConfig();
   Tensors tensors_;
 };
 

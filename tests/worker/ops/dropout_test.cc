@@ -61,7 +61,7 @@ TEST(Dropout, PassesTheGradientOfKeptValuesOnly) {
 }
 
 TEST(Dropout, ActsInTrainingPassesOnly) {
-  TinyModel model(TinyConfig());
+  TinyModel model(TinyModelConfig());
   const Tensor ids = SomeIds(2, 9, 23), targets = (ids + 1).remainder(23);
   const double whole = model.decoder->LossSum(ids, targets).item<double>();
   EXPECT_NE(model.decoder->LossSum(ids, targets, {}, {.dropout = Keys(0.3, {1, 2})}).item<double>(),

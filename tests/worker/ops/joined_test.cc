@@ -12,7 +12,7 @@ namespace {
 using torch::Tensor;
 
 TEST(Joined, WeightsOfABlockLieSideBySide) {
-  const DecoderConfig config = TinyConfig();
+  const DecoderConfig config = TinyModelConfig();
   const Parameters parameters = *Parameters::Create(config, Trained(EmbeddingGradient::kDense));
   const auto leaf = [&](const char* name) {
     return parameters.Find(absl::StrCat("model.layers.1.", name, ".weight"))->leaf;

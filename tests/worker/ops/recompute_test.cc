@@ -27,7 +27,7 @@ bool IsFirstLayerOrEmbedding(const ParameterShape& shape) {
 bool IsMatrix(const ParameterShape& shape) { return shape.decay; }
 
 DecoderConfig Config() {
-  DecoderConfig config = TinyConfig();
+  DecoderConfig config = TinyModelConfig();
   config.tie_word_embeddings = false;
   config.qk_norm = config.attention_bias = true;
   return config;

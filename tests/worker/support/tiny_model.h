@@ -11,7 +11,7 @@
 namespace espalier {
 
 // 3 x 16, 4 heads of 6, 2 key/value heads, 23 ids.
-inline DecoderConfig TinyConfig() {
+inline DecoderConfig TinyModelConfig() {
   DecoderConfig config;
   config.vocab_size = 23;
   config.hidden_size = 16;

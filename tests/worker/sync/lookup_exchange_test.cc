@@ -20,7 +20,7 @@ using torch::Tensor;
 constexpr int64_t kTime = 12;
 
 DecoderConfig ConfigOf(bool tied) {
-  DecoderConfig config = TinyConfig();
+  DecoderConfig config = TinyModelConfig();
   config.vocab_size = 200;
   config.hidden_size = 32;
   config.head_dim = 8;
