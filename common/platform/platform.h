@@ -1,6 +1,6 @@
 // What the machine under the process is and how it fares: memory, processor, heat, power. Used by
-// worker/ (limits, memory figures, thread counts) and coordinator/ctl/handover.cc (the folder of
-// its program). One file per system implements it: platform_linux.cc, platform_darwin.cc.
+// worker/ (limits, memory figures, thread counts) and coordinator/ctl/verbs_handover.cc (the folder
+// of its program). One file per system implements it: platform_linux.cc, platform_darwin.cc.
 // Thread-safe.
 #pragma once
 

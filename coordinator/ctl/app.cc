@@ -12,7 +12,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/nearest.h"
-#include "coordinator/ctl/handover.h"
 #include "coordinator/ctl/json.h"
 #include "coordinator/ctl/verbs.h"
 

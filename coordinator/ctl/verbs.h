@@ -4,7 +4,10 @@
 
 #include <CLI/App.hpp>
 #include <string>
+#include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "coordinator/ctl/options.h"
 
 namespace espalier::ctl {
@@ -32,6 +35,13 @@ CLI::App* AddVerb(CLI::App& parent, const std::string& name, const std::string& 
                   const std::string& examples);
 // The positional that names a job: an id, a prefix of one, or a unique name.
 void AddJobArgument(CLI::App* verb, std::string& job);
+
+// Verbs that need LibTorch are done by espalier-worker, so that `espalier` itself starts in
+// milliseconds: the process becomes `espalier-worker VERB ARGUMENTS`.
+bool IsHandedOver(absl::string_view verb);
+// Replaces the process by the espalier-worker beside this program, with the arguments as they are
+// (verb first). Returns only on failure: NOT_FOUND says where it was looked for.
+absl::Status HandOver(const std::vector<std::string>& arguments);
 
 // Completion scripts, made from the command line's own description, so that they know every verb
 // and option. Pure.

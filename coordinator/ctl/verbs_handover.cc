@@ -1,5 +1,4 @@
-#include "coordinator/ctl/handover.h"
-
+// data, generate: what espalier-worker does.
 #include <unistd.h>
 
 #include <algorithm>
