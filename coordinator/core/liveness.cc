@@ -47,11 +47,6 @@ Rank FurthestBehind(const Job& job) {
   return RankAt(static_cast<size_t>(behind - ranks.begin()));
 }
 
-// While ranks start, waiting for others shows no progress; only silence counts then.
-absl::Time LastSign(const Job& job, const TrackedRank& rank) {
-  return job.record.state == JobState::kLaunching ? rank.heard_at : rank.progressed_at;
-}
-
 std::string DescribeStuck(const Job& job, Rank rank, absl::Time now) {
   const TrackedRank& state = job.world.ranks[static_cast<size_t>(rank.value())];
   const absl::Duration limit = FailureTimeout(job.record);
@@ -68,12 +63,17 @@ std::string DescribeStuck(const Job& job, Rank rank, absl::Time now) {
 std::optional<Fault> FindStuckRank(const Job& job, absl::Time now) {
   const absl::Duration limit = FailureTimeout(job.record);
   const bool launching = job.record.state == JobState::kLaunching;
-  bool stuck = false;
+  bool one_silent = false;
+  // While ranks start, waiting for others shows no progress; only silence counts then.
+  bool all_stalled = !launching;
+  bool any_left = false;
   for (const TrackedRank& rank : job.world.ranks) {
     if (rank.outcome || (launching && rank.pid == 0)) continue;
-    stuck = stuck || now - LastSign(job, rank) > limit;
+    any_left = true;
+    one_silent = one_silent || now - rank.heard_at > limit;
+    all_stalled = all_stalled && now - rank.progressed_at > limit;
   }
-  if (!stuck) return std::nullopt;
+  if (!any_left || !(one_silent || all_stalled)) return std::nullopt;
   const Rank culprit = LongestSilent(job, now).value_or(FurthestBehind(job));
   return Fault{.reason = DescribeStuck(job, culprit, now), .culprit = culprit};
 }

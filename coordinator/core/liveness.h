@@ -1,6 +1,8 @@
-// Liveness: who has stopped making progress, and who is to blame. Progress is liveness: a rank is
-// alive while its counters change, not while messages arrive. Used by the core's handlers; what
-// follows from the answers is in generation.h. Pure: any thread.
+// Liveness: who has stopped making progress, and who is to blame. Progress is liveness: messages
+// without a change of counters prove nothing. But a rank that waits for one with a longer shard
+// changes none either, so the counters of all ranks count together: in lock step, one that hangs
+// soon stops them all. Used by the core's handlers; what follows from the answers is in
+// generation.h. Pure: any thread.
 #pragma once
 
 #include <optional>
@@ -28,8 +30,9 @@ struct Fault {
   std::optional<Rank> culprit;
 };
 
-// The fault of a rank that makes no progress within failure_timeout, blamed on the rank that holds
-// up the others.
+// The fault that for longer than failure_timeout one rank was not heard of, or none of them made
+// progress; blamed on the rank that holds up the others. Ranks that said their last word are left
+// out.
 std::optional<Fault> FindStuckRank(const Job& job, absl::Time now);
 // Not every rank was ready in time; blamed on the missing one, when it is only one.
 Fault DescribeLaunchTimeout(const Job& job);

@@ -170,10 +170,9 @@ absl::StatusOr<Event> Stage::ReadReport(Words& words) const {
   }
   const auto phase = Phases().find(words.Text());
   if (phase == Phases().end()) return absl::InvalidArgumentError("unknown phase");
-  const int64_t collective = words.Integer();
-  return WorkerHeartbeat{
-      .stream = stream,
-      .counters = {.step = step, .phase = phase->second, .collective = collective}};
+  Counters counters{.step = step, .phase = phase->second, .collective = words.Integer()};
+  if (!words.empty()) counters.work = words.Integer();
+  return WorkerHeartbeat{.stream = stream, .counters = counters};
 }
 
 Stage::Result Stage::Report(Words& words) {

@@ -53,8 +53,17 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"AllWell", {{.stalled = 1}, {.stalled = 9}}, -1},
         Case{"JustInTime", {{.stalled = 10, .silent = 10}, {.stalled = 0}}, -1},
         Case{"TheSilentOne", {{.stalled = 11, .silent = 0}, {.stalled = 11, .silent = 11}}, 1},
+        Case{"NobodyWhenOneWaitsForALongShard",
+             {{.stalled = 30, .phase = Phase::kExchange}, {.stalled = 1, .phase = Phase::kCompute}},
+             -1},
+        Case{"NobodyWhenOneWaitsForACheckpointThatIsWritten",
+             {{.stalled = 1, .phase = Phase::kCheckpoint},
+              {.stalled = 30, .phase = Phase::kBoundary},
+              {.stalled = 30, .phase = Phase::kBoundary}},
+             -1},
+        Case{"TheSilentOneThoughOthersWork", {{.stalled = 1}, {.stalled = 11, .silent = 11}}, 1},
         Case{"TheSilentOneEvenWhenAnotherStalledFirst",
-             {{.stalled = 11, .silent = 1}, {.stalled = 8, .silent = 8}},
+             {{.stalled = 30, .silent = 1}, {.stalled = 11, .silent = 8}},
              1},
         Case{"TheLongestSilent", {{.stalled = 11, .silent = 9}, {.stalled = 12, .silent = 12}}, 1},
         Case{
@@ -87,6 +96,14 @@ TEST(Liveness, ARankThatSaidItsLastWordIsNotStuck) {
   Job job = JobOf({{.stalled = 60, .silent = 60}}, JobState::kRunning);
   job.world.ranks[0].outcome = Outcome::kStopped;
   EXPECT_FALSE(FindStuckRank(job, kNow));
+}
+
+TEST(Liveness, ARankThatHangsIsStuckThoughTheOthersSaidTheirLastWord) {
+  Job job = JobOf({{.stalled = 1}, {.stalled = 11}}, JobState::kRunning);
+  job.world.ranks[0].outcome = Outcome::kStopped;
+  const auto fault = FindStuckRank(job, kNow);
+  ASSERT_TRUE(fault.has_value());
+  EXPECT_EQ(fault->culprit, Rank(1));
 }
 
 TEST(Liveness, OwnSleepMovesEveryDeadline) {
