@@ -1,5 +1,7 @@
 // Jobs whose mpirun a person starts: the workers of one mpirun share an external id; the first of
 // them to say hello makes the job or takes up a waiting one of the same spec.
+#include <google/protobuf/util/message_differencer.h>
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -23,6 +25,25 @@ v1::JobSpec ExternalSpec(const WorkerAttached& hello) {
 
 bool SameSpec(const v1::JobSpec& a, const v1::JobSpec& b) {
   return a.SerializeAsString() == b.SerializeAsString();
+}
+
+// What has to be equal on all ranks of one mpirun: all but the nodes' own paths and settings.
+v1::JobSpec SharedPart(v1::JobSpec spec) {
+  spec.mutable_data()->clear_path();
+  spec.mutable_model()->clear_from();
+  spec.mutable_checkpoint()->clear_directory();
+  spec.clear_launch();
+  return spec;
+}
+
+// The first field in which the job of this worker is another than that of the ranks before it, as
+// "modified: train.steps: 3 -> 4"; empty when it is the same.
+std::string FirstDifference(const v1::JobSpec& job, const v1::JobSpec& spec) {
+  std::string differences;
+  google::protobuf::util::MessageDifferencer differencer;
+  differencer.ReportDifferencesToString(&differences);
+  if (differencer.Compare(SharedPart(job), SharedPart(spec))) return "";
+  return differences.substr(0, differences.find('\n'));
 }
 
 Job* FindByExternalId(ClusterState& state, const std::string& external_id) {
@@ -70,6 +91,23 @@ std::string WhyNotNow(const Job& job) {
   if (record.state != JobState::kPausedHard) return "";
   return absl::StrCat("job ", record.id.text(), " is paused (", record.reason,
                       "); run `espalier resume ", record.id.text(), "` first");
+}
+
+// Empty when the worker may join the job that its mpirun has; else why it may not.
+std::string WhyNotOfThisMpirun(const Job& job, const WorkerAttached& hello,
+                               const v1::JobSpec& spec) {
+  const JobRecord& record = job.record;
+  if (record.processes != Processes::kRunning) {
+    return absl::StrCat("this mpirun's generation of job ", record.id.text(),
+                        " has ended; the job is ", JobStateName(record.state), " (", record.reason,
+                        ")");
+  }
+  if (const std::string difference = FirstDifference(record.spec, spec); !difference.empty()) {
+    return absl::StrCat("rank ", hello.worker.rank.value(), " on ", hello.node.text(),
+                        " was given another job file than the ranks before it (", difference,
+                        "); give every rank of an mpirun the same file and the same --set");
+  }
+  return "";
 }
 
 // A new mpirun: of a waiting job, or of a new one. `job` is the waiting one, if any.
@@ -127,11 +165,9 @@ Job* JobOfHandStarted(Context& context, const WorkerAttached& hello) {
     return nullptr;
   }
   if (known != nullptr) {
-    if (job->record.processes == Processes::kRunning) return job;
-    Fence(context, hello.stream,
-          absl::StrCat("this mpirun's generation of job ", job->record.id.text(),
-                       " has ended; the job is ", JobStateName(job->record.state), " (",
-                       job->record.reason, ")"));
+    const std::string why = WhyNotOfThisMpirun(*known, hello, spec);
+    if (why.empty()) return known;
+    Fence(context, hello.stream, why);
     return nullptr;
   }
   absl::Status status = CheckAgainstCluster(context.state(), spec);

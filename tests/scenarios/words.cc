@@ -131,6 +131,10 @@ absl::Status SetKey(v1::JobSpec& spec, const std::string& key, const std::string
     }
     return absl::OkStatus();
   }
+  if (key == "data") {
+    spec.mutable_data()->set_path(value);
+    return absl::OkStatus();
+  }
   if (key == "mode" && value == "external") {
     spec.mutable_launch()->set_mode(v1::LAUNCH_MODE_EXTERNAL);
     return absl::OkStatus();
