@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 
 namespace espalier {
 
@@ -16,6 +17,19 @@ int NumberOr(const ReadVariable& variable, const char* name, int otherwise) {
   int value = 0;
   const std::optional<std::string> text = variable(name);
   return text && absl::SimpleAtoi(*text, &value) ? value : otherwise;
+}
+
+// The namespace is made of the host's name and mpirun's process number, which a container that is
+// started again gives to the next mpirun, too. Open MPI 4 tells all ranks a random number besides;
+// in what 5 tells nothing is random, so a person can add a word.
+std::string RunId(const ReadVariable& variable) {
+  std::string id;
+  for (const char* name :
+       {"PMIX_NAMESPACE", "OMPI_MCA_orte_precondition_transports", "ESPALIER_RUN_ID"}) {
+    const std::string part = variable(name).value_or("");
+    if (!part.empty()) absl::StrAppend(&id, id.empty() ? "" : "/", part);
+  }
+  return id;
 }
 
 }  // namespace
@@ -34,7 +48,7 @@ LaunchEnvironment ReadLaunchEnvironment(const ReadVariable& variable) {
   environment.rank = NumberOr(variable, "OMPI_COMM_WORLD_RANK", 0);
   environment.local_ranks = std::max(1, NumberOr(variable, "OMPI_COMM_WORLD_LOCAL_SIZE", 1));
   environment.local_rank = NumberOr(variable, "OMPI_COMM_WORLD_LOCAL_RANK", 0);
-  environment.run_id = variable("PMIX_NAMESPACE").value_or("");
+  environment.run_id = RunId(variable);
   return environment;
 }
 

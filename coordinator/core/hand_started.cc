@@ -98,9 +98,11 @@ std::string WhyNotOfThisMpirun(const Job& job, const WorkerAttached& hello,
                                const v1::JobSpec& spec) {
   const JobRecord& record = job.record;
   if (record.processes != Processes::kRunning) {
-    return absl::StrCat("this mpirun's generation of job ", record.id.text(),
-                        " has ended; the job is ", JobStateName(record.state), " (", record.reason,
-                        ")");
+    return absl::StrCat(
+        "this mpirun's generation of job ", record.id.text(), " has ended; the job is ",
+        JobStateName(record.state), " (", record.reason,
+        "); start mpirun again, and where that is taken for the same one (Open MPI 5 "
+        "in a container), add -x ESPALIER_RUN_ID=NAME with a new name to it");
   }
   if (const std::string difference = FirstDifference(record.spec, spec); !difference.empty()) {
     return absl::StrCat("rank ", hello.worker.rank.value(), " on ", hello.node.text(),
