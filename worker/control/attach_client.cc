@@ -39,6 +39,20 @@ bool IsFinal(const absl::Status& status, Stage stage) {
           absl::IsUnimplemented(status));
 }
 
+// FAILED_PRECONDITION when the welcome to a new stream is not to the generation that trains here:
+// an espalierd that has lost its journal knows another job by the same mpirun, and counts
+// directives from 1 again, so that its pauses would be taken for old ones.
+absl::Status CheckSameGeneration(const v1::Welcome& first, int64_t directive,
+                                 const v1::Welcome& again) {
+  const bool same = again.job_id() == first.job_id() && again.generation() == first.generation();
+  if (same && again.directive().number() >= directive) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "espalierd welcomed this worker to generation ", again.generation(), " of job ",
+      again.job_id(), " with directive ", again.directive().number(), ", but it trains generation ",
+      first.generation(), " of job ", first.job_id(), " and knows directive ", directive,
+      "; was espalierd's journal moved or restored? Start the job again"));
+}
+
 class AttachClient final : public ControlClient {
  public:
   AttachClient(AttachOptions options, std::shared_ptr<grpc::Channel> channel, Clock& clock)
@@ -184,6 +198,7 @@ class AttachClient final : public ControlClient {
     const absl::Status ended = FromGrpc(stream->Finish());
     absl::MutexLock lock(&mutex_);
     context_ = nullptr;
+    if (!stranger_.ok()) return stranger_;
     if (all_told && ended.ok()) told_ = true;
     return ended.ok() ? absl::UnavailableError("espalierd closed it") : ended;
   }
@@ -237,8 +252,13 @@ class AttachClient final : public ControlClient {
     while (stream.Read(&response)) {
       absl::MutexLock lock(&mutex_);
       if (response.has_welcome()) {
-        connected_ = true;
         if (!welcome_.has_value()) welcome_ = response.welcome();
+        stranger_ = CheckSameGeneration(*welcome_, directive_.number(), response.welcome());
+        if (!stranger_.ok()) {
+          context_->TryCancel();
+          break;
+        }
+        connected_ = true;
         Adopt(response.welcome().directive());
         progress_interval_ =
             absl::Seconds(response.welcome().spec().health().failure_timeout_seconds()) /
@@ -267,6 +287,7 @@ class AttachClient final : public ControlClient {
   std::optional<v1::Welcome> welcome_ ABSL_GUARDED_BY(mutex_);
   v1::Directive directive_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  absl::Status stranger_ ABSL_GUARDED_BY(mutex_);  // why the last welcome was not for this worker
   std::string last_error_ ABSL_GUARDED_BY(mutex_);
   absl::Duration progress_interval_ ABSL_GUARDED_BY(mutex_) = absl::Seconds(1);
   grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;

@@ -15,7 +15,8 @@ namespace espalier {
 
 struct AttachOptions {
   ChannelTarget target;
-  // Called once, from a thread of the client, when the coordinator refuses this generation.
+  // Called once, from a thread of the client, when the coordinator refuses this generation,
+  // or welcomes the worker to another one.
   std::function<void(const absl::Status&)> on_fenced;
 };
 

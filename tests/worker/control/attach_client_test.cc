@@ -152,6 +152,28 @@ TEST_F(AttachClientTest, AFencedWorkerLearnsItWhileItWaits) {
   fenced_.WaitForNotification();
 }
 
+TEST_F(AttachClientTest, AWelcomeToAnotherGenerationEndsATrainingWorker) {
+  const std::unique_ptr<ControlClient> client = AttachedClient();
+  v1::Welcome another = WelcomeWithDirective(5);
+  another.set_generation(1);
+  coordinator_.Stop();
+  coordinator_.ChangeWelcome(another);
+  coordinator_.Start();
+  ASSERT_TRUE(fenced_.WaitForNotificationWithTimeout(kLong));
+  EXPECT_TRUE(absl::IsFailedPrecondition(client->status())) << client->status();
+  EXPECT_THAT(std::string(client->status().message()),
+              HasSubstr("generation 1 of job job-1 with directive 5, but it trains generation 3"));
+}
+
+TEST_F(AttachClientTest, AWelcomeFromBeforeTheNewestDirectiveEndsATrainingWorker) {
+  const std::unique_ptr<ControlClient> client = AttachedClient();
+  coordinator_.Stop();
+  coordinator_.ChangeWelcome(WelcomeWithDirective(1));
+  coordinator_.Start();
+  ASSERT_TRUE(fenced_.WaitForNotificationWithTimeout(kLong));
+  EXPECT_TRUE(absl::IsFailedPrecondition(client->status())) << client->status();
+}
+
 TEST_F(AttachClientTest, OtherRefusalsDoNotEndATrainingWorker) {
   const std::unique_ptr<ControlClient> client = AttachedClient();
   coordinator_.Refuse(absl::UnauthenticatedError("the certificate has expired"));

@@ -35,6 +35,11 @@ void FakeCoordinator::Refuse(absl::Status status) {
   refusal_ = std::move(status);
 }
 
+void FakeCoordinator::ChangeWelcome(v1::Welcome welcome) {
+  absl::MutexLock lock(&mutex_);
+  welcome_ = std::move(welcome);
+}
+
 void FakeCoordinator::Send(const v1::Directive& directive) {
   v1::AttachResponse response;
   *response.mutable_directive() = directive;

@@ -29,6 +29,8 @@ class FakeCoordinator : private v1::WorkerService::Service {
   // Ends the open stream (at its next message; progress comes by itself) and all later ones with
   // `status`; OK: welcomes again.
   void Refuse(absl::Status status);
+  // What later streams are welcomed with.
+  void ChangeWelcome(v1::Welcome welcome);
   void Send(const v1::Directive& directive);
 
   using Messages = std::vector<v1::AttachRequest>;
@@ -42,10 +44,10 @@ class FakeCoordinator : private v1::WorkerService::Service {
   grpc::Status Attach(grpc::ServerContext* context, Stream* stream) override;
   grpc::Status Serve(Stream* stream);
 
-  const v1::Welcome welcome_;
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;
   mutable absl::Mutex mutex_;
+  v1::Welcome welcome_;
   absl::Status refusal_;
   Stream* stream_ = nullptr;
   Messages messages_;
