@@ -113,6 +113,9 @@ struct JobRecord {
   int64_t skipped_steps = 0;
   std::optional<EvaluationRecord> evaluation;
   std::optional<CheckpointRecord> checkpoint;
+  // The newest of those that could not be written, and how many there were.
+  std::optional<CheckpointRecord> checkpoint_failure;
+  int64_t checkpoint_failures = 0;
 };
 
 }  // namespace espalier

@@ -1,5 +1,6 @@
 // What attached workers say.
 #include <algorithm>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
@@ -60,6 +61,13 @@ void NoteReady(Context& context, const Sender& sender, Step next_step) {
                   [](const TrackedRank& other) { return other.ready.has_value(); })) {
     OnEveryRankReady(context, *sender.job);
   }
+}
+
+// A worker tells every new stream its newest report again. The seconds it measured tell another
+// attempt at the same step apart.
+bool SameReport(const CheckpointRecord& a, const CheckpointRecord& b) {
+  return std::tie(a.step, a.path, a.bytes, a.seconds, a.error) ==
+         std::tie(b.step, b.path, b.bytes, b.seconds, b.error);
 }
 
 void OnLost(Context& context, const Sender& sender, const std::string& reason) {
@@ -154,17 +162,22 @@ void OnReport(Context& context, const WorkerCheckpointed& report) {
   const auto sender = Hear(context, report.stream);
   if (!sender) return;
   Job& job = *sender->job;
+  JobRecord& record = job.record;
   const CheckpointRecord& fresh = report.checkpoint;
+  Commit(*sender, fresh.step);
+  std::optional<CheckpointRecord>& last =
+      fresh.error.empty() ? record.checkpoint : record.checkpoint_failure;
+  if (last && SameReport(*last, fresh)) return;
   if (!fresh.error.empty()) {
+    ++record.checkpoint_failures;
     context.Note(job, absl::StrCat("the checkpoint of step ", fresh.step.value(),
                                    " could not be written: ", fresh.error));
-  } else {
-    if (job.record.checkpoint && job.record.checkpoint->step > fresh.step) return;
-    job.record.checkpoint = fresh;
-    job.record.checkpoint->at = context.now();
+  } else if (last && last->step > fresh.step) {
+    return;
   }
-  job.record.checkpoint_wanted = false;
-  Commit(*sender, fresh.step);
+  last = fresh;
+  last->at = context.now();
+  record.checkpoint_wanted = false;
   context.Persist(job);
 }
 

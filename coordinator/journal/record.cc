@@ -44,6 +44,10 @@ void DecodeGeneration(const v1::JournalJob& row, JobRecord& record) {
   record.retry_at = At(row.retry_at_us());
 }
 
+CheckpointRecord FromProto(const v1::CheckpointReport& from, int64_t at_us) {
+  return {Step(from.step()), from.path(), from.bytes(), from.seconds(), from.error(), At(at_us)};
+}
+
 void EncodeResults(const JobRecord& record, v1::JournalJob& row) {
   row.set_step(record.step.value());
   row.set_skipped_steps(record.skipped_steps);
@@ -55,6 +59,11 @@ void EncodeResults(const JobRecord& record, v1::JournalJob& row) {
     *row.mutable_checkpoint() = ToProto(*record.checkpoint);
     row.set_checkpoint_at_us(Us(record.checkpoint->at));
   }
+  if (record.checkpoint_failure) {
+    *row.mutable_checkpoint_failure() = ToProto(*record.checkpoint_failure);
+    row.set_checkpoint_failure_at_us(Us(record.checkpoint_failure->at));
+  }
+  row.set_checkpoint_failures(record.checkpoint_failures);
 }
 
 void DecodeResults(const v1::JournalJob& row, JobRecord& record) {
@@ -64,11 +73,12 @@ void DecodeResults(const v1::JournalJob& row, JobRecord& record) {
     record.evaluation = EvaluationRecord{Step(row.evaluation().step()), row.evaluation().loss()};
   }
   if (row.has_checkpoint()) {
-    const v1::CheckpointReport& from = row.checkpoint();
-    record.checkpoint =
-        CheckpointRecord{Step(from.step()), from.path(),  from.bytes(),
-                         from.seconds(),    from.error(), At(row.checkpoint_at_us())};
+    record.checkpoint = FromProto(row.checkpoint(), row.checkpoint_at_us());
   }
+  if (row.has_checkpoint_failure()) {
+    record.checkpoint_failure = FromProto(row.checkpoint_failure(), row.checkpoint_failure_at_us());
+  }
+  record.checkpoint_failures = row.checkpoint_failures();
 }
 
 bool Known(const v1::JournalJob& row) {

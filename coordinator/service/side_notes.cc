@@ -33,9 +33,6 @@ void SideNotes::Heard(const WorkerId& worker, const v1::AttachRequest& message,
     At(notes.last_steps, worker.rank) = message.step();
   }
   if (message.has_evaluation()) notes.evaluation = message.evaluation();
-  if (message.has_checkpoint() && !message.checkpoint().error().empty()) {
-    ++notes.checkpoint_failures;
-  }
 }
 
 void SideNotes::Attached(const WorkerId& worker, absl::Duration now) {

@@ -18,7 +18,6 @@ namespace espalier {
 
 struct JobNotes {
   std::map<std::string, int64_t> restarts_by_cause;
-  int64_t checkpoint_failures = 0;
   std::optional<v1::EvaluationReport> evaluation;
   // By rank; as many as the widest generation had.
   std::vector<WorkerTally> tallies;

@@ -89,7 +89,7 @@ std::shared_ptr<const JobView> MakeJobView(const Job& job, const JobNotes& notes
     view->checkpoint_at = moment.monotonic - (moment.now - record.checkpoint->at);
   }
   view->restarts_by_cause = notes.restarts_by_cause;
-  view->checkpoint_failures = notes.checkpoint_failures;
+  view->checkpoint_failures = record.checkpoint_failures;
   view->tallies = notes.tallies;
   for (const NodeName& node : record.nodes) view->nodes.push_back(node.text());
   if (IsFinal(record.state)) view->final_at = notes.final_at.value_or(moment.monotonic);

@@ -139,7 +139,9 @@ void RankProcess::SayAck(Step next_step) {
 }
 
 void RankProcess::SayCheckpoint(Step step) {
-  checkpoint_ = WorkerCheckpointed{.checkpoint = {.step = step, .path = "disk"}};
+  // No two writings take exactly as long.
+  const double spent = absl::ToDoubleSeconds(world_.scene_.timeline.now() - absl::UnixEpoch());
+  checkpoint_ = WorkerCheckpointed{.checkpoint = {.step = step, .path = "disk", .seconds = spent}};
   Say(checkpoint_, Care::kKeep);
 }
 

@@ -40,6 +40,8 @@ JobRecord FullRecord() {
   record.skipped_steps = 1;
   record.evaluation = EvaluationRecord{Step(50), 1.25};
   record.checkpoint = CheckpointRecord{Step(60), "/path", 123, 0.5, "", At(6)};
+  record.checkpoint_failure = CheckpointRecord{Step(65), "", 0, 0.25, "disk full", At(7)};
+  record.checkpoint_failures = 3;
   return record;
 }
 

@@ -46,17 +46,6 @@ TEST(SideNotes, ReportsOfALostGenerationAreForgottenAndTotalsKept) {
   EXPECT_EQ(notes.of(kJob).tallies[1].exchange_bytes(), 7);
 }
 
-TEST(SideNotes, FailedCheckpointsAreCountedPublishedOnesAreNot) {
-  SideNotes notes;
-  v1::AttachRequest message;
-  message.mutable_checkpoint()->set_step(5);
-  notes.Heard(kWorker, message, {});
-  EXPECT_EQ(notes.of(kJob).checkpoint_failures, 0);
-  message.mutable_checkpoint()->set_error("disk full");
-  notes.Heard(kWorker, message, {});
-  EXPECT_EQ(notes.of(kJob).checkpoint_failures, 1);
-}
-
 TEST(SideNotes, AFinalJobRemembersWhen) {
   SideNotes notes;
   notes.Moved(kJob, JobState::kRunning, JobState::kCompleted, Tick{}, absl::Seconds(9));
