@@ -44,6 +44,19 @@ std::string ReadyReason(const JobRecord& record, Step before) {
   return text;
 }
 
+// The ranks have agreed on an older state than the newest that was reported: later checkpoints are
+// damaged or gone, and what was evaluated will be again.
+void ForgetWhatIsRepeated(JobRecord& record, Step start) {
+  if (record.evaluation && record.evaluation->step > record.step) record.evaluation.reset();
+  if (!record.checkpoint || record.checkpoint->step <= record.step) return;
+  if (start == Step(0)) {
+    record.checkpoint.reset();
+  } else {
+    record.checkpoint->step = start;
+    record.checkpoint->path.clear();
+  }
+}
+
 // A stop was obeyed, or the processes ended while obeying it.
 void SettlePausing(Context& context, Job& job, const std::string& how) {
   const JobRecord& record = job.record;
@@ -113,7 +126,9 @@ void OnEveryRankReady(Context& context, Job& job) {
     record.step = std::max(record.step, std::max(*rank.ready, rank.counters.step));
     rank.progressed_at = context.now();
   }
-  job.figures.Restart(*job.world.ranks.front().ready);
+  const Step start = *job.world.ranks.front().ready;
+  ForgetWhatIsRepeated(record, start);
+  job.figures.Restart(start);
   if (record.desired == DesiredState::kPauseSoft) {
     context.Enter(job, JobState::kPausing,
                   absl::StrCat(ReadyReason(record, before), "; pauses as asked"));

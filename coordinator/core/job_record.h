@@ -112,6 +112,7 @@ struct JobRecord {
   Step step;
   int64_t skipped_steps = 0;
   std::optional<EvaluationRecord> evaluation;
+  // Without a path when later ones turned out to be damaged, and the job began from this one.
   std::optional<CheckpointRecord> checkpoint;
   // The newest of those that could not be written, and how many there were.
   std::optional<CheckpointRecord> checkpoint_failure;

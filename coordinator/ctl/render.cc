@@ -47,7 +47,7 @@ std::string CheckpointText(const v1::CheckpointReport& report) {
     return absl::StrCat("FAILED at step ", report.step(), ": ", report.error());
   }
   return absl::StrCat("step ", report.step(), ", ", BytesText(report.bytes()), " in ", seconds,
-                      ", ", report.path());
+                      report.path().empty() ? "" : ", ", report.path());
 }
 
 void AddTraining(std::string& out, const v1::JobStatus& status) {
