@@ -75,5 +75,14 @@ TEST(IncludeRules, TimeIsReadInOneFile) {
       << "the pattern no longer finds the one place";
 }
 
+// Abseil's follow the wall clock in older releases; SteadyCondition does not.
+TEST(IncludeRules, BoundedWaitsOfWorkersFollowTheMonotonicClock) {
+  static const std::regex wait(
+      R"(\b(AwaitWithTimeout|WaitForNotificationWithTimeout|WaitWithTimeout)\b)");
+  EXPECT_EQ(
+      AsText(LinesLike(wait, [](const std::string& path) { return StartsWith(path, "worker/"); })),
+      "");
+}
+
 }  // namespace
 }  // namespace espalier::lint

@@ -22,7 +22,8 @@ constexpr absl::Duration kIdleNap = absl::Milliseconds(5);
 absl::StatusOr<CommunicationThread::World> CommunicationThread::Start() {
   thread_ = std::thread([self = shared_from_this()] { self->Main(); });
   absl::MutexLock lock(&mutex_);
-  if (!mutex_.AwaitWithTimeout(absl::Condition(&started_), options_.start_timeout)) {
+  const auto started = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return started_; };
+  if (!changed_.Wait(mutex_, options_.start_timeout, started)) {
     Fail(absl::DeadlineExceededError(
         absl::StrCat("MPI has not started within ", absl::FormatDuration(options_.start_timeout),
                      "; a rank has not come, or the ranks cannot reach each other over the ",
@@ -35,13 +36,15 @@ absl::StatusOr<CommunicationThread::World> CommunicationThread::Start() {
 int64_t CommunicationThread::Enqueue(const Operation& operation) {
   absl::MutexLock lock(&mutex_);
   queue_.push_back(operation);
+  changed_.WakeAll();
   return ++enqueued_;
 }
 
 // The thread watches the peers; this watches the thread.
-bool CommunicationThread::Await(const absl::Condition& over) {
+template <typename Over>
+bool CommunicationThread::Await(const Over& over) {
   int64_t turns = turns_.load();
-  while (!mutex_.AwaitWithTimeout(over, 2 * options_.failure_timeout)) {
+  while (!changed_.Wait(mutex_, 2 * options_.failure_timeout, over)) {
     if (turns_.load() == turns) {
       Fail(absl::DeadlineExceededError(
           absl::StrCat("one call of MPI has not returned for ",
@@ -58,7 +61,7 @@ absl::Status CommunicationThread::Wait(int64_t number) {
   const auto over = [this, number]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return done_ >= number || !failure_.ok();
   };
-  Await(absl::Condition(&over));
+  Await(over);
   return done_ >= number ? absl::OkStatus() : failure_;
 }
 
@@ -68,7 +71,7 @@ absl::Status CommunicationThread::Quiesce() {
   const auto quiet = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return !performing_ && (queue_.empty() || !failure_.ok());
   };
-  return Await(absl::Condition(&quiet)) ? absl::OkStatus() : failure_;
+  return Await(quiet) ? absl::OkStatus() : failure_;
 }
 
 void CommunicationThread::Abort(absl::Status reason) {
@@ -78,16 +81,23 @@ void CommunicationThread::Abort(absl::Status reason) {
 
 void CommunicationThread::Fail(absl::Status reason) {
   if (failure_.ok()) failure_ = std::move(reason);
+  changed_.WakeAll();
 }
 
 absl::Status CommunicationThread::Finish(absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
   finishing_ = true;
-  if (!mutex_.AwaitWithTimeout(absl::Condition(&ended_), timeout)) {
+  changed_.WakeAll();
+  if (!AwaitEnd(timeout)) {
     Fail(absl::DeadlineExceededError(absl::StrCat(
         "MPI has not ended within ", absl::FormatDuration(timeout), "; a rank may be gone")));
   }
   return failure_;
+}
+
+bool CommunicationThread::AwaitEnd(absl::Duration timeout) {
+  return changed_.Wait(mutex_, timeout,
+                       [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ended_; });
 }
 
 void CommunicationThread::Stop() {
@@ -95,7 +105,7 @@ void CommunicationThread::Stop() {
   {
     absl::MutexLock lock(&mutex_);
     Fail(absl::CancelledError("the exchange is shutting down"));
-    ended = mutex_.AwaitWithTimeout(absl::Condition(&ended_), options_.failure_timeout);
+    ended = AwaitEnd(options_.failure_timeout);
   }
   if (!thread_.joinable()) return;
   ended ? thread_.join() : thread_.detach();
@@ -135,6 +145,7 @@ void CommunicationThread::Main() {
     if (!facts.ok()) Fail(facts.status());
     good = failure_.ok();
     started_ = true;
+    changed_.WakeAll();
   }
   if (good) {
     Serve();
@@ -146,6 +157,7 @@ void CommunicationThread::Main() {
   }
   absl::MutexLock lock(&mutex_);
   ended_ = true;
+  changed_.WakeAll();
 }
 
 absl::Status CommunicationThread::failure() const {
@@ -155,7 +167,8 @@ absl::Status CommunicationThread::failure() const {
 
 std::optional<Operation> CommunicationThread::Take() {
   absl::MutexLock lock(&mutex_);
-  mutex_.AwaitWithTimeout(absl::Condition(this, &CommunicationThread::HasWork), kIdleNap);
+  changed_.Wait(mutex_, kIdleNap,
+                [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return HasWork(); });
   if (queue_.empty() || !failure_.ok()) return std::nullopt;
   Operation operation = queue_.front();
   queue_.pop_front();
@@ -178,6 +191,7 @@ void CommunicationThread::Serve() {
     performing_ = false;
     if (!status.ok()) Fail(std::move(status));
     done_ = completed_.load();
+    changed_.WakeAll();
     if (!failure_.ok() || (queue_.empty() && finishing_)) return;
   }
 }

@@ -16,6 +16,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/clock.h"
 #include "worker/collective/beacon.h"
 #include "worker/collective/collective.h"
 #include "worker/collective/exchange.h"
@@ -64,7 +65,9 @@ class CommunicationThread : public std::enable_shared_from_this<CommunicationThr
   void AddArrivals() ABSL_LOCKS_EXCLUDED(mutex_);
   // Waits until `over`, with the lock held; false, having failed everything, when meanwhile one
   // call of MPI does not return.
-  bool Await(const absl::Condition& over) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  template <typename Over>
+  bool Await(const Over& over) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool AwaitEnd(absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Fail(absl::Status reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const MpiOptions options_;
@@ -83,6 +86,7 @@ class CommunicationThread : public std::enable_shared_from_this<CommunicationThr
   std::atomic<int64_t> bytes_sent_{0};
 
   mutable absl::Mutex mutex_;
+  SteadyCondition changed_;  // anything of the following
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;

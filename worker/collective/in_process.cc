@@ -33,6 +33,7 @@ class PostOffice {
     absl::MutexLock lock(&mutex_);
     boxes_[to].push_back(std::move(letter));
     ++changes_;
+    changed_.WakeAll();
   }
 
   // The oldest letter from that rank with that tag, which is taken; nothing when there is none.
@@ -47,6 +48,7 @@ class PostOffice {
     box.erase(it);
     letter->taken = true;
     ++changes_;
+    changed_.WakeAll();
     return letter;
   }
 
@@ -55,18 +57,19 @@ class PostOffice {
     return changes_;
   }
   // Waits until more has changed than `seen`. False: for so long nothing did.
-  bool AwaitChange(int64_t seen, absl::Duration timeout) const ABSL_LOCKS_EXCLUDED(mutex_) {
+  bool AwaitChange(int64_t seen, absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
-    const auto changed = [this, seen]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    const auto changed = [this, seen]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       return changes_ > seen || !failure_.ok();
     };
-    return mutex_.AwaitWithTimeout(absl::Condition(&changed), timeout);
+    return changed_.Wait(mutex_, timeout, changed);
   }
 
   // The first reason stays; returns it.
   absl::Status Fail(absl::Status reason) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     if (failure_.ok()) failure_ = std::move(reason);
+    changed_.WakeAll();
     return failure_;
   }
   absl::Status failure() const ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -77,6 +80,7 @@ class PostOffice {
  private:
   const int ranks_;
   mutable absl::Mutex mutex_;
+  SteadyCondition changed_;
   std::vector<std::deque<std::shared_ptr<Letter>>> boxes_ ABSL_GUARDED_BY(mutex_);  // by receiver
   int64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);

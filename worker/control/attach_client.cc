@@ -65,6 +65,7 @@ class AttachClient final : public ControlClient {
     {
       absl::MutexLock lock(&mutex_);
       stopping_ = true;
+      changed_.WakeAll();
       if (context_ != nullptr) context_->TryCancel();
     }
     if (thread_.joinable()) thread_.join();
@@ -80,7 +81,7 @@ class AttachClient final : public ControlClient {
       const auto answered = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return welcome_.has_value() || !status_.ok();
       };
-      mutex_.AwaitWithTimeout(absl::Condition(&answered), timeout);
+      changed_.Wait(mutex_, timeout, answered);
       if (welcome_.has_value()) return *welcome_;
       if (!status_.ok()) return status_;
       failure = absl::DeadlineExceededError(absl::StrCat(
@@ -101,13 +102,14 @@ class AttachClient final : public ControlClient {
     const auto newer = [this, number]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       return directive_.number() > number || !status_.ok();
     };
-    mutex_.AwaitWithTimeout(absl::Condition(&newer), timeout);
+    changed_.Wait(mutex_, timeout, newer);
     return directive_.number() > number;
   }
 
   void Report(v1::AttachRequest message) override ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     outbox_.Add(std::move(message));
+    changed_.WakeAll();
   }
 
   absl::Status Finish(const v1::Finished& finished, absl::Duration timeout) override
@@ -117,9 +119,10 @@ class AttachClient final : public ControlClient {
     *message.mutable_finished() = finished;
     outbox_.Add(std::move(message));
     finishing_ = true;
+    changed_.WakeAll();
     const auto told = [this]()
                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return told_ || !status_.ok(); };
-    if (!mutex_.AwaitWithTimeout(absl::Condition(&told), timeout)) {
+    if (!changed_.Wait(mutex_, timeout, told)) {
       return absl::DeadlineExceededError(
           absl::StrCat("espalierd at ", options_.target.address, " could not be told the outcome"));
     }
@@ -145,6 +148,7 @@ class AttachClient final : public ControlClient {
       const Stage stage = welcome_.has_value() ? Stage::kTraining : Stage::kIntroducing;
       if (IsFinal(ended, stage)) {
         status_ = ended;
+        changed_.WakeAll();
         break;
       }
       if (connected_) {
@@ -158,7 +162,7 @@ class AttachClient final : public ControlClient {
       connected_ = false;
       const auto stop = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; };
       // Jitter, so that the workers of a restarted coordinator do not come all at once.
-      mutex_.AwaitWithTimeout(absl::Condition(&stop), pause * (0.5 + random.Uniform()));
+      changed_.Wait(mutex_, pause * (0.5 + random.Uniform()), stop);
       if (stopping_) return;
       pause = std::min(pause * 2, kLongestPause);
     }
@@ -199,7 +203,10 @@ class AttachClient final : public ControlClient {
     absl::MutexLock lock(&mutex_);
     context_ = nullptr;
     if (!stranger_.ok()) return stranger_;
-    if (all_told && ended.ok()) told_ = true;
+    if (all_told && ended.ok()) {
+      told_ = true;
+      changed_.WakeAll();
+    }
     return ended.ok() ? absl::UnavailableError("espalierd closed it") : ended;
   }
 
@@ -220,7 +227,7 @@ class AttachClient final : public ControlClient {
       };
       // Nothing but the introduction may precede the welcome.
       const absl::Duration wait = connected_ ? progress_at - clock_.Monotonic() : kWelcomePoll;
-      mutex_.AwaitWithTimeout(absl::Condition(&due), wait);
+      changed_.Wait(mutex_, wait, due);
       if (stopping_ || reader_ended_) return std::nullopt;
       if (!connected_) continue;
       if (clock_.Monotonic() >= progress_at) {
@@ -266,9 +273,11 @@ class AttachClient final : public ControlClient {
       } else if (response.has_directive()) {
         Adopt(response.directive());
       }
+      changed_.WakeAll();
     }
     absl::MutexLock lock(&mutex_);
     reader_ended_ = true;
+    changed_.WakeAll();
   }
 
   void Adopt(const v1::Directive& directive) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -283,6 +292,7 @@ class AttachClient final : public ControlClient {
   std::thread thread_;
 
   mutable absl::Mutex mutex_;
+  SteadyCondition changed_;  // anything of the following
   Outbox outbox_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::Welcome> welcome_ ABSL_GUARDED_BY(mutex_);
   v1::Directive directive_ ABSL_GUARDED_BY(mutex_);

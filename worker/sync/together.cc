@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
+#include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
 
 namespace espalier {
@@ -54,15 +54,23 @@ absl::Status Guarded(const std::function<absl::Status()>& work) {
 
 absl::StatusOr<SharedOutcome> ShareOutcome(const RankContext& context,
                                            const std::function<absl::Status()>& work) {
-  absl::Notification done;
+  absl::Mutex mutex;
+  SteadyCondition changed;
+  bool done = false;
   absl::Status result;
   std::thread worker([&] {
     result = Guarded(work);
-    done.Notify();
+    absl::MutexLock lock(&mutex);
+    done = true;
+    changed.WakeAll();
   });
+  const auto await_done = [&] {
+    absl::MutexLock lock(&mutex);
+    return changed.Wait(mutex, kTouchInterval, [&] { return done; });
+  };
   const auto meet = [&]() -> absl::StatusOr<SharedOutcome> {
     for (;;) {
-      const bool mine = done.WaitForNotificationWithTimeout(kTouchInterval);
+      const bool mine = await_done();
       ASSIGN_OR_RETURN(const std::vector<Report> reports,
                        GatherValues(context.collective, mine ? ReportOf(result) : Report{}));
       context.progress.collective = context.collective.stats().completed;
