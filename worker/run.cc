@@ -18,6 +18,7 @@
 #include "common/platform/platform.h"
 #include "worker/collective/in_process.h"
 #include "worker/collective/mpi_collective.h"
+#include "worker/collective/transport.h"
 #include "worker/control/attach_client.h"
 #include "worker/control/standalone_client.h"
 #include "worker/ending.h"
@@ -109,6 +110,13 @@ absl::Status SetThreads(const WorkerOptions& options, const v1::JobSpec& spec,
   return absl::OkStatus();
 }
 
+OpenMpiSettings TransportOf(const v1::JobSpec& spec) {
+  OpenMpiSettings transport;
+  transport.links = spec.parallel().links();
+  transport.socket_buffer_bytes = spec.parallel().socket_buffer_bytes();
+  return transport;
+}
+
 absl::StatusOr<JoinedWorld> JoinWorld(const WorkerOptions& options, const v1::JobSpec& spec,
                                       const LaunchEnvironment& environment, Gauge& gauge) {
   const absl::Duration timeout = absl::Seconds(spec.health().failure_timeout_seconds());
@@ -118,8 +126,7 @@ absl::StatusOr<JoinedWorld> JoinWorld(const WorkerOptions& options, const v1::Jo
     return world;
   }
   MpiOptions mpi;
-  mpi.transport.links = spec.parallel().links();
-  mpi.transport.socket_buffer_bytes = spec.parallel().socket_buffer_bytes();
+  mpi.transport = TransportOf(spec);
   mpi.ranks = options.rank_count;
   mpi.chunk_bytes = spec.parallel().chunk_bytes();
   mpi.depth = spec.parallel().depth();
@@ -198,6 +205,9 @@ absl::Status Run(const WorkerOptions& options, const LaunchEnvironment& environm
   v1::JobSpec spec;
   if (!options.job_file.empty()) {
     ASSIGN_OR_RETURN(spec, LoadJobFile(options.job_file, options.overrides));
+    // Before the client's threads, which may read the environment. What espalierd launches has it
+    // all from mpirun.
+    if (environment.under_mpirun) SetMissingOpenMpiParameters(TransportOf(spec));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<ControlClient> client, MakeClient(options, spec));
   InstallLastWords(client->progress(), environment.rank);

@@ -1,6 +1,6 @@
 // The transport that a job asks of Open MPI: set before MPI starts where mpirun said nothing, and
 // read back afterwards, so that no run goes on with less than was asked. Used by
-// communication_thread.h and mpi_collective.h.
+// communication_thread.h, mpi_collective.h and worker/run.cc.
 #pragma once
 
 #include <cstdint>
