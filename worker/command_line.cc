@@ -4,10 +4,14 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
 #include "common/observe/log.h"
+#include "worker/launch_environment.h"
 #include "worker/run.h"
 #include "worker/verbs.h"
 
@@ -37,9 +41,11 @@ constexpr char kGenerateAbout[] =
     "Example: espalier generate --checkpoint checkpoints/step-00001500 --prompt '// Returns' \\\n"
     "           --temperature 0.7 --max-tokens 300";
 
+// What differs from rank to rank is given once for all of them, or once for each.
 struct TrainCommand {
   WorkerOptions options;
-  TlsFiles tls;
+  std::vector<std::string> nodes, devices, tls_ca, tls_cert, tls_key;
+  std::vector<int> threads;
   std::string standalone;
   std::string external;
   std::string log_level = "info";
@@ -58,12 +64,15 @@ void AddTrainOptions(CLI::App& app, TrainCommand& train) {
   app.add_option("--job-id", o.job_id, "Given by the launcher of espalierd");
   app.add_option("--generation", o.generation, "Given by the launcher of espalierd");
   app.add_option("--rank-count", o.rank_count, "Refuse a world of another size");
-  app.add_option("--node", o.node, "Name of this node; default: the host's name");
-  app.add_option("--threads", o.threads, "Compute threads; default: as the job says");
-  app.add_option("--device", o.device, "auto, cpu, cuda or mps; default: as the job says");
-  app.add_option("--tls-ca", train.tls.ca, "Certificate of the authority (PEM)");
-  app.add_option("--tls-cert", train.tls.certificate, "Certificate of this worker (PEM)");
-  app.add_option("--tls-key", train.tls.key, "Its key (PEM)");
+  const auto add = [&](const char* name, auto& values, const char* about) {
+    app.add_option(name, values, about)->type_size(1)->allow_extra_args(false);
+  };
+  add("--node", train.nodes, "Name of this node; default: the host's name");
+  add("--threads", train.threads, "Compute threads; default: as the job says");
+  add("--device", train.devices, "auto, cpu, cuda or mps; default: as the job says");
+  add("--tls-ca", train.tls_ca, "Certificate of the authority (PEM)");
+  add("--tls-cert", train.tls_cert, "Certificate of this worker (PEM)");
+  add("--tls-key", train.tls_key, "Its key (PEM)");
   app.add_option("--log-level", train.log_level, "debug, info, warning or error");
 }
 
@@ -129,6 +138,38 @@ WorkerExit Report(const absl::Status& status) {
   return ExitOf(status);
 }
 
+// This rank's of the values that an option was given.
+template <typename T>
+absl::Status TakeOwn(const char* option, const std::vector<T>& given, T& value) {
+  if (given.empty()) return absl::OkStatus();
+  const LaunchEnvironment environment = ReadLaunchEnvironment(EnvironmentVariable);
+  const size_t ranks = static_cast<size_t>(environment.ranks);
+  if (given.size() != 1 && given.size() != ranks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(option, " is given ", given.size(), " times and there are ", ranks,
+                     " ranks; give it once for all of them, or once for each"));
+  }
+  value = given.size() == 1 ? given.front() : given[static_cast<size_t>(environment.rank)];
+  return absl::OkStatus();
+}
+
+absl::Status TakeOwn(TrainCommand& train) {
+  WorkerOptions& o = train.options;
+  TlsFiles tls;
+  RETURN_IF_ERROR(TakeOwn("--node", train.nodes, o.node));
+  RETURN_IF_ERROR(TakeOwn("--threads", train.threads, o.threads));
+  RETURN_IF_ERROR(TakeOwn("--device", train.devices, o.device));
+  RETURN_IF_ERROR(TakeOwn("--tls-ca", train.tls_ca, tls.ca));
+  RETURN_IF_ERROR(TakeOwn("--tls-cert", train.tls_cert, tls.certificate));
+  RETURN_IF_ERROR(TakeOwn("--tls-key", train.tls_key, tls.key));
+  const int files = !tls.ca.empty() + !tls.certificate.empty() + !tls.key.empty();
+  if (files != 0 && files != 3) {
+    return absl::InvalidArgumentError("--tls-ca, --tls-cert and --tls-key go together");
+  }
+  if (files == 3) o.tls = tls;
+  return absl::OkStatus();
+}
+
 // Which of the three ways to train was meant.
 absl::Status CheckTrain(TrainCommand& train) {
   WorkerOptions& o = train.options;
@@ -144,13 +185,8 @@ absl::Status CheckTrain(TrainCommand& train) {
                                                  : "--coordinator HOST:PORT is missing");
   }
   if (launched && o.generation < 1) return absl::InvalidArgumentError("--generation is missing");
-  const int tls = !train.tls.ca.empty() + !train.tls.certificate.empty() + !train.tls.key.empty();
-  if (tls != 0 && tls != 3) {
-    return absl::InvalidArgumentError("--tls-ca, --tls-cert and --tls-key go together");
-  }
-  if (tls == 3) o.tls = train.tls;
   o.job_file = standalone ? train.standalone : train.external;
-  return absl::OkStatus();
+  return TakeOwn(train);
 }
 
 WorkerExit RunTrain(TrainCommand& train) {

@@ -1,6 +1,7 @@
 // The environment of a worker: what mpirun tells the processes it starts, read before MPI starts;
 // and what libraries read once, when the program is loaded, which is set for the user by starting
-// the program again in its place. Used by worker/run.cc and worker/main.cc. One thread.
+// the program again in its place. Used by worker/run.cc,
+// worker/command_line.cc and worker/main.cc. One thread.
 #pragma once
 
 #include <functional>

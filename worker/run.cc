@@ -207,7 +207,8 @@ absl::Status Run(const WorkerOptions& options, const LaunchEnvironment& environm
     ASSIGN_OR_RETURN(spec, LoadJobFile(options.job_file, options.overrides));
     // Before the client's threads, which may read the environment. What espalierd launches has it
     // all from mpirun.
-    if (environment.under_mpirun) SetMissingOpenMpiParameters(TransportOf(spec));
+    const bool one_host = environment.ranks > 1 && environment.local_ranks == environment.ranks;
+    if (environment.under_mpirun) SetMissingOpenMpiParameters(TransportOf(spec), one_host);
   }
   ASSIGN_OR_RETURN(std::unique_ptr<ControlClient> client, MakeClient(options, spec));
   InstallLastWords(client->progress(), environment.rank);

@@ -46,7 +46,10 @@ std::vector<std::string> MpirunArguments(const MpirunOptions& options, OpenMpiVe
     arguments.push_back(value);
   };
   runtime("plm_rsh_agent", "plm_ssh_agent", options.remote_shell);
-  runtime("oob_tcp_if_include", "prte_if_include", options.transport.networks);
+  // Open MPI 5 knows no loopback by that name, and its daemons need none on one machine.
+  if (!five || !absl::StartsWith(options.transport.networks, "127.")) {
+    runtime("oob_tcp_if_include", "prte_if_include", options.transport.networks);
+  }
   for (const OpenMpiParameter& parameter : TransportParameters(options.transport)) {
     arguments.insert(arguments.end(), {"--mca", parameter.name, parameter.value});
   }

@@ -52,31 +52,75 @@ std::string Host(const v1::NodeSpec& node, const std::vector<const v1::NodeSpec*
   return absl::StrCat(Address(node), ":", slots);
 }
 
-void AppendWorker(const CommandContext& context, const LaunchRequest& request,
-                  const v1::NodeSpec& node, const std::string& host,
+using Nodes = std::vector<const v1::NodeSpec*>;
+
+// The program of a node's rank, or of all ranks, and its arguments. What differs from node to node
+// is given once for each rank, in order: a worker takes its own.
+void AppendWorker(const CommandContext& context, const LaunchRequest& request, const Nodes& nodes,
                   std::vector<std::string>& command) {
   const auto add = [&](std::initializer_list<std::string> words) {
     command.insert(command.end(), words);
   };
-  add({"-np", "1", "--host", host, WorkerProgram(context, node)});
+  const auto add_each = [&](const char* option, auto&& value_of) {
+    for (const v1::NodeSpec* node : nodes) add({option, value_of(*node)});
+  };
+  add({WorkerProgram(context, *nodes.front())});
   add({"--coordinator", context.coordinator, "--job-id", request.key.job.text()});
-  add({"--generation", absl::StrCat(request.key.generation.value()), "--node", node.name()});
+  add({"--generation", absl::StrCat(request.key.generation.value())});
   add({"--rank-count", absl::StrCat(request.nodes.size())});
-  if (const int32_t threads = Threads(request.spec, node); threads > 0) {
-    add({"--threads", absl::StrCat(threads)});
+  add_each("--node", [](const v1::NodeSpec& node) { return node.name(); });
+  const auto threads = [&](const v1::NodeSpec& node) {
+    return absl::StrCat(Threads(request.spec, node));
+  };
+  const auto device = [&](const v1::NodeSpec& node) { return Device(request.spec, node); };
+  const auto any = [&](auto&& is) {
+    return std::any_of(nodes.begin(), nodes.end(), [&](auto* node) { return is(*node); });
+  };
+  if (any([&](const v1::NodeSpec& node) { return threads(node) != "0"; })) {
+    add_each("--threads", threads);
   }
-  if (const std::string device = Device(request.spec, node); device != "auto") {
-    add({"--device", device});
+  if (any([&](const v1::NodeSpec& node) { return device(node) != "auto"; })) {
+    add_each("--device", device);
   }
-  if (node.has_tls()) {
-    add({"--tls-ca", node.tls().ca(), "--tls-cert", node.tls().certificate()});
-    add({"--tls-key", node.tls().key()});
+  if (any([](const v1::NodeSpec& node) { return node.has_tls(); })) {
+    add_each("--tls-ca", [](const v1::NodeSpec& node) { return node.tls().ca(); });
+    add_each("--tls-cert", [](const v1::NodeSpec& node) { return node.tls().certificate(); });
+    add_each("--tls-key", [](const v1::NodeSpec& node) { return node.tls().key(); });
   }
 }
 
-absl::StatusOr<std::vector<const v1::NodeSpec*>> NodesOf(const CommandContext& context,
-                                                         const LaunchRequest& request) {
-  std::vector<const v1::NodeSpec*> nodes;
+// One application context for all ranks: mpirun of Open MPI 5.0, as distributions build it, dies of
+// several.
+void AppendTogether(const CommandContext& context, const LaunchRequest& request, const Nodes& nodes,
+                    std::vector<std::string>& command) {
+  const std::string hosts = absl::StrJoin(
+      nodes, ",",
+      [](std::string* out, const v1::NodeSpec* node) { absl::StrAppend(out, Address(*node)); });
+  // Else ranks go to mpirun's own machine first, in whatever order hosts are named.
+  const std::string ranks = absl::StrCat(nodes.size());
+  command.insert(command.end(), {"--map-by", "seq", "-np", ranks, "--host", hosts});
+  AppendWorker(context, request, nodes, command);
+}
+
+absl::Status AppendApart(const CommandContext& context, const LaunchRequest& request,
+                         const Nodes& nodes, std::vector<std::string>& command) {
+  if (context.version == OpenMpiVersion::kFive) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("Open MPI 5 starts one program for all ranks, and the nodes of job ",
+                     request.key.job.text(), " have theirs at different places; make ",
+                     WorkerProgram(context, *nodes.front()),
+                     " a link to the worker on each of them, and name that in the cluster file"));
+  }
+  for (const v1::NodeSpec* node : nodes) {
+    if (node != nodes.front()) command.push_back(":");
+    command.insert(command.end(), {"-np", "1", "--host", Host(*node, nodes)});
+    AppendWorker(context, request, {node}, command);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Nodes> NodesOf(const CommandContext& context, const LaunchRequest& request) {
+  Nodes nodes;
   for (const NodeName& name : request.nodes) {
     const v1::NodeSpec* node = FindNode(*context.cluster, name);
     if (node == nullptr) {
@@ -124,7 +168,7 @@ const v1::NodeSpec* FindNode(const v1::ClusterSpec& cluster, const NodeName& nam
 
 absl::StatusOr<std::vector<std::string>> MpirunCommand(const CommandContext& context,
                                                        const LaunchRequest& request) {
-  ASSIGN_OR_RETURN(const std::vector<const v1::NodeSpec*> nodes, NodesOf(context, request));
+  ASSIGN_OR_RETURN(const Nodes nodes, NodesOf(context, request));
   const v1::ParallelSpec& parallel = request.spec.parallel();
   const v1::LauncherSpec& launcher = context.cluster->launcher();
   std::vector<std::string> command =
@@ -134,9 +178,13 @@ absl::StatusOr<std::vector<std::string>> MpirunCommand(const CommandContext& con
                        .remote_shell = launcher.remote_shell()},
                       context.version);
   command.insert(command.begin(), launcher.mpirun());
-  for (const v1::NodeSpec* node : nodes) {
-    if (node != nodes.front()) command.push_back(":");
-    AppendWorker(context, request, *node, Host(*node, nodes), command);
+  const bool one_place = std::all_of(nodes.begin(), nodes.end(), [&](const v1::NodeSpec* node) {
+    return WorkerProgram(context, *node) == WorkerProgram(context, *nodes.front());
+  });
+  if (one_place) {
+    AppendTogether(context, request, nodes, command);
+  } else {
+    RETURN_IF_ERROR(AppendApart(context, request, nodes, command));
   }
   return command;
 }

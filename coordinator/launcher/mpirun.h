@@ -1,7 +1,8 @@
 // mpirun as a program: which Open MPI it belongs to, the command line of a generation, the one that
-// ends stray workers on another machine, and what it says last. One app context per rank, so that
-// it is explicit which rank runs on which node. Used by MpirunLauncher, and by espalierd when it
-// starts. Any thread; ProbeOpenMpi waits for the program, at most for its bound.
+// ends stray workers on another machine, and what it says last. Ranks are mapped to nodes one by
+// one, in order, so that it is explicit which rank runs on which node. Used by MpirunLauncher, and
+// by espalierd when it starts. Any thread; ProbeOpenMpi waits for the program, at most for its
+// bound.
 #pragma once
 
 #include <string>
@@ -27,7 +28,8 @@ struct CommandContext {
   OpenMpiVersion version = OpenMpiVersion::kFour;
 };
 
-// INVALID_ARGUMENT: a node that is not in the cluster file; loopback nodes mixed with others.
+// INVALID_ARGUMENT: a node that is not in the cluster file; loopback nodes mixed with others; nodes
+// with worker programs at different places, under Open MPI 5.
 absl::StatusOr<std::vector<std::string>> MpirunCommand(const CommandContext& context,
                                                        const LaunchRequest& request);
 

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -20,8 +21,13 @@ absl::StatusOr<std::string> ValueInForce(const MpiWorld& world, const std::strin
 
 }  // namespace
 
-void SetMissingOpenMpiParameters(const OpenMpiSettings& settings) {
-  for (const OpenMpiParameter& parameter : TransportParameters(settings)) {
+void SetMissingOpenMpiParameters(const OpenMpiSettings& settings, bool one_host) {
+  std::vector<OpenMpiParameter> parameters = TransportParameters(settings);
+  const bool chosen = std::getenv(OpenMpiVariable("btl_tcp_if_exclude").c_str()) != nullptr;
+  if (one_host && settings.networks.empty() && !chosen) {
+    parameters.push_back({"btl_tcp_if_include", "127.0.0.0/8"});
+  }
+  for (const OpenMpiParameter& parameter : parameters) {
     const std::string variable = OpenMpiVariable(parameter.name);
     if (std::getenv(variable.c_str()) != nullptr) continue;
     setenv(variable.c_str(), parameter.value.c_str(), /*overwrite=*/0);

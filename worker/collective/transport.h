@@ -36,8 +36,9 @@ struct MpiOptions {
 // For a hand-typed mpirun: puts into this process's environment what mpirun's command line and the
 // user's environment have not set. Changes the environment only when something is missing. Call it
 // while the program has one thread (the environment is not thread-safe); MpiCollective::Start calls
-// it again, which then does nothing.
-void SetMissingOpenMpiParameters(const OpenMpiSettings& settings);
+// it again, which then does nothing. Ranks that are all on this host meet on the loopback unless
+// somebody chose networks: Open MPI 5 finds no way between them otherwise.
+void SetMissingOpenMpiParameters(const OpenMpiSettings& settings, bool one_host = false);
 
 struct TransportWish {
   OpenMpiSettings settings;

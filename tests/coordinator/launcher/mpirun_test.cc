@@ -30,11 +30,14 @@ class Commands : public ::testing::Test {
         MpirunCommand({.cluster = &cluster_,
                        .coordinator = "10.0.0.1:7070",
                        .default_worker = "/opt/espalier-worker",
-                       .network = "10.0.0.0/24"},
+                       .network = network_,
+                       .version = version_},
                       request_);
     return words.ok() ? absl::StrJoin(*words, " ") : words.status().ToString();
   }
 
+  std::string network_ = "10.0.0.0/24";
+  OpenMpiVersion version_ = OpenMpiVersion::kFour;
   v1::ClusterSpec cluster_;
   LaunchRequest request_ = {.key = {JobId("job-1"), Generation(3)}};
 };
@@ -45,10 +48,46 @@ TEST_F(Commands, EachRankHasItsNodeInTheOrderGiven) {
   const std::string command = Command();
   EXPECT_THAT(command, ::testing::StartsWith("mpirun "));
   EXPECT_THAT(command,
-              HasSubstr("-np 1 --host 10.0.0.1:1 /opt/espalier-worker --coordinator 10.0.0.1:7070 "
-                        "--job-id job-1 --generation 3 --node studio --rank-count 2 : "
-                        "-np 1 --host 10.0.0.2:1 /opt/espalier-worker --coordinator"));
-  EXPECT_THAT(command, HasSubstr("--node macbook --rank-count 2"));
+              ::testing::EndsWith(
+                  "--map-by seq -np 2 --host 10.0.0.1,10.0.0.2 /opt/espalier-worker --coordinator "
+                  "10.0.0.1:7070 --job-id job-1 --generation 3 --rank-count 2 --node studio "
+                  "--node macbook"));
+}
+
+// mpirun of Open MPI 5.0 as distributions build it dies of more than one application context.
+TEST_F(Commands, OneContextStartsAllRanksAndEachIsToldItsOwn) {
+  AddNode("a", "10.0.0.1");
+  AddNode("b", "10.0.0.2");
+  cluster_.mutable_nodes(1)->set_threads(6);
+  cluster_.mutable_nodes(0)->set_device("mps");
+  cluster_.mutable_nodes(1)->mutable_tls()->set_ca("ca.pem");
+  cluster_.mutable_nodes(1)->mutable_tls()->set_certificate("b.pem");
+  cluster_.mutable_nodes(1)->mutable_tls()->set_key("b.key");
+  version_ = OpenMpiVersion::kFive;
+  EXPECT_THAT(Command(), AllOf(Not(HasSubstr(" : ")), HasSubstr("--threads 0 --threads 6"),
+                               HasSubstr("--device mps --device auto"),
+                               HasSubstr("--tls-ca  --tls-ca ca.pem --tls-cert  --tls-cert b.pem "
+                                         "--tls-key  --tls-key b.key")));
+}
+
+TEST_F(Commands, ProgramsAtDifferentPlacesNeedOpenMpi4) {
+  AddNode("a", "10.0.0.1");
+  AddNode("b", "10.0.0.2");
+  cluster_.mutable_nodes(1)->set_worker("/other/worker");
+  EXPECT_THAT(Command(),
+              AllOf(HasSubstr("-np 1 --host 10.0.0.1:1 /opt/espalier-worker --coordinator"),
+                    HasSubstr("--node a : -np 1 --host 10.0.0.2:1 /other/worker --coordinator")));
+  version_ = OpenMpiVersion::kFive;
+  EXPECT_THAT(Command(), AllOf(HasSubstr("INVALID_ARGUMENT"), HasSubstr("different places")));
+}
+
+TEST_F(Commands, OpenMpi5IsNotToldOfLoopback) {
+  AddNode("left", "127.0.0.1");
+  network_ = "127.0.0.0/8";
+  EXPECT_THAT(Command(), HasSubstr("oob_tcp_if_include 127.0.0.0/8"));
+  version_ = OpenMpiVersion::kFive;
+  EXPECT_THAT(Command(), AllOf(HasSubstr("btl_tcp_if_include 127.0.0.0/8"),
+                               Not(HasSubstr("prte_if_include"))));
 }
 
 TEST_F(Commands, TheTransportIsTheJobs) {
@@ -62,7 +101,8 @@ TEST_F(Commands, TheTransportIsTheJobs) {
 TEST_F(Commands, NodesOnLoopbackAreThisMachineWithASlotEach) {
   AddNode("left", "127.0.0.1");
   AddNode("right", "127.0.0.2");
-  EXPECT_THAT(Command(), AllOf(HasSubstr("--host 127.0.0.1:2"), Not(HasSubstr("127.0.0.2"))));
+  EXPECT_THAT(Command(),
+              AllOf(HasSubstr("--host 127.0.0.1,127.0.0.1 "), Not(HasSubstr("127.0.0.2"))));
 }
 
 TEST_F(Commands, ANodeMayHaveItsOwnWorkerThreadsDeviceAndIdentity) {

@@ -168,8 +168,14 @@ class StubWorker {
 }  // namespace espalier
 
 int main(int argc, char** argv) {
+  const char* variable = std::getenv("OMPI_COMM_WORLD_RANK");
+  const int rank = variable == nullptr ? 0 : std::atoi(variable);
+  // What is given more than once is given once for each rank.
   std::map<std::string, std::string> flags;
-  for (int i = 1; i + 1 < argc; i += 2) flags[argv[i]] = argv[i + 1];
-  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  return espalier::StubWorker(std::move(flags), rank == nullptr ? 0 : std::atoi(rank)).Run();
+  std::map<std::string, int> times;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const int time = times[argv[i]]++;
+    if (time == 0 || time == rank) flags[argv[i]] = argv[i + 1];
+  }
+  return espalier::StubWorker(std::move(flags), rank).Run();
 }
