@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "worker/collective/exchange.h"
 #include "worker/collective/messages.h"
