@@ -27,8 +27,10 @@ peers_by() {
 lines="$(mktemp)"
 trap 'rm -f "$lines"' EXIT
 for ((round = 0; round < rounds; ++round)); do
+  limit=()  # takes a minute, so once
+  [ "$round" = 0 ] && limit=(--limit)
   for precision in fp32 bf16; do
-    ours --precision "$precision" --limit
+    ours --precision "$precision" ${limit[@]+"${limit[@]}"}
     ours --precision "$precision" --moments int8 --recompute all
   done
   peers_by peer_here

@@ -60,7 +60,7 @@ class Figures:
     def __init__(self, lines):
         self.rates = collections.defaultdict(list)
         self.peaks = collections.defaultdict(list)
-        self.shares = collections.defaultdict(list)
+        self.limits = collections.defaultdict(list)
         ids = set()
         for figure in lines:
             if "tokens_per_second" not in figure:
@@ -68,7 +68,7 @@ class Figures:
             name = (figure["who"], figure["precision"], figure["setting"])
             self.rates[name].append(figure["tokens_per_second"]["median"])
             self.peaks[name].append(figure.get("peak_bytes"))
-            self.shares[name].append(figure.get("share_of_limit"))
+            self.limits[name].append(figure.get("limit_tokens_per_second"))
             ids.add(figure["ids"])
         if len(ids) > 1:
             sys.exit(f"the sides trained on different tokens: {sorted(ids)}")
@@ -97,9 +97,9 @@ def compare(bench, figures):
                 "ours": f"{ours[1]}, {ours[2]}", "peer": f"{peer[1]}, {peer[2]}",
                 "tokens_per_second": round(rate), "peer_tokens_per_second": round(peer_rate),
                 "tokens_per_second_ratio": round(rate / peer_rate, 3)}
-        share = middle(figures.shares[ours])
-        if share is not None:
-            line["share_of_limit"] = round(share, 3)
+        limit = middle(figures.limits[ours])
+        if limit is not None:
+            line["share_of_limit"] = round(rate / limit, 3)
         peak, peer_peak = middle(figures.peaks[ours]), middle(figures.peaks[peer])
         if peak and peer_peak:
             line["peak_memory_ratio"] = round(peak / peer_peak, 3)
