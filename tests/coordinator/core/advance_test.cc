@@ -155,5 +155,25 @@ TEST(Restarts, BackOffDoublesUpToAMinute) {
   EXPECT_EQ(Backoff(health, 100000), absl::Seconds(60));
 }
 
+TEST(Advance, AFailedCheckpointIsCountedOnceHoweverOftenItIsTold) {
+  ClusterState state = StateWith(JobState::kRunning);
+  const StreamId stream(1);
+  const WorkerAttached hello{.stream = stream,
+                             .worker = {JobId("nano-1"), Generation(1), Rank(0)},
+                             .world_size = 1,
+                             .node = NodeName("studio"),
+                             .pid = 7};
+  Advance(state, hello, kNow);
+  const auto count_after = [&](const CheckpointRecord& told) {
+    Advance(state, WorkerCheckpointed{stream, told}, kNow);
+    return state.jobs.at(JobId("nano-1")).record.checkpoint_failures;
+  };
+  EXPECT_EQ(count_after({.step = Step(3), .seconds = 0.5, .error = "disk full"}), 1);
+  EXPECT_EQ(count_after({.step = Step(3), .seconds = 0.5, .error = "disk full"}), 1);
+  EXPECT_EQ(count_after({.step = Step(3), .seconds = 0.6, .error = "disk full"}), 2)
+      << "another attempt at the same step";
+  EXPECT_EQ(count_after({.step = Step(3), .path = "dir", .seconds = 0.7}), 2) << "it succeeded";
+}
+
 }  // namespace
 }  // namespace espalier
