@@ -1,5 +1,7 @@
 #include "worker/memory/memory_advice.h"
 
+#include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -45,6 +47,13 @@ int64_t PassBytes(const DecoderConfig& config, int64_t sequence_length) {
   const int64_t positions = sequence_length * kFloat;
   return positions * (config.layers * LayerFloats(config) + 2 * config.hidden_size) +
          fused_ops::LogitRows(sequence_length, config.vocab_size) * config.vocab_size * kFloat;
+}
+
+int64_t MostSequences(const DecoderConfig& config, int64_t sequence_length, torch::Device device) {
+  if (!device.is_mps()) return std::numeric_limits<int64_t>::max();
+  const int64_t widest =
+      std::max({config.hidden_size, config.intermediate_size, config.heads * config.head_dim});
+  return ((int64_t{1} << 32) - 1) / (sequence_length * widest * kFloat);
 }
 
 std::string MemoryAdvice(const TrainedModel& model, int64_t limit_bytes) {

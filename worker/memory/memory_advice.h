@@ -32,6 +32,10 @@ StateBytes StateBytesOf(const TrainedModel& model);
 // What a forward and backward pass of one sequence keeps besides.
 int64_t PassBytes(const DecoderConfig& config, int64_t sequence_length);
 
+// Sequences of a pass whose tensors stay below what the device takes in one piece: 4 GiB on MPS,
+// where more ends the process. What operations cut themselves (operand_bounds.h) does not count.
+int64_t MostSequences(const DecoderConfig& config, int64_t sequence_length, torch::Device device);
+
 // "parameters, ... take 17.6 GB ...; to need less: data.sequence_length 256 (about 0.4 GB less),
 // ...".
 std::string MemoryAdvice(const TrainedModel& model, int64_t limit_bytes);

@@ -7,6 +7,7 @@
 
 #include "common/base/random.h"
 #include "common/base/simd.h"
+#include "worker/ops/operand_bounds.h"
 
 namespace espalier {
 namespace {
@@ -14,6 +15,10 @@ namespace {
 using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+
+// Of 64-bit words that exist at a time while a mask is made by LibTorch's operators; a handful of
+// such tensors do.
+constexpr int64_t kMostMaskBytes = int64_t{1} << 26;
 
 // One word of SplitMix64 decides four channels, 16 bits each.
 constexpr int64_t kChannels = 4, kBits = 16;
@@ -81,6 +86,16 @@ Tensor Steps(int64_t n, const Tensor& like) {
   return torch::arange(1, n + 1, like.options()).mul_(static_cast<int64_t>(kGolden));
 }
 
+// The factors of rows whose words are given, [rows, words] -> [rows, channels], fp32.
+Tensor MaskOf(const Tensor& words, Choice choice, int64_t channels) {
+  std::vector<Tensor> own;
+  for (int64_t i = 0; i < kChannels; ++i) {
+    own.push_back(words.bitwise_right_shift(kBits * i).bitwise_and_(0xffff));
+  }
+  const Tensor bits = torch::stack(own, 2).view({words.size(0), -1}).narrow(1, 0, channels);
+  return bits.ge(static_cast<int64_t>(choice.threshold)).to(torch::kFloat).mul_(choice.kept_factor);
+}
+
 struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& of_row, double rate,
                         int64_t site) {
@@ -101,21 +116,22 @@ struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
 }  // namespace
 
 Tensor internal::GenericDropoutMask(const Tensor& like, const DropoutKeys& keys, int64_t site) {
-  const Choice choice = ChoiceOf(keys.rate);
   const int64_t batch = like.size(0), time = like.size(1), channels = like.size(2);
   const int64_t words = (channels + kChannels - 1) / kChannels;
   const Tensor sequence = Mixed(keys.of_row.bitwise_xor(static_cast<int64_t>(SiteKey(site))));
-  const Tensor position = Mixed(sequence.view({batch, 1}) + Steps(time, sequence));
-  const Tensor word = Mixed(position.view({batch, time, 1}) + Steps(words, sequence));
-  std::vector<Tensor> own;
-  for (int64_t i = 0; i < kChannels; ++i) {
-    own.push_back(word.bitwise_right_shift(kBits * i).bitwise_and_(0xffff));
+  const Tensor position =
+      Mixed(sequence.view({batch, 1}) + Steps(time, sequence)).view({batch * time, 1});
+  const Tensor steps = Steps(words, sequence);
+  const Tensor mask = torch::empty({batch * time, channels}, like.options());
+  const int64_t row_bytes = words * kChannels * static_cast<int64_t>(sizeof(int64_t));
+  const int64_t step = RowsWithin(row_bytes, batch * time, kMostMaskBytes);
+  for (int64_t begin = 0; begin < batch * time; begin += step) {
+    const int64_t rows = std::min(step, batch * time - begin);
+    mask.narrow(0, begin, rows)
+        .copy_(
+            MaskOf(Mixed(position.narrow(0, begin, rows) + steps), ChoiceOf(keys.rate), channels));
   }
-  const Tensor bits = torch::stack(own, 3).view({batch, time, -1}).narrow(2, 0, channels);
-  return bits.ge(static_cast<int64_t>(choice.threshold))
-      .to(torch::kFloat)
-      .mul_(choice.kept_factor)
-      .to(like.scalar_type());
+  return mask.view(like.sizes());
 }
 
 Tensor DropoutMask(const Tensor& like, const DropoutKeys& keys, int64_t site) {

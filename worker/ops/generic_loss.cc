@@ -65,7 +65,7 @@ struct LossFunction : torch::autograd::Function<LossFunction> {
       sum.add_(chunk.Counted(terms.loss).sum());
       if (want_hidden || want_head) {
         const Tensor dlogits = chunk.Gradient(terms.derivative).to(h.scalar_type());
-        if (want_hidden) dhidden.narrow(0, begin, rows).copy_(dlogits.mm(head));
+        if (want_hidden) dhidden.narrow(0, begin, rows).copy_(BoundedProduct(dlogits, head));
         if (want_head) dhead.add_(dlogits.t().mm(h));
       }
       if (worked) worked();

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "worker/ops/operand_bounds.h"
 #include "worker/ops/operands.h"
 #include "worker/ops/row_loss.h"
 
@@ -25,8 +26,10 @@ torch::Tensor Linear(const torch::Tensor& x, const ops::Projection& projection);
 torch::Tensor RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps,
                       torch::ScalarType type);
 torch::Tensor Rope(const torch::Tensor& x, const RopeTable& table);
+// No more than most_score_bytes of scores exist at a time.
 torch::Tensor CausalAttention(const torch::Tensor& q, const torch::Tensor& k,
-                              const torch::Tensor& v, int64_t window);
+                              const torch::Tensor& v, int64_t window,
+                              int64_t most_score_bytes = kMostOperandBytes);
 torch::Tensor SwiGlu(const torch::Tensor& gate, const torch::Tensor& up);
 torch::Tensor Embedding(const torch::Tensor& ids, const torch::Tensor& table);
 torch::Tensor LossSum(const torch::Tensor& hidden, const torch::Tensor& head,

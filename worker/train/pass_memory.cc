@@ -36,8 +36,17 @@ absl::StatusOr<std::unique_ptr<PassMemory>> PassMemory::Create(const Parts& part
   const absl::StatusOr<MemoryLimit> limit =
       meter.Limit(limits.memory_limit_bytes, limits.local_ranks);
   if (!limit.ok() && !fixed) return limit.status();
+  const Decoder& decoder = parts.replica.decoder();
+  const int64_t length = parts.spec.data().sequence_length();
+  const int64_t most = MostSequences(decoder.config(), length, decoder.device());
+  if (most < fixed.value_or(1)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "a pass of %d sequences of %d positions needs tensors of 4 GiB or more, which MPS does not "
+        "take; give batch.micro_batch at most %d, or a shorter data.sequence_length",
+        fixed.value_or(1), length, std::max<int64_t>(1, most)));
+  }
   const int64_t largest =
-      std::min<int64_t>(batch.max_micro_batch(), parts.spec.train().global_batch());
+      std::min<int64_t>({batch.max_micro_batch(), parts.spec.train().global_batch(), most});
   const MemoryGovernor::Options options{
       .min = fixed.value_or(std::min<int64_t>(batch.min_micro_batch(), largest)),
       .max = fixed.value_or(largest),

@@ -38,6 +38,15 @@ TEST(MemoryMeter, ReadsThePeakSinceItsRestart) {
   EXPECT_LT(meter.Read()->peak, before->now + (int64_t{64} << 20));
 }
 
+// The process would end on MPS, where a tensor may not have 4 GiB.
+TEST(MostSequences, KeepTheWidestTensorOfAPassBelow4GiBOnMps) {
+  DecoderConfig config = TinyModelConfig();
+  config.intermediate_size = 14336;
+  EXPECT_EQ(MostSequences(config, 2048, torch::kMPS), 36);  // 37: 4.3e9 bytes
+  EXPECT_EQ(MostSequences(config, 100000, torch::kMPS), 0);
+  EXPECT_GT(MostSequences(config, 100000, torch::kCPU), 1 << 20);
+}
+
 TEST(MemoryAdvice, NamesTheNumbersAndWhatEachChangeSaves) {
   DecoderConfig config;
   config.vocab_size = 32000;

@@ -38,6 +38,14 @@ TEST(Dropout, IsTheSameByTheOperatorsOfOtherDevices) {
   }
 }
 
+// More values than are made at a time (64 MiB of words).
+TEST(Dropout, IsTheSameMadeInParts) {
+  const DropoutKeys keys = Keys(0.3, {1, 2, 3});
+  const Tensor like = torch::empty({3, 3000, 1001}, torch::kBFloat16);
+  EXPECT_TRUE(
+      torch::equal(DropoutMask(like, keys, 7), internal::GenericDropoutMask(like, keys, 7)));
+}
+
 TEST(Dropout, DependsOnSequenceSitePositionAndChannel) {
   const Tensor like = torch::empty({2, 64, 64});
   const Tensor mask = DropoutMask(like, Keys(0.5, {10, 11}), 0);

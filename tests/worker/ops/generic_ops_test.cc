@@ -150,6 +150,54 @@ INSTANTIATE_TEST_SUITE_P(Shapes, GenericAttention,
                                                        150}),
                          [](const auto& info) { return std::string(info.param.name); });
 
+// Parts of the batch, blocks of fewer rows, single rows: what MPS needs of large batches.
+TEST_P(GenericAttention, IsTheSameHoweverFewScoresExistAtATime) {
+  const AttentionCase& c = GetParam();
+  torch::manual_seed(3);
+  const Inputs inputs = {Random({3, c.query_time, c.heads, 4}).set_requires_grad(true),
+                         Random({3, c.key_time, c.kv_heads, 4}).set_requires_grad(true),
+                         Random({3, c.key_time, c.kv_heads, 4}).set_requires_grad(true)};
+  const Tensor whole = CausalAttention(inputs[0], inputs[1], inputs[2], c.window);
+  const Tensor upstream = torch::randn_like(whole);
+  const auto expected = torch::autograd::grad({whole}, inputs, {upstream});
+  const int64_t row_bytes = c.heads * c.key_time * 8;
+  for (const int64_t bound : {2 * c.query_time * row_bytes, 7 * row_bytes, int64_t{1}}) {
+    const Tensor out = CausalAttention(inputs[0], inputs[1], inputs[2], c.window, bound);
+    EXPECT_TRUE(torch::allclose(out, whole, 1e-12)) << bound;
+    const auto found = torch::autograd::grad({out}, inputs, {upstream});
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_TRUE(torch::allclose(found[i], expected[i], 1e-10, 1e-13)) << bound << ", " << i;
+    }
+  }
+}
+
+struct PartCase {
+  const char* name;
+  AttentionSize size;
+  AttentionPart part;
+};
+
+class AttentionParts : public testing::TestWithParam<PartCase> {};
+
+TEST_P(AttentionParts, StayBelowTheBound) {
+  const PartCase& c = GetParam();
+  const AttentionPart part = AttentionPartOf(c.size, 1024, kMostOperandBytes);
+  EXPECT_EQ(part.rows, c.part.rows);
+  EXPECT_EQ(part.batch, c.part.batch);
+  EXPECT_LE(part.batch * part.rows * c.size.heads * c.size.keys * c.size.score_bytes,
+            kMostOperandBytes);
+  EXPECT_LE(part.rows * c.size.group, kMostReduction);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, AttentionParts,
+                         testing::Values(PartCase{"Small", {2, 4, 2, 64, 4}, {2, 1024}},
+                                         // 17 sequences passed 2^32 bytes.
+                                         PartCase{"LargeBatch", {17, 32, 4, 2048, 4}, {4, 1024}},
+                                         PartCase{"LongSequence", {8, 32, 4, 65536, 4}, {1, 128}},
+                                         PartCase{
+                                             "ManyHeadsShareKeys", {1, 64, 64, 1024, 4}, {1, 256}}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
 // Scores near 500 are 2 apart in bfloat16: rounded to it they would choose other values.
 TEST_F(GenericOps, AttentionDoesNotRoundScoresTo16Bits) {
   torch::manual_seed(4);
@@ -170,6 +218,13 @@ TEST_F(GenericOps, AttentionDoesNotRoundScoresTo16Bits) {
   };
   EXPECT_LT(error(out, expected), 5e-3);
   for (size_t i = 0; i < 3; ++i) EXPECT_LT(error(narrow[i].grad(), wide[i].grad()), 2e-2) << i;
+}
+
+TEST_F(GenericOps, ProductsInPartsEqualTheWhole) {
+  const Tensor dy = Random({40000, 3}), x = Random({40000, 2});
+  EXPECT_TRUE(torch::allclose(BoundedProduct(dy.t(), x), dy.t().mm(x), 1e-10));
+  const Tensor ones = torch::ones({2, 40000}, torch::kBFloat16);
+  EXPECT_EQ(BoundedProduct(ones, ones.t()).scalar_type(), torch::kBFloat16);
 }
 
 TEST_F(GenericOps, CrossEntropyIgnoresMarkedTargets) {

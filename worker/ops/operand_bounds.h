@@ -1,0 +1,38 @@
+// How large the operands of LibTorch's operators may get. On MPS one of 2^32 bytes ends the process
+// (pytorch#149325), and on M1 and M2 products whose common dimension reaches 32,767 are wrong
+// (pytorch#177116, #195163); elsewhere working memory would grow with the batch. So what does is
+// made in parts.
+// Used by generic_attention.cc, generic_loss.cc, generic_ops.cc and dropout.cc. Any thread.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+
+namespace espalier {
+
+inline constexpr int64_t kMostOperandBytes = int64_t{1} << 30;
+inline constexpr int64_t kMostReduction = 16384;
+
+// Rows of `row_bytes` that an operand holds: at least 1, at most `most_rows`.
+int64_t RowsWithin(int64_t row_bytes, int64_t most_rows, int64_t most_bytes = kMostOperandBytes);
+
+// Attention over queries of `heads` heads, of which `group` share a key/value head, that see up to
+// `keys` keys each.
+struct AttentionSize {
+  int64_t batch, heads, group, keys;
+  int64_t score_bytes;  // of one score
+};
+// Sequences and query rows whose scores exist at a time.
+struct AttentionPart {
+  int64_t batch, rows;
+};
+// At most `most_rows` rows, and as many sequences as `most_bytes` of scores leave room for; fewer
+// rows only where one sequence is too much: a matrix of few rows costs as much to read the keys of.
+AttentionPart AttentionPartOf(const AttentionSize& size, int64_t most_rows, int64_t most_bytes);
+
+// a [.., N, R] times b [.., R, M] in a's type; a long common dimension is cut and the parts are
+// added in the type of sums.
+torch::Tensor BoundedProduct(const torch::Tensor& a, const torch::Tensor& b);
+
+}  // namespace espalier
