@@ -64,9 +64,11 @@ struct LossFunction : torch::autograd::Function<LossFunction> {
       const RowLoss::Terms terms = loss.Of(chunk.LogProbability(), begin);
       sum.add_(chunk.Counted(terms.loss).sum());
       if (want_hidden || want_head) {
-        const Tensor dlogits = chunk.Gradient(terms.derivative).to(h.scalar_type());
-        if (want_hidden) dhidden.narrow(0, begin, rows).copy_(BoundedProduct(dlogits, head));
-        if (want_head) dhead.add_(dlogits.t().mm(h));
+        const Tensor dlogits = chunk.Gradient(terms.derivative);
+        if (want_hidden) {
+          dhidden.narrow(0, begin, rows).copy_(BoundedProduct(dlogits.to(h.scalar_type()), head));
+        }
+        if (want_head) AddOuterProducts(dhead, dlogits, h);
       }
       if (worked) worked();
     });

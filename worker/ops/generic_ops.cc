@@ -33,13 +33,13 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     Tensor dx, dweight, dbias;
     if (ctx->needs_input_grad(0)) dx = dy.mm(weight).view_as(saved[0]);
     if (weight.requires_grad()) {
-      if (weight.grad().defined() && weight.grad().scalar_type() == x.scalar_type()) {
-        weight.grad().addmm_(dy.t(), x);
-      } else {
-        dweight = Deliver(weight, dy.t().mm(x));
-      }
+      const bool in_place = weight.grad().defined() && weight.grad().scalar_type() == SumType(x);
+      const Tensor sum =
+          in_place ? weight.grad() : torch::zeros(weight.sizes(), x.options().dtype(SumType(x)));
+      AddOuterProducts(sum, dy, x);
+      if (!in_place) dweight = Deliver(weight, sum);
     }
-    if (bias.requires_grad()) dbias = Deliver(bias, Wide(dy).sum(0));
+    if (bias.requires_grad()) dbias = Deliver(bias, dy.sum({0}, /*keepdim=*/false, SumType(dy)));
     return {dx, dweight, dbias};
   }
 };

@@ -3,8 +3,22 @@
 #include <algorithm>
 
 namespace espalier {
+namespace {
 
 using torch::Tensor;
+
+// Of the widened copies that a product of 16-bit numbers is made from.
+constexpr int64_t kMostCopyBytes = int64_t{1} << 28;
+
+void AddOuterProduct(const Tensor& sum, const Tensor& dy, const Tensor& x) {
+  // A dense left side: transposed views come out wrong on MPS before 2.14 (pytorch#193487).
+  const Tensor left = torch::empty({dy.size(1), dy.size(0)}, sum.options());
+  left.copy_(dy.t());
+  const Tensor right = x.to(sum.scalar_type());
+  sum.addmm_(left, right);
+}
+
+}  // namespace
 
 int64_t RowsWithin(int64_t row_bytes, int64_t most_rows, int64_t most_bytes) {
   const int64_t fitting = most_bytes / std::max<int64_t>(1, row_bytes);
@@ -31,6 +45,19 @@ Tensor BoundedProduct(const Tensor& a, const Tensor& b) {
     sum = sum.defined() ? sum.add_(part) : part;
   }
   return sum.to(a.scalar_type());
+}
+
+void AddOuterProducts(const Tensor& sum, const Tensor& dy, const Tensor& x) {
+  const int64_t widest = std::max(dy.size(1), x.size(1));
+  const int64_t step =
+      RowsWithin(widest * static_cast<int64_t>(sum.element_size()), kMostReduction, kMostCopyBytes);
+  if (dy.size(0) <= step) return AddOuterProduct(sum, dy, x);
+  const Tensor own = torch::zeros_like(sum);
+  for (int64_t begin = 0; begin < dy.size(0); begin += step) {
+    const int64_t rows = std::min(step, dy.size(0) - begin);
+    AddOuterProduct(own, dy.narrow(0, begin, rows), x.narrow(0, begin, rows));
+  }
+  sum.add_(own);
 }
 
 }  // namespace espalier

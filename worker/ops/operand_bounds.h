@@ -35,4 +35,9 @@ AttentionPart AttentionPartOf(const AttentionSize& size, int64_t most_rows, int6
 // added in the type of sums.
 torch::Tensor BoundedProduct(const torch::Tensor& a, const torch::Tensor& b);
 
+// sum [M, C] += dy' x for dy [N, M] and x [N, C] of any types, computed in the type of the sum,
+// which is not rounded in between: a few hundred rows of 16 bits already lose the last ones. The
+// sum changes once, when all is allocated: a pass that runs out of memory has added all or nothing.
+void AddOuterProducts(const torch::Tensor& sum, const torch::Tensor& dy, const torch::Tensor& x);
+
 }  // namespace espalier

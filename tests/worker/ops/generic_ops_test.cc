@@ -220,8 +220,36 @@ TEST_F(GenericOps, AttentionDoesNotRoundScoresTo16Bits) {
   for (size_t i = 0; i < 3; ++i) EXPECT_LT(error(narrow[i].grad(), wide[i].grad()), 2e-2) << i;
 }
 
+// A product of 16-bit numbers would round what a pass adds, here 257 to 256.
+TEST_F(GenericOps, WeightGradientsAreSummedInFp32) {
+  Tensor weight = torch::ones({1, 1}, torch::kBFloat16).set_requires_grad(true);
+  weight.mutable_grad() = torch::zeros({1, 1});
+  const Tensor ones = torch::ones({257, 1}, torch::kBFloat16);
+  Linear(ones, {weight, {}}).backward(ones);
+  EXPECT_EQ(weight.grad().item<float>(), 257);
+}
+
+TEST_F(GenericOps, SumsOfHalfNumbersMayPassTheirRange) {
+  const Tensor rows = torch::full({257, 1}, 300, torch::kHalf), sum = torch::zeros({1, 1});
+  AddOuterProducts(sum, rows, rows);
+  EXPECT_EQ(sum.item<float>(), 257 * 300 * 300);
+}
+
+TEST_F(GenericOps, HeadGradientsAreSummedInFp32) {
+  const Tensor hidden = torch::zeros({257, 2}, torch::kBFloat16);
+  hidden.select(1, 0).fill_(1);
+  Tensor head = torch::zeros({2, 2}, torch::kBFloat16).set_requires_grad(true);
+  head.mutable_grad() = torch::zeros({2, 2});
+  LossSum(hidden, head, torch::zeros({257}, torch::kLong), {}).backward();
+  EXPECT_EQ(head.grad()[1][0].item<float>(), 128.5F);  // each row: its probability of 0.5
+}
+
+// More rows than are added at a time, and a common dimension that is cut.
 TEST_F(GenericOps, ProductsInPartsEqualTheWhole) {
   const Tensor dy = Random({40000, 3}), x = Random({40000, 2});
+  const Tensor sum = torch::ones({3, 2}, torch::kDouble);
+  AddOuterProducts(sum, dy, x);
+  EXPECT_TRUE(torch::allclose(sum, dy.t().mm(x) + 1, 1e-10));
   EXPECT_TRUE(torch::allclose(BoundedProduct(dy.t(), x), dy.t().mm(x), 1e-10));
   const Tensor ones = torch::ones({2, 40000}, torch::kBFloat16);
   EXPECT_EQ(BoundedProduct(ones, ones.t()).scalar_type(), torch::kBFloat16);
