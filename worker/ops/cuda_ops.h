@@ -16,8 +16,8 @@ namespace espalier::cuda {
 
 // Whether this build has the kernels.
 bool Available();
-// Whether they take x: a CUDA tensor of 16 or 32 bits whose last dimension is a multiple of
-// 4 and at most kMostNormColumns, in a build that has them.
+// Whether they take x: a CUDA tensor of 16 or 32 bits whose last dimension is a multiple of 4, in a
+// build that has them. Norms take at most kMostNormColumns columns.
 bool Apply(const torch::Tensor& x);
 
 // x, y [..., C], y in x's type or a narrower one; weight [C] and inverse [rows] fp32.

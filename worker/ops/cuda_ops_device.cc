@@ -55,7 +55,7 @@ bool Available() { return true; }
 
 bool Apply(const Tensor& x) {
   const auto type = x.scalar_type();
-  return x.is_cuda() && x.dim() > 0 && x.size(-1) % 4 == 0 && x.size(-1) <= kMostNormColumns &&
+  return x.is_cuda() && x.dim() > 0 && x.size(-1) % 4 == 0 &&
          (type == torch::kFloat || type == torch::kBFloat16 || type == torch::kHalf);
 }
 

@@ -191,6 +191,10 @@ bool Apply(const Tensor& x) {
   return type == torch::kFloat || type == torch::kBFloat16;
 }
 
+bool ApplyToNorms(const Tensor& x) {
+  return Apply(x) && (x.is_cpu() || x.size(-1) <= cuda::kMostNormColumns);
+}
+
 ops::Heads Rope(const ops::Heads& x, const RopeTable& table) {
   const variable_list y = RopeFunction::apply(x.q, x.k, x.v, table.cosine, table.sine);
   return {y[0], y[1], y[2]};

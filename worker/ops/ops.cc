@@ -21,18 +21,18 @@ Tensor Linear(const Tensor& x, const Projection& projection) {
 
 Branches NormLinears(const Tensor& x, const Tensor& norm, double eps,
                      const std::vector<Projection>& projections) {
-  if (fused_ops::Apply(x)) return fused_ops::NormLinears(x, norm, eps, projections);
+  if (fused_ops::ApplyToNorms(x)) return fused_ops::NormLinears(x, norm, eps, projections);
   const Tensor normal = generic_ops::RmsNorm(x, norm, eps, projections[0].weight.scalar_type());
   Branches branches{x, {}};
   for (const Projection& projection : projections) {
-    branches.products.push_back(generic_ops::Linear(normal, projection));
+    branches.products.push_back(Linear(normal, projection));
   }
   return branches;
 }
 
 Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps, torch::ScalarType type) {
-  return fused_ops::Apply(x) ? fused_ops::RmsNorm(x, weight, eps, type)
-                             : generic_ops::RmsNorm(x, weight, eps, type);
+  return fused_ops::ApplyToNorms(x) ? fused_ops::RmsNorm(x, weight, eps, type)
+                                    : generic_ops::RmsNorm(x, weight, eps, type);
 }
 
 Heads Rope(const Heads& x, const RopeTable& table) {

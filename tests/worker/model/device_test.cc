@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "tests/worker/support/tiny_model.h"
 #include "worker/model/self_check.h"
+#include "worker/ops/fused_ops.h"
 #include "worker/tensor/torch_compat.h"
 
 namespace espalier {
@@ -139,7 +140,7 @@ TEST_P(EveryDevice, ContinuesFromKeptKeysAndValues) {
 // Rows of one round of loads or several, which they fill or not.
 TEST_P(EveryDevice, NormalisesRowsOfAnyWidth) {
   const auto& [device, type, tolerance] = GetParam();
-  for (const int64_t width : {32, 96, 1024, 1536, 2048, 3072, 5120, 7168, 8192}) {
+  for (const int64_t width : {32, 96, 1024, 1536, 2048, 3072, 5120, 7168, 8192, 8200}) {
     SCOPED_TRACE(width);
     const auto run = [&](torch::Device on, torch::ScalarType in) {
       torch::manual_seed(5);
@@ -156,6 +157,15 @@ TEST_P(EveryDevice, NormalisesRowsOfAnyWidth) {
     EXPECT_LT((run(torch::Device(device), type) - expected).norm().item<double>(),
               tolerance * expected.norm().item<double>());
   }
+}
+
+// Feed-forward blocks are wider than the norms that CUDA's kernels take, and stay fused.
+TEST_P(EveryDevice, TakesFeedForwardBlocksOfAnyWidth) {
+  const torch::Device device(GetParam().device);
+  EXPECT_TRUE(fused_ops::Apply(torch::empty({1, 8200}, device)) || device.is_mps());
+  DecoderConfig config = Config(false, 0);
+  config.intermediate_size = 8200;
+  ExpectWhatTheCpuGives(config);
 }
 
 // Also where the embedding is converted for the residual stream, and its gradient back.
