@@ -129,18 +129,8 @@ absl::Status WorkerSession::OpenInputs() {
 }
 
 absl::StatusOr<DecoderConfig> WorkerSession::ModelConfig() const {
-  const int64_t vocabulary = dataset_->manifest().vocab_size;
-  if (!spec_.model().has_from()) {
-    ASSIGN_OR_RETURN(DecoderConfig config, DecoderConfigFromSpec(spec_.model(), vocabulary));
-    config.eos_token_ids = {end_of_text_};
-    return config;
-  }
-  ASSIGN_OR_RETURN(DecoderConfig config, ReadModelConfig(spec_.model().from()));
-  if (config.vocab_size < vocabulary) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "model ", spec_.model().from(), " has ", config.vocab_size, " token ids and the data has ",
-        vocabulary, "; prepare the data with the model's tokenizer"));
-  }
+  ASSIGN_OR_RETURN(DecoderConfig config, JobModelConfig(spec_, dataset_->manifest().vocab_size));
+  if (!spec_.model().has_from()) config.eos_token_ids = {end_of_text_};
   return config;
 }
 

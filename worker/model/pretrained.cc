@@ -1,5 +1,6 @@
 #include "worker/model/pretrained.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
+#include "common/config/model_preset.h"
 #include "worker/formats/safetensors.h"
 #include "worker/tensor/torch_compat.h"
 
@@ -223,6 +225,32 @@ absl::StatusOr<DecoderConfig> ReadModelConfig(const std::string& folder) {
   ASSIGN_OR_RETURN(const std::string text, PosixFileSystem().Read(path, kJsonLimitBytes));
   absl::StatusOr<DecoderConfig> config = DecoderConfigFromJson(text);
   if (!config.ok()) return Named(config.status(), folder);
+  return config;
+}
+
+absl::StatusOr<DecoderConfig> JobModelConfig(const v1::JobSpec& spec, int64_t data_vocab_size) {
+  const v1::ModelSpec& model = spec.model();
+  const int64_t length = spec.data().sequence_length();
+  if (!model.has_from()) {
+    ASSIGN_OR_RETURN(DecoderConfig config, DecoderConfigFromSpec(model, data_vocab_size));
+    if (!ResolveModel(model).has_max_position_embeddings()) {
+      config.max_position_embeddings = std::max(config.max_position_embeddings, length);
+    }
+    return config;
+  }
+  ASSIGN_OR_RETURN(DecoderConfig config, ReadModelConfig(model.from()));
+  if (config.vocab_size < data_vocab_size) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model ", model.from(), " has ", config.vocab_size, " token ids and the data has ",
+        data_vocab_size, "; prepare the data with the model's tokenizer"));
+  }
+  if (config.max_position_embeddings < length) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data.sequence_length is ", length, " and model ", model.from(), " is made for ",
+        config.max_position_embeddings,
+        " positions; shorten the sequences, or "
+        "raise max_position_embeddings in its config.json if it is to learn longer ones"));
+  }
   return config;
 }
 

@@ -18,6 +18,12 @@ namespace espalier {
 // config.json of the folder. Every message of this header names the file.
 absl::StatusOr<DecoderConfig> ReadModelConfig(const std::string& folder);
 
+// Of the model that a job trains on data of `data_vocab_size` ids: its model.from, or its preset
+// and fields. INVALID_ARGUMENT where the data has ids, or its sequences positions, that the model
+// of a folder does not have; one that the job describes is meant for sequences as long as the
+// job's.
+absl::StatusOr<DecoderConfig> JobModelConfig(const v1::JobSpec& spec, int64_t data_vocab_size);
+
 // Fills every parameter from the folder's weights, which are of type bfloat16, float16, float32 or
 // float64: what is trained becomes fp32, what is frozen is kept as it is computed with. Files are
 // mapped and copied tensor by tensor, so that nothing is held twice. NOT_FOUND for a missing file

@@ -21,7 +21,6 @@
 #include "worker/tensor/torch_compat.h"
 
 namespace espalier {
-
 namespace {
 
 struct Digest {
@@ -298,7 +297,9 @@ absl::Status CheckArchitecture(const Checkpoint& checkpoint, const DecoderConfig
   const json was = json::parse(DecoderConfigToJson(saved), nullptr, /*allow_exceptions=*/false);
   const json is = json::parse(DecoderConfigToJson(config), nullptr, /*allow_exceptions=*/false);
   for (const auto& [key, value] : is.items()) {
-    if (was.contains(key) && was[key] == value) continue;
+    // Where a job left it out, it follows the sequences; it decides angles by rope_scaling alone.
+    const bool free = key == "max_position_embeddings" && !config.rope_scaling;
+    if (free || (was.contains(key) && was[key] == value)) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "checkpoint ", checkpoint.folder(), " is of a model with ", key, " ",
         was.contains(key) ? was[key].dump() : "absent", " and the job's has ", value.dump(),

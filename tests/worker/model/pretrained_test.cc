@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
 #include "tests/worker/support/tiny_model.h"
 #include "worker/formats/safetensors.h"
 #include "worker/tensor/device.h"
@@ -158,6 +159,36 @@ TEST(SelectDevice, AMissingDeviceIsAnError) {
       EXPECT_EQ(chosen.status().code(), absl::StatusCode::kFailedPrecondition);
     }
   }
+}
+
+v1::JobSpec JobWithSequencesOf(int64_t length) {
+  v1::JobSpec spec;
+  spec.mutable_data()->set_sequence_length(static_cast<int32_t>(length));
+  return spec;
+}
+
+TEST(JobModelConfig, IsMeantForTheSequencesOfTheJob) {
+  for (const auto& [length, given, positions] :
+       {std::tuple{512, 0, 2048}, std::tuple{4096, 0, 4096}, std::tuple{512, 1024, 1024}}) {
+    v1::JobSpec spec = JobWithSequencesOf(length);
+    spec.mutable_model()->set_preset("124m");
+    if (given > 0) spec.mutable_model()->set_max_position_embeddings(given);
+    const absl::StatusOr<DecoderConfig> config = JobModelConfig(spec, 257);
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->max_position_embeddings, positions) << length;
+  }
+}
+
+TEST_F(Pretrained, IsRefusedForSequencesLongerThanItsPositions) {
+  v1::JobSpec spec = JobWithSequencesOf(64);
+  spec.mutable_model()->set_from(folder_);
+  EXPECT_TRUE(JobModelConfig(spec, 23).ok());
+  spec.mutable_data()->set_sequence_length(65);
+  const absl::Status refused = JobModelConfig(spec, 23).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(refused.message(), "data.sequence_length is 65")) << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(), "64 positions")) << refused;
+  EXPECT_FALSE(JobModelConfig(JobWithSequencesOf(64), 23).ok()) << "no model at all";
 }
 
 }  // namespace

@@ -79,6 +79,25 @@ TEST(ReplicaCheckpoint, BringsBackEveryBit) {
   }
 }
 
+// How many positions a model is meant for follows a job's sequences and changes no output.
+TEST(ReplicaCheckpoint, ComesBackForMorePositionsAndNotForAnotherFunction) {
+  const TestFolder folder;
+  const RunIdentity identity = IdentityOf(v1::MOMENT_TYPE_FP32);
+  const auto checkpoint =
+      Written(folder, ContentOf(*TrainedReplica(identity, true), identity, std::nullopt));
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  DecoderConfig config = TinyConfig();
+  config.tie_word_embeddings = true;
+  config.max_position_embeddings *= 2;
+  EXPECT_TRUE(LoadReplica(*checkpoint, identity,
+                          **Replica::Create(config, identity.spec.train(), torch::kCPU))
+                  .ok());
+  config.rope_theta *= 2;
+  const absl::Status refused = LoadReplica(
+      *checkpoint, identity, **Replica::Create(config, identity.spec.train(), torch::kCPU));
+  EXPECT_TRUE(absl::StrContains(refused.message(), "rope_theta")) << refused;
+}
+
 // Gradients, and what they lack, are multiplied by the loss scale.
 TEST(ReplicaCheckpoint, WhatIsOwedKeepsItsWorthUnderAnotherLossScale) {
   const TestFolder folder;
