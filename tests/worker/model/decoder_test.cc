@@ -95,7 +95,7 @@ TEST_P(DecoderVariants, GradientsThatAreToldToBeFinalAre) {
 
 // Also of layers above and below one that is frozen.
 TEST(Decoder, GradientsAroundAFrozenLayerThatAreToldToBeFinalAre) {
-  DecoderConfig config = TinyConfig();
+  DecoderConfig config = TinyModelConfig();
   config.tie_word_embeddings = false;
   Parameters::Options options = Trained(EmbeddingGradient::kDense);
   options.trained = [](const ParameterShape& shape) { return shape.layer != 1; };
