@@ -55,27 +55,38 @@ absl::StatusOr<std::unique_ptr<PassMemory>> PassMemory::Create(const Parts& part
   return std::unique_ptr<PassMemory>(new PassMemory(parts, options, fixed ? "" : limit->source));
 }
 
+absl::Status FindPassSize(MemoryGovernor& governor, int64_t smallest, const std::string& limit,
+                          const std::function<absl::StatusOr<PassReading>(int64_t size)>& measure) {
+  while (const std::optional<int64_t> size = governor.NextProbe()) {
+    const absl::StatusOr<PassReading> found = measure(*size);
+    absl::Status status = found.status();
+    if (found.ok() && found->peak > governor.limit_bytes()) {
+      status = absl::ResourceExhaustedError(
+          absl::StrFormat("a micro-batch of %d sequences takes %.3f GB, more than %s", *size,
+                          static_cast<double>(found->peak) / 1e9, limit));
+    }
+    if (absl::IsResourceExhausted(status) && *size > smallest) {
+      governor.Failed(*size);
+      continue;
+    }
+    RETURN_IF_ERROR(status);
+    governor.Probed(*size, found->before, found->peak);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status PassMemory::Probe(int64_t beside) {
   if (!governor_.NextProbe()) return absl::OkStatus();
-  while (const std::optional<int64_t> size = governor_.NextProbe()) {
+  const auto measure = [&](int64_t size) -> absl::StatusOr<PassReading> {
     meter_.Trim();
     ASSIGN_OR_RETURN(const MemoryMeter::Reading before, meter_.Read());
     meter_.Restart();
-    const absl::Status status = ProbePass(*size);
-    if (absl::IsResourceExhausted(status) && *size > parts_.spec.batch().min_micro_batch()) {
-      governor_.Failed(*size);
-      continue;
-    }
-    RETURN_IF_ERROR(WithAdvice(status));
-    ASSIGN_OR_RETURN(MemoryMeter::Reading after, meter_.Read());
-    after.peak += beside;
-    if (after.peak > governor_.limit_bytes()) {
-      return WithAdvice(absl::ResourceExhaustedError(
-          absl::StrFormat("a micro-batch of %d sequences takes %.3f GB, more than %s", *size,
-                          static_cast<double>(after.peak) / 1e9, limit_source_)));
-    }
-    governor_.Probed(*size, before.now, after.peak);
-  }
+    RETURN_IF_ERROR(ProbePass(size));
+    ASSIGN_OR_RETURN(const MemoryMeter::Reading after, meter_.Read());
+    return PassReading{before.now, after.peak + beside};
+  };
+  RETURN_IF_ERROR(WithAdvice(
+      FindPassSize(governor_, parts_.spec.batch().min_micro_batch(), limit_source_, measure)));
   RETURN_IF_ERROR(
       CatchTorch("clearing the gradients", [&] { parts_.replica.parameters().ZeroGradients(); }));
   meter_.Trim();

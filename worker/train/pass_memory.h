@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +21,16 @@
 #include "worker/train/pass_runner.h"
 
 namespace espalier {
+
+// What a probe found: memory before the pass and at its peak.
+struct PassReading {
+  int64_t before = 0;
+  int64_t peak = 0;
+};
+// Has passes measured until the governor knows their size. One that runs out of memory, or takes
+// more than `limit` (for people) allows, ends that unless it was as small as passes may be.
+absl::Status FindPassSize(MemoryGovernor& governor, int64_t smallest, const std::string& limit,
+                          const std::function<absl::StatusOr<PassReading>(int64_t size)>& measure);
 
 class PassMemory {
  public:
