@@ -30,15 +30,33 @@ absl::Status Evaluator::Pass(Decoder& decoder, SlotRange range, Sums& sums) {
   });
 }
 
-absl::StatusOr<Evaluation> Evaluator::Run(Decoder& decoder, int64_t micro_batch) {
+absl::StatusOr<int64_t> Evaluator::PassThatFits(Decoder& decoder, SlotRange range,
+                                                const std::function<void()>& free_memory,
+                                                Sums& sums) {
+  int64_t rows = range.size();
+  for (bool last_try = false;; rows = (rows + 1) / 2) {
+    const absl::Status status = Pass(decoder, {range.begin, range.begin + rows}, sums);
+    if (status.ok()) return rows;
+    if (!absl::IsResourceExhausted(status) || last_try) return status;
+    free_memory();
+    last_try = rows == 1;
+  }
+}
+
+absl::StatusOr<Evaluation> Evaluator::Run(Decoder& decoder, int64_t micro_batch,
+                                          const std::function<void()>& free_memory) {
   const absl::Duration begin = context_.clock.Monotonic();
   const int64_t rank = context_.collective.rank().value(), ranks = context_.collective.world_size();
   SlotRange mine{sequences_ * rank / ranks, sequences_ * (rank + 1) / ranks};
   Sums sums;
   for (;;) {
-    const int64_t rows = std::min(micro_batch, mine.size());
-    if (rows > 0) RETURN_IF_ERROR(Pass(decoder, {mine.begin, mine.begin + rows}, sums));
-    mine.begin += rows;
+    const int64_t wanted = std::min(micro_batch, mine.size());
+    if (wanted > 0) {
+      const SlotRange next{mine.begin, mine.begin + wanted};
+      ASSIGN_OR_RETURN(const int64_t rows, PassThatFits(decoder, next, free_memory, sums));
+      if (rows < wanted) micro_batch = rows;
+      mine.begin += rows;
+    }
     sums.left = mine.size();
     ASSIGN_OR_RETURN(const std::vector<Sums> all, GatherValues(context_.collective, sums));
     Evaluation total;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "absl/status/statusor.h"
 #include "worker/data/order.h"
@@ -27,8 +28,10 @@ class Evaluator {
   Evaluator(const RankContext& context, const Task& task, Options options);
 
   // Every rank calls this at the same step. The ranks keep in touch after every pass, so that the
-  // slowest is not taken for lost. Micro-batches of this rank hold `micro_batch` sequences.
-  absl::StatusOr<Evaluation> Run(Decoder& decoder, int64_t micro_batch);
+  // slowest is not taken for lost. Micro-batches of this rank hold `micro_batch` sequences, or as
+  // many as memory allows, of which free_memory gives back what can be spared.
+  absl::StatusOr<Evaluation> Run(Decoder& decoder, int64_t micro_batch,
+                                 const std::function<void()>& free_memory);
   int64_t sequences() const { return sequences_; }
 
  private:
@@ -38,6 +41,9 @@ class Evaluator {
     int64_t left = 0;  // sequences this rank has still to do
   };
   absl::Status Pass(Decoder& decoder, SlotRange range, Sums& sums);
+  // The first sequences of `range`, all of them or as many as fit; how many.
+  absl::StatusOr<int64_t> PassThatFits(Decoder& decoder, SlotRange range,
+                                       const std::function<void()>& free_memory, Sums& sums);
 
   RankContext context_;
   const Task& task_;

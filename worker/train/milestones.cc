@@ -19,21 +19,14 @@ absl::Status Milestones::AfterStep() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Evaluation> Milestones::RunEvaluator() {
-  return parts_.evaluator->Run(parts_.replica.decoder(), parts_.memory.governor().micro_batch());
-}
-
 absl::Status Milestones::Evaluate() {
   if (parts_.evaluator == nullptr || evaluated_step_ == parts_.replica.step()) {
     return absl::OkStatus();
   }
   parts_.reporter.Enter(v1::PHASE_EVALUATE);
-  absl::StatusOr<Evaluation> found = RunEvaluator();
-  if (absl::IsResourceExhausted(found.status()) && parts_.runner.recorded_bytes() > 0) {
-    parts_.memory.Free();  // recorded passes, which a worker has only when it is alone
-    found = RunEvaluator();
-  }
-  ASSIGN_OR_RETURN(evaluation_, std::move(found));
+  ASSIGN_OR_RETURN(evaluation_,
+                   parts_.evaluator->Run(parts_.replica.decoder(), parts_.memory.EvaluationRows(),
+                                         [this] { parts_.memory.Free(); }));
   evaluated_step_ = parts_.replica.step();
   parts_.accounts.Book(TimeAccount::kEvaluate);
   parts_.reporter.Evaluated(evaluated_step_->value(), *evaluation_);

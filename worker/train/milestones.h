@@ -27,7 +27,6 @@ class Milestones {
     CheckpointSaver& saver;
     Evaluator* evaluator;
     PassMemory& memory;
-    PassRunner& runner;
     StepReporter& reporter;
     TimeAccounts& accounts;
   };
@@ -48,8 +47,6 @@ class Milestones {
   std::optional<Evaluation> last_evaluation() const { return evaluation_; }
 
  private:
-  absl::StatusOr<Evaluation> RunEvaluator();
-
   const Parts parts_;
   std::optional<Step> evaluated_step_;
   std::optional<Evaluation> evaluation_;

@@ -138,6 +138,11 @@ absl::Status PassMemory::WithAdvice(const absl::Status& status) const {
                                 governor_.limit_bytes())));
 }
 
+int64_t PassMemory::EvaluationRows() const {
+  const int64_t most = governor_.micro_batch();
+  return largest_ > 0 ? std::min(most, largest_) : most;
+}
+
 bool PassMemory::HasRoomToRecord() {
   const absl::StatusOr<MemoryMeter::Reading> reading = meter_.Read();
   if (!reading.ok() || governor_.limit_bytes() == 0) {
@@ -197,6 +202,7 @@ void PassMemory::TrimIfDue(Step step) {
 }
 
 void PassMemory::Report(int64_t largest, v1::StepReport& report) {
+  if (largest > 0) largest_ = largest;
   if (const absl::StatusOr<ProcessMemory> memory = ReadProcessMemory(); memory.ok()) {
     report.set_memory_bytes(memory->now_bytes);
     report.set_memory_peak_bytes(memory->peak_bytes);

@@ -57,6 +57,8 @@ class PassMemory {
   // micro-batch is known; `beside`: bytes that a step's passes find taken besides. Nothing after
   // the first step.
   absl::Status Probe(int64_t beside);
+  // Sequences of a pass without gradients: no more than the passes of the last step held.
+  int64_t EvaluationRows() const;
   // Has passes over a shard of `rows` recorded, where the device can and a quarter of what they
   // take stays free, for evaluation and for passes over micro-batches of other sizes. `largest`: of
   // the last step.
@@ -84,6 +86,7 @@ class PassMemory {
   MemoryMeter meter_;
   MemoryGovernor governor_;
   std::string limit_source_;
+  int64_t largest_ = 0;             // micro-batch of the last step that had one
   std::vector<int64_t> recording_;  // sizes whose passes are recorded, or cannot be
   int64_t trimmed_bytes_ = 0;       // in this step
   double trim_seconds_ = 0;

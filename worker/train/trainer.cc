@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const v1::JobSpec& spec
   t.passes_.emplace(GradientPasses::Parts{t.spec_, parts.context, parts.task, t.replica_,
                                           parts.synchroniser, *t.memory_, t.runner_});
   t.milestones_.emplace(Milestones::Parts{t.spec_, t.replica_, parts.saver, parts.evaluator,
-                                          *t.memory_, t.runner_, t.reporter_, t.accounts_});
+                                          *t.memory_, t.reporter_, t.accounts_});
   return trainer;
 }
 

@@ -1,6 +1,5 @@
 // FailingAllocator: LibTorch's CPU allocator, of which one allocation fails, or all from one on.
-// Used by tests/worker. Allocations of one thread are counted; the others go
-// through.
+// Used by tests/worker. Allocations of one thread are counted; the others go through.
 #pragma once
 
 #include <c10/core/Allocator.h>
