@@ -39,7 +39,7 @@ std::vector<Found> EvaluateWith(int64_t failing) {
   std::vector<std::thread> ranks;
   for (size_t rank = 0; rank < 2; ++rank) {
     ranks.emplace_back([&, rank] {
-      TinyModel model(TinyConfig());
+      TinyModel model(TinyModelConfig());
       ProgressBoard board;
       Evaluator evaluator({*group[rank], RealClock(), board}, task, {});
       Found& mine = found[rank];
