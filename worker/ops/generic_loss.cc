@@ -81,7 +81,8 @@ struct LossFunction : torch::autograd::Function<LossFunction> {
     const Tensor &head = saved[0], &dhidden = saved[1], &dhead = saved[2], &scale = upstream[0];
     Tensor to_hidden, to_head;
     if (dhead.defined() && head.grad().defined()) {
-      head.grad().addcmul_(dhead, scale.expand_as(head));
+      const auto type = head.grad().scalar_type();  // fp32 also below fp64
+      head.grad().addcmul_(dhead.to(type), scale.to(type).expand_as(head));
     } else if (dhead.defined()) {
       to_head = (dhead * scale).to(head.scalar_type());
     }

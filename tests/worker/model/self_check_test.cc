@@ -1,0 +1,82 @@
+// The self-test of a device refuses one of whose operators any is wrong. Made-up devices: the CPU
+// in fp64, which LibTorch's operators compute as they do on devices without kernels of ours.
+#include "worker/model/self_check.h"
+
+#include <ATen/record_function.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace espalier {
+namespace {
+
+constexpr int64_t kPositions = 140;  // two blocks of queries on the CPU
+
+// While it lives, results of an operator in fp64 or in whole numbers are too large.
+class WrongOperator {
+ public:
+  explicit WrongOperator(const char* name) {
+    name_ = name;
+    calls_ = 0;
+    handle_ = at::addGlobalCallback(
+        at::RecordFunctionCallback(
+            [](const at::RecordFunction&) { return std::unique_ptr<at::ObserverContext>(); }, Spoil)
+            .needsOutputs(true)
+            .scopes({at::RecordScope::FUNCTION}));
+  }
+  ~WrongOperator() { at::removeCallback(handle_); }
+  static int calls() { return calls_; }
+
+ private:
+  static void Spoil(const at::RecordFunction& function, at::ObserverContext*) {
+    if (std::strcmp(function.name(), name_) != 0 || function.outputs().empty()) return;
+    const c10::IValue& out = function.outputs()[0];
+    if (!out.isTensor() || !out.toTensor().defined()) return;
+    const torch::NoGradGuard no_grad;
+    const torch::Tensor result = out.toTensor().variable_data();
+    if (result.scalar_type() == torch::kDouble) {
+      ++calls_;
+      result.mul_(1.125).add_(0.125);
+    } else if (result.scalar_type() == torch::kLong) {
+      ++calls_;
+      result.add_(1);
+    }
+  }
+
+  static const char* name_;
+  static int calls_;
+  at::CallbackHandle handle_;
+};
+const char* WrongOperator::name_ = nullptr;
+int WrongOperator::calls_ = 0;
+
+TEST(SelfTest, PassesWithTheOperatorsOfLibTorch) {
+  const absl::StatusOr<double> difference = SelfTest(torch::kCPU, torch::kDouble, kPositions);
+  ASSERT_TRUE(difference.ok()) << difference.status();
+  EXPECT_LT(*difference, 1e-4);
+}
+
+class WrongOperators : public testing::TestWithParam<const char*> {};
+
+TEST_P(WrongOperators, AreRefused) {
+  const std::string name = absl::StrCat("aten::", GetParam());
+  const WrongOperator wrong(name.c_str());
+  const absl::Status refused = SelfTest(torch::kCPU, torch::kDouble, kPositions).status();
+  EXPECT_GT(WrongOperator::calls(), 0);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(absl::StrContains(refused.message(), "choose another")) << refused;
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, WrongOperators,
+                         testing::Values("addmm_", "bmm", "linear", "logsumexp", "rsqrt", "silu",
+                                         "sigmoid", "gather", "scatter_add_", "cat", "exp_",
+                                         "bitwise_xor"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace espalier
