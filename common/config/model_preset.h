@@ -1,5 +1,6 @@
 // The named shapes of models (model.preset), as the architecture fields of a ModelSpec. Used by
-// job_rules.cc and worker/formats, so that both know the same shapes. Any thread.
+// job_rules.cc, worker/formats and worker/model/pretrained.cc, so that all know the same shapes.
+// Any thread.
 #pragma once
 
 #include "absl/strings/string_view.h"
