@@ -135,7 +135,9 @@ absl::StatusOr<v1::JobStatus> OperatorClient::Follow(
       if (!last.has_value()) continue;
       if (!tick(*last) || IsFinal(last->state())) return *last;
     }
-    const bool away = end->ok() || end->error_code() == grpc::StatusCode::UNAVAILABLE;
+    // A server that is stopping cancels what it has just accepted.
+    const bool away = end->ok() || end->error_code() == grpc::StatusCode::UNAVAILABLE ||
+                      end->error_code() == grpc::StatusCode::CANCELLED;
     const bool patient = last.has_value() && clock_->Monotonic() - heard < kReconnectPatience;
     if (!away || !patient) {
       const absl::Status error = Explain(*end);

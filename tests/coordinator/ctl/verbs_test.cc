@@ -106,11 +106,8 @@ TEST_F(Verbs, WaitingAndWatchingExitAsTheJobEnded) {
   }
 }
 
+// A server that is gone, and one that is stopping.
 TEST_F(Verbs, WatchOpensTheStreamAgainByIdWhenItBreaks) {
-  server_.script.watched = {RunningJob()};
-  server_.script.watch_end = grpc::Status(grpc::StatusCode::UNAVAILABLE, "going down");
-  TextTerminal terminal;
-  CliResult result;
   // The second stream finds the job completed.
   class Later : public FakeOperator {
    public:
@@ -122,13 +119,17 @@ TEST_F(Verbs, WatchOpensTheStreamAgainByIdWhenItBreaks) {
       script.watched[0].set_state(v1::JOB_STATE_COMPLETED);
       return status;
     }
-  } later;
-  later.script = server_.script;
-  result = RunCli({"watch", "quick"}, later.address());
-  EXPECT_EQ(result.code, 0) << result.remarks;
-  EXPECT_THAT(result.remarks, HasSubstr("the coordinator went away"));
-  EXPECT_THAT(later.requests(),
-              ElementsAre("Watch job_id: \"quick\"", "Watch job_id: \"3f2a9c1e\""));
+  };
+  for (const auto code : {grpc::StatusCode::UNAVAILABLE, grpc::StatusCode::CANCELLED}) {
+    Later later;
+    later.script.watched = {RunningJob()};
+    later.script.watch_end = grpc::Status(code, "going down");
+    const CliResult result = RunCli({"watch", "quick"}, later.address());
+    EXPECT_EQ(result.code, 0) << result.remarks;
+    EXPECT_THAT(result.remarks, HasSubstr("the coordinator went away"));
+    EXPECT_THAT(later.requests(),
+                ElementsAre("Watch job_id: \"quick\"", "Watch job_id: \"3f2a9c1e\""));
+  }
 }
 
 TEST_F(Verbs, WatchIsOneDocumentALineInJson) {
