@@ -4,8 +4,6 @@
 
 #include <torch/torch.h>
 
-#include <cstdint>
-
 #include "absl/status/statusor.h"
 
 namespace espalier {
@@ -13,9 +11,7 @@ namespace espalier {
 // Runs tiny decoders, which between them need every operation of a pass, forward and backward on
 // the device in that type, and on the CPU in fp32. Returns by how much a loss, or the gradient of a
 // parameter, differs at most, relative to its norm. FAILED_PRECONDITION when the device cannot do
-// it with this LibTorch, or comes to something else than the CPU. Sequences have `positions`: as
-// many as attention takes in two blocks of queries on a device.
-absl::StatusOr<double> SelfTest(torch::Device device, torch::ScalarType type,
-                                int64_t positions = 1040);
+// it with this LibTorch, or comes to something else than the CPU.
+absl::StatusOr<double> SelfTest(torch::Device device, torch::ScalarType type);
 
 }  // namespace espalier

@@ -84,13 +84,7 @@ TEST(MemoryAdvice, NamesTheNumbersAndWhatEachChangeSaves) {
 // What the exchange needs besides the model, where it lies, and when: gradients on a device have
 // sums on the host, which is the same memory on MPS; what is owed of int8 gradients is on the host.
 TEST(StateBytes, CountWhatTheExchangeNeedsWhereItLies) {
-  DecoderConfig config;
-  config.vocab_size = 1000;
-  config.hidden_size = 64;
-  config.intermediate_size = 128;
-  config.layers = 2;
-  config.heads = config.kv_heads = 4;
-  config.head_dim = 16;
+  DecoderConfig config = TinyModelConfig();
   config.tie_word_embeddings = false;
   const auto of = [&](const char* device, int ranks, v1::GradientDtype dtype) {
     v1::JobSpec spec;
