@@ -1,6 +1,9 @@
 #include "worker/session.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <utility>
 
@@ -27,6 +30,15 @@ constexpr absl::Duration kLogInterval = absl::Seconds(2);
 std::string CheckpointFolder(const v1::Welcome& welcome) {
   const std::string& wanted = welcome.spec().checkpoint().directory();
   return wanted.empty() ? welcome.checkpoint_directory() : wanted;
+}
+
+std::string WriterName(const v1::Welcome& welcome) {
+  std::array<char, 256> host{};
+  if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
+  const std::string process = absl::StrCat("process ", getpid(), " on ", host.data());
+  if (welcome.job_id().empty()) return absl::StrCat("a standalone run, ", process);
+  return absl::StrCat("generation ", welcome.generation(), " of job ", welcome.job_id(), ", ",
+                      process);
 }
 
 std::string Describe(const DecoderConfig& config, int64_t parameters) {
@@ -149,9 +161,11 @@ absl::Status WorkerSession::BuildReplica() {
 }
 
 absl::Status WorkerSession::PrepareCheckpoints() {
-  store_.emplace(PosixFileSystem(), CheckpointStore::Options{CheckpointFolder(options_.welcome),
-                                                             spec_.checkpoint().keep(),
-                                                             spec_.checkpoint().keep_best()});
+  store_.emplace(PosixFileSystem(),
+                 CheckpointStore::Options{.directory = CheckpointFolder(options_.welcome),
+                                          .keep = spec_.checkpoint().keep(),
+                                          .keep_best = spec_.checkpoint().keep_best(),
+                                          .writer = WriterName(options_.welcome)});
   return context_.collective.rank() == Rank(0) ? store_->Prepare() : absl::OkStatus();
 }
 

@@ -20,6 +20,7 @@ absl::StatusOr<SharedOutcome> CheckpointSaver::Save(Replica& replica,
                    }));
   if (outcome.status.ok()) last_step_ = replica.step();
   if (writes) Report(outcome.status, replica.step(), context_.clock.Monotonic() - begin);
+  if (absl::IsAborted(outcome.status)) return outcome.status;  // fenced: the folder is another's
   return outcome;
 }
 

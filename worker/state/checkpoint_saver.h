@@ -22,8 +22,9 @@ class CheckpointSaver {
                   const RunIdentity& identity)
       : context_(context), client_(client), store_(store), identity_(identity) {}
 
-  // Every rank calls this at the same step. An error is the collective's. A checkpoint that could
-  // not be written is the outcome's status: reported and logged by rank 0, known to all.
+  // Every rank calls this at the same step. An error is the collective's, or ABORTED: the folder
+  // has another writer, so this run must end. A checkpoint that could not be written otherwise is
+  // the outcome's status: reported and logged by rank 0, known to all.
   absl::StatusOr<SharedOutcome> Save(Replica& replica, std::optional<double> validation_loss);
 
   // Step and folder of the last one published by this rank (rank 0).

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <random>
 #include <set>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -21,6 +23,10 @@ namespace {
 // Names that no reader takes for a checkpoint.
 constexpr char kTemporaryPrefix[] = ".writing-";
 constexpr char kTrashPrefix[] = ".removing-";
+
+// Whose the directory is: a line that no two writers share.
+constexpr char kWriterName[] = ".writer";
+constexpr int64_t kWriterBytesMax = 4096;
 
 std::optional<Step> StepOfName(absl::string_view name) {
   int64_t step = 0;
@@ -57,6 +63,10 @@ std::string CheckpointStore::Folder(Step step) const {
 
 absl::Status CheckpointStore::Prepare() {
   RETURN_IF_ERROR(MakeDurableDirectory(files_, options_.directory));
+  std::random_device random;
+  const std::string claim = absl::StrFormat("%s (%08x%08x)\n", options_.writer, random(), random());
+  RETURN_IF_ERROR(WriteFileAtomically(files_, JoinPath(options_.directory, kWriterName), claim));
+  claim_ = claim;
   ASSIGN_OR_RETURN(const std::vector<std::string> names, files_.List(options_.directory));
   for (const std::string& name : names) {
     if (!absl::StartsWith(name, kTemporaryPrefix) && !absl::StartsWith(name, kTrashPrefix))
@@ -64,6 +74,17 @@ absl::Status CheckpointStore::Prepare() {
     RETURN_IF_ERROR(files_.Remove(JoinPath(options_.directory, name)));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckpointStore::CheckWriter() const {
+  if (claim_.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::string claim,
+                   files_.Read(JoinPath(options_.directory, kWriterName), kWriterBytesMax));
+  if (claim == claim_) return absl::OkStatus();
+  return absl::AbortedError(
+      absl::StrCat(options_.directory, " is written by ", absl::StripAsciiWhitespace(claim),
+                   " now, not by ", absl::StripAsciiWhitespace(claim_),
+                   "; if these are two runs, give each a checkpoint.directory of its own"));
 }
 
 absl::StatusOr<std::vector<CheckpointStore::Entry>> CheckpointStore::List() const {
@@ -116,6 +137,7 @@ absl::Status CheckpointStore::Publish(const CheckpointContent& content, const st
   const absl::Status written = [&]() -> absl::Status {
     RETURN_IF_ERROR(files_.Remove(temporary));
     RETURN_IF_ERROR(WriteCheckpointFiles(files_, temporary, content));
+    RETURN_IF_ERROR(CheckWriter());
     if (files_.List(folder).ok()) RETURN_IF_ERROR(SetAside(folder));
     return files_.Rename(temporary, folder);
   }();
@@ -125,6 +147,7 @@ absl::Status CheckpointStore::Publish(const CheckpointContent& content, const st
 }
 
 absl::StatusOr<PublishedCheckpoint> CheckpointStore::Write(const CheckpointContent& content) {
+  RETURN_IF_ERROR(CheckWriter());
   const Entry entry{content.step, Folder(content.step)};
   absl::StatusOr<CheckpointManifest> manifest = CheckEntry(files_, entry, CheckpointCheck::kHashes);
   if (!manifest.ok()) {
@@ -142,6 +165,7 @@ absl::Status CheckpointStore::Prune(std::optional<Step> good) {
     Entry entry;
     double loss;
   };
+  RETURN_IF_ERROR(CheckWriter());
   ASSIGN_OR_RETURN(const std::vector<Entry> entries, List());
   std::vector<Candidate> whole;  // newest first; damaged ones are neither counted nor removed
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {

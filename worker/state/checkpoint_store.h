@@ -1,6 +1,7 @@
 // CheckpointStore: the folder that receives step-00000500/ and so on: publishes by one atomic
-// rename, finds the newest that verifies, prunes. Old or new, never neither. Used by worker/state
-// and worker/: every rank finds and reads, rank 0 alone writes. One thread at a time.
+// rename, finds the newest that verifies, prunes. Old or new, never neither. Every rank finds and
+// reads, rank 0 alone writes; of several runs that share a folder, only the one that began last:
+// the others are fenced. Used by worker/state and worker/. One thread at a time.
 #pragma once
 
 #include <optional>
@@ -37,17 +38,27 @@ class CheckpointStore {
     std::string directory;
     int keep = 2;       // newest kept, at least 1
     int keep_best = 0;  // best by validation loss kept besides
+    // Who writes, for people ("generation 3 of job nano-1, process 812 on studio").
+    std::string writer = "";
   };
   CheckpointStore(FileSystem& files, Options options)
       : files_(files), options_(std::move(options)) {}
 
-  // Rank 0, before its first Write: makes the directory and removes what a killed writer left.
+  // Rank 0, before its first Write: makes the directory, takes it for this writer, and removes what
+  // earlier ones left.
   absl::Status Prepare();
+
+  // ABORTED when another writer has taken the directory since Prepare: the successor of a
+  // generation that was cut off and goes on, or a second run given the same folder. Then nothing
+  // is written or removed any more. (Between this look and a rename there is an instant in which
+  // the other may take it; what is then published is a whole checkpoint all the same.)
+  absl::Status CheckWriter() const;
 
   // Writes, syncs, renames, syncs, prunes. A good checkpoint of the same step that is there already
   // is kept as it is; a bad one is set aside under "step-00000500.bad-1". On an error the old ones
   // are untouched and nothing of the new one is visible (only when the very last sync fails, the
-  // new one is there, complete). A failure to prune is not an error: see prune_status.
+  // new one is there, complete). A failure to prune is not an error: see prune_status. Errors of
+  // CheckWriter.
   absl::StatusOr<PublishedCheckpoint> Write(const CheckpointContent& content);
   const absl::Status& prune_status() const { return prune_status_; }
 
@@ -75,6 +86,7 @@ class CheckpointStore {
 
   FileSystem& files_;
   Options options_;
+  std::string claim_;  // what Prepare wrote into the directory; empty before
   absl::Status prune_status_;
 };
 

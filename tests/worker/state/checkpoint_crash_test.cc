@@ -54,7 +54,7 @@ void ExpectOldOrNew(const TestFolder& folder) {
   EXPECT_TRUE(found->rejected.empty()) << found->rejected[0].reason;
   ASSERT_TRUE(store.Prepare().ok());
   ASSERT_TRUE(store.Write(TinyState(3).Content()).ok());
-  EXPECT_EQ(Names(folder / "checkpoints"), std::set<std::string>{"step-00000003"});
+  EXPECT_EQ(Names(folder / "checkpoints"), (std::set<std::string>{".writer", "step-00000003"}));
 }
 
 // Writes step 2 over step 1 once for each of its file operations, with `fault` at that one; `write`

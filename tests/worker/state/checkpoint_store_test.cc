@@ -33,7 +33,7 @@ TEST(CheckpointStore, ANewDirectoryHoldsNothing) {
   const auto found = store.FindNewest();
   ASSERT_TRUE(found.ok() && found->newest.has_value());
   EXPECT_TRUE(TinyState(500).Equals(*found->newest));
-  EXPECT_EQ(Names(folder / "a/b/checkpoints"), std::set<std::string>{"step-00000500"});
+  EXPECT_EQ(Names(folder / "a/b/checkpoints"), (std::set<std::string>{".writer", "step-00000500"}));
 }
 
 TEST(CheckpointStore, TheNewestIsTheHighestStepNotTheLastName) {
@@ -114,7 +114,41 @@ TEST(CheckpointStore, PrepareRemovesWhatAKilledWriterLeft) {
   folder.Write(".removing-step-00000000/config.json", "half");
   folder.Write("notes.txt", "the user's");
   ASSERT_TRUE(store.Prepare().ok());
-  EXPECT_EQ(Names(folder.path()), (std::set<std::string>{"step-00000001", "notes.txt"}));
+  EXPECT_EQ(Names(folder.path()), (std::set<std::string>{".writer", "step-00000001", "notes.txt"}));
+}
+
+TEST(CheckpointStore, OnlyTheWriterThatBeganLastPublishesAndRemoves) {
+  const TestFolder folder;
+  CheckpointStore::Options options{.directory = folder.path(), .keep = 1};
+  options.writer = "generation 1 of job nano-1";
+  CheckpointStore cut_off(PosixFileSystem(), options);
+  options.writer = "generation 2 of job nano-1";
+  CheckpointStore successor(PosixFileSystem(), options);
+  ASSERT_TRUE(cut_off.Prepare().ok());
+  WriteStep(cut_off, 5);
+  ASSERT_TRUE(successor.Prepare().ok());
+  const absl::Status refused = cut_off.Write(TinyState(6).Content()).status();
+  EXPECT_TRUE(absl::IsAborted(refused)) << refused;
+  EXPECT_NE(refused.message().find("generation 2 of job nano-1"), std::string::npos) << refused;
+  EXPECT_TRUE(absl::IsAborted(cut_off.Prune()));
+  EXPECT_EQ(Names(folder.path()), (std::set<std::string>{".writer", "step-00000005"}));
+  WriteStep(successor, 7);
+  EXPECT_EQ(Names(folder.path()), (std::set<std::string>{".writer", "step-00000007"}));
+}
+
+TEST(CheckpointStore, AWriterReplacedWhileItWritesPublishesNothing) {
+  const TestFolder folder;
+  CheckpointStore store(PosixFileSystem(), {.directory = folder.path(), .writer = "the first"});
+  ASSERT_TRUE(store.Prepare().ok());
+  const TinyState state(1);
+  CheckpointContent content = state.Content();
+  const auto read = content.model[0].read;
+  content.model[0].read = [&] {
+    folder.Write(".writer", "the second\n");
+    return read();
+  };
+  EXPECT_TRUE(absl::IsAborted(store.Write(content).status()));
+  EXPECT_EQ(Names(folder.path()), std::set<std::string>{".writer"});
 }
 
 TEST(CheckpointStore, ADirectoryThatIsAFileIsAnError) {

@@ -74,7 +74,7 @@ absl::Status FaultFileSystem::Begin(Needs needs) {
 
 absl::StatusOr<std::unique_ptr<WritableFile>> FaultFileSystem::Create(const std::string& path) {
   RETURN_IF_ERROR(Begin(Needs::kSpace));
-  ESPALIER_CHECK(!fs::exists(path), "the model of lost power knows no overwritten files");
+  KeepReplaced(path);
   ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, PosixFileSystem().Create(path));
   auto contents = std::make_shared<Contents>();
   contents->descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
@@ -101,6 +101,7 @@ absl::Status FaultFileSystem::MakeDirectory(const std::string& path) {
 
 absl::Status FaultFileSystem::Rename(const std::string& from, const std::string& to) {
   RETURN_IF_ERROR(Begin(Needs::kSpace));
+  if (fs::is_regular_file(from)) KeepReplaced(to);
   RETURN_IF_ERROR(PosixFileSystem().Rename(from, to));
   for (Change& change : changes_) {  // what happened inside is now found under the new name
     if (absl::StartsWith(change.path, from + "/")) change.path.replace(0, from.size(), to);
@@ -113,10 +114,16 @@ absl::Status FaultFileSystem::Remove(const std::string& path) {
   const bool fatal = plan_.fault == Fault::kCrash || plan_.fault == Fault::kKill;
   if (fatal && operations_ == plan_.operation) RemoveHalf(path);
   RETURN_IF_ERROR(Begin(Needs::kNothing));
-  if (!fs::exists(path)) return absl::OkStatus();
-  const std::string kept = Keep(path, ParentPath(ParentPath(path)));
-  changes_.push_back({Change::Kind::kRemoved, path, kept});
+  if (fs::exists(path)) {
+    changes_.push_back({Change::Kind::kRemoved, path, Keep(path, ParentPath(ParentPath(path)))});
+  }
   return absl::OkStatus();
+}
+
+// Lost power brings back the file whose place another is about to take.
+void FaultFileSystem::KeepReplaced(const std::string& path) {
+  if (!fs::is_regular_file(path)) return;
+  changes_.push_back({Change::Kind::kRemoved, path, Keep(path, ParentPath(ParentPath(path)))});
 }
 
 // Removing a folder is many removals: the entries that come first are gone, the others are not.

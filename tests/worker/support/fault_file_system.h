@@ -61,6 +61,7 @@ class FaultFileSystem : public FileSystem {
   // Whether the fault hits the operation that Begin has just refused.
   bool Hit() const { return operations_ - 1 == plan_.operation; }
   void RemoveHalf(const std::string& path);
+  void KeepReplaced(const std::string& path);
   std::string Keep(const std::string& path, const std::string& folder);
 
   const Plan plan_;

@@ -59,6 +59,24 @@ TEST(StepErrors, ASampleLogThatFailsOnOneRankEndsAllAlike) {
   }
 }
 
+// A run that was cut off from its coordinator, and whose successor has begun in the same folder.
+TEST(StepErrors, ARunEndsWhenAnotherHasTakenItsCheckpointFolder) {
+  const TestFolder folder;
+  WorldOptions options = SmallWorld(2, 20, folder.path());
+  options.spec.mutable_checkpoint()->set_every_steps(2);
+  options.script = [&](int, ScriptedClient& client) {
+    client.on_report = [&](ScriptedClient&, const v1::AttachRequest& message) {
+      if (message.has_checkpoint()) folder.Write(".writer", "a successor\n");
+    };
+  };
+  for (const RankResult& result : TrainWorld(options)) {
+    const absl::Status& status = result.outcome.status();
+    EXPECT_TRUE(absl::IsAborted(status)) << status;
+    EXPECT_EQ(result.losses.size(), 4u);
+  }
+  EXPECT_EQ(Names(folder.path()), (std::set<std::string>{".writer", "step-00000002"}));
+}
+
 // So that a pass which takes longer than a failure may is not taken for a stuck rank.
 TEST(Progress, IsMadeByEveryLayerForwardAndBackwardAndEveryChunkOfTheLoss) {
   const TestFolder folder;
