@@ -35,8 +35,8 @@ int Serve(const DaemonOptions& options) {
     sigwait(&signals, &received);
     (*daemon)->Stop();
   }).detach();
-  (*daemon)->Run();
-  return 0;
+  const absl::Status ended = (*daemon)->Run();
+  return ended.ok() ? 0 : Fail(1, ended);
 }
 
 }  // namespace

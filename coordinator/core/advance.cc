@@ -10,6 +10,7 @@
 #include "coordinator/core/generation.h"
 #include "coordinator/core/handlers.h"
 #include "coordinator/core/liveness.h"
+#include "coordinator/core/retention.h"
 
 namespace espalier {
 namespace {
@@ -21,6 +22,7 @@ void On(Context& context, const Tick&) {
   for (auto& [id, job] : context.state().jobs) {
     if (!IsFinal(job.record.state)) WatchJob(context, job);
   }
+  ForgetOldJobs(context);
   context.QueueChanged();
 }
 

@@ -30,6 +30,7 @@ class Context {
   void Persist(const Job& job) { changed_jobs_.insert(job.record.id); }
   void Persist(const NodeHealth& node) { changed_nodes_.insert(node.name); }
 
+  void Do(ForgetJob effect) { history_.emplace_back(std::move(effect)); }
   void Do(Welcome effect) { to_streams_.emplace_back(std::move(effect)); }
   // Replaces an older directive to the same worker.
   void Do(SendDirective effect);

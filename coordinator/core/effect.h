@@ -20,6 +20,10 @@ namespace espalier {
 struct PersistJob {
   JobRecord record;
 };
+// Journal: removes the job's row and history. The job is in the state no more.
+struct ForgetJob {
+  JobId job;
+};
 // Journal: replaces the node's row.
 struct PersistNode {
   NodeHealth health;
@@ -73,7 +77,7 @@ struct Reply {
   std::string explanation;
 };
 
-using Effect = std::variant<PersistJob, PersistNode, AppendEvent, Welcome, SendDirective,
+using Effect = std::variant<PersistJob, ForgetJob, PersistNode, AppendEvent, Welcome, SendDirective,
                             CloseStream, Launch, Kill, Reply>;
 
 }  // namespace espalier

@@ -129,6 +129,8 @@ struct ClusterState {
   // Streams that have said hello and were not refused.
   std::map<StreamId, WorkerId> streams;
   int64_t next_job = 1;
+  // When jobs that ended long ago are looked for again.
+  absl::Time next_retention = absl::InfinitePast();
   // Time of the last event; it never goes back.
   absl::Time now = absl::InfinitePast();
 };

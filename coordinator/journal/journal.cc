@@ -18,13 +18,22 @@ absl::StatusOr<JournalContents> MemoryJournal::Load() {
 absl::Status MemoryJournal::Commit(const JournalBatch& batch) {
   absl::MutexLock lock(&mutex_);
   auto events = events_;
+  for (const JobId& job : batch.forgotten) {
+    events.erase(events.lower_bound({job, 0}),
+                 events.upper_bound({job, std::numeric_limits<int64_t>::max()}));
+  }
   for (const EventRow& row : batch.events) {
     if (!events.emplace(std::pair(row.job, row.number), row).second) {
       return absl::AlreadyExistsError(
           absl::StrCat("event ", row.number, " of job ", row.job.text(), " is in the journal"));
     }
   }
+  for (const EventRow& row : batch.events) {
+    events.erase(events.lower_bound({row.job, 0}),
+                 events.upper_bound({row.job, row.number - kEventsKept}));
+  }
   events_ = std::move(events);
+  for (const JobId& job : batch.forgotten) jobs_.erase(job);
   for (const JobRow& row : batch.jobs) jobs_[row.id] = row.record;
   for (const GenerationKey& key : batch.ended_launches) launches_.erase(key);
   for (const LaunchRow& row : batch.launches) launches_[row.key] = row.process;

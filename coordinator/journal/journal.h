@@ -28,7 +28,7 @@ struct JobRow {
   friend bool operator==(const JobRow&, const JobRow&) = default;
 };
 
-// One line of a job's history, never changed once written. Numbers grow from 1 within a job.
+// One line of a job's history, never changed once written. Numbers grow by 1 from 1 within a job.
 struct EventRow {
   JobId job;
   int64_t number = 0;
@@ -53,16 +53,18 @@ struct SettingRow {
   friend bool operator==(const SettingRow&, const SettingRow&) = default;
 };
 
-// What one commit writes: all of it or nothing. Launch rows are removed before others are written.
+// What one commit writes: all of it or nothing. What is removed (forgotten jobs with their history,
+// ended launches) goes before other rows are written.
 struct JournalBatch {
+  std::vector<JobId> forgotten;
   std::vector<JobRow> jobs;
   std::vector<EventRow> events;
   std::vector<GenerationKey> ended_launches;
   std::vector<LaunchRow> launches;
   std::vector<SettingRow> settings;
   bool empty() const {
-    return jobs.empty() && events.empty() && ended_launches.empty() && launches.empty() &&
-           settings.empty();
+    return forgotten.empty() && jobs.empty() && events.empty() && ended_launches.empty() &&
+           launches.empty() && settings.empty();
   }
 };
 
@@ -72,6 +74,9 @@ struct JournalContents {
   std::vector<LaunchRow> launches;
   std::vector<SettingRow> settings;
 };
+
+// Of a job's history, the newest so many are kept.
+inline constexpr int64_t kEventsKept = 1000;
 
 struct EventQuery {
   JobId job;
@@ -87,6 +92,7 @@ class Journal {
 
   virtual absl::StatusOr<JournalContents> Load() = 0;
   // Durable on return: it survives SIGKILL and power loss. On error nothing of the batch is kept.
+  // RESOURCE_EXHAUSTED: the disk is full.
   // ALREADY_EXISTS: an event number was used before.
   virtual absl::Status Commit(const JournalBatch& batch) = 0;
   virtual absl::StatusOr<std::vector<EventRow>> Events(const EventQuery& query) = 0;

@@ -92,8 +92,11 @@ absl::StatusOr<std::unique_ptr<SqliteJournal>> SqliteJournal::Open(const std::st
                                                 "PRAGMA checkpoint_fullfsync=1")));
   absl::StatusOr<Statements> statements = PrepareAll(*database);
   if (!statements.ok()) return Named(path, statements.status());
-  return std::unique_ptr<SqliteJournal>(
-      new SqliteJournal(*std::move(database), *std::move(statements)));
+  std::unique_ptr<SqliteJournal> journal(
+      new SqliteJournal(*std::move(database), *std::move(statements), path + ".reserve"));
+  absl::MutexLock lock(&journal->mutex_);
+  journal->reserve_.Keep();
+  return journal;
 }
 
 absl::StatusOr<SqliteJournal::Statements> SqliteJournal::PrepareAll(Database& database) {
@@ -102,16 +105,21 @@ absl::StatusOr<SqliteJournal::Statements> SqliteJournal::PrepareAll(Database& da
   ASSIGN_OR_RETURN(Statement rollback, database.Prepare("ROLLBACK"));
   ASSIGN_OR_RETURN(Statement put_job, database.Prepare("REPLACE INTO jobs VALUES(?,?)"));
   ASSIGN_OR_RETURN(Statement put_event, database.Prepare("INSERT INTO events VALUES(?,?,?,?,?)"));
+  ASSIGN_OR_RETURN(Statement trim_events,
+                   database.Prepare("DELETE FROM events WHERE job=? AND number<=?"));
   ASSIGN_OR_RETURN(Statement put_launch, database.Prepare("REPLACE INTO launches VALUES(?,?,?,?)"));
   ASSIGN_OR_RETURN(Statement end_launch,
                    database.Prepare("DELETE FROM launches WHERE job=? AND generation=?"));
   ASSIGN_OR_RETURN(Statement put_setting, database.Prepare("REPLACE INTO settings VALUES(?,?)"));
+  ASSIGN_OR_RETURN(Statement forget_job, database.Prepare("DELETE FROM jobs WHERE id=?"));
+  ASSIGN_OR_RETURN(Statement forget_events, database.Prepare("DELETE FROM events WHERE job=?"));
   ASSIGN_OR_RETURN(Statement get_events,
                    database.Prepare("SELECT number,time_ms,state,text FROM events "
                                     "WHERE job=? AND number>? ORDER BY number LIMIT ?"));
-  return Statements{std::move(begin),      std::move(commit),      std::move(rollback),
-                    std::move(put_job),    std::move(put_event),   std::move(put_launch),
-                    std::move(end_launch), std::move(put_setting), std::move(get_events)};
+  return Statements{std::move(begin),      std::move(commit),        std::move(rollback),
+                    std::move(put_job),    std::move(put_event),     std::move(trim_events),
+                    std::move(put_launch), std::move(end_launch),    std::move(put_setting),
+                    std::move(forget_job), std::move(forget_events), std::move(get_events)};
 }
 
 absl::StatusOr<JournalContents> SqliteJournal::Load() {
@@ -136,6 +144,13 @@ absl::StatusOr<JournalContents> SqliteJournal::Load() {
 
 absl::Status SqliteJournal::Commit(const JournalBatch& batch) {
   absl::MutexLock lock(&mutex_);
+  absl::Status status = CommitOnce(batch);
+  if (absl::IsResourceExhausted(status) && reserve_.Release()) status = CommitOnce(batch);
+  if (status.ok()) reserve_.Keep();
+  return status;
+}
+
+absl::Status SqliteJournal::CommitOnce(const JournalBatch& batch) {
   RETURN_IF_ERROR(statements_.begin.Run());
   absl::Status status = WriteRows(batch);
   if (status.ok()) status = statements_.commit.Run();
@@ -143,7 +158,16 @@ absl::Status SqliteJournal::Commit(const JournalBatch& batch) {
   return status;
 }
 
+absl::Status SqliteJournal::Forget(const JobId& job) {
+  for (Statement* statement : {&statements_.forget_job, &statements_.forget_events}) {
+    statement->BindText(1, job.text());
+    RETURN_IF_ERROR(statement->Run());
+  }
+  return absl::OkStatus();
+}
+
 absl::Status SqliteJournal::WriteRows(const JournalBatch& batch) {
+  for (const JobId& job : batch.forgotten) RETURN_IF_ERROR(Forget(job));
   for (const JobRow& row : batch.jobs) {
     statements_.put_job.BindText(1, row.id.text());
     statements_.put_job.BindBlob(2, row.record);
@@ -156,6 +180,10 @@ absl::Status SqliteJournal::WriteRows(const JournalBatch& batch) {
     statements_.put_event.BindInt(4, row.state);
     statements_.put_event.BindText(5, row.text);
     RETURN_IF_ERROR(statements_.put_event.Run());
+    if (row.number <= kEventsKept) continue;
+    statements_.trim_events.BindText(1, row.job.text());
+    statements_.trim_events.BindInt(2, row.number - kEventsKept);
+    RETURN_IF_ERROR(statements_.trim_events.Run());
   }
   for (const GenerationKey& key : batch.ended_launches) {
     statements_.end_launch.BindText(1, key.job.text());

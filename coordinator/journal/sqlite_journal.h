@@ -1,7 +1,8 @@
 // SqliteJournal: the Journal of espalierd, one SQLite file in WAL mode with synchronous=FULL, so
 // that a commit is on the disk when it returns. Readable beside a running espalierd with the
-// sqlite3 shell. Used by coordinator/service/daemon.cc. Thread-safe (one lock; reads and commits
-// take turns).
+// sqlite3 shell. Beside it lies a file that only takes up space: when the disk is full, it is given
+// up for the next transitions, and made again later. Used by coordinator/service/daemon.cc.
+// Thread-safe (one lock; reads and commits take turns).
 #pragma once
 
 #include <memory>
@@ -12,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "coordinator/journal/disk_reserve.h"
 #include "coordinator/journal/journal.h"
 #include "coordinator/journal/sqlite.h"
 
@@ -29,17 +31,22 @@ class SqliteJournal : public Journal {
 
  private:
   struct Statements {
-    Statement begin, commit, rollback, put_job, put_event, put_launch, end_launch, put_setting,
-        get_events;
+    Statement begin, commit, rollback, put_job, put_event, trim_events, put_launch, end_launch,
+        put_setting, forget_job, forget_events, get_events;
   };
-  SqliteJournal(Database database, Statements statements)
-      : database_(std::move(database)), statements_(std::move(statements)) {}
+  SqliteJournal(Database database, Statements statements, std::string reserve)
+      : database_(std::move(database)),
+        statements_(std::move(statements)),
+        reserve_(std::move(reserve)) {}
   static absl::StatusOr<Statements> PrepareAll(Database& database);
+  absl::Status CommitOnce(const JournalBatch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Forget(const JobId& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WriteRows(const JournalBatch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Mutex mutex_;
   Database database_ ABSL_GUARDED_BY(mutex_);
   Statements statements_ ABSL_GUARDED_BY(mutex_);
+  DiskReserve reserve_ ABSL_GUARDED_BY(mutex_);
 };
 
 // The tables and how a file of an older version becomes one of this version.

@@ -30,6 +30,10 @@ bool IntoBatch(const Effect& effect, JournalBatch& batch) {
     PutJob(batch.jobs, job->record);
     return true;
   }
+  if (const auto* job = std::get_if<ForgetJob>(&effect)) {
+    batch.forgotten.push_back(job->job);
+    return true;
+  }
   if (const auto* node = std::get_if<PersistNode>(&effect)) {
     batch.settings.push_back(
         {absl::StrCat(kNodePrefix, node->health.name.text()), EncodeNode(node->health)});
@@ -76,7 +80,7 @@ absl::Status Loop::Start() {
   return absl::OkStatus();
 }
 
-void Loop::Run() {
+absl::Status Loop::Run() {
   while (!stopping_) Turn();
   parts_.inbox->Close();
   const absl::Status stopping =
@@ -85,6 +89,7 @@ void Loop::Run() {
     if (auto* call = std::get_if<OperatorCall>(&input)) call->reply(stopping);
   }
   for (auto& [id, reply] : std::exchange(waiting_, {})) reply(stopping);
+  return journal_status_;
 }
 
 void Loop::Stop() {
@@ -164,6 +169,7 @@ void Loop::Decide(const std::vector<Event>& events) {
 void Loop::DecideOne(const Event& event) {
   for (Effect& effect : Advance(state_, event, time_.Now())) {
     if (const auto* job = std::get_if<PersistJob>(&effect)) Moved(job->record, event);
+    if (const auto* job = std::get_if<ForgetJob>(&effect)) touched_.insert(job->job);
     if (!IntoBatch(effect, batch_)) effects_.push_back(std::move(effect));
   }
 }

@@ -45,6 +45,8 @@ struct LoopOptions {
   absl::Duration tick = absl::Milliseconds(100);
   // Between two attempts at a journal that cannot be written.
   absl::Duration journal_retry = absl::Seconds(1);
+  // An error of the journal's disk, other than that it is full, may pass for so long.
+  absl::Duration journal_patience = absl::Minutes(1);
 };
 
 class Loop {
@@ -54,8 +56,9 @@ class Loop {
   // Takes up what the journal says (jobs, nodes set aside, the generations that run) and publishes
   // it. What it leads to is applied by the first Turn.
   absl::Status Start();
-  // Turns until Stop; then answers what still waits with UNAVAILABLE.
-  void Run();
+  // Turns until Stop, or until the journal refuses for a reason that waiting does not mend, which
+  // is returned; then answers what still waits with UNAVAILABLE.
+  absl::Status Run();
   void Stop();
   // Waits for events, at most until the next tick is due, and deals with all that wait.
   void Turn();
@@ -76,11 +79,13 @@ class Loop {
 
   // From the core to outside, in this order.
   void Apply();
-  // Tries until it is done; false: a stop was asked for meanwhile.
+  // Tries until it is done; false: a stop was asked for meanwhile, or trying again is pointless,
+  // which stops the loop.
   bool Commit(const JournalBatch& batch);
   void Publish();
-  // The first three are in the journal by then.
+  // The first four are in the journal by then.
   void ApplyOne(const PersistJob&);
+  void ApplyOne(const ForgetJob&);
   void ApplyOne(const PersistNode&);
   void ApplyOne(const AppendEvent&);
   void ApplyOne(const Welcome& effect);
@@ -90,6 +95,7 @@ class Loop {
   void ApplyOne(const Kill& effect);
   void ApplyOne(const Reply& effect);
   absl::Status WriteJobFiles(const JobId& id);
+  void Forget(const JobId& id);
 
   const LoopParts parts_;
   const LoopOptions options_;
@@ -105,6 +111,7 @@ class Loop {
   std::vector<Event> later_;
   std::optional<absl::Duration> next_tick_;
   std::atomic<bool> stopping_{false};
+  absl::Status journal_status_;  // an error ends Run
 
   // Of the present turn.
   JournalBatch batch_;

@@ -12,6 +12,17 @@
 #include "coordinator/loop/messages.h"
 
 namespace espalier {
+namespace {
+
+// Whether the journal may be written again without anybody's help: a full disk, one that is busy,
+// and for a while any error of the disk. A damaged or read-only file stays so, and an event that is
+// there already means that two of us write it.
+bool MayPass(const absl::Status& status, absl::Duration tried, absl::Duration patience) {
+  if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) return true;
+  return absl::IsInternal(status) && tried < patience;
+}
+
+}  // namespace
 
 void Loop::Apply() {
   const bool journaled = batch_.empty() || Commit(batch_);
@@ -20,6 +31,7 @@ void Loop::Apply() {
     LogInfo(absl::StrCat("job ", row.job.text(), " ",
                          JobStateName(static_cast<JobState>(row.state)), ": ", row.text));
   }
+  for (const JobId& job : batch_.forgotten) Forget(job);
   batch_ = {};
   Publish();
   for (const Effect& effect : std::exchange(effects_, {})) {
@@ -29,6 +41,7 @@ void Loop::Apply() {
 }
 
 bool Loop::Commit(const JournalBatch& batch) {
+  const absl::Duration first = parts_.clock->Monotonic();
   for (;;) {
     const absl::Duration before = parts_.clock->Monotonic();
     const absl::Status status = parts_.journal->Commit(batch);
@@ -36,8 +49,17 @@ bool Loop::Commit(const JournalBatch& batch) {
     if (status.ok()) return true;
     ++stats_.journal_failures;
     parts_.observer->Stalled(stats_);
+    if (!MayPass(status, before - first, options_.journal_patience)) {
+      journal_status_ = absl::Status(
+          status.code(),
+          absl::StrCat("cannot write the journal in ", options_.state_dir, ": ", status.message(),
+                       "; espalierd stops here, and goes on from what was written when it is "
+                       "started again with the disk in order"));
+      stopping_ = true;
+      return false;
+    }
     LogError(absl::StrCat("cannot write the journal, nothing is decided until it can be written: ",
-                          status.ToString(), "; is the disk of ", options_.state_dir, " full?"));
+                          status.message(), "; free space on the disk of ", options_.state_dir));
     if (stopping_) return false;
     parts_.clock->Sleep(options_.journal_retry);
   }
@@ -52,6 +74,7 @@ void Loop::Publish() {
 }
 
 void Loop::ApplyOne(const PersistJob&) {}
+void Loop::ApplyOne(const ForgetJob&) {}
 void Loop::ApplyOne(const PersistNode&) {}
 void Loop::ApplyOne(const AppendEvent&) {}
 
@@ -104,6 +127,14 @@ void Loop::ApplyOne(const Reply& effect) {
   }
   if (!effect.status.ok()) return reply(effect.status);
   reply(Answer{.job_id = effect.job.text(), .explanation = effect.explanation});
+}
+
+// Its logs go with it; checkpoints and the job's file stay.
+void Loop::Forget(const JobId& id) {
+  last_states_.erase(id);
+  const std::string logs = absl::StrCat(options_.state_dir, "/jobs/", id.text(), "/logs");
+  const absl::Status removed = PosixFileSystem().Remove(logs);
+  if (!removed.ok()) LogWarning(absl::StrCat("old logs are left behind: ", removed.message()));
 }
 
 // Copies for people; the journal has the job itself.

@@ -240,11 +240,12 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const v1::ClusterSpec& clu
 
 Daemon::~Daemon() = default;
 
-void Daemon::Run() {
-  parts_->loop->Run();
+absl::Status Daemon::Run() {
+  const absl::Status status = parts_->loop->Run();
   parts_->attach->CloseAll();
   parts_->pump->Stop();
   parts_->server->Shutdown(absl::ToChronoTime(parts_->clock->Now() + kShutdownGrace));
+  return status;
 }
 
 void Daemon::Stop() { parts_->loop->Stop(); }

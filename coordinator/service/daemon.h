@@ -42,8 +42,9 @@ class Daemon {
                                                        const std::string& program, Clock& clock);
   ~Daemon();
 
-  // Until Stop. Generations that run go on running and attach again to the next espalierd.
-  void Run();
+  // Until Stop, or an error of the journal that cannot pass by itself, which is returned.
+  // Generations that run go on running and attach again to the next espalierd.
+  absl::Status Run();
   void Stop();
 
   // With the real ports.

@@ -34,6 +34,7 @@ std::string CauseOf(const Event& event);
 class SideNotes {
  public:
   JobNotes& of(const JobId& job) { return jobs_[job]; }
+  void Forget(const JobId& job) { jobs_.erase(job); }
 
   // A worker's message, before the core sees it. `now` is monotonic, here and below.
   void Heard(const WorkerId& worker, const v1::AttachRequest& message, absl::Duration now);

@@ -141,7 +141,11 @@ void ViewPublisher::Publish(const Publication& publication) {
   const ViewMoment moment = {publication.state.now, publication.monotonic};
   for (const JobId& id : publication.changed) {
     const auto job = publication.state.jobs.find(id);
-    if (job == publication.state.jobs.end()) continue;
+    if (job == publication.state.jobs.end()) {
+      view_.jobs.erase(id);
+      notes_.Forget(id);
+      continue;
+    }
     JobNotes& notes = notes_.of(id);
     ++notes.revision;
     view_.jobs[id] = MakeJobView(job->second, notes, state_dir_, moment);

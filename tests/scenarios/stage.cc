@@ -84,6 +84,8 @@ std::string Stage::Take(const Event& event) {
   for (const Effect& effect : Advance(state_, event, now_)) {
     if (const auto* persist = std::get_if<PersistJob>(&effect)) {
       journal_.jobs[persist->record.id] = persist->record;
+    } else if (const auto* forget = std::get_if<ForgetJob>(&effect)) {
+      journal_.jobs.erase(forget->job);
     } else if (const auto* node = std::get_if<PersistNode>(&effect)) {
       journal_.nodes[node->health.name] = node->health;
     } else if (const auto* launch = std::get_if<Launch>(&effect)) {

@@ -115,6 +115,9 @@ struct EffectText {
                         " generation ", record.generation.value(), " processes ",
                         ProcessesName(record.processes), " step ", record.step.value());
   }
+  std::string operator()(const ForgetJob& effect) const {
+    return absl::StrCat("forget job ", effect.job.text());
+  }
   std::string operator()(const PersistNode& effect) const {
     return absl::StrCat("journal node ", effect.health.name.text(), ": ",
                         effect.health.set_aside_reason.empty()

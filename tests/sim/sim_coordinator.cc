@@ -78,6 +78,9 @@ void SimCoordinator::CommitJournal(const std::vector<Effect>& effects) {
   for (const Effect& effect : effects) {
     if (const auto* persist = std::get_if<PersistJob>(&effect)) {
       journal_.jobs[persist->record.id] = persist->record;
+    } else if (const auto* forget = std::get_if<ForgetJob>(&effect)) {
+      journal_.jobs.erase(forget->job);
+      journal_.history.erase(forget->job);
     } else if (const auto* node = std::get_if<PersistNode>(&effect)) {
       journal_.nodes[node->health.name] = node->health;
     } else if (const auto* row = std::get_if<AppendEvent>(&effect)) {

@@ -74,7 +74,7 @@ std::vector<Event> Requests() {
 
 int OrderOf(const Effect& effect) {
   if (std::holds_alternative<PersistJob>(effect) || std::holds_alternative<PersistNode>(effect) ||
-      std::holds_alternative<AppendEvent>(effect)) {
+      std::holds_alternative<AppendEvent>(effect) || std::holds_alternative<ForgetJob>(effect)) {
     return 0;
   }
   if (std::holds_alternative<Launch>(effect) || std::holds_alternative<Kill>(effect)) return 2;

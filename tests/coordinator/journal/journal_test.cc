@@ -74,6 +74,32 @@ TEST_P(JournalConformance, ALaterRowReplacesTheEarlier) {
   EXPECT_EQ(contents.settings, (std::vector<SettingRow>{{"k", "new"}}));
 }
 
+TEST_P(JournalConformance, OfAHistoryTheNewestEventsAreKept) {
+  constexpr int64_t kMany = kEventsKept + 20;
+  JournalBatch batch;
+  for (int64_t i = 1; i <= kMany; ++i) batch.events.push_back(Event("a", i));
+  batch.events.push_back(Event("b", 1));
+  ASSERT_TRUE(journal_->Commit(batch).ok());
+  ASSERT_TRUE(journal_->Commit({.events = {Event("a", kMany + 1)}}).ok());
+  const auto events = journal_->Events({.job = JobId("a"), .limit = 2 * kMany});
+  ASSERT_TRUE(events.ok()) << events.status();
+  EXPECT_EQ(events->size(), static_cast<size_t>(kEventsKept));
+  EXPECT_EQ(events->back().number, kMany + 1);
+  EXPECT_EQ(journal_->Events({.job = JobId("b")})->size(), 1u) << "another job's history";
+}
+
+TEST_P(JournalConformance, AForgottenJobLeavesNothingAndItsNameMayBeUsedAgain) {
+  ASSERT_TRUE(journal_
+                  ->Commit({.jobs = {{JobId("a"), "record"}, {JobId("b"), "record"}},
+                            .events = {Event("a", 1), Event("a", 2), Event("b", 1)}})
+                  .ok());
+  ASSERT_TRUE(journal_->Commit({.forgotten = {JobId("a")}}).ok());
+  EXPECT_EQ(journal_->Load()->jobs, (std::vector<JobRow>{{JobId("b"), "record"}}));
+  EXPECT_TRUE(journal_->Events({.job = JobId("a")})->empty());
+  EXPECT_EQ(journal_->Events({.job = JobId("b")})->size(), 1u);
+  EXPECT_TRUE(journal_->Commit({.jobs = {{JobId("a"), "new"}}, .events = {Event("a", 1)}}).ok());
+}
+
 TEST_P(JournalConformance, EndedLaunchesAreForgottenAndOthersKept) {
   const LaunchRow first = {{JobId("a"), Generation(1)}, {10, "x"}};
   const LaunchRow second = {{JobId("a"), Generation(2)}, {11, "y"}};

@@ -34,12 +34,13 @@ class HandClock : public Clock {
   absl::Duration passed_;
 };
 
-// A journal that can be full.
+// A journal that can be full, or fail otherwise.
 class TracedJournal : public MemoryJournal {
  public:
   explicit TracedJournal(Trace& trace) : trace_(trace) {}
   absl::Status Commit(const JournalBatch& batch) override {
     if (full) return absl::ResourceExhaustedError("disk full");
+    if (!failure.ok()) return failure;
     std::string what = "journal";
     for (const EventRow& row : batch.events) absl::StrAppend(&what, " state ", row.state);
     for (const LaunchRow& row : batch.launches) absl::StrAppend(&what, " pid ", row.process.pid);
@@ -50,6 +51,7 @@ class TracedJournal : public MemoryJournal {
     return MemoryJournal::Commit(batch);
   }
   bool full = false;
+  absl::Status failure;
 
  private:
   Trace& trace_;

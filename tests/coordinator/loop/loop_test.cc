@@ -46,8 +46,41 @@ TEST(Loop, InvariantJournalThenAct_StoppedWithAFullJournalItHasDoneNothing) {
   world.Submit();
   world.Turn();
   EXPECT_EQ(world.TakeTrace(), "");
-  world.loop->Run();
+  EXPECT_TRUE(world.loop->Run().ok());
   EXPECT_EQ(world.TakeTrace(), "reply UNAVAILABLE");
+}
+
+// Nothing that espalierd could do would mend it, and what was decided may not be acted on.
+TEST(Loop, AJournalThatCannotBeWrittenAgainEndsTheRunWithItsReason) {
+  LoopWorld world;
+  world.journal.failure = absl::PermissionDeniedError("attempt to write a readonly database");
+  int sleeps = 0;
+  world.clock.on_sleep = [&] {
+    if (++sleeps > 3) world.loop->Stop();
+  };
+  world.Submit();
+  const absl::Status status = world.loop->Run();
+  EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("readonly database"));
+  EXPECT_EQ(sleeps, 0);
+  EXPECT_EQ(world.TakeTrace(), "reply UNAVAILABLE");
+}
+
+TEST(Loop, AnErrorOfTheJournalsDiskIsGivenSomeTimeToPass) {
+  LoopWorld world;
+  world.journal.failure = absl::InternalError("disk I/O error");
+  int sleeps = 0;
+  world.clock.on_sleep = [&] {
+    if (++sleeps == 5) world.journal.failure = absl::OkStatus();
+  };
+  world.Submit();
+  world.Turn();
+  EXPECT_EQ(sleeps, 5);
+  EXPECT_THAT(world.TakeTrace(), ::testing::StartsWith(kQueuedAndLaunched));
+  world.journal.failure = absl::InternalError("disk I/O error");
+  world.clock.on_sleep = {};
+  world.Submit("another");
+  EXPECT_TRUE(absl::IsInternal(world.loop->Run()));
 }
 
 TEST(Loop, AllThatWaitsIsJournaledInOneTransaction) {
@@ -200,7 +233,7 @@ TEST(Loop, TheObserverHearsOfEveryWorkerAndTransition) {
 
 TEST(Loop, StopEndsRunFromAnotherThreadAndAnswersWhatWaits) {
   LoopWorld world;
-  std::thread runner([&] { world.loop->Run(); });
+  std::thread runner([&] { EXPECT_TRUE(world.loop->Run().ok()); });
   world.loop->Stop();
   runner.join();
   EXPECT_FALSE(world.inbox->Put(StreamClosed{StreamId(1)})) << "nothing is taken any more";

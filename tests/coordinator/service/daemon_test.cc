@@ -42,7 +42,7 @@ class Composed : public ::testing::Test {
     absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(*cluster, "test", RealClock());
     if (!daemon.ok()) return daemon.status();
     daemon_ = *std::move(daemon);
-    runner_ = std::thread([this] { daemon_->Run(); });
+    runner_ = std::thread([this] { EXPECT_TRUE(daemon_->Run().ok()); });
     return absl::OkStatus();
   }
 

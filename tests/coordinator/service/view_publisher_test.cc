@@ -4,6 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <string>
+
+#include "coordinator/core/retention.h"
+#include "coordinator/journal/record.h"
 #include "tests/coordinator/loop/loop_world.h"
 
 namespace espalier {
@@ -55,6 +60,31 @@ TEST_F(Viewing, NodesShowWhoHoldsThem) {
   world_.Submit();
   world_.Turn();
   EXPECT_EQ(board_.Current()->nodes[1].job_id(), world_.job);
+}
+
+TEST_F(Viewing, AForgottenJobLeavesItsCheckpointsAlone) {
+  const size_t kept = RetentionPolicy().always;
+  JournalBatch batch;
+  for (size_t i = 1; i <= kept + 1; ++i) {
+    JobRecord record;
+    record.id = JobId("nano-" + std::to_string(i));
+    record.number = static_cast<int64_t>(i);
+    record.state = JobState::kCompleted;
+    record.state_since = absl::FromUnixSeconds(static_cast<int64_t>(i));
+    batch.jobs.push_back({record.id, EncodeJob(record)});
+  }
+  ASSERT_TRUE(world_.journal.Commit(batch).ok());
+  const std::filesystem::path folder = world_.folder.path("jobs/nano-1");
+  std::filesystem::create_directories(folder / "logs");
+  std::filesystem::create_directories(folder / "checkpoints/step-00000100");
+  world_.Restart();
+  EXPECT_EQ(board_.Current()->jobs.count(JobId("nano-1")), 1u);
+  world_.Turn();
+  EXPECT_EQ(board_.Current()->jobs.count(JobId("nano-1")), 0u);
+  EXPECT_EQ(board_.Current()->jobs.size(), kept);
+  EXPECT_EQ(world_.journal.Load()->jobs.size(), kept);
+  EXPECT_FALSE(std::filesystem::exists(folder / "logs"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "checkpoints/step-00000100"));
 }
 
 TEST_F(Viewing, WhileTheJournalIsFullTheLastViewStandsAndTheFailuresShow) {
