@@ -10,11 +10,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "common/observe/log.h"
+#include "coordinator/launcher/log_limit.h"
 #include "coordinator/launcher/mpirun.h"
 #include "coordinator/launcher/network.h"
 
 namespace espalier {
 namespace {
+
+constexpr absl::Duration kBetweenLogLooks = absl::Seconds(10);
 
 std::string Describe(const ExitStatus& exit) {
   if (exit.signal != 0) return absl::StrCat("mpirun was killed by signal ", exit.signal);
@@ -70,6 +74,9 @@ absl::StatusOr<ProcessIdentity> MpirunLauncher::Prepare(const LaunchRequest& req
     return absl::InternalError(
         absl::StrCat("cannot create the folder of ", log, ": ", error.message()));
   }
+  const absl::Status old_logs =
+      RemoveOldLogs(std::filesystem::path(log).parent_path().string(), options_.logs);
+  if (!old_logs.ok()) LogWarning(std::string(old_logs.message()));
   ASSIGN_OR_RETURN(GatedProcess process, GatedProcess::Spawn({.argv = std::move(command),
                                                               .environment = MpirunEnvironment(),
                                                               .log_path = log}));
@@ -116,6 +123,13 @@ void MpirunLauncher::End(const GenerationKey& key) {
 
 std::vector<LaunchEnded> MpirunLauncher::Poll(absl::Duration now) {
   std::vector<LaunchEnded> ended = std::exchange(unknown_, {});
+  if (now >= next_log_look_) {
+    next_log_look_ = now + kBetweenLogLooks;
+    for (const auto& [key, entry] : entries_) {
+      const absl::Status shortened = ShortenLog(LogPath(key), options_.logs);
+      if (!shortened.ok()) LogWarning(std::string(shortened.message()));
+    }
+  }
   for (auto it = entries_.begin(); it != entries_.end();) {
     auto& [key, entry] = *it;
     if (entry.stage == Stage::kRunning) PollLeader(key, entry, now);

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "coordinator/launcher/launcher.h"
+#include "coordinator/launcher/log_limit.h"
 #include "coordinator/launcher/mpirun.h"
 #include "coordinator/launcher/process.h"
 
@@ -37,6 +38,7 @@ struct MpirunLauncherOptions {
   absl::Duration grace = absl::Seconds(2);
   // Longest time for ending stray workers on other nodes.
   absl::Duration remote_limit = absl::Seconds(5);
+  LogLimits logs;
 };
 
 class MpirunLauncher : public Launcher {
@@ -86,6 +88,7 @@ class MpirunLauncher : public Launcher {
   MpirunLauncherOptions options_;
   std::string coordinator_;
   std::map<GenerationKey, Entry> entries_;
+  absl::Duration next_log_look_ = absl::ZeroDuration();
   // Asked to end, but not known here.
   std::vector<LaunchEnded> unknown_;
 };

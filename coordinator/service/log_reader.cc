@@ -16,6 +16,8 @@ namespace espalier {
 namespace {
 
 constexpr size_t kLongestLine = 65536;
+// Looked through in one call at most, however little of it is wanted.
+constexpr size_t kLookBytes = 4 << 20;
 
 std::string ReadFrom(const std::string& path, int64_t offset, size_t most_bytes) {
   std::ifstream file(path, std::ios::binary);
@@ -24,6 +26,12 @@ std::string ReadFrom(const std::string& path, int64_t offset, size_t most_bytes)
   file.read(text.data(), static_cast<std::streamsize>(most_bytes));
   text.resize(static_cast<size_t>(file.gcount()));
   return text;
+}
+
+bool IsShorterThan(const std::string& path, int64_t offset) {
+  std::error_code error;
+  const auto bytes = std::filesystem::file_size(path, error);
+  return !error && static_cast<int64_t>(bytes) < offset;
 }
 
 // N of "gen-000N.log"; 0: another file.
@@ -70,13 +78,20 @@ std::string LogReader::Filtered(std::string lines) const {
 
 std::string LogReader::Next(size_t most_bytes) {
   std::string text;
-  while (text.empty()) {
+  at_end_ = false;
+  for (size_t looked = 0; text.empty() && looked < kLookBytes;) {
+    if (IsShorterThan(path_, offset_)) {
+      offset_ = 0;
+      partial_.clear();
+    }
     std::string read = path_.empty() ? "" : ReadFrom(path_, offset_, most_bytes);
     offset_ += static_cast<int64_t>(read.size());
+    looked += read.size();
     std::string lines = std::exchange(partial_, "");
     if (read.empty()) {
       const bool more = OpenNext();
       if (!more) {
+        at_end_ = true;
         partial_ = std::move(lines);
         return text;
       }

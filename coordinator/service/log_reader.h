@@ -23,9 +23,13 @@ class LogReader {
   // `folder` holds gen-0001.log and so on; it and they may not exist yet.
   LogReader(std::string folder, LogSelection selection);
 
-  // The next whole lines, about `most_bytes` of them; empty: nothing new now. A line that is not
-  // finished is kept until it is, or until a later generation has begun, or it is 64 KiB long.
+  // The next whole lines, about `most_bytes` of them; empty: nothing new now, or, unless at_end(),
+  // only lines that are not wanted so far: ask again. A line that is not finished is kept until it
+  // is, or until a later generation has begun, or it is 64 KiB long. After a log was shortened
+  // (log_limit.h) reading goes on with what is left of it.
   std::string Next(size_t most_bytes);
+  // The last Next has read all that was there.
+  bool at_end() const { return at_end_; }
   // What is left without its line end, for when nothing more will be written.
   std::string Rest();
 
@@ -39,6 +43,7 @@ class LogReader {
   std::string path_;
   int64_t offset_ = 0;
   std::string partial_;
+  bool at_end_ = false;
 };
 
 }  // namespace espalier

@@ -64,7 +64,7 @@ class LogsSource : public MessageSource<v1::LogsResponse> {
     const bool last_look = !follow_ || Over(now);
     NextMessage<v1::LogsResponse> next;
     std::string text = reader_.Next(kLogBytesPerMessage);
-    if (text.empty() && last_look) {
+    if (text.empty() && reader_.at_end() && last_look) {
       text = reader_.Rest();
       next.end = absl::OkStatus();
     }

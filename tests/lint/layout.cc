@@ -30,7 +30,7 @@ Part Coordinator() {
                    .libraries = {"SQLite"},
                    .closed = {"common/platform", "common/observe", "common/config", "common/rpc"}},
                   {.folder = "coordinator/launcher",
-                   .closed = {"common/platform", "common/observe", "common/rpc", "coordinator/core",
+                   .closed = {"common/platform", "common/rpc", "coordinator/core",
                               "coordinator/journal"}},
                   {.folder = "coordinator/loop", .closed = {"common/platform", "common/rpc"}},
                   {.folder = "coordinator/service", .libraries = {"gRPC", "prometheus-cpp"}},

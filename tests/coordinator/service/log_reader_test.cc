@@ -54,6 +54,35 @@ TEST(LogReader, SelectsARankAndAGeneration) {
   EXPECT_EQ(reader.Next(kPlenty), "");
 }
 
+TEST(LogReader, LooksThroughALongLogInPiecesForTheFewLinesOfARank) {
+  ScratchFolder folder;
+  std::string all;
+  while (all.size() < (16u << 20)) all += "[rank 0] says something that nobody asked for\n";
+  folder.Write("gen-0001.log", all + "[rank 1] the one\n");
+  LogReader reader(folder.root(), {.rank = Rank(1)});
+  int looks = 0;
+  std::string text;
+  while (text.empty() && !reader.at_end() && looks < 100) {
+    text = reader.Next(1 << 16);
+    ++looks;
+  }
+  EXPECT_EQ(text, "[rank 1] the one\n");
+  EXPECT_GE(looks, 4) << "one call must not hold up the other streams";
+  EXPECT_EQ(reader.Next(1 << 16), "");
+  EXPECT_TRUE(reader.at_end());
+}
+
+TEST(LogReader, GoesOnWithAShortenedLog) {
+  ScratchFolder folder;
+  folder.Write("gen-0001.log", "one\ntwo\nthree\nhal");
+  LogReader reader(folder.root(), {});
+  EXPECT_EQ(reader.Next(kPlenty), "one\ntwo\nthree\n");
+  folder.Write("gen-0001.log", "(shortened)\n");
+  EXPECT_EQ(reader.Next(kPlenty), "(shortened)\n");
+  folder.Write("gen-0001.log", "(shortened)\nfour\n");
+  EXPECT_EQ(reader.Next(kPlenty), "four\n");
+}
+
 TEST(LogReader, LimitsOneBiteAndLosesNothing) {
   ScratchFolder folder;
   std::string all;
