@@ -24,6 +24,7 @@
 #include "worker/ending.h"
 #include "worker/launch_environment.h"
 #include "worker/session.h"
+#include "worker/sync/world_proof.h"
 
 namespace espalier {
 namespace {
@@ -185,6 +186,7 @@ absl::StatusOr<SessionResult> Train(const WorkerOptions& options, const v1::Welc
   RETURN_IF_ERROR(SetThreads(options, welcome.spec(), environment));
   static Gauge& gauge = *new Gauge{client.progress()};  // the communication thread may outlive us
   ASSIGN_OR_RETURN(const JoinedWorld world, JoinWorld(options, welcome.spec(), environment, gauge));
+  RETURN_IF_ERROR(ProveWorld(*world.collective, welcome.world_secret()));
   SessionOptions session_options;
   session_options.welcome = welcome;
   session_options.device = options.device;

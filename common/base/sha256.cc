@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -39,6 +41,23 @@ std::string Sha256Hex(absl::string_view text) {
   Sha256 hash;
   hash.Update({reinterpret_cast<const std::byte*>(text.data()), text.size()});
   return hash.Finish();
+}
+
+std::string HmacSha256Hex(absl::string_view key, absl::string_view text) {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  ESPALIER_CHECK(HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+                      reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest,
+                      &size) != nullptr,
+                 "OpenSSL has no HMAC with SHA-256");
+  return absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(digest), size));
+}
+
+std::string RandomHex(int bytes) {
+  std::string random(static_cast<size_t>(bytes), '\0');
+  ESPALIER_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(random.data()), bytes) == 1,
+                 "OpenSSL has no random bytes");
+  return absl::BytesToHexString(random);
 }
 
 absl::StatusOr<FileDigest> Sha256OfFile(const std::string& path,

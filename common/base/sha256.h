@@ -1,5 +1,7 @@
-// SHA-256 (FIPS 180-4) of bytes and of files. Used by worker/data and worker/state for manifests,
-// datasets and checkpoints. One object belongs to one thread.
+// SHA-256 (FIPS 180-4) of bytes and of files, and what else of OpenSSL needs no connection: keyed
+// hashes and random bytes. Used by worker/data and worker/state for manifests, datasets and
+// checkpoints, by coordinator/loop and worker/sync for the secret of a generation. One object
+// belongs to one thread.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +33,12 @@ class Sha256 {
 };
 
 std::string Sha256Hex(absl::string_view text);
+
+// HMAC-SHA-256 (RFC 2104) of the text, in lower-case hex: who does not know the key cannot make it.
+std::string HmacSha256Hex(absl::string_view key, absl::string_view text);
+
+// Bytes that nobody can guess, in hex.
+std::string RandomHex(int bytes);
 
 struct FileDigest {
   int64_t bytes = 0;

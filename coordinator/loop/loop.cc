@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/base/sha256.h"
 #include "common/base/status_macros.h"
 #include "coordinator/core/advance.h"
 #include "coordinator/journal/record.h"
@@ -15,6 +16,8 @@ namespace espalier {
 namespace {
 
 constexpr char kNodePrefix[] = "node/";
+constexpr char kWorldKey[] = "world-key";
+constexpr int kWorldKeyBytes = 32;
 
 // Later rows of a job replace earlier ones of the same transaction.
 void PutJob(std::vector<JobRow>& rows, const JobRecord& record) {
@@ -57,6 +60,7 @@ absl::Status Loop::Start() {
   CoordinatorStarted started;
   for (const v1::NodeSpec& node : options_.cluster.nodes()) started.nodes.emplace_back(node.name());
   for (const SettingRow& row : contents.settings) {
+    if (row.key == kWorldKey) world_key_ = row.value;
     if (!absl::StartsWith(row.key, kNodePrefix)) continue;
     ASSIGN_OR_RETURN(NodeHealth node, DecodeNode(row.value));
     started.health.push_back(std::move(node));
@@ -68,6 +72,10 @@ absl::Status Loop::Start() {
   for (const LaunchRow& row : contents.launches) {
     parts_.launcher->Adopt(row.key, row.process);
     started.launches.push_back(row.key);
+  }
+  if (world_key_.empty()) {
+    world_key_ = RandomHex(kWorldKeyBytes);
+    batch_.settings.push_back({kWorldKey, world_key_});
   }
   Decide({std::move(started)});
   for (const auto& [id, job] : state_.jobs) {

@@ -108,6 +108,8 @@ class Loop {
   // Jobs that a submission may have made: their files are written before the reply.
   std::set<RequestId> submissions_;
   std::map<JobId, JobState> last_states_;
+  // Of this journal, never told to anybody: makes the secret of every generation.
+  std::string world_key_;
   std::vector<Event> later_;
   std::optional<absl::Duration> next_tick_;
   std::atomic<bool> stopping_{false};

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/file_system.h"
+#include "common/base/sha256.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_file.h"
 #include "common/observe/log.h"
@@ -81,8 +82,11 @@ void Loop::ApplyOne(const AppendEvent&) {}
 void Loop::ApplyOne(const Welcome& effect) {
   const auto job = state_.jobs.find(effect.worker.job);
   if (job == state_.jobs.end()) return;
-  parts_.streams->Send(effect.stream, WelcomeMessage(effect, job->second.record, options_.cluster,
-                                                     options_.state_dir));
+  v1::AttachResponse welcome =
+      WelcomeMessage(effect, job->second.record, options_.cluster, options_.state_dir);
+  welcome.mutable_welcome()->set_world_secret(HmacSha256Hex(
+      world_key_, absl::StrCat(effect.worker.job.text(), "/", effect.worker.generation.value())));
+  parts_.streams->Send(effect.stream, std::move(welcome));
   parts_.launcher->NoteWorker({effect.worker.job, effect.worker.generation},
                               {effect.node, effect.pid});
   parts_.observer->Attached(effect.worker, parts_.clock->Monotonic());

@@ -92,6 +92,7 @@ class FakeStreams : public WorkerStreams {
   void Send(StreamId stream, v1::AttachResponse message) override {
     trace_.push_back(
         absl::StrCat(message.has_welcome() ? "welcome " : "directive ", stream.value()));
+    if (message.has_welcome()) welcomes[stream] = message.welcome();
     last[stream] = std::move(message);
   }
   void Close(StreamId stream, const absl::Status& status) override {
@@ -99,6 +100,7 @@ class FakeStreams : public WorkerStreams {
         absl::StrCat("close ", stream.value(), " ", absl::StatusCodeToString(status.code())));
   }
   std::map<StreamId, v1::AttachResponse> last;
+  std::map<StreamId, v1::Welcome> welcomes;
 
  private:
   Trace& trace_;

@@ -170,6 +170,33 @@ TEST(Loop, AnEndedGenerationLeavesTheJournalWithTheTransitionItCaused) {
   EXPECT_EQ(world.Record().generation.value(), 2);
 }
 
+// By which the ranks know each other; nobody else, nor another generation, may know it.
+TEST(Loop, RanksOfAGenerationShareASecretThatNoOtherGenerationHas) {
+  LoopWorld world;
+  world.Submit();
+  world.Turn();
+  world.AttachAll(1);
+  const auto secret = [&](int64_t stream) {
+    return world.streams.welcomes[StreamId(stream)].world_secret();
+  };
+  const std::string first = secret(1);
+  EXPECT_EQ(first.size(), 64u);
+  EXPECT_EQ(secret(2), first);
+  world.Restart();
+  world.AttachAll(1, /*offset=*/10);
+  EXPECT_EQ(secret(11), first) << "after a restart of espalierd";
+  world.launcher.ended = {{{JobId(world.job), Generation(1)}, "mpirun was killed by signal 9"}};
+  for (int i = 0; i < 200; ++i) world.Turn();
+  world.AttachAll(2, /*offset=*/20);
+  EXPECT_EQ(secret(21).size(), 64u);
+  EXPECT_NE(secret(21), first);
+  LoopWorld other;
+  other.Submit();
+  other.Turn();
+  other.AttachAll(1);
+  EXPECT_NE(other.streams.welcomes[StreamId(1)].world_secret(), first) << "of another espalierd";
+}
+
 TEST(Loop, ARestartedOneAdoptsWhatRunsAndWelcomesItsWorkersAgain) {
   LoopWorld world;
   world.Submit();

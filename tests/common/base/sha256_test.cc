@@ -1,0 +1,32 @@
+#include "common/base/sha256.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+namespace espalier {
+namespace {
+
+// FIPS 180-4, example of one block.
+TEST(Sha256, IsThatOfTheStandard) {
+  EXPECT_EQ(Sha256Hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+// RFC 4231, test case 2.
+TEST(HmacSha256, IsThatOfTheStandard) {
+  EXPECT_EQ(HmacSha256Hex("Jefe", "what do ya want for nothing?"),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+}
+
+TEST(RandomHex, HasTheLengthAskedForAndNeverRepeats) {
+  std::set<std::string> seen;
+  for (int i = 0; i < 1000; ++i) {
+    const std::string random = RandomHex(16);
+    EXPECT_EQ(random.size(), 32u);
+    EXPECT_TRUE(seen.insert(random).second);
+  }
+}
+
+}  // namespace
+}  // namespace espalier
