@@ -8,6 +8,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
+#include "common/config/job_file.h"
 #include "coordinator/core/advance.h"
 #include "coordinator/journal/record.h"
 #include "coordinator/loop/messages.h"
@@ -67,6 +68,7 @@ absl::Status Loop::Start() {
   }
   for (const JobRow& row : contents.jobs) {
     ASSIGN_OR_RETURN(JobRecord record, DecodeJob(row.record));
+    FillJobDefaults(record.spec);  // of fields that are newer than the journal
     started.jobs.push_back(std::move(record));
   }
   for (const LaunchRow& row : contents.launches) {

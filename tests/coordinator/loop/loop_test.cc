@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "coordinator/journal/record.h"
 #include "tests/coordinator/loop/loop_world.h"
 
 namespace espalier {
@@ -195,6 +196,20 @@ TEST(Loop, RanksOfAGenerationShareASecretThatNoOtherGenerationHas) {
   other.Turn();
   other.AttachAll(1);
   EXPECT_NE(other.streams.welcomes[StreamId(1)].world_secret(), first) << "of another espalierd";
+}
+
+TEST(Loop, AJobOfAnOlderJournalGetsTheDefaultsOfFieldsThatItDoesNotKnow) {
+  LoopWorld world;
+  JobRecord record;
+  record.id = JobId("old-1");
+  record.number = 1;
+  record.state = JobState::kPausedHard;
+  record.spec.set_name("old");
+  ASSERT_TRUE(world.journal.Commit({.jobs = {{record.id, EncodeJob(record)}}}).ok());
+  world.Restart();
+  const v1::JobSpec& spec = world.observer.state.jobs.at(record.id).record.spec;
+  EXPECT_GT(spec.health().failure_timeout_seconds(), 0);
+  EXPECT_GT(spec.launch().timeout_seconds(), 0);
 }
 
 TEST(Loop, ARestartedOneAdoptsWhatRunsAndWelcomesItsWorkersAgain) {
