@@ -43,6 +43,8 @@ struct LoopOptions {
   // Holds jobs/ID.
   std::string state_dir;
   absl::Duration tick = absl::Milliseconds(100);
+  // What only heartbeats have changed is published so often; what was decided, at once.
+  absl::Duration publish_interval = absl::Milliseconds(100);
   // Between two attempts at a journal that cannot be written.
   absl::Duration journal_retry = absl::Seconds(1);
   // An error of the journal's disk, other than that it is full, may pass for so long.
@@ -112,6 +114,7 @@ class Loop {
   std::string world_key_;
   std::vector<Event> later_;
   std::optional<absl::Duration> next_tick_;
+  absl::Duration next_publication_ = absl::ZeroDuration();
   std::atomic<bool> stopping_{false};
   absl::Status journal_status_;  // an error ends Run
 

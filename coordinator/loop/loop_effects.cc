@@ -26,6 +26,7 @@ bool MayPass(const absl::Status& status, absl::Duration tried, absl::Duration pa
 }  // namespace
 
 void Loop::Apply() {
+  const bool decided = !batch_.empty() || !effects_.empty();
   const bool journaled = batch_.empty() || Commit(batch_);
   if (!journaled) return;
   for (const EventRow& row : batch_.events) {
@@ -34,7 +35,7 @@ void Loop::Apply() {
   }
   for (const JobId& job : batch_.forgotten) Forget(job);
   batch_ = {};
-  Publish();
+  if (decided || parts_.clock->Monotonic() >= next_publication_) Publish();
   for (const Effect& effect : std::exchange(effects_, {})) {
     std::visit([this](const auto& one) { ApplyOne(one); }, effect);
   }
@@ -59,8 +60,11 @@ bool Loop::Commit(const JournalBatch& batch) {
       stopping_ = true;
       return false;
     }
-    LogError(absl::StrCat("cannot write the journal, nothing is decided until it can be written: ",
-                          status.message(), "; free space on the disk of ", options_.state_dir));
+    LogError(absl::StrCat(
+        "cannot write the journal, nothing is decided until it can be written: ", status.message(),
+        absl::IsResourceExhausted(status) ? "; free space on the disk of "
+                                          : "; see to the disk of ",
+        options_.state_dir));
     if (stopping_) return false;
     parts_.clock->Sleep(options_.journal_retry);
   }
@@ -72,6 +76,7 @@ void Loop::Publish() {
                             .monotonic = parts_.clock->Monotonic(),
                             .stats = stats_});
   touched_.clear();
+  next_publication_ = parts_.clock->Monotonic() + options_.publish_interval;
 }
 
 void Loop::ApplyOne(const PersistJob&) {}

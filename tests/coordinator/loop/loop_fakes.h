@@ -121,12 +121,14 @@ class FakeObserver : public LoopObserver {
   void Publish(const Publication& publication) override {
     state = publication.state;
     stats = publication.stats;
+    ++publications;
     for (const JobId& job : publication.changed) told.push_back("changed " + job.text());
   }
   void Stalled(const LoopStats& now) override { stats = now; }
 
   ClusterState state;
   LoopStats stats;
+  int publications = 0;
   Trace told;
 };
 

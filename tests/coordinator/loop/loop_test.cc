@@ -198,6 +198,32 @@ TEST(Loop, RanksOfAGenerationShareASecretThatNoOtherGenerationHas) {
   EXPECT_NE(other.streams.welcomes[StreamId(1)].world_secret(), first) << "of another espalierd";
 }
 
+// Thousands of heartbeats a second would otherwise make the views of everything as often.
+TEST(Loop, WhatHeartbeatsChangeIsPublishedAFewTimesASecondAndDecisionsAtOnce) {
+  LoopWorld world;
+  world.Submit();
+  world.Turn();
+  world.AttachAll(1);
+  const int before = world.observer.publications;
+  v1::AttachRequest message;
+  for (int i = 1; i <= 50; ++i) {
+    message.mutable_progress()->set_work(i);
+    world.clock.Advance(absl::Milliseconds(1));
+    world.Say(1, message);
+    world.loop->Turn();
+  }
+  EXPECT_LE(world.observer.publications, before + 1);
+  world.Turn();
+  EXPECT_EQ(world.observer.state.jobs.at(JobId(world.job)).world.ranks[0].counters.work, 50);
+  const int between = world.observer.publications;
+  v1::PauseRequest pause;
+  pause.set_job_id(world.job);
+  world.Ask(pause);
+  world.clock.Advance(absl::Milliseconds(1));
+  world.loop->Turn();
+  EXPECT_EQ(world.observer.publications, between + 1);
+}
+
 TEST(Loop, AJobOfAnOlderJournalGetsTheDefaultsOfFieldsThatItDoesNotKnow) {
   LoopWorld world;
   JobRecord record;
