@@ -1,6 +1,9 @@
 // 2,000 seeds of the simulator; espalier_sim runs more.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+
 #include "tests/sim/simulation.h"
 
 namespace espalier::sim {
@@ -25,6 +28,19 @@ TEST_P(Simulator, EveryRuleHoldsUnderFaults) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Simulator, testing::Values(1, 501, 1001, 1501));
+
+// What makes a shorter time of faults a prefix of a longer one.
+TEST(Simulated, WhatHappensBeforeFaultsStopDoesNotDependOnWhenTheyStop) {
+  const auto until = [](absl::Duration fault_time) {
+    RunResult result = Simulate({.seed = 11, .trace = true, .fault_time = fault_time});
+    const auto late = [](const std::string& line) { return std::stod(line) >= 10; };
+    result.trace.erase(std::find_if(result.trace.begin(), result.trace.end(), late),
+                       result.trace.end());
+    return result.trace;
+  };
+  EXPECT_GT(until(absl::Seconds(60)).size(), 20u);
+  EXPECT_EQ(until(absl::Seconds(10)), until(absl::Seconds(60)));
+}
 
 TEST(Simulated, ASeedAlwaysGivesTheSameRun) {
   EXPECT_EQ(Simulate({.seed = 7}).fingerprint, Simulate({.seed = 7}).fingerprint);

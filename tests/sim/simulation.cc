@@ -8,7 +8,6 @@
 namespace espalier::sim {
 namespace {
 
-constexpr absl::Duration kFaultTime = absl::Seconds(60);
 constexpr absl::Duration kQuietTime = absl::Hours(4);
 
 v1::JobSpec BaseSpec() {
@@ -221,7 +220,7 @@ RunResult Simulation::Run() {
   }
   timeline.After(scene_.chance.Milliseconds(0, 5000), [this] { Ask(); });
   timeline.After(scene_.chance.Milliseconds(0, 5000), [this] { Harm(); });
-  const absl::Time quiet = timeline.now() + kFaultTime;
+  const absl::Time quiet = timeline.now() + options_.fault_time;
   timeline.At(quiet, [this] {
     scene_.faults = false;
     Tidy();
@@ -238,11 +237,32 @@ RunResult Simulation::Run() {
   for (const auto& [id, record] : coordinator_->journal().jobs) ++result.ends[record.state];
   if (!scene_.broken.empty()) {
     result.failure = absl::StrCat("seed ", options_.seed, ": ", scene_.broken,
-                                  "\n  replay: espalier_sim --seed ", options_.seed, " --trace");
+                                  "\n  replay: espalier_sim --from ", options_.seed,
+                                  " --trace --faults ", absl::ToDoubleSeconds(options_.fault_time));
   }
   return result;
 }
 
 RunResult Simulate(const RunOptions& options) { return Simulation(options).Run(); }
+
+// Until faults stop, a run does not depend on when they will: a shorter one is a prefix.
+RunResult Shrink(RunOptions options) {
+  constexpr absl::Duration kStep = absl::Milliseconds(100);
+  RunResult shortest = Simulate(options);
+  int64_t passes = 0;
+  int64_t fails = options.fault_time / kStep;
+  while (!shortest.failure.empty() && fails - passes > 1) {
+    const int64_t middle = passes + (fails - passes) / 2;
+    options.fault_time = middle * kStep;
+    RunResult result = Simulate(options);
+    if (result.failure.empty()) {
+      passes = middle;
+    } else {
+      fails = middle;
+      shortest = std::move(result);
+    }
+  }
+  return shortest;
+}
 
 }  // namespace espalier::sim
