@@ -28,8 +28,9 @@ int Serve(const DaemonOptions& options) {
   absl::StatusOr<std::unique_ptr<Daemon>> daemon =
       Daemon::Start(*cluster, options.program, RealClock());
   if (!daemon.ok()) return Fail(1, daemon.status());
-  std::cout << "espalierd: listening on " << (*daemon)->address() << ", metrics on "
-            << (*daemon)->metrics_address() << std::endl;
+  const std::string tcp = (*daemon)->address();
+  std::cout << "espalierd: listening on " << (*daemon)->socket() << (tcp.empty() ? "" : " and ")
+            << tcp << ", metrics on " << (*daemon)->metrics_address() << std::endl;
   std::thread([&signals, &daemon] {
     int received = 0;
     sigwait(&signals, &received);
@@ -48,7 +49,8 @@ int main(int argc, char** argv) {
   CLI::App app("The coordinator of Espalier: schedules training jobs on the nodes of a cluster.");
   app.add_option("--cluster", options.cluster_file, "Cluster file (YAML)")->required();
   app.add_option("--state-dir", options.state_dir, "Instead of the cluster file's state_dir");
-  app.add_option("--listen", options.listen, "IP:PORT of gRPC; port 0: any free one");
+  app.add_option("--listen", options.listen,
+                 "IP:PORT of gRPC beside the Unix socket; port 0: any free one");
   app.add_option("--metrics-listen", options.metrics_listen, "IP:PORT of /metrics");
   app.footer("Example:\n  espalierd --cluster configs/clusters/local.yaml --state-dir /tmp/state");
   try {

@@ -60,7 +60,8 @@ void AddTrainOptions(CLI::App& app, TrainCommand& train) {
   app.add_option("--set", o.overrides, "KEY=VALUE over the job file; may be repeated")
       ->type_size(1)
       ->allow_extra_args(false);
-  app.add_option("--coordinator", o.coordinator, "HOST:PORT of espalierd");
+  app.add_option("--coordinator", o.coordinator,
+                 "HOST:PORT of espalierd, or its state folder on this machine");
   app.add_option("--job-id", o.job_id, "Given by the launcher of espalierd");
   app.add_option("--generation", o.generation, "Given by the launcher of espalierd");
   app.add_option("--rank-count", o.rank_count, "Refuse a world of another size");
@@ -181,8 +182,9 @@ absl::Status CheckTrain(TrainCommand& train) {
         "--coordinator); see --help");
   }
   if (standalone != o.coordinator.empty()) {
-    return absl::InvalidArgumentError(standalone ? "--standalone works without --coordinator"
-                                                 : "--coordinator HOST:PORT is missing");
+    return absl::InvalidArgumentError(standalone
+                                          ? "--standalone works without --coordinator"
+                                          : "--coordinator HOST:PORT or STATE_FOLDER is missing");
   }
   if (launched && o.generation < 1) return absl::InvalidArgumentError("--generation is missing");
   o.job_file = standalone ? train.standalone : train.external;

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <utility>
 
@@ -65,7 +66,10 @@ std::string HostName() {
 absl::StatusOr<std::unique_ptr<ControlClient>> MakeClient(const WorkerOptions& options,
                                                           const v1::JobSpec& spec) {
   if (!options.coordinator.empty()) {
-    return MakeAttachClient({.target = {options.coordinator, options.tls},
+    const char* token = std::getenv("ESPALIER_TOKEN_FILE");
+    ASSIGN_OR_RETURN(ChannelTarget target,
+                     MakeTarget(options.coordinator, options.tls, token == nullptr ? "" : token));
+    return MakeAttachClient({.target = std::move(target),
                              .on_fenced =
                                  [](const absl::Status& reason) {
                                    LogError(absl::StrCat("fenced: ", reason.message()));

@@ -15,6 +15,7 @@ namespace espalier {
 
 struct WorkerOptions {
   // Launched: coordinator and job_id. External: coordinator and job_file. Standalone: job_file.
+  // HOST:PORT or a state folder; ESPALIER_TOKEN_FILE names the token that one may need.
   std::string coordinator;
   std::optional<TlsFiles> tls;
   std::string job_id;

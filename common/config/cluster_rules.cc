@@ -8,17 +8,30 @@
 namespace espalier {
 namespace {
 
-void CheckListen(const v1::ClusterSpec& spec, const std::string& where, Problems& problems) {
+// gRPC's credentials for plain TCP take no other loopback address.
+bool IsPlainLoopback(const std::string& host) { return host == "127.0.0.1" || host == "::1"; }
+
+void CheckGrpc(const v1::ClusterSpec& spec, const std::string& where, Problems& problems) {
+  if (!spec.has_listen()) return;
   const absl::StatusOr<HostPort> listen = ParseAddress(spec.listen());
   if (!listen.ok() || !IsIpAddress(listen->host)) {
     problems.Add(where, absl::StrCat("listen is ", Quoted(spec.listen()),
                                      "; allowed: IP:PORT, for example 127.0.0.1:7070"));
-  } else if (!IsLoopback(listen->host) && !spec.has_tls()) {
+  } else if (!spec.has_tls() && !IsLoopback(listen->host)) {
     problems.Add(where, absl::StrCat("listen is ", Quoted(spec.listen()),
                                      ", which other machines can reach, and there is no tls "
                                      "section; make certificates with 'espalier pki' and name them "
-                                     "under tls, or listen on 127.0.0.1"));
+                                     "under tls, or leave listen out: programs of this machine "
+                                     "use the Unix socket in the state folder"));
+  } else if (!spec.has_tls() && !IsPlainLoopback(listen->host)) {
+    problems.Add(where, absl::StrCat("listen is ", Quoted(spec.listen()),
+                                     "; allowed without a tls section: 127.0.0.1:PORT and "
+                                     "[::1]:PORT"));
   }
+}
+
+void CheckListen(const v1::ClusterSpec& spec, const std::string& where, Problems& problems) {
+  CheckGrpc(spec, where, problems);
   const absl::StatusOr<HostPort> metrics = ParseAddress(spec.metrics_listen());
   if (!metrics.ok() || !IsIpAddress(metrics->host)) {
     problems.Add(where, absl::StrCat("metrics_listen is ", Quoted(spec.metrics_listen()),
@@ -31,6 +44,11 @@ void CheckListen(const v1::ClusterSpec& spec, const std::string& where, Problems
   if (spec.has_advertise() && !ParseAddress(spec.advertise()).ok()) {
     problems.Add(where, absl::StrCat("advertise is ", Quoted(spec.advertise()),
                                      "; allowed: HOST:PORT, for example 10.0.0.1:7070"));
+  } else if (spec.has_advertise() && !spec.has_tls()) {
+    problems.Add(where, absl::StrCat("advertise is ", Quoted(spec.advertise()),
+                                     ", for workers of other machines, and those need TLS; make "
+                                     "certificates with 'espalier pki' and name them under tls, or "
+                                     "leave advertise out"));
   }
 }
 

@@ -4,11 +4,17 @@
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/address.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/call.h"
 #include "common/rpc/certificate.h"
+#include "common/rpc/local_access.h"
 
 namespace espalier {
 namespace {
@@ -37,10 +43,54 @@ absl::Status NeedsTls(absl::string_view address) {
       "that `espalier pki issue` made for you"));
 }
 
+// gRPC takes a path for part of a URI.
+std::string SocketUri(absl::string_view path) {
+  std::string uri = "unix:";
+  for (const unsigned char c : path) {
+    if (absl::ascii_isalnum(c) || absl::StrContains("/-_.", static_cast<char>(c))) {
+      uri.push_back(static_cast<char>(c));
+    } else {
+      absl::StrAppendFormat(&uri, "%%%02X", c);
+    }
+  }
+  return uri;
+}
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeSocketChannel(const std::string& path,
+                                                                 bool with_certificates) {
+  if (with_certificates) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("certificates were given, but ", path,
+                     " is a Unix socket, which needs none: leave them out, or give HOST:PORT of "
+                     "the coordinator"));
+  }
+  return grpc::CreateCustomChannel(SocketUri(path), grpc::InsecureChannelCredentials(),
+                                   Arguments());
+}
+
 }  // namespace
+
+absl::StatusOr<ChannelTarget> MakeTarget(const std::string& coordinator,
+                                         std::optional<TlsFiles> tls,
+                                         const std::string& token_file) {
+  ChannelTarget target{.tls = std::move(tls)};
+  ASSIGN_OR_RETURN(target.address, CoordinatorAddress(coordinator));
+  if (target.tls.has_value()) return target;
+  ASSIGN_OR_RETURN(target.token, FindToken(target.address, token_file));
+  return target;
+}
+
+void PrepareCall(grpc::ClientContext& context, const ChannelTarget& target,
+                 absl::Duration timeout) {
+  SetDeadline(context, timeout);
+  if (!target.token.empty()) context.AddMetadata(kTokenHeader, target.token);
+}
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const ChannelTarget& target,
                                                            Clock& clock) {
+  if (const std::optional<std::string> path = SocketOf(target.address)) {
+    return MakeSocketChannel(*path, target.tls.has_value());
+  }
   ASSIGN_OR_RETURN(const HostPort address, ParseAddress(target.address));
   if (!target.tls.has_value()) {
     if (!IsLoopback(target.address)) return NeedsTls(target.address);

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -126,6 +127,17 @@ absl::Status ReceiveSome(SSL* connection, int fd, absl::Duration timeout) {
 
 Socket::~Socket() {
   if (fd_ >= 0) close(fd_);
+}
+
+int TryUnixSocket(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return ENAMETOOLONG;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  const Socket socket(::socket(AF_UNIX, SOCK_STREAM, 0));
+  if (socket.fd() < 0) return errno;
+  const auto* to = reinterpret_cast<const sockaddr*>(&address);
+  return connect(socket.fd(), to, sizeof address) == 0 ? 0 : errno;
 }
 
 absl::StatusOr<Socket> ConnectTcp(const HostPort& address, absl::Duration timeout) {

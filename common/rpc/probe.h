@@ -1,4 +1,5 @@
-// A bare TCP connection and TLS handshake that fetches a server's certificate without judging it.
+// Bare connections that tell why gRPC's fail: to a Unix socket, or by TCP with a TLS handshake that
+// fetches the server's certificate without judging it.
 // Used by diagnose.cc only. Any thread; every wait is bounded by a timeout.
 #pragma once
 
@@ -29,6 +30,9 @@ class Socket {
 
 // UNAVAILABLE says why not: no such host, nothing listens there, no answer in time.
 absl::StatusOr<Socket> ConnectTcp(const HostPort& address, absl::Duration timeout);
+
+// Connects to a Unix socket and hangs up. 0 or errno.
+int TryUnixSocket(const std::string& path);
 
 // PEM texts; empty: no client certificate.
 struct ProbeIdentity {

@@ -12,6 +12,7 @@
 #include "common/base/status_macros.h"
 #include "common/rpc/call.h"
 #include "common/rpc/certificate.h"
+#include "common/rpc/local_access.h"
 
 namespace espalier {
 namespace {
@@ -20,6 +21,11 @@ std::string PeerCertificate(const grpc::AuthContext& context) {
   const std::vector<grpc::string_ref> values =
       context.FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
   return values.empty() ? "" : std::string(values[0].data(), values[0].size());
+}
+
+std::string MethodOf(const grpc::AuthMetadataProcessor::InputMetadata& metadata) {
+  const auto path = metadata.find(":path");
+  return path == metadata.end() ? "" : std::string(path->second.data(), path->second.size());
 }
 
 // Verifies each call's certificate against the CA and its role against the method.
@@ -33,9 +39,7 @@ class CertificateProcessor : public grpc::AuthMetadataProcessor {
 
   grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context, OutputMetadata*,
                        OutputMetadata*) override {
-    const auto path = metadata.find(":path");
-    const std::string method =
-        path == metadata.end() ? "" : std::string(path->second.data(), path->second.size());
+    const std::string method = MethodOf(metadata);
     const std::string certificate = PeerCertificate(*context);
     const absl::Status status = Check(certificate, method);
     if (!status.ok() && options_.refused) options_.refused(NameOf(certificate), method, status);
@@ -72,19 +76,61 @@ class CertificateProcessor : public grpc::AuthMetadataProcessor {
   Clock& clock_;
 };
 
-}  // namespace
+// Compares each call's token.
+class TokenProcessor : public grpc::AuthMetadataProcessor {
+ public:
+  explicit TokenProcessor(ServerTls options) : options_(std::move(options)) {}
 
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
-    const ServerTls& options, Clock& clock) {
-  RETURN_IF_ERROR(ParseAddress(options.listen).status());
-  if (!options.tls.has_value()) {
-    if (IsLoopback(options.listen)) return grpc::InsecureServerCredentials();
+  bool IsBlocking() const override { return false; }
+
+  grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext*, OutputMetadata*,
+                       OutputMetadata*) override {
+    const auto given = metadata.find(kTokenHeader);
+    if (given == metadata.end()) return Refuse(metadata, "came without a token");
+    const absl::string_view token(given->second.data(), given->second.size());
+    if (!SameSecret(token, options_.token)) return Refuse(metadata, "has a wrong token");
+    return grpc::Status::OK;
+  }
+
+ private:
+  grpc::Status Refuse(const InputMetadata& metadata, absl::string_view why) const {
+    const absl::Status status = absl::UnauthenticatedError(absl::StrCat(
+        "the call ", why,
+        ": over TCP without TLS, this espalierd answers those who can read the "
+        "file `token` in its state folder; name that file with --token, or reach espalierd by its "
+        "Unix socket: --coordinator STATE_FOLDER"));
+    if (options_.refused) options_.refused("(no certificate)", MethodOf(metadata), status);
+    return ToGrpc(status);
+  }
+
+  const ServerTls options_;
+};
+
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> WithoutTls(const ServerTls& options) {
+  if (!IsLoopback(options.listen)) {
     return absl::FailedPreconditionError(absl::StrCat(
         "refusing to listen on ", options.listen,
         " without TLS: only loopback (127.0.0.1:PORT) is open without credentials. Make them with "
         "`espalier pki init` and `espalier pki issue NAME --role coordinator --address IP`, and "
         "name the files under tls: in the cluster file"));
   }
+  if (options.token.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("refusing to listen on ", options.listen, " without TLS and without a token"));
+  }
+  // Plain TCP; unlike gRPC's insecure credentials they take a processor.
+  std::shared_ptr<grpc::ServerCredentials> credentials =
+      grpc::experimental::LocalServerCredentials(LOCAL_TCP);
+  credentials->SetAuthMetadataProcessor(std::make_shared<TokenProcessor>(options));
+  return credentials;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
+    const ServerTls& options, Clock& clock) {
+  RETURN_IF_ERROR(ParseAddress(options.listen).status());
+  if (!options.tls.has_value()) return WithoutTls(options);
   ASSIGN_OR_RETURN(const TlsIdentity identity,
                    LoadTls(*options.tls, CertificateUse::kServer, clock.Now()));
   grpc::SslServerCredentialsOptions ssl(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_BUT_DONT_VERIFY);

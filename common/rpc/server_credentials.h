@@ -24,16 +24,18 @@ namespace espalier {
 
 struct ServerTls {
   std::string listen;           // HOST:PORT about to be listened on.
-  std::optional<TlsFiles> tls;  // Absent: no TLS, allowed on loopback only.
+  std::optional<TlsFiles> tls;  // Absent: no TLS, allowed on loopback only, and with a token.
+  // Without TLS, calls must carry it in kTokenHeader (local_access.h); it then opens everything.
+  std::string token;
   // Hears of every refused call (certificate name, method, reason), for the log; may be empty.
   // Called on gRPC's threads.
   std::function<void(absl::string_view name, absl::string_view method, const absl::Status&)>
       refused;
 };
 
-// FAILED_PRECONDITION when `listen` is not loopback and there is no TLS; UNAUTHENTICATED when the
-// own certificate is missing, expired, of another CA or not of the role coordinator. Who may call
-// what: MayCall in role.h. `clock` must outlive the server.
+// FAILED_PRECONDITION when there is no TLS and `listen` is not loopback or there is no token;
+// UNAUTHENTICATED when the own certificate is missing, expired, of another CA or not of the role
+// coordinator. Who may call what: MayCall in role.h. `clock` must outlive the server.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
     const ServerTls& options, Clock& clock);
 

@@ -20,16 +20,22 @@ namespace {
 
 constexpr char kExitCodes[] =
     "exit codes: 0 done, 1 the job failed, 2 bad input, 3 not found, 4 wrong state,\n"
-    "  5 coordinator unreachable, 6 certificate or role, 7 timed out, 8 the job was cancelled,\n"
+    "  5 coordinator unreachable, 6 certificate, token or role, 7 timed out, 8 the job was "
+    "cancelled,\n"
     "  9 anything else\n"
     "example:\n"
     "  espalier submit job.yaml && espalier jobs";
 
 void AddGlobalOptions(CLI::App& app, GlobalOptions& options) {
-  app.add_option("--coordinator", options.coordinator, "Address of espalierd")
+  app.add_option("--coordinator", options.coordinator,
+                 "State folder of an espalierd of this machine, or its address")
       ->envname("ESPALIER_COORDINATOR")
       ->capture_default_str()
-      ->type_name("HOST:PORT");
+      ->type_name("FOLDER|HOST:PORT");
+  app.add_option("--token", options.token_file,
+                 "Token of an espalierd on loopback without TLS: STATE_FOLDER/token")
+      ->envname("ESPALIER_TOKEN_FILE")
+      ->type_name("FILE");
   app.add_option("--tls-ca", options.tls_ca, "CA certificate")
       ->envname("ESPALIER_TLS_CA")
       ->type_name("FILE");

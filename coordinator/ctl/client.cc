@@ -37,8 +37,9 @@ absl::StatusOr<std::optional<TlsFiles>> ChosenTls(const GlobalOptions& options) 
 // messages.
 class WatchStream {
  public:
-  WatchStream(v1::OperatorService::Stub& stub, const std::string& job_id) {
-    SetDeadline(call_, kStreamDeadline);
+  WatchStream(const ChannelTarget& target, v1::OperatorService::Stub& stub,
+              const std::string& job_id) {
+    PrepareCall(call_, target, kStreamDeadline);
     v1::WatchRequest request;
     request.set_job_id(job_id);
     reader_ = stub.Watch(&call_, request);
@@ -99,14 +100,17 @@ OperatorClient::OperatorClient(ChannelTarget target, std::shared_ptr<grpc::Chann
       timeout_(timeout) {}
 
 absl::StatusOr<OperatorClient> OperatorClient::Connect(const Context& context) {
-  ChannelTarget target{.address = context.options.coordinator, .tls = std::nullopt};
-  ASSIGN_OR_RETURN(target.tls, ChosenTls(context.options));
+  ASSIGN_OR_RETURN(std::optional<TlsFiles> tls, ChosenTls(context.options));
+  ASSIGN_OR_RETURN(ChannelTarget target, MakeTarget(context.options.coordinator, std::move(tls),
+                                                    context.options.token_file));
   ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel, MakeChannel(target, context.clock));
   return OperatorClient(std::move(target), std::move(channel), context.clock,
                         absl::Seconds(context.options.timeout_seconds));
 }
 
-void OperatorClient::Prepare(grpc::ClientContext& call) const { SetDeadline(call, timeout_); }
+void OperatorClient::Prepare(grpc::ClientContext& call) const {
+  PrepareCall(call, target_, timeout_);
+}
 
 absl::Status OperatorClient::Explain(const grpc::Status& status) const {
   const absl::Status error = ExplainFailure(FromGrpc(status), target_, *clock_);
@@ -123,7 +127,7 @@ absl::StatusOr<v1::JobStatus> OperatorClient::Follow(
   std::optional<v1::JobStatus> last;
   absl::Duration heard = clock_->Monotonic();
   while (true) {
-    WatchStream stream(*stub_, id);
+    WatchStream stream(target_, *stub_, id);
     std::optional<grpc::Status> end;
     while (!(end = stream.ended()).has_value()) {
       v1::JobStatus status;
@@ -153,7 +157,7 @@ absl::Status OperatorClient::Logs(const v1::LogsRequest& request,
                                   const std::function<bool(const std::string&)>& sink) {
   grpc::ClientContext call;
   if (request.follow()) {
-    SetDeadline(call, kStreamDeadline);
+    PrepareCall(call, target_, kStreamDeadline);
   } else {
     Prepare(call);
   }

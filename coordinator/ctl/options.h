@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
+#include "common/rpc/local_access.h"
 #include "coordinator/ctl/terminal.h"
 #include "espalier/v1/operator.pb.h"
 
@@ -22,7 +23,7 @@ enum ExitCode {
   kNotFound = 3,     // No such job, file or node.
   kWrongState = 4,   // The job's state does not allow it, or a file is there already.
   kUnreachable = 5,  // No espalierd answers.
-  kNotAllowed = 6,   // Missing, expired or foreign certificate, or the wrong role.
+  kNotAllowed = 6,   // Missing, expired or foreign certificate, no token, or not yours.
   kTimedOut = 7,
   kJobCancelled = 8,  // submit --wait, watch: the job ended CANCELLED.
   kOther = 9,         // Anything else; the message says what.
@@ -33,7 +34,9 @@ ExitCode ExitCodeOf(const absl::Status& status);
 ExitCode ExitCodeOf(v1::JobState final_state);
 
 struct GlobalOptions {
-  std::string coordinator = "127.0.0.1:7070";
+  // HOST:PORT or the state folder of an espalierd of this machine.
+  std::string coordinator = kDefaultStateDir;
+  std::string token_file;
   std::string tls_ca;
   std::string tls_certificate;
   std::string tls_key;

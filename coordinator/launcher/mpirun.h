@@ -19,7 +19,7 @@ namespace espalier {
 
 struct CommandContext {
   const v1::ClusterSpec* cluster = nullptr;
-  // HOST:PORT under which workers reach espalierd.
+  // HOST:PORT, or the state folder, by which workers reach espalierd.
   std::string coordinator;
   // espalier-worker where neither the node nor the launcher names one.
   std::string default_worker;

@@ -46,7 +46,7 @@ class MpirunLauncher : public Launcher {
   explicit MpirunLauncher(MpirunLauncherOptions options);
   ~MpirunLauncher() override;
 
-  // HOST:PORT under which workers reach espalierd; before the first Prepare.
+  // HOST:PORT, or the state folder, by which workers reach espalierd; before the first Prepare.
   void SetCoordinator(std::string address) { coordinator_ = std::move(address); }
 
   absl::StatusOr<ProcessIdentity> Prepare(const LaunchRequest& request) override;

@@ -18,6 +18,8 @@
 #include "common/base/status_macros.h"
 #include "common/config/cluster_file.h"
 #include "common/observe/log.h"
+#include "common/rpc/local_access.h"
+#include "common/rpc/local_listener.h"
 #include "common/rpc/server_credentials.h"
 #include "coordinator/journal/sqlite_journal.h"
 #include "coordinator/journal/state_lock.h"
@@ -47,7 +49,10 @@ struct DaemonParts {
   std::unique_ptr<OperatorService> operators;
   std::shared_ptr<MetricsSource> metrics;
   std::unique_ptr<grpc::Server> server;
+  std::unique_ptr<LocalListener> local;
   std::unique_ptr<prometheus::Exposer> exposer;
+  std::string socket;
+  // HOST:PORT; empty without a TCP listener.
   std::string address;
   std::string metrics_address;
 };
@@ -98,6 +103,7 @@ absl::StatusOr<std::unique_ptr<prometheus::Exposer>> Expose(const std::string& l
 // The loop's surroundings that live on disk and in processes.
 absl::Status OpenState(DaemonParts& parts) {
   const std::string& state_dir = parts.cluster.state_dir();
+  ASSIGN_OR_RETURN(parts.socket, SocketPath(state_dir));
   RETURN_IF_ERROR(MakeStateFolder(state_dir));
   ASSIGN_OR_RETURN(StateLock lock, StateLock::Take(state_dir, *parts.clock));
   parts.lock.emplace(std::move(lock));
@@ -123,31 +129,54 @@ std::vector<std::string> ListenCandidates(const DaemonParts& parts) {
   return {listen};
 }
 
-absl::Status StartServer(DaemonParts& parts, const std::string& listen) {
-  const ServerTls tls = {
+// TLS, or the token on loopback.
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> TcpCredentials(const DaemonParts& parts,
+                                                                        const std::string& listen) {
+  ServerTls options = {
       .listen = listen,
       .tls = TlsOf(parts.cluster),
       .refused = [](absl::string_view peer, absl::string_view method, const absl::Status& why) {
         LogWarning(absl::StrCat("refused ", method, " from ", peer, ": ", why.message()));
       }};
-  ASSIGN_OR_RETURN(std::shared_ptr<grpc::ServerCredentials> credentials,
-                   MakeServerCredentials(tls, *parts.clock));
+  if (!options.tls.has_value()) {
+    ASSIGN_OR_RETURN(options.token, TakeToken(parts.cluster.state_dir()));
+  }
+  return MakeServerCredentials(options, *parts.clock);
+}
+
+// `listen` may be empty: then only LocalListener brings connections.
+absl::Status StartServer(DaemonParts& parts, const std::string& listen) {
   grpc::ServerBuilder builder;
   int port = 0;
-  builder.AddListeningPort(listen, credentials, &port);
+  if (!listen.empty()) {
+    ASSIGN_OR_RETURN(const auto credentials, TcpCredentials(parts, listen));
+    builder.AddListeningPort(listen, credentials, &port);
+  }
   // Otherwise a second espalierd could share the port and get half of the calls.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   SetServerKeepalive(builder);
   builder.RegisterService(parts.attach.get());
   builder.RegisterService(parts.operators.get());
   parts.server = builder.BuildAndStart();
-  if (parts.server == nullptr || port == 0) {
+  if (parts.server == nullptr || (port == 0 && !listen.empty())) {
     return absl::UnavailableError(absl::StrCat(
         "cannot listen on ", listen,
         "; is another espalierd running there, and is the address this machine's? choose another "
         "with --listen"));
   }
+  if (listen.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(parts.address, WithPort(listen, port));
+  return absl::OkStatus();
+}
+
+absl::Status OpenSocket(DaemonParts& parts) {
+  ASSIGN_OR_RETURN(parts.local,
+                   LocalListener::Open({.path = parts.socket,
+                                        .server = parts.server.get(),
+                                        .refused = [](absl::string_view why) {
+                                          LogWarning(absl::StrCat(
+                                              "refused a connection to the Unix socket: ", why));
+                                        }}));
   return absl::OkStatus();
 }
 
@@ -165,6 +194,7 @@ absl::Status Listen(DaemonParts& parts) {
     if (status.ok()) break;
   }
   RETURN_IF_ERROR(status);
+  RETURN_IF_ERROR(OpenSocket(parts));
   ASSIGN_OR_RETURN(parts.exposer, Expose(parts.cluster.metrics_listen()));
   parts.metrics = std::make_shared<MetricsSource>(parts.board, parts.inbox, *parts.clock);
   parts.exposer->RegisterCollectable(parts.metrics);
@@ -175,13 +205,15 @@ absl::Status Listen(DaemonParts& parts) {
 
 // Written last: who reads it finds a coordinator that answers.
 absl::Status WriteAddress(const DaemonParts& parts) {
+  const std::string grpc = parts.address.empty() ? "" : absl::StrCat("grpc=", parts.address, "\n");
   return WriteFileAtomically(
       PosixFileSystem(), AddressFile(parts),
-      absl::StrCat("grpc=", parts.address, "\nmetrics=", parts.metrics_address, "\n"));
+      absl::StrCat("socket=", parts.socket, "\n", grpc, "metrics=", parts.metrics_address, "\n"));
 }
 
-// What workers connect to.
+// What workers connect to. Without TLS they are all of this machine.
 absl::StatusOr<std::string> Advertised(const DaemonParts& parts) {
+  if (!parts.cluster.has_tls()) return parts.cluster.state_dir();
   if (!parts.cluster.advertise().empty()) return parts.cluster.advertise();
   ASSIGN_OR_RETURN(const HostPort address, ParseAddress(parts.address));
   if (address.host != "0.0.0.0" && address.host != "::") return parts.address;
@@ -199,6 +231,11 @@ absl::StatusOr<v1::ClusterSpec> LoadDaemonCluster(const DaemonOptions& options) 
   if (options.metrics_listen) cluster.set_metrics_listen(*options.metrics_listen);
   if (options.state_dir) cluster.set_state_dir(*options.state_dir);
   RETURN_IF_ERROR(ValidateClusterSpec(cluster));
+  if (cluster.has_tls() && !cluster.has_listen()) {
+    return absl::InvalidArgumentError(
+        "there is a tls section but no listen; give the IP:PORT where other machines reach this "
+        "espalierd, for example 10.77.0.1:7070, in the cluster file or with --listen");
+  }
   ASSIGN_OR_RETURN(const std::string state_dir, ExpandHome(cluster.state_dir()));
   cluster.set_state_dir(std::filesystem::absolute(state_dir).lexically_normal().string());
   return cluster;
@@ -244,12 +281,14 @@ absl::Status Daemon::Run() {
   const absl::Status status = parts_->loop->Run();
   parts_->attach->CloseAll();
   parts_->pump->Stop();
+  parts_->local.reset();
   parts_->server->Shutdown(absl::ToChronoTime(parts_->clock->Now() + kShutdownGrace));
   return status;
 }
 
 void Daemon::Stop() { parts_->loop->Stop(); }
 
+std::string Daemon::socket() const { return parts_->socket; }
 std::string Daemon::address() const { return parts_->address; }
 std::string Daemon::metrics_address() const { return parts_->metrics_address; }
 

@@ -37,7 +37,8 @@ struct DaemonParts;
 class Daemon {
  public:
   // Takes the state folder, reads the journal, adopts what runs, listens, and writes
-  // STATE_DIR/address ("grpc=HOST:PORT" and "metrics=HOST:PORT" lines). `clock` outlives it.
+  // STATE_DIR/address (lines "socket=PATH", "grpc=HOST:PORT" with a TCP listener, and
+  // "metrics=HOST:PORT"). `clock` outlives it.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(const v1::ClusterSpec& cluster,
                                                        const std::string& program, Clock& clock);
   ~Daemon();
@@ -47,7 +48,9 @@ class Daemon {
   absl::Status Run();
   void Stop();
 
-  // With the real ports.
+  // STATE_DIR/espalierd.sock.
+  std::string socket() const;
+  // With the real ports; the first is empty without a TCP listener.
   std::string address() const;
   std::string metrics_address() const;
 

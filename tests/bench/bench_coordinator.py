@@ -66,7 +66,7 @@ launch: {{threads: {os.cpu_count()}}}
 """)
     daemon = subprocess.Popen(
         [BIN / "espalierd", "--cluster", folder / "cluster.yaml", "--state-dir", folder / "state",
-         "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"],
+         "--metrics-listen", "127.0.0.1:0"],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     job = None
     try:
@@ -75,7 +75,7 @@ launch: {{threads: {os.cpu_count()}}}
             time.sleep(0.1)
         at = dict(line.split("=", 1) for line in address.read_text().split())
         espalier = [BIN / "espalier", "-o", "json"]
-        environment = {**os.environ, "ESPALIER_COORDINATOR": at["grpc"]}
+        environment = {**os.environ, "ESPALIER_COORDINATOR": str(folder / "state")}
 
         def ask(*words):
             return json.loads(subprocess.run([*espalier, *words], env=environment, check=True,
@@ -90,7 +90,7 @@ launch: {{threads: {os.cpu_count()}}}
         job = ask("submit", str(folder / "job.yaml"))["job_id"]
         while step() < 3:
             time.sleep(0.5)
-        worker = worker_of(at["grpc"])
+        worker = worker_of(str(folder / "state"))
         process = pathlib.Path(f"/proc/{daemon.pid}/stat")
         begin, first, daemon_before, before = time.time(), step(), cpu_seconds(process), threads(worker)
         while (last := step()) < steps - 2:

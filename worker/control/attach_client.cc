@@ -172,7 +172,7 @@ class AttachClient final : public ControlClient {
   // One stream from its opening to its end; returns why it ended.
   absl::Status OneStream() ABSL_LOCKS_EXCLUDED(mutex_) {
     grpc::ClientContext context;
-    SetDeadline(context, kStreamDeadline);
+    PrepareCall(context, options_.target, kStreamDeadline);
     {
       absl::MutexLock lock(&mutex_);
       if (stopping_) return absl::CancelledError("stopping");

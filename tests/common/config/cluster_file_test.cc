@@ -44,7 +44,7 @@ TEST(ClusterFile, ANodeTakesFromItsProfileWhatItLeavesOut) {
 TEST(ClusterFile, DefaultsAreFilledInAndPathsResolved) {
   const auto spec = Load("tls: {ca: ca.crt, certificate: /c.crt, key: ~/k}\n");
   ASSERT_TRUE(spec.ok()) << spec.status();
-  EXPECT_EQ(spec->listen(), "127.0.0.1:7070");
+  EXPECT_FALSE(spec->has_listen()) << "TCP only when asked for";
   EXPECT_EQ(spec->state_dir(), "~/.local/state/espalier");
   EXPECT_EQ(spec->launcher().mpirun(), "mpirun");
   EXPECT_EQ(spec->tls().ca(), "/etc/e/ca.crt");
@@ -74,6 +74,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"OpenMetrics", "metrics_listen: 10.0.0.1:9464", "reach without an identity"},
         Case{"ListenName", "listen: studio:7070", "listen is 'studio:7070'; allowed: IP:PORT"},
         Case{"ListenNoPort", "listen: 127.0.0.1", "listen is '127.0.0.1'; allowed: IP:PORT"},
+        Case{"ListenElsewhereOnLoopback", "listen: 127.3.2.1:7070",
+             "allowed without a tls section: 127.0.0.1:PORT"},
+        Case{"AdvertiseWithoutTls", "advertise: studio:7070", "those need TLS"},
         Case{"HostName", "nodes: [{name: a, address: studio.local}]",
              "nodes[0].address is 'studio.local'; allowed: an IP address"},
         Case{"SameName", "nodes: [{name: a, address: 10.0.0.1}, {name: a, address: 10.0.0.2}]",
@@ -139,7 +142,7 @@ TEST(Reference, ListsEveryKeyWithRangeUnitAndDefault) {
   const std::string text = ClusterFileReference();
   EXPECT_THAT(text, HasSubstr("nodes[].memory_limit_bytes"));
   EXPECT_THAT(text, HasSubstr("a whole number from 0 to 1e15 bytes"));
-  EXPECT_THAT(text, HasSubstr("default 127.0.0.1:7070"));
+  EXPECT_THAT(text, HasSubstr("default 127.0.0.1:9464"));
   EXPECT_THAT(text, HasSubstr("required"));
 }
 

@@ -32,11 +32,29 @@ TEST_F(ClosedByDefault, OtherAddressesThanLoopbackNeedTls) {
   }
 }
 
-TEST_F(ClosedByDefault, LoopbackNeedsNone) {
-  for (const char* listen : {"127.0.0.1:7070", "[::1]:0", "localhost:7070", "127.3.2.1:1"}) {
-    EXPECT_TRUE(MakeServerCredentials({.listen = listen}, RealClock()).ok()) << listen;
+TEST_F(ClosedByDefault, LoopbackNeedsAToken) {
+  for (const char* listen : {"127.0.0.1:7070", "[::1]:0", "localhost:7070"}) {
+    EXPECT_TRUE(MakeServerCredentials({.listen = listen, .token = "t"}, RealClock()).ok());
+    EXPECT_EQ(MakeServerCredentials({.listen = listen}, RealClock()).status().code(),
+              absl::StatusCode::kFailedPrecondition)
+        << listen;
   }
-  EXPECT_TRUE(ListJobs({.address = world_.ServeWithoutTls(), .tls = std::nullopt}).ok());
+  ChannelTarget target{.address = world_.ServeWithoutTls(), .token = TlsWorld::kToken};
+  EXPECT_EQ(ListJobs(target), absl::OkStatus());
+  EXPECT_EQ(AttachOnce(target).code(), absl::StatusCode::kUnimplemented) << "let through";
+  EXPECT_THAT(world_.refusals(), IsEmpty());
+}
+
+TEST_F(ClosedByDefault, WhoHasNoTokenOnLoopbackIsToldWhereItIs) {
+  const std::string address = world_.ServeWithoutTls();
+  for (const char* token : {"", "wrong", "the token of this worlds"}) {
+    const absl::Status status = PauseJob({.address = address, .token = token});
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated);
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("`token` in its state folder"), HasSubstr("--coordinator")));
+  }
+  EXPECT_EQ(AttachOnce({.address = address}).code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_EQ(world_.refusals().size(), 4u);
 }
 
 TEST_F(ClosedByDefault, AServerNeedsTheRoleCoordinator) {

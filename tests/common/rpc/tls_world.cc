@@ -43,7 +43,7 @@ absl::Status OnStub(const ChannelTarget& target, const Call& call) {
   const auto channel = MakeChannel(target, RealClock());
   if (!channel.ok()) return channel.status();
   grpc::ClientContext context;
-  SetDeadline(context, kTimeout);
+  PrepareCall(context, target, kTimeout);
   return ExplainFailure(FromGrpc(call(*channel, context)), target, RealClock());
 }
 
@@ -89,19 +89,23 @@ std::string TlsWorld::Start(std::shared_ptr<grpc::ServerCredentials> credentials
   return absl::StrCat("127.0.0.1:", port);
 }
 
-std::string TlsWorld::Serve(const TlsFiles& files) {
-  const auto refused = [this](absl::string_view name, absl::string_view method,
-                              const absl::Status& status) {
+decltype(ServerTls::refused) TlsWorld::Refused() {
+  return [this](absl::string_view name, absl::string_view method, const absl::Status& status) {
     const std::lock_guard lock(mutex_);
     refusals_.push_back(absl::StrCat(name, " ", method, " ", status.message()));
   };
-  return Start(MakeServerCredentials({.listen = "127.0.0.1:0", .tls = files, .refused = refused},
+}
+
+std::string TlsWorld::Serve(const TlsFiles& files) {
+  return Start(MakeServerCredentials({.listen = "127.0.0.1:0", .tls = files, .refused = Refused()},
                                      RealClock())
                    .value());
 }
 
 std::string TlsWorld::ServeWithoutTls() {
-  return Start(MakeServerCredentials({.listen = "127.0.0.1:0"}, RealClock()).value());
+  return Start(MakeServerCredentials(
+                   {.listen = "127.0.0.1:0", .token = kToken, .refused = Refused()}, RealClock())
+                   .value());
 }
 
 std::string TlsWorld::ServeUnchecked(const TlsFiles& files) {

@@ -38,7 +38,9 @@ class TlsWorld {
 
   // Starts a server with these files on a free port of 127.0.0.1; returns its address.
   std::string Serve(const TlsFiles& files);
+  // Without TLS, for who carries kToken.
   std::string ServeWithoutTls();
+  static constexpr char kToken[] = "the token of this world";
   // As another program could: the files are not checked, and clients are not asked for one.
   std::string ServeUnchecked(const TlsFiles& files);
 
@@ -50,6 +52,7 @@ class TlsWorld {
 
  private:
   std::string Start(std::shared_ptr<grpc::ServerCredentials> credentials);
+  decltype(ServerTls::refused) Refused();
 
   std::string folder_;
   PemPair ca_;

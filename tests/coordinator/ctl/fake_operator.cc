@@ -13,7 +13,10 @@ FakeOperator::FakeOperator(const std::string& listen, std::optional<TlsFiles> tl
   int port = 0;
   SetServerKeepalive(builder);
   builder.AddListeningPort(
-      listen, MakeServerCredentials({.listen = listen, .tls = tls}, RealClock()).value(), &port);
+      listen,
+      tls.has_value() ? MakeServerCredentials({.listen = listen, .tls = tls}, RealClock()).value()
+                      : grpc::InsecureServerCredentials(),
+      &port);
   builder.RegisterService(this);
   server_ = builder.BuildAndStart();
   address_ = absl::StrCat("127.0.0.1:", port);

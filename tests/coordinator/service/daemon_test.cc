@@ -8,8 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/address.h"
+#include "common/base/file_system.h"
 #include "common/rpc/call.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/local_access.h"
 #include "espalier/v1/operator.grpc.pb.h"
 #include "tests/common/rpc/tls_world.h"
 #include "tests/coordinator/scratch_folder.h"
@@ -33,7 +35,7 @@ class Composed : public ::testing::Test {
                   "nodes: [{name: a, address: 127.0.0.1" + node_more_ + "}]\n" + more);
     return LoadDaemonCluster({.cluster_file = folder_.path("cluster.yaml"),
                               .state_dir = folder_.path("state"),
-                              .listen = listen_,
+                              .listen = listen_.empty() ? std::nullopt : std::optional(listen_),
                               .metrics_listen = "127.0.0.1:0"});
   }
   absl::Status Start(const std::string& more = "") {
@@ -61,6 +63,47 @@ TEST_F(Composed, InvariantClosedByDefault_ListensBeyondLoopbackOnlyWithTls) {
   EXPECT_FALSE(std::filesystem::exists(folder_.path("state"))) << "nothing was touched";
 }
 
+TEST_F(Composed, InvariantClosedByDefault_WithoutListenThereIsTheUnixSocketAlone) {
+  listen_ = "";
+  ASSERT_TRUE(Start().ok());
+  EXPECT_EQ(daemon_->address(), "");
+  EXPECT_EQ(ListJobs({.address = "unix:" + daemon_->socket()}), absl::OkStatus());
+  EXPECT_EQ(ListJobs(*MakeTarget(folder_.path("state"), std::nullopt, "")), absl::OkStatus());
+}
+
+TEST_F(Composed, InvariantClosedByDefault_LoopbackWithoutTlsAsksForTheToken) {
+  ASSERT_TRUE(Start().ok());
+  ChannelTarget target{.address = daemon_->address()};
+  EXPECT_EQ(PauseJob(target).code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_EQ(AttachOnce(target).code(), absl::StatusCode::kUnauthenticated);
+  target = *MakeTarget(daemon_->address(), std::nullopt, folder_.path("state/token"));
+  EXPECT_EQ(ListJobs(target), absl::OkStatus());
+  EXPECT_EQ(ListJobs({.address = "unix:" + daemon_->socket()}), absl::OkStatus())
+      << "the socket is there beside it";
+}
+
+TEST_F(Composed, TlsWithoutAnAddressIsRefused) {
+  listen_ = "";
+  node_more_ = ", tls: {ca: a, certificate: b, key: c}";
+  EXPECT_THAT(Start("tls: {ca: a, certificate: b, key: c}\n").ToString(),
+              AllOf(HasSubstr("INVALID_ARGUMENT"), HasSubstr("listen")));
+}
+
+TEST_F(Composed, AStateFolderWhosePathIsTooLongForASocketIsRefusedUntouched) {
+  v1::ClusterSpec cluster = *Cluster("");
+  cluster.set_state_dir(folder_.path(std::string(100, 'x')));
+  const absl::Status status = Daemon::Start(cluster, "test", RealClock()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("--state-dir"));
+  EXPECT_FALSE(std::filesystem::exists(cluster.state_dir()));
+}
+
+TEST_F(Composed, EspalierLooksWhereEspalierdIsByDefault) {
+  folder_.Write("bare.yaml", "nodes: []\n");
+  const auto cluster = LoadDaemonCluster({.cluster_file = folder_.path("bare.yaml")});
+  EXPECT_EQ(cluster->state_dir(), *ExpandHome(kDefaultStateDir));
+}
+
 TEST_F(Composed, InvariantClosedByDefault_RolesHoldOnTheRealServer) {
   TlsWorld world;
   const TlsFiles own =
@@ -82,9 +125,10 @@ TEST_F(Composed, InvariantClosedByDefault_RolesHoldOnTheRealServer) {
 
 TEST_F(Composed, ServesMetricsAndWritesWhereItListens) {
   ASSERT_TRUE(Start().ok());
-  EXPECT_EQ(
-      folder_.Read("state/address"),
-      absl::StrCat("grpc=", daemon_->address(), "\nmetrics=", daemon_->metrics_address(), "\n"));
+  EXPECT_EQ(folder_.Read("state/address"),
+            absl::StrCat("socket=", daemon_->socket(), "\ngrpc=", daemon_->address(),
+                         "\nmetrics=", daemon_->metrics_address(), "\n"));
+  EXPECT_TRUE(std::filesystem::exists(folder_.path("state/espalierd.sock")));
   const HostPort metrics = *ParseAddress(daemon_->metrics_address());
   const std::string page = HttpGet(metrics.port, "/metrics");
   EXPECT_THAT(page, AllOf(HasSubstr("espalier_build_info{version="),

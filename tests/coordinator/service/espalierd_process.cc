@@ -17,7 +17,7 @@ bool IsFinalState(v1::JobState state) { return state >= v1::JOB_STATE_COMPLETED;
 }  // namespace
 
 EspalierdProcess::EspalierdProcess() {
-  folder_.Write("cluster.yaml", absl::StrCat("listen: 127.0.0.1:0\nmetrics_listen: 127.0.0.1:0\n"
+  folder_.Write("cluster.yaml", absl::StrCat("metrics_listen: 127.0.0.1:0\n"
                                              "launcher: {worker: ",
                                              BinFolder(), "/../tests/stub_worker}\n",
                                              "nodes:\n"
@@ -55,7 +55,7 @@ void EspalierdProcess::Start() {
       << log();
   ASSERT_TRUE(running()) << log();
   stub_ = v1::OperatorService::NewStub(
-      grpc::CreateChannel(Address("grpc="), grpc::InsecureChannelCredentials()));
+      grpc::CreateChannel("unix:" + Address("socket="), grpc::InsecureChannelCredentials()));
 }
 
 int EspalierdProcess::CountListening() const {

@@ -35,9 +35,10 @@ class StubWorker {
       : flags_(std::move(flags)), rank_(rank) {}
 
   int Run() {
-    absl::StatusOr<std::unique_ptr<ControlClient>> client = MakeAttachClient(
-        {.target = {.address = flags_["--coordinator"]}, .on_fenced = [](const auto&) {}},
-        RealClock());
+    absl::StatusOr<ChannelTarget> target = MakeTarget(flags_["--coordinator"], std::nullopt, "");
+    if (!target.ok()) return Fail(target.status());
+    absl::StatusOr<std::unique_ptr<ControlClient>> client =
+        MakeAttachClient({.target = *target, .on_fenced = [](const auto&) {}}, RealClock());
     if (!client.ok()) return Fail(client.status());
     client_ = *std::move(client);
     absl::StatusOr<v1::Welcome> welcome = client_->Attach(Hello(), kPatience);
