@@ -3,7 +3,6 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <prometheus/exposer.h>
-#include <sys/stat.h>
 
 #include <exception>
 #include <filesystem>
@@ -22,6 +21,7 @@
 #include "common/rpc/local_listener.h"
 #include "common/rpc/server_credentials.h"
 #include "coordinator/journal/sqlite_journal.h"
+#include "coordinator/journal/state_folder.h"
 #include "coordinator/journal/state_lock.h"
 #include "coordinator/launcher/mpirun.h"
 #include "coordinator/launcher/mpirun_launcher.h"
@@ -59,7 +59,6 @@ struct DaemonParts {
 
 namespace {
 
-constexpr int kOwnerOnly = 0700;
 constexpr int64_t kAddressFileBytesMax = 4096;
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
 
@@ -67,15 +66,6 @@ std::string WorkerBeside(const std::string& program) {
   std::error_code error;
   const std::filesystem::path self = std::filesystem::canonical(program, error);
   return error ? "espalier-worker" : (self.parent_path() / "espalier-worker").string();
-}
-
-absl::Status MakeStateFolder(const std::string& path) {
-  RETURN_IF_ERROR(MakeDurableDirectory(PosixFileSystem(), path));
-  if (chmod(path.c_str(), kOwnerOnly) != 0) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("the state folder ", path, " does not belong to this user"));
-  }
-  return absl::OkStatus();
 }
 
 std::optional<TlsFiles> TlsOf(const v1::ClusterSpec& cluster) {

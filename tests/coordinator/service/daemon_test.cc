@@ -123,6 +123,14 @@ TEST_F(Composed, InvariantClosedByDefault_RolesHoldOnTheRealServer) {
       << "let through: there is no such job";
 }
 
+TEST_F(Composed, AStateFolderThatIsNotItsOwnIsLeftAsItIs) {
+  v1::ClusterSpec cluster = *Cluster("");
+  cluster.set_state_dir(folder_.root());
+  const absl::Status status = Daemon::Start(cluster, "test", RealClock()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("cluster.yaml"));
+}
+
 TEST_F(Composed, ServesMetricsAndWritesWhereItListens) {
   ASSERT_TRUE(Start().ok());
   EXPECT_EQ(folder_.Read("state/address"),
