@@ -172,12 +172,14 @@ absl::Status OpenSocket(DaemonParts& parts) {
 
 absl::Status Listen(DaemonParts& parts) {
   parts.pump = std::make_unique<StreamPump>(*parts.clock, StreamPump::Options{});
-  parts.operators =
-      std::make_unique<OperatorService>(OperatorBackend{.inbox = &parts.inbox,
-                                                        .board = &parts.board,
-                                                        .journal = parts.journal.get(),
-                                                        .pump = parts.pump.get(),
-                                                        .state_dir = parts.cluster.state_dir()});
+  parts.operators = std::make_unique<OperatorService>(
+      OperatorBackend{.inbox = &parts.inbox,
+                      .board = &parts.board,
+                      .journal = parts.journal.get(),
+                      .pump = parts.pump.get(),
+                      .state_dir = parts.cluster.state_dir(),
+                      .writable_folders = {parts.cluster.writable_folders().begin(),
+                                           parts.cluster.writable_folders().end()}});
   absl::Status status;
   for (const std::string& listen : ListenCandidates(parts)) {
     status = StartServer(parts, listen);

@@ -8,6 +8,7 @@
 #include "common/rpc/call.h"
 #include "coordinator/service/pumped_writer.h"
 #include "coordinator/service/sources.h"
+#include "coordinator/service/writable_folders.h"
 
 namespace espalier {
 namespace {
@@ -47,11 +48,18 @@ Reactor* OperatorService::Enqueue(Context* context, const Request& request, Fill
   return Hand(*backend_.inbox, context, std::move(resolved), fill);
 }
 
+std::vector<std::string> OperatorService::WritableFolders() const {
+  std::vector<std::string> folders = {backend_.state_dir};
+  folders.insert(folders.end(), backend_.writable_folders.begin(), backend_.writable_folders.end());
+  return folders;
+}
+
 Reactor* OperatorService::Submit(Context* context, const v1::SubmitRequest* request,
                                  v1::SubmitResponse* response) {
   v1::SubmitRequest complete = *request;
   FillJobDefaults(*complete.mutable_spec());
-  const absl::Status valid = ValidateJobSpec(complete.spec());
+  absl::Status valid = ValidateJobSpec(complete.spec());
+  if (valid.ok()) valid = CheckWritableFolders(complete.spec(), WritableFolders());
   if (!valid.ok()) return FinishWith(context, valid);
   return Hand(*backend_.inbox, context, std::move(complete),
               [response](const Answer& answer) { response->set_job_id(answer.job_id); });

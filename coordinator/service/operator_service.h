@@ -4,6 +4,8 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "coordinator/journal/journal.h"
 #include "coordinator/loop/inbox.h"
@@ -21,6 +23,8 @@ struct OperatorBackend {
   StreamPump* pump = nullptr;
   // Holds jobs/ID/logs.
   std::string state_dir;
+  // Where jobs may write beside state_dir; see writable_folders.h.
+  std::vector<std::string> writable_folders;
 };
 
 class OperatorService : public v1::OperatorService::CallbackService {
@@ -48,6 +52,7 @@ class OperatorService : public v1::OperatorService::CallbackService {
   // response.
   template <typename Request, typename Fill>
   Reactor* Enqueue(Context* context, const Request& request, Fill fill);
+  std::vector<std::string> WritableFolders() const;
 
   OperatorBackend backend_;
 };

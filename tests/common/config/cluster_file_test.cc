@@ -51,6 +51,8 @@ TEST(ClusterFile, DefaultsAreFilledInAndPathsResolved) {
   EXPECT_EQ(spec->tls().certificate(), "/c.crt");
   EXPECT_EQ(spec->tls().key(), "~/k");
   EXPECT_FALSE(Load("listen: 127.0.0.1:1")->has_tls());
+  EXPECT_THAT(Load("writable_folders: [models, /srv]")->writable_folders(),
+              ::testing::ElementsAre("/etc/e/models", "/srv"));
   EXPECT_TRUE(ValidateClusterSpec(*spec).ok()) << ValidateClusterSpec(*spec);
 }
 

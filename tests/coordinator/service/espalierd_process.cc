@@ -38,6 +38,11 @@ EspalierdProcess::~EspalierdProcess() {
   }
 }
 
+void EspalierdProcess::Allow(const std::string& folder) const {
+  folder_.Write("cluster.yaml", absl::StrCat(folder_.Read("cluster.yaml"), "writable_folders: [",
+                                             folder_.path(folder), "]\n"));
+}
+
 void EspalierdProcess::Spawn() {
   absl::StatusOr<GatedProcess> process = GatedProcess::Spawn(
       {.argv = {BinFolder() + "/espalierd", "--cluster", folder_.path("cluster.yaml"),

@@ -27,7 +27,9 @@ class EspalierdProcess {
   // Ends espalierd and every generation that it left running.
   ~EspalierdProcess();
 
-  // Starts it on a free port and waits until it answers.
+  // Lets jobs write to a folder beside the state folder; before Start.
+  void Allow(const std::string& folder) const;
+  // Starts it and waits until it answers.
   void Start();
   // Starts it, without waiting.
   void Spawn();

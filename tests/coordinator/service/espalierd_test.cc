@@ -69,6 +69,31 @@ TEST_F(Espalierd, RefusesABadSpecAndKeepsNothingOfIt) {
   EXPECT_FALSE(std::filesystem::exists(daemon_.state("jobs")));
 }
 
+TEST_F(Espalierd, RefusesAJobThatWritesWhereItMayNot) {
+  daemon_.Start();
+  v1::SubmitRequest request = daemon_.MakeSubmission({});
+  request.mutable_spec()->mutable_checkpoint()->set_directory(daemon_.folder().path("elsewhere"));
+  BoundedContext context;
+  v1::SubmitResponse response;
+  const grpc::Status status = daemon_.stub().Submit(&context, request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(),
+              AllOf(HasSubstr("checkpoint.directory"), HasSubstr("writable_folders")));
+  EXPECT_FALSE(std::filesystem::exists(daemon_.state("jobs")));
+}
+
+TEST_F(Espalierd, WritesToAFolderThatTheClusterFileAllows) {
+  daemon_.Allow("models");
+  daemon_.Start();
+  v1::SubmitRequest request = daemon_.MakeSubmission({.steps = 20});
+  request.mutable_spec()->mutable_checkpoint()->set_directory(daemon_.folder().path("models/a"));
+  BoundedContext context;
+  v1::SubmitResponse response;
+  ASSERT_TRUE(daemon_.stub().Submit(&context, request, &response).ok());
+  daemon_.Await(response.job_id(), v1::JOB_STATE_COMPLETED);
+  EXPECT_EQ(daemon_.folder().Read("models/a/step"), "20");
+}
+
 TEST_F(Espalierd, PausesSoftAndHardAndResumes) {
   daemon_.Start();
   const std::string job = daemon_.Submit({.steps = 600});
