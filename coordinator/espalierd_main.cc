@@ -1,5 +1,6 @@
-// espalierd: the coordinator daemon. Exit status: 0 stopped by a signal, 1 cannot run, 2 wrong
-// command line or cluster file.
+// espalierd: the coordinator daemon. SIGTERM and SIGINT stop it; SIGHUP has it load its
+// certificates again. Exit status: 0 stopped by a signal, 1 cannot run, 2 wrong command line or
+// cluster file.
 #include <signal.h>
 
 #include <CLI/CLI.hpp>
@@ -31,12 +32,16 @@ int Serve(const DaemonOptions& options) {
   const std::string tcp = (*daemon)->address();
   std::cout << "espalierd: listening on " << (*daemon)->socket() << (tcp.empty() ? "" : " and ")
             << tcp << ", metrics on " << (*daemon)->metrics_address() << std::endl;
-  std::thread([&signals, &daemon] {
-    int received = 0;
-    sigwait(&signals, &received);
+  std::thread listener([&signals, &daemon] {
+    for (int received = 0; sigwait(&signals, &received) == 0 && received == SIGHUP;) {
+      (*daemon)->ReloadCertificates();
+    }
     (*daemon)->Stop();
-  }).detach();
+  });
   const absl::Status ended = (*daemon)->Run();
+  // It may have ended by itself.
+  pthread_kill(listener.native_handle(), SIGTERM);
+  listener.join();
   return ended.ok() ? 0 : Fail(1, ended);
 }
 

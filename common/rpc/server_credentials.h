@@ -17,14 +17,15 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/base/clock.h"
-#include "common/rpc/pem_file.h"
 #include "common/rpc/role.h"
+#include "common/rpc/server_identity.h"
 
 namespace espalier {
 
 struct ServerTls {
-  std::string listen;           // HOST:PORT about to be listened on.
-  std::optional<TlsFiles> tls;  // Absent: no TLS, allowed on loopback only, and with a token.
+  std::string listen;  // HOST:PORT about to be listened on.
+  // Absent: no TLS, allowed on loopback only, and with a token.
+  std::shared_ptr<ServerIdentity> identity;
   // Without TLS, calls must carry it in kTokenHeader (local_access.h); it then opens everything.
   std::string token;
   // Hears of every refused call (certificate name, method, reason), for the log; may be empty.
@@ -33,9 +34,8 @@ struct ServerTls {
       refused;
 };
 
-// FAILED_PRECONDITION when there is no TLS and `listen` is not loopback or there is no token;
-// UNAUTHENTICATED when the own certificate is missing, expired, of another CA or not of the role
-// coordinator. Who may call what: MayCall in role.h. `clock` must outlive the server.
+// FAILED_PRECONDITION when there is no TLS and `listen` is not loopback or there is no token. Who
+// may call what: MayCall in role.h. `clock` must outlive the server.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
     const ServerTls& options, Clock& clock);
 

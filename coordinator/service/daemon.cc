@@ -48,6 +48,8 @@ struct DaemonParts {
   std::unique_ptr<StreamPump> pump;
   std::unique_ptr<OperatorService> operators;
   std::shared_ptr<MetricsSource> metrics;
+  // With TLS.
+  std::shared_ptr<ServerIdentity> identity;
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<LocalListener> local;
   std::unique_ptr<prometheus::Exposer> exposer;
@@ -120,16 +122,22 @@ std::vector<std::string> ListenCandidates(const DaemonParts& parts) {
 }
 
 // TLS, or the token on loopback.
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> TcpCredentials(const DaemonParts& parts,
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> TcpCredentials(DaemonParts& parts,
                                                                         const std::string& listen) {
+  const std::string& state_dir = parts.cluster.state_dir();
+  const std::optional<TlsFiles> files = TlsOf(parts.cluster);
+  if (files.has_value() && parts.identity == nullptr) {
+    ASSIGN_OR_RETURN(parts.identity,
+                     ServerIdentity::Load(*files, state_dir + "/identity.pem", *parts.clock));
+  }
   ServerTls options = {
       .listen = listen,
-      .tls = TlsOf(parts.cluster),
+      .identity = parts.identity,
       .refused = [](absl::string_view peer, absl::string_view method, const absl::Status& why) {
         LogWarning(absl::StrCat("refused ", method, " from ", peer, ": ", why.message()));
       }};
-  if (!options.tls.has_value()) {
-    ASSIGN_OR_RETURN(options.token, TakeToken(parts.cluster.state_dir()));
+  if (parts.identity == nullptr) {
+    ASSIGN_OR_RETURN(options.token, TakeToken(state_dir));
   }
   return MakeServerCredentials(options, *parts.clock);
 }
@@ -276,6 +284,21 @@ absl::Status Daemon::Run() {
   parts_->local.reset();
   parts_->server->Shutdown(absl::ToChronoTime(parts_->clock->Now() + kShutdownGrace));
   return status;
+}
+
+void Daemon::ReloadCertificates() {
+  if (parts_->identity == nullptr) {
+    LogInfo("asked to load the certificates again, but there are none: no tls section");
+    return;
+  }
+  const absl::StatusOr<CertificateInfo> info = parts_->identity->Reload();
+  if (info.ok()) {
+    LogInfo(absl::StrCat("loaded the certificates again: \"", info->name, "\", serial ",
+                         info->serial, ", valid until ", absl::FormatTime(info->not_after)));
+  } else {
+    LogError(
+        absl::StrCat("refused the new certificates, the old ones stay: ", info.status().message()));
+  }
 }
 
 void Daemon::Stop() { parts_->loop->Stop(); }

@@ -5,7 +5,8 @@
 //        +------------ WorkerStreams, replies <-------------------+
 //   Prometheus, Watch, Logs <---- ViewBoard <--- ViewPublisher <--+
 //
-// Thread rule: Start, Run and destruction belong to one thread; Stop may be called from any.
+// Thread rule: Start, Run and destruction belong to one thread; Stop and ReloadCertificates may be
+// called from any.
 #pragma once
 
 #include <memory>
@@ -47,6 +48,9 @@ class Daemon {
   // Generations that run go on running and attach again to the next espalierd.
   absl::Status Run();
   void Stop();
+  // Takes what the TLS files hold now, for connections to come; logs what became of it. Bad files
+  // change nothing.
+  void ReloadCertificates();
 
   // STATE_DIR/espalierd.sock.
   std::string socket() const;

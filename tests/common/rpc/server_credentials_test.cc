@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
+#include "common/rpc/pem_file.h"
 #include "tests/common/rpc/tls_world.h"
 
 namespace espalier {
@@ -60,7 +63,7 @@ TEST_F(ClosedByDefault, WhoHasNoTokenOnLoopbackIsToldWhereItIs) {
 TEST_F(ClosedByDefault, AServerNeedsTheRoleCoordinator) {
   const TlsFiles worker = world_.Issue("studio", {.role = Role::kWorker});
   const auto credentials =
-      MakeServerCredentials({.listen = "10.0.0.1:7070", .tls = worker}, RealClock());
+      ServerIdentity::Load(worker, world_.folder() + "/identity.pem", RealClock());
   EXPECT_EQ(credentials.status().code(), absl::StatusCode::kUnauthenticated);
   EXPECT_THAT(
       std::string(credentials.status().message()),
@@ -143,6 +146,72 @@ TEST_F(ClosedByDefault, AMissingCertificateIsNamed) {
   EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("no client certificate"));
   EXPECT_THAT(world_.refusals(), ElementsAre(HasSubstr("(no certificate) ")));
+}
+
+class Renewal : public ClosedByDefault {
+ protected:
+  // gRPC looks once a second.
+  static bool Shows(const std::string& address, const std::string& serial) {
+    for (int i = 0; i < 200; ++i) {
+      if (ServerSerial(address) == serial) return true;
+      RealClock().Sleep(absl::Milliseconds(50));
+    }
+    return false;
+  }
+};
+
+TEST_F(Renewal, ANewCertificateIsShownWithoutARestartAndOldConnectionsGoOn) {
+  const std::string address = world_.Serve(Server());
+  const ChannelTarget ann{.address = address, .tls = world_.Issue("ann", {})};
+  const auto channel = MakeChannel(ann, RealClock());
+  const auto list = [&] {
+    grpc::ClientContext context;
+    PrepareCall(context, ann, absl::Seconds(20));
+    v1::ListJobsResponse response;
+    return v1::OperatorService::NewStub(*channel)->ListJobs(&context, {}, &response).ok();
+  };
+  EXPECT_TRUE(list());
+  const std::string before = ServerSerial(address);
+  Server();  // the same names, new files
+  const auto info = world_.identity().Reload();
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_NE(info->serial, before);
+  EXPECT_TRUE(Shows(address, info->serial));
+  EXPECT_TRUE(list());
+  EXPECT_EQ(ListJobs(ann), absl::OkStatus());
+}
+
+TEST_F(Renewal, ABadNewCertificateIsRefusedAndTheOldStays) {
+  const TlsFiles files = Server();
+  const std::string address = world_.Serve(files);
+  const std::string before = ServerSerial(address);
+  const auto expect_refused = [&](const std::string& why) {
+    const absl::Status status = world_.identity().Reload().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(why));
+  };
+  world_.Issue("coordinator", {.role = Role::kCoordinator,
+                               .addresses = {"127.0.0.1"},
+                               .ends = -absl::Minutes(30)});
+  expect_refused("expired");
+  world_.Issue("coordinator", {.role = Role::kWorker});
+  expect_refused("role worker");
+  ASSERT_TRUE(
+      WritePemFile(files.certificate, "damaged", PemKind::kCertificate, Overwrite::kWhenPresent)
+          .ok());
+  expect_refused(files.certificate);
+  RealClock().Sleep(absl::Seconds(3));  // longer than gRPC takes to look
+  EXPECT_EQ(ServerSerial(address), before);
+  EXPECT_EQ(ListJobs({.address = address, .tls = world_.Issue("ann", {})}), absl::OkStatus());
+}
+
+TEST_F(Renewal, TheCopyOfTheKeyIsTheOwnersAndGoesWithTheServer) {
+  const std::string copy = world_.folder() + "/copy.pem";
+  auto identity = ServerIdentity::Load(Server(), copy, RealClock()).value();
+  EXPECT_EQ(std::filesystem::status(copy).permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  identity.reset();
+  EXPECT_FALSE(std::filesystem::exists(copy));
 }
 
 }  // namespace

@@ -7,7 +7,9 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/address.h"
 #include "common/rpc/call.h"
+#include "common/rpc/probe.h"
 #include "espalier/v1/worker.grpc.pb.h"
 
 namespace espalier {
@@ -97,9 +99,11 @@ decltype(ServerTls::refused) TlsWorld::Refused() {
 }
 
 std::string TlsWorld::Serve(const TlsFiles& files) {
-  return Start(MakeServerCredentials({.listen = "127.0.0.1:0", .tls = files, .refused = Refused()},
-                                     RealClock())
-                   .value());
+  identity_ = ServerIdentity::Load(files, folder_ + "/identity.pem", RealClock()).value();
+  return Start(
+      MakeServerCredentials({.listen = "127.0.0.1:0", .identity = identity_, .refused = Refused()},
+                            RealClock())
+          .value());
 }
 
 std::string TlsWorld::ServeWithoutTls() {
@@ -128,6 +132,14 @@ absl::Status TlsWorld::RawListJobs(const std::string& address, const TlsFiles* f
   SetDeadline(context, kTimeout);
   v1::ListJobsResponse response;
   return FromGrpc(stub->ListJobs(&context, {}, &response));
+}
+
+std::string ServerSerial(const std::string& address) {
+  const auto socket = ConnectTcp(*ParseAddress(address), kTimeout);
+  if (!socket.ok()) return socket.status().ToString();
+  const auto certificate = FetchServerCertificate(*socket, {}, kTimeout);
+  if (!certificate.ok()) return certificate.status().ToString();
+  return DescribeCertificate(*certificate)->serial;
 }
 
 std::vector<std::string> TlsWorld::refusals() {

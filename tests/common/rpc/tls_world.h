@@ -38,6 +38,8 @@ class TlsWorld {
 
   // Starts a server with these files on a free port of 127.0.0.1; returns its address.
   std::string Serve(const TlsFiles& files);
+  // Of what Serve serves.
+  ServerIdentity& identity() { return *identity_; }
   // Without TLS, for who carries kToken.
   std::string ServeWithoutTls();
   static constexpr char kToken[] = "the token of this world";
@@ -54,6 +56,7 @@ class TlsWorld {
   std::string Start(std::shared_ptr<grpc::ServerCredentials> credentials);
   decltype(ServerTls::refused) Refused();
 
+  std::shared_ptr<ServerIdentity> identity_;
   std::string folder_;
   PemPair ca_;
   PemPair other_ca_;
@@ -62,6 +65,9 @@ class TlsWorld {
   std::unique_ptr<v1::OperatorService::Service> service_;
   std::unique_ptr<grpc::Server> server_;
 };
+
+// The serial number of the certificate that a server shows to a new connection.
+std::string ServerSerial(const std::string& address);
 
 // ListJobs through MakeChannel, failures explained, as programs of Espalier call.
 absl::Status ListJobs(const ChannelTarget& target);

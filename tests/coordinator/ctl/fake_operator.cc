@@ -12,11 +12,14 @@ FakeOperator::FakeOperator(const std::string& listen, std::optional<TlsFiles> tl
   grpc::ServerBuilder builder;
   int port = 0;
   SetServerKeepalive(builder);
-  builder.AddListeningPort(
-      listen,
-      tls.has_value() ? MakeServerCredentials({.listen = listen, .tls = tls}, RealClock()).value()
-                      : grpc::InsecureServerCredentials(),
-      &port);
+  std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
+  if (tls.has_value()) {
+    const ServerTls options = {
+        .listen = listen,
+        .identity = ServerIdentity::Load(*tls, tls->key + ".copy", RealClock()).value()};
+    credentials = MakeServerCredentials(options, RealClock()).value();
+  }
+  builder.AddListeningPort(listen, credentials, &port);
   builder.RegisterService(this);
   server_ = builder.BuildAndStart();
   address_ = absl::StrCat("127.0.0.1:", port);

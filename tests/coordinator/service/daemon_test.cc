@@ -16,6 +16,7 @@
 #include "tests/common/rpc/tls_world.h"
 #include "tests/coordinator/scratch_folder.h"
 #include "tests/coordinator/service/http_get.h"
+#include "tests/coordinator/wait_until.h"
 
 namespace espalier {
 namespace {
@@ -121,6 +122,22 @@ TEST_F(Composed, InvariantClosedByDefault_RolesHoldOnTheRealServer) {
   EXPECT_EQ(ListJobs(target(Role::kWorker)).code(), absl::StatusCode::kPermissionDenied);
   EXPECT_EQ(PauseJob(target(Role::kOperator)).code(), absl::StatusCode::kNotFound)
       << "let through: there is no such job";
+}
+
+TEST_F(Composed, CertificatesAreLoadedAgainWhileItServes) {
+  TlsWorld world;
+  const auto issue = [&] {
+    return world.Issue("coordinator", {.role = Role::kCoordinator, .addresses = {"127.0.0.1"}});
+  };
+  const TlsFiles own = issue();
+  const std::string tls = absl::StrCat("tls: {ca: ", own.ca, ", certificate: ", own.certificate,
+                                       ", key: ", own.key, "}");
+  node_more_ = ", " + tls;
+  ASSERT_TRUE(Start(tls + "\n").ok());
+  const std::string before = ServerSerial(daemon_->address());
+  issue();
+  daemon_->ReloadCertificates();
+  EXPECT_TRUE(WaitUntil([&] { return ServerSerial(daemon_->address()) != before; }));
 }
 
 TEST_F(Composed, AStateFolderThatIsNotItsOwnIsLeftAsItIs) {

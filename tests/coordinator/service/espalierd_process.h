@@ -36,6 +36,8 @@ class EspalierdProcess {
   void Kill() { End(SIGKILL); }
   // Asks it to stop, and gives its exit status.
   int Terminate();
+  // Has it load its certificates again.
+  void Hangup() { kill(static_cast<pid_t>(identity_->pid), SIGHUP); }
   bool running() const { return identity_ && IsAlive(*identity_); }
 
   // Submits a job of so many steps on both nodes, with a checkpoint every 50; its id.

@@ -141,6 +141,16 @@ TEST_F(Espalierd, ASecondOneOnTheSameStateIsRefused) {
   EXPECT_THAT(std::string(second.status().message()), HasSubstr("another espalierd (process "));
 }
 
+TEST_F(Espalierd, AHangUpDoesNotEndIt) {
+  daemon_.Start();
+  daemon_.Hangup();
+  EXPECT_TRUE(WaitUntil(
+      [&] { return daemon_.log().find("asked to load the certificates") != std::string::npos; }));
+  daemon_.Submit({.steps = 1});
+  EXPECT_TRUE(daemon_.running());
+  EXPECT_EQ(daemon_.Terminate(), 0);
+}
+
 TEST_F(Espalierd, StoppedCleanlyItLeavesTheGenerationToTheNextOne) {
   daemon_.Start();
   const std::string job = daemon_.Submit({.steps = 400});
