@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/shares.h"
 
 namespace espalier {
 namespace {
@@ -27,19 +28,9 @@ ShardPlan MakePlan(const PlanRequest& request) {
   ESPALIER_CHECK(CheckShares(request.spec, request.ranks).ok(), "shares were checked before");
   std::vector<int64_t> shares(given.begin(), given.end());
   if (shares.empty()) shares.assign(static_cast<size_t>(request.ranks), 1);
-  const int64_t batch = request.spec.train().global_batch();
-  const int64_t total = std::accumulate(shares.begin(), shares.end(), int64_t{0});
   ShardPlan plan{.number = request.number, .reason = Explain(shares, request.spec)};
-  int64_t left = batch;
-  for (const int64_t share : shares) {
-    const int64_t part = batch * share / total;
+  for (const int64_t part : DivideByShares(request.spec.train().global_batch(), shares)) {
     plan.sequences.push_back(static_cast<int32_t>(part));
-    left -= part;
-  }
-  for (size_t i = 0; left > 0; i = (i + 1) % shares.size()) {
-    if (shares[i] == 0) continue;
-    ++plan.sequences[i];
-    --left;
   }
   return plan;
 }

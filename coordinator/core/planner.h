@@ -17,9 +17,9 @@ struct PlanRequest {
   const v1::JobSpec& spec;
 };
 
-// Divides the global batch by parallel.shares, or evenly when there are none; what the division
-// leaves over goes to the first ranks that have a share, one sequence each. The plan holds from
-// step 0 on, so that a generation may start from any state. The shares must fit (CheckShares).
+// Divides the global batch by parallel.shares (common/base/shares.h), or evenly when there are
+// none. The plan holds from step 0 on, so that a generation may start from any state. The shares
+// must fit (CheckShares).
 ShardPlan MakePlan(const PlanRequest& request);
 
 // INVALID_ARGUMENT when parallel.shares is neither empty nor one entry per rank with a sum above 0.

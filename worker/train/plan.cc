@@ -1,9 +1,9 @@
 #include "worker/train/plan.h"
 
-#include <algorithm>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/shares.h"
 
 namespace espalier {
 namespace {
@@ -26,20 +26,10 @@ absl::StatusOr<v1::ShardPlan> PlanFromShares(const v1::JobSpec& spec, int world_
   if (total <= 0) {
     return absl::InvalidArgumentError("parallel.shares are all 0; one must be larger");
   }
-  const int64_t batch = spec.train().global_batch();
-  std::vector<int64_t> parts, order(world_size);
-  for (const int64_t share : shares) parts.push_back(batch * share / total);
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return batch * shares[a] % total > batch * shares[b] % total;
-  });
-  int64_t left = batch - std::accumulate(parts.begin(), parts.end(), int64_t{0});
-  for (const int64_t rank : order) {
-    if (left-- <= 0) break;
-    ++parts[rank];
-  }
   v1::ShardPlan plan;
-  for (const int64_t part : parts) plan.add_sequences(static_cast<int32_t>(part));
+  for (const int64_t part : DivideByShares(spec.train().global_batch(), shares)) {
+    plan.add_sequences(static_cast<int32_t>(part));
+  }
   plan.set_reason(spec.parallel().shares().empty() ? "even shares" : "parallel.shares of the job");
   return plan;
 }

@@ -16,8 +16,8 @@
 
 namespace espalier {
 
-// Global batch divided by parallel.shares (empty: evenly), remainders to the largest fractions,
-// then to the lower ranks. INVALID_ARGUMENT when there is not one share per rank, or none above 0.
+// Global batch divided by parallel.shares (common/base/shares.h; empty: evenly). INVALID_ARGUMENT
+// when there is not one share per rank, or none above 0.
 absl::StatusOr<v1::ShardPlan> PlanFromShares(const v1::JobSpec& spec, int world_size);
 
 // batch.micro_batch of a rank; none when the job gives none. INVALID_ARGUMENT unless there is one
