@@ -3,8 +3,10 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "coordinator/core/facts.h"
+#include "coordinator/core/transitions.h"
 
 namespace espalier {
 
@@ -16,6 +18,12 @@ Job* Context::FindJob(const JobId& id) {
 void Context::Enter(Job& job, JobState state, const std::string& reason) {
   JobRecord& record = job.record;
   ESPALIER_CHECK(!IsFinal(record.state), "a final state is never left");
+  if (!TransitionAllowed(record.state, state)) {
+    CheckFailed(__FILE__, __LINE__,
+                absl::StrCat("job ", record.id.text(), " goes from ", JobStateName(record.state),
+                             " to ", JobStateName(state), " (", reason,
+                             "), which is not in the table of transitions"));
+  }
   ESPALIER_CHECK(!IsFinal(state) || record.processes == Processes::kNone,
                  "a job ends when none of its processes is left");
   record.state = state;

@@ -22,7 +22,8 @@ class Context {
   // Null when there is none.
   Job* FindJob(const JobId& id);
 
-  // A transition: state, reason and time change together, and the job's history gets a row.
+  // A transition, one of transitions.h: state, reason and time change together, and the job's
+  // history gets a row.
   void Enter(Job& job, JobState state, const std::string& reason);
   // A row of the job's history without a transition.
   void Note(Job& job, const std::string& text);
