@@ -64,22 +64,21 @@ void On(Context& context, const ProcessesExited& event) {
   CheckGone(context, *job);
 }
 
-// The time since the last event, when it is so long that the coordinator itself must have slept.
-absl::Duration OwnSleep(const ClusterState& state, absl::Time now) {
-  if (state.now == absl::InfinitePast()) return absl::ZeroDuration();
-  const absl::Duration gap = now - state.now;
-  return gap > kOwnSleep ? gap : absl::ZeroDuration();
+// Between the last event and this one nobody was listened to.
+void ExcuseSilence(ClusterState& state, absl::Time now) {
+  if (state.now == absl::InfinitePast() || now - state.now < kShortestSleep) return;
+  for (auto& [id, job] : state.jobs) {
+    const absl::Duration slept = now - state.now - LongestAttention(job.record);
+    if (slept > absl::ZeroDuration()) ShiftDeadlines(job, slept);
+  }
 }
 
 }  // namespace
 
 std::vector<Effect> Advance(ClusterState& state, const Event& event, absl::Time now) {
   now = std::max(now, state.now);
-  const absl::Duration slept = OwnSleep(state, now);
+  ExcuseSilence(state, now);
   state.now = now;
-  if (slept > absl::ZeroDuration()) {
-    for (auto& [id, job] : state.jobs) ShiftDeadlines(job, slept);
-  }
   Context context(state, now);
   std::visit([&](const auto& one) { On(context, one); }, event);
   while (context.TakeQueueChanged()) Schedule(context);

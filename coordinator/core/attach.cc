@@ -52,9 +52,10 @@ void TakeIn(Context& context, Job& job, const WorkerAttached& hello) {
   TrackedRank& rank = job.world.ranks[static_cast<size_t>(worker.rank.value())];
   DropOldStream(context, rank, hello.stream);
   rank.stream = hello.stream;
+  // To come is progress, to come again is not: a stream may flap while the rank hangs.
+  if (rank.pid == 0) rank.progressed_at = context.now();
   rank.pid = hello.pid;
   rank.heard_at = context.now();
-  rank.progressed_at = context.now();
   rank.detached_at.reset();
   if (rank.node != hello.node) {
     rank.node = hello.node;

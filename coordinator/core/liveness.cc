@@ -17,9 +17,15 @@ std::string Where(const TrackedRank& rank) {
   return absl::StrCat(PhaseName(rank.counters.phase), " at step ", rank.counters.step.value());
 }
 
+// It starts, and has not attached yet: its launch has another deadline.
+bool IsExpected(const Job& job, const TrackedRank& rank) {
+  return job.record.state == JobState::kLaunching && rank.pid == 0;
+}
+
 // Heard of so long ago that it must be silent itself, not only waiting for others.
 bool Silent(const Job& job, const TrackedRank& rank, absl::Time now) {
-  return !rank.outcome && now - rank.heard_at > FailureTimeout(job.record) / 2;
+  return !rank.outcome && !IsExpected(job, rank) &&
+         now - rank.heard_at > FailureTimeout(job.record) / 2;
 }
 
 std::optional<Rank> LongestSilent(const Job& job, absl::Time now) {
@@ -68,7 +74,7 @@ std::optional<Fault> FindStuckRank(const Job& job, absl::Time now) {
   bool all_stalled = !launching;
   bool any_left = false;
   for (const TrackedRank& rank : job.world.ranks) {
-    if (rank.outcome || (launching && rank.pid == 0)) continue;
+    if (rank.outcome || IsExpected(job, rank)) continue;
     any_left = true;
     one_silent = one_silent || now - rank.heard_at > limit;
     all_stalled = all_stalled && now - rank.progressed_at > limit;
@@ -116,6 +122,8 @@ std::string DescribeLoss(const Job& job, Rank rank) {
   return absl::StrCat(RankOnNode(job, rank), " was lost in ",
                       Where(job.world.ranks[static_cast<size_t>(rank.value())]));
 }
+
+absl::Duration LongestAttention(const JobRecord& record) { return FailureTimeout(record) / 4; }
 
 void ShiftDeadlines(Job& job, absl::Duration slept) {
   World& world = job.world;

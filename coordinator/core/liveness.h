@@ -18,9 +18,8 @@ namespace espalier {
 inline constexpr absl::Duration kReattachWait = absl::Seconds(5);
 // Last words may arrive so long after the launcher reported the end of the processes.
 inline constexpr absl::Duration kLastWordsWait = absl::Seconds(1);
-// A longer silence between two events means that the coordinator itself slept: nobody else is
-// blamed for that time.
-inline constexpr absl::Duration kOwnSleep = absl::Seconds(2);
+// Ticks come more often than this when the coordinator is awake.
+inline constexpr absl::Duration kShortestSleep = absl::Milliseconds(100);
 
 // A fault that a new generation may mend.
 struct Fault {
@@ -43,6 +42,10 @@ std::optional<Rank> FindCulprit(const Job& job, absl::Time now);
 std::optional<Rank> FirstVanished(const Job& job);
 // "rank 1 on macbook was lost in exchange at step 12".
 std::string DescribeLoss(const Job& job, Rank rank);
+// Of the time between two events so much counts against the ranks of a job: a part of its
+// failure_timeout, so that a coordinator that slept, or waited for its disk, blames nobody before
+// it has listened again; and one that only ticks slowly still finds who is silent.
+absl::Duration LongestAttention(const JobRecord& record);
 // Every deadline is later by `slept`.
 void ShiftDeadlines(Job& job, absl::Duration slept);
 

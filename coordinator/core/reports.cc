@@ -117,7 +117,7 @@ void OnReport(Context& context, const WorkerReady& report) {
   if (!sender) return;
   TrackedRank& rank = sender->state();
   rank.device = report.device;
-  rank.progressed_at = context.now();
+  if (!rank.ready) rank.progressed_at = context.now();
   NoteReady(context, *sender, report.next_step);
 }
 
@@ -186,13 +186,13 @@ void OnReport(Context& context, const DirectiveAcked& report) {
   if (!sender) return;
   TrackedRank& rank = sender->state();
   rank.acked = std::max(rank.acked, report.number);
-  rank.progressed_at = context.now();
   NoteReady(context, *sender, report.next_step);
   CheckPaused(context, *sender->job);
 }
 
 void OnReport(Context& context, const WorkerFinished& report) {
   const auto sender = Hear(context, report.stream);
+  if (report.number > rank.acked) rank.progressed_at = context.now();
   if (!sender) return;
   TrackedRank& rank = sender->state();
   if (rank.outcome) return;
