@@ -129,6 +129,8 @@ struct ProcessesExited {
 
 using Event =
     std::variant<CoordinatorStarted, Tick, SubmitRequested, PauseRequested, ResumeRequested,
+  // The rank that ended first and took the others with it, where that is known.
+  std::optional<Rank> culprit;
                  CancelRequested, CheckpointRequested, WorkerAttached, WorkerReady, WorkerHeartbeat,
                  WorkerStepReported, WorkerEvaluated, WorkerCheckpointed, DirectiveAcked,
                  WorkerFinished, WorkerDetached, LaunchFailed, ProcessesExited>;

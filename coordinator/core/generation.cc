@@ -231,7 +231,8 @@ void EndGeneration(Context& context, Job& job) {
 void OnGone(Context& context, Job& job, const std::string& how) {
   JobRecord& record = job.record;
   if (record.processes == Processes::kNone) return;
-  const std::optional<Rank> first_lost = FirstVanished(job);
+  std::optional<Rank> first_lost = FirstVanished(job);
+  if (!first_lost) first_lost = job.world.exit_culprit;
   const bool unheard = job.world.unheard_since_restart;
   const Processes before = std::exchange(record.processes, Processes::kNone);
   context.Persist(job);

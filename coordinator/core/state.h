@@ -95,6 +95,8 @@ struct World {
   bool unheard_since_restart = false;
   // When every rank had said its last word: the processes must end soon after.
   std::optional<absl::Time> finished_at;
+  // The rank that ended first, as far as the launcher knows.
+  std::optional<Rank> exit_culprit;
 };
 
 struct Job {

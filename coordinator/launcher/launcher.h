@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ struct LaunchEnded {
   GenerationKey key;
   // How it ended, for people: exit status, and what the log said last.
   std::string reason;
+  // The rank that ended first and took the others with it, where the log names one.
+  std::optional<Rank> culprit;
 };
 
 // A process of a generation as it introduced itself, so that it can be ended even when the process

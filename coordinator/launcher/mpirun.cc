@@ -11,9 +11,11 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 #include "common/base/utf8.h"
 #include "coordinator/launcher/network.h"
@@ -157,6 +159,21 @@ bool IsDecoration(absl::string_view line) {
          absl::StrContains(line, "the job to be terminated");
 }
 
+// "mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 9 (Killed)."; prterun
+// in Open MPI 5.
+std::optional<LastWords> NamedByMpirun(absl::string_view line) {
+  constexpr absl::string_view kProcess = " noticed that process rank ";
+  constexpr absl::string_view kExited = " exited on ";
+  const size_t process = line.find(kProcess);
+  const size_t exited = line.rfind(kExited);
+  if (process == absl::string_view::npos || exited == absl::string_view::npos) return std::nullopt;
+  const absl::string_view after = line.substr(process + kProcess.size());
+  int64_t rank = 0;
+  if (!absl::SimpleAtoi(after.substr(0, after.find(' ')), &rank)) return std::nullopt;
+  const std::string how = AsUtf8(std::string(absl::StripSuffix(line.substr(exited), ".")));
+  return LastWords{absl::StrCat("rank ", rank, how), Rank(rank)};
+}
+
 }  // namespace
 
 const v1::NodeSpec* FindNode(const v1::ClusterSpec& cluster, const NodeName& name) {
@@ -225,18 +242,18 @@ absl::StatusOr<OpenMpiVersion> ProbeOpenMpi(const ProbeOptions& options, Clock& 
   return ParseOpenMpiVersion(text.str());
 }
 
-std::string LastWords(const std::string& log_path) {
+LastWords ReadLastWords(const std::string& log_path) {
+  LastWords words;
   const std::string text = ReadTail(log_path);
-  std::string last, named;
   for (absl::string_view raw : absl::StrSplit(text, '\n')) {
     const absl::string_view line = absl::StripAsciiWhitespace(raw);
     if (IsDecoration(line)) continue;
-    last = std::string(line);
-    if (absl::StrContains(line, "mpirun noticed that process")) named = last;
+    if (std::optional<LastWords> named = NamedByMpirun(line)) return *named;
+    words.text = std::string(line);
   }
-  std::string& words = named.empty() ? last : named;
-  if (words.size() > kLongest) words = words.substr(0, kLongest - 3) + "...";
-  return AsUtf8(words);
+  if (words.text.size() > kLongest) words.text = words.text.substr(0, kLongest - 3) + "...";
+  words.text = AsUtf8(words.text);
+  return words;
 }
 
 }  // namespace espalier

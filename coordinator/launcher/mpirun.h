@@ -5,6 +5,7 @@
 // bound.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,9 +54,16 @@ struct ProbeOptions {
 // that Espalier knows.
 absl::StatusOr<OpenMpiVersion> ProbeOpenMpi(const ProbeOptions& options, Clock& clock);
 
-// What the log says last that matters: the line in which mpirun names the process that died, or
-// else the last line that is no decoration. At most 300 characters; empty when there is none.
-// Always UTF-8.
-std::string LastWords(const std::string& log_path);
+struct LastWords {
+  // At most 300 characters; empty when there are none. Always UTF-8.
+  std::string text;
+  // The rank that mpirun names.
+  std::optional<Rank> culprit;
+};
+
+// What the log says last that matters: "rank 1 exited on signal 9 (Killed)" where mpirun names the
+// process that died first (its own words give a process number, and a host that may be no name of
+// the node), or else the last line that is no decoration.
+LastWords ReadLastWords(const std::string& log_path);
 
 }  // namespace espalier

@@ -111,7 +111,7 @@ void MpirunLauncher::NoteWorker(const GenerationKey& key, const WorkerProcess& w
 void MpirunLauncher::End(const GenerationKey& key) {
   const auto found = entries_.find(key);
   if (found == entries_.end()) {
-    unknown_.push_back({key, "nothing of it was running"});
+    unknown_.push_back({key, "nothing of it was running", {}});
     return;
   }
   found->second.end_wanted = true;
@@ -137,7 +137,7 @@ std::vector<LaunchEnded> MpirunLauncher::Poll(absl::Duration now) {
       ++it;
       continue;
     }
-    ended.push_back({key, entry.reason});
+    ended.push_back({key, entry.reason, entry.culprit});
     it = entries_.erase(it);
   }
   return ended;
@@ -166,9 +166,10 @@ void MpirunLauncher::PollLeader(const GenerationKey& key, Entry& entry, absl::Du
 }
 
 void MpirunLauncher::StartSweep(const GenerationKey& key, Entry& entry, absl::Duration now) {
-  const std::string last_words = LastWords(LogPath(key));
-  if (!entry.clean_exit && !last_words.empty()) {
-    absl::StrAppend(&entry.reason, ": ", last_words);
+  const LastWords last_words = ReadLastWords(LogPath(key));
+  if (!entry.clean_exit && !last_words.text.empty()) {
+    absl::StrAppend(&entry.reason, ": ", last_words.text);
+    entry.culprit = last_words.culprit;
   }
   entry.stage = Stage::kSweeping;
   entry.sweep_until = now + options_.remote_limit;

@@ -75,6 +75,7 @@ class MpirunLauncher : public Launcher {
     std::optional<absl::Duration> sweep_until;
     bool clean_exit = false;
     std::string reason;
+    std::optional<Rank> culprit;
     std::map<NodeName, std::vector<int64_t>> remote_pids;
     std::vector<ProcessIdentity> remote_kills;
   };

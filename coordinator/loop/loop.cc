@@ -166,7 +166,7 @@ void Loop::TakeTick(std::vector<Event>& events) {
   next_tick_ = now + options_.tick;
   for (LaunchEnded& ended : parts_.launcher->Poll(now)) {
     batch_.ended_launches.push_back(ended.key);
-    events.push_back(ProcessesExited{ended.key, std::move(ended.reason)});
+    events.push_back(ProcessesExited{ended.key, std::move(ended.reason), ended.culprit});
   }
   events.push_back(Tick{});
 }

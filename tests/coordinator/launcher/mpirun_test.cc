@@ -227,8 +227,11 @@ INSTANTIATE_TEST_SUITE_P(
         TailCase{"MpirunNamesTheDead",
                  "step 4\n-----\nmpirun noticed that process rank 1 with PID 0 on node x exited on "
                  "signal 9 (Killed).\n-----\n[rank 0] closing\n",
-                 "mpirun noticed that process rank 1 with PID 0 on node x exited on signal 9 "
-                 "(Killed)."},
+                 "rank 1 exited on signal 9 (Killed)"},
+        TailCase{"PrterunNamesTheDead",
+                 "prterun noticed that process rank 0 with PID 77 on node x exited on signal 11 "
+                 "(Segmentation fault).\n",
+                 "rank 0 exited on signal 11 (Segmentation fault)"},
         TailCase{"DecorationIsSkipped",
                  "[rank 0] error: no data\n-----\nPrimary job  terminated normally, but 1 process "
                  "returned\na non-zero exit code. Per user-direction, the job has been aborted.\n"
@@ -239,14 +242,23 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(LastWordsOf, SaysWhatMatters) {
   ScratchFolder folder;
   folder.Write("log", GetParam().log);
-  EXPECT_EQ(LastWords(folder.path("log")), GetParam().expected);
+  EXPECT_EQ(ReadLastWords(folder.path("log")).text, GetParam().expected);
+}
+
+TEST(LastWords, NameTheRankThatDiedFirst) {
+  ScratchFolder folder;
+  folder.Write("log",
+               "mpirun noticed that process rank 12 with PID 0 on node x exited on signal 9.\n");
+  EXPECT_EQ(ReadLastWords(folder.path("log")).culprit, Rank(12));
+  folder.Write("log", "mpirun noticed that process rank x was gone\n");
+  EXPECT_EQ(ReadLastWords(folder.path("log")).culprit, std::nullopt);
 }
 
 TEST(LastWords, AreShort) {
   ScratchFolder folder;
   folder.Write("log", std::string(5000, 'x') + "\n");
-  EXPECT_EQ(LastWords(folder.path("log")).size(), 300u);
-  EXPECT_EQ(LastWords(folder.path("absent")), "");
+  EXPECT_EQ(ReadLastWords(folder.path("log")).text.size(), 300u);
+  EXPECT_EQ(ReadLastWords(folder.path("absent")).text, "");
 }
 
 }  // namespace
