@@ -74,6 +74,7 @@ absl::Status Loop::Start() {
   for (const LaunchRow& row : contents.launches) {
     parts_.launcher->Adopt(row.key, row.process);
     started.launches.push_back(row.key);
+    launches_.insert(row.key);
   }
   if (world_key_.empty()) {
     world_key_ = RandomHex(kWorldKeyBytes);
@@ -165,7 +166,9 @@ void Loop::TakeTick(std::vector<Event>& events) {
   if (next_tick_ && now < *next_tick_) return;
   next_tick_ = now + options_.tick;
   for (LaunchEnded& ended : parts_.launcher->Poll(now)) {
-    batch_.ended_launches.push_back(ended.key);
+    // One that an earlier espalierd left behind causes no transition any more.
+    const auto job = state_.jobs.find(ended.key.job);
+    if (job != state_.jobs.end()) ForgetLaunches(job->second.record);
     events.push_back(ProcessesExited{ended.key, std::move(ended.reason), ended.culprit});
   }
   events.push_back(Tick{});
@@ -178,9 +181,21 @@ void Loop::Decide(const std::vector<Event>& events) {
 
 void Loop::DecideOne(const Event& event) {
   for (Effect& effect : Advance(state_, event, time_.Now())) {
-    if (const auto* job = std::get_if<PersistJob>(&effect)) Moved(job->record, event);
+    if (const auto* job = std::get_if<PersistJob>(&effect)) {
+      Moved(job->record, event);
+      ForgetLaunches(job->record);
+    }
     if (const auto* job = std::get_if<ForgetJob>(&effect)) touched_.insert(job->job);
     if (!IntoBatch(effect, batch_)) effects_.push_back(std::move(effect));
+  }
+}
+
+void Loop::ForgetLaunches(const JobRecord& record) {
+  for (auto it = launches_.lower_bound({record.id, Generation()}); it != launches_.end();) {
+    const bool runs = it->generation == record.generation && record.processes != Processes::kNone;
+    if (it->job != record.id || runs) break;
+    batch_.ended_launches.push_back(*it);
+    it = launches_.erase(it);
   }
 }
 

@@ -76,6 +76,7 @@ class Loop {
   void Decide(const std::vector<Event>& events);
   void DecideOne(const Event& event);
   void Moved(const JobRecord& record, const Event& event);
+  void ForgetLaunches(const JobRecord& record);
   // The job of this stream is to be shown anew.
   void Touch(StreamId stream);
 
@@ -112,6 +113,8 @@ class Loop {
   std::map<JobId, JobState> last_states_;
   // Of this journal, never told to anybody: makes the secret of every generation.
   std::string world_key_;
+  // In the journal. A row goes with the record that says that nothing of its generation runs.
+  std::set<GenerationKey> launches_;
   std::vector<Event> later_;
   std::optional<absl::Duration> next_tick_;
   absl::Duration next_publication_ = absl::ZeroDuration();

@@ -119,6 +119,7 @@ void Loop::ApplyOne(const Launch& effect) {
     return;
   }
   if (!Commit({.launches = {{effect.key, *process}}})) return;
+  launches_.insert(effect.key);
   parts_.launcher->Release(effect.key);
 }
 

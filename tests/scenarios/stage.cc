@@ -83,7 +83,7 @@ std::string Stage::Take(const Event& event) {
   std::string text;
   for (const Effect& effect : Advance(state_, event, now_)) {
     if (const auto* persist = std::get_if<PersistJob>(&effect)) {
-      journal_.jobs[persist->record.id] = persist->record;
+      journal_.Put(persist->record);
     } else if (const auto* forget = std::get_if<ForgetJob>(&effect)) {
       journal_.jobs.erase(forget->job);
     } else if (const auto* node = std::get_if<PersistNode>(&effect)) {
@@ -196,7 +196,6 @@ Stage::Result Stage::Processes(Words& words) {
   const std::string what = words.Text();
   const GenerationKey key = words.Key();
   if (what == "launch-failed") return Take(LaunchFailed{key, words.Rest()});
-  journal_.launches.erase(key);
   return Take(ProcessesExited{key, words.empty() ? "mpirun exited with status 1" : words.Rest()});
 }
 

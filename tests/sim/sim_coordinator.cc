@@ -77,7 +77,7 @@ bool SimCoordinator::Apply(const std::vector<Effect>& effects) {
 void SimCoordinator::CommitJournal(const std::vector<Effect>& effects) {
   for (const Effect& effect : effects) {
     if (const auto* persist = std::get_if<PersistJob>(&effect)) {
-      journal_.jobs[persist->record.id] = persist->record;
+      journal_.Put(persist->record);
     } else if (const auto* forget = std::get_if<ForgetJob>(&effect)) {
       journal_.jobs.erase(forget->job);
       journal_.history.erase(forget->job);

@@ -16,6 +16,16 @@ struct SimJournal {
   std::map<JobId, std::vector<AppendEvent>> history;
   std::set<GenerationKey> launches;
 
+  // The launches of what runs no more go with the record that says so.
+  void Put(const JobRecord& record) {
+    jobs[record.id] = record;
+    for (auto it = launches.lower_bound({record.id, Generation()}); it != launches.end();) {
+      const bool runs = it->generation == record.generation && record.processes != Processes::kNone;
+      if (it->job != record.id || runs) break;
+      it = launches.erase(it);
+    }
+  }
+
   CoordinatorStarted Contents(const std::vector<NodeName>& cluster) const {
     CoordinatorStarted start{.nodes = cluster};
     for (const auto& [name, node] : nodes) start.health.push_back(node);

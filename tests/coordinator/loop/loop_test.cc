@@ -165,9 +165,9 @@ TEST(Loop, AnEndedGenerationLeavesTheJournalWithTheTransitionItCaused) {
   world.Turn();
   world.AttachAll(1);
   world.TakeTrace();
-  world.launcher.ended = {{{JobId(world.job), Generation(1)}, "mpirun was killed by signal 9"}};
+  world.launcher.ended = {{{JobId(world.job), Generation(1)}, "mpirun was killed by signal 9", {}}};
   for (int i = 0; i < 200; ++i) world.Turn();  // last words of the workers may be on their way
-  EXPECT_THAT(world.TakeTrace(), HasSubstr("ended 1"));
+  EXPECT_THAT(world.TakeTrace(), HasSubstr("journal state 8 ended 1"));
   EXPECT_EQ(world.Record().generation.value(), 2);
 }
 
@@ -251,6 +251,18 @@ TEST(Loop, ARestartedOneAdoptsWhatRunsAndWelcomesItsWorkersAgain) {
   EXPECT_THAT(world.TakeTrace(), HasSubstr("welcome 11"));
   EXPECT_EQ(world.Record().generation.value(), 1);
   EXPECT_EQ(world.Record().restarts, 0);
+}
+
+TEST(Loop, AGenerationSeenToEndIsKnownToHaveRunUntilItsEndIsDecided) {
+  LoopWorld world;
+  world.Submit();
+  world.Turn();
+  world.AttachAll(1);
+  world.launcher.ended = {{{JobId(world.job), Generation(1)}, "mpirun exited with status 0", {}}};
+  world.Turn();
+  world.TakeTrace();
+  world.Restart();
+  EXPECT_THAT(world.TakeTrace(), HasSubstr("adopt 1 pid 1001"));
 }
 
 TEST(Loop, ARestartedOneLaunchesAgainWhatWasNeverReleased) {
