@@ -80,7 +80,7 @@ void Fence(Context& context, StreamId stream, const std::string& why) {
 
 void OnAttached(Context& context, const WorkerAttached& hello) {
   Job* job = nullptr;
-  if (hello.external_id.empty()) {
+  if (hello.external_id.empty() || !hello.worker.job.empty()) {
     job = context.FindJob(hello.worker.job);
     if (const std::string why = WhyStale(job, hello); !why.empty()) {
       Fence(context, hello.stream, why);

@@ -65,7 +65,7 @@ struct CheckpointRequested {
 // Hello.
 struct WorkerAttached {
   StreamId stream;
-  // Empty for a hand-started generation.
+  // Empty for a hand-started generation that was not welcomed yet.
   WorkerId worker;
   int32_t world_size = 0;
   NodeName node;

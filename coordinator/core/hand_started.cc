@@ -46,9 +46,15 @@ std::string FirstDifference(const v1::JobSpec& job, const v1::JobSpec& spec) {
   return differences.substr(0, differences.find('\n'));
 }
 
+// Process numbers come again, and with them the ids of mpiruns: the one of a job that has ended is
+// known only for as long as its last ranks may still be starting. Those that were welcomed name
+// their job when they come again.
 Job* FindByExternalId(ClusterState& state, const std::string& external_id) {
   for (auto& [id, job] : state.jobs) {
-    if (job.record.external_id == external_id) return &job;
+    const JobRecord& record = job.record;
+    const absl::Duration start = absl::Seconds(record.spec.launch().timeout_seconds());
+    if (record.external_id != external_id) continue;
+    if (!IsFinal(record.state) || state.now - record.state_since <= start) return &job;
   }
   return nullptr;
 }

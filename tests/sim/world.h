@@ -138,6 +138,8 @@ class RankProcess : public WorkerEnd {
   Directive directive_;
   // The newest message of each kind: said again on every new stream.
   std::optional<WorkerReady> ready_;
+  // Was welcomed once.
+  bool known_ = false;
   std::optional<WorkerStepReported> step_;
   std::optional<DirectiveAcked> ack_;
   std::optional<WorkerCheckpointed> checkpoint_;

@@ -59,7 +59,7 @@ void RankProcess::Attach() {
                        .node = options.nodes[static_cast<size_t>(rank_.value())],
                        .pid = 1000 + rank_.value()};
   if (!options.external_id.empty()) {
-    hello.worker = {JobId(), Generation(), rank_};
+    if (!known_) hello.worker = {JobId(), Generation(), rank_};
     hello.external_id = options.external_id;
     hello.external_spec = options.spec;
   }
@@ -77,6 +77,7 @@ void RankProcess::Say(std::optional<Message>& message, Care care) {
   world_.wire_.Up(*stream_, *message, care);
 }
 
+  known_ = true;
 bool RankProcess::OnWelcome(StreamId stream, const Welcome& welcome) {
   if (frozen_) return false;
   if (stream != stream_ || dead_) return true;

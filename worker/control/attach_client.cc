@@ -173,6 +173,8 @@ class AttachClient final : public ControlClient {
   absl::Status OneStream() ABSL_LOCKS_EXCLUDED(mutex_) {
     grpc::ClientContext context;
     PrepareCall(context, options_.target, kStreamDeadline);
+    v1::AttachRequest hello;
+    *hello.mutable_hello() = hello_;
     {
       absl::MutexLock lock(&mutex_);
       if (stopping_) return absl::CancelledError("stopping");
@@ -180,13 +182,14 @@ class AttachClient final : public ControlClient {
       // the next attempt, which then stalls until its deadline: wait inside the call instead. The
       // first stream fails at once, so that Attach can say why.
       context.set_wait_for_ready(welcome_.has_value());
+      // Once welcomed it belongs to that generation, by whomever its mpirun was started.
+      if (welcome_.has_value()) hello.mutable_hello()->set_job_id(welcome_->job_id());
+      if (welcome_.has_value()) hello.mutable_hello()->set_generation(welcome_->generation());
       context_ = &context;
       reader_ended_ = false;
       outbox_.Reconnected();
     }
     const std::unique_ptr<Stream> stream = stub_->Attach(&context);
-    v1::AttachRequest hello;
-    *hello.mutable_hello() = hello_;
     const bool introduced = stream->Write(hello);
     std::thread reader([this, &stream] { Read(*stream); });
     if (introduced) WriteUntilItEnds(*stream);
