@@ -25,6 +25,7 @@
 #include "worker/ending.h"
 #include "worker/launch_environment.h"
 #include "worker/session.h"
+#include "worker/sync/together.h"
 #include "worker/sync/world_proof.h"
 
 namespace espalier {
@@ -156,11 +157,7 @@ v1::Outcome OutcomeOf(const absl::Status& status) {
   return ExitOf(status) == WorkerExit::kLost ? v1::OUTCOME_LOST : v1::OUTCOME_FAILED;
 }
 
-void SayGoodbye(ControlClient& client, v1::Outcome outcome, absl::string_view reason, Step step) {
-  v1::Finished finished;
-  finished.set_outcome(outcome);
-  finished.set_reason(std::string(reason));
-  finished.set_next_step(step.value());
+void SayGoodbye(ControlClient& client, const v1::Finished& finished) {
   if (const absl::Status sent = client.Finish(finished, kFarewell); !sent.ok()) {
     LogWarning(absl::StrCat("espalierd was not told the end: ", sent.message()));
   }
@@ -169,7 +166,13 @@ void SayGoodbye(ControlClient& client, v1::Outcome outcome, absl::string_view re
 // Tells espalierd and goes, while nothing that belongs to MPI has been taken down.
 [[noreturn]] void Fail(ControlClient& client, const absl::Status& status) {
   LogError(status.message());
-  SayGoodbye(client, OutcomeOf(status), status.message(), Step(client.progress().step));
+  v1::Finished finished;
+  finished.set_outcome(OutcomeOf(status));
+  finished.set_reason(std::string(status.message()));
+  finished.set_next_step(client.progress().step);
+  finished.set_code(static_cast<int32_t>(status.code()));
+  for (const int32_t rank : FailedRanks(status)) finished.add_failed_ranks(rank);
+  SayGoodbye(client, finished);
   LeaveAtOnce(ExitOf(status));
 }
 
@@ -201,7 +204,10 @@ absl::StatusOr<SessionResult> Train(const WorkerOptions& options, const v1::Welc
                         std::move(session_options));
   absl::StatusOr<SessionResult> result = session.Run();
   if (!result.ok()) Fail(client, result.status());
-  SayGoodbye(client, result->outcome, "", result->step);
+  v1::Finished finished;
+  finished.set_outcome(result->outcome);
+  finished.set_next_step(result->step.value());
+  SayGoodbye(client, finished);
   if (world.mpi != nullptr) RETURN_IF_ERROR(world.mpi->Finish(kFarewell));
   return result;
 }

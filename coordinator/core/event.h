@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "common/base/ids.h"
 #include "coordinator/core/state.h"
 #include "espalier/v1/job.pb.h"
@@ -109,6 +110,9 @@ struct WorkerFinished {
   Outcome outcome = Outcome::kLost;
   std::string reason;
   Step next_step;
+  // With kFailed: the kind of error, and the ranks that met it; empty: this one.
+  absl::StatusCode code = absl::StatusCode::kUnknown;
+  std::vector<Rank> failed_ranks;
 };
 // The stream is gone.
 struct WorkerDetached {
@@ -125,12 +129,12 @@ struct ProcessesExited {
   GenerationKey key;
   // How it ended, for people.
   std::string reason;
+  // The rank that ended first and took the others with it, where that is known.
+  std::optional<Rank> culprit;
 };
 
 using Event =
     std::variant<CoordinatorStarted, Tick, SubmitRequested, PauseRequested, ResumeRequested,
-  // The rank that ended first and took the others with it, where that is known.
-  std::optional<Rank> culprit;
                  CancelRequested, CheckpointRequested, WorkerAttached, WorkerReady, WorkerHeartbeat,
                  WorkerStepReported, WorkerEvaluated, WorkerCheckpointed, DirectiveAcked,
                  WorkerFinished, WorkerDetached, LaunchFailed, ProcessesExited>;

@@ -8,15 +8,6 @@
 namespace espalier {
 namespace {
 
-bool CanSpare(const ClusterState& state, const JobRecord& record, const NodeName& name) {
-  int32_t others = 0;
-  for (const NodeHealth& node : state.nodes) {
-    const bool usable = !IsSetAside(node) && MayUse(record, node.name);
-    if (usable && node.name != name) ++others;
-  }
-  return others >= record.spec.parallel().min_nodes();
-}
-
 void SetAside(Context& context, NodeHealth& node, const std::string& reason) {
   const NodePolicy policy;
   if (context.now() - node.set_aside_until > policy.good_spell) node.set_asides = 0;
@@ -32,14 +23,38 @@ void SetAside(Context& context, NodeHealth& node, const std::string& reason) {
 
 }  // namespace
 
+bool CanSpare(const ClusterState& state, const JobRecord& record, const NodeName& name) {
+  int32_t others = 0;
+  for (const NodeHealth& node : state.nodes) {
+    const bool usable = !IsSetAside(node) && MayUse(record, node.name);
+    if (usable && node.name != name) ++others;
+  }
+  return others >= record.spec.parallel().min_nodes();
+}
+
 absl::Duration Backoff(const v1::HealthSpec& health, size_t faults_in_window) {
   absl::Duration wait = absl::Seconds(health.restart_backoff_seconds());
   for (size_t i = 1; i < faults_in_window && wait < kLongestBackoff; ++i) wait *= 2;
   return std::min(wait, kLongestBackoff);
 }
 
+void NoteAdvance(JobRecord& record) {
+  if (record.step > record.fault_step) {
+    record.faults.clear();
+    record.unseen_ends = 0;
+  }
+  record.fault_step = std::max(record.fault_step, record.step);
+}
+
+void NoteLateAdvance(JobRecord& record) {
+  if (record.step <= record.fault_step) return;
+  if (!record.faults.empty()) record.faults.erase(record.faults.begin(), record.faults.end() - 1);
+  record.fault_step = record.step;
+}
+
 void CountRestart(Context& context, Job& job, const std::string& reason) {
   JobRecord& record = job.record;
+  NoteAdvance(record);
   const v1::HealthSpec& health = record.spec.health();
   const absl::Duration window = absl::Seconds(health.restart_window_seconds());
   auto& faults = record.faults;
@@ -50,7 +65,7 @@ void CountRestart(Context& context, Job& job, const std::string& reason) {
     record.verdict = Verdict::kFail;
     record.verdict_reason =
         absl::StrCat(reason, "; no restart is left (health.max_restarts = ", health.max_restarts(),
-                     " within ", absl::FormatDuration(window), ")");
+                     " within ", absl::FormatDuration(window), " without a new step)");
     context.Enter(job, JobState::kRecovering, record.verdict_reason);
     return;
   }

@@ -17,9 +17,17 @@ inline constexpr absl::Duration kLongestBackoff = absl::Seconds(60);
 // one, up to kLongestBackoff.
 absl::Duration Backoff(const v1::HealthSpec& health, size_t faults_in_window);
 
+// Steps beyond those of all faults before clear the count: what is repeated from a checkpoint is no
+// advance, so that a step that always fails cannot go on for ever.
+void NoteAdvance(JobRecord& record);
+// The same of steps that were committed before the newest fault, but heard of only after it: it
+// alone still counts.
+void NoteLateAdvance(JobRecord& record);
 // Books a fault after which the job is started again: enters RECOVERING with the time of the next
 // try; or, when health.max_restarts within the window are used up, with the verdict that it failed.
 void CountRestart(Context& context, Job& job, const std::string& reason);
+// The job has nodes enough without this one.
+bool CanSpare(const ClusterState& state, const JobRecord& record, const NodeName& name);
 
 // So many faults within this time set a node aside, for the first span, then twice as long each
 // further time up to the longest; a good spell without being set aside starts over.

@@ -7,6 +7,7 @@
 #include "common/base/check.h"
 #include "coordinator/core/directives.h"
 #include "coordinator/core/facts.h"
+#include "coordinator/core/failures.h"
 #include "coordinator/core/faults.h"
 #include "coordinator/core/liveness.h"
 
@@ -86,6 +87,26 @@ void SettleRecovering(Context& context, Job& job) {
   }
 }
 
+// Nobody saw it, and perhaps it ended well: no fault of a node or of the job. But when it happens
+// again without a step in between, the job may be what brings the coordinator down.
+void OnUnseenEnd(Context& context, Job& job, const std::string& how) {
+  JobRecord& record = job.record;
+  const std::string reason = absl::StrCat("ended while espalierd was away (", how, ")");
+  if (record.state == JobState::kPausedSoft) {
+    record.desired = DesiredState::kPauseHard;
+    context.Enter(job, JobState::kPausing, reason);
+    return;
+  }
+  NoteAdvance(record);
+  const bool restarts = record.desired != DesiredState::kPauseHard && !IsExternal(record);
+  if (restarts && ++record.unseen_ends > 1) {
+    CountRestart(context, job, absl::StrCat(reason, ", again without a new step"));
+    return;
+  }
+  record.retry_at = context.now();
+  context.Enter(job, JobState::kRecovering, reason);
+}
+
 void SettleVerdict(Context& context, Job& job) {
   const JobRecord& record = job.record;
   context.Enter(job, record.verdict == Verdict::kFail ? JobState::kFailed : JobState::kCompleted,
@@ -121,6 +142,7 @@ void StartGeneration(Context& context, Job& job, const std::vector<NodeName>& no
 void OnEveryRankReady(Context& context, Job& job) {
   JobRecord& record = job.record;
   const Step before = record.step;
+  NoteAdvance(record);
   record.step = Step(0);
   for (TrackedRank& rank : job.world.ranks) {
     record.step = std::max(record.step, std::max(*rank.ready, rank.counters.step));
@@ -170,6 +192,22 @@ void OnFault(Context& context, Job& job, const Fault& fault) {
   EndGeneration(context, job);
 }
 
+void SettleFailure(Context& context, Job& job) {
+  job.world.failed_at.reset();
+  const Judgement judgement = JudgeFailure(context.state(), job);
+  if (judgement.ends_job && job.record.state != JobState::kCancelling) {
+    Decide(context, job, Verdict::kFail, judgement.fault.reason);
+    EndGeneration(context, job);
+    return;
+  }
+  // Its end was decided when another rank missed it; only now the node is known.
+  const bool late = job.record.state == JobState::kRecovering &&
+                    job.record.processes == Processes::kEnding &&
+                    job.record.verdict == Verdict::kOpen;
+  if (late) BlameNode(context, job, *judgement.fault.culprit, judgement.fault.reason);
+  OnFault(context, job, judgement.fault);
+}
+
 void WatchJob(Context& context, Job& job) {
   const JobRecord& record = job.record;
   const World& world = job.world;
@@ -181,6 +219,10 @@ void WatchJob(Context& context, Job& job) {
     return;
   }
   if (record.processes == Processes::kEnding) return;
+  if (world.failed_at && context.now() - *world.failed_at > kLastWordsWait) {
+    SettleFailure(context, job);
+    return;
+  }
   if (world.finished_at) {
     if (context.now() - *world.finished_at > FailureTimeout(record)) {
       context.Note(job, "its processes did not leave by themselves and are ended");
@@ -213,6 +255,7 @@ void Decide(Context& context, Job& job, Verdict verdict, const std::string& reas
   record.verdict = verdict;
   record.verdict_reason = reason;
   job.world.finished_at = context.now();
+  if (record.processes == Processes::kNone) return;
   context.Note(job, absl::StrCat(reason, "; its processes end"));
 }
 
@@ -233,6 +276,8 @@ void OnGone(Context& context, Job& job, const std::string& how) {
   if (record.processes == Processes::kNone) return;
   std::optional<Rank> first_lost = FirstVanished(job);
   if (!first_lost) first_lost = job.world.exit_culprit;
+  // What is known already says more.
+  if (job.world.failed_at || record.verdict == Verdict::kFail) first_lost.reset();
   const bool unheard = job.world.unheard_since_restart;
   const Processes before = std::exchange(record.processes, Processes::kNone);
   context.Persist(job);
@@ -242,12 +287,9 @@ void OnGone(Context& context, Job& job, const std::string& how) {
   const bool expected = StopObeyed(job) || record.state == JobState::kCancelling;
   FenceAll(context, job, what);
   if (open && unheard && !expected) {
-    // Nobody saw how it ended, and perhaps well: this is no fault of a node or of the job.
-    context.Enter(
-        job, record.state == JobState::kPausedSoft ? JobState::kPausing : JobState::kRecovering,
-        absl::StrCat("ended while espalierd was away (", how, ")"));
-    if (record.state == JobState::kPausing) record.desired = DesiredState::kPauseHard;
-    record.retry_at = context.now();
+    OnUnseenEnd(context, job, how);
+  } else if (open && !expected && job.world.failed_at) {
+    SettleFailure(context, job);
   } else if (open && !expected) {
     OnFault(context, job, {.reason = what, .culprit = first_lost});
   }

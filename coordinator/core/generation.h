@@ -28,6 +28,8 @@ void WatchJob(Context& context, Job& job);
 void CheckGone(Context& context, Job& job);
 // The generation cannot go on. Ends it, and counts the fault where a restart follows.
 void OnFault(Context& context, Job& job, const Fault& fault);
+// Ranks have failed by themselves: ends the job when the failure is its own, else the generation.
+void SettleFailure(Context& context, Job& job);
 // How the job will end is known; the processes have until failure_timeout to leave by themselves.
 void Decide(Context& context, Job& job, Verdict verdict, const std::string& reason);
 // Ends what runs of the newest generation. Repeating is harmless.

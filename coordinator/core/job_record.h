@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/base/ids.h"
 #include "coordinator/core/job_state.h"
@@ -65,6 +66,15 @@ struct EvaluationRecord {
   double loss = 0;
 };
 
+// The last error that ranks met by themselves: when it comes again, it may be the job's.
+struct FailureRecord {
+  absl::StatusCode code = absl::StatusCode::kUnknown;
+  // Committed steps at the time.
+  Step step;
+  Generation generation;
+  std::vector<NodeName> nodes;
+};
+
 struct JobRecord {
   JobId id;
   // Order of submission, from 1.
@@ -101,8 +111,13 @@ struct JobRecord {
   // A checkpoint was asked for and not reported yet.
   bool checkpoint_wanted = false;
 
-  // Faults within the restart window, oldest first.
+  // Faults within the restart window since the job last advanced, oldest first.
   std::vector<absl::Time> faults;
+  // The most steps that were committed at a fault: more than these are an advance.
+  Step fault_step;
+  // Generations since then that ended while the coordinator was away.
+  int32_t unseen_ends = 0;
+  std::optional<FailureRecord> failure;
   // Generations started after a fault, in all.
   int32_t restarts = 0;
   // When kRecovering may start the next generation.

@@ -128,6 +128,7 @@ absl::Duration LongestAttention(const JobRecord& record) { return FailureTimeout
 void ShiftDeadlines(Job& job, absl::Duration slept) {
   World& world = job.world;
   world.launch_deadline += slept;
+  if (world.failed_at) *world.failed_at += slept;
   if (world.exited_at) *world.exited_at += slept;
   if (world.finished_at) *world.finished_at += slept;
   for (TrackedRank& rank : world.ranks) {

@@ -5,6 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "coordinator/core/facts.h"
+#include "coordinator/core/failures.h"
+#include "coordinator/core/faults.h"
 #include "coordinator/core/generation.h"
 #include "coordinator/core/handlers.h"
 #include "coordinator/core/liveness.h"
@@ -46,6 +48,7 @@ void Commit(const Sender& sender, Step committed) {
   if (record.state != JobState::kLaunching) {
     record.step = std::max(record.step, rank.counters.step);
   }
+  if (record.state == JobState::kRecovering) NoteLateAdvance(record);
 }
 
 // Whoever reports a step or obeys at a boundary has joined, even if the message that said so was
@@ -70,21 +73,26 @@ bool SameReport(const CheckpointRecord& a, const CheckpointRecord& b) {
          std::tie(b.step, b.path, b.bytes, b.seconds, b.error);
 }
 
+// A rank was lost to this one. When one failed by itself, that is the cause.
 void OnLost(Context& context, const Sender& sender, const std::string& reason) {
+  if (sender.job->world.failed_at) return;
   const std::string said = absl::StrCat(RankOnNode(*sender.job, sender.rank), " gave up: ", reason);
   const auto culprit = FindCulprit(*sender.job, context.now());
   OnFault(context, *sender.job, {.reason = said, .culprit = culprit});
 }
 
-void OnFailed(Context& context, const Sender& sender, const std::string& reason) {
+// Whose failure it is shows when the other ranks have spoken, too, or could have.
+void OnFailed(Context& context, const Sender& sender, const WorkerFinished& report) {
   Job& job = *sender.job;
-  const std::string said = absl::StrCat(RankOnNode(job, sender.rank), ": ", reason);
+  NoteFailure(job, sender.rank, report);
   if (job.record.state == JobState::kCancelling) {
-    context.Note(job, said);
-  } else {
-    Decide(context, job, Verdict::kFail, said);
+    context.Note(job, absl::StrCat(RankOnNode(job, sender.rank), ": ", report.reason));
+    EndGeneration(context, job);
+    return;
   }
-  EndGeneration(context, job);
+  if (!job.world.failed_at) job.world.failed_at = context.now();
+  const bool known = FailedEverywhere(job) || job.record.processes == Processes::kEnding;
+  if (known) SettleFailure(context, job);
 }
 
 void OnOutcome(Context& context, const Sender& sender, const WorkerFinished& report) {
@@ -102,7 +110,7 @@ void OnOutcome(Context& context, const Sender& sender, const WorkerFinished& rep
       }
       return;
     case Outcome::kFailed:
-      OnFailed(context, sender, report.reason);
+      OnFailed(context, sender, report);
       return;
     case Outcome::kLost:
       OnLost(context, sender, report.reason);
@@ -185,6 +193,7 @@ void OnReport(Context& context, const DirectiveAcked& report) {
   const auto sender = Hear(context, report.stream);
   if (!sender) return;
   TrackedRank& rank = sender->state();
+  if (report.number > rank.acked) rank.progressed_at = context.now();
   rank.acked = std::max(rank.acked, report.number);
   NoteReady(context, *sender, report.next_step);
   CheckPaused(context, *sender->job);
@@ -192,18 +201,17 @@ void OnReport(Context& context, const DirectiveAcked& report) {
 
 void OnReport(Context& context, const WorkerFinished& report) {
   const auto sender = Hear(context, report.stream);
-  if (report.number > rank.acked) rank.progressed_at = context.now();
   if (!sender) return;
   TrackedRank& rank = sender->state();
   if (rank.outcome) return;
   rank.outcome = report.outcome;
-  rank.outcome_reason = report.reason;
   Commit(*sender, report.next_step);
   OnOutcome(context, *sender, report);
   World& world = sender->job->world;
   const bool all = std::all_of(world.ranks.begin(), world.ranks.end(),
                                [](const TrackedRank& other) { return other.outcome.has_value(); });
   if (all && !world.ranks.empty() && !world.finished_at) world.finished_at = context.now();
+  if (all && world.failed_at) SettleFailure(context, *sender->job);
   CheckGone(context, *sender->job);
 }
 

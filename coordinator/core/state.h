@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/base/ids.h"
 #include "coordinator/core/figures.h"
@@ -39,9 +40,9 @@ enum class Outcome {
   kCompleted = 1,
   // Stopped as the directive said.
   kStopped = 2,
-  // Cannot succeed by trying again.
+  // The rank met an error of its own; its code tells whose fault that may be.
   kFailed = 3,
-  // A fault that a new generation may mend.
+  // Another rank was lost, or a wait ran out.
   kLost = 4,
 };
 
@@ -71,7 +72,8 @@ struct TrackedRank {
   // Newest directive it has obeyed.
   int64_t acked = 0;
   std::optional<Outcome> outcome;
-  std::string outcome_reason;
+  // The error it met by itself, as it said or as others that heard of it did.
+  absl::Status failure;
   // When a counter last changed, when anything was last heard, and when its stream broke.
   absl::Time progressed_at = absl::UnixEpoch();
   absl::Time heard_at = absl::UnixEpoch();
@@ -88,15 +90,17 @@ struct World {
   int64_t detachments = 0;
   // Attaching and agreeing must be done by then.
   absl::Time launch_deadline = absl::InfiniteFuture();
+  // A rank met an error of its own; what the others have to say may still be on its way.
+  std::optional<absl::Time> failed_at;
   // The launcher said that no process is left, and why; last words may still be on their way.
   std::optional<absl::Time> exited_at;
   std::string exit_reason;
+  // The rank that ended first, as far as the launcher knows.
+  std::optional<Rank> exit_culprit;
   // Taken over from an earlier coordinator, and no rank has come back yet.
   bool unheard_since_restart = false;
   // When every rank had said its last word: the processes must end soon after.
   std::optional<absl::Time> finished_at;
-  // The rank that ended first, as far as the launcher knows.
-  std::optional<Rank> exit_culprit;
 };
 
 struct Job {

@@ -25,9 +25,33 @@ void EncodeGeneration(const JobRecord& record, v1::JournalJob& row) {
   row.set_run_state_number(record.run_state_number);
   row.set_last_plan(record.last_plan);
   row.set_checkpoint_wanted(record.checkpoint_wanted);
+}
+
+void EncodeFaults(const JobRecord& record, v1::JournalJob& row) {
   for (absl::Time fault : record.faults) row.add_faults_us(Us(fault));
   row.set_restarts(record.restarts);
   row.set_retry_at_us(Us(record.retry_at));
+  row.set_fault_step(record.fault_step.value());
+  row.set_unseen_ends(record.unseen_ends);
+  if (!record.failure) return;
+  v1::JournalFailure& failure = *row.mutable_failure();
+  failure.set_code(static_cast<int32_t>(record.failure->code));
+  failure.set_step(record.failure->step.value());
+  failure.set_generation(record.failure->generation.value());
+  for (const NodeName& node : record.failure->nodes) failure.add_nodes(node.text());
+}
+
+void DecodeFaults(const v1::JournalJob& row, JobRecord& record) {
+  for (int64_t fault : row.faults_us()) record.faults.push_back(At(fault));
+  record.restarts = row.restarts();
+  record.retry_at = At(row.retry_at_us());
+  record.fault_step = Step(row.fault_step());
+  record.unseen_ends = row.unseen_ends();
+  if (!row.has_failure()) return;
+  record.failure = FailureRecord{.code = static_cast<absl::StatusCode>(row.failure().code()),
+                                 .step = Step(row.failure().step()),
+                                 .generation = Generation(row.failure().generation())};
+  for (const std::string& node : row.failure().nodes()) record.failure->nodes.emplace_back(node);
 }
 
 void DecodeGeneration(const v1::JournalJob& row, JobRecord& record) {
@@ -39,9 +63,6 @@ void DecodeGeneration(const v1::JournalJob& row, JobRecord& record) {
   record.run_state_number = row.run_state_number();
   record.last_plan = row.last_plan();
   record.checkpoint_wanted = row.checkpoint_wanted();
-  for (int64_t fault : row.faults_us()) record.faults.push_back(At(fault));
-  record.restarts = row.restarts();
-  record.retry_at = At(row.retry_at_us());
 }
 
 CheckpointRecord FromProto(const v1::CheckpointReport& from, int64_t at_us) {
@@ -150,6 +171,7 @@ std::string EncodeJob(const JobRecord& record) {
   row.set_verdict_reason(record.verdict_reason);
   row.set_last_event(record.last_event);
   EncodeGeneration(record, row);
+  EncodeFaults(record, row);
   EncodeResults(record, row);
   return row.SerializeAsString();
 }
@@ -175,6 +197,7 @@ absl::StatusOr<JobRecord> DecodeJob(absl::string_view bytes) {
   record.verdict_reason = row.verdict_reason();
   record.last_event = row.last_event();
   DecodeGeneration(row, record);
+  DecodeFaults(row, record);
   DecodeResults(row, record);
   return record;
 }

@@ -49,12 +49,20 @@ Event FromStep(StreamId stream, const v1::StepReport& step) {
                              .step_seconds = step.step_seconds()}};
 }
 
+absl::StatusCode ToCode(int32_t code) {
+  const bool known = code > static_cast<int32_t>(absl::StatusCode::kOk) &&
+                     code <= static_cast<int32_t>(absl::StatusCode::kUnauthenticated);
+  return known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown;
+}
+
 std::optional<Event> FromFinished(StreamId stream, const v1::Finished& finished) {
   const bool known =
       v1::Outcome_IsValid(finished.outcome()) && finished.outcome() != v1::OUTCOME_UNSPECIFIED;
   if (!known) return std::nullopt;
-  return WorkerFinished{stream, static_cast<Outcome>(finished.outcome()), finished.reason(),
-                        Step(finished.next_step())};
+  WorkerFinished event{stream, static_cast<Outcome>(finished.outcome()), finished.reason(),
+                       Step(finished.next_step()), ToCode(finished.code())};
+  for (const int32_t rank : finished.failed_ranks()) event.failed_ranks.emplace_back(rank);
+  return event;
 }
 
 Event FromCheckpoint(StreamId stream, const v1::CheckpointReport& report) {

@@ -24,15 +24,6 @@ const std::map<std::string, Phase>& Phases() {
   return phases;
 }
 
-const std::map<std::string, Outcome>& Outcomes() {
-  static const auto& outcomes =
-      *new std::map<std::string, Outcome>{{"completed", Outcome::kCompleted},
-                                          {"stopped", Outcome::kStopped},
-                                          {"failed", Outcome::kFailed},
-                                          {"lost", Outcome::kLost}};
-  return outcomes;
-}
-
 }  // namespace
 
 Stage::Handler Stage::FindHandler(const std::string& command) {
@@ -185,11 +176,14 @@ Stage::Result Stage::Report(Words& words) {
 Stage::Result Stage::Finished(Words& words) {
   words.Text();
   const StreamId stream = words.Stream();
-  const auto outcome = Outcomes().find(words.Text());
-  if (outcome == Outcomes().end()) return absl::InvalidArgumentError("unknown outcome");
+  const Words::Ending ending = words.Outcome();
   const Step step(words.Integer());
-  return Take(WorkerFinished{
-      .stream = stream, .outcome = outcome->second, .reason = words.Rest(), .next_step = step});
+  return Take(WorkerFinished{.stream = stream,
+                             .outcome = ending.outcome,
+                             .reason = words.Rest(),
+                             .next_step = step,
+                             .code = ending.code,
+                             .failed_ranks = ending.failed_ranks});
 }
 
 Stage::Result Stage::Processes(Words& words) {

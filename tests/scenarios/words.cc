@@ -70,6 +70,34 @@ Words::Place Words::RankOf() {
   return place;
 }
 
+Words::Ending Words::Outcome() {
+  static const auto& outcomes =
+      *new std::map<std::string, espalier::Outcome>{{"completed", espalier::Outcome::kCompleted},
+                                                    {"stopped", espalier::Outcome::kStopped},
+                                                    {"failed", espalier::Outcome::kFailed},
+                                                    {"lost", espalier::Outcome::kLost}};
+  const std::string word = Text();
+  const std::pair<std::string, std::string> parts = absl::StrSplit(word, absl::MaxSplits(':', 1));
+  const std::pair<std::string, std::string> code = absl::StrSplit(parts.second, '@');
+  const auto outcome = outcomes.find(parts.first);
+  if (outcome == outcomes.end()) {
+    Fail(word, "completed, stopped, lost or failed[:CODE[@RANK,...]]");
+    return {};
+  }
+  Ending ending{.outcome = outcome->second};
+  for (int i = 1; !code.first.empty() && absl::StatusCodeToString(ending.code) != code.first; ++i) {
+    if (i > 16) Fail(code.first, "a canonical code such as INTERNAL");
+    if (i > 16) break;
+    ending.code = static_cast<absl::StatusCode>(i);
+  }
+  for (const absl::string_view rank : absl::StrSplit(code.second, ',', absl::SkipEmpty())) {
+    int64_t number = 0;
+    if (!absl::SimpleAtoi(rank, &number)) Fail(word, "followed by ranks");
+    ending.failed_ranks.push_back(Rank(number));
+  }
+  return ending;
+}
+
 std::vector<int64_t> Words::Integers() {
   std::vector<int64_t> values;
   while (!empty()) values.push_back(Integer());

@@ -34,6 +34,13 @@ class Words {
     int32_t world_size = 0;
   };
   Place RankOf();
+  // "stopped"; "failed" (FAILED_PRECONDITION), "failed:INTERNAL", "failed:INTERNAL@0,2".
+  struct Ending {
+    espalier::Outcome outcome = espalier::Outcome::kLost;
+    absl::StatusCode code = absl::StatusCode::kFailedPrecondition;
+    std::vector<Rank> failed_ranks;
+  };
+  Ending Outcome();
   std::vector<int64_t> Integers();
 
   // INVALID_ARGUMENT when a word could not be read as what was wanted.

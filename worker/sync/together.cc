@@ -5,7 +5,11 @@
 #include <exception>
 #include <thread>
 
+#include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
 
@@ -30,16 +34,24 @@ Report ReportOf(const absl::Status& status) {
   return report;
 }
 
+// Payload of a shared error: the ranks as text, "0,3".
+constexpr char kFailedRanks[] = "espalier/failed-ranks";
+
 absl::Status FirstError(const std::vector<Report>& reports) {
+  absl::Status first;
+  std::vector<size_t> ranks;
   for (size_t rank = 0; rank < reports.size(); ++rank) {
     const Report& report = reports[rank];
-    if (report.code == 0) continue;
+    const auto code = static_cast<absl::StatusCode>(report.code);
+    if (report.code == 0 || (!first.ok() && code != first.code())) continue;
+    ranks.push_back(rank);
+    if (!first.ok()) continue;
     const char* end = std::find(report.message.begin(), report.message.end(), '\0');
     const absl::string_view message(report.message.data(), end - report.message.data());
-    return absl::Status(static_cast<absl::StatusCode>(report.code),
-                        absl::StrCat("rank ", rank, ": ", message));
+    first = absl::Status(code, absl::StrCat("rank ", rank, ": ", message));
   }
-  return absl::OkStatus();
+  if (!first.ok()) first.SetPayload(kFailedRanks, absl::Cord(absl::StrJoin(ranks, ",")));
+  return first;
 }
 
 absl::Status Guarded(const std::function<absl::Status()>& work) {
@@ -51,6 +63,18 @@ absl::Status Guarded(const std::function<absl::Status()>& work) {
 }
 
 }  // namespace
+
+std::vector<int32_t> FailedRanks(const absl::Status& status) {
+  std::vector<int32_t> ranks;
+  const auto payload = status.GetPayload(kFailedRanks);
+  if (!payload) return ranks;
+  const std::string text(*payload);
+  for (const absl::string_view word : absl::StrSplit(text, ',')) {
+    int32_t rank = 0;
+    if (absl::SimpleAtoi(word, &rank)) ranks.push_back(rank);
+  }
+  return ranks;
+}
 
 absl::StatusOr<SharedOutcome> ShareOutcome(const RankContext& context,
                                            const std::function<absl::Status()>& work) {

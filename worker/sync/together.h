@@ -29,6 +29,10 @@ struct SharedOutcome {
   absl::Status status;
 };
 
+// The ranks at which an error arose that ranks have shared: all whose errors were of that kind.
+// Empty: it is this rank's own.
+std::vector<int32_t> FailedRanks(const absl::Status& status);
+
 // Every rank calls this at the same place. `work` runs on a thread of its own while this one keeps
 // the ranks in touch; returns when all are done. An error is the collective's (`work` has returned
 // here even then).

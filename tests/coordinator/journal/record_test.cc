@@ -36,6 +36,10 @@ JobRecord FullRecord() {
   record.faults = {At(3), At(4)};
   record.restarts = 2;
   record.retry_at = At(5);
+  record.fault_step = Step(70);
+  record.unseen_ends = 1;
+  record.failure = FailureRecord{
+      absl::StatusCode::kInternal, Step(69), Generation(2), {NodeName("a"), NodeName("b")}};
   record.step = Step(71);
   record.skipped_steps = 1;
   record.evaluation = EvaluationRecord{Step(50), 1.25};
@@ -54,6 +58,8 @@ TEST(Record, EveryFieldOfAJobSurvivesTheJournal) {
   EXPECT_EQ(decoded->directive, FullRecord().directive);
   EXPECT_EQ(decoded->nodes, FullRecord().nodes);
   EXPECT_EQ(decoded->checkpoint->at, At(6));
+  EXPECT_EQ(decoded->failure->code, absl::StatusCode::kInternal);
+  EXPECT_EQ(decoded->failure->nodes, FullRecord().failure->nodes);
 
   v1::JournalJob row;
   ASSERT_TRUE(row.ParseFromString(bytes));

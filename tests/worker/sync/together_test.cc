@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+#include <vector>
+
 #include "absl/time/clock.h"
 #include "worker/collective/in_process.h"
 
@@ -21,6 +24,28 @@ TEST(RunTogether, ShowsProgressOfARankAloneWhileTheWorkGoesOn) {
     return absl::OkStatus();
   });
   EXPECT_TRUE(status.ok()) << status;
+}
+
+// So that one machine's error is not taken for everybody's.
+TEST(RunTogether, ASharedErrorNamesTheRanksAtWhichItArose) {
+  const auto world = InProcessGroup(3, absl::Seconds(30), {});
+  std::vector<absl::Status> results(3);
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      ProgressBoard board;
+      results[rank] = RunTogether({*world[rank], RealClock(), board}, [&] {
+        return rank == 0 ? absl::OkStatus() : absl::ResourceExhaustedError("no space left");
+      });
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& result : results) {
+    EXPECT_EQ(result, results[0]);
+    EXPECT_EQ(result.message(), "rank 1: no space left");
+    EXPECT_EQ(FailedRanks(result), (std::vector<int32_t>{1, 2}));
+  }
+  EXPECT_TRUE(FailedRanks(absl::InternalError("my own")).empty());
 }
 
 }  // namespace
