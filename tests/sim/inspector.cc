@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/facts.h"
+#include "coordinator/core/failures.h"
+#include "coordinator/core/transitions.h"
 
 namespace espalier::sim {
 namespace {
@@ -13,40 +16,7 @@ std::string KeyText(const GenerationKey& key) {
   return absl::StrCat(key.job.text(), "/", key.generation.value());
 }
 
-const std::set<std::pair<JobState, JobState>>& AllowedTransitions() {
-  using S = JobState;
-  static const auto& table = *new std::set<std::pair<S, S>>{
-      {S::kQueued, S::kLaunching},      {S::kQueued, S::kPausedHard},
-      {S::kQueued, S::kCancelled},      {S::kLaunching, S::kRunning},
-      {S::kLaunching, S::kPausing},     {S::kLaunching, S::kRecovering},
-      {S::kLaunching, S::kCancelling},  {S::kLaunching, S::kFailed},
-      {S::kLaunching, S::kCompleted},   {S::kRunning, S::kPausing},
-      {S::kRunning, S::kRecovering},    {S::kRunning, S::kRegrouping},
-      {S::kRunning, S::kCancelling},    {S::kRunning, S::kCompleted},
-      {S::kRunning, S::kFailed},        {S::kPausing, S::kRunning},
-      {S::kPausing, S::kPausedSoft},    {S::kPausing, S::kPausedHard},
-      {S::kPausing, S::kQueued},        {S::kPausing, S::kRecovering},
-      {S::kPausing, S::kCancelling},    {S::kPausing, S::kCompleted},
-      {S::kPausing, S::kFailed},        {S::kPausedSoft, S::kRunning},
-      {S::kPausedSoft, S::kPausing},    {S::kPausedSoft, S::kCancelling},
-      {S::kPausedSoft, S::kFailed},     {S::kPausedHard, S::kQueued},
-      {S::kPausedHard, S::kCancelled},  {S::kRegrouping, S::kLaunching},
-      {S::kRegrouping, S::kQueued},     {S::kRegrouping, S::kRecovering},
-      {S::kRegrouping, S::kPausedHard}, {S::kRegrouping, S::kCancelling},
-      {S::kRegrouping, S::kCompleted},  {S::kRegrouping, S::kFailed},
-      {S::kRegrouping, S::kCancelled},  {S::kRecovering, S::kLaunching},
-      {S::kRecovering, S::kQueued},     {S::kRecovering, S::kPausedHard},
-      {S::kRecovering, S::kFailed},     {S::kRecovering, S::kCompleted},
-      {S::kRecovering, S::kCancelling}, {S::kRecovering, S::kCancelled},
-      {S::kCancelling, S::kCancelled},  {S::kCancelling, S::kCompleted}};
-  return table;
-}
-
 }  // namespace
-
-bool TransitionAllowed(JobState from, JobState to) {
-  return from == to || AllowedTransitions().count({from, to}) != 0;
-}
 
 bool Inspector::Require(bool rule, const std::string& what) {
   if (!rule) scene_.Break(what);
@@ -92,16 +62,55 @@ void Inspector::CheckHistory(const AppendEvent& row) {
             absl::StrCat(row.job.text(), " went from ", JobStateName(before->second), " to ",
                          JobStateName(row.state)));
     const bool entered = before->second != row.state && row.state == JobState::kRecovering;
-    if (entered) last_fault_[row.job] = row.time;
+    if (entered) {
+      last_fault_[row.job] = row.time;
+      faults_[row.job].insert(row.time);
+      CheckFault(row.job);
+    }
     if (before->second == JobState::kRecovering && row.state == JobState::kLaunching) {
-      relaunches_[row.job].push_back(last_fault_[row.job]);
+      on_commit_.push_back([this, row] { relaunches_[row.job].push_back(last_fault_[row.job]); });
     }
   }
   states_[row.job] = row.state;
 }
 
+// No fault without a cause: nobody is blamed for what the coordinator itself has missed.
+void Inspector::CheckFault(const JobId& job) {
+  const auto record = journal_.jobs.find(job);
+  for (const auto& world : worlds_) {
+    // People may start two mpiruns on the same machines.
+    if (!world->options().external_id.empty()) continue;
+    const bool newest = record != journal_.jobs.end() && world->job() == job &&
+                        world->generation() == record->second.generation;
+    Require(!newest || !world->unharmed(),
+            absl::StrCat(job.text(), " is RECOVERING, but nothing was done to generation ",
+                         world->generation().value()));
+  }
+}
+
+// Machines fail, jobs do not: without the restarts being used up, only what every rank met, or what
+// came twice, ends a job.
+void Inspector::CheckFailed(const JobRecord& record) {
+  const JobId& job = record.id;
+  const int32_t limit = record.spec.health().max_restarts();
+  if (static_cast<int32_t>(record.faults.size()) >= limit) return;
+  bool cause = false;
+  std::map<absl::StatusCode, int> times;
+  for (const Failure& failure : scene_.failures[job]) {
+    cause = cause || (failure.everywhere && IsBadInput(failure.code)) || ++times[failure.code] > 1;
+  }
+  Require(cause, absl::StrCat(job.text(), " is FAILED after faults of machines, with ",
+                              record.faults.size(), " of ", limit, " restarts used"));
+}
+
 void Inspector::CheckJob(const Job& job) {
   const JobRecord& record = job.record;
+  Require(record.step <= scene_.committed[record.id],
+          absl::StrCat(record.id.text(), " is said to be at step ", record.step.value(),
+                       ", which nobody committed"));
+  if (record.verdict == Verdict::kFail && judged_.insert(record.id).second) CheckFailed(record);
+  if (record.step > furthest_[record.id]) relaunches_[record.id].clear();
+  furthest_[record.id] = std::max(furthest_[record.id], record.step);
   const GenerationKey key{record.id, record.generation};
   if (record.state == JobState::kRunning || record.state == JobState::kPausedSoft) {
     Step& seen = steps_[key];
@@ -124,19 +133,22 @@ void Inspector::CheckJob(const Job& job) {
   CheckRestarts(job);
 }
 
+// What is booked has happened. One generation more: of those that ended while nobody looked, the
+// first is not counted.
 void Inspector::CheckRestarts(const Job& job) {
   const auto limit = static_cast<size_t>(job.record.spec.health().max_restarts());
-  Require(job.record.faults.size() <= limit, "more restarts than allowed are booked");
   const absl::Duration window = absl::Seconds(job.record.spec.health().restart_window_seconds());
-  const auto recent = [&](const std::vector<absl::Time>& times, absl::Duration span) {
-    return static_cast<size_t>(std::count_if(times.begin(), times.end(), [&](absl::Time time) {
-      return scene_.timeline.now() - time < span;
-    }));
-  };
-  // What ended while nobody looked is started again, some time later, without being counted.
-  const size_t restarts = recent(relaunches_[job.record.id], window);
-  Require(restarts <= limit + recent(coordinator_starts_, window + absl::Minutes(1)),
-          absl::StrCat(restarts, " restarts of ", job.record.id.text(), " within the window"));
+  const auto& times = relaunches_[job.record.id];
+  for (const absl::Time fault : job.record.faults) {
+    Require(faults_[job.record.id].count(fault) != 0,
+            absl::StrCat("a fault of ", job.record.id.text(), " is booked that never was"));
+  }
+  const auto restarts =
+      static_cast<size_t>(std::count_if(times.begin(), times.end(), [&](absl::Time time) {
+        return scene_.timeline.now() - time < window;
+      }));
+  Require(restarts <= limit + 1, absl::StrCat(restarts, " restarts of ", job.record.id.text(),
+                                              " within the window, without a new step"));
 }
 
 // In the coordinator's books, a node belongs to one job.
@@ -153,10 +165,22 @@ void Inspector::CheckNodes(const ClusterState& state) {
   }
 }
 
+// A transition and its row of the history are written together.
+void Inspector::OnCommitted() {
+  for (const auto& change : std::exchange(on_commit_, {})) change();
+  for (const auto& [id, record] : journal_.jobs) {
+    const auto history = journal_.history.find(id);
+    if (!Require(history != journal_.history.end(), id.text() + " has no history")) continue;
+    const AppendEvent& last = history->second.back();
+    Require(last.number == record.last_event && last.state == record.state,
+            absl::StrCat(id.text(), " is journaled as ", JobStateName(record.state),
+                         ", but its history ends with row ", last.number, ", ",
+                         JobStateName(last.state)));
+  }
+}
+
 void Inspector::OnEffect(const Effect& effect) {
-  if (const auto* row = std::get_if<AppendEvent>(&effect)) {
-    Require(journal_.jobs.count(row->job) != 0, "history of a job that is not journaled");
-  } else if (const auto* welcome = std::get_if<Welcome>(&effect)) {
+  if (const auto* welcome = std::get_if<Welcome>(&effect)) {
     streams_[welcome->stream] = {welcome->worker.job, welcome->worker.generation};
     CheckDirective(streams_[welcome->stream], welcome->directive);
   } else if (const auto* sent = std::get_if<SendDirective>(&effect)) {
@@ -167,9 +191,6 @@ void Inspector::OnEffect(const Effect& effect) {
     const JobRecord& record = journal_.jobs.at(kill->key.job);
     Require(record.generation == kill->key.generation && record.processes == Processes::kEnding,
             absl::StrCat("the kill of ", KeyText(kill->key), " is not journaled"));
-  } else if (const auto* reply = std::get_if<Reply>(&effect)) {
-    Require(!reply->status.ok() || journal_.jobs.count(reply->job) != 0,
-            "a reply about a job that is not journaled");
   }
 }
 
@@ -229,10 +250,13 @@ void Inspector::OnCommit(const World& world) {
 }
 
 void Inspector::OnRestart() {
-  coordinator_starts_.push_back(scene_.timeline.now());
   states_.clear();
   steps_.clear();
-  for (const auto& [id, record] : journal_.jobs) states_[id] = record.state;
+  on_commit_.clear();
+  for (const auto& [id, record] : journal_.jobs) {
+    states_[id] = record.state;
+    furthest_[id] = std::max(record.step, record.fault_step);
+  }
   streams_.clear();
 }
 

@@ -3,6 +3,7 @@
 // sim_coordinator.h. One thread.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -17,9 +18,6 @@
 
 namespace espalier::sim {
 
-// May a job go from one state to the other? The table of coordinator/core/README.md.
-bool TransitionAllowed(JobState from, JobState to);
-
 class Inspector {
  public:
   using Worlds = std::vector<std::unique_ptr<World>>;
@@ -28,6 +26,8 @@ class Inspector {
 
   // After an event was taken and before any of its effects is applied.
   void OnDecided(const ClusterState& state, const std::vector<Effect>& effects);
+  // The journal effects of an event are written.
+  void OnCommitted();
   // Before the effect is applied; the journal ones of the same event are.
   void OnEffect(const Effect& effect);
   // A world is about to commit a step.
@@ -40,6 +40,8 @@ class Inspector {
  private:
   void CheckJob(const Job& job);
   void CheckHistory(const AppendEvent& row);
+  void CheckFault(const JobId& job);
+  void CheckFailed(const JobRecord& record);
   void CheckFinal(const Effect& effect);
   void CheckDirective(const GenerationKey& key, const Directive& directive);
   void CheckLaunch(const Launch& launch);
@@ -53,10 +55,17 @@ class Inspector {
   // Committed steps seen in a generation: they never go back.
   std::map<GenerationKey, Step> steps_;
   std::map<JobId, JobState> states_;
-  // When the faults were met after which a job was started again.
+  // When the faults were met after which a job was started again without a step that is new to
+  // the coordinator, and the furthest that it knows.
   std::map<JobId, std::vector<absl::Time>> relaunches_;
   std::map<JobId, absl::Time> last_fault_;
-  std::vector<absl::Time> coordinator_starts_;
+  std::map<JobId, Step> furthest_;
+  // When a job entered RECOVERING.
+  std::map<JobId, std::set<absl::Time>> faults_;
+  // Of those, and of relaunches, the ones that are not journaled yet.
+  std::vector<std::function<void()>> on_commit_;
+  // Of which it was decided that they fail.
+  std::set<JobId> judged_;
   std::map<StreamId, GenerationKey> streams_;
 };
 

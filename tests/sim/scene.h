@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/base/ids.h"
@@ -13,6 +14,13 @@
 #include "tests/sim/timeline.h"
 
 namespace espalier::sim {
+
+// An error that ranks of a generation met by themselves.
+struct Failure {
+  absl::StatusCode code = absl::StatusCode::kUnknown;
+  // Every rank met it.
+  bool everywhere = false;
+};
 
 struct Scene {
   explicit Scene(uint64_t seed) : chance(seed) {}
@@ -23,6 +31,9 @@ struct Scene {
   bool faults = true;
   // Newest checkpoint of each job: it survives everything.
   std::map<JobId, Step> disk;
+  // The most steps that were ever committed, and what went wrong, of each job.
+  std::map<JobId, Step> committed;
+  std::map<JobId, std::vector<Failure>> failures;
   // What happened, for people and to compare runs.
   bool keep_trace = false;
   std::vector<std::string> trace;

@@ -32,14 +32,32 @@ void SimCoordinator::KeepTicking(int64_t life) {
   if (!up_ || life != life_) return;
   Deliver(Tick{});
   Scene& scene = parts_.scene;
-  const absl::Duration wait =
-      scene.Fault(200) ? scene.chance.Milliseconds(500, 8000) : scene.chance.Milliseconds(200, 300);
-  scene.timeline.After(wait, [this, life] { KeepTicking(life); });
+  if (scene.chance.OneIn(100)) Stall(scene.chance.Milliseconds(100, 8000));
+  scene.timeline.After(scene.chance.Milliseconds(200, 300), [this, life] { KeepTicking(life); });
+}
+
+void SimCoordinator::Stall(absl::Duration time) {
+  if (stalled_ || !up_) return;
+  stalled_ = true;
+  parts_.scene.Trace("coordinator waits for its disk");
+  parts_.scene.timeline.After(time, [this, life = life_] {
+    if (life == life_) GoOn();
+  });
+}
+
+void SimCoordinator::GoOn() {
+  if (!stalled_) return;
+  stalled_ = false;
+  // The streams are read on only now: what they brought meanwhile may come after the tick.
+  if (parts_.scene.chance.OneIn(2)) Decide(Tick{});
+  for (const Event& event : std::exchange(waiting_, {})) Decide(event);
 }
 
 void SimCoordinator::Crash() {
   if (!up_) return;
   up_ = false;
+  stalled_ = false;
+  waiting_.clear();
   Scene& scene = parts_.scene;
   scene.Trace("coordinator crashes");
   parts_.wire.CoordinatorDied();
@@ -49,12 +67,23 @@ void SimCoordinator::Crash() {
 }
 
 void SimCoordinator::Deliver(const Event& event) {
+  if (!up_) return;
+  if (!stalled_) return Decide(event);
+  if (!std::holds_alternative<Tick>(event)) waiting_.push_back(event);
+}
+
+void SimCoordinator::Decide(const Event& event) {
   Scene& scene = parts_.scene;
   if (!up_ || !scene.broken.empty()) return;
   if (const std::string text = Describe(event); !text.empty()) scene.Trace(text);
   const std::vector<Effect> effects = Advance(state_, event, scene.timeline.now());
   inspector_.OnDecided(state_, effects);
-  if (!Apply(effects)) Crash();
+  parts_.requests.OnAsked(event);
+  if (!Apply(effects)) {
+    Crash();
+  } else {
+    parts_.requests.OnApplied(event);
+  }
 }
 
 bool SimCoordinator::Apply(const std::vector<Effect>& effects) {
@@ -87,6 +116,7 @@ void SimCoordinator::CommitJournal(const std::vector<Effect>& effects) {
       journal_.history[row->job].push_back(*row);
     }
   }
+  inspector_.OnCommitted();
 }
 
 bool SimCoordinator::ApplyOne(const Effect& effect) {
@@ -101,7 +131,7 @@ bool SimCoordinator::ApplyOne(const Effect& effect) {
   } else if (const auto* kill = std::get_if<Kill>(&effect)) {
     KillWorld(*kill);
   } else if (const auto* reply = std::get_if<Reply>(&effect)) {
-    parts_.on_reply(*reply);
+    parts_.requests.OnReply(*reply, journal_);
   }
   return true;
 }

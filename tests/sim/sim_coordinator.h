@@ -9,6 +9,7 @@
 
 #include "coordinator/core/advance.h"
 #include "tests/sim/inspector.h"
+#include "tests/sim/requests.h"
 #include "tests/sim/scene.h"
 #include "tests/sim/sim_journal.h"
 #include "tests/sim/wire.h"
@@ -24,8 +25,8 @@ class SimCoordinator {
     Wire& wire;
     Worlds& worlds;
     std::vector<NodeName> cluster;
-    // Sees every reply that arrives.
-    std::function<void(const Reply&)> on_reply;
+    // Sees every request when it is decided, and every reply that arrives.
+    Requests& requests;
   };
   explicit SimCoordinator(Parts parts)
       : parts_(std::move(parts)), inspector_(parts_.scene, journal_, parts_.worlds) {}
@@ -42,6 +43,10 @@ class SimCoordinator {
   World::Hooks WorldHooks();
 
  private:
+  void Decide(const Event& event);
+  // The journal's disk takes its time: what arrives meanwhile waits.
+  void Stall(absl::Duration time);
+  void GoOn();
   // False: crashed in between.
   bool Apply(const std::vector<Effect>& effects);
   void CommitJournal(const std::vector<Effect>& effects);
@@ -56,6 +61,8 @@ class SimCoordinator {
   Inspector inspector_;
   ClusterState state_;
   bool up_ = false;
+  bool stalled_ = false;
+  std::vector<Event> waiting_;
   int64_t life_ = 0;
 };
 

@@ -23,16 +23,17 @@ v1::JobSpec BaseSpec() {
 Simulation::Simulation(const RunOptions& options)
     : options_(options),
       scene_(options.seed),
+      requests_(scene_),
       wire_(scene_, [this](const Event& event) { coordinator_->Deliver(event); }) {
   scene_.keep_trace = options.trace;
+  scene_.faults = !scene_.chance.OneIn(4);
   const int64_t nodes = scene_.chance.Between(1, 5);
   for (int64_t i = 0; i < nodes; ++i) cluster_.push_back(NodeName(absl::StrCat("node", i)));
-  coordinator_ =
-      std::make_unique<SimCoordinator>(SimCoordinator::Parts{.scene = scene_,
-                                                             .wire = wire_,
-                                                             .worlds = worlds_,
-                                                             .cluster = cluster_,
-                                                             .on_reply = [](const Reply&) {}});
+  coordinator_ = std::make_unique<SimCoordinator>(SimCoordinator::Parts{.scene = scene_,
+                                                                        .wire = wire_,
+                                                                        .worlds = worlds_,
+                                                                        .cluster = cluster_,
+                                                                        .requests = requests_});
 }
 
 v1::JobSpec Simulation::MakeSpec(int64_t number) {
@@ -54,7 +55,7 @@ v1::JobSpec Simulation::MakeSpec(int64_t number) {
     }
   }
   v1::HealthSpec& health = *spec.mutable_health();
-  health.set_failure_timeout_seconds(static_cast<double>(chance.Between(2, 5)));
+  health.set_failure_timeout_seconds(0.5 * static_cast<double>(chance.Between(1, 10)));
   health.set_max_restarts(static_cast<int32_t>(chance.Between(1, 8)));
   health.set_restart_backoff_seconds(0.2);
   return spec;
@@ -105,7 +106,7 @@ void Simulation::Ask() {
     AskOne(job->first);
   }
   if (scene_.chance.OneIn(4) && !by_hand_.empty()) StartByHand(0);
-  if (scene_.faults) {
+  if (asking_) {
     scene_.timeline.After(scene_.chance.Milliseconds(10, 6000), [this] { Ask(); });
   }
 }
@@ -144,7 +145,7 @@ void Simulation::Harm() {
 void Simulation::HarmOne(World& world) {
   const auto rank =
       static_cast<size_t>(scene_.chance.Between(0, static_cast<int64_t>(world.size()) - 1));
-  const int64_t choice = scene_.chance.Between(0, 20);
+  const int64_t choice = scene_.chance.Between(0, 21);
   scene_.Trace(absl::StrCat("harm ", choice, " to rank ", rank, " of ", world.job().text(), "/",
                             world.generation().value()));
   if (choice <= 4) {
@@ -156,10 +157,16 @@ void Simulation::HarmOne(World& world) {
   } else if (choice <= 18) {
     world.CutRank(rank);
   } else if (choice == 19) {
-    world.FailForGood(rank);
+    world.FailRank(rank, AnyFailure());
+  } else if (choice == 20) {
+    world.FailEverywhere(AnyFailure());
   } else {
     world.KillAll();
   }
+}
+
+absl::StatusCode Simulation::AnyFailure() {
+  return scene_.chance.OneIn(2) ? absl::StatusCode::kDataLoss : absl::StatusCode::kInternal;
 }
 
 void Simulation::Haunt() {
@@ -223,10 +230,11 @@ RunResult Simulation::Run() {
   const absl::Time quiet = timeline.now() + options_.fault_time;
   timeline.At(quiet, [this] {
     scene_.faults = false;
+    asking_ = false;
     Tidy();
   });
   while (scene_.broken.empty() && timeline.RunNext()) {
-    if (!scene_.faults && AllFinal()) break;
+    if (timeline.now() >= quiet && AllFinal()) break;
     if (timeline.now() > quiet + kQuietTime) break;
   }
   if (scene_.broken.empty()) coordinator_->inspector().OnQuiet();

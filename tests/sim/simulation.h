@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/sim/ghost.h"
+#include "tests/sim/requests.h"
 #include "tests/sim/scene.h"
 #include "tests/sim/sim_coordinator.h"
 #include "tests/sim/wire.h"
@@ -59,12 +60,16 @@ class Simulation {
   void HarmOne(World& world);
   // A worker of a generation that is over comes back.
   void Haunt();
+  absl::StatusCode AnyFailure();
   // Everything that is paused goes on; what a person must start is started.
   void Tidy();
   bool AllFinal() const;
 
   const RunOptions options_;
   Scene scene_;
+  Requests requests_;
+  // The operator is at work.
+  bool asking_ = true;
   std::vector<std::unique_ptr<World>> worlds_;
   Wire wire_;
   std::vector<NodeName> cluster_;

@@ -6,7 +6,11 @@
 namespace espalier::sim {
 
 World::World(Scene& scene, Wire& wire, WorldOptions options, Hooks hooks)
-    : scene_(scene), wire_(wire), options_(std::move(options)), hooks_(std::move(hooks)) {
+    : scene_(scene),
+      wire_(wire),
+      options_(std::move(options)),
+      hooks_(std::move(hooks)),
+      unharmed_(!scene.faults) {
   for (size_t i = 0; i < options_.nodes.size(); ++i) {
     ranks_.push_back(std::make_unique<RankProcess>(*this, Rank(static_cast<int64_t>(i))));
   }
@@ -32,8 +36,17 @@ void World::FreezeRank(size_t rank, absl::Duration time) { ranks_[rank]->Freeze(
 
 void World::CutRank(size_t rank) { ranks_[rank]->Cut(); }
 
-void World::FailForGood(size_t rank) {
-  if (stage_ == Stage::kTraining) ranks_[rank]->Finish(Outcome::kFailed, "a shard is damaged");
+void World::FailRank(size_t rank, absl::StatusCode code) {
+  if (stage_ != Stage::kTraining || !ranks_[rank]->moves()) return;
+  scene_.failures[job()].push_back({.code = code, .everywhere = size() == 1});
+  ranks_[rank]->Finish(Outcome::kFailed, "an error of its own", code);
+}
+
+void World::FailEverywhere(absl::StatusCode code) {
+  if (stage_ != Stage::kTraining || !AllCanMove()) return;
+  stage_ = Stage::kLeaving;
+  scene_.failures[job()].push_back({.code = code, .everywhere = true});
+  for (auto& rank : ranks_) rank->Finish(Outcome::kFailed, "an error of all", code);
 }
 
 bool World::AllCanMove() const {
@@ -120,6 +133,7 @@ void World::Commit() {
                         .step_seconds = 0.2});
   }
   step_ = step_.next();
+  scene_.committed[job()] = std::max(scene_.committed[job()], step_);
   collective_ += 3;
   const int64_t every = options_.spec.checkpoint().every_steps();
   if (every > 0 && step_.value() % every == 0) WriteCheckpoint();

@@ -47,10 +47,13 @@ class World {
   void FreezeRank(size_t rank, absl::Duration time);
   // Breaks its stream.
   void CutRank(size_t rank);
-  // Cannot succeed by trying again: a rank says so and exits.
-  void FailForGood(size_t rank);
+  // A rank meets an error of its own, or all do; says so, and exits.
+  void FailRank(size_t rank, absl::StatusCode code);
+  void FailEverywhere(absl::StatusCode code);
 
   bool over() const { return over_; }
+  // Nothing was done to it, and nothing will be.
+  bool unharmed() const { return unharmed_; }
   const WorldOptions& options() const { return options_; }
   const JobId& job() const { return options_.key.job; }
   Generation generation() const { return options_.key.generation; }
@@ -86,6 +89,7 @@ class World {
   Phase phase_ = Phase::kStarting;
   std::optional<absl::Time> stalled_since_;
   bool over_ = false;
+  const bool unharmed_;
 };
 
 // One process of a world: its life, its stream, and what it has to say.
@@ -99,7 +103,8 @@ class RankProcess : public WorkerEnd {
   void Freeze(absl::Duration time);
   void Cut();
   // Says its last word and exits.
-  void Finish(Outcome outcome, const std::string& reason);
+  void Finish(Outcome outcome, const std::string& reason,
+              absl::StatusCode code = absl::StatusCode::kUnknown);
 
   bool dead() const { return dead_; }
   bool finished() const { return finished_.has_value(); }
@@ -133,13 +138,13 @@ class RankProcess : public WorkerEnd {
   bool dead_ = false;
   bool joined_ = false;
   bool welcomed_ = false;
+  // Was welcomed once.
+  bool known_ = false;
   std::optional<StreamId> stream_;
   std::optional<Outcome> outcome_;
   Directive directive_;
   // The newest message of each kind: said again on every new stream.
   std::optional<WorkerReady> ready_;
-  // Was welcomed once.
-  bool known_ = false;
   std::optional<WorkerStepReported> step_;
   std::optional<DirectiveAcked> ack_;
   std::optional<WorkerCheckpointed> checkpoint_;

@@ -30,10 +30,11 @@ void RankProcess::Cut() {
   if (stream_ && !dead_) world_.wire_.Cut(*stream_);
 }
 
-void RankProcess::Finish(Outcome outcome, const std::string& reason) {
+void RankProcess::Finish(Outcome outcome, const std::string& reason, absl::StatusCode code) {
   if (dead_ || finished_) return;
   outcome_ = outcome;
-  finished_ = WorkerFinished{.outcome = outcome, .reason = reason, .next_step = world_.step_};
+  finished_ =
+      WorkerFinished{.outcome = outcome, .reason = reason, .next_step = world_.step_, .code = code};
   Say(finished_, Care::kKeep);
   // Waits for a stream to say it on, but not for ever.
   const absl::Duration wait = welcomed_ ? world_.scene_.chance.Milliseconds(30, 300)
@@ -64,10 +65,6 @@ void RankProcess::Attach() {
     hello.external_spec = options.spec;
   }
   world_.wire_.Up(*stream_, hello, Care::kKeep);
-  // A hello that is lost with a coordinator is tried again.
-  world_.scene_.timeline.After(absl::Seconds(3), [this, stream = *stream_] {
-    if (stream_ == stream && !welcomed_) Cut();
-  });
 }
 
 template <typename Message>
@@ -77,10 +74,10 @@ void RankProcess::Say(std::optional<Message>& message, Care care) {
   world_.wire_.Up(*stream_, *message, care);
 }
 
-  known_ = true;
 bool RankProcess::OnWelcome(StreamId stream, const Welcome& welcome) {
   if (frozen_) return false;
   if (stream != stream_ || dead_) return true;
+  known_ = true;
   world_.options_.key = {welcome.worker.job, welcome.worker.generation};
   welcomed_ = true;
   Take(welcome.directive);
