@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "coordinator/core/agents.h"
 #include "coordinator/core/context.h"
 #include "coordinator/core/facts.h"
 #include "coordinator/core/faults.h"
@@ -19,6 +20,7 @@ void On(Context& context, const CoordinatorStarted& event) { OnStarted(context, 
 
 void On(Context& context, const Tick&) {
   ReturnNodes(context);
+  WatchAgents(context);
   for (auto& [id, job] : context.state().jobs) {
     if (!IsFinal(job.record.state)) WatchJob(context, job);
   }
@@ -41,6 +43,10 @@ void On(Context& context, const WorkerCheckpointed& event) { OnReport(context, e
 void On(Context& context, const DirectiveAcked& event) { OnReport(context, event); }
 void On(Context& context, const WorkerFinished& event) { OnReport(context, event); }
 void On(Context& context, const WorkerDetached& event) { OnReport(context, event); }
+
+void On(Context& context, const AgentAttached& event) { OnAgent(context, event); }
+void On(Context& context, const AgentReported& event) { OnAgent(context, event); }
+void On(Context& context, const AgentDetached& event) { OnAgent(context, event); }
 
 // Null when the generation is not the one that runs.
 Job* Newest(Context& context, const GenerationKey& key) {

@@ -43,6 +43,11 @@ void Context::Note(Job& job, const std::string& text) {
   Persist(job);
 }
 
+void Context::Persist(const Job& job) {
+  changed_jobs_.insert(job.record.id);
+  NoteHeldNodes(state_, job.record);
+}
+
 void Context::Do(SendDirective effect) {
   for (Effect& earlier : to_streams_) {
     auto* welcome = std::get_if<Welcome>(&earlier);
@@ -62,8 +67,8 @@ void Context::Do(SendDirective effect) {
 std::vector<Effect> Context::TakeEffects() {
   std::vector<Effect> effects;
   for (const JobId& id : changed_jobs_) effects.push_back(PersistJob{state_.jobs.at(id).record});
-  for (const NodeHealth& node : state_.nodes) {
-    if (changed_nodes_.count(node.name) != 0) effects.push_back(PersistNode{node});
+  for (const NodeName& name : changed_nodes_) {
+    effects.push_back(PersistNode{state_.nodes.Find(name)->record});
   }
   for (std::vector<Effect>* part : {&history_, &to_streams_, &to_launcher_, &replies_}) {
     std::move(part->begin(), part->end(), std::back_inserter(effects));

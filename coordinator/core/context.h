@@ -27,9 +27,9 @@ class Context {
   void Enter(Job& job, JobState state, const std::string& reason);
   // A row of the job's history without a transition.
   void Note(Job& job, const std::string& text);
-  // The record has changed otherwise.
-  void Persist(const Job& job) { changed_jobs_.insert(job.record.id); }
-  void Persist(const NodeHealth& node) { changed_nodes_.insert(node.name); }
+  // The record has changed otherwise; called after the change.
+  void Persist(const Job& job);
+  void Persist(const NodeRecord& node) { changed_nodes_.insert(node.name); }
 
   void Do(ForgetJob effect) { history_.emplace_back(std::move(effect)); }
   void Do(Welcome effect) { to_streams_.emplace_back(std::move(effect)); }

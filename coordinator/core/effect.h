@@ -26,7 +26,7 @@ struct ForgetJob {
 };
 // Journal: replaces the node's row.
 struct PersistNode {
-  NodeHealth health;
+  NodeRecord record;
 };
 // Journal: a row of the job's history. Numbers grow from 1 within a job.
 struct AppendEvent {

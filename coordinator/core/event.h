@@ -16,6 +16,7 @@
 #include "common/base/ids.h"
 #include "coordinator/core/state.h"
 #include "espalier/v1/job.pb.h"
+#include "espalier/v1/node.pb.h"
 
 namespace espalier {
 
@@ -27,7 +28,8 @@ using RequestId = Number<struct RequestIdTag>;
 // which reports ProcessesExited for those that are gone).
 struct CoordinatorStarted {
   std::vector<NodeName> nodes;
-  std::vector<NodeHealth> health;
+  // Of nodes that the cluster file may no longer have, too.
+  std::vector<NodeRecord> records;
   std::vector<JobRecord> jobs;
   std::vector<GenerationKey> launches;
 };
@@ -119,6 +121,27 @@ struct WorkerDetached {
   StreamId stream;
 };
 
+// The hello of a node's agent, and its first report.
+struct AgentAttached {
+  StreamId stream;
+  NodeName node;
+  v1::NodeReport report;
+  // Names the agent's process, so that it may attach anew before its old stream was seen to break;
+  // may be empty.
+  std::string instance;
+  // SHA-256 of the certificate it showed, in hex; empty without TLS.
+  std::string certificate;
+};
+// Comes every kAgentReportEvery.
+struct AgentReported {
+  StreamId stream;
+  v1::NodeReport report;
+};
+// The stream is gone.
+struct AgentDetached {
+  StreamId stream;
+};
+
 // The launcher could not start the generation; nothing of it runs.
 struct LaunchFailed {
   GenerationKey key;
@@ -137,6 +160,7 @@ using Event =
     std::variant<CoordinatorStarted, Tick, SubmitRequested, PauseRequested, ResumeRequested,
                  CancelRequested, CheckpointRequested, WorkerAttached, WorkerReady, WorkerHeartbeat,
                  WorkerStepReported, WorkerEvaluated, WorkerCheckpointed, DirectiveAcked,
-                 WorkerFinished, WorkerDetached, LaunchFailed, ProcessesExited>;
+                 WorkerFinished, WorkerDetached, AgentAttached, AgentReported, AgentDetached,
+                 LaunchFailed, ProcessesExited>;
 
 }  // namespace espalier

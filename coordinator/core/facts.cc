@@ -1,7 +1,6 @@
 #include "coordinator/core/facts.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -51,16 +50,11 @@ bool MayUse(const JobRecord& record, const NodeName& node) {
   return allowed.empty() || std::find(allowed.begin(), allowed.end(), node.text()) != allowed.end();
 }
 
-bool IsSetAside(const NodeHealth& node) { return !node.set_aside_reason.empty(); }
+bool IsSetAside(const NodeRecord& node) { return !node.set_aside_reason.empty(); }
 
-const NodeHealth* FindNode(const ClusterState& state, const NodeName& name) {
-  const auto found = std::find_if(state.nodes.begin(), state.nodes.end(),
-                                  [&](const NodeHealth& node) { return node.name == name; });
-  return found == state.nodes.end() ? nullptr : &*found;
-}
-
-NodeHealth* FindNode(ClusterState& state, const NodeName& name) {
-  return const_cast<NodeHealth*>(FindNode(std::as_const(state), name));
+void NoteHeldNodes(ClusterState& state, const JobRecord& record) {
+  static const std::vector<NodeName>& none = *new std::vector<NodeName>();
+  state.nodes.SetHeld(record.id, HoldsNodes(record) ? record.nodes : none);
 }
 
 std::string NodeList(const std::vector<NodeName>& nodes) {

@@ -20,10 +20,9 @@ absl::Duration FailureTimeout(const JobRecord& record);
 // parallel.nodes allows the node.
 bool MayUse(const JobRecord& record, const NodeName& node);
 
-bool IsSetAside(const NodeHealth& node);
-// Null when the cluster file does not name it.
-NodeHealth* FindNode(ClusterState& state, const NodeName& name);
-const NodeHealth* FindNode(const ClusterState& state, const NodeName& name);
+bool IsSetAside(const NodeRecord& node);
+// Brings the table of nodes up to date with what the job holds.
+void NoteHeldNodes(ClusterState& state, const JobRecord& record);
 
 // For sentences: "exchange", "data wait".
 absl::string_view PhaseName(Phase phase);

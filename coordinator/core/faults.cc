@@ -8,7 +8,7 @@
 namespace espalier {
 namespace {
 
-void SetAside(Context& context, NodeHealth& node, const std::string& reason) {
+void SetAside(Context& context, NodeRecord& node, const std::string& reason) {
   const NodePolicy policy;
   if (context.now() - node.set_aside_until > policy.good_spell) node.set_asides = 0;
   absl::Duration span = policy.first_set_aside;
@@ -25,9 +25,9 @@ void SetAside(Context& context, NodeHealth& node, const std::string& reason) {
 
 bool CanSpare(const ClusterState& state, const JobRecord& record, const NodeName& name) {
   int32_t others = 0;
-  for (const NodeHealth& node : state.nodes) {
-    const bool usable = !IsSetAside(node) && MayUse(record, node.name);
-    if (usable && node.name != name) ++others;
+  for (const Node& node : state.nodes) {
+    const bool usable = !IsSetAside(node.record) && MayUse(record, node.record.name);
+    if (usable && node.record.name != name) ++others;
   }
   return others >= record.spec.parallel().min_nodes();
 }
@@ -81,25 +81,27 @@ void CountRestart(Context& context, Job& job, const std::string& reason) {
 void BlameNode(Context& context, const Job& job, Rank rank, const std::string& reason) {
   const auto index = static_cast<size_t>(rank.value());
   if (IsExternal(job.record) || index >= job.record.nodes.size()) return;
-  NodeHealth* node = FindNode(context.state(), job.record.nodes[index]);
-  if (node == nullptr || IsSetAside(*node)) return;
+  Node* edited = context.state().nodes.Edit(job.record.nodes[index]);
+  if (edited == nullptr || IsSetAside(edited->record)) return;
+  NodeRecord& node = edited->record;
   const NodePolicy policy;
-  auto& faults = node->faults;
+  auto& faults = node.faults;
   faults.erase(std::remove_if(faults.begin(), faults.end(),
                               [&](absl::Time at) { return context.now() - at > policy.window; }),
                faults.end());
   faults.push_back(context.now());
-  if (faults.size() >= policy.faults && CanSpare(context.state(), job.record, node->name)) {
-    SetAside(context, *node, reason);
+  if (faults.size() >= policy.faults && CanSpare(context.state(), job.record, node.name)) {
+    SetAside(context, node, reason);
   }
-  context.Persist(*node);
+  context.Persist(node);
 }
 
 void ReturnNodes(Context& context) {
-  for (NodeHealth& node : context.state().nodes) {
-    if (!IsSetAside(node) || context.now() < node.set_aside_until) continue;
-    node.set_aside_reason.clear();
-    context.Persist(node);
+  NodeTable& nodes = context.state().nodes;
+  for (const Node& node : nodes) {
+    if (!IsSetAside(node.record) || context.now() < node.record.set_aside_until) continue;
+    nodes.Edit(node.record.name)->record.set_aside_reason.clear();
+    context.Persist(node.record);
     context.QueueChanged();
   }
 }

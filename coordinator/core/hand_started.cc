@@ -144,16 +144,11 @@ Job* Begin(Context& context, const WorkerAttached& hello, const v1::JobSpec& spe
   return job;
 }
 
-// The job that holds the node, unless it is this one.
-const JobRecord* HeldByOther(const ClusterState& state, const NodeName& node, const Job* own) {
-  for (const auto& [id, job] : state.jobs) {
-    const auto& nodes = job.record.nodes;
-    if (&job != own && HoldsNodes(job.record) &&
-        std::find(nodes.begin(), nodes.end(), node) != nodes.end()) {
-      return &job.record;
-    }
-  }
-  return nullptr;
+// The job that holds the node, unless it is this one; null: none.
+const JobId* HeldByOther(const ClusterState& state, const NodeName& node, const Job* own) {
+  const JobId* holder = state.nodes.HolderOf(node);
+  const bool other = holder != nullptr && (own == nullptr || *holder != own->record.id);
+  return other ? holder : nullptr;
 }
 
 }  // namespace
@@ -166,9 +161,9 @@ Job* JobOfHandStarted(Context& context, const WorkerAttached& hello) {
   const v1::JobSpec spec = ExternalSpec(hello);
   Job* known = FindByExternalId(context.state(), hello.external_id);
   Job* job = known != nullptr ? known : FindContinued(context.state(), spec);
-  if (const JobRecord* other = HeldByOther(context.state(), hello.node, job)) {
+  if (const JobId* other = HeldByOther(context.state(), hello.node, job)) {
     Fence(context, hello.stream,
-          absl::StrCat("node ", hello.node.text(), " is held by job ", other->id.text(),
+          absl::StrCat("node ", hello.node.text(), " is held by job ", other->text(),
                        "; pause or cancel that first, or use another node"));
     return nullptr;
   }

@@ -22,21 +22,17 @@ int32_t MaxNodes(const JobRecord& record) {
 std::vector<NodeName> AllowedNodes(const ClusterState& state, const JobRecord& record) {
   std::vector<NodeName> nodes;
   for (const std::string& name : record.spec.parallel().nodes()) {
-    if (FindNode(state, NodeName(name)) != nullptr) nodes.push_back(NodeName(name));
+    if (state.nodes.Find(NodeName(name)) != nullptr) nodes.push_back(NodeName(name));
   }
   if (!record.spec.parallel().nodes().empty()) return nodes;
-  for (const NodeHealth& node : state.nodes) nodes.push_back(node.name);
+  for (const Node& node : state.nodes) nodes.push_back(node.record.name);
   return nodes;
 }
 
-const JobRecord* HolderOf(const ClusterState& state, const NodeName& node) {
-  for (const auto& [id, job] : state.jobs) {
-    const auto& nodes = job.record.nodes;
-    if (HoldsNodes(job.record) && std::find(nodes.begin(), nodes.end(), node) != nodes.end()) {
-      return &job.record;
-    }
-  }
-  return nullptr;
+// The job that holds the node, unless it is this one; null: none.
+const JobId* HeldByOther(const ClusterState& state, const NodeName& node, const JobRecord& own) {
+  const JobId* holder = state.nodes.HolderOf(node);
+  return holder != nullptr && *holder != own.id ? holder : nullptr;
 }
 
 // "waits for 2 nodes; free: studio; macbook is held by job nano-1".
@@ -46,12 +42,12 @@ std::string WhyItWaits(const ClusterState& state, const JobRecord& record,
   std::string text = absl::StrCat("waits for ", least, least == 1 ? " node" : " nodes",
                                   "; free: ", NodeList(free));
   for (const NodeName& name : AllowedNodes(state, record)) {
-    const NodeHealth* node = FindNode(state, name);
-    const JobRecord* holder = HolderOf(state, name);
-    if (IsSetAside(*node)) {
-      absl::StrAppend(&text, "; ", name.text(), " is set aside (", node->set_aside_reason, ")");
-    } else if (holder != nullptr && holder->id != record.id) {
-      absl::StrAppend(&text, "; ", name.text(), " is held by job ", holder->id.text());
+    const NodeRecord& node = state.nodes.Find(name)->record;
+    const JobId* holder = HeldByOther(state, name, record);
+    if (IsSetAside(node)) {
+      absl::StrAppend(&text, "; ", name.text(), " is set aside (", node.set_aside_reason, ")");
+    } else if (holder != nullptr) {
+      absl::StrAppend(&text, "; ", name.text(), " is held by job ", holder->text());
     } else if (withheld.count(name) != 0) {
       absl::StrAppend(&text, "; ", name.text(), " is kept for a job ahead in the queue");
     }
@@ -102,9 +98,8 @@ Placement Place(const ClusterState& state, const JobRecord& record,
                 const std::set<NodeName>& withheld) {
   std::vector<NodeName> free;
   for (const NodeName& name : AllowedNodes(state, record)) {
-    const JobRecord* holder = HolderOf(state, name);
-    const bool taken = holder != nullptr && holder->id != record.id;
-    if (!taken && !IsSetAside(*FindNode(state, name)) && withheld.count(name) == 0) {
+    const bool taken = HeldByOther(state, name, record) != nullptr;
+    if (!taken && !IsSetAside(state.nodes.Find(name)->record) && withheld.count(name) == 0) {
       free.push_back(name);
     }
   }
@@ -163,15 +158,15 @@ struct Census {
 
 int64_t NodesOfUse(const ClusterState& state, const JobRecord& holder, const JobRecord& waiting) {
   return std::count_if(holder.nodes.begin(), holder.nodes.end(), [&](const NodeName& name) {
-    const NodeHealth* node = FindNode(state, name);
-    return node != nullptr && !IsSetAside(*node) && MayUse(waiting, name);
+    const Node* node = state.nodes.Find(name);
+    return node != nullptr && !IsSetAside(node->record) && MayUse(waiting, name);
   });
 }
 
 Census Count(Context& context, const JobRecord& waiting) {
   Census census;
-  for (const NodeHealth& node : context.state().nodes) {
-    if (!IsSetAside(node) && MayUse(waiting, node.name)) ++census.usable;
+  for (const Node& node : context.state().nodes) {
+    if (!IsSetAside(node.record) && MayUse(waiting, node.record.name)) ++census.usable;
   }
   census.coming = census.usable;
   for (auto& [id, job] : context.state().jobs) {

@@ -1,5 +1,6 @@
 // The first event of a coordinator's life: takes up what the journal holds.
 #include <algorithm>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/directives.h"
@@ -12,9 +13,11 @@ namespace espalier {
 namespace {
 
 void TakeNodes(ClusterState& state, const CoordinatorStarted& start) {
-  for (const NodeName& name : start.nodes) state.nodes.push_back(NodeHealth{.name = name});
-  for (const NodeHealth& health : start.health) {
-    if (NodeHealth* node = FindNode(state, health.name)) *node = health;
+  std::map<NodeName, NodeRecord> known;
+  for (const NodeRecord& record : start.records) known[record.name] = record;
+  for (const NodeName& name : start.nodes) {
+    const auto found = known.find(name);
+    state.nodes.Add(found == known.end() ? NodeRecord{.name = name} : found->second);
   }
 }
 
@@ -39,7 +42,7 @@ bool NeverStarted(const JobRecord& record, const std::vector<GenerationKey>& lau
 const NodeName* MissingNode(const ClusterState& state, const JobRecord& record) {
   if (IsExternal(record)) return nullptr;
   for (const NodeName& node : record.nodes) {
-    if (FindNode(state, node) == nullptr) return &node;
+    if (state.nodes.Find(node) == nullptr) return &node;
   }
   return nullptr;
 }
@@ -80,6 +83,7 @@ void OnStarted(Context& context, const CoordinatorStarted& start) {
   for (const JobRecord& record : start.jobs) {
     state.jobs[record.id].record = record;
     state.next_job = std::max(state.next_job, record.number + 1);
+    NoteHeldNodes(state, record);
   }
   for (auto& [id, job] : state.jobs) TakeUp(context, job, start.launches);
   context.QueueChanged();

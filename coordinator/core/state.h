@@ -1,6 +1,6 @@
-// ClusterState: everything the core knows. JobRecord and NodeHealth are journaled; the rest is
-// learnt again from the workers after a restart. Changed by Advance only; the loop reads it to
-// answer questions. Used by coordinator/. Thread rule: belongs to the loop's thread.
+// ClusterState: everything the core knows. JobRecord and NodeRecord are journaled; the rest is
+// learnt again from the workers and agents after a restart. Changed by Advance only; the loop reads
+// it to answer questions. Used by coordinator/. Thread rule: belongs to the loop's thread.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,9 @@
 #include "common/base/ids.h"
 #include "coordinator/core/figures.h"
 #include "coordinator/core/job_record.h"
+#include "coordinator/core/node_table.h"
 
 namespace espalier {
-
-// One Attach stream. Never used again once closed.
-using StreamId = Number<struct StreamIdTag>;
 
 // The numbers equal those of worker.proto.
 enum class Phase {
@@ -109,18 +107,6 @@ struct Job {
   Figures figures;
 };
 
-// What is remembered of a node's faults. Journaled on PersistNode.
-struct NodeHealth {
-  NodeName name;
-  // Recent faults blamed on it, oldest first.
-  std::vector<absl::Time> faults;
-  // Times it was set aside without a good spell since; doubles the next one.
-  int32_t set_asides = 0;
-  std::string set_aside_reason;
-  // Not used before then.
-  absl::Time set_aside_until = absl::UnixEpoch();
-};
-
 struct WorkerId {
   JobId job;
   Generation generation;
@@ -129,11 +115,12 @@ struct WorkerId {
 };
 
 struct ClusterState {
-  // In the order of the cluster file.
-  std::vector<NodeHealth> nodes;
+  NodeTable nodes;
   std::map<JobId, Job> jobs;
   // Streams that have said hello and were not refused.
   std::map<StreamId, WorkerId> streams;
+  // Streams of agents that speak for their nodes.
+  std::map<StreamId, NodeName> agents;
   int64_t next_job = 1;
   // When jobs that ended long ago are looked for again.
   absl::Time next_retention = absl::InfinitePast();

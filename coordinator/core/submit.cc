@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "coordinator/core/facts.h"
 #include "coordinator/core/handlers.h"
@@ -10,13 +9,6 @@
 
 namespace espalier {
 namespace {
-
-std::string NamesOfNodes(const ClusterState& state) {
-  if (state.nodes.empty()) return "none";
-  return absl::StrJoin(state.nodes, ", ", [](std::string* out, const NodeHealth& node) {
-    absl::StrAppend(out, node.name.text());
-  });
-}
 
 absl::Status CheckCounts(const v1::ParallelSpec& parallel) {
   const int32_t least = parallel.min_nodes();
@@ -37,10 +29,10 @@ absl::Status CheckCounts(const v1::ParallelSpec& parallel) {
 absl::Status CheckNodes(const ClusterState& state, const v1::ParallelSpec& parallel) {
   std::set<std::string> allowed;
   for (const std::string& name : parallel.nodes()) {
-    if (FindNode(state, NodeName(name)) == nullptr) {
+    if (state.nodes.Find(NodeName(name)) == nullptr) {
       return absl::InvalidArgumentError(
           absl::StrCat("parallel.nodes names '", name,
-                       "', which the cluster file does not; it has: ", NamesOfNodes(state)));
+                       "', which the cluster file does not; it has: ", NamesOfNodes(state.nodes)));
     }
     if (!allowed.insert(name).second) {
       return absl::InvalidArgumentError(
@@ -51,7 +43,7 @@ absl::Status CheckNodes(const ClusterState& state, const v1::ParallelSpec& paral
   if (have >= static_cast<size_t>(parallel.min_nodes())) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("parallel.min_nodes is ", parallel.min_nodes(), ", but only ", have,
-                   " nodes may run the job (the cluster has: ", NamesOfNodes(state),
+                   " nodes may run the job (the cluster has: ", NamesOfNodes(state.nodes),
                    "); lower min_nodes or add nodes to the cluster file"));
 }
 

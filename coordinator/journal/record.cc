@@ -202,27 +202,31 @@ absl::StatusOr<JobRecord> DecodeJob(absl::string_view bytes) {
   return record;
 }
 
-std::string EncodeNode(const NodeHealth& node) {
+std::string EncodeNode(const NodeRecord& node) {
   v1::JournalNode row;
   row.set_name(node.name.text());
   for (absl::Time fault : node.faults) row.add_faults_us(Us(fault));
   row.set_set_asides(node.set_asides);
   row.set_set_aside_reason(node.set_aside_reason);
   row.set_set_aside_until_us(Us(node.set_aside_until));
+  row.set_has_agent(node.has_agent);
+  row.set_certificate(node.certificate);
   return row.SerializeAsString();
 }
 
-absl::StatusOr<NodeHealth> DecodeNode(absl::string_view bytes) {
+absl::StatusOr<NodeRecord> DecodeNode(absl::string_view bytes) {
   v1::JournalNode row;
   if (!row.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || row.name().empty()) {
     return Unknown("a node", row.name());
   }
-  NodeHealth node;
+  NodeRecord node;
   node.name = NodeName(row.name());
   for (int64_t fault : row.faults_us()) node.faults.push_back(At(fault));
   node.set_asides = row.set_asides();
   node.set_aside_reason = row.set_aside_reason();
   node.set_aside_until = At(row.set_aside_until_us());
+  node.has_agent = row.has_agent();
+  node.certificate = row.certificate();
   return node;
 }
 

@@ -25,9 +25,9 @@ inline int64_t ToUnixMs(absl::Time time) {
 }
 
 std::string EncodeJob(const JobRecord& record);
-std::string EncodeNode(const NodeHealth& node);
+std::string EncodeNode(const NodeRecord& node);
 // DATA_LOSS: not such a record, or one with a state that this version does not know.
 absl::StatusOr<JobRecord> DecodeJob(absl::string_view bytes);
-absl::StatusOr<NodeHealth> DecodeNode(absl::string_view bytes);
+absl::StatusOr<NodeRecord> DecodeNode(absl::string_view bytes);
 
 }  // namespace espalier

@@ -40,7 +40,7 @@ bool IntoBatch(const Effect& effect, JournalBatch& batch) {
   }
   if (const auto* node = std::get_if<PersistNode>(&effect)) {
     batch.settings.push_back(
-        {absl::StrCat(kNodePrefix, node->health.name.text()), EncodeNode(node->health)});
+        {absl::StrCat(kNodePrefix, node->record.name.text()), EncodeNode(node->record)});
     return true;
   }
   if (const auto* event = std::get_if<AppendEvent>(&effect)) {
@@ -63,8 +63,8 @@ absl::Status Loop::Start() {
   for (const SettingRow& row : contents.settings) {
     if (row.key == kWorldKey) world_key_ = row.value;
     if (!absl::StartsWith(row.key, kNodePrefix)) continue;
-    ASSIGN_OR_RETURN(NodeHealth node, DecodeNode(row.value));
-    started.health.push_back(std::move(node));
+    ASSIGN_OR_RETURN(NodeRecord node, DecodeNode(row.value));
+    started.records.push_back(std::move(node));
   }
   for (const JobRow& row : contents.jobs) {
     ASSIGN_OR_RETURN(JobRecord record, DecodeJob(row.record));

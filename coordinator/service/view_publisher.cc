@@ -99,11 +99,6 @@ std::shared_ptr<const JobView> MakeJobView(const Job& job, const JobNotes& notes
 
 std::vector<v1::NodeStatus> MakeNodeViews(const ClusterState& state,
                                           const v1::ClusterSpec& cluster) {
-  std::map<NodeName, std::string> holders;
-  for (const auto& [id, job] : state.jobs) {
-    if (!HoldsNodes(job.record)) continue;
-    for (const NodeName& node : job.record.nodes) holders[node] = id.text();
-  }
   std::vector<v1::NodeStatus> views;
   for (const v1::NodeSpec& spec : cluster.nodes()) {
     v1::NodeStatus& node = views.emplace_back();
@@ -112,13 +107,12 @@ std::vector<v1::NodeStatus> MakeNodeViews(const ClusterState& state,
     node.set_profile(spec.profile());
     node.set_device(spec.device());
     node.set_memory_limit_bytes(spec.memory_limit_bytes());
-    node.set_job_id(holders[NodeName(spec.name())]);
-    const auto health =
-        std::find_if(state.nodes.begin(), state.nodes.end(),
-                     [&](const NodeHealth& one) { return one.name.text() == spec.name(); });
-    if (health == state.nodes.end() || health->set_aside_until <= state.now) continue;
-    node.set_set_aside_reason(health->set_aside_reason);
-    node.set_set_aside_until_ms(ToUnixMs(health->set_aside_until));
+    const Node* known = state.nodes.Find(NodeName(spec.name()));
+    if (known == nullptr) continue;
+    node.set_job_id(known->holder.text());
+    if (known->record.set_aside_until <= state.now) continue;
+    node.set_set_aside_reason(known->record.set_aside_reason);
+    node.set_set_aside_until_ms(ToUnixMs(known->record.set_aside_until));
   }
   return views;
 }

@@ -78,7 +78,7 @@ std::string Stage::Take(const Event& event) {
     } else if (const auto* forget = std::get_if<ForgetJob>(&effect)) {
       journal_.jobs.erase(forget->job);
     } else if (const auto* node = std::get_if<PersistNode>(&effect)) {
-      journal_.nodes[node->health.name] = node->health;
+      journal_.nodes[node->record.name] = node->record;
     } else if (const auto* launch = std::get_if<Launch>(&effect)) {
       journal_.launches.insert(launch->key);
     }

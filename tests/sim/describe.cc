@@ -100,6 +100,14 @@ struct EventText {
   std::string operator()(const WorkerDetached& event) const {
     return absl::StrCat("> stream ", event.stream.value(), " is gone");
   }
+  std::string operator()(const AgentAttached& event) const {
+    return absl::StrCat("> stream ", event.stream.value(), " agent of ", event.node.text(),
+                        event.instance.empty() ? "" : ", process ", event.instance);
+  }
+  std::string operator()(const AgentReported&) const { return ""; }
+  std::string operator()(const AgentDetached& event) const {
+    return absl::StrCat("> stream ", event.stream.value(), " of an agent is gone");
+  }
   std::string operator()(const LaunchFailed& event) const {
     return absl::StrCat("> launch of ", Key(event.key), " failed");
   }
@@ -119,10 +127,10 @@ struct EffectText {
     return absl::StrCat("forget job ", effect.job.text());
   }
   std::string operator()(const PersistNode& effect) const {
-    return absl::StrCat("journal node ", effect.health.name.text(), ": ",
-                        effect.health.set_aside_reason.empty()
-                            ? absl::StrCat(effect.health.faults.size(), " faults")
-                            : absl::StrCat("set aside, ", effect.health.set_aside_reason));
+    return absl::StrCat("journal node ", effect.record.name.text(), ": ",
+                        effect.record.set_aside_reason.empty()
+                            ? absl::StrCat(effect.record.faults.size(), " faults")
+                            : absl::StrCat("set aside, ", effect.record.set_aside_reason));
   }
   std::string operator()(const AppendEvent& effect) const {
     return absl::StrCat("history ", effect.job.text(), " #", effect.number, " ",

@@ -111,7 +111,7 @@ void SimCoordinator::CommitJournal(const std::vector<Effect>& effects) {
       journal_.jobs.erase(forget->job);
       journal_.history.erase(forget->job);
     } else if (const auto* node = std::get_if<PersistNode>(&effect)) {
-      journal_.nodes[node->health.name] = node->health;
+      journal_.nodes[node->record.name] = node->record;
     } else if (const auto* row = std::get_if<AppendEvent>(&effect)) {
       journal_.history[row->job].push_back(*row);
     }

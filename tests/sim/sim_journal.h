@@ -12,7 +12,7 @@ namespace espalier::sim {
 
 struct SimJournal {
   std::map<JobId, JobRecord> jobs;
-  std::map<NodeName, NodeHealth> nodes;
+  std::map<NodeName, NodeRecord> nodes;
   std::map<JobId, std::vector<AppendEvent>> history;
   std::set<GenerationKey> launches;
 
@@ -28,7 +28,7 @@ struct SimJournal {
 
   CoordinatorStarted Contents(const std::vector<NodeName>& cluster) const {
     CoordinatorStarted start{.nodes = cluster};
-    for (const auto& [name, node] : nodes) start.health.push_back(node);
+    for (const auto& [name, node] : nodes) start.records.push_back(node);
     for (const auto& [id, record] : jobs) start.jobs.push_back(record);
     start.launches.assign(launches.begin(), launches.end());
     return start;

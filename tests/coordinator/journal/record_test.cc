@@ -82,10 +82,12 @@ TEST(Record, AnEmptyJobKeepsItsAbsences) {
 }
 
 TEST(Record, EveryFieldOfANodeSurvivesTheJournal) {
-  const NodeHealth node = {NodeName("a"), {At(1), At(2)}, 3, "hot", At(4)};
-  const NodeHealth decoded = *DecodeNode(EncodeNode(node));
+  const NodeRecord node = {NodeName("a"), {At(1), At(2)}, 3, "hot", At(4), true, "ab12"};
+  const NodeRecord decoded = *DecodeNode(EncodeNode(node));
   EXPECT_EQ(decoded.name, node.name);
   EXPECT_EQ(decoded.faults, node.faults);
+  EXPECT_TRUE(decoded.has_agent);
+  EXPECT_EQ(decoded.certificate, node.certificate);
   EXPECT_EQ(decoded.set_asides, 3);
   EXPECT_EQ(decoded.set_aside_reason, "hot");
   EXPECT_EQ(decoded.set_aside_until, At(4));

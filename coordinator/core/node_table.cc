@@ -1,0 +1,67 @@
+#include "coordinator/core/node_table.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/check.h"
+
+namespace espalier {
+
+void NodeTable::Add(NodeRecord record) {
+  const bool fresh = index_.emplace(record.name, nodes_.size()).second;
+  ESPALIER_CHECK(fresh, "the cluster file names each node once");
+  Node& node = nodes_.emplace_back();
+  if (record.has_agent) node.agent.state = AgentState::kGone;
+  node.record = std::move(record);
+}
+
+const Node* NodeTable::Find(const NodeName& name) const {
+  const auto found = index_.find(name);
+  return found == index_.end() ? nullptr : &nodes_[found->second];
+}
+
+Node* NodeTable::Edit(const NodeName& name) {
+  const auto found = index_.find(name);
+  if (found == index_.end()) return nullptr;
+  Node& node = nodes_[found->second];
+  ++node.revision;
+  return &node;
+}
+
+const JobId* NodeTable::HolderOf(const NodeName& name) const {
+  const auto found = holders_.find(name);
+  return found == holders_.end() ? nullptr : &found->second;
+}
+
+void NodeTable::SetHeld(const JobId& job, const std::vector<NodeName>& nodes) {
+  const auto known = held_.find(job);
+  if (known == held_.end() ? nodes.empty() : known->second == nodes) return;
+  if (known != held_.end()) {
+    for (const NodeName& name : known->second) Release(job, name);
+    held_.erase(known);
+  }
+  if (nodes.empty()) return;
+  for (const NodeName& name : nodes) {
+    if (name.empty()) continue;
+    holders_[name] = job;
+    if (Node* node = Edit(name)) node->holder = job;
+  }
+  held_[job] = nodes;
+}
+
+void NodeTable::Release(const JobId& job, const NodeName& name) {
+  const auto found = holders_.find(name);
+  if (found == holders_.end() || found->second != job) return;
+  holders_.erase(found);
+  if (Node* node = Edit(name)) node->holder = JobId();
+}
+
+std::string NamesOfNodes(const NodeTable& nodes) {
+  if (nodes.empty()) return "none";
+  return absl::StrJoin(nodes, ", ", [](std::string* out, const Node& node) {
+    absl::StrAppend(out, node.record.name.text());
+  });
+}
+
+}  // namespace espalier
