@@ -25,7 +25,7 @@ void On(Context& context, const Tick&) {
     if (!IsFinal(job.record.state)) WatchJob(context, job);
   }
   ForgetOldJobs(context);
-  context.QueueChanged();
+  WatchQueue(context);
 }
 
 void On(Context& context, const SubmitRequested& event) { OnSubmit(context, event); }
@@ -79,6 +79,7 @@ void ExcuseSilence(ClusterState& state, absl::Time now) {
     const absl::Duration slept = now - state.now - LongestAttention(job.record);
     if (slept > absl::ZeroDuration()) ShiftDeadlines(job, slept);
   }
+  ShiftDeadlines(state.nodes, now - state.now);
 }
 
 }  // namespace

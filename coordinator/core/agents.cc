@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/core/usable.h"
 
 namespace espalier {
 namespace {
@@ -14,12 +15,16 @@ void EnterState(Context& context, Node& node, AgentState state) {
   context.QueueChanged();
 }
 
-void TakeReport(Context& context, Node& node, const v1::NodeReport& report) {
+// Of AgentAttached and of AgentReported.
+template <typename Message>
+void TakeReport(Context& context, Node& node, const Message& message) {
   AgentSession& agent = node.agent;
+  const Obstacle before = NodeObstacle(context.state(), node);
   agent.heard_at = context.now();
-  agent.clock_ahead = absl::UnixEpoch() + absl::Seconds(report.unix_seconds()) - context.now();
-  agent.report = report;
+  agent.clock_ahead = message.clock_ahead;
+  agent.report = message.report;
   EnterState(context, node, AgentState::kAttached);
+  if (NodeObstacle(context.state(), node) != before) context.QueueChanged();
 }
 
 bool SameProcess(const AgentSession& agent, const AgentAttached& hello) {
@@ -76,7 +81,7 @@ void OnAgent(Context& context, const AgentAttached& hello) {
   agent.instance = hello.instance;
   agent.attached_at = context.now();
   state.agents[hello.stream] = hello.node;
-  TakeReport(context, *node, hello.report);
+  TakeReport(context, *node, hello);
   Remember(context, *node, hello);
 }
 
@@ -86,7 +91,7 @@ void OnAgent(Context& context, const AgentReported& report) {
     context.Do(CloseStream{report.stream, absl::UnavailableError("attach first")});
     return;
   }
-  TakeReport(context, *context.state().nodes.Edit(found->second), report.report);
+  TakeReport(context, *context.state().nodes.Edit(found->second), report);
 }
 
 void OnAgent(Context& context, const AgentDetached& gone) {
@@ -105,6 +110,10 @@ void WatchAgents(Context& context) {
     if (node.agent.state != AgentState::kAttached || !silent) continue;
     EnterState(context, *nodes.Edit(node.record.name), AgentState::kSilent);
   }
+}
+
+void ShiftDeadlines(NodeTable& nodes, absl::Duration slept) {
+  for (const Node& node : nodes) nodes.Edit(node.record.name)->agent.heard_at += slept;
 }
 
 }  // namespace espalier

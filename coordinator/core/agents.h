@@ -22,5 +22,7 @@ void OnAgent(Context& context, const AgentDetached& gone);
 
 // Finds those that have become silent.
 void WatchAgents(Context& context);
+// Every agent counts as heard of later by `slept`, in which nobody was listened to.
+void ShiftDeadlines(NodeTable& nodes, absl::Duration slept);
 
 }  // namespace espalier

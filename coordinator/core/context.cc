@@ -29,7 +29,6 @@ void Context::Enter(Job& job, JobState state, const std::string& reason) {
   record.state = state;
   record.reason = reason;
   record.state_since = now_;
-  queue_changed_ = true;
   Note(job, reason);
 }
 
@@ -45,6 +44,7 @@ void Context::Note(Job& job, const std::string& text) {
 
 void Context::Persist(const Job& job) {
   changed_jobs_.insert(job.record.id);
+  queue_changed_ = true;
   NoteHeldNodes(state_, job.record);
 }
 

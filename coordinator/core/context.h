@@ -40,7 +40,7 @@ class Context {
   void Do(Kill effect) { to_launcher_.emplace_back(std::move(effect)); }
   void Do(Reply effect) { replies_.emplace_back(std::move(effect)); }
 
-  // The queue must be looked at: a job entered another state, or nodes came free.
+  // The queue must be looked at: a job's record changed, or what may use a node did.
   void QueueChanged() { queue_changed_ = true; }
   bool TakeQueueChanged() { return std::exchange(queue_changed_, false); }
 

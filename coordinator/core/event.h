@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "common/base/ids.h"
 #include "coordinator/core/state.h"
 #include "espalier/v1/job.pb.h"
@@ -27,6 +28,8 @@ using RequestId = Number<struct RequestIdTag>;
 // the journal say, and the generations whose launch is in the journal (adopted by the launcher,
 // which reports ProcessesExited for those that are gone).
 struct CoordinatorStarted {
+  // espalierd's own; what it does not know is empty.
+  v1::NodeVersions versions;
   std::vector<NodeName> nodes;
   // Of nodes that the cluster file may no longer have, too.
   std::vector<NodeRecord> records;
@@ -131,11 +134,15 @@ struct AgentAttached {
   std::string instance;
   // SHA-256 of the certificate it showed, in hex; empty without TLS.
   std::string certificate;
+  // Its clock less espalierd's, when the report came. Set by the loop.
+  absl::Duration clock_ahead;
 };
 // Comes every kAgentReportEvery.
 struct AgentReported {
   StreamId stream;
   v1::NodeReport report;
+  // As of AgentAttached.
+  absl::Duration clock_ahead;
 };
 // The stream is gone.
 struct AgentDetached {

@@ -45,6 +45,12 @@ absl::Duration FailureTimeout(const JobRecord& record) {
   return absl::Seconds(record.spec.health().failure_timeout_seconds());
 }
 
+bool GoesBefore(const JobRecord& a, const JobRecord& b) {
+  const int32_t first = a.spec.priority();
+  const int32_t second = b.spec.priority();
+  return first != second ? first > second : a.number < b.number;
+}
+
 bool MayUse(const JobRecord& record, const NodeName& node) {
   const auto& allowed = record.spec.parallel().nodes();
   return allowed.empty() || std::find(allowed.begin(), allowed.end(), node.text()) != allowed.end();

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/facts.h"
+#include "coordinator/core/usable.h"
 
 namespace espalier {
 namespace {
@@ -26,8 +27,8 @@ void SetAside(Context& context, NodeRecord& node, const std::string& reason) {
 bool CanSpare(const ClusterState& state, const JobRecord& record, const NodeName& name) {
   int32_t others = 0;
   for (const Node& node : state.nodes) {
-    const bool usable = !IsSetAside(node.record) && MayUse(record, node.record.name);
-    if (usable && node.record.name != name) ++others;
+    const bool would_do = WouldDo(Usable(state, node, record, {}).obstacle);
+    if (would_do && node.record.name != name) ++others;
   }
   return others >= record.spec.parallel().min_nodes();
 }

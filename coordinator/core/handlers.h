@@ -36,6 +36,8 @@ void OnReport(Context& context, const WorkerDetached& report);
 
 // Starts what can be started.
 void Schedule(Context& context);
+// Has the queue looked at when a wait of its own is over: a back-off, or that for the agents.
+void WatchQueue(Context& context);
 
 // For attach.cc: the job of a hand-started worker is found or made, and the first rank of a new
 // mpirun starts a generation. Null when the worker was refused.

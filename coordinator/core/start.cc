@@ -79,6 +79,8 @@ void TakeUp(Context& context, Job& job, const std::vector<GenerationKey>& launch
 
 void OnStarted(Context& context, const CoordinatorStarted& start) {
   ClusterState& state = context.state();
+  state.versions = start.versions;
+  state.agents_due = context.now() + kReattachWait;
   TakeNodes(state, start);
   for (const JobRecord& record : start.jobs) {
     state.jobs[record.id].record = record;

@@ -121,6 +121,10 @@ struct ClusterState {
   std::map<StreamId, WorkerId> streams;
   // Streams of agents that speak for their nodes.
   std::map<StreamId, NodeName> agents;
+  // Until then, agents that were there before espalierd started may come back.
+  absl::Time agents_due = absl::InfinitePast();
+  // espalierd's own; what it does not know is empty.
+  v1::NodeVersions versions;
   int64_t next_job = 1;
   // When jobs that ended long ago are looked for again.
   absl::Time next_retention = absl::InfinitePast();

@@ -59,6 +59,8 @@ Loop::Loop(LoopParts parts, LoopOptions options)
 absl::Status Loop::Start() {
   ASSIGN_OR_RETURN(const JournalContents contents, parts_.journal->Load());
   CoordinatorStarted started;
+  started.versions = options_.versions;
+  started.versions.set_espalier(ESPALIER_VERSION);
   for (const v1::NodeSpec& node : options_.cluster.nodes()) started.nodes.emplace_back(node.name());
   for (const SettingRow& row : contents.settings) {
     if (row.key == kWorldKey) world_key_ = row.value;
@@ -119,7 +121,7 @@ void Loop::Turn() {
   }
   TakeTick(events);
   if (stopping_) return;
-  Decide(events);
+  Decide(std::move(events));
   Apply();
 }
 
@@ -174,8 +176,11 @@ void Loop::TakeTick(std::vector<Event>& events) {
   events.push_back(Tick{});
 }
 
-void Loop::Decide(const std::vector<Event>& events) {
-  for (const Event& event : events) DecideOne(event);
+void Loop::Decide(std::vector<Event> events) {
+  for (Event& event : events) {
+    NoteClock(event, parts_.clock->Now());
+    DecideOne(event);
+  }
   stats_.events += static_cast<int64_t>(events.size());
 }
 

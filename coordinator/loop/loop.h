@@ -40,6 +40,8 @@ struct LoopParts {
 
 struct LoopOptions {
   v1::ClusterSpec cluster;
+  // Of what runs beside espalierd, with which those of the nodes are compared. Empty: unknown.
+  v1::NodeVersions versions;
   // Holds jobs/ID.
   std::string state_dir;
   absl::Duration tick = absl::Milliseconds(100);
@@ -73,7 +75,7 @@ class Loop {
   void TakeMessage(StreamMessage message, std::vector<Event>& events);
   void TakeCall(OperatorCall call, std::vector<Event>& events);
   void TakeTick(std::vector<Event>& events);
-  void Decide(const std::vector<Event>& events);
+  void Decide(std::vector<Event> events);
   void DecideOne(const Event& event);
   void Moved(const JobRecord& record, const Event& event);
   void ForgetLaunches(const JobRecord& record);

@@ -129,6 +129,18 @@ absl::Status CheckExternalSpec(v1::AttachRequest& message) {
   return absl::FailedPreconditionError(absl::StrCat("the job cannot run: ", valid.message()));
 }
 
+void NoteClock(Event& event, absl::Time wall) {
+  const auto ahead = [&](const v1::NodeReport& report) {
+    if (report.unix_seconds() <= 0) return absl::ZeroDuration();
+    return absl::UnixEpoch() + absl::Seconds(report.unix_seconds()) - wall;
+  };
+  if (auto* attached = std::get_if<AgentAttached>(&event)) {
+    attached->clock_ahead = ahead(attached->report);
+  } else if (auto* reported = std::get_if<AgentReported>(&event)) {
+    reported->clock_ahead = ahead(reported->report);
+  }
+}
+
 Event CallEvent(RequestId id, const OperatorRequest& request) {
   return std::visit([&](const auto& one) { return FromCall(id, one); }, request);
 }

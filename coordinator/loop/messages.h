@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "coordinator/core/effect.h"
 #include "coordinator/core/event.h"
 #include "coordinator/core/state.h"
@@ -20,6 +21,9 @@ std::optional<Event> WorkerEvent(StreamId stream, const v1::AttachRequest& messa
 // A hand-started worker brings its own spec, which nobody has checked; its defaults are filled in.
 // FAILED_PRECONDITION, upon which the worker exits.
 absl::Status CheckExternalSpec(v1::AttachRequest& message);
+// How far a node's clock is ahead of `wall`, the clock here: to be filled in where an event brings
+// a report, since the core does not see a clock. Nothing is changed in any other event.
+void NoteClock(Event& event, absl::Time wall);
 Event CallEvent(RequestId id, const OperatorRequest& request);
 
 // `record` is that of the worker's job.

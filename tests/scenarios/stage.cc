@@ -36,6 +36,9 @@ Stage::Handler Stage::FindHandler(const std::string& command) {
                                           {"checkpoint", &Stage::Ask},
                                           {"hello", &Stage::Hello},
                                           {"hello-by-hand", &Stage::HelloByHand},
+                                          {"agent", &Stage::Agent},
+                                          {"agent-report", &Stage::AgentReport},
+                                          {"agent-gone", &Stage::AgentReport},
                                           {"ready", &Stage::Report},
                                           {"progress", &Stage::Report},
                                           {"step", &Stage::Report},
@@ -87,10 +90,36 @@ std::string Stage::Take(const Event& event) {
   return text;
 }
 
+std::string Stage::Start() {
+  CoordinatorStarted start = journal_.Contents(nodes_);
+  start.versions = DefaultReport().versions();
+  state_ = ClusterState{};
+  return Take(start);
+}
+
 Stage::Result Stage::Cluster(Words& words) {
   words.Text();
   while (!words.empty()) nodes_.push_back(NodeName(words.Text()));
-  return Take(journal_.Contents(nodes_));
+  return Start();
+}
+
+Stage::Result Stage::Agent(Words& words) {
+  words.Text();
+  AgentAttached hello{.stream = words.Stream()};
+  hello.node = NodeName(words.Text());
+  hello.instance = words.Text();
+  ASSIGN_OR_RETURN(const AgentSays says, ReadAgent(words));
+  hello.report = says.report;
+  hello.clock_ahead = says.clock_ahead;
+  return Take(hello);
+}
+
+Stage::Result Stage::AgentReport(Words& words) {
+  const std::string what = words.Text();
+  const StreamId stream = words.Stream();
+  if (what == "agent-gone") return Take(AgentDetached{stream});
+  ASSIGN_OR_RETURN(const AgentSays says, ReadAgent(words));
+  return Take(AgentReported{stream, says.report, says.clock_ahead});
 }
 
 Stage::Result Stage::Submit(Words& words) {
@@ -222,16 +251,21 @@ Stage::Result Stage::Up(Words& words) {
 std::string Stage::Beat(const std::vector<int64_t>& streams) {
   std::string text;
   ++beats_;
-  for (const int64_t stream : streams) {
+  for (const int64_t number : streams) {
+    const StreamId stream(number);
+    if (state_.agents.count(stream) != 0) {
+      absl::StrAppend(&text, Take(AgentReported{.stream = stream, .report = DefaultReport()}));
+      continue;
+    }
     absl::StrAppend(
-        &text, Take(WorkerHeartbeat{.stream = StreamId(stream),
+        &text, Take(WorkerHeartbeat{.stream = stream,
                                     .counters = {.phase = Phase::kCompute, .collective = beats_}}));
   }
   return text;
 }
 
 // "wait TIME [STREAM...]": time passes in ticks; the workers on these streams make progress
-// meanwhile.
+// meanwhile, the agents report.
 Stage::Result Stage::Wait(Words& words) {
   words.Text();
   const absl::Duration time = words.Duration();
@@ -267,8 +301,7 @@ Stage::Result Stage::Crash(Words& words) {
       nodes_.erase(std::remove(nodes_.begin(), nodes_.end(), NodeName(word)), nodes_.end());
     }
   }
-  state_ = ClusterState{};
-  return Take(journal_.Contents(nodes_));
+  return Start();
 }
 
 Stage::Result Stage::Jobs(Words&) {

@@ -30,6 +30,8 @@ class Stage {
   Result Ask(Words& words);
   Result Hello(Words& words);
   Result HelloByHand(Words& words);
+  Result Agent(Words& words);
+  Result AgentReport(Words& words);
   Result Report(Words& words);
   Result Finished(Words& words);
   Result Processes(Words& words);
@@ -39,6 +41,8 @@ class Stage {
   Result Crash(Words& words);
   Result Jobs(Words& words);
 
+  // The coordinator starts with what the journal holds.
+  std::string Start();
   std::string Take(const Event& event);
   absl::StatusOr<Event> ReadReport(Words& words) const;
   std::string Beat(const std::vector<int64_t>& streams);

@@ -178,6 +178,29 @@ absl::Status SetKey(v1::JobSpec& spec, const std::string& key, const std::string
 
 }  // namespace
 
+v1::NodeReport DefaultReport() {
+  v1::NodeReport report;
+  report.mutable_versions()->set_espalier("1.2.0");
+  report.mutable_versions()->set_open_mpi("4.1.4");
+  return report;
+}
+
+absl::StatusOr<AgentSays> ReadAgent(Words& words) {
+  AgentSays says{.report = DefaultReport()};
+  while (!words.empty()) {
+    const std::pair<std::string, std::string> pair =
+        absl::StrSplit(words.Text(), absl::MaxSplits('=', 1));
+    if (pair.first == "espalier") {
+      says.report.mutable_versions()->set_espalier(pair.second);
+    } else if (pair.first == "open-mpi") {
+      says.report.mutable_versions()->set_open_mpi(pair.second);
+    } else if (pair.first != "clock" || !absl::ParseDuration(pair.second, &says.clock_ahead)) {
+      return absl::InvalidArgumentError("an agent has espalier= open-mpi= clock=TIME");
+    }
+  }
+  return says;
+}
+
 absl::StatusOr<v1::JobSpec> ReadSpec(Words& words) {
   v1::JobSpec spec = DefaultSpec(words.Text());
   while (!words.empty()) {

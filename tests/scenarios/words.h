@@ -54,6 +54,15 @@ class Words {
   absl::Status status_;
 };
 
+// A report of a node with the coordinator's own versions.
+v1::NodeReport DefaultReport();
+// "key=value ...": what an agent says; see README.md for the keys.
+struct AgentSays {
+  v1::NodeReport report;
+  absl::Duration clock_ahead;
+};
+absl::StatusOr<AgentSays> ReadAgent(Words& words);
+
 // "NAME key=value ...": see README.md for the keys.
 absl::StatusOr<v1::JobSpec> ReadSpec(Words& words);
 

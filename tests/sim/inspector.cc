@@ -8,6 +8,7 @@
 #include "coordinator/core/facts.h"
 #include "coordinator/core/failures.h"
 #include "coordinator/core/transitions.h"
+#include "tests/sim/queue_rules.h"
 
 namespace espalier::sim {
 namespace {
@@ -30,6 +31,10 @@ void Inspector::OnDecided(const ClusterState& state, const std::vector<Effect>& 
   }
   for (const auto& [id, job] : state.jobs) CheckJob(job);
   CheckNodes(state);
+  const std::string idle = FindIdleBesideAJob(state);
+  Require(idle.empty(), idle);
+  const std::string vain = FindVainPreemption(state, effects);
+  Require(vain.empty(), vain);
 }
 
 // No effect for a job that was final before this event.
@@ -151,7 +156,7 @@ void Inspector::CheckRestarts(const Job& job) {
                                               " within the window, without a new step"));
 }
 
-// In the coordinator's books, a node belongs to one job.
+// In the coordinator's books, a node belongs to one job, and the table of nodes knows which.
 void Inspector::CheckNodes(const ClusterState& state) {
   std::map<NodeName, JobId> holder;
   for (const auto& [id, job] : state.jobs) {
@@ -161,7 +166,17 @@ void Inspector::CheckNodes(const ClusterState& state) {
       const auto [there, fresh] = holder.emplace(node, id);
       Require(fresh || there->second == id, absl::StrCat("node ", node.text(), " is in ", id.text(),
                                                          " and ", there->second.text()));
+      const JobId* found = state.nodes.HolderOf(node);
+      Require(found != nullptr && *found == id,
+              absl::StrCat("the table of nodes does not know that ", id.text(), " holds ",
+                           node.text()));
     }
+  }
+  for (const Node& node : state.nodes) {
+    const auto there = holder.find(node.record.name);
+    Require(node.holder == (there == holder.end() ? JobId() : there->second),
+            absl::StrCat("the table of nodes has '", node.holder.text(), "' as the holder of ",
+                         node.record.name.text()));
   }
 }
 

@@ -1,0 +1,141 @@
+#include "coordinator/core/usable.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "coordinator/core/agents.h"
+#include "coordinator/core/facts.h"
+
+namespace espalier {
+namespace {
+
+bool Differs(const std::string& ours, const std::string& theirs) {
+  return !ours.empty() && !theirs.empty() && ours != theirs;
+}
+
+Obstacle AgentObstacle(const ClusterState& state, const AgentSession& agent) {
+  switch (agent.state) {
+    case AgentState::kNone:
+      return Obstacle::kNone;
+    case AgentState::kGone:
+      return Obstacle::kAgentGone;
+    case AgentState::kSilent:
+      return Obstacle::kAgentSilent;
+    case AgentState::kAttached:
+      break;
+  }
+  const v1::NodeVersions& versions = agent.report->versions();
+  if (Differs(state.versions.espalier(), versions.espalier()) ||
+      Differs(state.versions.open_mpi(), versions.open_mpi())) {
+    return Obstacle::kVersions;
+  }
+  return absl::AbsDuration(agent.clock_ahead) >= kClockApart ? Obstacle::kClock : Obstacle::kNone;
+}
+
+// "Open MPI 5.0.7 there, 4.1.4 here".
+void AddVersion(std::string& text, absl::string_view what, const std::string& ours,
+                const std::string& theirs) {
+  if (!Differs(ours, theirs)) return;
+  absl::StrAppend(&text, text.empty() ? "" : "; ", what, " ", theirs, " there, ", ours, " here");
+}
+
+std::string DescribeVersions(const ClusterState& state, const AgentSession& agent) {
+  const v1::NodeVersions& ours = state.versions;
+  const v1::NodeVersions& theirs = agent.report->versions();
+  std::string text;
+  AddVersion(text, "Espalier", ours.espalier(), theirs.espalier());
+  AddVersion(text, "Open MPI", ours.open_mpi(), theirs.open_mpi());
+  return absl::StrCat("has other versions (", text, "); install the same");
+}
+
+// In whole hours, so that the words stay the same from report to report.
+std::string DescribeClock(const AgentSession& agent) {
+  const auto hours = std::llround(std::abs(absl::ToDoubleHours(agent.clock_ahead)));
+  return absl::StrCat("has a clock about ", hours, hours == 1 ? " hour" : " hours",
+                      agent.clock_ahead > absl::ZeroDuration() ? " ahead of" : " behind",
+                      " espalierd's; set it");
+}
+
+// What it held when its processes ended, and goes on with unless somebody ahead took it.
+bool IsOwn(const Node& node, const JobRecord& job) {
+  if (node.holder == job.id) return true;
+  return job.state == JobState::kRegrouping &&
+         std::find(job.nodes.begin(), job.nodes.end(), node.record.name) != job.nodes.end();
+}
+
+}  // namespace
+
+void KeptNodes::Add(Keepers& keepers, const JobRecord& keeper, From from) {
+  if (from == From::kEverybody) {
+    if (!keepers.from_everybody) keepers.from_everybody = keeper.id;
+    return;
+  }
+  if (keepers.from_same_priority && keepers.priority == keeper.spec.priority()) return;
+  keepers.from_same_priority = keeper.id;
+  keepers.priority = keeper.spec.priority();
+}
+
+const JobId* KeptNodes::Find(const Keepers& keepers, const JobRecord& job) {
+  if (keepers.from_everybody) return &*keepers.from_everybody;
+  const bool same = keepers.from_same_priority && keepers.priority == job.spec.priority();
+  return same ? &*keepers.from_same_priority : nullptr;
+}
+
+void KeptNodes::Keep(const JobRecord& keeper, From from) {
+  if (keeper.spec.parallel().nodes().empty()) return Add(all_, keeper, from);
+  for (const std::string& name : keeper.spec.parallel().nodes()) {
+    Add(named_[NodeName(name)], keeper, from);
+  }
+}
+
+const JobId* KeptNodes::AllKeptFrom(const JobRecord& job) const { return Find(all_, job); }
+
+const JobId* KeptNodes::KeptFrom(const JobRecord& job, const NodeName& node) const {
+  if (const JobId* keeper = AllKeptFrom(job)) return keeper;
+  const auto found = named_.find(node);
+  return found == named_.end() ? nullptr : Find(found->second, job);
+}
+
+Obstacle NodeObstacle(const ClusterState& state, const Node& node) {
+  if (IsSetAside(node.record)) return Obstacle::kSetAside;
+  return AgentObstacle(state, node.agent);
+}
+
+Usability Usable(const ClusterState& state, const Node& node, const JobRecord& job,
+                 const KeptNodes& kept) {
+  if (!MayUse(job, node.record.name)) return {Obstacle::kNotNamed, {}};
+  if (const Obstacle own = NodeObstacle(state, node); own != Obstacle::kNone) return {own, {}};
+  if (!node.holder.empty() && node.holder != job.id) return {Obstacle::kHeld, node.holder};
+  const JobId* keeper = IsOwn(node, job) ? nullptr : kept.KeptFrom(job, node.record.name);
+  if (keeper != nullptr) return {Obstacle::kKept, *keeper};
+  return {};
+}
+
+std::string Describe(const ClusterState& state, const Node& node, const Usability& usability) {
+  switch (usability.obstacle) {
+    case Obstacle::kNone:
+      return "";
+    case Obstacle::kKept:
+      return absl::StrCat("is kept for job ", usability.other.text(), ", ahead in the queue");
+    case Obstacle::kHeld:
+      return absl::StrCat("is held by job ", usability.other.text());
+    case Obstacle::kSetAside:
+      return absl::StrCat("is set aside (", node.record.set_aside_reason, ")");
+    case Obstacle::kAgentGone:
+      return "has no agent now; start espalier-agent there";
+    case Obstacle::kAgentSilent:
+      return absl::StrCat("has an agent that was not heard of within ",
+                          absl::FormatDuration(kAgentSilence));
+    case Obstacle::kVersions:
+      return DescribeVersions(state, node.agent);
+    case Obstacle::kClock:
+      return DescribeClock(node.agent);
+    case Obstacle::kNotNamed:
+      return "is not in the job's parallel.nodes";
+  }
+  return "";
+}
+
+}  // namespace espalier

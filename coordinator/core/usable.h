@@ -1,0 +1,84 @@
+// Whether a job may run on a node now, and if not, why: the one place that says so. Used by
+// queue.cc, preemption.cc, faults.cc and coordinator/service. Pure: any thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "coordinator/core/state.h"
+
+namespace espalier {
+
+// A node whose clock is so far from espalierd's is not used.
+inline constexpr absl::Duration kClockApart = absl::Hours(1);
+
+enum class Obstacle {
+  kNone,
+  // Kept for a job that is ahead in the queue.
+  kKept,
+  // Another job holds it.
+  kHeld,
+  // From here on, the node would not do even if it were free.
+  kSetAside,
+  kAgentGone,
+  kAgentSilent,
+  // Its Espalier or its Open MPI is another version than espalierd's.
+  kVersions,
+  kClock,
+  // parallel.nodes does not name it.
+  kNotNamed,
+};
+
+// The node would do if it were free.
+constexpr bool WouldDo(Obstacle obstacle) { return obstacle <= Obstacle::kHeld; }
+
+// Nodes that waiting jobs keep from those behind them in the queue.
+class KeptNodes {
+ public:
+  enum class From {
+    // Of the same priority: one of a lower would give the node back when it is needed.
+    kSamePriority,
+    // The keeper starts as soon as what leaves has left.
+    kEverybody,
+  };
+  // Keepers come in the order of the queue.
+  void Keep(const JobRecord& keeper, From from);
+  // The first job that keeps the node from this one; null: none does.
+  const JobId* KeptFrom(const JobRecord& job, const NodeName& node) const;
+  // The job for which every node is kept from this one; null: not all are.
+  const JobId* AllKeptFrom(const JobRecord& job) const;
+
+ private:
+  struct Keepers {
+    std::optional<JobId> from_everybody;
+    std::optional<JobId> from_same_priority;
+    int32_t priority = 0;
+  };
+  static void Add(Keepers& keepers, const JobRecord& keeper, From from);
+  static const JobId* Find(const Keepers& keepers, const JobRecord& job);
+
+  // By those that may run anywhere, and by those that name their nodes.
+  Keepers all_;
+  std::map<NodeName, Keepers> named_;
+};
+
+struct Usability {
+  Obstacle obstacle = Obstacle::kNone;
+  // The job that holds the node or for which it is kept.
+  JobId other;
+};
+
+// What keeps every job from the node, whoever holds it; kNone: nothing.
+Obstacle NodeObstacle(const ClusterState& state, const Node& node);
+// What keeps this job from the node. The nodes that it has are its own.
+Usability Usable(const ClusterState& state, const Node& node, const JobRecord& job,
+                 const KeptNodes& kept);
+
+// "is held by job nano-1": what stands in the way, for people, after the node's name; empty for
+// kNone.
+std::string Describe(const ClusterState& state, const Node& node, const Usability& usability);
+
+}  // namespace espalier

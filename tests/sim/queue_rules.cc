@@ -1,0 +1,120 @@
+#include "tests/sim/queue_rules.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "coordinator/core/advance.h"
+#include "coordinator/core/facts.h"
+#include "coordinator/core/usable.h"
+
+namespace espalier::sim {
+namespace {
+
+bool Waits(const JobRecord& record) {
+  return record.state == JobState::kQueued && !IsExternal(record);
+}
+
+bool Fits(const ClusterState& state, const Node& node, const JobRecord& record) {
+  return MayUse(record, node.record.name) && NodeObstacle(state, node) == Obstacle::kNone;
+}
+
+bool IsLeaving(const JobRecord& record) {
+  return record.processes == Processes::kEnding || record.verdict != Verdict::kOpen ||
+         (record.processes == Processes::kRunning && record.directive.run_state == RunState::kStop);
+}
+
+// As many of the nodes that fit as come free without anybody of at least this priority having to
+// end: idle, or of a job that leaves, or that can be preempted now or later.
+int64_t WithinReach(const ClusterState& state, const JobRecord& record) {
+  return std::count_if(state.nodes.begin(), state.nodes.end(), [&](const Node& node) {
+    if (!Fits(state, node, record)) return false;
+    if (node.holder.empty()) return true;
+    const JobRecord& holder = state.jobs.at(node.holder).record;
+    return IsLeaving(holder) ||
+           (!IsExternal(holder) && holder.spec.priority() < record.spec.priority());
+  });
+}
+
+int64_t Fitting(const ClusterState& state, const JobRecord& record) {
+  return std::count_if(state.nodes.begin(), state.nodes.end(),
+                       [&](const Node& node) { return Fits(state, node, record); });
+}
+
+// The job ahead may have the idle node kept from the one behind.
+bool MayKeep(const ClusterState& state, const JobRecord& ahead, const JobRecord& behind) {
+  const int64_t least = ahead.spec.parallel().min_nodes();
+  if (WithinReach(state, ahead) >= least) return true;
+  return ahead.spec.priority() == behind.spec.priority() && Fitting(state, ahead) >= least;
+}
+
+bool CouldStart(const ClusterState& state, const JobRecord& record) {
+  int64_t idle = 0;
+  for (const Node& node : state.nodes) {
+    if (!node.holder.empty() || !Fits(state, node, record)) continue;
+    const bool kept = std::any_of(state.jobs.begin(), state.jobs.end(), [&](const auto& entry) {
+      const JobRecord& ahead = entry.second.record;
+      return Waits(ahead) && GoesBefore(ahead, record) && MayUse(ahead, node.record.name) &&
+             MayKeep(state, ahead, record);
+    });
+    if (!kept) ++idle;
+  }
+  return idle >= record.spec.parallel().min_nodes();
+}
+
+// What leaves has left, as it was asked to; the nodes of whatever is started then.
+std::set<NodeName> StartedWhenAllHasLeft(ClusterState state) {
+  std::set<NodeName> started;
+  std::vector<GenerationKey> leaving;
+  for (auto& [id, job] : state.jobs) {
+    if (job.record.processes == Processes::kNone || !IsLeaving(job.record)) continue;
+    leaving.push_back({id, job.record.generation});
+    job.world.exited_at.reset();
+    for (TrackedRank& rank : job.world.ranks) rank.outcome = Outcome::kStopped;
+  }
+  for (const GenerationKey& key : leaving) {
+    const absl::Time now = state.now;
+    for (const Effect& effect : Advance(state, ProcessesExited{key, "as asked"}, now)) {
+      const auto* launch = std::get_if<Launch>(&effect);
+      if (launch != nullptr) started.insert(launch->nodes.begin(), launch->nodes.end());
+    }
+  }
+  return started;
+}
+
+}  // namespace
+
+std::string FindIdleBesideAJob(const ClusterState& state) {
+  for (const auto& [id, job] : state.jobs) {
+    if (Waits(job.record) && CouldStart(state, job.record)) {
+      return absl::StrCat("job ", id.text(), " could use nodes that are idle, but ",
+                          job.record.reason);
+    }
+  }
+  return "";
+}
+
+std::string FindVainPreemption(const ClusterState& state, const std::vector<Effect>& effects) {
+  std::set<NodeName> used;
+  for (const Effect& effect : effects) {
+    const auto* launch = std::get_if<Launch>(&effect);
+    if (launch != nullptr) used.insert(launch->nodes.begin(), launch->nodes.end());
+  }
+  bool looked = false;
+  for (const Effect& effect : effects) {
+    const auto* row = std::get_if<AppendEvent>(&effect);
+    if (row == nullptr || !absl::StartsWith(row->text, "preempted by ")) continue;
+    if (!looked) used.merge(StartedWhenAllHasLeft(state));
+    looked = true;
+    const std::vector<NodeName>& nodes = state.jobs.at(row->job).record.nodes;
+    if (std::none_of(nodes.begin(), nodes.end(),
+                     [&](const NodeName& node) { return used.count(node) != 0; })) {
+      return absl::StrCat("job ", row->job.text(), " was ", row->text,
+                          ", but nobody would start on its nodes");
+    }
+  }
+  return "";
+}
+
+}  // namespace espalier::sim

@@ -1,0 +1,21 @@
+// The rules of the queue, seen from outside: nothing is idle beside a job that could use it, and
+// nobody is preempted for nothing. Used by inspector.h. Pure functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "coordinator/core/effect.h"
+#include "coordinator/core/state.h"
+
+namespace espalier::sim {
+
+// Empty, or which job could start on idle nodes that no job ahead of it has a right to: one that
+// starts as soon as what leaves has left, or one of the same priority, which it would not let go.
+std::string FindIdleBesideAJob(const ClusterState& state);
+
+// Empty, or which of the jobs preempted by these effects gave its nodes up for nobody: when all
+// that leaves has left, nothing would be started on them. `state` is the one after the effects.
+std::string FindVainPreemption(const ClusterState& state, const std::vector<Effect>& effects);
+
+}  // namespace espalier::sim
