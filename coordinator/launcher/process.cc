@@ -39,8 +39,10 @@ absl::StatusOr<std::string> ResolveProgram(const std::string& program) {
                                           "' in PATH; install it or give its full path"));
 }
 
-std::vector<std::string> MergedEnvironment(const std::vector<std::string>& added) {
+std::vector<std::string> EnvironmentOf(const SpawnOptions& options) {
+  const std::vector<std::string>& added = options.environment;
   std::vector<std::string> result = added;
+  if (options.inherit == SpawnOptions::Inherit::kNothing) return result;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     absl::string_view name =
         absl::string_view(*entry).substr(0, absl::string_view(*entry).find('='));
@@ -65,6 +67,7 @@ struct ChildPlan {
   const char* program;
   char* const* argv;
   char* const* envp;
+  const char* folder;  // null: stays
   int gate;
   // Told once the session exists.
   int started;
@@ -72,6 +75,17 @@ struct ChildPlan {
   int null_input;
   int highest_fd;
 };
+
+[[noreturn]] void FailChild(const char* what) {
+  constexpr char kMessage[] = "cannot start the program: ";
+  const char* reason = std::strerror(errno);
+  (void)!write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
+  (void)!write(STDERR_FILENO, what, std::strlen(what));
+  (void)!write(STDERR_FILENO, ": ", 2);
+  (void)!write(STDERR_FILENO, reason, std::strlen(reason));
+  (void)!write(STDERR_FILENO, "\n", 1);
+  _exit(127);
+}
 
 [[noreturn]] void RunChild(const ChildPlan& plan) {
   setsid();
@@ -97,15 +111,9 @@ struct ChildPlan {
   dup2(plan.log, STDOUT_FILENO);
   dup2(plan.log, STDERR_FILENO);
   for (int fd = STDERR_FILENO + 1; fd < plan.highest_fd; ++fd) close(fd);
+  if (plan.folder != nullptr && chdir(plan.folder) != 0) FailChild(plan.folder);
   execve(plan.program, plan.argv, plan.envp);
-  constexpr char kMessage[] = "espalierd: cannot start the program: ";
-  const char* reason = std::strerror(errno);
-  (void)!write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
-  (void)!write(STDERR_FILENO, plan.program, std::strlen(plan.program));
-  (void)!write(STDERR_FILENO, ": ", 2);
-  (void)!write(STDERR_FILENO, reason, std::strlen(reason));
-  (void)!write(STDERR_FILENO, "\n", 1);
-  _exit(127);
+  FailChild(plan.program);
 }
 
 class Fd {
@@ -173,12 +181,13 @@ absl::StatusOr<GatedProcess> GatedProcess::Spawn(const SpawnOptions& options) {
   ASSIGN_OR_RETURN(Pipe gate, MakePipe());
   ASSIGN_OR_RETURN(Pipe started, MakePipe());
   std::vector<std::string> arguments = options.argv;
-  std::vector<std::string> environment = MergedEnvironment(options.environment);
+  std::vector<std::string> environment = EnvironmentOf(options);
   std::vector<char*> argv = Pointers(arguments);
   std::vector<char*> envp = Pointers(environment);
   const ChildPlan plan = {.program = program.c_str(),
                           .argv = argv.data(),
                           .envp = envp.data(),
+                          .folder = options.folder.empty() ? nullptr : options.folder.c_str(),
                           .gate = gate.reader.get(),
                           .started = started.writer.get(),
                           .log = log.get(),

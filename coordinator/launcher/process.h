@@ -1,6 +1,7 @@
 // Processes that outlive espalierd: starting one detached behind a gate, knowing it again after a
-// restart, and ending it with all its descendants. Used by mpirun.cc and mpirun_launcher.h. Thread
-// rule: free functions, any thread; a GatedProcess belongs to one thread.
+// restart, and ending it with all its descendants. Used by mpirun.cc, mpirun_launcher.h and
+// coordinator/agent/generations.h. Thread rule: free functions, any thread; a GatedProcess belongs
+// to one thread.
 #pragma once
 
 #include <sys/types.h>
@@ -36,6 +37,10 @@ struct SpawnOptions {
   std::vector<std::string> argv;
   // NAME=VALUE, added to (or in place of) the environment of this process.
   std::vector<std::string> environment;
+  // kNothing: the program's environment is `environment` alone.
+  enum class Inherit { kAll, kNothing } inherit = Inherit::kAll;
+  // Where the program runs; empty: where this process does.
+  std::string folder;
   // Receives stdout and stderr, appended; created when absent. stdin is /dev/null.
   std::string log_path;
 };
