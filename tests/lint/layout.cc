@@ -34,12 +34,16 @@ Part Coordinator() {
                               "coordinator/journal"}},
                   {.folder = "coordinator/loop", .closed = {"common/platform", "common/rpc"}},
                   {.folder = "coordinator/service", .libraries = {"gRPC", "prometheus-cpp"}},
+                  {.folder = "coordinator/agent",
+                   .libraries = {"gRPC"},
+                   .closed = {"coordinator/core", "coordinator/journal", "coordinator/loop",
+                              "coordinator/service"}},
                   {.folder = "coordinator/ctl",
                    .libraries = {"gRPC", "CLI11", "nlohmann-json"},
                    .closed = {"coordinator/core", "coordinator/journal", "coordinator/launcher",
-                              "coordinator/loop", "coordinator/service"}},
+                              "coordinator/loop", "coordinator/service", "coordinator/agent"}},
               },
-          .root_files = {"espalier_main", "espalierd_main"},
+          .root_files = {"agent_main", "espalier_main", "espalierd_main"},
           .root_libraries = {"gRPC", "CLI11"}};
 }
 

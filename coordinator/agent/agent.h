@@ -1,0 +1,36 @@
+// Agent: the always-on process of a node. It attaches to espalierd and says what the node has,
+// starts and ends the generations' daemons here, and opens another stream with back-off whenever
+// the last one has ended. It listens nowhere. Used by coordinator/agent_main.cc and by tests.
+// Thread rule: Start, Run and destruction belong to one thread; Stop may be called from any.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/clock.h"
+#include "common/rpc/channel.h"
+#include "coordinator/agent/node_facts.h"
+
+namespace espalier {
+
+struct AgentOptions {
+  ChannelTarget target;
+  std::string node;
+  NodeFactsOptions facts;  // its state_dir is the agent's
+};
+
+class Agent {
+ public:
+  virtual ~Agent() = default;
+  // Takes the state folder and the generations of an earlier agent. FAILED_PRECONDITION: another
+  // agent has it; and the errors of MakeChannel.
+  static absl::StatusOr<std::unique_ptr<Agent>> Start(AgentOptions options, Clock& clock);
+  // Until Stop, which leaves generations running for the next agent; or until espalierd refuses
+  // this node for good: that error.
+  virtual absl::Status Run() = 0;
+  virtual void Stop() = 0;
+};
+
+}  // namespace espalier

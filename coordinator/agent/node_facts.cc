@@ -1,0 +1,170 @@
+#include "coordinator/agent/node_facts.h"
+
+#include <signal.h>
+#include <sys/utsname.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/base/sha256.h"
+#include "common/base/utf8.h"
+#include "common/platform/platform.h"
+#include "coordinator/launcher/process.h"
+
+namespace espalier {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr absl::Duration kAnswerLimit = absl::Seconds(20);
+constexpr int kStatesMax = 1000;
+
+std::string ReadText(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+// What a program prints; empty when it cannot be run or does not end.
+std::string OutputOf(std::vector<std::string> argv, const std::string& scratch, Clock& clock) {
+  std::error_code ignored;
+  fs::remove(scratch, ignored);
+  absl::StatusOr<GatedProcess> process =
+      GatedProcess::Spawn({.argv = std::move(argv), .log_path = scratch});
+  if (!process.ok()) return "";
+  process->Release();
+  const absl::Duration deadline = clock.Monotonic() + kAnswerLimit;
+  bool ended = false;
+  while (!ended && clock.Monotonic() < deadline) {
+    const absl::StatusOr<std::optional<ExitStatus>> exit = PollChild(process->identity().pid);
+    ended = !exit.ok() || exit->has_value();
+    if (!ended) clock.Sleep(absl::Milliseconds(5));
+  }
+  if (!ended) SignalSession(process->identity(), SIGKILL);
+  std::string text = ended ? AsUtf8(ReadText(scratch)) : "";
+  fs::remove(scratch, ignored);
+  return text;
+}
+
+v1::NodePressure ToProto(Pressure pressure) {
+  switch (pressure) {
+    case Pressure::kUnknown:
+      return v1::NODE_PRESSURE_UNKNOWN;
+    case Pressure::kNormal:
+      return v1::NODE_PRESSURE_NORMAL;
+    case Pressure::kWarning:
+      return v1::NODE_PRESSURE_WARNING;
+    case Pressure::kCritical:
+      return v1::NODE_PRESSURE_CRITICAL;
+  }
+  return v1::NODE_PRESSURE_UNKNOWN;
+}
+
+v1::NodePower ToProto(PowerSource power) {
+  switch (power) {
+    case PowerSource::kUnknown:
+      return v1::NODE_POWER_UNKNOWN;
+    case PowerSource::kMains:
+      return v1::NODE_POWER_MAINS;
+    case PowerSource::kBattery:
+      return v1::NODE_POWER_BATTERY;
+  }
+  return v1::NODE_POWER_UNKNOWN;
+}
+
+std::string SystemName() {
+  utsname name;
+  if (uname(&name) != 0) return "";
+  return absl::StrCat(name.sysname, " ", name.release, " ", name.machine);
+}
+
+void FillResources(const std::string& folder, v1::NodeResources& resources) {
+  resources.set_system(SystemName());
+  if (const absl::StatusOr<Processor> processor = ReadProcessor(); processor.ok()) {
+    resources.set_processor(AsUtf8(processor->model));
+    resources.set_performance_cores(processor->performance_cores);
+  }
+  if (const absl::StatusOr<MachineMemory> memory = ReadMachineMemory(); memory.ok()) {
+    resources.set_memory_bytes(memory->limit_bytes);
+    resources.set_memory_available_bytes(memory->available_bytes);
+  }
+  std::error_code error;
+  const fs::space_info space = fs::space(folder, error);
+  if (!error) resources.set_disk_free_bytes(static_cast<int64_t>(space.available));
+}
+
+// "step-00000500", published: its manifest is there.
+std::optional<int64_t> StepOf(const fs::path& checkpoint) {
+  const std::string name = checkpoint.filename().string();
+  absl::string_view number = name;
+  int64_t step = 0;
+  std::error_code ignored;
+  if (!absl::ConsumePrefix(&number, "step-") || !absl::SimpleAtoi(number, &step) ||
+      !fs::exists(checkpoint / "manifest.json", ignored)) {
+    return std::nullopt;
+  }
+  return step;
+}
+
+void AddHeld(const std::string& folder, v1::NodeReport& report) {
+  std::error_code ignored;
+  for (const fs::directory_entry& job : fs::directory_iterator(folder, ignored)) {
+    for (const fs::directory_entry& checkpoint :
+         fs::directory_iterator(job.path() / "checkpoints", ignored)) {
+      const std::optional<int64_t> step = StepOf(checkpoint.path());
+      if (!step || report.held_size() >= kStatesMax) continue;
+      v1::HeldState& held = *report.add_held();
+      held.set_job_id(AsUtf8(job.path().filename().string()));
+      held.set_step(*step);
+      held.set_path(AsUtf8(checkpoint.path().string()));
+    }
+  }
+}
+
+}  // namespace
+
+std::string VersionAfter(const std::string& text, const std::string& label) {
+  const size_t at = text.find(label);
+  if (at == std::string::npos) return "";
+  const size_t from = at + label.size();
+  return text.substr(from, text.find_first_of(" )\n\r", from) - from);
+}
+
+NodeFacts::NodeFacts(NodeFactsOptions options, Clock& clock)
+    : options_(std::move(options)), clock_(clock) {
+  const std::string scratch = options_.state_dir + "/version";
+  versions_.set_espalier(ESPALIER_VERSION);
+  versions_.set_open_mpi(
+      VersionAfter(OutputOf({options_.mpirun, "--version"}, scratch, clock_), "(Open MPI) "));
+  versions_.set_libtorch(
+      VersionAfter(OutputOf({options_.worker, "--version"}, scratch, clock_), "LibTorch "));
+}
+
+v1::NodeReport NodeFacts::Report() {
+  v1::NodeReport report;
+  *report.mutable_versions() = versions_;
+  FillResources(options_.state_dir, *report.mutable_resources());
+  const MachineCondition condition = ReadMachineCondition();
+  report.mutable_condition()->set_memory(ToProto(condition.memory));
+  report.mutable_condition()->set_heat(ToProto(condition.heat));
+  report.mutable_condition()->set_power(ToProto(condition.power));
+  for (const std::string& folder : options_.job_folders) AddHeld(folder, report);
+  for (const std::string& folder : options_.data_folders) {
+    const absl::StatusOr<FileDigest> manifest = Sha256OfFile(folder + "/manifest.json");
+    if (!manifest.ok()) continue;
+    v1::DataFolder& data = *report.add_data();
+    data.set_path(AsUtf8(folder));
+    data.set_manifest_sha256(manifest->sha256);
+  }
+  report.set_unix_seconds(absl::ToDoubleSeconds(clock_.Now() - absl::UnixEpoch()));
+  return report;
+}
+
+}  // namespace espalier
