@@ -46,6 +46,13 @@ std::vector<std::string> MpirunArguments(const MpirunOptions& options, OpenMpiVe
     arguments.push_back(value);
   };
   runtime("plm_rsh_agent", "plm_ssh_agent", options.remote_shell);
+  if (options.hosts != MpirunOptions::Hosts::kMachines) {
+    runtime("plm_rsh_no_tree_spawn", "plm_ssh_no_tree_spawn", "1");
+  }
+  // Open MPI 5 asks no name server by itself; own addresses are known by asking.
+  if (options.hosts == MpirunOptions::Hosts::kAgents && !five) {
+    arguments.insert(arguments.end(), {"--mca", "if_base_do_not_resolve", "1"});
+  }
   // Open MPI 5 knows no loopback by that name, and its daemons need none on one machine.
   if (!five || !absl::StartsWith(options.transport.networks, "127.")) {
     runtime("oob_tcp_if_include", "prte_if_include", options.transport.networks);

@@ -41,6 +41,9 @@ struct MpirunOptions {
   OpenMpiSettings transport;
   // Program that runs a command on another host; empty: mpirun's own choice (ssh).
   std::string remote_shell;
+  // kAgents: the remote shell asks espalierd, so that nodes cannot start it, and knows hosts by
+  // names that mean nothing to others.
+  enum class Hosts { kMachines, kAgents, kBoth } hosts = Hosts::kMachines;
 };
 
 // Arguments of mpirun that precede the first program.

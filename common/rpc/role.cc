@@ -40,6 +40,7 @@ absl::StatusOr<Role> ParseRole(absl::string_view name) {
 
 bool MayCall(Role role, absl::string_view method) {
   if (absl::StartsWith(method, "/espalier.v1.WorkerService/")) return role == Role::kWorker;
+  if (method == "/espalier.v1.AgentService/Attach") return role == Role::kWorker;
   constexpr absl::string_view kOperatorService = "/espalier.v1.OperatorService/";
   if (!absl::StartsWith(method, kOperatorService)) return false;
   if (role == Role::kOperator) return true;

@@ -49,9 +49,10 @@ class Launcher {
   // The caller journals the identity in between (invariant "Journal, then act").
   virtual absl::StatusOr<ProcessIdentity> Prepare(const LaunchRequest& request) = 0;
   virtual void Release(const GenerationKey& key) = 0;
-  // Takes over a generation that an earlier espalierd started. When its process is gone, the next
-  // Polls end what is left of it and report it.
-  virtual void Adopt(const GenerationKey& key, const ProcessIdentity& process) = 0;
+  // Takes over a generation that an earlier espalierd started on these nodes. When its process is
+  // gone, the next Polls end what is left of it and report it.
+  virtual void Adopt(const GenerationKey& key, const ProcessIdentity& process,
+                     const std::vector<NodeName>& nodes) = 0;
   virtual void NoteWorker(const GenerationKey& key, const WorkerProcess& worker) = 0;
   // Ends the generation: politely first, by force soon after. Repeating is harmless.
   virtual void End(const GenerationKey& key) = 0;

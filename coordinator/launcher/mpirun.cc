@@ -41,20 +41,22 @@ std::string Device(const v1::JobSpec& spec, const v1::NodeSpec& node) {
   return node.device().empty() ? "auto" : node.device();
 }
 
-// mpirun takes only 127.0.0.1 for itself, not the rest of the loopback network.
-std::string Address(const v1::NodeSpec& node) {
-  return IsLoopbackAddress(node.address()) ? "127.0.0.1" : node.address();
-}
-
-// "ADDRESS:SLOTS": a slot for every rank there, or mpirun would call the host full after the first.
-std::string Host(const v1::NodeSpec& node, const std::vector<const v1::NodeSpec*>& nodes) {
-  const auto slots = std::count_if(nodes.begin(), nodes.end(), [&](const v1::NodeSpec* other) {
-    return Address(*other) == Address(node);
-  });
-  return absl::StrCat(Address(node), ":", slots);
-}
-
 using Nodes = std::vector<const v1::NodeSpec*>;
+
+// The hosts of the ranks, as mpirun is told. It takes only 127.0.0.1 for itself, not the rest of
+// the loopback network.
+std::vector<std::string> Hosts(const CommandContext& context, const Nodes& nodes) {
+  std::vector<std::string> hosts;
+  for (const v1::NodeSpec* node : nodes) {
+    const NodeName name(node->name());
+    if (context.agents.count(name) > 0) {
+      hosts.push_back(AgentHost(name, static_cast<int64_t>(hosts.size())));
+    } else {
+      hosts.push_back(IsLoopbackAddress(node->address()) ? "127.0.0.1" : node->address());
+    }
+  }
+  return hosts;
+}
 
 // The program of a node's rank, or of all ranks, and its arguments. What differs from node to node
 // is given once for each rank, in order: a worker takes its own.
@@ -95,9 +97,7 @@ void AppendWorker(const CommandContext& context, const LaunchRequest& request, c
 // several.
 void AppendTogether(const CommandContext& context, const LaunchRequest& request, const Nodes& nodes,
                     std::vector<std::string>& command) {
-  const std::string hosts = absl::StrJoin(
-      nodes, ",",
-      [](std::string* out, const v1::NodeSpec* node) { absl::StrAppend(out, Address(*node)); });
+  const std::string hosts = absl::StrJoin(Hosts(context, nodes), ",");
   // Else ranks go to mpirun's own machine first, in whatever order hosts are named.
   const std::string ranks = absl::StrCat(nodes.size());
   command.insert(command.end(), {"--map-by", "seq", "-np", ranks, "--host", hosts});
@@ -113,10 +113,13 @@ absl::Status AppendApart(const CommandContext& context, const LaunchRequest& req
                      WorkerProgram(context, *nodes.front()),
                      " a link to the worker on each of them, and name that in the cluster file"));
   }
-  for (const v1::NodeSpec* node : nodes) {
-    if (node != nodes.front()) command.push_back(":");
-    command.insert(command.end(), {"-np", "1", "--host", Host(*node, nodes)});
-    AppendWorker(context, request, {node}, command);
+  const std::vector<std::string> hosts = Hosts(context, nodes);
+  for (size_t rank = 0; rank < nodes.size(); ++rank) {
+    if (rank > 0) command.push_back(":");
+    // A slot for every rank there, or mpirun would call the host full after the first.
+    const auto slots = std::count(hosts.begin(), hosts.end(), hosts[rank]);
+    command.insert(command.end(), {"-np", "1", "--host", absl::StrCat(hosts[rank], ":", slots)});
+    AppendWorker(context, request, {nodes[rank]}, command);
   }
   return absl::OkStatus();
 }
@@ -133,6 +136,29 @@ absl::StatusOr<Nodes> NodesOf(const CommandContext& context, const LaunchRequest
     nodes.push_back(node);
   }
   return nodes;
+}
+
+absl::StatusOr<MpirunOptions> Options(const CommandContext& context, const LaunchRequest& request,
+                                      const Nodes& nodes) {
+  const v1::ParallelSpec& parallel = request.spec.parallel();
+  MpirunOptions options = {.transport = {.links = parallel.links(),
+                                         .networks = context.network,
+                                         .socket_buffer_bytes = parallel.socket_buffer_bytes()},
+                           .remote_shell = context.cluster->launcher().remote_shell()};
+  const auto through_agents = std::count_if(nodes.begin(), nodes.end(), [&](auto* node) {
+    return context.agents.count(NodeName(node->name())) > 0;
+  });
+  if (through_agents == 0) return options;
+  if (absl::StrContains(context.agent_program, ' ')) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("mpirun splits '", context.agent_program,
+                     "' at its spaces; install Espalier at a path without any"));
+  }
+  options.remote_shell = absl::StrCat(context.agent_program, " exec");
+  options.hosts = static_cast<size_t>(through_agents) == nodes.size()
+                      ? MpirunOptions::Hosts::kAgents
+                      : MpirunOptions::Hosts::kBoth;
+  return options;
 }
 
 constexpr std::streamoff kTailBytes = 16384;
@@ -176,6 +202,15 @@ std::optional<LastWords> NamedByMpirun(absl::string_view line) {
 
 }  // namespace
 
+std::string AgentHost(const NodeName& node, int64_t rank) {
+  // No dot: mpirun 4 takes what follows it for a domain and leaves it out.
+  std::string host = absl::StrCat("r", rank, "-");
+  for (const char c : node.text()) {
+    host.push_back(absl::ascii_isalnum(static_cast<unsigned char>(c)) ? c : '-');
+  }
+  return host;
+}
+
 const v1::NodeSpec* FindNode(const v1::ClusterSpec& cluster, const NodeName& name) {
   const auto found =
       std::find_if(cluster.nodes().begin(), cluster.nodes().end(),
@@ -186,15 +221,9 @@ const v1::NodeSpec* FindNode(const v1::ClusterSpec& cluster, const NodeName& nam
 absl::StatusOr<std::vector<std::string>> MpirunCommand(const CommandContext& context,
                                                        const LaunchRequest& request) {
   ASSIGN_OR_RETURN(const Nodes nodes, NodesOf(context, request));
-  const v1::ParallelSpec& parallel = request.spec.parallel();
-  const v1::LauncherSpec& launcher = context.cluster->launcher();
-  std::vector<std::string> command =
-      MpirunArguments({.transport = {.links = parallel.links(),
-                                     .networks = context.network,
-                                     .socket_buffer_bytes = parallel.socket_buffer_bytes()},
-                       .remote_shell = launcher.remote_shell()},
-                      context.version);
-  command.insert(command.begin(), launcher.mpirun());
+  ASSIGN_OR_RETURN(const MpirunOptions options, Options(context, request, nodes));
+  std::vector<std::string> command = MpirunArguments(options, context.version);
+  command.insert(command.begin(), context.cluster->launcher().mpirun());
   const bool one_place = std::all_of(nodes.begin(), nodes.end(), [&](const v1::NodeSpec* node) {
     return WorkerProgram(context, *node) == WorkerProgram(context, *nodes.front());
   });

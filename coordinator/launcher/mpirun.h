@@ -6,6 +6,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,10 +28,18 @@ struct CommandContext {
   // Networks for MPI as CIDR, comma separated.
   std::string network;
   OpenMpiVersion version = OpenMpiVersion::kFour;
+  // Nodes that are reached through their agents; and espalier-agent, which mpirun calls for it.
+  std::set<NodeName> agents;
+  std::string agent_program;
 };
 
+// The name under which mpirun knows the node of a rank that is reached through its agent. It means
+// nothing to any other program, so that mpirun does not take the node for its own machine.
+std::string AgentHost(const NodeName& node, int64_t rank);
+
 // INVALID_ARGUMENT: a node that is not in the cluster file; loopback nodes mixed with others; nodes
-// with worker programs at different places, under Open MPI 5.
+// with worker programs at different places, under Open MPI 5; an agent's program at a path with a
+// space in it.
 absl::StatusOr<std::vector<std::string>> MpirunCommand(const CommandContext& context,
                                                        const LaunchRequest& request);
 

@@ -9,9 +9,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
 #include "coordinator/launcher/log_limit.h"
+#include "coordinator/launcher/exec_variables.h"
 #include "coordinator/launcher/mpirun.h"
 #include "coordinator/launcher/network.h"
 
@@ -23,10 +25,6 @@ constexpr absl::Duration kBetweenLogLooks = absl::Seconds(10);
 std::string Describe(const ExitStatus& exit) {
   if (exit.signal != 0) return absl::StrCat("mpirun was killed by signal ", exit.signal);
   return absl::StrCat("mpirun exited with status ", exit.code);
-}
-
-std::vector<std::string> MpirunEnvironment() {
-  return geteuid() == 0 ? RootEnvironment() : std::vector<std::string>();
 }
 
 }  // namespace
@@ -56,16 +54,52 @@ absl::StatusOr<std::string> MpirunLauncher::Network(const LaunchRequest& request
   return JoiningNetwork(addresses, LocalNetworks());
 }
 
+std::set<NodeName> MpirunLauncher::AgentNodes(const LaunchRequest& request) const {
+  std::set<NodeName> nodes;
+  if (options_.agents == nullptr) return nodes;
+  for (const NodeName& node : request.nodes) {
+    if (options_.agents->Attached(node)) nodes.insert(node);
+  }
+  return nodes;
+}
+
+// mpirun's; and what its remote-shell agent needs (exec_variables.h).
+std::vector<std::string> MpirunLauncher::Environment(const LaunchRequest& request,
+                                                     const std::set<NodeName>& agents) const {
+  std::vector<std::string> environment =
+      geteuid() == 0 ? RootEnvironment() : std::vector<std::string>();
+  if (agents.empty()) return environment;
+  std::vector<std::string> hosts;
+  for (size_t rank = 0; rank < request.nodes.size(); ++rank) {
+    const NodeName& node = request.nodes[rank];
+    if (agents.count(node) == 0) continue;
+    hosts.push_back(absl::StrCat(AgentHost(node, static_cast<int64_t>(rank)), "=", node.text()));
+  }
+  const auto add = [&](absl::string_view name, const auto& value) {
+    environment.push_back(absl::StrCat(name, "=", value));
+  };
+  add(kExecCoordinator, coordinator_);
+  add(kExecJob, request.key.job.text());
+  add(kExecGeneration, request.key.generation.value());
+  add(kExecSecret, options_.agents->Admit(request.key));
+  add(kExecNodes, absl::StrJoin(hosts, ","));
+  add(kExecRemoteShell, options_.cluster->launcher().remote_shell());
+  return environment;
+}
+
 absl::StatusOr<ProcessIdentity> MpirunLauncher::Prepare(const LaunchRequest& request) {
   const GenerationKey& key = request.key;
   ASSIGN_OR_RETURN(const OpenMpiVersion version, options_.version);
   ASSIGN_OR_RETURN(const std::string network, Network(request));
+  const std::set<NodeName> agents = AgentNodes(request);
   ASSIGN_OR_RETURN(std::vector<std::string> command,
                    MpirunCommand({.cluster = options_.cluster,
                                   .coordinator = coordinator_,
                                   .default_worker = options_.default_worker,
                                   .network = network,
-                                  .version = version},
+                                  .version = version,
+                                  .agents = agents,
+                                  .agent_program = options_.agent_program},
                                  request));
   const std::string log = LogPath(key);
   std::error_code error;
@@ -77,11 +111,13 @@ absl::StatusOr<ProcessIdentity> MpirunLauncher::Prepare(const LaunchRequest& req
   const absl::Status old_logs =
       RemoveOldLogs(std::filesystem::path(log).parent_path().string(), options_.logs);
   if (!old_logs.ok()) LogWarning(std::string(old_logs.message()));
-  ASSIGN_OR_RETURN(GatedProcess process, GatedProcess::Spawn({.argv = std::move(command),
-                                                              .environment = MpirunEnvironment(),
-                                                              .log_path = log}));
+  ASSIGN_OR_RETURN(GatedProcess process,
+                   GatedProcess::Spawn({.argv = std::move(command),
+                                        .environment = Environment(request, agents),
+                                        .log_path = log}));
   Entry& entry = entries_[key];
   entry = {.stage = Stage::kHeld, .leader = process.identity(), .own_child = true};
+  for (const NodeName& node : agents) entry.agents.emplace(node, std::nullopt);
   entry.gate.emplace(std::move(process));
   return entry.leader;
 }
@@ -94,15 +130,19 @@ void MpirunLauncher::Release(const GenerationKey& key) {
   found->second.stage = Stage::kRunning;
 }
 
-void MpirunLauncher::Adopt(const GenerationKey& key, const ProcessIdentity& process) {
-  entries_[key] = {.stage = Stage::kRunning, .leader = process};
+void MpirunLauncher::Adopt(const GenerationKey& key, const ProcessIdentity& process,
+                           const std::vector<NodeName>& nodes) {
+  entries_[key] = {.stage = Stage::kRunning, .leader = process, .adopted_nodes = nodes};
+  if (options_.agents != nullptr) options_.agents->Admit(key);
 }
 
 void MpirunLauncher::NoteWorker(const GenerationKey& key, const WorkerProcess& worker) {
   const auto found = entries_.find(key);
   const v1::NodeSpec* node = FindNode(*options_.cluster, worker.node);
   if (found == entries_.end() || node == nullptr) return;
-  // Workers of this machine are in mpirun's session.
+  // An agent finds the workers of its node by itself; those of this machine are in mpirun's
+  // session.
+  if (found->second.agents.count(worker.node) > 0) return;
   if (IsOwnAddress(node->address(), LocalNetworks())) return;
   std::vector<int64_t>& pids = found->second.remote_pids[worker.node];
   if (std::find(pids.begin(), pids.end(), worker.pid) == pids.end()) pids.push_back(worker.pid);
@@ -133,11 +173,13 @@ std::vector<LaunchEnded> MpirunLauncher::Poll(absl::Duration now) {
   for (auto it = entries_.begin(); it != entries_.end();) {
     auto& [key, entry] = *it;
     if (entry.stage == Stage::kRunning) PollLeader(key, entry, now);
-    if (entry.stage != Stage::kSweeping || !SweepDone(entry, now)) {
+    if (entry.stage != Stage::kSweeping || !SweepDone(key, entry, now)) {
       ++it;
       continue;
     }
     ended.push_back({key, entry.reason, entry.culprit});
+    ended.push_back({key, entry.reason});
+    if (options_.agents != nullptr) options_.agents->Forget(key);
     it = entries_.erase(it);
   }
   return ended;
@@ -173,7 +215,15 @@ void MpirunLauncher::StartSweep(const GenerationKey& key, Entry& entry, absl::Du
   }
   entry.stage = Stage::kSweeping;
   entry.sweep_until = now + options_.remote_limit;
-  if (entry.clean_exit) return;
+  for (const NodeName& node : entry.adopted_nodes) {
+    if (options_.agents == nullptr || !options_.agents->Attached(node)) continue;
+    entry.agents.emplace(node, std::nullopt);
+    entry.remote_pids.erase(node);
+  }
+  if (!entry.clean_exit) StartRemoteKills(key, entry);
+}
+
+void MpirunLauncher::StartRemoteKills(const GenerationKey& key, Entry& entry) {
   for (const auto& [name, pids] : entry.remote_pids) {
     const v1::NodeSpec& node = *FindNode(*options_.cluster, name);
     absl::StatusOr<GatedProcess> process = GatedProcess::Spawn(
@@ -188,7 +238,30 @@ void MpirunLauncher::StartSweep(const GenerationKey& key, Entry& entry, absl::Du
   }
 }
 
-bool MpirunLauncher::SweepDone(Entry& entry, absl::Duration now) {
+// Whether every agent says that nothing is left on its node, or has been away for so long that it
+// has ended the generation by itself.
+bool MpirunLauncher::AgentsDone(const GenerationKey& key, Entry& entry, absl::Duration now) {
+  for (auto agent = entry.agents.begin(); agent != entry.agents.end();) {
+    auto& [node, away_since] = *agent;
+    bool done = false;
+    switch (options_.agents->End(key, node)) {
+      case NodeAgents::Ending::kGone:
+        done = true;
+        break;
+      case NodeAgents::Ending::kUnderWay:
+        away_since.reset();
+        break;
+      case NodeAgents::Ending::kAway:
+        if (!away_since) away_since = now;
+        done = now - *away_since >= kOrphanLimit + kOrphanMargin;
+        break;
+    }
+    agent = done ? entry.agents.erase(agent) : std::next(agent);
+  }
+  return entry.agents.empty();
+}
+
+bool MpirunLauncher::SweepDone(const GenerationKey& key, Entry& entry, absl::Duration now) {
   const int left = SignalSession(entry.leader, SIGKILL);
   const bool late = now >= *entry.sweep_until;
   std::erase_if(entry.remote_kills, [&](const ProcessIdentity& process) {
@@ -196,7 +269,8 @@ bool MpirunLauncher::SweepDone(Entry& entry, absl::Duration now) {
     absl::StatusOr<std::optional<ExitStatus>> exit = PollChild(process.pid);
     return !exit.ok() || exit->has_value();
   });
-  return left == 0 && entry.remote_kills.empty();
+  const bool agents_done = AgentsDone(key, entry, now);
+  return agents_done && left == 0 && entry.remote_kills.empty();
 }
 
 }  // namespace espalier

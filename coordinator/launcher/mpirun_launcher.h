@@ -6,14 +6,15 @@
 //   (none) --------> held -------> running --------------------------------> sweeping -> (reported)
 //                   Adopt ------------^   End: SIGTERM, after the grace SIGKILL
 //
-// Sweeping: what is left of the session is killed, and stray workers on other nodes through the
-// remote shell, within a bound.
+// Sweeping: what is left of the session is killed; on other nodes through their agents, until they
+// confirm it, or through the remote shell, within a bound.
 // Thread rule: as Launcher.
 #pragma once
 
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "coordinator/launcher/launcher.h"
 #include "coordinator/launcher/log_limit.h"
 #include "coordinator/launcher/mpirun.h"
+#include "coordinator/launcher/node_agents.h"
 #include "coordinator/launcher/process.h"
 
 namespace espalier {
@@ -30,6 +32,10 @@ struct MpirunLauncherOptions {
   const v1::ClusterSpec* cluster = nullptr;
   // espalier-worker where the cluster file names none.
   std::string default_worker;
+  // Outlives the launcher; null: every node is reached through the remote shell.
+  NodeAgents* agents = nullptr;
+  // espalier-agent, for mpirun.
+  std::string agent_program;
   // Holds jobs/ID/logs.
   std::string state_dir;
   // From ProbeOpenMpi; its error is that of every launch.
@@ -51,7 +57,8 @@ class MpirunLauncher : public Launcher {
 
   absl::StatusOr<ProcessIdentity> Prepare(const LaunchRequest& request) override;
   void Release(const GenerationKey& key) override;
-  void Adopt(const GenerationKey& key, const ProcessIdentity& process) override;
+  void Adopt(const GenerationKey& key, const ProcessIdentity& process,
+             const std::vector<NodeName>& nodes) override;
   void NoteWorker(const GenerationKey& key, const WorkerProcess& worker) override;
   void End(const GenerationKey& key) override;
   std::vector<LaunchEnded> Poll(absl::Duration now) override;
@@ -78,13 +85,22 @@ class MpirunLauncher : public Launcher {
     std::optional<Rank> culprit;
     std::map<NodeName, std::vector<int64_t>> remote_pids;
     std::vector<ProcessIdentity> remote_kills;
+    // Nodes whose agents have to say that nothing is left there; since when an agent is away.
+    std::map<NodeName, std::optional<absl::Duration>> agents;
+    // Taken over: which of these have agents shows when the generation has ended.
+    std::vector<NodeName> adopted_nodes;
   };
 
   absl::StatusOr<std::string> Network(const LaunchRequest& request) const;
   std::string LogPath(const GenerationKey& key) const;
+  std::set<NodeName> AgentNodes(const LaunchRequest& request) const;
+  std::vector<std::string> Environment(const LaunchRequest& request,
+                                       const std::set<NodeName>& agents) const;
+  void StartRemoteKills(const GenerationKey& key, Entry& entry);
   void PollLeader(const GenerationKey& key, Entry& entry, absl::Duration now);
   void StartSweep(const GenerationKey& key, Entry& entry, absl::Duration now);
-  bool SweepDone(Entry& entry, absl::Duration now);
+  bool SweepDone(const GenerationKey& key, Entry& entry, absl::Duration now);
+  bool AgentsDone(const GenerationKey& key, Entry& entry, absl::Duration now);
 
   MpirunLauncherOptions options_;
   std::string coordinator_;

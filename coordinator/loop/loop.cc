@@ -74,7 +74,11 @@ absl::Status Loop::Start() {
     started.jobs.push_back(std::move(record));
   }
   for (const LaunchRow& row : contents.launches) {
-    parts_.launcher->Adopt(row.key, row.process);
+    const auto job =
+        std::find_if(started.jobs.begin(), started.jobs.end(),
+                     [&](const JobRecord& record) { return record.id == row.key.job; });
+    parts_.launcher->Adopt(row.key, row.process,
+                           job == started.jobs.end() ? std::vector<NodeName>() : job->nodes);
     started.launches.push_back(row.key);
     launches_.insert(row.key);
   }

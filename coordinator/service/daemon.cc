@@ -26,6 +26,7 @@
 #include "coordinator/launcher/mpirun.h"
 #include "coordinator/launcher/mpirun_launcher.h"
 #include "coordinator/loop/loop.h"
+#include "coordinator/service/agent_service.h"
 #include "coordinator/service/attach_service.h"
 #include "coordinator/service/metrics.h"
 #include "coordinator/service/operator_service.h"
@@ -39,8 +40,9 @@ struct DaemonParts {
   Clock* clock = nullptr;
   std::optional<StateLock> lock;
   std::unique_ptr<SqliteJournal> journal;
-  std::unique_ptr<MpirunLauncher> launcher;
   Inbox inbox{{}};
+  std::unique_ptr<AgentService> agents;
+  std::unique_ptr<MpirunLauncher> launcher;
   ViewBoard board;
   std::unique_ptr<ViewPublisher> publisher;
   std::unique_ptr<AttachService> attach;
@@ -64,10 +66,11 @@ namespace {
 constexpr int64_t kAddressFileBytesMax = 4096;
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
 
-std::string WorkerBeside(const std::string& program) {
+// Another program of the same installation.
+std::string ProgramBeside(const std::string& program, const std::string& name) {
   std::error_code error;
   const std::filesystem::path self = std::filesystem::canonical(program, error);
-  return error ? "espalier-worker" : (self.parent_path() / "espalier-worker").string();
+  return error ? name : (self.parent_path() / name).string();
 }
 
 std::optional<TlsFiles> TlsOf(const v1::ClusterSpec& cluster) {
@@ -100,6 +103,14 @@ absl::Status OpenState(DaemonParts& parts) {
   ASSIGN_OR_RETURN(StateLock lock, StateLock::Take(state_dir, *parts.clock));
   parts.lock.emplace(std::move(lock));
   ASSIGN_OR_RETURN(parts.journal, SqliteJournal::Open(state_dir + "/journal.sqlite"));
+  return absl::OkStatus();
+}
+
+absl::Status MakeAgentService(DaemonParts& parts) {
+  AgentServiceOptions options;
+  for (const v1::NodeSpec& node : parts.cluster.nodes()) options.nodes.emplace(node.name());
+  ASSIGN_OR_RETURN(options.exec_key, LoadExecKey(parts.cluster.state_dir()));
+  parts.agents = std::make_unique<AgentService>(parts.inbox, std::move(options));
   return absl::OkStatus();
 }
 
@@ -154,6 +165,7 @@ absl::Status StartServer(DaemonParts& parts, const std::string& listen) {
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   SetServerKeepalive(builder);
   builder.RegisterService(parts.attach.get());
+  builder.RegisterService(parts.agents.get());
   builder.RegisterService(parts.operators.get());
   parts.server = builder.BuildAndStart();
   if (parts.server == nullptr || (port == 0 && !listen.empty())) {
@@ -252,9 +264,12 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const v1::ClusterSpec& clu
   RETURN_IF_ERROR(OpenState(parts));
   const std::string& mpirun = cluster.launcher().mpirun();
   const std::string scratch = cluster.state_dir() + "/mpirun-version";
+  RETURN_IF_ERROR(MakeAgentService(parts));
   parts.launcher = std::make_unique<MpirunLauncher>(MpirunLauncherOptions{
       .cluster = &parts.cluster,
-      .default_worker = WorkerBeside(program),
+      .default_worker = ProgramBeside(program, "espalier-worker"),
+      .agents = parts.agents.get(),
+      .agent_program = ProgramBeside(program, "espalier-agent"),
       .state_dir = cluster.state_dir(),
       .version = ProbeOpenMpi({.mpirun = mpirun, .scratch = scratch}, clock)});
   parts.attach = std::make_unique<AttachService>(parts.inbox, AttachService::Options{});
@@ -280,6 +295,7 @@ Daemon::~Daemon() = default;
 absl::Status Daemon::Run() {
   const absl::Status status = parts_->loop->Run();
   parts_->attach->CloseAll();
+  parts_->agents->CloseAll();
   parts_->pump->Stop();
   parts_->local.reset();
   parts_->server->Shutdown(absl::ToChronoTime(parts_->clock->Now() + kShutdownGrace));

@@ -117,7 +117,7 @@ TEST_F(Launching, AnotherLauncherAdoptsARunningGenerationAndEndsIt) {
   ASSERT_TRUE(WaitUntil([&] { return GenerationLog() == "up\n"; }));
   first.reset();
   auto second = Make("exit 1");
-  second->Adopt(kKey, leader);
+  second->Adopt(kKey, leader, {});
   EXPECT_TRUE(second->Poll(RealClock().Monotonic()).empty()) << "it still runs";
   second->End(kKey);
   EXPECT_THAT(AwaitEnd(*second), HasSubstr("mpirun has ended"));
@@ -126,7 +126,7 @@ TEST_F(Launching, AnotherLauncherAdoptsARunningGenerationAndEndsIt) {
 
 TEST_F(Launching, AdoptingAGenerationThatIsGoneReportsIt) {
   auto launcher = Make("exit 0");
-  launcher->Adopt(kKey, {getpid(), "another-boot/1"});
+  launcher->Adopt(kKey, {getpid(), "another-boot/1"}, {});
   EXPECT_EQ(AwaitEnd(*launcher), "mpirun has ended");
 }
 

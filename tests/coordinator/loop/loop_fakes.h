@@ -68,7 +68,8 @@ class FakeLauncher : public Launcher {
   void Release(const GenerationKey& key) override {
     trace_.push_back(absl::StrCat("release ", key.generation.value()));
   }
-  void Adopt(const GenerationKey& key, const ProcessIdentity& process) override {
+  void Adopt(const GenerationKey& key, const ProcessIdentity& process,
+             const std::vector<NodeName>&) override {
     trace_.push_back(absl::StrCat("adopt ", key.generation.value(), " pid ", process.pid));
   }
   void NoteWorker(const GenerationKey&, const WorkerProcess& worker) override {

@@ -1,0 +1,43 @@
+// NodeAgents: the agents of nodes, as the launcher needs them: to let mpirun start its daemons
+// through them, and to have what is left of a generation ended, confirmed. Implemented by
+// coordinator/service/agent_service.h, and by the tests in memory. Used by mpirun_launcher.h.
+// Thread rule: called by the loop's thread; never blocks.
+#pragma once
+
+#include <string>
+
+#include "absl/time/time.h"
+#include "common/base/ids.h"
+
+namespace espalier {
+
+class NodeAgents {
+ public:
+  virtual ~NodeAgents() = default;
+  virtual bool Attached(const NodeName& node) const = 0;
+  // From now on the daemons of this generation may be started by who knows the secret, which is
+  // returned: the same for every espalierd with this state folder.
+  virtual std::string Admit(const GenerationKey& key) = 0;
+
+  enum class Ending {
+    // The agent has confirmed that nothing of the generation runs on the node.
+    kGone,
+    kUnderWay,
+    // The agent is not attached; it ends the generation itself when that lasts.
+    kAway,
+  };
+  // Nothing of the generation is started any more, and what runs of it on the node is ended. Called
+  // again until it is gone.
+  virtual Ending End(const GenerationKey& key, const NodeName& node) = 0;
+  // The generation is over.
+  virtual void Forget(const GenerationKey& key) = 0;
+};
+
+// How long a generation may go on while its node's agent is without espalierd: longer than
+// espalierd takes to be replaced by a newer one, short enough to wait for a machine that has lost
+// its power.
+constexpr absl::Duration kOrphanLimit = absl::Seconds(60);
+// After which the agent has noticed that it is alone, and has ended what it had to end.
+constexpr absl::Duration kOrphanMargin = absl::Seconds(15);
+
+}  // namespace espalier

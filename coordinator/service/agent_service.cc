@@ -1,0 +1,345 @@
+#include "coordinator/service/agent_service.h"
+
+#include <fstream>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/file_system.h"
+#include "common/base/sha256.h"
+#include "common/base/status_macros.h"
+#include "common/base/utf8.h"
+#include "common/rpc/server_credentials.h"
+#include "coordinator/service/agent_stream.h"
+
+namespace espalier {
+namespace {
+
+constexpr size_t kKeyBytes = 32;
+// Streams of agents and of workers are told apart by their numbers.
+constexpr StreamId kFirstStream(int64_t{1} << 40);
+
+absl::Status Stopping() { return absl::UnavailableError("espalierd is stopping; attach again"); }
+
+// mpirun runs on the machine of espalierd.
+bool IsLocal(const std::string& peer) {
+  return absl::StartsWith(peer, "unix:") || absl::StartsWith(peer, "ipv4:127.") ||
+         absl::StartsWith(peer, "ipv6:[::1]") || absl::StartsWith(peer, "ipv6:%5B::1%5D");
+}
+
+// Takes as long for any two texts of one length.
+bool SameSecret(const std::string& a, const std::string& b) {
+  if (a.size() != b.size()) return false;
+  unsigned char difference = 0;
+  for (size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned char>(a[i] ^ b[i]);
+  return difference == 0;
+}
+
+GenerationKey KeyOf(const v1::GenerationName& name) {
+  return {JobId(name.job_id()), espalier::Generation(name.generation())};
+}
+
+v1::AgentCommand EndCommand(const v1::GenerationName& name) {
+  v1::AgentCommand command;
+  *command.mutable_end()->mutable_generation() = name;
+  return command;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> LoadExecKey(const std::string& state_dir) {
+  const std::string path = state_dir + "/exec-key";
+  absl::StatusOr<std::string> kept = PosixFileSystem().Read(path, 2 * kKeyBytes);
+  if (kept.ok() && kept->size() == 2 * kKeyBytes) return kept;
+  std::string bytes(kKeyBytes, '\0');
+  std::ifstream random("/dev/urandom", std::ios::binary);
+  if (!random.read(bytes.data(), kKeyBytes)) {
+    return absl::InternalError("cannot read /dev/urandom");
+  }
+  const std::string key = absl::BytesToHexString(bytes);
+  RETURN_IF_ERROR(WriteFileAtomically(PosixFileSystem(), path, key));
+  return key;
+}
+
+AgentService::AgentService(Inbox& inbox, AgentServiceOptions options)
+    : inbox_(inbox), options_(std::move(options)), next_stream_(kFirstStream) {}
+
+AgentService::~AgentService() = default;
+
+grpc::ServerBidiReactor<v1::AgentMessage, v1::AgentCommand>* AgentService::Attach(
+    grpc::CallbackServerContext* context) {
+  const Caller caller = CallerOf(*context);
+  std::shared_ptr<AgentStream> stream;
+  absl::Status refusal;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (closing_) refusal = Stopping();
+    if (agents_.size() >= options_.streams_max) {
+      refusal = absl::ResourceExhaustedError(
+          absl::StrCat(agents_.size(), " agents are attached, which is the most"));
+    }
+    const StreamId id = std::exchange(next_stream_, next_stream_.next());
+    stream = std::make_shared<AgentStream>(
+        [this, id](const v1::AgentMessage& message) { Heard(id, message); },
+        [this, id] { Detached(id); },
+        [this, id] {
+          Detached(id);
+          std::shared_ptr<AgentStream> last;  // destroyed after the lock
+          absl::MutexLock lock(&mutex_);
+          last = std::move(agents_[id].stream);
+          agents_.erase(id);
+        });
+    agents_[id] = {.stream = stream};
+    if (caller.role.has_value()) agents_[id].certified = caller.name;
+  }
+  if (refusal.ok()) {
+    stream->Start();
+  } else {
+    stream->Close(refusal);
+  }
+  return stream.get();
+}
+
+std::shared_ptr<AgentStream> AgentService::StreamOf(StreamId id) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = agents_.find(id);
+  return found == agents_.end() ? nullptr : found->second.stream;
+}
+
+void AgentService::Close(StreamId id, const absl::Status& status) {
+  if (const auto stream = StreamOf(id)) stream->Close(status);
+}
+
+void AgentService::Heard(StreamId id, const v1::AgentMessage& message) {
+  switch (message.body_case()) {
+    case v1::AgentMessage::kHello: {
+      const absl::Status greeted = Greet(id, message.hello());
+      if (!greeted.ok()) Close(id, greeted);
+      return;
+    }
+    case v1::AgentMessage::kReport:
+      return;
+    case v1::AgentMessage::kStarted:
+    case v1::AgentMessage::kExited:
+      return Answer(id, message);
+    case v1::AgentMessage::kGone:
+      return Confirm(id, message.gone());
+    case v1::AgentMessage::BODY_NOT_SET:
+      return;
+  }
+}
+
+absl::Status AgentService::Greet(StreamId id, const v1::AgentHello& hello) {
+  const NodeName node(hello.node());
+  std::vector<v1::AgentCommand> commands(1);
+  commands[0].mutable_welcome()->set_report_interval_seconds(
+      absl::ToDoubleSeconds(options_.report_interval));
+  std::shared_ptr<AgentStream> stream, replaced;
+  {
+    absl::MutexLock lock(&mutex_);
+    Agent& agent = agents_[id];
+    if (agent.certified && *agent.certified != node.text()) {
+      return absl::PermissionDeniedError(
+          absl::StrCat("the certificate of \"", *agent.certified,
+                       "\" speaks for the node of that name alone, "
+                       "not for \"",
+                       AsUtf8(node.text()),
+                       "\"; issue one with `espalier pki issue NODE --role "
+                       "worker`"));
+    }
+    if (options_.nodes.count(node) == 0) {
+      return absl::NotFoundError(absl::StrCat("node '", AsUtf8(node.text()),
+                                              "' is not in espalierd's cluster file; add it there, "
+                                              "or give its name with --node"));
+    }
+    if (const std::optional<StreamId> other = AgentOf(node); other && *other != id) {
+      if (agents_[*other].instance != hello.instance()) {
+        return absl::AlreadyExistsError(
+            absl::StrCat("another agent is attached for node '", node.text(),
+                         "'; are there two machines of one name, or two agents on one?"));
+      }
+      replaced = agents_[*other].stream;
+    }
+    agent.node = node;
+    agent.instance = hello.instance();
+    nodes_[node] = id;
+    for (const v1::GenerationName& name : hello.running()) {
+      if (generations_.count(KeyOf(name)) == 0) commands.push_back(EndCommand(name));
+    }
+    stream = agent.stream;
+  }
+  if (replaced) replaced->Close(absl::AbortedError("the same agent has attached anew"));
+  for (v1::AgentCommand& command : commands) stream->Send(std::move(command));
+  return absl::OkStatus();
+}
+
+// Gives what became of a daemon to who waits for it.
+void AgentService::Answer(StreamId id, const v1::AgentMessage& message) {
+  const bool started = message.has_started();
+  const int64_t exec = started ? message.started().exec_id() : message.exited().exec_id();
+  std::shared_ptr<ExecStream> stream;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = waits_.find(exec);
+    if (found == waits_.end() || found->second.agent != id) return;
+    stream = found->second.stream;
+  }
+  v1::ExecResponse response;
+  if (started) {
+    *response.mutable_started() = message.started();
+  } else {
+    *response.mutable_exited() = message.exited();
+  }
+  stream->Send(std::move(response));
+  if (!started) stream->Close(absl::OkStatus());
+}
+
+void AgentService::Confirm(StreamId id, const v1::GenerationGone& gone) {
+  absl::MutexLock lock(&mutex_);
+  const auto agent = agents_.find(id);
+  const auto generation = generations_.find(KeyOf(gone.generation()));
+  if (agent == agents_.end() || generation == generations_.end()) return;
+  generation->second.gone.insert(agent->second.node);
+}
+
+void AgentService::Detached(StreamId id) {
+  std::vector<std::shared_ptr<ExecStream>> alone;
+  NodeName node;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto agent = agents_.find(id);
+    if (agent == agents_.end()) return;
+    node = agent->second.node;
+    const auto speaks = nodes_.find(node);
+    if (speaks != nodes_.end() && speaks->second == id) nodes_.erase(speaks);
+    for (const auto& [exec, wait] : waits_) {
+      if (wait.agent == id) alone.push_back(wait.stream);
+    }
+  }
+  for (const auto& stream : alone) {
+    stream->Close(absl::UnavailableError(
+        absl::StrCat("the agent of node ", node.text(), " is not attached any more")));
+  }
+}
+
+grpc::ServerWriteReactor<v1::ExecResponse>* AgentService::Exec(grpc::CallbackServerContext* context,
+                                                               const v1::ExecRequest* request) {
+  const bool local = IsLocal(context->peer());
+  std::shared_ptr<ExecStream> stream;
+  int64_t id = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    id = next_exec_++;
+    stream = std::make_shared<ExecStream>([this, id] {
+      std::shared_ptr<ExecStream> last;  // destroyed after the lock
+      absl::MutexLock lock(&mutex_);
+      last = std::move(waits_[id].stream);
+      waits_.erase(id);
+    });
+    waits_[id] = {.stream = stream};
+  }
+  const absl::Status passed =
+      local ? Pass(stream, id, *request)
+            : absl::PermissionDeniedError(
+                  "only mpirun on the machine of espalierd may start daemons");
+  if (!passed.ok()) stream->Close(passed);
+  return stream.get();
+}
+
+// Hands the request to the node's agent.
+absl::Status AgentService::Pass(const std::shared_ptr<ExecStream>& stream, int64_t id,
+                                const v1::ExecRequest& request) {
+  const GenerationKey key = KeyOf(request.generation());
+  const NodeName node(request.node());
+  if (!SameSecret(request.secret(), Secret(key))) {
+    return absl::PermissionDeniedError("the secret is not that of the generation");
+  }
+  v1::AgentCommand command;
+  v1::StartDaemon& start = *command.mutable_start();
+  start.set_exec_id(id);
+  *start.mutable_generation() = request.generation();
+  *start.mutable_command() = request.command();
+  start.set_orphan_limit_seconds(absl::ToDoubleSeconds(kOrphanLimit));
+  std::shared_ptr<AgentStream> agent;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (closing_) return Stopping();
+    const auto generation = generations_.find(key);
+    if (generation == generations_.end() || generation->second.ending) {
+      return absl::FailedPreconditionError(absl::StrCat("generation ", key.generation.value(),
+                                                        " of job ", AsUtf8(key.job.text()),
+                                                        " is being ended"));
+    }
+    const std::optional<StreamId> speaks = AgentOf(node);
+    if (!speaks) {
+      return absl::UnavailableError(
+          absl::StrCat("the agent of node ", AsUtf8(node.text()), " is not attached any more"));
+    }
+    waits_[id].agent = *speaks;
+    agent = agents_[*speaks].stream;
+  }
+  agent->Send(std::move(command));
+  return absl::OkStatus();
+}
+
+std::optional<StreamId> AgentService::AgentOf(const NodeName& node) const {
+  const auto found = nodes_.find(node);
+  if (found == nodes_.end()) return std::nullopt;
+  return found->second;
+}
+
+bool AgentService::Attached(const NodeName& node) const {
+  absl::MutexLock lock(&mutex_);
+  return AgentOf(node).has_value();
+}
+
+std::string AgentService::Secret(const GenerationKey& key) const {
+  const std::string text = absl::StrCat(key.job.text(), "/", key.generation.value());
+  return Sha256Hex(absl::StrCat(options_.exec_key, Sha256Hex(options_.exec_key + text)));
+}
+
+std::string AgentService::Admit(const GenerationKey& key) {
+  absl::MutexLock lock(&mutex_);
+  generations_[key];
+  return Secret(key);
+}
+
+NodeAgents::Ending AgentService::End(const GenerationKey& key, const NodeName& node) {
+  std::shared_ptr<AgentStream> stream;
+  {
+    absl::MutexLock lock(&mutex_);
+    Generation& generation = generations_[key];
+    if (!std::exchange(generation.ending, true)) generation.gone.clear();
+    if (generation.gone.count(node) > 0) return Ending::kGone;
+    const std::optional<StreamId> speaks = AgentOf(node);
+    if (!speaks) return Ending::kAway;
+    if (!generation.told.insert(*speaks).second) return Ending::kUnderWay;
+    stream = agents_[*speaks].stream;
+  }
+  v1::GenerationName name;
+  name.set_job_id(key.job.text());
+  name.set_generation(key.generation.value());
+  stream->Send(EndCommand(name));
+  return Ending::kUnderWay;
+}
+
+void AgentService::Forget(const GenerationKey& key) {
+  absl::MutexLock lock(&mutex_);
+  generations_.erase(key);
+}
+
+void AgentService::CloseAll() {
+  std::vector<std::shared_ptr<AgentStream>> agents;
+  std::vector<std::shared_ptr<ExecStream>> waits;
+  {
+    absl::MutexLock lock(&mutex_);
+    closing_ = true;
+    for (const auto& [id, agent] : agents_) agents.push_back(agent.stream);
+    for (const auto& [id, wait] : waits_) waits.push_back(wait.stream);
+  }
+  for (const auto& stream : agents) stream->Close(Stopping());
+  for (const auto& stream : waits) stream->Close(Stopping());
+}
+
+}  // namespace espalier

@@ -1,0 +1,106 @@
+// AgentService over gRPC: the streams of the nodes' agents, and of mpirun's remote-shell agents,
+// which it joins: what mpirun asks for a node goes to that node's agent, and what becomes of it
+// comes back. Tells the loop who is attached; to the launcher it is NodeAgents. Used by daemon.cc.
+// Thread-safe: reactions run on gRPC's threads, NodeAgents is called by the loop's.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "coordinator/launcher/node_agents.h"
+#include "coordinator/loop/inbox.h"
+#include "espalier/v1/agent.grpc.pb.h"
+
+namespace espalier {
+
+class AgentStream;
+class ExecStream;
+
+struct AgentServiceOptions {
+  // Names of the cluster file.
+  std::set<NodeName> nodes;
+  // From LoadExecKey.
+  std::string exec_key;
+  absl::Duration report_interval = absl::Seconds(5);
+  // More are refused with RESOURCE_EXHAUSTED.
+  size_t streams_max = 4096;
+};
+
+// The key of this state folder's generations; made when there is none.
+absl::StatusOr<std::string> LoadExecKey(const std::string& state_dir);
+
+class AgentService : public v1::AgentService::CallbackService, public NodeAgents {
+ public:
+  // `inbox` outlives the service.
+  AgentService(Inbox& inbox, AgentServiceOptions options);
+  ~AgentService() override;
+
+  grpc::ServerBidiReactor<v1::AgentMessage, v1::AgentCommand>* Attach(
+      grpc::CallbackServerContext* context) override;
+  grpc::ServerWriteReactor<v1::ExecResponse>* Exec(grpc::CallbackServerContext* context,
+                                                   const v1::ExecRequest* request) override;
+
+  bool Attached(const NodeName& node) const override;
+  std::string Admit(const GenerationKey& key) override;
+  Ending End(const GenerationKey& key, const NodeName& node) override;
+  void Forget(const GenerationKey& key) override;
+
+  // Ends an agent's stream.
+  void Close(StreamId id, const absl::Status& status);
+  // Ends every stream and refuses new ones, for a clean stop.
+  void CloseAll();
+
+ private:
+  struct Agent {
+    std::shared_ptr<AgentStream> stream;
+    // The name in its certificate; nullopt without TLS.
+    std::optional<std::string> certified;
+    // Known from its hello.
+    NodeName node;
+    std::string instance;
+  };
+  struct Generation {
+    bool ending = false;
+    // Agents' streams that were told to end it, and nodes that have confirmed.
+    std::set<StreamId> told;
+    std::set<NodeName> gone;
+  };
+  struct Wait {
+    std::shared_ptr<ExecStream> stream;
+    // The agent's.
+    StreamId agent;
+  };
+
+  void Heard(StreamId id, const v1::AgentMessage& message);
+  absl::Status Greet(StreamId id, const v1::AgentHello& hello);
+  void Answer(StreamId id, const v1::AgentMessage& message);
+  void Confirm(StreamId id, const v1::GenerationGone& gone);
+  void Detached(StreamId id);
+  absl::Status Pass(const std::shared_ptr<ExecStream>& stream, int64_t id,
+                    const v1::ExecRequest& request);
+  std::shared_ptr<AgentStream> StreamOf(StreamId id) const;
+  std::optional<StreamId> AgentOf(const NodeName& node) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string Secret(const GenerationKey& key) const;
+
+  Inbox& inbox_;
+  const AgentServiceOptions options_;
+  mutable absl::Mutex mutex_;
+  std::map<StreamId, Agent> agents_ ABSL_GUARDED_BY(mutex_);
+  // The stream that speaks for a node.
+  std::map<NodeName, StreamId> nodes_ ABSL_GUARDED_BY(mutex_);
+  std::map<GenerationKey, Generation> generations_ ABSL_GUARDED_BY(mutex_);
+  std::map<int64_t, Wait> waits_ ABSL_GUARDED_BY(mutex_);
+  StreamId next_stream_ ABSL_GUARDED_BY(mutex_);
+  int64_t next_exec_ ABSL_GUARDED_BY(mutex_) = 1;
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace espalier
