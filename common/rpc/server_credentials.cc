@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/address.h"
 #include "common/base/status_macros.h"
+#include "common/base/utf8.h"
 #include "common/rpc/call.h"
 #include "common/rpc/certificate.h"
 #include "common/rpc/local_access.h"
@@ -156,7 +157,15 @@ Caller CallerOf(const grpc::ServerContextBase& context) {
   if (certificate.empty()) return Caller{.name = "local", .role = std::nullopt};
   const absl::StatusOr<CertificateInfo> info = DescribeCertificate(certificate);
   if (!info.ok()) return Caller{.name = "local", .role = std::nullopt};
-  return Caller{.name = info->name, .role = info->role};
+  return Caller{.name = info->name, .role = info->role, .fingerprint = info->fingerprint};
+}
+
+absl::Status CheckSpeaksFor(const Caller& caller, const NodeName& node) {
+  if (!caller.role.has_value() || caller.name == node.text()) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat(
+      "certificate \"", caller.name, "\" speaks for a node of that name alone, not for \"",
+      AsUtf8(node.text()), "\"; issue one with `espalier pki issue ", AsUtf8(node.text()),
+      " --role worker`"));
 }
 
 }  // namespace espalier

@@ -17,6 +17,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/rpc/pem_file.h"
 #include "common/rpc/role.h"
 #include "common/rpc/server_identity.h"
 
@@ -46,7 +48,12 @@ void SetServerKeepalive(grpc::ServerBuilder& builder);
 struct Caller {
   std::string name;
   std::optional<Role> role;  // Absent without TLS.
+  std::string fingerprint;   // Of the certificate; empty without TLS.
 };
 Caller CallerOf(const grpc::ServerContextBase& context);
+
+// PERMISSION_DENIED when the caller has a certificate of another name than the node's: a node's
+// certificate speaks for that node alone.
+absl::Status CheckSpeaksFor(const Caller& caller, const NodeName& node);
 
 }  // namespace espalier

@@ -32,27 +32,6 @@ std::string ReadText(const std::string& path) {
   return text.str();
 }
 
-// What a program prints; empty when it cannot be run or does not end.
-std::string OutputOf(std::vector<std::string> argv, const std::string& scratch, Clock& clock) {
-  std::error_code ignored;
-  fs::remove(scratch, ignored);
-  absl::StatusOr<GatedProcess> process =
-      GatedProcess::Spawn({.argv = std::move(argv), .log_path = scratch});
-  if (!process.ok()) return "";
-  process->Release();
-  const absl::Duration deadline = clock.Monotonic() + kAnswerLimit;
-  bool ended = false;
-  while (!ended && clock.Monotonic() < deadline) {
-    const absl::StatusOr<std::optional<ExitStatus>> exit = PollChild(process->identity().pid);
-    ended = !exit.ok() || exit->has_value();
-    if (!ended) clock.Sleep(absl::Milliseconds(5));
-  }
-  if (!ended) SignalSession(process->identity(), SIGKILL);
-  std::string text = ended ? AsUtf8(ReadText(scratch)) : "";
-  fs::remove(scratch, ignored);
-  return text;
-}
-
 v1::NodePressure ToProto(Pressure pressure) {
   switch (pressure) {
     case Pressure::kUnknown:
@@ -139,15 +118,37 @@ std::string VersionAfter(const std::string& text, const std::string& label) {
 
 NodeFacts::NodeFacts(NodeFactsOptions options, Clock& clock)
     : options_(std::move(options)), clock_(clock) {
-  const std::string scratch = options_.state_dir + "/version";
   versions_.set_espalier(ESPALIER_VERSION);
-  versions_.set_open_mpi(
-      VersionAfter(OutputOf({options_.mpirun, "--version"}, scratch, clock_), "(Open MPI) "));
-  versions_.set_libtorch(
-      VersionAfter(OutputOf({options_.worker, "--version"}, scratch, clock_), "LibTorch "));
+  Ask(options_.mpirun, "(Open MPI) ", versions_.mutable_open_mpi());
+  Ask(options_.worker, "LibTorch ", versions_.mutable_libtorch());
+}
+
+void NodeFacts::Ask(const std::string& program, const std::string& label, std::string* version) {
+  const std::string path = absl::StrCat(options_.state_dir, "/version-", questions_.size());
+  std::error_code ignored;
+  fs::remove(path, ignored);
+  absl::StatusOr<GatedProcess> process =
+      GatedProcess::Spawn({.argv = {program, "--version"}, .log_path = path});
+  if (!process.ok()) return;
+  process->Release();
+  questions_.push_back(
+      {process->identity(), path, label, version, clock_.Monotonic() + kAnswerLimit});
+}
+
+bool NodeFacts::Answered(const Question& question) {
+  const absl::StatusOr<std::optional<ExitStatus>> exit = PollChild(question.process.pid);
+  if (exit.ok() && !exit->has_value()) {
+    if (clock_.Monotonic() > question.until) SignalSession(question.process, SIGKILL);
+    return false;
+  }
+  *question.version = VersionAfter(AsUtf8(ReadText(question.answer_path)), question.label);
+  std::error_code ignored;
+  fs::remove(question.answer_path, ignored);
+  return true;
 }
 
 v1::NodeReport NodeFacts::Report() {
+  std::erase_if(questions_, [this](const Question& question) { return Answered(question); });
   v1::NodeReport report;
   *report.mutable_versions() = versions_;
   FillResources(options_.state_dir, *report.mutable_resources());

@@ -1,12 +1,14 @@
 // What the agent reports of its machine (NodeReport): what the platform says, versions, disk, and
-// the checkpoints and data folders that lie here. Used by coordinator/agent/agent.h. One thread;
-// construction asks other programs for their versions and waits for them, at most for a bound.
+// the checkpoints and data folders that lie here. Used by coordinator/agent/agent.h. One thread.
+// Other programs are asked for their versions, which come when they have answered.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "common/base/clock.h"
+#include "coordinator/launcher/process.h"
 #include "espalier/v1/node.pb.h"
 
 namespace espalier {
@@ -29,13 +31,26 @@ class NodeFacts {
   NodeFacts(NodeFactsOptions options, Clock& clock);
 
   v1::NodeReport Report();
-  // "(Open MPI) 4.1.4" and the like; empty: unknown.
-  const std::string& open_mpi() const { return versions_.open_mpi(); }
 
  private:
+  // A program that was asked for its version.
+  struct Question {
+    ProcessIdentity process;
+    std::string answer_path;
+    // What stands before the version in its answer.
+    std::string label;
+    std::string* version;
+    absl::Duration until;
+  };
+
+  void Ask(const std::string& program, const std::string& label, std::string* version);
+  // Whether it is over.
+  bool Answered(const Question& question);
+
   const NodeFactsOptions options_;
   Clock& clock_;
   v1::NodeVersions versions_;
+  std::vector<Question> questions_;
 };
 
 // What follows `label` in a text, up to a space, bracket or line end: "4.1.4" after "(Open MPI) ".

@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/base/sha256.h"
 #include "common/base/status_macros.h"
 #include "common/base/utf8.h"
 #include "coordinator/launcher/network.h"
@@ -48,9 +49,9 @@ using Nodes = std::vector<const v1::NodeSpec*>;
 std::vector<std::string> Hosts(const CommandContext& context, const Nodes& nodes) {
   std::vector<std::string> hosts;
   for (const v1::NodeSpec* node : nodes) {
-    const NodeName name(node->name());
-    if (context.agents.count(name) > 0) {
-      hosts.push_back(AgentHost(name, static_cast<int64_t>(hosts.size())));
+    const auto agent = context.agents.find(NodeName(node->name()));
+    if (agent != context.agents.end()) {
+      hosts.push_back(AgentHost(agent->second));
     } else {
       hosts.push_back(IsLoopbackAddress(node->address()) ? "127.0.0.1" : node->address());
     }
@@ -202,9 +203,23 @@ std::optional<LastWords> NamedByMpirun(absl::string_view line) {
 
 }  // namespace
 
-std::string AgentHost(const NodeName& node, int64_t rank) {
-  // No dot: mpirun 4 takes what follows it for a domain and leaves it out.
-  std::string host = absl::StrCat("r", rank, "-");
+std::map<NodeName, NodeName> SharedAgents(const v1::ClusterSpec& cluster,
+                                          const std::vector<NodeName>& nodes,
+                                          const std::set<NodeName>& attached) {
+  std::map<NodeName, NodeName> agents;
+  std::map<std::string, NodeName> first;
+  for (const NodeName& node : nodes) {
+    const v1::NodeSpec* spec = FindNode(cluster, node);
+    if (spec == nullptr || attached.count(node) == 0) continue;
+    agents[node] = first.emplace(spec->address(), node).first->second;
+  }
+  return agents;
+}
+
+std::string AgentHost(const NodeName& node) {
+  // No dot: mpirun 4 takes what follows it for a domain and leaves it out. The digest keeps names
+  // apart that differ in such characters only.
+  std::string host = absl::StrCat("agent-", Sha256Hex(node.text()).substr(0, 6), "-");
   for (const char c : node.text()) {
     host.push_back(absl::ascii_isalnum(static_cast<unsigned char>(c)) ? c : '-');
   }

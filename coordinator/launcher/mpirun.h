@@ -6,6 +6,7 @@
 #pragma once
 
 #include <optional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -28,14 +29,22 @@ struct CommandContext {
   // Networks for MPI as CIDR, comma separated.
   std::string network;
   OpenMpiVersion version = OpenMpiVersion::kFour;
-  // Nodes that are reached through their agents; and espalier-agent, which mpirun calls for it.
-  std::set<NodeName> agents;
+  // Nodes that are reached through agents, and the node whose agent that is; and espalier-agent,
+  // which mpirun calls for it.
+  std::map<NodeName, NodeName> agents;
   std::string agent_program;
 };
 
-// The name under which mpirun knows the node of a rank that is reached through its agent. It means
-// nothing to any other program, so that mpirun does not take the node for its own machine.
-std::string AgentHost(const NodeName& node, int64_t rank);
+// Which of the request's nodes start their daemons through agents, of those that have one attached.
+// Nodes of one address are one machine, and share the first one's: a rank's share of the machine
+// follows from how many ranks Open MPI's daemon there has.
+std::map<NodeName, NodeName> SharedAgents(const v1::ClusterSpec& cluster,
+                                          const std::vector<NodeName>& nodes,
+                                          const std::set<NodeName>& attached);
+
+// The name under which mpirun knows the machine of a node with an agent. It means nothing to any
+// other program, so that mpirun does not take it for its own machine.
+std::string AgentHost(const NodeName& node);
 
 // INVALID_ARGUMENT: a node that is not in the cluster file; loopback nodes mixed with others; nodes
 // with worker programs at different places, under Open MPI 5; an agent's program at a path with a

@@ -54,34 +54,31 @@ absl::StatusOr<std::string> MpirunLauncher::Network(const LaunchRequest& request
   return JoiningNetwork(addresses, LocalNetworks());
 }
 
-std::set<NodeName> MpirunLauncher::AgentNodes(const LaunchRequest& request) const {
-  std::set<NodeName> nodes;
-  if (options_.agents == nullptr) return nodes;
-  for (const NodeName& node : request.nodes) {
-    if (options_.agents->Attached(node)) nodes.insert(node);
+std::map<NodeName, NodeName> MpirunLauncher::AgentsOf(const std::vector<NodeName>& nodes) const {
+  std::set<NodeName> attached;
+  for (const NodeName& node : nodes) {
+    if (options_.agents != nullptr && options_.agents->Attached(node)) attached.insert(node);
   }
-  return nodes;
+  return SharedAgents(*options_.cluster, nodes, attached);
 }
 
 // mpirun's; and what its remote-shell agent needs (exec_variables.h).
-std::vector<std::string> MpirunLauncher::Environment(const LaunchRequest& request,
-                                                     const std::set<NodeName>& agents) const {
+std::vector<std::string> MpirunLauncher::Environment(
+    const GenerationKey& key, const std::map<NodeName, NodeName>& agents) const {
   std::vector<std::string> environment =
       geteuid() == 0 ? RootEnvironment() : std::vector<std::string>();
   if (agents.empty()) return environment;
-  std::vector<std::string> hosts;
-  for (size_t rank = 0; rank < request.nodes.size(); ++rank) {
-    const NodeName& node = request.nodes[rank];
-    if (agents.count(node) == 0) continue;
-    hosts.push_back(absl::StrCat(AgentHost(node, static_cast<int64_t>(rank)), "=", node.text()));
+  std::set<std::string> hosts;
+  for (const auto& [node, agent] : agents) {
+    hosts.insert(absl::StrCat(AgentHost(agent), "=", agent.text()));
   }
   const auto add = [&](absl::string_view name, const auto& value) {
     environment.push_back(absl::StrCat(name, "=", value));
   };
   add(kExecCoordinator, coordinator_);
-  add(kExecJob, request.key.job.text());
-  add(kExecGeneration, request.key.generation.value());
-  add(kExecSecret, options_.agents->Admit(request.key));
+  add(kExecJob, key.job.text());
+  add(kExecGeneration, key.generation.value());
+  add(kExecSecret, options_.agents->Admit(key));
   add(kExecNodes, absl::StrJoin(hosts, ","));
   add(kExecRemoteShell, options_.cluster->launcher().remote_shell());
   return environment;
@@ -91,7 +88,7 @@ absl::StatusOr<ProcessIdentity> MpirunLauncher::Prepare(const LaunchRequest& req
   const GenerationKey& key = request.key;
   ASSIGN_OR_RETURN(const OpenMpiVersion version, options_.version);
   ASSIGN_OR_RETURN(const std::string network, Network(request));
-  const std::set<NodeName> agents = AgentNodes(request);
+  const std::map<NodeName, NodeName> agents = AgentsOf(request.nodes);
   ASSIGN_OR_RETURN(std::vector<std::string> command,
                    MpirunCommand({.cluster = options_.cluster,
                                   .coordinator = coordinator_,
@@ -111,13 +108,16 @@ absl::StatusOr<ProcessIdentity> MpirunLauncher::Prepare(const LaunchRequest& req
   const absl::Status old_logs =
       RemoveOldLogs(std::filesystem::path(log).parent_path().string(), options_.logs);
   if (!old_logs.ok()) LogWarning(std::string(old_logs.message()));
-  ASSIGN_OR_RETURN(GatedProcess process,
-                   GatedProcess::Spawn({.argv = std::move(command),
-                                        .environment = Environment(request, agents),
-                                        .log_path = log}));
+  ASSIGN_OR_RETURN(
+      GatedProcess process,
+      GatedProcess::Spawn(
+          {.argv = std::move(command), .environment = Environment(key, agents), .log_path = log}));
   Entry& entry = entries_[key];
   entry = {.stage = Stage::kHeld, .leader = process.identity(), .own_child = true};
-  for (const NodeName& node : agents) entry.agents.emplace(node, std::nullopt);
+  for (const auto& [node, agent] : agents) {
+    entry.nodes_with_agents.insert(node);
+    entry.agents.emplace(agent, std::nullopt);
+  }
   entry.gate.emplace(std::move(process));
   return entry.leader;
 }
@@ -142,7 +142,7 @@ void MpirunLauncher::NoteWorker(const GenerationKey& key, const WorkerProcess& w
   if (found == entries_.end() || node == nullptr) return;
   // An agent finds the workers of its node by itself; those of this machine are in mpirun's
   // session.
-  if (found->second.agents.count(worker.node) > 0) return;
+  if (found->second.nodes_with_agents.count(worker.node) > 0) return;
   if (IsOwnAddress(node->address(), LocalNetworks())) return;
   std::vector<int64_t>& pids = found->second.remote_pids[worker.node];
   if (std::find(pids.begin(), pids.end(), worker.pid) == pids.end()) pids.push_back(worker.pid);
@@ -215,9 +215,8 @@ void MpirunLauncher::StartSweep(const GenerationKey& key, Entry& entry, absl::Du
   }
   entry.stage = Stage::kSweeping;
   entry.sweep_until = now + options_.remote_limit;
-  for (const NodeName& node : entry.adopted_nodes) {
-    if (options_.agents == nullptr || !options_.agents->Attached(node)) continue;
-    entry.agents.emplace(node, std::nullopt);
+  for (const auto& [node, agent] : AgentsOf(entry.adopted_nodes)) {
+    entry.agents.emplace(agent, std::nullopt);
     entry.remote_pids.erase(node);
   }
   if (!entry.clean_exit) StartRemoteKills(key, entry);

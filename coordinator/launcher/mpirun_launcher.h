@@ -85,17 +85,19 @@ class MpirunLauncher : public Launcher {
     std::optional<Rank> culprit;
     std::map<NodeName, std::vector<int64_t>> remote_pids;
     std::vector<ProcessIdentity> remote_kills;
-    // Nodes whose agents have to say that nothing is left there; since when an agent is away.
+    // Agents that have to say that nothing is left there; since when one is away.
     std::map<NodeName, std::optional<absl::Duration>> agents;
+    std::set<NodeName> nodes_with_agents;
     // Taken over: which of these have agents shows when the generation has ended.
     std::vector<NodeName> adopted_nodes;
   };
 
   absl::StatusOr<std::string> Network(const LaunchRequest& request) const;
   std::string LogPath(const GenerationKey& key) const;
-  std::set<NodeName> AgentNodes(const LaunchRequest& request) const;
-  std::vector<std::string> Environment(const LaunchRequest& request,
-                                       const std::set<NodeName>& agents) const;
+  // The agent of each node that is reached through one.
+  std::map<NodeName, NodeName> AgentsOf(const std::vector<NodeName>& nodes) const;
+  std::vector<std::string> Environment(const GenerationKey& key,
+                                       const std::map<NodeName, NodeName>& agents) const;
   void StartRemoteKills(const GenerationKey& key, Entry& entry);
   void PollLeader(const GenerationKey& key, Entry& entry, absl::Duration now);
   void StartSweep(const GenerationKey& key, Entry& entry, absl::Duration now);

@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
+#include "coordinator/core/event.h"
 #include "coordinator/core/state.h"
 #include "espalier/v1/operator.pb.h"
 #include "espalier/v1/worker.pb.h"
@@ -33,6 +34,13 @@ struct StreamClosed {
   StreamId stream;
 };
 
+// What a node's agent said, as an event of the core. The stream reads its next message when `taken`
+// is called (it may be empty), after what was decided has been done.
+struct AgentInput {
+  Event event;
+  std::function<void()> taken;
+};
+
 // What an operator's call gets, once what it asked for is in the journal.
 struct Answer {
   // Submit only.
@@ -48,7 +56,7 @@ struct OperatorCall {
   std::function<void(absl::StatusOr<Answer>)> reply;
 };
 
-using Input = std::variant<StreamMessage, StreamClosed, OperatorCall>;
+using Input = std::variant<StreamMessage, StreamClosed, AgentInput, OperatorCall>;
 
 class Inbox {
  public:

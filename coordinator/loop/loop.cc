@@ -135,6 +135,9 @@ void Loop::Take(Input input, std::vector<Event>& events) {
   } else if (auto* closed = std::get_if<StreamClosed>(&input)) {
     Touch(closed->stream);
     events.push_back(WorkerDetached{closed->stream});
+  } else if (auto* agent = std::get_if<AgentInput>(&input)) {
+    events.push_back(std::move(agent->event));
+    if (agent->taken) taken_.push_back(std::move(agent->taken));
   } else {
     TakeCall(std::get<OperatorCall>(std::move(input)), events);
   }

@@ -10,7 +10,7 @@
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
 #include "common/base/utf8.h"
-#include "common/rpc/server_credentials.h"
+#include "coordinator/core/agents.h"
 #include "coordinator/service/agent_stream.h"
 
 namespace espalier {
@@ -69,7 +69,6 @@ AgentService::~AgentService() = default;
 
 grpc::ServerBidiReactor<v1::AgentMessage, v1::AgentCommand>* AgentService::Attach(
     grpc::CallbackServerContext* context) {
-  const Caller caller = CallerOf(*context);
   std::shared_ptr<AgentStream> stream;
   absl::Status refusal;
   {
@@ -90,11 +89,10 @@ grpc::ServerBidiReactor<v1::AgentMessage, v1::AgentCommand>* AgentService::Attac
           last = std::move(agents_[id].stream);
           agents_.erase(id);
         });
-    agents_[id] = {.stream = stream};
-    if (caller.role.has_value()) agents_[id].certified = caller.name;
+    agents_[id] = {.stream = stream, .caller = CallerOf(*context)};
   }
   if (refusal.ok()) {
-    stream->Start();
+    stream->ReadOn();
   } else {
     stream->Close(refusal);
   }
@@ -111,67 +109,69 @@ void AgentService::Close(StreamId id, const absl::Status& status) {
   if (const auto stream = StreamOf(id)) stream->Close(status);
 }
 
+void AgentService::ReadOn(StreamId id) {
+  if (const auto stream = StreamOf(id)) stream->ReadOn();
+}
+
 void AgentService::Heard(StreamId id, const v1::AgentMessage& message) {
   switch (message.body_case()) {
-    case v1::AgentMessage::kHello: {
-      const absl::Status greeted = Greet(id, message.hello());
-      if (!greeted.ok()) Close(id, greeted);
-      return;
-    }
+    case v1::AgentMessage::kHello:
+      return Introduce(id, message.hello());
     case v1::AgentMessage::kReport:
+      if (!inbox_.Put(
+              AgentInput{AgentReported{id, message.report()}, [this, id] { ReadOn(id); }})) {
+        Close(id, Stopping());
+      }
       return;
     case v1::AgentMessage::kStarted:
     case v1::AgentMessage::kExited:
-      return Answer(id, message);
+      Answer(id, message);
+      break;
     case v1::AgentMessage::kGone:
-      return Confirm(id, message.gone());
+      Confirm(id, message.gone());
+      break;
     case v1::AgentMessage::BODY_NOT_SET:
-      return;
+      break;
   }
+  ReadOn(id);
 }
 
-absl::Status AgentService::Greet(StreamId id, const v1::AgentHello& hello) {
+void AgentService::Introduce(StreamId id, const v1::AgentHello& hello) {
   const NodeName node(hello.node());
-  std::vector<v1::AgentCommand> commands(1);
-  commands[0].mutable_welcome()->set_report_interval_seconds(
-      absl::ToDoubleSeconds(options_.report_interval));
-  std::shared_ptr<AgentStream> stream, replaced;
+  Caller caller;
   {
     absl::MutexLock lock(&mutex_);
     Agent& agent = agents_[id];
-    if (agent.certified && *agent.certified != node.text()) {
-      return absl::PermissionDeniedError(
-          absl::StrCat("the certificate of \"", *agent.certified,
-                       "\" speaks for the node of that name alone, "
-                       "not for \"",
-                       AsUtf8(node.text()),
-                       "\"; issue one with `espalier pki issue NODE --role "
-                       "worker`"));
-    }
-    if (options_.nodes.count(node) == 0) {
-      return absl::NotFoundError(absl::StrCat("node '", AsUtf8(node.text()),
-                                              "' is not in espalierd's cluster file; add it there, "
-                                              "or give its name with --node"));
-    }
-    if (const std::optional<StreamId> other = AgentOf(node); other && *other != id) {
-      if (agents_[*other].instance != hello.instance()) {
-        return absl::AlreadyExistsError(
-            absl::StrCat("another agent is attached for node '", node.text(),
-                         "'; are there two machines of one name, or two agents on one?"));
-      }
-      replaced = agents_[*other].stream;
-    }
     agent.node = node;
-    agent.instance = hello.instance();
-    nodes_[node] = id;
+    caller = agent.caller;
+  }
+  const absl::Status speaks = CheckSpeaksFor(caller, node);
+  if (!speaks.ok()) return Close(id, speaks);
+  AgentAttached event = {.stream = id,
+                         .node = node,
+                         .report = hello.report(),
+                         .instance = hello.instance(),
+                         .certificate = caller.fingerprint};
+  if (!inbox_.Put(AgentInput{std::move(event), [this, id, hello] { Welcome(id, hello); }})) {
+    Close(id, Stopping());
+  }
+}
+
+void AgentService::Welcome(StreamId id, const v1::AgentHello& hello) {
+  const std::shared_ptr<AgentStream> stream = StreamOf(id);
+  if (!stream || stream->closing()) return;
+  std::vector<v1::AgentCommand> commands(1);
+  commands[0].mutable_welcome()->set_report_interval_seconds(
+      absl::ToDoubleSeconds(kAgentReportEvery));
+  {
+    absl::MutexLock lock(&mutex_);
+    nodes_[NodeName(hello.node())] = id;
     for (const v1::GenerationName& name : hello.running()) {
       if (generations_.count(KeyOf(name)) == 0) commands.push_back(EndCommand(name));
     }
-    stream = agent.stream;
   }
-  if (replaced) replaced->Close(absl::AbortedError("the same agent has attached anew"));
   for (v1::AgentCommand& command : commands) stream->Send(std::move(command));
-  return absl::OkStatus();
+  stream->ReadOn();
 }
 
 // Gives what became of a daemon to who waits for it.
@@ -209,7 +209,7 @@ void AgentService::Detached(StreamId id) {
   {
     absl::MutexLock lock(&mutex_);
     const auto agent = agents_.find(id);
-    if (agent == agents_.end()) return;
+    if (agent == agents_.end() || std::exchange(agent->second.gone, true)) return;
     node = agent->second.node;
     const auto speaks = nodes_.find(node);
     if (speaks != nodes_.end() && speaks->second == id) nodes_.erase(speaks);
@@ -217,6 +217,7 @@ void AgentService::Detached(StreamId id) {
       if (wait.agent == id) alone.push_back(wait.stream);
     }
   }
+  inbox_.Put(AgentInput{AgentDetached{id}, nullptr});
   for (const auto& stream : alone) {
     stream->Close(absl::UnavailableError(
         absl::StrCat("the agent of node ", node.text(), " is not attached any more")));

@@ -1,6 +1,7 @@
 // AgentService over gRPC: the streams of the nodes' agents, and of mpirun's remote-shell agents,
 // which it joins: what mpirun asks for a node goes to that node's agent, and what becomes of it
-// comes back. Tells the loop who is attached; to the launcher it is NodeAgents. Used by daemon.cc.
+// comes back. Who may speak for a node the core decides; to the launcher it is NodeAgents. Used by
+// daemon.cc.
 // Thread-safe: reactions run on gRPC's threads, NodeAgents is called by the loop's.
 #pragma once
 
@@ -15,6 +16,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "common/rpc/server_credentials.h"
 #include "coordinator/launcher/node_agents.h"
 #include "coordinator/loop/inbox.h"
 #include "espalier/v1/agent.grpc.pb.h"
@@ -25,11 +27,8 @@ class AgentStream;
 class ExecStream;
 
 struct AgentServiceOptions {
-  // Names of the cluster file.
-  std::set<NodeName> nodes;
   // From LoadExecKey.
   std::string exec_key;
-  absl::Duration report_interval = absl::Seconds(5);
   // More are refused with RESOURCE_EXHAUSTED.
   size_t streams_max = 4096;
 };
@@ -61,11 +60,12 @@ class AgentService : public v1::AgentService::CallbackService, public NodeAgents
  private:
   struct Agent {
     std::shared_ptr<AgentStream> stream;
-    // The name in its certificate; nullopt without TLS.
-    std::optional<std::string> certified;
+    // Nobody without TLS.
+    Caller caller;
     // Known from its hello.
     NodeName node;
-    std::string instance;
+    // The loop knows that nothing more comes.
+    bool gone = false;
   };
   struct Generation {
     bool ending = false;
@@ -80,7 +80,10 @@ class AgentService : public v1::AgentService::CallbackService, public NodeAgents
   };
 
   void Heard(StreamId id, const v1::AgentMessage& message);
-  absl::Status Greet(StreamId id, const v1::AgentHello& hello);
+  void Introduce(StreamId id, const v1::AgentHello& hello);
+  // The core has taken the agent in, or has closed its stream.
+  void Welcome(StreamId id, const v1::AgentHello& hello);
+  void ReadOn(StreamId id);
   void Answer(StreamId id, const v1::AgentMessage& message);
   void Confirm(StreamId id, const v1::GenerationGone& gone);
   void Detached(StreamId id);

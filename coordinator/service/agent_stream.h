@@ -15,19 +15,16 @@ namespace espalier {
 class AgentStream : public QueuedStream<grpc::ServerBidiReactor<v1::AgentMessage, v1::AgentCommand>,
                                         v1::AgentCommand> {
  public:
-  // `heard` is called for each message; the next one is read when it has returned. `closed` is
-  // called when nothing more comes, maybe more than once.
+  // `heard` is called for each message; the next one is read after ReadOn. `closed` is called when
+  // nothing more comes, maybe more than once.
   AgentStream(std::function<void(const v1::AgentMessage&)> heard, std::function<void()> closed,
               std::function<void()> forget)
       : QueuedStream(std::move(forget)), heard_(std::move(heard)), closed_(std::move(closed)) {}
 
-  void Start() { ReadOn(); }
+  using QueuedStream::ReadOn;
 
   void OnReadDone(bool ok) override {
-    if (ok) {
-      heard_(incoming_);
-      return ReadOn();
-    }
+    if (ok) return heard_(incoming_);
     closed_();
     Close(absl::OkStatus());
   }

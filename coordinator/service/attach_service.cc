@@ -24,7 +24,7 @@ AttachService::AttachService(Inbox& inbox, Options options) : inbox_(inbox), opt
 AttachService::~AttachService() = default;
 
 grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* AttachService::Attach(
-    grpc::CallbackServerContext*) {
+    grpc::CallbackServerContext* context) {
   std::shared_ptr<AttachStream> stream;
   {
     absl::MutexLock lock(&mutex_);
@@ -36,7 +36,8 @@ grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* AttachService::A
           absl::StrCat(streams_.size(), " workers are attached, which is the most")));
     }
     const StreamId id = std::exchange(next_, next_.next());
-    stream = std::make_shared<AttachStream>(id, inbox_, [this, id] { Forget(id); });
+    stream =
+        std::make_shared<AttachStream>(id, inbox_, CallerOf(*context), [this, id] { Forget(id); });
     streams_.emplace(id, stream);
   }
   stream->Start();

@@ -6,8 +6,8 @@
 
 namespace espalier {
 
-AttachStream::AttachStream(StreamId id, Inbox& inbox, std::function<void()> forget)
-    : id_(id), inbox_(inbox), forget_(std::move(forget)) {}
+AttachStream::AttachStream(StreamId id, Inbox& inbox, Caller caller, std::function<void()> forget)
+    : id_(id), inbox_(inbox), caller_(std::move(caller)), forget_(std::move(forget)) {}
 
 void AttachStream::Start() { ReadOn(); }
 
@@ -97,6 +97,10 @@ void AttachStream::OnReadDone(bool ok) {
     ReportClosed();
     Close(absl::OkStatus());
     return;
+  }
+  if (incoming_.has_hello()) {
+    const absl::Status speaks = CheckSpeaksFor(caller_, NodeName(incoming_.hello().node()));
+    if (!speaks.ok()) return Close(speaks);
   }
   StreamMessage message = {id_, std::move(incoming_),
                            [self = shared_from_this()] { self->ReadOn(); }};

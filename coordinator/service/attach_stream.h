@@ -10,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "common/rpc/server_credentials.h"
 #include "coordinator/loop/inbox.h"
 #include "coordinator/service/one_at_a_time.h"
 #include "espalier/v1/worker.grpc.pb.h"
@@ -20,7 +21,7 @@ class AttachStream : public grpc::ServerBidiReactor<v1::AttachRequest, v1::Attac
                      public std::enable_shared_from_this<AttachStream> {
  public:
   // `forget` is called once, last: it drops the owner's pointer.
-  AttachStream(StreamId id, Inbox& inbox, std::function<void()> forget);
+  AttachStream(StreamId id, Inbox& inbox, Caller caller, std::function<void()> forget);
 
   void Start();
   void Send(v1::AttachResponse message);
@@ -45,6 +46,7 @@ class AttachStream : public grpc::ServerBidiReactor<v1::AttachRequest, v1::Attac
 
   const StreamId id_;
   Inbox& inbox_;
+  const Caller caller_;
   const std::function<void()> forget_;
   OneAtATime operations_;
   // gRPC's from the start of a read or write to its reaction.

@@ -46,6 +46,7 @@ struct DaemonParts {
   ViewBoard board;
   std::unique_ptr<ViewPublisher> publisher;
   std::unique_ptr<AttachService> attach;
+  std::unique_ptr<WorkerStreams> streams;
   std::unique_ptr<Loop> loop;
   std::unique_ptr<StreamPump> pump;
   std::unique_ptr<OperatorService> operators;
@@ -63,6 +64,25 @@ struct DaemonParts {
 
 namespace {
 
+// The streams of workers and agents: no two have the same number, and who does not know one does
+// nothing.
+class AllStreams : public WorkerStreams {
+ public:
+  AllStreams(AttachService& workers, AgentService& agents) : workers_(workers), agents_(agents) {}
+  void Send(StreamId stream, v1::AttachResponse message) override {
+    workers_.Send(stream, std::move(message));
+  }
+  void Close(StreamId stream, const absl::Status& status) override {
+    workers_.Close(stream, status);
+    agents_.Close(stream, status);
+  }
+
+ private:
+  AttachService& workers_;
+  AgentService& agents_;
+};
+
+constexpr int kOwnerOnly = 0700;
 constexpr int64_t kAddressFileBytesMax = 4096;
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
 
@@ -108,7 +128,6 @@ absl::Status OpenState(DaemonParts& parts) {
 
 absl::Status MakeAgentService(DaemonParts& parts) {
   AgentServiceOptions options;
-  for (const v1::NodeSpec& node : parts.cluster.nodes()) options.nodes.emplace(node.name());
   ASSIGN_OR_RETURN(options.exec_key, LoadExecKey(parts.cluster.state_dir()));
   parts.agents = std::make_unique<AgentService>(parts.inbox, std::move(options));
   return absl::OkStatus();
@@ -273,12 +292,13 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const v1::ClusterSpec& clu
       .state_dir = cluster.state_dir(),
       .version = ProbeOpenMpi({.mpirun = mpirun, .scratch = scratch}, clock)});
   parts.attach = std::make_unique<AttachService>(parts.inbox, AttachService::Options{});
+  parts.streams = std::make_unique<AllStreams>(*parts.attach, *parts.agents);
   parts.publisher = std::make_unique<ViewPublisher>(parts.board, cluster, cluster.state_dir());
   parts.loop =
       std::make_unique<Loop>(LoopParts{.clock = &clock,
                                        .journal = parts.journal.get(),
                                        .launcher = parts.launcher.get(),
-                                       .streams = parts.attach.get(),
+                                       .streams = parts.streams.get(),
                                        .inbox = &parts.inbox,
                                        .observer = parts.publisher.get()},
                              LoopOptions{.cluster = cluster, .state_dir = cluster.state_dir()});

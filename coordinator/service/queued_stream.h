@@ -46,6 +46,11 @@ class QueuedStream : public Reactor,
     Act();
   }
 
+  bool closing() {
+    absl::MutexLock lock(&mutex_);
+    return close_.has_value();
+  }
+
   void OnWriteDone(bool ok) override {
     {
       absl::MutexLock lock(&mutex_);
