@@ -41,6 +41,13 @@ EspalierdProcess::~EspalierdProcess() {
 void EspalierdProcess::Allow(const std::string& folder) const {
   folder_.Write("cluster.yaml", absl::StrCat(folder_.Read("cluster.yaml"), "writable_folders: [",
                                              folder_.path(folder), "]\n"));
+ProcessIdentity EspalierdProcess::LaunchedProcess() const {
+  absl::StatusOr<std::unique_ptr<SqliteJournal>> journal =
+      SqliteJournal::Open(state("journal.sqlite"));
+  EXPECT_TRUE(journal.ok()) << journal.status();
+  const absl::StatusOr<JournalContents> contents = (*journal)->Load();
+  EXPECT_TRUE(contents.ok() && !contents->launches.empty());
+  return contents->launches.back().process;
 }
 
 void EspalierdProcess::Spawn() {

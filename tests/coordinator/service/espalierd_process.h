@@ -1,5 +1,5 @@
 // espalierd as a process of its own, with a state folder that survives it, and a client. Used by
-// espalierd_test.cc and prometheus_test.cc.
+// agents_test.cc, espalierd_test.cc and prometheus_test.cc.
 #pragma once
 
 #include <grpcpp/create_channel.h>
@@ -57,6 +57,9 @@ class EspalierdProcess {
   v1::JobStatus AwaitStep(const std::string& job, int64_t step);
 
   std::string metrics_address() const { return Address("metrics="); }
+  std::string grpc_address() const { return Address("grpc="); }
+  // The mpirun that the journal knows; the newest of several.
+  ProcessIdentity LaunchedProcess() const;
   const ScratchFolder& folder() const { return folder_; }
   std::string state(const std::string& name) const { return folder_.path("state/" + name); }
   std::string log() const { return folder_.Read("espalierd.log"); }
