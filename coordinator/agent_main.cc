@@ -25,6 +25,7 @@ struct RunOptions {
   std::string node;
   std::string state_dir = "~/.local/state/espalier-agent";
   TlsFiles tls;
+  std::string token;
   std::string mpirun = "mpirun";
   std::vector<std::string> job_folders = {"~/.local/state/espalier/jobs"};
   std::vector<std::string> data_folders;
@@ -32,7 +33,9 @@ struct RunOptions {
 
 void AddRun(CLI::App& app, RunOptions& options) {
   CLI::App* run = app.add_subcommand("run", "Attach this machine to espalierd as a node");
-  run->add_option("--coordinator", options.coordinator, "HOST:PORT of espalierd")->required();
+  run->add_option("--coordinator", options.coordinator,
+                  "HOST:PORT of espalierd, or its state folder where it runs on this machine")
+      ->required();
   run->add_option("--node", options.node, "Name of the node in the cluster file")->required();
   run->add_option("--state-dir", options.state_dir, "What the agent must remember")
       ->capture_default_str();
@@ -42,6 +45,7 @@ void AddRun(CLI::App& app, RunOptions& options) {
   ca->needs(own)->needs(key);
   own->needs(ca);
   key->needs(ca);
+  run->add_option("--token", options.token, "espalierd's token, for loopback without TLS");
   run->add_option("--mpirun", options.mpirun, "mpirun of this node's Open MPI")
       ->capture_default_str();
   run->add_option("--jobs", options.job_folders, "Folders that hold JOB/checkpoints on this node")
@@ -51,9 +55,12 @@ void AddRun(CLI::App& app, RunOptions& options) {
 
 absl::StatusOr<AgentOptions> Resolve(const RunOptions& options) {
   AgentOptions resolved;
-  resolved.target.address = options.coordinator;
   resolved.node = options.node;
-  if (!options.tls.ca.empty()) resolved.target.tls = options.tls;
+  std::optional<TlsFiles> tls;
+  if (!options.tls.ca.empty()) tls = options.tls;
+  absl::StatusOr<ChannelTarget> target = MakeTarget(options.coordinator, tls, options.token);
+  if (!target.ok()) return target.status();
+  resolved.target = *std::move(target);
   NodeFactsOptions& facts = resolved.facts;
   absl::StatusOr<std::string> state = ExpandHome(options.state_dir);
   if (!state.ok()) return state.status();

@@ -122,7 +122,7 @@ class AgentProcess final : public Agent {
   // One stream from its opening to its end; returns why it ended.
   absl::Status OneStream() {
     welcomed_ = false;
-    CommandStream stream(*stub_, Hello());
+    CommandStream stream(options_.target, *stub_, Hello());
     const absl::Duration opened = clock_.Monotonic();
     bool explained = false;
     while (!stream.over() && !stopping_) {

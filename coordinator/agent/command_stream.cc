@@ -6,8 +6,9 @@
 
 namespace espalier {
 
-CommandStream::CommandStream(v1::AgentService::Stub& stub, const v1::AgentHello& hello) {
-  SetDeadline(context_, kStreamDeadline);
+CommandStream::CommandStream(const ChannelTarget& target, v1::AgentService::Stub& stub,
+                             const v1::AgentHello& hello) {
+  PrepareCall(context_, target, kStreamDeadline);
   // A call that fails at once while the channel is between two attempts leaves nobody to drive the
   // next one.
   context_.set_wait_for_ready(true);

@@ -15,13 +15,15 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
+#include "common/rpc/channel.h"
 #include "espalier/v1/agent.grpc.pb.h"
 
 namespace espalier {
 
 class CommandStream {
  public:
-  CommandStream(v1::AgentService::Stub& stub, const v1::AgentHello& hello);
+  CommandStream(const ChannelTarget& target, v1::AgentService::Stub& stub,
+                const v1::AgentHello& hello);
   ~CommandStream();
 
   // Not before the first command has come. False: the stream is over.

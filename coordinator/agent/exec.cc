@@ -85,12 +85,12 @@ int Report(const v1::DaemonExited& exited, const std::string& node) {
 absl::StatusOr<int> RunOnNode(const std::string& node, const std::vector<std::string>& words,
                               const ReadVariable& variable, Clock& clock) {
   ASSIGN_OR_RETURN(const v1::ExecRequest request, MakeRequest(node, words, variable));
-  ChannelTarget target;
-  ASSIGN_OR_RETURN(target.address, Required(variable, kExecCoordinator));
+  ASSIGN_OR_RETURN(const std::string coordinator, Required(variable, kExecCoordinator));
+  ASSIGN_OR_RETURN(const ChannelTarget target, MakeTarget(coordinator, std::nullopt, ""));
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel, MakeChannel(target, clock));
   const auto stub = v1::AgentService::NewStub(channel);
   grpc::ClientContext context;
-  SetDeadline(context, kStreamDeadline);
+  PrepareCall(context, target, kStreamDeadline);
   const auto stream = stub->Exec(&context, request);
   bool started = false;
   v1::ExecResponse response;

@@ -4,7 +4,7 @@
 
 namespace espalier {
 
-// Where the remote-shell agent reaches espalierd: HOST:PORT.
+// The state folder of espalierd, by whose Unix socket it is reached.
 inline constexpr char kExecCoordinator[] = "ESPALIER_EXEC_COORDINATOR";
 inline constexpr char kExecJob[] = "ESPALIER_EXEC_JOB";
 inline constexpr char kExecGeneration[] = "ESPALIER_EXEC_GENERATION";

@@ -75,7 +75,7 @@ std::vector<std::string> MpirunLauncher::Environment(
   const auto add = [&](absl::string_view name, const auto& value) {
     environment.push_back(absl::StrCat(name, "=", value));
   };
-  add(kExecCoordinator, coordinator_);
+  add(kExecCoordinator, options_.state_dir);
   add(kExecJob, key.job.text());
   add(kExecGeneration, key.generation.value());
   add(kExecSecret, options_.agents->Admit(key));

@@ -1,39 +1,27 @@
 #include "coordinator/service/agent_service.h"
 
-#include <fstream>
 #include <vector>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/file_system.h"
 #include "common/base/sha256.h"
-#include "common/base/status_macros.h"
 #include "common/base/utf8.h"
+#include "common/rpc/local_access.h"
 #include "coordinator/core/agents.h"
 #include "coordinator/service/agent_stream.h"
 
 namespace espalier {
 namespace {
 
-constexpr size_t kKeyBytes = 32;
 // Streams of agents and of workers are told apart by their numbers.
 constexpr StreamId kFirstStream(int64_t{1} << 40);
 
 absl::Status Stopping() { return absl::UnavailableError("espalierd is stopping; attach again"); }
 
-// mpirun runs on the machine of espalierd.
-bool IsLocal(const std::string& peer) {
-  return absl::StartsWith(peer, "unix:") || absl::StartsWith(peer, "ipv4:127.") ||
-         absl::StartsWith(peer, "ipv6:[::1]") || absl::StartsWith(peer, "ipv6:%5B::1%5D");
-}
-
-// Takes as long for any two texts of one length.
-bool SameSecret(const std::string& a, const std::string& b) {
-  if (a.size() != b.size()) return false;
-  unsigned char difference = 0;
-  for (size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned char>(a[i] ^ b[i]);
-  return difference == 0;
+// mpirun runs on the machine of espalierd, and comes by the Unix socket.
+bool IsRemote(const std::string& peer) {
+  if (absl::StartsWith(peer, "ipv4:")) return !absl::StartsWith(peer, "ipv4:127.");
+  return absl::StartsWith(peer, "ipv6:");
 }
 
 GenerationKey KeyOf(const v1::GenerationName& name) {
@@ -47,20 +35,6 @@ v1::AgentCommand EndCommand(const v1::GenerationName& name) {
 }
 
 }  // namespace
-
-absl::StatusOr<std::string> LoadExecKey(const std::string& state_dir) {
-  const std::string path = state_dir + "/exec-key";
-  absl::StatusOr<std::string> kept = PosixFileSystem().Read(path, 2 * kKeyBytes);
-  if (kept.ok() && kept->size() == 2 * kKeyBytes) return kept;
-  std::string bytes(kKeyBytes, '\0');
-  std::ifstream random("/dev/urandom", std::ios::binary);
-  if (!random.read(bytes.data(), kKeyBytes)) {
-    return absl::InternalError("cannot read /dev/urandom");
-  }
-  const std::string key = absl::BytesToHexString(bytes);
-  RETURN_IF_ERROR(WriteFileAtomically(PosixFileSystem(), path, key));
-  return key;
-}
 
 AgentService::AgentService(Inbox& inbox, AgentServiceOptions options)
     : inbox_(inbox), options_(std::move(options)), next_stream_(kFirstStream) {}
@@ -226,7 +200,7 @@ void AgentService::Detached(StreamId id) {
 
 grpc::ServerWriteReactor<v1::ExecResponse>* AgentService::Exec(grpc::CallbackServerContext* context,
                                                                const v1::ExecRequest* request) {
-  const bool local = IsLocal(context->peer());
+  const bool remote = IsRemote(context->peer());
   std::shared_ptr<ExecStream> stream;
   int64_t id = 0;
   {
@@ -241,9 +215,9 @@ grpc::ServerWriteReactor<v1::ExecResponse>* AgentService::Exec(grpc::CallbackSer
     waits_[id] = {.stream = stream};
   }
   const absl::Status passed =
-      local ? Pass(stream, id, *request)
-            : absl::PermissionDeniedError(
-                  "only mpirun on the machine of espalierd may start daemons");
+      remote
+          ? absl::PermissionDeniedError("only mpirun on the machine of espalierd may start daemons")
+          : Pass(stream, id, *request);
   if (!passed.ok()) stream->Close(passed);
   return stream.get();
 }

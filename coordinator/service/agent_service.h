@@ -27,14 +27,12 @@ class AgentStream;
 class ExecStream;
 
 struct AgentServiceOptions {
-  // From LoadExecKey.
+  // From which the secrets of generations are made; the same for every espalierd with this state
+  // folder.
   std::string exec_key;
   // More are refused with RESOURCE_EXHAUSTED.
   size_t streams_max = 4096;
 };
-
-// The key of this state folder's generations; made when there is none.
-absl::StatusOr<std::string> LoadExecKey(const std::string& state_dir);
 
 class AgentService : public v1::AgentService::CallbackService, public NodeAgents {
  public:

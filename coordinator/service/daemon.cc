@@ -128,7 +128,7 @@ absl::Status OpenState(DaemonParts& parts) {
 
 absl::Status MakeAgentService(DaemonParts& parts) {
   AgentServiceOptions options;
-  ASSIGN_OR_RETURN(options.exec_key, LoadExecKey(parts.cluster.state_dir()));
+  ASSIGN_OR_RETURN(options.exec_key, TakeToken(parts.cluster.state_dir()));
   parts.agents = std::make_unique<AgentService>(parts.inbox, std::move(options));
   return absl::OkStatus();
 }

@@ -24,14 +24,13 @@ constexpr int64_t kForEver = 1000000;
 class Agents : public ::testing::Test {
  protected:
   Agents() {
-    daemon_.folder().Write("cluster.yaml",
-                           absl::StrCat("listen: 127.0.0.1:0\nmetrics_listen: 127.0.0.1:0\n"
-                                        "launcher: {worker: ",
-                                        BinFolder(),
-                                        "/../tests/stub_worker}\n"
-                                        "nodes:\n"
-                                        "  - {name: left, address: 127.0.0.1}\n"
-                                        "  - {name: right, address: 127.0.0.2}\n"));
+    daemon_.folder().Write("cluster.yaml", absl::StrCat("metrics_listen: 127.0.0.1:0\n"
+                                                        "launcher: {worker: ",
+                                                        BinFolder(),
+                                                        "/../tests/stub_worker}\n"
+                                                        "nodes:\n"
+                                                        "  - {name: left, address: 127.0.0.1}\n"
+                                                        "  - {name: right, address: 127.0.0.2}\n"));
   }
   ~Agents() override {
     for (const auto& [node, agent] : agents_) KillAgent(node);
@@ -48,10 +47,11 @@ class Agents : public ::testing::Test {
     return absl::StrCat("agent-", node, "/", name);
   }
   void StartAgent(const std::string& node) {
-    absl::StatusOr<GatedProcess> process = GatedProcess::Spawn(
-        {.argv = {BinFolder() + "/espalier-agent", "run", "--coordinator", daemon_.grpc_address(),
-                  "--node", node, "--state-dir", daemon_.folder().path("agent-" + node)},
-         .log_path = daemon_.folder().path("agent-" + node + ".log")});
+    absl::StatusOr<GatedProcess> process =
+        GatedProcess::Spawn({.argv = {BinFolder() + "/espalier-agent", "run", "--coordinator",
+                                      daemon_.folder().path("state"), "--node", node, "--state-dir",
+                                      daemon_.folder().path("agent-" + node)},
+                             .log_path = daemon_.folder().path("agent-" + node + ".log")});
     ASSERT_TRUE(process.ok()) << process.status();
     const int before = CountAttached(node);
     process->Release();
@@ -110,7 +110,7 @@ class Agents : public ::testing::Test {
   }
   // The job's next generation advances after `pid` was killed, and nothing of the first one lives
   // by then.
-  void ExpectRecoveryAfterKilling(int64_t pid, const std::string& job, int64_t step) {
+  void ExpectRecoveryAfterKilling(int64_t pid, const std::string& job) {
     kill(static_cast<pid_t>(pid), SIGKILL);
     v1::JobStatus status;
     EXPECT_TRUE(WaitUntil([&] {
@@ -118,7 +118,7 @@ class Agents : public ::testing::Test {
       return status.generation() > 1;
     }));
     EXPECT_TRUE(NothingIsLeft());
-    status = daemon_.AwaitStep(job, step);
+    status = daemon_.AwaitStep(job, status.step() + 60);
     for (const char* node : kNodes) DaemonOf(node, job, static_cast<int>(status.generation()));
     Cancel(job);
     EXPECT_TRUE(NothingIsLeft());
@@ -146,23 +146,23 @@ TEST_F(Agents, AKilledWorkerLeavesNothingBehind) {
   const std::string job = daemon_.Submit({.steps = kForEver});
   const v1::JobStatus status = daemon_.AwaitStep(job, 60);
   for (const char* node : kNodes) DaemonOf(node, job, 1);
-  ExpectRecoveryAfterKilling(status.ranks(1).pid(), job, status.step() + 60);
+  ExpectRecoveryAfterKilling(status.ranks(1).pid(), job);
 }
 
 TEST_F(Agents, AKilledDaemonLeavesNothingBehind) {
   StartAll();
   const std::string job = daemon_.Submit({.steps = kForEver});
-  const v1::JobStatus status = daemon_.AwaitStep(job, 60);
+  daemon_.AwaitStep(job, 60);
   DaemonOf("left", job, 1);
-  ExpectRecoveryAfterKilling(DaemonOf("right", job, 1).pid, job, status.step() + 60);
+  ExpectRecoveryAfterKilling(DaemonOf("right", job, 1).pid, job);
 }
 
 TEST_F(Agents, AKilledMpirunLeavesNothingBehind) {
   StartAll();
   const std::string job = daemon_.Submit({.steps = kForEver});
-  const v1::JobStatus status = daemon_.AwaitStep(job, 60);
+  daemon_.AwaitStep(job, 60);
   for (const char* node : kNodes) DaemonOf(node, job, 1);
-  ExpectRecoveryAfterKilling(daemon_.LaunchedProcess().pid, job, status.step() + 60);
+  ExpectRecoveryAfterKilling(daemon_.LaunchedProcess().pid, job);
 }
 
 TEST_F(Agents, AKilledAgentIsNotNoticedByTheGenerationAndTheNextOneEndsIt) {
@@ -209,10 +209,11 @@ TEST_F(Agents, WhatEspalierdForgotMeanwhileIsEndedWhenTheAgentComesBack) {
 
 TEST_F(Agents, ASecondAgentOfANodeIsToldSo) {
   StartAll();
-  absl::StatusOr<GatedProcess> other = GatedProcess::Spawn(
-      {.argv = {BinFolder() + "/espalier-agent", "run", "--coordinator", daemon_.grpc_address(),
-                "--node", "left", "--state-dir", daemon_.folder().path("agent-other")},
-       .log_path = daemon_.folder().path("agent-other.log")});
+  absl::StatusOr<GatedProcess> other =
+      GatedProcess::Spawn({.argv = {BinFolder() + "/espalier-agent", "run", "--coordinator",
+                                    daemon_.folder().path("state"), "--node", "left", "--state-dir",
+                                    daemon_.folder().path("agent-other")},
+                           .log_path = daemon_.folder().path("agent-other.log")});
   ASSERT_TRUE(other.ok()) << other.status();
   other->Release();
   EXPECT_TRUE(WaitUntil([&] {
@@ -225,10 +226,11 @@ TEST_F(Agents, ASecondAgentOfANodeIsToldSo) {
 
 TEST_F(Agents, AnAgentOfAnUnknownNodeEndsWithTheReason) {
   daemon_.Start();
-  absl::StatusOr<GatedProcess> agent = GatedProcess::Spawn(
-      {.argv = {BinFolder() + "/espalier-agent", "run", "--coordinator", daemon_.grpc_address(),
-                "--node", "nobody", "--state-dir", daemon_.folder().path("agent-nobody")},
-       .log_path = daemon_.folder().path("agent-nobody.log")});
+  absl::StatusOr<GatedProcess> agent =
+      GatedProcess::Spawn({.argv = {BinFolder() + "/espalier-agent", "run", "--coordinator",
+                                    daemon_.folder().path("state"), "--node", "nobody",
+                                    "--state-dir", daemon_.folder().path("agent-nobody")},
+                           .log_path = daemon_.folder().path("agent-nobody.log")});
   ASSERT_TRUE(agent.ok()) << agent.status();
   agent->Release();
   EXPECT_TRUE(WaitUntil([&] { return !IsAlive(agent->identity()); }));

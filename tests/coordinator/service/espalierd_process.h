@@ -57,7 +57,6 @@ class EspalierdProcess {
   v1::JobStatus AwaitStep(const std::string& job, int64_t step);
 
   std::string metrics_address() const { return Address("metrics="); }
-  std::string grpc_address() const { return Address("grpc="); }
   // The mpirun that the journal knows; the newest of several.
   ProcessIdentity LaunchedProcess() const;
   const ScratchFolder& folder() const { return folder_; }
