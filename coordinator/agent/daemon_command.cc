@@ -192,6 +192,8 @@ absl::StatusOr<DaemonCommand> ParseStatement(const std::vector<std::string>& wor
   if (command.program != "orted" && command.program != "prted") {
     return Refused("not the program", words[0]);
   }
+  // It would move itself and its ranks into a session that the agent does not know.
+  if (command.program == "prted") command.arguments.push_back("--leave-session-attached");
   for (size_t i = 1; i < words.size(); ++i) {
     if (words[i] == "--daemonize") continue;
     if (words[i] == "--allow-run-as-root") {

@@ -21,7 +21,8 @@ struct DaemonCommand {
 // shell would read them. INVALID_ARGUMENT names the first thing that is not known.
 //
 // Left out of the result: assignments (the agent makes the environment), --daemonize (the agent
-// keeps the daemon as its child), and the parameters by which a daemon would start others.
+// keeps the daemon as its child, to which prted must be told to agree), and the parameters by which
+// a daemon would start others.
 absl::StatusOr<DaemonCommand> ParseDaemonCommand(const std::vector<std::string>& words);
 
 }  // namespace espalier

@@ -145,6 +145,7 @@ TEST(DaemonCommand, WhatMpirun5AsksForIsUnderstood) {
   const absl::StatusOr<DaemonCommand> command = ParseDaemonCommand(FiveWords());
   ASSERT_TRUE(command.ok()) << command.status();
   EXPECT_EQ(command->program, "prted");
+  EXPECT_EQ(command->arguments.front(), "--leave-session-attached");
   EXPECT_THAT(absl::StrJoin(command->arguments, " "),
               HasSubstr("--prtemca prte_hnp_uri prterun-vm-19828@0.0;tcp://192.0.2.2:52379:64,24;"
                         "tcp6://[fd00::2]:37565:64,24 "));
