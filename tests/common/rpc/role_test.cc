@@ -16,6 +16,13 @@ TEST(Roles, UnknownMethodsAreForNobody) {
   EXPECT_EQ(RolesFor("/other.Service/Pause"), "nobody");
 }
 
+TEST(Roles, OnlyNodesAttachAgentsAndNobodyStartsDaemonsOverTls) {
+  for (Role role : {Role::kOperator, Role::kViewer, Role::kWorker, Role::kCoordinator}) {
+    EXPECT_EQ(MayCall(role, "/espalier.v1.AgentService/Attach"), role == Role::kWorker);
+    EXPECT_FALSE(MayCall(role, "/espalier.v1.AgentService/Exec")) << RoleName(role);
+  }
+}
+
 TEST(Roles, NamesAreReadBack) {
   EXPECT_EQ(ParseRole("viewer").value(), Role::kViewer);
   EXPECT_EQ(ParseRole("admin").status().message(),

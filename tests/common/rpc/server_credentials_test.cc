@@ -140,6 +140,16 @@ INSTANTIATE_TEST_SUITE_P(
                       "the CA \"Lab CA\""}),
     [](const auto& test) { return test.param.name; });
 
+TEST(SpeaksFor, ACertificateSpeaksForTheNodeOfItsNameAlone) {
+  const Caller studio = {.name = "studio", .role = Role::kWorker};
+  EXPECT_TRUE(CheckSpeaksFor(studio, NodeName("studio")).ok());
+  EXPECT_EQ(CheckSpeaksFor(studio, NodeName("macbook")).code(),
+            absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(CheckSpeaksFor(studio, NodeName("")).code(), absl::StatusCode::kPermissionDenied);
+  const Caller without_tls = {.name = "local"};
+  EXPECT_TRUE(CheckSpeaksFor(without_tls, NodeName("macbook")).ok());
+}
+
 TEST_F(ClosedByDefault, AMissingCertificateIsNamed) {
   const std::string address = world_.Serve(Server());
   const absl::Status status = world_.RawListJobs(address, nullptr);

@@ -17,6 +17,22 @@ using ::testing::HasSubstr;
 
 const GenerationKey kKey = {JobId("job-1"), Generation(1)};
 
+class FakeAgents : public NodeAgents {
+ public:
+  bool Attached(const NodeName& node) const override { return attached.count(node) > 0; }
+  std::string Admit(const GenerationKey&) override { return "a-secret"; }
+  Ending End(const GenerationKey&, const NodeName& node) override {
+    asked.insert(node);
+    return ending;
+  }
+  void Forget(const GenerationKey& key) override { forgotten.insert(key); }
+
+  std::set<NodeName> attached = {NodeName("a")};
+  std::set<NodeName> asked;
+  std::set<GenerationKey> forgotten;
+  Ending ending = Ending::kUnderWay;
+};
+
 class Launching : public ::testing::Test {
  protected:
   Launching() {
@@ -32,6 +48,8 @@ class Launching : public ::testing::Test {
     return std::make_unique<MpirunLauncher>(
         MpirunLauncherOptions{.cluster = &cluster_,
                               .default_worker = "/opt/espalier-worker",
+                              .agents = agents_,
+                              .agent_program = "/opt/espalier-agent",
                               .state_dir = folder_.root(),
                               .grace = absl::Milliseconds(200)});
   }
@@ -57,6 +75,7 @@ class Launching : public ::testing::Test {
 
   ScratchFolder folder_;
   v1::ClusterSpec cluster_;
+  NodeAgents* agents_ = nullptr;
 };
 
 TEST_F(Launching, APreparedGenerationDoesNothingUntilReleased) {
@@ -157,6 +176,61 @@ TEST_F(Launching, ARemoteShellThatHangsIsGivenUp) {
     now += absl::Seconds(1);
     return !launcher->Poll(now).empty();
   }));
+}
+
+TEST_F(Launching, TheSecretOfAGenerationIsInNoCommandLine) {
+  FakeAgents agents;
+  agents_ = &agents;
+  auto launcher = Make("echo \"$* / $ESPALIER_EXEC_SECRET $ESPALIER_EXEC_NODES\"");
+  Start(*launcher);
+  ASSERT_TRUE(WaitUntil([&] { return GenerationLog() != ""; }));
+  EXPECT_THAT(GenerationLog(), AllOf(HasSubstr(" / a-secret " + AgentHost(NodeName("a")) + "=a"),
+                                     HasSubstr("/opt/espalier-agent exec")));
+  const std::string log = GenerationLog();
+  EXPECT_EQ(log.substr(0, log.find(" / ")).find("a-secret"), std::string::npos);
+  agents.ending = NodeAgents::Ending::kGone;
+  AwaitEnd(*launcher);
+}
+
+TEST_F(Launching, AnEndIsReportedWhenTheAgentsHaveConfirmedIt) {
+  FakeAgents agents;
+  agents_ = &agents;
+  auto launcher = Make("exit 0");
+  Start(*launcher);
+  ASSERT_TRUE(WaitUntil([&] {
+    EXPECT_TRUE(launcher->Poll(RealClock().Monotonic()).empty());
+    return agents.asked.count(NodeName("a")) > 0;
+  }));
+  EXPECT_TRUE(launcher->Poll(RealClock().Monotonic() + absl::Hours(1)).empty()) << "no bound";
+  agents.ending = NodeAgents::Ending::kGone;
+  AwaitEnd(*launcher);
+  EXPECT_EQ(agents.forgotten.count(kKey), 1u);
+}
+
+TEST_F(Launching, AnAgentThatIsAwayIsWaitedForUntilItHasEndedTheGenerationItself) {
+  FakeAgents agents;
+  agents_ = &agents;
+  agents.ending = NodeAgents::Ending::kAway;
+  auto launcher = Make("exit 1");
+  Start(*launcher);
+  absl::Duration now;
+  ASSERT_TRUE(WaitUntil([&] {
+    EXPECT_TRUE(launcher->Poll(now).empty());
+    return !agents.asked.empty();
+  }));
+  EXPECT_TRUE(launcher->Poll(now + kOrphanLimit).empty());
+  EXPECT_EQ(launcher->Poll(now + kOrphanLimit + kOrphanMargin).size(), 1u);
+}
+
+TEST_F(Launching, AnAdoptedGenerationIsEndedOnTheNodesThatHaveAgents) {
+  FakeAgents agents;
+  agents_ = &agents;
+  auto launcher = Make("exit 0");
+  launcher->Adopt(kKey, {getpid(), "another-boot/1"}, {NodeName("a")});
+  EXPECT_TRUE(launcher->Poll(RealClock().Monotonic()).empty());
+  EXPECT_EQ(agents.asked.count(NodeName("a")), 1u);
+  agents.ending = NodeAgents::Ending::kGone;
+  AwaitEnd(*launcher);
 }
 
 TEST_F(Launching, AMissingMpirunIsNamed) {

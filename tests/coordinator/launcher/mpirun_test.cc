@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/launcher/network.h"
 #include "tests/coordinator/scratch_folder.h"
@@ -31,13 +32,17 @@ class Commands : public ::testing::Test {
                        .coordinator = "10.0.0.1:7070",
                        .default_worker = "/opt/espalier-worker",
                        .network = network_,
-                       .version = version_},
+                       .version = version_,
+                       .agents = SharedAgents(cluster_, request_.nodes, attached_),
+                       .agent_program = agent_program_},
                       request_);
     return words.ok() ? absl::StrJoin(*words, " ") : words.status().ToString();
   }
 
   std::string network_ = "10.0.0.0/24";
   OpenMpiVersion version_ = OpenMpiVersion::kFour;
+  std::set<NodeName> attached_;
+  std::string agent_program_ = "/opt/espalier-agent";
   v1::ClusterSpec cluster_;
   LaunchRequest request_ = {.key = {JobId("job-1"), Generation(3)}};
 };
@@ -68,6 +73,52 @@ TEST_F(Commands, OneContextStartsAllRanksAndEachIsToldItsOwn) {
                                HasSubstr("--device mps --device auto"),
                                HasSubstr("--tls-ca  --tls-ca ca.pem --tls-cert  --tls-cert b.pem "
                                          "--tls-key  --tls-key b.key")));
+}
+
+TEST_F(Commands, NodesWithAgentsAreReachedThroughThemByNamesThatMeanNothingToOthers) {
+  AddNode("studio", "10.0.0.1");
+  AddNode("mac.book", "10.0.0.2");
+  attached_ = {NodeName("studio"), NodeName("mac.book")};
+  EXPECT_THAT(Command(), AllOf(HasSubstr("--mca plm_rsh_agent /opt/espalier-agent exec --mca "
+                                         "plm_rsh_no_tree_spawn 1 --mca if_base_do_not_resolve 1"),
+                               HasSubstr(absl::StrCat("--host ", AgentHost(NodeName("studio")), ",",
+                                                      AgentHost(NodeName("mac.book")), " ")),
+                               HasSubstr("-studio,"), HasSubstr("-mac-book ")));
+  version_ = OpenMpiVersion::kFive;
+  EXPECT_THAT(Command(), AllOf(HasSubstr("--prtemca plm_ssh_agent /opt/espalier-agent exec "
+                                         "--prtemca plm_ssh_no_tree_spawn 1"),
+                               Not(HasSubstr("do_not_resolve"))));
+}
+
+TEST_F(Commands, NodesWithAndWithoutAgentsRunOneJob) {
+  AddNode("studio", "10.0.0.1");
+  AddNode("macbook", "10.0.0.2");
+  attached_ = {NodeName("macbook")};
+  EXPECT_THAT(
+      Command(),
+      AllOf(HasSubstr(absl::StrCat("--host 10.0.0.1,", AgentHost(NodeName("macbook")))),
+            HasSubstr("plm_rsh_agent /opt/espalier-agent exec"), Not(HasSubstr("do_not_resolve"))));
+}
+
+// Else each rank would take the whole machine for itself.
+TEST_F(Commands, NodesOfOneAddressShareOneAgent) {
+  AddNode("left", "127.0.0.1");
+  AddNode("right", "127.0.0.1");
+  attached_ = {NodeName("left"), NodeName("right")};
+  const std::string host = AgentHost(NodeName("left"));
+  EXPECT_THAT(Command(), HasSubstr(absl::StrCat("--host ", host, ",", host, " ")));
+}
+
+TEST_F(Commands, NamesThatDifferInADotOnlyAreTwoHosts) {
+  EXPECT_NE(AgentHost(NodeName("a.b")), AgentHost(NodeName("a-b")));
+  EXPECT_THAT(AgentHost(NodeName("a.b")), Not(HasSubstr(".")));
+}
+
+TEST_F(Commands, AnAgentAtAPathWithASpaceIsRefused) {
+  AddNode("studio", "10.0.0.1");
+  attached_ = {NodeName("studio")};
+  agent_program_ = "/opt/my programs/espalier-agent";
+  EXPECT_THAT(Command(), AllOf(HasSubstr("INVALID_ARGUMENT"), HasSubstr("without any")));
 }
 
 TEST_F(Commands, ProgramsAtDifferentPlacesNeedOpenMpi4) {

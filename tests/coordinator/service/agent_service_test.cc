@@ -1,0 +1,171 @@
+// AgentService over a real loopback server; the test plays the loop, an agent and mpirun's
+// remote-shell agent.
+#include "coordinator/service/agent_service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <utility>
+
+#include "tests/coordinator/service/local_server.h"
+#include "tests/coordinator/wait_until.h"
+
+namespace espalier {
+namespace {
+
+const GenerationKey kKey = {JobId("job-1"), Generation(3)};
+const NodeName kNode("studio");
+
+class AgentStreams : public ::testing::Test {
+ protected:
+  ~AgentStreams() override { service_.CloseAll(); }
+
+  v1::ExecRequest Request(const std::string& secret) const {
+    v1::ExecRequest request;
+    request.mutable_generation()->set_job_id("job-1");
+    request.mutable_generation()->set_generation(3);
+    request.set_secret(secret);
+    request.set_node(kNode.text());
+    request.add_command(" orted");
+    return request;
+  }
+  // What comes of a request, to its end.
+  std::pair<std::vector<v1::ExecResponse>, grpc::Status> Exec(const std::string& secret) {
+    BoundedContext context;
+    const auto stream = stub_->Exec(&context, Request(secret));
+    std::vector<v1::ExecResponse> responses;
+    v1::ExecResponse response;
+    while (stream->Read(&response)) responses.push_back(response);
+    return {responses, stream->Finish()};
+  }
+  // The next event of the loop, which is acted on.
+  Event NextEvent() {
+    std::vector<Input> inputs;
+    EXPECT_TRUE(WaitUntil([&] {
+      inputs = inbox_.Take(absl::Milliseconds(10));
+      return !inputs.empty();
+    }));
+    AgentInput& input = std::get<AgentInput>(inputs.at(0));
+    if (input.taken) input.taken();
+    return input.event;
+  }
+
+  using Stream = grpc::ClientReaderWriter<v1::AgentMessage, v1::AgentCommand>;
+  std::unique_ptr<Stream> Attach(grpc::ClientContext& context, const GenerationKey* running) {
+    std::unique_ptr<Stream> stream = stub_->Attach(&context);
+    v1::AgentMessage hello;
+    hello.mutable_hello()->set_node(kNode.text());
+    hello.mutable_hello()->set_instance("one");
+    if (running != nullptr) {
+      v1::GenerationName& name = *hello.mutable_hello()->add_running();
+      name.set_job_id(running->job.text());
+      name.set_generation(running->generation.value());
+    }
+    EXPECT_TRUE(stream->Write(hello));
+    EXPECT_EQ(std::get<AgentAttached>(NextEvent()).node, kNode);
+    v1::AgentCommand welcome;
+    EXPECT_TRUE(stream->Read(&welcome));
+    EXPECT_TRUE(welcome.has_welcome()) << welcome.ShortDebugString();
+    return stream;
+  }
+
+  Inbox inbox_{{}};
+  AgentService service_{inbox_, {.exec_key = "key"}};
+  LocalServer server_{&service_};
+  std::unique_ptr<v1::AgentService::Stub> stub_ = v1::AgentService::NewStub(server_.Channel());
+};
+
+TEST_F(AgentStreams, WhoDoesNotKnowTheSecretStartsNothing) {
+  const std::string secret = service_.Admit(kKey);
+  const std::string other = service_.Admit({JobId("job-1"), Generation(4)});
+  for (const std::string& wrong : {std::string(), std::string("x"), other, secret + "0"}) {
+    EXPECT_EQ(Exec(wrong).second.error_code(), grpc::StatusCode::PERMISSION_DENIED) << wrong;
+  }
+}
+
+TEST_F(AgentStreams, TheNextEspalierdOfTheFolderKnowsTheSecret) {
+  AgentService next(inbox_, {.exec_key = "key"});
+  AgentService stranger(inbox_, {.exec_key = "another"});
+  EXPECT_EQ(service_.Admit(kKey), next.Admit(kKey));
+  EXPECT_NE(service_.Admit(kKey), stranger.Admit(kKey));
+}
+
+TEST_F(AgentStreams, AGenerationThatIsBeingEndedOrIsOverGetsNoDaemon) {
+  const std::string secret = service_.Admit(kKey);
+  EXPECT_EQ(service_.End(kKey, kNode), NodeAgents::Ending::kAway);
+  EXPECT_EQ(Exec(secret).second.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  service_.Forget(kKey);
+  EXPECT_EQ(Exec(secret).second.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+}
+
+TEST_F(AgentStreams, WithoutTheNodesAgentARequestEndsAtOnce) {
+  const auto [responses, status] = Exec(service_.Admit(kKey));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(status.error_message(), ::testing::HasSubstr("studio"));
+}
+
+TEST_F(AgentStreams, WhatMpirunAsksForGoesToTheNodesAgentAndItsEndComesBack) {
+  const std::string secret = service_.Admit(kKey);
+  BoundedContext context;
+  const auto agent = Attach(context, nullptr);
+  EXPECT_TRUE(service_.Attached(kNode));
+  std::pair<std::vector<v1::ExecResponse>, grpc::Status> result;
+  std::thread exec([&] { result = Exec(secret); });
+  v1::AgentCommand command;
+  ASSERT_TRUE(agent->Read(&command));
+  EXPECT_EQ(command.start().command(0), " orted");
+  EXPECT_GT(command.start().orphan_limit_seconds(), 0);
+  v1::AgentMessage message;
+  message.mutable_started()->set_exec_id(command.start().exec_id());
+  agent->Write(message);
+  message.mutable_exited()->set_exec_id(command.start().exec_id());
+  message.mutable_exited()->set_code(5);
+  agent->Write(message);
+  exec.join();
+  EXPECT_TRUE(result.second.ok()) << result.second.error_message();
+  ASSERT_EQ(result.first.size(), 2u);
+  EXPECT_TRUE(result.first[0].has_started());
+  EXPECT_EQ(result.first[1].exited().code(), 5);
+}
+
+TEST_F(AgentStreams, AnEndIsConfirmedByTheAgentAlone) {
+  service_.Admit(kKey);
+  BoundedContext context;
+  const auto agent = Attach(context, &kKey);
+  EXPECT_EQ(service_.End(kKey, kNode), NodeAgents::Ending::kUnderWay);
+  EXPECT_EQ(service_.End(kKey, kNode), NodeAgents::Ending::kUnderWay);
+  v1::AgentCommand command;
+  ASSERT_TRUE(agent->Read(&command));
+  v1::AgentMessage gone;
+  *gone.mutable_gone()->mutable_generation() = command.end().generation();
+  agent->Write(gone);
+  EXPECT_TRUE(WaitUntil([&] { return service_.End(kKey, kNode) == NodeAgents::Ending::kGone; }));
+}
+
+TEST_F(AgentStreams, WhatEspalierdDoesNotKnowAnAgentIsToldToEnd) {
+  BoundedContext context;
+  const auto agent = Attach(context, &kKey);
+  v1::AgentCommand command;
+  ASSERT_TRUE(agent->Read(&command));
+  EXPECT_EQ(command.end().generation().job_id(), "job-1");
+  EXPECT_EQ(command.end().generation().generation(), 3);
+}
+
+TEST_F(AgentStreams, TheEndOfAnAgentsStreamEndsWhatWaitsForIt) {
+  const std::string secret = service_.Admit(kKey);
+  BoundedContext context;
+  const auto agent = Attach(context, nullptr);
+  std::pair<std::vector<v1::ExecResponse>, grpc::Status> result;
+  std::thread exec([&] { result = Exec(secret); });
+  v1::AgentCommand command;
+  ASSERT_TRUE(agent->Read(&command));
+  context.TryCancel();
+  exec.join();
+  EXPECT_EQ(result.second.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(std::holds_alternative<AgentDetached>(NextEvent()));
+  EXPECT_FALSE(service_.Attached(kNode));
+}
+
+}  // namespace
+}  // namespace espalier
