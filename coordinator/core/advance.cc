@@ -79,7 +79,8 @@ void ExcuseSilence(ClusterState& state, absl::Time now) {
     const absl::Duration slept = now - state.now - LongestAttention(job.record);
     if (slept > absl::ZeroDuration()) ShiftDeadlines(job, slept);
   }
-  ShiftDeadlines(state.nodes, now - state.now);
+  const absl::Duration slept = now - state.now - kAgentSilence / 4;
+  if (slept > absl::ZeroDuration()) ShiftDeadlines(state.nodes, slept);
 }
 
 }  // namespace
