@@ -47,7 +47,8 @@ absl::Status Unreachable(const HostPort& address, int error) {
   if (error == ECONNREFUSED) {
     return absl::UnavailableError(
         absl::StrCat("nothing listens on ", address.ToString(),
-                     "; start espalierd there, or give its address with --coordinator"));
+                     "; start espalierd there, or give with --coordinator the address, or on its "
+                     "machine the state folder, of the one you mean"));
   }
   return absl::UnavailableError(
       absl::StrCat("cannot reach ", address.ToString(), ": ", std::strerror(error),

@@ -90,7 +90,7 @@ TEST(Verbs, BadInputIsRefusedWithCodeTwoAndWhatToDo) {
   const Refusal refusals[] = {
       {"no way to train", {}, "--standalone FILE"},
       {"two ways to train", {"--standalone", "a.yaml", "--job-id", "7"}, "exactly one"},
-      {"no coordinator", {"--job", "a.yaml"}, "--coordinator HOST:PORT is missing"},
+      {"no coordinator", {"--job", "a.yaml"}, "--coordinator HOST:PORT or STATE_FOLDER is missing"},
       {"no such job file", {"--standalone", folder / "none.yaml"}, "none.yaml"},
       {"unknown option", {"--standalnoe", "a.yaml"}, "--standalnoe"},
       {"no such checkpoint", {"generate", "--checkpoint", folder / "none"}, "none"},
