@@ -1,6 +1,6 @@
 // How programs of one machine find an espalierd and are known to it without TLS: by the Unix socket
-// and the token in its state folder, which only its owner may enter. Used by channel.h,
-// diagnose.cc, coordinator/service, coordinator/ctl and worker/run.cc. Any thread.
+// and the token in its state folder, which only its owner may enter. Used by channel.cc,
+// diagnose.cc, server_credentials.cc, coordinator/service and coordinator/ctl. Any thread.
 #pragma once
 
 #include <optional>

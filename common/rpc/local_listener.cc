@@ -16,6 +16,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/call.h"
 
@@ -31,6 +32,20 @@ constexpr int kStrangerLifeMs = 2000;
 absl::Status Unavailable(absl::string_view what, const std::string& path) {
   return absl::UnavailableError(
       absl::StrCat("cannot ", what, " the Unix socket ", path, ": ", std::strerror(errno)));
+}
+
+// The user at the other end, from the system.
+absl::StatusOr<uid_t> PeerUser(int socket) {
+#ifdef SO_PEERCRED  // Linux
+  ucred peer = {};
+  socklen_t size = sizeof peer;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0) return peer.uid;
+#else  // macOS
+  uid_t user = 0;
+  gid_t group = 0;
+  if (getpeereid(socket, &user, &group) == 0) return user;
+#endif
+  return absl::ErrnoToStatus(errno, "cannot tell who is at the other end of the socket");
 }
 
 absl::Status RemoveStale(const std::string& path) {
@@ -89,7 +104,7 @@ class LocalListener::Strangers : public grpc::CallbackGenericService {
     server_ = builder.BuildAndStart();
   }
   ~Strangers() override {
-    if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
+    if (server_ != nullptr) server_->Shutdown(absl::ToChronoTime(RealClock().Now()));
   }
 
   grpc::Server* server() { return server_.get(); }

@@ -19,10 +19,6 @@
 
 namespace espalier {
 
-// The user at the other end of a connected Unix socket, from the system. One source per system:
-// peer_user_darwin.cc, peer_user_linux.cc.
-absl::StatusOr<uid_t> PeerUser(int socket);
-
 class LocalListener {
  public:
   struct Options {
