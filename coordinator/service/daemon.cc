@@ -21,7 +21,6 @@
 #include "common/rpc/local_listener.h"
 #include "common/rpc/server_credentials.h"
 #include "coordinator/journal/sqlite_journal.h"
-#include "coordinator/journal/state_folder.h"
 #include "coordinator/journal/state_lock.h"
 #include "coordinator/launcher/mpirun.h"
 #include "coordinator/launcher/mpirun_launcher.h"

@@ -1,11 +1,10 @@
 // A folder becomes espalierd's only when nobody else uses it.
-#include "coordinator/journal/state_folder.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "coordinator/journal/state_lock.h"
 #include "tests/coordinator/scratch_folder.h"
 
 namespace espalier {
