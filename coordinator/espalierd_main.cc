@@ -1,6 +1,5 @@
-// espalierd: the coordinator daemon. SIGTERM and SIGINT stop it; SIGHUP has it load its
-// certificates again. Exit status: 0 stopped by a signal, 1 cannot run, 2 wrong command line or
-// cluster file.
+// espalierd: the coordinator daemon. SIGHUP has it load its certificates again. Exit status: 0
+// stopped by SIGTERM or SIGINT, 1 cannot run, 2 wrong command line or cluster file.
 #include <signal.h>
 
 #include <CLI/CLI.hpp>
@@ -29,18 +28,13 @@ int Serve(const DaemonOptions& options) {
   absl::StatusOr<std::unique_ptr<Daemon>> daemon =
       Daemon::Start(*cluster, options.program, RealClock());
   if (!daemon.ok()) return Fail(1, daemon.status());
-  const std::string tcp = (*daemon)->address();
-  std::cout << "espalierd: listening on " << (*daemon)->socket() << (tcp.empty() ? "" : " and ")
-            << tcp << ", metrics on " << (*daemon)->metrics_address() << std::endl;
+  std::cout << "espalierd: listening on " << (*daemon)->Listening() << std::endl;
   std::thread listener([&signals, &daemon] {
-    for (int received = 0; sigwait(&signals, &received) == 0 && received == SIGHUP;) {
-      (*daemon)->ReloadCertificates();
-    }
+    for (int s = 0; sigwait(&signals, &s) == 0 && s == SIGHUP;) (*daemon)->ReloadCertificates();
     (*daemon)->Stop();
   });
   const absl::Status ended = (*daemon)->Run();
-  // It may have ended by itself.
-  pthread_kill(listener.native_handle(), SIGTERM);
+  pthread_kill(listener.native_handle(), SIGTERM);  // it may have ended by itself
   listener.join();
   return ended.ok() ? 0 : Fail(1, ended);
 }
@@ -54,8 +48,7 @@ int main(int argc, char** argv) {
   CLI::App app("The coordinator of Espalier: schedules training jobs on the nodes of a cluster.");
   app.add_option("--cluster", options.cluster_file, "Cluster file (YAML)")->required();
   app.add_option("--state-dir", options.state_dir, "Instead of the cluster file's state_dir");
-  app.add_option("--listen", options.listen,
-                 "IP:PORT of gRPC beside the Unix socket; port 0: any free one");
+  app.add_option("--listen", options.listen, "IP:PORT of gRPC; port 0: any free one");
   app.add_option("--metrics-listen", options.metrics_listen, "IP:PORT of /metrics");
   app.footer("Example:\n  espalierd --cluster configs/clusters/local.yaml --state-dir /tmp/state");
   try {

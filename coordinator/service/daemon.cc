@@ -338,6 +338,10 @@ void Daemon::ReloadCertificates() {
 
 void Daemon::Stop() { parts_->loop->Stop(); }
 
+std::string Daemon::Listening() const {
+  return absl::StrCat(parts_->socket, parts_->address.empty() ? "" : " and ", parts_->address,
+                      ", metrics on ", parts_->metrics_address);
+}
 std::string Daemon::socket() const { return parts_->socket; }
 std::string Daemon::address() const { return parts_->address; }
 std::string Daemon::metrics_address() const { return parts_->metrics_address; }

@@ -52,6 +52,8 @@ class Daemon {
   // change nothing.
   void ReloadCertificates();
 
+  // All addresses, for people.
+  std::string Listening() const;
   // STATE_DIR/espalierd.sock.
   std::string socket() const;
   // With the real ports; the first is empty without a TCP listener.
