@@ -45,15 +45,13 @@ class World {
   // One process vanishes; mpirun ends the others soon after.
   void CrashRank(size_t rank);
   void FreezeRank(size_t rank, absl::Duration time);
-  // Breaks its stream.
-  void CutRank(size_t rank);
-  // A rank meets an error of its own, or all do; says so, and exits.
+  void CutRank(size_t rank);  // breaks its stream
+  // A rank, or every one, meets an error of its own, says so, and exits.
   void FailRank(size_t rank, absl::StatusCode code);
   void FailEverywhere(absl::StatusCode code);
 
   bool over() const { return over_; }
-  // Nothing was done to it, and nothing will be.
-  bool unharmed() const { return unharmed_; }
+  bool unharmed() const { return unharmed_; }  // nothing was or will be done to it
   const WorldOptions& options() const { return options_; }
   const JobId& job() const { return options_.key.job; }
   Generation generation() const { return options_.key.generation; }
@@ -98,8 +96,7 @@ class RankProcess : public WorkerEnd {
   RankProcess(World& world, Rank rank) : world_(world), rank_(rank) {}
 
   void Begin();
-  // Vanishes; what it sent still arrives.
-  void Die();
+  void Die();  // vanishes; what it sent still arrives
   void Freeze(absl::Duration time);
   void Cut();
   // Says its last word and exits.
@@ -138,8 +135,7 @@ class RankProcess : public WorkerEnd {
   bool dead_ = false;
   bool joined_ = false;
   bool welcomed_ = false;
-  // Was welcomed once.
-  bool known_ = false;
+  bool was_welcomed_ = false;
   std::optional<StreamId> stream_;
   std::optional<Outcome> outcome_;
   Directive directive_;

@@ -60,7 +60,7 @@ void RankProcess::Attach() {
                        .node = options.nodes[static_cast<size_t>(rank_.value())],
                        .pid = 1000 + rank_.value()};
   if (!options.external_id.empty()) {
-    if (!known_) hello.worker = {JobId(), Generation(), rank_};
+    if (!was_welcomed_) hello.worker = {JobId(), Generation(), rank_};
     hello.external_id = options.external_id;
     hello.external_spec = options.spec;
   }
@@ -77,7 +77,7 @@ void RankProcess::Say(std::optional<Message>& message, Care care) {
 bool RankProcess::OnWelcome(StreamId stream, const Welcome& welcome) {
   if (frozen_) return false;
   if (stream != stream_ || dead_) return true;
-  known_ = true;
+  was_welcomed_ = true;
   world_.options_.key = {welcome.worker.job, welcome.worker.generation};
   welcomed_ = true;
   Take(welcome.directive);
