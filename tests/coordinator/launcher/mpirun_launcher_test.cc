@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include "absl/strings/numbers.h"
 #include "common/base/clock.h"
 #include "tests/coordinator/scratch_folder.h"
 #include "tests/coordinator/wait_until.h"
@@ -163,19 +164,25 @@ TEST_F(Launching, StrayWorkersOfOtherNodesAreEndedThroughTheRemoteShell) {
                                                ::testing::Not(HasSubstr("4712"))));
 }
 
-TEST_F(Launching, ARemoteShellThatHangsIsGivenUp) {
+TEST_F(Launching, ARemoteShellThatHangsHasItsTimeAndIsThenEnded) {
   cluster_.mutable_nodes(0)->set_address("203.0.113.9");
   cluster_.mutable_launcher()->set_network("203.0.113.0/24");
-  cluster_.mutable_launcher()->set_remote_shell(
-      folder_.WriteScript("hang", "#!/bin/sh\nsleep 1000\n"));
+  cluster_.mutable_launcher()->set_remote_shell(folder_.WriteScript(
+      "hang", "#!/bin/sh\necho $$ > " + folder_.path("shell.pid") + "\nexec sleep 1000\n"));
   auto launcher = Make("exit 1");
   Start(*launcher);
   launcher->NoteWorker(kKey, {NodeName("a"), 4711});
-  absl::Duration now;
+  const absl::Duration start = absl::Hours(1);
+  int32_t shell = 0;
   ASSERT_TRUE(WaitUntil([&] {
-    now += absl::Seconds(1);
-    return !launcher->Poll(now).empty();
+    EXPECT_TRUE(launcher->Poll(start).empty()) << "the shell was not waited for";
+    return absl::SimpleAtoi(folder_.Read("shell.pid"), &shell);
   }));
+  const absl::Duration limit = MpirunLauncherOptions{}.remote_limit;
+  EXPECT_TRUE(launcher->Poll(start + limit - absl::Seconds(1)).empty()) << "it has time left";
+  EXPECT_EQ(kill(shell, 0), 0);
+  EXPECT_TRUE(WaitUntil([&] { return !launcher->Poll(start + limit).empty(); }));
+  EXPECT_NE(kill(shell, 0), 0) << "it is left behind";
 }
 
 TEST_F(Launching, TheSecretOfAGenerationIsInNoCommandLine) {
