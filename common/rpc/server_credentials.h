@@ -18,7 +18,6 @@
 #include "absl/strings/string_view.h"
 #include "common/base/clock.h"
 #include "common/base/ids.h"
-#include "common/rpc/pem_file.h"
 #include "common/rpc/role.h"
 #include "common/rpc/server_identity.h"
 

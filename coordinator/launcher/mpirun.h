@@ -5,8 +5,8 @@
 // bound.
 #pragma once
 
-#include <optional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>

@@ -12,8 +12,8 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
-#include "coordinator/launcher/log_limit.h"
 #include "coordinator/launcher/exec_variables.h"
+#include "coordinator/launcher/log_limit.h"
 #include "coordinator/launcher/mpirun.h"
 #include "coordinator/launcher/network.h"
 
@@ -178,7 +178,6 @@ std::vector<LaunchEnded> MpirunLauncher::Poll(absl::Duration now) {
       continue;
     }
     ended.push_back({key, entry.reason, entry.culprit});
-    ended.push_back({key, entry.reason});
     if (options_.agents != nullptr) options_.agents->Forget(key);
     it = entries_.erase(it);
   }

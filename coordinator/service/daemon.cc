@@ -81,7 +81,6 @@ class AllStreams : public WorkerStreams {
   AgentService& agents_;
 };
 
-constexpr int kOwnerOnly = 0700;
 constexpr int64_t kAddressFileBytesMax = 4096;
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
 

@@ -41,6 +41,8 @@ EspalierdProcess::~EspalierdProcess() {
 void EspalierdProcess::Allow(const std::string& folder) const {
   folder_.Write("cluster.yaml", absl::StrCat(folder_.Read("cluster.yaml"), "writable_folders: [",
                                              folder_.path(folder), "]\n"));
+}
+
 ProcessIdentity EspalierdProcess::LaunchedProcess() const {
   absl::StatusOr<std::unique_ptr<SqliteJournal>> journal =
       SqliteJournal::Open(state("journal.sqlite"));
