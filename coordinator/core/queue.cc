@@ -145,22 +145,22 @@ void KeepFor(Context& context, const Job& job, KeptNodes& kept) {
 }
 
 // After a restart, agents have a moment to come back before anybody decides without them.
-bool AgentsAreDue(const ClusterState& state) {
+bool AgentsAreDue(ClusterState& state) {
   const auto missing = [](const Node& node) {
     return node.record.has_agent && node.agent.attached_at == absl::UnixEpoch();
   };
-  return state.now < state.agents_due &&
-         std::any_of(state.nodes.begin(), state.nodes.end(), missing);
+  const bool due = state.now < state.agents_due &&
+                   std::any_of(state.nodes.begin(), state.nodes.end(), missing);
+  if (!due) state.agents_due = absl::InfinitePast();
+  return due;
 }
 
 }  // namespace
 
 void WatchQueue(Context& context) {
-  ClusterState& state = context.state();
-  if (state.agents_due != absl::InfinitePast() && context.now() >= state.agents_due) {
-    state.agents_due = absl::InfinitePast();
-    context.QueueChanged();
-  }
+  const ClusterState& state = context.state();
+  const bool waits_for_agents = state.agents_due != absl::InfinitePast();
+  if (waits_for_agents && context.now() >= state.agents_due) context.QueueChanged();
   for (const auto& [id, job] : state.jobs) {
     const bool recovering = job.record.state == JobState::kRecovering;
     if (recovering && Waits(job, context.now())) context.QueueChanged();

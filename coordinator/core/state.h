@@ -121,7 +121,7 @@ struct ClusterState {
   std::map<StreamId, WorkerId> streams;
   // Streams of agents that speak for their nodes.
   std::map<StreamId, NodeName> agents;
-  // Until then, agents that were there before espalierd started may come back.
+  // Until then, the queue waits for agents that were there before espalierd started; past: no more.
   absl::Time agents_due = absl::InfinitePast();
   // espalierd's own; what it does not know is empty.
   v1::NodeVersions versions;

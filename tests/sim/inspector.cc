@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/core/agents.h"
 #include "coordinator/core/facts.h"
 #include "coordinator/core/failures.h"
 #include "coordinator/core/transitions.h"
@@ -31,6 +32,7 @@ void Inspector::OnDecided(const ClusterState& state, const std::vector<Effect>& 
   }
   for (const auto& [id, job] : state.jobs) CheckJob(job);
   CheckNodes(state);
+  CheckAgents(state, effects);
   const std::string idle = FindIdleBesideAJob(state);
   Require(idle.empty(), idle);
   const std::string vain = FindVainPreemption(state, effects);
@@ -191,6 +193,33 @@ void Inspector::OnCommitted() {
             absl::StrCat(id.text(), " is journaled as ", JobStateName(record.state),
                          ", but its history ends with row ", last.number, ", ",
                          JobStateName(last.state)));
+  }
+}
+
+// A node has at most one agent, which is told from workers by its stream; and nothing is launched
+// on a node whose agent, when it has one, does not speak or has other versions.
+void Inspector::CheckAgents(const ClusterState& state, const std::vector<Effect>& effects) {
+  size_t speaking = 0;
+  for (const Node& node : state.nodes) {
+    if (!node.agent.stream) continue;
+    ++speaking;
+    const auto found = state.agents.find(*node.agent.stream);
+    Require(found != state.agents.end() && found->second == node.record.name,
+            absl::StrCat("the stream of the agent of ", node.record.name.text(), " is another's"));
+    Require(node.record.has_agent, "an agent that will be forgotten with this coordinator");
+  }
+  Require(speaking == state.agents.size(), "a stream of an agent that speaks for no node");
+  for (const Effect& effect : effects) {
+    const auto* launch = std::get_if<Launch>(&effect);
+    if (launch == nullptr) continue;
+    for (const NodeName& name : launch->nodes) {
+      const Node& node = *state.nodes.Find(name);
+      if (!node.record.has_agent) continue;
+      const bool speaks = node.agent.stream.has_value() &&
+                          state.now - node.agent.heard_at < kAgentSilence + absl::Seconds(3) &&
+                          node.agent.report->versions().open_mpi() == "4.1.4";
+      Require(speaks, absl::StrCat("a launch on ", name.text(), ", whose agent does not speak"));
+    }
   }
 }
 

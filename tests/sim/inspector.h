@@ -46,6 +46,7 @@ class Inspector {
   void CheckDirective(const GenerationKey& key, const Directive& directive);
   void CheckLaunch(const Launch& launch);
   void CheckNodes(const ClusterState& state);
+  void CheckAgents(const ClusterState& state, const std::vector<Effect>& effects);
   void CheckRestarts(const Job& job);
   bool Require(bool rule, const std::string& what);
 

@@ -86,6 +86,7 @@ std::set<NodeName> StartedWhenAllHasLeft(ClusterState state) {
 }  // namespace
 
 std::string FindIdleBesideAJob(const ClusterState& state) {
+  if (state.agents_due != absl::InfinitePast()) return "";
   for (const auto& [id, job] : state.jobs) {
     if (Waits(job.record) && CouldStart(state, job.record)) {
       return absl::StrCat("job ", id.text(), " could use nodes that are idle, but ",

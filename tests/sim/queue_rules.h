@@ -12,6 +12,7 @@ namespace espalier::sim {
 
 // Empty, or which job could start on idle nodes that no job ahead of it has a right to: one that
 // starts as soon as what leaves has left, or one of the same priority, which it would not let go.
+// Always empty while the queue waits for agents after a restart.
 std::string FindIdleBesideAJob(const ClusterState& state);
 
 // Empty, or which of the jobs preempted by these effects gave its nodes up for nobody: when all

@@ -12,7 +12,8 @@ void SimCoordinator::Start() {
   state_ = ClusterState{};
   inspector_.OnRestart();
   parts_.scene.Trace("coordinator starts");
-  const CoordinatorStarted start = journal_.Contents(parts_.cluster);
+  CoordinatorStarted start = journal_.Contents(parts_.cluster);
+  start.versions.set_open_mpi("4.1.4");
   Deliver(start);
   if (!up_) return;
   // The launcher reports what ended while nobody looked, and what never came to life.

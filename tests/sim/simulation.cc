@@ -137,6 +137,7 @@ void Simulation::Harm() {
     HarmOne(*alive[static_cast<size_t>(
         scene_.chance.Between(0, static_cast<int64_t>(alive.size()) - 1))]);
   }
+  if (!agents_.empty() && scene_.chance.OneIn(2)) HarmAgent();
   if (scene_.chance.OneIn(8)) coordinator_->Crash();
   if (scene_.chance.OneIn(4)) Haunt();
   scene_.timeline.After(scene_.chance.Milliseconds(100, 6000), [this] { Harm(); });
@@ -167,6 +168,52 @@ void Simulation::HarmOne(World& world) {
 
 absl::StatusCode Simulation::AnyFailure() {
   return scene_.chance.OneIn(2) ? absl::StatusCode::kDataLoss : absl::StatusCode::kInternal;
+}
+
+void Simulation::BringAgents() {
+  for (const NodeName& node : cluster_) {
+    if (scene_.chance.OneIn(2)) continue;
+    agents_.push_back(std::make_unique<AgentProcess>(
+        scene_, wire_,
+        AgentProcess::Options{.node = node,
+                              .name = absl::StrCat("agent", agents_.size()),
+                              .coordinator_up = [this] { return coordinator_->up(); }}));
+    AgentProcess* agent = agents_.back().get();
+    scene_.timeline.After(scene_.chance.Milliseconds(0, 20000), [agent] { agent->Begin(); });
+  }
+}
+
+void Simulation::HarmAgent() {
+  AgentProcess& agent = *agents_[static_cast<size_t>(
+      scene_.chance.Between(0, static_cast<int64_t>(agents_.size()) - 1))];
+  const int64_t choice = scene_.chance.Between(0, 9);
+  scene_.Trace(absl::StrCat("harm ", choice, " to the agent of ", agent.node().text()));
+  if (choice <= 2) {
+    agent.End();
+    scene_.timeline.After(scene_.chance.Milliseconds(10, 15000), [&agent] { agent.Begin(); });
+  } else if (choice <= 5) {
+    agent.Freeze(scene_.chance.Milliseconds(100, 30000));
+  } else if (choice <= 7) {
+    agent.Cut();
+  } else if (choice == 8) {
+    agent.Misreport(scene_.chance.Milliseconds(100, 10000));
+  } else {
+    rivals_.push_back(std::make_unique<AgentProcess>(
+        scene_, wire_,
+        AgentProcess::Options{.node = agent.node(),
+                              .name = absl::StrCat("rival", rivals_.size()),
+                              .coordinator_up = [this] { return coordinator_->up(); }}));
+    AgentProcess* rival = rivals_.back().get();
+    rival->Begin();
+    scene_.timeline.After(scene_.chance.Milliseconds(1000, 30000), [rival] { rival->End(); });
+  }
+}
+
+bool Simulation::AgentsAttached() const {
+  return std::all_of(agents_.begin(), agents_.end(), [&](const auto& agent) {
+    const Node* node = coordinator_->state().nodes.Find(agent->node());
+    return node != nullptr && node->agent.state == AgentState::kAttached;
+  });
 }
 
 void Simulation::Haunt() {
@@ -221,6 +268,7 @@ bool Simulation::AllFinal() const {
 RunResult Simulation::Run() {
   Timeline& timeline = scene_.timeline;
   coordinator_->Start();
+  BringAgents();
   jobs_wanted_ = scene_.chance.Between(1, 4);
   for (int64_t i = 0; i < jobs_wanted_; ++i) {
     timeline.After(scene_.chance.Milliseconds(0, 30000), [this, i] { Submit(i); });
@@ -234,10 +282,11 @@ RunResult Simulation::Run() {
     Tidy();
   });
   while (scene_.broken.empty() && timeline.RunNext()) {
-    if (timeline.now() >= quiet && AllFinal()) break;
+    if (timeline.now() >= quiet && AllFinal() && AgentsAttached()) break;
     if (timeline.now() > quiet + kQuietTime) break;
   }
   if (scene_.broken.empty()) coordinator_->inspector().OnQuiet();
+  if (scene_.broken.empty() && !AgentsAttached()) scene_.Break("an agent never attaches");
   RunResult result{.seed = options_.seed,
                    .trace = scene_.trace,
                    .fingerprint = scene_.fingerprint,

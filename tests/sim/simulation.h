@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/sim/agent_process.h"
 #include "tests/sim/ghost.h"
 #include "tests/sim/requests.h"
 #include "tests/sim/scene.h"
@@ -58,6 +59,10 @@ class Simulation {
   void AskOne(const JobId& job);
   void Harm();
   void HarmOne(World& world);
+  // Agents come to some of the nodes.
+  void BringAgents();
+  void HarmAgent();
+  bool AgentsAttached() const;
   // A worker of a generation that is over comes back.
   void Haunt();
   absl::StatusCode AnyFailure();
@@ -74,6 +79,9 @@ class Simulation {
   Wire wire_;
   std::vector<NodeName> cluster_;
   std::vector<HandStarted> by_hand_;
+  std::vector<std::unique_ptr<AgentProcess>> agents_;
+  // Others of the same names.
+  std::vector<std::unique_ptr<AgentProcess>> rivals_;
   std::vector<std::unique_ptr<Ghost>> ghosts_;
   int64_t mpiruns_ = 0;
   int64_t jobs_wanted_ = 0;

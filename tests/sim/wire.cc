@@ -10,10 +10,17 @@ absl::Duration Wire::Delay() {
   return scene_.chance.Milliseconds(1, 15);
 }
 
-StreamId Wire::Open(WorkerEnd* end) {
+Event Wire::Gone(StreamId id) const {
+  if (streams_.at(id).speaker == Speaker::kAgent) return AgentDetached{id};
+  return WorkerDetached{id};
+}
+
+StreamId Wire::Open(WorkerEnd* end, Speaker speaker) {
   const StreamId id = std::exchange(next_, next_.next());
-  streams_[id] =
-      Stream{.end = end, .last_up = scene_.timeline.now(), .last_down = scene_.timeline.now()};
+  streams_[id] = Stream{.end = end,
+                        .speaker = speaker,
+                        .last_up = scene_.timeline.now(),
+                        .last_down = scene_.timeline.now()};
   return id;
 }
 
@@ -82,7 +89,7 @@ void Wire::CloseByWorker(StreamId id) {
   if (found == streams_.end()) return;
   found->second.worker_gone = true;
   const absl::Time at = std::max(scene_.timeline.now() + Delay(), found->second.last_up);
-  Deliver(id, WorkerDetached{id}, at + absl::Microseconds(1));
+  Deliver(id, Gone(id), at + absl::Microseconds(1));
 }
 
 void Wire::Cut(StreamId id) {
@@ -93,7 +100,7 @@ void Wire::Cut(StreamId id) {
     return end.OnClosed(id, absl::UnavailableError("cut"));
   };
   scene_.timeline.After(scene_.chance.Milliseconds(1, 1500),
-                        [this, id] { coordinator_(WorkerDetached{id}); });
+                        [this, id] { coordinator_(Gone(id)); });
   scene_.timeline.After(scene_.chance.Milliseconds(1, 1500),
                         [this, id, closed] { TellWorker(id, closed); });
 }

@@ -1,4 +1,4 @@
-// Wire: the Attach streams between simulated workers and the coordinator. In order and lossless
+// Wire: the streams between simulated workers and agents and the coordinator. In order and lossless
 // until they break, as gRPC's are; on top of that it drops, repeats and reorders messages whose
 // loss the protocol promises to bear. Used by tests/sim. One thread.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace espalier::sim {
 
-// A worker's end of its streams.
+// A worker's or an agent's end of its streams.
 class WorkerEnd {
  public:
   virtual ~WorkerEnd() = default;
@@ -36,7 +36,8 @@ class Wire {
   using Receiver = std::function<void(const Event&)>;
   Wire(Scene& scene, Receiver coordinator) : scene_(scene), coordinator_(std::move(coordinator)) {}
 
-  StreamId Open(WorkerEnd* end);
+  enum class Speaker { kWorker, kAgent };
+  StreamId Open(WorkerEnd* end, Speaker speaker = Speaker::kWorker);
   void Up(StreamId id, const Event& event, Care care);
   void Down(const Welcome& welcome);
   void Down(const SendDirective& directive);
@@ -51,6 +52,7 @@ class Wire {
  private:
   struct Stream {
     WorkerEnd* end = nullptr;
+    Speaker speaker = Speaker::kWorker;
     // Nothing sent earlier arrives after a cut.
     bool cut = false;
     bool worker_gone = false;
@@ -58,6 +60,8 @@ class Wire {
     absl::Time last_down;
   };
   absl::Duration Delay();
+  // What the coordinator hears when the stream is gone.
+  Event Gone(StreamId id) const;
   void Deliver(StreamId id, const Event& event, absl::Time at);
   void ToWorker(StreamId id, std::function<bool(WorkerEnd&)> tell);
   void TellWorker(StreamId id, const std::function<bool(WorkerEnd&)>& tell);
