@@ -11,6 +11,10 @@ namespace espalier {
 inline constexpr std::array kAllMetrics = {
     metrics::kBuildInfo,
     metrics::kNodes,
+    metrics::kAgents,
+    metrics::kNodeMemoryAvailable,
+    metrics::kNodeDiskFree,
+    metrics::kNodeClockAhead,
     metrics::kJournalCommitSeconds,
     metrics::kJournalFailures,
     metrics::kLoopEvents,

@@ -28,7 +28,18 @@ namespace metrics {
 inline constexpr MetricName kBuildInfo = {"espalier_build_info", MetricKind::kGauge,
                                           "1, with the version of espalierd."};
 inline constexpr MetricName kNodes = {"espalier_nodes", MetricKind::kGauge,
-                                      "Nodes by state: free, busy, set_aside."};
+                                      "Nodes by state: free, busy, set_aside, unusable."};
+inline constexpr MetricName kAgents = {"espalier_node_agents", MetricKind::kGauge,
+                                       "Nodes by the state of their agent: none, attached, silent, "
+                                       "gone."};
+inline constexpr MetricName kNodeMemoryAvailable = {
+    "espalier_node_memory_available_bytes", MetricKind::kGauge,
+    "Memory that programs could still get on the node, as its agent says."};
+inline constexpr MetricName kNodeDiskFree = {
+    "espalier_node_disk_free_bytes", MetricKind::kGauge,
+    "Free on the file system of the agent's state folder."};
+inline constexpr MetricName kNodeClockAhead = {
+    "espalier_node_clock_ahead_seconds", MetricKind::kGauge, "The node's clock less espalierd's."};
 inline constexpr MetricName kJournalCommitSeconds = {
     "espalier_journal_commit_seconds", MetricKind::kHistogram,
     "Seconds of one journal transaction, including its fsync."};

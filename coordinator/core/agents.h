@@ -1,6 +1,6 @@
 // The agents of the nodes: who may speak for a node, and when one is silent. An agent's stream is
 // no worker's: it outlives jobs, and nothing ends with it; while it is gone, the node gets no job.
-// Used by advance.cc and start.cc. One thread.
+// Used by advance.cc and usable.cc. One thread.
 #pragma once
 
 #include "absl/time/time.h"

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/time/time.h"
 #include "common/base/ids.h"
+#include "coordinator/core/agent_event.h"
 #include "coordinator/core/state.h"
 #include "espalier/v1/job.pb.h"
 #include "espalier/v1/node.pb.h"
@@ -121,31 +121,6 @@ struct WorkerFinished {
 };
 // The stream is gone.
 struct WorkerDetached {
-  StreamId stream;
-};
-
-// The hello of a node's agent, and its first report.
-struct AgentAttached {
-  StreamId stream;
-  NodeName node;
-  v1::NodeReport report;
-  // Names the agent's process, so that it may attach anew before its old stream was seen to break;
-  // may be empty.
-  std::string instance;
-  // SHA-256 of the certificate it showed, in hex; empty without TLS.
-  std::string certificate;
-  // Its clock less espalierd's, when the report came. Set by the loop.
-  absl::Duration clock_ahead;
-};
-// Comes every kAgentReportEvery.
-struct AgentReported {
-  StreamId stream;
-  v1::NodeReport report;
-  // As of AgentAttached.
-  absl::Duration clock_ahead;
-};
-// The stream is gone.
-struct AgentDetached {
   StreamId stream;
 };
 

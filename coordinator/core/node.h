@@ -1,5 +1,5 @@
 // Node: one machine of the cluster as the core knows it: what is remembered of it, and what its
-// agent says. Used by node_table.h and event.h. Plain values: any thread.
+// agent says. Used by node_table.h and agent_event.h. Plain values: any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Whether a job may run on a node now, and if not, why: the one place that says so. Used by
-// queue.cc, preemption.cc, faults.cc and coordinator/service. Pure: any thread.
+// coordinator/core and coordinator/service. Pure: any thread.
 #pragma once
 
 #include <cstdint>

@@ -173,26 +173,6 @@ std::string RenderJob(const v1::JobStatus& status, Detail detail, const View& vi
   return out;
 }
 
-std::string RenderNodes(const v1::ListNodesResponse& response, const View& view) {
-  if (response.nodes().empty()) return "no nodes: the cluster file names none\n";
-  Table table({Column{"NODE"}, Column{"ADDRESS"}, Column{"PROFILE"}, Column{"DEVICE"},
-               Column{"MEMORY LIMIT", kRight}, Column{"STATE"}});
-  const auto or_dash = [](const std::string& text) { return text.empty() ? "-" : text; };
-  for (const v1::NodeStatus& node : response.nodes()) {
-    Cell state("free", Colour::kGreen);
-    if (!node.job_id().empty()) state = Cell(absl::StrCat("runs ", node.job_id()));
-    if (!node.set_aside_reason().empty()) {
-      state = Cell(absl::StrCat("set aside until ", TimeText(node.set_aside_until_ms(), view), ": ",
-                                node.set_aside_reason()),
-                   Colour::kYellow);
-    }
-    const int64_t limit = node.memory_limit_bytes();
-    table.Add({node.name(), node.address(), or_dash(node.profile()), or_dash(node.device()),
-               limit == 0 ? "machine's" : BytesText(limit), state});
-  }
-  return table.Render(view);
-}
-
 std::string RenderEvents(const v1::ListEventsResponse& response, const View& view) {
   if (response.events().empty()) return "no events\n";
   Table table({Column{"NUMBER", kRight}, Column{"TIME"}, Column{"STATE"}, Column{"EVENT"}});

@@ -52,6 +52,7 @@ std::string RenderJob(const v1::JobStatus& status, Detail detail, const View& vi
 // Empty without ranks; at most `most` of them, then a line that says how many more there are.
 std::string RenderRanks(const v1::JobStatus& status, int most, const View& view);
 
+// One line a node; columns that say nothing of any node are left out.
 std::string RenderNodes(const v1::ListNodesResponse& response, const View& view);
 std::string RenderEvents(const v1::ListEventsResponse& response, const View& view);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -94,14 +95,41 @@ std::string StateLabel(v1::JobState state) {
   return absl::AsciiStrToLower(absl::StripPrefix(name, "JOB_STATE_"));
 }
 
+std::string AgentLabel(v1::AgentState state) {
+  const std::string name = v1::AgentState_Name(state);
+  return absl::AsciiStrToLower(absl::StripPrefix(name, "AGENT_STATE_"));
+}
+
 void AddNodes(MetricBuilder& builder, const View& view) {
-  int64_t free = 0, busy = 0, set_aside = 0;
-  for (const v1::NodeStatus& node : view.nodes) {
-    ++(!node.set_aside_reason().empty() ? set_aside : node.job_id().empty() ? free : busy);
+  int64_t free = 0, busy = 0, set_aside = 0, unusable = 0;
+  std::map<v1::AgentState, int64_t> agents;
+  for (const auto& node : view.nodes) {
+    ++agents[node->agent()];
+    ++(!node->set_aside_reason().empty()  ? set_aside
+       : !node->job_id().empty()          ? busy
+       : !node->unusable_reason().empty() ? unusable
+                                          : free);
   }
   builder.Add(metrics::kNodes, {{"state", "free"}}, static_cast<double>(free));
   builder.Add(metrics::kNodes, {{"state", "busy"}}, static_cast<double>(busy));
   builder.Add(metrics::kNodes, {{"state", "set_aside"}}, static_cast<double>(set_aside));
+  builder.Add(metrics::kNodes, {{"state", "unusable"}}, static_cast<double>(unusable));
+  for (int i = v1::AgentState_MIN; i <= v1::AgentState_MAX; ++i) {
+    const auto state = static_cast<v1::AgentState>(i);
+    builder.Add(metrics::kAgents, {{"state", AgentLabel(state)}},
+                static_cast<double>(agents[state]));
+  }
+}
+
+// What an attached agent says of its machine.
+void AddNode(MetricBuilder& builder, const v1::NodeStatus& node) {
+  if (node.agent() != v1::AGENT_STATE_ATTACHED) return;
+  const MetricLabels labels = {{"node", node.name()}};
+  const v1::NodeResources& resources = node.report().resources();
+  builder.Add(metrics::kNodeMemoryAvailable, labels,
+              static_cast<double>(resources.memory_available_bytes()));
+  builder.Add(metrics::kNodeDiskFree, labels, static_cast<double>(resources.disk_free_bytes()));
+  builder.Add(metrics::kNodeClockAhead, labels, node.clock_ahead_seconds());
 }
 
 void AddDaemon(MetricBuilder& builder, const View& view, const MetricsMoment& moment) {
@@ -236,6 +264,7 @@ std::vector<prometheus::MetricFamily> MakeMetrics(const View& view, const Metric
   MetricBuilder builder;
   AddDaemon(builder, view, moment);
   AddNodes(builder, view);
+  for (const auto& node : view.nodes) AddNode(builder, *node);
   for (const auto& [id, job] : view.jobs) {
     const bool over = job->is_final() && moment.now - *job->final_at > moment.final_jobs_kept;
     if (!over) AddJob(builder, *job, moment.now);

@@ -113,7 +113,8 @@ Reactor* OperatorService::GetJob(Context* context, const v1::GetJobRequest* requ
 Reactor* OperatorService::ListNodes(Context* context, const v1::ListNodesRequest*,
                                     v1::ListNodesResponse* response) {
   const std::shared_ptr<const View> view = backend_.board->Current();
-  for (const v1::NodeStatus& node : view->nodes) *response->add_nodes() = node;
+  for (const auto& node : view->nodes) *response->add_nodes() = *node;
+  *response->mutable_coordinator() = view->versions;
   return FinishWith(context, absl::OkStatus());
 }
 

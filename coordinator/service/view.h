@@ -45,7 +45,10 @@ struct JobView {
 
 struct View {
   std::map<JobId, std::shared_ptr<const JobView>> jobs;
-  std::vector<v1::NodeStatus> nodes;
+  // In the order of the cluster file.
+  std::vector<std::shared_ptr<const v1::NodeStatus>> nodes;
+  // espalierd's own.
+  v1::NodeVersions versions;
   LoopStats stats;
 
   // By id, by unique prefix of an id, or by unique name. NOT_FOUND and INVALID_ARGUMENT (several

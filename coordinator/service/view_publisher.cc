@@ -1,9 +1,10 @@
 #include "coordinator/service/view_publisher.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "common/base/check.h"
 #include "coordinator/core/facts.h"
+#include "coordinator/core/usable.h"
 #include "coordinator/journal/record.h"
 #include "coordinator/loop/messages.h"
 
@@ -97,24 +98,29 @@ std::shared_ptr<const JobView> MakeJobView(const Job& job, const JobNotes& notes
   return view;
 }
 
-std::vector<v1::NodeStatus> MakeNodeViews(const ClusterState& state,
-                                          const v1::ClusterSpec& cluster) {
-  std::vector<v1::NodeStatus> views;
-  for (const v1::NodeSpec& spec : cluster.nodes()) {
-    v1::NodeStatus& node = views.emplace_back();
-    node.set_name(spec.name());
-    node.set_address(spec.address());
-    node.set_profile(spec.profile());
-    node.set_device(spec.device());
-    node.set_memory_limit_bytes(spec.memory_limit_bytes());
-    const Node* known = state.nodes.Find(NodeName(spec.name()));
-    if (known == nullptr) continue;
-    node.set_job_id(known->holder.text());
-    if (known->record.set_aside_until <= state.now) continue;
-    node.set_set_aside_reason(known->record.set_aside_reason);
-    node.set_set_aside_until_ms(ToUnixMs(known->record.set_aside_until));
+std::shared_ptr<const v1::NodeStatus> MakeNodeView(const ClusterState& state, const Node& node,
+                                                   const v1::NodeSpec& spec) {
+  auto view = std::make_shared<v1::NodeStatus>();
+  view->set_name(spec.name());
+  view->set_address(spec.address());
+  view->set_profile(spec.profile());
+  view->set_device(spec.device());
+  view->set_memory_limit_bytes(spec.memory_limit_bytes());
+  view->set_job_id(node.holder.text());
+  view->set_unusable_reason(Describe(state, node, {NodeObstacle(state, node), {}}));
+  view->set_faults(static_cast<int32_t>(node.record.faults.size()));
+  view->set_certificate(node.record.certificate);
+  if (IsSetAside(node.record)) {
+    view->set_set_aside_reason(node.record.set_aside_reason);
+    view->set_set_aside_until_ms(ToUnixMs(node.record.set_aside_until));
   }
-  return views;
+  const AgentSession& agent = node.agent;
+  view->set_agent(static_cast<v1::AgentState>(agent.state));
+  view->set_agent_since_ms(ToUnixMs(agent.state_since));
+  view->set_agent_heard_ms(ToUnixMs(agent.heard_at));
+  if (agent.report) *view->mutable_report() = *agent.report;
+  view->set_clock_ahead_seconds(absl::ToDoubleSeconds(agent.clock_ahead));
+  return view;
 }
 
 void ViewPublisher::Heard(const WorkerId& worker, const v1::AttachRequest& message,
@@ -144,9 +150,23 @@ void ViewPublisher::Publish(const Publication& publication) {
     ++notes.revision;
     view_.jobs[id] = MakeJobView(job->second, notes, state_dir_, moment);
   }
-  view_.nodes = MakeNodeViews(publication.state, cluster_);
+  PublishNodes(publication.state);
   view_.stats = publication.stats;
   board_.Publish(std::make_shared<View>(view_));
+}
+
+// Anew only those that have changed.
+void ViewPublisher::PublishNodes(const ClusterState& state) {
+  view_.versions = state.versions;
+  view_.nodes.resize(static_cast<size_t>(cluster_.nodes_size()));
+  node_revisions_.resize(view_.nodes.size(), -1);
+  for (size_t i = 0; i < view_.nodes.size(); ++i) {
+    const v1::NodeSpec& spec = cluster_.nodes(static_cast<int>(i));
+    const Node* node = state.nodes.Find(NodeName(spec.name()));
+    ESPALIER_CHECK(node != nullptr, "the core has the nodes of the cluster file");
+    if (std::exchange(node_revisions_[i], node->revision) == node->revision) continue;
+    view_.nodes[i] = MakeNodeView(state, *node, spec);
+  }
 }
 
 void ViewPublisher::Stalled(const LoopStats& stats) {

@@ -26,8 +26,8 @@ struct ViewMoment {
 std::shared_ptr<const JobView> MakeJobView(const Job& job, const JobNotes& notes,
                                            const std::string& state_dir, const ViewMoment& moment);
 
-std::vector<v1::NodeStatus> MakeNodeViews(const ClusterState& state,
-                                          const v1::ClusterSpec& cluster);
+std::shared_ptr<const v1::NodeStatus> MakeNodeView(const ClusterState& state, const Node& node,
+                                                   const v1::NodeSpec& spec);
 
 class ViewPublisher : public LoopObserver {
  public:
@@ -43,11 +43,15 @@ class ViewPublisher : public LoopObserver {
   void Stalled(const LoopStats& stats) override;
 
  private:
+  void PublishNodes(const ClusterState& state);
+
   ViewBoard& board_;
   const v1::ClusterSpec cluster_;
   const std::string state_dir_;
   SideNotes notes_;
   View view_;
+  // Of the nodes as they were shown last, in the order of the cluster file.
+  std::vector<int64_t> node_revisions_;
 };
 
 }  // namespace espalier

@@ -1,5 +1,5 @@
 // The rules of the queue, seen from outside: nothing is idle beside a job that could use it, and
-// nobody is preempted for nothing. Used by inspector.h. Pure functions.
+// nobody is preempted for nothing. Used by inspector.cc. Pure functions.
 #pragma once
 
 #include <string>

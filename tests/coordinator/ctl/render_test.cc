@@ -77,31 +77,6 @@ TEST(RenderJob, AFailedCheckpointAndAnAbsentRankStandOut) {
   EXPECT_EQ(text.find("shard plan"), std::string::npos) << text;
 }
 
-TEST(RenderNodes, EachStateOfANode) {
-  v1::ListNodesResponse response;
-  v1::NodeStatus& studio = *response.add_nodes();
-  studio.set_name("studio");
-  studio.set_address("10.77.0.1");
-  studio.set_profile("studio-m2");
-  studio.set_device("mps");
-  studio.set_job_id("3f2a9c1e");
-  studio.set_memory_limit_bytes(64000000000);
-  v1::NodeStatus& macbook = *response.add_nodes();
-  macbook.set_name("macbook");
-  macbook.set_address("10.77.0.2");
-  macbook.set_set_aside_reason("3 crashes");
-  macbook.set_set_aside_until_ms(1800000060000);
-  v1::NodeStatus& mini = *response.add_nodes();
-  mini.set_name("mini");
-  mini.set_address("10.77.0.3");
-  EXPECT_EQ(RenderNodes(response, kView),
-            R"(NODE     ADDRESS    PROFILE    DEVICE  MEMORY LIMIT  STATE
-studio   10.77.0.1  studio-m2  mps          64.0 GB  runs 3f2a9c1e
-macbook  10.77.0.2  -          -          machine's  set aside until 2027-01-15 08:01:00: 3 crashes
-mini     10.77.0.3  -          -          machine's  free
-)");
-}
-
 TEST(RenderEvents, OldestFirst) {
   v1::ListEventsResponse response;
   v1::JobEvent& event = *response.add_events();

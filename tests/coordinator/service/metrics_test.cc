@@ -58,6 +58,10 @@ std::string Scrape(const View& view) {
 View ViewOf(std::shared_ptr<const JobView> job) {
   View view;
   view.jobs[JobId("job-7")] = std::move(job);
+  auto node = std::make_shared<v1::NodeStatus>();
+  node->set_name("studio");
+  node->set_agent(v1::AGENT_STATE_ATTACHED);
+  view.nodes = {std::move(node)};
   return view;
 }
 
@@ -87,6 +91,28 @@ TEST(Metrics, AWorkerShowsItsNodeAndRank) {
   EXPECT_THAT(text, HasSubstr("espalier_worker_silent_seconds" + labels + "} 3"));
   EXPECT_THAT(text, HasSubstr("espalier_worker_account_seconds_total" + labels +
                               ",account=\"compute\"} 3"));
+}
+
+TEST(Metrics, NodesShowTheirStateAndWhatTheirAgentsSay) {
+  View view;
+  auto studio = std::make_shared<v1::NodeStatus>();
+  studio->set_name("studio");
+  studio->set_agent(v1::AGENT_STATE_ATTACHED);
+  studio->mutable_report()->mutable_resources()->set_disk_free_bytes(512);
+  studio->set_clock_ahead_seconds(1.5);
+  auto macbook = std::make_shared<v1::NodeStatus>();
+  macbook->set_name("macbook");
+  macbook->set_agent(v1::AGENT_STATE_GONE);
+  macbook->set_unusable_reason("has no agent now");
+  view.nodes = {studio, macbook};
+  const std::string text = Scrape(view);
+  EXPECT_THAT(text, HasSubstr("espalier_nodes{state=\"free\"} 1"));
+  EXPECT_THAT(text, HasSubstr("espalier_nodes{state=\"unusable\"} 1"));
+  EXPECT_THAT(text, HasSubstr("espalier_node_agents{state=\"attached\"} 1"));
+  EXPECT_THAT(text, HasSubstr("espalier_node_agents{state=\"gone\"} 1"));
+  EXPECT_THAT(text, HasSubstr("espalier_node_disk_free_bytes{node=\"studio\"} 512"));
+  EXPECT_THAT(text, HasSubstr("espalier_node_clock_ahead_seconds{node=\"studio\"} 1.5"));
+  EXPECT_THAT(text, Not(HasSubstr("{node=\"macbook\"}")));
 }
 
 TEST(Metrics, TheJournalIsAHistogram) {

@@ -56,10 +56,10 @@ TEST_F(Viewing, ARestartIsCountedByItsCause) {
 
 TEST_F(Viewing, NodesShowWhoHoldsThem) {
   ASSERT_EQ(board_.Current()->nodes.size(), 2u);
-  EXPECT_EQ(board_.Current()->nodes[1].job_id(), "");
+  EXPECT_EQ(board_.Current()->nodes[1]->job_id(), "");
   world_.Submit();
   world_.Turn();
-  EXPECT_EQ(board_.Current()->nodes[1].job_id(), world_.job);
+  EXPECT_EQ(board_.Current()->nodes[1]->job_id(), world_.job);
 }
 
 TEST_F(Viewing, AForgottenJobLeavesItsCheckpointsAlone) {
@@ -85,6 +85,34 @@ TEST_F(Viewing, AForgottenJobLeavesItsCheckpointsAlone) {
   EXPECT_EQ(world_.journal.Load()->jobs.size(), kept);
   EXPECT_FALSE(std::filesystem::exists(folder / "logs"));
   EXPECT_TRUE(std::filesystem::exists(folder / "checkpoints/step-00000100"));
+}
+
+TEST(NodeView, ShowsWhatTheAgentSaysAndWhyNoJobGetsTheNode) {
+  ClusterState state;
+  state.versions.set_open_mpi("4.1.4");
+  state.nodes.Add({.name = NodeName("left"), .certificate = "ab12"});
+  Node& node = *state.nodes.Edit(NodeName("left"));
+  node.agent.state = AgentState::kAttached;
+  node.agent.clock_ahead = absl::Seconds(3);
+  node.agent.report.emplace().mutable_versions()->set_open_mpi("5.0.7");
+  v1::NodeSpec spec;
+  spec.set_name("left");
+  const auto view = MakeNodeView(state, node, spec);
+  EXPECT_EQ(view->agent(), v1::AGENT_STATE_ATTACHED);
+  EXPECT_EQ(view->report().versions().open_mpi(), "5.0.7");
+  EXPECT_EQ(view->unusable_reason(),
+            "has other versions (Open MPI 5.0.7 there, 4.1.4 here); install the same");
+  EXPECT_EQ(view->clock_ahead_seconds(), 3);
+  EXPECT_EQ(view->certificate(), "ab12");
+}
+
+TEST_F(Viewing, ANodeIsShownAnewOnlyWhenItHasChanged) {
+  const auto before = board_.Current()->nodes[0];
+  world_.Turn();
+  EXPECT_EQ(board_.Current()->nodes[0], before);
+  world_.Submit();
+  world_.Turn();
+  EXPECT_NE(board_.Current()->nodes[0], before);
 }
 
 TEST_F(Viewing, WhileTheJournalIsFullTheLastViewStandsAndTheFailuresShow) {
