@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "coordinator/core/retention.h"
 #include "coordinator/journal/record.h"
 #include "tests/coordinator/loop/loop_world.h"
@@ -67,7 +68,7 @@ TEST_F(Viewing, AForgottenJobLeavesItsCheckpointsAlone) {
   JournalBatch batch;
   for (size_t i = 1; i <= kept + 1; ++i) {
     JobRecord record;
-    record.id = JobId("nano-" + std::to_string(i));
+    record.id = JobId(absl::StrCat("nano-", i));
     record.number = static_cast<int64_t>(i);
     record.state = JobState::kCompleted;
     record.state_since = absl::FromUnixSeconds(static_cast<int64_t>(i));
