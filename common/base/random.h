@@ -1,6 +1,6 @@
 // SplitMix64: a tiny seeded generator whose stream is the same everywhere, and a hash to derive
-// independent streams. Used by worker/ wherever randomness must be reproducible, and by tests. Not
-// thread-safe; copy it.
+// independent streams. Used by coordinator/agent, by worker/ wherever randomness must be
+// reproducible, and by tests. Not thread-safe; copy it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// UTF-8 for bytes that came from elsewhere. Used by common/config, coordinator/launcher and
-// coordinator/service. Pure: any thread.
+// UTF-8 for bytes that came from elsewhere. Used by common/config, common/rpc,
+// coordinator/agent, coordinator/launcher and coordinator/service. Pure: any thread.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // What the machine under the process is and how it fares: memory, processor, heat, power. Used by
-// worker/ (limits, memory figures, thread counts) and coordinator/ctl/verbs_handover.cc (the folder
-// of its program). One file per system implements it: platform_linux.cc, platform_darwin.cc.
-// Thread-safe.
+// worker/ (limits, memory figures, thread counts), coordinator/agent (what a node is) and
+// coordinator/ctl/verbs_handover.cc (the folder of its program). One file per system implements it:
+// platform_linux.cc, platform_darwin.cc. Thread-safe.
 #pragma once
 
 #include <cstdint>

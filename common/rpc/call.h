@@ -1,6 +1,6 @@
 // What every call needs: a deadline, and its status in the words of the program. Used by
-// worker/control, coordinator/service and coordinator/ctl, and in this room by channel.cc and
-// server_credentials.cc.
+// worker/control, coordinator/agent, coordinator/service and coordinator/ctl, and in this room by
+// channel.cc and server_credentials.cc.
 // Pure functions: any thread; a context belongs to the thread that starts its call.
 #pragma once
 

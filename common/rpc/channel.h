@@ -1,6 +1,6 @@
 // Client channels to espalierd: insecure on a Unix socket and on loopback, mutual TLS elsewhere,
 // with keepalive, and an explanation of why a server cannot be reached. Used by worker/control,
-// coordinator/ctl and diagnose.cc. Thread rule: any thread.
+// coordinator/agent, coordinator/ctl and diagnose.cc. Thread rule: any thread.
 #pragma once
 
 #include <grpcpp/channel.h>

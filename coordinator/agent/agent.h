@@ -1,7 +1,7 @@
 // Agent: the always-on process of a node. It attaches to espalierd and says what the node has,
 // starts and ends the generations' daemons here, and opens another stream with back-off whenever
-// the last one has ended. It listens nowhere. Used by coordinator/agent_main.cc and by tests.
-// Thread rule: Start, Run and destruction belong to one thread; Stop may be called from any.
+// the last one has ended. It listens nowhere. Used by program.cc, coordinator/agent_main.cc and
+// tests. Thread rule: Start, Run and destruction belong to one thread; Stop may be called from any.
 #pragma once
 
 #include <memory>
@@ -32,5 +32,9 @@ class Agent {
   virtual absl::Status Run() = 0;
   virtual void Stop() = 0;
 };
+
+// The program. Exit status of `run`: 0 stopped by a signal, 1 cannot run, 2 wrong command line; of
+// `exec`: see exec.h.
+int RunAgentProgram(int argc, char** argv);
 
 }  // namespace espalier

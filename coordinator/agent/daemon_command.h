@@ -1,6 +1,6 @@
 // What mpirun asks of its remote-shell agent, taken apart: Open MPI's daemon and its parameters,
 // all of them known ones. Nothing of the text ever reaches a shell; what is not understood to the
-// last character is refused. Used by coordinator/agent/generations.h. Pure functions: any thread.
+// last character is refused. Used by coordinator/agent/generations.cc. Pure functions: any thread.
 #pragma once
 
 #include <string>

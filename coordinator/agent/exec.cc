@@ -14,7 +14,7 @@
 #include "common/base/status_macros.h"
 #include "common/rpc/call.h"
 #include "common/rpc/channel.h"
-#include "coordinator/launcher/exec_variables.h"
+#include "coordinator/launcher/node_agents.h"
 #include "espalier/v1/agent.grpc.pb.h"
 
 namespace espalier {

@@ -1,7 +1,7 @@
 // mpirun's remote-shell agent: asks espalierd to have a node's agent start Open MPI's daemon, and
 // stays until that has ended. What it is to do beyond its arguments stands in variables that
-// espalierd gives to mpirun. Used by coordinator/agent_main.cc; the variables also by
-// coordinator/service, which sets them. Thread rule: any thread.
+// espalierd gives to mpirun. Used by coordinator/agent/program.cc. Thread rule:
+// any thread.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,6 @@
 // Generations on this node: Open MPI's daemons, each in a session of its own that holds every
 // process of its generation here, recorded in the state folder before it starts, so that whoever
-// started them, all of it can be found and ended. Used by coordinator/agent/agent.h. One thread.
+// started them, all of it can be found and ended. Used by coordinator/agent/agent.cc. One thread.
 //
 //          Start          End, orphaned, or the daemon has ended         nothing left
 //   (none) -----> running ----------------------------------------> ending --------> (reported)

@@ -4,14 +4,12 @@
 #include <utility>
 #include <variant>
 
-#include "coordinator/core/agents.h"
 #include "coordinator/core/context.h"
 #include "coordinator/core/facts.h"
 #include "coordinator/core/faults.h"
 #include "coordinator/core/generation.h"
 #include "coordinator/core/handlers.h"
 #include "coordinator/core/liveness.h"
-#include "coordinator/core/retention.h"
 
 namespace espalier {
 namespace {

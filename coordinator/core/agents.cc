@@ -1,8 +1,7 @@
-#include "coordinator/core/agents.h"
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/core/handlers.h"
 #include "coordinator/core/usable.h"
 
 namespace espalier {

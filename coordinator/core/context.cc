@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "coordinator/core/facts.h"
-#include "coordinator/core/transitions.h"
+#include "coordinator/core/job_state.h"
 
 namespace espalier {
 

@@ -22,7 +22,7 @@ class Context {
   // Null when there is none.
   Job* FindJob(const JobId& id);
 
-  // A transition, one of transitions.h: state, reason and time change together, and the job's
+  // A transition, one of job_state.h: state, reason and time change together, and the job's
   // history gets a row.
   void Enter(Job& job, JobState state, const std::string& reason);
   // A row of the job's history without a transition.

@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "common/base/ids.h"
-#include "coordinator/core/agent_event.h"
+#include "coordinator/core/node.h"
 #include "coordinator/core/state.h"
 #include "espalier/v1/job.pb.h"
 #include "espalier/v1/node.pb.h"

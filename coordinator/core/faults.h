@@ -1,13 +1,18 @@
-// What a fault costs: a job has only so many restarts and waits longer before each; a node to which
-// several faults are traced is set aside for a while, longer each time, and then used again. Used
-// by advance.cc and generation.cc. One thread.
+// What a fault costs, and whose it is. A job has only so many restarts and waits longer before
+// each; a node to which several faults are traced is set aside for a while, longer each time. An
+// error that a rank met by itself is one machine's (its device, disk or memory), a fault like the
+// loss of a rank; what every rank meets, or what comes again elsewhere, is the job's own and ends
+// it. Used by coordinator/core. One thread.
 #pragma once
 
 #include <cstddef>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "coordinator/core/context.h"
+#include "coordinator/core/event.h"
+#include "coordinator/core/liveness.h"
 
 namespace espalier {
 
@@ -45,5 +50,27 @@ inline constexpr size_t kSetAsideFaults = NodePolicy{}.faults;
 void BlameNode(Context& context, const Job& job, Rank rank, const std::string& reason);
 // Takes nodes back whose time is over.
 void ReturnNodes(Context& context);
+
+// The kind of error that input and settings cause: the same ones give it again.
+bool IsBadInput(absl::StatusCode code);
+
+// Takes up what a worker said with Outcome::kFailed, of itself or of the ranks it names.
+void NoteFailure(Job& job, Rank sender, const WorkerFinished& report);
+
+// Every rank of the generation has met the same kind of bad input.
+bool FailedEverywhere(const Job& job);
+
+struct Judgement {
+  // It would come again on any machine.
+  bool ends_job = false;
+  // What happened, and the first rank that met it.
+  Fault fault;
+};
+
+// Judges the failures noted so far, at least one, and remembers them for the next generation. They
+// end the job when every rank met the same bad input; or when the last failure before was of the
+// same kind at the same step, and either nodes differ or it is bad input on a node that the job
+// cannot spare.
+Judgement JudgeFailure(const ClusterState& state, Job& job);
 
 }  // namespace espalier

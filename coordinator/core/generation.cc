@@ -7,7 +7,6 @@
 #include "common/base/check.h"
 #include "coordinator/core/directives.h"
 #include "coordinator/core/facts.h"
-#include "coordinator/core/failures.h"
 #include "coordinator/core/faults.h"
 #include "coordinator/core/liveness.h"
 

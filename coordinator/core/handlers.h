@@ -1,11 +1,13 @@
 // The core's handlers: what Advance calls for each event, and the queue afterwards. Each is in the
 // source named after its subject: start.cc, submit.cc, requests.cc, attach.cc, hand_started.cc,
-// reports.cc, queue.cc. Used by coordinator/core. One thread.
+// reports.cc, agents.cc, queue.cc. Used by coordinator/core. One thread.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "coordinator/core/context.h"
 
 namespace espalier {
@@ -34,10 +36,40 @@ void OnReport(Context& context, const DirectiveAcked& report);
 void OnReport(Context& context, const WorkerFinished& report);
 void OnReport(Context& context, const WorkerDetached& report);
 
+// The agents of the nodes (agents.cc): who may speak for a node, and when one is silent. An agent's
+// stream is no worker's: it outlives jobs, and nothing ends with it; while it is gone, the node
+// gets no job.
+//
+// Takes the agent in, or closes its stream: NOT_FOUND for a name that the cluster file does not
+// have, ALREADY_EXISTS while another process speaks for the node. The agent may try again later.
+void OnAgent(Context& context, const AgentAttached& hello);
+// A stream that has not attached (to this coordinator) is closed with UNAVAILABLE.
+void OnAgent(Context& context, const AgentReported& report);
+void OnAgent(Context& context, const AgentDetached& gone);
+
+// Finds those that have become silent.
+void WatchAgents(Context& context);
+// Every agent counts as heard of later by `slept`, in which nobody was listened to.
+void ShiftDeadlines(NodeTable& nodes, absl::Duration slept);
+
 // Starts what can be started.
 void Schedule(Context& context);
 // Has the queue looked at when a wait of its own is over: a back-off, or that for the agents.
 void WatchQueue(Context& context);
+
+// How long jobs that have ended are remembered (submit.cc), so that years of runs neither fill the
+// journal nor slow what looks at all jobs. Their checkpoints are the user's and stay.
+struct RetentionPolicy {
+  // The newest are kept whatever their age.
+  size_t always = 50;
+  // Of the others, those that ended so recently, and no more than `most` in all.
+  absl::Duration age = absl::Hours(24 * 90);
+  size_t most = 1000;
+};
+
+// Forgets final jobs beyond the policy, oldest first: removes them from the state and asks for the
+// same of the journal. Looks at most once an hour.
+void ForgetOldJobs(Context& context, const RetentionPolicy& policy = {});
 
 // For attach.cc: the job of a hand-started worker is found or made, and the first rank of a new
 // mpirun starts a generation. Null when the worker was refused.

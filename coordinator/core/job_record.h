@@ -1,6 +1,7 @@
 // JobRecord: the part of a job that is journaled, from which a restarted coordinator continues it,
 // with the directive that says what is wanted of its newest generation. Written by the core, stored
-// whole by the loop on every PersistJob. Used by planner.h and state.h. Plain values: any thread.
+// whole by the loop on every PersistJob. Used by directives.h and state.h. Plain values: any
+// thread.
 #pragma once
 
 #include <cstdint>

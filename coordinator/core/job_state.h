@@ -1,8 +1,11 @@
-// The states of a job and what else is decided about it, as the journal and the protocol number
-// them. Used by job_record.h. Plain values and pure functions: any thread.
+// The states of a job, what else is decided about it, as the journal and the protocol number them,
+// and the job machine as one table: every transition that there is. Context::Enter crashes on any
+// other; README.md shows the table, and the simulator sees that a job's history follows it. Used by
+// job_record.h, context.cc and tests. Plain values and pure functions: any thread.
 #pragma once
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 
 namespace espalier {
 
@@ -60,5 +63,18 @@ enum class Verdict {
 // As in README.md: "PAUSED_SOFT".
 absl::string_view JobStateName(JobState state);
 bool IsFinal(JobState state);
+
+struct Transition {
+  JobState from;
+  // What it happens on, for people.
+  absl::string_view on;
+  JobState to;
+};
+
+// In the order of the states.
+absl::Span<const Transition> Transitions();
+
+// True also when nothing changes: a state may be entered again for another reason.
+bool TransitionAllowed(JobState from, JobState to);
 
 }  // namespace espalier

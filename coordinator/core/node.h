@@ -1,8 +1,11 @@
-// Node: one machine of the cluster as the core knows it: what is remembered of it, and what its
-// agent says. Used by node_table.h and agent_event.h. Plain values: any thread.
+// Node: one machine of the cluster as the core knows it: what is remembered of it, what its agent
+// says, and the events of that. NodeTable: the nodes in the order of the cluster file, found by
+// name, each with the job that holds it. Used by coordinator/ and tests. Plain values: any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +15,11 @@
 #include "espalier/v1/node.pb.h"
 
 namespace espalier {
+
+// How often an agent reports, and after how long without a report its node is not used. A second
+// agent of the same name is refused until then.
+inline constexpr absl::Duration kAgentReportEvery = absl::Seconds(2);
+inline constexpr absl::Duration kAgentSilence = absl::Seconds(10);
 
 // One stream of a worker or of an agent; no two have the same. Never used again once closed.
 using StreamId = Number<struct StreamIdTag>;
@@ -67,6 +75,64 @@ struct Node {
   JobId holder;
   // Grows with every change, so that a view knows what to show anew.
   int64_t revision = 0;
+};
+
+class NodeTable {
+ public:
+  // At the end. The name is a new one.
+  void Add(NodeRecord record);
+
+  std::vector<Node>::const_iterator begin() const { return nodes_.begin(); }
+  std::vector<Node>::const_iterator end() const { return nodes_.end(); }
+  size_t size() const { return nodes_.size(); }
+  bool empty() const { return nodes_.empty(); }
+
+  // Null when the cluster file does not name it.
+  const Node* Find(const NodeName& name) const;
+  // The same, to be changed: its revision grows.
+  Node* Edit(const NodeName& name);
+
+  // The job that holds the node, which may be one that the cluster file does not name: hand-started
+  // workers run anywhere. Null: nobody.
+  const JobId* HolderOf(const NodeName& name) const;
+  // The job holds these nodes now and no others. Nodes without a name are not known yet.
+  void SetHeld(const JobId& job, const std::vector<NodeName>& nodes);
+
+ private:
+  void Release(const JobId& job, const NodeName& name);
+
+  std::vector<Node> nodes_;
+  std::map<NodeName, size_t> index_;
+  std::map<NodeName, JobId> holders_;
+  std::map<JobId, std::vector<NodeName>> held_;
+};
+
+// "studio, macbook"; "none" without any.
+std::string NamesOfNodes(const NodeTable& nodes);
+
+// The hello of a node's agent, and its first report.
+struct AgentAttached {
+  StreamId stream;
+  NodeName node;
+  v1::NodeReport report;
+  // Names the agent's process, so that it may attach anew before its old stream was seen to break;
+  // may be empty.
+  std::string instance;
+  // SHA-256 of the certificate it showed, in hex; empty without TLS.
+  std::string certificate;
+  // Its clock less espalierd's, when the report came. Set by the loop.
+  absl::Duration clock_ahead;
+};
+// Comes every kAgentReportEvery.
+struct AgentReported {
+  StreamId stream;
+  v1::NodeReport report;
+  // As of AgentAttached.
+  absl::Duration clock_ahead;
+};
+// The stream is gone.
+struct AgentDetached {
+  StreamId stream;
 };
 
 }  // namespace espalier

@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "coordinator/core/facts.h"
-#include "coordinator/core/failures.h"
 #include "coordinator/core/faults.h"
 #include "coordinator/core/generation.h"
 #include "coordinator/core/handlers.h"

@@ -14,7 +14,7 @@
 #include "common/base/ids.h"
 #include "coordinator/core/figures.h"
 #include "coordinator/core/job_record.h"
-#include "coordinator/core/node_table.h"
+#include "coordinator/core/node.h"
 
 namespace espalier {
 

@@ -12,10 +12,10 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
-#include "coordinator/launcher/exec_variables.h"
 #include "coordinator/launcher/log_limit.h"
 #include "coordinator/launcher/mpirun.h"
 #include "coordinator/launcher/network.h"
+#include "coordinator/launcher/node_agents.h"
 
 namespace espalier {
 namespace {
@@ -62,7 +62,7 @@ std::map<NodeName, NodeName> MpirunLauncher::AgentsOf(const std::vector<NodeName
   return SharedAgents(*options_.cluster, nodes, attached);
 }
 
-// mpirun's; and what its remote-shell agent needs (exec_variables.h).
+// mpirun's; and what its remote-shell agent needs (node_agents.h).
 std::vector<std::string> MpirunLauncher::Environment(
     const GenerationKey& key, const std::map<NodeName, NodeName>& agents) const {
   std::vector<std::string> environment =

@@ -1,7 +1,8 @@
 // NodeAgents: the agents of nodes, as the launcher needs them: to let mpirun start its daemons
 // through them, and to have what is left of a generation ended, confirmed. Implemented by
-// coordinator/service/agent_service.h, and by the tests in memory. Used by mpirun_launcher.h.
-// Thread rule: called by the loop's thread; never blocks.
+// coordinator/service/agent_service.h, and by the tests in memory. Used by mpirun_launcher.h,
+// coordinator/service and coordinator/agent. Also what the launcher tells mpirun's remote-shell
+// agent. Thread rule: called by the loop's thread; never blocks.
 #pragma once
 
 #include <string>
@@ -10,6 +11,18 @@
 #include "common/base/ids.h"
 
 namespace espalier {
+
+// Through the environment, because whoever may see processes sees arguments.
+//
+// The state folder of espalierd, by whose Unix socket it is reached.
+inline constexpr char kExecCoordinator[] = "ESPALIER_EXEC_COORDINATOR";
+inline constexpr char kExecJob[] = "ESPALIER_EXEC_JOB";
+inline constexpr char kExecGeneration[] = "ESPALIER_EXEC_GENERATION";
+inline constexpr char kExecSecret[] = "ESPALIER_EXEC_SECRET";
+// "HOST=NODE,HOST=NODE": the hosts that are nodes with agents, as mpirun is told of them.
+inline constexpr char kExecNodes[] = "ESPALIER_EXEC_NODES";
+// Program and arguments that run a command on any other host.
+inline constexpr char kExecRemoteShell[] = "ESPALIER_EXEC_REMOTE_SHELL";
 
 class NodeAgents {
  public:

@@ -7,7 +7,7 @@
 #include "common/base/sha256.h"
 #include "common/base/utf8.h"
 #include "common/rpc/local_access.h"
-#include "coordinator/core/agents.h"
+#include "coordinator/core/node.h"
 #include "coordinator/service/agent_stream.h"
 
 namespace espalier {

@@ -35,7 +35,7 @@ Part Coordinator() {
                   {.folder = "coordinator/loop", .closed = {"common/platform", "common/rpc"}},
                   {.folder = "coordinator/service", .libraries = {"gRPC", "prometheus-cpp"}},
                   {.folder = "coordinator/agent",
-                   .libraries = {"gRPC"},
+                   .libraries = {"gRPC", "CLI11"},
                    .closed = {"coordinator/core", "coordinator/journal", "coordinator/loop",
                               "coordinator/service"}},
                   {.folder = "coordinator/ctl",

@@ -1,7 +1,7 @@
 #include "tests/sim/agent_process.h"
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/core/agents.h"
+#include "coordinator/core/node.h"
 
 namespace espalier::sim {
 

@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/core/agents.h"
 #include "coordinator/core/facts.h"
-#include "coordinator/core/failures.h"
-#include "coordinator/core/transitions.h"
+#include "coordinator/core/faults.h"
+#include "coordinator/core/job_state.h"
+#include "coordinator/core/node.h"
 #include "tests/sim/queue_rules.h"
 
 namespace espalier::sim {

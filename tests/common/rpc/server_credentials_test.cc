@@ -200,9 +200,9 @@ TEST_F(Renewal, ABadNewCertificateIsRefusedAndTheOldStays) {
     EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated);
     EXPECT_THAT(std::string(status.message()), HasSubstr(why));
   };
-  world_.Issue("coordinator", {.role = Role::kCoordinator,
-                               .addresses = {"127.0.0.1"},
-                               .ends = -absl::Minutes(30)});
+  world_.Issue(
+      "coordinator",
+      {.role = Role::kCoordinator, .addresses = {"127.0.0.1"}, .ends = -absl::Minutes(30)});
   expect_refused("expired");
   world_.Issue("coordinator", {.role = Role::kWorker});
   expect_refused("role worker");

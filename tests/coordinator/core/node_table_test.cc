@@ -1,7 +1,7 @@
 // Nodes are found by name and know who holds them.
-#include "coordinator/core/node_table.h"
-
 #include <gtest/gtest.h>
+
+#include "coordinator/core/node.h"
 
 namespace espalier {
 namespace {

@@ -1,8 +1,8 @@
 // The plan of a generation: common/base/shares.h applied to a job.
-#include "coordinator/core/planner.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "coordinator/core/directives.h"
 
 namespace espalier {
 namespace {

@@ -1,12 +1,11 @@
 // Which ended jobs are remembered.
-#include "coordinator/core/retention.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/advance.h"
+#include "coordinator/core/handlers.h"
 
 namespace espalier {
 namespace {

@@ -1,6 +1,4 @@
 // The table of transitions is whole, and the one that people read.
-#include "coordinator/core/transitions.h"
-
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -9,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/context.h"
+#include "coordinator/core/job_state.h"
 
 namespace espalier {
 namespace {

@@ -58,11 +58,11 @@ TEST(RenderNodes, AnIdleNodeWithAnAgentShowsWhatItHas) {
   v1::HeldState& held = *response.mutable_nodes(0)->mutable_report()->add_held();
   held.set_job_id("nano-3");
   held.set_step(120);
-  EXPECT_EQ(
-      RenderNodes(response, kView),
-      R"(NODE    ADDRESS    DEVICE  MEMORY LIMIT  AGENT           ESPALIER  OPEN MPI  LIBTORCH         MEMORY FREE  DISK FREE  CONDITION  HOLDS               STATE
-studio  10.77.0.1  mps        machine's  attached 1m00s  1.2.0     4.1.4     2.6.0     48.0 GB of 64.0 GB     512 GB  good       nano-3 at step 120  free
-)");
+  EXPECT_EQ(RenderNodes(response, kView),
+            "NODE    ADDRESS    DEVICE  MEMORY LIMIT  AGENT           ESPALIER  OPEN MPI  LIBTORCH"
+            "         MEMORY FREE  DISK FREE  CONDITION  HOLDS               STATE\n"
+            "studio  10.77.0.1  mps        machine's  attached 1m00s  1.2.0     4.1.4     2.6.0   "
+            "  48.0 GB of 64.0 GB     512 GB  good       nano-3 at step 120  free\n");
 }
 
 TEST(RenderNodes, WhatIsWrongWithANodeStandsInItsLine) {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/core/retention.h"
+#include "coordinator/core/handlers.h"
 #include "coordinator/journal/record.h"
 #include "tests/coordinator/loop/loop_world.h"
 
@@ -44,7 +44,8 @@ TEST_F(Viewing, AStepReportShows) {
   EXPECT_EQ(status.loss(), 2.5);
   EXPECT_EQ(status.ranks(1).last_step().step(), 4);
   EXPECT_EQ(OnlyJob().tallies[1].seconds(GoodputAccount::kCompute), 0.25);
-  EXPECT_EQ(status.checkpoint_directory(), "/state/jobs/" + world_.job + "/checkpoints");
+  EXPECT_EQ(status.checkpoint_directory(),
+            absl::StrCat("/state/jobs/", world_.job, "/checkpoints"));
 }
 
 TEST_F(Viewing, ARestartIsCountedByItsCause) {
@@ -75,7 +76,7 @@ TEST_F(Viewing, AForgottenJobLeavesItsCheckpointsAlone) {
     batch.jobs.push_back({record.id, EncodeJob(record)});
   }
   ASSERT_TRUE(world_.journal.Commit(batch).ok());
-  const std::filesystem::path folder = world_.folder.path("jobs/nano-1");
+  const auto folder = std::filesystem::path(world_.folder.root()) / "jobs" / "nano-1";
   std::filesystem::create_directories(folder / "logs");
   std::filesystem::create_directories(folder / "checkpoints/step-00000100");
   world_.Restart();
@@ -110,10 +111,10 @@ TEST(NodeView, ShowsWhatTheAgentSaysAndWhyNoJobGetsTheNode) {
 TEST_F(Viewing, ANodeIsShownAnewOnlyWhenItHasChanged) {
   const auto before = board_.Current()->nodes[0];
   world_.Turn();
-  EXPECT_EQ(board_.Current()->nodes[0], before);
+  EXPECT_EQ(board_.Current()->nodes[0].get(), before.get());
   world_.Submit();
   world_.Turn();
-  EXPECT_NE(board_.Current()->nodes[0], before);
+  EXPECT_NE(board_.Current()->nodes[0].get(), before.get());
 }
 
 TEST_F(Viewing, WhileTheJournalIsFullTheLastViewStandsAndTheFailuresShow) {

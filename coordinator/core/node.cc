@@ -1,4 +1,4 @@
-#include "coordinator/core/node_table.h"
+#include "coordinator/core/node.h"
 
 #include <utility>
 
