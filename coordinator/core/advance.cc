@@ -77,8 +77,8 @@ void ExcuseSilence(ClusterState& state, absl::Time now) {
     const absl::Duration slept = now - state.now - LongestAttention(job.record);
     if (slept > absl::ZeroDuration()) ShiftDeadlines(job, slept);
   }
-  const absl::Duration slept = now - state.now - kAgentSilence / 4;
-  if (slept > absl::ZeroDuration()) ShiftDeadlines(state.nodes, slept);
+  const absl::Duration slept = now - state.now;
+  if (slept > kAgentReportEvery) ShiftDeadlines(state.nodes, slept);
 }
 
 }  // namespace

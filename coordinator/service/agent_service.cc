@@ -271,7 +271,7 @@ bool AgentService::Attached(const NodeName& node) const {
 
 std::string AgentService::Secret(const GenerationKey& key) const {
   const std::string text = absl::StrCat(key.job.text(), "/", key.generation.value());
-  return Sha256Hex(absl::StrCat(options_.exec_key, Sha256Hex(options_.exec_key + text)));
+  return HmacSha256Hex(options_.exec_key, text);
 }
 
 std::string AgentService::Admit(const GenerationKey& key) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <random>
 #include <set>
 #include <utility>
 
@@ -15,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "common/base/sha256.h"
 #include "common/base/status_macros.h"
 
 namespace espalier {
@@ -27,6 +27,7 @@ constexpr char kTrashPrefix[] = ".removing-";
 // Whose the directory is: a line that no two writers share.
 constexpr char kWriterName[] = ".writer";
 constexpr int64_t kWriterBytesMax = 4096;
+constexpr int kClaimBytes = 8;
 
 std::optional<Step> StepOfName(absl::string_view name) {
   int64_t step = 0;
@@ -63,8 +64,7 @@ std::string CheckpointStore::Folder(Step step) const {
 
 absl::Status CheckpointStore::Prepare() {
   RETURN_IF_ERROR(MakeDurableDirectory(files_, options_.directory));
-  std::random_device random;
-  const std::string claim = absl::StrFormat("%s (%08x%08x)\n", options_.writer, random(), random());
+  const std::string claim = absl::StrCat(options_.writer, " (", RandomHex(kClaimBytes), ")\n");
   RETURN_IF_ERROR(WriteFileAtomically(files_, JoinPath(options_.directory, kWriterName), claim));
   claim_ = claim;
   ASSIGN_OR_RETURN(const std::vector<std::string> names, files_.List(options_.directory));
