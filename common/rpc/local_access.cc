@@ -1,21 +1,19 @@
 #include "common/rpc/local_access.h"
 
 #include <openssl/crypto.h>
-#include <openssl/rand.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <system_error>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/address.h"
 #include "common/base/file_system.h"
+#include "common/base/sha256.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/pem_file.h"
 
@@ -100,14 +98,8 @@ std::optional<std::string> SocketOf(absl::string_view address) {
 
 absl::StatusOr<std::string> TakeToken(const std::string& state_dir) {
   const std::string path = JoinPath(state_dir, "token");
-  std::array<unsigned char, kTokenBytes> bytes;
-  if (RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) != 1) {
-    return absl::InternalError("OpenSSL has no random numbers to make a token of");
-  }
-  const std::string text = absl::BytesToHexString(
-      absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
-  const absl::Status written =
-      WritePemFile(path, absl::StrCat(text, "\n"), PemKind::kKey, Overwrite::kNever);
+  const absl::Status written = WritePemFile(path, absl::StrCat(RandomHex(kTokenBytes), "\n"),
+                                            PemKind::kKey, Overwrite::kNever);
   if (!written.ok() && !absl::IsAlreadyExists(written)) return written;
   return ReadToken(path);
 }
