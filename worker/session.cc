@@ -118,8 +118,9 @@ absl::StatusOr<SessionResult> WorkerSession::RunStages() {
   RETURN_IF_ERROR(RunTogether(context_, [this] { return OpenInputs(); }));
   RETURN_IF_ERROR(CheckSameRun(context_, identity_));
   RETURN_IF_ERROR(RunTogether(context_, [this] { return BuildReplica(); }));
-  RETURN_IF_ERROR(RunTogether(context_, [this] { return PrepareCheckpoints(); }));
-  ASSIGN_OR_RETURN(const StartState start, AgreeOnStart(context_, *store_, identity_, *replica_));
+  RETURN_IF_ERROR(PrepareCheckpoints());
+  ASSIGN_OR_RETURN(const StartState start,
+                   AgreeOnStart(context_, *store_, identity_, *replica_, WhatItNeeds()));
   ReleaseFreeMemory();  // what reading the data and the start state took
   ReportReady(start);
   return Train();
@@ -166,7 +167,21 @@ absl::Status WorkerSession::PrepareCheckpoints() {
                                           .keep = spec_.checkpoint().keep(),
                                           .keep_best = spec_.checkpoint().keep_best(),
                                           .writer = WriterName(options_.welcome)});
-  return context_.collective.rank() == Rank(0) ? store_->Prepare() : absl::OkStatus();
+  ASSIGN_OR_RETURN(copy_, DivideCopies(context_, *store_, spec_.checkpoint()));
+  return absl::OkStatus();
+}
+
+StartOptions WorkerSession::WhatItNeeds() {
+  StartOptions needs;
+  needs.least = Step(options_.welcome.least_step());
+  needs.least_held_by = options_.welcome.least_held_by();
+  needs.on_found = [this](Step step, const std::string& folder) {
+    v1::AttachRequest message;
+    message.mutable_found()->set_step(step.value());
+    message.mutable_found()->set_path(folder);
+    client_.Report(std::move(message));
+  };
+  return needs;
 }
 
 void WorkerSession::ReportReady(const StartState& start) {
@@ -204,7 +219,7 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
     ASSIGN_OR_RETURN(sample_log,
                      SampleLog::Open(context_, PosixFileSystem(), spec_.launch().sample_log()));
   }
-  CheckpointSaver saver(context_, client_, *store_, identity_);
+  CheckpointSaver saver(context_, client_, *store_, identity_, copy_);
   ConsoleReporter console(context_.clock, spec_.train().steps(), kLogInterval);
   const bool first = context_.collective.rank() == Rank(0);
   synchroniser_.emplace(

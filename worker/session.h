@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "worker/control/control_client.h"
 #include "worker/data/dataset.h"
+#include "worker/state/checkpoint_copies.h"
 #include "worker/state/checkpoint_saver.h"
 #include "worker/state/checkpoint_store.h"
 #include "worker/state/replica.h"
@@ -53,6 +54,7 @@ class WorkerSession {
   absl::Status OpenInputs();
   absl::Status BuildReplica();
   absl::Status PrepareCheckpoints();
+  StartOptions WhatItNeeds();
   absl::StatusOr<DecoderConfig> ModelConfig() const;
   void ReportReady(const StartState& start);
   absl::StatusOr<SessionResult> Train();
@@ -70,6 +72,7 @@ class WorkerSession {
   std::unique_ptr<Task> task_;
   std::optional<AllReduceSynchroniser> synchroniser_;
   std::optional<CheckpointStore> store_;
+  CopyRole copy_;
 };
 
 }  // namespace espalier

@@ -33,6 +33,7 @@ void On(Context& context, const CancelRequested& event) { OnRequest(context, eve
 void On(Context& context, const CheckpointRequested& event) { OnRequest(context, event); }
 
 void On(Context& context, const WorkerAttached& event) { OnAttached(context, event); }
+void On(Context& context, const WorkerFoundState& event) { OnReport(context, event); }
 void On(Context& context, const WorkerReady& event) { OnReport(context, event); }
 void On(Context& context, const WorkerHeartbeat& event) { OnReport(context, event); }
 void On(Context& context, const WorkerStepReported& event) { OnReport(context, event); }

@@ -2,6 +2,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/facts.h"
 #include "coordinator/core/handlers.h"
+#include "coordinator/core/holders.h"
 
 namespace espalier {
 namespace {
@@ -64,11 +65,15 @@ void TakeIn(Context& context, Job& job, const WorkerAttached& hello) {
   }
   job.world.unheard_since_restart = false;
   context.state().streams[hello.stream] = worker;
-  context.Do(Welcome{.stream = hello.stream,
-                     .worker = worker,
-                     .node = hello.node,
-                     .pid = hello.pid,
-                     .directive = job.record.directive});
+  const Step least = NewestHeld(job.record);
+  context.Do(
+      Welcome{.stream = hello.stream,
+              .worker = worker,
+              .node = hello.node,
+              .pid = hello.pid,
+              .directive = job.record.directive,
+              .least = least,
+              .least_held_by = least > Step(0) ? NodeList(HoldersOfNewest(job.record)) : ""});
 }
 
 }  // namespace

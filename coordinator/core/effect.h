@@ -45,6 +45,9 @@ struct Welcome {
   NodeName node;
   int64_t pid = 0;
   Directive directive;
+  // With less than these committed steps the generation must not begin; who holds them, for people.
+  Step least;
+  std::string least_held_by;
 };
 struct SendDirective {
   StreamId stream;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -15,14 +16,12 @@
 #include "absl/status/status.h"
 #include "common/base/ids.h"
 #include "coordinator/core/node.h"
+#include "coordinator/core/requests.h"
 #include "coordinator/core/state.h"
 #include "espalier/v1/job.pb.h"
 #include "espalier/v1/node.pb.h"
 
 namespace espalier {
-
-// A call of an operator that waits for its Reply.
-using RequestId = Number<struct RequestIdTag>;
 
 // The first event of a coordinator's life, into an empty ClusterState: what the cluster file and
 // the journal say, and the generations whose launch is in the journal (adopted by the launcher,
@@ -31,6 +30,8 @@ struct CoordinatorStarted {
   // espalierd's own; what it does not know is empty.
   v1::NodeVersions versions;
   std::vector<NodeName> nodes;
+  // Of these nodes, as the cluster file says; may be empty.
+  std::map<NodeName, std::string> addresses;
   // Of nodes that the cluster file may no longer have, too.
   std::vector<NodeRecord> records;
   std::vector<JobRecord> jobs;
@@ -38,35 +39,6 @@ struct CoordinatorStarted {
 };
 // Comes a few times a second.
 struct Tick {};
-
-struct SubmitRequested {
-  RequestId request;
-  // Makes a repeated submission give the same job; may be empty.
-  std::string request_id;
-  // Checked against its rules, defaults filled in.
-  v1::JobSpec spec;
-  std::string yaml;
-};
-enum class PauseKind { kSoft, kHard };
-struct PauseRequested {
-  RequestId request;
-  JobId job;
-  PauseKind kind = PauseKind::kSoft;
-};
-struct ResumeRequested {
-  RequestId request;
-  JobId job;
-};
-struct CancelRequested {
-  RequestId request;
-  JobId job;
-  // Write a checkpoint before stopping.
-  bool checkpoint = false;
-};
-struct CheckpointRequested {
-  RequestId request;
-  JobId job;
-};
 
 // Hello.
 struct WorkerAttached {
@@ -79,6 +51,11 @@ struct WorkerAttached {
   // Hand-started only.
   std::optional<v1::JobSpec> external_spec;
   std::string external_id;
+};
+// The newest state on the rank's node, before the ranks agree where to start from; Step(0): none.
+struct WorkerFoundState {
+  StreamId stream;
+  Step step;
 };
 struct WorkerReady {
   StreamId stream;
@@ -140,9 +117,9 @@ struct ProcessesExited {
 
 using Event =
     std::variant<CoordinatorStarted, Tick, SubmitRequested, PauseRequested, ResumeRequested,
-                 CancelRequested, CheckpointRequested, WorkerAttached, WorkerReady, WorkerHeartbeat,
-                 WorkerStepReported, WorkerEvaluated, WorkerCheckpointed, DirectiveAcked,
-                 WorkerFinished, WorkerDetached, AgentAttached, AgentReported, AgentDetached,
-                 LaunchFailed, ProcessesExited>;
+                 CancelRequested, CheckpointRequested, WorkerAttached, WorkerFoundState,
+                 WorkerReady, WorkerHeartbeat, WorkerStepReported, WorkerEvaluated,
+                 WorkerCheckpointed, DirectiveAcked, WorkerFinished, WorkerDetached, AgentAttached,
+                 AgentReported, AgentDetached, LaunchFailed, ProcessesExited>;
 
 }  // namespace espalier

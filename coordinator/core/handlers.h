@@ -27,6 +27,7 @@ void OnAttached(Context& context, const WorkerAttached& hello);
 
 // What attached workers say. Each finds the rank by its stream; a stream that has not said hello
 // (to this coordinator) is closed with UNAVAILABLE, so that the worker attaches again.
+void OnReport(Context& context, const WorkerFoundState& report);
 void OnReport(Context& context, const WorkerReady& report);
 void OnReport(Context& context, const WorkerHeartbeat& report);
 void OnReport(Context& context, const WorkerStepReported& report);

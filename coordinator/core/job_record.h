@@ -60,6 +60,13 @@ struct CheckpointRecord {
   absl::Time at = absl::UnixEpoch();
 };
 
+// What a node holds of the job, as the rank there found it or wrote it.
+struct HolderRecord {
+  NodeName node;
+  // Committed steps of the newest state there; 0: it was looked for, and there is none.
+  Step step;
+};
+
 struct EvaluationRecord {
   // Committed steps at the time.
   Step step;
@@ -133,6 +140,8 @@ struct JobRecord {
   // The newest of those that could not be written, and how many there were.
   std::optional<CheckpointRecord> checkpoint_failure;
   int64_t checkpoint_failures = 0;
+  // By node; one that is not named was never heard of.
+  std::vector<HolderRecord> holders;
 };
 
 }  // namespace espalier

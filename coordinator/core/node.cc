@@ -8,12 +8,13 @@
 
 namespace espalier {
 
-void NodeTable::Add(NodeRecord record) {
+void NodeTable::Add(NodeRecord record, std::string address) {
   const bool fresh = index_.emplace(record.name, nodes_.size()).second;
   ESPALIER_CHECK(fresh, "the cluster file names each node once");
   Node& node = nodes_.emplace_back();
   if (record.has_agent) node.agent.state = AgentState::kGone;
   node.record = std::move(record);
+  node.address = std::move(address);
 }
 
 const Node* NodeTable::Find(const NodeName& name) const {

@@ -70,6 +70,8 @@ struct AgentSession {
 
 struct Node {
   NodeRecord record;
+  // Nodes of one address are one machine. Empty: not known.
+  std::string address;
   AgentSession agent;
   // The job whose nodes it is one of; empty: none.
   JobId holder;
@@ -80,7 +82,7 @@ struct Node {
 class NodeTable {
  public:
   // At the end. The name is a new one.
-  void Add(NodeRecord record);
+  void Add(NodeRecord record, std::string address = "");
 
   std::vector<Node>::const_iterator begin() const { return nodes_.begin(); }
   std::vector<Node>::const_iterator end() const { return nodes_.end(); }

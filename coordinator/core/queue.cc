@@ -12,6 +12,7 @@
 #include "coordinator/core/facts.h"
 #include "coordinator/core/generation.h"
 #include "coordinator/core/handlers.h"
+#include "coordinator/core/holders.h"
 #include "coordinator/core/usable.h"
 
 namespace espalier {
@@ -87,33 +88,50 @@ void Yield(Context& context, Job& job, const JobRecord& to) {
   ChangeDirective(context, job, {.run_state = RunState::kStop, .checkpoint_before_stop = true});
 }
 
+// Nodes of use to the job that waits, and how many of them it could start from.
+struct Supply {
+  int64_t nodes = 0;
+  int64_t holders = 0;
+
+  void Add(const Supply& other) {
+    nodes += other.nodes;
+    holders += other.holders;
+  }
+  Supply Without(const Supply& other) const {
+    return {nodes - other.nodes, holders - other.holders};
+  }
+  bool Covers(const Supply& need) const { return nodes >= need.nodes && holders >= need.holders; }
+};
+
 struct Victim {
   Job* job = nullptr;
-  // Of use to the job that waits.
-  int64_t nodes = 0;
+  Supply brings;
 };
 
 // The nodes that would do for a job, by how soon it can have them.
 struct Census {
-  int64_t all = 0;
+  Supply all;
   // Free, or of jobs that are on their way out.
-  int64_t coming = 0;
+  Supply coming;
   // Of jobs that have to yield, but cannot before they run.
-  int64_t later = 0;
+  Supply later;
   std::vector<Victim> victims;
 };
 
 Census Count(Context& context, const JobRecord& waiting, const KeptNodes& kept) {
   const ClusterState& state = context.state();
   Census census;
-  std::map<JobId, int64_t> held;
+  const bool any_will_do = !NeedsHolder(waiting);
+  std::map<JobId, Supply> held;
   for (const Node& node : state.nodes) {
     const Obstacle obstacle = Usable(state, node, waiting, kept).obstacle;
     if (!WouldDo(obstacle)) continue;
-    ++census.all;
-    if (obstacle == Obstacle::kNone) ++census.coming;
+    const bool holds = any_will_do || HoldsNewest(state, waiting, node.record.name);
+    const Supply one{1, holds ? 1 : 0};
+    census.all.Add(one);
+    if (obstacle == Obstacle::kNone) census.coming.Add(one);
     const bool theirs = kept.KeptFrom(waiting, node.record.name) != nullptr;
-    if (obstacle == Obstacle::kHeld && !theirs) ++held[node.holder];
+    if (obstacle == Obstacle::kHeld && !theirs) held[node.holder].Add(one);
   }
   for (const auto& [id, nodes] : held) {
     Job& holder = *context.FindJob(id);
@@ -121,13 +139,13 @@ Census Count(Context& context, const JobRecord& waiting, const KeptNodes& kept) 
       case Hold::kStays:
         break;
       case Hold::kLeaves:
-        census.coming += nodes;
+        census.coming.Add(nodes);
         break;
       case Hold::kYields:
         census.victims.push_back({&holder, nodes});
         break;
       case Hold::kYieldsLater:
-        census.later += nodes;
+        census.later.Add(nodes);
         break;
     }
   }
@@ -136,7 +154,7 @@ Census Count(Context& context, const JobRecord& waiting, const KeptNodes& kept) 
 
 // Some of the victims whose nodes, with those that come anyway, are enough; empty when not even all
 // of them would do.
-std::vector<Victim> Choose(const Census& census, int64_t least) {
+std::vector<Victim> Choose(const Census& census, const Supply& need) {
   std::vector<Victim> victims = census.victims;
   std::sort(victims.begin(), victims.end(), [](const Victim& a, const Victim& b) {
     const auto key = [](const JobRecord& record) {
@@ -144,16 +162,16 @@ std::vector<Victim> Choose(const Census& census, int64_t least) {
     };
     return key(a.job->record) < key(b.job->record);
   });
-  int64_t nodes = census.coming;
+  Supply supply = census.coming;
   size_t taken = 0;
-  while (taken < victims.size() && nodes < least) nodes += victims[taken++].nodes;
-  if (nodes < least) return {};
+  while (taken < victims.size() && !supply.Covers(need)) supply.Add(victims[taken++].brings);
+  if (!supply.Covers(need)) return {};
   victims.resize(taken);
   // The last one brought enough to spare some of those before it.
   std::vector<Victim> chosen;
   for (const Victim& victim : victims) {
-    if (nodes - victim.nodes >= least) {
-      nodes -= victim.nodes;
+    if (const Supply less = supply.Without(victim.brings); less.Covers(need)) {
+      supply = less;
     } else {
       chosen.push_back(victim);
     }
@@ -165,15 +183,16 @@ std::vector<Victim> Choose(const Census& census, int64_t least) {
 // job could not start even so, and none for nodes that are kept for another.
 Outlook MakeRoom(Context& context, const Job& waiting, const KeptNodes& kept) {
   const Census census = Count(context, waiting.record, kept);
-  const int64_t least = waiting.record.spec.parallel().min_nodes();
-  if (census.all < least) return Outlook::kHopeless;
-  if (census.coming >= least) return Outlook::kSoon;
-  const std::vector<Victim> victims = Choose(census, least);
+  const Supply need{waiting.record.spec.parallel().min_nodes(), 1};
+  if (!census.all.Covers(need)) return Outlook::kHopeless;
+  if (census.coming.Covers(need)) return Outlook::kSoon;
+  const std::vector<Victim> victims = Choose(census, need);
   for (const Victim& victim : victims) Yield(context, *victim.job, waiting.record);
   if (!victims.empty()) return Outlook::kSoon;
-  int64_t in_time = census.coming + census.later;
-  for (const Victim& victim : census.victims) in_time += victim.nodes;
-  return in_time >= least ? Outlook::kSoon : Outlook::kOpen;
+  Supply in_time = census.coming;
+  in_time.Add(census.later);
+  for (const Victim& victim : census.victims) in_time.Add(victim.brings);
+  return in_time.Covers(need) ? Outlook::kSoon : Outlook::kOpen;
 }
 
 // So many nodes are named in a reason; the rest are counted.
@@ -224,7 +243,10 @@ std::string WhyItWaits(const ClusterState& state, const JobRecord& record, const
                       Describe(state, *node, usability));
     }
   }
-  std::string text = absl::StrCat(WaitsFor(record), "; free: ", SomeOf(std::move(free)), others);
+  const auto holds = [&](const NodeName& node) { return HoldsNewest(state, record, node); };
+  const bool starts = !NeedsHolder(record) || std::any_of(free.begin(), free.end(), holds);
+  std::string text = starts ? WaitsFor(record) : absl::StrCat("waits for ", WhomItWaitsFor(record));
+  absl::StrAppend(&text, "; free: ", SomeOf(std::move(free)), others);
   if (unnamed > 0) absl::StrAppend(&text, "; ", unnamed, " more are not free either");
   return text;
 }
@@ -256,9 +278,9 @@ void KeepWaiting(Context& context, Job& job, const std::string& reason) {
   }
 }
 
-// Up to max_nodes of the nodes that it can have, those of the last generation first because its
-// checkpoints are there, in the order of parallel.nodes (of the cluster file when it is empty);
-// none when they are too few.
+// Up to max_nodes of the nodes that it can have, those that hold its newest state first, then those
+// of the last generation, in the order of parallel.nodes (of the cluster file when it is empty);
+// none when they are too few, or none of them holds that state.
 std::vector<NodeName> Place(const ClusterState& state, const JobRecord& record,
                             const KeptNodes& kept) {
   std::vector<NodeName> free;
@@ -273,6 +295,9 @@ std::vector<NodeName> Place(const ClusterState& state, const JobRecord& record,
     return std::find(record.nodes.begin(), record.nodes.end(), node) != record.nodes.end();
   };
   std::stable_partition(chosen.begin(), chosen.end(), used_before);
+  const auto holds = [&](const NodeName& node) { return HoldsNewest(state, record, node); };
+  const auto rest = std::stable_partition(chosen.begin(), chosen.end(), holds);
+  if (NeedsHolder(record) && rest == chosen.begin()) return {};
   chosen.resize(std::min(chosen.size(), static_cast<size_t>(MaxNodes(record))));
   std::vector<NodeName> placed;
   for (const NodeName& node : free) {

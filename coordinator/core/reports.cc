@@ -8,6 +8,7 @@
 #include "coordinator/core/faults.h"
 #include "coordinator/core/generation.h"
 #include "coordinator/core/handlers.h"
+#include "coordinator/core/holders.h"
 #include "coordinator/core/liveness.h"
 
 namespace espalier {
@@ -72,6 +73,22 @@ bool SameReport(const CheckpointRecord& a, const CheckpointRecord& b) {
          std::tie(b.step, b.path, b.bytes, b.seconds, b.error);
 }
 
+// Each rank whose node holds it tells of it; what is shown is the lowest rank's.
+void NoteWritten(Context& context, const Sender& sender, const CheckpointRecord& fresh) {
+  JobRecord& record = sender.job->record;
+  std::optional<CheckpointRecord>& last = record.checkpoint;
+  const bool held = NoteHolder(record, sender.state().node, fresh.step);
+  const bool newest =
+      !last || last->step < fresh.step || (last->step == fresh.step && sender.rank == Rank(0));
+  const bool news = newest && !(last && SameReport(*last, fresh));
+  if (news) {
+    last = fresh;
+    last->at = context.now();
+    record.checkpoint_wanted = false;
+  }
+  if (held || news) context.Persist(*sender.job);
+}
+
 // A rank was lost to this one. When one failed by itself, that is the cause.
 void OnLost(Context& context, const Sender& sender, const std::string& reason) {
   if (sender.job->world.failed_at) return;
@@ -118,6 +135,25 @@ void OnOutcome(Context& context, const Sender& sender, const WorkerFinished& rep
 }
 
 }  // namespace
+
+void OnReport(Context& context, const WorkerFoundState& report) {
+  const auto sender = Hear(context, report.stream);
+  if (!sender) return;
+  const TrackedRank& rank = sender->state();
+  // Told again after the rank has gone on from there, and perhaps written newer ones.
+  if (rank.ready) return;
+  JobRecord& record = sender->job->record;
+  const Step known = NewestHeld(record);
+  if (NoteFound(record, rank.node, report.step)) {
+    context.Note(
+        *sender->job,
+        absl::StrCat(rank.node.text(), " holds ",
+                     report.step == Step(0) ? "no checkpoint any more"
+                                            : absl::StrCat("step ", report.step.value()),
+                     "; what it had up to step ", known.value(), " is damaged or was removed"));
+  }
+  context.Persist(*sender->job);
+}
 
 void OnReport(Context& context, const WorkerReady& report) {
   const auto sender = Hear(context, report.stream);
@@ -172,20 +208,18 @@ void OnReport(Context& context, const WorkerCheckpointed& report) {
   JobRecord& record = job.record;
   const CheckpointRecord& fresh = report.checkpoint;
   Commit(*sender, fresh.step);
-  std::optional<CheckpointRecord>& last =
-      fresh.error.empty() ? record.checkpoint : record.checkpoint_failure;
-  if (last && SameReport(*last, fresh)) return;
-  if (!fresh.error.empty()) {
+  if (fresh.error.empty()) {
+    NoteWritten(context, *sender, fresh);
+  } else if (!record.checkpoint_failure || !SameReport(*record.checkpoint_failure, fresh)) {
     ++record.checkpoint_failures;
     context.Note(job, absl::StrCat("the checkpoint of step ", fresh.step.value(),
-                                   " could not be written: ", fresh.error));
-  } else if (last && last->step > fresh.step) {
-    return;
+                                   " could not be written on ", sender->state().node.text(), ": ",
+                                   fresh.error));
+    record.checkpoint_failure = fresh;
+    record.checkpoint_failure->at = context.now();
+    record.checkpoint_wanted = false;
+    context.Persist(job);
   }
-  last = fresh;
-  last->at = context.now();
-  record.checkpoint_wanted = false;
-  context.Persist(job);
 }
 
 void OnReport(Context& context, const DirectiveAcked& report) {

@@ -10,6 +10,7 @@
 #include "coordinator/core/facts.h"
 #include "coordinator/core/generation.h"
 #include "coordinator/core/handlers.h"
+#include "coordinator/core/holders.h"
 
 namespace espalier {
 namespace {
@@ -192,7 +193,29 @@ Result ResumePausing(Context& context, Job& job) {
   return std::string();
 }
 
-Result Resume(Context& context, Job& job, const ResumeRequested&) {
+// The state that is held elsewhere is given up; empty when the job was not in need of it.
+std::string GiveUpState(Context& context, Job& job) {
+  if (!NeedsHolder(job.record)) return "";
+  const std::string text = absl::StrCat(
+      "goes on without ", StateIsGone(job.record)
+                              ? "the state that is gone"
+                              : absl::StrCat("step ", NewestHeld(job.record).value(), " on ",
+                                             NodeList(HoldersOfNewest(job.record))));
+  ForgetHolders(job.record);
+  context.Note(job, absl::StrCat("resume --from-scratch was asked for; ", text));
+  context.QueueChanged();
+  return absl::StrCat(text, ": starts with the newest that its nodes hold, or from the beginning");
+}
+
+Result Resume(Context& context, Job& job, const ResumeRequested& request) {
+  if (request.from_scratch) {
+    if (job.record.processes != Processes::kNone) {
+      return NotAllowed(job.record, "a resume from scratch",
+                        "it while the job waits for a node that holds its state, or is paused "
+                        "without processes");
+    }
+    if (!IsFinal(job.record.state)) GiveUpState(context, job);
+  }
   switch (job.record.state) {
     case JobState::kQueued:
     case JobState::kRunning:

@@ -17,7 +17,9 @@ void TakeNodes(ClusterState& state, const CoordinatorStarted& start) {
   for (const NodeRecord& record : start.records) known[record.name] = record;
   for (const NodeName& name : start.nodes) {
     const auto found = known.find(name);
-    state.nodes.Add(found == known.end() ? NodeRecord{.name = name} : found->second);
+    const auto address = start.addresses.find(name);
+    state.nodes.Add(found == known.end() ? NodeRecord{.name = name} : found->second,
+                    address == start.addresses.end() ? "" : address->second);
   }
 }
 

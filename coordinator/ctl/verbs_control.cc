@@ -60,13 +60,19 @@ void AddPause(VerbTable verbs) {
 
 void AddResume(VerbTable verbs) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb =
-      AddVerb(verbs.app, "resume", "Let a paused job go on", "espalier resume quickstart-1");
+  CLI::App* verb = AddVerb(
+      verbs.app, "resume", "Let a paused job go on",
+      "espalier resume quickstart-1\n"
+      "espalier resume quickstart-1 --from-scratch   without the node that holds its state");
   AddJobArgument(verb, options->job);
+  verb->add_flag("--from-scratch", options->flag,
+                 "Of a job that waits for a node that holds its state: start with the newest that "
+                 "other nodes hold, or from the beginning");
   verb->callback([verbs, options] {
     verbs.chosen = [options](Context& context) {
       v1::ResumeRequest request;
       request.set_job_id(options->job);
+      request.set_from_scratch(options->flag);
       return Ask(context, &Stub::Resume, request,
                  "resuming; follow with: espalier watch " + options->job);
     };

@@ -85,6 +85,11 @@ void EncodeResults(const JobRecord& record, v1::JournalJob& row) {
     row.set_checkpoint_failure_at_us(Us(record.checkpoint_failure->at));
   }
   row.set_checkpoint_failures(record.checkpoint_failures);
+  for (const HolderRecord& holder : record.holders) {
+    v1::JournalHolder& one = *row.add_holders();
+    one.set_node(holder.node.text());
+    one.set_step(holder.step.value());
+  }
 }
 
 void DecodeResults(const v1::JournalJob& row, JobRecord& record) {
@@ -100,6 +105,9 @@ void DecodeResults(const v1::JournalJob& row, JobRecord& record) {
     record.checkpoint_failure = FromProto(row.checkpoint_failure(), row.checkpoint_failure_at_us());
   }
   record.checkpoint_failures = row.checkpoint_failures();
+  for (const v1::JournalHolder& holder : row.holders()) {
+    record.holders.push_back({NodeName(holder.node()), Step(holder.step())});
+  }
 }
 
 bool Known(const v1::JournalJob& row) {

@@ -61,7 +61,10 @@ absl::Status Loop::Start() {
   CoordinatorStarted started;
   started.versions = options_.versions;
   started.versions.set_espalier(ESPALIER_VERSION);
-  for (const v1::NodeSpec& node : options_.cluster.nodes()) started.nodes.emplace_back(node.name());
+  for (const v1::NodeSpec& node : options_.cluster.nodes()) {
+    started.nodes.emplace_back(node.name());
+    started.addresses[NodeName(node.name())] = node.address();
+  }
   for (const SettingRow& row : contents.settings) {
     if (row.key == kWorldKey) world_key_ = row.value;
     if (!absl::StartsWith(row.key, kNodePrefix)) continue;

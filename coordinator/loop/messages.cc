@@ -84,7 +84,7 @@ Event FromCall(RequestId id, const v1::PauseRequest& request) {
                         request.hard() ? PauseKind::kHard : PauseKind::kSoft};
 }
 Event FromCall(RequestId id, const v1::ResumeRequest& request) {
-  return ResumeRequested{id, JobId(request.job_id())};
+  return ResumeRequested{id, JobId(request.job_id()), request.from_scratch()};
 }
 Event FromCall(RequestId id, const v1::CancelRequest& request) {
   return CancelRequested{id, JobId(request.job_id()), request.checkpoint()};
@@ -114,6 +114,8 @@ std::optional<Event> WorkerEvent(StreamId stream, const v1::AttachRequest& messa
       return DirectiveAcked{stream, message.ack().number(), Step(message.ack().next_step())};
     case v1::AttachRequest::kFinished:
       return FromFinished(stream, message.finished());
+    case v1::AttachRequest::kFound:
+      return WorkerFoundState{stream, Step(message.found().step())};
     case v1::AttachRequest::BODY_NOT_SET:
       return std::nullopt;
   }
@@ -154,6 +156,8 @@ v1::AttachResponse WelcomeMessage(const Welcome& effect, const JobRecord& record
   *welcome.mutable_spec() = record.spec;
   welcome.set_checkpoint_directory(CheckpointDirectory(record, state_dir));
   *welcome.mutable_directive() = ToProto(effect.directive);
+  welcome.set_least_step(effect.least.value());
+  welcome.set_least_held_by(effect.least_held_by);
   for (const v1::NodeSpec& node : cluster.nodes()) {
     if (node.name() == effect.node.text()) {
       welcome.set_memory_limit_bytes(node.memory_limit_bytes());

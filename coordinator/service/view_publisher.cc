@@ -4,6 +4,7 @@
 
 #include "common/base/check.h"
 #include "coordinator/core/facts.h"
+#include "coordinator/core/holders.h"
 #include "coordinator/core/usable.h"
 #include "coordinator/journal/record.h"
 #include "coordinator/loop/messages.h"
@@ -62,6 +63,7 @@ void FillResults(const JobRecord& record, v1::JobStatus& status) {
     status.set_validation_step(record.evaluation->step.value());
   }
   if (record.checkpoint) *status.mutable_last_checkpoint() = ToProto(*record.checkpoint);
+  if (NewestHeld(record) > Step(0)) status.set_state_holders(NodeList(HoldersOfNewest(record)));
 }
 
 }  // namespace

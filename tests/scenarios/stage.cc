@@ -39,6 +39,7 @@ Stage::Handler Stage::FindHandler(const std::string& command) {
                                           {"agent", &Stage::Agent},
                                           {"agent-report", &Stage::AgentReport},
                                           {"agent-gone", &Stage::AgentReport},
+                                          {"found", &Stage::Report},
                                           {"ready", &Stage::Report},
                                           {"progress", &Stage::Report},
                                           {"step", &Stage::Report},
@@ -138,7 +139,7 @@ Stage::Result Stage::Ask(Words& words) {
   if (what == "pause") {
     return Take(PauseRequested{request_, job, how == "hard" ? PauseKind::kHard : PauseKind::kSoft});
   }
-  if (what == "resume") return Take(ResumeRequested{request_, job});
+  if (what == "resume") return Take(ResumeRequested{request_, job, how == "from-scratch"});
   if (what == "checkpoint") return Take(CheckpointRequested{request_, job});
   return Take(CancelRequested{request_, job, how == "checkpoint"});
 }
@@ -178,6 +179,7 @@ absl::StatusOr<Event> Stage::ReadReport(Words& words) const {
     return DirectiveAcked{.stream = stream, .number = number, .next_step = Step(words.Integer())};
   }
   const Step step(words.Integer());
+  if (what == "found") return WorkerFoundState{stream, step};
   if (what == "ready") return WorkerReady{.stream = stream, .next_step = step, .device = "cpu"};
   if (what == "evaluated") return WorkerEvaluated{stream, {.step = step, .loss = words.Real()}};
   if (what == "checkpointed") {

@@ -77,6 +77,9 @@ struct EventText {
                         event.worker.generation.value(), " rank ", event.worker.rank.value(),
                         event.external_id.empty() ? "" : " by hand ", event.external_id);
   }
+  std::string operator()(const WorkerFoundState& event) const {
+    return absl::StrCat("> stream ", event.stream.value(), " found step ", event.step.value());
+  }
   std::string operator()(const WorkerReady& event) const {
     return absl::StrCat("> stream ", event.stream.value(), " ready at ", event.next_step.value());
   }
@@ -138,7 +141,10 @@ struct EffectText {
   }
   std::string operator()(const Welcome& effect) const {
     return absl::StrCat("stream ", effect.stream.value(), " welcome to ", effect.worker.job.text(),
-                        "/", effect.worker.generation.value(), " ", Text(effect.directive));
+                        "/", effect.worker.generation.value(), " ", Text(effect.directive),
+                        effect.least_held_by.empty() ? ""
+                                                     : absl::StrCat(" least ", effect.least.value(),
+                                                                    " of ", effect.least_held_by));
   }
   std::string operator()(const SendDirective& effect) const {
     return absl::StrCat("stream ", effect.stream.value(), " ", Text(effect.directive));

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/advance.h"
 #include "coordinator/core/facts.h"
+#include "coordinator/core/holders.h"
 #include "coordinator/core/usable.h"
 
 namespace espalier::sim {
@@ -25,10 +26,23 @@ bool IsLeaving(const JobRecord& record) {
          (record.processes == Processes::kRunning && record.directive.run_state == RunState::kStop);
 }
 
+// The nodes of which `which` is true are enough to start the job, and one holds its state.
+template <typename Which>
+bool WouldDo(const ClusterState& state, const JobRecord& record, const Which& which) {
+  int64_t nodes = 0;
+  bool held = !NeedsHolder(record);
+  for (const Node& node : state.nodes) {
+    if (!which(node)) continue;
+    ++nodes;
+    held = held || HoldsNewest(state, record, node.record.name);
+  }
+  return held && nodes >= record.spec.parallel().min_nodes();
+}
+
 // As many of the nodes that fit as come free without anybody of at least this priority having to
 // end: idle, or of a job that leaves, or that can be preempted now or later.
-int64_t WithinReach(const ClusterState& state, const JobRecord& record) {
-  return std::count_if(state.nodes.begin(), state.nodes.end(), [&](const Node& node) {
+bool WithinReach(const ClusterState& state, const JobRecord& record) {
+  return WouldDo(state, record, [&](const Node& node) {
     if (!Fits(state, node, record)) return false;
     if (node.holder.empty()) return true;
     const JobRecord& holder = state.jobs.at(node.holder).record;
@@ -37,30 +51,22 @@ int64_t WithinReach(const ClusterState& state, const JobRecord& record) {
   });
 }
 
-int64_t Fitting(const ClusterState& state, const JobRecord& record) {
-  return std::count_if(state.nodes.begin(), state.nodes.end(),
-                       [&](const Node& node) { return Fits(state, node, record); });
-}
-
 // The job ahead may have the idle node kept from the one behind.
 bool MayKeep(const ClusterState& state, const JobRecord& ahead, const JobRecord& behind) {
-  const int64_t least = ahead.spec.parallel().min_nodes();
-  if (WithinReach(state, ahead) >= least) return true;
-  return ahead.spec.priority() == behind.spec.priority() && Fitting(state, ahead) >= least;
+  if (WithinReach(state, ahead)) return true;
+  return ahead.spec.priority() == behind.spec.priority() &&
+         WouldDo(state, ahead, [&](const Node& node) { return Fits(state, node, ahead); });
 }
 
 bool CouldStart(const ClusterState& state, const JobRecord& record) {
-  int64_t idle = 0;
-  for (const Node& node : state.nodes) {
-    if (!node.holder.empty() || !Fits(state, node, record)) continue;
-    const bool kept = std::any_of(state.jobs.begin(), state.jobs.end(), [&](const auto& entry) {
+  return WouldDo(state, record, [&](const Node& node) {
+    if (!node.holder.empty() || !Fits(state, node, record)) return false;
+    return std::none_of(state.jobs.begin(), state.jobs.end(), [&](const auto& entry) {
       const JobRecord& ahead = entry.second.record;
       return Waits(ahead) && GoesBefore(ahead, record) && MayUse(ahead, node.record.name) &&
              MayKeep(state, ahead, record);
     });
-    if (!kept) ++idle;
-  }
-  return idle >= record.spec.parallel().min_nodes();
+  });
 }
 
 // What leaves has left, as it was asked to; the nodes of whatever is started then.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,8 +30,10 @@ struct Scene {
   Chance chance;
   // While false, nothing goes wrong any more.
   bool faults = true;
-  // Newest checkpoint of each job: it survives everything.
-  std::map<JobId, Step> disk;
+  // Newest checkpoint of each job on each node's disk, which survives the processes.
+  std::map<JobId, std::map<NodeName, Step>> disks;
+  // Jobs of which a checkpoint was lost.
+  std::set<JobId> damaged;
   // The most steps that were ever committed, and what went wrong, of each job.
   std::map<JobId, Step> committed;
   std::map<JobId, std::vector<Failure>> failures;

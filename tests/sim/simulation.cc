@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/facts.h"
+#include "coordinator/core/holders.h"
 
 namespace espalier::sim {
 namespace {
@@ -45,6 +46,7 @@ v1::JobSpec Simulation::MakeSpec(int64_t number) {
   spec.mutable_train()->set_steps(chance.Between(1, 60));
   spec.mutable_train()->set_global_batch(static_cast<int32_t>(chance.Between(1, 33)));
   spec.mutable_checkpoint()->set_every_steps(chance.Between(0, 10));
+  spec.mutable_checkpoint()->set_copies(1 + static_cast<int32_t>(number % 2));
   const int64_t least = chance.Between(1, nodes);
   spec.mutable_parallel()->set_min_nodes(static_cast<int32_t>(least));
   if (chance.OneIn(3)) {
@@ -236,13 +238,16 @@ void Simulation::Haunt() {
 
 void Simulation::Tidy() {
   if (coordinator_->up()) {
-    std::vector<JobId> paused;
+    std::vector<ResumeRequested> wanted;
     for (const auto& [id, job] : coordinator_->state().jobs) {
-      const JobState state = job.record.state;
-      if (!IsFinal(state) && job.record.desired != DesiredState::kRun) paused.push_back(id);
+      const bool paused = job.record.desired != DesiredState::kRun;
+      const bool gone = StateIsGone(job.record) && job.record.state == JobState::kQueued;
+      if (IsFinal(job.record.state) || !(paused || gone)) continue;
+      wanted.push_back({.job = id, .from_scratch = gone});
     }
-    for (const JobId& job : paused) {
-      coordinator_->Deliver(ResumeRequested{next_request_ = next_request_.next(), job});
+    for (ResumeRequested& one : wanted) {
+      one.request = next_request_ = next_request_.next();
+      coordinator_->Deliver(one);
     }
   }
   for (size_t i = 0; i < by_hand_.size(); ++i) {

@@ -80,14 +80,31 @@ void World::TryJoin() {
       std::all_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->joined(); });
   if (!all || scene_.Fault(60)) return;  // hangs in MPI_Init
   stage_ = Stage::kTraining;
-  const auto agree = [this] {
-    if (over_ || stage_ != Stage::kTraining) return;
-    step_ = scene_.disk[job()];
-    phase_ = Phase::kBoundary;
-    for (auto& rank : ranks_) rank->SayReady(step_);
-    WhenAllMove(&World::Boundary);
-  };
-  scene_.timeline.After(scene_.chance.Milliseconds(50, 600), agree);
+  scene_.timeline.After(scene_.chance.Milliseconds(50, 600), [this] { Agree(); });
+}
+
+Step& World::DiskOf(size_t rank) { return scene_.disks[job()][options_.nodes[rank]]; }
+
+void World::Agree() {
+  if (over_ || stage_ != Stage::kTraining) return;
+  Step newest;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    if (scene_.Fault(100)) {  // the newest one there turns out to be damaged
+      DiskOf(i) = Step(DiskOf(i).value() / 2);
+      scene_.damaged.insert(job());
+    }
+    newest = std::max(newest, DiskOf(i));
+    ranks_[i]->SayFound(DiskOf(i));
+  }
+  if (newest < least_.value_or(Step(0))) {
+    if (scene_.damaged.count(job()) != 0) unharmed_ = false;
+    Leave(Outcome::kLost, "no rank holds what was published");
+    return;
+  }
+  step_ = newest;
+  phase_ = Phase::kBoundary;
+  for (auto& rank : ranks_) rank->SayReady(step_);
+  WhenAllMove(&World::Boundary);
 }
 
 void World::Boundary() {
@@ -141,9 +158,12 @@ void World::Commit() {
 }
 
 void World::WriteCheckpoint() {
-  Step& stored = scene_.disk[job()];
-  stored = std::max(stored, step_);
-  ranks_.front()->SayCheckpoint(step_);
+  const auto copies = static_cast<size_t>(options_.spec.checkpoint().copies());
+  for (size_t i = 0; i < std::min(copies, ranks_.size()); ++i) {
+    if (i > 0 && scene_.Fault(20)) continue;  // its disk is full
+    DiskOf(i) = std::max(DiskOf(i), step_);
+    ranks_[i]->SayCheckpoint(step_);
+  }
 }
 
 void World::Leave(Outcome outcome, const std::string& reason) {

@@ -68,6 +68,9 @@ class World {
   // Runs `next` when every rank moves; gives up when one does not for too long.
   void WhenAllMove(void (World::*next)());
   void TryJoin();
+  // Each rank looks at its disk; the newest state of all is what they start from.
+  void Agree();
+  Step& DiskOf(size_t rank);
   void Boundary();
   void Commit();
   void WriteCheckpoint();
@@ -82,12 +85,14 @@ class World {
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   Stage stage_ = Stage::kJoining;
   Step step_;
+  // Of the first welcome.
+  std::optional<Step> least_;
   int64_t obeyed_checkpoint_ = 0;
   int64_t collective_ = 0;
   Phase phase_ = Phase::kStarting;
   std::optional<absl::Time> stalled_since_;
   bool over_ = false;
-  const bool unharmed_;
+  bool unharmed_;
 };
 
 // One process of a world: its life, its stream, and what it has to say.
@@ -110,6 +115,7 @@ class RankProcess : public WorkerEnd {
   std::optional<Outcome> outcome() const { return outcome_; }
   const Directive& directive() const { return directive_; }
 
+  void SayFound(Step step);
   void SayReady(Step next_step);
   void SayStep(const StepFigures& figures);
   void SayAck(Step next_step);
@@ -143,6 +149,7 @@ class RankProcess : public WorkerEnd {
   std::optional<WorkerReady> ready_;
   std::optional<WorkerStepReported> step_;
   std::optional<DirectiveAcked> ack_;
+  std::optional<WorkerFoundState> found_;
   std::optional<WorkerCheckpointed> checkpoint_;
   std::optional<WorkerFinished> finished_;
 };

@@ -80,8 +80,10 @@ bool RankProcess::OnWelcome(StreamId stream, const Welcome& welcome) {
   was_welcomed_ = true;
   world_.options_.key = {welcome.worker.job, welcome.worker.generation};
   welcomed_ = true;
+  if (!world_.least_) world_.least_ = welcome.least;
   Take(welcome.directive);
   Say(ready_, Care::kKeep);
+  Say(found_, Care::kKeep);
   Say(step_, Care::kKeep);
   Say(checkpoint_, Care::kKeep);
   Say(ack_, Care::kKeep);
@@ -117,6 +119,11 @@ bool RankProcess::OnClosed(StreamId stream, const absl::Status& status) {
 
 void RankProcess::Take(const Directive& directive) {
   if (directive.number > directive_.number) directive_ = directive;
+}
+
+void RankProcess::SayFound(Step step) {
+  found_ = WorkerFoundState{.step = step};
+  Say(found_, Care::kKeep);
 }
 
 void RankProcess::SayReady(Step next_step) {

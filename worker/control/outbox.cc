@@ -46,11 +46,15 @@ void Outbox::Reconnected() {
   for (const auto& [kind, message] : kept_) {
     if (kind < v1::AttachRequest::kStep) again.push_back(message);
   }
+  // What was found at the start counts only for a rank that is not ready.
+  const auto found = kept_.find(v1::AttachRequest::kFound);
+  if (found != kept_.end()) again.push_back(found->second);
   for (v1::AttachRequest& message : waiting_) {
     if (IsStep(message)) again.push_back(std::move(message));
   }
   for (const auto& [kind, message] : kept_) {
-    if (kind > v1::AttachRequest::kStep) again.push_back(message);
+    const bool later = kind > v1::AttachRequest::kStep && kind != v1::AttachRequest::kFound;
+    if (later) again.push_back(message);
   }
   waiting_ = std::move(again);
 }

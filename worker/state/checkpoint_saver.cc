@@ -1,6 +1,8 @@
 #include "worker/state/checkpoint_saver.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -9,18 +11,45 @@
 #include "worker/state/replica_checkpoint.h"
 
 namespace espalier {
+namespace {
+
+// What became of one rank's part of a checkpoint.
+struct Copy {
+  int64_t bytes = 0;
+  int64_t published = 0;
+};
+
+Copy CopyOf(const CopyRole& role, const absl::Status& written, int64_t bytes) {
+  return {bytes, role.writes && written.ok() ? 1 : 0};
+}
+
+}  // namespace
 
 absl::StatusOr<SharedOutcome> CheckpointSaver::Save(Replica& replica,
                                                     std::optional<double> validation_loss) {
   const absl::Duration begin = context_.clock.Monotonic();
   RETURN_IF_ERROR(replica.residual().Gather(context_));
-  const bool writes = context_.collective.rank() == Rank(0);
-  ASSIGN_OR_RETURN(SharedOutcome outcome, ShareOutcome(context_, [&]() -> absl::Status {
-                     return writes ? Write(replica, validation_loss) : absl::OkStatus();
-                   }));
-  if (outcome.status.ok()) last_step_ = replica.step();
-  if (writes) Report(outcome.status, replica.step(), context_.clock.Monotonic() - begin);
-  if (absl::IsAborted(outcome.status)) return outcome.status;  // fenced: the folder is another's
+  absl::Status mine;
+  RETURN_IF_ERROR(RunTogether(context_, [&]() -> absl::Status {
+    if (role_.writes) mine = Write(replica, validation_loss);
+    return absl::IsAborted(mine) ? mine : absl::OkStatus();  // fenced: the folder is another's
+  }));
+  ASSIGN_OR_RETURN(const std::vector<Copy> copies,
+                   GatherValues(context_.collective, CopyOf(role_, mine, last_bytes_)));
+  ASSIGN_OR_RETURN(SharedOutcome outcome, ShareStatus(context_.collective, mine));
+  const bool published =
+      std::any_of(copies.begin(), copies.end(), [](const Copy& copy) { return copy.published; });
+  if (published) outcome.status = absl::OkStatus();
+  if (published) last_step_ = replica.step();
+  const absl::Duration spent = context_.clock.Monotonic() - begin;
+  if (role_.writes) {
+    Report(mine, replica.step(), spent);
+  } else if (role_.writer >= 0 && copies[role_.writer].published) {
+    // Another rank wrote it into the folder that this one has, too.
+    last_folder_ = store_.Folder(replica.step());
+    last_bytes_ = copies[role_.writer].bytes;
+    Report(absl::OkStatus(), replica.step(), spent);
+  }
   return outcome;
 }
 

@@ -23,6 +23,7 @@ namespace {
 // Names that no reader takes for a checkpoint.
 constexpr char kTemporaryPrefix[] = ".writing-";
 constexpr char kTrashPrefix[] = ".removing-";
+constexpr char kMarkPrefix[] = ".rank-";
 
 // Whose the directory is: a line that no two writers share.
 constexpr char kWriterName[] = ".writer";
@@ -69,11 +70,30 @@ absl::Status CheckpointStore::Prepare() {
   claim_ = claim;
   ASSIGN_OR_RETURN(const std::vector<std::string> names, files_.List(options_.directory));
   for (const std::string& name : names) {
-    if (!absl::StartsWith(name, kTemporaryPrefix) && !absl::StartsWith(name, kTrashPrefix))
-      continue;
-    RETURN_IF_ERROR(files_.Remove(JoinPath(options_.directory, name)));
+    const bool left_over = absl::StartsWith(name, kTemporaryPrefix) ||
+                           absl::StartsWith(name, kTrashPrefix) ||
+                           absl::StartsWith(name, kMarkPrefix);
+    if (left_over) RETURN_IF_ERROR(files_.Remove(JoinPath(options_.directory, name)));
   }
   return absl::OkStatus();
+}
+
+std::string CheckpointStore::MarkPath(absl::string_view mark) const {
+  return JoinPath(options_.directory, absl::StrCat(kMarkPrefix, mark));
+}
+
+absl::Status CheckpointStore::LeaveMark(absl::string_view mark) {
+  RETURN_IF_ERROR(MakeDurableDirectory(files_, options_.directory));
+  ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, files_.Create(MarkPath(mark)));
+  return file->Close();
+}
+
+bool CheckpointStore::HasMark(absl::string_view mark) const {
+  return files_.Read(MarkPath(mark), 0).ok();
+}
+
+void CheckpointStore::RemoveMark(absl::string_view mark) {
+  files_.Remove(MarkPath(mark)).IgnoreError();
 }
 
 absl::Status CheckpointStore::CheckWriter() const {

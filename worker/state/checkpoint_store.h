@@ -1,7 +1,7 @@
 // CheckpointStore: the folder that receives step-00000500/ and so on: publishes by one atomic
 // rename, finds the newest that verifies, prunes. Old or new, never neither. Every rank finds and
-// reads, rank 0 alone writes; of several runs that share a folder, only the one that began last:
-// the others are fenced. Used by worker/state and worker/. One thread at a time.
+// reads, one alone writes; of several runs that share a folder, only the one that began last: the
+// others are fenced. Used by worker/state and worker/. One thread at a time.
 #pragma once
 
 #include <optional>
@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/base/file_system.h"
 #include "common/base/ids.h"
 #include "worker/state/checkpoint.h"
@@ -44,9 +45,15 @@ class CheckpointStore {
   CheckpointStore(FileSystem& files, Options options)
       : files_(files), options_(std::move(options)) {}
 
-  // Rank 0, before its first Write: makes the directory, takes it for this writer, and removes what
-  // earlier ones left.
+  // Whoever writes, before its first Write: makes the directory, takes it for this writer, and
+  // removes what earlier ones left.
   absl::Status Prepare();
+
+  // Empty files by which ranks learn whether their folders are one; what a crash leaves of them
+  // goes with the next Prepare.
+  absl::Status LeaveMark(absl::string_view mark);
+  bool HasMark(absl::string_view mark) const;
+  void RemoveMark(absl::string_view mark);
 
   // ABORTED when another writer has taken the directory since Prepare: the successor of a
   // generation that was cut off and goes on, or a second run given the same folder. Then nothing
@@ -74,13 +81,15 @@ class CheckpointStore {
     std::string folder;
   };
   absl::StatusOr<std::vector<Entry>> List() const;
+  // Where the checkpoint of a step is, or would be.
+  std::string Folder(Step step) const;
 
   // Removes all but the newest `keep`, the best `keep_best` and the newest that verifies. `good`: a
   // step that has just been verified and need not be read again.
   absl::Status Prune(std::optional<Step> good = std::nullopt);
 
  private:
-  std::string Folder(Step step) const;
+  std::string MarkPath(absl::string_view mark) const;
   absl::Status Publish(const CheckpointContent& content, const std::string& folder);
   absl::Status SetAside(const std::string& folder);
 

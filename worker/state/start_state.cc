@@ -82,19 +82,34 @@ absl::Status CheckSameBase(const RankContext& context, Replica& replica) {
                    "copy the folder of model.from from one node to the others"));
 }
 
+absl::Status TooOld(int64_t newest, const StartOptions& options) {
+  const std::string found =
+      newest < 0
+          ? "no rank of this generation holds any"
+          : absl::StrCat("the newest that a rank of this generation holds is of step ", newest);
+  return absl::UnavailableError(absl::StrCat("the checkpoint of step ", options.least.value(),
+                                             " was published (on ", options.least_held_by,
+                                             "), and ", found, "; nothing is begun anew"));
+}
+
 }  // namespace
 
 absl::StatusOr<StartState> AgreeOnStart(const RankContext& context, const CheckpointStore& store,
-                                        const RunIdentity& identity, Replica& replica) {
+                                        const RunIdentity& identity, Replica& replica,
+                                        const StartOptions& options) {
   std::optional<Checkpoint> mine;
   RETURN_IF_ERROR(RunTogether(context, [&]() -> absl::Status {
     ASSIGN_OR_RETURN(mine, FindNewest(store));
     return absl::OkStatus();
   }));
   const int64_t held = mine ? mine->step().value() : -1;
+  if (options.on_found) {
+    options.on_found(mine ? mine->step() : Step(0), mine ? mine->folder() : "");
+  }
   ASSIGN_OR_RETURN(const std::vector<int64_t> all, GatherValues(context.collective, held));
   const auto newest = std::max_element(all.begin(), all.end());
   const size_t root = newest - all.begin();
+  if (*newest < options.least.value()) return TooOld(*newest, options);
 
   const bool frozen = replica.has_frozen();
   uint64_t fingerprint = 0;  // of a rank that holds less: none

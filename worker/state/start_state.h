@@ -4,6 +4,7 @@
 // path. Used by worker/session.cc before the first step. Compute thread.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -20,8 +21,19 @@ struct StartState {
   bool received = false;  // this rank had less and got it from another
 };
 
-// Every rank calls this; errors are the same on all of them.
+struct StartOptions {
+  // Committed steps that some node is known to hold: with less no rank begins, so that nothing that
+  // was committed is forgotten. 0: anything will do.
+  Step least;
+  std::string least_held_by;  // for people
+  // Told what this rank's own folder holds, before the ranks compare: step 0 and no folder:
+  // nothing.
+  std::function<void(Step step, const std::string& folder)> on_found;
+};
+
+// Every rank calls this; errors are the same on all of them. UNAVAILABLE: no rank holds `least`.
 absl::StatusOr<StartState> AgreeOnStart(const RankContext& context, const CheckpointStore& store,
-                                        const RunIdentity& identity, Replica& replica);
+                                        const RunIdentity& identity, Replica& replica,
+                                        const StartOptions& options = {});
 
 }  // namespace espalier

@@ -5,10 +5,12 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_file.h"
 #include "worker/collective/in_process.h"
+#include "worker/state/checkpoint_copies.h"
 #include "worker/state/start_state.h"
 #include "worker/sync/all_reduce.h"
 #include "worker/task/next_token.h"
@@ -55,9 +57,12 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
                            std::make_shared<WindowTable>(MakeText(2), length));
   const Task& task = options.task != nullptr ? *options.task : own_task;
   identity.training_samples = task.training()->size();
-  CheckpointStore store(PosixFileSystem(), {.directory = options.checkpoints});
-  if (rank == 0) RETURN_IF_ERROR(store.Prepare());
-  RETURN_IF_ERROR(AgreeOnStart(context, store, identity, *result.replica).status());
+  CheckpointStore store(
+      PosixFileSystem(),
+      {.directory = options.own_folders ? absl::StrCat(options.checkpoints, "/", rank)
+                                        : options.checkpoints});
+  ASSIGN_OR_RETURN(const CopyRole role, DivideCopies(context, store, spec.checkpoint()));
+  RETURN_IF_ERROR(AgreeOnStart(context, store, identity, *result.replica, options.start).status());
   ASSIGN_OR_RETURN(const SampleOrder order,
                    SampleOrder::Create({.samples = identity.training_samples,
                                         .global_batch = spec.train().global_batch(),
@@ -69,7 +74,7 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
     ASSIGN_OR_RETURN(sample_log, SampleLog::Open(context, *options.sample_log_files(rank),
                                                  options.checkpoints + "/samples"));
   }
-  CheckpointSaver saver(context, *result.client, store, identity);
+  CheckpointSaver saver(context, *result.client, store, identity, role);
   Evaluator evaluator(context, task, {});
   AllReduceSynchroniser synchroniser(collective,
                                      {result.replica->parameters(), result.replica->optimizer(),

@@ -17,6 +17,7 @@
 #include "worker/control/control_client.h"
 #include "worker/data/samples.h"
 #include "worker/state/replica.h"
+#include "worker/state/start_state.h"
 #include "worker/task/task.h"
 
 namespace espalier {
@@ -54,6 +55,9 @@ struct WorldOptions {
   int ranks = 1;
   v1::JobSpec spec;
   std::string checkpoints;  // folder
+  // Each rank has a folder of its own in there, as on machines of their own: "0", "1".
+  bool own_folders = false;
+  StartOptions start;
   int64_t bucket_elements = 2000;
   bool validation = false;
   bool tied = false;  // the embedding to the head
