@@ -63,6 +63,20 @@ TEST(Outbox, ANewStreamIsToldTheNewestOfEachKindAgainInTheOrderOfALife) {
   EXPECT_EQ(kinds, (std::vector<Body>{Body::kReady, Body::kStep, Body::kAck}));
 }
 
+// Only a rank that is not ready is asked what it found.
+TEST(Outbox, WhatWasFoundAtTheStartIsToldAgainAfterReadiness) {
+  Outbox outbox(3);
+  v1::AttachRequest found;
+  found.mutable_found()->set_step(4);
+  outbox.Add(found);
+  outbox.Add(AckMessage(1));
+  outbox.Add(ReadyMessage());
+  outbox.Reconnected();
+  std::vector<Body> kinds;
+  for (const v1::AttachRequest& message : TakeAll(outbox)) kinds.push_back(message.body_case());
+  EXPECT_EQ(kinds, (std::vector<Body>{Body::kReady, Body::kFound, Body::kAck}));
+}
+
 TEST(Outbox, StepsThatWereTakenAreNotToldTwice) {
   Outbox outbox(3);
   outbox.Add(StepMessage(0));

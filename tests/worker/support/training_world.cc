@@ -62,7 +62,11 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
       {.directory = options.own_folders ? absl::StrCat(options.checkpoints, "/", rank)
                                         : options.checkpoints});
   ASSIGN_OR_RETURN(const CopyRole role, DivideCopies(context, store, spec.checkpoint()));
-  RETURN_IF_ERROR(AgreeOnStart(context, store, identity, *result.replica, options.start).status());
+  StartOptions start = options.start;
+  start.on_found = [&](Step step, const std::string& path) {
+    if (options.on_found) options.on_found(rank, step, path);
+  };
+  RETURN_IF_ERROR(AgreeOnStart(context, store, identity, *result.replica, start).status());
   ASSIGN_OR_RETURN(const SampleOrder order,
                    SampleOrder::Create({.samples = identity.training_samples,
                                         .global_batch = spec.train().global_batch(),

@@ -58,6 +58,7 @@ struct WorldOptions {
   // Each rank has a folder of its own in there, as on machines of their own: "0", "1".
   bool own_folders = false;
   StartOptions start;
+  std::function<void(int rank, Step step, const std::string& folder)> on_found;
   int64_t bucket_elements = 2000;
   bool validation = false;
   bool tied = false;  // the embedding to the head
