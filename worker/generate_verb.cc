@@ -30,13 +30,20 @@ std::vector<int32_t> StopIds(const DecoderConfig& config, const Tokenizer& token
   return ids;
 }
 
-// A folder of checkpoints stands for the newest of them.
-std::string ModelFolder(const std::string& folder) {
+// A folder of checkpoints stands for the newest of them that is whole; a checkpoint is verified.
+absl::StatusOr<std::string> ModelFolder(const std::string& folder) {
   const CheckpointStore store(PosixFileSystem(), {.directory = folder});
-  const absl::StatusOr<std::vector<CheckpointStore::Entry>> checkpoints = store.List();
-  if (!checkpoints.ok() || checkpoints->empty()) return folder;
-  LogInfo(absl::StrCat(folder, " holds checkpoints; taking ", checkpoints->back().folder));
-  return checkpoints->back().folder;
+  const absl::StatusOr<FoundCheckpoint> found = store.FindNewest();
+  if (!found.ok() || (!found->newest && found->rejected.empty())) {
+    RETURN_IF_ERROR(CheckIfCheckpoint(PosixFileSystem(), folder));
+    return folder;
+  }
+  for (const RejectedCheckpoint& rejected : found->rejected) {
+    LogWarning(absl::StrCat("passed over ", rejected.folder, ": ", rejected.reason.message()));
+  }
+  if (!found->newest) return found->rejected.front().reason;
+  LogInfo(absl::StrCat(folder, " holds checkpoints; taking ", found->newest->folder()));
+  return found->newest->folder();
 }
 
 }  // namespace
@@ -47,7 +54,7 @@ absl::Status RunGenerate(GenerateCommand command) {
     command.threads = processor.performance_cores;
   }
   at::set_num_threads(command.threads);
-  command.folder = ModelFolder(command.folder);
+  ASSIGN_OR_RETURN(command.folder, ModelFolder(command.folder));
   ASSIGN_OR_RETURN(const SelectedDevice device, SelectDevice({.name = command.device}));
   ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, OpenTokenizer(command.folder));
   ASSIGN_OR_RETURN(const PretrainedModel model,

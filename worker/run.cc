@@ -153,8 +153,15 @@ absl::Status CheckRankCount(const WorkerOptions& options, const LaunchEnvironmen
                    options.rank_count, "; a smaller world is never used in silence"));
 }
 
+// What ranks have shared names its origin, whatever its kind.
 v1::Outcome OutcomeOf(const absl::Status& status) {
-  return ExitOf(status) == WorkerExit::kLost ? v1::OUTCOME_LOST : v1::OUTCOME_FAILED;
+  const bool lost = ExitOf(status) == WorkerExit::kLost && FailedRanks(status).empty();
+  return lost ? v1::OUTCOME_LOST : v1::OUTCOME_FAILED;
+}
+
+// Longer than for a step: to put gigabytes on a disk may be one call of the system.
+absl::Duration PatienceOf(const v1::JobSpec& spec) {
+  return std::max(absl::Minutes(1), 6 * absl::Seconds(spec.health().failure_timeout_seconds()));
 }
 
 void SayGoodbye(ControlClient& client, const v1::Finished& finished) {
@@ -200,15 +207,17 @@ absl::StatusOr<SessionResult> Train(const WorkerOptions& options, const v1::Welc
   session_options.local_rank = environment.local_rank;
   session_options.local_ranks = environment.local_ranks;
   session_options.links = world.mpi == nullptr ? 0 : world.mpi->links();
-  WorkerSession session({*world.collective, RealClock(), client.progress()}, client,
-                        std::move(session_options));
+  const RankContext context{*world.collective, RealClock(), client.progress(),
+                            PatienceOf(welcome.spec())};
+  WorkerSession session(context, client, std::move(session_options));
   absl::StatusOr<SessionResult> result = session.Run();
   if (!result.ok()) Fail(client, result.status());
   v1::Finished finished;
   finished.set_outcome(result->outcome);
   finished.set_next_step(result->step.value());
   SayGoodbye(client, finished);
-  if (world.mpi != nullptr) RETURN_IF_ERROR(world.mpi->Finish(kFarewell));
+  // A rank whose last message had to wait comes here that much later.
+  if (world.mpi != nullptr) RETURN_IF_ERROR(world.mpi->Finish(2 * kFarewell));
   return result;
 }
 

@@ -1,8 +1,10 @@
 // What the machine under the process is and how it fares: memory, processor, heat, power. Used by
-// worker/ (limits, memory figures, thread counts), coordinator/agent (what a node is) and
+// worker/ (limits, memory figures, threads), coordinator/agent (what a node is) and
 // coordinator/ctl/verbs_handover.cc (the folder of its program). One file per system implements it:
 // platform_linux.cc, platform_darwin.cc. Thread-safe.
 #pragma once
+
+#include <pthread.h>
 
 #include <cstdint>
 #include <memory>
@@ -10,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace espalier {
 
@@ -80,6 +83,9 @@ class KeepAwake {
 
 // The folder of the running program, symbolic links resolved.
 absl::StatusOr<std::string> ProgramFolder();
+
+// Processor time that a thread of this process has used; it must not have been joined.
+absl::StatusOr<absl::Duration> ReadThreadTime(pthread_t thread);
 
 // Tells the system that the calling thread computes what a person waits for, so that it runs on
 // fast cores; without effect where all cores are equal.

@@ -169,6 +169,18 @@ absl::StatusOr<std::unique_ptr<KeepAwake>> KeepAwake::Start(absl::string_view re
   return std::make_unique<IdleSleepAssertion>(id);
 }
 
+absl::StatusOr<absl::Duration> ReadThreadTime(pthread_t thread) {
+  thread_basic_info_data_t info{};
+  mach_msg_type_number_t count = THREAD_BASIC_INFO_COUNT;
+  const kern_return_t got = thread_info(pthread_mach_thread_np(thread), THREAD_BASIC_INFO,
+                                        reinterpret_cast<thread_info_t>(&info), &count);
+  if (got != KERN_SUCCESS) return absl::NotFoundError("the system knows no such thread");
+  const auto duration = [](const time_value_t& time) {
+    return absl::Seconds(time.seconds) + absl::Microseconds(time.microseconds);
+  };
+  return duration(info.user_time) + duration(info.system_time);
+}
+
 void MarkComputeThread() { pthread_set_qos_class_self_np(QOS_CLASS_USER_INITIATED, 0); }
 
 absl::StatusOr<std::string> ProgramFolder() {

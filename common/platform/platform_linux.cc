@@ -1,6 +1,8 @@
 // platform.h from /proc, /sys and the control group.
+#include <pthread.h>
 #include <sched.h>
 #include <sys/utsname.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -165,6 +167,15 @@ absl::StatusOr<std::unique_ptr<KeepAwake>> KeepAwake::Start(absl::string_view re
   return absl::UnimplementedError(absl::StrCat(
       "Linux has no common way to keep a machine awake (for: ", reason,
       "); where it suspends by itself, run the program under 'systemd-inhibit --what=sleep'"));
+}
+
+absl::StatusOr<absl::Duration> ReadThreadTime(pthread_t thread) {
+  clockid_t clock{};
+  timespec used{};
+  if (pthread_getcpuclockid(thread, &clock) != 0 || clock_gettime(clock, &used) != 0) {
+    return absl::NotFoundError("the system knows no such thread");
+  }
+  return absl::DurationFromTimespec(used);
 }
 
 void MarkComputeThread() {}

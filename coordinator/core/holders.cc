@@ -1,6 +1,7 @@
 #include "coordinator/core/holders.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/facts.h"
@@ -85,15 +86,15 @@ bool NoteHolder(JobRecord& record, const NodeName& node, Step step) {
   return more;
 }
 
-bool NoteFound(JobRecord& record, const NodeName& node, Step step) {
+std::optional<Step> NoteFound(JobRecord& record, const NodeName& node, Step step) {
   HolderRecord* known = Find(record, node);
   if (known == nullptr) {
     if (step > Step(0)) record.holders.push_back({node, step});
-    return false;
+    return std::nullopt;
   }
-  const bool less = step < known->step;
-  known->step = step;
-  return less;
+  const Step before = std::exchange(known->step, step);
+  if (before <= step) return std::nullopt;
+  return before;
 }
 
 void ForgetHolders(JobRecord& record) {

@@ -4,6 +4,7 @@
 // any thread.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,9 +31,9 @@ std::string WhomItWaitsFor(const JobRecord& record);
 
 // The node has written a state of the job. True: a newer one than it was known to hold.
 bool NoteHolder(JobRecord& record, const NodeName& node, Step step);
-// The node has looked for the newest that it holds: Step(0), none. True: less than it was known to
-// hold.
-bool NoteFound(JobRecord& record, const NodeName& node, Step step);
+// The node has looked for the newest that it holds: Step(0), none. What it was known to hold, when
+// that is more.
+std::optional<Step> NoteFound(JobRecord& record, const NodeName& node, Step step);
 // An operator has given up what is held elsewhere.
 void ForgetHolders(JobRecord& record);
 

@@ -143,14 +143,13 @@ void OnReport(Context& context, const WorkerFoundState& report) {
   // Told again after the rank has gone on from there, and perhaps written newer ones.
   if (rank.ready) return;
   JobRecord& record = sender->job->record;
-  const Step known = NewestHeld(record);
-  if (NoteFound(record, rank.node, report.step)) {
+  if (const std::optional<Step> before = NoteFound(record, rank.node, report.step)) {
     context.Note(
         *sender->job,
         absl::StrCat(rank.node.text(), " holds ",
                      report.step == Step(0) ? "no checkpoint any more"
                                             : absl::StrCat("step ", report.step.value()),
-                     "; what it had up to step ", known.value(), " is damaged or was removed"));
+                     "; what it had up to step ", before->value(), " is damaged or was removed"));
   }
   context.Persist(*sender->job);
 }

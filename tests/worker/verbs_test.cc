@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "absl/strings/str_cat.h"
 #include "tests/worker/tiny_job.h"
 
@@ -54,6 +57,30 @@ TEST(Verbs, PreparedTextTrainsAndTheCheckpointGenerates) {
     EXPECT_EQ(generated.code, 0) << generated.output;
     EXPECT_THAT(generated.output, HasSubstr("line")) << checkpoint;
   }
+}
+
+TEST(Verbs, GenerateReadsNoDamagedCheckpoint) {
+  const TinyJob job;
+  std::vector<std::string> train = job.Arguments("run");
+  train.insert(train.end(), {"--set", "train.steps=7"});
+  const Ended trained = Worker(job.folder(), train);
+  ASSERT_EQ(trained.code, 0) << trained.output;
+  const std::string folder = job.folder() / "run" + "/checkpoints";
+  const std::string bad = folder + "/step-00000008";
+  std::filesystem::copy(folder + "/step-00000007", bad, std::filesystem::copy_options::recursive);
+  std::string weights = ReadText(bad + "/model.safetensors");
+  for (size_t i = weights.size() / 2; i < weights.size(); ++i) weights[i] ^= 0x55;
+  std::ofstream(bad + "/model.safetensors", std::ios::binary) << weights;
+  const auto generate = [&](const std::string& from) {
+    return Worker(job.folder(), {"generate", "--checkpoint", from, "--prompt", "line",
+                                 "--max-tokens", "2", "--threads", "1"});
+  };
+  const Ended refused = generate(bad);
+  EXPECT_NE(refused.code, 0);
+  EXPECT_THAT(refused.output, HasSubstr("model.safetensors"));
+  const Ended passed = generate(folder);
+  EXPECT_EQ(passed.code, 0) << passed.output;
+  EXPECT_THAT(passed.output, HasSubstr("passed over " + bad));
 }
 
 TEST(Verbs, PromptsWithCompletionsAreNotTakenForText) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -67,28 +68,38 @@ class Sampler {
   Sampler(const Decoder& decoder, const GenerateOptions& options)
       : decoder_(decoder), options_(options), random_(options.seed) {}
 
-  std::vector<int32_t> Run(absl::Span<const int32_t> prompt, torch::Device device) {
+  absl::StatusOr<std::vector<int32_t>> Run(absl::Span<const int32_t> prompt, torch::Device device) {
     cache_.capacity = static_cast<int64_t>(prompt.size()) + options_.max_new_tokens;
     std::vector<int64_t> next(prompt.begin(), prompt.end());
     std::vector<int32_t> ids;
     const auto& stop = options_.stop_ids;
     while (static_cast<int64_t>(ids.size()) < options_.max_new_tokens) {
-      const int32_t id = Step(next, device);
-      if (std::find(stop.begin(), stop.end(), id) != stop.end()) break;
-      ids.push_back(id);
-      if (options_.on_token && !options_.on_token(id)) break;
-      next = {id};
+      const std::optional<int32_t> id = Step(next, device);
+      if (!id) {
+        return absl::DataLossError(
+            "the model gives values that are not numbers: its weights are damaged, or its training "
+            "diverged; take an older checkpoint");
+      }
+      if (std::find(stop.begin(), stop.end(), *id) != stop.end()) break;
+      ids.push_back(*id);
+      if (options_.on_token && !options_.on_token(*id)) break;
+      next = {*id};
     }
     return ids;
   }
 
  private:
-  int32_t Step(const std::vector<int64_t>& next, torch::Device device) {
+  // None: the model gives values that are not numbers.
+  std::optional<int32_t> Step(const std::vector<int64_t>& next, torch::Device device) {
     const torch::Tensor ids = torch::tensor(next, torch::kLong).unsqueeze(0).to(device);
     const torch::Tensor logits =
         decoder_.NextLogits(ids, cache_)[0].to(torch::kCPU).to(torch::kFloat).contiguous();
-    return SampleToken({logits.data_ptr<float>(), static_cast<size_t>(logits.numel())},
-                       options_.sample, random_);
+    const absl::Span<const float> values(logits.data_ptr<float>(),
+                                         static_cast<size_t>(logits.numel()));
+    if (std::any_of(values.begin(), values.end(), [](float x) { return std::isnan(x); })) {
+      return std::nullopt;
+    }
+    return SampleToken(values, options_.sample, random_);
   }
 
   const Decoder& decoder_;
@@ -128,7 +139,7 @@ absl::StatusOr<std::vector<int32_t>> Generate(const Decoder& decoder,
                                               const GenerateOptions& options) {
   RETURN_IF_ERROR(CheckOptions(options));
   RETURN_IF_ERROR(CheckPrompt(prompt, decoder.config(), options.max_new_tokens));
-  std::vector<int32_t> ids;
+  absl::StatusOr<std::vector<int32_t>> ids;
   RETURN_IF_ERROR(CatchTorch(
       "generating", [&] { ids = Sampler(decoder, options).Run(prompt, decoder.device()); }));
   return ids;

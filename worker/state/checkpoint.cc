@@ -240,6 +240,11 @@ absl::StatusOr<CheckpointManifest> CheckCheckpoint(FileSystem& files, const std:
   return manifest;
 }
 
+absl::Status CheckIfCheckpoint(FileSystem& files, const std::string& folder) {
+  const auto manifest = CheckCheckpoint(files, folder, CheckpointCheck::kHashes);
+  return absl::IsNotFound(manifest.status()) ? absl::OkStatus() : manifest.status();
+}
+
 absl::StatusOr<Checkpoint> Checkpoint::Open(FileSystem& files, const std::string& folder) {
   Checkpoint checkpoint;
   checkpoint.folder_ = folder;

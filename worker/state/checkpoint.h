@@ -73,6 +73,10 @@ enum class CheckpointCheck {
 absl::StatusOr<CheckpointManifest> CheckCheckpoint(FileSystem& files, const std::string& folder,
                                                    CheckpointCheck check);
 
+// The same by every hash for a folder that is to be read as a model: OK when there is no manifest,
+// since it is not a checkpoint of ours then.
+absl::Status CheckIfCheckpoint(FileSystem& files, const std::string& folder);
+
 class Checkpoint {
  public:
   // Verifies hashes and opens.

@@ -20,6 +20,7 @@ constexpr size_t kPieceBytes = size_t{16} << 20;
 absl::Status SetInitialWeights(const v1::JobSpec& spec, Replica& replica) {
   replica.counters() = {.loss_scale = LossScale::For(spec.train().precision())};
   if (spec.model().has_from()) {
+    RETURN_IF_ERROR(CheckIfCheckpoint(PosixFileSystem(), spec.model().from()));
     return LoadWeights(spec.model().from(), replica.config(), replica.parameters());
   }
   return CatchTorch("setting the initial weights", [&] {
@@ -99,7 +100,14 @@ absl::StatusOr<StartState> AgreeOnStart(const RankContext& context, const Checkp
                                         const StartOptions& options) {
   std::optional<Checkpoint> mine;
   RETURN_IF_ERROR(RunTogether(context, [&]() -> absl::Status {
-    ASSIGN_OR_RETURN(mine, FindNewest(store));
+    absl::StatusOr<std::optional<Checkpoint>> found = FindNewest(store);
+    if (found.ok()) {
+      mine = *std::move(found);
+    } else if (context.collective.rank() == Rank(0)) {
+      return found.status();
+    } else {  // one that has no folder holds nothing
+      LogWarning(absl::StrCat("no checkpoint is read here: ", found.status().message()));
+    }
     return absl::OkStatus();
   }));
   const int64_t held = mine ? mine->step().value() : -1;
@@ -109,7 +117,7 @@ absl::StatusOr<StartState> AgreeOnStart(const RankContext& context, const Checkp
   ASSIGN_OR_RETURN(const std::vector<int64_t> all, GatherValues(context.collective, held));
   const auto newest = std::max_element(all.begin(), all.end());
   const size_t root = newest - all.begin();
-  if (*newest < options.least.value()) return TooOld(*newest, options);
+  if (std::max<int64_t>(*newest, 0) < options.least.value()) return TooOld(*newest, options);
 
   const bool frozen = replica.has_frozen();
   uint64_t fingerprint = 0;  // of a rank that holds less: none

@@ -2,27 +2,28 @@
 
 #include <algorithm>
 #include <array>
-#include <exception>
-#include <thread>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
+#include "worker/sync/background_work.h"
 
 namespace espalier {
 namespace {
 
-// Pause between two signs of life.
+// Pause between two signs of life: short at first, since much of such work takes milliseconds and
+// every start of a generation goes through several of these.
+constexpr absl::Duration kFirstTouch = absl::Milliseconds(1);
 constexpr absl::Duration kTouchInterval = absl::Milliseconds(100);
 
 struct Report {
   int32_t done = 0;
   int32_t code = 0;
-  std::array<char, 1016> message{};
+  int32_t stalled = 0;
+  std::array<char, 1012> message{};
 };
 
 Report ReportOf(const absl::Status& status) {
@@ -54,11 +55,34 @@ absl::Status FirstError(const std::vector<Report>& reports) {
   return first;
 }
 
-absl::Status Guarded(const std::function<absl::Status()>& work) {
-  try {
-    return work();
-  } catch (const std::exception& error) {
-    return absl::InternalError(error.what());
+// DEADLINE_EXCEEDED that names the first rank whose work hangs; OK: none does.
+absl::Status FirstStalled(const std::vector<Report>& reports, absl::Duration patience) {
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    if (reports[rank].stalled == 0) continue;
+    absl::Status status = absl::DeadlineExceededError(absl::StrCat(
+        "rank ", rank, ": work that all ranks wait for has stood still for ",
+        absl::FormatDuration(patience), "; does its disk, network share or device still answer?"));
+    status.SetPayload(kFailedRanks, absl::Cord(absl::StrCat(rank)));
+    return status;
+  }
+  return absl::OkStatus();
+}
+
+// Until the work of all ranks is done, or fails to end.
+absl::StatusOr<SharedOutcome> Meet(const RankContext& context, BackgroundWork& work) {
+  absl::Duration pause = kFirstTouch;  // the same on all ranks, which meet after each
+  for (;;) {
+    const bool mine = work.WaitFor(pause);
+    Report report = mine ? ReportOf(work.result()) : Report{};
+    report.stalled = !mine && work.Stalled() > context.patience ? 1 : 0;
+    ASSIGN_OR_RETURN(const std::vector<Report> reports, GatherValues(context.collective, report));
+    context.progress.collective = context.collective.stats().completed;
+    RETURN_IF_ERROR(FirstStalled(reports, context.patience));
+    if (std::all_of(reports.begin(), reports.end(), [](const Report& r) { return r.done; })) {
+      return SharedOutcome{FirstError(reports)};
+    }
+    if (mine) context.clock.Sleep(pause);
+    pause = std::min(2 * pause, kTouchInterval);
   }
 }
 
@@ -78,34 +102,9 @@ std::vector<int32_t> FailedRanks(const absl::Status& status) {
 
 absl::StatusOr<SharedOutcome> ShareOutcome(const RankContext& context,
                                            const std::function<absl::Status()>& work) {
-  absl::Mutex mutex;
-  SteadyCondition changed;
-  bool done = false;
-  absl::Status result;
-  std::thread worker([&] {
-    result = Guarded(work);
-    absl::MutexLock lock(&mutex);
-    done = true;
-    changed.WakeAll();
-  });
-  const auto await_done = [&] {
-    absl::MutexLock lock(&mutex);
-    return changed.Wait(mutex, kTouchInterval, [&] { return done; });
-  };
-  const auto meet = [&]() -> absl::StatusOr<SharedOutcome> {
-    for (;;) {
-      const bool mine = await_done();
-      ASSIGN_OR_RETURN(const std::vector<Report> reports,
-                       GatherValues(context.collective, mine ? ReportOf(result) : Report{}));
-      context.progress.collective = context.collective.stats().completed;
-      if (std::all_of(reports.begin(), reports.end(), [](const Report& r) { return r.done; })) {
-        return SharedOutcome{FirstError(reports)};
-      }
-      if (mine) context.clock.Sleep(kTouchInterval);
-    }
-  };
-  absl::StatusOr<SharedOutcome> outcome = meet();
-  worker.join();
+  BackgroundWork background(work, context.clock);
+  absl::StatusOr<SharedOutcome> outcome = Meet(context, background);
+  background.End(context.patience);
   return outcome;
 }
 

@@ -5,7 +5,9 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,6 +24,9 @@ struct RankContext {
   Collective& collective;
   Clock& clock;
   ProgressBoard& progress;
+  // How long work that all wait for may use no processor before it is taken to hang: the system may
+  // be busy for a while with what was written.
+  absl::Duration patience = absl::Minutes(1);
 };
 
 // OK, or the error of the lowest rank whose work failed; the same on all ranks.
@@ -35,7 +40,8 @@ std::vector<int32_t> FailedRanks(const absl::Status& status);
 
 // Every rank calls this at the same place. `work` runs on a thread of its own while this one keeps
 // the ranks in touch; returns when all are done. An error is the collective's (`work` has returned
-// here even then).
+// here even then), or DEADLINE_EXCEEDED: the work of the rank that it names (FailedRanks) hangs.
+// Its thread is left behind there, so that the process must end.
 absl::StatusOr<SharedOutcome> ShareOutcome(const RankContext& context,
                                            const std::function<absl::Status()>& work);
 
@@ -49,20 +55,33 @@ absl::Status RunTogether(const RankContext& context, const std::function<absl::S
 template <typename T>
 absl::StatusOr<std::vector<T>> GatherValues(Collective& collective, const T& mine) {
   static_assert(std::is_trivially_copyable_v<T>);
-  std::vector<T> all(collective.world_size());
-  absl::Status status = collective.AllGather(
-      absl::MakeConstSpan(reinterpret_cast<const std::byte*>(&mine), sizeof(T)),
-      absl::MakeSpan(reinterpret_cast<std::byte*>(all.data()), all.size() * sizeof(T)));
-  if (!status.ok()) return status;
-  return all;
+  // What is received first: after an error the exchange may still write there, so it is left.
+  auto values = std::make_unique<std::vector<T>>(collective.world_size() + 1, mine);
+  std::byte* const bytes = reinterpret_cast<std::byte*>(values->data());
+  const size_t received = collective.world_size() * sizeof(T);
+  absl::Status status = collective.AllGather(absl::MakeConstSpan(bytes + received, sizeof(T)),
+                                             absl::MakeSpan(bytes, received));
+  if (!status.ok()) {
+    values.release();
+    return status;
+  }
+  values->pop_back();
+  return std::move(*values);
 }
 
 // Broadcast of one plain value.
 template <typename T>
 absl::Status BroadcastValue(Collective& collective, T& value, Rank root) {
   static_assert(std::is_trivially_copyable_v<T>);
-  return collective.Broadcast(absl::MakeSpan(reinterpret_cast<std::byte*>(&value), sizeof(T)),
-                              root);
+  auto sent = std::make_unique<T>(value);  // left after an error, as above
+  absl::Status status = collective.Broadcast(
+      absl::MakeSpan(reinterpret_cast<std::byte*>(sent.get()), sizeof(T)), root);
+  if (!status.ok()) {
+    sent.release();
+    return status;
+  }
+  value = *sent;
+  return status;
 }
 
 }  // namespace espalier

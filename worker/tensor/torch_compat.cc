@@ -30,8 +30,9 @@ class PostHook final : public torch::autograd::FunctionPostHook {
 // The out-of-memory texts of the CPU allocator, CUDA and MPS; only CUDA has a type of its own, and
 // its name has changed.
 bool IsOutOfMemory(absl::string_view text) {
-  for (absl::string_view mark : {"out of memory", "can't allocate memory", "not enough memory",
-                                 "ALLOC_FAILED", "Invalid buffer size", "bad_alloc"}) {
+  for (absl::string_view mark :
+       {"out of memory", "can't allocate memory", "not enough memory", "ALLOC_FAILED",
+        "Invalid buffer size", "bad_alloc", "Insufficient Memory"}) {
     if (absl::StrContains(text, mark)) return true;
   }
   return false;

@@ -6,6 +6,7 @@
 
 #include "common/base/status_macros.h"
 #include "worker/tensor/torch_compat.h"
+#include "worker/train/layer_progress.h"
 
 namespace espalier {
 
@@ -24,7 +25,7 @@ absl::Status Evaluator::Pass(Decoder& decoder, SlotRange range, Sums& sums) {
     Transfers transfers(decoder.device());
     const SlotRange all{0, range.size()};
     const TokenBatch batch = task_.Batch(samples, all, transfers);
-    const PassInputs inputs{.worked = [this] { context_.progress.Worked(); }};
+    const PassInputs inputs{.worked = LayerProgress(context_, decoder.device())};
     sums.loss += task_.LossSum(decoder, batch, inputs).item<double>();
     sums.tokens += task_.LossTokens(samples, all);
   });

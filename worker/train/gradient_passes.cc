@@ -5,12 +5,14 @@
 
 #include "common/base/status_macros.h"
 #include "worker/tensor/torch_compat.h"
+#include "worker/train/layer_progress.h"
 
 namespace espalier {
 
 GradientPasses::GradientPasses(const Parts& parts)
     : parts_(parts),
       micro_batches_(parts.memory.governor(), [&memory = parts.memory] { memory.Free(); }),
+      worked_(LayerProgress(parts.context, parts.replica.decoder().device())),
       transfers_(parts.replica.decoder().device()) {}
 
 absl::StatusOr<EmbeddingRows> GradientPasses::BeginStep(const Samples& samples) {
@@ -42,7 +44,7 @@ absl::StatusOr<StepTotals> GradientPasses::Run(const Samples& samples) {
   if (lookup->rows.defined()) leaves.push_back(lookup->rows);
   PassInputs inputs;
   inputs.lookup = *std::move(lookup);
-  inputs.worked = [&progress = parts_.context.progress] { progress.Worked(); };
+  inputs.worked = worked_;
   RETURN_IF_ERROR(parts_.memory.WithAdvice(
       micro_batches_.Run(samples.rows(), std::move(leaves),
                          [&](SlotRange rows, bool last) { Pass(samples, rows, inputs, last); })));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -47,6 +48,7 @@ class GradientPasses {
 
   const Parts parts_;
   MicroBatches micro_batches_;
+  const std::function<void()> worked_;  // of every pass, so that it keeps its pace
   Transfers transfers_;
   std::vector<torch::Tensor> losses_;  // of the step's micro-batches, on the device
 };

@@ -11,6 +11,7 @@
 #include "common/platform/platform.h"
 #include "worker/memory/memory_advice.h"
 #include "worker/tensor/torch_compat.h"
+#include "worker/train/layer_progress.h"
 #include "worker/train/plan.h"
 
 namespace espalier {
@@ -115,7 +116,7 @@ absl::Status PassMemory::ProbePass(int64_t size) {
     const TokenBatch batch =
         parts_.task.MadeUpBatch(size, parts_.spec.data().sequence_length(), decoder.device());
     PassInputs inputs{.dropout = {.rate = parts_.spec.model().dropout(), .of_row = {}},
-                      .worked = [this] { parts_.context.progress.Worked(); }};
+                      .worked = LayerProgress(parts_.context, decoder.device())};
     if (inputs.dropout.rate > 0) {
       inputs.dropout.of_row = batch.inputs.select(1, 0).contiguous();
     }

@@ -79,7 +79,7 @@ TEST(Holders, AStateThatEveryHolderHasLostIsGone) {
   home.record.checkpoint = CheckpointRecord{.step = Step(4)};
   NoteHolder(home.record, kStudio, Step(4));
   EXPECT_FALSE(StateIsGone(home.record));
-  EXPECT_TRUE(NoteFound(home.record, kStudio, Step(0)));
+  EXPECT_EQ(NoteFound(home.record, kStudio, Step(0)), Step(4));
   EXPECT_TRUE(StateIsGone(home.record));
   EXPECT_TRUE(NeedsHolder(home.record));
   ForgetHolders(home.record);

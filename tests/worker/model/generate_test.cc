@@ -35,6 +35,14 @@ TEST(SampleToken, LimitsKeepTheLikeliest) {
   EXPECT_GT(nucleus[2], 0);
 }
 
+TEST(Generate, ValuesThatAreNoNumbersAreAnErrorNotText) {
+  const TinyModel model(TinyModelConfig());
+  torch::NoGradGuard no_grad;
+  model.parameters.Get("model.norm.weight").fill_(std::nan(""));
+  const auto ids = Generate(*model.decoder, std::vector<int32_t>{3, 1}, {.max_new_tokens = 2});
+  EXPECT_EQ(ids.status().code(), absl::StatusCode::kDataLoss) << ids.status();
+}
+
 TEST(Generate, GreedyEqualsRecomputingEveryStep) {
   const TinyModel model(TinyModelConfig());
   const std::vector<int32_t> prompt = {3, 1, 4};

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <new>
 #include <thread>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "worker/collective/in_process.h"
 
@@ -24,6 +26,51 @@ TEST(RunTogether, ShowsProgressOfARankAloneWhileTheWorkGoesOn) {
     return absl::OkStatus();
   });
   EXPECT_TRUE(status.ok()) << status;
+}
+
+// A disk or a network share that does not answer: whoever waits for it must not wait for ever.
+TEST(RunTogether, WorkThatHangsEndsTheWaitOfAllAndNamesItsRank) {
+  const auto world = InProcessGroup(2, absl::Seconds(30), {});
+  absl::Notification answered;
+  std::vector<absl::Status> results(2);
+  std::vector<std::thread> threads;
+  std::vector<ProgressBoard> boards(2);
+  for (size_t rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      const RankContext context{*world[rank], RealClock(), boards[rank], absl::Milliseconds(500)};
+      results[rank] = RunTogether(context, [&answered, rank] {
+        if (rank == 1) answered.WaitForNotification();
+        return absl::OkStatus();
+      });
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  answered.Notify();
+  for (const absl::Status& result : results) {
+    EXPECT_EQ(result.code(), absl::StatusCode::kDeadlineExceeded) << result;
+    EXPECT_EQ(FailedRanks(result), (std::vector<int32_t>{1}));
+  }
+}
+
+TEST(RunTogether, WorkThatComputesForLongIsNotTakenToHang) {
+  const auto world = InProcessGroup(1, absl::Seconds(30), {});
+  ProgressBoard board;
+  const RankContext context{*world[0], RealClock(), board, absl::Milliseconds(500)};
+  const absl::Status status = RunTogether(context, [] {
+    const absl::Time end = absl::Now() + absl::Seconds(2);
+    while (absl::Now() < end) {
+    }
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST(RunTogether, MemoryThatRunsOutInTheWorkIsSaidToHave) {
+  const auto world = InProcessGroup(1, absl::Seconds(30), {});
+  ProgressBoard board;
+  const absl::Status status = RunTogether({*world[0], RealClock(), board},
+                                          []() -> absl::Status { throw std::bad_alloc(); });
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
 }
 
 // So that one machine's error is not taken for everybody's.

@@ -1,0 +1,77 @@
+#include "worker/sync/background_work.h"
+
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "common/platform/platform.h"
+
+namespace espalier {
+namespace {
+
+constexpr absl::Duration kLook = absl::Milliseconds(100);
+
+absl::Status Guarded(const std::function<absl::Status()>& work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("the machine has no memory left for it");
+  } catch (const std::exception& error) {
+    return absl::InternalError(error.what());
+  }
+}
+
+}  // namespace
+
+struct BackgroundWork::Shared {
+  absl::Mutex mutex;
+  SteadyCondition changed;
+  bool done ABSL_GUARDED_BY(mutex) = false;
+  absl::Status result;  // written before `done`
+};
+
+BackgroundWork::BackgroundWork(std::function<absl::Status()> work, Clock& clock)
+    : shared_(std::make_shared<Shared>()), clock_(clock), moved_at_(clock.Monotonic()) {
+  thread_ = std::thread([shared = shared_, work = std::move(work)] {
+    shared->result = Guarded(work);
+    absl::MutexLock lock(&shared->mutex);
+    shared->done = true;
+    shared->changed.WakeAll();
+  });
+}
+
+void BackgroundWork::End(absl::Duration patience) {
+  if (!thread_.joinable()) return;
+  while (!WaitFor(kLook)) {
+    if (Stalled() <= patience) continue;
+    thread_.detach();
+    return;
+  }
+  thread_.join();
+}
+
+BackgroundWork::~BackgroundWork() { End(absl::InfiniteDuration()); }
+
+bool BackgroundWork::WaitFor(absl::Duration time) {
+  absl::MutexLock lock(&shared_->mutex);
+  return shared_->changed.Wait(
+      shared_->mutex, time,
+      [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(shared_->mutex) { return shared_->done; });
+}
+
+const absl::Status& BackgroundWork::result() const { return shared_->result; }
+
+absl::Duration BackgroundWork::Stalled() {
+  const absl::Duration now = clock_.Monotonic();
+  const absl::StatusOr<absl::Duration> used = ReadThreadTime(thread_.native_handle());
+  if (!used.ok() || *used != used_ || WaitFor(absl::ZeroDuration())) {
+    used_ = used.value_or(used_);
+    moved_at_ = now;
+  }
+  return now - moved_at_;
+}
+
+}  // namespace espalier

@@ -1,0 +1,46 @@
+#include "worker/train/layer_progress.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+namespace espalier {
+namespace {
+
+// Between two waits: often enough for the shortest failure_timeout that passes on a device allow,
+// and rare enough to cost nothing.
+constexpr absl::Duration kLongest = absl::Seconds(1);
+constexpr absl::Duration kShortest = absl::Milliseconds(250);
+constexpr int64_t kLayersMax = 1024;
+
+}  // namespace
+
+DevicePacer::DevicePacer(std::function<void()> wait, Clock& clock)
+    : wait_(std::move(wait)), clock_(clock), waited_at_(clock.Monotonic()) {}
+
+bool DevicePacer::Queued() {
+  if (++queued_ < interval_) return false;
+  wait_();
+  const absl::Duration now = clock_.Monotonic();
+  const absl::Duration took = now - std::exchange(waited_at_, now);
+  queued_ = 0;
+  if (took > kLongest) interval_ = std::max<int64_t>(1, interval_ / 2);
+  if (took < kShortest) interval_ = std::min(kLayersMax, interval_ * 2);
+  return true;
+}
+
+std::function<void()> LayerProgress(const RankContext& context, torch::Device device) {
+  ProgressBoard& progress = context.progress;
+  if (!device.is_mps()) return [&progress] { progress.Worked(); };
+  // Reading a value back waits for the stream, in every version of LibTorch.
+  const auto wait = [probe = torch::zeros({1}, torch::TensorOptions(device))] {
+    torch::NoGradGuard no_grad;
+    probe.item<float>();
+  };
+  const auto pacer = std::make_shared<DevicePacer>(wait, context.clock);
+  return [pacer, &progress] {
+    if (pacer->Queued()) progress.Worked();
+  };
+}
+
+}  // namespace espalier

@@ -1,0 +1,36 @@
+// Progress within a pass: told when a layer's work is done, not when it is queued. The CPU computes
+// while it is asked, and CUDA's passes are short; on MPS a whole pass is queued in a moment and may
+// then compute for longer than failure_timeout, so the device is waited for about once a second.
+// Used by worker/train. Compute thread, and autograd's thread of the device.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <functional>
+
+#include "common/base/clock.h"
+#include "worker/sync/together.h"
+
+namespace espalier {
+
+// For PassInputs::worked.
+std::function<void()> LayerProgress(const RankContext& context, torch::Device device);
+
+// How many layers to queue between two waits for the device, found by how long these take.
+class DevicePacer {
+ public:
+  // `wait` returns when all that was queued is done.
+  DevicePacer(std::function<void()> wait, Clock& clock);
+  // A layer was queued. True: it and all before it are done.
+  bool Queued();
+
+ private:
+  const std::function<void()> wait_;
+  Clock& clock_;
+  absl::Duration waited_at_;
+  int64_t interval_ = 1;
+  int64_t queued_ = 0;
+};
+
+}  // namespace espalier
