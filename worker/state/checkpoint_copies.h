@@ -21,6 +21,7 @@ namespace espalier {
 struct CopyRole {
   // Writes into its folder.
   bool writes = false;
+
   // The rank that writes into the folder that this one has; itself where it writes. -1: nobody.
   int32_t writer = -1;
 };
@@ -31,8 +32,9 @@ struct CopyRole {
 absl::StatusOr<CopyRole> DivideCopies(const RankContext& context, CheckpointStore& store,
                                       const v1::CheckpointSpec& spec);
 
-// The writer of each rank's folder, from the lowest rank that shares it (-1: a folder that cannot
-// be written): at most `copies` of them write; -1: nobody does.
+// The rule by itself: the writer of each rank's folder, from the lowest rank that shares it (-1: a
+// folder that cannot be written). The first `copies` folders in the order of ranks are written,
+// each by its lowest rank; -1: nobody writes this rank's.
 std::vector<int32_t> ChooseWriters(absl::Span<const int32_t> folders, int copies);
 
 }  // namespace espalier

@@ -25,7 +25,8 @@ struct StartOptions {
   // Committed steps that some node is known to hold: with less no rank begins, so that nothing that
   // was committed is forgotten. 0: anything will do.
   Step least;
-  std::string least_held_by;  // for people
+  // Their names, for the message to people.
+  std::string least_held_by;
   // Told what this rank's own folder holds, before the ranks compare: step 0 and no folder:
   // nothing.
   std::function<void(Step step, const std::string& folder)> on_found;

@@ -14,19 +14,23 @@
 
 namespace espalier {
 
-// For PassInputs::worked.
+// For PassInputs::worked: forward and backward of each layer call it. The progress of the context
+// must outlive what is returned. Keep it from pass to pass, so that it keeps its pace.
 std::function<void()> LayerProgress(const RankContext& context, torch::Device device);
 
-// How many layers to queue between two waits for the device, found by how long these take.
+// How many layers to queue between two waits for the device, found by how long these take: twice as
+// many when a wait took under a quarter of a second, half when it took over one. Anything between
+// is left, so that the number settles.
 class DevicePacer {
  public:
   // `wait` returns when all that was queued is done.
   DevicePacer(std::function<void()> wait, Clock& clock);
-  // A layer was queued. True: it and all before it are done.
+  // A layer was queued. True: it and all before it are done, which may have taken a while; false:
+  // nothing is known of them yet.
   bool Queued();
 
  private:
-  const std::function<void()> wait_;
+  const std::function<void()> wait_;  // on the thread that calls Queued
   Clock& clock_;
   absl::Duration waited_at_;
   int64_t interval_ = 1;
