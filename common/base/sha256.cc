@@ -1,6 +1,7 @@
 #include "common/base/sha256.h"
 
 #include <fcntl.h>
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
@@ -58,6 +59,10 @@ std::string RandomHex(int bytes) {
   ESPALIER_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(random.data()), bytes) == 1,
                  "OpenSSL has no random bytes");
   return absl::BytesToHexString(random);
+}
+
+bool SameSecret(absl::string_view a, absl::string_view b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
 absl::StatusOr<FileDigest> Sha256OfFile(const std::string& path,

@@ -39,6 +39,8 @@ std::string HmacSha256Hex(absl::string_view key, absl::string_view text);
 
 // Bytes that nobody can guess, in hex.
 std::string RandomHex(int bytes);
+// Equal, in a time that tells nothing of where they differ.
+bool SameSecret(absl::string_view a, absl::string_view b);
 
 struct FileDigest {
   int64_t bytes = 0;

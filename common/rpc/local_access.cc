@@ -1,7 +1,5 @@
 #include "common/rpc/local_access.h"
 
-#include <openssl/crypto.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
@@ -110,10 +108,6 @@ absl::StatusOr<std::string> FindToken(const std::string& address, const std::str
   const absl::StatusOr<std::string> folder = ExpandHome(kDefaultStateDir);
   if (!folder.ok() || !ListensAt(*folder, address)) return "";
   return ReadToken(JoinPath(*folder, "token"));
-}
-
-bool SameSecret(absl::string_view a, absl::string_view b) {
-  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
 }  // namespace espalier

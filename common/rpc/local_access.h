@@ -34,9 +34,6 @@ absl::StatusOr<std::string> TakeToken(const std::string& state_dir);
 // `address` is a Unix socket, beyond loopback, or unknown to that folder.
 absl::StatusOr<std::string> FindToken(const std::string& address, const std::string& file);
 
-// Equal, in a time that tells nothing of where they differ.
-bool SameSecret(absl::string_view a, absl::string_view b);
-
 // The request header that carries it.
 inline constexpr char kTokenHeader[] = "espalier-token";
 

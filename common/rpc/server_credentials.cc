@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/address.h"
+#include "common/base/sha256.h"
 #include "common/base/status_macros.h"
 #include "common/base/utf8.h"
 #include "common/rpc/call.h"

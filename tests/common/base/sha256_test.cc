@@ -28,5 +28,12 @@ TEST(RandomHex, HasTheLengthAskedForAndNeverRepeats) {
   }
 }
 
+TEST(Secrets, SecretsAreTheSameWhole) {
+  EXPECT_TRUE(SameSecret("abc", "abc"));
+  EXPECT_FALSE(SameSecret("abc", "abd"));
+  EXPECT_FALSE(SameSecret("abc", "abcd"));
+  EXPECT_FALSE(SameSecret("", "a"));
+}
+
 }  // namespace
 }  // namespace espalier

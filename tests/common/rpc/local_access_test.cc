@@ -96,12 +96,5 @@ TEST_F(LocalAccess, ATokenThatWasNamedIsGivenOnLoopbackOnly) {
   EXPECT_EQ(absent.code(), absl::StatusCode::kUnauthenticated);
 }
 
-TEST_F(LocalAccess, SecretsAreTheSameWhole) {
-  EXPECT_TRUE(SameSecret("abc", "abc"));
-  EXPECT_FALSE(SameSecret("abc", "abd"));
-  EXPECT_FALSE(SameSecret("abc", "abcd"));
-  EXPECT_FALSE(SameSecret("", "a"));
-}
-
 }  // namespace
 }  // namespace espalier
