@@ -105,4 +105,11 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const ChannelTarget& 
   return grpc::CreateCustomChannel(address.ToString(), grpc::SslCredentials(options), Arguments());
 }
 
+absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeStrangerChannel(const std::string& address,
+                                                                   const std::string& ca) {
+  ASSIGN_OR_RETURN(const HostPort parsed, ParseAddress(address));
+  const grpc::SslCredentialsOptions options{.pem_root_certs = ca};
+  return grpc::CreateCustomChannel(parsed.ToString(), grpc::SslCredentials(options), Arguments());
+}
+
 }  // namespace espalier

@@ -43,6 +43,11 @@ void PrepareCall(grpc::ClientContext& context, const ChannelTarget& target, absl
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const ChannelTarget& target,
                                                            Clock& clock);
 
+// A channel to a server whose certificate names the host and is of this CA (PEM), for calls that
+// need no certificate of the caller: IsForStrangers in role.h.
+absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeStrangerChannel(const std::string& address,
+                                                                   const std::string& ca);
+
 // Tries to reach the target by itself (a socket, or TCP, then a TLS handshake), within `timeout`,
 // and says what stands in the way: UNAVAILABLE (nothing listens, no route, no such host),
 // PERMISSION_DENIED (the socket of another user), UNAUTHENTICATED (wrong CA, expired certificate,

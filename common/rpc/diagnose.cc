@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/address.h"
@@ -78,8 +79,8 @@ absl::Status DiagnoseConnection(const ChannelTarget& target, Clock& clock, absl:
                      LoadTls(*target.tls, CertificateUse::kClient, clock.Now()));
     own = {.certificate = identity.certificate, .key = identity.key, .ca = identity.ca};
   }
-  const absl::StatusOr<std::string> server =
-      FetchServerCertificate(socket, own, end - clock.Monotonic());
+  const absl::StatusOr<std::vector<std::string>> server =
+      FetchServerChain(socket, own, end - clock.Monotonic());
   if (!target.tls.has_value()) {
     return server.ok() ? ServerWantsTls(target.address) : absl::OkStatus();
   }
@@ -87,9 +88,9 @@ absl::Status DiagnoseConnection(const ChannelTarget& target, Clock& clock, absl:
     return absl::IsUnavailable(server.status()) ? server.status() : NoTlsThere(target.address);
   }
   const absl::Status trusted =
-      VerifyCertificate(*server, own.ca, CertificateUse::kServer, clock.Now()).status();
+      VerifyCertificate(server->front(), own.ca, CertificateUse::kServer, clock.Now()).status();
   if (!trusted.ok()) return AboutServer(target.address, trusted);
-  const absl::Status named = CheckServerName(*server, address.host);
+  const absl::Status named = CheckServerName(server->front(), address.host);
   return named.ok() ? named : AboutServer(target.address, named);
 }
 

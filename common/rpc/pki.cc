@@ -17,6 +17,9 @@
 namespace espalier {
 namespace {
 
+// Of P-256.
+constexpr int kKeyBits = 256;
+
 absl::Status Failed(absl::string_view what) {
   return absl::InternalError(absl::StrCat("cannot ", what, ": ", openssl::TakeError()));
 }
@@ -74,6 +77,12 @@ absl::Status AddExtension(X509* certificate, X509* issuer, int nid, const std::s
   return absl::OkStatus();
 }
 
+bool SetCommonName(X509_NAME* subject, const std::string& name) {
+  return X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC,
+                                    reinterpret_cast<const unsigned char*>(name.c_str()), -1, -1,
+                                    0) == 1;
+}
+
 struct Period {
   absl::Time not_before;
   absl::Time not_after;
@@ -88,12 +97,8 @@ absl::StatusOr<openssl::Certificate> Begin(const std::string& name, const Period
   openssl::Certificate certificate(X509_new());
   X509* x = certificate.get();
   RETURN_IF_ERROR(SetSerial(x));
-  X509_NAME* subject = X509_get_subject_name(x);
   const bool built =
-      X509_set_version(x, 2) == 1 &&
-      X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC,
-                                 reinterpret_cast<const unsigned char*>(name.c_str()), -1, -1,
-                                 0) == 1 &&
+      X509_set_version(x, 2) == 1 && SetCommonName(X509_get_subject_name(x), name) &&
       ASN1_TIME_set(X509_getm_notBefore(x), absl::ToTimeT(period.not_before)) != nullptr &&
       ASN1_TIME_set(X509_getm_notAfter(x), absl::ToTimeT(period.not_after)) != nullptr &&
       X509_set_pubkey(x, key) == 1;
@@ -101,16 +106,25 @@ absl::StatusOr<openssl::Certificate> Begin(const std::string& name, const Period
   return certificate;
 }
 
-absl::StatusOr<PemPair> Finish(X509* certificate, EVP_PKEY* key, EVP_PKEY* signing_key) {
+absl::StatusOr<std::string> Sign(X509* certificate, EVP_PKEY* signing_key) {
   if (X509_sign(certificate, signing_key, EVP_sha256()) == 0) return Failed("sign");
-  const openssl::Bio certificate_bio(BIO_new(BIO_s_mem()));
-  const openssl::Bio key_bio(BIO_new(BIO_s_mem()));
-  if (PEM_write_bio_X509(certificate_bio.get(), certificate) != 1 ||
-      PEM_write_bio_PrivateKey(key_bio.get(), key, nullptr, nullptr, 0, nullptr, nullptr) != 1) {
+  const openssl::Bio bio(BIO_new(BIO_s_mem()));
+  if (PEM_write_bio_X509(bio.get(), certificate) != 1) return Failed("write PEM");
+  return openssl::BioText(bio.get());
+}
+
+absl::StatusOr<std::string> KeyText(EVP_PKEY* key) {
+  const openssl::Bio bio(BIO_new(BIO_s_mem()));
+  if (PEM_write_bio_PrivateKey(bio.get(), key, nullptr, nullptr, 0, nullptr, nullptr) != 1) {
     return Failed("write PEM");
   }
-  return PemPair{.certificate = openssl::BioText(certificate_bio.get()),
-                 .key = openssl::BioText(key_bio.get())};
+  return openssl::BioText(bio.get());
+}
+
+absl::StatusOr<PemPair> WithKey(absl::StatusOr<std::string> certificate, EVP_PKEY* key) {
+  RETURN_IF_ERROR(certificate.status());
+  ASSIGN_OR_RETURN(std::string text, KeyText(key));
+  return PemPair{.certificate = *std::move(certificate), .key = std::move(text)};
 }
 
 std::string AlternativeNames(const CertificateRequest& request) {
@@ -154,6 +168,48 @@ absl::StatusOr<Signer> LoadSigner(const PemPair& ca) {
   return signer;
 }
 
+absl::StatusOr<std::string> Certify(const PemPair& ca, const CertificateRequest& request,
+                                    EVP_PKEY* key) {
+  RETURN_IF_ERROR(CheckRequest(request));
+  ASSIGN_OR_RETURN(const Signer signer, LoadSigner(ca));
+  ASSIGN_OR_RETURN(const CertificateInfo ca_info, DescribeCertificate(ca.certificate));
+  const Period period{.not_before = request.not_before,
+                      .not_after = std::min(request.not_after, ca_info.not_after)};
+  if (period.not_after <= period.not_before) {
+    return absl::UnauthenticatedError(absl::StrCat(
+        "the CA \"", ca_info.name, "\" has expired; make a new one with `espalier pki init`"));
+  }
+  ASSIGN_OR_RETURN(const openssl::Certificate certificate, Begin(request.name, period, key));
+  X509* x = certificate.get();
+  X509* issuer = signer.certificate.get();
+  X509_set_issuer_name(x, X509_get_subject_name(issuer));
+  const bool serves = request.role == Role::kCoordinator;
+  RETURN_IF_ERROR(AddExtension(x, issuer, NID_basic_constraints, "critical,CA:FALSE"));
+  RETURN_IF_ERROR(AddExtension(x, issuer, NID_key_usage, "critical,digitalSignature"));
+  RETURN_IF_ERROR(AddExtension(x, issuer, NID_ext_key_usage, serves ? "serverAuth" : "clientAuth"));
+  RETURN_IF_ERROR(AddExtension(x, issuer, NID_subject_key_identifier, "hash"));
+  RETURN_IF_ERROR(AddExtension(x, issuer, NID_authority_key_identifier, "keyid"));
+  RETURN_IF_ERROR(AddExtension(x, issuer, NID_subject_alt_name, AlternativeNames(request)));
+  return Sign(x, signer.key.get());
+}
+
+// Read, and signed by the key that it is for.
+absl::StatusOr<openssl::Key> KeyOf(absl::string_view request_text) {
+  const openssl::Bio bio = openssl::ReadOnlyBio(request_text);
+  const openssl::Request request(PEM_read_bio_X509_REQ(bio.get(), nullptr, nullptr, nullptr));
+  openssl::Key key(request == nullptr ? nullptr : X509_REQ_get_pubkey(request.get()));
+  if (key == nullptr || X509_REQ_verify(request.get(), key.get()) != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the signing request is not PKCS #10 in PEM form, signed by its own key: ",
+                     openssl::TakeError()));
+  }
+  if (EVP_PKEY_base_id(key.get()) != EVP_PKEY_EC || EVP_PKEY_bits(key.get()) != kKeyBits) {
+    return absl::InvalidArgumentError(
+        "the signing request is for a key of another kind; allowed: EC P-256");
+  }
+  return key;
+}
+
 }  // namespace
 
 absl::StatusOr<PemPair> MakeCa(const CaRequest& request) {
@@ -166,32 +222,37 @@ absl::StatusOr<PemPair> MakeCa(const CaRequest& request) {
   RETURN_IF_ERROR(AddExtension(x, x, NID_basic_constraints, "critical,CA:TRUE,pathlen:0"));
   RETURN_IF_ERROR(AddExtension(x, x, NID_key_usage, "critical,keyCertSign,cRLSign"));
   RETURN_IF_ERROR(AddExtension(x, x, NID_subject_key_identifier, "hash"));
-  return Finish(x, key.get(), key.get());
+  return WithKey(Sign(x, key.get()), key.get());
 }
 
 absl::StatusOr<PemPair> IssueCertificate(const PemPair& ca, const CertificateRequest& request) {
-  RETURN_IF_ERROR(CheckRequest(request));
-  ASSIGN_OR_RETURN(const Signer signer, LoadSigner(ca));
-  ASSIGN_OR_RETURN(const CertificateInfo ca_info, DescribeCertificate(ca.certificate));
-  const Period period{.not_before = request.not_before,
-                      .not_after = std::min(request.not_after, ca_info.not_after)};
-  if (period.not_after <= period.not_before) {
-    return absl::UnauthenticatedError(absl::StrCat(
-        "the CA \"", ca_info.name, "\" has expired; make a new one with `espalier pki init`"));
-  }
   ASSIGN_OR_RETURN(const openssl::Key key, MakeKey());
-  ASSIGN_OR_RETURN(const openssl::Certificate certificate, Begin(request.name, period, key.get()));
-  X509* x = certificate.get();
-  X509* issuer = signer.certificate.get();
-  X509_set_issuer_name(x, X509_get_subject_name(issuer));
-  const bool serves = request.role == Role::kCoordinator;
-  RETURN_IF_ERROR(AddExtension(x, issuer, NID_basic_constraints, "critical,CA:FALSE"));
-  RETURN_IF_ERROR(AddExtension(x, issuer, NID_key_usage, "critical,digitalSignature"));
-  RETURN_IF_ERROR(AddExtension(x, issuer, NID_ext_key_usage, serves ? "serverAuth" : "clientAuth"));
-  RETURN_IF_ERROR(AddExtension(x, issuer, NID_subject_key_identifier, "hash"));
-  RETURN_IF_ERROR(AddExtension(x, issuer, NID_authority_key_identifier, "keyid"));
-  RETURN_IF_ERROR(AddExtension(x, issuer, NID_subject_alt_name, AlternativeNames(request)));
-  return Finish(x, key.get(), signer.key.get());
+  return WithKey(Certify(ca, request, key.get()), key.get());
+}
+
+absl::Status CheckCa(const PemPair& ca) { return LoadSigner(ca).status(); }
+
+absl::StatusOr<KeyRequest> MakeKeyRequest(const std::string& name) {
+  RETURN_IF_ERROR(CheckName(name, "-_."));
+  ASSIGN_OR_RETURN(const openssl::Key key, MakeKey());
+  const openssl::Request request(X509_REQ_new());
+  const openssl::Bio bio(BIO_new(BIO_s_mem()));
+  if (X509_REQ_set_version(request.get(), 0) != 1 ||
+      !SetCommonName(X509_REQ_get_subject_name(request.get()), name) ||
+      X509_REQ_set_pubkey(request.get(), key.get()) != 1 ||
+      X509_REQ_sign(request.get(), key.get(), EVP_sha256()) == 0 ||
+      PEM_write_bio_X509_REQ(bio.get(), request.get()) != 1) {
+    return Failed("make a signing request");
+  }
+  ASSIGN_OR_RETURN(std::string text, KeyText(key.get()));
+  return KeyRequest{.request = openssl::BioText(bio.get()), .key = std::move(text)};
+}
+
+absl::StatusOr<std::string> CertifyKeyRequest(const PemPair& ca,
+                                              const CertificateRequest& certificate,
+                                              absl::string_view request) {
+  ASSIGN_OR_RETURN(const openssl::Key key, KeyOf(request));
+  return Certify(ca, certificate, key.get());
 }
 
 absl::Status WritePair(const std::string& folder, const std::string& name, const PemPair& pair,

@@ -1,5 +1,5 @@
 // A small certificate authority: one CA, and certificates that carry a name, a role and the
-// addresses they may serve under. EC P-256 keys. Used by `espalier pki` and tests.
+// addresses they may serve under. EC P-256 keys. Used by coordinator/ and tests.
 // Any thread.
 #pragma once
 
@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/rpc/pem_file.h"
 #include "common/rpc/role.h"
@@ -38,6 +39,22 @@ struct CertificateRequest {
 // INVALID_ARGUMENT for a bad request; UNAUTHENTICATED when `ca` is no CA, not of its key, or ends
 // before the certificate begins. The certificate never outlives the CA: its end is cut to the CA's.
 absl::StatusOr<PemPair> IssueCertificate(const PemPair& ca, const CertificateRequest& request);
+
+// UNAUTHENTICATED when `ca` is no CA or the key is not its own.
+absl::Status CheckCa(const PemPair& ca);
+
+// A key that never leaves its machine, and the PKCS #10 request to have it certified under a name.
+struct KeyRequest {
+  std::string request;
+  std::string key;
+};
+absl::StatusOr<KeyRequest> MakeKeyRequest(const std::string& name);
+// The certificate for the key of a request, in PEM form; all else is as `certificate` says,
+// whatever the request says. INVALID_ARGUMENT when it is malformed, not signed by its key, or for a
+// key that is not EC P-256; else as IssueCertificate.
+absl::StatusOr<std::string> CertifyKeyRequest(const PemPair& ca,
+                                              const CertificateRequest& certificate,
+                                              absl::string_view request);
 
 // Writes FOLDER/NAME.crt and FOLDER/NAME.key (0600), both or neither; makes the folder (0700) when
 // absent.

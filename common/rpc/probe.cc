@@ -157,8 +157,9 @@ absl::StatusOr<Socket> ConnectTcp(const HostPort& address, absl::Duration timeou
   return Unreachable(address, error);
 }
 
-absl::StatusOr<std::string> FetchServerCertificate(const Socket& socket, const ProbeIdentity& own,
-                                                   absl::Duration timeout) {
+absl::StatusOr<std::vector<std::string>> FetchServerChain(const Socket& socket,
+                                                          const ProbeIdentity& own,
+                                                          absl::Duration timeout) {
   Clock& clock = RealClock();
   const absl::Duration end = clock.Monotonic() + timeout;
   const openssl::Context context(SSL_CTX_new(TLS_client_method()));
@@ -171,12 +172,16 @@ absl::StatusOr<std::string> FetchServerCertificate(const Socket& socket, const P
     if (why != SSL_ERROR_WANT_READ) return NotTls(openssl::TakeError());
     RETURN_IF_ERROR(ReceiveSome(connection.get(), socket.fd(), end - clock.Monotonic()));
   }
-  // SSL_get_peer_certificate under the name that 1.1.1 and 3.x share: the chain's first entry.
+  // Its own comes first; SSL_get_peer_certificate has no name that 1.1.1 and 3.x share.
   const STACK_OF(X509)* chain = SSL_get_peer_cert_chain(connection.get());
   if (chain == nullptr || sk_X509_num(chain) == 0) return NotTls("the server has no certificate");
-  const openssl::Bio bio(BIO_new(BIO_s_mem()));
-  PEM_write_bio_X509(bio.get(), sk_X509_value(chain, 0));
-  return openssl::BioText(bio.get());
+  std::vector<std::string> certificates;
+  for (int i = 0; i < sk_X509_num(chain); ++i) {
+    const openssl::Bio bio(BIO_new(BIO_s_mem()));
+    PEM_write_bio_X509(bio.get(), sk_X509_value(chain, i));
+    certificates.push_back(openssl::BioText(bio.get()));
+  }
+  return certificates;
 }
 
 }  // namespace espalier

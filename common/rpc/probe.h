@@ -1,10 +1,11 @@
 // Bare connections that tell why gRPC's fail: to a Unix socket, or by TCP with a TLS handshake that
-// fetches the server's certificate without judging it.
-// Used by diagnose.cc only. Any thread; every wait is bounded by a timeout.
+// fetches the server's certificates without judging them.
+// Used by diagnose.cc and pinned_ca.cc only. Any thread; every wait is bounded by a timeout.
 #pragma once
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -41,9 +42,10 @@ struct ProbeIdentity {
   std::string ca;
 };
 
-// The certificate the server shows, as PEM. UNAVAILABLE: no answer in time. FAILED_PRECONDITION:
-// the other end does not speak TLS.
-absl::StatusOr<std::string> FetchServerCertificate(const Socket& socket, const ProbeIdentity& own,
-                                                   absl::Duration timeout);
+// The certificates the server shows, its own first, as PEM; never empty. UNAVAILABLE: no answer in
+// time. FAILED_PRECONDITION: the other end does not speak TLS.
+absl::StatusOr<std::vector<std::string>> FetchServerChain(const Socket& socket,
+                                                          const ProbeIdentity& own,
+                                                          absl::Duration timeout);
 
 }  // namespace espalier

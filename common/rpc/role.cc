@@ -51,6 +51,8 @@ bool MayCall(Role role, absl::string_view method) {
   return false;
 }
 
+bool IsForStrangers(absl::string_view method) { return method == "/espalier.v1.JoinService/Join"; }
+
 std::string RolesFor(absl::string_view method) {
   std::vector<absl::string_view> names;
   for (Role role : kRoles) {

@@ -23,6 +23,8 @@ absl::StatusOr<Role> ParseRole(absl::string_view name);
 
 // `method` as gRPC names it: "/espalier.v1.OperatorService/Pause". Unknown methods: nobody.
 bool MayCall(Role role, absl::string_view method);
+// The one method that answers who has no certificate: it asks for a token instead.
+bool IsForStrangers(absl::string_view method);
 // "operator or viewer": who may call the method, for messages.
 std::string RolesFor(absl::string_view method);
 

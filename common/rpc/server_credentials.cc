@@ -51,6 +51,7 @@ class CertificateProcessor : public grpc::AuthMetadataProcessor {
 
  private:
   absl::Status Check(const std::string& certificate, absl::string_view method) const {
+    if (IsForStrangers(method)) return absl::OkStatus();
     if (certificate.empty()) {
       return absl::UnauthenticatedError(
           "no client certificate: this espalierd wants one that `espalier pki issue` made with its "
@@ -59,6 +60,7 @@ class CertificateProcessor : public grpc::AuthMetadataProcessor {
     ASSIGN_OR_RETURN(const CertificateInfo info,
                      VerifyCertificate(certificate, options_.identity->ca(),
                                        CertificateUse::kClient, clock_.Now()));
+    if (options_.revoked && options_.revoked(info.serial)) return Revoked(info);
     if (!info.role.has_value()) {
       return absl::PermissionDeniedError(
           absl::StrCat("certificate \"", info.name,
@@ -68,6 +70,13 @@ class CertificateProcessor : public grpc::AuthMetadataProcessor {
     return absl::PermissionDeniedError(
         absl::StrCat("certificate \"", info.name, "\" has the role ", RoleName(*info.role), "; ",
                      method.substr(method.rfind('/') + 1), " needs the role ", RolesFor(method)));
+  }
+
+  static absl::Status Revoked(const CertificateInfo& info) {
+    return absl::UnauthenticatedError(absl::StrCat(
+        "certificate \"", info.name, "\" (serial ", info.serial, ") is refused since node ",
+        info.name, " was forgotten; to have the machine join again, run `espalier nodes add ",
+        info.name, "` and start espalier-agent there with the line that it prints"));
   }
 
   static std::string NameOf(const std::string& certificate) {
@@ -158,7 +167,10 @@ Caller CallerOf(const grpc::ServerContextBase& context) {
   if (certificate.empty()) return Caller{.name = "local", .role = std::nullopt};
   const absl::StatusOr<CertificateInfo> info = DescribeCertificate(certificate);
   if (!info.ok()) return Caller{.name = "local", .role = std::nullopt};
-  return Caller{.name = info->name, .role = info->role, .fingerprint = info->fingerprint};
+  return Caller{.name = info->name,
+                .role = info->role,
+                .fingerprint = info->fingerprint,
+                .serial = info->serial};
 }
 
 absl::Status CheckSpeaksFor(const Caller& caller, const NodeName& node) {

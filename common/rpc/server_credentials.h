@@ -29,12 +29,16 @@ struct ServerTls {
   std::shared_ptr<ServerIdentity> identity;
   // Without TLS, calls must carry it in kTokenHeader (local_access.h); it then opens everything.
   std::string token;
+  // Whether the certificate with this serial number is refused although it verifies; may be empty.
+  // Called on gRPC's threads.
+  std::function<bool(const std::string& serial)> revoked;
   // Hears of every refused call (certificate name, method, reason), for the log; may be empty.
   // Called on gRPC's threads.
   std::function<void(absl::string_view name, absl::string_view method, const absl::Status&)>
       refused;
 };
 
+// With TLS, every call needs a certificate but those of IsForStrangers (role.h).
 // FAILED_PRECONDITION when there is no TLS and `listen` is not loopback or there is no token. Who
 // may call what: MayCall in role.h. `clock` must outlive the server.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
@@ -47,7 +51,8 @@ void SetServerKeepalive(grpc::ServerBuilder& builder);
 struct Caller {
   std::string name;
   std::optional<Role> role;  // Absent without TLS.
-  std::string fingerprint;   // Of the certificate; empty without TLS.
+  std::string fingerprint;   // Of the certificate, as its serial number; empty without TLS.
+  std::string serial;
 };
 Caller CallerOf(const grpc::ServerContextBase& context);
 

@@ -35,8 +35,10 @@ ServerIdentity::~ServerIdentity() {
 absl::StatusOr<CertificateInfo> ServerIdentity::Reload() {
   ASSIGN_OR_RETURN(TlsIdentity identity, LoadTls(files_, CertificateUse::kServer, clock_.Now()));
   const absl::MutexLock lock(&mutex_);
-  RETURN_IF_ERROR(WritePemFile(copy_, absl::StrCat(identity.certificate, "\n", identity.key),
-                               PemKind::kKey, Overwrite::kWhenPresent));
+  // The CA is shown too, for machines that know its fingerprint only (pinned_ca.h).
+  RETURN_IF_ERROR(
+      WritePemFile(copy_, absl::StrCat(identity.certificate, "\n", identity.ca, "\n", identity.key),
+                   PemKind::kKey, Overwrite::kWhenPresent));
   ca_ = std::move(identity.ca);
   return identity.info;
 }

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "common/base/clock.h"
 #include "common/rpc/certificate.h"
 
 namespace espalier {
@@ -187,6 +188,42 @@ TEST_F(PkiFiles, AMissingCaSaysHowToMakeOne) {
   const absl::Status status = ReadCa(folder_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated);
   EXPECT_THAT(std::string(status.message()), HasSubstr("espalier pki init --dir " + folder_));
+}
+
+TEST(KeyRequests, TheCertificateIsForTheKeyAndSaysWhatTheSignerSays) {
+  const absl::Time now = RealClock().Now();
+  const PemPair ca =
+      MakeCa({.name = "CA", .not_before = now - absl::Hours(1), .not_after = now + absl::Hours(1)})
+          .value();
+  const KeyRequest request = MakeKeyRequest("somebody").value();
+  const std::string certificate = CertifyKeyRequest(ca,
+                                                    {.name = "mini",
+                                                     .role = Role::kWorker,
+                                                     .not_before = now - absl::Hours(1),
+                                                     .not_after = now + absl::Hours(9)},
+                                                    request.request)
+                                      .value();
+  const CertificateInfo info =
+      VerifyCertificate(certificate, ca.certificate, CertificateUse::kClient, now).value();
+  EXPECT_EQ(info.name, "mini") << "whatever the request says";
+  EXPECT_EQ(info.role, Role::kWorker);
+  EXPECT_LE(info.not_after, now + absl::Hours(1)) << "not beyond the CA";
+}
+
+TEST(KeyRequests, WhatIsNoRequestIsRefused) {
+  const absl::Time now = RealClock().Now();
+  const PemPair ca =
+      MakeCa({.name = "CA", .not_before = now, .not_after = now + absl::Hours(1)}).value();
+  const CertificateRequest wanted{
+      .name = "mini", .role = Role::kWorker, .not_before = now, .not_after = now + absl::Hours(1)};
+  std::string damaged = MakeKeyRequest("mini")->request;
+  damaged[damaged.size() / 2] = damaged[damaged.size() / 2] == 'A' ? 'B' : 'A';
+  for (const std::string& text : {std::string(), std::string("x"), ca.certificate, damaged}) {
+    EXPECT_EQ(CertifyKeyRequest(ca, wanted, text).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << text;
+  }
+  EXPECT_EQ(MakeKeyRequest("not a name").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(PkiFiles, ForeignTextIsNoCertificate) {

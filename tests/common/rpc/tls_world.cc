@@ -137,9 +137,9 @@ absl::Status TlsWorld::RawListJobs(const std::string& address, const TlsFiles* f
 std::string ServerSerial(const std::string& address) {
   const auto socket = ConnectTcp(*ParseAddress(address), kTimeout);
   if (!socket.ok()) return socket.status().ToString();
-  const auto certificate = FetchServerCertificate(*socket, {}, kTimeout);
+  const auto certificate = FetchServerChain(*socket, {}, kTimeout);
   if (!certificate.ok()) return certificate.status().ToString();
-  return DescribeCertificate(*certificate)->serial;
+  return DescribeCertificate(certificate->front())->serial;
 }
 
 std::vector<std::string> TlsWorld::refusals() {
