@@ -47,6 +47,11 @@ void On(Context& context, const AgentAttached& event) { OnAgent(context, event);
 void On(Context& context, const AgentReported& event) { OnAgent(context, event); }
 void On(Context& context, const AgentDetached& event) { OnAgent(context, event); }
 
+void On(Context& context, const NodeInvited& event) { OnNode(context, event); }
+void On(Context& context, const NodeJoined& event) { OnNode(context, event); }
+void On(Context& context, const NodeForgotten& event) { OnNode(context, event); }
+void On(Context& context, const VersionsFound& event) { OnVersions(context, event); }
+
 // Null when the generation is not the one that runs.
 Job* Newest(Context& context, const GenerationKey& key) {
   Job* job = context.FindJob(key.job);

@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/sha256.h"
 #include "coordinator/core/handlers.h"
 #include "coordinator/core/usable.h"
 
@@ -30,13 +32,23 @@ bool SameProcess(const AgentSession& agent, const AgentAttached& hello) {
   return !hello.instance.empty() && hello.instance == agent.instance;
 }
 
+absl::Status Refused(const NodeName& node) {
+  return absl::PermissionDeniedError(
+      absl::StrCat("node ", node.text(),
+                   " was forgotten and its certificate is refused from then on; to have "
+                   "the machine join again, run `espalier nodes add ",
+                   node.text(), "`"));
+}
+
 // Why the newcomer may not speak for the node; OK: it may.
-absl::Status CheckNewcomer(const Node& node, const AgentAttached& hello, absl::Time now) {
+absl::Status CheckNewcomer(const ClusterState& state, const Node& node,
+                           const AgentAttached& hello) {
   const AgentSession& agent = node.agent;
+  if (state.revoked.count(hello.serial) > 0) return Refused(hello.node);
   if (!agent.stream || *agent.stream == hello.stream || SameProcess(agent, hello)) {
     return absl::OkStatus();
   }
-  const absl::Duration silent = now - agent.heard_at;
+  const absl::Duration silent = state.now - agent.heard_at;
   if (silent > kAgentSilence) return absl::OkStatus();
   return absl::AlreadyExistsError(absl::StrCat(
       "another agent speaks for node ", hello.node.text(), " already, heard of ",
@@ -46,12 +58,144 @@ absl::Status CheckNewcomer(const Node& node, const AgentAttached& hello, absl::T
       absl::FormatDuration(kAgentSilence), " after its last word)"));
 }
 
+bool Holds(const std::vector<std::string>& serials, const std::string& serial) {
+  return std::find(serials.begin(), serials.end(), serial) != serials.end();
+}
+
+void AddSerial(std::vector<std::string>& to, const std::string& serial) {
+  if (!serial.empty() && !Holds(to, serial)) to.push_back(serial);
+}
+
 void Remember(Context& context, Node& node, const AgentAttached& hello) {
   NodeRecord& record = node.record;
-  if (record.has_agent && record.certificate == hello.certificate) return;
+  const bool known = hello.serial.empty() || Holds(record.serials, hello.serial);
+  if (record.has_agent && record.certificate == hello.certificate && known) return;
   record.has_agent = true;
   record.certificate = hello.certificate;
+  AddSerial(record.serials, hello.serial);
   context.Persist(record);
+}
+
+// Null: nothing is known of the name.
+const NodeRecord* FindRecord(const ClusterState& state, const NodeName& name) {
+  if (const Node* node = state.nodes.Find(name)) return &node->record;
+  const auto absent = state.absent.find(name);
+  return absent == state.absent.end() ? nullptr : &absent->second;
+}
+
+absl::Status CheckInvitation(const ClusterState& state, const NodeName& name) {
+  const Node* node = state.nodes.Find(name);
+  if (node == nullptr) return absl::OkStatus();
+  if (!node->record.joined) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "the cluster file names a node '", name.text(),
+        "' already, and where its certificate lies: make that with `espalier pki issue ",
+        name.text(),
+        " --role worker`, or take the node out of the cluster file, start espalierd "
+        "again and add it, or choose another name"));
+  }
+  return absl::AlreadyExistsError(absl::StrCat(
+      "a machine has joined as node '", name.text(),
+      "' and has a certificate of that name; choose "
+      "another name, or, if this machine is to take its place, run `espalier nodes forget ",
+      name.text(), "` first, after which the old certificate is refused"));
+}
+
+std::string When(absl::Time time) {
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
+}
+
+absl::Status CheckJoin(const NodeRecord* record, const NodeJoined& request, absl::Time now) {
+  const std::string again =
+      absl::StrCat("run `espalier nodes add ", request.node.text(), "` again");
+  if (record == nullptr || !record->invitation ||
+      !SameSecret(record->invitation->token_sha256, request.token_sha256)) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("the token is not one for a node '", request.node.text(),
+                     "': it was copied wrongly, is for "
+                     "another name, or a newer one was made for this name; ",
+                     again, " where espalierd is operated, and use the line that it prints"));
+  }
+  const Invitation& invitation = *record->invitation;
+  if (invitation.used_at) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "the token was used on ", When(*invitation.used_at),
+        ", and a token is good for one "
+        "machine, once; if that was not you, or its answer was lost, run `espalier nodes forget ",
+        request.node.text(), "`, after which the certificate made then is refused, and ", again));
+  }
+  if (now >= invitation.expires_at) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("the token expired on ", When(invitation.expires_at), " (a token lives ",
+                     absl::FormatDuration(kInvitationLife), "); ", again));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckForgotten(const ClusterState& state, const NodeForgotten& request) {
+  const std::string& name = request.node.text();
+  const Node* node = state.nodes.Find(request.node);
+  if (node == nullptr) {
+    const auto absent = state.absent.find(request.node);
+    if (absent != state.absent.end() && absent->second.invitation) return absl::OkStatus();
+    return absl::NotFoundError(
+        absl::StrCat("there is no node '", name, "'; there are: ", NamesOfNodes(state.nodes)));
+  }
+  const NodeRecord& record = node->record;
+  if (const JobId* holder = state.nodes.HolderOf(request.node)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job ", holder->text(), " runs on node ", name, "; run `espalier pause --hard ",
+        holder->text(), "` or cancel it, and forget the node then"));
+  }
+  if (request.revoke && record.serials.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("no certificate of node ", name,
+                     " is known that could be refused, because "
+                     "no agent has shown one; forget it without --revoke"));
+  }
+  if (node->agent.stream && record.serials.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the agent of node ", name,
+                     " is attached and would speak for it again at once; stop "
+                     "espalier-agent there first"));
+  }
+  if (node->agent.stream && !record.joined && !request.revoke) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the agent of node ", name,
+                     " is attached and would speak for it again at once; stop "
+                     "espalier-agent there first, or have its certificate refused with --revoke"));
+  }
+  return absl::OkStatus();
+}
+
+// What is remembered of it no more, and what is refused for ever.
+void Revoke(ClusterState& state, NodeRecord& record) {
+  for (const std::string& serial : record.serials) {
+    AddSerial(record.revoked, serial);
+    state.revoked.insert(serial);
+  }
+  record.serials.clear();
+}
+
+void Forget(Context& context, Node& node, bool revoke) {
+  ClusterState& state = context.state();
+  const NodeName name = node.record.name;
+  if (node.agent.stream) {
+    state.agents.erase(*node.agent.stream);
+    context.Do(CloseStream{*node.agent.stream, Refused(name)});
+  }
+  node.agent = AgentSession{.state_since = context.now()};
+  node.record.has_agent = false;
+  node.record.certificate.clear();
+  node.record.invitation.reset();
+  if (revoke) Revoke(state, node.record);
+  if (std::exchange(node.record.joined, std::nullopt)) {
+    NodeRecord& absent = state.absent[name];
+    absent = {.name = name, .revoked = std::move(node.record.revoked)};
+    state.nodes.Remove(name);
+    return context.Persist(absent);
+  }
+  context.Persist(node.record);
 }
 
 }  // namespace
@@ -60,14 +204,14 @@ void OnAgent(Context& context, const AgentAttached& hello) {
   ClusterState& state = context.state();
   Node* node = state.nodes.Edit(hello.node);
   if (node == nullptr) {
-    context.Do(CloseStream{
-        hello.stream,
-        absl::NotFoundError(absl::StrCat("the cluster file names no node '", hello.node.text(),
-                                         "'; it has: ", NamesOfNodes(state.nodes),
-                                         "; add it there, or give the agent one of these names"))});
+    context.Do(CloseStream{hello.stream, absl::NotFoundError(absl::StrCat(
+                                             "there is no node '", hello.node.text(),
+                                             "'; there are: ", NamesOfNodes(state.nodes),
+                                             "; add it with `espalier nodes add` or in the cluster "
+                                             "file, or give the agent one of these names"))});
     return;
   }
-  if (absl::Status status = CheckNewcomer(*node, hello, context.now()); !status.ok()) {
+  if (absl::Status status = CheckNewcomer(state, *node, hello); !status.ok()) {
     context.Do(CloseStream{hello.stream, std::move(status)});
     return;
   }
@@ -100,6 +244,65 @@ void OnAgent(Context& context, const AgentDetached& gone) {
   context.state().agents.erase(found);
   node.agent.stream.reset();
   EnterState(context, node, AgentState::kGone);
+}
+
+void OnNode(Context& context, const NodeInvited& request) {
+  const NodeName name(request.spec.name());
+  const absl::Status status = CheckInvitation(context.state(), name);
+  if (status.ok()) {
+    NodeRecord& record = context.state().absent[name];
+    record.name = name;
+    record.invitation = Invitation{.token_sha256 = request.token_sha256,
+                                   .expires_at = context.now() + kInvitationLife,
+                                   .spec = request.spec};
+    context.Persist(record);
+  }
+  context.Do(Reply{.request = request.request, .status = status});
+}
+
+void OnNode(Context& context, const NodeJoined& request) {
+  ClusterState& state = context.state();
+  const NodeRecord* known = FindRecord(state, request.node);
+  absl::Status status = CheckJoin(known, request, context.now());
+  if (status.ok()) status = CheckInvitation(state, request.node);
+  if (status.ok()) {
+    NodeRecord record = *known;
+    state.absent.erase(request.node);
+    record.invitation->used_at = context.now();
+    record.joined = record.invitation->spec;
+    *record.joined->mutable_tls() = request.files;
+    if (!request.worker.empty()) record.joined->set_worker(request.worker);
+    record.has_agent = true;
+    record.certificate = request.certificate;
+    AddSerial(record.serials, request.serial);
+    state.nodes.Add(record, record.joined->address());
+    Node& node = *state.nodes.Edit(request.node);
+    node.agent.state_since = context.now();
+    context.Persist(node.record);
+    context.QueueChanged();
+  }
+  context.Do(Reply{.request = request.request, .status = status});
+}
+
+void OnNode(Context& context, const NodeForgotten& request) {
+  ClusterState& state = context.state();
+  const absl::Status status = CheckForgotten(state, request);
+  if (Node* node = status.ok() ? state.nodes.Edit(request.node) : nullptr) {
+    Forget(context, *node, request.revoke || node->record.joined.has_value());
+    context.QueueChanged();
+  } else if (status.ok()) {
+    NodeRecord& record = state.absent.at(request.node);
+    record.invitation.reset();
+    context.Persist(record);
+  }
+  context.Do(Reply{.request = request.request, .status = status});
+}
+
+void OnVersions(Context& context, const VersionsFound& found) {
+  ClusterState& state = context.state();
+  state.versions = found.versions;
+  for (const Node& node : state.nodes) state.nodes.Edit(node.record.name);
+  context.QueueChanged();
 }
 
 void WatchAgents(Context& context) {

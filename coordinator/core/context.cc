@@ -68,7 +68,8 @@ std::vector<Effect> Context::TakeEffects() {
   std::vector<Effect> effects;
   for (const JobId& id : changed_jobs_) effects.push_back(PersistJob{state_.jobs.at(id).record});
   for (const NodeName& name : changed_nodes_) {
-    effects.push_back(PersistNode{state_.nodes.Find(name)->record});
+    const Node* node = state_.nodes.Find(name);
+    effects.push_back(PersistNode{node == nullptr ? state_.absent.at(name) : node->record});
   }
   for (std::vector<Effect>* part : {&history_, &to_streams_, &to_launcher_, &replies_}) {
     std::move(part->begin(), part->end(), std::back_inserter(effects));

@@ -27,12 +27,12 @@ namespace espalier {
 // the journal say, and the generations whose launch is in the journal (adopted by the launcher,
 // which reports ProcessesExited for those that are gone).
 struct CoordinatorStarted {
-  // espalierd's own; what it does not know is empty.
+  // espalierd's own, as far as it knows them; VersionsFound tells the rest.
   v1::NodeVersions versions;
   std::vector<NodeName> nodes;
   // Of these nodes, as the cluster file says; may be empty.
   std::map<NodeName, std::string> addresses;
-  // Of nodes that the cluster file may no longer have, too.
+  // Of nodes that have joined, and of names that are no nodes, too.
   std::vector<NodeRecord> records;
   std::vector<JobRecord> jobs;
   std::vector<GenerationKey> launches;
@@ -101,6 +101,23 @@ struct WorkerDetached {
   StreamId stream;
 };
 
+// Comes every kAgentReportEvery.
+struct AgentReported {
+  StreamId stream;
+  v1::NodeReport report;
+  // As of AgentAttached.
+  absl::Duration clock_ahead;
+};
+// The stream is gone.
+struct AgentDetached {
+  StreamId stream;
+};
+
+// What espalierd has found out of the versions beside it, which takes a while.
+struct VersionsFound {
+  v1::NodeVersions versions;
+};
+
 // The launcher could not start the generation; nothing of it runs.
 struct LaunchFailed {
   GenerationKey key;
@@ -115,11 +132,11 @@ struct ProcessesExited {
   std::optional<Rank> culprit;
 };
 
-using Event =
-    std::variant<CoordinatorStarted, Tick, SubmitRequested, PauseRequested, ResumeRequested,
-                 CancelRequested, CheckpointRequested, WorkerAttached, WorkerFoundState,
-                 WorkerReady, WorkerHeartbeat, WorkerStepReported, WorkerEvaluated,
-                 WorkerCheckpointed, DirectiveAcked, WorkerFinished, WorkerDetached, AgentAttached,
-                 AgentReported, AgentDetached, LaunchFailed, ProcessesExited>;
+using Event = std::variant<CoordinatorStarted, Tick, SubmitRequested, PauseRequested,
+                           ResumeRequested, CancelRequested, CheckpointRequested, WorkerAttached,
+                           WorkerFoundState, WorkerReady, WorkerHeartbeat, WorkerStepReported,
+                           WorkerEvaluated, WorkerCheckpointed, DirectiveAcked, WorkerFinished,
+                           WorkerDetached, AgentAttached, AgentReported, AgentDetached, NodeInvited,
+                           NodeJoined, NodeForgotten, VersionsFound, LaunchFailed, ProcessesExited>;
 
 }  // namespace espalier

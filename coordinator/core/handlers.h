@@ -48,6 +48,14 @@ void OnAgent(Context& context, const AgentAttached& hello);
 void OnAgent(Context& context, const AgentReported& report);
 void OnAgent(Context& context, const AgentDetached& gone);
 
+// Nodes that come and go while espalierd runs (agents.cc), and whose certificates are good. Each
+// answers its request; on error nothing was changed.
+void OnNode(Context& context, const NodeInvited& request);
+void OnNode(Context& context, const NodeJoined& request);
+void OnNode(Context& context, const NodeForgotten& request);
+// Nodes are compared with them from now on.
+void OnVersions(Context& context, const VersionsFound& found);
+
 // Finds those that have become silent.
 void WatchAgents(Context& context);
 // Every agent counts as heard of later by `slept`, in which nobody was listened to.

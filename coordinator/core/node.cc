@@ -10,11 +10,19 @@ namespace espalier {
 
 void NodeTable::Add(NodeRecord record, std::string address) {
   const bool fresh = index_.emplace(record.name, nodes_.size()).second;
-  ESPALIER_CHECK(fresh, "the cluster file names each node once");
+  ESPALIER_CHECK(fresh, "each node has a name of its own");
   Node& node = nodes_.emplace_back();
   if (record.has_agent) node.agent.state = AgentState::kGone;
   node.record = std::move(record);
   node.address = std::move(address);
+}
+
+void NodeTable::Remove(const NodeName& name) {
+  const auto found = index_.find(name);
+  ESPALIER_CHECK(found != index_.end() && HolderOf(name) == nullptr, "a node that nobody holds");
+  nodes_.erase(nodes_.begin() + static_cast<std::ptrdiff_t>(found->second));
+  index_.erase(found);
+  for (size_t i = 0; i < nodes_.size(); ++i) index_[nodes_[i].record.name] = i;
 }
 
 const Node* NodeTable::Find(const NodeName& name) const {

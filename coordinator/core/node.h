@@ -1,6 +1,6 @@
 // Node: one machine of the cluster as the core knows it: what is remembered of it, what its agent
-// says, and the events of that. NodeTable: the nodes in the order of the cluster file, found by
-// name, each with the job that holds it. Used by coordinator/ and tests. Plain values: any thread.
+// says, and its hello. NodeTable: the nodes in the order of the cluster file, then those that have
+// joined, found by name, with the job that holds each. Used by coordinator/ and tests. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +12,7 @@
 
 #include "absl/time/time.h"
 #include "common/base/ids.h"
+#include "espalier/v1/cluster.pb.h"
 #include "espalier/v1/node.pb.h"
 
 namespace espalier {
@@ -35,7 +36,17 @@ enum class AgentState {
   kGone = 3,
 };
 
-// What is remembered of a node. Journaled on PersistNode.
+// A machine may join as this node, once and until then, when it knows the token.
+struct Invitation {
+  std::string token_sha256;
+  absl::Time expires_at = absl::UnixEpoch();
+  // Absent: nobody has joined with it.
+  std::optional<absl::Time> used_at;
+  // As the cluster file would have it.
+  v1::NodeSpec spec;
+};
+
+// What is remembered of a node, or of a name that may become one. Journaled on PersistNode.
 struct NodeRecord {
   NodeName name;
   // Recent faults blamed on it, oldest first.
@@ -49,6 +60,13 @@ struct NodeRecord {
   bool has_agent = false;
   // SHA-256 of the certificate that its agent showed last, in hex; empty without TLS.
   std::string certificate;
+  // Serial numbers of every one that it joined with or showed, and of those that are refused for
+  // ever. (A fingerprint would not do: who has the certificate can change its signature.)
+  std::vector<std::string> serials = {};
+  std::vector<std::string> revoked = {};
+  std::optional<Invitation> invitation = {};
+  // It has joined; absent: the cluster file names it.
+  std::optional<v1::NodeSpec> joined = {};
 };
 
 // The agent that speaks for a node, or the last one that did.
@@ -83,13 +101,15 @@ class NodeTable {
  public:
   // At the end. The name is a new one.
   void Add(NodeRecord record, std::string address = "");
+  // Nobody holds it.
+  void Remove(const NodeName& name);
 
   std::vector<Node>::const_iterator begin() const { return nodes_.begin(); }
   std::vector<Node>::const_iterator end() const { return nodes_.end(); }
   size_t size() const { return nodes_.size(); }
   bool empty() const { return nodes_.empty(); }
 
-  // Null when the cluster file does not name it.
+  // Null when the cluster file does not name it and it has not joined.
   const Node* Find(const NodeName& name) const;
   // The same, to be changed: its revision grows.
   Node* Edit(const NodeName& name);
@@ -120,21 +140,11 @@ struct AgentAttached {
   // Names the agent's process, so that it may attach anew before its old stream was seen to break;
   // may be empty.
   std::string instance;
-  // SHA-256 of the certificate it showed, in hex; empty without TLS.
+  // SHA-256 of the certificate it showed, in hex, and its serial number; empty without TLS.
   std::string certificate;
+  std::string serial;
   // Its clock less espalierd's, when the report came. Set by the loop.
   absl::Duration clock_ahead;
-};
-// Comes every kAgentReportEvery.
-struct AgentReported {
-  StreamId stream;
-  v1::NodeReport report;
-  // As of AgentAttached.
-  absl::Duration clock_ahead;
-};
-// The stream is gone.
-struct AgentDetached {
-  StreamId stream;
 };
 
 }  // namespace espalier

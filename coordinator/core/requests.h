@@ -4,7 +4,9 @@
 
 #include <string>
 
+#include "absl/time/time.h"
 #include "common/base/ids.h"
+#include "espalier/v1/cluster.pb.h"
 #include "espalier/v1/job.pb.h"
 
 namespace espalier {
@@ -41,6 +43,37 @@ struct CancelRequested {
 struct CheckpointRequested {
   RequestId request;
   JobId job;
+};
+
+// How long a token for joining lives.
+inline constexpr absl::Duration kInvitationLife = absl::Minutes(10);
+
+// `espalier nodes add`: a machine may join under this name. Replaces an earlier invitation.
+struct NodeInvited {
+  RequestId request;
+  v1::NodeSpec spec;
+  std::string token_sha256;
+};
+// A machine has come with the token, and this certificate was made for it, which it gets when the
+// reply is OK: the token is used up and the certificate remembered by one commit.
+struct NodeJoined {
+  RequestId request;
+  NodeName node;
+  std::string token_sha256;
+  // SHA-256, in hex, and serial number.
+  std::string certificate;
+  std::string serial;
+  // Where the files of its certificate lie there.
+  v1::TlsSpec files;
+  // Its espalier-worker, where it is another than the launcher's.
+  std::string worker;
+};
+// `espalier nodes forget`: as if no agent had ever spoken for the node; one that has joined is no
+// node any more. Its certificates are refused from then on, if `revoke` says so or it had joined.
+struct NodeForgotten {
+  RequestId request;
+  NodeName node;
+  bool revoke = false;
 };
 
 }  // namespace espalier

@@ -1,6 +1,7 @@
 // The first event of a coordinator's life: takes up what the journal holds.
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/directives.h"
@@ -18,8 +19,18 @@ void TakeNodes(ClusterState& state, const CoordinatorStarted& start) {
   for (const NodeName& name : start.nodes) {
     const auto found = known.find(name);
     const auto address = start.addresses.find(name);
-    state.nodes.Add(found == known.end() ? NodeRecord{.name = name} : found->second,
-                    address == start.addresses.end() ? "" : address->second);
+    NodeRecord record = found == known.end() ? NodeRecord{.name = name} : found->second;
+    record.joined.reset();
+    state.nodes.Add(std::move(record), address == start.addresses.end() ? "" : address->second);
+  }
+  for (const auto& [name, record] : known) {
+    state.revoked.insert(record.revoked.begin(), record.revoked.end());
+    if (state.nodes.Find(name) != nullptr) continue;
+    if (record.joined) {
+      state.nodes.Add(record, record.joined->address());
+    } else {
+      state.absent[name] = record;
+    }
   }
 }
 

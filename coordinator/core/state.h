@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -123,6 +124,10 @@ struct ClusterState {
   std::map<StreamId, NodeName> agents;
   // Until then, the queue waits for agents that were there before espalierd started; past: no more.
   absl::Time agents_due = absl::InfinitePast();
+  // Names that are no nodes: invited, or forgotten with certificates that are refused.
+  std::map<NodeName, NodeRecord> absent;
+  // Serial numbers of certificates that are refused, of all records.
+  std::set<std::string> revoked;
   // espalierd's own; what it does not know is empty.
   v1::NodeVersions versions;
   int64_t next_job = 1;

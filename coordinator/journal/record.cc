@@ -118,6 +118,22 @@ bool Known(const v1::JournalJob& row) {
          row.processes() <= static_cast<int32_t>(Processes::kEnding);
 }
 
+void EncodeInvitation(const Invitation& invitation, v1::JournalInvitation& row) {
+  row.set_token_sha256(invitation.token_sha256);
+  row.set_expires_at_us(Us(invitation.expires_at));
+  if (invitation.used_at) row.set_used_at_us(Us(*invitation.used_at));
+  *row.mutable_spec() = invitation.spec;
+}
+
+Invitation DecodeInvitation(const v1::JournalInvitation& row) {
+  Invitation invitation;
+  invitation.token_sha256 = row.token_sha256();
+  invitation.expires_at = At(row.expires_at_us());
+  if (row.has_used_at_us()) invitation.used_at = At(row.used_at_us());
+  invitation.spec = row.spec();
+  return invitation;
+}
+
 }  // namespace
 
 v1::ShardPlan ToProto(const ShardPlan& plan) {
@@ -219,6 +235,10 @@ std::string EncodeNode(const NodeRecord& node) {
   row.set_set_aside_until_us(Us(node.set_aside_until));
   row.set_has_agent(node.has_agent);
   row.set_certificate(node.certificate);
+  row.mutable_serials()->Assign(node.serials.begin(), node.serials.end());
+  row.mutable_revoked()->Assign(node.revoked.begin(), node.revoked.end());
+  if (node.invitation) EncodeInvitation(*node.invitation, *row.mutable_invitation());
+  if (node.joined) *row.mutable_joined() = *node.joined;
   return row.SerializeAsString();
 }
 
@@ -235,6 +255,10 @@ absl::StatusOr<NodeRecord> DecodeNode(absl::string_view bytes) {
   node.set_aside_until = At(row.set_aside_until_us());
   node.has_agent = row.has_agent();
   node.certificate = row.certificate();
+  node.serials.assign(row.serials().begin(), row.serials().end());
+  node.revoked.assign(row.revoked().begin(), row.revoked().end());
+  if (row.has_invitation()) node.invitation = DecodeInvitation(row.invitation());
+  if (row.has_joined()) node.joined = row.joined();
   return node;
 }
 

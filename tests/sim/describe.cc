@@ -111,6 +111,16 @@ struct EventText {
   std::string operator()(const AgentDetached& event) const {
     return absl::StrCat("> stream ", event.stream.value(), " of an agent is gone");
   }
+  std::string operator()(const NodeInvited& event) const {
+    return absl::StrCat("> node ", event.spec.name(), " may join");
+  }
+  std::string operator()(const NodeJoined& event) const {
+    return absl::StrCat("> a machine joins as ", event.node.text());
+  }
+  std::string operator()(const NodeForgotten& event) const {
+    return absl::StrCat("> forget node ", event.node.text(), event.revoke ? ", revoke" : "");
+  }
+  std::string operator()(const VersionsFound&) const { return "> versions found"; }
   std::string operator()(const LaunchFailed& event) const {
     return absl::StrCat("> launch of ", Key(event.key), " failed");
   }

@@ -57,6 +57,16 @@ TEST(NodeTable, HandStartedWorkersHoldNodesOfAnyName) {
   EXPECT_EQ(HolderOf(nodes, ""), "");
 }
 
+TEST(NodeTable, WhatIsRemovedIsNotFoundAndTheOthersAre) {
+  NodeTable nodes = Table();
+  nodes.Remove(NodeName("macbook"));
+  EXPECT_EQ(nodes.Find(NodeName("macbook")), nullptr);
+  EXPECT_EQ(NamesOfNodes(nodes), "studio, mini");
+  EXPECT_EQ(nodes.Find(NodeName("mini"))->record.name, NodeName("mini"));
+  nodes.Add({.name = NodeName("macbook")});
+  EXPECT_EQ(NamesOfNodes(nodes), "studio, mini, macbook");
+}
+
 TEST(NodeTable, AViewSeesByTheRevisionWhatChanged) {
   NodeTable nodes = Table();
   const Node& studio = *nodes.Find(NodeName("studio"));

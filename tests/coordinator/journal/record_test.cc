@@ -83,12 +83,25 @@ TEST(Record, AnEmptyJobKeepsItsAbsences) {
 }
 
 TEST(Record, EveryFieldOfANodeSurvivesTheJournal) {
-  const NodeRecord node = {NodeName("a"), {At(1), At(2)}, 3, "hot", At(4), true, "ab12"};
+  NodeRecord node = {NodeName("a"), {At(1), At(2)}, 3, "hot", At(4), true, "ab12"};
+  node.serials = {"5e", "6f"};
+  node.revoked = {"7a"};
+  node.invitation = {.token_sha256 = "0a", .expires_at = At(5), .used_at = At(6)};
+  node.invitation->spec.set_address("10.0.0.1");
+  node.joined = node.invitation->spec;
+  node.joined->mutable_tls()->set_ca("/ca.crt");
   const NodeRecord decoded = *DecodeNode(EncodeNode(node));
   EXPECT_EQ(decoded.name, node.name);
   EXPECT_EQ(decoded.faults, node.faults);
   EXPECT_TRUE(decoded.has_agent);
   EXPECT_EQ(decoded.certificate, node.certificate);
+  EXPECT_EQ(decoded.serials, node.serials);
+  EXPECT_EQ(decoded.revoked, node.revoked);
+  EXPECT_EQ(decoded.invitation->token_sha256, "0a");
+  EXPECT_EQ(decoded.invitation->expires_at, At(5));
+  EXPECT_EQ(decoded.invitation->used_at, At(6));
+  EXPECT_EQ(decoded.invitation->spec.address(), "10.0.0.1");
+  EXPECT_EQ(decoded.joined->tls().ca(), "/ca.crt");
   EXPECT_EQ(decoded.set_asides, 3);
   EXPECT_EQ(decoded.set_aside_reason, "hot");
   EXPECT_EQ(decoded.set_aside_until, At(4));
