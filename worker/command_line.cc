@@ -11,8 +11,10 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
+#include "worker/collective/mpi_world.h"
 #include "worker/launch_environment.h"
 #include "worker/run.h"
+#include "worker/tensor/torch_compat.h"
 #include "worker/verbs.h"
 
 namespace espalier {
@@ -199,11 +201,18 @@ WorkerExit RunTrain(TrainCommand& train) {
   return RunWorker(train.options);
 }
 
+// Read by coordinator/launcher/versions.h, which compares those of the nodes.
+std::string VersionText() {
+  const std::string mpi = MpiWorld::LibraryVersion();  // "Open MPI v4.1.4, package: ..."
+  return absl::StrCat("espalier-worker ", ESPALIER_VERSION, " (LibTorch ", TorchVersion(), ", ",
+                      mpi.substr(0, mpi.find(',')), ")");
+}
+
 }  // namespace
 
 WorkerExit RunCommandLine(int argc, char** argv) {
   CLI::App app(kAbout, "espalier-worker");
-  app.set_version_flag("--version", std::string("espalier-worker ") + ESPALIER_VERSION);
+  app.set_version_flag("--version", VersionText);
   app.require_subcommand(0, 1);
   TrainCommand train;
   PrepareCommand prepare;

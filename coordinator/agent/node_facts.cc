@@ -1,11 +1,8 @@
 #include "coordinator/agent/node_facts.h"
 
-#include <signal.h>
 #include <sys/utsname.h>
 
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -16,21 +13,13 @@
 #include "common/base/sha256.h"
 #include "common/base/utf8.h"
 #include "common/platform/platform.h"
-#include "coordinator/launcher/process.h"
 
 namespace espalier {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr absl::Duration kAnswerLimit = absl::Seconds(20);
 constexpr int kStatesMax = 1000;
-
-std::string ReadText(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
 
 v1::NodePressure ToProto(Pressure pressure) {
   switch (pressure) {
@@ -109,48 +98,17 @@ void AddHeld(const std::string& folder, v1::NodeReport& report) {
 
 }  // namespace
 
-std::string VersionAfter(const std::string& text, const std::string& label) {
-  const size_t at = text.find(label);
-  if (at == std::string::npos) return "";
-  const size_t from = at + label.size();
-  return text.substr(from, text.find_first_of(" )\n\r", from) - from);
-}
-
 NodeFacts::NodeFacts(NodeFactsOptions options, Clock& clock)
-    : options_(std::move(options)), clock_(clock) {
-  versions_.set_espalier(ESPALIER_VERSION);
-  Ask(options_.mpirun, "(Open MPI) ", versions_.mutable_open_mpi());
-  Ask(options_.worker, "LibTorch ", versions_.mutable_libtorch());
-}
-
-void NodeFacts::Ask(const std::string& program, const std::string& label, std::string* version) {
-  const std::string path = absl::StrCat(options_.state_dir, "/version-", questions_.size());
-  std::error_code ignored;
-  fs::remove(path, ignored);
-  absl::StatusOr<GatedProcess> process =
-      GatedProcess::Spawn({.argv = {program, "--version"}, .log_path = path});
-  if (!process.ok()) return;
-  process->Release();
-  questions_.push_back(
-      {process->identity(), path, label, version, clock_.Monotonic() + kAnswerLimit});
-}
-
-bool NodeFacts::Answered(const Question& question) {
-  const absl::StatusOr<std::optional<ExitStatus>> exit = PollChild(question.process.pid);
-  if (exit.ok() && !exit->has_value()) {
-    if (clock_.Monotonic() > question.until) SignalSession(question.process, SIGKILL);
-    return false;
-  }
-  *question.version = VersionAfter(AsUtf8(ReadText(question.answer_path)), question.label);
-  std::error_code ignored;
-  fs::remove(question.answer_path, ignored);
-  return true;
-}
+    : options_(std::move(options)),
+      clock_(clock),
+      versions_(
+          {.mpirun = options_.mpirun, .worker = options_.worker, .scratch = options_.state_dir},
+          clock) {}
 
 v1::NodeReport NodeFacts::Report() {
-  std::erase_if(questions_, [this](const Question& question) { return Answered(question); });
+  versions_.Look();
   v1::NodeReport report;
-  *report.mutable_versions() = versions_;
+  *report.mutable_versions() = versions_.versions();
   FillResources(options_.state_dir, *report.mutable_resources());
   const MachineCondition condition = ReadMachineCondition();
   report.mutable_condition()->set_memory(ToProto(condition.memory));

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/ids.h"
+#include "espalier/v1/cluster.pb.h"
 #include "espalier/v1/job.pb.h"
 
 namespace espalier {
@@ -53,6 +54,8 @@ class Launcher {
   // gone, the next Polls end what is left of it and report it.
   virtual void Adopt(const GenerationKey& key, const ProcessIdentity& process,
                      const std::vector<NodeName>& nodes) = 0;
+  // A node that has joined, which the cluster file does not name; replaces what was known of it.
+  virtual void NoteNode(const v1::NodeSpec& node) = 0;
   virtual void NoteWorker(const GenerationKey& key, const WorkerProcess& worker) = 0;
   // Ends the generation: politely first, by force soon after. Repeating is harmless.
   virtual void End(const GenerationKey& key) = 0;

@@ -34,7 +34,8 @@ std::string GenerationLogPath(const std::string& state_dir, const GenerationKey&
                          key.generation.value());
 }
 
-MpirunLauncher::MpirunLauncher(MpirunLauncherOptions options) : options_(std::move(options)) {}
+MpirunLauncher::MpirunLauncher(MpirunLauncherOptions options)
+    : options_(std::move(options)), cluster_(*options_.cluster) {}
 
 // Generations go on without this process; only those still at the gate vanish with it.
 MpirunLauncher::~MpirunLauncher() = default;
@@ -44,11 +45,10 @@ std::string MpirunLauncher::LogPath(const GenerationKey& key) const {
 }
 
 absl::StatusOr<std::string> MpirunLauncher::Network(const LaunchRequest& request) const {
-  if (!options_.cluster->launcher().network().empty())
-    return options_.cluster->launcher().network();
+  if (!cluster_.launcher().network().empty()) return cluster_.launcher().network();
   std::vector<std::string> addresses;
   for (const NodeName& name : request.nodes) {
-    const v1::NodeSpec* node = FindNode(*options_.cluster, name);
+    const v1::NodeSpec* node = FindNode(cluster_, name);
     if (node != nullptr) addresses.push_back(node->address());
   }
   return JoiningNetwork(addresses, LocalNetworks());
@@ -59,7 +59,7 @@ std::map<NodeName, NodeName> MpirunLauncher::AgentsOf(const std::vector<NodeName
   for (const NodeName& node : nodes) {
     if (options_.agents != nullptr && options_.agents->Attached(node)) attached.insert(node);
   }
-  return SharedAgents(*options_.cluster, nodes, attached);
+  return SharedAgents(cluster_, nodes, attached);
 }
 
 // mpirun's; and what its remote-shell agent needs (node_agents.h).
@@ -80,7 +80,7 @@ std::vector<std::string> MpirunLauncher::Environment(
   add(kExecGeneration, key.generation.value());
   add(kExecSecret, options_.agents->Admit(key));
   add(kExecNodes, absl::StrJoin(hosts, ","));
-  add(kExecRemoteShell, options_.cluster->launcher().remote_shell());
+  add(kExecRemoteShell, cluster_.launcher().remote_shell());
   return environment;
 }
 
@@ -90,7 +90,7 @@ absl::StatusOr<ProcessIdentity> MpirunLauncher::Prepare(const LaunchRequest& req
   ASSIGN_OR_RETURN(const std::string network, Network(request));
   const std::map<NodeName, NodeName> agents = AgentsOf(request.nodes);
   ASSIGN_OR_RETURN(std::vector<std::string> command,
-                   MpirunCommand({.cluster = options_.cluster,
+                   MpirunCommand({.cluster = &cluster_,
                                   .coordinator = coordinator_,
                                   .default_worker = options_.default_worker,
                                   .network = network,
@@ -136,9 +136,18 @@ void MpirunLauncher::Adopt(const GenerationKey& key, const ProcessIdentity& proc
   if (options_.agents != nullptr) options_.agents->Admit(key);
 }
 
+void MpirunLauncher::NoteNode(const v1::NodeSpec& node) {
+  for (v1::NodeSpec& known : *cluster_.mutable_nodes()) {
+    if (known.name() != node.name()) continue;
+    known = node;
+    return;
+  }
+  *cluster_.add_nodes() = node;
+}
+
 void MpirunLauncher::NoteWorker(const GenerationKey& key, const WorkerProcess& worker) {
   const auto found = entries_.find(key);
-  const v1::NodeSpec* node = FindNode(*options_.cluster, worker.node);
+  const v1::NodeSpec* node = FindNode(cluster_, worker.node);
   if (found == entries_.end() || node == nullptr) return;
   // An agent finds the workers of its node by itself; those of this machine are in mpirun's
   // session.
@@ -223,9 +232,9 @@ void MpirunLauncher::StartSweep(const GenerationKey& key, Entry& entry, absl::Du
 
 void MpirunLauncher::StartRemoteKills(const GenerationKey& key, Entry& entry) {
   for (const auto& [name, pids] : entry.remote_pids) {
-    const v1::NodeSpec& node = *FindNode(*options_.cluster, name);
+    const v1::NodeSpec& node = *FindNode(cluster_, name);
     absl::StatusOr<GatedProcess> process = GatedProcess::Spawn(
-        {.argv = RemoteKillCommand(*options_.cluster, node, key, pids), .log_path = LogPath(key)});
+        {.argv = RemoteKillCommand(cluster_, node, key, pids), .log_path = LogPath(key)});
     if (!process.ok()) {
       absl::StrAppend(&entry.reason, "; stray workers on ", name.text(),
                       " could not be ended: ", process.status().message());

@@ -28,7 +28,7 @@
 namespace espalier {
 
 struct MpirunLauncherOptions {
-  // Outlives the launcher.
+  // Looked at once.
   const v1::ClusterSpec* cluster = nullptr;
   // espalier-worker where the cluster file names none.
   std::string default_worker;
@@ -59,6 +59,7 @@ class MpirunLauncher : public Launcher {
   void Release(const GenerationKey& key) override;
   void Adopt(const GenerationKey& key, const ProcessIdentity& process,
              const std::vector<NodeName>& nodes) override;
+  void NoteNode(const v1::NodeSpec& node) override;
   void NoteWorker(const GenerationKey& key, const WorkerProcess& worker) override;
   void End(const GenerationKey& key) override;
   std::vector<LaunchEnded> Poll(absl::Duration now) override;
@@ -104,7 +105,9 @@ class MpirunLauncher : public Launcher {
   bool SweepDone(const GenerationKey& key, Entry& entry, absl::Duration now);
   bool AgentsDone(const GenerationKey& key, Entry& entry, absl::Duration now);
 
-  MpirunLauncherOptions options_;
+  const MpirunLauncherOptions options_;
+  // With the nodes that have joined.
+  v1::ClusterSpec cluster_;
   std::string coordinator_;
   std::map<GenerationKey, Entry> entries_;
   absl::Duration next_log_look_ = absl::ZeroDuration();

@@ -48,8 +48,11 @@ struct Answer {
   // Pause only: what it frees and what resuming will cost.
   std::string explanation;
 };
-using OperatorRequest = std::variant<v1::SubmitRequest, v1::PauseRequest, v1::ResumeRequest,
-                                     v1::CancelRequest, v1::CheckpointRequest>;
+// What a person, or a machine that joins, asks for. Those of nodes are events already, but for
+// their number.
+using OperatorRequest =
+    std::variant<v1::SubmitRequest, v1::PauseRequest, v1::ResumeRequest, v1::CancelRequest,
+                 v1::CheckpointRequest, NodeInvited, NodeJoined, NodeForgotten>;
 struct OperatorCall {
   OperatorRequest request;
   // Called once, by the loop's thread; must not block.

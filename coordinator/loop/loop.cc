@@ -59,7 +59,6 @@ Loop::Loop(LoopParts parts, LoopOptions options)
 absl::Status Loop::Start() {
   ASSIGN_OR_RETURN(const JournalContents contents, parts_.journal->Load());
   CoordinatorStarted started;
-  started.versions = options_.versions;
   started.versions.set_espalier(ESPALIER_VERSION);
   for (const v1::NodeSpec& node : options_.cluster.nodes()) {
     started.nodes.emplace_back(node.name());
@@ -90,6 +89,9 @@ absl::Status Loop::Start() {
     batch_.settings.push_back({kWorldKey, world_key_});
   }
   Decide({std::move(started)});
+  for (const Node& node : state_.nodes) {
+    if (node.record.joined) parts_.launcher->NoteNode(*node.record.joined);
+  }
   for (const auto& [id, job] : state_.jobs) {
     touched_.insert(id);
     last_states_.emplace(id, job.record.state);
@@ -183,6 +185,12 @@ void Loop::TakeTick(std::vector<Event>& events) {
     if (job != state_.jobs.end()) ForgetLaunches(job->second.record);
     events.push_back(ProcessesExited{ended.key, std::move(ended.reason), ended.culprit});
   }
+  if (parts_.versions != nullptr) {
+    parts_.versions->Look();
+    if (parts_.versions->complete()) {
+      events.push_back(VersionsFound{std::exchange(parts_.versions, nullptr)->versions()});
+    }
+  }
   events.push_back(Tick{});
 }
 
@@ -201,6 +209,9 @@ void Loop::DecideOne(const Event& event) {
       ForgetLaunches(job->record);
     }
     if (const auto* job = std::get_if<ForgetJob>(&effect)) touched_.insert(job->job);
+    if (const auto* node = std::get_if<PersistNode>(&effect); node && node->record.joined) {
+      parts_.launcher->NoteNode(*node->record.joined);
+    }
     if (!IntoBatch(effect, batch_)) effects_.push_back(std::move(effect));
   }
 }

@@ -22,6 +22,7 @@
 #include "coordinator/core/state.h"
 #include "coordinator/journal/journal.h"
 #include "coordinator/launcher/launcher.h"
+#include "coordinator/launcher/versions.h"
 #include "coordinator/loop/inbox.h"
 #include "coordinator/loop/outlets.h"
 #include "espalier/v1/cluster.pb.h"
@@ -36,12 +37,12 @@ struct LoopParts {
   WorkerStreams* streams = nullptr;
   Inbox* inbox = nullptr;
   LoopObserver* observer = nullptr;
+  // Looked at until they are complete, and told to the core then; may be null.
+  ProgramVersions* versions = nullptr;
 };
 
 struct LoopOptions {
   v1::ClusterSpec cluster;
-  // Of what runs beside espalierd, with which those of the nodes are compared. Empty: unknown.
-  v1::NodeVersions versions;
   // Holds jobs/ID.
   std::string state_dir;
   absl::Duration tick = absl::Milliseconds(100);
@@ -102,7 +103,7 @@ class Loop {
   absl::Status WriteJobFiles(const JobId& id);
   void Forget(const JobId& id);
 
-  const LoopParts parts_;
+  LoopParts parts_;
   const LoopOptions options_;
   SteadyTime time_;
   ClusterState state_;

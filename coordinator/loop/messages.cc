@@ -92,6 +92,11 @@ Event FromCall(RequestId id, const v1::CancelRequest& request) {
 Event FromCall(RequestId id, const v1::CheckpointRequest& request) {
   return CheckpointRequested{id, JobId(request.job_id())};
 }
+template <typename NodeRequest>
+Event FromCall(RequestId id, NodeRequest request) {
+  request.request = id;
+  return request;
+}
 
 }  // namespace
 

@@ -1,7 +1,7 @@
 // MpiWorld and MpiMessages: the few calls of MPI that Espalier uses, as C++: start, messages with
 // completion callbacks, reading parameters back. The only file that includes mpi.h is mpi_world.cc.
-// Used by communication_thread.cc, beacon.h and transport.h. Thread rule: one thread makes them and
-// calls everything.
+// Used by communication_thread.cc, beacon.h, transport.h and worker/command_line.cc. Thread rule:
+// one thread makes them and calls everything.
 #pragma once
 
 #include <cstddef>

@@ -72,6 +72,9 @@ class FakeLauncher : public Launcher {
              const std::vector<NodeName>&) override {
     trace_.push_back(absl::StrCat("adopt ", key.generation.value(), " pid ", process.pid));
   }
+  void NoteNode(const v1::NodeSpec& node) override {
+    trace_.push_back(absl::StrCat("node ", node.name(), " at ", node.address()));
+  }
   void NoteWorker(const GenerationKey&, const WorkerProcess& worker) override {
     trace_.push_back(absl::StrCat("worker ", worker.node.text(), " pid ", worker.pid));
   }

@@ -1,0 +1,67 @@
+// ProgramVersions: the versions of Open MPI and LibTorch, as programs of this machine say them when
+// they are asked with --version. Used by coordinator/agent and coordinator/service. One thread,
+// which never waits: an answer is there when a later look finds it, or never.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "coordinator/launcher/process.h"
+#include "espalier/v1/node.pb.h"
+
+namespace espalier {
+
+struct ProgramVersionsOptions {
+  // Path or name in PATH.
+  std::string mpirun = "mpirun";
+  std::string worker;
+  // A folder where they may write their answers; files "version-N", removed again.
+  std::string scratch;
+  // Who has not answered by then is ended.
+  absl::Duration limit = absl::Seconds(20);
+};
+
+class ProgramVersions {
+ public:
+  // Asks. A program that cannot be started has no version.
+  ProgramVersions(const ProgramVersionsOptions& options, Clock& clock);
+  // Ends those that have not answered.
+  ~ProgramVersions();
+  ProgramVersions(const ProgramVersions&) = delete;
+  ProgramVersions& operator=(const ProgramVersions&) = delete;
+
+  // Takes the answers that have come.
+  void Look();
+  // Whether nothing more will come.
+  bool complete() const { return questions_.empty(); }
+  // Espalier's own, and what the answers said.
+  const v1::NodeVersions& versions() const { return versions_; }
+
+ private:
+  struct Question {
+    ProcessIdentity process;
+    std::string answer_path;
+    std::string (*version_in)(absl::string_view answer);
+    std::string* version;
+    absl::Duration until;
+  };
+
+  void Ask(const ProgramVersionsOptions& options, const std::string& program,
+           std::string (*version_in)(absl::string_view answer), std::string* version);
+  // Whether it is over.
+  bool Answered(const Question& question);
+
+  Clock& clock_;
+  v1::NodeVersions versions_;
+  std::vector<Question> questions_;
+};
+
+// "4.1.4" in what `mpirun --version` of Open MPI 4 and 5 says; empty when it is no Open MPI.
+std::string OpenMpiVersionIn(absl::string_view answer);
+// "2.6.0" in what `espalier-worker --version` says; empty when it says none.
+std::string LibTorchVersionIn(absl::string_view answer);
+
+}  // namespace espalier
