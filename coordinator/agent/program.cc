@@ -3,13 +3,17 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/file_system.h"
+#include "common/base/status_macros.h"
 #include "common/platform/platform.h"
 #include "coordinator/agent/agent.h"
 #include "coordinator/agent/exec.h"
+#include "coordinator/agent/join.h"
 
 namespace espalier {
 namespace {
@@ -29,40 +33,87 @@ struct RunOptions {
   std::vector<std::string> data_folders;
 };
 
+struct JoinCommand {
+  JoinOptions join;
+  bool only = false;
+};
+
+// Of run and join.
+void AddCommon(CLI::App& verb, RunOptions& options) {
+  verb.add_option("--state-dir", options.state_dir, "What the agent must remember")
+      ->capture_default_str();
+  verb.add_option("--mpirun", options.mpirun, "mpirun of this node's Open MPI")
+      ->capture_default_str();
+  verb.add_option("--jobs", options.job_folders, "Folders that hold JOB/checkpoints on this node")
+      ->capture_default_str();
+  verb.add_option("--data", options.data_folders, "Folders of prepared data on this node");
+}
+
 void AddRun(CLI::App& app, RunOptions& options) {
   CLI::App* run = app.add_subcommand("run", "Attach this machine to espalierd as a node");
-  run->add_option("--coordinator", options.coordinator,
-                  "HOST:PORT of espalierd, or its state folder where it runs on this machine")
-      ->required();
-  run->add_option("--node", options.node, "Name of the node in the cluster file")->required();
-  run->add_option("--state-dir", options.state_dir, "What the agent must remember")
-      ->capture_default_str();
+  CLI::Option* coordinator =
+      run->add_option("--coordinator", options.coordinator,
+                      "HOST:PORT of espalierd, or its state folder where it runs on this machine; "
+                      "default: the one that this machine has joined");
+  CLI::Option* node =
+      run->add_option("--node", options.node, "Name of the node; default: as it has joined");
+  coordinator->needs(node);
+  node->needs(coordinator);
   CLI::Option* ca = run->add_option("--tls-ca", options.tls.ca, "The CA's certificate");
   CLI::Option* own = run->add_option("--tls-cert", options.tls.certificate, "The node's own");
   CLI::Option* key = run->add_option("--tls-key", options.tls.key, "Its key");
-  ca->needs(own)->needs(key);
+  ca->needs(own)->needs(key)->needs(coordinator);
   own->needs(ca);
   key->needs(ca);
   run->add_option("--token", options.token, "espalierd's token, for loopback without TLS");
-  run->add_option("--mpirun", options.mpirun, "mpirun of this node's Open MPI")
-      ->capture_default_str();
-  run->add_option("--jobs", options.job_folders, "Folders that hold JOB/checkpoints on this node")
-      ->capture_default_str();
-  run->add_option("--data", options.data_folders, "Folders of prepared data on this node");
+  AddCommon(*run, options);
+}
+
+CLI::App* AddJoin(CLI::App& app, JoinCommand& command, RunOptions& options) {
+  CLI::App* join = app.add_subcommand(
+      "join", "Become a node with the line that `espalier nodes add` prints, and run");
+  join->add_option("COORDINATOR", command.join.coordinator.address, "HOST:PORT of espalierd")
+      ->required();
+  join->add_option("--name", command.join.node, "Name of the node")->required();
+  join->add_option("--token", command.join.token, "Good once, for ten minutes")->required();
+  join->add_option("--ca-sha256", command.join.coordinator.ca_sha256,
+                   "Fingerprint of the CA that espalierd must be of")
+      ->required();
+  join->add_option("--worker", command.join.worker,
+                   "espalier-worker here, where it lies elsewhere than on espalierd's machine");
+  join->add_flag("--only", command.only, "Do not run afterwards");
+  AddCommon(*join, options);
+  return join;
+}
+
+// Who the agent is: as the command line says, or as it has joined.
+absl::Status FindIdentity(const RunOptions& options, AgentOptions& resolved) {
+  std::string coordinator = options.coordinator;
+  std::optional<TlsFiles> tls;
+  if (!options.tls.ca.empty()) tls = options.tls;
+  resolved.node = options.node;
+  if (coordinator.empty()) {
+    ASSIGN_OR_RETURN(const std::optional<NodeIdentity> joined,
+                     ReadIdentity(resolved.facts.state_dir));
+    if (!joined) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "this machine has not joined an espalierd (nothing in ", resolved.facts.state_dir,
+          "): run the line that `espalier nodes add NAME` prints where espalierd is operated, or "
+          "give --coordinator and --node"));
+    }
+    resolved.node = joined->node;
+    coordinator = joined->coordinator;
+    tls = joined->files;
+  }
+  ASSIGN_OR_RETURN(resolved.target, MakeTarget(coordinator, tls, options.token));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<AgentOptions> Resolve(const RunOptions& options) {
   AgentOptions resolved;
-  resolved.node = options.node;
-  std::optional<TlsFiles> tls;
-  if (!options.tls.ca.empty()) tls = options.tls;
-  absl::StatusOr<ChannelTarget> target = MakeTarget(options.coordinator, tls, options.token);
-  if (!target.ok()) return target.status();
-  resolved.target = *std::move(target);
   NodeFactsOptions& facts = resolved.facts;
-  absl::StatusOr<std::string> state = ExpandHome(options.state_dir);
-  if (!state.ok()) return state.status();
-  facts.state_dir = *std::move(state);
+  ASSIGN_OR_RETURN(facts.state_dir, ExpandHome(options.state_dir));
+  RETURN_IF_ERROR(FindIdentity(options, resolved));
   facts.mpirun = options.mpirun;
   const absl::StatusOr<std::string> folder = ProgramFolder();
   facts.worker = folder.ok() ? JoinPath(*folder, "espalier-worker") : "espalier-worker";
@@ -72,6 +123,16 @@ absl::StatusOr<AgentOptions> Resolve(const RunOptions& options) {
   }
   facts.data_folders = options.data_folders;
   return resolved;
+}
+
+absl::Status JoinHere(JoinOptions join, const RunOptions& options) {
+  ASSIGN_OR_RETURN(const std::string state_dir, ExpandHome(options.state_dir));
+  // Workers elsewhere on this machine are told of it.
+  join.state_dir = std::filesystem::absolute(state_dir).lexically_normal().string();
+  ASSIGN_OR_RETURN(const NodeIdentity identity, Join(join, RealClock()));
+  std::cerr << "espalier-agent: joined " << identity.coordinator << " as node " << identity.node
+            << "; from now on: espalier-agent run\n";
+  return absl::OkStatus();
 }
 
 int Run(const RunOptions& options) {
@@ -111,13 +172,22 @@ int RunAgentProgram(int argc, char** argv) {
   CLI::App app("The agent of a node: says what the machine has, and starts and ends jobs on it.");
   app.require_subcommand(1);
   AddRun(app, options);
+  JoinCommand command;
+  const CLI::App* join = AddJoin(app, command, options);
   app.add_subcommand("exec", "mpirun's remote-shell agent: exec HOST COMMAND...");
   app.set_version_flag("--version", std::string("espalier-agent ") + ESPALIER_VERSION);
-  app.footer("Example:\n  espalier-agent run --coordinator 10.77.0.1:7070 --node macbook");
+  app.footer(
+      "Examples:\n  espalier-agent join 10.77.0.1:7070 --name macbook --token ... --ca-sha256 ...\n"
+      "  espalier-agent run");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
+  }
+  if (join->parsed()) {
+    const absl::Status joined = JoinHere(command.join, options);
+    if (!joined.ok()) return Fail(1, joined);
+    if (command.only) return 0;
   }
   return Run(options);
 }

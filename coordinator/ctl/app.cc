@@ -65,6 +65,7 @@ std::unique_ptr<CLI::App> MakeApp(GlobalOptions& options, Action& chosen) {
   const VerbTable verbs{*app, chosen};
   AddSubmitVerbs(verbs);
   AddJobVerbs(verbs);
+  AddNodeVerbs(verbs);
   AddFollowVerbs(verbs);
   AddControlVerbs(verbs);
   AddHandedOverVerbs(verbs);

@@ -122,7 +122,8 @@ std::vector<Cell> Row(const v1::NodeStatus& node, const v1::NodeVersions& ours, 
 }  // namespace
 
 std::string RenderNodes(const v1::ListNodesResponse& response, const View& view) {
-  if (response.nodes().empty()) return "no nodes: the cluster file names none\n";
+  if (response.nodes().empty())
+    return "no nodes: the cluster file names none, and none has joined (espalier nodes add)\n";
   const auto right = Table::Align::kRight;
   const std::vector<Column> columns = {{"NODE"},
                                        {"ADDRESS"},

@@ -19,7 +19,8 @@ struct VerbTable {
 };
 
 void AddSubmitVerbs(VerbTable verbs);      // submit, validate
-void AddJobVerbs(VerbTable verbs);         // jobs, job, nodes, events
+void AddJobVerbs(VerbTable verbs);         // jobs, job, events
+void AddNodeVerbs(VerbTable verbs);        // nodes, nodes add, nodes forget
 void AddControlVerbs(VerbTable verbs);     // pause, resume, cancel, checkpoint
 void AddFollowVerbs(VerbTable verbs);      // watch, logs
 void AddPkiVerbs(VerbTable verbs);         // pki init, issue, show

@@ -1,4 +1,4 @@
-// jobs, job, nodes, events: verbs that ask once and show the answer.
+// jobs, job, events: verbs that ask once and show the answer.
 #include <memory>
 
 #include "coordinator/ctl/client.h"
@@ -75,16 +75,6 @@ void AddJob(VerbTable verbs) {
   });
 }
 
-void AddNodes(VerbTable verbs) {
-  CLI::App* verb = AddVerb(verbs.app, "nodes", "List the nodes and what they do",
-                           "espalier nodes\nespalier nodes -o json");
-  verb->callback([verbs] {
-    verbs.chosen = [](Context& context) {
-      return Show(context, &Stub::ListNodes, v1::ListNodesRequest(), RenderNodes);
-    };
-  });
-}
-
 void AddEvents(VerbTable verbs) {
   struct Options {
     std::string job;
@@ -112,7 +102,6 @@ void AddEvents(VerbTable verbs) {
 void AddJobVerbs(VerbTable verbs) {
   AddJobs(verbs);
   AddJob(verbs);
-  AddNodes(verbs);
   AddEvents(verbs);
 }
 

@@ -125,7 +125,8 @@ void AgentService::Introduce(StreamId id, const v1::AgentHello& hello) {
                          .node = node,
                          .report = hello.report(),
                          .instance = hello.instance(),
-                         .certificate = caller.fingerprint};
+                         .certificate = caller.fingerprint,
+                         .serial = caller.serial};
   if (!inbox_.Put(AgentInput{std::move(event), [this, id, hello] { Welcome(id, hello); }})) {
     Close(id, Stopping());
   }

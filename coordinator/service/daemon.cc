@@ -24,9 +24,12 @@
 #include "coordinator/journal/state_lock.h"
 #include "coordinator/launcher/mpirun.h"
 #include "coordinator/launcher/mpirun_launcher.h"
+#include "coordinator/launcher/versions.h"
 #include "coordinator/loop/loop.h"
 #include "coordinator/service/agent_service.h"
 #include "coordinator/service/attach_service.h"
+#include "coordinator/service/enrolment.h"
+#include "coordinator/service/join_service.h"
 #include "coordinator/service/metrics.h"
 #include "coordinator/service/operator_service.h"
 #include "coordinator/service/view_publisher.h"
@@ -46,9 +49,12 @@ struct DaemonParts {
   std::unique_ptr<ViewPublisher> publisher;
   std::unique_ptr<AttachService> attach;
   std::unique_ptr<WorkerStreams> streams;
+  std::unique_ptr<ProgramVersions> versions;
   std::unique_ptr<Loop> loop;
   std::unique_ptr<StreamPump> pump;
   std::unique_ptr<OperatorService> operators;
+  std::unique_ptr<Enrolment> enrolment;
+  std::unique_ptr<JoinService> joins;
   std::shared_ptr<MetricsSource> metrics;
   // With TLS.
   std::shared_ptr<ServerIdentity> identity;
@@ -89,6 +95,12 @@ std::string ProgramBeside(const std::string& program, const std::string& name) {
   std::error_code error;
   const std::filesystem::path self = std::filesystem::canonical(program, error);
   return error ? name : (self.parent_path() / name).string();
+}
+
+// As the launcher chooses it for a node that names none.
+std::string WorkerProgram(const v1::ClusterSpec& cluster, const std::string& program) {
+  const std::string& named = cluster.launcher().worker();
+  return named.empty() ? ProgramBeside(program, "espalier-worker") : named;
 }
 
 std::optional<TlsFiles> TlsOf(const v1::ClusterSpec& cluster) {
@@ -149,23 +161,31 @@ std::vector<std::string> ListenCandidates(const DaemonParts& parts) {
   return {listen};
 }
 
+absl::Status LoadIdentity(DaemonParts& parts) {
+  const std::optional<TlsFiles> files = TlsOf(parts.cluster);
+  if (!files.has_value()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(
+      parts.identity,
+      ServerIdentity::Load(*files, parts.cluster.state_dir() + "/identity.pem", *parts.clock));
+  return absl::OkStatus();
+}
+
 // TLS, or the token on loopback.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> TcpCredentials(DaemonParts& parts,
                                                                         const std::string& listen) {
-  const std::string& state_dir = parts.cluster.state_dir();
-  const std::optional<TlsFiles> files = TlsOf(parts.cluster);
-  if (files.has_value() && parts.identity == nullptr) {
-    ASSIGN_OR_RETURN(parts.identity,
-                     ServerIdentity::Load(*files, state_dir + "/identity.pem", *parts.clock));
-  }
   ServerTls options = {
       .listen = listen,
       .identity = parts.identity,
-      .refused = [](absl::string_view peer, absl::string_view method, const absl::Status& why) {
-        LogWarning(absl::StrCat("refused ", method, " from ", peer, ": ", why.message()));
-      }};
+      .revoked =
+          [&board = parts.board](const std::string& serial) {
+            return board.Current()->revoked->count(serial) > 0;
+          },
+      .refused =
+          [](absl::string_view peer, absl::string_view method, const absl::Status& why) {
+            LogWarning(absl::StrCat("refused ", method, " from ", peer, ": ", why.message()));
+          }};
   if (parts.identity == nullptr) {
-    ASSIGN_OR_RETURN(options.token, TakeToken(state_dir));
+    ASSIGN_OR_RETURN(options.token, TakeToken(parts.cluster.state_dir()));
   }
   return MakeServerCredentials(options, *parts.clock);
 }
@@ -184,6 +204,7 @@ absl::Status StartServer(DaemonParts& parts, const std::string& listen) {
   builder.RegisterService(parts.attach.get());
   builder.RegisterService(parts.agents.get());
   builder.RegisterService(parts.operators.get());
+  builder.RegisterService(parts.joins.get());
   parts.server = builder.BuildAndStart();
   if (parts.server == nullptr || (port == 0 && !listen.empty())) {
     return absl::UnavailableError(absl::StrCat(
@@ -208,6 +229,11 @@ absl::Status OpenSocket(DaemonParts& parts) {
 }
 
 absl::Status Listen(DaemonParts& parts) {
+  RETURN_IF_ERROR(LoadIdentity(parts));
+  parts.enrolment = std::make_unique<Enrolment>(
+      EnrolmentOptions{.identity = parts.identity, .ca_path = parts.cluster.tls().ca()},
+      *parts.clock);
+  parts.joins = std::make_unique<JoinService>(parts.inbox, *parts.enrolment, *parts.clock);
   parts.pump = std::make_unique<StreamPump>(*parts.clock, StreamPump::Options{});
   parts.operators = std::make_unique<OperatorService>(
       OperatorBackend{.inbox = &parts.inbox,
@@ -215,6 +241,7 @@ absl::Status Listen(DaemonParts& parts) {
                       .journal = parts.journal.get(),
                       .pump = parts.pump.get(),
                       .state_dir = parts.cluster.state_dir(),
+                      .enrolment = parts.enrolment.get(),
                       .writable_folders = {parts.cluster.writable_folders().begin(),
                                            parts.cluster.writable_folders().end()}});
   absl::Status status;
@@ -292,18 +319,25 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const v1::ClusterSpec& clu
   parts.attach = std::make_unique<AttachService>(parts.inbox, AttachService::Options{});
   parts.streams = std::make_unique<AllStreams>(*parts.attach, *parts.agents);
   parts.publisher = std::make_unique<ViewPublisher>(parts.board, cluster, cluster.state_dir());
+  parts.versions = std::make_unique<ProgramVersions>(
+      ProgramVersionsOptions{.mpirun = mpirun,
+                             .worker = WorkerProgram(cluster, program),
+                             .scratch = cluster.state_dir()},
+      clock);
   parts.loop =
       std::make_unique<Loop>(LoopParts{.clock = &clock,
                                        .journal = parts.journal.get(),
                                        .launcher = parts.launcher.get(),
                                        .streams = parts.streams.get(),
                                        .inbox = &parts.inbox,
-                                       .observer = parts.publisher.get()},
+                                       .observer = parts.publisher.get(),
+                                       .versions = parts.versions.get()},
                              LoopOptions{.cluster = cluster, .state_dir = cluster.state_dir()});
   RETURN_IF_ERROR(parts.loop->Start());
   RETURN_IF_ERROR(Listen(parts));
   ASSIGN_OR_RETURN(const std::string advertised, Advertised(parts));
   parts.launcher->SetCoordinator(advertised);
+  parts.enrolment->Announce(advertised);
   RETURN_IF_ERROR(WriteAddress(parts));
   return std::unique_ptr<Daemon>(new Daemon(std::move(owned)));
 }

@@ -1,10 +1,16 @@
 #include "coordinator/service/operator_service.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/address.h"
+#include "common/base/sha256.h"
+#include "common/base/utf8.h"
 #include "common/config/job_file.h"
+#include "common/config/rules.h"
 #include "common/rpc/call.h"
 #include "coordinator/service/pumped_writer.h"
 #include "coordinator/service/sources.h"
@@ -35,6 +41,37 @@ Reactor* Hand(Inbox& inbox, grpc::CallbackServerContext* context, Request reques
         "espalierd has too many requests waiting, or is stopping; try again")));
   }
   return reactor;
+}
+
+constexpr int kTokenBytes = 16;
+constexpr std::array<absl::string_view, 4> kDevices = {"auto", "cpu", "cuda", "mps"};
+
+absl::Status CheckNewNode(const v1::AddNodeRequest& request, const View& view) {
+  if (!IsName(request.node())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the node's name is '", AsUtf8(request.node()), "'; allowed: ", kNameRule));
+  }
+  if (!IsIpAddress(request.address())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the node's address is '", AsUtf8(request.address()),
+        "'; allowed: its IP address on the network that joins the nodes, given with --address"));
+  }
+  const bool device_known =
+      std::find(kDevices.begin(), kDevices.end(), request.device()) != kDevices.end();
+  if (!request.device().empty() && !device_known) {
+    return absl::InvalidArgumentError(absl::StrCat("the node's device is '",
+                                                   AsUtf8(request.device()),
+                                                   "'; allowed: ", absl::StrJoin(kDevices, ", ")));
+  }
+  for (const auto& node : view.nodes) {
+    if (IsLoopback(node->address()) == IsLoopback(request.address())) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the node's address is ", request.address(), ", and that of node ",
+                     node->name(), " is ", node->address(),
+                     ": MPI cannot connect loopback with other networks; give each node its "
+                     "address on the common network"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -85,6 +122,33 @@ Reactor* OperatorService::Cancel(Context* context, const v1::CancelRequest* requ
 Reactor* OperatorService::Checkpoint(Context* context, const v1::CheckpointRequest* request,
                                      v1::CheckpointResponse*) {
   return Enqueue(context, *request, [](const Answer&) {});
+}
+
+Reactor* OperatorService::AddNode(Context* context, const v1::AddNodeRequest* request,
+                                  v1::AddNodeResponse* response) {
+  const absl::Status valid = CheckNewNode(*request, *backend_.board->Current());
+  if (!valid.ok()) return FinishWith(context, valid);
+  const absl::StatusOr<Enrolment::Place> place = backend_.enrolment->Describe();
+  if (!place.ok()) return FinishWith(context, place.status());
+  const std::string token = RandomHex(kTokenBytes);
+  NodeInvited invited{.token_sha256 = Sha256Hex(token)};
+  invited.spec.set_name(request->node());
+  invited.spec.set_address(request->address());
+  invited.spec.set_device(request->device().empty() ? "auto" : request->device());
+  return Hand(*backend_.inbox, context, std::move(invited),
+              [response, token, place = *place](const Answer&) {
+                response->set_token(token);
+                response->set_lifetime_seconds(absl::ToDoubleSeconds(kInvitationLife));
+                response->set_ca_sha256(place.ca_sha256);
+                response->set_coordinator(place.coordinator);
+              });
+}
+
+Reactor* OperatorService::ForgetNode(Context* context, const v1::ForgetNodeRequest* request,
+                                     v1::ForgetNodeResponse*) {
+  return Hand(*backend_.inbox, context,
+              NodeForgotten{.node = NodeName(request->node()), .revoke = request->revoke()},
+              [](const Answer&) {});
 }
 
 Reactor* OperatorService::ListJobs(Context* context, const v1::ListJobsRequest*,

@@ -9,6 +9,7 @@
 
 #include "coordinator/journal/journal.h"
 #include "coordinator/loop/inbox.h"
+#include "coordinator/service/enrolment.h"
 #include "coordinator/service/stream_pump.h"
 #include "coordinator/service/view.h"
 #include "espalier/v1/operator.grpc.pb.h"
@@ -23,6 +24,7 @@ struct OperatorBackend {
   StreamPump* pump = nullptr;
   // Holds jobs/ID/logs.
   std::string state_dir;
+  const Enrolment* enrolment = nullptr;
   // Where jobs may write beside state_dir; see writable_folders.h.
   std::vector<std::string> writable_folders;
 };
@@ -39,6 +41,9 @@ class OperatorService : public v1::OperatorService::CallbackService {
   Reactor* Resume(Context*, const v1::ResumeRequest*, v1::ResumeResponse*) override;
   Reactor* Cancel(Context*, const v1::CancelRequest*, v1::CancelResponse*) override;
   Reactor* Checkpoint(Context*, const v1::CheckpointRequest*, v1::CheckpointResponse*) override;
+
+  Reactor* AddNode(Context*, const v1::AddNodeRequest*, v1::AddNodeResponse*) override;
+  Reactor* ForgetNode(Context*, const v1::ForgetNodeRequest*, v1::ForgetNodeResponse*) override;
 
   Reactor* ListJobs(Context*, const v1::ListJobsRequest*, v1::ListJobsResponse*) override;
   Reactor* GetJob(Context*, const v1::GetJobRequest*, v1::GetJobResponse*) override;

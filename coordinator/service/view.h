@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -45,8 +46,10 @@ struct JobView {
 
 struct View {
   std::map<JobId, std::shared_ptr<const JobView>> jobs;
-  // In the order of the cluster file.
+  // In the order of the cluster file; then those that have joined.
   std::vector<std::shared_ptr<const v1::NodeStatus>> nodes;
+  // Serial numbers of certificates that are refused.
+  std::shared_ptr<const std::set<std::string>> revoked = std::make_shared<std::set<std::string>>();
   // espalierd's own.
   v1::NodeVersions versions;
   LoopStats stats;

@@ -160,15 +160,26 @@ void ViewPublisher::Publish(const Publication& publication) {
 // Anew only those that have changed.
 void ViewPublisher::PublishNodes(const ClusterState& state) {
   view_.versions = state.versions;
-  view_.nodes.resize(static_cast<size_t>(cluster_.nodes_size()));
-  node_revisions_.resize(view_.nodes.size(), -1);
-  for (size_t i = 0; i < view_.nodes.size(); ++i) {
-    const v1::NodeSpec& spec = cluster_.nodes(static_cast<int>(i));
-    const Node* node = state.nodes.Find(NodeName(spec.name()));
-    ESPALIER_CHECK(node != nullptr, "the core has the nodes of the cluster file");
-    if (std::exchange(node_revisions_[i], node->revision) == node->revision) continue;
-    view_.nodes[i] = MakeNodeView(state, *node, spec);
+  if (view_.revoked->size() != state.revoked.size()) {  // it only grows
+    view_.revoked = std::make_shared<const std::set<std::string>>(state.revoked);
   }
+  view_.nodes.resize(state.nodes.size());
+  node_revisions_.resize(view_.nodes.size(), -1);
+  size_t i = 0;
+  for (const Node& node : state.nodes) {
+    std::shared_ptr<const v1::NodeStatus>& shown = view_.nodes[i];
+    const bool same = shown != nullptr && shown->name() == node.record.name.text() &&
+                      node_revisions_[i] == node.revision;
+    if (!same) shown = MakeNodeView(state, node, SpecOf(node, i));
+    node_revisions_[i++] = node.revision;
+  }
+}
+
+const v1::NodeSpec& ViewPublisher::SpecOf(const Node& node, size_t index) const {
+  if (node.record.joined) return *node.record.joined;
+  ESPALIER_CHECK(index < static_cast<size_t>(cluster_.nodes_size()),
+                 "a node that has not joined is one of the cluster file");
+  return cluster_.nodes(static_cast<int>(index));
 }
 
 void ViewPublisher::Stalled(const LoopStats& stats) {

@@ -44,13 +44,14 @@ class ViewPublisher : public LoopObserver {
 
  private:
   void PublishNodes(const ClusterState& state);
+  const v1::NodeSpec& SpecOf(const Node& node, size_t index) const;
 
   ViewBoard& board_;
   const v1::ClusterSpec cluster_;
   const std::string state_dir_;
   SideNotes notes_;
   View view_;
-  // Of the nodes as they were shown last, in the order of the cluster file.
+  // Of the nodes as they were shown last.
   std::vector<int64_t> node_revisions_;
 };
 

@@ -108,6 +108,20 @@ grpc::Status FakeOperator::ListNodes(grpc::ServerContext*, const v1::ListNodesRe
   return Record("ListNodes", *request);
 }
 
+grpc::Status FakeOperator::AddNode(grpc::ServerContext*, const v1::AddNodeRequest* request,
+                                   v1::AddNodeResponse* response) {
+  response->set_token("secret");
+  response->set_lifetime_seconds(600);
+  response->set_ca_sha256("abc");
+  response->set_coordinator("10.77.0.1:7070");
+  return Record("AddNode", *request);
+}
+
+grpc::Status FakeOperator::ForgetNode(grpc::ServerContext*, const v1::ForgetNodeRequest* request,
+                                      v1::ForgetNodeResponse*) {
+  return Record("ForgetNode", *request);
+}
+
 grpc::Status FakeOperator::Logs(grpc::ServerContext*, const v1::LogsRequest* request,
                                 grpc::ServerWriter<v1::LogsResponse>* writer) {
   for (const std::string& text : script.log) {

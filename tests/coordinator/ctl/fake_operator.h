@@ -50,6 +50,10 @@ class FakeOperator : public v1::OperatorService::Service {
                       v1::GetJobResponse* response) override;
   grpc::Status Watch(grpc::ServerContext*, const v1::WatchRequest* request,
                      grpc::ServerWriter<v1::WatchResponse>* writer) override;
+  grpc::Status AddNode(grpc::ServerContext*, const v1::AddNodeRequest* request,
+                       v1::AddNodeResponse* response) override;
+  grpc::Status ForgetNode(grpc::ServerContext*, const v1::ForgetNodeRequest* request,
+                          v1::ForgetNodeResponse*) override;
   grpc::Status Pause(grpc::ServerContext*, const v1::PauseRequest* request,
                      v1::PauseResponse* response) override;
   grpc::Status Resume(grpc::ServerContext*, const v1::ResumeRequest* request,

@@ -42,6 +42,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"BadRank", {"logs", "3f", "--rank", "two"}, "--rank"},
         Mistake{"OneTlsFile", {"jobs", "--tls-ca", "ca.crt"}, "all three or none"},
         Mistake{"BadAddress", {"--coordinator", "studio", "jobs"}, "'studio' has no port"},
+        Mistake{"NodeWithoutAddress", {"nodes", "add", "mini"}, "--address"},
         Mistake{"BadRole", {"pki", "issue", "ann", "--role", "boss"}, "role 'boss' is unknown"}),
     [](const auto& test) { return test.param.name; });
 
@@ -57,6 +58,8 @@ TEST(Usage, EveryVerbHasAnExample) {
                                                        {"cancel"},
                                                        {"checkpoint"},
                                                        {"nodes"},
+                                                       {"nodes", "add"},
+                                                       {"nodes", "forget"},
                                                        {"logs"},
                                                        {"events"},
                                                        {"pki"},

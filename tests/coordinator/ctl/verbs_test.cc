@@ -160,6 +160,21 @@ TEST_F(Verbs, QuestionsAreAskedAsTyped) {
                           "Logs job_id: \"ab\"", "ListNodes"));
 }
 
+TEST_F(Verbs, NodesAddPrintsTheLineAloneSoThatItCanBeSentOn) {
+  const std::string line =
+      "espalier-agent join 10.77.0.1:7070 --name mini --token secret --ca-sha256 abc";
+  EXPECT_EQ(Run({"nodes", "add", "mini", "--address", "10.77.0.3"}).out, line + "\n");
+  const CliResult json = Run({"nodes", "add", "mini", "--address", "10.77.0.3", "-o", "json"});
+  EXPECT_EQ(nlohmann::json::parse(json.out)["command"], line);
+  EXPECT_EQ(nlohmann::json::parse(json.out)["token"], "secret");
+  Run({"nodes", "forget", "mini"});
+  Run({"nodes", "forget", "mini", "--revoke"});
+  EXPECT_THAT(server_.requests(),
+              ElementsAre("AddNode node: \"mini\" address: \"10.77.0.3\"",
+                          "AddNode node: \"mini\" address: \"10.77.0.3\"",
+                          "ForgetNode node: \"mini\"", "ForgetNode node: \"mini\" revoke: true"));
+}
+
 TEST_F(Verbs, PausePrintsTheExplanation) {
   server_.script.explanation = "Soft pause: 1.2 GB stay in memory; resuming takes under a second.";
   EXPECT_EQ(Run({"pause", "ab"}).out, server_.script.explanation + "\n");

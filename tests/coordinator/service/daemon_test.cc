@@ -2,16 +2,20 @@
 #include "coordinator/service/daemon.h"
 
 #include <gmock/gmock.h>
+#include <google/protobuf/descriptor.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/address.h"
 #include "common/base/file_system.h"
 #include "common/rpc/call.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/local_access.h"
+#include "common/rpc/pem_file.h"
 #include "espalier/v1/operator.grpc.pb.h"
 #include "tests/common/rpc/tls_world.h"
 #include "tests/coordinator/scratch_folder.h"
@@ -24,6 +28,24 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
+// An empty request, as any program could send it.
+absl::Status CallRaw(const std::shared_ptr<grpc::Channel>& channel, const std::string& method) {
+  grpc::ClientContext context;
+  SetDeadline(context, absl::Seconds(60));
+  grpc::CompletionQueue queue;
+  grpc::GenericStub stub(channel);
+  const grpc::Slice nothing("", 0);
+  const auto call = stub.PrepareUnaryCall(&context, method, grpc::ByteBuffer(&nothing, 1), &queue);
+  call->StartCall();
+  grpc::ByteBuffer answer;
+  grpc::Status status;
+  call->Finish(&answer, &status, nullptr);
+  void* tag = nullptr;
+  bool done = false;
+  queue.Next(&tag, &done);
+  return FromGrpc(status);
+}
+
 class Composed : public ::testing::Test {
  protected:
   ~Composed() override {
@@ -33,7 +55,10 @@ class Composed : public ::testing::Test {
 
   absl::StatusOr<v1::ClusterSpec> Cluster(const std::string& more) {
     folder_.Write("cluster.yaml",
-                  "nodes: [{name: a, address: 127.0.0.1" + node_more_ + "}]\n" + more);
+                  (absl::StrContains(more, "nodes:")
+                       ? std::string()
+                       : "nodes: [{name: a, address: 127.0.0.1" + node_more_ + "}]\n") +
+                      more);
     return LoadDaemonCluster({.cluster_file = folder_.path("cluster.yaml"),
                               .state_dir = folder_.path("state"),
                               .listen = listen_.empty() ? std::nullopt : std::optional(listen_),
@@ -122,6 +147,35 @@ TEST_F(Composed, InvariantClosedByDefault_RolesHoldOnTheRealServer) {
   EXPECT_EQ(ListJobs(target(Role::kWorker)).code(), absl::StatusCode::kPermissionDenied);
   EXPECT_EQ(PauseJob(target(Role::kOperator)).code(), absl::StatusCode::kNotFound)
       << "let through: there is no such job";
+}
+
+// Every method of every service, over a connection without a client's certificate.
+TEST_F(Composed, InvariantClosedByDefault_NoCallButJoinIsAnsweredWithoutAnIdentity) {
+  TlsWorld world;
+  const TlsFiles own =
+      world.Issue("coordinator", {.role = Role::kCoordinator, .addresses = {"127.0.0.1"}});
+  ASSERT_TRUE(Start(absl::StrCat("tls: {ca: ", own.ca, ", certificate: ", own.certificate,
+                                 ", key: ", own.key, "}\nnodes: []\n"))
+                  .ok());
+  const auto channel = MakeStrangerChannel(daemon_->address(), *ReadPemFile(own.ca));
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  int methods = 0;
+  for (const char* name : {"AgentService", "JoinService", "OperatorService", "WorkerService"}) {
+    const google::protobuf::ServiceDescriptor* service =
+        google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
+            absl::StrCat("espalier.v1.", name));
+    ASSERT_NE(service, nullptr) << name;
+    for (int i = 0; i < service->method_count(); ++i, ++methods) {
+      const std::string method =
+          absl::StrCat("/espalier.v1.", name, "/", service->method(i)->name());
+      const absl::StatusCode code = CallRaw(*channel, method).code();
+      const bool join = method == "/espalier.v1.JoinService/Join";
+      EXPECT_EQ(code,
+                join ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kUnauthenticated)
+          << method;
+    }
+  }
+  EXPECT_GT(methods, 15);
 }
 
 TEST_F(Composed, CertificatesAreLoadedAgainWhileItServes) {

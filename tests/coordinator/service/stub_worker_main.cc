@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iostream>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "absl/strings/numbers.h"
@@ -35,7 +36,11 @@ class StubWorker {
       : flags_(std::move(flags)), rank_(rank) {}
 
   int Run() {
-    absl::StatusOr<ChannelTarget> target = MakeTarget(flags_["--coordinator"], std::nullopt, "");
+    std::optional<TlsFiles> tls;
+    if (flags_.count("--tls-ca") > 0) {
+      tls = {flags_["--tls-ca"], flags_["--tls-cert"], flags_["--tls-key"]};
+    }
+    absl::StatusOr<ChannelTarget> target = MakeTarget(flags_["--coordinator"], tls, "");
     if (!target.ok()) return Fail(target.status());
     absl::StatusOr<std::unique_ptr<ControlClient>> client =
         MakeAttachClient({.target = *target, .on_fenced = [](const auto&) {}}, RealClock());

@@ -1,0 +1,120 @@
+// nodes, nodes add, nodes forget: the machines of the cluster.
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "coordinator/ctl/client.h"
+#include "coordinator/ctl/json.h"
+#include "coordinator/ctl/render.h"
+#include "coordinator/ctl/verbs.h"
+
+namespace espalier::ctl {
+namespace {
+
+using Stub = v1::OperatorService::Stub;
+
+template <typename Request, typename Response>
+absl::Status Ask(Context& context,
+                 grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                 const Request& request, Response& response) {
+  absl::StatusOr<OperatorClient> client = OperatorClient::Connect(context);
+  return client.ok() ? client->Call(method, request, response) : client.status();
+}
+
+absl::StatusOr<ExitCode> List(Context& context) {
+  v1::ListNodesResponse response;
+  const absl::Status asked = Ask(context, &Stub::ListNodes, v1::ListNodesRequest(), response);
+  if (!asked.ok()) return asked;
+  context.terminal.Out(context.options.json()
+                           ? JsonText(ToJson(response))
+                           : RenderNodes(response, context.terminal.view(context.clock)));
+  return kDone;
+}
+
+// The line alone goes to standard output, so that it can be sent on.
+absl::StatusOr<ExitCode> Add(Context& context, const v1::AddNodeRequest& request) {
+  v1::AddNodeResponse response;
+  const absl::Status asked = Ask(context, &Stub::AddNode, request, response);
+  if (!asked.ok()) return asked;
+  const std::string line =
+      absl::StrCat("espalier-agent join ", response.coordinator(), " --name ", request.node(),
+                   " --token ", response.token(), " --ca-sha256 ", response.ca_sha256());
+  if (context.options.json()) {
+    nlohmann::ordered_json json = ToJson(response);
+    json["command"] = line;
+    context.terminal.Out(JsonText(json));
+    return kDone;
+  }
+  context.terminal.Out(line + "\n");
+  context.terminal.Remark(
+      absl::StrCat("run that line on ", request.node(), " within ",
+                   absl::FormatDuration(absl::Seconds(response.lifetime_seconds())),
+                   "; it is good for one machine, once, so keep it to yourself\n"));
+  return kDone;
+}
+
+absl::StatusOr<ExitCode> Forget(Context& context, const v1::ForgetNodeRequest& request) {
+  v1::ForgetNodeResponse response;
+  const absl::Status asked = Ask(context, &Stub::ForgetNode, request, response);
+  if (!asked.ok()) return asked;
+  if (context.options.json()) context.terminal.Out(JsonText(ToJson(response)));
+  context.terminal.Remark("forgotten\n");
+  return kDone;
+}
+
+void AddAdd(VerbTable verbs) {
+  auto request = std::make_shared<v1::AddNodeRequest>();
+  CLI::App* verb = AddVerb(verbs.app, "add", "Print the line with which a machine becomes a node",
+                           "espalier nodes add macbook --address 10.77.0.2");
+  verb->add_option_function<std::string>(
+          "NAME", [request](const std::string& name) { request->set_node(name); },
+          "What the node is to be called")
+      ->required();
+  verb->add_option_function<std::string>(
+          "--address", [request](const std::string& address) { request->set_address(address); },
+          "Its IP address, over which MPI is to go")
+      ->required()
+      ->type_name("IP");
+  verb->add_option_function<std::string>(
+          "--device", [request](const std::string& device) { request->set_device(device); },
+          "auto, cpu, cuda or mps; default: auto")
+      ->type_name("DEVICE");
+  verb->callback([verbs, request] {
+    verbs.chosen = [request](Context& context) { return Add(context, *request); };
+  });
+}
+
+void AddForget(VerbTable verbs) {
+  auto request = std::make_shared<v1::ForgetNodeRequest>();
+  CLI::App* verb = AddVerb(
+      verbs.app, "forget", "Forget a node's agent; one that has joined is no node any more",
+      "espalier nodes forget macbook            back to the remote shell, or out of the cluster\n"
+      "espalier nodes forget macbook --revoke   its certificate is refused from now on");
+  verb->add_option_function<std::string>(
+          "NAME", [request](const std::string& name) { request->set_node(name); }, "The node")
+      ->required();
+  verb->add_flag_function(
+      "--revoke", [request](int64_t) { request->set_revoke(true); },
+      "Refuse its certificates for ever (always so for a node that has joined)");
+  verb->callback([verbs, request] {
+    verbs.chosen = [request](Context& context) { return Forget(context, *request); };
+  });
+}
+
+}  // namespace
+
+void AddNodeVerbs(VerbTable verbs) {
+  CLI::App* nodes = AddVerb(verbs.app, "nodes", "List the nodes and what they do; add and forget",
+                            "espalier nodes\n"
+                            "espalier nodes -o json\n"
+                            "espalier nodes add macbook --address 10.77.0.2\n"
+                            "espalier nodes forget macbook");
+  nodes->require_subcommand(0, 1);
+  nodes->callback([verbs, nodes] {
+    if (nodes->get_subcommands().empty()) verbs.chosen = List;
+  });
+  AddAdd({*nodes, verbs.chosen});
+  AddForget({*nodes, verbs.chosen});
+}
+
+}  // namespace espalier::ctl
