@@ -1,5 +1,5 @@
 // What a certificate says, and whether it is to be believed, in sentences a person can act on.
-// Used by channel.cc, diagnose.cc, pki.cc, server_credentials.cc and `espalier pki show`
+// Used by common/rpc, coordinator/agent, coordinator/service and `espalier pki show`
 // (coordinator/ctl). Pure functions of PEM text and `now`, except LoadTls, which reads files. Any
 // thread.
 #pragma once

@@ -1,6 +1,6 @@
 // PEM files: where a program's TLS identity lies, and reading and writing of them, whole or not at
-// all, keys for the owner only. Used by common/rpc, and by worker/run.h, which is told where its
-// files are. Any thread.
+// all, keys for the owner only. Used by common/rpc, coordinator/ and worker/run.h, which are told
+// where their files are. Any thread.
 #pragma once
 
 #include <string>

@@ -1,6 +1,7 @@
 // ProgramVersions: the versions of Open MPI and LibTorch, as programs of this machine say them when
-// they are asked with --version. Used by coordinator/agent and coordinator/service. One thread,
-// which never waits: an answer is there when a later look finds it, or never.
+// they are asked with --version. Used by coordinator/agent, coordinator/loop and
+// coordinator/service. One thread, which never waits: an answer is there when a later look finds
+// it, or never.
 #pragma once
 
 #include <string>
