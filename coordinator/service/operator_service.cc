@@ -12,9 +12,9 @@
 #include "common/config/job_file.h"
 #include "common/config/rules.h"
 #include "common/rpc/call.h"
+#include "coordinator/service/job_folders.h"
 #include "coordinator/service/pumped_writer.h"
 #include "coordinator/service/sources.h"
-#include "coordinator/service/writable_folders.h"
 
 namespace espalier {
 namespace {

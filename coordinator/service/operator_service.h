@@ -25,7 +25,7 @@ struct OperatorBackend {
   // Holds jobs/ID/logs.
   std::string state_dir;
   const Enrolment* enrolment = nullptr;
-  // Where jobs may write beside state_dir; see writable_folders.h.
+  // Where jobs may write beside state_dir; see job_folders.h.
   std::vector<std::string> writable_folders;
 };
 

@@ -1,4 +1,4 @@
-#include "coordinator/service/writable_folders.h"
+#include "coordinator/service/job_folders.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,5 +1,5 @@
 // Jobs write where the cluster file lets them, whatever links and dots they name it by.
-#include "coordinator/service/writable_folders.h"
+#include "coordinator/service/job_folders.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
