@@ -152,7 +152,8 @@ void MpirunLauncher::NoteWorker(const GenerationKey& key, const WorkerProcess& w
   // An agent finds the workers of its node by itself; those of this machine are in mpirun's
   // session.
   if (found->second.nodes_with_agents.count(worker.node) > 0) return;
-  if (IsOwnAddress(node->address(), LocalNetworks())) return;
+  if (!found->second.networks) found->second.networks = LocalNetworks();
+  if (IsOwnAddress(node->address(), *found->second.networks)) return;
   std::vector<int64_t>& pids = found->second.remote_pids[worker.node];
   if (std::find(pids.begin(), pids.end(), worker.pid) == pids.end()) pids.push_back(worker.pid);
 }

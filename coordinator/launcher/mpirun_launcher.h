@@ -22,6 +22,7 @@
 #include "coordinator/launcher/launcher.h"
 #include "coordinator/launcher/log_limit.h"
 #include "coordinator/launcher/mpirun.h"
+#include "coordinator/launcher/network.h"
 #include "coordinator/launcher/node_agents.h"
 #include "coordinator/launcher/process.h"
 
@@ -85,6 +86,8 @@ class MpirunLauncher : public Launcher {
     std::string reason;
     std::optional<Rank> culprit;
     std::map<NodeName, std::vector<int64_t>> remote_pids;
+    // This machine's, as they were when the first worker without an agent came.
+    std::optional<std::vector<LocalNetwork>> networks;
     std::vector<ProcessIdentity> remote_kills;
     // Agents that have to say that nothing is left there; since when one is away.
     std::map<NodeName, std::optional<absl::Duration>> agents;

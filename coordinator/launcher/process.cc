@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -73,7 +75,6 @@ struct ChildPlan {
   int started;
   int log;
   int null_input;
-  int highest_fd;
 };
 
 [[noreturn]] void FailChild(const char* what) {
@@ -87,14 +88,22 @@ struct ChildPlan {
   _exit(127);
 }
 
+// Above all the state folder's lock and the listening sockets go.
+void CloseAllBut(std::array<int, 4> kept) {
+  std::sort(kept.begin(), kept.end());
+  int first = STDERR_FILENO + 1;
+  for (const int fd : kept) {
+    if (fd < first) continue;
+    if (fd > first) CloseDescriptors(first, fd - 1);
+    first = fd + 1;
+  }
+  CloseDescriptors(first, INT_MAX);
+}
+
 [[noreturn]] void RunChild(const ChildPlan& plan) {
   setsid();
   char byte = 0;
-  for (int fd = STDERR_FILENO + 1; fd < plan.highest_fd; ++fd) {
-    const bool kept =
-        fd == plan.gate || fd == plan.started || fd == plan.log || fd == plan.null_input;
-    if (!kept) close(fd);  // above all the state folder's lock and the listening sockets
-  }
+  CloseAllBut({plan.gate, plan.started, plan.log, plan.null_input});
   (void)!write(plan.started, &byte, 1);
   ssize_t got = 0;
   do {
@@ -110,7 +119,7 @@ struct ChildPlan {
   dup2(plan.null_input, STDIN_FILENO);
   dup2(plan.log, STDOUT_FILENO);
   dup2(plan.log, STDERR_FILENO);
-  for (int fd = STDERR_FILENO + 1; fd < plan.highest_fd; ++fd) close(fd);
+  CloseDescriptors(STDERR_FILENO + 1, INT_MAX);
   if (plan.folder != nullptr && chdir(plan.folder) != 0) FailChild(plan.folder);
   execve(plan.program, plan.argv, plan.envp);
   FailChild(plan.program);
@@ -142,12 +151,6 @@ absl::StatusOr<Pipe> MakePipe() {
   fcntl(ends[0], F_SETFD, FD_CLOEXEC);
   fcntl(ends[1], F_SETFD, FD_CLOEXEC);
   return Pipe{Fd(ends[0]), Fd(ends[1])};
-}
-
-int HighestFd() {
-  const long limit = sysconf(_SC_OPEN_MAX);
-  constexpr long kMost = 65536;  // the daemon itself never opens more
-  return static_cast<int>(limit < 0 ? kMost : std::min(limit, kMost));
 }
 
 }  // namespace
@@ -191,8 +194,7 @@ absl::StatusOr<GatedProcess> GatedProcess::Spawn(const SpawnOptions& options) {
                           .gate = gate.reader.get(),
                           .started = started.writer.get(),
                           .log = log.get(),
-                          .null_input = null_input.get(),
-                          .highest_fd = HighestFd()};
+                          .null_input = null_input.get()};
   const pid_t pid = fork();
   if (pid < 0) return Errno(absl::StrCat("cannot start ", program));
   if (pid == 0) {

@@ -24,6 +24,9 @@ bool IsAlive(const ProcessIdentity& process);
 // Every process of this machine that this user may see.
 std::vector<int64_t> ListProcessIds();
 
+// Closes the descriptors from `first` to `last`. Async-signal-safe.
+void CloseDescriptors(int first, int last);
+
 // Whether the process started since this machine did.
 bool IsOfThisBoot(const ProcessIdentity& process);
 

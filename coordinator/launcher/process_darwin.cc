@@ -3,6 +3,9 @@
 #include <sys/proc_info.h>
 #include <sys/sysctl.h>
 #include <sys/time.h>
+#include <unistd.h>
+
+#include <algorithm>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -19,6 +22,20 @@ absl::StatusOr<ProcessIdentity> IdentifyProcess(int64_t pid) {
   }
   // The start is wall-clock time, so it needs no boot beside it.
   return ProcessIdentity{pid, absl::StrCat(info.pbi_start_tvsec, ".", info.pbi_start_tvusec)};
+}
+
+void CloseDescriptors(int first, int last) {
+  proc_fdinfo open_ones[4096];
+  const int got = proc_pidinfo(getpid(), PROC_PIDLISTFDS, 0, open_ones, sizeof(open_ones));
+  if (got > 0 && got < static_cast<int>(sizeof(open_ones))) {
+    for (int i = 0; i < got / static_cast<int>(sizeof(proc_fdinfo)); ++i) {
+      const int fd = open_ones[i].proc_fd;
+      if (fd >= first && fd <= last) close(fd);
+    }
+    return;
+  }
+  constexpr int kMost = 65536;
+  for (int fd = first; fd <= std::min(last, kMost); ++fd) close(fd);
 }
 
 bool IsOfThisBoot(const ProcessIdentity& process) {

@@ -1,6 +1,9 @@
 // The part of process.h that reads /proc.
 #include <dirent.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -47,6 +50,15 @@ absl::StatusOr<ProcessIdentity> IdentifyProcess(int64_t pid) {
     return absl::NotFoundError(absl::StrCat("process ", pid, " has ended"));
   }
   return ProcessIdentity{pid, absl::StrCat(BootPrefix(), fields[kStartTime])};
+}
+
+void CloseDescriptors(int first, int last) {
+#ifdef SYS_close_range
+  if (syscall(SYS_close_range, static_cast<unsigned>(first), static_cast<unsigned>(last), 0u) == 0)
+    return;
+#endif
+  constexpr int kMost = 65536;  // what kernels before 5.9 can be asked to look through
+  for (int fd = first; fd <= std::min(last, kMost); ++fd) close(fd);
 }
 
 bool IsOfThisBoot(const ProcessIdentity& process) {

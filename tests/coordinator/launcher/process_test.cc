@@ -1,5 +1,6 @@
 #include "coordinator/launcher/process.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -82,6 +83,20 @@ TEST_F(Gated, LeavesNoDescriptorsOpenInTheProgram) {
   Wait(process.identity().pid);
   // `ls` itself has the folders it lists open.
   EXPECT_THAT(folder_.Read("log"), ::testing::MatchesRegex("[0-2]\n"));
+}
+
+TEST_F(Gated, HoldsNothingOfItsParentAtTheGate) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const int high = fcntl(ends[1], F_DUPFD, 200);
+  ASSERT_GE(high, 200);
+  const GatedProcess process = Spawn("echo visible");
+  close(high);
+  close(ends[1]);
+  char byte = 0;
+  EXPECT_EQ(read(ends[0], &byte, 1), 0) << "nobody can write any more";
+  EXPECT_TRUE(IsAlive(process.identity()));
+  close(ends[0]);
 }
 
 TEST_F(Gated, AMissingProgramIsNamed) {
