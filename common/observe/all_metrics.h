@@ -17,6 +17,7 @@ inline constexpr std::array kAllMetrics = {
     metrics::kNodeClockAhead,
     metrics::kJournalCommitSeconds,
     metrics::kJournalFailures,
+    metrics::kLoopHandlingSeconds,
     metrics::kLoopEvents,
     metrics::kLoopQueueDepth,
     metrics::kLoopRejected,

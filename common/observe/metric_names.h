@@ -46,6 +46,9 @@ inline constexpr MetricName kJournalCommitSeconds = {
 inline constexpr MetricName kJournalFailures = {
     "espalier_journal_failures_total", MetricKind::kCounter,
     "Journal transactions that failed and were tried again."};
+inline constexpr MetricName kLoopHandlingSeconds = {
+    "espalier_loop_handling_seconds", MetricKind::kHistogram,
+    "Seconds from the arrival of a message or call until what it led to was done."};
 inline constexpr MetricName kLoopEvents = {"espalier_loop_events_total", MetricKind::kCounter,
                                            "Events taken by the event loop."};
 inline constexpr MetricName kLoopQueueDepth = {"espalier_loop_queue_depth", MetricKind::kGauge,

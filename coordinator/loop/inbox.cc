@@ -5,6 +5,7 @@
 
 namespace espalier {
 bool Inbox::Put(Input input) {
+  const absl::Duration now = RealClock().Monotonic();
   {
     absl::MutexLock lock(&mutex_);
     const bool is_call = std::holds_alternative<OperatorCall>(input);
@@ -14,6 +15,7 @@ bool Inbox::Put(Input input) {
     }
     if (is_call) ++calls_;
     waiting_.push_back(std::move(input));
+    came_.push_back(now);
   }
   arrived_.WakeAll();
   return true;
@@ -29,7 +31,16 @@ std::vector<Input> Inbox::Take(absl::Duration timeout) {
   std::vector<Input> taken(std::make_move_iterator(waiting_.begin()),
                            std::make_move_iterator(waiting_.end()));
   waiting_.clear();
+  taken_came_.swap(came_);
+  came_.clear();
   return taken;
+}
+
+std::vector<absl::Duration> Inbox::AgesOfTaken() const {
+  const absl::Duration now = RealClock().Monotonic();
+  std::vector<absl::Duration> ages;
+  for (const absl::Duration came : taken_came_) ages.push_back(now - came);
+  return ages;
 }
 
 void Inbox::Close() {

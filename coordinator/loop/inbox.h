@@ -73,6 +73,8 @@ class Inbox {
   bool Put(Input input);
   // Everything that waits; waits up to `timeout` for the first.
   std::vector<Input> Take(absl::Duration timeout);
+  // How long ago each input of the last Take had come. For the taker's thread.
+  std::vector<absl::Duration> AgesOfTaken() const;
   // Wakes the taker and refuses what comes later.
   void Close();
   // Makes Take return at once, once.
@@ -86,6 +88,8 @@ class Inbox {
   mutable absl::Mutex mutex_;
   SteadyCondition arrived_;
   std::deque<Input> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::vector<absl::Duration> came_ ABSL_GUARDED_BY(mutex_);  // of those that wait, monotonic
+  std::vector<absl::Duration> taken_came_;                    // the taker's
   size_t calls_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t rejected_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

@@ -40,6 +40,7 @@ void Loop::Apply() {
     std::visit([this](const auto& one) { ApplyOne(one); }, effect);
   }
   for (const auto& read_on : std::exchange(taken_, {})) read_on();
+  for (const absl::Duration age : parts_.inbox->AgesOfTaken()) stats_.handling.Add(age);
 }
 
 bool Loop::Commit(const JournalBatch& batch) {

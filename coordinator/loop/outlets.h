@@ -55,6 +55,8 @@ struct LoopStats {
   // Of each attempt at a commit.
   Latency journal;
   int64_t journal_failures = 0;
+  // Of each input, from its arrival to when what it led to was done.
+  Latency handling;
   int64_t events = 0;
 };
 

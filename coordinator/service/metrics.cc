@@ -136,6 +136,7 @@ void AddDaemon(MetricBuilder& builder, const View& view, const MetricsMoment& mo
   builder.Add(metrics::kBuildInfo, {{"version", ESPALIER_VERSION}}, 1);
   builder.AddHistogram(metrics::kJournalCommitSeconds, view.stats.journal);
   builder.Add(metrics::kJournalFailures, {}, static_cast<double>(view.stats.journal_failures));
+  builder.AddHistogram(metrics::kLoopHandlingSeconds, view.stats.handling);
   builder.Add(metrics::kLoopEvents, {}, static_cast<double>(view.stats.events));
   builder.Add(metrics::kLoopQueueDepth, {}, static_cast<double>(moment.queue_depth));
   builder.Add(metrics::kLoopRejected, {}, static_cast<double>(moment.rejected));

@@ -22,6 +22,20 @@ TEST(Inbox, GivesEverythingInOrder) {
   EXPECT_TRUE(inbox.Take(absl::ZeroDuration()).empty());
 }
 
+TEST(Inbox, TellsHowLongAgoEachOfTheTakenCame) {
+  Inbox inbox({});
+  inbox.Put(StreamClosed{StreamId(1)});
+  inbox.Put(StreamClosed{StreamId(2)});
+  inbox.Take(absl::ZeroDuration());
+  inbox.Put(StreamClosed{StreamId(3)});
+  const std::vector<absl::Duration> ages = inbox.AgesOfTaken();
+  ASSERT_EQ(ages.size(), 2u) << "the third still waits";
+  EXPECT_GE(ages[0], ages[1]);
+  EXPECT_GE(ages[1], absl::ZeroDuration());
+  inbox.Take(absl::ZeroDuration());
+  EXPECT_EQ(inbox.AgesOfTaken().size(), 1u);
+}
+
 TEST(Inbox, BoundsCallsButNeverLosesAStream) {
   Inbox inbox({.calls_max = 2});
   EXPECT_TRUE(inbox.Put(Call()));
