@@ -23,6 +23,16 @@ bool MayPass(const absl::Status& status, absl::Duration tried, absl::Duration pa
   return absl::IsInternal(status) && tried < patience;
 }
 
+// A copy for people, whole or not there. Not synced: the disk would hold up every decision.
+absl::Status WriteCopy(const std::string& path, absl::string_view text) {
+  FileSystem& files = PosixFileSystem();
+  const std::string temporary = path + ".tmp";
+  ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, files.Create(temporary));
+  RETURN_IF_ERROR(file->Append({reinterpret_cast<const std::byte*>(text.data()), text.size()}));
+  RETURN_IF_ERROR(file->Close());
+  return files.Rename(temporary, path);
+}
+
 }  // namespace
 
 void Loop::Apply() {
@@ -148,15 +158,14 @@ void Loop::Forget(const JobId& id) {
   if (!removed.ok()) LogWarning(absl::StrCat("old logs are left behind: ", removed.message()));
 }
 
-// Copies for people; the journal has the job itself.
+// The journal has the job itself.
 absl::Status Loop::WriteJobFiles(const JobId& id) {
   const JobRecord& record = state_.jobs.at(id).record;
-  FileSystem& files = PosixFileSystem();
   const std::string folder = absl::StrCat(options_.state_dir, "/jobs/", id.text());
-  RETURN_IF_ERROR(files.MakeDirectory(folder));
-  RETURN_IF_ERROR(WriteFileAtomically(files, folder + "/job.yaml", JobSpecToYaml(record.spec)));
+  RETURN_IF_ERROR(PosixFileSystem().MakeDirectory(folder));
+  RETURN_IF_ERROR(WriteCopy(folder + "/job.yaml", JobSpecToYaml(record.spec)));
   if (record.yaml.empty()) return absl::OkStatus();
-  return WriteFileAtomically(files, folder + "/submitted.yaml", record.yaml);
+  return WriteCopy(folder + "/submitted.yaml", record.yaml);
 }
 
 }  // namespace espalier
