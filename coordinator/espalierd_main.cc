@@ -16,13 +16,13 @@ int Fail(int code, const absl::Status& status) {
 }
 
 int Serve(const DaemonOptions& options) {
+  PrepareProcess();
   // Blocked before any thread exists, so that only the thread below gets them.
   sigset_t signals;
   sigemptyset(&signals);
   for (int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
-
   absl::StatusOr<v1::ClusterSpec> cluster = LoadDaemonCluster(options);
   if (!cluster.ok()) return Fail(2, cluster.status());
   absl::StatusOr<std::unique_ptr<Daemon>> daemon =

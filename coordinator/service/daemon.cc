@@ -3,7 +3,9 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <prometheus/exposer.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <exception>
 #include <filesystem>
 #include <utility>
@@ -12,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "absl/synchronization/mutex.h"
 #include "common/base/address.h"
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
@@ -280,6 +283,18 @@ absl::StatusOr<std::string> Advertised(const DaemonParts& parts) {
 }
 
 }  // namespace
+
+void PrepareProcess() {
+  constexpr rlim_t kDescriptors = 10240;  // more than macOS has is refused there
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < kDescriptors) {
+    limit.rlim_cur = std::min(limit.rlim_max, kDescriptors);
+    (void)setrlimit(RLIMIT_NOFILE, &limit);  // with fewer it serves fewer
+  }
+  // Where Abseil was built for debugging, as Debian's is, each lock otherwise looks for cycles in a
+  // graph of all locks of the process, behind one lock. Tests keep looking.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+}
 
 absl::StatusOr<v1::ClusterSpec> LoadDaemonCluster(const DaemonOptions& options) {
   ASSIGN_OR_RETURN(v1::ClusterSpec cluster, LoadClusterFile(options.cluster_file));

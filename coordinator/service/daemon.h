@@ -20,6 +20,11 @@
 
 namespace espalier {
 
+// What the process of espalierd asks of the system, before it starts threads: a descriptor for
+// every agent and worker, where systems give 256 or 1,024 to who does not ask, and locks without a
+// search for cycles.
+void PrepareProcess();
+
 struct DaemonOptions {
   std::string cluster_file;
   // These replace what the cluster file says.
