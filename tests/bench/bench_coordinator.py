@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""What the coordinator, reports and metrics cost a training step.
+"""What the coordinator costs: `cost` beside a training step, `load` with a thousand agents.
 
-Trains under espalierd, on one worker that has all cores, while /metrics is scraped every second.
-The cost is processor time: what espalierd and the worker's threads that do not compute used, as a
-share of what the machine had to give. Wall time alone would say nothing at one per cent. One JSON line.
-Arguments: [STEPS [PRESET]]. Linux (reads /proc).
+cost [STEPS [PRESET]]: trains under espalierd, on one worker that has all cores, while /metrics is
+scraped every second. The cost is processor time: what espalierd and the worker's threads that do
+not compute used, as a share of what the machine had to give. Wall time alone would say nothing at
+one per cent.
+load [--minutes M] [--window SECONDS] [OPTIONS of load_client]: see coordinator_load.py.
+Without arguments: both. JSON lines. Linux (reads /proc).
 """
+import argparse
 import json
 import os
 import pathlib
@@ -15,6 +18,8 @@ import sys
 import tempfile
 import time
 import urllib.request
+
+import coordinator_load
 
 BIN = pathlib.Path(os.environ["ESPALIER_BIN"])
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -114,14 +119,30 @@ launch: {{threads: {os.cpu_count()}}}
         daemon.wait()
 
 
-def main():
-    steps = int(sys.argv[1]) if len(sys.argv) > 1 else 120
-    preset = sys.argv[2] if len(sys.argv) > 2 else "17m"
+def cost(steps=120, preset="17m"):
     folder = pathlib.Path(tempfile.mkdtemp())
     try:
-        print(json.dumps(measure(folder, steps, preset)))
+        print(json.dumps(measure(folder, int(steps), preset)))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def load(words):
+    options = argparse.ArgumentParser(prog="load")
+    options.add_argument("--minutes", type=float, default=2)
+    options.add_argument("--window", type=float, default=30)
+    known, rest = options.parse_known_args(words)
+    coordinator_load.run(known.minutes, known.window, rest)
+
+
+def main():
+    words = sys.argv[1:]
+    if words and words[0] not in ("cost", "load"):
+        sys.exit(__doc__)
+    if not words or words[0] == "cost":
+        cost(*words[1:])
+    if not words or words[0] == "load":
+        load(words[1:])
 
 
 if __name__ == "__main__":
