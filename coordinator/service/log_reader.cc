@@ -43,25 +43,32 @@ int64_t GenerationOf(absl::string_view name) {
 
 }  // namespace
 
+std::map<int64_t, std::string> GenerationLogs(const std::string& folder) {
+  std::map<int64_t, std::string> logs;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
+       it.increment(error)) {
+    const int64_t number = GenerationOf(it->path().filename().string());
+    if (number > 0) logs[number] = it->path().string();
+  }
+  return logs;
+}
+
 LogReader::LogReader(std::string folder, LogSelection selection)
     : folder_(std::move(folder)), selection_(selection) {}
 
 // Takes the log of the next generation that has one.
 bool LogReader::OpenNext() {
-  int64_t next = 0;
-  std::string path;
-  std::error_code error;
-  for (std::filesystem::directory_iterator it(folder_, error), end; !error && it != end;
-       it.increment(error)) {
-    const int64_t number = GenerationOf(it->path().filename().string());
-    const bool wanted = !selection_.generation || selection_.generation->value() == number;
-    if (number <= generation_ || !wanted || (next != 0 && number >= next)) continue;
-    next = number;
-    path = it->path().string();
+  const std::map<int64_t, std::string> logs = GenerationLogs(folder_);
+  auto next = logs.upper_bound(generation_);
+  if (selection_.generation && generation_ < selection_.generation->value()) {
+    next = logs.find(selection_.generation->value());
+  } else if (selection_.generation) {
+    next = logs.end();
   }
-  if (next == 0) return false;
-  generation_ = next;
-  path_ = path;
+  if (next == logs.end()) return false;
+  generation_ = next->first;
+  path_ = next->second;
   offset_ = 0;
   return true;
 }

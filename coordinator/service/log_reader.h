@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -17,6 +18,9 @@ struct LogSelection {
   // Only this generation; absent: all, in order.
   std::optional<Generation> generation;
 };
+
+// The paths of the logs in the folder, by generation.
+std::map<int64_t, std::string> GenerationLogs(const std::string& folder);
 
 class LogReader {
  public:

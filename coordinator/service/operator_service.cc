@@ -209,13 +209,16 @@ grpc::ServerWriteReactor<v1::WatchResponse>* OperatorService::Watch(
 
 grpc::ServerWriteReactor<v1::LogsResponse>* OperatorService::Logs(Context*,
                                                                   const v1::LogsRequest* request) {
-  absl::StatusOr<JobId> id = backend_.board->Current()->Resolve(request->job_id());
+  const std::shared_ptr<const View> view = backend_.board->Current();
+  absl::StatusOr<JobId> id = view->Resolve(request->job_id());
   if (!id.ok()) return PumpedWriter<v1::LogsResponse>::Refuse(id.status());
   LogsOptions options;
   options.folder = absl::StrCat(backend_.state_dir, "/jobs/", id->text(), "/logs");
   if (request->has_rank()) options.selection.rank = Rank(request->rank());
   if (request->has_generation()) options.selection.generation = Generation(request->generation());
   options.stop = request->follow() ? LogsOptions::At::kEndOfJob : LogsOptions::At::kEndOfFile;
+  const absl::Status there = CheckLogs(*view->jobs.at(*id), options);
+  if (!there.ok()) return PumpedWriter<v1::LogsResponse>::Refuse(there);
   return PumpedWriter<v1::LogsResponse>::Open(
       *backend_.pump, MakeLogsSource(*backend_.board, *id, std::move(options)));
 }

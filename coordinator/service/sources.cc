@@ -1,8 +1,10 @@
 #include "coordinator/service/sources.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/utf8.h"
 
 namespace espalier {
@@ -18,6 +20,13 @@ std::shared_ptr<const JobView> Find(const ViewBoard& board, const JobId& job) {
   const std::shared_ptr<const View> view = board.Current();
   const auto found = view->jobs.find(job);
   return found == view->jobs.end() ? nullptr : found->second;
+}
+
+// A job that waits may still get as many ranks as it asks for.
+int64_t RanksOf(const JobView& job) {
+  const v1::ParallelSpec& parallel = job.spec->parallel();
+  return std::max<int64_t>(
+      {static_cast<int64_t>(job.nodes.size()), parallel.min_nodes(), parallel.max_nodes()});
 }
 
 class WatchSource : public MessageSource<v1::WatchResponse> {
@@ -89,6 +98,28 @@ class LogsSource : public MessageSource<v1::LogsResponse> {
 std::unique_ptr<MessageSource<v1::WatchResponse>> MakeWatchSource(const ViewBoard& board,
                                                                   const JobId& job) {
   return std::make_unique<WatchSource>(board, job);
+}
+
+absl::Status CheckLogs(const JobView& job, const LogsOptions& options) {
+  const LogSelection& wanted = options.selection;
+  const std::string& id = job.status.id();
+  const int64_t ranks = RanksOf(job);
+  if (wanted.rank && (wanted.rank->value() < 0 || wanted.rank->value() >= ranks)) {
+    return absl::NotFoundError(absl::StrCat(
+        "job ", id, " has no rank ", wanted.rank->value(), "; it has ",
+        ranks == 1 ? "rank 0 alone" : "ranks 0 to ", ranks == 1 ? "" : absl::StrCat(ranks - 1)));
+  }
+  // The newest may be starting, so that its log is not there yet.
+  if (!wanted.generation || wanted.generation->value() == job.status.generation()) {
+    return absl::OkStatus();
+  }
+  const std::map<int64_t, std::string> logs = GenerationLogs(options.folder);
+  if (logs.count(wanted.generation->value()) > 0) return absl::OkStatus();
+  const auto number = [](std::string* out, const auto& log) { absl::StrAppend(out, log.first); };
+  const std::string there =
+      logs.empty() ? "it has none" : "there are those of " + absl::StrJoin(logs, ", ", number);
+  return absl::NotFoundError(absl::StrCat("job ", id, " has no log of generation ",
+                                          wanted.generation->value(), "; ", there));
 }
 
 std::unique_ptr<MessageSource<v1::LogsResponse>> MakeLogsSource(const ViewBoard& board,

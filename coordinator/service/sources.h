@@ -42,6 +42,8 @@ struct LogsOptions {
   // Wait for more until the job is final.
   enum class At { kEndOfFile, kEndOfJob } stop = At::kEndOfFile;
 };
+// NOT_FOUND, with what there is, when the job has no such rank or no log of such a generation.
+absl::Status CheckLogs(const JobView& job, const LogsOptions& options);
 std::unique_ptr<MessageSource<v1::LogsResponse>> MakeLogsSource(const ViewBoard& board,
                                                                 const JobId& job,
                                                                 LogsOptions options);

@@ -38,6 +38,7 @@ class Operating : public ::testing::Test {
     job->status.set_state(shown.state);
     job->status.set_step(shown.step);
     job->spec = std::make_shared<v1::JobSpec>();
+    job->nodes = {"left", "right"};
     job->revision = ++revision_;
     if (shown.state >= v1::JOB_STATE_COMPLETED)
       job->final_at = RealClock().Monotonic() - absl::Minutes(1);
@@ -167,6 +168,31 @@ TEST_F(Operating, LogsEndAtTheEndOfTheFileUnlessFollowed) {
   EXPECT_EQ(response.text(), "[rank 1] b?\n") << "what is not UTF-8 is replaced";
   EXPECT_FALSE(stream->Read(&response));
   EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST_F(Operating, LogsOfARankOrAGenerationThatIsNotThereAreAnErrorThatNamesWhatIs) {
+  folder_.Write("jobs/job-1/logs/gen-0001.log", "one\n");
+  folder_.Write("jobs/job-1/logs/gen-0002.log", "two\n");
+  const auto ask = [&](int32_t rank, int64_t generation) {
+    BoundedContext context;
+    v1::LogsRequest request;
+    request.set_job_id("job-1");
+    request.set_rank(rank);
+    request.set_generation(generation);
+    auto stream = stub_->Logs(&context, request);
+    v1::LogsResponse response;
+    while (stream->Read(&response)) {
+    }
+    return stream->Finish();
+  };
+  EXPECT_TRUE(ask(1, 2).ok());
+  const grpc::Status rank = ask(9, 1);
+  EXPECT_EQ(rank.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_THAT(rank.error_message(), AllOf(HasSubstr("rank 9"), HasSubstr("ranks 0 to 1")));
+  const grpc::Status generation = ask(0, 9);
+  EXPECT_EQ(generation.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_THAT(generation.error_message(),
+              AllOf(HasSubstr("generation 9"), HasSubstr("there are those of 1, 2")));
 }
 
 TEST_F(Operating, FollowedLogsGoOnUntilTheJobIsFinal) {
