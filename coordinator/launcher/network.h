@@ -1,6 +1,6 @@
 // Which of this machine's networks joins a set of nodes, for MPI's interface choice: by address,
-// never by interface or host name. Used by mpirun.cc and mpirun_launcher.cc when a generation is
-// launched. Thread rule: any thread.
+// never by interface or host name; and which addresses are its own. Used by mpirun.cc,
+// mpirun_launcher.h, mpirun_launcher.cc and coordinator/service/daemon.cc. Thread rule: any thread.
 #pragma once
 
 #include <string>

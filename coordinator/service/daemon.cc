@@ -27,6 +27,7 @@
 #include "coordinator/journal/state_lock.h"
 #include "coordinator/launcher/mpirun.h"
 #include "coordinator/launcher/mpirun_launcher.h"
+#include "coordinator/launcher/network.h"
 #include "coordinator/launcher/versions.h"
 #include "coordinator/loop/loop.h"
 #include "coordinator/service/agent_service.h"
@@ -231,6 +232,16 @@ absl::Status OpenSocket(DaemonParts& parts) {
   return absl::OkStatus();
 }
 
+// Whether each node is on this machine.
+std::map<std::string, bool> NodesHere(const v1::ClusterSpec& cluster) {
+  const std::vector<LocalNetwork> networks = LocalNetworks();
+  std::map<std::string, bool> is_here;
+  for (const v1::NodeSpec& node : cluster.nodes()) {
+    is_here[node.name()] = IsOwnAddress(node.address(), networks);
+  }
+  return is_here;
+}
+
 absl::Status Listen(DaemonParts& parts) {
   RETURN_IF_ERROR(LoadIdentity(parts));
   parts.enrolment = std::make_unique<Enrolment>(
@@ -246,7 +257,8 @@ absl::Status Listen(DaemonParts& parts) {
                       .state_dir = parts.cluster.state_dir(),
                       .enrolment = parts.enrolment.get(),
                       .writable_folders = {parts.cluster.writable_folders().begin(),
-                                           parts.cluster.writable_folders().end()}});
+                                           parts.cluster.writable_folders().end()},
+                      .is_here = NodesHere(parts.cluster)});
   absl::Status status;
   for (const std::string& listen : ListenCandidates(parts)) {
     status = StartServer(parts, listen);

@@ -49,6 +49,16 @@ absl::Status CheckOne(const char* key, const std::string& asked,
       "in the cluster file"));
 }
 
+bool MustRunHere(const v1::ParallelSpec& parallel, const std::map<std::string, bool>& is_here) {
+  int32_t here = 0, elsewhere = 0;
+  for (const auto& [node, own] : is_here) {
+    const auto& allowed = parallel.nodes();
+    const bool may = allowed.empty() || std::count(allowed.begin(), allowed.end(), node) > 0;
+    if (may) ++(own ? here : elsewhere);
+  }
+  return here > 0 && elsewhere < parallel.min_nodes();
+}
+
 }  // namespace
 
 absl::Status CheckWritableFolders(const v1::JobSpec& spec,
@@ -56,6 +66,19 @@ absl::Status CheckWritableFolders(const v1::JobSpec& spec,
   if (spec.launch().mode() == v1::LAUNCH_MODE_EXTERNAL) return absl::OkStatus();
   RETURN_IF_ERROR(CheckOne("checkpoint.directory", spec.checkpoint().directory(), allowed));
   return CheckOne("launch.sample_log", spec.launch().sample_log(), allowed);
+}
+
+absl::Status CheckDataFolder(const v1::JobSpec& spec, const std::map<std::string, bool>& is_here) {
+  if (spec.launch().mode() == v1::LAUNCH_MODE_EXTERNAL) return absl::OkStatus();
+  if (!MustRunHere(spec.parallel(), is_here)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::string folder, ExpandHome(spec.data().path()));
+  const std::string manifest = JoinPath(folder, "manifest.json");
+  const absl::Status opened = MappedFile::Open(manifest).status();
+  if (opened.ok()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("data.path is '", spec.data().path(),
+                   "', where no prepared data can be read on this machine (", opened.message(),
+                   "); name the folder that `espalier data prepare --output FOLDER` made"));
 }
 
 }  // namespace espalier

@@ -1,5 +1,7 @@
 #include "tests/coordinator/service/espalierd_process.h"
 
+#include <filesystem>
+
 #include "common/config/job_file.h"
 
 namespace espalier {
@@ -112,7 +114,9 @@ v1::SubmitRequest EspalierdProcess::MakeSubmission(const Job& job) const {
   v1::JobSpec& spec = *request.mutable_spec();
   spec.set_name("stub");
   spec.mutable_model()->set_preset("nano");
-  spec.mutable_data()->set_path(job.data);
+  spec.mutable_data()->set_path(folder_.path(job.data));
+  std::filesystem::create_directory(folder_.path(job.data));
+  folder_.Write(job.data + "/manifest.json", "{}");
   spec.mutable_train()->set_steps(job.steps);
   spec.mutable_parallel()->set_min_nodes(2);
   spec.mutable_checkpoint()->set_every_steps(50);

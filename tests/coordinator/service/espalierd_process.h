@@ -43,8 +43,8 @@ class EspalierdProcess {
   // Submits a job of so many steps on both nodes, with a checkpoint every 50; its id.
   struct Job {
     int64_t steps = 200;
-    // data.path; see stub_worker_main.cc.
-    std::string data = "/no/data";
+    // Name of the data folder; see stub_worker_main.cc.
+    std::string data = "data";
     int32_t max_restarts = 5;
     std::string request_id;
   };

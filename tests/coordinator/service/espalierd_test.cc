@@ -69,6 +69,18 @@ TEST_F(Espalierd, RefusesABadSpecAndKeepsNothingOfIt) {
   EXPECT_FALSE(std::filesystem::exists(daemon_.state("jobs")));
 }
 
+TEST_F(Espalierd, RefusesAJobWhoseDataIsNotThere) {
+  daemon_.Start();
+  v1::SubmitRequest request = daemon_.MakeSubmission({});
+  request.mutable_spec()->mutable_data()->set_path("/no/data");
+  BoundedContext context;
+  v1::SubmitResponse response;
+  const grpc::Status status = daemon_.stub().Submit(&context, request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), AllOf(HasSubstr("data.path"), HasSubstr("/no/data")));
+  EXPECT_FALSE(std::filesystem::exists(daemon_.state("jobs")));
+}
+
 TEST_F(Espalierd, RefusesAJobThatWritesWhereItMayNot) {
   daemon_.Start();
   v1::SubmitRequest request = daemon_.MakeSubmission({});
@@ -116,7 +128,7 @@ TEST_F(Espalierd, PausesSoftAndHardAndResumes) {
 
 TEST_F(Espalierd, ACrashedWorkerCostsOneGeneration) {
   daemon_.Start();
-  const std::string job = daemon_.Submit({.steps = 600, .data = "/crash-at:70"});
+  const std::string job = daemon_.Submit({.steps = 600, .data = "crash-at:70"});
   const v1::JobStatus done = daemon_.Await(job, v1::JOB_STATE_COMPLETED);
   EXPECT_EQ(done.generation(), 2);
   EXPECT_EQ(done.restarts(), 1);

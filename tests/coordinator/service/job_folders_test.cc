@@ -1,4 +1,5 @@
-// Jobs write where the cluster file lets them, whatever links and dots they name it by.
+// Jobs write where the cluster file lets them, whatever links and dots they name it by, and read
+// data that is there.
 #include "coordinator/service/job_folders.h"
 
 #include <gmock/gmock.h>
@@ -70,6 +71,41 @@ TEST_F(Writable, AHandStartedJobWritesAsItsOwnUser) {
   spec.mutable_checkpoint()->set_directory(folder_.path("private"));
   spec.mutable_launch()->set_mode(v1::LAUNCH_MODE_EXTERNAL);
   EXPECT_EQ(CheckWritableFolders(spec, {folder_.path("state")}), absl::OkStatus());
+}
+
+class Data : public ::testing::Test {
+ protected:
+  absl::Status Check(const std::map<std::string, bool>& is_here,
+                     const std::vector<std::string>& nodes = {}) {
+    v1::JobSpec spec;
+    spec.mutable_data()->set_path(folder_.path("data"));
+    spec.mutable_parallel()->set_min_nodes(1);
+    for (const std::string& node : nodes) spec.mutable_parallel()->add_nodes(node);
+    return CheckDataFolder(spec, is_here);
+  }
+  ScratchFolder folder_;
+};
+
+TEST_F(Data, MissingOnTheOnlyMachineItIsNamedWithWhatToDo) {
+  const absl::Status status = Check({{"here", true}});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("data.path is '" + folder_.path("data") + "'"),
+                    HasSubstr("No such file"), HasSubstr("espalier data prepare")));
+}
+
+TEST_F(Data, PreparedItIsAccepted) {
+  fs::create_directory(folder_.path("data"));
+  EXPECT_FALSE(Check({{"here", true}}).ok()) << "an empty folder is no prepared data";
+  folder_.Write("data/manifest.json", "{}");
+  EXPECT_EQ(Check({{"here", true}}), absl::OkStatus());
+}
+
+TEST_F(Data, WhatTheNodesOfOtherMachinesHaveIsNotKnownHere) {
+  EXPECT_EQ(Check({{"far", false}}), absl::OkStatus());
+  EXPECT_EQ(Check({{"far", false}, {"here", true}}), absl::OkStatus()) << "it may run on far";
+  EXPECT_FALSE(Check({{"far", false}, {"here", true}}, {"here"}).ok());
+  EXPECT_EQ(Check({{"far", false}, {"here", true}}, {"far"}), absl::OkStatus());
 }
 
 }  // namespace
