@@ -16,6 +16,12 @@ namespace {
 // Streams of agents and of workers are told apart by their numbers.
 constexpr StreamId kFirstStream(int64_t{1} << 40);
 
+absl::Status SecondHello(const NodeName& node) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("this stream speaks for node ", AsUtf8(node.text()),
+                   " already; hello is said once, and another node needs a stream of its own"));
+}
+
 absl::Status Stopping() { return absl::UnavailableError("espalierd is stopping; attach again"); }
 
 // mpirun runs on the machine of espalierd, and comes by the Unix socket.
@@ -58,10 +64,9 @@ grpc::ServerBidiReactor<v1::AgentMessage, v1::AgentCommand>* AgentService::Attac
         [this, id] { Detached(id); },
         [this, id] {
           Detached(id);
-          std::shared_ptr<AgentStream> last;  // destroyed after the lock
+          std::map<StreamId, Agent>::node_type last;  // destroyed after the lock
           absl::MutexLock lock(&mutex_);
-          last = std::move(agents_[id].stream);
-          agents_.erase(id);
+          last = agents_.extract(id);
         });
     agents_[id] = {.stream = stream, .caller = CallerOf(*context)};
   }
@@ -113,13 +118,16 @@ void AgentService::Heard(StreamId id, const v1::AgentMessage& message) {
 void AgentService::Introduce(StreamId id, const v1::AgentHello& hello) {
   const NodeName node(hello.node());
   Caller caller;
+  absl::Status speaks;
   {
     absl::MutexLock lock(&mutex_);
-    Agent& agent = agents_[id];
-    agent.node = node;
+    const auto found = agents_.find(id);
+    if (found == agents_.end() || found->second.gone) return;
+    Agent& agent = found->second;
     caller = agent.caller;
+    speaks = agent.node ? SecondHello(*agent.node) : CheckSpeaksFor(caller, node);
+    if (speaks.ok()) agent.node = node;
   }
-  const absl::Status speaks = CheckSpeaksFor(caller, node);
   if (!speaks.ok()) return Close(id, speaks);
   AgentAttached event = {.stream = id,
                          .node = node,
@@ -133,14 +141,18 @@ void AgentService::Introduce(StreamId id, const v1::AgentHello& hello) {
 }
 
 void AgentService::Welcome(StreamId id, const v1::AgentHello& hello) {
-  const std::shared_ptr<AgentStream> stream = StreamOf(id);
-  if (!stream || stream->closing()) return;
+  std::shared_ptr<AgentStream> stream;
   std::vector<v1::AgentCommand> commands(1);
   commands[0].mutable_welcome()->set_report_interval_seconds(
       absl::ToDoubleSeconds(kAgentReportEvery));
   {
     absl::MutexLock lock(&mutex_);
-    nodes_[NodeName(hello.node())] = id;
+    const auto found = agents_.find(id);
+    // Once it is gone, nobody would take it out of nodes_ again.
+    if (found == agents_.end() || found->second.gone) return;
+    stream = found->second.stream;
+    if (stream->closing()) return;
+    nodes_[*found->second.node] = id;
     for (const v1::GenerationName& name : hello.running()) {
       if (generations_.count(KeyOf(name)) == 0) commands.push_back(EndCommand(name));
     }
@@ -174,8 +186,8 @@ void AgentService::Confirm(StreamId id, const v1::GenerationGone& gone) {
   absl::MutexLock lock(&mutex_);
   const auto agent = agents_.find(id);
   const auto generation = generations_.find(KeyOf(gone.generation()));
-  if (agent == agents_.end() || generation == generations_.end()) return;
-  generation->second.gone.insert(agent->second.node);
+  if (agent == agents_.end() || generation == generations_.end() || !agent->second.node) return;
+  generation->second.gone.insert(*agent->second.node);
 }
 
 void AgentService::Detached(StreamId id) {
@@ -185,9 +197,8 @@ void AgentService::Detached(StreamId id) {
     absl::MutexLock lock(&mutex_);
     const auto agent = agents_.find(id);
     if (agent == agents_.end() || std::exchange(agent->second.gone, true)) return;
-    node = agent->second.node;
-    const auto speaks = nodes_.find(node);
-    if (speaks != nodes_.end() && speaks->second == id) nodes_.erase(speaks);
+    node = agent->second.node.value_or(NodeName());
+    std::erase_if(nodes_, [&](const auto& speaks) { return speaks.second == id; });
     for (const auto& [exec, wait] : waits_) {
       if (wait.agent == id) alone.push_back(wait.stream);
     }
@@ -208,10 +219,9 @@ grpc::ServerWriteReactor<v1::ExecResponse>* AgentService::Exec(grpc::CallbackSer
     absl::MutexLock lock(&mutex_);
     id = next_exec_++;
     stream = std::make_shared<ExecStream>([this, id] {
-      std::shared_ptr<ExecStream> last;  // destroyed after the lock
+      std::map<int64_t, Wait>::node_type last;  // destroyed after the lock
       absl::MutexLock lock(&mutex_);
-      last = std::move(waits_[id].stream);
-      waits_.erase(id);
+      last = waits_.extract(id);
     });
     waits_[id] = {.stream = stream};
   }
@@ -247,27 +257,29 @@ absl::Status AgentService::Pass(const std::shared_ptr<ExecStream>& stream, int64
                                                         " of job ", AsUtf8(key.job.text()),
                                                         " is being ended"));
     }
-    const std::optional<StreamId> speaks = AgentOf(node);
-    if (!speaks) {
+    const std::optional<Speaker> speaker = SpeakerOf(node);
+    if (!speaker) {
       return absl::UnavailableError(
           absl::StrCat("the agent of node ", AsUtf8(node.text()), " is not attached any more"));
     }
-    waits_[id].agent = *speaks;
-    agent = agents_[*speaks].stream;
+    if (const auto wait = waits_.find(id); wait != waits_.end()) wait->second.agent = speaker->id;
+    agent = speaker->stream;
   }
   agent->Send(std::move(command));
   return absl::OkStatus();
 }
 
-std::optional<StreamId> AgentService::AgentOf(const NodeName& node) const {
-  const auto found = nodes_.find(node);
-  if (found == nodes_.end()) return std::nullopt;
-  return found->second;
+std::optional<AgentService::Speaker> AgentService::SpeakerOf(const NodeName& node) const {
+  const auto speaks = nodes_.find(node);
+  if (speaks == nodes_.end()) return std::nullopt;
+  const auto agent = agents_.find(speaks->second);
+  if (agent == agents_.end()) return std::nullopt;
+  return Speaker{agent->first, agent->second.stream};
 }
 
 bool AgentService::Attached(const NodeName& node) const {
   absl::MutexLock lock(&mutex_);
-  return AgentOf(node).has_value();
+  return SpeakerOf(node).has_value();
 }
 
 std::string AgentService::Secret(const GenerationKey& key) const {
@@ -288,10 +300,10 @@ NodeAgents::Ending AgentService::End(const GenerationKey& key, const NodeName& n
     Generation& generation = generations_[key];
     if (!std::exchange(generation.ending, true)) generation.gone.clear();
     if (generation.gone.count(node) > 0) return Ending::kGone;
-    const std::optional<StreamId> speaks = AgentOf(node);
-    if (!speaks) return Ending::kAway;
-    if (!generation.told.insert(*speaks).second) return Ending::kUnderWay;
-    stream = agents_[*speaks].stream;
+    std::optional<Speaker> speaker = SpeakerOf(node);
+    if (!speaker) return Ending::kAway;
+    if (!generation.told.insert(speaker->id).second) return Ending::kUnderWay;
+    stream = std::move(speaker->stream);
   }
   v1::GenerationName name;
   name.set_job_id(key.job.text());

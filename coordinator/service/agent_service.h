@@ -60,8 +60,8 @@ class AgentService : public v1::AgentService::CallbackService, public NodeAgents
     std::shared_ptr<AgentStream> stream;
     // Nobody without TLS.
     Caller caller;
-    // Known from its hello.
-    NodeName node;
+    // Known from its hello, and never changed afterwards.
+    std::optional<NodeName> node;
     // The loop knows that nothing more comes.
     bool gone = false;
   };
@@ -77,6 +77,12 @@ class AgentService : public v1::AgentService::CallbackService, public NodeAgents
     StreamId agent;
   };
 
+  // Who speaks for a node.
+  struct Speaker {
+    StreamId id;
+    std::shared_ptr<AgentStream> stream;
+  };
+
   void Heard(StreamId id, const v1::AgentMessage& message);
   void Introduce(StreamId id, const v1::AgentHello& hello);
   // The core has taken the agent in, or has closed its stream.
@@ -88,14 +94,15 @@ class AgentService : public v1::AgentService::CallbackService, public NodeAgents
   absl::Status Pass(const std::shared_ptr<ExecStream>& stream, int64_t id,
                     const v1::ExecRequest& request);
   std::shared_ptr<AgentStream> StreamOf(StreamId id) const;
-  std::optional<StreamId> AgentOf(const NodeName& node) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::optional<Speaker> SpeakerOf(const NodeName& node) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string Secret(const GenerationKey& key) const;
 
   Inbox& inbox_;
   const AgentServiceOptions options_;
   mutable absl::Mutex mutex_;
   std::map<StreamId, Agent> agents_ ABSL_GUARDED_BY(mutex_);
-  // The stream that speaks for a node.
+  // The stream that speaks for a node, while it is there.
   std::map<NodeName, StreamId> nodes_ ABSL_GUARDED_BY(mutex_);
   std::map<GenerationKey, Generation> generations_ ABSL_GUARDED_BY(mutex_);
   std::map<int64_t, Wait> waits_ ABSL_GUARDED_BY(mutex_);

@@ -167,5 +167,37 @@ TEST_F(AgentStreams, TheEndOfAnAgentsStreamEndsWhatWaitsForIt) {
   EXPECT_FALSE(service_.Attached(kNode));
 }
 
+TEST_F(AgentStreams, ASecondHelloIsRefusedAndNobodySpeaksForTheNodeAfterwards) {
+  BoundedContext context;
+  const auto agent = Attach(context, nullptr);
+  v1::AgentMessage hello;
+  hello.mutable_hello()->set_node("macbook");
+  ASSERT_TRUE(agent->Write(hello));
+  EXPECT_TRUE(std::holds_alternative<AgentDetached>(NextEvent()));
+  const grpc::Status status = agent->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(), ::testing::HasSubstr("speaks for node studio already"));
+  EXPECT_FALSE(service_.Attached(kNode));
+  service_.Admit(kKey);
+  EXPECT_EQ(service_.End(kKey, kNode), NodeAgents::Ending::kAway);
+}
+
+TEST_F(AgentStreams, AnAgentThatWentBeforeTheCoreTookItInSpeaksForNobody) {
+  BoundedContext context;
+  const std::unique_ptr<Stream> agent = stub_->Attach(&context);
+  v1::AgentMessage hello;
+  hello.mutable_hello()->set_node(kNode.text());
+  ASSERT_TRUE(agent->Write(hello));
+  std::vector<Input> attached;
+  ASSERT_TRUE(WaitUntil([&] {
+    attached = inbox_.Take(absl::Milliseconds(10));
+    return !attached.empty();
+  }));
+  context.TryCancel();
+  EXPECT_TRUE(std::holds_alternative<AgentDetached>(NextEvent()));
+  std::get<AgentInput>(attached.at(0)).taken();
+  EXPECT_FALSE(service_.Attached(kNode));
+}
+
 }  // namespace
 }  // namespace espalier
