@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,15 @@ struct LaunchEnded {
   std::optional<Rank> culprit;
 };
 
+// Where a generation that an earlier espalierd started may have processes.
+struct AdoptedNodes {
+  // The node of each rank, in order.
+  std::vector<NodeName> nodes;
+  // Those of which an agent is known, whether or not it has come back by now: generations are
+  // started there through it alone.
+  std::set<NodeName> with_agents;
+};
+
 // A process of a generation as it introduced itself, so that it can be ended even when the process
 // that started it has lost control of it.
 struct WorkerProcess {
@@ -50,10 +60,10 @@ class Launcher {
   // The caller journals the identity in between (invariant "Journal, then act").
   virtual absl::StatusOr<ProcessIdentity> Prepare(const LaunchRequest& request) = 0;
   virtual void Release(const GenerationKey& key) = 0;
-  // Takes over a generation that an earlier espalierd started on these nodes. When its process is
-  // gone, the next Polls end what is left of it and report it.
+  // Takes over a generation that an earlier espalierd started. When its process is gone, the next
+  // Polls end what is left of it and report it.
   virtual void Adopt(const GenerationKey& key, const ProcessIdentity& process,
-                     const std::vector<NodeName>& nodes) = 0;
+                     AdoptedNodes nodes) = 0;
   // A node that has joined, which the cluster file does not name; replaces what was known of it.
   virtual void NoteNode(const v1::NodeSpec& node) = 0;
   virtual void NoteWorker(const GenerationKey& key, const WorkerProcess& worker) = 0;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -131,9 +132,13 @@ void MpirunLauncher::Release(const GenerationKey& key) {
 }
 
 void MpirunLauncher::Adopt(const GenerationKey& key, const ProcessIdentity& process,
-                           const std::vector<NodeName>& nodes) {
-  entries_[key] = {.stage = Stage::kRunning, .leader = process, .adopted_nodes = nodes};
-  if (options_.agents != nullptr) options_.agents->Admit(key);
+                           AdoptedNodes nodes) {
+  Entry& entry = entries_[key];
+  entry = {.stage = Stage::kRunning, .leader = process};
+  if (options_.agents == nullptr) return;
+  options_.agents->Admit(key);
+  entry.nodes_with_agents = std::move(nodes.with_agents);
+  entry.adopted_nodes = std::move(nodes.nodes);
 }
 
 void MpirunLauncher::NoteNode(const v1::NodeSpec& node) {
@@ -224,9 +229,10 @@ void MpirunLauncher::StartSweep(const GenerationKey& key, Entry& entry, absl::Du
   }
   entry.stage = Stage::kSweeping;
   entry.sweep_until = now + options_.remote_limit;
-  for (const auto& [node, agent] : AgentsOf(entry.adopted_nodes)) {
+  // Those that have not come back yet are waited for like others that are away.
+  const std::set<NodeName>& known = entry.nodes_with_agents;
+  for (const auto& [node, agent] : SharedAgents(*options_.cluster, entry.adopted_nodes, known)) {
     entry.agents.emplace(agent, std::nullopt);
-    entry.remote_pids.erase(node);
   }
   if (!entry.clean_exit) StartRemoteKills(key, entry);
 }

@@ -58,8 +58,7 @@ class MpirunLauncher : public Launcher {
 
   absl::StatusOr<ProcessIdentity> Prepare(const LaunchRequest& request) override;
   void Release(const GenerationKey& key) override;
-  void Adopt(const GenerationKey& key, const ProcessIdentity& process,
-             const std::vector<NodeName>& nodes) override;
+  void Adopt(const GenerationKey& key, const ProcessIdentity& process, AdoptedNodes nodes) override;
   void NoteNode(const v1::NodeSpec& node) override;
   void NoteWorker(const GenerationKey& key, const WorkerProcess& worker) override;
   void End(const GenerationKey& key) override;
@@ -92,7 +91,7 @@ class MpirunLauncher : public Launcher {
     // Agents that have to say that nothing is left there; since when one is away.
     std::map<NodeName, std::optional<absl::Duration>> agents;
     std::set<NodeName> nodes_with_agents;
-    // Taken over: which of these have agents shows when the generation has ended.
+    // Taken over: agents are shared among them once all of the cluster is known.
     std::vector<NodeName> adopted_nodes;
   };
 

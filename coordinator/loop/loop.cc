@@ -2,6 +2,8 @@
 #include "coordinator/loop/loop.h"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -64,10 +66,12 @@ absl::Status Loop::Start() {
     started.nodes.emplace_back(node.name());
     started.addresses[NodeName(node.name())] = node.address();
   }
+  std::set<NodeName> with_agents;
   for (const SettingRow& row : contents.settings) {
     if (row.key == kWorldKey) world_key_ = row.value;
     if (!absl::StartsWith(row.key, kNodePrefix)) continue;
     ASSIGN_OR_RETURN(NodeRecord node, DecodeNode(row.value));
+    if (node.has_agent) with_agents.insert(node.name);
     started.records.push_back(std::move(node));
   }
   for (const JobRow& row : contents.jobs) {
@@ -79,8 +83,9 @@ absl::Status Loop::Start() {
     const auto job =
         std::find_if(started.jobs.begin(), started.jobs.end(),
                      [&](const JobRecord& record) { return record.id == row.key.job; });
-    parts_.launcher->Adopt(row.key, row.process,
-                           job == started.jobs.end() ? std::vector<NodeName>() : job->nodes);
+    AdoptedNodes nodes = {.with_agents = with_agents};
+    if (job != started.jobs.end()) nodes.nodes = job->nodes;
+    parts_.launcher->Adopt(row.key, row.process, std::move(nodes));
     started.launches.push_back(row.key);
     launches_.insert(row.key);
   }

@@ -17,6 +17,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 const GenerationKey kKey = {JobId("job-1"), Generation(1)};
+// A process that is gone.
+const ProcessIdentity kDead = {getpid(), "another-boot/1"};
 
 class FakeAgents : public NodeAgents {
  public:
@@ -146,7 +148,7 @@ TEST_F(Launching, AnotherLauncherAdoptsARunningGenerationAndEndsIt) {
 
 TEST_F(Launching, AdoptingAGenerationThatIsGoneReportsIt) {
   auto launcher = Make("exit 0");
-  launcher->Adopt(kKey, {getpid(), "another-boot/1"}, {});
+  launcher->Adopt(kKey, kDead, {});
   EXPECT_EQ(AwaitEnd(*launcher), "mpirun has ended");
 }
 
@@ -233,11 +235,37 @@ TEST_F(Launching, AnAdoptedGenerationIsEndedOnTheNodesThatHaveAgents) {
   FakeAgents agents;
   agents_ = &agents;
   auto launcher = Make("exit 0");
-  launcher->Adopt(kKey, {getpid(), "another-boot/1"}, {NodeName("a")});
+  launcher->Adopt(kKey, kDead, {{NodeName("a")}, {NodeName("a")}});
   EXPECT_TRUE(launcher->Poll(RealClock().Monotonic()).empty());
   EXPECT_EQ(agents.asked.count(NodeName("a")), 1u);
   agents.ending = NodeAgents::Ending::kGone;
   AwaitEnd(*launcher);
+}
+
+TEST_F(Launching, AnAdoptedGenerationIsNotOverBeforeAgentsThatComeBackLaterHaveSaidSo) {
+  FakeAgents agents;
+  agents_ = &agents;
+  agents.attached.clear();
+  agents.ending = NodeAgents::Ending::kAway;
+  auto launcher = Make("exit 0");
+  launcher->Adopt(kKey, kDead, {{NodeName("a")}, {NodeName("a")}});
+  const absl::Duration start = absl::Hours(1);
+  EXPECT_TRUE(launcher->Poll(start).empty());
+  EXPECT_TRUE(launcher->Poll(start + absl::Milliseconds(500)).empty());
+  agents.attached.insert(NodeName("a"));
+  agents.ending = NodeAgents::Ending::kUnderWay;
+  EXPECT_TRUE(launcher->Poll(start + absl::Seconds(1)).empty());
+  agents.ending = NodeAgents::Ending::kGone;
+  EXPECT_EQ(launcher->Poll(start + absl::Seconds(2)).size(), 1u);
+}
+
+TEST_F(Launching, AnAdoptedGenerationWithoutAgentsWaitsForNone) {
+  FakeAgents agents;
+  agents_ = &agents;
+  auto launcher = Make("exit 0");
+  launcher->Adopt(kKey, kDead, {{NodeName("a")}, {}});
+  AwaitEnd(*launcher);
+  EXPECT_TRUE(agents.asked.empty());
 }
 
 TEST_F(Launching, AMissingMpirunIsNamed) {

@@ -69,8 +69,11 @@ class FakeLauncher : public Launcher {
     trace_.push_back(absl::StrCat("release ", key.generation.value()));
   }
   void Adopt(const GenerationKey& key, const ProcessIdentity& process,
-             const std::vector<NodeName>&) override {
+             AdoptedNodes nodes) override {
     trace_.push_back(absl::StrCat("adopt ", key.generation.value(), " pid ", process.pid));
+    for (const NodeName& node : nodes.with_agents) {
+      trace_.push_back(absl::StrCat("agent ", node.text()));
+    }
   }
   void NoteNode(const v1::NodeSpec& node) override {
     trace_.push_back(absl::StrCat("node ", node.name(), " at ", node.address()));

@@ -253,6 +253,17 @@ TEST(Loop, ARestartedOneAdoptsWhatRunsAndWelcomesItsWorkersAgain) {
   EXPECT_EQ(world.Record().restarts, 0);
 }
 
+TEST(Loop, ARestartedOneSaysWhichNodesOfWhatItAdoptsHaveAgents) {
+  LoopWorld world;
+  world.Submit();
+  world.Turn();
+  world.inbox->Put(AgentInput{AgentAttached{.stream = StreamId(90), .node = NodeName("left")}, {}});
+  world.Turn();
+  world.TakeTrace();
+  world.Restart();
+  EXPECT_THAT(world.TakeTrace(), HasSubstr("adopt 1 pid 1001; agent left"));
+}
+
 TEST(Loop, AGenerationSeenToEndIsKnownToHaveRunUntilItsEndIsDecided) {
   LoopWorld world;
   world.Submit();
