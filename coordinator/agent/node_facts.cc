@@ -19,6 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Of one folder.
 constexpr int kStatesMax = 1000;
 
 v1::NodePressure ToProto(Pressure pressure) {
@@ -96,6 +97,14 @@ void AddHeld(const std::string& folder, v1::NodeReport& report) {
   }
 }
 
+void AddData(const std::string& folder, v1::NodeReport& report) {
+  const absl::StatusOr<FileDigest> manifest = Sha256OfFile(folder + "/manifest.json");
+  if (!manifest.ok()) return;
+  v1::DataFolder& data = *report.add_data();
+  data.set_path(AsUtf8(folder));
+  data.set_manifest_sha256(manifest->sha256);
+}
+
 }  // namespace
 
 NodeFacts::NodeFacts(NodeFactsOptions options, Clock& clock)
@@ -103,7 +112,14 @@ NodeFacts::NodeFacts(NodeFactsOptions options, Clock& clock)
       clock_(clock),
       versions_(
           {.mpirun = options_.mpirun, .worker = options_.worker, .scratch = options_.state_dir},
-          clock) {}
+          clock) {
+  for (const std::string& folder : options_.job_folders) {
+    folders_.emplace_back(folder, AddHeld, clock_);
+  }
+  for (const std::string& folder : options_.data_folders) {
+    folders_.emplace_back(folder, AddData, clock_);
+  }
+}
 
 v1::NodeReport NodeFacts::Report() {
   versions_.Look();
@@ -114,14 +130,7 @@ v1::NodeReport NodeFacts::Report() {
   report.mutable_condition()->set_memory(ToProto(condition.memory));
   report.mutable_condition()->set_heat(ToProto(condition.heat));
   report.mutable_condition()->set_power(ToProto(condition.power));
-  for (const std::string& folder : options_.job_folders) AddHeld(folder, report);
-  for (const std::string& folder : options_.data_folders) {
-    const absl::StatusOr<FileDigest> manifest = Sha256OfFile(folder + "/manifest.json");
-    if (!manifest.ok()) continue;
-    v1::DataFolder& data = *report.add_data();
-    data.set_path(AsUtf8(folder));
-    data.set_manifest_sha256(manifest->sha256);
-  }
+  for (FolderWatch& folder : folders_) folder.AddLatest(report);
   report.set_unix_seconds(absl::ToDoubleSeconds(clock_.Now() - absl::UnixEpoch()));
   return report;
 }

@@ -1,12 +1,15 @@
 // What the agent reports of its machine (NodeReport): what the platform says, versions, disk, and
-// the checkpoints and data folders that lie here. Used by coordinator/agent. One thread.
+// the checkpoints and data folders that lie here. Folders of jobs and data may not answer at all,
+// and then what was seen there last is told. Used by coordinator/agent. One thread.
 #pragma once
 
+#include <deque>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "common/base/clock.h"
+#include "coordinator/agent/folder_watch.h"
 #include "coordinator/launcher/versions.h"
 #include "espalier/v1/node.pb.h"
 
@@ -35,6 +38,7 @@ class NodeFacts {
   const NodeFactsOptions options_;
   Clock& clock_;
   ProgramVersions versions_;
+  std::deque<FolderWatch> folders_;
 };
 
 }  // namespace espalier

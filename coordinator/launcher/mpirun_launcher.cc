@@ -117,7 +117,7 @@ absl::StatusOr<ProcessIdentity> MpirunLauncher::Prepare(const LaunchRequest& req
   entry = {.stage = Stage::kHeld, .leader = process.identity(), .own_child = true};
   for (const auto& [node, agent] : agents) {
     entry.nodes_with_agents.insert(node);
-    entry.agents.emplace(agent, std::nullopt);
+    entry.agents.emplace(agent, AgentWait());
   }
   entry.gate.emplace(std::move(process));
   return entry.leader;
@@ -232,7 +232,7 @@ void MpirunLauncher::StartSweep(const GenerationKey& key, Entry& entry, absl::Du
   // Those that have not come back yet are waited for like others that are away.
   const std::set<NodeName>& known = entry.nodes_with_agents;
   for (const auto& [node, agent] : SharedAgents(*options_.cluster, entry.adopted_nodes, known)) {
-    entry.agents.emplace(agent, std::nullopt);
+    entry.agents.emplace(agent, AgentWait());
   }
   if (!entry.clean_exit) StartRemoteKills(key, entry);
 }
@@ -252,24 +252,35 @@ void MpirunLauncher::StartRemoteKills(const GenerationKey& key, Entry& entry) {
   }
 }
 
-// Whether every agent says that nothing is left on its node, or has been away for so long that it
-// has ended the generation by itself.
+// It says that nothing is left on its node; or it has been away for so long that it has ended the
+// generation by itself; or it hangs, which the reason tells.
+bool MpirunLauncher::AgentDone(const GenerationKey& key, const NodeName& agent, AgentWait& wait,
+                               Entry& entry, absl::Duration now) {
+  switch (options_.agents->End(key, agent)) {
+    case NodeAgents::Ending::kGone:
+      return true;
+    case NodeAgents::Ending::kUnderWay:
+      wait.away_since.reset();
+      if (!wait.told_at) wait.told_at = now;
+      if (now - *wait.told_at < kConfirmLimit) return false;
+      absl::StrAppend(&entry.reason, "; the agent of node ", agent.text(),
+                      " has not confirmed the end within ", absl::FormatDuration(kConfirmLimit),
+                      ", so processes may be left there: look at them, or restart the agent");
+      return true;
+    case NodeAgents::Ending::kAway:
+      if (!wait.away_since) wait.away_since = now;
+      if (now - *wait.away_since < kOrphanLimit + kOrphanMargin) return false;
+      absl::StrAppend(&entry.reason, "; the agent of node ", agent.text(), " was away for ",
+                      absl::FormatDuration(kOrphanLimit + kOrphanMargin),
+                      ", after which it ends by itself what it has");
+      return true;
+  }
+  return true;
+}
+
 bool MpirunLauncher::AgentsDone(const GenerationKey& key, Entry& entry, absl::Duration now) {
   for (auto agent = entry.agents.begin(); agent != entry.agents.end();) {
-    auto& [node, away_since] = *agent;
-    bool done = false;
-    switch (options_.agents->End(key, node)) {
-      case NodeAgents::Ending::kGone:
-        done = true;
-        break;
-      case NodeAgents::Ending::kUnderWay:
-        away_since.reset();
-        break;
-      case NodeAgents::Ending::kAway:
-        if (!away_since) away_since = now;
-        done = now - *away_since >= kOrphanLimit + kOrphanMargin;
-        break;
-    }
+    const bool done = AgentDone(key, agent->first, agent->second, entry, now);
     agent = done ? entry.agents.erase(agent) : std::next(agent);
   }
   return entry.agents.empty();

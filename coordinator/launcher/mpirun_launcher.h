@@ -6,8 +6,8 @@
 //   (none) --------> held -------> running --------------------------------> sweeping -> (reported)
 //                   Adopt ------------^   End: SIGTERM, after the grace SIGKILL
 //
-// Sweeping: what is left of the session is killed; on other nodes through their agents, until they
-// confirm it, or through the remote shell, within a bound.
+// Sweeping: what is left of the session is killed; on other nodes through their agents, which
+// confirm it, or through the remote shell, both within a bound.
 // Thread rule: as Launcher.
 #pragma once
 
@@ -73,6 +73,11 @@ class MpirunLauncher : public Launcher {
     // mpirun is gone; the rest of the generation is being ended.
     kSweeping,
   };
+  struct AgentWait {
+    // Since when it is away, and since when it has been ending the generation.
+    std::optional<absl::Duration> away_since;
+    std::optional<absl::Duration> told_at;
+  };
   struct Entry {
     Stage stage = Stage::kRunning;
     ProcessIdentity leader;
@@ -88,8 +93,8 @@ class MpirunLauncher : public Launcher {
     // This machine's, as they were when the first worker without an agent came.
     std::optional<std::vector<LocalNetwork>> networks;
     std::vector<ProcessIdentity> remote_kills;
-    // Agents that have to say that nothing is left there; since when one is away.
-    std::map<NodeName, std::optional<absl::Duration>> agents;
+    // Agents that have to say that nothing is left there.
+    std::map<NodeName, AgentWait> agents;
     std::set<NodeName> nodes_with_agents;
     // Taken over: agents are shared among them once all of the cluster is known.
     std::vector<NodeName> adopted_nodes;
@@ -105,6 +110,9 @@ class MpirunLauncher : public Launcher {
   void PollLeader(const GenerationKey& key, Entry& entry, absl::Duration now);
   void StartSweep(const GenerationKey& key, Entry& entry, absl::Duration now);
   bool SweepDone(const GenerationKey& key, Entry& entry, absl::Duration now);
+  // Whether nothing more is to be waited for from the agent.
+  bool AgentDone(const GenerationKey& key, const NodeName& agent, AgentWait& wait, Entry& entry,
+                 absl::Duration now);
   bool AgentsDone(const GenerationKey& key, Entry& entry, absl::Duration now);
 
   const MpirunLauncherOptions options_;

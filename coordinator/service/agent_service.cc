@@ -93,6 +93,12 @@ void AgentService::ReadOn(StreamId id) {
 }
 
 void AgentService::Heard(StreamId id, const v1::AgentMessage& message) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (const auto agent = agents_.find(id); agent != agents_.end()) {
+      agent->second.heard_at = options_.clock->Monotonic();
+    }
+  }
   switch (message.body_case()) {
     case v1::AgentMessage::kHello:
       return Introduce(id, message.hello());
@@ -274,7 +280,7 @@ std::optional<AgentService::Speaker> AgentService::SpeakerOf(const NodeName& nod
   if (speaks == nodes_.end()) return std::nullopt;
   const auto agent = agents_.find(speaks->second);
   if (agent == agents_.end()) return std::nullopt;
-  return Speaker{agent->first, agent->second.stream};
+  return Speaker{agent->first, agent->second.stream, agent->second.heard_at};
 }
 
 bool AgentService::Attached(const NodeName& node) const {
@@ -294,7 +300,9 @@ std::string AgentService::Admit(const GenerationKey& key) {
 }
 
 NodeAgents::Ending AgentService::End(const GenerationKey& key, const NodeName& node) {
+  const absl::Duration now = options_.clock->Monotonic();
   std::shared_ptr<AgentStream> stream;
+  Ending ending = Ending::kAway;
   {
     absl::MutexLock lock(&mutex_);
     Generation& generation = generations_[key];
@@ -302,14 +310,17 @@ NodeAgents::Ending AgentService::End(const GenerationKey& key, const NodeName& n
     if (generation.gone.count(node) > 0) return Ending::kGone;
     std::optional<Speaker> speaker = SpeakerOf(node);
     if (!speaker) return Ending::kAway;
-    if (!generation.told.insert(speaker->id).second) return Ending::kUnderWay;
+    // Told all the same: it may wake up.
+    const bool silent = now - speaker->heard_at > kAgentSilence;
+    ending = silent ? Ending::kAway : Ending::kUnderWay;
+    if (!generation.told.insert(speaker->id).second) return ending;
     stream = std::move(speaker->stream);
   }
   v1::GenerationName name;
   name.set_job_id(key.job.text());
   name.set_generation(key.generation.value());
   stream->Send(EndCommand(name));
-  return Ending::kUnderWay;
+  return ending;
 }
 
 void AgentService::Forget(const GenerationKey& key) {

@@ -16,6 +16,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/clock.h"
 #include "common/rpc/server_credentials.h"
 #include "coordinator/launcher/node_agents.h"
 #include "coordinator/loop/inbox.h"
@@ -32,6 +33,8 @@ struct AgentServiceOptions {
   std::string exec_key;
   // More are refused with RESOURCE_EXHAUSTED.
   size_t streams_max = 4096;
+  // Outlives the service.
+  Clock* clock = &RealClock();
 };
 
 class AgentService : public v1::AgentService::CallbackService, public NodeAgents {
@@ -62,6 +65,8 @@ class AgentService : public v1::AgentService::CallbackService, public NodeAgents
     Caller caller;
     // Known from its hello, and never changed afterwards.
     std::optional<NodeName> node;
+    // When it last said anything.
+    absl::Duration heard_at;
     // The loop knows that nothing more comes.
     bool gone = false;
   };
@@ -81,6 +86,7 @@ class AgentService : public v1::AgentService::CallbackService, public NodeAgents
   struct Speaker {
     StreamId id;
     std::shared_ptr<AgentStream> stream;
+    absl::Duration heard_at;
   };
 
   void Heard(StreamId id, const v1::AgentMessage& message);

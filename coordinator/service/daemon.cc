@@ -142,6 +142,7 @@ absl::Status OpenState(DaemonParts& parts) {
 
 absl::Status MakeAgentService(DaemonParts& parts) {
   AgentServiceOptions options;
+  options.clock = parts.clock;
   ASSIGN_OR_RETURN(options.exec_key, TakeToken(parts.cluster.state_dir()));
   parts.agents = std::make_unique<AgentService>(parts.inbox, std::move(options));
   return absl::OkStatus();

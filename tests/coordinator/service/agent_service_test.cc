@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 #include <utility>
 
@@ -16,6 +17,15 @@ namespace {
 
 const GenerationKey kKey = {JobId("job-1"), Generation(3)};
 const NodeName kNode("studio");
+
+// Stands still until it is set forward; any thread.
+class SetClock : public Clock {
+ public:
+  absl::Time Now() override { return absl::UnixEpoch() + Monotonic(); }
+  absl::Duration Monotonic() override { return absl::Seconds(seconds); }
+  void Sleep(absl::Duration) override {}
+  std::atomic<int> seconds = 1000;
+};
 
 class AgentStreams : public ::testing::Test {
  protected:
@@ -71,7 +81,8 @@ class AgentStreams : public ::testing::Test {
   }
 
   Inbox inbox_{{}};
-  AgentService service_{inbox_, {.exec_key = "key"}};
+  SetClock clock_;
+  AgentService service_{inbox_, {.exec_key = "key", .clock = &clock_}};
   LocalServer server_{&service_};
   std::unique_ptr<v1::AgentService::Stub> stub_ = v1::AgentService::NewStub(server_.Channel());
 };
@@ -141,6 +152,20 @@ TEST_F(AgentStreams, AnEndIsConfirmedByTheAgentAlone) {
   *gone.mutable_gone()->mutable_generation() = command.end().generation();
   agent->Write(gone);
   EXPECT_TRUE(WaitUntil([&] { return service_.End(kKey, kNode) == NodeAgents::Ending::kGone; }));
+}
+
+TEST_F(AgentStreams, AnAgentThatIsThereButSilentIsAway) {
+  service_.Admit(kKey);
+  BoundedContext context;
+  const auto agent = Attach(context, &kKey);
+  EXPECT_EQ(service_.End(kKey, kNode), NodeAgents::Ending::kUnderWay);
+  clock_.seconds += 11;
+  EXPECT_EQ(service_.End(kKey, kNode), NodeAgents::Ending::kAway);
+  v1::AgentMessage report;
+  report.mutable_report();
+  ASSERT_TRUE(agent->Write(report));
+  EXPECT_TRUE(std::holds_alternative<AgentReported>(NextEvent()));
+  EXPECT_EQ(service_.End(kKey, kNode), NodeAgents::Ending::kUnderWay);
 }
 
 TEST_F(AgentStreams, WhatEspalierdDoesNotKnowAnAgentIsToldToEnd) {

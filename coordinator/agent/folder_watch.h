@@ -1,0 +1,59 @@
+// FolderWatch: what lies in a folder that may not answer, such as one of a network mount. A thread
+// of its own looks at it; who asks gets what was seen last. Used by coordinator/agent/node_facts.h.
+// Thread rule: one thread, except that `look` is called by the watch's own.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "espalier/v1/node.pb.h"
+
+namespace espalier {
+
+class FolderWatch {
+ public:
+  // Adds what lies in the folder to a report. It holds everything that it needs, because a look
+  // that hangs outlives the watch.
+  using Look = std::function<void(const std::string& folder, v1::NodeReport& report)>;
+  FolderWatch(std::string folder, Look look, Clock& clock);
+  // Waits for no look.
+  ~FolderWatch();
+
+  // Asks for another look, waits for it a moment, and adds what was seen last.
+  void AddLatest(v1::NodeReport& report);
+
+ private:
+  // Of both threads.
+  struct Board {
+    // True: there is to be another look; false: there is none any more.
+    bool AwaitWish();
+    void Show(v1::NodeReport report);
+    bool done() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return !wanted && !looking; }
+
+    absl::Mutex mutex;
+    SteadyCondition changed;
+    bool wanted ABSL_GUARDED_BY(mutex) = false;
+    bool looking ABSL_GUARDED_BY(mutex) = false;
+    bool stopped ABSL_GUARDED_BY(mutex) = false;
+    v1::NodeReport seen ABSL_GUARDED_BY(mutex);
+  };
+
+  // Says once that the folder does not answer, and once that it does again.
+  void Tell(bool done);
+
+  const std::string folder_;
+  Clock& clock_;
+  const std::shared_ptr<Board> board_;
+  std::thread thread_;
+  // When the look at hand was asked for.
+  absl::Duration asked_at_;
+  bool told_ = false;
+};
+
+}  // namespace espalier

@@ -1,0 +1,106 @@
+// What an agent reports of its node, from real folders.
+#include "coordinator/agent/node_facts.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
+#include "tests/coordinator/scratch_folder.h"
+#include "tests/coordinator/wait_until.h"
+
+namespace espalier {
+namespace {
+
+// A pipe that nobody writes to is opened by whoever reads it, and never answers.
+class HangingFile {
+ public:
+  explicit HangingFile(std::string path) : path_(std::move(path)) {
+    std::filesystem::remove(path_);
+    EXPECT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  }
+  ~HangingFile() { Answer(); }
+  // Whether a reader waited. It reads nothing, and goes on.
+  bool Answer() {
+    const int fd = open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    return fd >= 0 && close(fd) == 0;
+  }
+
+ private:
+  const std::string path_;
+};
+
+class Facts : public ::testing::Test {
+ protected:
+  Facts() {
+    for (const char* folder : {"state", "good", "bad", "jobs/job-1/checkpoints"}) {
+      std::filesystem::create_directories(folder_.path(folder));
+    }
+    folder_.Write("good/manifest.json", "{}");
+    folder_.Write("bad/manifest.json", "{}");
+    facts_.emplace(NodeFactsOptions{.state_dir = folder_.path("state"),
+                                    .mpirun = "/no/mpirun",
+                                    .worker = "/no/worker",
+                                    .job_folders = {folder_.path("jobs")},
+                                    .data_folders = {folder_.path("bad"), folder_.path("good")}},
+                   RealClock());
+  }
+  bool Reports(int states, int folders) {
+    return WaitUntil([&] {
+      const v1::NodeReport report = facts_->Report();
+      return report.held_size() == states && report.data_size() == folders;
+    });
+  }
+  void Publish(int step) {
+    const std::string folder = absl::StrCat("jobs/job-1/checkpoints/step-", step);
+    std::filesystem::create_directories(folder_.path(folder));
+    folder_.Write(folder + "/manifest.json", "{}");
+  }
+
+  ScratchFolder folder_;
+  std::optional<NodeFacts> facts_;
+};
+
+TEST_F(Facts, HoldCheckpointsAndDataOfEveryFolder) {
+  Publish(7);
+  ASSERT_TRUE(Reports(1, 2));
+  const v1::NodeReport report = facts_->Report();
+  EXPECT_EQ(report.held(0).job_id(), "job-1");
+  EXPECT_EQ(report.held(0).step(), 7);
+  EXPECT_EQ(report.data(0).manifest_sha256(), report.data(1).manifest_sha256());
+  EXPECT_GT(report.unix_seconds(), 0);
+}
+
+TEST_F(Facts, OfAFolderThatDoesNotAnswerAreThoseSeenLastAndOthersStayFresh) {
+  ASSERT_TRUE(Reports(0, 2));
+  HangingFile hanging(folder_.path("bad/manifest.json"));
+  const double first = facts_->Report().unix_seconds();
+  Publish(7);
+  EXPECT_TRUE(Reports(1, 2));
+  EXPECT_GT(facts_->Report().unix_seconds(), first);
+}
+
+TEST_F(Facts, ComeAgainWhenTheFolderAnswers) {
+  HangingFile hanging(folder_.path("bad/manifest.json"));
+  ASSERT_TRUE(Reports(0, 1)) << "from the start";
+  ASSERT_TRUE(WaitUntil([&] { return hanging.Answer(); }));
+  std::filesystem::remove(folder_.path("bad/manifest.json"));
+  folder_.Write("bad/manifest.json", "{}");
+  EXPECT_TRUE(Reports(0, 2));
+}
+
+TEST_F(Facts, OfAFolderThatDoesNotAnswerHoldNobodyUpAtTheEnd) {
+  HangingFile hanging(folder_.path("bad/manifest.json"));
+  facts_->Report();
+  facts_.reset();
+  EXPECT_TRUE(WaitUntil([&] { return hanging.Answer(); })) << "the look still hung";
+}
+
+}  // namespace
+}  // namespace espalier
