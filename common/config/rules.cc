@@ -1,6 +1,7 @@
 #include "common/config/rules.h"
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/config/field_rule.h"
@@ -73,11 +74,18 @@ absl::Status Problems::ToStatus() const {
 }
 
 bool IsName(absl::string_view name) {
-  if (name.empty() || name.size() > 64 || !absl::ascii_isalnum(name[0])) return false;
+  if (name.empty() || name.size() > kNameLengthMax || !absl::ascii_isalnum(name[0])) return false;
   for (const char c : name) {
     if (!absl::ascii_isalnum(c) && c != '-' && c != '_' && c != '.') return false;
   }
   return true;
+}
+
+bool IsJobId(absl::string_view id) {
+  const size_t dash = id.rfind('-');
+  int64_t number = 0;
+  return dash != absl::string_view::npos && IsName(id.substr(0, dash)) &&
+         absl::SimpleAtoi(id.substr(dash + 1), &number) && absl::ascii_isdigit(id[dash + 1]);
 }
 
 }  // namespace espalier

@@ -50,6 +50,10 @@ void CheckClusterRules(const v1::ClusterSpec& spec, const std::string& where, Pr
 // command lines.
 inline constexpr char kNameRule[] =
     "1 to 64 letters, digits, '-', '_' and '.', the first a letter or digit";
+inline constexpr size_t kNameLengthMax = 64;
 bool IsName(absl::string_view name);
+
+// Whether this may be the id of a job: a name, '-' and a number.
+bool IsJobId(absl::string_view id);
 
 }  // namespace espalier

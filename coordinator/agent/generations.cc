@@ -15,6 +15,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/utf8.h"
 #include "common/config/open_mpi.h"
+#include "common/config/rules.h"
 #include "common/observe/log.h"
 #include "coordinator/agent/daemon_command.h"
 
@@ -29,14 +30,8 @@ constexpr size_t kOutputKept = 4096;
 
 // A job id is part of a path here.
 absl::Status CheckName(const v1::GenerationName& name) {
-  const std::string& id = name.job_id();
-  bool good = !id.empty() && id.size() <= 64 && id[0] != '.' && name.generation() > 0;
-  for (const char c : id) {
-    good = good &&
-           (absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.');
-  }
-  if (good) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("'", AsUtf8(id), "' generation ",
+  if (IsJobId(name.job_id()) && name.generation() > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("'", AsUtf8(name.job_id()), "' generation ",
                                                  name.generation(), " is no generation of a job"));
 }
 

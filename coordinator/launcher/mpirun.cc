@@ -165,25 +165,55 @@ absl::StatusOr<MpirunOptions> Options(const CommandContext& context, const Launc
 constexpr std::streamoff kTailBytes = 16384;
 constexpr size_t kLongest = 300;
 
-std::string ReadTail(const std::string& path) {
+struct Tail {
+  std::string text;
+  // There is more before it.
+  bool cut = false;
+};
+
+Tail ReadTail(const std::string& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return "";
+  if (!file) return {};
   const std::streamoff size = file.tellg();
   const std::streamoff from = size > kTailBytes ? size - kTailBytes : 0;
   std::string text(static_cast<size_t>(size - from), '\0');
   file.seekg(from);
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));
-  return text;
+  return {std::move(text), from > 0};
 }
 
-// Rules and the sentences that mpirun wraps around every failure.
+// mpirun puts what it has to say between two of these.
+bool IsRule(absl::string_view line) {
+  return line.size() >= 3 && line.find_first_not_of('-') == absl::string_view::npos;
+}
+
+// The sentences that mpirun wraps around every failure.
 bool IsDecoration(absl::string_view line) {
-  return line.empty() || absl::StartsWith(line, "---") ||
-         absl::StrContains(line, "Primary job  terminated normally") ||
+  return line.empty() || absl::StrContains(line, "Primary job  terminated normally") ||
          absl::StrContains(line, "a non-zero exit code") ||
          absl::StrContains(line, "process returned") ||
-         absl::StrContains(line, "the job to be terminated");
+         absl::StrContains(line, "the job to be terminated") ||
+         absl::StrContains(line, "has sent help message") ||
+         absl::StrContains(line, "Set MCA parameter");
+}
+
+// How much a line tells of an end, least first.
+enum class Telling {
+  kNothing,
+  // Of a worker that is well.
+  kProgress,
+  // mpirun's advice, between rules.
+  kAdvice,
+  kLine,
+  // Why a node's daemon was not started, which is all that mpirun's advice is about.
+  kRemoteShellAgent,
+};
+
+Telling TellingOf(absl::string_view line, bool between_rules) {
+  if (absl::StartsWith(line, "espalier-agent exec: ")) return Telling::kRemoteShellAgent;
+  if (between_rules) return Telling::kAdvice;
+  return absl::StrContains(line, "Z info ") ? Telling::kProgress : Telling::kLine;
 }
 
 // "mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 9 (Killed)."; prterun
@@ -287,17 +317,27 @@ absl::StatusOr<OpenMpiVersion> ProbeOpenMpi(const ProbeOptions& options, Clock& 
 }
 
 LastWords ReadLastWords(const std::string& log_path) {
-  LastWords words;
-  const std::string text = ReadTail(log_path);
-  for (absl::string_view raw : absl::StrSplit(text, '\n')) {
+  const Tail tail = ReadTail(log_path);
+  const std::vector<absl::string_view> lines = absl::StrSplit(tail.text, '\n');
+  // Rules come in pairs; the first of the log may have been cut off.
+  bool between_rules = tail.cut && std::count_if(lines.begin(), lines.end(), IsRule) % 2 != 0;
+  std::string text;
+  Telling best = Telling::kNothing;
+  for (absl::string_view raw : lines) {
     const absl::string_view line = absl::StripAsciiWhitespace(raw);
-    if (IsDecoration(line)) continue;
+    if (IsRule(line)) between_rules = !between_rules;
+    if (IsRule(line) || IsDecoration(line)) continue;
     if (std::optional<LastWords> named = NamedByMpirun(line)) return *named;
-    words.text = std::string(line);
+    const Telling telling = TellingOf(line, between_rules);
+    if (telling < best) continue;
+    if (telling > best) text.clear();
+    best = telling;
+    // Advice is one text of many lines, and its beginning matters.
+    text = telling == Telling::kAdvice && !text.empty() ? absl::StrCat(text, " ", line)
+                                                        : std::string(line);
   }
-  if (words.text.size() > kLongest) words.text = words.text.substr(0, kLongest - 3) + "...";
-  words.text = AsUtf8(words.text);
-  return words;
+  if (text.size() > kLongest) text = text.substr(0, kLongest - 3) + "...";
+  return {AsUtf8(text), std::nullopt};
 }
 
 }  // namespace espalier

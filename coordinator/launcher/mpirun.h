@@ -81,7 +81,8 @@ struct LastWords {
 
 // What the log says last that matters: "rank 1 exited on signal 9 (Killed)" where mpirun names the
 // process that died first (its own words give a process number, and a host that may be no name of
-// the node), or else the last line that is no decoration.
+// the node), or else the last line of what tells most: mpirun's remote-shell agent, then any line,
+// then mpirun's advice (what it prints between rules), then the progress of workers.
 LastWords ReadLastWords(const std::string& log_path);
 
 }  // namespace espalier

@@ -7,10 +7,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
+#include "common/config/rules.h"
 #include "tests/coordinator/scratch_folder.h"
 #include "tests/coordinator/wait_until.h"
 
@@ -205,6 +207,18 @@ TEST_F(OnThisNode, ARefusedCommandLeavesNothingBehind) {
   EXPECT_TRUE(generations_->empty());
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path("state/generations")));
   EXPECT_FALSE(std::filesystem::exists(folder_.path("visible")));
+}
+
+TEST_F(OnThisNode, AJobOfTheLongestNameRuns) {
+  Open();
+  Daemon("exec sleep 1000");
+  const std::string name(kNameLengthMax, 'a');
+  ASSERT_TRUE(IsName(name));
+  v1::StartDaemon request = Request();
+  request.mutable_generation()->set_job_id(
+      absl::StrCat(name, "-", std::numeric_limits<int64_t>::max()));
+  const absl::StatusOr<int64_t> pid = generations_->Start(request);
+  EXPECT_TRUE(pid.ok()) << pid.status();
 }
 
 TEST_F(OnThisNode, AGenerationHasOneDaemonHere) {

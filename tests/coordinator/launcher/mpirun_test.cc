@@ -287,7 +287,20 @@ INSTANTIATE_TEST_SUITE_P(
                  "[rank 0] error: no data\n-----\nPrimary job  terminated normally, but 1 process "
                  "returned\na non-zero exit code. Per user-direction, the job has been aborted.\n"
                  "-----\n",
-                 "[rank 0] error: no data"}),
+                 "[rank 0] error: no data"},
+        TailCase{"TheRemoteShellAgentTellsWhatMpirunsAdviceIsAbout",
+                 "espalier-agent exec: node left: no such generation\n-----\n"
+                 "ORTE was unable to reliably start one or more daemons.\n\n"
+                 "* lack of authority to execute on one or more specified nodes.\n-----\nbye\n",
+                 "espalier-agent exec: node left: no such generation"},
+        TailCase{"AdviceYieldsToAnyLine", "[rank 0] error: no data\n-----\nPlease check.\n-----\n",
+                 "[rank 0] error: no data"},
+        TailCase{"AdviceIsBetterThanProgressAndBeginsAtItsBeginning",
+                 "2026-11-22T15:03:21Z info    [rank 0] step 1\n-----\nORTE has lost "
+                 "communication\nwith a remote daemon.\n-----\n",
+                 "ORTE has lost communication with a remote daemon."},
+        TailCase{"ProgressIsBetterThanNothing", "2026-11-22T15:03:21Z info    [rank 0] step 1\n",
+                 "2026-11-22T15:03:21Z info    [rank 0] step 1"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(LastWordsOf, SaysWhatMatters) {
@@ -303,6 +316,14 @@ TEST(LastWords, NameTheRankThatDiedFirst) {
   EXPECT_EQ(ReadLastWords(folder.path("log")).culprit, Rank(12));
   folder.Write("log", "mpirun noticed that process rank x was gone\n");
   EXPECT_EQ(ReadLastWords(folder.path("log")).culprit, std::nullopt);
+}
+
+TEST(LastWords, TellAdviceFromLinesEvenWhereItsFirstRuleIsTooFarBack) {
+  ScratchFolder folder;
+  folder.Write("log", "-----\n" + std::string(20000, 'x') + "\nPlease check.\n-----\nno data\n");
+  EXPECT_EQ(ReadLastWords(folder.path("log")).text, "no data");
+  folder.Write("log", "no data\n-----\n" + std::string(20000, 'x') + "\n-----\n");
+  EXPECT_EQ(ReadLastWords(folder.path("log")).text.substr(0, 3), "xxx");
 }
 
 TEST(LastWords, AreShort) {
