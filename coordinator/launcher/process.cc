@@ -160,6 +160,12 @@ bool IsAlive(const ProcessIdentity& process) {
   return now.ok() && *now == process;
 }
 
+bool IsOfBoot(const ProcessIdentity& process, absl::string_view boot_id) {
+  return absl::StartsWith(process.start, absl::StrCat(boot_id, "/"));
+}
+
+bool IsOfThisBoot(const ProcessIdentity& process) { return IsOfBoot(process, BootId()); }
+
 int SignalSession(const ProcessIdentity& leader, int signal) {
   // While a session lives its leader's pid is not given away, so another process there means that
   // nothing of the session is left.

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/base/ids.h"
 
 namespace espalier {
@@ -27,7 +28,11 @@ std::vector<int64_t> ListProcessIds();
 // Closes the descriptors from `first` to `last`. Async-signal-safe.
 void CloseDescriptors(int first, int last);
 
-// Whether the process started since this machine did.
+// Names this run of the machine since it was switched on, whatever becomes of its clock. The start
+// of a process that IdentifyProcess gives is "BOOT/TIME".
+const std::string& BootId();
+// Whether the process started since `boot_id` began; false for identities of any other form.
+bool IsOfBoot(const ProcessIdentity& process, absl::string_view boot_id);
 bool IsOfThisBoot(const ProcessIdentity& process);
 
 // Sends `signal` (0: none) to every living process of the session led by `leader`; how many there

@@ -2,16 +2,25 @@
 #include <libproc.h>
 #include <sys/proc_info.h>
 #include <sys/sysctl.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/launcher/process.h"
 
 namespace espalier {
+
+// Not the time of the boot: the kernel moves it whenever the clock is set.
+const std::string& BootId() {
+  static const std::string& id = *new std::string([] {
+    char text[64] = {};
+    size_t size = sizeof(text) - 1;
+    return sysctlbyname("kern.bootsessionuuid", text, &size, nullptr, 0) == 0 ? std::string(text)
+                                                                              : std::string();
+  }());
+  return id;
+}
 
 absl::StatusOr<ProcessIdentity> IdentifyProcess(int64_t pid) {
   proc_bsdinfo info = {};
@@ -20,8 +29,8 @@ absl::StatusOr<ProcessIdentity> IdentifyProcess(int64_t pid) {
   if (pid <= 0 || got != static_cast<int>(sizeof(info)) || info.pbi_status == kZombie) {
     return absl::NotFoundError(absl::StrCat("there is no process ", pid));
   }
-  // The start is wall-clock time, so it needs no boot beside it.
-  return ProcessIdentity{pid, absl::StrCat(info.pbi_start_tvsec, ".", info.pbi_start_tvusec)};
+  return ProcessIdentity{
+      pid, absl::StrCat(BootId(), "/", info.pbi_start_tvsec, ".", info.pbi_start_tvusec)};
 }
 
 void CloseDescriptors(int first, int last) {
@@ -36,18 +45,6 @@ void CloseDescriptors(int first, int last) {
   }
   constexpr int kMost = 65536;
   for (int fd = first; fd <= std::min(last, kMost); ++fd) close(fd);
-}
-
-bool IsOfThisBoot(const ProcessIdentity& process) {
-  timeval boot = {};
-  size_t size = sizeof(boot);
-  int name[] = {CTL_KERN, KERN_BOOTTIME};
-  int64_t started = 0;
-  const std::string seconds = process.start.substr(0, process.start.find('.'));
-  if (sysctl(name, 2, &boot, &size, nullptr, 0) != 0 || !absl::SimpleAtoi(seconds, &started)) {
-    return false;
-  }
-  return started >= static_cast<int64_t>(boot.tv_sec);
 }
 
 std::vector<int64_t> ListProcessIds() {

@@ -7,7 +7,6 @@
 #include <fstream>
 #include <sstream>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -23,14 +22,14 @@ std::string ReadAll(const std::string& path) {
   return text.str();
 }
 
-const std::string& BootPrefix() {
-  constexpr size_t kUuidLength = 36;
-  static const std::string& prefix =
-      *new std::string(ReadAll("/proc/sys/kernel/random/boot_id").substr(0, kUuidLength) + "/");
-  return prefix;
-}
-
 }  // namespace
+
+const std::string& BootId() {
+  constexpr size_t kUuidLength = 36;
+  static const std::string& id =
+      *new std::string(ReadAll("/proc/sys/kernel/random/boot_id").substr(0, kUuidLength));
+  return id;
+}
 
 absl::StatusOr<ProcessIdentity> IdentifyProcess(int64_t pid) {
   const std::string stat = ReadAll(absl::StrCat("/proc/", pid, "/stat"));
@@ -49,7 +48,7 @@ absl::StatusOr<ProcessIdentity> IdentifyProcess(int64_t pid) {
   if (fields[kState] == "Z" || fields[kState] == "X") {
     return absl::NotFoundError(absl::StrCat("process ", pid, " has ended"));
   }
-  return ProcessIdentity{pid, absl::StrCat(BootPrefix(), fields[kStartTime])};
+  return ProcessIdentity{pid, absl::StrCat(BootId(), "/", fields[kStartTime])};
 }
 
 void CloseDescriptors(int first, int last) {
@@ -59,10 +58,6 @@ void CloseDescriptors(int first, int last) {
 #endif
   constexpr int kMost = 65536;  // what kernels before 5.9 can be asked to look through
   for (int fd = first; fd <= std::min(last, kMost); ++fd) close(fd);
-}
-
-bool IsOfThisBoot(const ProcessIdentity& process) {
-  return absl::StartsWith(process.start, BootPrefix());
 }
 
 std::vector<int64_t> ListProcessIds() {

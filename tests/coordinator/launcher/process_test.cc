@@ -145,6 +145,17 @@ TEST(ProcessIdentity, IsStableAndDiffersFromAPidAlone) {
   EXPECT_FALSE(IsOfThisBoot({self.pid, "another-boot/1"}));
 }
 
+TEST(ProcessIdentity, IsOfABootWhateverTheClockSaysOfItsTime) {
+  const std::string boot = "9C1E35DA-2E0B-4C0E-9B57-0D2B8D0B4A11";
+  EXPECT_TRUE(IsOfBoot({7, boot + "/1764000000.123456"}, boot));
+  EXPECT_TRUE(IsOfBoot({7, boot + "/1.000001"}, boot)) << "the clock was set forward by years";
+  EXPECT_FALSE(IsOfBoot({7, boot + "/1764000000.123456"}, "9C1E35DA"));
+  EXPECT_FALSE(IsOfBoot({7, "1764000000.123456"}, boot)) << "says nothing of its boot";
+  EXPECT_FALSE(IsOfBoot({7, ""}, boot));
+  EXPECT_EQ(IdentifyProcess(getpid())->start.find(BootId() + "/"), 0u);
+  EXPECT_FALSE(BootId().empty());
+}
+
 TEST(ProcessIdentity, AZombieHasEnded) {
   const pid_t child = fork();
   if (child == 0) _exit(0);
