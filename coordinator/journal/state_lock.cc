@@ -8,10 +8,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
 
@@ -29,16 +32,27 @@ absl::Status Close(const std::string& path) {
       absl::StrCat("cannot close the state folder ", path, " to others: ", std::strerror(errno)));
 }
 
-// Something in the folder that no espalierd left there; empty when there is none. The lock comes
-// before the journal, so an espalierd that was ended in between leaves it alone.
+// What espalierd and its parts leave in the folder. With "journal.sqlite" begin the journal's own
+// files, and what a damaged one is called that was moved aside.
+constexpr absl::string_view kOurs[] = {"address", "identity.pem",   "jobs",          "lock",
+                                       "token",   "mpirun-version", "espalierd.sock"};
+
+bool IsOurs(const std::string& name) {
+  return absl::StartsWith(name, "journal.sqlite") ||
+         std::find(std::begin(kOurs), std::end(kOurs), name) != std::end(kOurs);
+}
+
+// Something in the folder that no espalierd left there; empty when there is none, or when an
+// espalierd has served from here: then other things lie there because somebody put them beside it,
+// such as the journal under another name.
 absl::StatusOr<std::string> Foreign(const std::string& path) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, PosixFileSystem().List(path));
   const auto is_there = [&](const char* name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
-  if (names.empty() || is_there("journal.sqlite")) return "";
-  if (names.size() == 1 && is_there("lock")) return "";
-  return names.front();
+  if (is_there("journal.sqlite") || (is_there("lock") && is_there("token"))) return "";
+  const auto foreign = std::find_if_not(names.begin(), names.end(), IsOurs);
+  return foreign == names.end() ? "" : *foreign;
 }
 
 std::string HolderOf(int fd) {

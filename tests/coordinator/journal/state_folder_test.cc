@@ -62,6 +62,20 @@ TEST_F(StateFolder, OneThatWasEndedBeforeItsJournalIsTaken) {
   EXPECT_EQ(MakeStateFolder(path_), absl::OkStatus());
 }
 
+// As the advice about a damaged journal says.
+TEST_F(StateFolder, OneWhoseJournalWasMovedAsideIsTaken) {
+  Make(0700);
+  for (const char* left : {"lock", "token", "address", "journal.sqlite.reserve"}) {
+    folder_.Write(std::string("state/") + left, "");
+  }
+  ASSERT_EQ(mkdir(folder_.path("state/jobs").c_str(), 0700), 0);
+  EXPECT_EQ(MakeStateFolder(path_), absl::OkStatus());
+  folder_.Write("state/journal.sqlite.damaged", "");
+  EXPECT_EQ(MakeStateFolder(path_), absl::OkStatus());
+  folder_.Write("state/old", "");
+  EXPECT_EQ(MakeStateFolder(path_), absl::OkStatus());
+}
+
 TEST_F(StateFolder, AFolderLikeTmpIsLeftAlone) {
   Make(01777);
   ExpectLeftAlone(01777, "1777");
