@@ -35,6 +35,8 @@ struct CoordinatorStarted {
   // Of nodes that have joined, and of names that are no nodes, too.
   std::vector<NodeRecord> records;
   std::vector<JobRecord> jobs;
+  // The highest that any job had, also one that was forgotten: a number names one job for ever.
+  int64_t last_number = 0;
   std::vector<GenerationKey> launches;
 };
 // Comes a few times a second.

@@ -94,6 +94,7 @@ void OnStarted(Context& context, const CoordinatorStarted& start) {
   ClusterState& state = context.state();
   state.versions = start.versions;
   state.agents_due = context.now() + kReattachWait;
+  state.next_job = start.last_number + 1;
   TakeNodes(state, start);
   for (const JobRecord& record : start.jobs) {
     state.jobs[record.id].record = record;

@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/base/file_system.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_file.h"
@@ -21,6 +23,24 @@ namespace {
 constexpr char kNodePrefix[] = "node/";
 constexpr char kWorldKey[] = "world-key";
 constexpr int kWorldKeyBytes = 32;
+constexpr char kLastNumber[] = "last-job-number";
+// No espalierd gets there; a folder that names more is not of a job.
+constexpr int64_t kNumberMax = 1'000'000'000'000;
+
+// The highest number of the jobs that have a folder here, as one does whose journal was lost: its
+// checkpoints and logs must not become those of another job.
+absl::StatusOr<int64_t> HighestNumber(const std::string& folder) {
+  const absl::StatusOr<std::vector<std::string>> names = PosixFileSystem().List(folder);
+  if (absl::IsNotFound(names.status())) return 0;
+  RETURN_IF_ERROR(names.status());
+  int64_t highest = 0;
+  for (const std::string& name : *names) {
+    int64_t number = 0;
+    const bool is_job = absl::SimpleAtoi(name.substr(name.rfind('-') + 1), &number);
+    if (is_job && number <= kNumberMax) highest = std::max(highest, number);
+  }
+  return highest;
+}
 
 // Later rows of a job replace earlier ones of the same transaction.
 void PutJob(std::vector<JobRow>& rows, const JobRecord& record) {
@@ -66,9 +86,14 @@ absl::Status Loop::Start() {
     started.nodes.emplace_back(node.name());
     started.addresses[NodeName(node.name())] = node.address();
   }
+  ASSIGN_OR_RETURN(started.last_number, HighestNumber(options_.state_dir + "/jobs"));
   std::set<NodeName> with_agents;
   for (const SettingRow& row : contents.settings) {
     if (row.key == kWorldKey) world_key_ = row.value;
+    if (row.key == kLastNumber && !absl::SimpleAtoi(row.value, &last_number_)) {
+      return absl::DataLossError(
+          absl::StrCat("the journal's ", kLastNumber, " is '", row.value, "', which is no number"));
+    }
     if (!absl::StartsWith(row.key, kNodePrefix)) continue;
     ASSIGN_OR_RETURN(NodeRecord node, DecodeNode(row.value));
     if (node.has_agent) with_agents.insert(node.name);
@@ -89,6 +114,7 @@ absl::Status Loop::Start() {
     started.launches.push_back(row.key);
     launches_.insert(row.key);
   }
+  started.last_number = std::max(started.last_number, last_number_);
   if (world_key_.empty()) {
     world_key_ = RandomHex(kWorldKeyBytes);
     batch_.settings.push_back({kWorldKey, world_key_});
@@ -203,6 +229,10 @@ void Loop::Decide(std::vector<Event> events) {
   for (Event& event : events) {
     NoteClock(event, parts_.clock->Now());
     DecideOne(event);
+  }
+  if (const int64_t given = state_.next_job - 1; given > last_number_) {
+    last_number_ = given;
+    batch_.settings.push_back({kLastNumber, absl::StrCat(given)});
   }
   stats_.events += static_cast<int64_t>(events.size());
 }

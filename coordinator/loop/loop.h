@@ -116,6 +116,8 @@ class Loop {
   std::map<JobId, JobState> last_states_;
   // Of this journal, never told to anybody: makes the secret of every generation.
   std::string world_key_;
+  // The highest number of a job in the journal, also of one that was forgotten.
+  int64_t last_number_ = 0;
   // In the journal. A row goes with the record that says that nothing of its generation runs.
   std::set<GenerationKey> launches_;
   std::vector<Event> later_;

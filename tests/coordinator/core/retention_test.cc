@@ -71,5 +71,12 @@ TEST(Retention, ANewJobNeverTakesTheNumberOfAForgottenOne) {
   EXPECT_EQ(state.next_job, 1011);
 }
 
+TEST(Retention, ARestartDoesNotGiveTheNumberOfAForgottenJobAgain) {
+  CoordinatorStarted start{.nodes = {NodeName("studio")}, .last_number = 52};
+  ClusterState state;
+  Advance(state, start, kNow);
+  EXPECT_EQ(state.next_job, 53);
+}
+
 }  // namespace
 }  // namespace espalier

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <thread>
 
 #include "coordinator/journal/record.h"
@@ -299,6 +300,31 @@ TEST(Loop, TheJobFileIsKeptForPeople) {
   EXPECT_EQ(world.folder.Read("jobs/" + world.job + "/submitted.yaml"), "name: test\n");
   const auto copy = LoadJobFile(world.folder.path("jobs/" + world.job + "/job.yaml"));
   EXPECT_TRUE(copy.ok()) << copy.status();
+}
+
+// Else the second job would go on from the first one's checkpoints, and show its logs.
+TEST(Loop, AJobOverALostJournalIsGivenNoNumberWhoseFolderIsThere) {
+  LoopWorld world;
+  for (const char* job : {"nano-gpt-7", "test-1", "notes", "notes-99999999999999999"}) {
+    std::filesystem::create_directories(world.folder.path("jobs") + "/" + job);
+  }
+  world.Restart();
+  world.Submit();
+  world.Turn();
+  EXPECT_EQ(world.job, "test-8");
+}
+
+TEST(Loop, ANumberIsNotGivenAgainThoughItsJobAndItsFolderAreForgotten) {
+  LoopWorld world;
+  world.Submit();
+  world.Turn();
+  ASSERT_EQ(world.job, "test-1");
+  ASSERT_TRUE(world.journal.MemoryJournal::Commit({.forgotten = {JobId("test-1")}}).ok());
+  std::filesystem::remove_all(world.folder.path("jobs"));
+  world.Restart();
+  world.Submit();
+  world.Turn();
+  EXPECT_EQ(world.job, "test-2");
 }
 
 TEST(Loop, AVerbOnAnUnknownJobIsAnsweredWithAnError) {
