@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/directives.h"
 #include "coordinator/core/facts.h"
+#include "coordinator/core/faults.h"
 #include "coordinator/core/generation.h"
 #include "coordinator/core/handlers.h"
 #include "coordinator/core/liveness.h"
@@ -13,9 +14,28 @@
 namespace espalier {
 namespace {
 
+// The journal's times are of the machine's clock, which may have been set back since: nothing was
+// in the future, and no wait of the core's own is longer than its longest.
+void NoLaterThan(absl::Time& time, absl::Time latest) { time = std::min(time, latest); }
+
+JobRecord WithTimesOf(absl::Time now, JobRecord record) {
+  NoLaterThan(record.state_since, now);
+  for (absl::Time& fault : record.faults) NoLaterThan(fault, now);
+  NoLaterThan(record.retry_at, now + kLongestBackoff);
+  return record;
+}
+
+NodeRecord WithTimesOf(absl::Time now, NodeRecord record) {
+  for (absl::Time& fault : record.faults) NoLaterThan(fault, now);
+  NoLaterThan(record.set_aside_until, now + NodePolicy{}.longest_set_aside);
+  return record;
+}
+
 void TakeNodes(ClusterState& state, const CoordinatorStarted& start) {
   std::map<NodeName, NodeRecord> known;
-  for (const NodeRecord& record : start.records) known[record.name] = record;
+  for (const NodeRecord& record : start.records) {
+    known[record.name] = WithTimesOf(state.now, record);
+  }
   for (const NodeName& name : start.nodes) {
     const auto found = known.find(name);
     const auto address = start.addresses.find(name);
@@ -97,7 +117,7 @@ void OnStarted(Context& context, const CoordinatorStarted& start) {
   state.next_job = start.last_number + 1;
   TakeNodes(state, start);
   for (const JobRecord& record : start.jobs) {
-    state.jobs[record.id].record = record;
+    state.jobs[record.id].record = WithTimesOf(context.now(), record);
     state.next_job = std::max(state.next_job, record.number + 1);
     NoteHeldNodes(state, record);
   }

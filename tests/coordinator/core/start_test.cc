@@ -1,0 +1,78 @@
+// What a restarted coordinator makes of a journal whose times lie ahead of a clock that was set
+// back meanwhile.
+#include <gtest/gtest.h>
+
+#include "common/config/job_file.h"
+#include "coordinator/core/advance.h"
+#include "coordinator/core/facts.h"
+#include "coordinator/core/faults.h"
+
+namespace espalier {
+namespace {
+
+const absl::Time kBefore = absl::FromUnixSeconds(1'800'000'000);
+const absl::Time kNow = kBefore - absl::Hours(8);
+const NodeName kStudio("studio");
+
+JobRecord Recovering() {
+  JobRecord record;
+  record.id = JobId("nano-1");
+  record.number = 1;
+  record.state = JobState::kRecovering;
+  record.state_since = kBefore;
+  record.generation = Generation(1);
+  record.retry_at = kBefore + absl::Seconds(5);
+  record.faults = {kBefore - absl::Minutes(5), kBefore};
+  record.spec.set_name("nano");
+  record.spec.mutable_parallel()->set_min_nodes(1);
+  record.spec.mutable_train()->set_global_batch(4);
+  FillJobDefaults(record.spec);
+  return record;
+}
+
+class ClockSetBack : public ::testing::Test {
+ protected:
+  void Start(const JobRecord& job, NodeRecord node = {.name = kStudio}) {
+    Advance(state_, CoordinatorStarted{.nodes = {kStudio}, .records = {node}, .jobs = {job}}, kNow);
+  }
+  const JobRecord& Job() const { return state_.jobs.at(JobId("nano-1")).record; }
+  ClusterState state_;
+};
+
+TEST_F(ClockSetBack, AJobIsStartedAgainAfterTheLongestBackOffAtMost) {
+  Start(Recovering());
+  EXPECT_EQ(Job().state, JobState::kRecovering);
+  Advance(state_, Tick{}, kNow + kLongestBackoff);
+  EXPECT_EQ(Job().state, JobState::kLaunching);
+}
+
+TEST_F(ClockSetBack, TheFaultsOfAJobLeaveTheWindowThatTheyWereIn) {
+  Start(Recovering());
+  for (const absl::Time fault : Job().faults) EXPECT_LE(fault, kNow);
+  EXPECT_LE(Job().state_since, kNow);
+}
+
+TEST_F(ClockSetBack, ANodeIsTakenBackAfterTheLongestTimeAtMost) {
+  const NodePolicy policy;
+  Start(Recovering(), {.name = kStudio,
+                       .faults = {kBefore},
+                       .set_asides = 1,
+                       .set_aside_reason = "3 faults within 10m",
+                       .set_aside_until = kBefore + policy.first_set_aside});
+  EXPECT_TRUE(IsSetAside(state_.nodes.Find(kStudio)->record));
+  EXPECT_LE(state_.nodes.Find(kStudio)->record.faults.front(), kNow);
+  Advance(state_, Tick{}, kNow + policy.longest_set_aside);
+  EXPECT_FALSE(IsSetAside(state_.nodes.Find(kStudio)->record));
+}
+
+TEST_F(ClockSetBack, ATimeThatIsPastIsLeftAsItIs) {
+  JobRecord job = Recovering();
+  job.faults = {kNow - absl::Minutes(5)};
+  job.retry_at = kNow + absl::Seconds(5);
+  Start(job);
+  EXPECT_EQ(Job().faults, job.faults);
+  EXPECT_EQ(Job().retry_at, job.retry_at);
+}
+
+}  // namespace
+}  // namespace espalier
