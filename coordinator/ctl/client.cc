@@ -38,8 +38,8 @@ absl::StatusOr<std::optional<TlsFiles>> ChosenTls(const GlobalOptions& options) 
 class WatchStream {
  public:
   WatchStream(const ChannelTarget& target, v1::OperatorService::Stub& stub,
-              const std::string& job_id) {
-    PrepareCall(call_, target, kStreamDeadline);
+              const std::string& job_id, absl::Duration deadline) {
+    PrepareCall(call_, target, deadline);
     v1::WatchRequest request;
     request.set_job_id(job_id);
     reader_ = stub.Watch(&call_, request);
@@ -90,33 +90,61 @@ class WatchStream {
   std::thread thread_;
 };
 
+bool IsOver(const grpc::Status& end) {
+  return end.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
+}
+
+// Whether a stream that ended before its job is worth opening again: at once when it lived to its
+// deadline; for kReconnectPatience when espalierd went away. Streams of which none brought anything
+// are not.
+class Reopening {
+ public:
+  explicit Reopening(Clock& clock) : clock_(clock) {}
+  // `brought`: the stream brought a message.
+  bool Allows(const grpc::Status& end, bool brought) {
+    if (brought) heard_ = clock_.Monotonic();
+    if (IsOver(end)) return brought;
+    // A server that is stopping cancels what it has just accepted.
+    const bool away = end.ok() || end.error_code() == grpc::StatusCode::UNAVAILABLE ||
+                      end.error_code() == grpc::StatusCode::CANCELLED;
+    return away && heard_ && clock_.Monotonic() - *heard_ < kReconnectPatience;
+  }
+
+ private:
+  Clock& clock_;
+  // When a stream that had brought something ended.
+  std::optional<absl::Duration> heard_;
+};
+
 }  // namespace
 
 OperatorClient::OperatorClient(ChannelTarget target, std::shared_ptr<grpc::Channel> channel,
-                               Clock& clock, absl::Duration timeout)
+                               Clock& clock, Times times)
     : target_(std::move(target)),
       stub_(v1::OperatorService::NewStub(channel)),
       clock_(&clock),
-      timeout_(timeout) {}
+      times_(times) {}
 
-absl::StatusOr<OperatorClient> OperatorClient::Connect(const Context& context) {
+absl::StatusOr<OperatorClient> OperatorClient::Connect(const Context& context,
+                                                       absl::Duration stream_deadline) {
   ASSIGN_OR_RETURN(std::optional<TlsFiles> tls, ChosenTls(context.options));
   ASSIGN_OR_RETURN(ChannelTarget target, MakeTarget(context.options.coordinator, std::move(tls),
                                                     context.options.token_file));
   ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel, MakeChannel(target, context.clock));
-  return OperatorClient(std::move(target), std::move(channel), context.clock,
-                        absl::Seconds(context.options.timeout_seconds));
+  return OperatorClient(
+      std::move(target), std::move(channel), context.clock,
+      {.call = absl::Seconds(context.options.timeout_seconds), .stream = stream_deadline});
 }
 
 void OperatorClient::Prepare(grpc::ClientContext& call) const {
-  PrepareCall(call, target_, timeout_);
+  PrepareCall(call, target_, times_.call);
 }
 
 absl::Status OperatorClient::Explain(const grpc::Status& status) const {
   const absl::Status error = ExplainFailure(FromGrpc(status), target_, *clock_);
   if (!absl::IsDeadlineExceeded(error)) return error;
   return absl::DeadlineExceededError(absl::StrCat("no answer from ", target_.address, " within ",
-                                                  DurationText(timeout_),
+                                                  DurationText(times_.call),
                                                   "; --timeout SECONDS waits longer"));
 }
 
@@ -125,51 +153,56 @@ absl::StatusOr<v1::JobStatus> OperatorClient::Follow(
     const std::function<void(const absl::Status&)>& interrupted) {
   std::string id = job_id;
   std::optional<v1::JobStatus> last;
-  absl::Duration heard = clock_->Monotonic();
+  Reopening reopening(*clock_);
   while (true) {
-    WatchStream stream(target_, *stub_, id);
+    WatchStream stream(target_, *stub_, id, times_.stream);
+    bool brought = false;
     std::optional<grpc::Status> end;
     while (!(end = stream.ended()).has_value()) {
       v1::JobStatus status;
       if (stream.Next(status, kTickInterval)) {
-        heard = clock_->Monotonic();
+        brought = true;
         id = status.id();  // A name may come to mean another job; the id does not.
         last = std::move(status);
       }
       if (!last.has_value()) continue;
       if (!tick(*last) || IsFinal(last->state())) return *last;
     }
-    // A server that is stopping cancels what it has just accepted.
-    const bool away = end->ok() || end->error_code() == grpc::StatusCode::UNAVAILABLE ||
-                      end->error_code() == grpc::StatusCode::CANCELLED;
-    const bool patient = last.has_value() && clock_->Monotonic() - heard < kReconnectPatience;
-    if (!away || !patient) {
+    if (!reopening.Allows(*end, brought)) {
       const absl::Status error = Explain(*end);
       if (!error.ok()) return error;
       return absl::UnavailableError("espalierd ended the stream before the job did");
     }
+    if (IsOver(*end)) continue;
     interrupted(FromGrpc(*end));
     clock_->Sleep(kReconnectInterval);
   }
 }
 
-absl::Status OperatorClient::Logs(const v1::LogsRequest& request,
+absl::Status OperatorClient::Logs(v1::LogsRequest request,
                                   const std::function<bool(const std::string&)>& sink) {
-  grpc::ClientContext call;
-  if (request.follow()) {
-    PrepareCall(call, target_, kStreamDeadline);
-  } else {
-    Prepare(call);
+  Reopening reopening(*clock_);
+  while (true) {
+    grpc::ClientContext call;
+    PrepareCall(call, target_, request.follow() ? times_.stream : times_.call);
+    const std::unique_ptr<grpc::ClientReader<v1::LogsResponse>> reader =
+        stub_->Logs(&call, request);
+    v1::LogsResponse response;
+    bool brought = false;
+    while (reader->Read(&response)) {
+      brought = true;
+      *request.mutable_after() = response.position();
+      if (!response.job_id().empty()) request.set_job_id(response.job_id());
+      if (response.text().empty() || sink(response.text())) continue;
+      call.TryCancel();
+      reader->Finish();
+      return absl::OkStatus();
+    }
+    const grpc::Status end = reader->Finish();
+    const bool again = request.follow() && !end.ok() && reopening.Allows(end, brought);
+    if (!again) return Explain(end);
+    if (!IsOver(end)) clock_->Sleep(kReconnectInterval);
   }
-  const std::unique_ptr<grpc::ClientReader<v1::LogsResponse>> reader = stub_->Logs(&call, request);
-  v1::LogsResponse response;
-  while (reader->Read(&response)) {
-    if (sink(response.text())) continue;
-    call.TryCancel();
-    reader->Finish();
-    return absl::OkStatus();
-  }
-  return Explain(reader->Finish());
 }
 
 }  // namespace espalier::ctl

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/rpc/call.h"
 #include "common/rpc/channel.h"
 #include "coordinator/ctl/options.h"
 #include "espalier/v1/operator.grpc.pb.h"
@@ -15,8 +16,10 @@ namespace espalier::ctl {
 
 class OperatorClient {
  public:
-  // INVALID_ARGUMENT: only some of the three TLS files; else as MakeChannel.
-  static absl::StatusOr<OperatorClient> Connect(const Context& context);
+  // Streams live for `stream_deadline` and are opened again then. INVALID_ARGUMENT: only some of
+  // the three TLS files; else as MakeChannel.
+  static absl::StatusOr<OperatorClient> Connect(const Context& context,
+                                                absl::Duration stream_deadline = kStreamDeadline);
 
   // Calls `method` of the stub, for example &Stub::GetJob, within the timeout.
   template <typename Request, typename Response>
@@ -35,20 +38,25 @@ class OperatorClient {
                                        const std::function<bool(const v1::JobStatus&)>& tick,
                                        const std::function<void(const absl::Status&)>& interrupted);
 
-  // Streams the log; false from `sink` ends it.
-  absl::Status Logs(const v1::LogsRequest& request,
-                    const std::function<bool(const std::string&)>& sink);
+  // Streams the log; false from `sink` ends it. Following, it goes on where it was when espalierd
+  // was away for a while.
+  absl::Status Logs(v1::LogsRequest request, const std::function<bool(const std::string&)>& sink);
 
  private:
+  // How long a call and a stream may last.
+  struct Times {
+    absl::Duration call;
+    absl::Duration stream;
+  };
   OperatorClient(ChannelTarget target, std::shared_ptr<grpc::Channel> channel, Clock& clock,
-                 absl::Duration timeout);
+                 Times times);
   void Prepare(grpc::ClientContext& call) const;
   absl::Status Explain(const grpc::Status& status) const;
 
   ChannelTarget target_;
   std::unique_ptr<v1::OperatorService::Stub> stub_;
   Clock* clock_;
-  absl::Duration timeout_;
+  Times times_;
 };
 
 }  // namespace espalier::ctl

@@ -54,8 +54,14 @@ std::map<int64_t, std::string> GenerationLogs(const std::string& folder) {
   return logs;
 }
 
-LogReader::LogReader(std::string folder, LogSelection selection)
-    : folder_(std::move(folder)), selection_(selection) {}
+LogReader::LogReader(std::string folder, LogSelection selection, LogPlace from)
+    : folder_(std::move(folder)), selection_(selection) {
+  if (from.generation <= Generation(0)) return;
+  generation_ = from.generation.value() - 1;
+  if (OpenNext() && generation_ == from.generation.value()) {
+    offset_ = std::max<int64_t>(0, from.offset);
+  }
+}
 
 // Takes the log of the next generation that has one.
 bool LogReader::OpenNext() {

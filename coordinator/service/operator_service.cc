@@ -217,6 +217,7 @@ grpc::ServerWriteReactor<v1::LogsResponse>* OperatorService::Logs(Context*,
   options.folder = absl::StrCat(backend_.state_dir, "/jobs/", id->text(), "/logs");
   if (request->has_rank()) options.selection.rank = Rank(request->rank());
   if (request->has_generation()) options.selection.generation = Generation(request->generation());
+  options.from = {Generation(request->after().generation()), request->after().offset()};
   options.stop = request->follow() ? LogsOptions::At::kEndOfJob : LogsOptions::At::kEndOfFile;
   const absl::Status there = CheckLogs(*view->jobs.at(*id), options);
   if (!there.ok()) return PumpedWriter<v1::LogsResponse>::Refuse(there);

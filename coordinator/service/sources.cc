@@ -67,7 +67,7 @@ class LogsSource : public MessageSource<v1::LogsResponse> {
       : board_(board),
         job_(std::move(job)),
         follow_(options.stop == LogsOptions::At::kEndOfJob),
-        reader_(std::move(options.folder), options.selection) {}
+        reader_(std::move(options.folder), options.selection, options.from) {}
 
   NextMessage<v1::LogsResponse> Next(absl::Duration now) override {
     const bool last_look = !follow_ || Over(now);
@@ -77,7 +77,13 @@ class LogsSource : public MessageSource<v1::LogsResponse> {
       text = reader_.Rest();
       next.end = absl::OkStatus();
     }
-    if (!text.empty()) next.message.emplace().set_text(AsUtf8(std::move(text)));
+    const bool first = !std::exchange(begun_, true);
+    if (text.empty() && !(first && follow_)) return next;
+    v1::LogsResponse& message = next.message.emplace();
+    message.set_text(AsUtf8(std::move(text)));
+    message.set_job_id(job_.text());
+    message.mutable_position()->set_generation(reader_.place().generation.value());
+    message.mutable_position()->set_offset(reader_.place().offset);
     return next;
   }
 
@@ -91,6 +97,7 @@ class LogsSource : public MessageSource<v1::LogsResponse> {
   const JobId job_;
   const bool follow_;
   LogReader reader_;
+  bool begun_ = false;
 };
 
 }  // namespace

@@ -39,6 +39,7 @@ struct LogsOptions {
   // jobs/ID/logs.
   std::string folder;
   LogSelection selection;
+  LogPlace from;
   // Wait for more until the job is final.
   enum class At { kEndOfFile, kEndOfJob } stop = At::kEndOfFile;
 };

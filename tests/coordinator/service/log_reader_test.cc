@@ -45,6 +45,30 @@ TEST(LogReader, AnUnfinishedLineEndsWithItsGenerationOrWithTheJob) {
   EXPECT_EQ(reader.Rest(), "again");
 }
 
+TEST(LogReader, AnotherReaderGoesOnFromItsPlace) {
+  ScratchFolder folder;
+  folder.Write("gen-0001.log", "one\ntwo\nthr");
+  LogReader first(folder.root(), {});
+  EXPECT_EQ(first.Next(8), "one\ntwo\n");
+  EXPECT_EQ(first.Next(kPlenty), "") << "it holds an unfinished line back";
+  folder.Write("gen-0001.log", "one\ntwo\nthree\n");
+  folder.Write("gen-0002.log", "four\n");
+  LogReader second(folder.root(), {}, first.place());
+  EXPECT_EQ(second.Next(kPlenty), "three\n");
+  EXPECT_EQ(second.Next(kPlenty), "four\n");
+  LogReader later(folder.root(), {}, second.place());
+  EXPECT_EQ(later.Next(kPlenty), "");
+}
+
+TEST(LogReader, APlaceThatIsNotThereAnyMoreIsTheNextOneThatIs) {
+  ScratchFolder folder;
+  folder.Write("gen-0003.log", "three\n");
+  EXPECT_EQ(LogReader(folder.root(), {}, {Generation(2), 100}).Next(kPlenty), "three\n");
+  EXPECT_EQ(LogReader(folder.root(), {}, {Generation(3), 100}).Next(kPlenty), "three\n")
+      << "shortened since";
+  EXPECT_EQ(LogReader(folder.root(), {}, {Generation(3), -1}).Next(kPlenty), "three\n");
+}
+
 TEST(LogReader, SelectsARankAndAGeneration) {
   ScratchFolder folder;
   folder.Write("gen-0001.log", "[rank 1] old\n");

@@ -214,6 +214,29 @@ TEST_F(Operating, FollowedLogsGoOnUntilTheJobIsFinal) {
   EXPECT_TRUE(stream->Finish().ok());
 }
 
+TEST_F(Operating, FollowedLogsSayAtOnceWhereTheyAreAndGoOnFromThere) {
+  v1::LogsRequest request;
+  request.set_job_id("job-1");
+  request.set_follow(true);
+  BoundedContext contexts[2];
+  v1::LogsResponse response;
+  auto first = stub_->Logs(&contexts[0], request);
+  ASSERT_TRUE(first->Read(&response));
+  EXPECT_EQ(response.text(), "") << "there are none yet";
+  EXPECT_EQ(response.job_id(), "job-1");
+  folder_.Write("jobs/job-1/logs/gen-0001.log", "one\n");
+  ASSERT_TRUE(first->Read(&response));
+  EXPECT_EQ(response.text(), "one\n");
+  *request.mutable_after() = response.position();
+  folder_.Write("jobs/job-1/logs/gen-0001.log", "one\ntwo\n");
+  auto second = stub_->Logs(&contexts[1], request);
+  ASSERT_TRUE(second->Read(&response));
+  EXPECT_EQ(response.text(), "two\n");
+  for (BoundedContext& context : contexts) context.TryCancel();
+  first->Finish();
+  second->Finish();
+}
+
 TEST_F(Operating, StreamsAreBoundedAndEndWithTheDaemon) {
   v1::WatchRequest request;
   request.set_job_id("job-1");
