@@ -8,7 +8,6 @@
 #include "coordinator/core/facts.h"
 #include "coordinator/core/faults.h"
 #include "coordinator/core/generation.h"
-#include "coordinator/core/handlers.h"
 #include "coordinator/core/liveness.h"
 
 namespace espalier {

@@ -3,7 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/sha256.h"
-#include "coordinator/core/handlers.h"
+#include "coordinator/core/advance.h"
 #include "coordinator/core/usable.h"
 
 namespace espalier {

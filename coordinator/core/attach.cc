@@ -1,7 +1,7 @@
 // Hello: who may join, and who is fenced.
 #include "absl/strings/str_cat.h"
+#include "coordinator/core/advance.h"
 #include "coordinator/core/facts.h"
-#include "coordinator/core/handlers.h"
 #include "coordinator/core/holders.h"
 
 namespace espalier {

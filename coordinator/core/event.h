@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "common/base/ids.h"
 #include "coordinator/core/node.h"
-#include "coordinator/core/requests.h"
+#include "coordinator/core/request.h"
 #include "coordinator/core/state.h"
 #include "espalier/v1/job.pb.h"
 #include "espalier/v1/node.pb.h"

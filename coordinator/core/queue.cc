@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/core/advance.h"
 #include "coordinator/core/directives.h"
 #include "coordinator/core/facts.h"
 #include "coordinator/core/generation.h"
-#include "coordinator/core/handlers.h"
 #include "coordinator/core/holders.h"
 #include "coordinator/core/usable.h"
 

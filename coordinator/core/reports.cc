@@ -4,10 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "coordinator/core/advance.h"
 #include "coordinator/core/facts.h"
 #include "coordinator/core/faults.h"
 #include "coordinator/core/generation.h"
-#include "coordinator/core/handlers.h"
 #include "coordinator/core/holders.h"
 #include "coordinator/core/liveness.h"
 

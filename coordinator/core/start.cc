@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/core/advance.h"
 #include "coordinator/core/directives.h"
 #include "coordinator/core/facts.h"
 #include "coordinator/core/faults.h"
 #include "coordinator/core/generation.h"
-#include "coordinator/core/handlers.h"
 #include "coordinator/core/liveness.h"
 
 namespace espalier {

@@ -3,9 +3,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "coordinator/core/advance.h"
 #include "coordinator/core/directives.h"
 #include "coordinator/core/facts.h"
-#include "coordinator/core/handlers.h"
 
 namespace espalier {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "coordinator/core/advance.h"
 #include "coordinator/core/facts.h"
-#include "coordinator/core/handlers.h"
 
 namespace espalier {
 namespace {

@@ -27,12 +27,12 @@
 #include "coordinator/journal/state_lock.h"
 #include "coordinator/launcher/mpirun.h"
 #include "coordinator/launcher/mpirun_launcher.h"
-#include "coordinator/launcher/network.h"
 #include "coordinator/launcher/versions.h"
 #include "coordinator/loop/loop.h"
 #include "coordinator/service/agent_service.h"
 #include "coordinator/service/attach_service.h"
 #include "coordinator/service/enrolment.h"
+#include "coordinator/service/job_folders.h"
 #include "coordinator/service/join_service.h"
 #include "coordinator/service/metrics.h"
 #include "coordinator/service/operator_service.h"
@@ -231,16 +231,6 @@ absl::Status OpenSocket(DaemonParts& parts) {
                                               "refused a connection to the Unix socket: ", why));
                                         }}));
   return absl::OkStatus();
-}
-
-// Whether each node is on this machine.
-std::map<std::string, bool> NodesHere(const v1::ClusterSpec& cluster) {
-  const std::vector<LocalNetwork> networks = LocalNetworks();
-  std::map<std::string, bool> is_here;
-  for (const v1::NodeSpec& node : cluster.nodes()) {
-    is_here[node.name()] = IsOwnAddress(node.address(), networks);
-  }
-  return is_here;
 }
 
 absl::Status Listen(DaemonParts& parts) {

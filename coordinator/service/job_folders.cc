@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
+#include "coordinator/launcher/network.h"
 
 namespace espalier {
 namespace {
@@ -60,6 +61,15 @@ bool MustRunHere(const v1::ParallelSpec& parallel, const std::map<std::string, b
 }
 
 }  // namespace
+
+std::map<std::string, bool> NodesHere(const v1::ClusterSpec& cluster) {
+  const std::vector<LocalNetwork> networks = LocalNetworks();
+  std::map<std::string, bool> is_here;
+  for (const v1::NodeSpec& node : cluster.nodes()) {
+    is_here[node.name()] = IsOwnAddress(node.address(), networks);
+  }
+  return is_here;
+}
 
 absl::Status CheckWritableFolders(const v1::JobSpec& spec,
                                   const std::vector<std::string>& allowed) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "tests/sim/world_rank.h"
+
 namespace espalier::sim {
 
 World::World(Scene& scene, Wire& wire, WorldOptions options, Hooks hooks)

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/advance.h"
-#include "coordinator/core/handlers.h"
 
 namespace espalier {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/core/handlers.h"
+#include "coordinator/core/advance.h"
 #include "coordinator/journal/record.h"
 #include "tests/coordinator/loop/loop_world.h"
 
