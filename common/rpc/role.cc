@@ -10,9 +10,12 @@
 namespace espalier {
 namespace {
 
-constexpr std::array kRoles = {Role::kOperator, Role::kViewer, Role::kWorker, Role::kCoordinator};
+constexpr std::array kRoles = {Role::kOperator, Role::kViewer, Role::kWorker, Role::kTrainer,
+                               Role::kCoordinator};
 constexpr std::array<absl::string_view, 6> kReads = {"ListJobs",  "GetJob", "Watch",
                                                      "ListNodes", "Logs",   "ListEvents"};
+
+bool IsOfNode(Role role) { return role == Role::kWorker || role == Role::kTrainer; }
 
 }  // namespace
 
@@ -24,6 +27,8 @@ absl::string_view RoleName(Role role) {
       return "viewer";
     case Role::kWorker:
       return "worker";
+    case Role::kTrainer:
+      return "trainer";
     case Role::kCoordinator:
       return "coordinator";
   }
@@ -34,13 +39,13 @@ absl::StatusOr<Role> ParseRole(absl::string_view name) {
   for (Role role : kRoles) {
     if (RoleName(role) == name) return role;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("role '", name, "' is unknown; allowed: operator, viewer, worker, coordinator"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "role '", name, "' is unknown; allowed: operator, viewer, worker, trainer, coordinator"));
 }
 
 bool MayCall(Role role, absl::string_view method) {
-  if (absl::StartsWith(method, "/espalier.v1.WorkerService/")) return role == Role::kWorker;
-  if (method == "/espalier.v1.AgentService/Attach") return role == Role::kWorker;
+  if (absl::StartsWith(method, "/espalier.v1.WorkerService/")) return IsOfNode(role);
+  if (method == "/espalier.v1.AgentService/Attach") return IsOfNode(role);
   constexpr absl::string_view kOperatorService = "/espalier.v1.OperatorService/";
   if (!absl::StartsWith(method, kOperatorService)) return false;
   if (role == Role::kOperator) return true;

@@ -12,11 +12,12 @@ namespace espalier {
 enum class Role {
   kOperator,     // Changes and reads jobs.
   kViewer,       // Reads jobs.
-  kWorker,       // Attaches as a rank.
+  kWorker,       // A node: attaches as a rank of what espalierd started there, and as its agent.
+  kTrainer,      // A node whose people may also start an mpirun by hand, which makes a job.
   kCoordinator,  // espalierd itself: the only one whose certificate serves.
 };
 
-// "operator", "viewer", "worker", "coordinator".
+// "operator", "viewer", "worker", "trainer", "coordinator".
 absl::string_view RoleName(Role role);
 // INVALID_ARGUMENT names the roles there are.
 absl::StatusOr<Role> ParseRole(absl::string_view name);

@@ -181,4 +181,13 @@ absl::Status CheckSpeaksFor(const Caller& caller, const NodeName& node) {
       " --role worker`"));
 }
 
+absl::Status CheckStartsByHand(const Caller& caller) {
+  if (!caller.role.has_value() || *caller.role == Role::kTrainer) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat(
+      "certificate \"", caller.name, "\" has the role ", RoleName(*caller.role),
+      ", which runs only what espalierd starts; for an mpirun started by hand, issue one with "
+      "`espalier pki issue ",
+      caller.name, " --role trainer`, or run the job with `espalier submit`"));
+}
+
 }  // namespace espalier

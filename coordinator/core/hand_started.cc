@@ -16,6 +16,9 @@ namespace {
 
 // As many as a directive's plan has room for.
 constexpr int32_t kRanksMax = 64;
+// So many jobs that an mpirun made may wait for another one: they wait for ever, and each mpirun of
+// a spec of its own leaves one.
+constexpr int64_t kWaitingMax = 100;
 
 v1::JobSpec ExternalSpec(const WorkerAttached& hello) {
   v1::JobSpec spec = *hello.external_spec;
@@ -118,6 +121,18 @@ std::string WhyNotOfThisMpirun(const Job& job, const WorkerAttached& hello,
   return "";
 }
 
+// Empty when there is room for one more job.
+std::string WhyNoMore(const ClusterState& state) {
+  const auto waiting = std::count_if(state.jobs.begin(), state.jobs.end(), [](const auto& job) {
+    const JobRecord& record = job.second.record;
+    return IsExternal(record) && record.request_id.empty() && record.state == JobState::kQueued;
+  });
+  if (waiting < kWaitingMax) return "";
+  return absl::StrCat(waiting, " hand-started jobs wait for an mpirun, and ", kWaitingMax,
+                      " are the most; cancel those that nobody will go on with (`espalier jobs`, "
+                      "`espalier cancel JOB`)");
+}
+
 // A new mpirun: of a waiting job, or of a new one. `job` is the waiting one, if any.
 Job* Begin(Context& context, const WorkerAttached& hello, const v1::JobSpec& spec, Job* job) {
   if (job != nullptr) {
@@ -133,6 +148,9 @@ Job* Begin(Context& context, const WorkerAttached& hello, const v1::JobSpec& spe
             absl::StrCat("job ", job->record.id.text(), " is ", JobStateName(job->record.state)));
       return nullptr;
     }
+  } else if (const std::string why = WhyNoMore(context.state()); !why.empty()) {
+    Fence(context, hello.stream, why);
+    return nullptr;
   } else {
     job = &AddJob(context, {.spec = spec});
   }

@@ -113,7 +113,7 @@ _espalier() {
   if [ -n "$awaited" ]; then
     case "${COMP_WORDS[COMP_CWORD-1]}" in
       -o|--output) COMPREPLY=($(compgen -W "table json" -- "$cur")) ;;
-      --role) COMPREPLY=($(compgen -W "operator viewer worker coordinator" -- "$cur")) ;;
+      --role) COMPREPLY=($(compgen -W "operator viewer worker trainer coordinator" -- "$cur")) ;;
     esac
     return
   fi
@@ -132,7 +132,7 @@ _espalier() {
   if [ -n "$awaited" ]; then
     case "$last" in
       -o|--output) compadd -- table json ;;
-      --role) compadd -- operator viewer worker coordinator ;;
+      --role) compadd -- operator viewer worker trainer coordinator ;;
       *) _files ;;
     esac
     return

@@ -139,8 +139,8 @@ void AddIssue(VerbTable verbs) {
                            "espalier pki issue ann --role operator --days 90");
   verb->add_option("NAME", options->name, "Whose it is; also the name of its files")->required();
   verb->add_option("--role", options->role,
-                   "operator (changes jobs), viewer (reads), worker (a node), coordinator "
-                   "(espalierd)")
+                   "operator (changes jobs), viewer (reads), worker (a node), trainer (a node on "
+                   "which people start mpirun by hand), coordinator (espalierd)")
       ->required()
       ->type_name("ROLE");
   verb->add_option("--address", options->addresses,

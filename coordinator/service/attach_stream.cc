@@ -2,9 +2,19 @@
 
 #include <utility>
 
+#include "common/base/status_macros.h"
 #include "common/rpc/call.h"
 
 namespace espalier {
+namespace {
+
+// A worker of an mpirun that a person started names no job until it was welcomed to one.
+absl::Status CheckHello(const Caller& caller, const v1::Hello& hello) {
+  RETURN_IF_ERROR(CheckSpeaksFor(caller, NodeName(hello.node())));
+  return hello.job_id().empty() ? CheckStartsByHand(caller) : absl::OkStatus();
+}
+
+}  // namespace
 
 AttachStream::AttachStream(StreamId id, Inbox& inbox, Caller caller, std::function<void()> forget)
     : id_(id), inbox_(inbox), caller_(std::move(caller)), forget_(std::move(forget)) {}
@@ -99,8 +109,8 @@ void AttachStream::OnReadDone(bool ok) {
     return;
   }
   if (incoming_.has_hello()) {
-    const absl::Status speaks = CheckSpeaksFor(caller_, NodeName(incoming_.hello().node()));
-    if (!speaks.ok()) return Close(speaks);
+    const absl::Status allowed = CheckHello(caller_, incoming_.hello());
+    if (!allowed.ok()) return Close(allowed);
   }
   StreamMessage message = {id_, std::move(incoming_),
                            [self = shared_from_this()] { self->ReadOn(); }};

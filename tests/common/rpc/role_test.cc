@@ -8,7 +8,8 @@ namespace espalier {
 namespace {
 
 TEST(Roles, UnknownMethodsAreForNobody) {
-  for (Role role : {Role::kOperator, Role::kViewer, Role::kWorker, Role::kCoordinator}) {
+  for (Role role :
+       {Role::kOperator, Role::kViewer, Role::kWorker, Role::kTrainer, Role::kCoordinator}) {
     EXPECT_FALSE(MayCall(role, "")) << RoleName(role);
     EXPECT_FALSE(MayCall(role, "/other.Service/Pause")) << RoleName(role);
   }
@@ -17,8 +18,10 @@ TEST(Roles, UnknownMethodsAreForNobody) {
 }
 
 TEST(Roles, OnlyNodesAttachAgentsAndNobodyStartsDaemonsOverTls) {
-  for (Role role : {Role::kOperator, Role::kViewer, Role::kWorker, Role::kCoordinator}) {
-    EXPECT_EQ(MayCall(role, "/espalier.v1.AgentService/Attach"), role == Role::kWorker);
+  for (Role role :
+       {Role::kOperator, Role::kViewer, Role::kWorker, Role::kTrainer, Role::kCoordinator}) {
+    EXPECT_EQ(MayCall(role, "/espalier.v1.AgentService/Attach"),
+              role == Role::kWorker || role == Role::kTrainer);
     EXPECT_FALSE(MayCall(role, "/espalier.v1.AgentService/Exec")) << RoleName(role);
   }
 }
@@ -26,7 +29,7 @@ TEST(Roles, OnlyNodesAttachAgentsAndNobodyStartsDaemonsOverTls) {
 TEST(Roles, NamesAreReadBack) {
   EXPECT_EQ(ParseRole("viewer").value(), Role::kViewer);
   EXPECT_EQ(ParseRole("admin").status().message(),
-            "role 'admin' is unknown; allowed: operator, viewer, worker, coordinator");
+            "role 'admin' is unknown; allowed: operator, viewer, worker, trainer, coordinator");
 }
 
 TEST(RpcStatus, CodesAndMessagesSurviveBothWays) {

@@ -81,6 +81,7 @@ TEST_F(ClosedByDefault, EachRoleMayDoItsPart) {
   EXPECT_EQ(PauseJob(as(Role::kOperator)), absl::OkStatus());
   // Let through to a service that is not there.
   EXPECT_EQ(AttachOnce(as(Role::kWorker)).code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(AttachOnce(as(Role::kTrainer)).code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(world_.refusals(), IsEmpty());
 }
 
@@ -103,7 +104,8 @@ TEST_F(ClosedByDefault, AWorkerCannotUseTheOperatorsVerbsNorAnOperatorAttach) {
   const TlsFiles ann = world_.Issue("ann", {.role = Role::kOperator});
   EXPECT_EQ(AttachOnce({.address = address, .tls = ann}),
             absl::PermissionDeniedError(
-                "certificate \"ann\" has the role operator; Attach needs the role worker"));
+                "certificate \"ann\" has the role operator; Attach needs the role worker "
+                "or trainer"));
 }
 
 struct RefusedClient {
@@ -148,6 +150,16 @@ TEST(SpeaksFor, ACertificateSpeaksForTheNodeOfItsNameAlone) {
   EXPECT_EQ(CheckSpeaksFor(studio, NodeName("")).code(), absl::StatusCode::kPermissionDenied);
   const Caller without_tls = {.name = "local"};
   EXPECT_TRUE(CheckSpeaksFor(without_tls, NodeName("macbook")).ok());
+}
+
+TEST(StartsByHand, AWorkersCertificateMakesNoJobs) {
+  EXPECT_TRUE(CheckStartsByHand({.name = "studio", .role = Role::kTrainer}).ok());
+  EXPECT_TRUE(CheckStartsByHand({.name = "local"}).ok()) << "without TLS";
+  const absl::Status status = CheckStartsByHand({.name = "studio", .role = Role::kWorker});
+  EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(
+      std::string(status.message()),
+      AllOf(HasSubstr("espalier pki issue studio --role trainer"), HasSubstr("espalier submit")));
 }
 
 TEST_F(ClosedByDefault, AMissingCertificateIsNamed) {

@@ -17,6 +17,7 @@
 #include "common/rpc/local_access.h"
 #include "common/rpc/pem_file.h"
 #include "espalier/v1/operator.grpc.pb.h"
+#include "espalier/v1/worker.grpc.pb.h"
 #include "tests/common/rpc/tls_world.h"
 #include "tests/coordinator/scratch_folder.h"
 #include "tests/coordinator/service/http_get.h"
@@ -44,6 +45,25 @@ absl::Status CallRaw(const std::shared_ptr<grpc::Channel>& channel, const std::s
   bool done = false;
   queue.Next(&tag, &done);
   return FromGrpc(status);
+}
+
+// The hello of the first worker of an mpirun on node `a` that a person started, and how the stream
+// ended. The hello names no data.
+absl::Status StartByHand(const ChannelTarget& target) {
+  grpc::ClientContext context;
+  PrepareCall(context, target, absl::Seconds(60));
+  const auto stub = v1::WorkerService::NewStub(*MakeChannel(target, RealClock()));
+  const auto stream = stub->Attach(&context);
+  v1::AttachRequest request;
+  v1::Hello& hello = *request.mutable_hello();
+  hello.set_node("a");
+  hello.set_world_size(1);
+  hello.set_external_id("mpirun-1");
+  hello.mutable_external_spec()->set_name("by-hand");
+  stream->Write(request);
+  v1::AttachResponse response;
+  while (stream->Read(&response)) continue;
+  return FromGrpc(stream->Finish());
 }
 
 class Composed : public ::testing::Test {
@@ -176,6 +196,24 @@ TEST_F(Composed, InvariantClosedByDefault_NoCallButJoinIsAnsweredWithoutAnIdenti
     }
   }
   EXPECT_GT(methods, 15);
+}
+
+TEST_F(Composed, InvariantClosedByDefault_AWorkersCertificateMakesNoJobs) {
+  TlsWorld world;
+  const TlsFiles own =
+      world.Issue("coordinator", {.role = Role::kCoordinator, .addresses = {"127.0.0.1"}});
+  const std::string tls = absl::StrCat("tls: {ca: ", own.ca, ", certificate: ", own.certificate,
+                                       ", key: ", own.key, "}");
+  node_more_ = ", " + tls;
+  ASSERT_TRUE(Start(tls + "\n").ok());
+  const auto start_as = [&](Role role) {
+    return StartByHand({.address = daemon_->address(), .tls = world.Issue("a", {.role = role})});
+  };
+  const absl::Status refused = start_as(Role::kWorker);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("--role trainer"));
+  EXPECT_EQ(start_as(Role::kTrainer).code(), absl::StatusCode::kFailedPrecondition)
+      << "let through: what it names is no job";
 }
 
 TEST_F(Composed, CertificatesAreLoadedAgainWhileItServes) {

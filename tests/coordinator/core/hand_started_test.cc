@@ -1,0 +1,77 @@
+// How many jobs mpiruns that people start may leave behind.
+#include <gtest/gtest.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/config/job_file.h"
+#include "coordinator/core/advance.h"
+
+namespace espalier {
+namespace {
+
+const absl::Time kNow = absl::FromUnixSeconds(1'000'000'000);
+constexpr int kMost = 100;
+
+v1::JobSpec Spec(const std::string& name) {
+  v1::JobSpec spec;
+  spec.set_name(name);
+  spec.mutable_parallel()->set_min_nodes(1);
+  spec.mutable_train()->set_global_batch(4);
+  spec.mutable_launch()->set_mode(v1::LAUNCH_MODE_EXTERNAL);
+  FillJobDefaults(spec);
+  return spec;
+}
+
+// So many wait for an mpirun. With a request id: as operators submitted them.
+ClusterState Waiting(int count, const std::string& request_id = "") {
+  CoordinatorStarted start{.nodes = {NodeName("studio")}};
+  for (int i = 1; i <= count; ++i) {
+    JobRecord record;
+    record.id = JobId(absl::StrCat("hand-", i));
+    record.number = i;
+    if (!request_id.empty()) record.request_id = absl::StrCat(request_id, i);
+    record.spec = Spec(absl::StrCat("hand", i));
+    start.jobs.push_back(record);
+  }
+  ClusterState state;
+  Advance(state, start, kNow);
+  return state;
+}
+
+// Why the first worker of a new mpirun is refused; empty: it is not.
+std::string Refusal(ClusterState& state, const std::string& name) {
+  WorkerAttached hello{.stream = StreamId(1),
+                       .worker = {.rank = Rank(0)},
+                       .world_size = 1,
+                       .node = NodeName("studio"),
+                       .pid = 7,
+                       .external_spec = Spec(name),
+                       .external_id = "mpirun-1"};
+  for (const Effect& effect : Advance(state, hello, kNow)) {
+    if (const auto* close = std::get_if<CloseStream>(&effect)) return close->status.ToString();
+  }
+  return "";
+}
+
+TEST(HandStarted, SoManyJobsMayWaitAndNoMoreAreMade) {
+  ClusterState state = Waiting(kMost);
+  const std::string refusal = Refusal(state, "another");
+  EXPECT_TRUE(absl::StrContains(refusal, "FAILED_PRECONDITION")) << refusal;
+  EXPECT_TRUE(absl::StrContains(refusal, "espalier cancel")) << refusal;
+  EXPECT_EQ(state.jobs.size(), static_cast<size_t>(kMost));
+}
+
+TEST(HandStarted, OneThatWaitsIsTakenUpHoweverManyThereAre) {
+  ClusterState state = Waiting(kMost);
+  EXPECT_EQ(Refusal(state, "hand7"), "");
+  EXPECT_EQ(state.jobs.at(JobId("hand-7")).record.state, JobState::kLaunching);
+}
+
+TEST(HandStarted, JobsThatOperatorsSubmittedTakeNoRoom) {
+  ClusterState state = Waiting(kMost, "request-");
+  EXPECT_EQ(Refusal(state, "another"), "");
+  EXPECT_EQ(state.jobs.size(), static_cast<size_t>(kMost + 1));
+}
+
+}  // namespace
+}  // namespace espalier
