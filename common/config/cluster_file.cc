@@ -22,6 +22,7 @@ namespace espalier {
 namespace {
 
 constexpr char kSuffix[] = ".yaml";
+constexpr char kShippedProfiles[] = ESPALIER_SOURCE_DIR "/configs/nodes";
 
 absl::Status UnknownProfile(const std::string& name, const std::vector<std::string>& folders) {
   std::set<std::string> names;
@@ -117,6 +118,10 @@ absl::StatusOr<v1::ClusterSpec> LoadClusterText(const ClusterText& text) {
   return spec;
 }
 
+absl::StatusOr<v1::NodeSpec> LoadShippedProfile(const std::string& name) {
+  return LoadNodeProfile(name, {kShippedProfiles});
+}
+
 absl::StatusOr<v1::ClusterSpec> LoadClusterFile(const std::string& path,
                                                 const std::vector<std::string>& profile_folders) {
   ASSIGN_OR_RETURN(const std::string yaml, PosixFileSystem().Read(path, kYamlBytesMax));
@@ -126,7 +131,7 @@ absl::StatusOr<v1::ClusterSpec> LoadClusterFile(const std::string& path,
   std::vector<std::string> folders{(folder / "nodes").string(),
                                    (folder.parent_path() / "nodes").string()};
   folders.insert(folders.end(), profile_folders.begin(), profile_folders.end());
-  folders.push_back(ESPALIER_SOURCE_DIR "/configs/nodes");
+  folders.push_back(kShippedProfiles);
   return LoadClusterText({.yaml = yaml,
                           .origin = path,
                           .folder = folder.string(),

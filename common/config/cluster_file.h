@@ -45,5 +45,7 @@ std::string ClusterFileReference();
 // the profiles there are; INVALID_ARGUMENT what is wrong with the file.
 absl::StatusOr<v1::NodeSpec> LoadNodeProfile(const std::string& name,
                                              const std::vector<std::string>& folders);
+// One of those that come with Espalier.
+absl::StatusOr<v1::NodeSpec> LoadShippedProfile(const std::string& name);
 
 }  // namespace espalier

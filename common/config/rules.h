@@ -1,6 +1,7 @@
 // What must hold in a configuration: of each value, as rule.proto says, and between the fields of a
 // job or a cluster. Used by job_file.cc and cluster_file.cc, in the loader and for specs that came
-// over the network, and by coordinator/service for names. Pure functions: any thread; Problems is
+// over the network, and by coordinator/service and
+// coordinator/agent for names. Pure functions: any thread; Problems is
 // a plain value.
 #pragma once
 

@@ -77,8 +77,13 @@ void AddAdd(VerbTable verbs) {
       ->type_name("IP");
   verb->add_option_function<std::string>(
           "--device", [request](const std::string& device) { request->set_device(device); },
-          "auto, cpu, cuda or mps; default: auto")
+          "auto, cpu, cuda or mps; default: the profile's, else auto")
       ->type_name("DEVICE");
+  verb->add_option_function<std::string>(
+          "--profile", [request](const std::string& profile) { request->set_profile(profile); },
+          "What kind of machine it is: one of configs/nodes, for its memory limit, threads and "
+          "speed")
+      ->type_name("PROFILE");
   verb->callback([verbs, request] {
     verbs.chosen = [request](Context& context) { return Add(context, *request); };
   });

@@ -9,6 +9,7 @@
 #include "common/base/address.h"
 #include "common/base/sha256.h"
 #include "common/base/utf8.h"
+#include "common/config/cluster_file.h"
 #include "common/config/job_file.h"
 #include "common/config/rules.h"
 #include "common/rpc/call.h"
@@ -133,9 +134,16 @@ Reactor* OperatorService::AddNode(Context* context, const v1::AddNodeRequest* re
   if (!place.ok()) return FinishWith(context, place.status());
   const std::string token = RandomHex(kTokenBytes);
   NodeInvited invited{.token_sha256 = Sha256Hex(token)};
+  if (!request->profile().empty()) {
+    absl::StatusOr<v1::NodeSpec> profile = LoadShippedProfile(request->profile());
+    if (!profile.ok()) return FinishWith(context, profile.status());
+    invited.spec = *std::move(profile);
+    invited.spec.set_profile(request->profile());
+  }
   invited.spec.set_name(request->node());
   invited.spec.set_address(request->address());
-  invited.spec.set_device(request->device().empty() ? "auto" : request->device());
+  if (!request->device().empty()) invited.spec.set_device(request->device());
+  if (!invited.spec.has_device()) invited.spec.set_device("auto");
   return Hand(*backend_.inbox, context, std::move(invited),
               [response, token, place = *place](const Answer&) {
                 response->set_token(token);
