@@ -113,7 +113,7 @@ TEST_F(Joining, ATokenLivesTenMinutes) {
 
 TEST_F(Joining, ATokenIsGoodOnceEvenAcrossARestart) {
   EXPECT_TRUE(Invite(kName, "hash").ok());
-  JoinAs(kName, "hash", "5e");
+  EXPECT_EQ(JoinAs(kName, "hash", "5e"), absl::OkStatus());
   Restart();
   EXPECT_EQ(JoinAs(kName, "hash", "6f").code(), absl::StatusCode::kPermissionDenied);
   EXPECT_THAT(std::string(reply_.message()),
@@ -125,7 +125,7 @@ TEST_F(Joining, ANameThatIsTakenIsNotGivenAgain) {
   EXPECT_EQ(Invite(NodeName("studio"), "hash").code(), absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(std::string(reply_.message()), HasSubstr("cluster file"));
   EXPECT_TRUE(Invite(kName, "hash").ok());
-  JoinAs(kName, "hash", "5e");
+  EXPECT_EQ(JoinAs(kName, "hash", "5e"), absl::OkStatus());
   EXPECT_EQ(Invite(kName, "again").code(), absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(std::string(reply_.message()), HasSubstr("espalier nodes forget macbook"));
 }
@@ -142,7 +142,7 @@ TEST_F(Joining, ANameThatTheClusterFileGotMeanwhileIsTaken) {
 
 TEST_F(Joining, AForgottenMachineIsNoNodeAndItsCertificateIsRefusedForEver) {
   EXPECT_TRUE(Invite(kName, "hash").ok());
-  JoinAs(kName, "hash", "5e");
+  EXPECT_EQ(JoinAs(kName, "hash", "5e"), absl::OkStatus());
   Attach(kName, 1, "5e");
   ASSERT_EQ(Forget(kName), absl::OkStatus());
   EXPECT_THAT(closed_, ElementsAre(1));
@@ -208,7 +208,7 @@ TEST_F(Joining, ANodeWithoutACertificateIsForgottenWhenItsAgentIsGone) {
 
 TEST_F(Joining, ANodeWhereAJobRunsIsNotForgotten) {
   EXPECT_TRUE(Invite(kName, "hash").ok());
-  JoinAs(kName, "hash", "5e");
+  EXPECT_EQ(JoinAs(kName, "hash", "5e"), absl::OkStatus());
   state_.nodes.SetHeld(JobId("nano-1"), {kName});
   EXPECT_EQ(Forget(kName).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(reply_.message()), HasSubstr("nano-1"));

@@ -22,7 +22,7 @@ const NodeName kNode("studio");
 class SetClock : public Clock {
  public:
   absl::Time Now() override { return absl::UnixEpoch() + Monotonic(); }
-  absl::Duration Monotonic() override { return absl::Seconds(seconds); }
+  absl::Duration Monotonic() override { return absl::Seconds(seconds.load()); }
   void Sleep(absl::Duration) override {}
   std::atomic<int> seconds = 1000;
 };
