@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "coordinator/core/advance.h"
 #include "coordinator/core/facts.h"
 
 namespace espalier {

@@ -1,6 +1,7 @@
 // Which of this machine's networks joins a set of nodes, for MPI's interface choice: by address,
 // never by interface or host name; and which addresses are its own. Used by mpirun.cc,
-// mpirun_launcher.h, mpirun_launcher.cc and coordinator/service/daemon.cc. Thread rule: any thread.
+// mpirun_launcher.h, mpirun_launcher.cc and coordinator/service/job_folders.cc. Thread rule: any
+// thread.
 #pragma once
 
 #include <string>

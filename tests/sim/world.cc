@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "tests/sim/world_rank.h"
-
 namespace espalier::sim {
 
 World::World(Scene& scene, Wire& wire, WorldOptions options, Hooks hooks)

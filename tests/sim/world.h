@@ -13,16 +13,9 @@
 #include "coordinator/core/event.h"
 #include "tests/sim/scene.h"
 #include "tests/sim/wire.h"
+#include "tests/sim/world_options.h"
 
 namespace espalier::sim {
-
-struct WorldOptions {
-  GenerationKey key;
-  std::vector<NodeName> nodes;
-  v1::JobSpec spec;
-  // Of a hand-started world; the job is learnt from the welcome then.
-  std::string external_id;
-};
 
 class RankProcess;
 
@@ -93,6 +86,65 @@ class World {
   std::optional<absl::Time> stalled_since_;
   bool over_ = false;
   bool unharmed_;
+};
+
+// One process of a world: its life, its stream, and what it has to say.
+class RankProcess : public WorkerEnd {
+ public:
+  RankProcess(World& world, Rank rank) : world_(world), rank_(rank) {}
+
+  void Begin();
+  void Die();  // vanishes; what it sent still arrives
+  void Freeze(absl::Duration time);
+  void Cut();
+  // Says its last word and exits.
+  void Finish(Outcome outcome, const std::string& reason,
+              absl::StatusCode code = absl::StatusCode::kUnknown);
+
+  bool dead() const { return dead_; }
+  bool finished() const { return finished_.has_value(); }
+  bool moves() const { return begun_ && !dead_ && !frozen_ && !finished_; }
+  bool joined() const { return joined_; }
+  std::optional<Outcome> outcome() const { return outcome_; }
+  const Directive& directive() const { return directive_; }
+
+  void SayFound(Step step);
+  void SayReady(Step next_step);
+  void SayStep(const StepFigures& figures);
+  void SayAck(Step next_step);
+  void SayCheckpoint(Step step);
+
+  bool OnWelcome(StreamId stream, const Welcome& welcome) override;
+  bool OnDirective(StreamId stream, const Directive& directive) override;
+  bool OnClosed(StreamId stream, const absl::Status& status) override;
+
+ private:
+  void Attach();
+  void AttachLater();
+  void KeepTelling();
+  void Take(const Directive& directive);
+  // Sends what there is of it on the present stream, for which it was re-addressed.
+  template <typename Message>
+  void Say(std::optional<Message>& message, Care care);
+
+  World& world_;
+  const Rank rank_;
+  bool begun_ = false;
+  bool frozen_ = false;
+  bool dead_ = false;
+  bool joined_ = false;
+  bool welcomed_ = false;
+  bool was_welcomed_ = false;
+  std::optional<StreamId> stream_;
+  std::optional<Outcome> outcome_;
+  Directive directive_;
+  // The newest message of each kind: said again on every new stream.
+  std::optional<WorkerReady> ready_;
+  std::optional<WorkerStepReported> step_;
+  std::optional<DirectiveAcked> ack_;
+  std::optional<WorkerFoundState> found_;
+  std::optional<WorkerCheckpointed> checkpoint_;
+  std::optional<WorkerFinished> finished_;
 };
 
 }  // namespace espalier::sim

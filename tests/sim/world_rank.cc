@@ -1,8 +1,7 @@
-#include "tests/sim/world_rank.h"
-
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "tests/sim/world.h"
 
 namespace espalier::sim {
 
