@@ -166,7 +166,7 @@ std::string RenderJob(const v1::JobStatus& status, Detail detail, const View& vi
   if (status.has_last_checkpoint()) {
     AddLine(out, "last checkpoint", CheckpointText(status.last_checkpoint()));
   }
-  AddLine(out, "newest state on", status.state_holders());
+  if (!status.state_holders().empty()) AddLine(out, "newest state on", status.state_holders());
   if (!status.ranks().empty()) {
     absl::StrAppend(&out, "\nranks\n", RenderRanks(status, status.ranks_size(), view));
   }

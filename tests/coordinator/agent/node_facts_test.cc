@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <iterator>
 #include <optional>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
@@ -25,7 +27,6 @@ class HangingFile {
     std::filesystem::remove(path_);
     EXPECT_EQ(mkfifo(path_.c_str(), 0600), 0);
   }
-  ~HangingFile() { Answer(); }
   // Whether a reader waited. It reads nothing, and goes on.
   bool Answer() {
     const int fd = open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
@@ -35,6 +36,13 @@ class HangingFile {
  private:
   const std::string path_;
 };
+
+// Of this process; 0 where the system does not tell it in this way.
+size_t Threads() {
+  std::error_code error;
+  const std::filesystem::directory_iterator tasks("/proc/self/task", error);
+  return error ? 0 : static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
+}
 
 class Facts : public ::testing::Test {
  protected:
@@ -51,6 +59,16 @@ class Facts : public ::testing::Test {
                                     .data_folders = {folder_.path("bad"), folder_.path("good")}},
                    RealClock());
   }
+  // No look that was left behind outlives the test: it would meet the end of the process.
+  ~Facts() override {
+    facts_.reset();
+    if (!hanging_) return;
+    EXPECT_TRUE(WaitUntil([this] {
+      hanging_->Answer();
+      return Threads() <= threads_;
+    }));
+  }
+  void Hang() { hanging_.emplace(folder_.path("bad/manifest.json")); }
   bool Reports(int states, int folders) {
     return WaitUntil([&] {
       const v1::NodeReport report = facts_->Report();
@@ -63,7 +81,9 @@ class Facts : public ::testing::Test {
     folder_.Write(folder + "/manifest.json", "{}");
   }
 
+  const size_t threads_ = Threads();
   ScratchFolder folder_;
+  std::optional<HangingFile> hanging_;
   std::optional<NodeFacts> facts_;
 };
 
@@ -79,7 +99,7 @@ TEST_F(Facts, HoldCheckpointsAndDataOfEveryFolder) {
 
 TEST_F(Facts, OfAFolderThatDoesNotAnswerAreThoseSeenLastAndOthersStayFresh) {
   ASSERT_TRUE(Reports(0, 2));
-  HangingFile hanging(folder_.path("bad/manifest.json"));
+  Hang();
   const double first = facts_->Report().unix_seconds();
   Publish(7);
   EXPECT_TRUE(Reports(1, 2));
@@ -87,19 +107,19 @@ TEST_F(Facts, OfAFolderThatDoesNotAnswerAreThoseSeenLastAndOthersStayFresh) {
 }
 
 TEST_F(Facts, ComeAgainWhenTheFolderAnswers) {
-  HangingFile hanging(folder_.path("bad/manifest.json"));
+  Hang();
   ASSERT_TRUE(Reports(0, 1)) << "from the start";
-  ASSERT_TRUE(WaitUntil([&] { return hanging.Answer(); }));
+  ASSERT_TRUE(WaitUntil([&] { return hanging_->Answer(); }));
   std::filesystem::remove(folder_.path("bad/manifest.json"));
   folder_.Write("bad/manifest.json", "{}");
   EXPECT_TRUE(Reports(0, 2));
 }
 
 TEST_F(Facts, OfAFolderThatDoesNotAnswerHoldNobodyUpAtTheEnd) {
-  HangingFile hanging(folder_.path("bad/manifest.json"));
+  Hang();
   facts_->Report();
   facts_.reset();
-  EXPECT_TRUE(WaitUntil([&] { return hanging.Answer(); })) << "the look still hung";
+  EXPECT_TRUE(WaitUntil([&] { return hanging_->Answer(); })) << "the look still hung";
 }
 
 }  // namespace

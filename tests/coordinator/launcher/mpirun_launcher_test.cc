@@ -47,7 +47,10 @@ class Launching : public ::testing::Test {
   }
 
   std::unique_ptr<MpirunLauncher> Make(const std::string& script) {
-    cluster_.mutable_launcher()->set_mpirun(folder_.WriteScript("mpirun", "#!/bin/sh\n" + script));
+    return MakeWith(folder_.WriteScript("mpirun", "#!/bin/sh\n" + script));
+  }
+  std::unique_ptr<MpirunLauncher> MakeWith(const std::string& mpirun) {
+    cluster_.mutable_launcher()->set_mpirun(mpirun);
     return std::make_unique<MpirunLauncher>(
         MpirunLauncherOptions{.cluster = &cluster_,
                               .default_worker = "/opt/espalier-worker",
@@ -286,8 +289,7 @@ TEST_F(Launching, AnAdoptedGenerationWithoutAgentsWaitsForNone) {
 }
 
 TEST_F(Launching, AMissingMpirunIsNamed) {
-  auto launcher = Make("");
-  cluster_.mutable_launcher()->set_mpirun("/no/such/mpirun");
+  auto launcher = MakeWith("/no/such/mpirun");
   const absl::Status status = launcher->Prepare(Request()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), HasSubstr("/no/such/mpirun"));
