@@ -153,10 +153,10 @@ absl::Status CheckRankCount(const WorkerOptions& options, const LaunchEnvironmen
                    options.rank_count, "; a smaller world is never used in silence"));
 }
 
-// What ranks have shared names its origin, whatever its kind.
+// Work that hangs has a rank, which the others waited for: that rank's failure, no lost peer.
 v1::Outcome OutcomeOf(const absl::Status& status) {
-  const bool lost = ExitOf(status) == WorkerExit::kLost && FailedRanks(status).empty();
-  return lost ? v1::OUTCOME_LOST : v1::OUTCOME_FAILED;
+  const bool hung = absl::IsDeadlineExceeded(status) && !FailedRanks(status).empty();
+  return ExitOf(status) == WorkerExit::kLost && !hung ? v1::OUTCOME_LOST : v1::OUTCOME_FAILED;
 }
 
 // Longer than for a step: to put gigabytes on a disk may be one call of the system.

@@ -193,9 +193,9 @@ Result ResumePausing(Context& context, Job& job) {
   return std::string();
 }
 
-// The state that is held elsewhere is given up; empty when the job was not in need of it.
-std::string GiveUpState(Context& context, Job& job) {
-  if (!NeedsHolder(job.record)) return "";
+// The state that is held elsewhere is given up, where the job is in need of it.
+void GiveUpState(Context& context, Job& job) {
+  if (!NeedsHolder(job.record)) return;
   const std::string text = absl::StrCat(
       "goes on without ", StateIsGone(job.record)
                               ? "the state that is gone"
@@ -204,7 +204,6 @@ std::string GiveUpState(Context& context, Job& job) {
   ForgetHolders(job.record);
   context.Note(job, absl::StrCat("resume --from-scratch was asked for; ", text));
   context.QueueChanged();
-  return absl::StrCat(text, ": starts with the newest that its nodes hold, or from the beginning");
 }
 
 Result Resume(Context& context, Job& job, const ResumeRequested& request) {

@@ -1,11 +1,11 @@
 #include "worker/state/checkpoint_copies.h"
 
 #include <algorithm>
-#include <random>
+#include <array>
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "common/base/sha256.h"
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
 
@@ -14,10 +14,11 @@ namespace {
 
 // The same on all ranks of a generation, and in no other generation.
 absl::StatusOr<std::string> DrawMark(const RankContext& context) {
-  std::random_device device;
-  uint64_t mark = (uint64_t{device()} << 32) | device();
+  std::array<char, 16> mark{};
+  const std::string mine = RandomHex(mark.size() / 2);
+  std::copy(mine.begin(), mine.end(), mark.begin());
   RETURN_IF_ERROR(BroadcastValue(context.collective, mark, Rank(0)));
-  return absl::StrFormat("%016x", mark);
+  return std::string(mark.begin(), mark.end());
 }
 
 std::string MarkOf(const std::string& mark, int64_t rank) { return absl::StrCat(mark, "-", rank); }

@@ -134,7 +134,7 @@ TEST(StartState, EveryRankSaysWhatItsFolderHolds) {
   EXPECT_EQ(found, (std::vector<Step>{Step(4), Step(0)}));
 }
 
-TEST(StartState, NoRankBeginsWithLessThanWasPublished) {
+TEST(StartState, InvariantNothingIsForgotten_NoRankBeginsWithLessThanWasPublished) {
   const TestFolder folder;
   WorldOptions options = World(2, folder);
   options.start = {.least = Step(2), .least_held_by = "studio"};

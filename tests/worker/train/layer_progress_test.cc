@@ -1,4 +1,4 @@
-// Progress is told when work is done: a device that has much queued is waited for now and then.
+// Progress is told when work is done: a device that has much queued is waited for.
 #include "worker/train/layer_progress.h"
 
 #include <gtest/gtest.h>
