@@ -70,6 +70,7 @@ void On(Context& context, const ProcessesExited& event) {
   if (job == nullptr || job->world.exited_at) return;
   job->world.exited_at = context.now();
   job->world.exit_reason = event.reason;
+  job->world.unconfirmed = event.unconfirmed;
   const auto ranks = static_cast<int64_t>(job->world.ranks.size());
   if (event.culprit && event.culprit->value() < ranks) job->world.exit_culprit = event.culprit;
   CheckGone(context, *job);

@@ -3,6 +3,7 @@
 #include "coordinator/core/advance.h"
 #include "coordinator/core/facts.h"
 #include "coordinator/core/holders.h"
+#include "coordinator/core/liveness.h"
 
 namespace espalier {
 namespace {
@@ -57,6 +58,8 @@ void TakeIn(Context& context, Job& job, const WorkerAttached& hello) {
   if (rank.pid == 0) rank.progressed_at = context.now();
   rank.pid = hello.pid;
   rank.heard_at = context.now();
+  rank.renewed_at = context.now();
+  rank.lease_until = LeaseEnd(job.record, context.now());
   rank.detached_at.reset();
   if (rank.node != hello.node) {
     rank.node = hello.node;

@@ -35,6 +35,7 @@ class Context {
   void Do(Welcome effect) { to_streams_.emplace_back(std::move(effect)); }
   // Replaces an older directive to the same worker.
   void Do(SendDirective effect);
+  void Do(RenewLease effect) { to_streams_.emplace_back(effect); }
   void Do(CloseStream effect) { to_streams_.emplace_back(std::move(effect)); }
   void Do(Launch effect) { to_launcher_.emplace_back(std::move(effect)); }
   void Do(Kill effect) { to_launcher_.emplace_back(std::move(effect)); }

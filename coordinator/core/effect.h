@@ -53,6 +53,11 @@ struct SendDirective {
   StreamId stream;
   Directive directive;
 };
+// The worker may commit steps for a lease more, from when it sent this beat.
+struct RenewLease {
+  StreamId stream;
+  int64_t beat = 0;
+};
 // Ends the stream. FAILED_PRECONDITION fences the worker: it exits. Anything else makes it attach
 // again.
 struct CloseStream {
@@ -81,6 +86,6 @@ struct Reply {
 };
 
 using Effect = std::variant<PersistJob, ForgetJob, PersistNode, AppendEvent, Welcome, SendDirective,
-                            CloseStream, Launch, Kill, Reply>;
+                            RenewLease, CloseStream, Launch, Kill, Reply>;
 
 }  // namespace espalier

@@ -70,6 +70,8 @@ struct WorkerHeartbeat {
   Counters counters;
   int64_t memory_bytes = 0;
   int64_t memory_peak_bytes = 0;
+  // Names the message, for a renewal; 0: none is asked for.
+  int64_t beat = 0;
 };
 struct WorkerStepReported {
   StreamId stream;
@@ -125,13 +127,15 @@ struct LaunchFailed {
   GenerationKey key;
   std::string reason;
 };
-// Nothing of the generation runs any more. Repeating is harmless.
+// Nothing of the generation runs any more where that could be found out. Repeating is harmless.
 struct ProcessesExited {
   GenerationKey key;
   // How it ended, for people.
   std::string reason;
   // The rank that ended first and took the others with it, where that is known.
   std::optional<Rank> culprit;
+  // Where nobody confirms it: what runs there may go on until its lease is over.
+  std::vector<NodeName> unconfirmed;
 };
 
 using Event = std::variant<CoordinatorStarted, Tick, SubmitRequested, PauseRequested,

@@ -264,22 +264,30 @@ void EndGeneration(Context& context, Job& job) {
   record.processes = Processes::kEnding;
   context.Persist(job);
   if (IsExternal(record)) {
-    OnGone(context, job, "its workers were told to exit");
+    LeaveToThemselves(context, job);
+    OnGone(context, job, std::string(job.world.exit_reason));
     return;
   }
   if (!job.world.exited_at) context.Do(Kill{{record.id, record.generation}});
 }
 
-void OnGone(Context& context, Job& job, const std::string& how) {
-  JobRecord& record = job.record;
-  if (record.processes == Processes::kNone) return;
+void LeaveToThemselves(Context& context, Job& job) {
+  if (job.world.exited_at) return;
+  job.world.exited_at = context.now();
+  job.world.exit_reason = "its workers were told to exit";
+}
+
+namespace {
+
+// Whether the end was wanted, and whose fault it is otherwise. `before`: the processes as they
+// were.
+void JudgeEnd(Context& context, Job& job, Processes before, const std::string& how) {
+  const JobRecord& record = job.record;
   std::optional<Rank> first_lost = FirstVanished(job);
   if (!first_lost) first_lost = job.world.exit_culprit;
   // What is known already says more.
   if (job.world.failed_at || record.verdict == Verdict::kFail) first_lost.reset();
   const bool unheard = job.world.unheard_since_restart;
-  const Processes before = std::exchange(record.processes, Processes::kNone);
-  context.Persist(job);
   std::string what = how;
   if (first_lost) what = absl::StrCat(DescribeLoss(job, *first_lost), "; ", how);
   const bool open = record.verdict == Verdict::kOpen && before == Processes::kRunning;
@@ -292,6 +300,38 @@ void OnGone(Context& context, Job& job, const std::string& how) {
   } else if (open && !expected) {
     OnFault(context, job, {.reason = what, .culprit = first_lost});
   }
+}
+
+constexpr char kWaits[] = "; waits until ";
+
+// Everything that follows from the end does so now, but for what would give the job or its nodes a
+// next generation.
+void AwaitLeases(Context& context, Job& job, const OpenLeases& open, const std::string& how) {
+  JobRecord& record = job.record;
+  if (std::exchange(job.world.awaits_leases, true)) return;
+  JudgeEnd(context, job, record.processes, how);
+  record.processes = Processes::kEnding;
+  const std::string until = absl::FormatTime("%H:%M:%S UTC", open.until, absl::UTCTimeZone());
+  const std::string wait =
+      absl::StrCat(until, " for ", NodeList(open.nodes),
+                   ", which may still be training: nobody has confirmed that its processes ended");
+  // An earlier coordinator may have waited, too.
+  record.reason = absl::StrCat(record.reason.substr(0, record.reason.find(kWaits)), kWaits, wait);
+  context.Note(job, absl::StrCat("waits until ", wait));
+}
+
+}  // namespace
+
+void OnGone(Context& context, Job& job, const std::string& how) {
+  JobRecord& record = job.record;
+  if (record.processes == Processes::kNone) return;
+  if (const OpenLeases open = FindOpenLeases(job, context.now()); !open.nodes.empty()) {
+    AwaitLeases(context, job, open, how);
+    return;
+  }
+  const Processes before = std::exchange(record.processes, Processes::kNone);
+  context.Persist(job);
+  if (!job.world.awaits_leases) JudgeEnd(context, job, before, how);
   Settle(context, job, how);
   context.QueueChanged();
   job.world = World{};

@@ -34,7 +34,10 @@ void SettleFailure(Context& context, Job& job);
 void Decide(Context& context, Job& job, Verdict verdict, const std::string& reason);
 // Ends what runs of the newest generation. Repeating is harmless.
 void EndGeneration(Context& context, Job& job);
-// Nothing of the newest generation runs any more; `how` it ended, for people.
+// Nobody ends a hand-started mpirun but its person: it is gone when its leases are over.
+void LeaveToThemselves(Context& context, Job& job);
+// Nothing of the newest generation runs any more; `how` it ended, for people. Where that is not
+// certain, waits until the leases of those ranks are over.
 void OnGone(Context& context, Job& job, const std::string& how);
 // Moves a job without processes on from a state that waited for them to end.
 void Settle(Context& context, Job& job, const std::string& how);

@@ -70,12 +70,13 @@ bool Deserted(const Job& job) {
                      [](const TrackedRank& rank) { return rank.detached_at && !rank.stream; });
 }
 
-// A job that this mpirun may continue: waiting, paused or deserted; the oldest of them.
+// A job that this mpirun may continue: waiting, paused, deserted, or soon one of these; the oldest.
 Job* FindContinued(ClusterState& state, const v1::JobSpec& spec) {
   Job* found = nullptr;
   for (auto& [id, job] : state.jobs) {
     const JobState at = job.record.state;
-    const bool open = at == JobState::kQueued || at == JobState::kPausedHard || Deserted(job);
+    const bool open = at == JobState::kQueued || at == JobState::kPausedHard || Deserted(job) ||
+                      job.world.awaits_leases;
     if (!open || !IsExternal(job.record) || !SameSpec(job.record.spec, spec)) continue;
     if (found == nullptr || job.record.number < found->record.number) found = &job;
   }
@@ -133,6 +134,12 @@ std::string WhyNoMore(const ClusterState& state) {
                       "`espalier cancel JOB`)");
 }
 
+// Its last mpirun is not known to have ended.
+std::string AttachAgain(const Job& job) {
+  return absl::StrCat("job ", job.record.id.text(), " is ", JobStateName(job.record.state), " (",
+                      job.record.reason, "); its next mpirun is taken then");
+}
+
 // A new mpirun: of a waiting job, or of a new one. `job` is the waiting one, if any.
 Job* Begin(Context& context, const WorkerAttached& hello, const v1::JobSpec& spec, Job* job) {
   if (job != nullptr) {
@@ -140,8 +147,12 @@ Job* Begin(Context& context, const WorkerAttached& hello, const v1::JobSpec& spe
       Fence(context, hello.stream, why);
       return nullptr;
     }
-    if (job->record.processes != Processes::kNone) {
+    if (job->record.processes == Processes::kRunning) {
       OnFault(context, *job, {.reason = "its mpirun was replaced by a newer one"});
+    }
+    if (job->world.awaits_leases) {
+      context.Do(CloseStream{hello.stream, absl::UnavailableError(AttachAgain(*job))});
+      return nullptr;
     }
     if (job->record.state != JobState::kQueued) {
       Fence(context, hello.stream,

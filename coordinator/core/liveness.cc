@@ -123,6 +123,31 @@ std::string DescribeLoss(const Job& job, Rank rank) {
                       Where(job.world.ranks[static_cast<size_t>(rank.value())]));
 }
 
+absl::Duration Lease(const JobRecord& record) {
+  return 2 * FailureTimeout(record) + 2 * kReattachWait;
+}
+
+absl::Duration RenewalInterval(const JobRecord& record) { return Lease(record) / 4; }
+
+absl::Time LeaseEnd(const JobRecord& record, absl::Time renewed) {
+  return renewed + Lease(record) * 9 / 8;
+}
+
+OpenLeases FindOpenLeases(const Job& job, absl::Time now) {
+  OpenLeases open;
+  const auto& unconfirmed = job.world.unconfirmed;
+  for (const TrackedRank& rank : job.world.ranks) {
+    // Nobody looks after the processes of a person's mpirun.
+    const bool confirmed =
+        !IsExternal(job.record) &&
+        std::find(unconfirmed.begin(), unconfirmed.end(), rank.node) == unconfirmed.end();
+    if (confirmed || rank.outcome || rank.lease_until <= now) continue;
+    open.nodes.push_back(rank.node);
+    open.until = std::max(open.until, rank.lease_until);
+  }
+  return open;
+}
+
 absl::Duration LongestAttention(const JobRecord& record) { return FailureTimeout(record) / 4; }
 
 void ShiftDeadlines(Job& job, absl::Duration slept) {

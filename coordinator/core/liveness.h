@@ -1,12 +1,13 @@
 // Liveness: who has stopped making progress, and who is to blame. Progress is liveness: messages
 // without a change of counters prove nothing. But a rank that waits for one with a longer shard
 // changes none either, so the counters of all ranks count together: in lock step, one that hangs
-// soon stops them all. Used by the core's handlers; what follows from the answers is in
+// soon stops them all. Used by the core's handlers and by coordinator/loop; what follows is in
 // generation.h. Pure: any thread.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "coordinator/core/state.h"
@@ -38,6 +39,23 @@ Fault DescribeLaunchTimeout(const Job& job);
 // The rank that most probably caused a fault that others reported: one that is silent, or whose
 // stream broke first; absent when nobody stands out.
 std::optional<Rank> FindCulprit(const Job& job, absl::Time now);
+// How long a worker may commit steps after it sent what a welcome or a renewal answered. Long
+// enough that no run notices how espalierd is killed and started again, or replaced by a newer one:
+// a renewal is at most a quarter old, and the workers attach again within kReattachWait. Short
+// enough to wait for, since that is what the loss of a node costs that nobody can reach.
+absl::Duration Lease(const JobRecord& record);
+// How often it is renewed, at most.
+absl::Duration RenewalInterval(const JobRecord& record);
+// By the core's time, which may run a tenth faster than the clocks of workers (SteadyTime).
+absl::Time LeaseEnd(const JobRecord& record, absl::Time renewed);
+
+// Ranks that may still commit steps although the generation has ended, and until when.
+struct OpenLeases {
+  std::vector<NodeName> nodes;
+  absl::Time until = absl::InfinitePast();
+};
+OpenLeases FindOpenLeases(const Job& job, absl::Time now);
+
 // The rank whose stream broke first without a last word.
 std::optional<Rank> FirstVanished(const Job& job);
 // "rank 1 on macbook was lost in exchange at step 12".

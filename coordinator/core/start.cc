@@ -54,6 +54,24 @@ void TakeNodes(ClusterState& state, const CoordinatorStarted& start) {
   }
 }
 
+// The clock may have been set back since the record was written; no wait is longer for that.
+void BoundWaits(Context& context, Job& job) {
+  const absl::Time latest = context.now() + kLongestBackoff;
+  if (job.record.retry_at <= latest) return;
+  job.record.retry_at = latest;
+  context.Persist(job);
+}
+
+void BoundWaits(Context& context) {
+  NodeTable& nodes = context.state().nodes;
+  const absl::Time latest = context.now() + NodePolicy{}.longest_set_aside;
+  for (const Node& node : nodes) {
+    if (node.record.set_aside_until <= latest) continue;
+    nodes.Edit(node.record.name)->record.set_aside_until = latest;
+    context.Persist(node.record);
+  }
+}
+
 // The generation may still run. Its workers come back; until then, nobody is blamed.
 void Adopt(Context& context, Job& job) {
   const JobRecord& record = job.record;
@@ -62,8 +80,10 @@ void Adopt(Context& context, Job& job) {
   for (TrackedRank& rank : job.world.ranks) {
     rank.heard_at += kReattachWait;
     rank.progressed_at += kReattachWait;
+    rank.lease_until = LeaseEnd(record, context.now());
   }
   if (record.verdict != Verdict::kOpen) job.world.finished_at = context.now();
+  if (IsExternal(record) && record.processes == Processes::kEnding) LeaveToThemselves(context, job);
 }
 
 // The journal knows the generation, but its launch never got there: nothing of it can run.
@@ -116,12 +136,16 @@ void OnStarted(Context& context, const CoordinatorStarted& start) {
   state.agents_due = context.now() + kReattachWait;
   state.next_job = start.last_number + 1;
   TakeNodes(state, start);
+  BoundWaits(context);
   for (const JobRecord& record : start.jobs) {
     state.jobs[record.id].record = WithTimesOf(context.now(), record);
     state.next_job = std::max(state.next_job, record.number + 1);
     NoteHeldNodes(state, record);
   }
-  for (auto& [id, job] : state.jobs) TakeUp(context, job, start.launches);
+  for (auto& [id, job] : state.jobs) {
+    BoundWaits(context, job);
+    TakeUp(context, job, start.launches);
+  }
   context.QueueChanged();
 }
 

@@ -77,6 +77,9 @@ struct TrackedRank {
   absl::Time progressed_at = absl::UnixEpoch();
   absl::Time heard_at = absl::UnixEpoch();
   std::optional<absl::Time> detached_at;
+  // When its lease was renewed last, and when it has certainly run out.
+  absl::Time renewed_at = absl::InfinitePast();
+  absl::Time lease_until = absl::InfinitePast();
   // Which stream of the generation's it was to break, from 1.
   int64_t detached_order = 0;
   std::optional<StepFigures> last_step;
@@ -96,6 +99,9 @@ struct World {
   std::string exit_reason;
   // The rank that ended first, as far as the launcher knows.
   std::optional<Rank> exit_culprit;
+  // Nodes for which it could not say so, and whether their leases are waited for.
+  std::vector<NodeName> unconfirmed;
+  bool awaits_leases = false;
   // Taken over from an earlier coordinator, and no rank has come back yet.
   bool unheard_since_restart = false;
   // When every rank had said its last word: the processes must end soon after.

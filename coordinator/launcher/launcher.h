@@ -27,13 +27,15 @@ struct LaunchRequest {
   v1::JobSpec spec;
 };
 
-// A generation of which no process is left.
+// A generation of which no process is left where that could be found out.
 struct LaunchEnded {
   GenerationKey key;
   // How it ended, for people: exit status, and what the log said last.
   std::string reason;
   // The rank that ended first and took the others with it, where the log names one.
   std::optional<Rank> culprit;
+  // The others: cut off, or their agent is away.
+  std::vector<NodeName> unconfirmed;
 };
 
 // Where a generation that an earlier espalierd started may have processes.
@@ -69,8 +71,8 @@ class Launcher {
   virtual void NoteWorker(const GenerationKey& key, const WorkerProcess& worker) = 0;
   // Ends the generation: politely first, by force soon after. Repeating is harmless.
   virtual void End(const GenerationKey& key) = 0;
-  // Carries on with what is under way, and names each generation once when nothing of it is left.
-  // `now` is monotonic.
+  // Carries on with what is under way, and names each generation once when nothing of it is left,
+  // or cannot be reached. `now` is monotonic.
   virtual std::vector<LaunchEnded> Poll(absl::Duration now) = 0;
 };
 

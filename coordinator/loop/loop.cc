@@ -214,7 +214,8 @@ void Loop::TakeTick(std::vector<Event>& events) {
     // One that an earlier espalierd left behind causes no transition any more.
     const auto job = state_.jobs.find(ended.key.job);
     if (job != state_.jobs.end()) ForgetLaunches(job->second.record);
-    events.push_back(ProcessesExited{ended.key, std::move(ended.reason), ended.culprit});
+    events.push_back(ProcessesExited{ended.key, std::move(ended.reason), ended.culprit,
+                                     std::move(ended.unconfirmed)});
   }
   if (parts_.versions != nullptr) {
     parts_.versions->Look();

@@ -96,6 +96,7 @@ class Loop {
   void ApplyOne(const AppendEvent&);
   void ApplyOne(const Welcome& effect);
   void ApplyOne(const SendDirective& effect);
+  void ApplyOne(const RenewLease& effect);
   void ApplyOne(const CloseStream& effect);
   void ApplyOne(const Launch& effect);
   void ApplyOne(const Kill& effect);

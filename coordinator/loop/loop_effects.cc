@@ -114,6 +114,12 @@ void Loop::ApplyOne(const SendDirective& effect) {
   parts_.streams->Send(effect.stream, std::move(response));
 }
 
+void Loop::ApplyOne(const RenewLease& effect) {
+  v1::AttachResponse response;
+  response.mutable_renewal()->set_beat(effect.beat);
+  parts_.streams->Send(effect.stream, std::move(response));
+}
+
 void Loop::ApplyOne(const CloseStream& effect) {
   parts_.streams->Close(effect.stream, effect.status);
 }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/config/job_file.h"
+#include "coordinator/core/liveness.h"
 #include "coordinator/journal/record.h"
 
 namespace espalier {
@@ -34,6 +35,7 @@ Event FromProgress(StreamId stream, const v1::Progress& progress) {
                     progress.work()};
   event.memory_bytes = progress.memory_bytes();
   event.memory_peak_bytes = progress.memory_peak_bytes();
+  event.beat = progress.beat();
   return event;
 }
 
@@ -163,6 +165,7 @@ v1::AttachResponse WelcomeMessage(const Welcome& effect, const JobRecord& record
   *welcome.mutable_directive() = ToProto(effect.directive);
   welcome.set_least_step(effect.least.value());
   welcome.set_least_held_by(effect.least_held_by);
+  welcome.set_lease_seconds(absl::ToDoubleSeconds(Lease(record)));
   for (const v1::NodeSpec& node : cluster.nodes()) {
     if (node.name() == effect.node.text()) {
       welcome.set_memory_limit_bytes(node.memory_limit_bytes());

@@ -22,7 +22,7 @@ class WorkerStreams {
  public:
   virtual ~WorkerStreams() = default;
   // Sends a message soon. Of several directives that wait, only the newest is sent: each says the
-  // whole of what is wanted. A stream that is gone already is no error.
+  // whole of what is wanted; so of renewals. A stream that is gone already is no error.
   virtual void Send(StreamId stream, v1::AttachResponse message) = 0;
   // Ends the stream with this status, after what was sent before.
   virtual void Close(StreamId stream, const absl::Status& status) = 0;

@@ -24,9 +24,14 @@ void AttachStream::Start() { ReadOn(); }
 void AttachStream::Send(v1::AttachResponse message) {
   {
     absl::MutexLock lock(&mutex_);
-    (message.has_welcome() ? welcome_ : directive_) = std::move(message);
+    Slot(message) = std::move(message);
   }
   Act();
+}
+
+std::optional<v1::AttachResponse>& AttachStream::Slot(const v1::AttachResponse& message) {
+  if (message.has_welcome()) return welcome_;
+  return message.has_directive() ? directive_ : renewal_;
 }
 
 void AttachStream::Close(const absl::Status& status) {
@@ -72,7 +77,8 @@ AttachStream::Operation AttachStream::NextOperation() {
   if (finished_) return Operation::kNone;
   if (std::exchange(read_wanted_, false)) return Operation::kRead;
   if (writing_) return Operation::kNone;
-  std::optional<v1::AttachResponse>& next = welcome_ ? welcome_ : directive_;
+  std::optional<v1::AttachResponse>& next =
+      welcome_ ? welcome_ : (directive_ ? directive_ : renewal_);
   if (next) {
     outgoing_ = *std::exchange(next, std::nullopt);
     writing_ = true;
@@ -92,6 +98,7 @@ void AttachStream::DropOutgoing() {
   absl::MutexLock lock(&mutex_);
   welcome_.reset();
   directive_.reset();
+  renewal_.reset();
 }
 
 void AttachStream::ReportClosed() {

@@ -56,6 +56,7 @@ class AttachStream : public grpc::ServerBidiReactor<v1::AttachRequest, v1::Attac
   absl::Mutex mutex_;
   std::optional<v1::AttachResponse> welcome_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::AttachResponse> directive_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::AttachResponse> renewal_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> close_ ABSL_GUARDED_BY(mutex_);
   bool read_wanted_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;

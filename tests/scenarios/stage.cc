@@ -42,6 +42,7 @@ Stage::Handler Stage::FindHandler(const std::string& command) {
                                           {"found", &Stage::Report},
                                           {"ready", &Stage::Report},
                                           {"progress", &Stage::Report},
+                                          {"beat", &Stage::Report},
                                           {"step", &Stage::Report},
                                           {"evaluated", &Stage::Report},
                                           {"checkpointed", &Stage::Report},
@@ -49,6 +50,7 @@ Stage::Handler Stage::FindHandler(const std::string& command) {
                                           {"gone", &Stage::Report},
                                           {"finished", &Stage::Finished},
                                           {"exited", &Stage::Processes},
+                                          {"exited-unconfirmed", &Stage::Processes},
                                           {"launch-failed", &Stage::Processes},
                                           {"up", &Stage::Up},
                                           {"wait", &Stage::Wait},
@@ -178,6 +180,11 @@ absl::StatusOr<Event> Stage::ReadReport(Words& words) const {
     const int64_t number = words.Integer();
     return DirectiveAcked{.stream = stream, .number = number, .next_step = Step(words.Integer())};
   }
+  if (what == "beat") {
+    const int64_t beat = words.Integer();
+    return WorkerHeartbeat{
+        .stream = stream, .counters = {.phase = Phase::kCompute, .collective = beat}, .beat = beat};
+  }
   const Step step(words.Integer());
   if (what == "found") return WorkerFoundState{stream, step};
   if (what == "ready") return WorkerReady{.stream = stream, .next_step = step, .device = "cpu"};
@@ -221,7 +228,13 @@ Stage::Result Stage::Processes(Words& words) {
   const std::string what = words.Text();
   const GenerationKey key = words.Key();
   if (what == "launch-failed") return Take(LaunchFailed{key, words.Rest()});
-  return Take(ProcessesExited{key, words.empty() ? "mpirun exited with status 1" : words.Rest()});
+  ProcessesExited exited{key, "mpirun exited with status 1"};
+  if (what == "exited-unconfirmed") {
+    while (!words.empty()) exited.unconfirmed.emplace_back(words.Text());
+  } else if (!words.empty()) {
+    exited.reason = words.Rest();
+  }
+  return Take(exited);
 }
 
 // "up KEY STEP STREAM...": the ranks of the generation attach on these streams and are ready.

@@ -57,7 +57,7 @@ void AgentProcess::Attach() {
     After(scene_.chance.Milliseconds(50, 5000), &AgentProcess::Attach);
     return;
   }
-  stream_ = wire_.Open(this, Wire::Speaker::kAgent);
+  stream_ = wire_.Open(this, node(), Wire::Speaker::kAgent);
   said_at_ = scene_.timeline.now();
   speaks_since_ = said_at_;
   wire_.Up(*stream_,
@@ -82,7 +82,8 @@ bool AgentProcess::OnClosed(StreamId stream, const absl::Status& status) {
   stream_.reset();
   // What was decided while it was frozen arrives within a second or two.
   const bool spoke = scene_.timeline.now() - said_at_ < kAgentSilence / 2 &&
-                     scene_.timeline.now() - speaks_since_ > absl::Seconds(3);
+                     scene_.timeline.now() - speaks_since_ > absl::Seconds(3) &&
+                     wire_.PartitionedUntil(node()) < speaks_since_;
   if (status.code() == absl::StatusCode::kAborted && spoke) {
     scene_.Break(absl::StrCat("an agent of ", node().text(), " that spoke was replaced"));
   }

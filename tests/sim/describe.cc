@@ -125,7 +125,9 @@ struct EventText {
     return absl::StrCat("> launch of ", Key(event.key), " failed");
   }
   std::string operator()(const ProcessesExited& event) const {
-    return absl::StrCat("> processes of ", Key(event.key), " exited");
+    return absl::StrCat("> processes of ", Key(event.key), " exited",
+                        event.unconfirmed.empty() ? "" : ", but perhaps not on ",
+                        event.unconfirmed.empty() ? "" : NodeList(event.unconfirmed));
   }
 };
 
@@ -158,6 +160,10 @@ struct EffectText {
   }
   std::string operator()(const SendDirective& effect) const {
     return absl::StrCat("stream ", effect.stream.value(), " ", Text(effect.directive));
+  }
+  std::string operator()(const RenewLease& effect) const {
+    return absl::StrCat("stream ", effect.stream.value(), " renews the lease from beat ",
+                        effect.beat);
   }
   std::string operator()(const CloseStream& effect) const {
     return absl::StrCat("stream ", effect.stream.value(), " close: ", effect.status.ToString());

@@ -15,7 +15,7 @@ class Ghost : public WorkerEnd {
   // `world` is over.
   Ghost(Scene& scene, Wire& wire, const World& world) : scene_(scene) {
     const WorldOptions& options = world.options();
-    const StreamId stream = wire.Open(this);
+    const StreamId stream = wire.Open(this, options.nodes.front());
     WorkerAttached hello;
     hello.stream = stream;
     hello.worker = {options.key.job, options.key.generation, Rank(0)};

@@ -9,6 +9,7 @@
 #include "coordinator/core/faults.h"
 #include "coordinator/core/job_state.h"
 #include "coordinator/core/node.h"
+#include "tests/sim/journal_rules.h"
 #include "tests/sim/queue_rules.h"
 
 namespace espalier::sim {
@@ -30,7 +31,7 @@ void Inspector::OnDecided(const ClusterState& state, const std::vector<Effect>& 
     CheckFinal(effect);
     if (const auto* row = std::get_if<AppendEvent>(&effect)) CheckHistory(*row);
   }
-  for (const auto& [id, job] : state.jobs) CheckJob(job);
+  for (const auto& [id, job] : state.jobs) CheckJob(job, state.now);
   CheckNodes(state);
   CheckAgents(state, effects);
   const std::string idle = FindIdleBesideAJob(state);
@@ -110,7 +111,7 @@ void Inspector::CheckFailed(const JobRecord& record) {
                               record.faults.size(), " of ", limit, " restarts used"));
 }
 
-void Inspector::CheckJob(const Job& job) {
+void Inspector::CheckJob(const Job& job, absl::Time now) {
   const JobRecord& record = job.record;
   Require(record.step <= scene_.committed[record.id],
           absl::StrCat(record.id.text(), " is said to be at step ", record.step.value(),
@@ -140,12 +141,12 @@ void Inspector::CheckJob(const Job& job) {
     });
     Require(kept, absl::StrCat(record.id.text(), " is COMPLETED without its last checkpoint"));
   }
-  CheckRestarts(job);
+  CheckRestarts(job, now);
 }
 
 // What is booked has happened. One generation more: of those that ended while nobody looked, the
 // first is not counted.
-void Inspector::CheckRestarts(const Job& job) {
+void Inspector::CheckRestarts(const Job& job, absl::Time now) {
   const auto limit = static_cast<size_t>(job.record.spec.health().max_restarts());
   const absl::Duration window = absl::Seconds(job.record.spec.health().restart_window_seconds());
   const auto& times = relaunches_[job.record.id];
@@ -153,10 +154,8 @@ void Inspector::CheckRestarts(const Job& job) {
     Require(faults_[job.record.id].count(fault) != 0,
             absl::StrCat("a fault of ", job.record.id.text(), " is booked that never was"));
   }
-  const auto restarts =
-      static_cast<size_t>(std::count_if(times.begin(), times.end(), [&](absl::Time time) {
-        return scene_.timeline.now() - time < window;
-      }));
+  const auto restarts = static_cast<size_t>(std::count_if(
+      times.begin(), times.end(), [&](absl::Time time) { return now - time < window; }));
   Require(restarts <= limit + 1, absl::StrCat(restarts, " restarts of ", job.record.id.text(),
                                               " within the window, without a new step"));
 }
@@ -226,6 +225,11 @@ void Inspector::CheckAgents(const ClusterState& state, const std::vector<Effect>
   }
 }
 
+void Inspector::OnApplied(const ClusterState& state) {
+  const std::string forgotten = FindForgotten(state, journal_);
+  Require(forgotten.empty(), forgotten);
+}
+
 void Inspector::OnEffect(const Effect& effect) {
   if (const auto* welcome = std::get_if<Welcome>(&effect)) {
     streams_[welcome->stream] = {welcome->worker.job, welcome->worker.generation};
@@ -263,6 +267,8 @@ void Inspector::CheckLaunch(const Launch& launch) {
           absl::StrCat("the launch of ", KeyText(launch.key), " is not journaled"));
   for (const auto& world : worlds_) {
     if (world->over() || !world->options().external_id.empty()) continue;
+    // One that nobody could end is no danger when it holds.
+    if (world->orphaned() && world->may_train_until() <= scene_.timeline.now()) continue;
     Require(world->job() != launch.key.job,
             absl::StrCat(KeyText(launch.key), " is launched while generation ",
                          world->generation().value(), " runs"));
@@ -275,14 +281,28 @@ void Inspector::CheckLaunch(const Launch& launch) {
   }
 }
 
-void Inspector::OnCommit(const World& world) {
+// One generation commits: who is not the newest, or not wanted any more, begins no step.
+void Inspector::OnBegin(const World& world) {
   const GenerationKey key{world.job(), world.generation()};
   const auto found = journal_.jobs.find(key.job);
   if (!Require(found != journal_.jobs.end(), "a step of a job that is not journaled")) return;
   const JobRecord& record = found->second;
-  // A hand-started world that was given up goes on until it hears of it.
-  if (!world.options().external_id.empty() && record.processes == Processes::kNone) return;
-  Require(record.generation == key.generation || !world.options().external_id.empty(),
+  Require(record.generation == key.generation,
+          absl::StrCat(KeyText(key), " begins a step, but the newest generation is ",
+                       record.generation.value()));
+  Require(record.processes != Processes::kNone,
+          absl::StrCat(KeyText(key), " begins a step, but nothing of it is said to run (",
+                       JobStateName(record.state), ")"));
+}
+
+void Inspector::OnCommit(const World& world) {
+  // The step that was begun within the lease.
+  if (world.orphaned() || !world.options().external_id.empty()) return;
+  const GenerationKey key{world.job(), world.generation()};
+  const auto found = journal_.jobs.find(key.job);
+  if (!Require(found != journal_.jobs.end(), "a step of a job that is not journaled")) return;
+  const JobRecord& record = found->second;
+  Require(record.generation == key.generation,
           absl::StrCat(KeyText(key), " commits a step, but the newest generation is ",
                        record.generation.value()));
   if (record.generation != key.generation) return;
@@ -290,8 +310,8 @@ void Inspector::OnCommit(const World& world) {
               !IsFinal(record.state),
           absl::StrCat(KeyText(key), " commits a step while ", JobStateName(record.state)));
   for (const auto& other : worlds_) {
-    Require(other.get() == &world || other->over() || other->job() != world.job() ||
-                !other->options().external_id.empty(),
+    Require(other.get() == &world || other->over() || other->orphaned() ||
+                other->job() != world.job() || !other->options().external_id.empty(),
             absl::StrCat("two generations of ", world.job().text(), " are alive"));
   }
 }

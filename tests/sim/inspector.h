@@ -28,8 +28,12 @@ class Inspector {
   void OnDecided(const ClusterState& state, const std::vector<Effect>& effects);
   // The journal effects of an event are written.
   void OnCommitted();
+  // Every effect of an event was applied.
+  void OnApplied(const ClusterState& state);
   // Before the effect is applied; the journal ones of the same event are.
   void OnEffect(const Effect& effect);
+  // A world is about to begin a step.
+  void OnBegin(const World& world);
   // A world is about to commit a step.
   void OnCommit(const World& world);
   // A coordinator started: what was not journaled is forgotten.
@@ -38,7 +42,7 @@ class Inspector {
   void OnQuiet();
 
  private:
-  void CheckJob(const Job& job);
+  void CheckJob(const Job& job, absl::Time now);
   void CheckHistory(const AppendEvent& row);
   void CheckFault(const JobId& job);
   void CheckFailed(const JobRecord& record);
@@ -47,7 +51,7 @@ class Inspector {
   void CheckLaunch(const Launch& launch);
   void CheckNodes(const ClusterState& state);
   void CheckAgents(const ClusterState& state, const std::vector<Effect>& effects);
-  void CheckRestarts(const Job& job);
+  void CheckRestarts(const Job& job, absl::Time now);
   bool Require(bool rule, const std::string& what);
 
   Scene& scene_;

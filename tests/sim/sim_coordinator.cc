@@ -1,10 +1,24 @@
 #include "tests/sim/sim_coordinator.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "coordinator/journal/record.h"
 #include "tests/sim/describe.h"
 
 namespace espalier::sim {
+namespace {
+
+// A stray process that nobody could reach is ended after so long, by a person at the latest.
+constexpr absl::Duration kStrayLimit = absl::Minutes(40);
+// Minutes by which a clock is corrected at most.
+constexpr int64_t kClockJump = 600;
+
+// As the journal holds it: in bytes.
+JobRecord ThroughBytes(const JobRecord& record) { return *DecodeJob(EncodeJob(record)); }
+NodeRecord ThroughBytes(const NodeRecord& record) { return *DecodeNode(EncodeNode(record)); }
+
+}  // namespace
 
 void SimCoordinator::Start() {
   up_ = true;
@@ -18,12 +32,11 @@ void SimCoordinator::Start() {
   if (!up_) return;
   // The launcher reports what ended while nobody looked, and what never came to life.
   for (const GenerationKey& key : start.launches) {
-    bool alive = false;
-    for (const auto& world : parts_.worlds) {
-      alive = alive || (world->options().external_id.empty() && world->job() == key.job &&
-                        world->generation() == key.generation && !world->over());
-    }
-    if (!alive) Deliver(ProcessesExited{key, "ended while nobody looked"});
+    ProcessesExited exited{key, "ended while nobody looked"};
+    const World* world = FindWorld(key);
+    const bool alive = world != nullptr && !world->over();
+    if (alive && world->orphaned()) exited.unconfirmed = world->LivingNodes();
+    if (!alive || world->orphaned()) Deliver(exited);
     if (!up_) return;
   }
   KeepTicking(life_);
@@ -62,6 +75,9 @@ void SimCoordinator::Crash() {
   Scene& scene = parts_.scene;
   scene.Trace("coordinator crashes");
   parts_.wire.CoordinatorDied();
+  if (scene.chance.OneIn(4)) {
+    clock_off_ += absl::Minutes(scene.chance.Between(-kClockJump, kClockJump));
+  }
   const absl::Duration away = scene.chance.OneIn(4) ? scene.chance.Milliseconds(2000, 20000)
                                                     : scene.chance.Milliseconds(50, 1000);
   scene.timeline.After(away, [this] { Start(); });
@@ -77,13 +93,14 @@ void SimCoordinator::Decide(const Event& event) {
   Scene& scene = parts_.scene;
   if (!up_ || !scene.broken.empty()) return;
   if (const std::string text = Describe(event); !text.empty()) scene.Trace(text);
-  const std::vector<Effect> effects = Advance(state_, event, scene.timeline.now());
+  const std::vector<Effect> effects = Advance(state_, event, scene.timeline.now() + clock_off_);
   inspector_.OnDecided(state_, effects);
   parts_.requests.OnAsked(event);
   if (!Apply(effects)) {
     Crash();
   } else {
     parts_.requests.OnApplied(event);
+    inspector_.OnApplied(state_);
   }
 }
 
@@ -107,12 +124,12 @@ bool SimCoordinator::Apply(const std::vector<Effect>& effects) {
 void SimCoordinator::CommitJournal(const std::vector<Effect>& effects) {
   for (const Effect& effect : effects) {
     if (const auto* persist = std::get_if<PersistJob>(&effect)) {
-      journal_.Put(persist->record);
+      journal_.Put(ThroughBytes(persist->record));
     } else if (const auto* forget = std::get_if<ForgetJob>(&effect)) {
       journal_.jobs.erase(forget->job);
       journal_.history.erase(forget->job);
     } else if (const auto* node = std::get_if<PersistNode>(&effect)) {
-      journal_.nodes[node->record.name] = node->record;
+      journal_.nodes[node->record.name] = ThroughBytes(node->record);
     } else if (const auto* row = std::get_if<AppendEvent>(&effect)) {
       journal_.history[row->job].push_back(*row);
     }
@@ -125,6 +142,8 @@ bool SimCoordinator::ApplyOne(const Effect& effect) {
     parts_.wire.Down(*welcome);
   } else if (const auto* directive = std::get_if<SendDirective>(&effect)) {
     parts_.wire.Down(*directive);
+  } else if (const auto* renewal = std::get_if<RenewLease>(&effect)) {
+    parts_.wire.Down(*renewal);
   } else if (const auto* close = std::get_if<CloseStream>(&effect)) {
     parts_.wire.CloseByCoordinator(*close);
   } else if (const auto* launch = std::get_if<Launch>(&effect)) {
@@ -139,7 +158,10 @@ bool SimCoordinator::ApplyOne(const Effect& effect) {
 
 bool SimCoordinator::LaunchWorld(const Launch& launch) {
   Scene& scene = parts_.scene;
-  if (scene.Fault(12)) {
+  const bool cut_off =
+      std::any_of(launch.nodes.begin(), launch.nodes.end(),
+                  [&](const NodeName& node) { return parts_.wire.Partitioned(node); });
+  if (cut_off || scene.Fault(12)) {
     scene.timeline.After(scene.chance.Milliseconds(1, 50), [this, launch] {
       Deliver(LaunchFailed{launch.key, "mpirun could not be run"});
     });
@@ -157,17 +179,41 @@ bool SimCoordinator::LaunchWorld(const Launch& launch) {
 
 void SimCoordinator::KillWorld(const Kill& kill) {
   Scene& scene = parts_.scene;
+  World* world = FindWorld(kill.key);
+  if (world == nullptr) return;
+  const absl::Duration wait =
+      scene.Fault(10) ? scene.chance.Milliseconds(1000, 6000) : scene.chance.Milliseconds(20, 400);
+  scene.timeline.After(wait, [this, world] { EndWorld(*world); });
+}
+
+// What cannot be reached lives on.
+void SimCoordinator::EndWorld(World& world) {
+  Scene& scene = parts_.scene;
+  if (world.over()) return;
+  const auto reached = [&](const NodeName& node) {
+    return !parts_.wire.Partitioned(node) && !scene.Fault(20);
+  };
+  const std::vector<NodeName> left = world.KillSome(reached);
+  if (left.empty()) return;
+  // In the end, somebody does.
+  scene.timeline.After(kStrayLimit, [&world] { world.KillAll(); });
+  const GenerationKey key{world.job(), world.generation()};
+  Deliver(ProcessesExited{.key = key, .reason = "mpirun was killed", .unconfirmed = left});
+}
+
+World* SimCoordinator::FindWorld(const GenerationKey& key) const {
   for (const auto& world : parts_.worlds) {
-    if (world->job() != kill.key.job || world->generation() != kill.key.generation) continue;
-    const absl::Duration wait = scene.Fault(10) ? scene.chance.Milliseconds(1000, 6000)
-                                                : scene.chance.Milliseconds(20, 400);
-    scene.timeline.After(wait, [world = world.get()] { world->KillAll(); });
-    return;
+    const bool launched = world->options().external_id.empty();
+    if (launched && world->job() == key.job && world->generation() == key.generation) {
+      return world.get();
+    }
   }
+  return nullptr;
 }
 
 World::Hooks SimCoordinator::WorldHooks() {
-  return {.committing = [this](const World& world) { inspector_.OnCommit(world); },
+  return {.beginning = [this](const World& world) { inspector_.OnBegin(world); },
+          .committing = [this](const World& world) { inspector_.OnCommit(world); },
           .ended = [this](World& world) { OnWorldEnded(world); },
           .coordinator_up = [this] { return up_; }};
 }

@@ -53,6 +53,9 @@ class SimCoordinator {
   bool ApplyOne(const Effect& effect);
   bool LaunchWorld(const Launch& launch);
   void KillWorld(const Kill& kill);
+  void EndWorld(World& world);
+  // One that was launched; null: none.
+  World* FindWorld(const GenerationKey& key) const;
   void KeepTicking(int64_t life);
   void OnWorldEnded(const World& world);
 
@@ -60,6 +63,9 @@ class SimCoordinator {
   SimJournal journal_;
   Inspector inspector_;
   ClusterState state_;
+  // How far its clock is from the run's; changed while nobody looks, since a daemon's own time
+  // never jumps.
+  absl::Duration clock_off_;
   bool up_ = false;
   bool stalled_ = false;
   std::vector<Event> waiting_;

@@ -148,7 +148,7 @@ void Simulation::Harm() {
 void Simulation::HarmOne(World& world) {
   const auto rank =
       static_cast<size_t>(scene_.chance.Between(0, static_cast<int64_t>(world.size()) - 1));
-  const int64_t choice = scene_.chance.Between(0, 21);
+  const int64_t choice = scene_.chance.Between(0, 25);
   scene_.Trace(absl::StrCat("harm ", choice, " to rank ", rank, " of ", world.job().text(), "/",
                             world.generation().value()));
   if (choice <= 4) {
@@ -163,8 +163,20 @@ void Simulation::HarmOne(World& world) {
     world.FailRank(rank, AnyFailure());
   } else if (choice == 20) {
     world.FailEverywhere(AnyFailure());
-  } else {
+  } else if (choice == 21) {
     world.KillAll();
+  } else {
+    CutOff(world, rank);
+  }
+}
+
+// One node of a world, or all of them, as when the coordinator's own cable is pulled; one way, too.
+void Simulation::CutOff(const World& world, size_t rank) {
+  const auto way = static_cast<Wire::Way>(scene_.chance.Between(0, 2));
+  const absl::Duration time = scene_.chance.Milliseconds(200, 60000);
+  const bool all = scene_.chance.OneIn(2);
+  for (size_t i = 0; i < world.size(); ++i) {
+    if (all || i == rank) wire_.Partition(world.options().nodes[i], time, way);
   }
 }
 

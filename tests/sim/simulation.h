@@ -59,6 +59,7 @@ class Simulation {
   void AskOne(const JobId& job);
   void Harm();
   void HarmOne(World& world);
+  void CutOff(const World& world, size_t rank);
   // Agents come to some of the nodes.
   void BringAgents();
   void HarmAgent();

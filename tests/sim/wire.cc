@@ -15,10 +15,11 @@ Event Wire::Gone(StreamId id) const {
   return WorkerDetached{id};
 }
 
-StreamId Wire::Open(WorkerEnd* end, Speaker speaker) {
+StreamId Wire::Open(WorkerEnd* end, const NodeName& node, Speaker speaker) {
   const StreamId id = std::exchange(next_, next_.next());
   streams_[id] = Stream{.end = end,
                         .speaker = speaker,
+                        .node = node,
                         .last_up = scene_.timeline.now(),
                         .last_down = scene_.timeline.now()};
   return id;
@@ -26,8 +27,7 @@ StreamId Wire::Open(WorkerEnd* end, Speaker speaker) {
 
 void Wire::Deliver(StreamId id, const Event& event, absl::Time at) {
   scene_.timeline.At(at, [this, id, event] {
-    const auto found = streams_.find(id);
-    if (found != streams_.end() && !found->second.cut) coordinator_(event);
+    if (PassesUp(id)) coordinator_(event);
   });
 }
 
@@ -63,8 +63,7 @@ void Wire::ToWorker(StreamId id, std::function<bool(WorkerEnd&)> tell) {
   stream.last_down =
       std::max(scene_.timeline.now() + Delay(), stream.last_down + absl::Microseconds(1));
   scene_.timeline.At(stream.last_down, [this, id, tell = std::move(tell)] {
-    const auto there = streams_.find(id);
-    if (there != streams_.end() && !there->second.cut) TellWorker(id, tell);
+    if (PassesDown(id)) TellWorker(id, tell);
   });
 }
 
@@ -77,6 +76,61 @@ void Wire::Down(const SendDirective& directive) {
   ToWorker(directive.stream, [directive](WorkerEnd& end) {
     return end.OnDirective(directive.stream, directive.directive);
   });
+}
+
+void Wire::Down(const RenewLease& renewal) {
+  ToWorker(renewal.stream,
+           [renewal](WorkerEnd& end) { return end.OnRenewal(renewal.stream, renewal.beat); });
+}
+
+void Wire::Partition(const NodeName& node, absl::Duration time, Way way) {
+  Barrier& barrier = barriers_[node];
+  const absl::Time until = scene_.timeline.now() + time;
+  if (way != Way::kDown) barrier.up_until = std::max(barrier.up_until, until);
+  if (way != Way::kUp) barrier.down_until = std::max(barrier.down_until, until);
+}
+
+absl::Time Wire::PartitionedUntil(const NodeName& node) const {
+  const auto barrier = barriers_.find(node);
+  if (barrier == barriers_.end()) return absl::InfinitePast();
+  return std::max(barrier->second.up_until, barrier->second.down_until);
+}
+
+bool Wire::Partitioned(const NodeName& node) const {
+  return scene_.timeline.now() < PartitionedUntil(node);
+}
+
+bool Wire::PassesUp(StreamId id) {
+  const auto found = streams_.find(id);
+  if (found == streams_.end() || found->second.cut) return false;
+  Stream& stream = found->second;
+  const auto barrier = barriers_.find(stream.node);
+  const bool blocked =
+      barrier != barriers_.end() && scene_.timeline.now() < barrier->second.up_until;
+  if (blocked && !std::exchange(stream.up_lost, true)) BreakSoon(id);
+  return !stream.up_lost;
+}
+
+bool Wire::PassesDown(StreamId id) {
+  const auto found = streams_.find(id);
+  if (found == streams_.end() || found->second.cut) return false;
+  Stream& stream = found->second;
+  const auto barrier = barriers_.find(stream.node);
+  const bool blocked =
+      barrier != barriers_.end() && scene_.timeline.now() < barrier->second.down_until;
+  if (blocked && !std::exchange(stream.down_lost, true)) BreakSoon(id);
+  return !stream.down_lost;
+}
+
+// Each end notices by itself that nothing passes.
+void Wire::BreakSoon(StreamId id) {
+  const auto closed = [id](WorkerEnd& end) {
+    return end.OnClosed(id, absl::UnavailableError("nothing passes"));
+  };
+  scene_.timeline.After(scene_.chance.Milliseconds(100, 20000),
+                        [this, id] { coordinator_(Gone(id)); });
+  scene_.timeline.After(scene_.chance.Milliseconds(100, 20000),
+                        [this, id, closed] { TellWorker(id, closed); });
 }
 
 void Wire::CloseByCoordinator(const CloseStream& close) {

@@ -1,6 +1,7 @@
 // Wire: the streams between simulated workers and agents and the coordinator. In order and lossless
 // until they break, as gRPC's are; on top of that it drops, repeats and reorders messages whose
-// loss the protocol promises to bear. Used by tests/sim. One thread.
+// loss the protocol promises to bear; and a node may be cut off, one way too. Used by tests/sim.
+// One thread.
 #pragma once
 
 #include <functional>
@@ -21,6 +22,7 @@ class WorkerEnd {
   // False: not listening now (frozen); it is told again later.
   virtual bool OnWelcome(StreamId id, const Welcome& welcome) = 0;
   virtual bool OnDirective(StreamId id, const Directive& directive) = 0;
+  virtual bool OnRenewal(StreamId, int64_t /*beat*/) { return true; }
   virtual bool OnClosed(StreamId id, const absl::Status& status) = 0;
 };
 
@@ -37,15 +39,24 @@ class Wire {
   Wire(Scene& scene, Receiver coordinator) : scene_(scene), coordinator_(std::move(coordinator)) {}
 
   enum class Speaker { kWorker, kAgent };
-  StreamId Open(WorkerEnd* end, Speaker speaker = Speaker::kWorker);
+  StreamId Open(WorkerEnd* end, const NodeName& node, Speaker speaker = Speaker::kWorker);
   void Up(StreamId id, const Event& event, Care care);
   void Down(const Welcome& welcome);
   void Down(const SendDirective& directive);
+  void Down(const RenewLease& renewal);
   void CloseByCoordinator(const CloseStream& close);
   // The process ended: what it sent arrives, then the end of the stream.
   void CloseByWorker(StreamId id);
   // What is on its way is lost; both ends notice some time later.
   void Cut(StreamId id);
+  // Nothing passes between the node and the coordinator for so long; both ends of its streams
+  // notice some time later, perhaps only when it is over.
+  enum class Way { kUp, kDown, kBoth };
+  void Partition(const NodeName& node, absl::Duration time, Way way);
+  // Something does not pass.
+  bool Partitioned(const NodeName& node) const;
+  // When something last did not pass.
+  absl::Time PartitionedUntil(const NodeName& node) const;
   // Every stream ends, and nobody listens.
   void CoordinatorDied();
 
@@ -53,13 +64,25 @@ class Wire {
   struct Stream {
     WorkerEnd* end = nullptr;
     Speaker speaker = Speaker::kWorker;
+    NodeName node;
     // Nothing sent earlier arrives after a cut.
     bool cut = false;
+    // Something on the way was lost to a partition, and with it all that follows.
+    bool up_lost = false;
+    bool down_lost = false;
     bool worker_gone = false;
     absl::Time last_up;
     absl::Time last_down;
   };
+  struct Barrier {
+    absl::Time up_until = absl::InfinitePast();
+    absl::Time down_until = absl::InfinitePast();
+  };
   absl::Duration Delay();
+  // Whether what is on its way arrives; what is lost breaks the stream.
+  bool PassesUp(StreamId id);
+  bool PassesDown(StreamId id);
+  void BreakSoon(StreamId id);
   // What the coordinator hears when the stream is gone.
   Event Gone(StreamId id) const;
   void Deliver(StreamId id, const Event& event, absl::Time at);
@@ -69,6 +92,7 @@ class Wire {
   Scene& scene_;
   Receiver coordinator_;
   std::map<StreamId, Stream> streams_;
+  std::map<NodeName, Barrier> barriers_;
   StreamId next_{1};
 };
 

@@ -3,14 +3,24 @@
 #include <algorithm>
 #include <utility>
 
+#include "coordinator/core/liveness.h"
+#include "tests/sim/world_rank.h"
+
 namespace espalier::sim {
+namespace {
+
+// A world that nobody wants any more ends itself after so long.
+constexpr absl::Duration kLongestHold = absl::Minutes(30);
+
+}  // namespace
 
 World::World(Scene& scene, Wire& wire, WorldOptions options, Hooks hooks)
     : scene_(scene),
       wire_(wire),
       options_(std::move(options)),
       hooks_(std::move(hooks)),
-      unharmed_(!scene.faults) {
+      unharmed_(!scene.faults),
+      lease_(Lease({.spec = options_.spec})) {
   for (size_t i = 0; i < options_.nodes.size(); ++i) {
     ranks_.push_back(std::make_unique<RankProcess>(*this, Rank(static_cast<int64_t>(i))));
   }
@@ -28,6 +38,27 @@ void World::Start() {
 
 void World::KillAll() {
   for (auto& rank : ranks_) rank->Die();
+}
+
+std::vector<NodeName> World::KillSome(const std::function<bool(const NodeName&)>& reached) {
+  orphaned_ = true;
+  for (size_t i = 0; i < size(); ++i) {
+    if (reached(options_.nodes[i])) ranks_[i]->Die();
+  }
+  return LivingNodes();
+}
+
+std::vector<NodeName> World::LivingNodes() const {
+  std::vector<NodeName> nodes;
+  for (size_t i = 0; i < size(); ++i) {
+    if (!ranks_[i]->dead()) nodes.push_back(options_.nodes[i]);
+  }
+  return nodes;
+}
+
+absl::Time World::may_train_until() const {
+  const RankProcess& leader = *ranks_.front();
+  return leader.dead() || leader.finished() ? absl::InfinitePast() : leader.lease_until();
 }
 
 void World::CrashRank(size_t rank) { ranks_[rank]->Die(); }
@@ -107,7 +138,21 @@ void World::Agree() {
   WhenAllMove(&World::Boundary);
 }
 
+// Rank 0 does, and the others wait for it.
+bool World::HoldsForLease() {
+  const absl::Duration over = scene_.timeline.now() - ranks_.front()->lease_until();
+  if (over <= absl::ZeroDuration()) return false;
+  phase_ = Phase::kPaused;
+  if (over > kLongestHold) {
+    GiveUp();
+  } else {
+    After(scene_.chance.Milliseconds(100, 400), &World::Boundary);
+  }
+  return true;
+}
+
 void World::Boundary() {
+  if (HoldsForLease()) return;
   const Directive directive = ranks_.front()->directive();
   ++collective_;
   for (auto& rank : ranks_) rank->SayAck(step_);
@@ -135,6 +180,7 @@ void World::Boundary() {
     Leave(Outcome::kCompleted, "");
     return;
   }
+  hooks_.beginning(*this);
   phase_ = Phase::kExchange;
   After(scene_.chance.Milliseconds(50, 300), &World::Commit);
 }
@@ -158,6 +204,7 @@ void World::Commit() {
 }
 
 void World::WriteCheckpoint() {
+  if (scene_.timeline.now() > may_train_until()) return;
   const auto copies = static_cast<size_t>(options_.spec.checkpoint().copies());
   for (size_t i = 0; i < std::min(copies, ranks_.size()); ++i) {
     if (i > 0 && scene_.Fault(20)) continue;  // its disk is full
@@ -191,7 +238,7 @@ void World::OnRankEnded() {
   if (all) {
     over_ = true;
     scene_.timeline.After(scene_.chance.Milliseconds(5, 100), [this] { hooks_.ended(*this); });
-  } else if (abnormal) {
+  } else if (abnormal && !orphaned_) {
     scene_.timeline.After(scene_.chance.Milliseconds(100, 1000), [this] { KillAll(); });
   }
 }

@@ -1,4 +1,4 @@
-// World and its RankProcesses: one generation as the coordinator could meet it: processes attach,
+// World: one generation as the coordinator could meet it: processes attach,
 // agree, commit steps in lock-step, obey rank 0's directive at boundaries, die, freeze and finish.
 // Lives as long as the simulated run. Used by tests/sim. One thread.
 #pragma once
@@ -17,11 +17,13 @@
 
 namespace espalier::sim {
 
-class RankProcess;
+class RankProcess;  // world_rank.h
 
 class World {
  public:
   struct Hooks {
+    // Before a step is begun: what begins is committed, unless a rank is lost.
+    std::function<void(const World&)> beginning;
     // Before a step is committed.
     std::function<void(const World&)> committing;
     // No process is left.
@@ -35,6 +37,13 @@ class World {
   void Start();
   // Ends every process, frozen or not.
   void KillAll();
+  // The same, but for some; mpirun is gone, and nobody looks after those any more. The nodes where
+  // processes are left.
+  std::vector<NodeName> KillSome(const std::function<bool(const NodeName&)>& reached);
+  bool orphaned() const { return orphaned_; }
+  std::vector<NodeName> LivingNodes() const;
+  // Until then rank 0 begins steps, and publishes.
+  absl::Time may_train_until() const;
   // One process vanishes; mpirun ends the others soon after.
   void CrashRank(size_t rank);
   void FreezeRank(size_t rank, absl::Duration time);
@@ -69,6 +78,7 @@ class World {
   void WriteCheckpoint();
   void Leave(Outcome outcome, const std::string& reason);
   void GiveUp();
+  bool HoldsForLease();
   void OnRankEnded();
 
   Scene& scene_;
@@ -85,66 +95,9 @@ class World {
   Phase phase_ = Phase::kStarting;
   std::optional<absl::Time> stalled_since_;
   bool over_ = false;
+  bool orphaned_ = false;
   bool unharmed_;
-};
-
-// One process of a world: its life, its stream, and what it has to say.
-class RankProcess : public WorkerEnd {
- public:
-  RankProcess(World& world, Rank rank) : world_(world), rank_(rank) {}
-
-  void Begin();
-  void Die();  // vanishes; what it sent still arrives
-  void Freeze(absl::Duration time);
-  void Cut();
-  // Says its last word and exits.
-  void Finish(Outcome outcome, const std::string& reason,
-              absl::StatusCode code = absl::StatusCode::kUnknown);
-
-  bool dead() const { return dead_; }
-  bool finished() const { return finished_.has_value(); }
-  bool moves() const { return begun_ && !dead_ && !frozen_ && !finished_; }
-  bool joined() const { return joined_; }
-  std::optional<Outcome> outcome() const { return outcome_; }
-  const Directive& directive() const { return directive_; }
-
-  void SayFound(Step step);
-  void SayReady(Step next_step);
-  void SayStep(const StepFigures& figures);
-  void SayAck(Step next_step);
-  void SayCheckpoint(Step step);
-
-  bool OnWelcome(StreamId stream, const Welcome& welcome) override;
-  bool OnDirective(StreamId stream, const Directive& directive) override;
-  bool OnClosed(StreamId stream, const absl::Status& status) override;
-
- private:
-  void Attach();
-  void AttachLater();
-  void KeepTelling();
-  void Take(const Directive& directive);
-  // Sends what there is of it on the present stream, for which it was re-addressed.
-  template <typename Message>
-  void Say(std::optional<Message>& message, Care care);
-
-  World& world_;
-  const Rank rank_;
-  bool begun_ = false;
-  bool frozen_ = false;
-  bool dead_ = false;
-  bool joined_ = false;
-  bool welcomed_ = false;
-  bool was_welcomed_ = false;
-  std::optional<StreamId> stream_;
-  std::optional<Outcome> outcome_;
-  Directive directive_;
-  // The newest message of each kind: said again on every new stream.
-  std::optional<WorkerReady> ready_;
-  std::optional<WorkerStepReported> step_;
-  std::optional<DirectiveAcked> ack_;
-  std::optional<WorkerFoundState> found_;
-  std::optional<WorkerCheckpointed> checkpoint_;
-  std::optional<WorkerFinished> finished_;
+  const absl::Duration lease_;
 };
 
 }  // namespace espalier::sim

@@ -1,7 +1,8 @@
+#include "tests/sim/world_rank.h"
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "tests/sim/world.h"
 
 namespace espalier::sim {
 
@@ -53,7 +54,8 @@ void RankProcess::Attach() {
     return;
   }
   const WorldOptions& options = world_.options_;
-  stream_ = world_.wire_.Open(this);
+  stream_ = world_.wire_.Open(this, options.nodes[static_cast<size_t>(rank_.value())]);
+  hello_at_ = world_.scene_.timeline.now();
   WorkerAttached hello{.stream = *stream_,
                        .worker = {options.key.job, options.key.generation, rank_},
                        .world_size = static_cast<int32_t>(options.nodes.size()),
@@ -81,6 +83,7 @@ bool RankProcess::OnWelcome(StreamId stream, const Welcome& welcome) {
   world_.options_.key = {welcome.worker.job, welcome.worker.generation};
   welcomed_ = true;
   if (!world_.least_) world_.least_ = welcome.least;
+  lease_until_ = std::max(lease_until_, hello_at_ + world_.lease_);
   Take(welcome.directive);
   Say(ready_, Care::kKeep);
   Say(found_, Care::kKeep);
@@ -98,6 +101,13 @@ bool RankProcess::OnWelcome(StreamId stream, const Welcome& welcome) {
 bool RankProcess::OnDirective(StreamId stream, const Directive& directive) {
   if (frozen_) return false;
   if (stream == stream_ && !dead_) Take(directive);
+  return true;
+}
+
+bool RankProcess::OnRenewal(StreamId stream, int64_t beat) {
+  if (frozen_) return false;
+  if (stream != stream_ || dead_) return true;
+  lease_until_ = std::max(lease_until_, absl::FromUnixNanos(beat) + world_.lease_);
   return true;
 }
 
@@ -158,7 +168,8 @@ void RankProcess::KeepTelling() {
                                      .phase = world_.phase_,
                                      .collective = world_.collective_,
                                      .work = world_.collective_ + (world_.stalled_since_ ? 0 : 1)},
-                        .memory_bytes = 1 << 20};
+                        .memory_bytes = 1 << 20,
+                        .beat = absl::ToUnixNanos(world_.scene_.timeline.now())};
     Say(progress, Care::kCareless);
   }
   const double timeout = world_.options_.spec.health().failure_timeout_seconds();

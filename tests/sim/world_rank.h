@@ -1,0 +1,74 @@
+// RankProcess: one process of a simulated world: its life, its stream, its lease, and what it has
+// to say. Used by world.cc. One thread.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "tests/sim/world.h"
+
+namespace espalier::sim {
+
+class RankProcess : public WorkerEnd {
+ public:
+  RankProcess(World& world, Rank rank) : world_(world), rank_(rank) {}
+
+  void Begin();
+  void Die();  // vanishes; what it sent still arrives
+  void Freeze(absl::Duration time);
+  void Cut();
+  // Says its last word and exits.
+  void Finish(Outcome outcome, const std::string& reason,
+              absl::StatusCode code = absl::StatusCode::kUnknown);
+
+  bool dead() const { return dead_; }
+  bool finished() const { return finished_.has_value(); }
+  bool moves() const { return begun_ && !dead_ && !frozen_ && !finished_; }
+  bool joined() const { return joined_; }
+  std::optional<Outcome> outcome() const { return outcome_; }
+  const Directive& directive() const { return directive_; }
+  absl::Time lease_until() const { return lease_until_; }
+
+  void SayFound(Step step);
+  void SayReady(Step next_step);
+  void SayStep(const StepFigures& figures);
+  void SayAck(Step next_step);
+  void SayCheckpoint(Step step);
+
+  bool OnWelcome(StreamId stream, const Welcome& welcome) override;
+  bool OnDirective(StreamId stream, const Directive& directive) override;
+  bool OnRenewal(StreamId stream, int64_t beat) override;
+  bool OnClosed(StreamId stream, const absl::Status& status) override;
+
+ private:
+  void Attach();
+  void AttachLater();
+  void KeepTelling();
+  void Take(const Directive& directive);
+  // Sends what there is of it on the present stream, for which it was re-addressed.
+  template <typename Message>
+  void Say(std::optional<Message>& message, Care care);
+
+  World& world_;
+  const Rank rank_;
+  bool begun_ = false;
+  bool frozen_ = false;
+  bool dead_ = false;
+  bool joined_ = false;
+  bool welcomed_ = false;
+  bool was_welcomed_ = false;
+  std::optional<StreamId> stream_;
+  absl::Time hello_at_;
+  absl::Time lease_until_ = absl::InfinitePast();
+  std::optional<Outcome> outcome_;
+  Directive directive_;
+  // The newest message of each kind: said again on every new stream.
+  std::optional<WorkerReady> ready_;
+  std::optional<WorkerStepReported> step_;
+  std::optional<DirectiveAcked> ack_;
+  std::optional<WorkerFoundState> found_;
+  std::optional<WorkerCheckpointed> checkpoint_;
+  std::optional<WorkerFinished> finished_;
+};
+
+}  // namespace espalier::sim
