@@ -115,8 +115,10 @@ absl::StatusOr<ProcessIdentity> MpirunLauncher::Prepare(const LaunchRequest& req
           {.argv = std::move(command), .environment = Environment(key, agents), .log_path = log}));
   Entry& entry = entries_[key];
   entry = {.stage = Stage::kHeld, .leader = process.identity(), .own_child = true};
+  entry.nodes = request.nodes;
+  entry.agent_of = agents;
   for (const auto& [node, agent] : agents) {
-    entry.nodes_with_agents.insert(node);
+    entry.with_agents.insert(node);
     entry.agents.emplace(agent, AgentWait());
   }
   entry.gate.emplace(std::move(process));
@@ -134,11 +136,11 @@ void MpirunLauncher::Release(const GenerationKey& key) {
 void MpirunLauncher::Adopt(const GenerationKey& key, const ProcessIdentity& process,
                            AdoptedNodes nodes) {
   Entry& entry = entries_[key];
-  entry = {.stage = Stage::kRunning, .leader = process};
+  entry = {.stage = Stage::kRunning, .leader = process, .adopted = true};
+  entry.nodes = std::move(nodes.nodes);
   if (options_.agents == nullptr) return;
   options_.agents->Admit(key);
-  entry.nodes_with_agents = std::move(nodes.with_agents);
-  entry.adopted_nodes = std::move(nodes.nodes);
+  entry.with_agents = std::move(nodes.with_agents);
 }
 
 void MpirunLauncher::NoteNode(const v1::NodeSpec& node) {
@@ -150,15 +152,19 @@ void MpirunLauncher::NoteNode(const v1::NodeSpec& node) {
   *cluster_.add_nodes() = node;
 }
 
+bool MpirunLauncher::IsHere(const v1::NodeSpec& node, Entry& entry) {
+  if (!entry.networks) entry.networks = LocalNetworks();
+  return IsOwnAddress(node.address(), *entry.networks);
+}
+
 void MpirunLauncher::NoteWorker(const GenerationKey& key, const WorkerProcess& worker) {
   const auto found = entries_.find(key);
   const v1::NodeSpec* node = FindNode(cluster_, worker.node);
   if (found == entries_.end() || node == nullptr) return;
   // An agent finds the workers of its node by itself; those of this machine are in mpirun's
   // session.
-  if (found->second.nodes_with_agents.count(worker.node) > 0) return;
-  if (!found->second.networks) found->second.networks = LocalNetworks();
-  if (IsOwnAddress(node->address(), *found->second.networks)) return;
+  if (found->second.with_agents.count(worker.node) > 0) return;
+  if (IsHere(*node, found->second)) return;
   std::vector<int64_t>& pids = found->second.remote_pids[worker.node];
   if (std::find(pids.begin(), pids.end(), worker.pid) == pids.end()) pids.push_back(worker.pid);
 }
@@ -192,7 +198,8 @@ std::vector<LaunchEnded> MpirunLauncher::Poll(absl::Duration now) {
       ++it;
       continue;
     }
-    ended.push_back({key, entry.reason, entry.culprit});
+    ended.push_back(
+        {key, entry.reason, entry.culprit, {entry.unconfirmed.begin(), entry.unconfirmed.end()}});
     if (options_.agents != nullptr) options_.agents->Forget(key);
     it = entries_.erase(it);
   }
@@ -230,14 +237,21 @@ void MpirunLauncher::StartSweep(const GenerationKey& key, Entry& entry, absl::Du
   entry.stage = Stage::kSweeping;
   entry.sweep_until = now + options_.remote_limit;
   // Those that have not come back yet are waited for like others that are away.
-  const std::set<NodeName>& known = entry.nodes_with_agents;
-  for (const auto& [node, agent] : SharedAgents(*options_.cluster, entry.adopted_nodes, known)) {
+  if (entry.adopted) entry.agent_of = SharedAgents(cluster_, entry.nodes, entry.with_agents);
+  for (const auto& [node, agent] : entry.agent_of) {
     entry.agents.emplace(agent, AgentWait());
+    entry.remote_pids.erase(node);
   }
   if (!entry.clean_exit) StartRemoteKills(key, entry);
 }
 
 void MpirunLauncher::StartRemoteKills(const GenerationKey& key, Entry& entry) {
+  for (const NodeName& name : entry.nodes) {
+    const v1::NodeSpec* node = FindNode(cluster_, name);
+    const bool here = node != nullptr && IsHere(*node, entry);
+    // Who has not introduced itself to this espalierd may have done so to an earlier one.
+    if (!here && entry.agent_of.count(name) == 0) entry.unconfirmed.insert(name);
+  }
   for (const auto& [name, pids] : entry.remote_pids) {
     const v1::NodeSpec& node = *FindNode(cluster_, name);
     absl::StatusOr<GatedProcess> process = GatedProcess::Spawn(
@@ -248,12 +262,33 @@ void MpirunLauncher::StartRemoteKills(const GenerationKey& key, Entry& entry) {
       continue;
     }
     process->Release();
-    entry.remote_kills.push_back(process->identity());
+    entry.remote_kills.emplace(name, process->identity());
   }
 }
 
-// It says that nothing is left on its node; or it has been away for so long that it has ended the
-// generation by itself; or it hangs, which the reason tells.
+// The remote shell exits with the status of what it ran there; its own is 255.
+void MpirunLauncher::PollRemoteKills(Entry& entry, bool late) {
+  for (auto kill = entry.remote_kills.begin(); kill != entry.remote_kills.end();) {
+    if (late) SignalSession(kill->second, SIGKILL);
+    const absl::StatusOr<std::optional<ExitStatus>> exit = PollChild(kill->second.pid);
+    if (exit.ok() && !exit->has_value()) {
+      ++kill;
+      continue;
+    }
+    const bool done = exit.ok() && (*exit)->code == 0 && (*exit)->signal == 0;
+    if (done) entry.unconfirmed.erase(kill->first);
+    kill = entry.remote_kills.erase(kill);
+  }
+}
+
+void MpirunLauncher::NoteUnconfirmed(Entry& entry, const NodeName& agent) {
+  for (const auto& [node, its_agent] : entry.agent_of) {
+    if (its_agent == agent) entry.unconfirmed.insert(node);
+  }
+}
+
+// It says that nothing is left on its node; or it is away, and ends the generation when it comes
+// back; or it hangs, which the reason tells.
 bool MpirunLauncher::AgentDone(const GenerationKey& key, const NodeName& agent, AgentWait& wait,
                                Entry& entry, absl::Duration now) {
   switch (options_.agents->End(key, agent)) {
@@ -266,15 +301,13 @@ bool MpirunLauncher::AgentDone(const GenerationKey& key, const NodeName& agent, 
       absl::StrAppend(&entry.reason, "; the agent of node ", agent.text(),
                       " has not confirmed the end within ", absl::FormatDuration(kConfirmLimit),
                       ", so processes may be left there: look at them, or restart the agent");
-      return true;
+      break;
     case NodeAgents::Ending::kAway:
       if (!wait.away_since) wait.away_since = now;
-      if (now - *wait.away_since < kOrphanLimit + kOrphanMargin) return false;
-      absl::StrAppend(&entry.reason, "; the agent of node ", agent.text(), " was away for ",
-                      absl::FormatDuration(kOrphanLimit + kOrphanMargin),
-                      ", after which it ends by itself what it has");
-      return true;
+      if (now - *wait.away_since < options_.remote_limit) return false;
+      break;
   }
+  if (!entry.clean_exit) NoteUnconfirmed(entry, agent);
   return true;
 }
 
@@ -289,11 +322,7 @@ bool MpirunLauncher::AgentsDone(const GenerationKey& key, Entry& entry, absl::Du
 bool MpirunLauncher::SweepDone(const GenerationKey& key, Entry& entry, absl::Duration now) {
   const int left = SignalSession(entry.leader, SIGKILL);
   const bool late = now >= *entry.sweep_until;
-  std::erase_if(entry.remote_kills, [&](const ProcessIdentity& process) {
-    if (late) SignalSession(process, SIGKILL);
-    absl::StatusOr<std::optional<ExitStatus>> exit = PollChild(process.pid);
-    return !exit.ok() || exit->has_value();
-  });
+  PollRemoteKills(entry, late);
   const bool agents_done = AgentsDone(key, entry, now);
   return agents_done && left == 0 && entry.remote_kills.empty();
 }

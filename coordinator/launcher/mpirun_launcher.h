@@ -6,8 +6,8 @@
 //   (none) --------> held -------> running --------------------------------> sweeping -> (reported)
 //                   Adopt ------------^   End: SIGTERM, after the grace SIGKILL
 //
-// Sweeping: what is left of the session is killed; on other nodes through their agents, which
-// confirm it, or through the remote shell, both within a bound.
+// Sweeping: what is left of the session is killed; on other nodes through their agents or the
+// remote shell, within a bound. Nodes where that is not confirmed by then are reported.
 // Thread rule: as Launcher.
 #pragma once
 
@@ -43,7 +43,7 @@ struct MpirunLauncherOptions {
   absl::StatusOr<OpenMpiVersion> version = OpenMpiVersion::kFour;
   // Between SIGTERM and SIGKILL.
   absl::Duration grace = absl::Seconds(2);
-  // Longest time for ending stray workers on other nodes.
+  // Longest time for ending stray workers on a node that cannot be reached.
   absl::Duration remote_limit = absl::Seconds(5);
   LogLimits logs;
 };
@@ -90,14 +90,19 @@ class MpirunLauncher : public Launcher {
     std::string reason;
     std::optional<Rank> culprit;
     std::map<NodeName, std::vector<int64_t>> remote_pids;
-    // This machine's, as they were when the first worker without an agent came.
+    // This machine's, as they were when they were first asked for.
     std::optional<std::vector<LocalNetwork>> networks;
-    std::vector<ProcessIdentity> remote_kills;
+    std::map<NodeName, ProcessIdentity> remote_kills;
+    std::vector<NodeName> nodes;
+    // Of these, who is known to have an agent.
+    std::set<NodeName> with_agents;
+    // The agent of each node that has one. Of a generation that was taken over it shows at the end,
+    // when all of the cluster is known.
+    std::map<NodeName, NodeName> agent_of;
+    bool adopted = false;
     // Agents that have to say that nothing is left there.
     std::map<NodeName, AgentWait> agents;
-    std::set<NodeName> nodes_with_agents;
-    // Taken over: agents are shared among them once all of the cluster is known.
-    std::vector<NodeName> adopted_nodes;
+    std::set<NodeName> unconfirmed;
   };
 
   absl::StatusOr<std::string> Network(const LaunchRequest& request) const;
@@ -106,7 +111,11 @@ class MpirunLauncher : public Launcher {
   std::map<NodeName, NodeName> AgentsOf(const std::vector<NodeName>& nodes) const;
   std::vector<std::string> Environment(const GenerationKey& key,
                                        const std::map<NodeName, NodeName>& agents) const;
+  // Whether the node is this machine.
+  static bool IsHere(const v1::NodeSpec& node, Entry& entry);
   void StartRemoteKills(const GenerationKey& key, Entry& entry);
+  void PollRemoteKills(Entry& entry, bool late);
+  void NoteUnconfirmed(Entry& entry, const NodeName& agent);
   void PollLeader(const GenerationKey& key, Entry& entry, absl::Duration now);
   void StartSweep(const GenerationKey& key, Entry& entry, absl::Duration now);
   bool SweepDone(const GenerationKey& key, Entry& entry, absl::Duration now);

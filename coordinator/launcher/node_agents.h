@@ -36,7 +36,7 @@ class NodeAgents {
     // The agent has confirmed that nothing of the generation runs on the node.
     kGone,
     kUnderWay,
-    // The agent is not attached, or is not heard of; it ends the generation itself when that lasts.
+    // The agent is not attached; it ends the generation when it comes back, or that lasts.
     kAway,
   };
   // Nothing of the generation is started any more, and what runs of it on the node is ended. Called
@@ -46,12 +46,9 @@ class NodeAgents {
   virtual void Forget(const GenerationKey& key) = 0;
 };
 
-// How long a generation may go on while its node's agent is without espalierd: longer than
-// espalierd takes to be replaced by a newer one, short enough to wait for a machine that has lost
-// its power.
-constexpr absl::Duration kOrphanLimit = absl::Seconds(60);
-// After which the agent has noticed that it is alone, and has ended what it had to end.
-constexpr absl::Duration kOrphanMargin = absl::Seconds(15);
+// How long the processes of a generation are left alone while their node's agent is without
+// espalierd: as long as its workers hold when nobody renews their leases. Nobody waits for it.
+constexpr absl::Duration kOrphanLimit = absl::Minutes(30);
 // How long an agent that is there may take to confirm an end. It ends by force after two seconds;
 // what lasts longer hangs: a process in the kernel, or the agent.
 constexpr absl::Duration kConfirmLimit = absl::Seconds(60);

@@ -75,13 +75,17 @@ class Launching : public ::testing::Test {
     }));
     EXPECT_EQ(ended.size(), 1u);
     EXPECT_TRUE(launcher.Poll(RealClock().Monotonic()).empty()) << "reported once";
-    return ended.empty() ? "" : ended[0].reason;
+    if (ended.empty()) return "";
+    unconfirmed_ = ended[0].unconfirmed;
+    return ended[0].reason;
   }
   std::string GenerationLog() { return folder_.Read("jobs/job-1/logs/gen-0001.log"); }
 
   ScratchFolder folder_;
   v1::ClusterSpec cluster_;
   NodeAgents* agents_ = nullptr;
+  // Of the end that was awaited last.
+  std::vector<NodeName> unconfirmed_;
 };
 
 TEST_F(Launching, APreparedGenerationDoesNothingUntilReleased) {
@@ -167,6 +171,28 @@ TEST_F(Launching, StrayWorkersOfOtherNodesAreEndedThroughTheRemoteShell) {
   EXPECT_THAT(folder_.Read("shell.log"), AllOf(HasSubstr("203.0.113.9 for p in 4711;"),
                                                HasSubstr("--job-id job-1 --generation 1 "),
                                                ::testing::Not(HasSubstr("4712"))));
+  EXPECT_TRUE(unconfirmed_.empty());
+}
+
+TEST_F(Launching, WhereTheRemoteShellFailsTheEndIsReportedAsUnconfirmed) {
+  cluster_.mutable_nodes(0)->set_address("203.0.113.9");
+  cluster_.mutable_launcher()->set_network("203.0.113.0/24");
+  cluster_.mutable_launcher()->set_remote_shell(
+      folder_.WriteScript("unreachable", "#!/bin/sh\nexit 255"));
+  auto launcher = Make("exit 1");
+  Start(*launcher);
+  launcher->NoteWorker(kKey, {NodeName("a"), 4711});
+  AwaitEnd(*launcher);
+  EXPECT_EQ(unconfirmed_, std::vector<NodeName>{NodeName("a")});
+}
+
+// Who has not attached again after a restart cannot be ended by its number.
+TEST_F(Launching, AdoptedWorkersOfOtherNodesThatNobodyKnowsAreReportedAsUnconfirmed) {
+  cluster_.mutable_nodes(0)->set_address("203.0.113.9");
+  auto launcher = Make("exit 0");
+  launcher->Adopt(kKey, {getpid(), "another-boot/1"}, {.nodes = {NodeName("a")}});
+  AwaitEnd(*launcher);
+  EXPECT_EQ(unconfirmed_, std::vector<NodeName>{NodeName("a")});
 }
 
 TEST_F(Launching, ARemoteShellThatHangsHasItsTimeAndIsThenEnded) {
@@ -186,7 +212,9 @@ TEST_F(Launching, ARemoteShellThatHangsHasItsTimeAndIsThenEnded) {
   const absl::Duration limit = MpirunLauncherOptions{}.remote_limit;
   EXPECT_TRUE(launcher->Poll(start + limit - absl::Seconds(1)).empty()) << "it has time left";
   EXPECT_EQ(kill(shell, 0), 0);
-  EXPECT_TRUE(WaitUntil([&] { return !launcher->Poll(start + limit).empty(); }));
+  std::vector<LaunchEnded> ended;
+  EXPECT_TRUE(WaitUntil([&] { return !(ended = launcher->Poll(start + limit)).empty(); }));
+  EXPECT_THAT(ended[0].unconfirmed, testing::ElementsAre(NodeName("a")));
   EXPECT_NE(kill(shell, 0), 0) << "it is left behind";
 }
 
@@ -218,7 +246,7 @@ TEST_F(Launching, AnEndIsReportedWhenTheAgentsHaveConfirmedIt) {
   EXPECT_EQ(agents.forgotten.count(kKey), 1u);
 }
 
-TEST_F(Launching, AnAgentThatIsAwayIsWaitedForUntilItHasEndedTheGenerationItself) {
+TEST_F(Launching, WhereAnAgentIsAwayTheEndIsReportedAsUnconfirmed) {
   FakeAgents agents;
   agents_ = &agents;
   agents.ending = NodeAgents::Ending::kAway;
@@ -229,10 +257,11 @@ TEST_F(Launching, AnAgentThatIsAwayIsWaitedForUntilItHasEndedTheGenerationItself
     EXPECT_TRUE(launcher->Poll(now).empty());
     return !agents.asked.empty();
   }));
-  EXPECT_TRUE(launcher->Poll(now + kOrphanLimit).empty());
-  const std::vector<LaunchEnded> ended = launcher->Poll(now + kOrphanLimit + kOrphanMargin);
+  const absl::Duration limit = MpirunLauncherOptions{}.remote_limit;
+  EXPECT_TRUE(launcher->Poll(now + limit - absl::Milliseconds(1)).empty()) << "it may come back";
+  const std::vector<LaunchEnded> ended = launcher->Poll(now + limit);
   ASSERT_EQ(ended.size(), 1u);
-  EXPECT_THAT(ended[0].reason, HasSubstr("the agent of node a was away for 1m15s"));
+  EXPECT_THAT(ended[0].unconfirmed, testing::ElementsAre(NodeName("a")));
 }
 
 TEST_F(Launching, AnAgentThatIsThereAndNeverConfirmsAnEndIsGivenUp) {
@@ -249,6 +278,7 @@ TEST_F(Launching, AnAgentThatIsThereAndNeverConfirmsAnEndIsGivenUp) {
   const std::vector<LaunchEnded> ended = launcher->Poll(now + kConfirmLimit);
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_THAT(ended[0].reason, HasSubstr("agent of node a has not confirmed the end within 1m"));
+  EXPECT_THAT(ended[0].unconfirmed, testing::ElementsAre(NodeName("a")));
 }
 
 TEST_F(Launching, AnAdoptedGenerationIsEndedOnTheNodesThatHaveAgents) {
