@@ -27,6 +27,14 @@ namespace {
 
 constexpr absl::Duration kLogInterval = absl::Seconds(2);
 
+// Publishing stops training, so it may wait: who is told that its generation is over gets an error.
+absl::Status AwaitLease(ControlClient& client) {
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool leased, client.WaitForLease(absl::Seconds(1)));
+    if (leased) return absl::OkStatus();
+  }
+}
+
 std::string CheckpointFolder(const v1::Welcome& welcome) {
   const std::string& wanted = welcome.spec().checkpoint().directory();
   return wanted.empty() ? welcome.checkpoint_directory() : wanted;
@@ -166,7 +174,8 @@ absl::Status WorkerSession::PrepareCheckpoints() {
                  CheckpointStore::Options{.directory = CheckpointFolder(options_.welcome),
                                           .keep = spec_.checkpoint().keep(),
                                           .keep_best = spec_.checkpoint().keep_best(),
-                                          .writer = WriterName(options_.welcome)});
+                                          .writer = WriterName(options_.welcome),
+                                          .permit = [this] { return AwaitLease(client_); }});
   ASSIGN_OR_RETURN(copy_, DivideCopies(context_, *store_, spec_.checkpoint()));
   return absl::OkStatus();
 }

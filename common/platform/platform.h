@@ -42,6 +42,10 @@ struct ProcessMemory {
 absl::StatusOr<ProcessMemory> ReadProcessMemory();
 void RestartRecentPeak();
 
+// Since some start, the time in which the machine slept included; never goes back. For what others
+// count on who were awake.
+absl::Duration TimeWithSleep();
+
 struct Processor {
   std::string model;
   // Logical processors that this process may use.

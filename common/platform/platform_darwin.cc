@@ -8,6 +8,7 @@
 #include <pthread/qos.h>
 #include <sys/param.h>
 #include <sys/sysctl.h>
+#include <time.h>
 
 #include <algorithm>
 #include <array>
@@ -114,6 +115,12 @@ absl::StatusOr<MachineMemory> ReadMachineMemory() {
                        .limit_bytes = total,
                        .available_bytes = *available,
                        .swap_used_bytes = static_cast<int64_t>(swap->xsu_used)};
+}
+
+absl::Duration TimeWithSleep() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC_RAW, &now);
+  return absl::DurationFromTimespec(now);
 }
 
 absl::StatusOr<ProcessMemory> ReadProcessMemory() {

@@ -124,6 +124,12 @@ absl::StatusOr<MachineMemory> ReadMachineMemory() {
       .swap_used_bytes = swap};
 }
 
+absl::Duration TimeWithSleep() {
+  timespec now = {};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return absl::DurationFromTimespec(now);
+}
+
 absl::StatusOr<ProcessMemory> ReadProcessMemory() {
   const std::vector<std::string> lines = ReadLines("/proc/self/status");
   const absl::StatusOr<int64_t> now = FindKilobytes(lines, "VmRSS");

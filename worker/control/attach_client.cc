@@ -23,6 +23,9 @@ constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(2);
 // Progress messages per failure_timeout: one may be lost or late.
 constexpr int kProgressPerTimeout = 4;
+// For so long a worker whose lease has run out holds: espalierd's machine may have to be restarted,
+// or mended by somebody who is out. Then it gives its memory back.
+constexpr absl::Duration kLongestHold = absl::Minutes(30);
 
 using Stream = grpc::ClientReaderWriter<v1::AttachRequest, v1::AttachResponse>;
 
@@ -106,6 +109,23 @@ class AttachClient final : public ControlClient {
     return directive_.number() > number;
   }
 
+  absl::StatusOr<bool> WaitForLease(absl::Duration timeout) override ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    const auto leased = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return lease_ == absl::ZeroDuration() || TimeWithSleep() < lease_until_;
+    };
+    const auto known = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return leased() || !status_.ok();
+    };
+    changed_.Wait(mutex_, timeout, known);
+    if (!status_.ok()) return status_;
+    if (leased()) return true;
+    if (TimeWithSleep() < lease_until_ + kLongestHold) return false;
+    return absl::UnavailableError(absl::StrCat(
+        "espalierd at ", options_.target.address, " has not renewed this worker's lease for ",
+        absl::FormatDuration(kLongestHold), "; start the job again when it is back"));
+  }
+
   void Report(v1::AttachRequest message) override ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     outbox_.Add(std::move(message));
@@ -186,6 +206,7 @@ class AttachClient final : public ControlClient {
       if (welcome_.has_value()) hello.mutable_hello()->set_job_id(welcome_->job_id());
       if (welcome_.has_value()) hello.mutable_hello()->set_generation(welcome_->generation());
       context_ = &context;
+      hello_at_ = TimeWithSleep();
       reader_ended_ = false;
       outbox_.Reconnected();
     }
@@ -250,6 +271,7 @@ class AttachClient final : public ControlClient {
     progress.set_phase(board_.phase);
     progress.set_collective(board_.collective);
     progress.set_work(board_.work);
+    progress.set_beat(absl::ToInt64Nanoseconds(TimeWithSleep()));
     if (const auto memory = ReadProcessMemory(); memory.ok()) {
       progress.set_memory_bytes(memory->now_bytes);
       progress.set_memory_peak_bytes(memory->peak_bytes);
@@ -269,12 +291,16 @@ class AttachClient final : public ControlClient {
           break;
         }
         connected_ = true;
+        lease_ = absl::Seconds(response.welcome().lease_seconds());
+        RenewFrom(hello_at_);
         Adopt(response.welcome().directive());
         progress_interval_ =
             absl::Seconds(response.welcome().spec().health().failure_timeout_seconds()) /
             kProgressPerTimeout;
       } else if (response.has_directive()) {
         Adopt(response.directive());
+      } else if (response.has_renewal()) {
+        RenewFrom(absl::Nanoseconds(response.renewal().beat()));
       }
       changed_.WakeAll();
     }
@@ -285,6 +311,12 @@ class AttachClient final : public ControlClient {
 
   void Adopt(const v1::Directive& directive) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (directive.number() > directive_.number()) directive_ = directive;
+  }
+
+  // The lease counts from when the answered message was sent: no clocks are compared, and who waits
+  // for its end may count from when it was heard.
+  void RenewFrom(absl::Duration sent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    lease_until_ = std::max(lease_until_, sent + lease_);
   }
 
   const AttachOptions options_;
@@ -302,6 +334,11 @@ class AttachClient final : public ControlClient {
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   absl::Status stranger_ ABSL_GUARDED_BY(mutex_);  // why the last welcome was not for this worker
   std::string last_error_ ABSL_GUARDED_BY(mutex_);
+  // By TimeWithSleep: the hello on the stream at hand, and the end of the lease (zero: there is no
+  // lease).
+  absl::Duration hello_at_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration lease_ ABSL_GUARDED_BY(mutex_) = absl::ZeroDuration();
+  absl::Duration lease_until_ ABSL_GUARDED_BY(mutex_) = absl::ZeroDuration();
   absl::Duration progress_interval_ ABSL_GUARDED_BY(mutex_) = absl::Seconds(1);
   grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool connected_ ABSL_GUARDED_BY(mutex_) = false;     // welcomed on the stream at hand

@@ -27,6 +27,11 @@ class ControlClient {
   // Waits until directive().number() > number, at most for `timeout`; true if so.
   virtual bool WaitForDirectiveAfter(int64_t number, absl::Duration timeout) = 0;
 
+  // Whether steps may be begun and checkpoints published: the coordinator wanted this generation a
+  // lease ago or later. Waits for that, at most for `timeout`. An error: never again; fenced, or
+  // nobody has renewed the lease for so long that nobody will.
+  virtual absl::StatusOr<bool> WaitForLease(absl::Duration timeout) = 0;
+
   // Queues a message (ready, step, evaluation, checkpoint, ack). While the coordinator is away the
   // newest messages of each kind are kept and sent on re-attaching.
   virtual void Report(v1::AttachRequest message) = 0;

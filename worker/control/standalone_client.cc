@@ -19,6 +19,7 @@ class StandaloneClient final : public ControlClient {
     clock_.Sleep(timeout);
     return false;
   }
+  absl::StatusOr<bool> WaitForLease(absl::Duration timeout) override { return true; }
   void Report(v1::AttachRequest message) override {}
   absl::Status Finish(const v1::Finished& finished, absl::Duration timeout) override {
     return absl::OkStatus();

@@ -98,6 +98,7 @@ void CheckpointStore::RemoveMark(absl::string_view mark) {
 
 absl::Status CheckpointStore::CheckWriter() const {
   if (claim_.empty()) return absl::OkStatus();
+  if (options_.permit) RETURN_IF_ERROR(options_.permit());
   ASSIGN_OR_RETURN(const std::string claim,
                    files_.Read(JoinPath(options_.directory, kWriterName), kWriterBytesMax));
   if (claim == claim_) return absl::OkStatus();

@@ -4,6 +4,7 @@
 // others are fenced. Used by worker/state and worker/. One thread at a time.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,6 +42,8 @@ class CheckpointStore {
     int keep_best = 0;  // best by validation loss kept besides
     // Who writes, for people ("generation 3 of job nano-1, process 812 on studio").
     std::string writer = "";
+    // Asked before anything is published or removed, beside CheckWriter; null: always permitted.
+    std::function<absl::Status()> permit = nullptr;
   };
   CheckpointStore(FileSystem& files, Options options)
       : files_(files), options_(std::move(options)) {}

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/base/status_macros.h"
+#include "common/observe/log.h"
 #include "worker/optimizer/schedule.h"
 #include "worker/train/plan.h"
 
@@ -24,7 +25,37 @@ absl::StatusOr<Boundary> StepBoundary::Meet(Step step) {
   ASSIGN_OR_RETURN(Boundary mine, BoundaryFromDirective(parts_.client.directive(), step));
   const v1::TrainSpec& train = parts_.spec.train();
   mine.learning_rate = LearningRate(train.schedule(), train.steps(), step);
+  if (parts_.context.collective.rank() == Rank(0)) {
+    ASSIGN_OR_RETURN(const bool leased, parts_.client.WaitForLease(absl::ZeroDuration()));
+    NoteHold(!leased);
+    if (!leased) Hold(mine);
+  }
   return MeetAtBoundary(parts_.context.collective, mine);
+}
+
+// A pause in which nothing new is obeyed.
+void StepBoundary::Hold(Boundary& mine) const {
+  mine.run_state = v1::RUN_STATE_PAUSE;
+  mine.directive = acknowledged_;
+  mine.checkpoint_request = checkpoints_obeyed_;
+}
+
+void StepBoundary::NoteHold(bool holds) {
+  if (std::exchange(holds_, holds) == holds) return;
+  if (holds) {
+    LogWarning(
+        "espalierd has not been heard of for longer than the lease of this run: it may have "
+        "started another generation; holds at the step boundary until it is back");
+  } else {
+    LogInfo("espalierd is back and wants this generation; goes on");
+  }
+}
+
+absl::Status StepBoundary::WaitForNews(const Boundary& boundary, absl::Duration timeout) {
+  if (parts_.context.collective.rank() != Rank(0)) return absl::OkStatus();
+  if (holds_) return parts_.client.WaitForLease(timeout).status();
+  parts_.client.WaitForDirectiveAfter(boundary.directive, timeout);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Boundary> StepBoundary::Obey(Step step, const std::function<absl::Status()>& save) {
@@ -43,9 +74,7 @@ absl::StatusOr<Boundary> StepBoundary::Obey(Step step, const std::function<absl:
     phase = v1::PHASE_PAUSED;
     account = TimeAccount::kPaused;
     parts_.reporter.Enter(phase);
-    if (parts_.context.collective.rank() == Rank(0)) {
-      parts_.client.WaitForDirectiveAfter(boundary.directive, options_.pause_interval);
-    }
+    RETURN_IF_ERROR(WaitForNews(boundary, options_.pause_interval));
   }
 }
 
@@ -82,9 +111,7 @@ absl::StatusOr<bool> StepBoundary::WaitToRetry(Step step) {
     const bool leave =
         boundary.state() == v1::RUN_STATE_STOP && boundary.checkpoint_before_stop == 0;
     if (leave) return false;
-    if (parts_.context.collective.rank() == Rank(0)) {
-      parts_.client.WaitForDirectiveAfter(boundary.directive, interval);
-    }
+    RETURN_IF_ERROR(WaitForNews(boundary, interval));
   }
   parts_.accounts.Book(TimeAccount::kCheckpoint);
   return true;

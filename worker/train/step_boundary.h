@@ -40,7 +40,8 @@ class StepBoundary {
   // INVALID_ARGUMENT when spec and world do not fit (see plan.h).
   static absl::StatusOr<StepBoundary> Create(const Parts& parts, Options options);
 
-  // Returns at the first message that does not say pause, having obeyed it but for a stop. A paused
+  // Returns at the first message that does not say pause, having obeyed it but for a stop. So it
+  // also holds while rank 0 has no lease, since another generation may have been started. A paused
   // world stays in touch, so that it notices a lost rank, and uses no processor besides. `save` is
   // called on all ranks when a checkpoint is newly asked for.
   absl::StatusOr<Boundary> Obey(Step step, const std::function<absl::Status()>& save);
@@ -53,12 +54,17 @@ class StepBoundary {
   StepBoundary(const Parts& parts, Options options, v1::ShardPlan plan);
   absl::StatusOr<Boundary> Meet(Step step);
   void Acknowledge(const Boundary& boundary);
+  void Hold(Boundary& mine) const;
+  void NoteHold(bool holds);
+  // Rank 0 waits for a directive after this one; while it holds, for its lease.
+  absl::Status WaitForNews(const Boundary& boundary, absl::Duration timeout);
 
   Parts parts_;
   Options options_;
   v1::ShardPlan default_plan_;
   std::optional<int64_t> plan_;  // number of the plan in force
   SlotRange shard_;
+  bool holds_ = false;              // rank 0: its lease has run out
   int64_t acknowledged_ = 0;        // newest directive; 0: there is none yet
   int64_t checkpoints_obeyed_ = 0;  // newest checkpoint_request
 };

@@ -85,6 +85,56 @@ TEST_F(AttachClientTest, AnUnreachableCoordinatorIsNamed) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(coordinator_.address()));
 }
 
+v1::Welcome WelcomeWithLease(double seconds) {
+  v1::Welcome welcome = WelcomeWithDirective(5);
+  welcome.set_lease_seconds(seconds);
+  return welcome;
+}
+
+TEST_F(AttachClientTest, WithoutALeaseNoneRunsOut) {
+  EXPECT_EQ(AttachedClient()->WaitForLease(absl::ZeroDuration()).value(), true);
+}
+
+// It counts from the beat, so what was answered long ago renews nothing.
+TEST_F(AttachClientTest, ALeaseEndsUnlessANewBeatIsAnswered) {
+  coordinator_.ChangeWelcome(WelcomeWithLease(0.001));
+  const std::unique_ptr<ControlClient> client = AttachedClient();
+  while (*client->WaitForLease(absl::ZeroDuration())) absl::SleepFor(absl::Milliseconds(1));
+  int64_t beat = 0;
+  ASSERT_TRUE(coordinator_.WaitFor([&](const FakeCoordinator::Messages& messages) {
+    for (const v1::AttachRequest& message : messages) {
+      if (message.has_progress()) beat = message.progress().beat();
+    }
+    return beat != 0;
+  }));
+  coordinator_.Renew(beat - absl::ToInt64Nanoseconds(absl::Hours(1)));
+  coordinator_.Send(DirectiveNumber(6));
+  ASSERT_TRUE(client->WaitForDirectiveAfter(5, kLong));
+  EXPECT_EQ(client->WaitForLease(absl::ZeroDuration()).value(), false);
+  coordinator_.Renew(beat + absl::ToInt64Nanoseconds(absl::Hours(1)));
+  EXPECT_EQ(client->WaitForLease(kLong).value(), true);
+}
+
+TEST_F(AttachClientTest, AFencedWorkerWaitsForNoLease) {
+  coordinator_.ChangeWelcome(WelcomeWithLease(0.001));
+  const std::unique_ptr<ControlClient> client = AttachedClient();
+  coordinator_.Refuse(absl::FailedPreconditionError("generation 3 has ended"));
+  absl::StatusOr<bool> leased = true;
+  while (leased.ok()) leased = client->WaitForLease(absl::Seconds(1));
+  EXPECT_TRUE(absl::IsFailedPrecondition(leased.status())) << leased.status();
+}
+
+// As after espalierd was away for longer than the lease.
+TEST_F(AttachClientTest, AWelcomeToANewStreamRenewsTheLease) {
+  coordinator_.ChangeWelcome(WelcomeWithLease(0.001));
+  const std::unique_ptr<ControlClient> client = AttachedClient();
+  while (*client->WaitForLease(absl::ZeroDuration())) absl::SleepFor(absl::Milliseconds(1));
+  coordinator_.Stop();
+  coordinator_.ChangeWelcome(WelcomeWithLease(3600));
+  coordinator_.Start();
+  EXPECT_EQ(client->WaitForLease(kLong).value(), true);
+}
+
 TEST_F(AttachClientTest, ReportsArriveInOrder) {
   const std::unique_ptr<ControlClient> client = AttachedClient();
   client->Report(ReadyMessage());

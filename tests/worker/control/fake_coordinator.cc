@@ -48,6 +48,14 @@ void FakeCoordinator::Send(const v1::Directive& directive) {
   stream_->Write(response);
 }
 
+void FakeCoordinator::Renew(int64_t beat) {
+  v1::AttachResponse response;
+  response.mutable_renewal()->set_beat(beat);
+  absl::MutexLock lock(&mutex_);
+  ESPALIER_CHECK(stream_ != nullptr, "a worker is attached");
+  stream_->Write(response);
+}
+
 bool FakeCoordinator::WaitFor(const std::function<bool(const Messages&)>& condition) {
   absl::MutexLock lock(&mutex_);
   const auto met = [&] { return condition(messages_); };

@@ -32,6 +32,7 @@ class FakeCoordinator : private v1::WorkerService::Service {
   // What later streams are welcomed with.
   void ChangeWelcome(v1::Welcome welcome);
   void Send(const v1::Directive& directive);
+  void Renew(int64_t beat);
 
   using Messages = std::vector<v1::AttachRequest>;
   // Waits until the messages so far, over all streams, satisfy the condition; false after 30 s.

@@ -130,6 +130,10 @@ void ScriptedClient::Set(const v1::Directive& directive) {
   directive_ = directive;
 }
 
+absl::StatusOr<bool> ScriptedClient::WaitForLease(absl::Duration timeout) {
+  return !lease || lease(timeout);
+}
+
 void ScriptedClient::Report(v1::AttachRequest message) {
   {
     absl::MutexLock lock(&mutex_);

@@ -30,6 +30,7 @@ class ScriptedClient : public ControlClient {
   }
   v1::Directive directive() const override;
   bool WaitForDirectiveAfter(int64_t number, absl::Duration timeout) override;
+  absl::StatusOr<bool> WaitForLease(absl::Duration timeout) override;
   void Report(v1::AttachRequest message) override;
   absl::Status Finish(const v1::Finished&, absl::Duration) override { return absl::OkStatus(); }
   absl::Status status() const override { return absl::OkStatus(); }
@@ -38,6 +39,8 @@ class ScriptedClient : public ControlClient {
   // Run inside Report, before it returns: what rank 0 does next already sees a new directive.
   std::function<void(ScriptedClient&, const v1::AttachRequest&)> on_report;
   void Set(const v1::Directive& directive);
+  // What WaitForLease asks; null: the lease never runs out.
+  std::function<bool(absl::Duration timeout)> lease;
 
   std::vector<v1::StepReport> steps() const;
   std::vector<v1::DirectiveAck> acks() const;

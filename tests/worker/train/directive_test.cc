@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/training_world.h"
@@ -102,6 +103,40 @@ TEST(Agreement, APauseHoldsAllRanksAtTheSameStepInMemory) {
     EXPECT_EQ(acks[1].next_step(), 4) << "a paused rank takes no step";
     EXPECT_EQ(result.client->steps().size(), 6u);
   }
+}
+
+// Fencing: without its lease rank 0 obeys nothing and commits nothing, and with it the others;
+// renewed, it goes on with what was asked meanwhile.
+TEST(Agreement, AllRanksHoldAtTheSameStepWhileTheLeaseOfRankZeroHasRunOut) {
+  const TestFolder folder;
+  WorldOptions options = ThreeRanks(6, folder.path(), nullptr);
+  std::atomic<bool> renewed{true};
+  std::atomic<int> asked{0};
+  options.script = [&](int rank, ScriptedClient& client) {
+    if (rank != 0) return;
+    client.on_report = [&](ScriptedClient& self, const v1::AttachRequest& message) {
+      if (!Committed(message, 3)) return;
+      v1::Directive directive = Make(1, v1::RUN_STATE_RUN);
+      directive.set_checkpoint_request(1);
+      self.Set(directive);
+      renewed = false;
+    };
+    client.lease = [&](absl::Duration) {
+      if (!renewed && ++asked == 5) {
+        EXPECT_EQ(Names(folder.path()), std::set<std::string>{".writer"}) << "published";
+        renewed = true;
+      }
+      return renewed.load();
+    };
+  };
+  for (const RankResult& result : TrainWorld(options)) {
+    ASSERT_TRUE(result.outcome.ok()) << result.outcome.status();
+    EXPECT_EQ(*result.outcome, v1::OUTCOME_COMPLETED);
+    ASSERT_EQ(result.client->acks().size(), 1u);
+    EXPECT_EQ(result.client->acks()[0].next_step(), 4) << "obeyed when it was renewed";
+    EXPECT_EQ(result.client->steps().size(), 6u);
+  }
+  EXPECT_EQ(asked, 5);
 }
 
 TEST(Agreement, ANewPlanBeginsAtItsStepOnAllRanks) {
