@@ -57,7 +57,7 @@ void TakeNodes(ClusterState& state, const CoordinatorStarted& start) {
 // The clock may have been set back since the record was written; no wait is longer for that.
 void BoundWaits(Context& context, Job& job) {
   const absl::Time latest = context.now() + kLongestBackoff;
-  if (job.record.retry_at <= latest) return;
+  if (IsFinal(job.record.state) || job.record.retry_at <= latest) return;
   job.record.retry_at = latest;
   context.Persist(job);
 }
