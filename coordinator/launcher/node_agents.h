@@ -48,7 +48,7 @@ class NodeAgents {
 
 // How long the processes of a generation are left alone while their node's agent is without
 // espalierd: as long as its workers hold when nobody renews their leases. Nobody waits for it.
-constexpr absl::Duration kOrphanLimit = absl::Minutes(30);
+constexpr absl::Duration kOrphanLimit = absl::Hours(12);
 // How long an agent that is there may take to confirm an end. It ends by force after two seconds;
 // what lasts longer hangs: a process in the kernel, or the agent.
 constexpr absl::Duration kConfirmLimit = absl::Seconds(60);

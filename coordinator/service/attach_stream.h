@@ -40,6 +40,9 @@ class AttachStream : public grpc::ServerBidiReactor<v1::AttachRequest, v1::Attac
   void Act();
   Operation NextOperation();
   absl::Status CloseStatus();
+  // Where a message of that kind waits to be written.
+  std::optional<v1::AttachResponse>& Slot(const v1::AttachResponse& message)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What waits to be written goes nowhere any more.
   void DropOutgoing();
   void ReportClosed();

@@ -23,9 +23,9 @@ constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(2);
 // Progress messages per failure_timeout: one may be lost or late.
 constexpr int kProgressPerTimeout = 4;
-// For so long a worker whose lease has run out holds: espalierd's machine may have to be restarted,
-// or mended by somebody who is out. Then it gives its memory back.
-constexpr absl::Duration kLongestHold = absl::Minutes(30);
+// For so long a worker whose lease has run out holds: espalierd's machine may sleep for a night, or
+// wait for somebody to mend it. Then it gives its memory back.
+constexpr absl::Duration kLongestHold = absl::Hours(12);
 
 using Stream = grpc::ClientReaderWriter<v1::AttachRequest, v1::AttachResponse>;
 
