@@ -27,12 +27,16 @@ namespace {
 
 constexpr absl::Duration kLogInterval = absl::Seconds(2);
 
-// Publishing stops training, so it may wait: who is told that its generation is over gets an error.
+// A renewal may be under way. Longer waits are the boundary's, where all ranks are in touch.
 absl::Status AwaitLease(ControlClient& client) {
-  for (;;) {
+  constexpr int kSeconds = 60;
+  for (int second = 0; second < kSeconds; ++second) {
     ASSIGN_OR_RETURN(const bool leased, client.WaitForLease(absl::Seconds(1)));
     if (leased) return absl::OkStatus();
   }
+  return absl::UnavailableError(
+      absl::StrCat("espalierd has not renewed this worker's lease for ", kSeconds,
+                   " s and may have started another generation, so no checkpoint may be written"));
 }
 
 std::string CheckpointFolder(const v1::Welcome& welcome) {

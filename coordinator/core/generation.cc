@@ -94,6 +94,8 @@ void OnUnseenEnd(Context& context, Job& job, const std::string& how) {
   if (record.state == JobState::kPausedSoft) {
     record.desired = DesiredState::kPauseHard;
     context.Enter(job, JobState::kPausing, reason);
+    // What is resumed before the end is certain starts anew.
+    ChangeDirective(context, job, {.run_state = RunState::kStop});
     return;
   }
   NoteAdvance(record);
@@ -304,6 +306,8 @@ void JudgeEnd(Context& context, Job& job, Processes before, const std::string& h
 
 constexpr char kWaits[] = "; waits until ";
 
+std::string WithoutWait(const std::string& reason) { return reason.substr(0, reason.find(kWaits)); }
+
 // Everything that follows from the end does so now, but for what would give the job or its nodes a
 // next generation.
 void AwaitLeases(Context& context, Job& job, const OpenLeases& open, const std::string& how) {
@@ -316,7 +320,7 @@ void AwaitLeases(Context& context, Job& job, const OpenLeases& open, const std::
       absl::StrCat(until, " for ", NodeList(open.nodes),
                    ", which may still be training: nobody has confirmed that its processes ended");
   // An earlier coordinator may have waited, too.
-  record.reason = absl::StrCat(record.reason.substr(0, record.reason.find(kWaits)), kWaits, wait);
+  record.reason = absl::StrCat(WithoutWait(record.reason), kWaits, wait);
   context.Note(job, absl::StrCat("waits until ", wait));
 }
 
@@ -330,6 +334,7 @@ void OnGone(Context& context, Job& job, const std::string& how) {
     return;
   }
   const Processes before = std::exchange(record.processes, Processes::kNone);
+  record.reason = WithoutWait(record.reason);
   context.Persist(job);
   if (!job.world.awaits_leases) JudgeEnd(context, job, before, how);
   Settle(context, job, how);

@@ -123,8 +123,11 @@ std::string DescribeLoss(const Job& job, Rank rank) {
                       Where(job.world.ranks[static_cast<size_t>(rank.value())]));
 }
 
+// Steps may be slow, but heartbeats do not come with them.
+constexpr absl::Duration kLongestLeaseShare = absl::Minutes(2);
+
 absl::Duration Lease(const JobRecord& record) {
-  return 2 * FailureTimeout(record) + 2 * kReattachWait;
+  return std::min(2 * FailureTimeout(record), kLongestLeaseShare) + 2 * kReattachWait;
 }
 
 absl::Duration RenewalInterval(const JobRecord& record) { return Lease(record) / 4; }
@@ -142,7 +145,9 @@ OpenLeases FindOpenLeases(const Job& job, absl::Time now) {
         !IsExternal(job.record) &&
         std::find(unconfirmed.begin(), unconfirmed.end(), rank.node) == unconfirmed.end();
     if (confirmed || rank.outcome || rank.lease_until <= now) continue;
-    open.nodes.push_back(rank.node);
+    if (std::find(open.nodes.begin(), open.nodes.end(), rank.node) == open.nodes.end()) {
+      open.nodes.push_back(rank.node);
+    }
     open.until = std::max(open.until, rank.lease_until);
   }
   return open;

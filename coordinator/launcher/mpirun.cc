@@ -286,11 +286,15 @@ std::vector<std::string> RemoteKillCommand(const v1::ClusterSpec& cluster, const
   std::vector<std::string> command =
       absl::StrSplit(cluster.launcher().remote_shell(), ' ', absl::SkipEmpty());
   command.push_back(node.address());
+  // It succeeds only when it has seen that none is left.
   command.push_back(absl::StrCat(
-      "for p in ", absl::StrJoin(pids, " "), "; do ps -ww -o args= -p $p | grep -q -e '--job-id ",
-      key.job.text(), " --generation ", key.generation.value(),
-      " ' || continue; q=$(ps -o ppid= -p $p); kill -9 $p; "
-      "case \"$(ps -o comm= -p $q)\" in *orted|*prted) kill -9 $q;; esac; done"));
+      "ps -ww -o args= -p $$ >/dev/null || exit 1; "
+      "alive() { ps -ww -o args= -p $1 | grep -q -e '--job-id ",
+      key.job.text(), " --generation ", key.generation.value(), " '; }; for p in ",
+      absl::StrJoin(pids, " "),
+      "; do alive $p || continue; q=$(ps -o ppid= -p $p); kill -9 $p; "
+      "case \"$(ps -o comm= -p $q)\" in *orted|*prted) kill -9 $q;; esac; "
+      "n=0; while alive $p; do n=$((n+1)); test $n -lt 20 || exit 1; sleep 0.1; done; done"));
   return command;
 }
 

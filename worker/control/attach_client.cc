@@ -23,6 +23,8 @@ constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(2);
 // Progress messages per failure_timeout: one may be lost or late.
 constexpr int kProgressPerTimeout = 4;
+// Leases are renewed by them, too.
+constexpr absl::Duration kLongestProgressInterval = absl::Seconds(5);
 // For so long a worker whose lease has run out holds: espalierd's machine may sleep for a night, or
 // wait for somebody to mend it. Then it gives its memory back.
 constexpr absl::Duration kLongestHold = absl::Hours(12);
@@ -117,10 +119,16 @@ class AttachClient final : public ControlClient {
     const auto known = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       return leased() || !status_.ok();
     };
+    const absl::Duration start = clock_.Monotonic();
     changed_.Wait(mutex_, timeout, known);
     if (!status_.ok()) return status_;
-    if (leased()) return true;
-    if (TimeWithSleep() < lease_until_ + kLongestHold) return false;
+    if (leased()) {
+      held_ = absl::ZeroDuration();
+      return true;
+    }
+    // What the machine slept meanwhile is no wait.
+    held_ += std::min(clock_.Monotonic() - start, timeout);
+    if (held_ < kLongestHold) return false;
     return absl::UnavailableError(absl::StrCat(
         "espalierd at ", options_.target.address, " has not renewed this worker's lease for ",
         absl::FormatDuration(kLongestHold), "; start the job again when it is back"));
@@ -295,8 +303,9 @@ class AttachClient final : public ControlClient {
         RenewFrom(hello_at_);
         Adopt(response.welcome().directive());
         progress_interval_ =
-            absl::Seconds(response.welcome().spec().health().failure_timeout_seconds()) /
-            kProgressPerTimeout;
+            std::min(absl::Seconds(response.welcome().spec().health().failure_timeout_seconds()) /
+                         kProgressPerTimeout,
+                     kLongestProgressInterval);
       } else if (response.has_directive()) {
         Adopt(response.directive());
       } else if (response.has_renewal()) {
@@ -339,6 +348,7 @@ class AttachClient final : public ControlClient {
   absl::Duration hello_at_ ABSL_GUARDED_BY(mutex_);
   absl::Duration lease_ ABSL_GUARDED_BY(mutex_) = absl::ZeroDuration();
   absl::Duration lease_until_ ABSL_GUARDED_BY(mutex_) = absl::ZeroDuration();
+  absl::Duration held_ ABSL_GUARDED_BY(mutex_) = absl::ZeroDuration();  // waited without a lease
   absl::Duration progress_interval_ ABSL_GUARDED_BY(mutex_) = absl::Seconds(1);
   grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool connected_ ABSL_GUARDED_BY(mutex_) = false;     // welcomed on the stream at hand

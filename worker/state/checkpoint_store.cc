@@ -64,6 +64,7 @@ std::string CheckpointStore::Folder(Step step) const {
 }
 
 absl::Status CheckpointStore::Prepare() {
+  if (options_.permit) RETURN_IF_ERROR(options_.permit());
   RETURN_IF_ERROR(MakeDurableDirectory(files_, options_.directory));
   const std::string claim = absl::StrCat(options_.writer, " (", RandomHex(kClaimBytes), ")\n");
   RETURN_IF_ERROR(WriteFileAtomically(files_, JoinPath(options_.directory, kWriterName), claim));

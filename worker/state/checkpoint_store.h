@@ -42,7 +42,8 @@ class CheckpointStore {
     int keep_best = 0;  // best by validation loss kept besides
     // Who writes, for people ("generation 3 of job nano-1, process 812 on studio").
     std::string writer = "";
-    // Asked before anything is published or removed, beside CheckWriter; null: always permitted.
+    // Asked before the folder is claimed and before anything is published or removed; null: always
+    // permitted.
     std::function<absl::Status()> permit = nullptr;
   };
   CheckpointStore(FileSystem& files, Options options)

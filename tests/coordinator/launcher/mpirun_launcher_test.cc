@@ -168,9 +168,10 @@ TEST_F(Launching, StrayWorkersOfOtherNodesAreEndedThroughTheRemoteShell) {
   launcher->NoteWorker(kKey, {NodeName("a"), 4711});
   launcher->NoteWorker(kKey, {NodeName("unknown"), 4712});
   AwaitEnd(*launcher);
-  EXPECT_THAT(folder_.Read("shell.log"), AllOf(HasSubstr("203.0.113.9 for p in 4711;"),
-                                               HasSubstr("--job-id job-1 --generation 1 "),
-                                               ::testing::Not(HasSubstr("4712"))));
+  EXPECT_THAT(
+      folder_.Read("shell.log"),
+      AllOf(HasSubstr("203.0.113.9 "), HasSubstr("for p in 4711;"),
+            HasSubstr("--job-id job-1 --generation 1 "), ::testing::Not(HasSubstr("4712"))));
   EXPECT_TRUE(unconfirmed_.empty());
 }
 

@@ -2,7 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
+#include <csignal>
+#include <cstdlib>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -199,6 +204,49 @@ TEST_F(Commands, RemoteKillTouchesOnlyTheGeneration) {
   EXPECT_EQ(words[0] + words[1] + words[2] + words[3], "ssh-oBatchMode=yes10.0.0.2");
   EXPECT_THAT(words[4], AllOf(HasSubstr("for p in 11 12;"),
                               HasSubstr("grep -q -e '--job-id job-1 --generation 3 '")));
+}
+
+// A process that waits to be ended, with the arguments of a worker of generation 3.
+pid_t StartWorkerLike() {
+  std::array<int, 2> ends{};
+  EXPECT_EQ(pipe(ends.data()), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[0], STDIN_FILENO);
+    close(ends[1]);
+    execl("/bin/sh", "sh", "-c", "read line", "worker", "--job-id", "job-1", "--generation", "3",
+          "--rank", static_cast<char*>(nullptr));
+    _exit(127);
+  }
+  close(ends[0]);
+  return child;  // the other end stays open until the test ends
+}
+
+int RunKill(const v1::ClusterSpec& cluster, pid_t pid) {
+  const std::string script =
+      RemoteKillCommand(cluster, cluster.nodes(0), {JobId("job-1"), Generation(3)}, {pid}).back();
+  const int status = std::system(script.c_str());
+  return WEXITSTATUS(status);
+}
+
+TEST_F(Commands, ARemoteKillSucceedsWhenNoneIsLeft) {
+  AddNode("a", "10.0.0.2");
+  const pid_t child = StartWorkerLike();
+  EXPECT_EQ(RunKill(cluster_, child), 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WTERMSIG(status), SIGKILL);
+  EXPECT_EQ(RunKill(cluster_, child), 0) << "none is left";
+}
+
+// Without ps nothing can be seen, so nothing is confirmed.
+TEST_F(Commands, ARemoteKillThatSeesNoProcessesFails) {
+  AddNode("a", "10.0.0.2");
+  const std::string path = getenv("PATH");
+  setenv("PATH", "/nonexistent", 1);
+  const int code = RunKill(cluster_, getpid());
+  setenv("PATH", path.c_str(), 1);
+  EXPECT_NE(code, 0);
 }
 
 struct NetworkCase {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "absl/synchronization/notification.h"
@@ -133,6 +134,34 @@ TEST_F(AttachClientTest, AWelcomeToANewStreamRenewsTheLease) {
   coordinator_.ChangeWelcome(WelcomeWithLease(3600));
   coordinator_.Start();
   EXPECT_EQ(client->WaitForLease(kLong).value(), true);
+}
+
+// Stands still but for leaps, as for a machine that sleeps.
+class LeapingClock : public Clock {
+ public:
+  absl::Time Now() override { return RealClock().Now(); }
+  absl::Duration Monotonic() override {
+    return RealClock().Monotonic() + absl::Hours(leaps_.fetch_add(13));
+  }
+  void Sleep(absl::Duration duration) override { RealClock().Sleep(duration); }
+
+ private:
+  std::atomic<int64_t> leaps_{0};
+};
+
+TEST_F(AttachClientTest, SleepIsNoWaitForALease) {
+  coordinator_.ChangeWelcome(WelcomeWithLease(0.001));
+  LeapingClock clock;
+  AttachOptions options;
+  options.target.address = coordinator_.address();
+  const std::unique_ptr<ControlClient> client = *MakeAttachClient(std::move(options), clock);
+  ASSERT_TRUE(client->Attach(v1::Hello(), kLong).ok());
+  while (*client->WaitForLease(absl::ZeroDuration())) absl::SleepFor(absl::Milliseconds(1));
+  for (int wait = 0; wait < 5; ++wait) {
+    const absl::StatusOr<bool> leased = client->WaitForLease(absl::Milliseconds(1));
+    ASSERT_TRUE(leased.ok()) << leased.status();
+    EXPECT_FALSE(*leased);
+  }
 }
 
 TEST_F(AttachClientTest, ReportsArriveInOrder) {

@@ -106,6 +106,24 @@ TEST(CheckpointStore, PruningNeverTouchesTheNewestVerifiedOne) {
   EXPECT_EQ(Names(folder.path()).count("step-00000001"), 0u);
 }
 
+// Another generation may have been started meanwhile, and claimed the folder.
+TEST(CheckpointStore, WithoutAPermitNothingIsClaimedPublishedOrRemoved) {
+  const TestFolder folder;
+  absl::Status permit = absl::UnavailableError("no lease");
+  CheckpointStore store(PosixFileSystem(), {.directory = folder.path(),
+                                            .keep = 1,
+                                            .writer = "generation 1",
+                                            .permit = [&permit] { return permit; }});
+  EXPECT_EQ(store.Prepare(), permit);
+  EXPECT_FALSE(Names(folder.path()).count(".writer"));
+  permit = absl::OkStatus();
+  ASSERT_TRUE(store.Prepare().ok());
+  WriteStep(store, 5);
+  permit = absl::UnavailableError("no lease");
+  EXPECT_EQ(store.Write(TinyState(7).Content()).status(), permit);
+  EXPECT_EQ(Names(folder.path()), (std::set<std::string>{".writer", "step-00000005"}));
+}
+
 TEST(CheckpointStore, PrepareRemovesWhatAKilledWriterLeft) {
   const TestFolder folder;
   CheckpointStore store = Store(folder.path());
