@@ -15,26 +15,37 @@ namespace espalier {
 namespace {
 
 // The journal's times are of the machine's clock, which may have been set back since: nothing was
-// in the future, and no wait of the core's own is longer than its longest.
-void NoLaterThan(absl::Time& time, absl::Time latest) { time = std::min(time, latest); }
-
-JobRecord WithTimesOf(absl::Time now, JobRecord record) {
-  NoLaterThan(record.state_since, now);
-  for (absl::Time& fault : record.faults) NoLaterThan(fault, now);
-  NoLaterThan(record.retry_at, now + kLongestBackoff);
-  return record;
+// in the future, and no wait of the core's own is longer than its longest. True: one was.
+bool LowerTo(absl::Time& time, absl::Time latest) {
+  if (time <= latest) return false;
+  time = latest;
+  return true;
 }
 
-NodeRecord WithTimesOf(absl::Time now, NodeRecord record) {
-  for (absl::Time& fault : record.faults) NoLaterThan(fault, now);
-  NoLaterThan(record.set_aside_until, now + NodePolicy{}.longest_set_aside);
-  return record;
+bool LowerAllTo(std::vector<absl::Time>& times, absl::Time latest) {
+  bool lowered = false;
+  for (absl::Time& time : times) lowered = LowerTo(time, latest) || lowered;
+  return lowered;
 }
 
-void TakeNodes(ClusterState& state, const CoordinatorStarted& start) {
+bool BoundTimes(JobRecord& record, absl::Time now) {
+  const bool since = LowerTo(record.state_since, now);
+  const bool faults = LowerAllTo(record.faults, now);
+  const bool retry = LowerTo(record.retry_at, now + kLongestBackoff);
+  return since || faults || retry;
+}
+
+bool BoundTimes(NodeRecord& record, absl::Time now) {
+  const bool faults = LowerAllTo(record.faults, now);
+  return LowerTo(record.set_aside_until, now + NodePolicy{}.longest_set_aside) || faults;
+}
+
+void TakeNodes(Context& context, const CoordinatorStarted& start) {
+  ClusterState& state = context.state();
   std::map<NodeName, NodeRecord> known;
   for (const NodeRecord& record : start.records) {
-    known[record.name] = WithTimesOf(state.now, record);
+    NodeRecord& own = known[record.name] = record;
+    if (BoundTimes(own, context.now())) context.Persist(own);
   }
   for (const NodeName& name : start.nodes) {
     const auto found = known.find(name);
@@ -54,21 +65,17 @@ void TakeNodes(ClusterState& state, const CoordinatorStarted& start) {
   }
 }
 
-// The clock may have been set back since the record was written; no wait is longer for that.
-void BoundWaits(Context& context, Job& job) {
-  const absl::Time latest = context.now() + kLongestBackoff;
-  if (IsFinal(job.record.state) || job.record.retry_at <= latest) return;
-  job.record.retry_at = latest;
-  context.Persist(job);
-}
-
-void BoundWaits(Context& context) {
-  NodeTable& nodes = context.state().nodes;
-  const absl::Time latest = context.now() + NodePolicy{}.longest_set_aside;
-  for (const Node& node : nodes) {
-    if (node.record.set_aside_until <= latest) continue;
-    nodes.Edit(node.record.name)->record.set_aside_until = latest;
-    context.Persist(node.record);
+// What is final is not written again.
+void TakeJob(Context& context, const JobRecord& record) {
+  ClusterState& state = context.state();
+  Job& job = state.jobs[record.id];
+  job.record = record;
+  state.next_job = std::max(state.next_job, record.number + 1);
+  NoteHeldNodes(state, record);
+  if (IsFinal(record.state)) {
+    LowerTo(job.record.state_since, context.now());
+  } else if (BoundTimes(job.record, context.now())) {
+    context.Persist(job);
   }
 }
 
@@ -135,17 +142,9 @@ void OnStarted(Context& context, const CoordinatorStarted& start) {
   state.versions = start.versions;
   state.agents_due = context.now() + kReattachWait;
   state.next_job = start.last_number + 1;
-  TakeNodes(state, start);
-  BoundWaits(context);
-  for (const JobRecord& record : start.jobs) {
-    state.jobs[record.id].record = WithTimesOf(context.now(), record);
-    state.next_job = std::max(state.next_job, record.number + 1);
-    NoteHeldNodes(state, record);
-  }
-  for (auto& [id, job] : state.jobs) {
-    BoundWaits(context, job);
-    TakeUp(context, job, start.launches);
-  }
+  TakeNodes(context, start);
+  for (const JobRecord& record : start.jobs) TakeJob(context, record);
+  for (auto& [id, job] : state.jobs) TakeUp(context, job, start.launches);
   context.QueueChanged();
 }
 

@@ -2,6 +2,8 @@
 // back meanwhile.
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "common/config/job_file.h"
 #include "coordinator/core/advance.h"
 #include "coordinator/core/facts.h"
@@ -63,6 +65,23 @@ TEST_F(ClockSetBack, ANodeIsTakenBackAfterTheLongestTimeAtMost) {
   EXPECT_LE(state_.nodes.Find(kStudio)->record.faults.front(), kNow);
   Advance(state_, Tick{}, kNow + policy.longest_set_aside);
   EXPECT_FALSE(IsSetAside(state_.nodes.Find(kStudio)->record));
+}
+
+// Else the next coordinator would wait anew.
+TEST_F(ClockSetBack, WhatWasBoundedIsJournaled) {
+  const CoordinatorStarted start{.nodes = {kStudio},
+                                 .records = {{.name = kStudio, .faults = {kBefore}}},
+                                 .jobs = {Recovering()}};
+  std::optional<JobRecord> job;
+  std::optional<NodeRecord> node;
+  for (const Effect& effect : Advance(state_, start, kNow)) {
+    if (const auto* persist = std::get_if<PersistJob>(&effect)) job = persist->record;
+    if (const auto* persist = std::get_if<PersistNode>(&effect)) node = persist->record;
+  }
+  ASSERT_TRUE(job.has_value() && node.has_value());
+  EXPECT_EQ(job->retry_at, Job().retry_at);
+  EXPECT_EQ(job->faults, Job().faults);
+  EXPECT_EQ(node->faults, state_.nodes.Find(kStudio)->record.faults);
 }
 
 TEST_F(ClockSetBack, ATimeThatIsPastIsLeftAsItIs) {
