@@ -80,7 +80,10 @@ std::string WhomItWaitsFor(const JobRecord& record) {
 
 bool NoteHolder(JobRecord& record, const NodeName& node, Step step) {
   HolderRecord* known = Find(record, node);
-  if (known == nullptr) known = &record.holders.emplace_back(HolderRecord{node, Step(0)});
+  if (known == nullptr) {
+    record.holders.push_back({node, step});
+    return true;
+  }
   const bool more = step > known->step;
   if (more) known->step = step;
   return more;

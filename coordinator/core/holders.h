@@ -29,7 +29,7 @@ std::vector<NodeName> HoldersOfNewest(const JobRecord& record);
 // "studio, which holds its state of step 500": for whom a job waits that none of them can start.
 std::string WhomItWaitsFor(const JobRecord& record);
 
-// The node has written a state of the job. True: a newer one than it was known to hold.
+// The node has written a state of the job. True: that is news.
 bool NoteHolder(JobRecord& record, const NodeName& node, Step step);
 // The node has looked for the newest that it holds: Step(0), none. What it was known to hold, when
 // that is more.
