@@ -141,7 +141,7 @@ void Inspector::CheckJob(const Job& job, absl::Time now) {
     });
     Require(kept, absl::StrCat(record.id.text(), " is COMPLETED without its last checkpoint"));
   }
-  CheckRestarts(job, now);
+  if (!IsFinal(state)) CheckRestarts(job, now);
 }
 
 // What is booked has happened. One generation more: of those that ended while nobody looked, the
@@ -316,7 +316,17 @@ void Inspector::OnCommit(const World& world) {
   }
 }
 
-void Inspector::OnRestart() {
+void Inspector::OnRestart(absl::Time now) {
+  // What a clock that was set back has made the future counts as now.
+  for (auto& [id, times] : faults_) {
+    std::set<absl::Time> past;
+    for (const absl::Time time : times) past.insert(std::min(time, now));
+    times = std::move(past);
+  }
+  for (auto& [id, times] : relaunches_) {
+    for (absl::Time& time : times) time = std::min(time, now);
+  }
+  for (auto& [id, time] : last_fault_) time = std::min(time, now);
   states_.clear();
   steps_.clear();
   on_commit_.clear();

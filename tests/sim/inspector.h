@@ -37,7 +37,7 @@ class Inspector {
   // A world is about to commit a step.
   void OnCommit(const World& world);
   // A coordinator started: what was not journaled is forgotten.
-  void OnRestart();
+  void OnRestart(absl::Time now);
   // When nothing goes wrong any more and nothing is left to do.
   void OnQuiet();
 

@@ -18,8 +18,14 @@ auto GenerationOf(const JobRecord& record) {
 
 auto StateOf(const JobRecord& record) {
   return std::tie(record.id, record.number, record.request_id, record.state, record.reason,
-                  record.state_since, record.desired, record.verdict, record.verdict_reason,
-                  record.last_event, record.submitted_at);
+                  record.desired, record.verdict, record.verdict_reason, record.last_event,
+                  record.submitted_at);
+}
+
+// What is final is not written again, though the clock was set back to before its end.
+bool SameSince(const JobRecord& state, const JobRecord& journaled) {
+  return state.state_since == journaled.state_since ||
+         (IsFinal(state.state) && state.state_since < journaled.state_since);
 }
 
 auto FaultsOf(const JobRecord& record) {
@@ -44,12 +50,17 @@ bool SameHolders(const std::vector<HolderRecord>& a, const std::vector<HolderRec
                     });
 }
 
-bool SameRecord(const JobRecord& a, const JobRecord& b) {
-  return GenerationOf(a) == GenerationOf(b) && StateOf(a) == StateOf(b) &&
-         FaultsOf(a) == FaultsOf(b) && SameFailure(a.failure, b.failure) &&
-         CheckpointOf(a.checkpoint) == CheckpointOf(b.checkpoint) &&
-         CheckpointOf(a.checkpoint_failure) == CheckpointOf(b.checkpoint_failure) &&
-         SameHolders(a.holders, b.holders);
+// The first part that differs; empty: none.
+std::string Difference(const JobRecord& a, const JobRecord& b) {
+  if (GenerationOf(a) != GenerationOf(b)) return "its generation";
+  if (StateOf(a) != StateOf(b) || !SameSince(a, b)) return "its state";
+  if (FaultsOf(a) != FaultsOf(b)) return "its restarts";
+  if (!SameFailure(a.failure, b.failure)) return "its last failure";
+  if (CheckpointOf(a.checkpoint) != CheckpointOf(b.checkpoint)) return "its checkpoint";
+  if (CheckpointOf(a.checkpoint_failure) != CheckpointOf(b.checkpoint_failure)) {
+    return "its last checkpoint that failed";
+  }
+  return SameHolders(a.holders, b.holders) ? "" : "who holds its state";
 }
 
 auto NodeOf(const NodeRecord& record) {
@@ -62,8 +73,10 @@ auto NodeOf(const NodeRecord& record) {
 std::string FindForgotten(const ClusterState& state, const SimJournal& journal) {
   for (const auto& [id, job] : state.jobs) {
     const auto journaled = journal.jobs.find(id);
-    if (journaled == journal.jobs.end() || !SameRecord(job.record, journaled->second)) {
-      return absl::StrCat("the journal of ", id.text(), " is not what the coordinator knows");
+    if (journaled == journal.jobs.end()) return absl::StrCat(id.text(), " is not in the journal");
+    const std::string what = Difference(job.record, journaled->second);
+    if (!what.empty()) {
+      return absl::StrCat("the journal of ", id.text(), " forgets ", what);
     }
   }
   for (const Node& node : state.nodes) {

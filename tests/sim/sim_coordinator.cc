@@ -24,7 +24,7 @@ void SimCoordinator::Start() {
   up_ = true;
   ++life_;
   state_ = ClusterState{};
-  inspector_.OnRestart();
+  inspector_.OnRestart(parts_.scene.timeline.now() + clock_off_);
   parts_.scene.Trace("coordinator starts");
   CoordinatorStarted start = journal_.Contents(parts_.cluster);
   start.versions.set_open_mpi("4.1.4");
