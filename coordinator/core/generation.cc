@@ -306,7 +306,10 @@ void JudgeEnd(Context& context, Job& job, Processes before, const std::string& h
 
 constexpr char kWaits[] = "; waits until ";
 
-std::string WithoutWait(const std::string& reason) { return reason.substr(0, reason.find(kWaits)); }
+// Without the wait of a coordinator that is over.
+void StopWaiting(JobRecord& record) {
+  record.reason = record.reason.substr(0, record.reason.find(kWaits));
+}
 
 // Everything that follows from the end does so now, but for what would give the job or its nodes a
 // next generation.
@@ -319,8 +322,8 @@ void AwaitLeases(Context& context, Job& job, const OpenLeases& open, const std::
   const std::string wait =
       absl::StrCat(until, " for ", NodeList(open.nodes),
                    ", which may still be training: nobody has confirmed that its processes ended");
-  // An earlier coordinator may have waited, too.
-  record.reason = absl::StrCat(WithoutWait(record.reason), kWaits, wait);
+  StopWaiting(record);
+  absl::StrAppend(&record.reason, kWaits, wait);
   context.Note(job, absl::StrCat("waits until ", wait));
 }
 
@@ -334,7 +337,7 @@ void OnGone(Context& context, Job& job, const std::string& how) {
     return;
   }
   const Processes before = std::exchange(record.processes, Processes::kNone);
-  record.reason = WithoutWait(record.reason);
+  StopWaiting(record);
   context.Persist(job);
   if (!job.world.awaits_leases) JudgeEnd(context, job, before, how);
   Settle(context, job, how);

@@ -151,7 +151,7 @@ Job* Begin(Context& context, const WorkerAttached& hello, const v1::JobSpec& spe
       OnFault(context, *job, {.reason = "its mpirun was replaced by a newer one"});
     }
     if (job->world.awaits_leases) {
-      context.Do(CloseStream{hello.stream, absl::UnavailableError(AttachAgain(*job))});
+      context.Do(CloseStream{hello.stream, absl::AbortedError(AttachAgain(*job))});
       return nullptr;
     }
     if (job->record.state != JobState::kQueued) {

@@ -86,7 +86,10 @@ class AttachClient final : public ControlClient {
       const auto answered = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return welcome_.has_value() || !status_.ok();
       };
-      changed_.Wait(mutex_, timeout, answered);
+      heard_at_ = clock_.Monotonic();
+      while (!answered() && clock_.Monotonic() < heard_at_ + timeout) {
+        changed_.Wait(mutex_, heard_at_ + timeout - clock_.Monotonic(), answered);
+      }
       if (welcome_.has_value()) return *welcome_;
       if (!status_.ok()) return status_;
       failure = absl::DeadlineExceededError(absl::StrCat(
@@ -183,6 +186,9 @@ class AttachClient final : public ControlClient {
         LogWarning(absl::StrCat("the stream to espalierd ended (", ended.message(),
                                 "); training goes on, attaching again"));
         pause = kFirstPause;
+      } else if (stage == Stage::kIntroducing && absl::IsAborted(ended)) {
+        heard_at_ = clock_.Monotonic();
+        if (ended.message() != last_error_) LogInfo(absl::StrCat("waits: ", ended.message()));
       } else if (ended.message() != last_error_ && stage == Stage::kTraining) {
         LogWarning(absl::StrCat("cannot attach to espalierd again yet: ", ended.message()));
       }
@@ -343,6 +349,8 @@ class AttachClient final : public ControlClient {
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   absl::Status stranger_ ABSL_GUARDED_BY(mutex_);  // why the last welcome was not for this worker
   std::string last_error_ ABSL_GUARDED_BY(mutex_);
+  // When Attach began, or espalierd last said that this worker must wait.
+  absl::Duration heard_at_ ABSL_GUARDED_BY(mutex_) = absl::ZeroDuration();
   // By TimeWithSleep: the hello on the stream at hand, and the end of the lease (zero: there is no
   // lease).
   absl::Duration hello_at_ ABSL_GUARDED_BY(mutex_);

@@ -19,7 +19,8 @@ class ControlClient {
   virtual ~ControlClient() = default;
 
   // Introduces this worker and waits for the answer. FAILED_PRECONDITION: fenced, exit.
-  // DEADLINE_EXCEEDED: nobody answered in time. Called once, before anything else.
+  // DEADLINE_EXCEEDED: nobody answered in time, which starts again whenever espalierd says that the
+  // job cannot be taken up yet. Called once, before anything else.
   virtual absl::StatusOr<v1::Welcome> Attach(const v1::Hello& hello, absl::Duration timeout) = 0;
 
   // The newest directive known here (rank 0's is the one that counts).

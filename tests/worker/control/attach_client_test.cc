@@ -92,6 +92,18 @@ v1::Welcome WelcomeWithLease(double seconds) {
   return welcome;
 }
 
+TEST_F(AttachClientTest, AWorkerThatIsToldToWaitDoesSoForLongerThanItsTimeout) {
+  constexpr absl::Duration kTimeout = absl::Seconds(4);  // more than the longest pause
+  coordinator_.Refuse(absl::AbortedError("job job-1 waits for its last mpirun"));
+  std::thread later([&] {
+    absl::SleepFor(kTimeout + absl::Milliseconds(200));
+    coordinator_.Refuse(absl::OkStatus());
+  });
+  const auto welcome = NewClient()->Attach(v1::Hello(), kTimeout);
+  later.join();
+  EXPECT_TRUE(welcome.ok()) << welcome.status();
+}
+
 TEST_F(AttachClientTest, WithoutALeaseNoneRunsOut) {
   EXPECT_EQ(AttachedClient()->WaitForLease(absl::ZeroDuration()).value(), true);
 }
