@@ -76,7 +76,7 @@ Job* FindContinued(ClusterState& state, const v1::JobSpec& spec) {
   for (auto& [id, job] : state.jobs) {
     const JobState at = job.record.state;
     const bool open = at == JobState::kQueued || at == JobState::kPausedHard || Deserted(job) ||
-                      job.world.awaits_leases;
+                      job.record.processes == Processes::kEnding;
     if (!open || !IsExternal(job.record) || !SameSpec(job.record.spec, spec)) continue;
     if (found == nullptr || job.record.number < found->record.number) found = &job;
   }
@@ -150,7 +150,7 @@ Job* Begin(Context& context, const WorkerAttached& hello, const v1::JobSpec& spe
     if (job->record.processes == Processes::kRunning) {
       OnFault(context, *job, {.reason = "its mpirun was replaced by a newer one"});
     }
-    if (job->world.awaits_leases) {
+    if (job->record.processes == Processes::kEnding) {
       context.Do(CloseStream{hello.stream, absl::AbortedError(AttachAgain(*job))});
       return nullptr;
     }
