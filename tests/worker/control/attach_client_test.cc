@@ -148,17 +148,19 @@ TEST_F(AttachClientTest, AWelcomeToANewStreamRenewsTheLease) {
   EXPECT_EQ(client->WaitForLease(kLong).value(), true);
 }
 
-// Stands still but for leaps, as for a machine that sleeps.
+// Of a machine that sleeps again and again.
 class LeapingClock : public Clock {
  public:
+  std::atomic<bool> leaps{false};
   absl::Time Now() override { return RealClock().Now(); }
   absl::Duration Monotonic() override {
-    return RealClock().Monotonic() + absl::Hours(leaps_.fetch_add(13));
+    if (leaps) slept_hours_ += 13;
+    return RealClock().Monotonic() + absl::Hours(slept_hours_.load());
   }
   void Sleep(absl::Duration duration) override { RealClock().Sleep(duration); }
 
  private:
-  std::atomic<int64_t> leaps_{0};
+  std::atomic<int64_t> slept_hours_{0};
 };
 
 TEST_F(AttachClientTest, SleepIsNoWaitForALease) {
@@ -169,6 +171,7 @@ TEST_F(AttachClientTest, SleepIsNoWaitForALease) {
   const std::unique_ptr<ControlClient> client = *MakeAttachClient(std::move(options), clock);
   ASSERT_TRUE(client->Attach(v1::Hello(), kLong).ok());
   while (*client->WaitForLease(absl::ZeroDuration())) absl::SleepFor(absl::Milliseconds(1));
+  clock.leaps = true;
   for (int wait = 0; wait < 5; ++wait) {
     const absl::StatusOr<bool> leased = client->WaitForLease(absl::Milliseconds(1));
     ASSERT_TRUE(leased.ok()) << leased.status();
