@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "coordinator/core/liveness.h"
-#include "tests/sim/world_rank.h"
 
 namespace espalier::sim {
 namespace {
@@ -14,15 +13,13 @@ constexpr absl::Duration kLongestHold = absl::Minutes(30);
 
 }  // namespace
 
-World::World(Scene& scene, Wire& wire, WorldOptions options, Hooks hooks)
-    : scene_(scene),
-      wire_(wire),
-      options_(std::move(options)),
+World::World(Scene& scene, Wire& wire, const WorldOptions& options, Hooks hooks)
+    : RankWorld(scene, wire, options, Lease({.spec = options.spec})),
       hooks_(std::move(hooks)),
-      unharmed_(!scene.faults),
-      lease_(Lease({.spec = options_.spec})) {
+      unharmed_(!scene.faults) {
   for (size_t i = 0; i < options_.nodes.size(); ++i) {
-    ranks_.push_back(std::make_unique<RankProcess>(*this, Rank(static_cast<int64_t>(i))));
+    ranks_.push_back(std::make_unique<RankProcess>(static_cast<RankWorld&>(*this),
+                                                   Rank(static_cast<int64_t>(i))));
   }
 }
 

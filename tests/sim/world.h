@@ -11,15 +11,11 @@
 #include <vector>
 
 #include "coordinator/core/event.h"
-#include "tests/sim/scene.h"
-#include "tests/sim/wire.h"
-#include "tests/sim/world_options.h"
+#include "tests/sim/world_rank.h"
 
 namespace espalier::sim {
 
-class RankProcess;  // world_rank.h
-
-class World {
+class World : private RankWorld {
  public:
   struct Hooks {
     // Before a step is begun: what begins is committed, unless a rank is lost.
@@ -31,8 +27,8 @@ class World {
     // Whether somebody listens at the coordinator's address.
     std::function<bool()> coordinator_up;
   };
-  World(Scene& scene, Wire& wire, WorldOptions options, Hooks hooks);
-  ~World();
+  World(Scene& scene, Wire& wire, const WorldOptions& options, Hooks hooks);
+  ~World() override;
 
   void Start();
   // Ends every process, frozen or not.
@@ -61,7 +57,6 @@ class World {
   size_t size() const { return ranks_.size(); }
 
  private:
-  friend class RankProcess;
   enum class Stage { kJoining, kTraining, kLeaving };
 
   int64_t total_steps() const { return options_.spec.train().steps(); }
@@ -69,7 +64,7 @@ class World {
   void After(absl::Duration delay, void (World::*next)());
   // Runs `next` when every rank moves; gives up when one does not for too long.
   void WhenAllMove(void (World::*next)());
-  void TryJoin();
+  void TryJoin() override;
   // Each rank looks at its disk; the newest state of all is what they start from.
   void Agree();
   Step& DiskOf(size_t rank);
@@ -79,25 +74,17 @@ class World {
   void Leave(Outcome outcome, const std::string& reason);
   void GiveUp();
   bool HoldsForLease();
-  void OnRankEnded();
+  void OnRankEnded() override;
+  bool CoordinatorUp() const override { return hooks_.coordinator_up(); }
+  int64_t LeaderObeys() const override { return ranks_.front()->directive().number; }
 
-  Scene& scene_;
-  Wire& wire_;
-  WorldOptions options_;
   Hooks hooks_;
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   Stage stage_ = Stage::kJoining;
-  Step step_;
-  // Of the first welcome.
-  std::optional<Step> least_;
   int64_t obeyed_checkpoint_ = 0;
-  int64_t collective_ = 0;
-  Phase phase_ = Phase::kStarting;
-  std::optional<absl::Time> stalled_since_;
   bool over_ = false;
   bool orphaned_ = false;
   bool unharmed_;
-  const absl::Duration lease_;
 };
 
 }  // namespace espalier::sim

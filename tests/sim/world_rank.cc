@@ -49,7 +49,7 @@ void RankProcess::AttachLater() {
 
 void RankProcess::Attach() {
   if (dead_ || stream_) return;
-  if (frozen_ || !world_.hooks_.coordinator_up()) {
+  if (frozen_ || !world_.CoordinatorUp()) {
     AttachLater();
     return;
   }
@@ -117,8 +117,8 @@ bool RankProcess::OnClosed(StreamId stream, const absl::Status& status) {
   stream_.reset();
   welcomed_ = false;
   if (status.code() == absl::StatusCode::kFailedPrecondition) {
-    world_.scene_.Trace(absl::StrCat("rank ", rank_.value(), " of ", world_.job().text(), "/",
-                                     world_.generation().value(),
+    world_.scene_.Trace(absl::StrCat("rank ", rank_.value(), " of ", world_.options_.key.job.text(),
+                                     "/", world_.options_.key.generation.value(),
                                      " is fenced: ", status.message()));
     Die();
   } else {
@@ -147,7 +147,7 @@ void RankProcess::SayStep(const StepFigures& figures) {
 }
 
 void RankProcess::SayAck(Step next_step) {
-  const int64_t number = world_.ranks_.front()->directive().number;
+  const int64_t number = world_.LeaderObeys();
   if (ack_ && ack_->number >= number) return;
   ack_ = DirectiveAcked{.number = number, .next_step = next_step};
   Say(ack_, Care::kKeep);

@@ -1,17 +1,48 @@
 // RankProcess: one process of a simulated world: its life, its stream, its lease, and what it has
-// to say. Used by world.cc. One thread.
+// to say. Used by world.h. One thread.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
-#include "tests/sim/world.h"
+#include "coordinator/core/event.h"
+#include "tests/sim/scene.h"
+#include "tests/sim/wire.h"
+#include "tests/sim/world_options.h"
 
 namespace espalier::sim {
 
+// What the processes of a world share.
+class RankWorld {
+ protected:
+  friend class RankProcess;
+  RankWorld(Scene& scene, Wire& wire, WorldOptions options, absl::Duration lease)
+      : scene_(scene), wire_(wire), options_(std::move(options)), lease_(lease) {}
+  virtual ~RankWorld() = default;
+  virtual void TryJoin() = 0;
+  virtual void OnRankEnded() = 0;
+  // Whether somebody listens at the coordinator's address.
+  virtual bool CoordinatorUp() const = 0;
+  // Number of the directive that rank 0 has.
+  virtual int64_t LeaderObeys() const = 0;
+
+  Scene& scene_;
+  Wire& wire_;
+  WorldOptions options_;
+  Step step_;
+  // Of the first welcome.
+  std::optional<Step> least_;
+  int64_t collective_ = 0;
+  Phase phase_ = Phase::kStarting;
+  std::optional<absl::Time> stalled_since_;
+  const absl::Duration lease_;
+};
+
 class RankProcess : public WorkerEnd {
  public:
-  RankProcess(World& world, Rank rank) : world_(world), rank_(rank) {}
+  RankProcess(RankWorld& world, Rank rank) : world_(world), rank_(rank) {}
 
   void Begin();
   void Die();  // vanishes; what it sent still arrives
@@ -49,7 +80,7 @@ class RankProcess : public WorkerEnd {
   template <typename Message>
   void Say(std::optional<Message>& message, Care care);
 
-  World& world_;
+  RankWorld& world_;
   const Rank rank_;
   bool begun_ = false;
   bool frozen_ = false;
