@@ -131,6 +131,24 @@ TEST_F(ClusterTest, AKilledCoordinatorFindsItsJobStillTraining) {
   EXPECT_EQ(cluster_.Job(job).value("restarts", 0), 0);
 }
 
+// Another generation may have been started where these workers cannot see it.
+TEST_F(ClusterTest, ARunWithoutItsLeaseHoldsAndGoesOnWhereItWas) {
+  const std::string job = RunningJob({"health.failure_timeout_seconds=1"});
+  const std::vector<int> pids = Pids(job);
+  const auto logged = [&](const std::string& what) {
+    const std::string log = cluster_.folder() + "/state/jobs/" + job + "/logs/gen-0001.log";
+    return cluster_.On("studio", "grep -c '" + what + "' " + log).exit_code == 0;
+  };
+  cluster_.KillCoordinator();
+  EXPECT_TRUE(Eventually([&] { return logged("holds at the step boundary"); }));
+  for (int pid : pids) EXPECT_TRUE(Alive(pid));
+  cluster_.StartCoordinator();
+  EXPECT_TRUE(Eventually([&] { return logged("espalierd is back"); })) << cluster_.Story(job);
+  EXPECT_TRUE(cluster_.WaitForStepAfter(job, cluster_.StepOf(job)));
+  EXPECT_EQ(Pids(job), pids);
+  EXPECT_EQ(cluster_.Job(job).value("restarts", 0), 0);
+}
+
 TEST_F(ClusterTest, ACutCableIsSurvived) {
   const std::string job = RunningJob({"checkpoint.every_steps=20"});
   cluster_.WaitForStepAfter(job, 25);
