@@ -17,10 +17,7 @@ namespace {
 void SetAside(Context& context, NodeRecord& node, const std::string& reason) {
   const NodePolicy policy;
   if (context.now() - node.set_aside_until > policy.good_spell) node.set_asides = 0;
-  absl::Duration span = policy.first_set_aside;
-  for (int32_t i = 0; i < node.set_asides && span < policy.longest_set_aside; ++i) span *= 2;
-  span = std::min(span, policy.longest_set_aside);
-  ++node.set_asides;
+  const absl::Duration span = SetAsideSpan(++node.set_asides);
   node.set_aside_until = context.now() + span;
   node.set_aside_reason = absl::StrCat(node.faults.size(), " faults within ",
                                        absl::FormatDuration(policy.window), ", the last: ", reason);
@@ -28,6 +25,13 @@ void SetAside(Context& context, NodeRecord& node, const std::string& reason) {
 }
 
 }  // namespace
+
+absl::Duration SetAsideSpan(int32_t set_asides) {
+  const NodePolicy policy;
+  absl::Duration span = policy.first_set_aside;
+  for (int32_t i = 1; i < set_asides && span < policy.longest_set_aside; ++i) span *= 2;
+  return std::min(span, policy.longest_set_aside);
+}
 
 bool CanSpare(const ClusterState& state, const JobRecord& record, const NodeName& name) {
   int32_t others = 0;

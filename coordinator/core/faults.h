@@ -43,6 +43,8 @@ struct NodePolicy {
   absl::Duration longest_set_aside = absl::Hours(1);
   absl::Duration good_spell = absl::Hours(1);
 };
+// How long a node is set aside, this being the `set_asides`-th time in a row.
+absl::Duration SetAsideSpan(int32_t set_asides);
 inline constexpr size_t kSetAsideFaults = NodePolicy{}.faults;
 
 // Books a fault on the rank's node. The node is set aside only when the job can go on without it: a

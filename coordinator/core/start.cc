@@ -15,7 +15,7 @@ namespace espalier {
 namespace {
 
 // The journal's times are of the machine's clock, which may have been set back since: nothing was
-// in the future, and no wait of the core's own is longer than its longest. True: one was.
+// in the future, and no wait of the core's own is longer than it was at its begin. True: one was.
 bool LowerTo(absl::Time& time, absl::Time latest) {
   if (time <= latest) return false;
   time = latest;
@@ -37,7 +37,7 @@ bool BoundTimes(JobRecord& record, absl::Time now) {
 
 bool BoundTimes(NodeRecord& record, absl::Time now) {
   const bool faults = LowerAllTo(record.faults, now);
-  return LowerTo(record.set_aside_until, now + NodePolicy{}.longest_set_aside) || faults;
+  return LowerTo(record.set_aside_until, now + SetAsideSpan(record.set_asides)) || faults;
 }
 
 void TakeNodes(Context& context, const CoordinatorStarted& start) {

@@ -54,7 +54,7 @@ TEST_F(ClockSetBack, TheFaultsOfAJobLeaveTheWindowThatTheyWereIn) {
   EXPECT_LE(Job().state_since, kNow);
 }
 
-TEST_F(ClockSetBack, ANodeIsTakenBackAfterTheLongestTimeAtMost) {
+TEST_F(ClockSetBack, ANodeIsTakenBackAfterTheTimeForWhichItWasSetAsideAtMost) {
   const NodePolicy policy;
   Start(Recovering(), {.name = kStudio,
                        .faults = {kBefore},
@@ -63,7 +63,7 @@ TEST_F(ClockSetBack, ANodeIsTakenBackAfterTheLongestTimeAtMost) {
                        .set_aside_until = kBefore + policy.first_set_aside});
   EXPECT_TRUE(IsSetAside(state_.nodes.Find(kStudio)->record));
   EXPECT_LE(state_.nodes.Find(kStudio)->record.faults.front(), kNow);
-  Advance(state_, Tick{}, kNow + policy.longest_set_aside);
+  Advance(state_, Tick{}, kNow + policy.first_set_aside);
   EXPECT_FALSE(IsSetAside(state_.nodes.Find(kStudio)->record));
 }
 
