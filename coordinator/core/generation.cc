@@ -214,7 +214,7 @@ void WatchJob(Context& context, Job& job) {
   const World& world = job.world;
   if (record.processes == Processes::kNone) return;
   if (world.exited_at) {
-    if (context.now() - *world.exited_at > kLastWordsWait) {
+    if (LastWordsAreHeard(job, context.now())) {
       OnGone(context, job, std::string(world.exit_reason));
     }
     return;

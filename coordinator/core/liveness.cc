@@ -153,6 +153,15 @@ OpenLeases FindOpenLeases(const Job& job, absl::Time now) {
   return open;
 }
 
+bool LastWordsAreHeard(const Job& job, absl::Time now) {
+  const absl::Time exited = *job.world.exited_at;
+  absl::Time last = exited;
+  for (const TrackedRank& rank : job.world.ranks) {
+    if (rank.stream && !rank.outcome) last = std::max(last, rank.heard_at);
+  }
+  return now - std::min(last, exited + FailureTimeout(job.record)) > kLastWordsWait;
+}
+
 absl::Duration LongestAttention(const JobRecord& record) { return FailureTimeout(record) / 4; }
 
 void ShiftDeadlines(Job& job, absl::Duration slept) {

@@ -17,7 +17,8 @@ namespace espalier {
 // After a restart of the coordinator, ranks have failure_timeout and this to come back: the longest
 // wait of a worker between two attempts to attach.
 inline constexpr absl::Duration kReattachWait = absl::Seconds(5);
-// Last words may arrive so long after the launcher reported the end of the processes.
+// Last words may arrive so long after the launcher reported the end of the processes, and after
+// what was said before them.
 inline constexpr absl::Duration kLastWordsWait = absl::Seconds(1);
 // Ticks come more often than this when the coordinator is awake.
 inline constexpr absl::Duration kShortestSleep = absl::Milliseconds(100);
@@ -55,6 +56,10 @@ struct OpenLeases {
   absl::Time until = absl::InfinitePast();
 };
 OpenLeases FindOpenLeases(const Job& job, absl::Time now);
+
+// Whatever was said before the processes ended has been heard: a stream brings one message at a
+// time, each perhaps behind a slow commit of the journal; waits no longer than failure_timeout.
+bool LastWordsAreHeard(const Job& job, absl::Time now);
 
 // The rank whose stream broke first without a last word.
 std::optional<Rank> FirstVanished(const Job& job);
