@@ -16,6 +16,7 @@ enum class LogLevel {
   kInfo,     // what an operator follows
   kWarning,  // something an operator may have to mend later
   kError,    // something failed
+  kNothing,  // above all that is written: as a limit, nothing is shown
 };
 
 // Writes a message of one or more lines; each becomes a log line of its own. Bytes that could

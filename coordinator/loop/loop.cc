@@ -9,7 +9,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/base/file_system.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_file.h"
@@ -29,8 +28,8 @@ constexpr int64_t kNumberMax = 1'000'000'000'000;
 
 // The highest number of the jobs that have a folder here, as one does whose journal was lost: its
 // checkpoints and logs must not become those of another job.
-absl::StatusOr<int64_t> HighestNumber(const std::string& folder) {
-  const absl::StatusOr<std::vector<std::string>> names = PosixFileSystem().List(folder);
+absl::StatusOr<int64_t> HighestNumber(FileSystem& files, const std::string& folder) {
+  const absl::StatusOr<std::vector<std::string>> names = files.List(folder);
   if (absl::IsNotFound(names.status())) return 0;
   RETURN_IF_ERROR(names.status());
   int64_t highest = 0;
@@ -86,7 +85,7 @@ absl::Status Loop::Start() {
     started.nodes.emplace_back(node.name());
     started.addresses[NodeName(node.name())] = node.address();
   }
-  ASSIGN_OR_RETURN(started.last_number, HighestNumber(options_.state_dir + "/jobs"));
+  ASSIGN_OR_RETURN(started.last_number, HighestNumber(*parts_.files, options_.state_dir + "/jobs"));
   std::set<NodeName> with_agents;
   for (const SettingRow& row : contents.settings) {
     if (row.key == kWorldKey) world_key_ = row.value;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/file_system.h"
 #include "coordinator/core/effect.h"
 #include "coordinator/core/event.h"
 #include "coordinator/core/state.h"
@@ -39,6 +40,8 @@ struct LoopParts {
   LoopObserver* observer = nullptr;
   // Looked at until they are complete, and told to the core then; may be null.
   ProgramVersions* versions = nullptr;
+  // Of the jobs' folders.
+  FileSystem* files = &PosixFileSystem();
 };
 
 struct LoopOptions {

@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/file_system.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_file.h"
@@ -24,8 +23,7 @@ bool MayPass(const absl::Status& status, absl::Duration tried, absl::Duration pa
 }
 
 // A copy for people, whole or not there. Not synced: the disk would hold up every decision.
-absl::Status WriteCopy(const std::string& path, absl::string_view text) {
-  FileSystem& files = PosixFileSystem();
+absl::Status WriteCopy(FileSystem& files, const std::string& path, absl::string_view text) {
   const std::string temporary = path + ".tmp";
   ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, files.Create(temporary));
   RETURN_IF_ERROR(file->Append({reinterpret_cast<const std::byte*>(text.data()), text.size()}));
@@ -160,7 +158,7 @@ void Loop::ApplyOne(const Reply& effect) {
 void Loop::Forget(const JobId& id) {
   last_states_.erase(id);
   const std::string logs = absl::StrCat(options_.state_dir, "/jobs/", id.text(), "/logs");
-  const absl::Status removed = PosixFileSystem().Remove(logs);
+  const absl::Status removed = parts_.files->Remove(logs);
   if (!removed.ok()) LogWarning(absl::StrCat("old logs are left behind: ", removed.message()));
 }
 
@@ -168,10 +166,10 @@ void Loop::Forget(const JobId& id) {
 absl::Status Loop::WriteJobFiles(const JobId& id) {
   const JobRecord& record = state_.jobs.at(id).record;
   const std::string folder = absl::StrCat(options_.state_dir, "/jobs/", id.text());
-  RETURN_IF_ERROR(PosixFileSystem().MakeDirectory(folder));
-  RETURN_IF_ERROR(WriteCopy(folder + "/job.yaml", JobSpecToYaml(record.spec)));
+  RETURN_IF_ERROR(parts_.files->MakeDirectory(folder));
+  RETURN_IF_ERROR(WriteCopy(*parts_.files, folder + "/job.yaml", JobSpecToYaml(record.spec)));
   if (record.yaml.empty()) return absl::OkStatus();
-  return WriteCopy(folder + "/submitted.yaml", record.yaml);
+  return WriteCopy(*parts_.files, folder + "/submitted.yaml", record.yaml);
 }
 
 }  // namespace espalier
