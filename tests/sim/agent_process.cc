@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/node.h"
+#include "espalier/v1/agent.pb.h"
 
 namespace espalier::sim {
 
@@ -48,6 +49,7 @@ void AgentProcess::Misreport(absl::Duration time) {
 v1::NodeReport AgentProcess::Report() const {
   v1::NodeReport report;
   report.mutable_versions()->set_open_mpi(misreports_ ? "5.0.7" : "4.1.4");
+  report.set_unix_seconds(absl::ToUnixSeconds(scene_.timeline.now()));
   return report;
 }
 
@@ -60,18 +62,20 @@ void AgentProcess::Attach() {
   stream_ = wire_.Open(this, node(), Wire::Speaker::kAgent);
   said_at_ = scene_.timeline.now();
   speaks_since_ = said_at_;
-  wire_.Up(*stream_,
-           AgentAttached{.stream = *stream_,
-                         .node = node(),
-                         .report = Report(),
-                         .instance = absl::StrCat(options_.name, "-", process_)},
-           Care::kKeep);
+  v1::AgentMessage message;
+  v1::AgentHello& hello = *message.mutable_hello();
+  hello.set_node(node().text());
+  hello.set_instance(absl::StrCat(options_.name, "-", process_));
+  *hello.mutable_report() = Report();
+  wire_.Up(*stream_, message, Care::kKeep);
 }
 
 void AgentProcess::KeepReporting() {
   if (stream_ && !frozen_) {
     said_at_ = scene_.timeline.now();
-    wire_.Up(*stream_, AgentReported{.stream = *stream_, .report = Report()}, Care::kKeep);
+    v1::AgentMessage message;
+    *message.mutable_report() = Report();
+    wire_.Up(*stream_, message, Care::kKeep);
   }
   After(kAgentReportEvery, &AgentProcess::KeepReporting);
 }
@@ -79,10 +83,11 @@ void AgentProcess::KeepReporting() {
 bool AgentProcess::OnClosed(StreamId stream, const absl::Status& status) {
   if (frozen_) return false;
   if (stream != stream_ || !alive_) return true;
+  const bool deaf = wire_.Deaf(stream);
   stream_.reset();
-  // What was decided while it was frozen arrives within a second or two.
+  // What was decided while it was frozen arrives when the journal's disk has written it.
   const bool spoke = scene_.timeline.now() - said_at_ < kAgentSilence / 2 &&
-                     scene_.timeline.now() - speaks_since_ > absl::Seconds(3) &&
+                     scene_.timeline.now() - speaks_since_ > absl::Seconds(20) && !deaf &&
                      wire_.PartitionedUntil(node()) < speaks_since_;
   if (status.code() == absl::StatusCode::kAborted && spoke) {
     scene_.Break(absl::StrCat("an agent of ", node().text(), " that spoke was replaced"));

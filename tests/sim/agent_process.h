@@ -35,8 +35,7 @@ class AgentProcess : public WorkerEnd {
   void Misreport(absl::Duration time);
   const NodeName& node() const { return options_.node; }
 
-  bool OnWelcome(StreamId, const Welcome&) override { return true; }
-  bool OnDirective(StreamId, const Directive&) override { return true; }
+  bool OnMessage(StreamId, const v1::AttachResponse&) override { return true; }
   bool OnClosed(StreamId stream, const absl::Status& status) override;
 
  private:

@@ -16,21 +16,23 @@ class Ghost : public WorkerEnd {
   Ghost(Scene& scene, Wire& wire, const World& world) : scene_(scene) {
     const WorldOptions& options = world.options();
     const StreamId stream = wire.Open(this, options.nodes.front());
-    WorkerAttached hello;
-    hello.stream = stream;
-    hello.worker = {options.key.job, options.key.generation, Rank(0)};
-    hello.world_size = static_cast<int32_t>(options.nodes.size());
-    hello.node = options.nodes.front();
-    hello.pid = 1000;
-    wire.Up(stream, hello, Care::kKeep);
+    v1::AttachRequest message;
+    v1::Hello& hello = *message.mutable_hello();
+    hello.set_job_id(options.key.job.text());
+    hello.set_generation(options.key.generation.value());
+    hello.set_world_size(static_cast<int32_t>(options.nodes.size()));
+    hello.set_node(options.nodes.front().text());
+    hello.set_pid(1000);
+    wire.Up(stream, message, Care::kKeep);
   }
 
-  bool OnWelcome(StreamId, const Welcome& welcome) override {
-    scene_.Break(absl::StrCat("a worker of an ended generation of ", welcome.worker.job.text(),
-                              " is welcomed to generation ", welcome.worker.generation.value()));
+  bool OnMessage(StreamId, const v1::AttachResponse& message) override {
+    if (message.has_welcome()) {
+      scene_.Break(absl::StrCat("a worker of an ended generation of ", message.welcome().job_id(),
+                                " is welcomed to generation ", message.welcome().generation()));
+    }
     return true;
   }
-  bool OnDirective(StreamId, const Directive&) override { return true; }
   bool OnClosed(StreamId, const absl::Status&) override { return true; }
 
  private:

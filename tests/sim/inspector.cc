@@ -9,6 +9,7 @@
 #include "coordinator/core/faults.h"
 #include "coordinator/core/job_state.h"
 #include "coordinator/core/node.h"
+#include "coordinator/journal/record.h"
 #include "tests/sim/journal_rules.h"
 #include "tests/sim/queue_rules.h"
 
@@ -26,21 +27,31 @@ bool Inspector::Require(bool rule, const std::string& what) {
   return rule;
 }
 
-void Inspector::OnDecided(const ClusterState& state, const std::vector<Effect>& effects) {
+void Inspector::OnWriting(const std::vector<Effect>& effects) {
   for (const Effect& effect : effects) {
     CheckFinal(effect);
     if (const auto* row = std::get_if<AppendEvent>(&effect)) CheckHistory(*row);
+    written_.push_back(effect);
   }
-  for (const auto& [id, job] : state.jobs) CheckJob(job, state.now);
-  CheckNodes(state);
-  CheckAgents(state, effects);
-  const std::string idle = FindIdleBesideAJob(state);
-  Require(idle.empty(), idle);
-  const std::string vain = FindVainPreemption(state, effects);
-  Require(vain.empty(), vain);
 }
 
-// No effect for a job that was final before this event.
+void Inspector::OnPublished(const ClusterState& state, int64_t events) {
+  batched_ = events != 1;
+  state_ = &state;
+  for (const auto& [id, job] : state.jobs) CheckJob(job, state.now);
+  CheckNodes(state);
+  CheckAgents(state);
+  CheckLaunchRows();
+  const std::string idle = FindIdleBesideAJob(state);
+  Require(idle.empty(), idle);
+  const std::string vain = batched_ ? "" : FindVainPreemption(state, written_);
+  Require(vain.empty(), vain);
+  const std::string forgotten = FindForgotten(state, journal_);
+  Require(forgotten.empty(), forgotten);
+  written_.clear();
+}
+
+// Nothing is journaled of a job that was final before.
 void Inspector::CheckFinal(const Effect& effect) {
   const auto was_final = [&](const JobId& id) {
     const auto found = journal_.jobs.find(id);
@@ -49,18 +60,11 @@ void Inspector::CheckFinal(const Effect& effect) {
   JobId job;
   if (const auto* persist = std::get_if<PersistJob>(&effect)) job = persist->record.id;
   if (const auto* row = std::get_if<AppendEvent>(&effect)) job = row->job;
-  if (const auto* welcome = std::get_if<Welcome>(&effect)) job = welcome->worker.job;
-  if (const auto* launch = std::get_if<Launch>(&effect)) job = launch->key.job;
-  if (const auto* kill = std::get_if<Kill>(&effect)) job = kill->key.job;
-  Require(!was_final(job), absl::StrCat("an effect for the final job ", job.text()));
+  Require(!was_final(job), absl::StrCat("something is journaled of the final job ", job.text()));
 }
 
 // History rows are numbered without gaps, and follow the table of transitions.
 void Inspector::CheckHistory(const AppendEvent& row) {
-  const auto history = journal_.history.find(row.job);
-  const int64_t last = history == journal_.history.end() ? 0 : history->second.back().number;
-  Require(row.number > last,
-          absl::StrCat("history row ", row.number, " of ", row.job.text(), " was used before"));
   Require(!row.text.empty(), absl::StrCat("a transition of ", row.job.text(), " has no reason"));
   const auto before = states_.find(row.job);
   if (before == states_.end()) {
@@ -71,12 +75,16 @@ void Inspector::CheckHistory(const AppendEvent& row) {
                          JobStateName(row.state)));
     const bool entered = before->second != row.state && row.state == JobState::kRecovering;
     if (entered) {
-      last_fault_[row.job] = row.time;
-      faults_[row.job].insert(row.time);
+      const auto job = journal_.jobs.find(row.job);
+      const bool pauses =
+          job != journal_.jobs.end() && job->second.desired == DesiredState::kPauseHard;
+      // Where a pause is wanted, an operator starts it again, however often.
+      last_fault_[row.job] = pauses ? absl::InfinitePast() : row.time;
+      faults_[row.job].insert(absl::ToUnixMillis(row.time));
       CheckFault(row.job);
     }
     if (before->second == JobState::kRecovering && row.state == JobState::kLaunching) {
-      on_commit_.push_back([this, row] { relaunches_[row.job].push_back(last_fault_[row.job]); });
+      relaunches_[row.job].push_back(last_fault_[row.job]);
     }
   }
   states_[row.job] = row.state;
@@ -149,15 +157,17 @@ void Inspector::CheckJob(const Job& job, absl::Time now) {
 void Inspector::CheckRestarts(const Job& job, absl::Time now) {
   const auto limit = static_cast<size_t>(job.record.spec.health().max_restarts());
   const absl::Duration window = absl::Seconds(job.record.spec.health().restart_window_seconds());
-  const auto& times = relaunches_[job.record.id];
+  auto& times = relaunches_[job.record.id];
   for (const absl::Time fault : job.record.faults) {
-    Require(faults_[job.record.id].count(fault) != 0,
+    Require(faults_[job.record.id].count(absl::ToUnixMillis(fault)) != 0,
             absl::StrCat("a fault of ", job.record.id.text(), " is booked that never was"));
   }
-  const auto restarts = static_cast<size_t>(std::count_if(
-      times.begin(), times.end(), [&](absl::Time time) { return now - time < window; }));
-  Require(restarts <= limit + 1, absl::StrCat(restarts, " restarts of ", job.record.id.text(),
-                                              " within the window, without a new step"));
+  times.erase(std::remove_if(times.begin(), times.end(),
+                             [&](absl::Time time) { return now - time >= window; }),
+              times.end());
+  Require(times.size() <= limit + 1,
+          absl::StrCat(times.size(), " restarts of ", job.record.id.text(),
+                       " within the window, without a new step"));
 }
 
 // In the coordinator's books, a node belongs to one job, and the table of nodes knows which.
@@ -185,8 +195,7 @@ void Inspector::CheckNodes(const ClusterState& state) {
 }
 
 // A transition and its row of the history are written together.
-void Inspector::OnCommitted() {
-  for (const auto& change : std::exchange(on_commit_, {})) change();
+void Inspector::OnWritten() {
   for (const auto& [id, record] : journal_.jobs) {
     const auto history = journal_.history.find(id);
     if (!Require(history != journal_.history.end(), id.text() + " has no history")) continue;
@@ -198,9 +207,20 @@ void Inspector::OnCommitted() {
   }
 }
 
-// A node has at most one agent, which is told from workers by its stream; and nothing is launched
-// on a node whose agent, when it has one, does not speak or has other versions.
-void Inspector::CheckAgents(const ClusterState& state, const std::vector<Effect>& effects) {
+// What the journal says to run, and only that, has a launch in it; but for hand-started ones, and
+// what has not been launched yet.
+void Inspector::CheckLaunchRows() {
+  for (const GenerationKey& key : journal_.launches) {
+    const auto found = journal_.jobs.find(key.job);
+    const bool runs = found != journal_.jobs.end() && found->second.generation == key.generation &&
+                      found->second.processes != Processes::kNone;
+    Require(runs,
+            absl::StrCat("the launch of ", KeyText(key), " is in the journal, but it is over"));
+  }
+}
+
+// A node has at most one agent, which is told from workers by its stream.
+void Inspector::CheckAgents(const ClusterState& state) {
   size_t speaking = 0;
   for (const Node& node : state.nodes) {
     if (!node.agent.stream) continue;
@@ -211,38 +231,33 @@ void Inspector::CheckAgents(const ClusterState& state, const std::vector<Effect>
     Require(node.record.has_agent, "an agent that will be forgotten with this coordinator");
   }
   Require(speaking == state.agents.size(), "a stream of an agent that speaks for no node");
-  for (const Effect& effect : effects) {
-    const auto* launch = std::get_if<Launch>(&effect);
-    if (launch == nullptr) continue;
-    for (const NodeName& name : launch->nodes) {
-      const Node& node = *state.nodes.Find(name);
-      if (!node.record.has_agent) continue;
-      const bool speaks = node.agent.stream.has_value() &&
-                          state.now - node.agent.heard_at < kAgentSilence + absl::Seconds(3) &&
-                          node.agent.report->versions().open_mpi() == "4.1.4";
-      Require(speaks, absl::StrCat("a launch on ", name.text(), ", whose agent does not speak"));
-    }
+}
+
+// Nothing is launched on a node whose agent, when it has one, does not speak or has other versions.
+void Inspector::CheckAgentOf(const NodeName& name) {
+  const Node& node = *state_->nodes.Find(name);
+  if (!node.record.has_agent) return;
+  const bool speaks = node.agent.stream.has_value() &&
+                      state_->now - node.agent.heard_at < kAgentSilence + absl::Seconds(3) &&
+                      node.agent.report->versions().open_mpi() == "4.1.4";
+  Require(speaks, absl::StrCat("a launch on ", name.text(), ", whose agent does not speak"));
+}
+
+void Inspector::OnSend(StreamId stream, const v1::AttachResponse& message) {
+  if (message.has_welcome()) {
+    const v1::Welcome& welcome = message.welcome();
+    streams_[stream] = {JobId(welcome.job_id()), Generation(welcome.generation())};
+    CheckDirective(streams_[stream], FromProto(welcome.directive()));
+  } else if (message.has_directive()) {
+    CheckDirective(streams_[stream], FromProto(message.directive()));
   }
 }
 
-void Inspector::OnApplied(const ClusterState& state) {
-  const std::string forgotten = FindForgotten(state, journal_);
-  Require(forgotten.empty(), forgotten);
-}
-
-void Inspector::OnEffect(const Effect& effect) {
-  if (const auto* welcome = std::get_if<Welcome>(&effect)) {
-    streams_[welcome->stream] = {welcome->worker.job, welcome->worker.generation};
-    CheckDirective(streams_[welcome->stream], welcome->directive);
-  } else if (const auto* sent = std::get_if<SendDirective>(&effect)) {
-    CheckDirective(streams_[sent->stream], sent->directive);
-  } else if (const auto* launch = std::get_if<Launch>(&effect)) {
-    CheckLaunch(*launch);
-  } else if (const auto* kill = std::get_if<Kill>(&effect)) {
-    const JobRecord& record = journal_.jobs.at(kill->key.job);
-    Require(record.generation == kill->key.generation && record.processes == Processes::kEnding,
-            absl::StrCat("the kill of ", KeyText(kill->key), " is not journaled"));
-  }
+void Inspector::OnKill(const Kill& kill) {
+  const JobRecord& record = journal_.jobs.at(kill.key.job);
+  const bool ends =
+      record.generation == kill.key.generation && record.processes == Processes::kEnding;
+  Require(ends || batched_, absl::StrCat("the kill of ", KeyText(kill.key), " is not journaled"));
 }
 
 // Journal, then act; and a plan adds up to the global batch.
@@ -250,8 +265,12 @@ void Inspector::CheckDirective(const GenerationKey& key, const Directive& direct
   const auto found = journal_.jobs.find(key.job);
   if (!Require(found != journal_.jobs.end(), "a directive for a job that is not journaled")) return;
   const JobRecord& record = found->second;
-  Require(record.generation == key.generation, "a directive for an older generation");
-  Require(record.directive == directive,
+  if (record.generation != key.generation) {
+    Require(batched_, "a directive for an older generation");
+    return;
+  }
+  const bool replaced = batched_ && directive.number < record.directive.number;
+  Require(record.directive == directive || replaced,
           absl::StrCat("directive ", directive.number, " of ", KeyText(key), " is not journaled"));
   const auto& sequences = directive.plan.sequences;
   const int32_t sum = std::accumulate(sequences.begin(), sequences.end(), 0);
@@ -260,11 +279,14 @@ void Inspector::CheckDirective(const GenerationKey& key, const Directive& direct
   Require(sequences.size() == record.nodes.size(), "the plan has another number of ranks");
 }
 
-void Inspector::CheckLaunch(const Launch& launch) {
+void Inspector::OnLaunch(const Launch& launch) {
   const JobRecord& record = journal_.jobs.at(launch.key.job);
   Require(record.generation == launch.key.generation && record.nodes == launch.nodes &&
-              record.state == JobState::kLaunching,
+              (record.state == JobState::kLaunching || batched_),
           absl::StrCat("the launch of ", KeyText(launch.key), " is not journaled"));
+  for (const NodeName& name : launch.nodes) {
+    if (!batched_) CheckAgentOf(name);
+  }
   for (const auto& world : worlds_) {
     if (world->over() || !world->options().external_id.empty()) continue;
     // One that nobody could end is no danger when it holds.
@@ -317,11 +339,10 @@ void Inspector::OnCommit(const World& world) {
 }
 
 void Inspector::OnRestart(absl::Time now) {
-  // What a clock that was set back has made the future counts as now.
+  // What a clock that was set back has made the future counts as now; unless this start fails.
   for (auto& [id, times] : faults_) {
-    std::set<absl::Time> past;
-    for (const absl::Time time : times) past.insert(std::min(time, now));
-    times = std::move(past);
+    const int64_t ms = absl::ToUnixMillis(now);
+    if (!times.empty() && *times.rbegin() > ms) times.insert(ms);
   }
   for (auto& [id, times] : relaunches_) {
     for (absl::Time& time : times) time = std::min(time, now);
@@ -329,7 +350,8 @@ void Inspector::OnRestart(absl::Time now) {
   for (auto& [id, time] : last_fault_) time = std::min(time, now);
   states_.clear();
   steps_.clear();
-  on_commit_.clear();
+  written_.clear();
+  state_ = nullptr;
   for (const auto& [id, record] : journal_.jobs) {
     states_[id] = record.state;
     furthest_[id] = std::max(record.step, record.fault_step);

@@ -3,7 +3,6 @@
 // sim_coordinator.h. One thread.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -12,6 +11,7 @@
 
 #include "coordinator/core/effect.h"
 #include "coordinator/core/event.h"
+#include "espalier/v1/worker.pb.h"
 #include "tests/sim/scene.h"
 #include "tests/sim/sim_journal.h"
 #include "tests/sim/world.h"
@@ -24,14 +24,17 @@ class Inspector {
   Inspector(Scene& scene, const SimJournal& journal, const Worlds& worlds)
       : scene_(scene), journal_(journal), worlds_(worlds) {}
 
-  // After an event was taken and before any of its effects is applied.
-  void OnDecided(const ClusterState& state, const std::vector<Effect>& effects);
-  // The journal effects of an event are written.
-  void OnCommitted();
-  // Every effect of an event was applied.
-  void OnApplied(const ClusterState& state);
-  // Before the effect is applied; the journal ones of the same event are.
-  void OnEffect(const Effect& effect);
+  // A batch is about to be journaled; is journaled.
+  void OnWriting(const std::vector<Effect>& effects);
+  void OnWritten();
+  // So many events were decided and journaled, and nothing of what follows is done yet.
+  void OnPublished(const ClusterState& state, int64_t events);
+  // Several events were decided together: what one wanted, another may have taken back.
+  bool batched() const { return batched_; }
+  // Before it is done.
+  void OnSend(StreamId stream, const v1::AttachResponse& message);
+  void OnLaunch(const Launch& launch);
+  void OnKill(const Kill& kill);
   // A world is about to begin a step.
   void OnBegin(const World& world);
   // A world is about to commit a step.
@@ -48,9 +51,10 @@ class Inspector {
   void CheckFailed(const JobRecord& record);
   void CheckFinal(const Effect& effect);
   void CheckDirective(const GenerationKey& key, const Directive& directive);
-  void CheckLaunch(const Launch& launch);
+  void CheckLaunchRows();
   void CheckNodes(const ClusterState& state);
-  void CheckAgents(const ClusterState& state, const std::vector<Effect>& effects);
+  void CheckAgents(const ClusterState& state);
+  void CheckAgentOf(const NodeName& name);
   void CheckRestarts(const Job& job, absl::Time now);
   bool Require(bool rule, const std::string& what);
 
@@ -65,13 +69,15 @@ class Inspector {
   std::map<JobId, std::vector<absl::Time>> relaunches_;
   std::map<JobId, absl::Time> last_fault_;
   std::map<JobId, Step> furthest_;
-  // When a job entered RECOVERING.
-  std::map<JobId, std::set<absl::Time>> faults_;
-  // Of those, and of relaunches, the ones that are not journaled yet.
-  std::vector<std::function<void()>> on_commit_;
+  // When a job entered RECOVERING, in milliseconds.
+  std::map<JobId, std::set<int64_t>> faults_;
   // Of which it was decided that they fail.
   std::set<JobId> judged_;
   std::map<StreamId, GenerationKey> streams_;
+  bool batched_ = false;
+  const ClusterState* state_ = nullptr;
+  // Journaled since the state was published last.
+  std::vector<Effect> written_;
 };
 
 }  // namespace espalier::sim

@@ -10,6 +10,9 @@
 namespace espalier::sim {
 namespace {
 
+// As the journal writes it.
+int64_t Us(absl::Time time) { return absl::ToUnixMicros(time); }
+
 auto GenerationOf(const JobRecord& record) {
   return std::tie(record.generation, record.nodes, record.external_id, record.processes,
                   record.directive, record.run_state_number, record.last_plan,
@@ -18,23 +21,24 @@ auto GenerationOf(const JobRecord& record) {
 
 auto StateOf(const JobRecord& record) {
   return std::tie(record.id, record.number, record.request_id, record.state, record.reason,
-                  record.desired, record.verdict, record.verdict_reason, record.last_event,
-                  record.submitted_at);
+                  record.desired, record.verdict, record.verdict_reason, record.last_event);
 }
 
 // What is final is not written again, though the clock was set back to before its end.
-bool SameSince(const JobRecord& state, const JobRecord& journaled) {
-  return state.state_since == journaled.state_since ||
-         (IsFinal(state.state) && state.state_since < journaled.state_since);
+bool SameTimes(const JobRecord& state, const JobRecord& journaled) {
+  const int64_t since = Us(state.state_since);
+  return Us(state.submitted_at) == Us(journaled.submitted_at) &&
+         (since == Us(journaled.state_since) ||
+          (IsFinal(state.state) && since < Us(journaled.state_since)));
 }
 
 auto FaultsOf(const JobRecord& record) {
-  return std::tie(record.unseen_ends, record.restarts, record.retry_at);
+  return std::make_tuple(record.unseen_ends, record.restarts, Us(record.retry_at));
 }
 
 auto CheckpointOf(const std::optional<CheckpointRecord>& record) {
-  return record ? std::make_tuple(record->step, record->path, record->error, record->at)
-                : std::make_tuple(Step(-1), std::string(), std::string(), absl::UnixEpoch());
+  return record ? std::make_tuple(record->step, record->path, record->error, Us(record->at))
+                : std::make_tuple(Step(-1), std::string(), std::string(), int64_t{0});
 }
 
 bool SameFailure(const std::optional<FailureRecord>& a, const std::optional<FailureRecord>& b) {
@@ -53,7 +57,7 @@ bool SameHolders(const std::vector<HolderRecord>& a, const std::vector<HolderRec
 // The first part that differs; empty: none.
 std::string Difference(const JobRecord& a, const JobRecord& b) {
   if (GenerationOf(a) != GenerationOf(b)) return "its generation";
-  if (StateOf(a) != StateOf(b) || !SameSince(a, b)) return "its state";
+  if (StateOf(a) != StateOf(b) || !SameTimes(a, b)) return "its state";
   if (FaultsOf(a) != FaultsOf(b)) return "its restarts";
   if (!SameFailure(a.failure, b.failure)) return "its last failure";
   if (CheckpointOf(a.checkpoint) != CheckpointOf(b.checkpoint)) return "its checkpoint";
@@ -63,9 +67,12 @@ std::string Difference(const JobRecord& a, const JobRecord& b) {
   return SameHolders(a.holders, b.holders) ? "" : "who holds its state";
 }
 
-auto NodeOf(const NodeRecord& record) {
-  return std::tie(record.faults, record.set_asides, record.set_aside_reason, record.set_aside_until,
-                  record.has_agent, record.certificate);
+bool SameNode(const NodeRecord& a, const NodeRecord& b) {
+  const auto same = [](absl::Time one, absl::Time other) { return Us(one) == Us(other); };
+  return std::equal(a.faults.begin(), a.faults.end(), b.faults.begin(), b.faults.end(), same) &&
+         same(a.set_aside_until, b.set_aside_until) &&
+         std::tie(a.set_asides, a.set_aside_reason, a.has_agent, a.certificate) ==
+             std::tie(b.set_asides, b.set_aside_reason, b.has_agent, b.certificate);
 }
 
 }  // namespace
@@ -81,7 +88,7 @@ std::string FindForgotten(const ClusterState& state, const SimJournal& journal) 
   }
   for (const Node& node : state.nodes) {
     const auto journaled = journal.nodes.find(node.record.name);
-    if (journaled != journal.nodes.end() && NodeOf(node.record) != NodeOf(journaled->second)) {
+    if (journaled != journal.nodes.end() && !SameNode(node.record, journaled->second)) {
       return absl::StrCat("the journal of node ", node.record.name.text(),
                           " is not what the coordinator knows");
     }

@@ -105,8 +105,9 @@ std::string FindIdleBesideAJob(const ClusterState& state) {
 std::string FindVainPreemption(const ClusterState& state, const std::vector<Effect>& effects) {
   std::set<NodeName> used;
   for (const Effect& effect : effects) {
-    const auto* launch = std::get_if<Launch>(&effect);
-    if (launch != nullptr) used.insert(launch->nodes.begin(), launch->nodes.end());
+    const auto* job = std::get_if<PersistJob>(&effect);
+    if (job == nullptr || job->record.state != JobState::kLaunching) continue;
+    used.insert(job->record.nodes.begin(), job->record.nodes.end());
   }
   bool looked = false;
   for (const Effect& effect : effects) {

@@ -15,8 +15,9 @@ namespace espalier::sim {
 // Always empty while the queue waits for agents after a restart.
 std::string FindIdleBesideAJob(const ClusterState& state);
 
-// Empty, or which of the jobs preempted by these effects gave its nodes up for nobody: when all
-// that leaves has left, nothing would be started on them. `state` is the one after the effects.
+// Empty, or which of the jobs preempted by these journal effects of one event gave its nodes up for
+// nobody: when all that leaves has left, nothing would be started on them. `state` is the one after
+// the effects.
 std::string FindVainPreemption(const ClusterState& state, const std::vector<Effect>& effects);
 
 }  // namespace espalier::sim

@@ -1,13 +1,15 @@
-// Requests: what the operator of a run has asked, and the rule that each request that is decided is
-// answered exactly once, about the right job, and with what is true by then. Used by simulation.h
-// and sim_coordinator.h. One thread.
+// Requests: what the operator of a run has asked, and the rule that each request that espalierd has
+// taken is answered exactly once, about the right job, and with what is true by then. Used by
+// sim_coordinator.h. One thread.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <map>
+#include <set>
 #include <string>
 
-#include "coordinator/core/effect.h"
-#include "coordinator/core/event.h"
+#include "coordinator/loop/inbox.h"
 #include "tests/sim/scene.h"
 #include "tests/sim/sim_journal.h"
 
@@ -17,18 +19,25 @@ class Requests {
  public:
   explicit Requests(Scene& scene) : scene_(scene) {}
 
-  // The core has decided; the reply is among the effects, which are not applied yet.
-  void OnAsked(const Event& event);
-  void OnReply(const Reply& reply, const SimJournal& journal);
-  // Every effect of the event is applied: an answer must have come.
-  void OnApplied(const Event& event);
+  // Looks at an answer beside what is journaled; `batched`: other things were decided with it.
+  using Check = std::function<void(const SimJournal& journal, bool batched)>;
+  // As it is put into the inbox. `answer` calls the check when its answer comes, unless espalierd
+  // dies in that instant.
+  OperatorCall Ask(const OperatorRequest& request, std::function<void(const Check&)> answer);
+  // What waits is taken; has been dealt with.
+  void OnTurn() { taken_ = open_; }
+  void OnTurned();
+  // Nobody will answer.
+  void OnCrash();
 
  private:
-  void CheckTrue(const Event& request, const Reply& reply, const SimJournal& journal);
+  void CheckAnswer(int64_t id, const OperatorRequest& request, const absl::StatusOr<Answer>& answer,
+                   const SimJournal& journal, bool batched);
 
   Scene& scene_;
-  // Those that wait for their reply.
-  std::map<RequestId, Event> open_;
+  int64_t next_ = 1;
+  std::set<int64_t> open_;
+  std::set<int64_t> taken_;
 };
 
 }  // namespace espalier::sim

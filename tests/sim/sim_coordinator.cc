@@ -3,224 +3,285 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "coordinator/journal/record.h"
+#include "coordinator/loop/messages.h"
+#include "espalier/v1/agent.pb.h"
 #include "tests/sim/describe.h"
 
 namespace espalier::sim {
 namespace {
 
-// A stray process that nobody could reach is ended after so long, by a person at the latest.
-constexpr absl::Duration kStrayLimit = absl::Minutes(40);
+constexpr absl::Duration kTick = absl::Milliseconds(250);
 // Minutes by which a clock is corrected at most.
 constexpr int64_t kClockJump = 600;
 
-// As the journal holds it: in bytes.
-JobRecord ThroughBytes(const JobRecord& record) { return *DecodeJob(EncodeJob(record)); }
-NodeRecord ThroughBytes(const NodeRecord& record) { return *DecodeNode(EncodeNode(record)); }
+// What the service makes of an agent's message.
+std::optional<Event> AgentEvent(StreamId stream, const v1::AgentMessage& message) {
+  if (message.has_report()) return AgentReported{.stream = stream, .report = message.report()};
+  if (!message.has_hello()) return std::nullopt;
+  const v1::AgentHello& hello = message.hello();
+  return AgentAttached{.stream = stream,
+                       .node = NodeName(hello.node()),
+                       .report = hello.report(),
+                       .instance = hello.instance()};
+}
+
+std::string DescribeMessage(StreamId stream, const v1::AttachResponse& message) {
+  if (message.has_renewal()) return Describe(RenewLease{stream, message.renewal().beat()});
+  if (message.has_directive()) {
+    return Describe(SendDirective{stream, FromProto(message.directive())});
+  }
+  const v1::Welcome& welcome = message.welcome();
+  return Describe(espalier::Welcome{
+      .stream = stream,
+      .worker = {JobId(welcome.job_id()), Generation(welcome.generation()), Rank(0)},
+      .directive = FromProto(welcome.directive()),
+      .least = Step(welcome.least_step()),
+      .least_held_by = welcome.least_held_by()});
+}
 
 }  // namespace
 
+SimCoordinator::SimCoordinator(Parts parts)
+    : parts_(std::move(parts)),
+      clock_(parts_.scene, [this](absl::Duration time) { Pass(time); }),
+      disk_(parts_.scene,
+            {.write = [this] { return Write(); },
+             .writing = [this](const auto& effects) { inspector_.OnWriting(effects); },
+             .written = [this] { inspector_.OnWritten(); }}),
+      launcher_(parts_.scene, parts_.wire, parts_.worlds),
+      inspector_(parts_.scene, disk_.contents(), parts_.worlds),
+      requests_(parts_.scene) {
+  launcher_.Use({.world = WorldHooks(),
+                 .launching =
+                     [this](const LaunchRequest& request) {
+                       if (!Lives(40)) return false;
+                       parts_.scene.Trace(Describe(Launch{request.key, request.nodes}));
+                       inspector_.OnLaunch({request.key, request.nodes});
+                       launched_ = true;
+                       return true;
+                     },
+                 .killing =
+                     [this](const GenerationKey& key) {
+                       if (!Lives(40)) return false;
+                       parts_.scene.Trace(Describe(Kill{key}));
+                       inspector_.OnKill({key});
+                       return true;
+                     }});
+}
+
 void SimCoordinator::Start() {
-  up_ = true;
   ++life_;
-  state_ = ClusterState{};
-  inspector_.OnRestart(parts_.scene.timeline.now() + clock_off_);
+  up_ = true;
+  dead_ = false;
+  events_ = 1;
+  tick_at_ = absl::InfinitePast();
+  launched_ = false;
+  inspector_.OnRestart(clock_.Now());
   parts_.scene.Trace("coordinator starts");
-  CoordinatorStarted start = journal_.Contents(parts_.cluster);
-  start.versions.set_open_mpi("4.1.4");
-  Deliver(start);
-  if (!up_) return;
-  // The launcher reports what ended while nobody looked, and what never came to life.
-  for (const GenerationKey& key : start.launches) {
-    ProcessesExited exited{key, "ended while nobody looked"};
-    const World* world = FindWorld(key);
-    const bool alive = world != nullptr && !world->over();
-    if (alive && world->orphaned()) exited.unconfirmed = world->LivingNodes();
-    if (!alive || world->orphaned()) Deliver(exited);
-    if (!up_) return;
-  }
+  inbox_ = std::make_unique<Inbox>(Inbox::Options{});
+  loop_ = std::make_unique<Loop>(
+      LoopParts{.clock = &clock_,
+                .journal = &disk_,
+                .launcher = &launcher_,
+                .streams = this,
+                .inbox = inbox_.get(),
+                .observer = this,
+                .files = &files_},
+      LoopOptions{.cluster = parts_.cluster, .state_dir = "state", .tick = kTick});
+  VersionsFound found;
+  found.versions.set_open_mpi("4.1.4");
+  inbox_->Put(AgentInput{found, nullptr});
+  turning_ = true;
+  const absl::Status started = loop_->Start();
+  turning_ = false;
+  // Somebody starts it again.
+  if (absl::IsResourceExhausted(started)) Crash();
+  if (dead_) return Bury();
+  if (!started.ok()) parts_.scene.Break(absl::StrCat("cannot start: ", started.message()));
+  Turn();
   KeepTicking(life_);
 }
 
 void SimCoordinator::KeepTicking(int64_t life) {
-  if (!up_ || life != life_) return;
-  Deliver(Tick{});
-  Scene& scene = parts_.scene;
-  if (scene.chance.OneIn(100)) Stall(scene.chance.Milliseconds(100, 8000));
-  scene.timeline.After(scene.chance.Milliseconds(200, 300), [this, life] { KeepTicking(life); });
-}
-
-void SimCoordinator::Stall(absl::Duration time) {
-  if (stalled_ || !up_) return;
-  stalled_ = true;
-  parts_.scene.Trace("coordinator waits for its disk");
-  parts_.scene.timeline.After(time, [this, life = life_] {
-    if (life == life_) GoOn();
+  parts_.scene.timeline.After(kTick, [this, life] {
+    if (!up_ || life != life_) return;
+    Turn();
+    if (up_ && life == life_) KeepTicking(life);
   });
 }
 
-void SimCoordinator::GoOn() {
-  if (!stalled_) return;
-  stalled_ = false;
-  // The streams are read on only now: what they brought meanwhile may come after the tick.
-  if (parts_.scene.chance.OneIn(2)) Decide(Tick{});
-  for (const Event& event : std::exchange(waiting_, {})) Decide(event);
+void SimCoordinator::TurnSoon() {
+  if (std::exchange(turn_planned_, true)) return;
+  parts_.scene.timeline.After(parts_.scene.chance.Milliseconds(0, 3), [this] {
+    turn_planned_ = false;
+    Turn();
+  });
+}
+
+void SimCoordinator::Turn() {
+  if (Dead() || turning_ || !parts_.scene.broken.empty()) return;
+  turning_ = true;
+  requests_.OnTurn();
+  events_ = static_cast<int64_t>(inbox_->depth()) + (std::exchange(launched_, false) ? 1 : 0);
+  if (const absl::Time now = parts_.scene.timeline.now(); now >= tick_at_) {
+    ++events_;
+    tick_at_ = now + kTick;
+  }
+  inbox_->Wake();
+  loop_->Turn();
+  turning_ = false;
+  if (dead_) return Bury();
+  requests_.OnTurned();
+  if (launched_ || inbox_->depth() > 0) TurnSoon();
+}
+
+void SimCoordinator::Pass(absl::Duration time) {
+  // Shared: whoever dies meanwhile returns before it is over.
+  const auto over = std::make_shared<bool>(false);
+  parts_.scene.timeline.After(time, [over] { *over = true; });
+  while (!*over && !dead_ && parts_.scene.broken.empty() && parts_.scene.timeline.RunNext()) {
+  }
+}
+
+bool SimCoordinator::Lives(uint64_t one_in) {
+  if (!Dead() && parts_.scene.Fault(one_in)) Crash();
+  return !Dead();
+}
+
+bool SimCoordinator::Write() {
+  if (!Lives(1500)) return false;
+  if (parts_.scene.chance.OneIn(60)) {
+    parts_.scene.Trace("coordinator waits for its disk");
+    Pass(parts_.scene.chance.Milliseconds(100, 8000));
+  }
+  return !Dead();
 }
 
 void SimCoordinator::Crash() {
   if (!up_) return;
   up_ = false;
-  stalled_ = false;
-  waiting_.clear();
+  dead_ = true;
   Scene& scene = parts_.scene;
   scene.Trace("coordinator crashes");
   parts_.wire.CoordinatorDied();
-  if (scene.chance.OneIn(4)) {
-    clock_off_ += absl::Minutes(scene.chance.Between(-kClockJump, kClockJump));
+  launcher_.Die();
+  requests_.OnCrash();
+  if (scene.Fault(4)) {
+    clock_.Correct(absl::Minutes(scene.chance.Between(-kClockJump, kClockJump)));
   }
   const absl::Duration away = scene.chance.OneIn(4) ? scene.chance.Milliseconds(2000, 20000)
                                                     : scene.chance.Milliseconds(50, 1000);
   scene.timeline.After(away, [this] { Start(); });
+  if (!turning_) Bury();
 }
 
-void SimCoordinator::Deliver(const Event& event) {
-  if (!up_) return;
-  if (!stalled_) return Decide(event);
-  if (!std::holds_alternative<Tick>(event)) waiting_.push_back(event);
+void SimCoordinator::Bury() {
+  loop_.reset();
+  inbox_.reset();
+  unread_.clear();
+  state_ = nullptr;
 }
 
-void SimCoordinator::Decide(const Event& event) {
-  Scene& scene = parts_.scene;
-  if (!up_ || !scene.broken.empty()) return;
-  if (const std::string text = Describe(event); !text.empty()) scene.Trace(text);
-  const std::vector<Effect> effects = Advance(state_, event, scene.timeline.now() + clock_off_);
-  inspector_.OnDecided(state_, effects);
-  parts_.requests.OnAsked(event);
-  if (!Apply(effects)) {
-    Crash();
+const ClusterState& SimCoordinator::state() const {
+  static const ClusterState& none = *new ClusterState;
+  return state_ == nullptr ? none : *state_;
+}
+
+void SimCoordinator::Hear(StreamId stream, Wire::Speaker speaker, const std::string* bytes) {
+  if (Dead()) return;
+  Unread& unread = unread_[stream];
+  unread.speaker = speaker;
+  if (bytes == nullptr) {
+    unread.gone = true;
   } else {
-    parts_.requests.OnApplied(event);
-    inspector_.OnApplied(state_);
+    unread.messages.push_back(*bytes);
+  }
+  if (!unread.in_inbox) ReadOn(stream);
+}
+
+void SimCoordinator::ReadOn(StreamId stream) {
+  const auto found = unread_.find(stream);
+  if (found == unread_.end()) return;
+  Unread& unread = found->second;
+  unread.in_inbox = false;
+  if (!unread.messages.empty()) {
+    const std::string bytes = std::move(unread.messages.front());
+    unread.messages.pop_front();
+    unread.in_inbox = true;
+    Put(InputOf(stream, unread.speaker, bytes));
+  } else if (unread.gone) {
+    const bool agent = unread.speaker == Wire::Speaker::kAgent;
+    unread_.erase(found);
+    parts_.scene.Trace(agent ? Describe(AgentDetached{stream}) : Describe(WorkerDetached{stream}));
+    if (agent) return Put(AgentInput{AgentDetached{stream}, nullptr});
+    Put(StreamClosed{stream});
   }
 }
 
-bool SimCoordinator::Apply(const std::vector<Effect>& effects) {
-  Scene& scene = parts_.scene;
-  if (effects.empty()) return true;
-  if (scene.Fault(1500)) return false;
-  CommitJournal(effects);
-  for (const Effect& effect : effects) {
-    inspector_.OnEffect(effect);
-    // Where the journal says more than was done, the next coordinator has most to make good.
-    const bool acts =
-        std::holds_alternative<Launch>(effect) || std::holds_alternative<Kill>(effect);
-    if (scene.Fault(acts ? 40 : 1500)) return false;
-    scene.Trace(Describe(effect));
-    if (!ApplyOne(effect)) return false;
-  }
-  return true;
-}
-
-void SimCoordinator::CommitJournal(const std::vector<Effect>& effects) {
-  for (const Effect& effect : effects) {
-    if (const auto* persist = std::get_if<PersistJob>(&effect)) {
-      journal_.Put(ThroughBytes(persist->record));
-    } else if (const auto* forget = std::get_if<ForgetJob>(&effect)) {
-      journal_.jobs.erase(forget->job);
-      journal_.history.erase(forget->job);
-    } else if (const auto* node = std::get_if<PersistNode>(&effect)) {
-      journal_.nodes[node->record.name] = ThroughBytes(node->record);
-    } else if (const auto* row = std::get_if<AppendEvent>(&effect)) {
-      journal_.history[row->job].push_back(*row);
-    }
-  }
-  inspector_.OnCommitted();
-}
-
-bool SimCoordinator::ApplyOne(const Effect& effect) {
-  if (const auto* welcome = std::get_if<Welcome>(&effect)) {
-    parts_.wire.Down(*welcome);
-  } else if (const auto* directive = std::get_if<SendDirective>(&effect)) {
-    parts_.wire.Down(*directive);
-  } else if (const auto* renewal = std::get_if<RenewLease>(&effect)) {
-    parts_.wire.Down(*renewal);
-  } else if (const auto* close = std::get_if<CloseStream>(&effect)) {
-    parts_.wire.CloseByCoordinator(*close);
-  } else if (const auto* launch = std::get_if<Launch>(&effect)) {
-    return LaunchWorld(*launch);
-  } else if (const auto* kill = std::get_if<Kill>(&effect)) {
-    KillWorld(*kill);
-  } else if (const auto* reply = std::get_if<Reply>(&effect)) {
-    parts_.requests.OnReply(*reply, journal_);
-  }
-  return true;
-}
-
-bool SimCoordinator::LaunchWorld(const Launch& launch) {
-  Scene& scene = parts_.scene;
-  const bool cut_off =
-      std::any_of(launch.nodes.begin(), launch.nodes.end(),
-                  [&](const NodeName& node) { return parts_.wire.Partitioned(node); });
-  if (cut_off || scene.Fault(12)) {
-    scene.timeline.After(scene.chance.Milliseconds(1, 50), [this, launch] {
-      Deliver(LaunchFailed{launch.key, "mpirun could not be run"});
-    });
-    return true;
-  }
-  journal_.launches.insert(launch.key);
-  if (scene.Fault(100)) return false;  // its process waits at the gate, and dies there
-  const JobRecord& record = journal_.jobs.at(launch.key.job);
-  parts_.worlds.push_back(std::make_unique<World>(
-      scene, parts_.wire,
-      WorldOptions{.key = launch.key, .nodes = launch.nodes, .spec = record.spec}, WorldHooks()));
-  parts_.worlds.back()->Start();
-  return true;
-}
-
-void SimCoordinator::KillWorld(const Kill& kill) {
-  Scene& scene = parts_.scene;
-  World* world = FindWorld(kill.key);
-  if (world == nullptr) return;
-  const absl::Duration wait =
-      scene.Fault(10) ? scene.chance.Milliseconds(1000, 6000) : scene.chance.Milliseconds(20, 400);
-  scene.timeline.After(wait, [this, world] { EndWorld(*world); });
-}
-
-// What cannot be reached lives on.
-void SimCoordinator::EndWorld(World& world) {
-  Scene& scene = parts_.scene;
-  if (world.over()) return;
-  const auto reached = [&](const NodeName& node) {
-    return !parts_.wire.Partitioned(node) && !scene.Fault(20);
+Input SimCoordinator::InputOf(StreamId stream, Wire::Speaker speaker, const std::string& bytes) {
+  const auto read_on = [this, stream, life = life_] {
+    if (life == life_) ReadOn(stream);
   };
-  const std::vector<NodeName> left = world.KillSome(reached);
-  if (left.empty()) return;
-  // In the end, somebody does.
-  scene.timeline.After(kStrayLimit, [&world] { world.KillAll(); });
-  const GenerationKey key{world.job(), world.generation()};
-  Deliver(ProcessesExited{.key = key, .reason = "mpirun was killed", .unconfirmed = left});
+  std::optional<Event> event;
+  Input input;
+  if (speaker == Wire::Speaker::kAgent) {
+    v1::AgentMessage message;
+    message.ParseFromString(bytes);
+    event = AgentEvent(stream, message);
+    input = AgentInput{*event, read_on};
+  } else {
+    v1::AttachRequest message;
+    message.ParseFromString(bytes);
+    event = WorkerEvent(stream, message);
+    input = StreamMessage{stream, std::move(message), read_on};
+  }
+  if (const std::string text = Describe(*event); !text.empty()) parts_.scene.Trace(text);
+  return input;
 }
 
-World* SimCoordinator::FindWorld(const GenerationKey& key) const {
-  for (const auto& world : parts_.worlds) {
-    const bool launched = world->options().external_id.empty();
-    if (launched && world->job() == key.job && world->generation() == key.generation) {
-      return world.get();
-    }
-  }
-  return nullptr;
+void SimCoordinator::Put(Input input) {
+  if (Dead()) return;
+  inbox_->Put(std::move(input));
+  if (!turning_) TurnSoon();
+}
+
+bool SimCoordinator::Ask(const OperatorRequest& request) {
+  if (Dead()) return false;
+  Put(requests_.Ask(request, [this](const auto& check) {
+    if (Lives(1500)) check(disk_.contents(), inspector_.batched());
+  }));
+  return true;
+}
+
+void SimCoordinator::Send(StreamId stream, v1::AttachResponse message) {
+  if (!Lives(1500)) return;
+  parts_.scene.Trace(DescribeMessage(stream, message));
+  inspector_.OnSend(stream, message);
+  parts_.wire.Down(stream, message.SerializeAsString());
+}
+
+void SimCoordinator::Close(StreamId stream, const absl::Status& status) {
+  if (!Lives(1500)) return;
+  parts_.scene.Trace(Describe(CloseStream{stream, status}));
+  parts_.wire.CloseByCoordinator(stream, status);
+}
+
+void SimCoordinator::Publish(const Publication& publication) {
+  if (dead_) return;
+  inspector_.OnPublished(publication.state, events_);
+  state_ = &publication.state;
 }
 
 World::Hooks SimCoordinator::WorldHooks() {
   return {.beginning = [this](const World& world) { inspector_.OnBegin(world); },
           .committing = [this](const World& world) { inspector_.OnCommit(world); },
-          .ended = [this](World& world) { OnWorldEnded(world); },
+          .ended =
+              [this](const World& world) {
+                if (world.options().external_id.empty()) launcher_.OnEnded(world);
+              },
           .coordinator_up = [this] { return up_; }};
-}
-
-void SimCoordinator::OnWorldEnded(const World& world) {
-  if (!world.options().external_id.empty()) return;
-  Deliver(ProcessesExited{{world.job(), world.generation()}, "mpirun exited"});
 }
 
 }  // namespace espalier::sim

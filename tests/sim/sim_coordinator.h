@@ -1,75 +1,111 @@
-// SimCoordinator: the real core, applied effect by effect as the daemon does it, with a journal
-// that survives and a crash possible between any two effects. Also the launcher, whose processes
-// live on when it dies. Used by simulation.h. One thread.
+// SimCoordinator: espalierd's real loop, life after life, on a simulated machine: it hears and
+// sends messages as bytes, takes several at once, and may die at any write, message, launch, kill
+// and reply. Used by simulation.h. One thread.
 #pragma once
 
-#include <functional>
+#include <deque>
+#include <map>
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
-#include "coordinator/core/advance.h"
+#include "coordinator/loop/loop.h"
 #include "tests/sim/inspector.h"
 #include "tests/sim/requests.h"
 #include "tests/sim/scene.h"
-#include "tests/sim/sim_journal.h"
+#include "tests/sim/sim_disk.h"
+#include "tests/sim/sim_host.h"
+#include "tests/sim/sim_launcher.h"
 #include "tests/sim/wire.h"
 #include "tests/sim/world.h"
 
 namespace espalier::sim {
 
-class SimCoordinator {
+class SimCoordinator : private WorkerStreams, private LoopObserver {
  public:
   using Worlds = std::vector<std::unique_ptr<World>>;
   struct Parts {
     Scene& scene;
     Wire& wire;
     Worlds& worlds;
-    std::vector<NodeName> cluster;
-    // Sees every request when it is decided, and every reply that arrives.
-    Requests& requests;
+    v1::ClusterSpec cluster;
   };
-  explicit SimCoordinator(Parts parts)
-      : parts_(std::move(parts)), inspector_(parts_.scene, journal_, parts_.worlds) {}
+  explicit SimCoordinator(Parts parts);
 
   void Start();
-  // Dropped while it is down.
-  void Deliver(const Event& event);
+  // Dies now; comes back some time later.
   void Crash();
+  // What has arrived on a stream; null: it is gone.
+  void Hear(StreamId stream, Wire::Speaker speaker, const std::string* bytes);
+  // False: nobody listens.
+  bool Ask(const OperatorRequest& request);
+  // The wall clock is corrected by hours; the journal's disk is full for a while.
+  void Correct(absl::Duration off) { clock_.Correct(off); }
+  void FillDisk(absl::Duration time) { disk_.Fill(time); }
 
   bool up() const { return up_; }
-  const ClusterState& state() const { return state_; }
-  const SimJournal& journal() const { return journal_; }
+  // Empty while it is down.
+  const ClusterState& state() const;
+  const SimJournal& journal() const { return disk_.contents(); }
   Inspector& inspector() { return inspector_; }
   World::Hooks WorldHooks();
 
  private:
-  void Decide(const Event& event);
-  // The journal's disk takes its time: what arrives meanwhile waits.
-  void Stall(absl::Duration time);
-  void GoOn();
-  // False: crashed in between.
-  bool Apply(const std::vector<Effect>& effects);
-  void CommitJournal(const std::vector<Effect>& effects);
-  bool ApplyOne(const Effect& effect);
-  bool LaunchWorld(const Launch& launch);
-  void KillWorld(const Kill& kill);
-  void EndWorld(World& world);
-  // One that was launched; null: none.
-  World* FindWorld(const GenerationKey& key) const;
+  // A stream is read on when what it said last has been dealt with.
+  struct Unread {
+    Wire::Speaker speaker = Wire::Speaker::kWorker;
+    std::deque<std::string> messages;
+    bool gone = false;
+    bool in_inbox = false;
+  };
+  void ReadOn(StreamId stream);
+  Input InputOf(StreamId stream, Wire::Speaker speaker, const std::string& bytes);
+  void Put(Input input);
+  void TurnSoon();
+  void Turn();
   void KeepTicking(int64_t life);
-  void OnWorldEnded(const World& world);
+  // Virtual time goes on while the loop's thread waits.
+  void Pass(absl::Duration time);
+  // Before something is done; false: espalierd has died by then.
+  bool Lives(uint64_t one_in);
+  bool Write();
+  // What is left of a life that is over.
+  void Bury();
+  bool Dead() const { return loop_ == nullptr || dead_; }
+
+  // WorkerStreams.
+  void Send(StreamId stream, v1::AttachResponse message) override;
+  void Close(StreamId stream, const absl::Status& status) override;
+  // LoopObserver.
+  void Heard(const WorkerId&, const v1::AttachRequest&, absl::Duration) override {}
+  void Attached(const WorkerId&, absl::Duration) override {}
+  void Moved(const JobId&, JobState, JobState, const Event&, absl::Duration) override {}
+  void Publish(const Publication& publication) override;
+  void Stalled(const LoopStats&) override {}
 
   Parts parts_;
-  SimJournal journal_;
+  SimClock clock_;
+  NoFolders files_;
+  SimDisk disk_;
+  SimLauncher launcher_;
   Inspector inspector_;
-  ClusterState state_;
-  // How far its clock is from the run's; changed while nobody looks, since a daemon's own time
-  // never jumps.
-  absl::Duration clock_off_;
+  Requests requests_;
+  // The loop's, once it is published.
+  const ClusterState* state_ = nullptr;
+  std::unique_ptr<Inbox> inbox_;
+  std::unique_ptr<Loop> loop_;
+  std::map<StreamId, Unread> unread_;
   bool up_ = false;
-  bool stalled_ = false;
-  std::vector<Event> waiting_;
+  bool dead_ = false;
+  bool turning_ = false;
+  bool turn_planned_ = false;
   int64_t life_ = 0;
+  // What this turn decides upon; and when the loop looks at its deadlines next.
+  int64_t events_ = 0;
+  absl::Time tick_at_ = absl::InfinitePast();
+  // A launch was tried: when it failed, that is the next event.
+  bool launched_ = false;
 };
 
 }  // namespace espalier::sim

@@ -29,14 +29,6 @@ TEST_P(Simulator, EveryRuleHoldsUnderFaults) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Simulator, testing::Values(1, 501, 1001, 1501));
 
-// In these, reports of an agent wait unread behind a slow disk while another of its name says
-// hello.
-TEST(Simulated, AnAgentThatSpeaksKeepsItsPlaceWhileNobodyListens) {
-  for (const uint64_t seed : {19856, 23514, 28193, 32613}) {
-    EXPECT_EQ(Simulate({.seed = seed}).failure, "");
-  }
-}
-
 // What makes a shorter time of faults a prefix of a longer one.
 TEST(Simulated, WhatHappensBeforeFaultsStopDoesNotDependOnWhenTheyStop) {
   const auto until = [](uint64_t seed, absl::Duration fault_time) {

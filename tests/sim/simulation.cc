@@ -3,12 +3,16 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/job_file.h"
+#include "common/observe/log.h"
 #include "coordinator/core/facts.h"
 #include "coordinator/core/holders.h"
 
 namespace espalier::sim {
 namespace {
 
+// After the faults. Jobs end within the first, stray processes within the second.
+constexpr absl::Duration kJobsEnd = absl::Minutes(20);
 constexpr absl::Duration kQuietTime = absl::Hours(4);
 
 v1::JobSpec BaseSpec() {
@@ -16,6 +20,8 @@ v1::JobSpec BaseSpec() {
   spec.mutable_launch()->set_mode(v1::LAUNCH_MODE_MPIRUN);
   spec.mutable_launch()->set_timeout_seconds(5);
   spec.mutable_health()->set_restart_window_seconds(60);
+  spec.mutable_model()->set_preset("nano");
+  spec.mutable_data()->set_path("/data");
   return spec;
 }
 
@@ -24,17 +30,19 @@ v1::JobSpec BaseSpec() {
 Simulation::Simulation(const RunOptions& options)
     : options_(options),
       scene_(options.seed),
-      requests_(scene_),
-      wire_(scene_, [this](const Event& event) { coordinator_->Deliver(event); }) {
+      wire_(scene_, [this](StreamId stream, Wire::Speaker speaker, const std::string* bytes) {
+        coordinator_->Hear(stream, speaker, bytes);
+      }) {
   scene_.keep_trace = options.trace;
   scene_.faults = !scene_.chance.OneIn(4);
   const int64_t nodes = scene_.chance.Between(1, 5);
-  for (int64_t i = 0; i < nodes; ++i) cluster_.push_back(NodeName(absl::StrCat("node", i)));
-  coordinator_ = std::make_unique<SimCoordinator>(SimCoordinator::Parts{.scene = scene_,
-                                                                        .wire = wire_,
-                                                                        .worlds = worlds_,
-                                                                        .cluster = cluster_,
-                                                                        .requests = requests_});
+  v1::ClusterSpec cluster;
+  for (int64_t i = 0; i < nodes; ++i) {
+    cluster_.push_back(NodeName(absl::StrCat("node", i)));
+    cluster.add_nodes()->set_name(cluster_.back().text());
+  }
+  coordinator_ = std::make_unique<SimCoordinator>(SimCoordinator::Parts{
+      .scene = scene_, .wire = wire_, .worlds = worlds_, .cluster = std::move(cluster)});
 }
 
 v1::JobSpec Simulation::MakeSpec(int64_t number) {
@@ -60,6 +68,7 @@ v1::JobSpec Simulation::MakeSpec(int64_t number) {
   health.set_failure_timeout_seconds(0.5 * static_cast<double>(chance.Between(1, 10)));
   health.set_max_restarts(static_cast<int32_t>(chance.Between(1, 8)));
   health.set_restart_backoff_seconds(0.2);
+  FillJobDefaults(spec);
   return spec;
 }
 
@@ -76,9 +85,10 @@ void Simulation::Submit(int64_t number) {
     for (const auto& [id, record] : coordinator_->journal().jobs) {
       if (record.spec.name() == spec.name()) return;
     }
-    coordinator_->Deliver(SubmitRequested{.request = next_request_ = next_request_.next(),
-                                          .request_id = absl::StrCat("request-", number),
-                                          .spec = spec});
+    v1::SubmitRequest request;
+    request.set_request_id(absl::StrCat("request-", number));
+    *request.mutable_spec() = spec;
+    coordinator_->Ask(request);
     scene_.timeline.After(absl::Seconds(1), [self] { self(self); });
   };
   ask(ask);
@@ -113,75 +123,46 @@ void Simulation::Ask() {
   }
 }
 
+namespace {
+
+template <typename Request>
+Request About(const JobId& job) {
+  Request request;
+  request.set_job_id(job.text());
+  return request;
+}
+
+v1::PauseRequest Pause(const JobId& job, bool hard) {
+  auto request = About<v1::PauseRequest>(job);
+  request.set_hard(hard);
+  return request;
+}
+
+v1::CancelRequest Cancel(const JobId& job, bool checkpoint) {
+  auto request = About<v1::CancelRequest>(job);
+  request.set_checkpoint(checkpoint);
+  return request;
+}
+
+v1::ResumeRequest Resume(const JobId& job, bool from_scratch) {
+  auto request = About<v1::ResumeRequest>(job);
+  request.set_from_scratch(from_scratch);
+  return request;
+}
+
+}  // namespace
+
 void Simulation::AskOne(const JobId& job) {
-  const RequestId request = next_request_ = next_request_.next();
   const int64_t choice = scene_.chance.Between(0, 10);
-  if (choice <= 2) {
-    coordinator_->Deliver(PauseRequested{request, job, PauseKind::kSoft});
-  } else if (choice <= 4) {
-    coordinator_->Deliver(PauseRequested{request, job, PauseKind::kHard});
-  } else if (choice <= 8) {
-    coordinator_->Deliver(ResumeRequested{request, job});
-  } else if (choice == 9) {
-    coordinator_->Deliver(CheckpointRequested{request, job});
-  } else if (scene_.chance.OneIn(3)) {
-    coordinator_->Deliver(CancelRequested{request, job, scene_.chance.OneIn(2)});
-  }
-}
-
-void Simulation::Harm() {
-  if (!scene_.faults) return;
-  std::vector<World*> alive;
-  for (const auto& world : worlds_) {
-    if (!world->over()) alive.push_back(world.get());
-  }
-  if (!alive.empty()) {
-    HarmOne(*alive[static_cast<size_t>(
-        scene_.chance.Between(0, static_cast<int64_t>(alive.size()) - 1))]);
-  }
-  if (!agents_.empty() && scene_.chance.OneIn(2)) HarmAgent();
-  if (scene_.chance.OneIn(8)) coordinator_->Crash();
-  if (scene_.chance.OneIn(4)) Haunt();
-  scene_.timeline.After(scene_.chance.Milliseconds(100, 6000), [this] { Harm(); });
-}
-
-void Simulation::HarmOne(World& world) {
-  const auto rank =
-      static_cast<size_t>(scene_.chance.Between(0, static_cast<int64_t>(world.size()) - 1));
-  const int64_t choice = scene_.chance.Between(0, 25);
-  scene_.Trace(absl::StrCat("harm ", choice, " to rank ", rank, " of ", world.job().text(), "/",
-                            world.generation().value()));
   if (choice <= 4) {
-    world.CrashRank(rank);
-  } else if (choice == 5 && world.options().external_id.empty()) {
-    world.FreezeRank(rank, absl::Hours(24));  // only somebody else can end it
-  } else if (choice <= 9) {
-    world.FreezeRank(rank, scene_.chance.Milliseconds(100, 12000));
-  } else if (choice <= 18) {
-    world.CutRank(rank);
-  } else if (choice == 19) {
-    world.FailRank(rank, AnyFailure());
-  } else if (choice == 20) {
-    world.FailEverywhere(AnyFailure());
-  } else if (choice == 21) {
-    world.KillAll();
-  } else {
-    CutOff(world, rank);
+    coordinator_->Ask(Pause(job, choice > 2));
+  } else if (choice <= 8) {
+    coordinator_->Ask(Resume(job, false));
+  } else if (choice == 9) {
+    coordinator_->Ask(About<v1::CheckpointRequest>(job));
+  } else if (scene_.chance.OneIn(3)) {
+    coordinator_->Ask(Cancel(job, scene_.chance.OneIn(2)));
   }
-}
-
-// One node of a world, or all of them, as when the coordinator's own cable is pulled; one way, too.
-void Simulation::CutOff(const World& world, size_t rank) {
-  const auto way = static_cast<Wire::Way>(scene_.chance.Between(0, 2));
-  const absl::Duration time = scene_.chance.Milliseconds(200, 60000);
-  const bool all = scene_.chance.OneIn(2);
-  for (size_t i = 0; i < world.size(); ++i) {
-    if (all || i == rank) wire_.Partition(world.options().nodes[i], time, way);
-  }
-}
-
-absl::StatusCode Simulation::AnyFailure() {
-  return scene_.chance.OneIn(2) ? absl::StatusCode::kDataLoss : absl::StatusCode::kInternal;
 }
 
 void Simulation::BringAgents() {
@@ -197,32 +178,6 @@ void Simulation::BringAgents() {
   }
 }
 
-void Simulation::HarmAgent() {
-  AgentProcess& agent = *agents_[static_cast<size_t>(
-      scene_.chance.Between(0, static_cast<int64_t>(agents_.size()) - 1))];
-  const int64_t choice = scene_.chance.Between(0, 9);
-  scene_.Trace(absl::StrCat("harm ", choice, " to the agent of ", agent.node().text()));
-  if (choice <= 2) {
-    agent.End();
-    scene_.timeline.After(scene_.chance.Milliseconds(10, 15000), [&agent] { agent.Begin(); });
-  } else if (choice <= 5) {
-    agent.Freeze(scene_.chance.Milliseconds(100, 30000));
-  } else if (choice <= 7) {
-    agent.Cut();
-  } else if (choice == 8) {
-    agent.Misreport(scene_.chance.Milliseconds(100, 10000));
-  } else {
-    rivals_.push_back(std::make_unique<AgentProcess>(
-        scene_, wire_,
-        AgentProcess::Options{.node = agent.node(),
-                              .name = absl::StrCat("rival", rivals_.size()),
-                              .coordinator_up = [this] { return coordinator_->up(); }}));
-    AgentProcess* rival = rivals_.back().get();
-    rival->Begin();
-    scene_.timeline.After(scene_.chance.Milliseconds(1000, 30000), [rival] { rival->End(); });
-  }
-}
-
 bool Simulation::AgentsAttached() const {
   return std::all_of(agents_.begin(), agents_.end(), [&](const auto& agent) {
     const Node* node = coordinator_->state().nodes.Find(agent->node());
@@ -230,37 +185,16 @@ bool Simulation::AgentsAttached() const {
   });
 }
 
-void Simulation::Haunt() {
-  std::vector<const World*> over;
-  for (const auto& world : worlds_) {
-    if (world->over() && world->options().external_id.empty()) over.push_back(world.get());
-  }
-  // The launcher's report may still be on its way for the last ones.
-  const auto newest = [&](const World& world) {
-    const auto job = coordinator_->journal().jobs.find(world.job());
-    return job == coordinator_->journal().jobs.end() ||
-           (job->second.generation == world.generation() &&
-            job->second.processes != Processes::kNone);
-  };
-  if (!coordinator_->up() || over.empty()) return;
-  const World& world =
-      *over[static_cast<size_t>(scene_.chance.Between(0, static_cast<int64_t>(over.size()) - 1))];
-  if (!newest(world)) ghosts_.push_back(std::make_unique<Ghost>(scene_, wire_, world));
-}
-
 void Simulation::Tidy() {
   if (coordinator_->up()) {
-    std::vector<ResumeRequested> wanted;
+    std::vector<v1::ResumeRequest> wanted;
     for (const auto& [id, job] : coordinator_->state().jobs) {
       const bool paused = job.record.desired != DesiredState::kRun;
       const bool gone = StateIsGone(job.record) && job.record.state == JobState::kQueued;
       if (IsFinal(job.record.state) || !(paused || gone)) continue;
-      wanted.push_back({.job = id, .from_scratch = gone});
+      wanted.push_back(Resume(id, gone));
     }
-    for (ResumeRequested& one : wanted) {
-      one.request = next_request_ = next_request_.next();
-      coordinator_->Deliver(one);
-    }
+    for (const v1::ResumeRequest& one : wanted) coordinator_->Ask(one);
   }
   for (size_t i = 0; i < by_hand_.size(); ++i) {
     const auto& jobs = coordinator_->state().jobs;
@@ -273,13 +207,20 @@ void Simulation::Tidy() {
   scene_.timeline.After(absl::Seconds(5), [this] { Tidy(); });
 }
 
-bool Simulation::AllFinal() const {
+std::string Simulation::NotFinal() const {
   const auto& jobs = coordinator_->journal().jobs;
-  if (!coordinator_->up() || static_cast<int64_t>(jobs.size()) < jobs_wanted_) return false;
-  const bool final = std::all_of(jobs.begin(), jobs.end(),
-                                 [](const auto& entry) { return IsFinal(entry.second.state); });
-  return final && std::all_of(worlds_.begin(), worlds_.end(),
-                              [](const auto& world) { return world->over(); });
+  for (const auto& [id, record] : jobs) {
+    if (IsFinal(record.state)) continue;
+    return absl::StrCat(id.text(), " is ", JobStateName(record.state), " (", record.reason, ")");
+  }
+  return "";
+}
+
+bool Simulation::AllOver() const {
+  const bool known = static_cast<int64_t>(coordinator_->journal().jobs.size()) >= jobs_wanted_;
+  return coordinator_->up() && known && NotFinal().empty() &&
+         std::all_of(worlds_.begin(), worlds_.end(),
+                     [](const auto& world) { return world->over(); });
 }
 
 RunResult Simulation::Run() {
@@ -296,10 +237,15 @@ RunResult Simulation::Run() {
   timeline.At(quiet, [this] {
     scene_.faults = false;
     asking_ = false;
+    coordinator_->Correct(absl::ZeroDuration());
     Tidy();
   });
+  timeline.At(quiet + kJobsEnd, [this] {
+    const std::string open = NotFinal();
+    if (!open.empty()) scene_.Break(absl::StrCat("long after the faults, ", open));
+  });
   while (scene_.broken.empty() && timeline.RunNext()) {
-    if (timeline.now() >= quiet && AllFinal() && AgentsAttached()) break;
+    if (timeline.now() >= quiet && AllOver() && AgentsAttached()) break;
     if (timeline.now() > quiet + kQuietTime) break;
   }
   if (scene_.broken.empty()) coordinator_->inspector().OnQuiet();
@@ -317,7 +263,10 @@ RunResult Simulation::Run() {
   return result;
 }
 
-RunResult Simulate(const RunOptions& options) { return Simulation(options).Run(); }
+RunResult Simulate(const RunOptions& options) {
+  SetLogLevel(LogLevel::kNothing);  // of all the espalierds of a run
+  return Simulation(options).Run();
+}
 
 // Until faults stop, a run does not depend on when they will: a shorter one is a prefix.
 RunResult Shrink(RunOptions options) {

@@ -4,13 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "tests/sim/agent_process.h"
 #include "tests/sim/ghost.h"
-#include "tests/sim/requests.h"
 #include "tests/sim/scene.h"
 #include "tests/sim/sim_coordinator.h"
 #include "tests/sim/wire.h"
@@ -60,6 +60,10 @@ class Simulation {
   void Harm();
   void HarmOne(World& world);
   void CutOff(const World& world, size_t rank);
+  void HarmMachine();
+  void SuspendNode(const NodeName& node, absl::Duration time);
+  void LoseNode(const NodeName& node, absl::Duration time);
+  void ForRanksOn(const NodeName& node, const std::function<void(World&, size_t)>& change);
   // Agents come to some of the nodes.
   void BringAgents();
   void HarmAgent();
@@ -69,11 +73,12 @@ class Simulation {
   absl::StatusCode AnyFailure();
   // Everything that is paused goes on; what a person must start is started.
   void Tidy();
-  bool AllFinal() const;
+  // Which job has not ended; empty: none.
+  std::string NotFinal() const;
+  bool AllOver() const;
 
   const RunOptions options_;
   Scene scene_;
-  Requests requests_;
   // The operator is at work.
   bool asking_ = true;
   std::vector<std::unique_ptr<World>> worlds_;
@@ -86,7 +91,6 @@ class Simulation {
   std::vector<std::unique_ptr<Ghost>> ghosts_;
   int64_t mpiruns_ = 0;
   int64_t jobs_wanted_ = 0;
-  RequestId next_request_{1};
   std::unique_ptr<SimCoordinator> coordinator_;
 };
 

@@ -10,9 +10,11 @@ absl::Duration Wire::Delay() {
   return scene_.chance.Milliseconds(1, 15);
 }
 
-Event Wire::Gone(StreamId id) const {
-  if (streams_.at(id).speaker == Speaker::kAgent) return AgentDetached{id};
-  return WorkerDetached{id};
+void Wire::SayGone(StreamId id) { coordinator_(id, streams_.at(id).speaker, nullptr); }
+
+bool Wire::Deaf(StreamId id) const {
+  const auto found = streams_.find(id);
+  return found == streams_.end() || found->second.cut || found->second.up_lost;
 }
 
 StreamId Wire::Open(WorkerEnd* end, const NodeName& node, Speaker speaker) {
@@ -25,26 +27,27 @@ StreamId Wire::Open(WorkerEnd* end, const NodeName& node, Speaker speaker) {
   return id;
 }
 
-void Wire::Deliver(StreamId id, const Event& event, absl::Time at) {
-  scene_.timeline.At(at, [this, id, event] {
-    if (PassesUp(id)) coordinator_(event);
+void Wire::Deliver(StreamId id, std::optional<std::string> bytes, absl::Time at) {
+  scene_.timeline.At(at, [this, id, bytes = std::move(bytes)] {
+    if (PassesUp(id)) coordinator_(id, streams_.at(id).speaker, bytes ? &*bytes : nullptr);
   });
 }
 
-void Wire::Up(StreamId id, const Event& event, Care care) {
+void Wire::Up(StreamId id, const google::protobuf::MessageLite& message, Care care) {
   const auto found = streams_.find(id);
   if (found == streams_.end() || found->second.cut) return;
   Stream& stream = found->second;
   const bool careless = care == Care::kCareless;
   if (careless && scene_.Fault(25)) return;
+  const std::string bytes = message.SerializeAsString();
   const absl::Time soonest = scene_.timeline.now() + Delay();
   // Even what overtakes others never arrives before the hello.
   const bool overtakes = careless && scene_.Fault(10);
   const absl::Time at = std::max(soonest, stream.last_up) + absl::Microseconds(1);
-  Deliver(id, event, at);
+  Deliver(id, bytes, at);
   if (careless && scene_.Fault(20)) {
     const absl::Time again = at + scene_.chance.Milliseconds(0, 300);
-    Deliver(id, event, again);
+    Deliver(id, bytes, again);
   }
   if (!overtakes) stream.last_up = at;
 }
@@ -67,20 +70,12 @@ void Wire::ToWorker(StreamId id, std::function<bool(WorkerEnd&)> tell) {
   });
 }
 
-void Wire::Down(const Welcome& welcome) {
-  ToWorker(welcome.stream,
-           [welcome](WorkerEnd& end) { return end.OnWelcome(welcome.stream, welcome); });
-}
-
-void Wire::Down(const SendDirective& directive) {
-  ToWorker(directive.stream, [directive](WorkerEnd& end) {
-    return end.OnDirective(directive.stream, directive.directive);
+void Wire::Down(StreamId id, const std::string& bytes) {
+  ToWorker(id, [id, bytes](WorkerEnd& end) {
+    v1::AttachResponse message;
+    message.ParseFromString(bytes);
+    return end.OnMessage(id, message);
   });
-}
-
-void Wire::Down(const RenewLease& renewal) {
-  ToWorker(renewal.stream,
-           [renewal](WorkerEnd& end) { return end.OnRenewal(renewal.stream, renewal.beat); });
 }
 
 void Wire::Partition(const NodeName& node, absl::Duration time, Way way) {
@@ -127,15 +122,13 @@ void Wire::BreakSoon(StreamId id) {
   const auto closed = [id](WorkerEnd& end) {
     return end.OnClosed(id, absl::UnavailableError("nothing passes"));
   };
-  scene_.timeline.After(scene_.chance.Milliseconds(100, 20000),
-                        [this, id] { coordinator_(Gone(id)); });
+  scene_.timeline.After(scene_.chance.Milliseconds(100, 20000), [this, id] { SayGone(id); });
   scene_.timeline.After(scene_.chance.Milliseconds(100, 20000),
                         [this, id, closed] { TellWorker(id, closed); });
 }
 
-void Wire::CloseByCoordinator(const CloseStream& close) {
-  ToWorker(close.stream,
-           [close](WorkerEnd& end) { return end.OnClosed(close.stream, close.status); });
+void Wire::CloseByCoordinator(StreamId id, const absl::Status& status) {
+  ToWorker(id, [id, status](WorkerEnd& end) { return end.OnClosed(id, status); });
 }
 
 void Wire::CloseByWorker(StreamId id) {
@@ -143,7 +136,7 @@ void Wire::CloseByWorker(StreamId id) {
   if (found == streams_.end()) return;
   found->second.worker_gone = true;
   const absl::Time at = std::max(scene_.timeline.now() + Delay(), found->second.last_up);
-  Deliver(id, Gone(id), at + absl::Microseconds(1));
+  Deliver(id, std::nullopt, at + absl::Microseconds(1));
 }
 
 void Wire::Cut(StreamId id) {
@@ -153,8 +146,7 @@ void Wire::Cut(StreamId id) {
   const auto closed = [id](WorkerEnd& end) {
     return end.OnClosed(id, absl::UnavailableError("cut"));
   };
-  scene_.timeline.After(scene_.chance.Milliseconds(1, 1500),
-                        [this, id] { coordinator_(Gone(id)); });
+  scene_.timeline.After(scene_.chance.Milliseconds(1, 1500), [this, id] { SayGone(id); });
   scene_.timeline.After(scene_.chance.Milliseconds(1, 1500),
                         [this, id, closed] { TellWorker(id, closed); });
 }

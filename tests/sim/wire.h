@@ -4,13 +4,16 @@
 // One thread.
 #pragma once
 
+#include <google/protobuf/message_lite.h>
+
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
-#include "coordinator/core/effect.h"
-#include "coordinator/core/event.h"
+#include "coordinator/core/node.h"
+#include "espalier/v1/worker.pb.h"
 #include "tests/sim/scene.h"
 
 namespace espalier::sim {
@@ -20,9 +23,7 @@ class WorkerEnd {
  public:
   virtual ~WorkerEnd() = default;
   // False: not listening now (frozen); it is told again later.
-  virtual bool OnWelcome(StreamId id, const Welcome& welcome) = 0;
-  virtual bool OnDirective(StreamId id, const Directive& directive) = 0;
-  virtual bool OnRenewal(StreamId, int64_t /*beat*/) { return true; }
+  virtual bool OnMessage(StreamId id, const v1::AttachResponse& message) = 0;
   virtual bool OnClosed(StreamId id, const absl::Status& status) = 0;
 };
 
@@ -35,16 +36,16 @@ enum class Care {
 
 class Wire {
  public:
-  using Receiver = std::function<void(const Event&)>;
+  enum class Speaker { kWorker, kAgent };
+  // What arrives; null: the stream is gone.
+  using Receiver = std::function<void(StreamId, Speaker, const std::string*)>;
   Wire(Scene& scene, Receiver coordinator) : scene_(scene), coordinator_(std::move(coordinator)) {}
 
-  enum class Speaker { kWorker, kAgent };
   StreamId Open(WorkerEnd* end, const NodeName& node, Speaker speaker = Speaker::kWorker);
-  void Up(StreamId id, const Event& event, Care care);
-  void Down(const Welcome& welcome);
-  void Down(const SendDirective& directive);
-  void Down(const RenewLease& renewal);
-  void CloseByCoordinator(const CloseStream& close);
+  void Up(StreamId id, const google::protobuf::MessageLite& message, Care care);
+  // A v1::AttachResponse.
+  void Down(StreamId id, const std::string& bytes);
+  void CloseByCoordinator(StreamId id, const absl::Status& status);
   // The process ended: what it sent arrives, then the end of the stream.
   void CloseByWorker(StreamId id);
   // What is on its way is lost; both ends notice some time later.
@@ -55,6 +56,8 @@ class Wire {
   void Partition(const NodeName& node, absl::Duration time, Way way);
   // Something does not pass.
   bool Partitioned(const NodeName& node) const;
+  // Nothing that is said on it arrives any more.
+  bool Deaf(StreamId id) const;
   // When something last did not pass.
   absl::Time PartitionedUntil(const NodeName& node) const;
   // Every stream ends, and nobody listens.
@@ -83,9 +86,9 @@ class Wire {
   bool PassesUp(StreamId id);
   bool PassesDown(StreamId id);
   void BreakSoon(StreamId id);
-  // What the coordinator hears when the stream is gone.
-  Event Gone(StreamId id) const;
-  void Deliver(StreamId id, const Event& event, absl::Time at);
+  // The coordinator hears that the stream is gone.
+  void SayGone(StreamId id);
+  void Deliver(StreamId id, std::optional<std::string> bytes, absl::Time at);
   void ToWorker(StreamId id, std::function<bool(WorkerEnd&)> tell);
   void TellWorker(StreamId id, const std::function<bool(WorkerEnd&)>& tell);
 

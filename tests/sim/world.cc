@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "coordinator/core/liveness.h"
-
 namespace espalier::sim {
 namespace {
 
@@ -14,9 +12,7 @@ constexpr absl::Duration kLongestHold = absl::Minutes(30);
 }  // namespace
 
 World::World(Scene& scene, Wire& wire, const WorldOptions& options, Hooks hooks)
-    : RankWorld(scene, wire, options, Lease({.spec = options.spec})),
-      hooks_(std::move(hooks)),
-      unharmed_(!scene.faults) {
+    : RankWorld(scene, wire, options), hooks_(std::move(hooks)), unharmed_(!scene.faults) {
   for (size_t i = 0; i < options_.nodes.size(); ++i) {
     ranks_.push_back(std::make_unique<RankProcess>(static_cast<RankWorld&>(*this),
                                                    Rank(static_cast<int64_t>(i))));
@@ -204,7 +200,10 @@ void World::WriteCheckpoint() {
   if (scene_.timeline.now() > may_train_until()) return;
   const auto copies = static_cast<size_t>(options_.spec.checkpoint().copies());
   for (size_t i = 0; i < std::min(copies, ranks_.size()); ++i) {
-    if (i > 0 && scene_.Fault(20)) continue;  // its disk is full
+    if (i > 0 && scene_.Fault(20)) {
+      ranks_[i]->SayCheckpoint(step_, "disk full");
+      continue;
+    }
     DiskOf(i) = std::max(DiskOf(i), step_);
     ranks_[i]->SayCheckpoint(step_);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/journal/record.h"
 
 namespace espalier::sim {
 
@@ -34,8 +35,11 @@ void RankProcess::Cut() {
 void RankProcess::Finish(Outcome outcome, const std::string& reason, absl::StatusCode code) {
   if (dead_ || finished_) return;
   outcome_ = outcome;
-  finished_ =
-      WorkerFinished{.outcome = outcome, .reason = reason, .next_step = world_.step_, .code = code};
+  v1::Finished& finished = *finished_.emplace().mutable_finished();
+  finished.set_outcome(static_cast<v1::Outcome>(outcome));
+  finished.set_reason(reason);
+  finished.set_next_step(world_.step_.value());
+  finished.set_code(static_cast<int32_t>(code));
   Say(finished_, Care::kKeep);
   // Waits for a stream to say it on, but not for ever.
   const absl::Duration wait = welcomed_ ? world_.scene_.chance.Milliseconds(30, 300)
@@ -56,35 +60,47 @@ void RankProcess::Attach() {
   const WorldOptions& options = world_.options_;
   stream_ = world_.wire_.Open(this, options.nodes[static_cast<size_t>(rank_.value())]);
   hello_at_ = world_.scene_.timeline.now();
-  WorkerAttached hello{.stream = *stream_,
-                       .worker = {options.key.job, options.key.generation, rank_},
-                       .world_size = static_cast<int32_t>(options.nodes.size()),
-                       .node = options.nodes[static_cast<size_t>(rank_.value())],
-                       .pid = 1000 + rank_.value()};
-  if (!options.external_id.empty()) {
-    if (!was_welcomed_) hello.worker = {JobId(), Generation(), rank_};
-    hello.external_id = options.external_id;
-    hello.external_spec = options.spec;
+  v1::AttachRequest message;
+  v1::Hello& hello = *message.mutable_hello();
+  hello.set_rank(static_cast<int32_t>(rank_.value()));
+  hello.set_world_size(static_cast<int32_t>(options.nodes.size()));
+  hello.set_node(options.nodes[static_cast<size_t>(rank_.value())].text());
+  hello.set_pid(1000 + rank_.value());
+  if (options.external_id.empty() || was_welcomed_) {
+    hello.set_job_id(options.key.job.text());
+    hello.set_generation(options.key.generation.value());
   }
-  world_.wire_.Up(*stream_, hello, Care::kKeep);
+  if (!options.external_id.empty()) {
+    hello.set_external_id(options.external_id);
+    *hello.mutable_external_spec() = options.spec;
+  }
+  world_.wire_.Up(*stream_, message, Care::kKeep);
 }
 
-template <typename Message>
-void RankProcess::Say(std::optional<Message>& message, Care care) {
-  if (!message || !stream_ || !welcomed_ || dead_) return;
-  message->stream = *stream_;
-  world_.wire_.Up(*stream_, *message, care);
+void RankProcess::Say(const std::optional<v1::AttachRequest>& message, Care care) {
+  if (message && stream_ && welcomed_ && !dead_) world_.wire_.Up(*stream_, *message, care);
 }
 
-bool RankProcess::OnWelcome(StreamId stream, const Welcome& welcome) {
+bool RankProcess::OnMessage(StreamId stream, const v1::AttachResponse& message) {
   if (frozen_) return false;
   if (stream != stream_ || dead_) return true;
+  if (message.has_welcome()) OnWelcome(message.welcome());
+  if (message.has_directive()) Take(message.directive());
+  if (message.has_renewal()) {
+    const absl::Time sent = absl::FromUnixNanos(message.renewal().beat());
+    lease_until_ = std::max(lease_until_, sent + lease_);
+  }
+  return true;
+}
+
+void RankProcess::OnWelcome(const v1::Welcome& welcome) {
   was_welcomed_ = true;
-  world_.options_.key = {welcome.worker.job, welcome.worker.generation};
+  world_.options_.key = {JobId(welcome.job_id()), Generation(welcome.generation())};
   welcomed_ = true;
-  if (!world_.least_) world_.least_ = welcome.least;
-  lease_until_ = std::max(lease_until_, hello_at_ + world_.lease_);
-  Take(welcome.directive);
+  if (!world_.least_) world_.least_ = Step(welcome.least_step());
+  lease_ = absl::Seconds(welcome.lease_seconds());
+  lease_until_ = std::max(lease_until_, hello_at_ + lease_);
+  Take(welcome.directive());
   Say(ready_, Care::kKeep);
   Say(found_, Care::kKeep);
   Say(step_, Care::kKeep);
@@ -95,20 +111,6 @@ bool RankProcess::OnWelcome(StreamId stream, const Welcome& welcome) {
     joined_ = true;
     world_.TryJoin();
   }
-  return true;
-}
-
-bool RankProcess::OnDirective(StreamId stream, const Directive& directive) {
-  if (frozen_) return false;
-  if (stream == stream_ && !dead_) Take(directive);
-  return true;
-}
-
-bool RankProcess::OnRenewal(StreamId stream, int64_t beat) {
-  if (frozen_) return false;
-  if (stream != stream_ || dead_) return true;
-  lease_until_ = std::max(lease_until_, absl::FromUnixNanos(beat) + world_.lease_);
-  return true;
 }
 
 bool RankProcess::OnClosed(StreamId stream, const absl::Status& status) {
@@ -127,50 +129,63 @@ bool RankProcess::OnClosed(StreamId stream, const absl::Status& status) {
   return true;
 }
 
-void RankProcess::Take(const Directive& directive) {
-  if (directive.number > directive_.number) directive_ = directive;
+void RankProcess::Take(const v1::Directive& directive) {
+  if (directive.number() > directive_.number) directive_ = FromProto(directive);
 }
 
 void RankProcess::SayFound(Step step) {
-  found_ = WorkerFoundState{.step = step};
+  found_.emplace().mutable_found()->set_step(step.value());
   Say(found_, Care::kKeep);
 }
 
 void RankProcess::SayReady(Step next_step) {
-  ready_ = WorkerReady{.next_step = next_step, .device = "cpu"};
+  v1::Ready& ready = *ready_.emplace().mutable_ready();
+  ready.set_next_step(next_step.value());
+  ready.set_device("cpu");
   Say(ready_, Care::kKeep);
 }
 
 void RankProcess::SayStep(const StepFigures& figures) {
-  step_ = WorkerStepReported{.figures = figures};
+  v1::StepReport& report = *step_.emplace().mutable_step();
+  report.set_step(figures.step.value());
+  report.set_loss(figures.loss);
+  report.set_tokens(figures.tokens);
+  report.set_shard(figures.shard);
+  report.set_step_seconds(figures.step_seconds);
   Say(step_, Care::kCareless);
 }
 
 void RankProcess::SayAck(Step next_step) {
   const int64_t number = world_.LeaderObeys();
-  if (ack_ && ack_->number >= number) return;
-  ack_ = DirectiveAcked{.number = number, .next_step = next_step};
+  if (ack_ && ack_->ack().number() >= number) return;
+  v1::DirectiveAck& ack = *ack_.emplace().mutable_ack();
+  ack.set_number(number);
+  ack.set_next_step(next_step.value());
   Say(ack_, Care::kKeep);
 }
 
-void RankProcess::SayCheckpoint(Step step) {
+void RankProcess::SayCheckpoint(Step step, const std::string& error) {
+  v1::CheckpointReport& report = *checkpoint_.emplace().mutable_checkpoint();
+  report.set_step(step.value());
+  report.set_path("disk");
+  report.set_error(error);
   // No two writings take exactly as long.
-  const double spent = absl::ToDoubleSeconds(world_.scene_.timeline.now() - absl::UnixEpoch());
-  checkpoint_ = WorkerCheckpointed{.checkpoint = {.step = step, .path = "disk", .seconds = spent}};
+  report.set_seconds(absl::ToDoubleSeconds(world_.scene_.timeline.now() - absl::UnixEpoch()));
   Say(checkpoint_, Care::kKeep);
 }
 
 void RankProcess::KeepTelling() {
   if (dead_) return;
   if (!frozen_ && stream_ && welcomed_) {
-    std::optional<WorkerHeartbeat> progress =
-        WorkerHeartbeat{.counters = {.step = world_.step_,
-                                     .phase = world_.phase_,
-                                     .collective = world_.collective_,
-                                     .work = world_.collective_ + (world_.stalled_since_ ? 0 : 1)},
-                        .memory_bytes = 1 << 20,
-                        .beat = absl::ToUnixNanos(world_.scene_.timeline.now())};
-    Say(progress, Care::kCareless);
+    v1::AttachRequest message;
+    v1::Progress& progress = *message.mutable_progress();
+    progress.set_step(world_.step_.value());
+    progress.set_phase(static_cast<v1::Phase>(world_.phase_));
+    progress.set_collective(world_.collective_);
+    progress.set_work(world_.collective_ + (world_.stalled_since_ ? 0 : 1));
+    progress.set_memory_bytes(1 << 20);
+    progress.set_beat(absl::ToUnixNanos(world_.scene_.timeline.now()));
+    Say(message, Care::kCareless);
   }
   const double timeout = world_.options_.spec.health().failure_timeout_seconds();
   world_.scene_.timeline.After(absl::Seconds(timeout / 5), [this] { KeepTelling(); });

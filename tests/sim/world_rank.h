@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "coordinator/core/event.h"
+#include "espalier/v1/worker.pb.h"
 #include "tests/sim/scene.h"
 #include "tests/sim/wire.h"
 #include "tests/sim/world_options.h"
@@ -18,8 +19,8 @@ namespace espalier::sim {
 class RankWorld {
  protected:
   friend class RankProcess;
-  RankWorld(Scene& scene, Wire& wire, WorldOptions options, absl::Duration lease)
-      : scene_(scene), wire_(wire), options_(std::move(options)), lease_(lease) {}
+  RankWorld(Scene& scene, Wire& wire, WorldOptions options)
+      : scene_(scene), wire_(wire), options_(std::move(options)) {}
   virtual ~RankWorld() = default;
   virtual void TryJoin() = 0;
   virtual void OnRankEnded() = 0;
@@ -37,7 +38,6 @@ class RankWorld {
   int64_t collective_ = 0;
   Phase phase_ = Phase::kStarting;
   std::optional<absl::Time> stalled_since_;
-  const absl::Duration lease_;
 };
 
 class RankProcess : public WorkerEnd {
@@ -64,21 +64,20 @@ class RankProcess : public WorkerEnd {
   void SayReady(Step next_step);
   void SayStep(const StepFigures& figures);
   void SayAck(Step next_step);
-  void SayCheckpoint(Step step);
+  // Published; or, with an error, not.
+  void SayCheckpoint(Step step, const std::string& error = "");
 
-  bool OnWelcome(StreamId stream, const Welcome& welcome) override;
-  bool OnDirective(StreamId stream, const Directive& directive) override;
-  bool OnRenewal(StreamId stream, int64_t beat) override;
+  bool OnMessage(StreamId stream, const v1::AttachResponse& message) override;
   bool OnClosed(StreamId stream, const absl::Status& status) override;
 
  private:
   void Attach();
   void AttachLater();
   void KeepTelling();
-  void Take(const Directive& directive);
-  // Sends what there is of it on the present stream, for which it was re-addressed.
-  template <typename Message>
-  void Say(std::optional<Message>& message, Care care);
+  void OnWelcome(const v1::Welcome& welcome);
+  void Take(const v1::Directive& directive);
+  // Sends what there is of it on the present stream.
+  void Say(const std::optional<v1::AttachRequest>& message, Care care);
 
   RankWorld& world_;
   const Rank rank_;
@@ -90,16 +89,17 @@ class RankProcess : public WorkerEnd {
   bool was_welcomed_ = false;
   std::optional<StreamId> stream_;
   absl::Time hello_at_;
+  absl::Duration lease_;
   absl::Time lease_until_ = absl::InfinitePast();
   std::optional<Outcome> outcome_;
   Directive directive_;
   // The newest message of each kind: said again on every new stream.
-  std::optional<WorkerReady> ready_;
-  std::optional<WorkerStepReported> step_;
-  std::optional<DirectiveAcked> ack_;
-  std::optional<WorkerFoundState> found_;
-  std::optional<WorkerCheckpointed> checkpoint_;
-  std::optional<WorkerFinished> finished_;
+  std::optional<v1::AttachRequest> ready_;
+  std::optional<v1::AttachRequest> step_;
+  std::optional<v1::AttachRequest> ack_;
+  std::optional<v1::AttachRequest> found_;
+  std::optional<v1::AttachRequest> checkpoint_;
+  std::optional<v1::AttachRequest> finished_;
 };
 
 }  // namespace espalier::sim

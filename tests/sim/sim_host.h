@@ -1,0 +1,55 @@
+// What a simulated espalierd finds on its machine: SimClock, whose wall clock may be corrected at
+// any time, and NoFolders, a disk on which jobs have no folders. Used by sim_coordinator.h. One
+// thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/clock.h"
+#include "common/base/file_system.h"
+#include "tests/sim/scene.h"
+
+namespace espalier::sim {
+
+class SimClock : public Clock {
+ public:
+  // `pass` lets virtual time pass while somebody waits.
+  SimClock(Scene& scene, std::function<void(absl::Duration)> pass)
+      : scene_(scene), pass_(std::move(pass)) {}
+
+  absl::Time Now() override { return scene_.timeline.now() + off_; }
+  absl::Duration Monotonic() override { return scene_.timeline.now() - absl::UnixEpoch(); }
+  void Sleep(absl::Duration duration) override { pass_(duration); }
+  // How far the wall clock is from the run's time from now on.
+  void Correct(absl::Duration off) { off_ = off; }
+
+ private:
+  Scene& scene_;
+  const std::function<void(absl::Duration)> pass_;
+  absl::Duration off_;
+};
+
+class NoFolders : public FileSystem {
+ public:
+  absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string&) override {
+    return Full();
+  }
+  absl::StatusOr<std::string> Read(const std::string&, int64_t) override { return Nothing(); }
+  absl::StatusOr<std::vector<std::string>> List(const std::string&) override { return Nothing(); }
+  absl::Status MakeDirectory(const std::string&) override { return Full(); }
+  absl::Status Rename(const std::string&, const std::string&) override { return Nothing(); }
+  absl::Status Remove(const std::string&) override { return absl::OkStatus(); }
+  absl::Status SyncDirectory(const std::string&) override { return Nothing(); }
+
+ private:
+  static absl::Status Full() { return absl::ResourceExhaustedError("no folders here"); }
+  static absl::Status Nothing() { return absl::NotFoundError("no folders here"); }
+};
+
+}  // namespace espalier::sim
