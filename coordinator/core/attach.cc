@@ -58,9 +58,6 @@ void TakeIn(Context& context, Job& job, const WorkerAttached& hello) {
   if (rank.pid == 0) rank.progressed_at = context.now();
   rank.pid = hello.pid;
   rank.heard_at = context.now();
-  // The welcome's lease counts from when its stream was asked for, which may be long ago: the first
-  // heartbeat is answered.
-  rank.renewed_at = absl::InfinitePast();
   rank.lease_until = LeaseEnd(job.record, context.now());
   rank.detached_at.reset();
   if (rank.node != hello.node) {

@@ -130,8 +130,6 @@ absl::Duration Lease(const JobRecord& record) {
   return std::min(2 * FailureTimeout(record), kLongestLeaseShare) + 2 * kReattachWait;
 }
 
-absl::Duration RenewalInterval(const JobRecord& record) { return Lease(record) / 4; }
-
 absl::Time LeaseEnd(const JobRecord& record, absl::Time renewed) {
   return renewed + Lease(record) * 9 / 8;
 }

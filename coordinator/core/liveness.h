@@ -42,11 +42,9 @@ Fault DescribeLaunchTimeout(const Job& job);
 std::optional<Rank> FindCulprit(const Job& job, absl::Time now);
 // How long a worker may commit steps after it sent what a welcome or a renewal answered. Long
 // enough that no run notices how espalierd is killed and started again, or replaced by a newer one:
-// a renewal is at most a quarter old, and the workers attach again within kReattachWait. Short
-// enough to wait for, since that is what the loss of a node costs that nobody can reach.
+// every heartbeat renews it, and the workers attach again within kReattachWait. Short enough to
+// wait for, since that is what the loss of a node costs that nobody can reach.
 absl::Duration Lease(const JobRecord& record);
-// How often it is renewed, at most.
-absl::Duration RenewalInterval(const JobRecord& record);
 // By the core's time, which may run a tenth faster than the clocks of workers (SteadyTime).
 absl::Time LeaseEnd(const JobRecord& record, absl::Time renewed);
 

@@ -66,13 +66,13 @@ void NoteReady(Context& context, const Sender& sender, Step next_step) {
   }
 }
 
-// Only while the generation is wanted.
-void RenewIfDue(Context& context, const Sender& sender, int64_t beat) {
+// Only while the generation is wanted. Every heartbeat is answered: of those that waited behind a
+// slow write, the first are old.
+void RenewLeaseOf(Context& context, const Sender& sender, int64_t beat) {
   const JobRecord& record = sender.job->record;
   TrackedRank& rank = sender.state();
   const bool wanted = record.processes == Processes::kRunning && !sender.job->world.exited_at;
-  if (beat == 0 || !wanted || context.now() - rank.renewed_at < RenewalInterval(record)) return;
-  rank.renewed_at = context.now();
+  if (beat == 0 || !wanted) return;
   rank.lease_until = LeaseEnd(record, context.now());
   context.Do(RenewLease{*rank.stream, beat});
 }
@@ -184,7 +184,7 @@ void OnReport(Context& context, const WorkerHeartbeat& report) {
   rank.counters.step = std::max(known, report.counters.step);
   rank.memory_bytes = report.memory_bytes;
   rank.memory_peak_bytes = std::max(rank.memory_peak_bytes, report.memory_peak_bytes);
-  RenewIfDue(context, *sender, report.beat);
+  RenewLeaseOf(context, *sender, report.beat);
   Commit(*sender, rank.counters.step);
 }
 

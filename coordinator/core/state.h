@@ -77,8 +77,7 @@ struct TrackedRank {
   absl::Time progressed_at = absl::UnixEpoch();
   absl::Time heard_at = absl::UnixEpoch();
   std::optional<absl::Time> detached_at;
-  // When its lease was renewed last, and when it has certainly run out.
-  absl::Time renewed_at = absl::InfinitePast();
+  // When its lease has certainly run out.
   absl::Time lease_until = absl::InfinitePast();
   // Which stream of the generation's it was to break, from 1.
   int64_t detached_order = 0;

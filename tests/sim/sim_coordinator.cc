@@ -32,13 +32,14 @@ std::string DescribeMessage(StreamId stream, const v1::AttachResponse& message) 
   if (message.has_directive()) {
     return Describe(SendDirective{stream, FromProto(message.directive())});
   }
-  const v1::Welcome& welcome = message.welcome();
-  return Describe(espalier::Welcome{
-      .stream = stream,
-      .worker = {JobId(welcome.job_id()), Generation(welcome.generation()), Rank(0)},
-      .directive = FromProto(welcome.directive()),
-      .least = Step(welcome.least_step()),
-      .least_held_by = welcome.least_held_by()});
+  const v1::Welcome& sent = message.welcome();
+  espalier::Welcome welcome;  // member by member: GCC 12 takes a list of values for uninitialised
+  welcome.stream = stream;
+  welcome.worker = {JobId(sent.job_id()), Generation(sent.generation()), Rank(0)};
+  welcome.directive = FromProto(sent.directive());
+  welcome.least = Step(sent.least_step());
+  welcome.least_held_by = sent.least_held_by();
+  return Describe(welcome);
 }
 
 }  // namespace
