@@ -4,76 +4,80 @@
 #include <utility>
 #include <variant>
 
-#include "coordinator/core/context.h"
 #include "coordinator/core/facts.h"
 #include "coordinator/core/faults.h"
 #include "coordinator/core/generation.h"
 #include "coordinator/core/liveness.h"
+#include "coordinator/core/transaction.h"
 
 namespace espalier {
 namespace {
 
-void On(Context& context, const CoordinatorStarted& event) { OnStarted(context, event); }
-
-void On(Context& context, const Tick&) {
-  ReturnNodes(context);
-  WatchAgents(context);
-  for (auto& [id, job] : context.state().jobs) {
-    if (!IsFinal(job.record.state)) WatchJob(context, job);
-  }
-  ForgetOldJobs(context);
-  WatchQueue(context);
+void On(Transaction& transaction, const CoordinatorStarted& event) {
+  OnStarted(transaction, event);
 }
 
-void On(Context& context, const SubmitRequested& event) { OnSubmit(context, event); }
-void On(Context& context, const PauseRequested& event) { OnRequest(context, event); }
-void On(Context& context, const ResumeRequested& event) { OnRequest(context, event); }
-void On(Context& context, const CancelRequested& event) { OnRequest(context, event); }
-void On(Context& context, const CheckpointRequested& event) { OnRequest(context, event); }
+void On(Transaction& transaction, const Tick&) {
+  ReturnNodes(transaction);
+  WatchAgents(transaction);
+  for (auto& [id, job] : transaction.state().jobs) {
+    if (!IsFinal(job.record.state)) WatchJob(transaction, job);
+  }
+  ForgetOldJobs(transaction);
+  WatchQueue(transaction);
+}
 
-void On(Context& context, const WorkerAttached& event) { OnAttached(context, event); }
-void On(Context& context, const WorkerFoundState& event) { OnReport(context, event); }
-void On(Context& context, const WorkerReady& event) { OnReport(context, event); }
-void On(Context& context, const WorkerHeartbeat& event) { OnReport(context, event); }
-void On(Context& context, const WorkerStepReported& event) { OnReport(context, event); }
-void On(Context& context, const WorkerEvaluated& event) { OnReport(context, event); }
-void On(Context& context, const WorkerCheckpointed& event) { OnReport(context, event); }
-void On(Context& context, const DirectiveAcked& event) { OnReport(context, event); }
-void On(Context& context, const WorkerFinished& event) { OnReport(context, event); }
-void On(Context& context, const WorkerDetached& event) { OnReport(context, event); }
+void On(Transaction& transaction, const SubmitRequested& event) { OnSubmit(transaction, event); }
+void On(Transaction& transaction, const PauseRequested& event) { OnRequest(transaction, event); }
+void On(Transaction& transaction, const ResumeRequested& event) { OnRequest(transaction, event); }
+void On(Transaction& transaction, const CancelRequested& event) { OnRequest(transaction, event); }
+void On(Transaction& transaction, const CheckpointRequested& event) {
+  OnRequest(transaction, event);
+}
 
-void On(Context& context, const AgentAttached& event) { OnAgent(context, event); }
-void On(Context& context, const AgentReported& event) { OnAgent(context, event); }
-void On(Context& context, const AgentDetached& event) { OnAgent(context, event); }
+void On(Transaction& transaction, const WorkerAttached& event) { OnAttached(transaction, event); }
+void On(Transaction& transaction, const WorkerFoundState& event) { OnReport(transaction, event); }
+void On(Transaction& transaction, const WorkerReady& event) { OnReport(transaction, event); }
+void On(Transaction& transaction, const WorkerHeartbeat& event) { OnReport(transaction, event); }
+void On(Transaction& transaction, const WorkerStepReported& event) { OnReport(transaction, event); }
+void On(Transaction& transaction, const WorkerEvaluated& event) { OnReport(transaction, event); }
+void On(Transaction& transaction, const WorkerCheckpointed& event) { OnReport(transaction, event); }
+void On(Transaction& transaction, const DirectiveAcked& event) { OnReport(transaction, event); }
+void On(Transaction& transaction, const WorkerFinished& event) { OnReport(transaction, event); }
+void On(Transaction& transaction, const WorkerDetached& event) { OnReport(transaction, event); }
 
-void On(Context& context, const NodeInvited& event) { OnNode(context, event); }
-void On(Context& context, const NodeJoined& event) { OnNode(context, event); }
-void On(Context& context, const NodeForgotten& event) { OnNode(context, event); }
-void On(Context& context, const VersionsFound& event) { OnVersions(context, event); }
+void On(Transaction& transaction, const AgentAttached& event) { OnAgent(transaction, event); }
+void On(Transaction& transaction, const AgentReported& event) { OnAgent(transaction, event); }
+void On(Transaction& transaction, const AgentDetached& event) { OnAgent(transaction, event); }
+
+void On(Transaction& transaction, const NodeInvited& event) { OnNode(transaction, event); }
+void On(Transaction& transaction, const NodeJoined& event) { OnNode(transaction, event); }
+void On(Transaction& transaction, const NodeForgotten& event) { OnNode(transaction, event); }
+void On(Transaction& transaction, const VersionsFound& event) { OnVersions(transaction, event); }
 
 // Null when the generation is not the one that runs.
-Job* Newest(Context& context, const GenerationKey& key) {
-  Job* job = context.FindJob(key.job);
+Job* Newest(Transaction& transaction, const GenerationKey& key) {
+  Job* job = transaction.FindJob(key.job);
   const bool newest = job != nullptr && job->record.generation == key.generation &&
                       job->record.processes != Processes::kNone;
   return newest ? job : nullptr;
 }
 
-void On(Context& context, const LaunchFailed& event) {
-  if (Job* job = Newest(context, event.key)) {
-    OnGone(context, *job, "could not be started: " + event.reason);
+void On(Transaction& transaction, const LaunchFailed& event) {
+  if (Job* job = Newest(transaction, event.key)) {
+    OnGone(transaction, *job, "could not be started: " + event.reason);
   }
 }
 
-void On(Context& context, const ProcessesExited& event) {
-  Job* job = Newest(context, event.key);
+void On(Transaction& transaction, const ProcessesExited& event) {
+  Job* job = Newest(transaction, event.key);
   if (job == nullptr || job->world.exited_at) return;
-  job->world.exited_at = context.now();
+  job->world.exited_at = transaction.now();
   job->world.exit_reason = event.reason;
   job->world.unconfirmed = event.unconfirmed;
   const auto ranks = static_cast<int64_t>(job->world.ranks.size());
   if (event.culprit && event.culprit->value() < ranks) job->world.exit_culprit = event.culprit;
-  CheckGone(context, *job);
+  CheckGone(transaction, *job);
 }
 
 // Between the last event and this one nobody was listened to.
@@ -93,10 +97,10 @@ std::vector<Effect> Advance(ClusterState& state, const Event& event, absl::Time 
   now = std::max(now, state.now);
   ExcuseSilence(state, now);
   state.now = now;
-  Context context(state, now);
-  std::visit([&](const auto& one) { On(context, one); }, event);
-  while (context.TakeQueueChanged()) Schedule(context);
-  return context.TakeEffects();
+  Transaction transaction(state, now);
+  std::visit([&](const auto& one) { On(transaction, one); }, event);
+  while (transaction.TakeQueueChanged()) Schedule(transaction);
+  return transaction.TakeEffects();
 }
 
 }  // namespace espalier

@@ -11,10 +11,10 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "coordinator/core/context.h"
 #include "coordinator/core/effect.h"
 #include "coordinator/core/event.h"
 #include "coordinator/core/state.h"
+#include "coordinator/core/transaction.h"
 
 namespace espalier {
 
@@ -26,29 +26,29 @@ namespace espalier {
 std::vector<Effect> Advance(ClusterState& state, const Event& event, absl::Time now);
 
 // The first event of a coordinator's life: takes up what the journal holds.
-void OnStarted(Context& context, const CoordinatorStarted& start);
+void OnStarted(Transaction& transaction, const CoordinatorStarted& start);
 
 // What operators ask, in every state that a job may be in.
-void OnSubmit(Context& context, const SubmitRequested& request);
-void OnRequest(Context& context, const PauseRequested& request);
-void OnRequest(Context& context, const ResumeRequested& request);
-void OnRequest(Context& context, const CancelRequested& request);
-void OnRequest(Context& context, const CheckpointRequested& request);
+void OnSubmit(Transaction& transaction, const SubmitRequested& request);
+void OnRequest(Transaction& transaction, const PauseRequested& request);
+void OnRequest(Transaction& transaction, const ResumeRequested& request);
+void OnRequest(Transaction& transaction, const CancelRequested& request);
+void OnRequest(Transaction& transaction, const CheckpointRequested& request);
 
 // Hello: who may join, and who is fenced.
-void OnAttached(Context& context, const WorkerAttached& hello);
+void OnAttached(Transaction& transaction, const WorkerAttached& hello);
 
 // What attached workers say. Each finds the rank by its stream; a stream that has not said hello
 // (to this coordinator) is closed with UNAVAILABLE, so that the worker attaches again.
-void OnReport(Context& context, const WorkerFoundState& report);
-void OnReport(Context& context, const WorkerReady& report);
-void OnReport(Context& context, const WorkerHeartbeat& report);
-void OnReport(Context& context, const WorkerStepReported& report);
-void OnReport(Context& context, const WorkerEvaluated& report);
-void OnReport(Context& context, const WorkerCheckpointed& report);
-void OnReport(Context& context, const DirectiveAcked& report);
-void OnReport(Context& context, const WorkerFinished& report);
-void OnReport(Context& context, const WorkerDetached& report);
+void OnReport(Transaction& transaction, const WorkerFoundState& report);
+void OnReport(Transaction& transaction, const WorkerReady& report);
+void OnReport(Transaction& transaction, const WorkerHeartbeat& report);
+void OnReport(Transaction& transaction, const WorkerStepReported& report);
+void OnReport(Transaction& transaction, const WorkerEvaluated& report);
+void OnReport(Transaction& transaction, const WorkerCheckpointed& report);
+void OnReport(Transaction& transaction, const DirectiveAcked& report);
+void OnReport(Transaction& transaction, const WorkerFinished& report);
+void OnReport(Transaction& transaction, const WorkerDetached& report);
 
 // The agents of the nodes (agents.cc): who may speak for a node, and when one is silent. An agent's
 // stream is no worker's: it outlives jobs, and nothing ends with it; while it is gone, the node
@@ -56,28 +56,28 @@ void OnReport(Context& context, const WorkerDetached& report);
 //
 // Takes the agent in, or closes its stream: NOT_FOUND for a name that the cluster file does not
 // have, ALREADY_EXISTS while another process speaks for the node. The agent may try again later.
-void OnAgent(Context& context, const AgentAttached& hello);
+void OnAgent(Transaction& transaction, const AgentAttached& hello);
 // A stream that has not attached (to this coordinator) is closed with UNAVAILABLE.
-void OnAgent(Context& context, const AgentReported& report);
-void OnAgent(Context& context, const AgentDetached& gone);
+void OnAgent(Transaction& transaction, const AgentReported& report);
+void OnAgent(Transaction& transaction, const AgentDetached& gone);
 
 // Nodes that come and go while espalierd runs (agents.cc), and whose certificates are good. Each
 // answers its request; on error nothing was changed.
-void OnNode(Context& context, const NodeInvited& request);
-void OnNode(Context& context, const NodeJoined& request);
-void OnNode(Context& context, const NodeForgotten& request);
+void OnNode(Transaction& transaction, const NodeInvited& request);
+void OnNode(Transaction& transaction, const NodeJoined& request);
+void OnNode(Transaction& transaction, const NodeForgotten& request);
 // Nodes are compared with them from now on.
-void OnVersions(Context& context, const VersionsFound& found);
+void OnVersions(Transaction& transaction, const VersionsFound& found);
 
 // Finds those that have become silent.
-void WatchAgents(Context& context);
+void WatchAgents(Transaction& transaction);
 // Every agent counts as heard of later by `slept`, in which nobody was listened to.
 void ShiftDeadlines(NodeTable& nodes, absl::Duration slept);
 
 // Starts what can be started.
-void Schedule(Context& context);
+void Schedule(Transaction& transaction);
 // Has the queue looked at when a wait of its own is over: a back-off, or that for the agents.
-void WatchQueue(Context& context);
+void WatchQueue(Transaction& transaction);
 
 // How long jobs that have ended are remembered (submit.cc), so that years of runs neither fill the
 // journal nor slow what looks at all jobs. Their checkpoints are the user's and stay.
@@ -91,13 +91,13 @@ struct RetentionPolicy {
 
 // Forgets final jobs beyond the policy, oldest first: removes them from the state and asks for the
 // same of the journal. Looks at most once an hour.
-void ForgetOldJobs(Context& context, const RetentionPolicy& policy = {});
+void ForgetOldJobs(Transaction& transaction, const RetentionPolicy& policy = {});
 
 // For attach.cc: the job of a hand-started worker is found or made, and the first rank of a new
 // mpirun starts a generation. Null when the worker was refused.
-Job* JobOfHandStarted(Context& context, const WorkerAttached& hello);
+Job* JobOfHandStarted(Transaction& transaction, const WorkerAttached& hello);
 // For attach.cc and hand_started.cc: FAILED_PRECONDITION, upon which the worker exits.
-void Fence(Context& context, StreamId stream, const std::string& why);
+void Fence(Transaction& transaction, StreamId stream, const std::string& why);
 
 // For submit.cc and hand_started.cc.
 struct NewJob {
@@ -106,7 +106,7 @@ struct NewJob {
   std::string yaml;
 };
 // In state QUEUED. The spec has been checked.
-Job& AddJob(Context& context, NewJob job);
+Job& AddJob(Transaction& transaction, NewJob job);
 // INVALID_ARGUMENT when the spec cannot be met by this cluster at all.
 absl::Status CheckAgainstCluster(const ClusterState& state, const v1::JobSpec& spec);
 

@@ -9,23 +9,23 @@
 namespace espalier {
 namespace {
 
-void EnterState(Context& context, Node& node, AgentState state) {
+void EnterState(Transaction& transaction, Node& node, AgentState state) {
   if (node.agent.state == state) return;
   node.agent.state = state;
-  node.agent.state_since = context.now();
-  context.QueueChanged();
+  node.agent.state_since = transaction.now();
+  transaction.QueueChanged();
 }
 
 // Of AgentAttached and of AgentReported.
 template <typename Message>
-void TakeReport(Context& context, Node& node, const Message& message) {
+void TakeReport(Transaction& transaction, Node& node, const Message& message) {
   AgentSession& agent = node.agent;
-  const Obstacle before = NodeObstacle(context.state(), node);
-  agent.heard_at = context.now();
+  const Obstacle before = NodeObstacle(transaction.state(), node);
+  agent.heard_at = transaction.now();
   agent.clock_ahead = message.clock_ahead;
   agent.report = message.report;
-  EnterState(context, node, AgentState::kAttached);
-  if (NodeObstacle(context.state(), node) != before) context.QueueChanged();
+  EnterState(transaction, node, AgentState::kAttached);
+  if (NodeObstacle(transaction.state(), node) != before) transaction.QueueChanged();
 }
 
 bool SameProcess(const AgentSession& agent, const AgentAttached& hello) {
@@ -66,14 +66,14 @@ void AddSerial(std::vector<std::string>& to, const std::string& serial) {
   if (!serial.empty() && !Holds(to, serial)) to.push_back(serial);
 }
 
-void Remember(Context& context, Node& node, const AgentAttached& hello) {
+void Remember(Transaction& transaction, Node& node, const AgentAttached& hello) {
   NodeRecord& record = node.record;
   const bool known = hello.serial.empty() || Holds(record.serials, hello.serial);
   if (record.has_agent && record.certificate == hello.certificate && known) return;
   record.has_agent = true;
   record.certificate = hello.certificate;
   AddSerial(record.serials, hello.serial);
-  context.Persist(record);
+  transaction.Persist(record);
 }
 
 // Null: nothing is known of the name.
@@ -177,14 +177,14 @@ void Revoke(ClusterState& state, NodeRecord& record) {
   record.serials.clear();
 }
 
-void Forget(Context& context, Node& node, bool revoke) {
-  ClusterState& state = context.state();
+void Forget(Transaction& transaction, Node& node, bool revoke) {
+  ClusterState& state = transaction.state();
   const NodeName name = node.record.name;
   if (node.agent.stream) {
     state.agents.erase(*node.agent.stream);
-    context.Do(CloseStream{*node.agent.stream, Refused(name)});
+    transaction.Do(CloseStream{*node.agent.stream, Refused(name)});
   }
-  node.agent = AgentSession{.state_since = context.now()};
+  node.agent = AgentSession{.state_since = transaction.now()};
   node.record.has_agent = false;
   node.record.certificate.clear();
   node.record.invitation.reset();
@@ -193,82 +193,84 @@ void Forget(Context& context, Node& node, bool revoke) {
     NodeRecord& absent = state.absent[name];
     absent = {.name = name, .revoked = std::move(node.record.revoked)};
     state.nodes.Remove(name);
-    return context.Persist(absent);
+    return transaction.Persist(absent);
   }
-  context.Persist(node.record);
+  transaction.Persist(node.record);
 }
 
 }  // namespace
 
-void OnAgent(Context& context, const AgentAttached& hello) {
-  ClusterState& state = context.state();
+void OnAgent(Transaction& transaction, const AgentAttached& hello) {
+  ClusterState& state = transaction.state();
   Node* node = state.nodes.Edit(hello.node);
   if (node == nullptr) {
-    context.Do(CloseStream{hello.stream, absl::NotFoundError(absl::StrCat(
-                                             "there is no node '", hello.node.text(),
-                                             "'; there are: ", NamesOfNodes(state.nodes),
-                                             "; add it with `espalier nodes add` or in the cluster "
-                                             "file, or give the agent one of these names"))});
+    transaction.Do(CloseStream{
+        hello.stream,
+        absl::NotFoundError(absl::StrCat("there is no node '", hello.node.text(),
+                                         "'; there are: ", NamesOfNodes(state.nodes),
+                                         "; add it with `espalier nodes add` or in the cluster "
+                                         "file, or give the agent one of these names"))});
     return;
   }
   if (absl::Status status = CheckNewcomer(state, *node, hello); !status.ok()) {
-    context.Do(CloseStream{hello.stream, std::move(status)});
+    transaction.Do(CloseStream{hello.stream, std::move(status)});
     return;
   }
   AgentSession& agent = node->agent;
   if (agent.stream && *agent.stream != hello.stream) {
     state.agents.erase(*agent.stream);
-    context.Do(CloseStream{*agent.stream, absl::AbortedError("the node's agent attached anew")});
+    transaction.Do(
+        CloseStream{*agent.stream, absl::AbortedError("the node's agent attached anew")});
   }
   agent.stream = hello.stream;
   agent.instance = hello.instance;
-  agent.attached_at = context.now();
+  agent.attached_at = transaction.now();
   state.agents[hello.stream] = hello.node;
-  TakeReport(context, *node, hello);
-  Remember(context, *node, hello);
+  TakeReport(transaction, *node, hello);
+  Remember(transaction, *node, hello);
 }
 
-void OnAgent(Context& context, const AgentReported& report) {
-  const auto found = context.state().agents.find(report.stream);
-  if (found == context.state().agents.end()) {
-    context.Do(CloseStream{report.stream, absl::UnavailableError("attach first")});
+void OnAgent(Transaction& transaction, const AgentReported& report) {
+  const auto found = transaction.state().agents.find(report.stream);
+  if (found == transaction.state().agents.end()) {
+    transaction.Do(CloseStream{report.stream, absl::UnavailableError("attach first")});
     return;
   }
-  TakeReport(context, *context.state().nodes.Edit(found->second), report);
+  TakeReport(transaction, *transaction.state().nodes.Edit(found->second), report);
 }
 
-void OnAgent(Context& context, const AgentDetached& gone) {
-  const auto found = context.state().agents.find(gone.stream);
-  if (found == context.state().agents.end()) return;
-  Node& node = *context.state().nodes.Edit(found->second);
-  context.state().agents.erase(found);
+void OnAgent(Transaction& transaction, const AgentDetached& gone) {
+  const auto found = transaction.state().agents.find(gone.stream);
+  if (found == transaction.state().agents.end()) return;
+  Node& node = *transaction.state().nodes.Edit(found->second);
+  transaction.state().agents.erase(found);
   node.agent.stream.reset();
-  EnterState(context, node, AgentState::kGone);
+  EnterState(transaction, node, AgentState::kGone);
 }
 
-void OnNode(Context& context, const NodeInvited& request) {
+void OnNode(Transaction& transaction, const NodeInvited& request) {
   const NodeName name(request.spec.name());
-  const absl::Status status = CheckInvitation(context.state(), name);
+  const absl::Status status = CheckInvitation(transaction.state(), name);
   if (status.ok()) {
-    NodeRecord& record = context.state().absent[name];
+    NodeRecord& record = transaction.state().absent[name];
     record.name = name;
     record.invitation = Invitation{.token_sha256 = request.token_sha256,
-                                   .expires_at = context.now() + kInvitationLife,
+                                   .expires_at = transaction.now() + kInvitationLife,
                                    .spec = request.spec};
-    context.Persist(record);
+    transaction.Persist(record);
   }
-  context.Do(Reply{.request = request.request, .status = status});
+  transaction.Do(Reply{.request = request.request, .status = status});
 }
 
-void OnNode(Context& context, const NodeJoined& request) {
-  ClusterState& state = context.state();
+void OnNode(Transaction& transaction, const NodeJoined& request) {
+  ClusterState& state = transaction.state();
   const NodeRecord* known = FindRecord(state, request.node);
-  absl::Status status = CheckJoin(known, request, context.now());
+  absl::Status status = CheckJoin(known, request, transaction.now());
   if (status.ok()) status = CheckInvitation(state, request.node);
   if (status.ok()) {
     NodeRecord record = *known;
     state.absent.erase(request.node);
-    record.invitation->used_at = context.now();
+    record.invitation->used_at = transaction.now();
     record.joined = record.invitation->spec;
     *record.joined->mutable_tls() = request.files;
     if (!request.worker.empty()) record.joined->set_worker(request.worker);
@@ -277,40 +279,40 @@ void OnNode(Context& context, const NodeJoined& request) {
     AddSerial(record.serials, request.serial);
     state.nodes.Add(record, record.joined->address());
     Node& node = *state.nodes.Edit(request.node);
-    node.agent.state_since = context.now();
-    context.Persist(node.record);
-    context.QueueChanged();
+    node.agent.state_since = transaction.now();
+    transaction.Persist(node.record);
+    transaction.QueueChanged();
   }
-  context.Do(Reply{.request = request.request, .status = status});
+  transaction.Do(Reply{.request = request.request, .status = status});
 }
 
-void OnNode(Context& context, const NodeForgotten& request) {
-  ClusterState& state = context.state();
+void OnNode(Transaction& transaction, const NodeForgotten& request) {
+  ClusterState& state = transaction.state();
   const absl::Status status = CheckForgotten(state, request);
   if (Node* node = status.ok() ? state.nodes.Edit(request.node) : nullptr) {
-    Forget(context, *node, request.revoke || node->record.joined.has_value());
-    context.QueueChanged();
+    Forget(transaction, *node, request.revoke || node->record.joined.has_value());
+    transaction.QueueChanged();
   } else if (status.ok()) {
     NodeRecord& record = state.absent.at(request.node);
     record.invitation.reset();
-    context.Persist(record);
+    transaction.Persist(record);
   }
-  context.Do(Reply{.request = request.request, .status = status});
+  transaction.Do(Reply{.request = request.request, .status = status});
 }
 
-void OnVersions(Context& context, const VersionsFound& found) {
-  ClusterState& state = context.state();
+void OnVersions(Transaction& transaction, const VersionsFound& found) {
+  ClusterState& state = transaction.state();
   state.versions = found.versions;
   for (const Node& node : state.nodes) state.nodes.Edit(node.record.name);
-  context.QueueChanged();
+  transaction.QueueChanged();
 }
 
-void WatchAgents(Context& context) {
-  NodeTable& nodes = context.state().nodes;
+void WatchAgents(Transaction& transaction) {
+  NodeTable& nodes = transaction.state().nodes;
   for (const Node& node : nodes) {
-    const bool silent = context.now() - node.agent.heard_at > kAgentSilence;
+    const bool silent = transaction.now() - node.agent.heard_at > kAgentSilence;
     if (node.agent.state != AgentState::kAttached || !silent) continue;
-    EnterState(context, *nodes.Edit(node.record.name), AgentState::kSilent);
+    EnterState(transaction, *nodes.Edit(node.record.name), AgentState::kSilent);
   }
 }
 

@@ -43,32 +43,32 @@ std::string WhyStale(const Job* job, const WorkerAttached& hello) {
 }
 
 // The worker opened a new stream before its old one was seen to break.
-void DropOldStream(Context& context, TrackedRank& rank, StreamId fresh) {
+void DropOldStream(Transaction& transaction, TrackedRank& rank, StreamId fresh) {
   if (!rank.stream || *rank.stream == fresh) return;
-  context.state().streams.erase(*rank.stream);
-  context.Do(CloseStream{*rank.stream, absl::AbortedError("the worker has attached again")});
+  transaction.state().streams.erase(*rank.stream);
+  transaction.Do(CloseStream{*rank.stream, absl::AbortedError("the worker has attached again")});
 }
 
-void TakeIn(Context& context, Job& job, const WorkerAttached& hello) {
+void TakeIn(Transaction& transaction, Job& job, const WorkerAttached& hello) {
   const WorkerId worker{job.record.id, job.record.generation, hello.worker.rank};
   TrackedRank& rank = job.world.ranks[static_cast<size_t>(worker.rank.value())];
-  DropOldStream(context, rank, hello.stream);
+  DropOldStream(transaction, rank, hello.stream);
   rank.stream = hello.stream;
   // To come is progress, to come again is not: a stream may flap while the rank hangs.
-  if (rank.pid == 0) rank.progressed_at = context.now();
+  if (rank.pid == 0) rank.progressed_at = transaction.now();
   rank.pid = hello.pid;
-  rank.heard_at = context.now();
-  rank.lease_until = LeaseEnd(job.record, context.now());
+  rank.heard_at = transaction.now();
+  rank.lease_until = LeaseEnd(job.record, transaction.now());
   rank.detached_at.reset();
   if (rank.node != hello.node) {
     rank.node = hello.node;
     job.record.nodes[static_cast<size_t>(worker.rank.value())] = hello.node;
-    context.Persist(job);
+    transaction.Persist(job);
   }
   job.world.unheard_since_restart = false;
-  context.state().streams[hello.stream] = worker;
+  transaction.state().streams[hello.stream] = worker;
   const Step least = NewestHeld(job.record);
-  context.Do(
+  transaction.Do(
       Welcome{.stream = hello.stream,
               .worker = worker,
               .node = hello.node,
@@ -80,28 +80,28 @@ void TakeIn(Context& context, Job& job, const WorkerAttached& hello) {
 
 }  // namespace
 
-void Fence(Context& context, StreamId stream, const std::string& why) {
-  context.state().streams.erase(stream);
-  context.Do(CloseStream{stream, absl::FailedPreconditionError(why)});
+void Fence(Transaction& transaction, StreamId stream, const std::string& why) {
+  transaction.state().streams.erase(stream);
+  transaction.Do(CloseStream{stream, absl::FailedPreconditionError(why)});
 }
 
-void OnAttached(Context& context, const WorkerAttached& hello) {
+void OnAttached(Transaction& transaction, const WorkerAttached& hello) {
   Job* job = nullptr;
   if (hello.external_id.empty() || !hello.worker.job.empty()) {
-    job = context.FindJob(hello.worker.job);
+    job = transaction.FindJob(hello.worker.job);
     if (const std::string why = WhyStale(job, hello); !why.empty()) {
-      Fence(context, hello.stream, why);
+      Fence(transaction, hello.stream, why);
       return;
     }
   } else {
-    job = JobOfHandStarted(context, hello);
+    job = JobOfHandStarted(transaction, hello);
     if (job == nullptr) return;
   }
   if (const std::string why = WhyRefused(*job, hello); !why.empty()) {
-    Fence(context, hello.stream, why);
+    Fence(transaction, hello.stream, why);
     return;
   }
-  TakeIn(context, *job, hello);
+  TakeIn(transaction, *job, hello);
 }
 
 }  // namespace espalier

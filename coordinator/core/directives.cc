@@ -13,10 +13,10 @@
 namespace espalier {
 namespace {
 
-void SendToAll(Context& context, Job& job) {
-  context.Persist(job);
+void SendToAll(Transaction& transaction, Job& job) {
+  transaction.Persist(job);
   for (const TrackedRank& rank : job.world.ranks) {
-    if (rank.stream) context.Do(SendDirective{*rank.stream, job.record.directive});
+    if (rank.stream) transaction.Do(SendDirective{*rank.stream, job.record.directive});
   }
 }
 
@@ -32,7 +32,7 @@ void FirstDirective(Job& job, int32_t ranks) {
       .plan = MakePlan({.number = ++record.last_plan, .ranks = ranks, .spec = record.spec})};
 }
 
-void ChangeDirective(Context& context, Job& job, const DirectiveChange& change) {
+void ChangeDirective(Transaction& transaction, Job& job, const DirectiveChange& change) {
   Directive& directive = job.record.directive;
   if (directive.run_state == change.run_state &&
       directive.checkpoint_before_stop == change.checkpoint_before_stop) {
@@ -42,14 +42,14 @@ void ChangeDirective(Context& context, Job& job, const DirectiveChange& change) 
   if (directive.run_state != change.run_state) job.record.run_state_number = directive.number;
   directive.run_state = change.run_state;
   directive.checkpoint_before_stop = change.checkpoint_before_stop;
-  SendToAll(context, job);
+  SendToAll(transaction, job);
 }
 
-void AskForCheckpoint(Context& context, Job& job) {
+void AskForCheckpoint(Transaction& transaction, Job& job) {
   job.record.checkpoint_wanted = true;
   ++job.record.directive.checkpoint_request;
   ++job.record.directive.number;
-  SendToAll(context, job);
+  SendToAll(transaction, job);
 }
 
 bool StopObeyed(const Job& job) {

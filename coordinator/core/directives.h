@@ -6,8 +6,8 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "coordinator/core/context.h"
 #include "coordinator/core/job_record.h"
+#include "coordinator/core/transaction.h"
 #include "espalier/v1/job.pb.h"
 
 namespace espalier {
@@ -21,9 +21,9 @@ struct DirectiveChange {
 // The first directive of a new generation of `ranks` ranks, by the job's desired state.
 void FirstDirective(Job& job, int32_t ranks);
 // Makes the newest directive say this, and sends it when that changes it.
-void ChangeDirective(Context& context, Job& job, const DirectiveChange& change);
+void ChangeDirective(Transaction& transaction, Job& job, const DirectiveChange& change);
 // Asks for one more checkpoint at the next boundary.
-void AskForCheckpoint(Context& context, Job& job);
+void AskForCheckpoint(Transaction& transaction, Job& job);
 
 // Every rank has obeyed the present run state.
 bool EveryRankObeyed(const Job& job);

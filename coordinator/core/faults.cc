@@ -14,11 +14,11 @@
 namespace espalier {
 namespace {
 
-void SetAside(Context& context, NodeRecord& node, const std::string& reason) {
+void SetAside(Transaction& transaction, NodeRecord& node, const std::string& reason) {
   const NodePolicy policy;
-  if (context.now() - node.set_aside_until > policy.good_spell) node.set_asides = 0;
+  if (transaction.now() - node.set_aside_until > policy.good_spell) node.set_asides = 0;
   const absl::Duration span = SetAsideSpan(++node.set_asides);
-  node.set_aside_until = context.now() + span;
+  node.set_aside_until = transaction.now() + span;
   node.set_aside_reason = absl::StrCat(node.faults.size(), " faults within ",
                                        absl::FormatDuration(policy.window), ", the last: ", reason);
   node.faults.clear();
@@ -62,57 +62,58 @@ void NoteLateAdvance(JobRecord& record) {
   record.fault_step = record.step;
 }
 
-void CountRestart(Context& context, Job& job, const std::string& reason) {
+void CountRestart(Transaction& transaction, Job& job, const std::string& reason) {
   JobRecord& record = job.record;
   NoteAdvance(record);
   const v1::HealthSpec& health = record.spec.health();
   const absl::Duration window = absl::Seconds(health.restart_window_seconds());
   auto& faults = record.faults;
   faults.erase(std::remove_if(faults.begin(), faults.end(),
-                              [&](absl::Time at) { return context.now() - at > window; }),
+                              [&](absl::Time at) { return transaction.now() - at > window; }),
                faults.end());
   if (faults.size() >= static_cast<size_t>(health.max_restarts())) {
     record.verdict = Verdict::kFail;
     record.verdict_reason =
         absl::StrCat(reason, "; no restart is left (health.max_restarts = ", health.max_restarts(),
                      " within ", absl::FormatDuration(window), " without a new step)");
-    context.Enter(job, JobState::kRecovering, record.verdict_reason);
+    transaction.Enter(job, JobState::kRecovering, record.verdict_reason);
     return;
   }
-  faults.push_back(context.now());
+  faults.push_back(transaction.now());
   ++record.restarts;
   const absl::Duration wait = Backoff(health, faults.size());
-  record.retry_at = context.now() + wait;
-  context.Enter(job, JobState::kRecovering,
-                absl::StrCat(reason, "; restart ", faults.size(), " of ", health.max_restarts(),
-                             " after ", absl::FormatDuration(wait)));
+  record.retry_at = transaction.now() + wait;
+  transaction.Enter(job, JobState::kRecovering,
+                    absl::StrCat(reason, "; restart ", faults.size(), " of ", health.max_restarts(),
+                                 " after ", absl::FormatDuration(wait)));
 }
 
-void BlameNode(Context& context, const Job& job, Rank rank, const std::string& reason) {
+void BlameNode(Transaction& transaction, const Job& job, Rank rank, const std::string& reason) {
   const auto index = static_cast<size_t>(rank.value());
   if (IsExternal(job.record) || index >= job.record.nodes.size()) return;
-  Node* edited = context.state().nodes.Edit(job.record.nodes[index]);
+  Node* edited = transaction.state().nodes.Edit(job.record.nodes[index]);
   if (edited == nullptr || IsSetAside(edited->record)) return;
   NodeRecord& node = edited->record;
   const NodePolicy policy;
   auto& faults = node.faults;
-  faults.erase(std::remove_if(faults.begin(), faults.end(),
-                              [&](absl::Time at) { return context.now() - at > policy.window; }),
-               faults.end());
-  faults.push_back(context.now());
-  if (faults.size() >= policy.faults && CanSpare(context.state(), job.record, node.name)) {
-    SetAside(context, node, reason);
+  faults.erase(
+      std::remove_if(faults.begin(), faults.end(),
+                     [&](absl::Time at) { return transaction.now() - at > policy.window; }),
+      faults.end());
+  faults.push_back(transaction.now());
+  if (faults.size() >= policy.faults && CanSpare(transaction.state(), job.record, node.name)) {
+    SetAside(transaction, node, reason);
   }
-  context.Persist(node);
+  transaction.Persist(node);
 }
 
-void ReturnNodes(Context& context) {
-  NodeTable& nodes = context.state().nodes;
+void ReturnNodes(Transaction& transaction) {
+  NodeTable& nodes = transaction.state().nodes;
   for (const Node& node : nodes) {
-    if (!IsSetAside(node.record) || context.now() < node.record.set_aside_until) continue;
+    if (!IsSetAside(node.record) || transaction.now() < node.record.set_aside_until) continue;
     nodes.Edit(node.record.name)->record.set_aside_reason.clear();
-    context.Persist(node.record);
-    context.QueueChanged();
+    transaction.Persist(node.record);
+    transaction.QueueChanged();
   }
 }
 

@@ -10,9 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "coordinator/core/context.h"
 #include "coordinator/core/event.h"
 #include "coordinator/core/liveness.h"
+#include "coordinator/core/transaction.h"
 
 namespace espalier {
 
@@ -30,7 +30,7 @@ void NoteAdvance(JobRecord& record);
 void NoteLateAdvance(JobRecord& record);
 // Books a fault after which the job is started again: enters RECOVERING with the time of the next
 // try; or, when health.max_restarts within the window are used up, with the verdict that it failed.
-void CountRestart(Context& context, Job& job, const std::string& reason);
+void CountRestart(Transaction& transaction, Job& job, const std::string& reason);
 // The job has nodes enough without this one.
 bool CanSpare(const ClusterState& state, const JobRecord& record, const NodeName& name);
 
@@ -49,9 +49,9 @@ inline constexpr size_t kSetAsideFaults = NodePolicy{}.faults;
 
 // Books a fault on the rank's node. The node is set aside only when the job can go on without it: a
 // small lab would otherwise stand still because one of its machines had a bad hour.
-void BlameNode(Context& context, const Job& job, Rank rank, const std::string& reason);
+void BlameNode(Transaction& transaction, const Job& job, Rank rank, const std::string& reason);
 // Takes nodes back whose time is over.
-void ReturnNodes(Context& context);
+void ReturnNodes(Transaction& transaction);
 
 // The kind of error that input and settings cause: the same ones give it again.
 bool IsBadInput(absl::StatusCode code);

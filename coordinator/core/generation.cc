@@ -14,15 +14,15 @@ namespace espalier {
 namespace {
 
 // Every stream of the newest generation; the workers exit upon it.
-void FenceAll(Context& context, Job& job, const std::string& how) {
+void FenceAll(Transaction& transaction, Job& job, const std::string& how) {
   const JobRecord& record = job.record;
   for (TrackedRank& rank : job.world.ranks) {
     if (!rank.stream) continue;
-    context.Do(CloseStream{
+    transaction.Do(CloseStream{
         *rank.stream, absl::FailedPreconditionError(absl::StrCat(
                           "generation ", record.generation.value(), " of job ", record.id.text(),
                           " has ended (", how, "); this worker must exit"))});
-    context.state().streams.erase(*rank.stream);
+    transaction.state().streams.erase(*rank.stream);
     rank.stream.reset();
   }
 }
@@ -58,75 +58,78 @@ void ForgetWhatIsRepeated(JobRecord& record, Step start) {
 }
 
 // A stop was obeyed, or the processes ended while obeying it.
-void SettlePausing(Context& context, Job& job, const std::string& how) {
+void SettlePausing(Transaction& transaction, Job& job, const std::string& how) {
   const JobRecord& record = job.record;
   if (record.desired == DesiredState::kRun) {
-    context.Enter(job, JobState::kQueued,
-                  absl::StrCat("stopped (", record.reason, "); waits for nodes to continue"));
+    transaction.Enter(job, JobState::kQueued,
+                      absl::StrCat("stopped (", record.reason, "); waits for nodes to continue"));
     return;
   }
   const std::string cause = StopObeyed(job) ? how : record.reason;
-  context.Enter(job, JobState::kPausedHard,
-                absl::StrCat("paused at step ", record.step.value(), " (", cause,
-                             "); nodes are free; resume continues ", FromCheckpoint(record)));
+  transaction.Enter(job, JobState::kPausedHard,
+                    absl::StrCat("paused at step ", record.step.value(), " (", cause,
+                                 "); nodes are free; resume continues ", FromCheckpoint(record)));
 }
 
-void SettleRecovering(Context& context, Job& job) {
+void SettleRecovering(Transaction& transaction, Job& job) {
   const JobRecord& record = job.record;
   if (record.desired == DesiredState::kPauseHard) {
-    context.Enter(job, JobState::kPausedHard,
-                  absl::StrCat("paused as asked, after a fault (", record.reason,
-                               "); resume continues ", FromCheckpoint(record)));
+    transaction.Enter(job, JobState::kPausedHard,
+                      absl::StrCat("paused as asked, after a fault (", record.reason,
+                                   "); resume continues ", FromCheckpoint(record)));
   } else if (IsExternal(record)) {
-    context.Enter(job, JobState::kQueued,
-                  absl::StrCat("its hand-started mpirun was lost (", record.reason,
-                               "); start it again to continue ", FromCheckpoint(record)));
+    transaction.Enter(job, JobState::kQueued,
+                      absl::StrCat("its hand-started mpirun was lost (", record.reason,
+                                   "); start it again to continue ", FromCheckpoint(record)));
   } else {
-    context.QueueChanged();  // the queue starts it when the back-off is over
+    transaction.QueueChanged();  // the queue starts it when the back-off is over
   }
 }
 
 // Nobody saw it, and perhaps it ended well: no fault of a node or of the job. But when it happens
 // again without a step in between, the job may be what brings the coordinator down.
-void OnUnseenEnd(Context& context, Job& job, const std::string& how) {
+void OnUnseenEnd(Transaction& transaction, Job& job, const std::string& how) {
   JobRecord& record = job.record;
   const std::string reason = absl::StrCat("ended while espalierd was away (", how, ")");
   if (record.state == JobState::kPausedSoft) {
     record.desired = DesiredState::kPauseHard;
-    context.Enter(job, JobState::kPausing, reason);
+    transaction.Enter(job, JobState::kPausing, reason);
     // What is resumed before the end is certain starts anew.
-    ChangeDirective(context, job, {.run_state = RunState::kStop});
+    ChangeDirective(transaction, job, {.run_state = RunState::kStop});
     return;
   }
   NoteAdvance(record);
   const bool restarts = record.desired != DesiredState::kPauseHard && !IsExternal(record);
   if (restarts && ++record.unseen_ends > 1) {
-    CountRestart(context, job, absl::StrCat(reason, ", again without a new step"));
+    CountRestart(transaction, job, absl::StrCat(reason, ", again without a new step"));
     return;
   }
-  record.retry_at = context.now();
-  context.Enter(job, JobState::kRecovering, reason);
+  record.retry_at = transaction.now();
+  transaction.Enter(job, JobState::kRecovering, reason);
 }
 
-void SettleVerdict(Context& context, Job& job) {
+void SettleVerdict(Transaction& transaction, Job& job) {
   const JobRecord& record = job.record;
-  context.Enter(job, record.verdict == Verdict::kFail ? JobState::kFailed : JobState::kCompleted,
-                record.verdict_reason);
+  transaction.Enter(job,
+                    record.verdict == Verdict::kFail ? JobState::kFailed : JobState::kCompleted,
+                    record.verdict_reason);
 }
 
 }  // namespace
 
-void ResetWorld(Context& context, Job& job, size_t ranks) {
+void ResetWorld(Transaction& transaction, Job& job, size_t ranks) {
   const JobRecord& record = job.record;
   job.world = World{};
-  job.world.launch_deadline = context.now() + absl::Seconds(record.spec.launch().timeout_seconds());
+  job.world.launch_deadline =
+      transaction.now() + absl::Seconds(record.spec.launch().timeout_seconds());
   for (size_t i = 0; i < ranks; ++i) {
-    job.world.ranks.push_back(TrackedRank{
-        .node = record.nodes[i], .progressed_at = context.now(), .heard_at = context.now()});
+    job.world.ranks.push_back(TrackedRank{.node = record.nodes[i],
+                                          .progressed_at = transaction.now(),
+                                          .heard_at = transaction.now()});
   }
 }
 
-void StartGeneration(Context& context, Job& job, const std::vector<NodeName>& nodes,
+void StartGeneration(Transaction& transaction, Job& job, const std::vector<NodeName>& nodes,
                      const std::string& reason) {
   JobRecord& record = job.record;
   ESPALIER_CHECK(record.processes == Processes::kNone, "one generation at a time");
@@ -134,148 +137,148 @@ void StartGeneration(Context& context, Job& job, const std::vector<NodeName>& no
   record.nodes = nodes;
   record.processes = Processes::kRunning;
   FirstDirective(job, static_cast<int32_t>(nodes.size()));
-  ResetWorld(context, job, nodes.size());
-  context.Enter(job, JobState::kLaunching, reason);
+  ResetWorld(transaction, job, nodes.size());
+  transaction.Enter(job, JobState::kLaunching, reason);
   if (IsExternal(record)) return;
-  context.Do(Launch{.key = {record.id, record.generation}, .nodes = nodes});
+  transaction.Do(Launch{.key = {record.id, record.generation}, .nodes = nodes});
 }
 
-void OnEveryRankReady(Context& context, Job& job) {
+void OnEveryRankReady(Transaction& transaction, Job& job) {
   JobRecord& record = job.record;
   const Step before = record.step;
   NoteAdvance(record);
   record.step = Step(0);
   for (TrackedRank& rank : job.world.ranks) {
     record.step = std::max(record.step, std::max(*rank.ready, rank.counters.step));
-    rank.progressed_at = context.now();
+    rank.progressed_at = transaction.now();
   }
   const Step start = *job.world.ranks.front().ready;
   ForgetWhatIsRepeated(record, start);
   job.figures.Restart(start);
   if (record.desired == DesiredState::kPauseSoft) {
-    context.Enter(job, JobState::kPausing,
-                  absl::StrCat(ReadyReason(record, before), "; pauses as asked"));
-    CheckPaused(context, job);
+    transaction.Enter(job, JobState::kPausing,
+                      absl::StrCat(ReadyReason(record, before), "; pauses as asked"));
+    CheckPaused(transaction, job);
     return;
   }
-  context.Enter(job, JobState::kRunning, ReadyReason(record, before));
+  transaction.Enter(job, JobState::kRunning, ReadyReason(record, before));
 }
 
-void CheckPaused(Context& context, Job& job) {
+void CheckPaused(Transaction& transaction, Job& job) {
   const JobRecord& record = job.record;
   if (record.state != JobState::kPausing || record.directive.run_state != RunState::kPause ||
       !EveryRankObeyed(job)) {
     return;
   }
-  context.Enter(job, JobState::kPausedSoft,
-                absl::StrCat("paused in memory before step ", record.step.value(), " on ",
-                             NodeList(record.nodes)));
+  transaction.Enter(job, JobState::kPausedSoft,
+                    absl::StrCat("paused in memory before step ", record.step.value(), " on ",
+                                 NodeList(record.nodes)));
 }
 
-void OnFault(Context& context, Job& job, const Fault& fault) {
+void OnFault(Transaction& transaction, Job& job, const Fault& fault) {
   JobRecord& record = job.record;
   if (record.verdict != Verdict::kOpen || record.state == JobState::kCancelling ||
       record.processes == Processes::kEnding) {
-    context.Note(job, fault.reason);
-    EndGeneration(context, job);
+    transaction.Note(job, fault.reason);
+    EndGeneration(transaction, job);
     return;
   }
-  if (fault.culprit) BlameNode(context, job, *fault.culprit, fault.reason);
+  if (fault.culprit) BlameNode(transaction, job, *fault.culprit, fault.reason);
   if (record.state == JobState::kPausedSoft) {
     record.desired = DesiredState::kPauseHard;
-    context.Enter(job, JobState::kPausing, absl::StrCat(fault.reason, " during the pause"));
-    ChangeDirective(context, job, {.run_state = RunState::kStop});
+    transaction.Enter(job, JobState::kPausing, absl::StrCat(fault.reason, " during the pause"));
+    ChangeDirective(transaction, job, {.run_state = RunState::kStop});
   } else if (record.desired == DesiredState::kPauseHard || IsExternal(record)) {
-    context.Enter(job, JobState::kRecovering, fault.reason);
+    transaction.Enter(job, JobState::kRecovering, fault.reason);
   } else {
-    CountRestart(context, job, fault.reason);
+    CountRestart(transaction, job, fault.reason);
   }
-  EndGeneration(context, job);
+  EndGeneration(transaction, job);
 }
 
-void SettleFailure(Context& context, Job& job) {
+void SettleFailure(Transaction& transaction, Job& job) {
   job.world.failed_at.reset();
-  const Judgement judgement = JudgeFailure(context.state(), job);
+  const Judgement judgement = JudgeFailure(transaction.state(), job);
   if (judgement.ends_job && job.record.state != JobState::kCancelling) {
-    Decide(context, job, Verdict::kFail, judgement.fault.reason);
-    EndGeneration(context, job);
+    Decide(transaction, job, Verdict::kFail, judgement.fault.reason);
+    EndGeneration(transaction, job);
     return;
   }
   // Its end was decided when another rank missed it; only now the node is known.
   const bool late = job.record.state == JobState::kRecovering &&
                     job.record.processes == Processes::kEnding &&
                     job.record.verdict == Verdict::kOpen;
-  if (late) BlameNode(context, job, *judgement.fault.culprit, judgement.fault.reason);
-  OnFault(context, job, judgement.fault);
+  if (late) BlameNode(transaction, job, *judgement.fault.culprit, judgement.fault.reason);
+  OnFault(transaction, job, judgement.fault);
 }
 
-void WatchJob(Context& context, Job& job) {
+void WatchJob(Transaction& transaction, Job& job) {
   const JobRecord& record = job.record;
   const World& world = job.world;
   if (record.processes == Processes::kNone) return;
   if (world.exited_at) {
-    if (LastWordsAreHeard(job, context.now())) {
-      OnGone(context, job, std::string(world.exit_reason));
+    if (LastWordsAreHeard(job, transaction.now())) {
+      OnGone(transaction, job, std::string(world.exit_reason));
     }
     return;
   }
   if (record.processes == Processes::kEnding) return;
-  if (world.failed_at && context.now() - *world.failed_at > kLastWordsWait) {
-    SettleFailure(context, job);
+  if (world.failed_at && transaction.now() - *world.failed_at > kLastWordsWait) {
+    SettleFailure(transaction, job);
     return;
   }
   if (world.finished_at) {
-    if (context.now() - *world.finished_at > FailureTimeout(record)) {
-      context.Note(job, "its processes did not leave by themselves and are ended");
-      EndGeneration(context, job);
+    if (transaction.now() - *world.finished_at > FailureTimeout(record)) {
+      transaction.Note(job, "its processes did not leave by themselves and are ended");
+      EndGeneration(transaction, job);
     }
     return;
   }
-  if (record.state == JobState::kLaunching && context.now() > world.launch_deadline) {
-    OnFault(context, job, DescribeLaunchTimeout(job));
+  if (record.state == JobState::kLaunching && transaction.now() > world.launch_deadline) {
+    OnFault(transaction, job, DescribeLaunchTimeout(job));
     return;
   }
-  if (const auto fault = FindStuckRank(job, context.now())) OnFault(context, job, *fault);
+  if (const auto fault = FindStuckRank(job, transaction.now())) OnFault(transaction, job, *fault);
 }
 
-void CheckGone(Context& context, Job& job) {
+void CheckGone(Transaction& transaction, Job& job) {
   const World& world = job.world;
   const auto left = [](const TrackedRank& rank) { return rank.outcome || !rank.stream; };
   const auto ended = [](const TrackedRank& rank) { return rank.outcome && !rank.stream; };
   if (job.record.processes == Processes::kNone) return;
   if (world.exited_at && std::all_of(world.ranks.begin(), world.ranks.end(), left)) {
-    OnGone(context, job, std::string(world.exit_reason));
+    OnGone(transaction, job, std::string(world.exit_reason));
   } else if (IsExternal(job.record) && std::all_of(world.ranks.begin(), world.ranks.end(), ended)) {
-    OnGone(context, job, "its hand-started mpirun has ended");
+    OnGone(transaction, job, "its hand-started mpirun has ended");
   }
 }
 
-void Decide(Context& context, Job& job, Verdict verdict, const std::string& reason) {
+void Decide(Transaction& transaction, Job& job, Verdict verdict, const std::string& reason) {
   JobRecord& record = job.record;
   if (record.verdict != Verdict::kOpen) return;
   record.verdict = verdict;
   record.verdict_reason = reason;
-  job.world.finished_at = context.now();
+  job.world.finished_at = transaction.now();
   if (record.processes == Processes::kNone) return;
-  context.Note(job, absl::StrCat(reason, "; its processes end"));
+  transaction.Note(job, absl::StrCat(reason, "; its processes end"));
 }
 
-void EndGeneration(Context& context, Job& job) {
+void EndGeneration(Transaction& transaction, Job& job) {
   JobRecord& record = job.record;
   if (record.processes != Processes::kRunning) return;
   record.processes = Processes::kEnding;
-  context.Persist(job);
+  transaction.Persist(job);
   if (IsExternal(record)) {
-    LeaveToThemselves(context, job);
-    OnGone(context, job, std::string(job.world.exit_reason));
+    LeaveToThemselves(transaction, job);
+    OnGone(transaction, job, std::string(job.world.exit_reason));
     return;
   }
-  if (!job.world.exited_at) context.Do(Kill{{record.id, record.generation}});
+  if (!job.world.exited_at) transaction.Do(Kill{{record.id, record.generation}});
 }
 
-void LeaveToThemselves(Context& context, Job& job) {
+void LeaveToThemselves(Transaction& transaction, Job& job) {
   if (job.world.exited_at) return;
-  job.world.exited_at = context.now();
+  job.world.exited_at = transaction.now();
   job.world.exit_reason = "its workers were told to exit";
 }
 
@@ -283,7 +286,7 @@ namespace {
 
 // Whether the end was wanted, and whose fault it is otherwise. `before`: the processes as they
 // were.
-void JudgeEnd(Context& context, Job& job, Processes before, const std::string& how) {
+void JudgeEnd(Transaction& transaction, Job& job, Processes before, const std::string& how) {
   const JobRecord& record = job.record;
   std::optional<Rank> first_lost = FirstVanished(job);
   if (!first_lost) first_lost = job.world.exit_culprit;
@@ -294,13 +297,13 @@ void JudgeEnd(Context& context, Job& job, Processes before, const std::string& h
   if (first_lost) what = absl::StrCat(DescribeLoss(job, *first_lost), "; ", how);
   const bool open = record.verdict == Verdict::kOpen && before == Processes::kRunning;
   const bool expected = StopObeyed(job) || record.state == JobState::kCancelling;
-  FenceAll(context, job, what);
+  FenceAll(transaction, job, what);
   if (open && unheard && !expected) {
-    OnUnseenEnd(context, job, how);
+    OnUnseenEnd(transaction, job, how);
   } else if (open && !expected && job.world.failed_at) {
-    SettleFailure(context, job);
+    SettleFailure(transaction, job);
   } else if (open && !expected) {
-    OnFault(context, job, {.reason = what, .culprit = first_lost});
+    OnFault(transaction, job, {.reason = what, .culprit = first_lost});
   }
 }
 
@@ -313,10 +316,11 @@ void StopWaiting(JobRecord& record) {
 
 // Everything that follows from the end does so now, but for what would give the job or its nodes a
 // next generation.
-void AwaitLeases(Context& context, Job& job, const OpenLeases& open, const std::string& how) {
+void AwaitLeases(Transaction& transaction, Job& job, const OpenLeases& open,
+                 const std::string& how) {
   JobRecord& record = job.record;
   if (std::exchange(job.world.awaits_leases, true)) return;
-  JudgeEnd(context, job, record.processes, how);
+  JudgeEnd(transaction, job, record.processes, how);
   record.processes = Processes::kEnding;
   const std::string until = absl::FormatTime("%H:%M:%S UTC", open.until, absl::UTCTimeZone());
   const std::string wait =
@@ -324,48 +328,48 @@ void AwaitLeases(Context& context, Job& job, const OpenLeases& open, const std::
                    ", which may still be training: nobody has confirmed that its processes ended");
   StopWaiting(record);
   absl::StrAppend(&record.reason, kWaits, wait);
-  context.Note(job, absl::StrCat("waits until ", wait));
+  transaction.Note(job, absl::StrCat("waits until ", wait));
 }
 
 }  // namespace
 
-void OnGone(Context& context, Job& job, const std::string& how) {
+void OnGone(Transaction& transaction, Job& job, const std::string& how) {
   JobRecord& record = job.record;
   if (record.processes == Processes::kNone) return;
-  if (const OpenLeases open = FindOpenLeases(job, context.now()); !open.nodes.empty()) {
-    AwaitLeases(context, job, open, how);
+  if (const OpenLeases open = FindOpenLeases(job, transaction.now()); !open.nodes.empty()) {
+    AwaitLeases(transaction, job, open, how);
     return;
   }
   const Processes before = std::exchange(record.processes, Processes::kNone);
   StopWaiting(record);
-  context.Persist(job);
-  if (!job.world.awaits_leases) JudgeEnd(context, job, before, how);
-  Settle(context, job, how);
-  context.QueueChanged();
+  transaction.Persist(job);
+  if (!job.world.awaits_leases) JudgeEnd(transaction, job, before, how);
+  Settle(transaction, job, how);
+  transaction.QueueChanged();
   job.world = World{};
 }
 
-void Settle(Context& context, Job& job, const std::string& how) {
+void Settle(Transaction& transaction, Job& job, const std::string& how) {
   const JobRecord& record = job.record;
   ESPALIER_CHECK(record.processes == Processes::kNone, "settles when nothing runs");
   if (record.verdict != Verdict::kOpen) {
-    SettleVerdict(context, job);
+    SettleVerdict(transaction, job);
     return;
   }
   switch (record.state) {
     case JobState::kPausing:
-      SettlePausing(context, job, how);
+      SettlePausing(transaction, job, how);
       return;
     case JobState::kRecovering:
-      SettleRecovering(context, job);
+      SettleRecovering(transaction, job);
       return;
     case JobState::kRegrouping:
-      if (record.desired == DesiredState::kPauseHard) SettlePausing(context, job, how);
-      context.QueueChanged();  // the queue starts it on other nodes
+      if (record.desired == DesiredState::kPauseHard) SettlePausing(transaction, job, how);
+      transaction.QueueChanged();  // the queue starts it on other nodes
       return;
     case JobState::kCancelling:
-      context.Enter(job, JobState::kCancelled,
-                    absl::StrCat("cancelled at step ", record.step.value(), " (", how, ")"));
+      transaction.Enter(job, JobState::kCancelled,
+                        absl::StrCat("cancelled at step ", record.step.value(), " (", how, ")"));
       return;
     case JobState::kQueued:
     case JobState::kLaunching:

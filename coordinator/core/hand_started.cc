@@ -141,33 +141,34 @@ std::string AttachAgain(const Job& job) {
 }
 
 // A new mpirun: of a waiting job, or of a new one. `job` is the waiting one, if any.
-Job* Begin(Context& context, const WorkerAttached& hello, const v1::JobSpec& spec, Job* job) {
+Job* Begin(Transaction& transaction, const WorkerAttached& hello, const v1::JobSpec& spec,
+           Job* job) {
   if (job != nullptr) {
     if (const std::string why = WhyNotNow(*job); !why.empty()) {
-      Fence(context, hello.stream, why);
+      Fence(transaction, hello.stream, why);
       return nullptr;
     }
     if (job->record.processes == Processes::kRunning) {
-      OnFault(context, *job, {.reason = "its mpirun was replaced by a newer one"});
+      OnFault(transaction, *job, {.reason = "its mpirun was replaced by a newer one"});
     }
     if (job->record.processes == Processes::kEnding) {
-      context.Do(CloseStream{hello.stream, absl::AbortedError(AttachAgain(*job))});
+      transaction.Do(CloseStream{hello.stream, absl::AbortedError(AttachAgain(*job))});
       return nullptr;
     }
     if (job->record.state != JobState::kQueued) {
-      Fence(context, hello.stream,
+      Fence(transaction, hello.stream,
             absl::StrCat("job ", job->record.id.text(), " is ", JobStateName(job->record.state)));
       return nullptr;
     }
-  } else if (const std::string why = WhyNoMore(context.state()); !why.empty()) {
-    Fence(context, hello.stream, why);
+  } else if (const std::string why = WhyNoMore(transaction.state()); !why.empty()) {
+    Fence(transaction, hello.stream, why);
     return nullptr;
   } else {
-    job = &AddJob(context, {.spec = spec});
+    job = &AddJob(transaction, {.spec = spec});
   }
   job->record.external_id = hello.external_id;
   StartGeneration(
-      context, *job, std::vector<NodeName>(static_cast<size_t>(hello.world_size)),
+      transaction, *job, std::vector<NodeName>(static_cast<size_t>(hello.world_size)),
       absl::StrCat("a hand-started mpirun of ", hello.world_size, " ranks attaches as generation ",
                    job->record.generation.next().value()));
   return job;
@@ -182,16 +183,17 @@ const JobId* HeldByOther(const ClusterState& state, const NodeName& node, const 
 
 }  // namespace
 
-Job* JobOfHandStarted(Context& context, const WorkerAttached& hello) {
+Job* JobOfHandStarted(Transaction& transaction, const WorkerAttached& hello) {
   if (!hello.external_spec) {
-    Fence(context, hello.stream, "a hand-started worker must say which job it runs (--job FILE)");
+    Fence(transaction, hello.stream,
+          "a hand-started worker must say which job it runs (--job FILE)");
     return nullptr;
   }
   const v1::JobSpec spec = ExternalSpec(hello);
-  Job* known = FindByExternalId(context.state(), hello.external_id);
-  Job* job = known != nullptr ? known : FindContinued(context.state(), spec);
-  if (const JobId* other = HeldByOther(context.state(), hello.node, job)) {
-    Fence(context, hello.stream,
+  Job* known = FindByExternalId(transaction.state(), hello.external_id);
+  Job* job = known != nullptr ? known : FindContinued(transaction.state(), spec);
+  if (const JobId* other = HeldByOther(transaction.state(), hello.node, job)) {
+    Fence(transaction, hello.stream,
           absl::StrCat("node ", hello.node.text(), " is held by job ", other->text(),
                        "; pause or cancel that first, or use another node"));
     return nullptr;
@@ -199,16 +201,16 @@ Job* JobOfHandStarted(Context& context, const WorkerAttached& hello) {
   if (known != nullptr) {
     const std::string why = WhyNotOfThisMpirun(*known, hello, spec);
     if (why.empty()) return known;
-    Fence(context, hello.stream, why);
+    Fence(transaction, hello.stream, why);
     return nullptr;
   }
-  absl::Status status = CheckAgainstCluster(context.state(), spec);
+  absl::Status status = CheckAgainstCluster(transaction.state(), spec);
   if (status.ok()) status = CheckWorld(spec, hello.world_size);
   if (!status.ok()) {
-    Fence(context, hello.stream, std::string(status.message()));
+    Fence(transaction, hello.stream, std::string(status.message()));
     return nullptr;
   }
-  return Begin(context, hello, spec, job);
+  return Begin(transaction, hello, spec, job);
 }
 
 }  // namespace espalier

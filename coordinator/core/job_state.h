@@ -1,7 +1,7 @@
 // The states of a job, what else is decided about it, as the journal and the protocol number them,
-// and the job machine as one table: every transition that there is. Context::Enter crashes on any
-// other; README.md shows the table, and the simulator sees that a job's history follows it. Used by
-// job_record.h, context.cc and tests. Plain values and pure functions: any thread.
+// and the job machine as one table: every transition that there is. Transaction::Enter crashes on
+// any other; README.md shows the table, and the simulator sees that a job's history follows it.
+// Used by job_record.h, transaction.cc and tests. Plain values and pure functions: any thread.
 #pragma once
 
 #include "absl/strings/string_view.h"

@@ -74,18 +74,18 @@ Hold HoldOn(const JobRecord& holder, const JobRecord& waiting) {
   return CanYield(holder) ? Hold::kYields : Hold::kYieldsLater;
 }
 
-void Yield(Context& context, Job& job, const JobRecord& to) {
+void Yield(Transaction& transaction, Job& job, const JobRecord& to) {
   JobRecord& record = job.record;
   const std::string reason =
       absl::StrCat("preempted by job ", to.id.text(), " (priority ", to.spec.priority(), " over ",
                    record.spec.priority(), ")");
   if (record.processes == Processes::kNone) {
-    context.Enter(job, JobState::kQueued, reason);
+    transaction.Enter(job, JobState::kQueued, reason);
     return;
   }
   if (record.state == JobState::kPausedSoft) record.desired = DesiredState::kPauseHard;
-  context.Enter(job, JobState::kPausing, reason);
-  ChangeDirective(context, job, {.run_state = RunState::kStop, .checkpoint_before_stop = true});
+  transaction.Enter(job, JobState::kPausing, reason);
+  ChangeDirective(transaction, job, {.run_state = RunState::kStop, .checkpoint_before_stop = true});
 }
 
 // Nodes of use to the job that waits, and how many of them it could start from.
@@ -118,8 +118,8 @@ struct Census {
   std::vector<Victim> victims;
 };
 
-Census Count(Context& context, const JobRecord& waiting, const KeptNodes& kept) {
-  const ClusterState& state = context.state();
+Census Count(Transaction& transaction, const JobRecord& waiting, const KeptNodes& kept) {
+  const ClusterState& state = transaction.state();
   Census census;
   const bool any_will_do = !NeedsHolder(waiting);
   std::map<JobId, Supply> held;
@@ -134,7 +134,7 @@ Census Count(Context& context, const JobRecord& waiting, const KeptNodes& kept) 
     if (obstacle == Obstacle::kHeld && !theirs) held[node.holder].Add(one);
   }
   for (const auto& [id, nodes] : held) {
-    Job& holder = *context.FindJob(id);
+    Job& holder = *transaction.FindJob(id);
     switch (HoldOn(holder.record, waiting)) {
       case Hold::kStays:
         break;
@@ -181,13 +181,13 @@ std::vector<Victim> Choose(const Census& census, const Supply& need) {
 
 // Preempts as few jobs of lower priority as will do, the lowest and youngest first; none when the
 // job could not start even so, and none for nodes that are kept for another.
-Outlook MakeRoom(Context& context, const Job& waiting, const KeptNodes& kept) {
-  const Census census = Count(context, waiting.record, kept);
+Outlook MakeRoom(Transaction& transaction, const Job& waiting, const KeptNodes& kept) {
+  const Census census = Count(transaction, waiting.record, kept);
   const Supply need{waiting.record.spec.parallel().min_nodes(), 1};
   if (!census.all.Covers(need)) return Outlook::kHopeless;
   if (census.coming.Covers(need)) return Outlook::kSoon;
   const std::vector<Victim> victims = Choose(census, need);
-  for (const Victim& victim : victims) Yield(context, *victim.job, waiting.record);
+  for (const Victim& victim : victims) Yield(transaction, *victim.job, waiting.record);
   if (!victims.empty()) return Outlook::kSoon;
   Supply in_time = census.coming;
   in_time.Add(census.later);
@@ -258,23 +258,23 @@ bool Waits(const Job& job, absl::Time now) {
   return record.state == JobState::kRecovering && now >= record.retry_at;
 }
 
-std::vector<Job*> WaitingJobs(Context& context) {
+std::vector<Job*> WaitingJobs(Transaction& transaction) {
   std::vector<Job*> waiting;
-  for (auto& [id, job] : context.state().jobs) {
-    if (Waits(job, context.now())) waiting.push_back(&job);
+  for (auto& [id, job] : transaction.state().jobs) {
+    if (Waits(job, transaction.now())) waiting.push_back(&job);
   }
   std::sort(waiting.begin(), waiting.end(),
             [](const Job* a, const Job* b) { return GoesBefore(a->record, b->record); });
   return waiting;
 }
 
-void KeepWaiting(Context& context, Job& job, const std::string& reason) {
+void KeepWaiting(Transaction& transaction, Job& job, const std::string& reason) {
   JobRecord& record = job.record;
   if (record.state != JobState::kQueued) {
-    context.Enter(job, JobState::kQueued, reason);
+    transaction.Enter(job, JobState::kQueued, reason);
   } else if (record.reason != reason) {
     record.reason = reason;
-    context.Persist(job);
+    transaction.Persist(job);
   }
 }
 
@@ -307,19 +307,19 @@ std::vector<NodeName> Place(const ClusterState& state, const JobRecord& record,
 }
 
 // True: the job has started.
-bool TryStart(Context& context, Job& job, const KeptNodes& kept) {
+bool TryStart(Transaction& transaction, Job& job, const KeptNodes& kept) {
   const JobRecord& record = job.record;
-  const std::vector<NodeName> nodes = Place(context.state(), record, kept);
+  const std::vector<NodeName> nodes = Place(transaction.state(), record, kept);
   if (nodes.empty()) return false;
-  StartGeneration(context, job, nodes,
+  StartGeneration(transaction, job, nodes,
                   absl::StrCat("starts generation ", record.generation.next().value(), " on ",
                                NodeList(nodes)));
   return true;
 }
 
 // Keeps for the job what it could use, as far as that helps it.
-void KeepFor(Context& context, const Job& job, KeptNodes& kept) {
-  switch (MakeRoom(context, job, kept)) {
+void KeepFor(Transaction& transaction, const Job& job, KeptNodes& kept) {
+  switch (MakeRoom(transaction, job, kept)) {
     case Outlook::kHopeless:
       return;
     case Outlook::kOpen:
@@ -344,29 +344,29 @@ bool AgentsAreDue(ClusterState& state) {
 
 }  // namespace
 
-void WatchQueue(Context& context) {
-  const ClusterState& state = context.state();
+void WatchQueue(Transaction& transaction) {
+  const ClusterState& state = transaction.state();
   const bool waits_for_agents = state.agents_due != absl::InfinitePast();
-  if (waits_for_agents && context.now() >= state.agents_due) context.QueueChanged();
+  if (waits_for_agents && transaction.now() >= state.agents_due) transaction.QueueChanged();
   for (const auto& [id, job] : state.jobs) {
     const bool recovering = job.record.state == JobState::kRecovering;
-    if (recovering && Waits(job, context.now())) context.QueueChanged();
+    if (recovering && Waits(job, transaction.now())) transaction.QueueChanged();
   }
 }
 
-void Schedule(Context& context) {
-  if (AgentsAreDue(context.state())) return;
+void Schedule(Transaction& transaction) {
+  if (AgentsAreDue(transaction.state())) return;
   KeptNodes kept;
-  for (Job* job : WaitingJobs(context)) {
+  for (Job* job : WaitingJobs(transaction)) {
     const JobId* ahead =
         job->record.state == JobState::kQueued ? kept.AllKeptFrom(job->record) : nullptr;
     if (ahead != nullptr) {
-      KeepWaiting(context, *job,
+      KeepWaiting(transaction, *job,
                   absl::StrCat(WaitsFor(job->record), "; all are kept for job ", ahead->text(),
                                ", ahead in the queue"));
-    } else if (!TryStart(context, *job, kept)) {
-      KeepWaiting(context, *job, WhyItWaits(context.state(), job->record, kept));
-      KeepFor(context, *job, kept);
+    } else if (!TryStart(transaction, *job, kept)) {
+      KeepWaiting(transaction, *job, WhyItWaits(transaction.state(), job->record, kept));
+      KeepFor(transaction, *job, kept);
     }
   }
 }

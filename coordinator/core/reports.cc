@@ -20,23 +20,23 @@ struct Sender {
   TrackedRank& state() const { return job->world.ranks[static_cast<size_t>(rank.value())]; }
 };
 
-std::optional<Sender> FindSender(Context& context, StreamId stream) {
-  const auto found = context.state().streams.find(stream);
-  if (found == context.state().streams.end()) return std::nullopt;
-  Job* job = context.FindJob(found->second.job);
+std::optional<Sender> FindSender(Transaction& transaction, StreamId stream) {
+  const auto found = transaction.state().streams.find(stream);
+  if (found == transaction.state().streams.end()) return std::nullopt;
+  Job* job = transaction.FindJob(found->second.job);
   ESPALIER_CHECK(job != nullptr && job->record.generation == found->second.generation,
                  "only streams of the newest generation are kept");
   return Sender{job, found->second.rank};
 }
 
 // The rank that sent it, with its silence ended; none when the stream is unknown.
-std::optional<Sender> Hear(Context& context, StreamId stream) {
-  const auto sender = FindSender(context, stream);
+std::optional<Sender> Hear(Transaction& transaction, StreamId stream) {
+  const auto sender = FindSender(transaction, stream);
   if (!sender) {
-    context.Do(CloseStream{stream, absl::UnavailableError("say hello first")});
+    transaction.Do(CloseStream{stream, absl::UnavailableError("say hello first")});
     return std::nullopt;
   }
-  sender->state().heard_at = context.now();
+  sender->state().heard_at = transaction.now();
   return sender;
 }
 
@@ -53,7 +53,7 @@ void Commit(const Sender& sender, Step committed) {
 
 // Whoever reports a step or obeys at a boundary has joined, even if the message that said so was
 // lost with its stream.
-void NoteReady(Context& context, const Sender& sender, Step next_step) {
+void NoteReady(Transaction& transaction, const Sender& sender, Step next_step) {
   TrackedRank& rank = sender.state();
   if (!rank.ready) rank.ready = next_step;
   if (rank.counters.phase == Phase::kStarting) rank.counters.phase = Phase::kBoundary;
@@ -62,19 +62,19 @@ void NoteReady(Context& context, const Sender& sender, Step next_step) {
   if (sender.job->record.state == JobState::kLaunching &&
       std::all_of(ranks.begin(), ranks.end(),
                   [](const TrackedRank& other) { return other.ready.has_value(); })) {
-    OnEveryRankReady(context, *sender.job);
+    OnEveryRankReady(transaction, *sender.job);
   }
 }
 
 // Only while the generation is wanted. Every heartbeat is answered: of those that waited behind a
 // slow write, the first are old.
-void RenewLeaseOf(Context& context, const Sender& sender, int64_t beat) {
+void RenewLeaseOf(Transaction& transaction, const Sender& sender, int64_t beat) {
   const JobRecord& record = sender.job->record;
   TrackedRank& rank = sender.state();
   const bool wanted = record.processes == Processes::kRunning && !sender.job->world.exited_at;
   if (beat == 0 || !wanted) return;
-  rank.lease_until = LeaseEnd(record, context.now());
-  context.Do(RenewLease{*rank.stream, beat});
+  rank.lease_until = LeaseEnd(record, transaction.now());
+  transaction.Do(RenewLease{*rank.stream, beat});
 }
 
 // A worker tells every new stream its newest report again. The seconds it measured tell another
@@ -85,7 +85,7 @@ bool SameReport(const CheckpointRecord& a, const CheckpointRecord& b) {
 }
 
 // Each rank whose node holds it tells of it; what is shown is the lowest rank's.
-void NoteWritten(Context& context, const Sender& sender, const CheckpointRecord& fresh) {
+void NoteWritten(Transaction& transaction, const Sender& sender, const CheckpointRecord& fresh) {
   JobRecord& record = sender.job->record;
   std::optional<CheckpointRecord>& last = record.checkpoint;
   const bool held = NoteHolder(record, sender.state().node, fresh.step);
@@ -94,180 +94,180 @@ void NoteWritten(Context& context, const Sender& sender, const CheckpointRecord&
   const bool news = newest && !(last && SameReport(*last, fresh));
   if (news) {
     last = fresh;
-    last->at = context.now();
+    last->at = transaction.now();
     record.checkpoint_wanted = false;
   }
-  if (held || news) context.Persist(*sender.job);
+  if (held || news) transaction.Persist(*sender.job);
 }
 
 // A rank was lost to this one. When one failed by itself, that is the cause.
-void OnLost(Context& context, const Sender& sender, const std::string& reason) {
+void OnLost(Transaction& transaction, const Sender& sender, const std::string& reason) {
   if (sender.job->world.failed_at) return;
   const std::string said = absl::StrCat(RankOnNode(*sender.job, sender.rank), " gave up: ", reason);
-  const auto culprit = FindCulprit(*sender.job, context.now());
-  OnFault(context, *sender.job, {.reason = said, .culprit = culprit});
+  const auto culprit = FindCulprit(*sender.job, transaction.now());
+  OnFault(transaction, *sender.job, {.reason = said, .culprit = culprit});
 }
 
 // Whose failure it is shows when the other ranks have spoken, too, or could have.
-void OnFailed(Context& context, const Sender& sender, const WorkerFinished& report) {
+void OnFailed(Transaction& transaction, const Sender& sender, const WorkerFinished& report) {
   Job& job = *sender.job;
   NoteFailure(job, sender.rank, report);
   if (job.record.state == JobState::kCancelling) {
-    context.Note(job, absl::StrCat(RankOnNode(job, sender.rank), ": ", report.reason));
-    EndGeneration(context, job);
+    transaction.Note(job, absl::StrCat(RankOnNode(job, sender.rank), ": ", report.reason));
+    EndGeneration(transaction, job);
     return;
   }
-  if (!job.world.failed_at) job.world.failed_at = context.now();
+  if (!job.world.failed_at) job.world.failed_at = transaction.now();
   const bool known = FailedEverywhere(job) || job.record.processes == Processes::kEnding;
-  if (known) SettleFailure(context, job);
+  if (known) SettleFailure(transaction, job);
 }
 
-void OnOutcome(Context& context, const Sender& sender, const WorkerFinished& report) {
+void OnOutcome(Transaction& transaction, const Sender& sender, const WorkerFinished& report) {
   Job& job = *sender.job;
   switch (report.outcome) {
     case Outcome::kCompleted:
       if (sender.rank == Rank(0)) {
-        Decide(context, job, Verdict::kComplete,
+        Decide(transaction, job, Verdict::kComplete,
                absl::StrCat("all ", report.next_step.value(), " steps are committed"));
       }
       return;
     case Outcome::kStopped:
       if (job.record.directive.run_state != RunState::kStop) {
-        OnLost(context, sender, "stopped without being asked to");
+        OnLost(transaction, sender, "stopped without being asked to");
       }
       return;
     case Outcome::kFailed:
-      OnFailed(context, sender, report);
+      OnFailed(transaction, sender, report);
       return;
     case Outcome::kLost:
-      OnLost(context, sender, report.reason);
+      OnLost(transaction, sender, report.reason);
       return;
   }
 }
 
 }  // namespace
 
-void OnReport(Context& context, const WorkerFoundState& report) {
-  const auto sender = Hear(context, report.stream);
+void OnReport(Transaction& transaction, const WorkerFoundState& report) {
+  const auto sender = Hear(transaction, report.stream);
   if (!sender) return;
   const TrackedRank& rank = sender->state();
   // Told again after the rank has gone on from there, and perhaps written newer ones.
   if (rank.ready) return;
   JobRecord& record = sender->job->record;
   if (const std::optional<Step> before = NoteFound(record, rank.node, report.step)) {
-    context.Note(
+    transaction.Note(
         *sender->job,
         absl::StrCat(rank.node.text(), " holds ",
                      report.step == Step(0) ? "no checkpoint any more"
                                             : absl::StrCat("step ", report.step.value()),
                      "; what it had up to step ", before->value(), " is damaged or was removed"));
   }
-  context.Persist(*sender->job);
+  transaction.Persist(*sender->job);
 }
 
-void OnReport(Context& context, const WorkerReady& report) {
-  const auto sender = Hear(context, report.stream);
+void OnReport(Transaction& transaction, const WorkerReady& report) {
+  const auto sender = Hear(transaction, report.stream);
   if (!sender) return;
   TrackedRank& rank = sender->state();
   rank.device = report.device;
-  if (!rank.ready) rank.progressed_at = context.now();
-  NoteReady(context, *sender, report.next_step);
+  if (!rank.ready) rank.progressed_at = transaction.now();
+  NoteReady(transaction, *sender, report.next_step);
 }
 
-void OnReport(Context& context, const WorkerHeartbeat& report) {
-  const auto sender = Hear(context, report.stream);
+void OnReport(Transaction& transaction, const WorkerHeartbeat& report) {
+  const auto sender = Hear(transaction, report.stream);
   if (!sender) return;
   TrackedRank& rank = sender->state();
-  if (report.counters != rank.counters) rank.progressed_at = context.now();
+  if (report.counters != rank.counters) rank.progressed_at = transaction.now();
   const Step known = rank.counters.step;
   rank.counters = report.counters;
   rank.counters.step = std::max(known, report.counters.step);
   rank.memory_bytes = report.memory_bytes;
   rank.memory_peak_bytes = std::max(rank.memory_peak_bytes, report.memory_peak_bytes);
-  RenewLeaseOf(context, *sender, report.beat);
+  RenewLeaseOf(transaction, *sender, report.beat);
   Commit(*sender, rank.counters.step);
 }
 
-void OnReport(Context& context, const WorkerStepReported& report) {
-  const auto sender = Hear(context, report.stream);
+void OnReport(Transaction& transaction, const WorkerStepReported& report) {
+  const auto sender = Hear(transaction, report.stream);
   if (!sender) return;
   TrackedRank& rank = sender->state();
   const Step committed = report.figures.step.next();
-  if (committed > rank.counters.step) rank.progressed_at = context.now();
+  if (committed > rank.counters.step) rank.progressed_at = transaction.now();
   if (!rank.last_step || report.figures.step > rank.last_step->step) {
     rank.last_step = report.figures;
   }
   if (sender->job->figures.Add(report.figures) && report.figures.skipped) {
     ++sender->job->record.skipped_steps;
   }
-  NoteReady(context, *sender, committed);
+  NoteReady(transaction, *sender, committed);
 }
 
-void OnReport(Context& context, const WorkerEvaluated& report) {
-  const auto sender = Hear(context, report.stream);
+void OnReport(Transaction& transaction, const WorkerEvaluated& report) {
+  const auto sender = Hear(transaction, report.stream);
   if (!sender) return;
   JobRecord& record = sender->job->record;
   if (record.evaluation && record.evaluation->step > report.evaluation.step) return;
   record.evaluation = report.evaluation;
-  context.Persist(*sender->job);
+  transaction.Persist(*sender->job);
 }
 
-void OnReport(Context& context, const WorkerCheckpointed& report) {
-  const auto sender = Hear(context, report.stream);
+void OnReport(Transaction& transaction, const WorkerCheckpointed& report) {
+  const auto sender = Hear(transaction, report.stream);
   if (!sender) return;
   Job& job = *sender->job;
   JobRecord& record = job.record;
   const CheckpointRecord& fresh = report.checkpoint;
   Commit(*sender, fresh.step);
   if (fresh.error.empty()) {
-    NoteWritten(context, *sender, fresh);
+    NoteWritten(transaction, *sender, fresh);
   } else if (!record.checkpoint_failure || !SameReport(*record.checkpoint_failure, fresh)) {
     ++record.checkpoint_failures;
-    context.Note(job, absl::StrCat("the checkpoint of step ", fresh.step.value(),
-                                   " could not be written on ", sender->state().node.text(), ": ",
-                                   fresh.error));
+    transaction.Note(job, absl::StrCat("the checkpoint of step ", fresh.step.value(),
+                                       " could not be written on ", sender->state().node.text(),
+                                       ": ", fresh.error));
     record.checkpoint_failure = fresh;
-    record.checkpoint_failure->at = context.now();
+    record.checkpoint_failure->at = transaction.now();
     record.checkpoint_wanted = false;
-    context.Persist(job);
+    transaction.Persist(job);
   }
 }
 
-void OnReport(Context& context, const DirectiveAcked& report) {
-  const auto sender = Hear(context, report.stream);
+void OnReport(Transaction& transaction, const DirectiveAcked& report) {
+  const auto sender = Hear(transaction, report.stream);
   if (!sender) return;
   TrackedRank& rank = sender->state();
-  if (report.number > rank.acked) rank.progressed_at = context.now();
+  if (report.number > rank.acked) rank.progressed_at = transaction.now();
   rank.acked = std::max(rank.acked, report.number);
-  NoteReady(context, *sender, report.next_step);
-  CheckPaused(context, *sender->job);
+  NoteReady(transaction, *sender, report.next_step);
+  CheckPaused(transaction, *sender->job);
 }
 
-void OnReport(Context& context, const WorkerFinished& report) {
-  const auto sender = Hear(context, report.stream);
+void OnReport(Transaction& transaction, const WorkerFinished& report) {
+  const auto sender = Hear(transaction, report.stream);
   if (!sender) return;
   TrackedRank& rank = sender->state();
   if (rank.outcome) return;
   rank.outcome = report.outcome;
   Commit(*sender, report.next_step);
-  OnOutcome(context, *sender, report);
+  OnOutcome(transaction, *sender, report);
   World& world = sender->job->world;
   const bool all = std::all_of(world.ranks.begin(), world.ranks.end(),
                                [](const TrackedRank& other) { return other.outcome.has_value(); });
-  if (all && !world.ranks.empty() && !world.finished_at) world.finished_at = context.now();
-  if (all && world.failed_at) SettleFailure(context, *sender->job);
-  CheckGone(context, *sender->job);
+  if (all && !world.ranks.empty() && !world.finished_at) world.finished_at = transaction.now();
+  if (all && world.failed_at) SettleFailure(transaction, *sender->job);
+  CheckGone(transaction, *sender->job);
 }
 
-void OnReport(Context& context, const WorkerDetached& report) {
-  const auto sender = FindSender(context, report.stream);
+void OnReport(Transaction& transaction, const WorkerDetached& report) {
+  const auto sender = FindSender(transaction, report.stream);
   if (!sender) return;
   TrackedRank& rank = sender->state();
   rank.stream.reset();
-  rank.detached_at = context.now();
+  rank.detached_at = transaction.now();
   rank.detached_order = ++sender->job->world.detachments;
-  context.state().streams.erase(report.stream);
-  CheckGone(context, *sender->job);
+  transaction.state().streams.erase(report.stream);
+  CheckGone(transaction, *sender->job);
 }
 
 }  // namespace espalier

@@ -62,21 +62,21 @@ std::string ExplainHardPause(const Job& job) {
 using Result = absl::StatusOr<std::string>;
 
 template <typename Request>
-void Answer(Context& context, const Request& request,
-            Result (*handle)(Context&, Job&, const Request&)) {
-  Job* job = context.FindJob(request.job);
+void Answer(Transaction& transaction, const Request& request,
+            Result (*handle)(Transaction&, Job&, const Request&)) {
+  Job* job = transaction.FindJob(request.job);
   Reply reply{.request = request.request, .job = request.job};
   if (job == nullptr) {
-    reply.status = UnknownJob(context.state(), request.job);
+    reply.status = UnknownJob(transaction.state(), request.job);
   } else if (Result result = job->record.verdict == Verdict::kOpen || IsFinal(job->record.state)
-                                 ? handle(context, *job, request)
+                                 ? handle(transaction, *job, request)
                                  : Result(Ending(job->record));
              result.ok()) {
     reply.explanation = *std::move(result);
   } else {
     reply.status = std::move(result).status();
   }
-  context.Do(std::move(reply));
+  transaction.Do(std::move(reply));
 }
 
 bool AnyRankReady(const Job& job) {
@@ -85,93 +85,93 @@ bool AnyRankReady(const Job& job) {
                      [](const TrackedRank& rank) { return rank.ready.has_value(); });
 }
 
-void SetDesired(Context& context, Job& job, DesiredState desired) {
+void SetDesired(Transaction& transaction, Job& job, DesiredState desired) {
   job.record.desired = desired;
-  context.Persist(job);
+  transaction.Persist(job);
 }
 
 // Stops what runs: by its directive where ranks can obey it, at once where none can yet.
-void Stop(Context& context, Job& job, const DirectiveChange& change) {
+void Stop(Transaction& transaction, Job& job, const DirectiveChange& change) {
   const bool hopeless = !AnyRankReady(job);
-  ChangeDirective(context, job, change);
-  if (hopeless) EndGeneration(context, job);
+  ChangeDirective(transaction, job, change);
+  if (hopeless) EndGeneration(transaction, job);
 }
 
-Result PauseHard(Context& context, Job& job) {
+Result PauseHard(Transaction& transaction, Job& job) {
   const bool launching = job.record.state == JobState::kLaunching;
   const std::string text = launching && !AnyRankReady(job)
                                ? "it is starting and has nothing to keep; its processes are ended"
                                : ExplainHardPause(job);
-  SetDesired(context, job, DesiredState::kPauseHard);
-  context.Enter(job, JobState::kPausing, "pause --hard was asked for; stops with a checkpoint");
+  SetDesired(transaction, job, DesiredState::kPauseHard);
+  transaction.Enter(job, JobState::kPausing, "pause --hard was asked for; stops with a checkpoint");
   const DirectiveChange change{.run_state = RunState::kStop, .checkpoint_before_stop = true};
   if (launching) {
-    Stop(context, job, change);
+    Stop(transaction, job, change);
   } else {
-    ChangeDirective(context, job, change);
+    ChangeDirective(transaction, job, change);
   }
   return text;
 }
 
-Result PauseLaunching(Context& context, Job& job, PauseKind kind) {
-  if (kind == PauseKind::kHard) return PauseHard(context, job);
-  SetDesired(context, job, DesiredState::kPauseSoft);
-  ChangeDirective(context, job, {.run_state = RunState::kPause});
+Result PauseLaunching(Transaction& transaction, Job& job, PauseKind kind) {
+  if (kind == PauseKind::kHard) return PauseHard(transaction, job);
+  SetDesired(transaction, job, DesiredState::kPauseSoft);
+  ChangeDirective(transaction, job, {.run_state = RunState::kPause});
   return std::string("it is starting; it pauses in memory before its next step");
 }
 
-Result PauseRunning(Context& context, Job& job, PauseKind kind) {
-  if (kind == PauseKind::kHard) return PauseHard(context, job);
-  SetDesired(context, job, DesiredState::kPauseSoft);
-  context.Enter(job, JobState::kPausing, "pause was asked for; the step is being finished");
-  ChangeDirective(context, job, {.run_state = RunState::kPause});
+Result PauseRunning(Transaction& transaction, Job& job, PauseKind kind) {
+  if (kind == PauseKind::kHard) return PauseHard(transaction, job);
+  SetDesired(transaction, job, DesiredState::kPauseSoft);
+  transaction.Enter(job, JobState::kPausing, "pause was asked for; the step is being finished");
+  ChangeDirective(transaction, job, {.run_state = RunState::kPause});
   return ExplainSoftPause(job);
 }
 
-Result PausePausing(Context& context, Job& job, PauseKind kind) {
+Result PausePausing(Transaction& transaction, Job& job, PauseKind kind) {
   const bool stopping = job.record.directive.run_state == RunState::kStop;
-  if (!stopping && kind == PauseKind::kHard) return PauseHard(context, job);
+  if (!stopping && kind == PauseKind::kHard) return PauseHard(transaction, job);
   if (!stopping) return ExplainSoftPause(job);
   if (kind == PauseKind::kSoft && job.record.desired == DesiredState::kPauseHard) {
     return NotAllowed(job.record, "a soft pause", "resume and cancel");
   }
   // It was stopping for another reason, or a resume was waiting.
-  SetDesired(context, job, DesiredState::kPauseHard);
+  SetDesired(transaction, job, DesiredState::kPauseHard);
   return std::string("it is stopping already; it stays paused without processes");
 }
 
-Result PauseWithout(Context& context, Job& job) {
-  SetDesired(context, job, DesiredState::kPauseHard);
-  context.Enter(job, JobState::kPausedHard, "paused while it waited; resume queues it again");
+Result PauseWithout(Transaction& transaction, Job& job) {
+  SetDesired(transaction, job, DesiredState::kPauseHard);
+  transaction.Enter(job, JobState::kPausedHard, "paused while it waited; resume queues it again");
   return std::string("it was waiting and holds nothing; resume queues it again");
 }
 
-Result PauseBetween(Context& context, Job& job, PauseKind kind) {
+Result PauseBetween(Transaction& transaction, Job& job, PauseKind kind) {
   const bool hard = kind == PauseKind::kHard;
-  SetDesired(context, job, hard ? DesiredState::kPauseHard : DesiredState::kPauseSoft);
-  context.Note(job, hard ? "pause --hard was asked for" : "pause was asked for");
-  if (hard && job.record.processes == Processes::kNone) Settle(context, job, "nothing runs");
+  SetDesired(transaction, job, hard ? DesiredState::kPauseHard : DesiredState::kPauseSoft);
+  transaction.Note(job, hard ? "pause --hard was asked for" : "pause was asked for");
+  if (hard && job.record.processes == Processes::kNone) Settle(transaction, job, "nothing runs");
   return std::string(hard ? "it has no running generation; it stays stopped"
                           : "it is between generations; the next one pauses before its first step");
 }
 
-Result Pause(Context& context, Job& job, const PauseRequested& request) {
+Result Pause(Transaction& transaction, Job& job, const PauseRequested& request) {
   switch (job.record.state) {
     case JobState::kQueued:
-      return PauseWithout(context, job);
+      return PauseWithout(transaction, job);
     case JobState::kLaunching:
-      return PauseLaunching(context, job, request.kind);
+      return PauseLaunching(transaction, job, request.kind);
     case JobState::kRunning:
-      return PauseRunning(context, job, request.kind);
+      return PauseRunning(transaction, job, request.kind);
     case JobState::kPausing:
-      return PausePausing(context, job, request.kind);
+      return PausePausing(transaction, job, request.kind);
     case JobState::kPausedSoft:
-      return request.kind == PauseKind::kHard ? PauseHard(context, job) : ExplainSoftPause(job);
+      return request.kind == PauseKind::kHard ? PauseHard(transaction, job) : ExplainSoftPause(job);
     case JobState::kPausedHard:
       return std::string("it is paused and holds nothing already");
     case JobState::kRegrouping:
     case JobState::kRecovering:
-      return PauseBetween(context, job, request.kind);
+      return PauseBetween(transaction, job, request.kind);
     case JobState::kCancelling:
       return NotAllowed(job.record, "a pause", "nothing but waiting");
     case JobState::kCompleted:
@@ -182,19 +182,19 @@ Result Pause(Context& context, Job& job, const PauseRequested& request) {
   return absl::InternalError("unknown state");
 }
 
-Result ResumePausing(Context& context, Job& job) {
-  SetDesired(context, job, DesiredState::kRun);
+Result ResumePausing(Transaction& transaction, Job& job) {
+  SetDesired(transaction, job, DesiredState::kRun);
   if (job.record.directive.run_state == RunState::kStop) {
-    context.Note(job, "resume was asked for; it queues again once it has stopped");
+    transaction.Note(job, "resume was asked for; it queues again once it has stopped");
     return std::string();
   }
-  context.Enter(job, JobState::kRunning, "resume was asked for");
-  ChangeDirective(context, job, {.run_state = RunState::kRun});
+  transaction.Enter(job, JobState::kRunning, "resume was asked for");
+  ChangeDirective(transaction, job, {.run_state = RunState::kRun});
   return std::string();
 }
 
 // The state that is held elsewhere is given up, where the job is in need of it.
-void GiveUpState(Context& context, Job& job) {
+void GiveUpState(Transaction& transaction, Job& job) {
   if (!NeedsHolder(job.record)) return;
   const std::string text = absl::StrCat(
       "goes on without ", StateIsGone(job.record)
@@ -202,40 +202,41 @@ void GiveUpState(Context& context, Job& job) {
                               : absl::StrCat("step ", NewestHeld(job.record).value(), " on ",
                                              NodeList(HoldersOfNewest(job.record))));
   ForgetHolders(job.record);
-  context.Note(job, absl::StrCat("resume --from-scratch was asked for; ", text));
-  context.QueueChanged();
+  transaction.Note(job, absl::StrCat("resume --from-scratch was asked for; ", text));
+  transaction.QueueChanged();
 }
 
-Result Resume(Context& context, Job& job, const ResumeRequested& request) {
+Result Resume(Transaction& transaction, Job& job, const ResumeRequested& request) {
   if (request.from_scratch) {
     if (job.record.processes != Processes::kNone) {
       return NotAllowed(job.record, "a resume from scratch",
                         "it while the job waits for a node that holds its state, or is paused "
                         "without processes");
     }
-    if (!IsFinal(job.record.state)) GiveUpState(context, job);
+    if (!IsFinal(job.record.state)) GiveUpState(transaction, job);
   }
   switch (job.record.state) {
     case JobState::kQueued:
     case JobState::kRunning:
-      if (job.record.desired != DesiredState::kRun) SetDesired(context, job, DesiredState::kRun);
+      if (job.record.desired != DesiredState::kRun)
+        SetDesired(transaction, job, DesiredState::kRun);
       return std::string();
     case JobState::kLaunching:
-      SetDesired(context, job, DesiredState::kRun);
-      ChangeDirective(context, job, {.run_state = RunState::kRun});
+      SetDesired(transaction, job, DesiredState::kRun);
+      ChangeDirective(transaction, job, {.run_state = RunState::kRun});
       return std::string();
     case JobState::kPausing:
     case JobState::kPausedSoft:
-      return ResumePausing(context, job);
+      return ResumePausing(transaction, job);
     case JobState::kPausedHard:
-      SetDesired(context, job, DesiredState::kRun);
-      context.Enter(job, JobState::kQueued,
-                    IsExternal(job.record) ? "resume was asked for; start its mpirun again"
-                                           : "resume was asked for; waits for nodes");
+      SetDesired(transaction, job, DesiredState::kRun);
+      transaction.Enter(job, JobState::kQueued,
+                        IsExternal(job.record) ? "resume was asked for; start its mpirun again"
+                                               : "resume was asked for; waits for nodes");
       return std::string();
     case JobState::kRegrouping:
     case JobState::kRecovering:
-      SetDesired(context, job, DesiredState::kRun);
+      SetDesired(transaction, job, DesiredState::kRun);
       return std::string();
     case JobState::kCancelling:
       return NotAllowed(job.record, "a resume", "nothing but waiting");
@@ -247,41 +248,41 @@ Result Resume(Context& context, Job& job, const ResumeRequested& request) {
   return absl::InternalError("unknown state");
 }
 
-Result CancelAtOnce(Context& context, Job& job) {
-  SetDesired(context, job, DesiredState::kCancel);
-  context.Enter(job, JobState::kCancelled, "cancel was asked for; nothing of it runs");
+Result CancelAtOnce(Transaction& transaction, Job& job) {
+  SetDesired(transaction, job, DesiredState::kCancel);
+  transaction.Enter(job, JobState::kCancelled, "cancel was asked for; nothing of it runs");
   return std::string();
 }
 
-Result CancelRunning(Context& context, Job& job, const CancelRequested& request) {
-  SetDesired(context, job, DesiredState::kCancel);
+Result CancelRunning(Transaction& transaction, Job& job, const CancelRequested& request) {
+  SetDesired(transaction, job, DesiredState::kCancel);
   const bool launching = job.record.state == JobState::kLaunching;
-  context.Enter(job, JobState::kCancelling,
-                request.checkpoint ? "cancel was asked for; stops with a checkpoint"
-                                   : "cancel was asked for");
+  transaction.Enter(job, JobState::kCancelling,
+                    request.checkpoint ? "cancel was asked for; stops with a checkpoint"
+                                       : "cancel was asked for");
   const DirectiveChange change{.run_state = RunState::kStop,
                                .checkpoint_before_stop = request.checkpoint};
   if (launching) {
-    Stop(context, job, change);
+    Stop(transaction, job, change);
   } else {
-    ChangeDirective(context, job, change);
+    ChangeDirective(transaction, job, change);
   }
   return std::string();
 }
 
-Result Cancel(Context& context, Job& job, const CancelRequested& request) {
+Result Cancel(Transaction& transaction, Job& job, const CancelRequested& request) {
   const bool runs = job.record.processes != Processes::kNone;
   switch (job.record.state) {
     case JobState::kQueued:
     case JobState::kPausedHard:
-      return CancelAtOnce(context, job);
+      return CancelAtOnce(transaction, job);
     case JobState::kLaunching:
     case JobState::kRunning:
     case JobState::kPausing:
     case JobState::kPausedSoft:
     case JobState::kRegrouping:
     case JobState::kRecovering:
-      return runs ? CancelRunning(context, job, request) : CancelAtOnce(context, job);
+      return runs ? CancelRunning(transaction, job, request) : CancelAtOnce(transaction, job);
     case JobState::kCancelling:
     case JobState::kCancelled:
       return std::string();
@@ -292,15 +293,15 @@ Result Cancel(Context& context, Job& job, const CancelRequested& request) {
   return absl::InternalError("unknown state");
 }
 
-Result AskCheckpoint(Context& context, Job& job, const CheckpointRequested&) {
+Result AskCheckpoint(Transaction& transaction, Job& job, const CheckpointRequested&) {
   switch (job.record.state) {
     case JobState::kLaunching:
     case JobState::kRunning:
     case JobState::kPausedSoft:
-      AskForCheckpoint(context, job);
+      AskForCheckpoint(transaction, job);
       return std::string();
     case JobState::kPausing:
-      if (job.record.directive.run_state == RunState::kPause) AskForCheckpoint(context, job);
+      if (job.record.directive.run_state == RunState::kPause) AskForCheckpoint(transaction, job);
       return std::string();  // a stop for a pause writes one anyway
     case JobState::kQueued:
     case JobState::kPausedHard:
@@ -318,17 +319,17 @@ Result AskCheckpoint(Context& context, Job& job, const CheckpointRequested&) {
 
 }  // namespace
 
-void OnRequest(Context& context, const PauseRequested& request) {
-  Answer(context, request, &Pause);
+void OnRequest(Transaction& transaction, const PauseRequested& request) {
+  Answer(transaction, request, &Pause);
 }
-void OnRequest(Context& context, const ResumeRequested& request) {
-  Answer(context, request, &Resume);
+void OnRequest(Transaction& transaction, const ResumeRequested& request) {
+  Answer(transaction, request, &Resume);
 }
-void OnRequest(Context& context, const CancelRequested& request) {
-  Answer(context, request, &Cancel);
+void OnRequest(Transaction& transaction, const CancelRequested& request) {
+  Answer(transaction, request, &Cancel);
 }
-void OnRequest(Context& context, const CheckpointRequested& request) {
-  Answer(context, request, &AskCheckpoint);
+void OnRequest(Transaction& transaction, const CheckpointRequested& request) {
+  Answer(transaction, request, &AskCheckpoint);
 }
 
 }  // namespace espalier

@@ -40,12 +40,12 @@ bool BoundTimes(NodeRecord& record, absl::Time now) {
   return LowerTo(record.set_aside_until, now + SetAsideSpan(record.set_asides)) || faults;
 }
 
-void TakeNodes(Context& context, const CoordinatorStarted& start) {
-  ClusterState& state = context.state();
+void TakeNodes(Transaction& transaction, const CoordinatorStarted& start) {
+  ClusterState& state = transaction.state();
   std::map<NodeName, NodeRecord> known;
   for (const NodeRecord& record : start.records) {
     NodeRecord& own = known[record.name] = record;
-    if (BoundTimes(own, context.now())) context.Persist(own);
+    if (BoundTimes(own, transaction.now())) transaction.Persist(own);
   }
   for (const NodeName& name : start.nodes) {
     const auto found = known.find(name);
@@ -66,31 +66,32 @@ void TakeNodes(Context& context, const CoordinatorStarted& start) {
 }
 
 // What is final is not written again.
-void TakeJob(Context& context, const JobRecord& record) {
-  ClusterState& state = context.state();
+void TakeJob(Transaction& transaction, const JobRecord& record) {
+  ClusterState& state = transaction.state();
   Job& job = state.jobs[record.id];
   job.record = record;
   state.next_job = std::max(state.next_job, record.number + 1);
   NoteHeldNodes(state, record);
   if (IsFinal(record.state)) {
-    LowerTo(job.record.state_since, context.now());
-  } else if (BoundTimes(job.record, context.now())) {
-    context.Persist(job);
+    LowerTo(job.record.state_since, transaction.now());
+  } else if (BoundTimes(job.record, transaction.now())) {
+    transaction.Persist(job);
   }
 }
 
 // The generation may still run. Its workers come back; until then, nobody is blamed.
-void Adopt(Context& context, Job& job) {
+void Adopt(Transaction& transaction, Job& job) {
   const JobRecord& record = job.record;
-  ResetWorld(context, job, record.nodes.size());
+  ResetWorld(transaction, job, record.nodes.size());
   job.world.unheard_since_restart = true;
   for (TrackedRank& rank : job.world.ranks) {
     rank.heard_at += kReattachWait;
     rank.progressed_at += kReattachWait;
-    rank.lease_until = LeaseEnd(record, context.now());
+    rank.lease_until = LeaseEnd(record, transaction.now());
   }
-  if (record.verdict != Verdict::kOpen) job.world.finished_at = context.now();
-  if (IsExternal(record) && record.processes == Processes::kEnding) LeaveToThemselves(context, job);
+  if (record.verdict != Verdict::kOpen) job.world.finished_at = transaction.now();
+  if (IsExternal(record) && record.processes == Processes::kEnding)
+    LeaveToThemselves(transaction, job);
 }
 
 // The journal knows the generation, but its launch never got there: nothing of it can run.
@@ -108,44 +109,45 @@ const NodeName* MissingNode(const ClusterState& state, const JobRecord& record) 
 }
 
 // The cluster file no longer names a node of the generation.
-void LeaveMissingNode(Context& context, Job& job) {
-  const NodeName* missing = MissingNode(context.state(), job.record);
+void LeaveMissingNode(Transaction& transaction, Job& job) {
+  const NodeName* missing = MissingNode(transaction.state(), job.record);
   if (missing == nullptr || job.record.state != JobState::kRunning) return;
-  context.Enter(job, JobState::kRegrouping,
-                absl::StrCat("node ", missing->text(),
-                             " is no longer in the cluster file; stops with a checkpoint to go on "
-                             "without it"));
-  ChangeDirective(context, job, {.run_state = RunState::kStop, .checkpoint_before_stop = true});
+  transaction.Enter(
+      job, JobState::kRegrouping,
+      absl::StrCat("node ", missing->text(),
+                   " is no longer in the cluster file; stops with a checkpoint to go on "
+                   "without it"));
+  ChangeDirective(transaction, job, {.run_state = RunState::kStop, .checkpoint_before_stop = true});
 }
 
-void TakeUp(Context& context, Job& job, const std::vector<GenerationKey>& launches) {
+void TakeUp(Transaction& transaction, Job& job, const std::vector<GenerationKey>& launches) {
   if (IsFinal(job.record.state)) return;
   if (job.record.processes == Processes::kNone) {
     // Settled before the transition was journaled with it; the queue does the rest.
     return;
   }
-  Adopt(context, job);
+  Adopt(transaction, job);
   if (NeverStarted(job.record, launches)) {
-    OnGone(context, job, "espalierd stopped before it was started");
+    OnGone(transaction, job, "espalierd stopped before it was started");
     return;
   }
   if (job.record.processes == Processes::kEnding && !IsExternal(job.record)) {
-    context.Do(Kill{{job.record.id, job.record.generation}});
+    transaction.Do(Kill{{job.record.id, job.record.generation}});
   }
-  LeaveMissingNode(context, job);
+  LeaveMissingNode(transaction, job);
 }
 
 }  // namespace
 
-void OnStarted(Context& context, const CoordinatorStarted& start) {
-  ClusterState& state = context.state();
+void OnStarted(Transaction& transaction, const CoordinatorStarted& start) {
+  ClusterState& state = transaction.state();
   state.versions = start.versions;
-  state.agents_due = context.now() + kReattachWait;
+  state.agents_due = transaction.now() + kReattachWait;
   state.next_job = start.last_number + 1;
-  TakeNodes(context, start);
-  for (const JobRecord& record : start.jobs) TakeJob(context, record);
-  for (auto& [id, job] : state.jobs) TakeUp(context, job, start.launches);
-  context.QueueChanged();
+  TakeNodes(transaction, start);
+  for (const JobRecord& record : start.jobs) TakeJob(transaction, record);
+  for (auto& [id, job] : state.jobs) TakeUp(transaction, job, start.launches);
+  transaction.QueueChanged();
 }
 
 }  // namespace espalier

@@ -69,38 +69,38 @@ absl::Status CheckAgainstCluster(const ClusterState& state, const v1::JobSpec& s
   return CheckNodes(state, spec.parallel());
 }
 
-Job& AddJob(Context& context, NewJob added) {
-  ClusterState& state = context.state();
+Job& AddJob(Transaction& transaction, NewJob added) {
+  ClusterState& state = transaction.state();
   JobRecord record;
   record.number = state.next_job++;
   record.id = JobId(absl::StrCat(added.spec.name(), "-", record.number));
   record.request_id = std::move(added.request_id);
   record.spec = std::move(added.spec);
   record.yaml = std::move(added.yaml);
-  record.submitted_at = context.now();
+  record.submitted_at = transaction.now();
   Job& job = state.jobs[record.id];
   job.record = std::move(record);
-  context.Enter(job, JobState::kQueued,
-                IsExternal(job.record)
-                    ? "submitted; start its mpirun by hand (espalier-worker --job FILE)"
-                    : "submitted; waits for nodes");
+  transaction.Enter(job, JobState::kQueued,
+                    IsExternal(job.record)
+                        ? "submitted; start its mpirun by hand (espalier-worker --job FILE)"
+                        : "submitted; waits for nodes");
   return job;
 }
 
-void OnSubmit(Context& context, const SubmitRequested& request) {
+void OnSubmit(Transaction& transaction, const SubmitRequested& request) {
   Reply reply{.request = request.request};
-  if (const Job* made = FindByRequest(context.state(), request.request_id)) {
+  if (const Job* made = FindByRequest(transaction.state(), request.request_id)) {
     reply.job = made->record.id;
-  } else if (absl::Status status = CheckAgainstCluster(context.state(), request.spec);
+  } else if (absl::Status status = CheckAgainstCluster(transaction.state(), request.spec);
              !status.ok()) {
     reply.status = status;
   } else {
     reply.job =
-        AddJob(context,
+        AddJob(transaction,
                {.request_id = request.request_id, .spec = request.spec, .yaml = request.yaml})
             .record.id;
   }
-  context.Do(std::move(reply));
+  transaction.Do(std::move(reply));
 }
 
 namespace {
@@ -109,10 +109,10 @@ constexpr absl::Duration kBetweenLooks = absl::Hours(1);
 
 }  // namespace
 
-void ForgetOldJobs(Context& context, const RetentionPolicy& policy) {
-  ClusterState& state = context.state();
-  if (context.now() < state.next_retention) return;
-  state.next_retention = context.now() + kBetweenLooks;
+void ForgetOldJobs(Transaction& transaction, const RetentionPolicy& policy) {
+  ClusterState& state = transaction.state();
+  if (transaction.now() < state.next_retention) return;
+  state.next_retention = transaction.now() + kBetweenLooks;
   std::vector<std::pair<absl::Time, JobId>> ended;
   for (const auto& [id, job] : state.jobs) {
     const auto& ranks = job.world.ranks;
@@ -123,9 +123,9 @@ void ForgetOldJobs(Context& context, const RetentionPolicy& policy) {
   std::sort(ended.rbegin(), ended.rend());  // newest first
   for (size_t i = policy.always; i < ended.size(); ++i) {
     const auto& [since, id] = ended[i];
-    if (i < policy.most && context.now() - since <= policy.age) continue;
+    if (i < policy.most && transaction.now() - since <= policy.age) continue;
     state.jobs.erase(id);
-    context.Do(ForgetJob{id});
+    transaction.Do(ForgetJob{id});
   }
 }
 

@@ -6,8 +6,8 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/core/context.h"
 #include "coordinator/core/job_state.h"
+#include "coordinator/core/transaction.h"
 
 namespace espalier {
 namespace {
@@ -49,10 +49,10 @@ TEST(Transitions, NothingElseIsAllowed) {
 
 TEST(TransitionsDeathTest, AnyOtherStopsTheCoordinatorBeforeItIsJournaled) {
   ClusterState state;
-  Context context(state, absl::FromUnixSeconds(1));
+  Transaction transaction(state, absl::FromUnixSeconds(1));
   Job job;
   job.record.id = JobId("nano-1");
-  EXPECT_DEATH(context.Enter(job, JobState::kRunning, "because"),
+  EXPECT_DEATH(transaction.Enter(job, JobState::kRunning, "because"),
                "nano-1 goes from QUEUED to RUNNING .because., which is not in the table");
 }
 

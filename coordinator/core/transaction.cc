@@ -1,4 +1,4 @@
-#include "coordinator/core/context.h"
+#include "coordinator/core/transaction.h"
 
 #include <iterator>
 #include <utility>
@@ -10,12 +10,12 @@
 
 namespace espalier {
 
-Job* Context::FindJob(const JobId& id) {
+Job* Transaction::FindJob(const JobId& id) {
   const auto found = state_.jobs.find(id);
   return found == state_.jobs.end() ? nullptr : &found->second;
 }
 
-void Context::Enter(Job& job, JobState state, const std::string& reason) {
+void Transaction::Enter(Job& job, JobState state, const std::string& reason) {
   JobRecord& record = job.record;
   ESPALIER_CHECK(!IsFinal(record.state), "a final state is never left");
   if (!TransitionAllowed(record.state, state)) {
@@ -32,7 +32,7 @@ void Context::Enter(Job& job, JobState state, const std::string& reason) {
   Note(job, reason);
 }
 
-void Context::Note(Job& job, const std::string& text) {
+void Transaction::Note(Job& job, const std::string& text) {
   JobRecord& record = job.record;
   history_.push_back(AppendEvent{.job = record.id,
                                  .number = ++record.last_event,
@@ -42,13 +42,13 @@ void Context::Note(Job& job, const std::string& text) {
   Persist(job);
 }
 
-void Context::Persist(const Job& job) {
+void Transaction::Persist(const Job& job) {
   changed_jobs_.insert(job.record.id);
   queue_changed_ = true;
   NoteHeldNodes(state_, job.record);
 }
 
-void Context::Do(SendDirective effect) {
+void Transaction::Do(SendDirective effect) {
   for (Effect& earlier : to_streams_) {
     auto* welcome = std::get_if<Welcome>(&earlier);
     auto* sent = std::get_if<SendDirective>(&earlier);
@@ -64,7 +64,7 @@ void Context::Do(SendDirective effect) {
   to_streams_.push_back(std::move(effect));
 }
 
-std::vector<Effect> Context::TakeEffects() {
+std::vector<Effect> Transaction::TakeEffects() {
   std::vector<Effect> effects;
   for (const JobId& id : changed_jobs_) effects.push_back(PersistJob{state_.jobs.at(id).record});
   for (const NodeName& name : changed_nodes_) {

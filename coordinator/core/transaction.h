@@ -1,5 +1,5 @@
-// Context: one call of Advance under way: the state it changes, the time, and the effects so far.
-// Used by coordinator/core. One thread.
+// Transaction: one call of Advance under way: the state it changes, the time, and the effects so
+// far. Used by coordinator/core. One thread.
 #pragma once
 
 #include <set>
@@ -13,9 +13,9 @@
 
 namespace espalier {
 
-class Context {
+class Transaction {
  public:
-  Context(ClusterState& state, absl::Time now) : state_(state), now_(now) {}
+  Transaction(ClusterState& state, absl::Time now) : state_(state), now_(now) {}
 
   ClusterState& state() { return state_; }
   absl::Time now() const { return now_; }
@@ -45,7 +45,7 @@ class Context {
   void QueueChanged() { queue_changed_ = true; }
   bool TakeQueueChanged() { return std::exchange(queue_changed_, false); }
 
-  // All effects in the order in which they must be applied. Ends the context's use.
+  // All effects in the order in which they must be applied. Ends the transaction's use.
   std::vector<Effect> TakeEffects();
 
  private:
