@@ -49,6 +49,7 @@ absl::StatusOr<std::string> ModelFolder(const std::string& folder) {
 }  // namespace
 
 absl::Status RunGenerate(GenerateCommand command) {
+  RETURN_IF_ERROR(CheckGenerateOptions(command.options));
   if (command.threads == 0) {
     ASSIGN_OR_RETURN(const Processor processor, ReadProcessor());
     command.threads = processor.performance_cores;

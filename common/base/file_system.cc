@@ -23,6 +23,10 @@ namespace espalier {
 namespace {
 
 absl::Status Failed(int error, absl::string_view operation, absl::string_view path) {
+  if (error == EISDIR) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot ", operation, " ", path, ": it is a folder; name a file"));
+  }
   return absl::ErrnoToStatus(error, absl::StrCat("cannot ", operation, " ", path));
 }
 

@@ -10,9 +10,8 @@
 #include "worker/tensor/torch_compat.h"
 
 namespace espalier {
-namespace {
 
-absl::Status CheckOptions(const GenerateOptions& options) {
+absl::Status CheckGenerateOptions(const GenerateOptions& options) {
   const SampleOptions& sample = options.sample;
   if (options.max_new_tokens < 0) {
     return absl::InvalidArgumentError(
@@ -29,6 +28,8 @@ absl::Status CheckOptions(const GenerateOptions& options) {
   }
   return absl::OkStatus();
 }
+
+namespace {
 
 absl::Status CheckPrompt(absl::Span<const int32_t> prompt, const DecoderConfig& config,
                          int64_t max_new_tokens) {
@@ -137,7 +138,7 @@ int32_t SampleToken(absl::Span<const float> logits, const SampleOptions& options
 absl::StatusOr<std::vector<int32_t>> Generate(const Decoder& decoder,
                                               absl::Span<const int32_t> prompt,
                                               const GenerateOptions& options) {
-  RETURN_IF_ERROR(CheckOptions(options));
+  RETURN_IF_ERROR(CheckGenerateOptions(options));
   RETURN_IF_ERROR(CheckPrompt(prompt, decoder.config(), options.max_new_tokens));
   absl::StatusOr<std::vector<int32_t>> ids;
   RETURN_IF_ERROR(CatchTorch(

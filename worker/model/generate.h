@@ -6,6 +6,7 @@
 #include <functional>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/base/random.h"
@@ -32,6 +33,9 @@ struct GenerateOptions {
   // Called with each new id; false ends generation after it. May be empty.
   std::function<bool(int32_t id)> on_token;
 };
+
+// INVALID_ARGUMENT names what is out of range; costs nothing, so before a model is loaded.
+absl::Status CheckGenerateOptions(const GenerateOptions& options);
 
 // The new ids. INVALID_ARGUMENT for an empty prompt, an id outside the vocabulary, options out of
 // range and more positions than the model is meant for; RESOURCE_EXHAUSTED when memory is short.

@@ -67,6 +67,12 @@ TEST_F(FileSystemTest, AFailedAtomicWriteKeepsTheOldAndLeavesNoTemporaryFile) {
   EXPECT_THAT(*files_.List(Path("f")), ElementsAre("inside"));
 }
 
+TEST_F(FileSystemTest, AFolderInThePlaceOfAFileIsBadInput) {
+  const absl::Status read = files_.Read(folder_, 10).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(read)) << read;
+  EXPECT_THAT(std::string(read.message()), HasSubstr("it is a folder; name a file"));
+}
+
 TEST_F(FileSystemTest, ErrorsNameTheOperationAndThePath) {
   const absl::Status missing = files_.Read(Path("none"), 1).status();
   EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
