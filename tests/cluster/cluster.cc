@@ -8,16 +8,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 #include "common/base/clock.h"
 
 namespace espalier::cluster {
-namespace {
-
-constexpr char kStudioAddress[] = "10.77.0.1";
-constexpr char kMacbookAddress[] = "10.77.0.2";
-constexpr char kCoordinator[] = "10.77.0.1:7070";
 
 void Must(const std::string& command) {
   const CommandResult result = Shell(command);
@@ -25,10 +19,6 @@ void Must(const std::string& command) {
     ADD_FAILURE() << command << "\nexit " << result.exit_code << "\n" << result.output;
   }
 }
-
-void WriteText(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
-
-}  // namespace
 
 CommandResult Shell(const std::string& command) {
   FILE* pipe = popen(("{ " + command + "\n} 2>&1").c_str(), "r");
@@ -50,7 +40,7 @@ bool Eventually(const std::function<bool()>& condition, double seconds) {
   return condition();
 }
 
-Cluster::Cluster() : suffix_(std::to_string(getpid())) {
+Cluster::Cluster(Nodes nodes) : nodes_(nodes), suffix_(std::to_string(getpid())) {
   const char* bin = std::getenv("ESPALIER_BIN");
   if (bin == nullptr) {
     ADD_FAILURE() << "ESPALIER_BIN must name the folder of the programs";
@@ -65,6 +55,8 @@ Cluster::Cluster() : suffix_(std::to_string(getpid())) {
   Must(bin_ + "/espalier data prepare --output " + folder_ +
        "/data " ESPALIER_SOURCE_DIR "/coordinator " ESPALIER_SOURCE_DIR "/common");
   StartCoordinator();
+  if (nodes_ != Nodes::kAgents) return;
+  for (const char* machine : {"studio", "macbook"}) Join(machine);
 }
 
 Cluster::~Cluster() {
@@ -74,12 +66,14 @@ Cluster::~Cluster() {
   }
   // Whatever still lives in the namespaces goes with them.
   if (coordinator_pid_ > 0) kill(coordinator_pid_, SIGTERM);
+  for (const auto& [machine, pid] : agent_pids_) kill(pid, SIGTERM);
   for (const char* machine : {"studio", "macbook"}) {
     Eventually([&] { return Shell("ip netns pids " + Namespace(machine)).output.empty(); }, 5);
     Shell("ip netns pids " + Namespace(machine) + " | xargs -r kill -9");
     Shell("ip netns del " + Namespace(machine));
   }
   if (coordinator_pid_ > 0) waitpid(coordinator_pid_, nullptr, 0);
+  for (const auto& [machine, pid] : agent_pids_) waitpid(pid, nullptr, 0);
   if (!testing::Test::HasFailure()) std::filesystem::remove_all(folder_);
 }
 
@@ -104,66 +98,6 @@ void Cluster::RestoreCable() const {
   Must("ip -n " + Namespace("macbook") + " link set v1 up");
 }
 
-void Cluster::MakeCertificates() const {
-  const std::string pki = bin_ + "/espalier pki ";
-  const std::string to = " --dir " + folder_ + "/pki";
-  Must(pki + "init" + to);
-  Must(pki + "issue coordinator --role coordinator --address " + kStudioAddress + to);
-  Must(pki + "issue studio --role worker" + to);
-  Must(pki + "issue macbook --role worker" + to);
-  Must(pki + "issue operator --role operator" + to);
-  Must(pki + "issue viewer --role viewer" + to);
-}
-
-void Cluster::WriteFiles() const {
-  WriteText(folder_ + "/remote-shell",
-            "#!/bin/bash\n# REMOTE_SHELL ADDRESS COMMAND...: namespaces stand in for hosts.\n"
-            "while [[ $1 == -* ]]; do shift; done\naddress=$1; shift\ncase $address in\n"
-            "  " +
-                std::string(kStudioAddress) + ") space=" + Namespace("studio") +
-                " ;;\n"
-                "  " +
-                kMacbookAddress + ") space=" + Namespace("macbook") +
-                " ;;\n"
-                "  *) echo \"no route to $address\" >&2; exit 255 ;;\nesac\n"
-                "exec ip netns exec $space bash -c \"$*\"\n");
-  std::filesystem::permissions(folder_ + "/remote-shell", std::filesystem::perms::owner_all);
-  const auto tls = [&](const std::string& name) {
-    const std::string base = folder_ + "/pki/";
-    return "{ca: " + base + "ca.crt, certificate: " + base + name + ".crt, key: " + base + name +
-           ".key}";
-  };
-  WriteText(folder_ + "/cluster.yaml", "listen: " + std::string(kCoordinator) +
-                                           "\nmetrics_listen: 127.0.0.1:9464\n"
-                                           "state_dir: " +
-                                           folder_ +
-                                           "/state\n"
-                                           "tls: " +
-                                           tls("coordinator") +
-                                           "\n"
-                                           "launcher: {remote_shell: " +
-                                           folder_ +
-                                           "/remote-shell, network: 10.77.0.0/24}\n"
-                                           "nodes:\n"
-                                           "  - {name: studio, address: " +
-                                           kStudioAddress + ", tls: " + tls("studio") +
-                                           "}\n"
-                                           "  - {name: macbook, address: " +
-                                           kMacbookAddress + ", tls: " + tls("macbook") + "}\n");
-  WriteText(folder_ + "/job.yaml",
-            "name: cluster-test\n"
-            "model: {hidden_size: 64, intermediate_size: 128, num_hidden_layers: 2,"
-            " num_attention_heads: 4}\n"
-            "data: {path: data, sequence_length: 64}\n"
-            "train: {steps: 1000000, global_batch: 8}\n"
-            "batch: {micro_batch: [4]}\n"
-            "parallel: {nodes: [studio, macbook], min_nodes: 2}\n"
-            "checkpoint: {every_steps: 200}\n"
-            "evaluate: {every_steps: 0, max_sequences: 8}\n"
-            "health: {failure_timeout_seconds: 4, max_restarts: 1000}\n"
-            "launch: {threads: 1, timeout_seconds: 20}\n");
-}
-
 CommandResult Cluster::On(const std::string& machine, const std::string& command) const {
   return Shell("ip netns exec " + Namespace(machine) + " " + command);
 }
@@ -179,16 +113,20 @@ CommandResult Cluster::Cli(const std::string& arguments, const std::string& iden
             bin_ + "/espalier --coordinator " + kCoordinator + Credentials(identity) + arguments);
 }
 
+int Cluster::Start(const std::string& machine, const std::string& command,
+                   const std::string& log) const {
+  const std::string space = Namespace(machine);
+  const int pid = fork();
+  if (pid != 0) return pid;
+  if (freopen(log.c_str(), "a", stdout) == nullptr || dup2(1, 2) < 0) _exit(126);
+  execlp("ip", "ip", "netns", "exec", space.c_str(), "bash", "-c", command.c_str(), nullptr);
+  _exit(127);
+}
+
 void Cluster::StartCoordinator() {
-  const std::string program = bin_ + "/espalierd";
-  const std::string space = Namespace("studio"), log = folder_ + "/espalierd.log";
-  coordinator_pid_ = fork();
-  if (coordinator_pid_ == 0) {
-    if (freopen(log.c_str(), "a", stdout) == nullptr || dup2(1, 2) < 0) _exit(126);
-    execlp("ip", "ip", "netns", "exec", space.c_str(), program.c_str(), "--cluster",
-           (folder_ + "/cluster.yaml").c_str(), nullptr);
-    _exit(127);
-  }
+  const std::string log = folder_ + "/espalierd.log";
+  coordinator_pid_ =
+      Start("studio", "exec " + bin_ + "/espalierd --cluster " + folder_ + "/cluster.yaml", log);
   EXPECT_TRUE(Eventually([&] { return Cli("jobs").exit_code == 0; }, 20))
       << Cli("jobs").output << Shell("cat " + log).output;
 }
@@ -232,6 +170,19 @@ std::vector<RankInfo> Cluster::Ranks(const std::string& id) const {
                      .pid = pid.is_string() ? std::stoi(pid.get<std::string>()) : pid.get<int>()});
   }
   return ranks;
+}
+
+std::vector<int> Cluster::Pids(const std::string& id) const {
+  std::vector<int> pids;
+  for (const RankInfo& rank : Ranks(id)) pids.push_back(rank.pid);
+  return pids;
+}
+
+std::string Cluster::RunningJob(const std::vector<std::string>& settings) const {
+  std::string job = Submit(settings);
+  WaitForState(job, "RUNNING");
+  WaitForStepAfter(job, 5);
+  return job;
 }
 
 bool Cluster::WaitForState(const std::string& id, const std::string& state, double seconds) const {

@@ -12,24 +12,11 @@ namespace {
 
 class ClusterTest : public testing::Test {
  protected:
-  // A job that is past its first steps.
-  std::string RunningJob(const std::vector<std::string>& settings = {}) {
-    const std::string job = cluster_.Submit(settings);
-    cluster_.WaitForState(job, "RUNNING");
-    cluster_.WaitForStepAfter(job, 5);
-    return job;
-  }
-  static bool Alive(int pid) { return kill(pid, 0) == 0; }
   static int64_t ResidentBytes(int pid) {
     std::ifstream statm("/proc/" + std::to_string(pid) + "/statm");
     int64_t total = 0, resident = 0;
     statm >> total >> resident;
     return resident * 4096;
-  }
-  std::vector<int> Pids(const std::string& job) {
-    std::vector<int> pids;
-    for (const RankInfo& rank : cluster_.Ranks(job)) pids.push_back(rank.pid);
-    return pids;
   }
 
   Cluster cluster_;
@@ -59,20 +46,20 @@ int BusyConnections(const Cluster& cluster, int pid, int64_t bytes) {
 
 TEST_F(ClusterTest, FourLinksAreConfirmedAndEachDirectionHasItsOwn) {
   // Large enough for messages that Open MPI does not send eagerly over its first connection.
-  const std::string job =
-      RunningJob({"model.hidden_size=512", "model.intermediate_size=4096", "train.global_batch=2"});
+  const std::string job = cluster_.RunningJob(
+      {"model.hidden_size=512", "model.intermediate_size=4096", "train.global_batch=2"});
   const std::string log = cluster_.Cli("logs " + job).output;
   EXPECT_NE(log.find("4 links"), std::string::npos) << log;
   cluster_.WaitForStepAfter(job, 20);
   // Open MPI's default protocol gives each direction one connection and leaves the others idle
   // (worker/collective/README.md); one shared connection would mean that the links are not there.
-  EXPECT_GE(BusyConnections(cluster_, Pids(job)[0], 1 << 20), 2)
+  EXPECT_GE(BusyConnections(cluster_, cluster_.Pids(job)[0], 1 << 20), 2)
       << cluster_.On("studio", "ss -tinpH state established dst 10.77.0.2").output;
 }
 
 TEST_F(ClusterTest, ASoftPauseKeepsMemoryAndStopsSteps) {
-  const std::string job = RunningJob();
-  const std::vector<int> pids = Pids(job);
+  const std::string job = cluster_.RunningJob();
+  const std::vector<int> pids = cluster_.Pids(job);
   EXPECT_EQ(cluster_.Cli("pause " + job).exit_code, 0);
   ASSERT_TRUE(cluster_.WaitForState(job, "PAUSED_SOFT"));
   const int64_t step = cluster_.StepOf(job);
@@ -81,12 +68,12 @@ TEST_F(ClusterTest, ASoftPauseKeepsMemoryAndStopsSteps) {
   EXPECT_GT(ResidentBytes(pids[0]), memory / 2);
   EXPECT_EQ(cluster_.Cli("resume " + job).exit_code, 0);
   EXPECT_TRUE(cluster_.WaitForStepAfter(job, step));
-  EXPECT_EQ(Pids(job), pids) << "the same processes go on";
+  EXPECT_EQ(cluster_.Pids(job), pids) << "the same processes go on";
 }
 
 TEST_F(ClusterTest, AHardPauseFreesTheNodesAndResumesFromItsCheckpoint) {
-  const std::string job = RunningJob();
-  const std::vector<int> pids = Pids(job);
+  const std::string job = cluster_.RunningJob();
+  const std::vector<int> pids = cluster_.Pids(job);
   EXPECT_EQ(cluster_.Cli("pause --hard " + job).exit_code, 0);
   ASSERT_TRUE(cluster_.WaitForState(job, "PAUSED_HARD"));
   for (int pid : pids) EXPECT_FALSE(Alive(pid)) << pid;
@@ -97,18 +84,18 @@ TEST_F(ClusterTest, AHardPauseFreesTheNodesAndResumesFromItsCheckpoint) {
 }
 
 TEST_F(ClusterTest, AKilledWorkerIsReplacedAndTheRunGoesOn) {
-  const std::string job = RunningJob({"checkpoint.every_steps=20"});
+  const std::string job = cluster_.RunningJob({"checkpoint.every_steps=20"});
   cluster_.WaitForStepAfter(job, 25);
   const int64_t step = cluster_.StepOf(job);
-  kill(Pids(job)[1], SIGKILL);
+  kill(cluster_.Pids(job)[1], SIGKILL);
   EXPECT_TRUE(cluster_.WaitForStepAfter(job, step + 20)) << "the run goes on";
   EXPECT_EQ(cluster_.Job(job).value("restarts", 0), 1);
   EXPECT_NE(cluster_.Cli("events " + job).output.find("rank 1"), std::string::npos);
 }
 
 TEST_F(ClusterTest, AFrozenWorkerIsNamedAndReplaced) {
-  const std::string job = RunningJob({"checkpoint.every_steps=20"});
-  const int frozen = Pids(job)[1];
+  const std::string job = cluster_.RunningJob({"checkpoint.every_steps=20"});
+  const int frozen = cluster_.Pids(job)[1];
   kill(frozen, SIGSTOP);
   EXPECT_TRUE(Eventually([&] { return cluster_.Job(job).value("restarts", 0) == 1; }))
       << cluster_.Story(job);
@@ -120,21 +107,22 @@ TEST_F(ClusterTest, AFrozenWorkerIsNamedAndReplaced) {
 }
 
 TEST_F(ClusterTest, AKilledCoordinatorFindsItsJobStillTraining) {
-  const std::string job = RunningJob();
-  const std::vector<int> pids = Pids(job);
+  const std::string job = cluster_.RunningJob();
+  const std::vector<int> pids = cluster_.Pids(job);
   cluster_.KillCoordinator();
   for (int pid : pids) EXPECT_TRUE(Alive(pid)) << "a running generation does not even notice";
   cluster_.StartCoordinator();
   cluster_.WaitForState(job, "RUNNING");
   EXPECT_TRUE(cluster_.WaitForStepAfter(job, cluster_.StepOf(job)));
-  EXPECT_TRUE(Eventually([&] { return Pids(job) == pids; })) << "the same processes come back";
+  EXPECT_TRUE(Eventually([&] { return cluster_.Pids(job) == pids; }))
+      << "the same processes come back";
   EXPECT_EQ(cluster_.Job(job).value("restarts", 0), 0);
 }
 
 // Another generation may have been started where these workers cannot see it.
 TEST_F(ClusterTest, ARunWithoutItsLeaseHoldsAndGoesOnWhereItWas) {
-  const std::string job = RunningJob({"health.failure_timeout_seconds=1"});
-  const std::vector<int> pids = Pids(job);
+  const std::string job = cluster_.RunningJob({"health.failure_timeout_seconds=1"});
+  const std::vector<int> pids = cluster_.Pids(job);
   const auto logged = [&](const std::string& what) {
     const std::string log = cluster_.folder() + "/state/jobs/" + job + "/logs/gen-0001.log";
     return cluster_.On("studio", "grep -c '" + what + "' " + log).exit_code == 0;
@@ -145,12 +133,13 @@ TEST_F(ClusterTest, ARunWithoutItsLeaseHoldsAndGoesOnWhereItWas) {
   cluster_.StartCoordinator();
   EXPECT_TRUE(Eventually([&] { return logged("espalierd is back"); })) << cluster_.Story(job);
   EXPECT_TRUE(cluster_.WaitForStepAfter(job, cluster_.StepOf(job)));
-  EXPECT_TRUE(Eventually([&] { return Pids(job) == pids; })) << "the same processes come back";
+  EXPECT_TRUE(Eventually([&] { return cluster_.Pids(job) == pids; }))
+      << "the same processes come back";
   EXPECT_EQ(cluster_.Job(job).value("restarts", 0), 0);
 }
 
 TEST_F(ClusterTest, ACutCableIsSurvived) {
-  const std::string job = RunningJob({"checkpoint.every_steps=20"});
+  const std::string job = cluster_.RunningJob({"checkpoint.every_steps=20"});
   cluster_.WaitForStepAfter(job, 25);
   cluster_.CutCable();
   EXPECT_TRUE(Eventually([&] { return cluster_.Job(job).value("restarts", 0) > 0; }))
@@ -161,7 +150,7 @@ TEST_F(ClusterTest, ACutCableIsSurvived) {
 }
 
 TEST_F(ClusterTest, RolesDecideWhoMayDoWhat) {
-  const std::string job = RunningJob();
+  const std::string job = cluster_.RunningJob();
   EXPECT_EQ(cluster_.Cli("job " + job, "viewer").exit_code, 0);
   const CommandResult pause = cluster_.Cli("pause " + job, "viewer");
   EXPECT_NE(pause.exit_code, 0);
