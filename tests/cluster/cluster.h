@@ -61,9 +61,10 @@ class Cluster {
   void StartCoordinator();
   void KillCoordinator();  // SIGKILL
 
-  // With kAgents: `espalier-agent run`, after the machine has joined, until it is attached.
+  // With kAgents: `espalier-agent run`, after the machine has joined, until jobs may use it.
   void StartAgent(const std::string& machine);
   void KillAgent(const std::string& machine);  // SIGKILL
+  bool Usable(const std::string& machine) const;
 
   // Submits a job of the given settings ("train.steps=100"); returns its id.
   std::string Submit(const std::vector<std::string>& settings = {}) const;

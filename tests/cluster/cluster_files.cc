@@ -97,15 +97,23 @@ void Cluster::StartAgent(const std::string& machine) {
   const std::string log = folder_ + "/agent-" + machine + ".log";
   const std::string disk = folder_ + "/disk-of-macbook", state = folder_ + "/state";
   std::filesystem::create_directories(disk);
-  const auto attached = [&] { return Shell("grep -c 'attached to espalierd' " + log).output; };
-  const std::string before = attached();
   agent_pids_[machine] =
       Start(machine,
             (machine == "macbook" ? "mount --bind " + disk + " " + state + " && " : std::string()) +
                 "exec " + bin_ + "/espalier-agent run --state-dir " + folder_ + "/agent-" +
                 machine + " --jobs " + state + "/jobs --data " + folder_ + "/data",
             log);
-  EXPECT_TRUE(Eventually([&] { return attached() != before; }, 20)) << Shell("cat " + log).output;
+  EXPECT_TRUE(Eventually([&] { return Usable(machine); }, 20))
+      << Cli("nodes").output << Shell("cat " + log).output;
+}
+
+bool Cluster::Usable(const std::string& machine) const {
+  const nlohmann::json answer = nlohmann::json::parse(Cli("-o json nodes").output, nullptr, false);
+  for (const nlohmann::json& node : answer.value("nodes", nlohmann::json::array())) {
+    if (node.value("name", "") != machine) continue;
+    return node.value("agent", "") == "ATTACHED" && node.value("unusable_reason", "").empty();
+  }
+  return false;
 }
 
 void Cluster::KillAgent(const std::string& machine) {
