@@ -10,21 +10,11 @@ constexpr double kWeight = 0.1;
 
 }  // namespace
 
-bool Figures::Add(const StepFigures& step) {
-  if (last_ && step.step <= last_->step) return false;
-  last_ = step;
-  if (step.step_seconds <= 0) return true;
+void Figures::Add(const StepFigures& step) {
+  if (step.step_seconds <= 0) return;
   const double weight = std::max(kWeight, 1.0 / static_cast<double>(++averaged_));
   average_step_seconds_ += weight * (step.step_seconds - average_step_seconds_);
   average_tokens_ += weight * (static_cast<double>(step.tokens) - average_tokens_);
-  return true;
-}
-
-void Figures::Restart(Step next) {
-  averaged_ = 0;
-  average_step_seconds_ = 0;
-  average_tokens_ = 0;
-  if (last_ && last_->step >= next) last_->step = Step(next.value() - 1);
 }
 
 double Figures::tokens_per_second() const {

@@ -29,20 +29,15 @@ struct StepFigures {
 
 class Figures {
  public:
-  // Takes each step once, whichever rank reports it first; an older or repeated one changes nothing
-  // and gives false.
-  bool Add(const StepFigures& step);
-  // A new generation: speed is measured afresh, and steps from `next` on will be reported (again).
-  void Restart(Step next);
+  // To be called once for each step. A new generation is measured afresh, by another Figures.
+  void Add(const StepFigures& step);
 
-  std::optional<StepFigures> last() const { return last_; }
   // Moving average over about the last 20 steps; 0 while unknown.
   double tokens_per_second() const;
   // Until `total` steps are committed, when `committed` are; absent while the speed is unknown.
   std::optional<double> EtaSeconds(Step committed, Step total) const;
 
  private:
-  std::optional<StepFigures> last_;
   double average_step_seconds_ = 0;
   double average_tokens_ = 0;
   int64_t averaged_ = 0;

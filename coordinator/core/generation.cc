@@ -47,6 +47,9 @@ std::string ReadyReason(const JobRecord& record, Step before) {
 // The ranks have agreed on an older state than the newest that was reported: later checkpoints are
 // damaged or gone, and what was evaluated will be again.
 void ForgetWhatIsRepeated(JobRecord& record, Step start) {
+  if (record.last_step && record.last_step->step >= start) {
+    record.last_step->step = Step(start.value() - 1);
+  }
   if (record.evaluation && record.evaluation->step > record.step) record.evaluation.reset();
   if (!record.checkpoint || record.checkpoint->step <= record.step) return;
   if (start == Step(0)) {
@@ -154,7 +157,7 @@ void OnEveryRankReady(Transaction& transaction, Job& job) {
   }
   const Step start = *job.world.ranks.front().ready;
   ForgetWhatIsRepeated(record, start);
-  job.figures.Restart(start);
+  job.figures = Figures();
   if (record.desired == DesiredState::kPauseSoft) {
     transaction.Enter(job, JobState::kPausing,
                       absl::StrCat(ReadyReason(record, before), "; pauses as asked"));

@@ -67,6 +67,16 @@ struct HolderRecord {
   Step step;
 };
 
+// What people ask of the last step when the job is over.
+struct StepRecord {
+  // Number of the step, from 0.
+  Step step;
+  // Mean over the global batch's loss tokens, in nats.
+  double loss = 0;
+  double gradient_norm = 0;
+  double learning_rate = 0;
+};
+
 struct EvaluationRecord {
   // Committed steps at the time.
   Step step;
@@ -134,6 +144,8 @@ struct JobRecord {
   // Committed steps when the record was written; more may have been reported since.
   Step step;
   int64_t skipped_steps = 0;
+  // Of those that were reported when the record was written.
+  std::optional<StepRecord> last_step;
   std::optional<EvaluationRecord> evaluation;
   // Without a path when later ones turned out to be damaged, and the job began from this one.
   std::optional<CheckpointRecord> checkpoint;

@@ -188,6 +188,16 @@ void OnReport(Transaction& transaction, const WorkerHeartbeat& report) {
   Commit(*sender, rank.counters.step);
 }
 
+// Each step counts once, whichever rank reports it first.
+void NoteFigures(Job& job, const StepFigures& figures) {
+  JobRecord& record = job.record;
+  if (record.last_step && figures.step <= record.last_step->step) return;
+  record.last_step =
+      StepRecord{figures.step, figures.loss, figures.gradient_norm, figures.learning_rate};
+  if (figures.skipped) ++record.skipped_steps;
+  job.figures.Add(figures);
+}
+
 void OnReport(Transaction& transaction, const WorkerStepReported& report) {
   const auto sender = Hear(transaction, report.stream);
   if (!sender) return;
@@ -197,9 +207,7 @@ void OnReport(Transaction& transaction, const WorkerStepReported& report) {
   if (!rank.last_step || report.figures.step > rank.last_step->step) {
     rank.last_step = report.figures;
   }
-  if (sender->job->figures.Add(report.figures) && report.figures.skipped) {
-    ++sender->job->record.skipped_steps;
-  }
+  NoteFigures(*sender->job, report.figures);
   NoteReady(transaction, *sender, committed);
 }
 

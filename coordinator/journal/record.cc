@@ -72,6 +72,13 @@ CheckpointRecord FromProto(const v1::CheckpointReport& from, int64_t at_us) {
 void EncodeResults(const JobRecord& record, v1::JournalJob& row) {
   row.set_step(record.step.value());
   row.set_skipped_steps(record.skipped_steps);
+  if (record.last_step) {
+    v1::StepReport& last = *row.mutable_last_step();
+    last.set_step(record.last_step->step.value());
+    last.set_loss(record.last_step->loss);
+    last.set_gradient_norm(record.last_step->gradient_norm);
+    last.set_learning_rate(record.last_step->learning_rate);
+  }
   if (record.evaluation) {
     row.mutable_evaluation()->set_step(record.evaluation->step.value());
     row.mutable_evaluation()->set_loss(record.evaluation->loss);
@@ -95,6 +102,11 @@ void EncodeResults(const JobRecord& record, v1::JournalJob& row) {
 void DecodeResults(const v1::JournalJob& row, JobRecord& record) {
   record.step = Step(row.step());
   record.skipped_steps = row.skipped_steps();
+  if (row.has_last_step()) {
+    const v1::StepReport& last = row.last_step();
+    record.last_step =
+        StepRecord{Step(last.step()), last.loss(), last.gradient_norm(), last.learning_rate()};
+  }
   if (row.has_evaluation()) {
     record.evaluation = EvaluationRecord{Step(row.evaluation().step()), row.evaluation().loss()};
   }

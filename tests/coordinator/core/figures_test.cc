@@ -14,7 +14,6 @@ TEST(Figures, UnknownBeforeTheFirstStep) {
   const Figures figures;
   EXPECT_EQ(figures.tokens_per_second(), 0);
   EXPECT_FALSE(figures.EtaSeconds(Step(0), Step(10)).has_value());
-  EXPECT_FALSE(figures.last().has_value());
 }
 
 TEST(Figures, ASteadySpeedIsThatSpeed) {
@@ -23,25 +22,6 @@ TEST(Figures, ASteadySpeedIsThatSpeed) {
   EXPECT_DOUBLE_EQ(figures.tokens_per_second(), 2000);
   EXPECT_DOUBLE_EQ(*figures.EtaSeconds(Step(50), Step(60)), 5);
   EXPECT_DOUBLE_EQ(*figures.EtaSeconds(Step(70), Step(60)), 0);
-}
-
-TEST(Figures, EachStepCountsOnceWhicheverRankReportsIt) {
-  Figures figures;
-  EXPECT_TRUE(figures.Add(StepOf(0)));
-  EXPECT_FALSE(figures.Add(StepOf(0, 100)));
-  EXPECT_TRUE(figures.Add(StepOf(1)));
-  EXPECT_FALSE(figures.Add(StepOf(0, 100)));
-  EXPECT_DOUBLE_EQ(figures.tokens_per_second(), 2000);
-  EXPECT_EQ(figures.last()->step, Step(1));
-}
-
-TEST(Figures, ANewGenerationMeasuresAfreshAndMayGoBack) {
-  Figures figures;
-  for (int64_t step = 0; step < 20; ++step) figures.Add(StepOf(step, 10));
-  figures.Restart(Step(5));
-  EXPECT_EQ(figures.tokens_per_second(), 0);
-  EXPECT_TRUE(figures.Add(StepOf(5)));
-  EXPECT_DOUBLE_EQ(figures.tokens_per_second(), 2000);
 }
 
 TEST(Figures, ASlowStepFadesAway) {

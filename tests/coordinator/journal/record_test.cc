@@ -42,6 +42,7 @@ JobRecord FullRecord() {
       absl::StatusCode::kInternal, Step(69), Generation(2), {NodeName("a"), NodeName("b")}};
   record.step = Step(71);
   record.skipped_steps = 1;
+  record.last_step = StepRecord{Step(59), 2.5, 0.75, 3e-4};
   record.evaluation = EvaluationRecord{Step(50), 1.25};
   record.checkpoint = CheckpointRecord{Step(60), "/path", 123, 0.5, "", At(6)};
   record.checkpoint_failure = CheckpointRecord{Step(65), "", 0, 0.25, "disk full", At(7)};

@@ -48,6 +48,37 @@ TEST_F(Viewing, AStepReportShows) {
             absl::StrCat("/state/jobs/", world_.job, "/checkpoints"));
 }
 
+TEST_F(Viewing, EachStepCountsOnceWhicheverRankReportsIt) {
+  world_.Submit();
+  world_.Turn();
+  world_.AttachAll(1);
+  v1::AttachRequest message;
+  message.mutable_step()->set_step(4);
+  message.mutable_step()->set_skipped(true);
+  for (int stream : {1, 2}) {
+    world_.Say(stream, message);
+    world_.Turn();
+  }
+  message.mutable_step()->set_step(3);
+  world_.Say(1, message);
+  world_.Turn();
+  EXPECT_EQ(OnlyJob().StatusAt({}).skipped_steps(), 1);
+  EXPECT_EQ(OnlyJob().StatusAt({}).step(), 5);
+}
+
+TEST_F(Viewing, WhatTheLastStepSaidIsStillThereWhenEspalierdWasStartedAgain) {
+  JobRecord record;
+  record.id = JobId("job-1");
+  record.state = JobState::kCompleted;
+  record.last_step = StepRecord{Step(9), 1.5, 0.5, 3e-4};
+  Job job;
+  job.record = *DecodeJob(EncodeJob(record));
+  const v1::JobStatus status = MakeJobView(job, JobNotes(), "/state", ViewMoment())->StatusAt({});
+  EXPECT_EQ(status.loss(), 1.5);
+  EXPECT_EQ(status.gradient_norm(), 0.5);
+  EXPECT_EQ(status.learning_rate(), 3e-4);
+}
+
 TEST_F(Viewing, ARestartIsCountedByItsCause) {
   world_.launcher.refusal = absl::NotFoundError("no mpirun");
   world_.Submit();
