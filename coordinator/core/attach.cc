@@ -8,6 +8,12 @@
 namespace espalier {
 namespace {
 
+// Of a hand-started mpirun that says hello for the first time: where its ranks are is not known
+// yet.
+bool IsNewcomer(const WorkerAttached& hello) {
+  return !hello.external_id.empty() && hello.worker.job.empty();
+}
+
 // Empty when the worker may take this rank; else why it may not.
 std::string WhyRefused(const Job& job, const WorkerAttached& hello) {
   const JobRecord& record = job.record;
@@ -19,7 +25,7 @@ std::string WhyRefused(const Job& job, const WorkerAttached& hello) {
                         hello.world_size, "; mpirun did not start what was asked for");
   }
   const TrackedRank& state = job.world.ranks[static_cast<size_t>(rank)];
-  if (!IsExternal(record) && state.node != hello.node) {
+  if (!IsNewcomer(hello) && state.node != hello.node) {
     return absl::StrCat("rank ", rank, " of job ", record.id.text(), " belongs on node ",
                         state.node.text(), ", but this worker runs on '", hello.node.text(), "'");
   }
@@ -87,15 +93,15 @@ void Fence(Transaction& transaction, StreamId stream, const std::string& why) {
 
 void OnAttached(Transaction& transaction, const WorkerAttached& hello) {
   Job* job = nullptr;
-  if (hello.external_id.empty() || !hello.worker.job.empty()) {
+  if (IsNewcomer(hello)) {
+    job = JobOfHandStarted(transaction, hello);
+    if (job == nullptr) return;
+  } else {
     job = transaction.FindJob(hello.worker.job);
     if (const std::string why = WhyStale(job, hello); !why.empty()) {
       Fence(transaction, hello.stream, why);
       return;
     }
-  } else {
-    job = JobOfHandStarted(transaction, hello);
-    if (job == nullptr) return;
   }
   if (const std::string why = WhyRefused(*job, hello); !why.empty()) {
     Fence(transaction, hello.stream, why);

@@ -1,4 +1,5 @@
 // How many jobs mpiruns that people start may leave behind.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
@@ -8,6 +9,9 @@
 
 namespace espalier {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 const absl::Time kNow = absl::FromUnixSeconds(1'000'000'000);
 constexpr int kMost = 100;
@@ -53,6 +57,14 @@ std::string Refusal(ClusterState& state, const std::string& name) {
   return "";
 }
 
+std::vector<StreamId> StreamsClosed(const std::vector<Effect>& effects) {
+  std::vector<StreamId> streams;
+  for (const Effect& effect : effects) {
+    if (const auto* close = std::get_if<CloseStream>(&effect)) streams.push_back(close->stream);
+  }
+  return streams;
+}
+
 TEST(HandStarted, SoManyJobsMayWaitAndNoMoreAreMade) {
   ClusterState state = Waiting(kMost);
   const std::string refusal = Refusal(state, "another");
@@ -65,6 +77,27 @@ TEST(HandStarted, OneThatWaitsIsTakenUpHoweverManyThereAre) {
   ClusterState state = Waiting(kMost);
   EXPECT_EQ(Refusal(state, "hand7"), "");
   EXPECT_EQ(state.jobs.at(JobId("hand-7")).record.state, JobState::kLaunching);
+}
+
+// A certificate of a node speaks for that node: after a restart of espalierd no process is known.
+TEST(HandStarted, NoOtherNodeTakesARankByNamingTheJob) {
+  ClusterState before = Waiting(1);
+  EXPECT_EQ(Refusal(before, "hand1"), "");
+  const JobRecord record = before.jobs.at(JobId("hand-1")).record;
+  ClusterState state;
+  Advance(state,
+          CoordinatorStarted{.nodes = {NodeName("studio"), NodeName("macbook")}, .jobs = {record}},
+          kNow);
+  WorkerAttached hello{.stream = StreamId(2),
+                       .worker = {record.id, record.generation, Rank(0)},
+                       .world_size = 1,
+                       .node = NodeName("macbook"),
+                       .pid = 9};
+  EXPECT_THAT(StreamsClosed(Advance(state, hello, kNow)), ElementsAre(StreamId(2)));
+  EXPECT_EQ(state.jobs.at(record.id).record.nodes, record.nodes);
+  hello.node = NodeName("studio");
+  hello.stream = StreamId(3);
+  EXPECT_THAT(StreamsClosed(Advance(state, hello, kNow)), IsEmpty());
 }
 
 TEST(HandStarted, JobsThatOperatorsSubmittedTakeNoRoom) {
