@@ -104,6 +104,8 @@ class Loop {
   void ApplyOne(const Launch& effect);
   void ApplyOne(const Kill& effect);
   void ApplyOne(const Reply& effect);
+  // In bytes, by the node's invitation or the cluster file; 0: none.
+  int64_t MemoryLimitOf(const NodeName& name) const;
   absl::Status WriteJobFiles(const JobId& id);
   void Forget(const JobId& id);
 

@@ -88,6 +88,15 @@ void Loop::Publish() {
   next_publication_ = parts_.clock->Monotonic() + options_.publish_interval;
 }
 
+int64_t Loop::MemoryLimitOf(const NodeName& name) const {
+  const Node* const node = state_.nodes.Find(name);
+  if (node != nullptr && node->record.joined) return node->record.joined->memory_limit_bytes();
+  for (const v1::NodeSpec& named : options_.cluster.nodes()) {
+    if (named.name() == name.text()) return named.memory_limit_bytes();
+  }
+  return 0;
+}
+
 void Loop::ApplyOne(const PersistJob&) {}
 void Loop::ApplyOne(const ForgetJob&) {}
 void Loop::ApplyOne(const PersistNode&) {}
@@ -97,7 +106,7 @@ void Loop::ApplyOne(const Welcome& effect) {
   const auto job = state_.jobs.find(effect.worker.job);
   if (job == state_.jobs.end()) return;
   v1::AttachResponse welcome =
-      WelcomeMessage(effect, job->second.record, options_.cluster, options_.state_dir);
+      WelcomeMessage(effect, job->second.record, MemoryLimitOf(effect.node), options_.state_dir);
   welcome.mutable_welcome()->set_world_secret(HmacSha256Hex(
       world_key_, absl::StrCat(effect.worker.job.text(), "/", effect.worker.generation.value())));
   parts_.streams->Send(effect.stream, std::move(welcome));

@@ -155,7 +155,7 @@ Event CallEvent(RequestId id, const OperatorRequest& request) {
 }
 
 v1::AttachResponse WelcomeMessage(const Welcome& effect, const JobRecord& record,
-                                  const v1::ClusterSpec& cluster, const std::string& state_dir) {
+                                  int64_t memory_limit_bytes, const std::string& state_dir) {
   v1::AttachResponse response;
   v1::Welcome& welcome = *response.mutable_welcome();
   welcome.set_job_id(effect.worker.job.text());
@@ -166,11 +166,7 @@ v1::AttachResponse WelcomeMessage(const Welcome& effect, const JobRecord& record
   welcome.set_least_step(effect.least.value());
   welcome.set_least_held_by(effect.least_held_by);
   welcome.set_lease_seconds(absl::ToDoubleSeconds(Lease(record)));
-  for (const v1::NodeSpec& node : cluster.nodes()) {
-    if (node.name() == effect.node.text()) {
-      welcome.set_memory_limit_bytes(node.memory_limit_bytes());
-    }
-  }
+  welcome.set_memory_limit_bytes(memory_limit_bytes);
   return response;
 }
 

@@ -26,9 +26,9 @@ absl::Status CheckExternalSpec(v1::AttachRequest& message);
 void NoteClock(Event& event, absl::Time wall);
 Event CallEvent(RequestId id, const OperatorRequest& request);
 
-// `record` is that of the worker's job.
+// `record` is that of the worker's job; `memory_limit_bytes` that of its node, 0: none.
 v1::AttachResponse WelcomeMessage(const Welcome& effect, const JobRecord& record,
-                                  const v1::ClusterSpec& cluster, const std::string& state_dir);
+                                  int64_t memory_limit_bytes, const std::string& state_dir);
 // Where the checkpoints of a job go: its spec's folder, or STATE_DIR/jobs/ID/checkpoints.
 std::string CheckpointDirectory(const JobRecord& record, const std::string& state_dir);
 

@@ -94,6 +94,21 @@ TEST(Loop, AllThatWaitsIsJournaledInOneTransaction) {
   EXPECT_EQ(world.observer.state.jobs.size(), 5u);
 }
 
+// The first words of a mpirun of one rank that a person started.
+v1::AttachRequest HelloByHand(const std::string& node) {
+  v1::AttachRequest message;
+  v1::Hello& hello = *message.mutable_hello();
+  hello.set_world_size(1);
+  hello.set_node(node);
+  hello.set_external_id("mpirun-1");
+  v1::JobSpec& spec = *hello.mutable_external_spec();
+  spec.set_name("by-hand");
+  spec.mutable_model()->set_preset("nano");
+  spec.mutable_data()->set_path("/data");
+  spec.mutable_launch()->set_mode(v1::LAUNCH_MODE_EXTERNAL);
+  return message;
+}
+
 TEST(Loop, WorkersAreWelcomedWithTheSpecAndTheJobRuns) {
   LoopWorld world;
   world.Submit();
@@ -108,6 +123,21 @@ TEST(Loop, WorkersAreWelcomedWithTheSpecAndTheJobRuns) {
             world.folder.root() + "/jobs/" + world.job + "/checkpoints");
   EXPECT_EQ(world.Record().state, JobState::kRunning);
   EXPECT_EQ(world.taken, 4) << "every message was given back to its stream";
+}
+
+TEST(Loop, AWorkerOnANodeThatJoinedIsToldTheLimitOfItsInvitation) {
+  LoopWorld world;
+  NodeInvited invited{.token_sha256 = "0a"};
+  invited.spec.set_name("macbook");
+  invited.spec.set_address("10.77.0.2");
+  invited.spec.set_memory_limit_bytes(int64_t{24} << 30);
+  world.Ask(invited);
+  world.Turn();
+  world.Ask(NodeJoined{.node = NodeName("macbook"), .token_sha256 = "0a", .serial = "5e"});
+  world.Turn();
+  world.Say(1, HelloByHand("macbook"));
+  world.Turn();
+  EXPECT_EQ(world.streams.last[StreamId(1)].welcome().memory_limit_bytes(), int64_t{24} << 30);
 }
 
 TEST(Loop, AnOlderGenerationIsFenced) {
@@ -126,20 +156,13 @@ TEST(Loop, AnOlderGenerationIsFenced) {
 
 TEST(Loop, AHandStartedJobIsCheckedBeforeTheCoreSeesIt) {
   LoopWorld world;
-  v1::AttachRequest message;
-  v1::Hello& hello = *message.mutable_hello();
-  hello.set_world_size(1);
-  hello.set_node("left");
-  hello.set_external_id("mpirun-1");
-  hello.mutable_external_spec()->set_name("by-hand");
+  v1::AttachRequest message = HelloByHand("left");
+  message.mutable_hello()->mutable_external_spec()->clear_data();
   world.Say(1, message);
   world.Turn();
   EXPECT_THAT(world.TakeTrace(), HasSubstr("close 1 FAILED_PRECONDITION")) << "it names no data";
   EXPECT_TRUE(world.observer.state.jobs.empty());
-  hello.mutable_external_spec()->mutable_model()->set_preset("nano");
-  hello.mutable_external_spec()->mutable_data()->set_path("/data");
-  hello.mutable_external_spec()->mutable_launch()->set_mode(v1::LAUNCH_MODE_EXTERNAL);
-  world.Say(2, message);
+  world.Say(2, HelloByHand("left"));
   world.Turn();
   EXPECT_THAT(world.TakeTrace(), HasSubstr("welcome 2"));
   EXPECT_EQ(world.streams.last[StreamId(2)].welcome().spec().train().steps(), 1000)
