@@ -4,6 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/catch_exceptions.h"
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
 #include "worker/collective/back_off.h"
@@ -181,7 +182,7 @@ void CommunicationThread::Serve() {
   while (true) {
     absl::Status status;
     if (const std::optional<Operation> operation = Take()) {
-      status = Perform(*operation);
+      status = CatchExceptions("the exchange", [&] { return Perform(*operation); });
     } else {
       world_->Progress();
       status = beacon_->Tick();

@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "common/base/catch_exceptions.h"
 #include "common/base/check.h"
+#include "common/base/status_macros.h"
 
 namespace espalier {
 
@@ -41,6 +43,17 @@ bool PrefetchedSamples::HasWork() const {
   return false;
 }
 
+PrefetchedSamples::Result PrefetchedSamples::ReadAhead(Step step, SlotRange range) const {
+  Result result;
+  const absl::Status read = CatchExceptions("reading samples", [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(Samples samples, table_->Read(order_.SamplesOfStep(step, range)));
+    result = std::make_shared<const Samples>(std::move(samples));
+    return absl::OkStatus();
+  });
+  if (!read.ok()) return read;
+  return result;
+}
+
 void PrefetchedSamples::Work() {
   absl::MutexLock lock(&mutex_);
   for (;;) {
@@ -50,15 +63,12 @@ void PrefetchedSamples::Work() {
       if (slot->claimed) continue;
       slot->claimed = true;
       const std::shared_ptr<Slot> held = slot;
-      std::vector<int64_t> ids = order_.SamplesOfStep(step, range_);
+      const Step wanted = step;
+      const SlotRange range = range_;
       mutex_.Unlock();
-      absl::StatusOr<Samples> samples = table_->Read(std::move(ids));
+      Result result = ReadAhead(wanted, range);
       mutex_.Lock();
-      if (samples.ok()) {
-        held->result = std::make_shared<const Samples>(*std::move(samples));
-      } else {
-        held->result = std::move(samples).status();
-      }
+      held->result = std::move(result);
       held->done = true;
       break;  // the map may have changed meanwhile
     }

@@ -36,6 +36,7 @@ class PrefetchedSamples : public SampleSource {
     Result result = absl::UnknownError("not read yet");
   };
   void Work();
+  Result ReadAhead(Step step, SlotRange range) const;
   void Plan(Step first) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -1,28 +1,17 @@
 #include "worker/sync/background_work.h"
 
-#include <exception>
-#include <new>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/catch_exceptions.h"
 #include "common/platform/platform.h"
 
 namespace espalier {
 namespace {
 
 constexpr absl::Duration kLook = absl::Milliseconds(100);
-
-absl::Status Guarded(const std::function<absl::Status()>& work) {
-  try {
-    return work();
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("the machine has no memory left for it");
-  } catch (const std::exception& error) {
-    return absl::InternalError(error.what());
-  }
-}
 
 }  // namespace
 
@@ -36,7 +25,7 @@ struct BackgroundWork::Shared {
 BackgroundWork::BackgroundWork(std::function<absl::Status()> work, Clock& clock)
     : shared_(std::make_shared<Shared>()), clock_(clock), moved_at_(clock.Monotonic()) {
   thread_ = std::thread([shared = shared_, work = std::move(work)] {
-    shared->result = Guarded(work);
+    shared->result = CatchExceptions("work beside the others", work);
     absl::MutexLock lock(&shared->mutex);
     shared->done = true;
     shared->changed.WakeAll();

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <new>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -133,6 +134,19 @@ TEST(PrefetchedSamples, ReadsAheadButNeverFurtherThanItsDepth) {
   row->third_step_read_.WaitForNotification();  // steps 1 to 3 are read without being asked for
   EXPECT_EQ(source.held(), 3);
   EXPECT_EQ(row->reads_, 4);
+}
+
+class ThrowingTable : public SampleTable {
+ public:
+  int64_t size() const override { return 100; }
+  int64_t sequence_length() const override { return kLength; }
+  absl::StatusOr<Samples> Read(std::vector<int64_t>) const override { throw std::bad_alloc(); }
+};
+
+TEST(PrefetchedSamples, MemoryThatRunsOutOnItsThreadIsAnErrorOfTheStep) {
+  PrefetchedSamples source(std::make_shared<ThrowingTable>(), Order(100, 1), {});
+  const auto got = source.Fetch(Step(0), {0, 1});
+  EXPECT_TRUE(absl::IsResourceExhausted(got.status())) << got.status();
 }
 
 }  // namespace
