@@ -42,18 +42,22 @@ absl::StatusOr<std::optional<Checkpoint>> FindNewest(const CheckpointStore& stor
 }
 
 absl::Status BroadcastTensor(const RankContext& context, torch::Tensor tensor, Rank root) {
-  torch::Tensor host;
-  RETURN_IF_ERROR(CatchTorch("copying the state from the device", [&] { host = tensor.cpu(); }));
-  absl::Span<std::byte> bytes(static_cast<std::byte*>(host.data_ptr()), host.nbytes());
+  // After an error the exchange may still use it, so it is left.
+  auto host = std::make_unique<torch::Tensor>();
+  RETURN_IF_ERROR(CatchTorch("copying the state from the device", [&] { *host = tensor.cpu(); }));
+  absl::Span<std::byte> bytes(static_cast<std::byte*>(host->data_ptr()), host->nbytes());
   while (!bytes.empty()) {
     const absl::Span<std::byte> piece = bytes.subspan(0, kPieceBytes);
-    RETURN_IF_ERROR(context.collective.Broadcast(piece, root));
+    if (absl::Status sent = context.collective.Broadcast(piece, root); !sent.ok()) {
+      host.release();
+      return sent;
+    }
     context.progress.Worked();
     bytes.remove_prefix(piece.size());
   }
   if (tensor.is_cpu()) return absl::OkStatus();
   torch::NoGradGuard no_grad;
-  return CatchTorch("copying the state to the device", [&] { tensor.copy_(host); });
+  return CatchTorch("copying the state to the device", [&] { tensor.copy_(*host); });
 }
 
 absl::Status BroadcastReplica(const RankContext& context, Rank root, Replica& replica) {
