@@ -240,8 +240,7 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
       AllReduceSynchroniser::Parts{replica_->parameters(), replica_->optimizer(),
                                    replica_->residual(), replica_->host_gradient()},
       AllReduceSynchroniser::Options{.wire = WireOf(spec_.parallel().gradient_dtype())});
-  ASSIGN_OR_RETURN(
-      const std::unique_ptr<Trainer> trainer,
+  const absl::StatusOr<std::unique_ptr<Trainer>> trainer =
       Trainer::Create(spec_,
                       {.context = context_,
                        .client = client_,
@@ -254,9 +253,12 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
                        .sample_log = sample_log.get(),
                        .observer = first ? &console : nullptr},
                       {.boundary = {.pause_interval = PauseInterval(spec_)},
-                       .memory = {MemoryLimitOf(options_.welcome), options_.local_ranks}}));
-  ASSIGN_OR_RETURN(const v1::Outcome outcome, trainer->Run());
-  return SessionResult{outcome, replica_->step(), trainer->last_evaluation(), saver.last_folder()};
+                       .memory = {MemoryLimitOf(options_.welcome), options_.local_ranks}});
+  ASSIGN_OR_RETURN(const SharedOutcome made, ShareStatus(context_.collective, trainer.status()));
+  RETURN_IF_ERROR(made.status);
+  ASSIGN_OR_RETURN(const v1::Outcome outcome, (*trainer)->Run());
+  return SessionResult{outcome, replica_->step(), (*trainer)->last_evaluation(),
+                       saver.last_folder()};
 }
 
 }  // namespace espalier

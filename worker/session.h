@@ -45,8 +45,9 @@ struct SessionResult {
 class WorkerSession {
  public:
   WorkerSession(const RankContext& context, ControlClient& client, SessionOptions options);
-  // All stages; the result is the same on all ranks, as is an error that is not the collective's.
-  // Throws nothing.
+  // All stages; the result is the same on all ranks, as is an error from before the first step that
+  // is not the collective's. From then on an error is its rank's own, and the others lose that
+  // rank. Throws nothing.
   absl::StatusOr<SessionResult> Run();
 
  private:

@@ -61,7 +61,8 @@ inline torch::Tensor ResizedLast(const torch::Tensor& x, int64_t last) {
 constexpr int64_t kPartialSums = 16;
 
 // Says that a kernel has added its whole part to a leaf's gradient, as LibTorch's operators do by
-// themselves (see Parameters::Roles). What a kernel allocates, it allocates before it adds.
+// themselves (see Parameters::GradientLeaves). What a kernel allocates, it allocates before it
+// adds.
 inline void MarkAdded(const torch::Tensor& gradient) {
   gradient.unsafeGetTensorImpl()->bump_version();
 }
