@@ -34,8 +34,17 @@ MemoryLimit TightestLimit(const MachineMemory& machine, int64_t process_bytes, i
   return limit;
 }
 
+absl::Status CheckOneWorkerEach(int workers, int devices) {
+  if (workers <= devices) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      workers, " workers of this machine share ", devices,
+      " CUDA devices, so none can tell how much memory is left for its micro-batches; start one "
+      "worker a device, or give batch.micro_batch"));
+}
+
 absl::StatusOr<MemoryLimit> MemoryMeter::Limit(int64_t wanted, int sharers) const {
   if (const std::optional<DeviceMemory> memory = ReadDeviceMemory(device_)) {
+    RETURN_IF_ERROR(CheckOneWorkerEach(sharers, static_cast<int>(torch::cuda::device_count())));
     MemoryLimit limit{memory->total_bytes, absl::StrCat("the memory of ", device_.str())};
     if (wanted > 0) Lower(limit, wanted, "memory_limit_bytes");
     return limit;

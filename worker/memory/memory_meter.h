@@ -26,11 +26,16 @@ struct MemoryLimit {
 MemoryLimit TightestLimit(const MachineMemory& machine, int64_t process_bytes, int64_t wanted,
                           int sharers);
 
+// FAILED_PRECONDITION when workers of this machine share a CUDA device: what one measures there,
+// the other moves meanwhile.
+absl::Status CheckOneWorkerEach(int workers, int devices);
+
 class MemoryMeter {
  public:
   MemoryMeter(torch::Device device, Clock& clock) : device_(device), clock_(clock) {}
 
-  // What this worker may use at most. FAILED_PRECONDITION when the memory cannot be measured here.
+  // What this worker may use at most. FAILED_PRECONDITION when the memory cannot be measured here,
+  // or is a CUDA device's that several of the `sharers` have to use.
   absl::StatusOr<MemoryLimit> Limit(int64_t wanted, int sharers) const;
 
   struct Reading {

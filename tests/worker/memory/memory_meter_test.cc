@@ -26,6 +26,13 @@ TEST(TightestLimit, IsWhatTheMachineHasFreeUnlessSomebodyAllowsLess) {
   EXPECT_EQ(TightestLimit(machine, 2 * kGiga, 0, 1).bytes, 3 * kGiga);
 }
 
+TEST(MemoryMeter, WorkersThatShareACudaDeviceMeasureNothing) {
+  EXPECT_TRUE(CheckOneWorkerEach(2, 2).ok());
+  const absl::Status shared = CheckOneWorkerEach(2, 1);
+  EXPECT_TRUE(absl::IsFailedPrecondition(shared));
+  EXPECT_NE(shared.message().find("batch.micro_batch"), absl::string_view::npos) << shared;
+}
+
 TEST(MemoryMeter, ReadsThePeakSinceItsRestart) {
   MemoryMeter meter(torch::kCPU, RealClock());
   meter.Restart();
