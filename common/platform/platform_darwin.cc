@@ -12,19 +12,19 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "common/platform/platform.h"
+#include "common/platform/recent_peak.h"
 
 namespace espalier {
 namespace {
 
-// The peak of the process when RestartRecentPeak was called; the kernel's own cannot be reset.
-std::atomic<int64_t> highest_before_restart{0};
+// The kernel's own cannot be reset.
+RecentPeak recent_peak;
 
 template <typename T>
 absl::StatusOr<T> ReadSysctl(const char* name) {
@@ -133,13 +133,15 @@ absl::StatusOr<ProcessMemory> ReadProcessMemory() {
   const auto peak = static_cast<int64_t>(info.ledger_phys_footprint_peak);
   return ProcessMemory{.now_bytes = now,
                        .peak_bytes = std::max(now, peak),
-                       .recent_peak_bytes = peak > highest_before_restart ? peak : now};
+                       .recent_peak_bytes = recent_peak.Look(now, std::max(now, peak))};
 }
 
 void RestartRecentPeak() {
   const absl::StatusOr<ProcessMemory> memory = ReadProcessMemory();
-  if (memory.ok()) highest_before_restart = memory->peak_bytes;
+  if (memory.ok()) recent_peak.Restart(memory->now_bytes, memory->peak_bytes);
 }
+
+void SampleRecentPeak() { ReadProcessMemory().IgnoreError(); }
 
 absl::StatusOr<Processor> ReadProcessor() {
   const absl::StatusOr<int> logical = ReadSysctl<int>("hw.logicalcpu");

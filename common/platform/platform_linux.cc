@@ -151,6 +151,8 @@ void RestartRecentPeak() {
   std::ofstream("/proc/self/clear_refs") << 5;
 }
 
+void SampleRecentPeak() {}
+
 absl::StatusOr<Processor> ReadProcessor() {
   const absl::StatusOr<std::set<int>> allowed = AllowedProcessors();
   if (!allowed.ok()) return allowed.status();

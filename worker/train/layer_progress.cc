@@ -4,6 +4,8 @@
 #include <memory>
 #include <utility>
 
+#include "common/platform/platform.h"
+
 namespace espalier {
 namespace {
 
@@ -31,7 +33,12 @@ bool DevicePacer::Queued() {
 
 std::function<void()> LayerProgress(const RankContext& context, torch::Device device) {
   ProgressBoard& progress = context.progress;
-  if (!device.is_mps()) return [&progress] { progress.Worked(); };
+  if (!device.is_mps()) {
+    return [&progress] {
+      SampleRecentPeak();
+      progress.Worked();
+    };
+  }
   // Reading a value back waits for the stream, in every version of LibTorch.
   const auto wait = [probe = torch::zeros({1}, torch::TensorOptions(device))] {
     torch::NoGradGuard no_grad;
@@ -39,6 +46,7 @@ std::function<void()> LayerProgress(const RankContext& context, torch::Device de
   };
   const auto pacer = std::make_shared<DevicePacer>(wait, context.clock);
   return [pacer, &progress] {
+    SampleRecentPeak();
     if (pacer->Queued()) progress.Worked();
   };
 }

@@ -1,7 +1,8 @@
-// Progress within a pass: told when a layer's work is done, not when it is queued. The CPU computes
-// while it is asked, and CUDA's passes are short; on MPS a whole pass is queued in a moment and may
-// then compute for longer than failure_timeout, so the device is waited for about once a second.
-// Used by worker/train. Compute thread, and autograd's thread of the device.
+// Progress within a pass, and looks at its memory: told when a layer's work is done, not when it is
+// queued. The CPU computes while it is asked, and CUDA's passes are short; on MPS a whole pass is
+// queued in a moment and may then compute for longer than failure_timeout, so the device is waited
+// for about once a second. Used by worker/train. Compute thread, and autograd's thread of the
+// device.
 #pragma once
 
 #include <torch/torch.h>
