@@ -24,14 +24,9 @@ void AttachStream::Start() { ReadOn(); }
 void AttachStream::Send(v1::AttachResponse message) {
   {
     absl::MutexLock lock(&mutex_);
-    Slot(message) = std::move(message);
+    outbox_.Put(std::move(message));
   }
   Act();
-}
-
-std::optional<v1::AttachResponse>& AttachStream::Slot(const v1::AttachResponse& message) {
-  if (message.has_welcome()) return welcome_;
-  return message.has_directive() ? directive_ : renewal_;
 }
 
 void AttachStream::Close(const absl::Status& status) {
@@ -77,10 +72,8 @@ AttachStream::Operation AttachStream::NextOperation() {
   if (finished_) return Operation::kNone;
   if (std::exchange(read_wanted_, false)) return Operation::kRead;
   if (writing_) return Operation::kNone;
-  std::optional<v1::AttachResponse>& next =
-      welcome_ ? welcome_ : (directive_ ? directive_ : renewal_);
-  if (next) {
-    outgoing_ = *std::exchange(next, std::nullopt);
+  if (std::optional<v1::AttachResponse> next = outbox_.Take()) {
+    outgoing_ = *std::move(next);
     writing_ = true;
     return Operation::kWrite;
   }
@@ -96,9 +89,7 @@ absl::Status AttachStream::CloseStatus() {
 
 void AttachStream::DropOutgoing() {
   absl::MutexLock lock(&mutex_);
-  welcome_.reset();
-  directive_.reset();
-  renewal_.reset();
+  outbox_.Clear();
 }
 
 void AttachStream::ReportClosed() {

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "common/rpc/server_credentials.h"
+#include "coordinator/loop/attach_outbox.h"
 #include "coordinator/loop/inbox.h"
 #include "coordinator/service/one_at_a_time.h"
 #include "espalier/v1/worker.grpc.pb.h"
@@ -40,9 +41,6 @@ class AttachStream : public grpc::ServerBidiReactor<v1::AttachRequest, v1::Attac
   void Act();
   Operation NextOperation();
   absl::Status CloseStatus();
-  // Where a message of that kind waits to be written.
-  std::optional<v1::AttachResponse>& Slot(const v1::AttachResponse& message)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What waits to be written goes nowhere any more.
   void DropOutgoing();
   void ReportClosed();
@@ -57,9 +55,7 @@ class AttachStream : public grpc::ServerBidiReactor<v1::AttachRequest, v1::Attac
   v1::AttachResponse outgoing_;
 
   absl::Mutex mutex_;
-  std::optional<v1::AttachResponse> welcome_ ABSL_GUARDED_BY(mutex_);
-  std::optional<v1::AttachResponse> directive_ ABSL_GUARDED_BY(mutex_);
-  std::optional<v1::AttachResponse> renewal_ ABSL_GUARDED_BY(mutex_);
+  AttachOutbox outbox_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> close_ ABSL_GUARDED_BY(mutex_);
   bool read_wanted_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;

@@ -52,8 +52,26 @@ SimCoordinator::SimCoordinator(Parts parts)
              .writing = [this](const auto& effects) { inspector_.OnWriting(effects); },
              .written = [this] { inspector_.OnWritten(); }}),
       launcher_(parts_.scene, parts_.wire, parts_.worlds),
+      streams_(parts_.scene, parts_.wire),
       inspector_(parts_.scene, disk_.contents(), parts_.worlds),
       requests_(parts_.scene) {
+  UseParts();
+}
+
+void SimCoordinator::UseParts() {
+  streams_.Use({.sending =
+                    [this](StreamId stream, const v1::AttachResponse& message) {
+                      if (!Lives(1500)) return false;
+                      parts_.scene.Trace(DescribeMessage(stream, message));
+                      inspector_.OnSend(stream, message);
+                      return true;
+                    },
+                .closing =
+                    [this](StreamId stream, const absl::Status& status) {
+                      if (!Lives(1500)) return false;
+                      parts_.scene.Trace(Describe(CloseStream{stream, status}));
+                      return true;
+                    }});
   launcher_.Use({.world = WorldHooks(),
                  .launching =
                      [this](const LaunchRequest& request) {
@@ -86,7 +104,7 @@ void SimCoordinator::Start() {
       LoopParts{.clock = &clock_,
                 .journal = &disk_,
                 .launcher = &launcher_,
-                .streams = this,
+                .streams = &streams_,
                 .inbox = inbox_.get(),
                 .observer = this,
                 .files = &files_},
@@ -168,6 +186,7 @@ void SimCoordinator::Crash() {
   scene.Trace("coordinator crashes");
   parts_.wire.CoordinatorDied();
   launcher_.Die();
+  streams_.Die();
   requests_.OnCrash();
   if (scene.Fault(4)) {
     clock_.Correct(absl::Minutes(scene.chance.Between(-kClockJump, kClockJump)));
@@ -215,6 +234,7 @@ void SimCoordinator::ReadOn(StreamId stream) {
   } else if (unread.gone) {
     const bool agent = unread.speaker == Wire::Speaker::kAgent;
     unread_.erase(found);
+    streams_.Gone(stream);
     parts_.scene.Trace(agent ? Describe(AgentDetached{stream}) : Describe(WorkerDetached{stream}));
     if (agent) return Put(AgentInput{AgentDetached{stream}, nullptr});
     Put(StreamClosed{stream});
@@ -254,19 +274,6 @@ bool SimCoordinator::Ask(const OperatorRequest& request) {
     if (Lives(1500)) check(disk_.contents(), inspector_.batched());
   }));
   return true;
-}
-
-void SimCoordinator::Send(StreamId stream, v1::AttachResponse message) {
-  if (!Lives(1500)) return;
-  parts_.scene.Trace(DescribeMessage(stream, message));
-  inspector_.OnSend(stream, message);
-  parts_.wire.Down(stream, message.SerializeAsString());
-}
-
-void SimCoordinator::Close(StreamId stream, const absl::Status& status) {
-  if (!Lives(1500)) return;
-  parts_.scene.Trace(Describe(CloseStream{stream, status}));
-  parts_.wire.CloseByCoordinator(stream, status);
 }
 
 void SimCoordinator::Publish(const Publication& publication) {

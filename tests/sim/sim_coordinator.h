@@ -17,12 +17,13 @@
 #include "tests/sim/sim_disk.h"
 #include "tests/sim/sim_host.h"
 #include "tests/sim/sim_launcher.h"
+#include "tests/sim/sim_streams.h"
 #include "tests/sim/wire.h"
 #include "tests/sim/world.h"
 
 namespace espalier::sim {
 
-class SimCoordinator : private WorkerStreams, private LoopObserver {
+class SimCoordinator : private LoopObserver {
  public:
   using Worlds = std::vector<std::unique_ptr<World>>;
   struct Parts {
@@ -69,14 +70,12 @@ class SimCoordinator : private WorkerStreams, private LoopObserver {
   void Pass(absl::Duration time);
   // Before something is done; false: espalierd has died by then.
   bool Lives(uint64_t one_in);
+  void UseParts();
   bool Write();
   // What is left of a life that is over.
   void Bury();
   bool Dead() const { return loop_ == nullptr || dead_; }
 
-  // WorkerStreams.
-  void Send(StreamId stream, v1::AttachResponse message) override;
-  void Close(StreamId stream, const absl::Status& status) override;
   // LoopObserver.
   void Heard(const WorkerId&, const v1::AttachRequest&, absl::Duration) override {}
   void Attached(const WorkerId&, absl::Duration) override {}
@@ -89,6 +88,7 @@ class SimCoordinator : private WorkerStreams, private LoopObserver {
   NoFolders files_;
   SimDisk disk_;
   SimLauncher launcher_;
+  SimStreams streams_;
   Inspector inspector_;
   Requests requests_;
   // The loop's, once it is published.
