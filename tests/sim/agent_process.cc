@@ -77,7 +77,7 @@ void AgentProcess::KeepReporting() {
     *message.mutable_report() = Report();
     wire_.Up(*stream_, message, Care::kKeep);
   }
-  After(kAgentReportEvery, &AgentProcess::KeepReporting);
+  After(scene_.ByClockOf(node(), kAgentReportEvery), &AgentProcess::KeepReporting);
 }
 
 bool AgentProcess::OnClosed(StreamId stream, const absl::Status& status) {

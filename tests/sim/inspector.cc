@@ -105,15 +105,19 @@ void Inspector::CheckFault(const JobId& job) {
 }
 
 // Machines fail, jobs do not: without the restarts being used up, only what every rank met, or what
-// came twice, ends a job.
+// came twice and is no single machine's, ends a job.
 void Inspector::CheckFailed(const JobRecord& record) {
   const JobId& job = record.id;
   const int32_t limit = record.spec.health().max_restarts();
   if (static_cast<int32_t>(record.faults.size()) >= limit) return;
   bool cause = false;
-  std::map<absl::StatusCode, int> times;
+  std::map<std::pair<absl::StatusCode, Step>, std::set<NodeName>> met;
   for (const Failure& failure : scene_.failures[job]) {
-    cause = cause || (failure.everywhere && IsBadInput(failure.code)) || ++times[failure.code] > 1;
+    cause = cause || (failure.everywhere && IsBadInput(failure.code));
+    std::set<NodeName>& nodes = met[{failure.code, failure.step}];
+    const bool again = !nodes.empty();
+    nodes.insert(failure.nodes.begin(), failure.nodes.end());
+    cause = cause || (again && (nodes.size() > 1 || IsBadInput(failure.code)));
   }
   Require(cause, absl::StrCat(job.text(), " is FAILED after faults of machines, with ",
                               record.faults.size(), " of ", limit, " restarts used"));
@@ -303,17 +307,25 @@ void Inspector::OnLaunch(const Launch& launch) {
   }
 }
 
-// One generation commits: who is not the newest, or not wanted any more, begins no step.
-void Inspector::OnBegin(const World& world) {
+// One generation commits, and publishes.
+void Inspector::OnBegin(const World& world) { CheckWanted(world, "begins a step"); }
+
+void Inspector::OnCheckpoint(const World& world, size_t rank) {
+  CheckWanted(world,
+              absl::StrCat("publishes a checkpoint on ", world.options().nodes[rank].text()));
+}
+
+void Inspector::CheckWanted(const World& world, const std::string& does) {
   const GenerationKey key{world.job(), world.generation()};
   const auto found = journal_.jobs.find(key.job);
-  if (!Require(found != journal_.jobs.end(), "a step of a job that is not journaled")) return;
+  if (!Require(found != journal_.jobs.end(), "something done for a job that is not journaled"))
+    return;
   const JobRecord& record = found->second;
   Require(record.generation == key.generation,
-          absl::StrCat(KeyText(key), " begins a step, but the newest generation is ",
+          absl::StrCat(KeyText(key), " ", does, ", but the newest generation is ",
                        record.generation.value()));
   Require(record.processes != Processes::kNone,
-          absl::StrCat(KeyText(key), " begins a step, but nothing of it is said to run (",
+          absl::StrCat(KeyText(key), " ", does, ", but nothing of it is said to run (",
                        JobStateName(record.state), ")"));
 }
 

@@ -39,6 +39,8 @@ class Inspector {
   void OnBegin(const World& world);
   // A world is about to commit a step.
   void OnCommit(const World& world);
+  // A rank is about to publish a checkpoint.
+  void OnCheckpoint(const World& world, size_t rank);
   // A coordinator started: what was not journaled is forgotten.
   void OnRestart(absl::Time now);
   // When nothing goes wrong any more and nothing is left to do.
@@ -56,6 +58,8 @@ class Inspector {
   void CheckAgents(const ClusterState& state);
   void CheckAgentOf(const NodeName& name);
   void CheckRestarts(const Job& job, absl::Time now);
+  // Who is not the newest, or not wanted any more, does nothing that lasts.
+  void CheckWanted(const World& world, const std::string& does);
   bool Require(bool rule, const std::string& what);
 
   Scene& scene_;

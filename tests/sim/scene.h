@@ -19,6 +19,9 @@ namespace espalier::sim {
 // An error that ranks of a generation met by themselves.
 struct Failure {
   absl::StatusCode code = absl::StatusCode::kUnknown;
+  // Committed steps at the time.
+  Step step;
+  std::vector<NodeName> nodes;
   // Every rank met it.
   bool everywhere = false;
 };
@@ -32,6 +35,10 @@ struct Scene {
   bool faults = true;
   // Newest checkpoint of each job on each node's disk, which survives the processes.
   std::map<JobId, std::map<NodeName, Step>> disks;
+  // Until when nothing can be written to a node's disk.
+  std::map<NodeName, absl::Time> full_until;
+  // How fast the nodes' clocks go; those not named go right.
+  std::map<NodeName, double> clock_rates;
   // Jobs of which a checkpoint was lost.
   std::set<JobId> damaged;
   // The most steps that were ever committed, and what went wrong, of each job.
@@ -46,6 +53,15 @@ struct Scene {
 
   // True about once in `n` calls while faults are on.
   bool Fault(uint64_t n) { return faults && chance.OneIn(n); }
+  bool DiskFull(const NodeName& node) const {
+    const auto until = full_until.find(node);
+    return until != full_until.end() && timeline.now() < until->second;
+  }
+  // How long it takes until a node's clock has gone so far.
+  absl::Duration ByClockOf(const NodeName& node, absl::Duration time) const {
+    const auto rate = clock_rates.find(node);
+    return rate == clock_rates.end() ? time : time / rate->second;
+  }
   void Break(const std::string& rule) {
     if (broken.empty()) broken = rule;
     Trace(absl::StrCat("BROKEN ", rule));

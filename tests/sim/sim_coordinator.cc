@@ -95,7 +95,7 @@ void SimCoordinator::Start() {
   up_ = true;
   dead_ = false;
   events_ = 1;
-  tick_at_ = absl::InfinitePast();
+  tick_at_ = absl::ZeroDuration();
   launched_ = false;
   inspector_.OnRestart(clock_.Now());
   parts_.scene.Trace("coordinator starts");
@@ -124,7 +124,8 @@ void SimCoordinator::Start() {
 }
 
 void SimCoordinator::KeepTicking(int64_t life) {
-  parts_.scene.timeline.After(kTick, [this, life] {
+  const absl::Duration wait = clock_.TimeFor(kTick) + absl::Microseconds(1);
+  parts_.scene.timeline.After(wait, [this, life] {
     if (!up_ || life != life_) return;
     Turn();
     if (up_ && life == life_) KeepTicking(life);
@@ -144,7 +145,7 @@ void SimCoordinator::Turn() {
   turning_ = true;
   requests_.OnTurn();
   events_ = static_cast<int64_t>(inbox_->depth()) + (std::exchange(launched_, false) ? 1 : 0);
-  if (const absl::Time now = parts_.scene.timeline.now(); now >= tick_at_) {
+  if (const absl::Duration now = clock_.Monotonic(); now >= tick_at_) {
     ++events_;
     tick_at_ = now + kTick;
   }
@@ -285,6 +286,8 @@ void SimCoordinator::Publish(const Publication& publication) {
 World::Hooks SimCoordinator::WorldHooks() {
   return {.beginning = [this](const World& world) { inspector_.OnBegin(world); },
           .committing = [this](const World& world) { inspector_.OnCommit(world); },
+          .publishing = [this](const World& world,
+                               size_t rank) { inspector_.OnCheckpoint(world, rank); },
           .ended =
               [this](const World& world) {
                 if (world.options().external_id.empty()) launcher_.OnEnded(world);

@@ -43,6 +43,7 @@ class SimCoordinator : private LoopObserver {
   bool Ask(const OperatorRequest& request);
   // The wall clock is corrected by hours; the journal's disk is full for a while.
   void Correct(absl::Duration off) { clock_.Correct(off); }
+  void SetClockRate(double rate) { clock_.SetRate(rate); }
   void FillDisk(absl::Duration time) { disk_.Fill(time); }
 
   bool up() const { return up_; }
@@ -103,7 +104,7 @@ class SimCoordinator : private LoopObserver {
   int64_t life_ = 0;
   // What this turn decides upon; and when the loop looks at its deadlines next.
   int64_t events_ = 0;
-  absl::Time tick_at_ = absl::InfinitePast();
+  absl::Duration tick_at_;
   // A launch was tried: when it failed, that is the next event.
   bool launched_ = false;
 };

@@ -24,14 +24,19 @@ class SimClock : public Clock {
       : scene_(scene), pass_(std::move(pass)) {}
 
   absl::Time Now() override { return scene_.timeline.now() + off_; }
-  absl::Duration Monotonic() override { return scene_.timeline.now() - absl::UnixEpoch(); }
-  void Sleep(absl::Duration duration) override { pass_(duration); }
+  absl::Duration Monotonic() override { return (scene_.timeline.now() - begin_) * rate_; }
+  void Sleep(absl::Duration duration) override { pass_(TimeFor(duration)); }
+  // How fast the monotonic clock goes; and how long it takes until it has gone so far.
+  void SetRate(double rate) { rate_ = rate; }
+  absl::Duration TimeFor(absl::Duration duration) const { return duration / rate_; }
   // How far the wall clock is from the run's time from now on.
   void Correct(absl::Duration off) { off_ = off; }
 
  private:
   Scene& scene_;
   const std::function<void(absl::Duration)> pass_;
+  const absl::Time begin_ = scene_.timeline.now() - absl::Hours(1);
+  double rate_ = 1;
   absl::Duration off_;
 };
 

@@ -59,7 +59,10 @@ void Simulation::CutOff(const World& world, size_t rank) {
 }
 
 absl::StatusCode Simulation::AnyFailure() {
-  return scene_.chance.OneIn(2) ? absl::StatusCode::kDataLoss : absl::StatusCode::kInternal;
+  static constexpr absl::StatusCode kAny[] = {absl::StatusCode::kDataLoss,
+                                              absl::StatusCode::kInternal,
+                                              absl::StatusCode::kResourceExhausted};
+  return kAny[scene_.chance.Between(0, 2)];
 }
 
 void Simulation::HarmAgent() {
@@ -92,7 +95,7 @@ void Simulation::HarmAgent() {
 void Simulation::HarmMachine() {
   const auto node =
       static_cast<size_t>(scene_.chance.Between(0, static_cast<int64_t>(cluster_.size()) - 1));
-  const int64_t choice = scene_.chance.Between(0, 5);
+  const int64_t choice = scene_.chance.Between(0, 7);
   scene_.Trace(absl::StrCat("harm ", choice, " to machines, ", cluster_[node].text()));
   if (choice <= 1) {
     SuspendNode(cluster_[node], scene_.chance.Milliseconds(500, 180000));
@@ -100,6 +103,9 @@ void Simulation::HarmMachine() {
     LoseNode(cluster_[node], scene_.chance.Milliseconds(5000, 120000));
   } else if (choice == 4) {
     coordinator_->Correct(absl::Minutes(scene_.chance.Between(-600, 600)));
+  } else if (choice <= 6) {
+    scene_.full_until[cluster_[node]] =
+        scene_.timeline.now() + scene_.chance.Milliseconds(500, 30000);
   } else {
     coordinator_->FillDisk(scene_.chance.Milliseconds(100, 20000));
   }

@@ -62,14 +62,16 @@ void World::CutRank(size_t rank) { ranks_[rank]->Cut(); }
 
 void World::FailRank(size_t rank, absl::StatusCode code) {
   if (stage_ != Stage::kTraining || !ranks_[rank]->moves()) return;
-  scene_.failures[job()].push_back({.code = code, .everywhere = size() == 1});
+  scene_.failures[job()].push_back(
+      {.code = code, .step = step_, .nodes = {options_.nodes[rank]}, .everywhere = size() == 1});
   ranks_[rank]->Finish(Outcome::kFailed, "an error of its own", code);
 }
 
 void World::FailEverywhere(absl::StatusCode code) {
   if (stage_ != Stage::kTraining || !AllCanMove()) return;
   stage_ = Stage::kLeaving;
-  scene_.failures[job()].push_back({.code = code, .everywhere = true});
+  scene_.failures[job()].push_back(
+      {.code = code, .step = step_, .nodes = options_.nodes, .everywhere = true});
   for (auto& rank : ranks_) rank->Finish(Outcome::kFailed, "an error of all", code);
 }
 
@@ -106,8 +108,6 @@ void World::TryJoin() {
   stage_ = Stage::kTraining;
   scene_.timeline.After(scene_.chance.Milliseconds(50, 600), [this] { Agree(); });
 }
-
-Step& World::DiskOf(size_t rank) { return scene_.disks[job()][options_.nodes[rank]]; }
 
 void World::Agree() {
   if (over_ || stage_ != Stage::kTraining) return;
@@ -151,9 +151,7 @@ void World::Boundary() {
   for (auto& rank : ranks_) rank->SayAck(step_);
   if (directive.checkpoint_request > obeyed_checkpoint_) {
     obeyed_checkpoint_ = directive.checkpoint_request;
-    phase_ = Phase::kCheckpoint;
-    WriteCheckpoint();
-    After(scene_.chance.Milliseconds(20, 200), &World::Boundary);
+    Save(&World::Boundary);
     return;
   }
   switch (directive.run_state) {
@@ -162,15 +160,17 @@ void World::Boundary() {
       After(scene_.chance.Milliseconds(100, 400), &World::Boundary);
       return;
     case RunState::kStop:
-      if (directive.checkpoint_before_stop) WriteCheckpoint();
-      Leave(Outcome::kStopped, "as asked");
+      if (directive.checkpoint_before_stop) {
+        Save(&World::LeaveStopped);
+      } else {
+        Leave(Outcome::kStopped, "as asked");
+      }
       return;
     case RunState::kRun:
       break;
   }
   if (step_.value() >= total_steps()) {
-    WriteCheckpoint();
-    Leave(Outcome::kCompleted, "");
+    Save(&World::LeaveCompleted);
     return;
   }
   hooks_.beginning(*this);
@@ -192,20 +192,10 @@ void World::Commit() {
   scene_.committed[job()] = std::max(scene_.committed[job()], step_);
   collective_ += 3;
   const int64_t every = options_.spec.checkpoint().every_steps();
-  if (every > 0 && step_.value() % every == 0) WriteCheckpoint();
-  Boundary();
-}
-
-void World::WriteCheckpoint() {
-  if (scene_.timeline.now() > may_train_until()) return;
-  const auto copies = static_cast<size_t>(options_.spec.checkpoint().copies());
-  for (size_t i = 0; i < std::min(copies, ranks_.size()); ++i) {
-    if (i > 0 && scene_.Fault(20)) {
-      ranks_[i]->SayCheckpoint(step_, "disk full");
-      continue;
-    }
-    DiskOf(i) = std::max(DiskOf(i), step_);
-    ranks_[i]->SayCheckpoint(step_);
+  if (every > 0 && step_.value() % every == 0) {
+    Save(&World::Boundary);
+  } else {
+    Boundary();
   }
 }
 

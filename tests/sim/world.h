@@ -22,6 +22,8 @@ class World : private RankWorld {
     std::function<void(const World&)> beginning;
     // Before a step is committed.
     std::function<void(const World&)> committing;
+    // Before a rank's copy of a checkpoint is there.
+    std::function<void(const World&, size_t rank)> publishing;
     // No process is left.
     std::function<void(World&)> ended;
     // Whether somebody listens at the coordinator's address.
@@ -58,6 +60,11 @@ class World : private RankWorld {
 
  private:
   enum class Stage { kJoining, kTraining, kLeaving };
+  // What a rank does of a checkpoint.
+  struct Copy {
+    bool done = false;
+    std::string error;
+  };
 
   int64_t total_steps() const { return options_.spec.train().steps(); }
   bool AllCanMove() const;
@@ -70,7 +77,14 @@ class World : private RankWorld {
   Step& DiskOf(size_t rank);
   void Boundary();
   void Commit();
-  void WriteCheckpoint();
+  // Writes a checkpoint, and goes on with `then` when every copy is written or has failed.
+  void Save(void (World::*then)());
+  void Publish(size_t rank, int64_t save);
+  void AwaitCopies();
+  // A copy of the last one is on a disk.
+  bool Saved() const;
+  void LeaveStopped();
+  void LeaveCompleted();
   void Leave(Outcome outcome, const std::string& reason);
   void GiveUp();
   bool HoldsForLease();
@@ -82,6 +96,10 @@ class World : private RankWorld {
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   Stage stage_ = Stage::kJoining;
   int64_t obeyed_checkpoint_ = 0;
+  // The checkpoint at hand, and how many there were.
+  std::vector<Copy> copies_;
+  void (World::*saved_)() = nullptr;
+  int64_t saves_ = 0;
   bool over_ = false;
   bool orphaned_ = false;
   bool unharmed_;

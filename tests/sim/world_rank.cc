@@ -58,13 +58,13 @@ void RankProcess::Attach() {
     return;
   }
   const WorldOptions& options = world_.options_;
-  stream_ = world_.wire_.Open(this, options.nodes[static_cast<size_t>(rank_.value())]);
+  stream_ = world_.wire_.Open(this, node());
   hello_at_ = world_.scene_.timeline.now();
   v1::AttachRequest message;
   v1::Hello& hello = *message.mutable_hello();
   hello.set_rank(static_cast<int32_t>(rank_.value()));
   hello.set_world_size(static_cast<int32_t>(options.nodes.size()));
-  hello.set_node(options.nodes[static_cast<size_t>(rank_.value())].text());
+  hello.set_node(node().text());
   hello.set_pid(1000 + rank_.value());
   if (options.external_id.empty() || was_welcomed_) {
     hello.set_job_id(options.key.job.text());
@@ -88,7 +88,7 @@ bool RankProcess::OnMessage(StreamId stream, const v1::AttachResponse& message) 
   if (message.has_directive()) Take(message.directive());
   if (message.has_renewal()) {
     const absl::Time sent = absl::FromUnixNanos(message.renewal().beat());
-    lease_until_ = std::max(lease_until_, sent + lease_);
+    lease_until_ = std::max(lease_until_, sent + ByOwnClock(lease_));
   }
   return true;
 }
@@ -99,7 +99,7 @@ void RankProcess::OnWelcome(const v1::Welcome& welcome) {
   welcomed_ = true;
   if (!world_.least_) world_.least_ = Step(welcome.least_step());
   lease_ = absl::Seconds(welcome.lease_seconds());
-  lease_until_ = std::max(lease_until_, hello_at_ + lease_);
+  lease_until_ = std::max(lease_until_, hello_at_ + ByOwnClock(lease_));
   Take(welcome.directive());
   Say(ready_, Care::kKeep);
   Say(found_, Care::kKeep);
@@ -188,7 +188,7 @@ void RankProcess::KeepTelling() {
     Say(message, Care::kCareless);
   }
   const double timeout = world_.options_.spec.health().failure_timeout_seconds();
-  world_.scene_.timeline.After(absl::Seconds(timeout / 5), [this] { KeepTelling(); });
+  world_.scene_.timeline.After(ByOwnClock(absl::Seconds(timeout / 5)), [this] { KeepTelling(); });
 }
 
 }  // namespace espalier::sim

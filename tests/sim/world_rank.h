@@ -71,6 +71,10 @@ class RankProcess : public WorkerEnd {
   bool OnClosed(StreamId stream, const absl::Status& status) override;
 
  private:
+  const NodeName& node() const { return world_.options_.nodes[static_cast<size_t>(rank_.value())]; }
+  absl::Duration ByOwnClock(absl::Duration time) const {
+    return world_.scene_.ByClockOf(node(), time);
+  }
   void Attach();
   void AttachLater();
   void KeepTelling();
