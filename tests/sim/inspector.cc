@@ -12,6 +12,7 @@
 #include "coordinator/journal/record.h"
 #include "tests/sim/journal_rules.h"
 #include "tests/sim/queue_rules.h"
+#include "tests/sim/world_rules.h"
 
 namespace espalier::sim {
 namespace {
@@ -31,6 +32,9 @@ void Inspector::OnWriting(const std::vector<Effect>& effects) {
   for (const Effect& effect : effects) {
     CheckFinal(effect);
     if (const auto* row = std::get_if<AppendEvent>(&effect)) CheckHistory(*row);
+    if (const auto* job = std::get_if<PersistJob>(&effect)) {
+      begun_.emplace(GenerationKey{job->record.id, job->record.generation}, scene_.timeline.now());
+    }
     written_.push_back(effect);
   }
 }
@@ -305,6 +309,18 @@ void Inspector::OnLaunch(const Launch& launch) {
                            world->job().text(), " runs"));
     }
   }
+}
+
+void Inspector::OnLooked(absl::Time listening_since, absl::Duration tick) {
+  if (state_ == nullptr) return;
+  const std::string unnoticed =
+      FindUnnoticed(*state_, worlds_, {scene_.timeline.now(), listening_since, tick, begun_});
+  Require(unnoticed.empty(), unnoticed);
+}
+
+void Inspector::OnAgreed(const World& world) {
+  const std::string lost = FindLostStep(world, journal_, scene_);
+  Require(lost.empty(), lost);
 }
 
 // One generation commits, and publishes.

@@ -35,6 +35,10 @@ class Inspector {
   void OnSend(StreamId stream, const v1::AttachResponse& message);
   void OnLaunch(const Launch& launch);
   void OnKill(const Kill& kill);
+  // The coordinator has looked at its deadlines, as it does every `tick`.
+  void OnLooked(absl::Time listening_since, absl::Duration tick);
+  // The ranks of a world have agreed where to start from.
+  void OnAgreed(const World& world);
   // A world is about to begin a step.
   void OnBegin(const World& world);
   // A world is about to commit a step.
@@ -67,6 +71,7 @@ class Inspector {
   const Worlds& worlds_;
   // Committed steps seen in a generation: they never go back.
   std::map<GenerationKey, Step> steps_;
+  std::map<GenerationKey, absl::Time> begun_;
   std::map<JobId, JobState> states_;
   // When the faults were met after which a job was started again without a step that is new to
   // the coordinator, and the furthest that it knows.

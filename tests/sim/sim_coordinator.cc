@@ -97,6 +97,7 @@ void SimCoordinator::Start() {
   events_ = 1;
   tick_at_ = absl::ZeroDuration();
   launched_ = false;
+  listening_since_ = parts_.scene.timeline.now();
   inspector_.OnRestart(clock_.Now());
   parts_.scene.Trace("coordinator starts");
   inbox_ = std::make_unique<Inbox>(Inbox::Options{});
@@ -128,7 +129,9 @@ void SimCoordinator::KeepTicking(int64_t life) {
   parts_.scene.timeline.After(wait, [this, life] {
     if (!up_ || life != life_) return;
     Turn();
-    if (up_ && life == life_) KeepTicking(life);
+    if (!up_ || life != life_) return;
+    if (!turning_) inspector_.OnLooked(listening_since_, kTick);
+    KeepTicking(life);
   });
 }
 
@@ -163,6 +166,7 @@ void SimCoordinator::Pass(absl::Duration time) {
   parts_.scene.timeline.After(time, [over] { *over = true; });
   while (!*over && !dead_ && parts_.scene.broken.empty() && parts_.scene.timeline.RunNext()) {
   }
+  listening_since_ = parts_.scene.timeline.now();
 }
 
 bool SimCoordinator::Lives(uint64_t one_in) {
@@ -284,7 +288,8 @@ void SimCoordinator::Publish(const Publication& publication) {
 }
 
 World::Hooks SimCoordinator::WorldHooks() {
-  return {.beginning = [this](const World& world) { inspector_.OnBegin(world); },
+  return {.agreed = [this](const World& world) { inspector_.OnAgreed(world); },
+          .beginning = [this](const World& world) { inspector_.OnBegin(world); },
           .committing = [this](const World& world) { inspector_.OnCommit(world); },
           .publishing = [this](const World& world,
                                size_t rank) { inspector_.OnCheckpoint(world, rank); },

@@ -102,6 +102,8 @@ class SimCoordinator : private LoopObserver {
   bool turning_ = false;
   bool turn_planned_ = false;
   int64_t life_ = 0;
+  // Since when nothing has kept it from listening.
+  absl::Time listening_since_;
   // What this turn decides upon; and when the loop looks at its deadlines next.
   int64_t events_ = 0;
   absl::Duration tick_at_;

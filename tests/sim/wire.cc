@@ -95,14 +95,16 @@ bool Wire::Partitioned(const NodeName& node) const {
   return scene_.timeline.now() < PartitionedUntil(node);
 }
 
+bool Wire::Mute(const NodeName& node) const {
+  const auto barrier = barriers_.find(node);
+  return barrier != barriers_.end() && scene_.timeline.now() < barrier->second.up_until;
+}
+
 bool Wire::PassesUp(StreamId id) {
   const auto found = streams_.find(id);
   if (found == streams_.end() || found->second.cut) return false;
   Stream& stream = found->second;
-  const auto barrier = barriers_.find(stream.node);
-  const bool blocked =
-      barrier != barriers_.end() && scene_.timeline.now() < barrier->second.up_until;
-  if (blocked && !std::exchange(stream.up_lost, true)) BreakSoon(id);
+  if (Mute(stream.node) && !std::exchange(stream.up_lost, true)) BreakSoon(id);
   return !stream.up_lost;
 }
 

@@ -56,6 +56,8 @@ class Wire {
   void Partition(const NodeName& node, absl::Duration time, Way way);
   // Something does not pass.
   bool Partitioned(const NodeName& node) const;
+  // What the node says does not pass.
+  bool Mute(const NodeName& node) const;
   // Nothing that is said on it arrives any more.
   bool Deaf(StreamId id) const;
   // When something last did not pass.

@@ -54,6 +54,14 @@ absl::Time World::may_train_until() const {
   return leader.dead() || leader.finished() ? absl::InfinitePast() : leader.lease_until();
 }
 
+absl::Time World::SilentSince() const {
+  absl::Time since = absl::InfiniteFuture();
+  for (const auto& rank : ranks_) {
+    if (!rank->finished()) since = std::min(since, rank->said_at());
+  }
+  return since;
+}
+
 void World::CrashRank(size_t rank) { ranks_[rank]->Die(); }
 
 void World::FreezeRank(size_t rank, absl::Duration time) { ranks_[rank]->Freeze(time); }
@@ -126,6 +134,7 @@ void World::Agree() {
     return;
   }
   step_ = newest;
+  hooks_.agreed(*this);
   phase_ = Phase::kBoundary;
   for (auto& rank : ranks_) rank->SayReady(step_);
   WhenAllMove(&World::Boundary);

@@ -18,6 +18,8 @@ namespace espalier::sim {
 class World : private RankWorld {
  public:
   struct Hooks {
+    // The ranks have agreed where to start from.
+    std::function<void(const World&)> agreed;
     // Before a step is begun: what begins is committed, unless a rank is lost.
     std::function<void(const World&)> beginning;
     // Before a step is committed.
@@ -52,6 +54,9 @@ class World : private RankWorld {
 
   bool over() const { return over_; }
   bool unharmed() const { return unharmed_; }  // nothing was or will be done to it
+  // Of the ranks that have not said their last word, when the one that is silent for longest has
+  // spoken.
+  absl::Time SilentSince() const;
   const WorldOptions& options() const { return options_; }
   const JobId& job() const { return options_.key.job; }
   Generation generation() const { return options_.key.generation; }

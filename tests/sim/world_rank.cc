@@ -74,11 +74,16 @@ void RankProcess::Attach() {
     hello.set_external_id(options.external_id);
     *hello.mutable_external_spec() = options.spec;
   }
-  world_.wire_.Up(*stream_, message, Care::kKeep);
+  Send(message, Care::kKeep);
+}
+
+void RankProcess::Send(const v1::AttachRequest& message, Care care) {
+  if (!world_.wire_.Mute(node())) said_at_ = world_.scene_.timeline.now();
+  world_.wire_.Up(*stream_, message, care);
 }
 
 void RankProcess::Say(const std::optional<v1::AttachRequest>& message, Care care) {
-  if (message && stream_ && welcomed_ && !dead_) world_.wire_.Up(*stream_, *message, care);
+  if (message && stream_ && welcomed_ && !dead_) Send(*message, care);
 }
 
 bool RankProcess::OnMessage(StreamId stream, const v1::AttachResponse& message) {

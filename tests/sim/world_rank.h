@@ -59,6 +59,8 @@ class RankProcess : public WorkerEnd {
   std::optional<Outcome> outcome() const { return outcome_; }
   const Directive& directive() const { return directive_; }
   absl::Time lease_until() const { return lease_until_; }
+  // When it last sent anything that may have arrived.
+  absl::Time said_at() const { return said_at_; }
 
   void SayFound(Step step);
   void SayReady(Step next_step);
@@ -80,6 +82,7 @@ class RankProcess : public WorkerEnd {
   void KeepTelling();
   void OnWelcome(const v1::Welcome& welcome);
   void Take(const v1::Directive& directive);
+  void Send(const v1::AttachRequest& message, Care care);
   // Sends what there is of it on the present stream.
   void Say(const std::optional<v1::AttachRequest>& message, Care care);
 
@@ -93,6 +96,7 @@ class RankProcess : public WorkerEnd {
   bool was_welcomed_ = false;
   std::optional<StreamId> stream_;
   absl::Time hello_at_;
+  absl::Time said_at_ = absl::InfinitePast();
   absl::Duration lease_;
   absl::Time lease_until_ = absl::InfinitePast();
   std::optional<Outcome> outcome_;
