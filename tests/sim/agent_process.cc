@@ -12,8 +12,10 @@ void AgentProcess::After(absl::Duration wait, void (AgentProcess::*next)()) {
   });
 }
 
-void AgentProcess::Begin() {
+void AgentProcess::Begin(const std::string& serial) {
+  if (!serial.empty() && serial != serial_) End();
   if (alive_) return;
+  if (!serial.empty()) serial_ = serial;
   alive_ = true;
   frozen_ = false;
   ++process_;
@@ -59,7 +61,7 @@ void AgentProcess::Attach() {
     After(scene_.chance.Milliseconds(50, 5000), &AgentProcess::Attach);
     return;
   }
-  stream_ = wire_.Open(this, node(), Wire::Speaker::kAgent);
+  stream_ = wire_.Open(this, node(), Wire::Speaker::kAgent, serial_);
   said_at_ = scene_.timeline.now();
   speaks_since_ = said_at_;
   v1::AgentMessage message;

@@ -25,8 +25,8 @@ class AgentProcess : public WorkerEnd {
   AgentProcess(Scene& scene, Wire& wire, Options options)
       : scene_(scene), wire_(wire), options_(std::move(options)) {}
 
-  // A new process.
-  void Begin();
+  // A new process, with the certificate of that serial number, if it has one.
+  void Begin(const std::string& serial = "");
   // Vanishes; what it sent still arrives.
   void End();
   void Freeze(absl::Duration time);
@@ -48,6 +48,7 @@ class AgentProcess : public WorkerEnd {
   Scene& scene_;
   Wire& wire_;
   const Options options_;
+  std::string serial_;
   bool alive_ = false;
   bool frozen_ = false;
   bool misreports_ = false;

@@ -237,6 +237,10 @@ void Inspector::CheckAgents(const ClusterState& state) {
     Require(found != state.agents.end() && found->second == node.record.name,
             absl::StrCat("the stream of the agent of ", node.record.name.text(), " is another's"));
     Require(node.record.has_agent, "an agent that will be forgotten with this coordinator");
+    for (const std::string& serial : node.record.serials) {
+      Require(scene_.refused.count(serial) == 0,
+              "an agent whose certificate is refused is taken in");
+    }
   }
   Require(speaking == state.agents.size(), "a stream of an agent that speaks for no node");
 }

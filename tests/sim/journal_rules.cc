@@ -71,8 +71,11 @@ bool SameNode(const NodeRecord& a, const NodeRecord& b) {
   const auto same = [](absl::Time one, absl::Time other) { return Us(one) == Us(other); };
   return std::equal(a.faults.begin(), a.faults.end(), b.faults.begin(), b.faults.end(), same) &&
          same(a.set_aside_until, b.set_aside_until) &&
-         std::tie(a.set_asides, a.set_aside_reason, a.has_agent, a.certificate) ==
-             std::tie(b.set_asides, b.set_aside_reason, b.has_agent, b.certificate);
+         a.joined.has_value() == b.joined.has_value() &&
+         a.invitation.has_value() == b.invitation.has_value() &&
+         std::tie(a.set_asides, a.set_aside_reason, a.has_agent, a.certificate, a.serials,
+                  a.revoked) == std::tie(b.set_asides, b.set_aside_reason, b.has_agent,
+                                         b.certificate, b.serials, b.revoked);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "tests/sim/requests.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -32,16 +33,39 @@ bool Holds(const OperatorRequest& request, const JobRecord& record) {
   return record.checkpoint_wanted || record.directive.run_state == RunState::kStop;
 }
 
+// The same of nodes; absent: it is about a job.
+std::optional<bool> HoldsOfNode(const OperatorRequest& request, const SimJournal& journal) {
+  const auto record = [&](const NodeName& name) {
+    const auto found = journal.nodes.find(name);
+    return found == journal.nodes.end() ? NodeRecord{} : found->second;
+  };
+  if (const auto* invited = std::get_if<NodeInvited>(&request)) {
+    const NodeRecord node = record(NodeName(invited->spec.name()));
+    return node.invitation && node.invitation->token_sha256 == invited->token_sha256;
+  }
+  if (const auto* joined = std::get_if<NodeJoined>(&request)) {
+    const NodeRecord node = record(joined->node);
+    return node.joined && node.certificate == joined->certificate;
+  }
+  if (const auto* forgotten = std::get_if<NodeForgotten>(&request)) {
+    const NodeRecord node = record(forgotten->node);
+    return !node.joined && !node.invitation && !node.has_agent;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
-OperatorCall Requests::Ask(const OperatorRequest& request,
+OperatorCall Requests::Ask(const OperatorRequest& request, Answered answered,
                            std::function<void(const Check&)> answer) {
   const int64_t id = next_++;
   open_.insert(id);
   scene_.Trace(Describe(CallEvent(RequestId(id), request)));
-  return {request, [this, id, request, answer = std::move(answer)](absl::StatusOr<Answer> said) {
+  return {request, [this, id, request, answered = std::move(answered),
+                    answer = std::move(answer)](absl::StatusOr<Answer> said) {
             answer([&](const SimJournal& journal, bool batched) {
               CheckAnswer(id, request, said, journal, batched);
+              if (answered) answered(said);
             });
           }};
 }
@@ -54,6 +78,10 @@ void Requests::CheckAnswer(int64_t id, const OperatorRequest& request,
                    answer.ok() ? absl::StrCat("ok ", answer->job_id) : answer.status().ToString());
   scene_.Trace(absl::StrCat("reply: ", what));
   if (open_.erase(id) == 0) scene_.Break("a second reply, or one to nobody: " + what);
+  if (const std::optional<bool> holds = HoldsOfNode(request, journal)) {
+    if (answer.ok() && !(batched || *holds)) scene_.Break("a reply that is not true: " + what);
+    return;
+  }
   const JobId asked = JobOf(request);
   if (answer.ok() && !asked.empty() && JobId(answer->job_id) != asked) {
     scene_.Break("a reply about another job: " + what);

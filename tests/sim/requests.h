@@ -21,9 +21,11 @@ class Requests {
 
   // Looks at an answer beside what is journaled; `batched`: other things were decided with it.
   using Check = std::function<void(const SimJournal& journal, bool batched)>;
-  // As it is put into the inbox. `answer` calls the check when its answer comes, unless espalierd
-  // dies in that instant.
-  OperatorCall Ask(const OperatorRequest& request, std::function<void(const Check&)> answer);
+  using Answered = std::function<void(const absl::StatusOr<Answer>&)>;
+  // As it is put into the inbox. `answered` hears the answer. `answer` calls the check when its
+  // answer comes, unless espalierd dies in that instant.
+  OperatorCall Ask(const OperatorRequest& request, Answered answered,
+                   std::function<void(const Check&)> answer);
   // What waits is taken; has been dealt with.
   void OnTurn() { taken_ = open_; }
   void OnTurned();

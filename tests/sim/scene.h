@@ -39,6 +39,8 @@ struct Scene {
   std::map<NodeName, absl::Time> full_until;
   // How fast the nodes' clocks go; those not named go right.
   std::map<NodeName, double> clock_rates;
+  // Serial numbers of certificates of which an operator has read that they are refused.
+  std::set<std::string> refused;
   // Jobs of which a checkpoint was lost.
   std::set<JobId> damaged;
   // The most steps that were ever committed, and what went wrong, of each job.

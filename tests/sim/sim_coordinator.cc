@@ -17,14 +17,17 @@ constexpr absl::Duration kTick = absl::Milliseconds(250);
 constexpr int64_t kClockJump = 600;
 
 // What the service makes of an agent's message.
-std::optional<Event> AgentEvent(StreamId stream, const v1::AgentMessage& message) {
+std::optional<Event> AgentEvent(StreamId stream, const v1::AgentMessage& message,
+                                const std::string& serial) {
   if (message.has_report()) return AgentReported{.stream = stream, .report = message.report()};
   if (!message.has_hello()) return std::nullopt;
   const v1::AgentHello& hello = message.hello();
   return AgentAttached{.stream = stream,
                        .node = NodeName(hello.node()),
                        .report = hello.report(),
-                       .instance = hello.instance()};
+                       .instance = hello.instance(),
+                       .certificate = serial,
+                       .serial = serial};
 }
 
 std::string DescribeMessage(StreamId stream, const v1::AttachResponse& message) {
@@ -255,7 +258,7 @@ Input SimCoordinator::InputOf(StreamId stream, Wire::Speaker speaker, const std:
   if (speaker == Wire::Speaker::kAgent) {
     v1::AgentMessage message;
     message.ParseFromString(bytes);
-    event = AgentEvent(stream, message);
+    event = AgentEvent(stream, message, parts_.wire.SerialOf(stream));
     input = AgentInput{*event, read_on};
   } else {
     v1::AttachRequest message;
@@ -273,9 +276,9 @@ void SimCoordinator::Put(Input input) {
   if (!turning_) TurnSoon();
 }
 
-bool SimCoordinator::Ask(const OperatorRequest& request) {
+bool SimCoordinator::Ask(const OperatorRequest& request, Requests::Answered answered) {
   if (Dead()) return false;
-  Put(requests_.Ask(request, [this](const auto& check) {
+  Put(requests_.Ask(request, std::move(answered), [this](const auto& check) {
     if (Lives(1500)) check(disk_.contents(), inspector_.batched());
   }));
   return true;

@@ -39,8 +39,8 @@ class SimCoordinator : private LoopObserver {
   void Crash();
   // What has arrived on a stream; null: it is gone.
   void Hear(StreamId stream, Wire::Speaker speaker, const std::string* bytes);
-  // False: nobody listens.
-  bool Ask(const OperatorRequest& request);
+  // False: nobody listens. The answer may never come.
+  bool Ask(const OperatorRequest& request, Requests::Answered answered = nullptr);
   // The wall clock is corrected by hours; the journal's disk is full for a while.
   void Correct(absl::Duration off) { clock_.Correct(off); }
   void SetClockRate(double rate) { clock_.SetRate(rate); }

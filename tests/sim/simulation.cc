@@ -21,6 +21,8 @@ double AnyClockRate(Chance& chance) {
   return 1 + static_cast<double>(chance.Between(-10, 10)) / 1000;
 }
 
+constexpr int64_t kNewcomersMax = 2;
+
 v1::JobSpec BaseSpec() {
   v1::JobSpec spec;
   spec.mutable_launch()->set_mode(v1::LAUNCH_MODE_MPIRUN);
@@ -66,7 +68,8 @@ v1::JobSpec Simulation::MakeSpec(int64_t number) {
   const int64_t least = chance.Between(1, nodes);
   spec.mutable_parallel()->set_min_nodes(static_cast<int32_t>(least));
   if (chance.OneIn(3)) {
-    spec.mutable_parallel()->set_max_nodes(static_cast<int32_t>(chance.Between(least, nodes)));
+    spec.mutable_parallel()->set_max_nodes(
+        static_cast<int32_t>(chance.Between(least, nodes + kNewcomersMax)));
   } else if (chance.OneIn(3)) {
     for (int64_t i = 0; i < least; ++i) {
       spec.mutable_parallel()->add_shares(static_cast<int32_t>(chance.Between(i == 0 ? 1 : 0, 5)));
@@ -188,21 +191,41 @@ void Simulation::BringAgents() {
 
 bool Simulation::AgentsAttached() const {
   return std::all_of(agents_.begin(), agents_.end(), [&](const auto& agent) {
+    if (gone_.count(agent->node()) != 0) return true;
     const Node* node = coordinator_->state().nodes.Find(agent->node());
     return node != nullptr && node->agent.state == AgentState::kAttached;
   });
 }
 
+bool Simulation::IsThere(const NodeName& node) const {
+  if (std::find(cluster_.begin(), cluster_.end(), node) != cluster_.end()) {
+    return gone_.count(node) == 0;
+  }
+  return std::any_of(newcomers_.begin(), newcomers_.end(), [&](const auto& newcomer) {
+    return newcomer->node() == node && newcomer->member();
+  });
+}
+
+void Simulation::Settle(const Job& job) {
+  const JobRecord& record = job.record;
+  if (IsFinal(record.state)) return;
+  const auto there = static_cast<int32_t>(std::count_if(
+      cluster_.begin(), cluster_.end(), [&](const auto& node) { return IsThere(node); }));
+  if (!IsExternal(record) && record.spec.parallel().min_nodes() > there) {
+    coordinator_->Ask(Cancel(record.id, false));
+    return;
+  }
+  const std::vector<NodeName> holders = HoldersOfNewest(record);
+  const bool held = std::any_of(holders.begin(), holders.end(),
+                                [&](const NodeName& node) { return IsThere(node); });
+  const bool gone = record.state == JobState::kQueued && NeedsHolder(record) && !held;
+  if (record.desired != DesiredState::kRun || gone) coordinator_->Ask(Resume(record.id, gone));
+}
+
 void Simulation::Tidy() {
   if (coordinator_->up()) {
-    std::vector<v1::ResumeRequest> wanted;
-    for (const auto& [id, job] : coordinator_->state().jobs) {
-      const bool paused = job.record.desired != DesiredState::kRun;
-      const bool gone = StateIsGone(job.record) && job.record.state == JobState::kQueued;
-      if (IsFinal(job.record.state) || !(paused || gone)) continue;
-      wanted.push_back(Resume(id, gone));
-    }
-    for (const v1::ResumeRequest& one : wanted) coordinator_->Ask(one);
+    const std::map<JobId, Job> jobs = coordinator_->state().jobs;
+    for (const auto& [id, job] : jobs) Settle(job);
   }
   for (size_t i = 0; i < by_hand_.size(); ++i) {
     const auto& jobs = coordinator_->state().jobs;
@@ -235,6 +258,19 @@ RunResult Simulation::Run() {
   Timeline& timeline = scene_.timeline;
   coordinator_->Start();
   BringAgents();
+  for (int64_t i = scene_.chance.Between(0, kNewcomersMax); i > 0; --i) {
+    const NodeName name(absl::StrCat("newcomer", i));
+    scene_.clock_rates[name] = AnyClockRate(scene_.chance);
+    newcomers_.push_back(std::make_unique<Newcomer>(
+        scene_, wire_,
+        AgentProcess::Options{.node = name,
+                              .name = name.text(),
+                              .coordinator_up = [this] { return coordinator_->up(); }},
+        [this](const OperatorRequest& request, Newcomer::Answered answered) {
+          coordinator_->Ask(request, std::move(answered));
+        }));
+    newcomers_.back()->Begin();
+  }
   jobs_wanted_ = scene_.chance.Between(1, 4);
   for (int64_t i = 0; i < jobs_wanted_; ++i) {
     timeline.After(scene_.chance.Milliseconds(0, 30000), [this, i] { Submit(i); });
@@ -248,9 +284,11 @@ RunResult Simulation::Run() {
     coordinator_->Correct(absl::ZeroDuration());
     Tidy();
   });
-  timeline.At(quiet + kJobsEnd, [this] {
-    const std::string open = NotFinal();
-    if (!open.empty()) scene_.Break(absl::StrCat("long after the faults, ", open));
+  timeline.At(quiet, [this] {
+    scene_.timeline.At(std::max(scene_.timeline.now(), awake_at_) + kJobsEnd, [this] {
+      const std::string open = NotFinal();
+      if (!open.empty()) scene_.Break(absl::StrCat("long after the faults, ", open));
+    });
   });
   while (scene_.broken.empty() && timeline.RunNext()) {
     if (timeline.now() >= quiet && AllOver() && AgentsAttached()) break;

@@ -11,6 +11,7 @@
 
 #include "tests/sim/agent_process.h"
 #include "tests/sim/ghost.h"
+#include "tests/sim/newcomer.h"
 #include "tests/sim/scene.h"
 #include "tests/sim/sim_coordinator.h"
 #include "tests/sim/wire.h"
@@ -63,11 +64,16 @@ class Simulation {
   void HarmMachine();
   void SuspendNode(const NodeName& node, absl::Duration time);
   void LoseNode(const NodeName& node, absl::Duration time);
+  void LoseForGood(const NodeName& node);
   void ForRanksOn(const NodeName& node, const std::function<void(World&, size_t)>& change);
   // Agents come to some of the nodes.
   void BringAgents();
   void HarmAgent();
   bool AgentsAttached() const;
+  // A machine is there and may be used.
+  bool IsThere(const NodeName& node) const;
+  // An operator must decide for a job that waits for machines that are no more.
+  void Settle(const Job& job);
   // A worker of a generation that is over comes back.
   void Haunt();
   absl::StatusCode AnyFailure();
@@ -88,7 +94,11 @@ class Simulation {
   std::vector<std::unique_ptr<AgentProcess>> agents_;
   // Others of the same names.
   std::vector<std::unique_ptr<AgentProcess>> rivals_;
+  std::vector<std::unique_ptr<Newcomer>> newcomers_;
   std::vector<std::unique_ptr<Ghost>> ghosts_;
+  // Machines that never come back; and when the last one that sleeps wakes up.
+  std::set<NodeName> gone_;
+  absl::Time awake_at_;
   int64_t mpiruns_ = 0;
   int64_t jobs_wanted_ = 0;
   std::unique_ptr<SimCoordinator> coordinator_;

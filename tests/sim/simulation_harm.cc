@@ -98,7 +98,11 @@ void Simulation::HarmMachine() {
   const int64_t choice = scene_.chance.Between(0, 7);
   scene_.Trace(absl::StrCat("harm ", choice, " to machines, ", cluster_[node].text()));
   if (choice <= 1) {
-    SuspendNode(cluster_[node], scene_.chance.Milliseconds(500, 180000));
+    const bool long_sleep = scene_.chance.OneIn(25);
+    SuspendNode(cluster_[node], long_sleep ? absl::Minutes(scene_.chance.Between(20, 150))
+                                           : scene_.chance.Milliseconds(500, 180000));
+  } else if (choice == 2 && scene_.chance.OneIn(3)) {
+    LoseForGood(cluster_[node]);
   } else if (choice <= 3) {
     LoseNode(cluster_[node], scene_.chance.Milliseconds(5000, 120000));
   } else if (choice == 4) {
@@ -113,11 +117,20 @@ void Simulation::HarmMachine() {
 
 // It sleeps: nothing on it moves, and nothing reaches it; then all goes on as if nothing had been.
 void Simulation::SuspendNode(const NodeName& node, absl::Duration time) {
+  awake_at_ = std::max(awake_at_, scene_.timeline.now() + time);
   wire_.Partition(node, time, Wire::Way::kBoth);
   ForRanksOn(node, [time](World& world, size_t rank) { world.FreezeRank(rank, time); });
   for (const auto& agent : agents_) {
     if (agent->node() == node) agent->Freeze(time);
   }
+}
+
+// One whose agent tells that it is gone; else people would have to.
+void Simulation::LoseForGood(const NodeName& node) {
+  const Node* known = coordinator_->state().nodes.Find(node);
+  if (known == nullptr || !known->record.has_agent) return;
+  gone_.insert(node);
+  LoseNode(node, absl::Hours(1000));
 }
 
 // Its power is cut; it comes back, with what is on its disk.

@@ -17,11 +17,13 @@ bool Wire::Deaf(StreamId id) const {
   return found == streams_.end() || found->second.cut || found->second.up_lost;
 }
 
-StreamId Wire::Open(WorkerEnd* end, const NodeName& node, Speaker speaker) {
+StreamId Wire::Open(WorkerEnd* end, const NodeName& node, Speaker speaker,
+                    const std::string& serial) {
   const StreamId id = std::exchange(next_, next_.next());
   streams_[id] = Stream{.end = end,
                         .speaker = speaker,
                         .node = node,
+                        .serial = serial,
                         .last_up = scene_.timeline.now(),
                         .last_down = scene_.timeline.now()};
   return id;

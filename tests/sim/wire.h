@@ -41,7 +41,10 @@ class Wire {
   using Receiver = std::function<void(StreamId, Speaker, const std::string*)>;
   Wire(Scene& scene, Receiver coordinator) : scene_(scene), coordinator_(std::move(coordinator)) {}
 
-  StreamId Open(WorkerEnd* end, const NodeName& node, Speaker speaker = Speaker::kWorker);
+  // `serial`: of the certificate that it shows.
+  StreamId Open(WorkerEnd* end, const NodeName& node, Speaker speaker = Speaker::kWorker,
+                const std::string& serial = "");
+  const std::string& SerialOf(StreamId id) const { return streams_.at(id).serial; }
   void Up(StreamId id, const google::protobuf::MessageLite& message, Care care);
   // A v1::AttachResponse.
   void Down(StreamId id, const std::string& bytes);
@@ -70,6 +73,7 @@ class Wire {
     WorkerEnd* end = nullptr;
     Speaker speaker = Speaker::kWorker;
     NodeName node;
+    std::string serial;
     // Nothing sent earlier arrives after a cut.
     bool cut = false;
     // Something on the way was lost to a partition, and with it all that follows.
