@@ -172,6 +172,20 @@ void SimCoordinator::Pass(absl::Duration time) {
   listening_since_ = parts_.scene.timeline.now();
 }
 
+void SimCoordinator::Suspend(absl::Duration time) {
+  if (Dead() || turning_) return;
+  parts_.scene.Trace("coordinator sleeps");
+  turning_ = suspended_ = true;
+  if (time > absl::Seconds(20)) parts_.wire.CutAll();
+  const absl::Time begin = parts_.scene.timeline.now();
+  Pass(time);
+  if (parts_.scene.chance.OneIn(2)) clock_.Skip(parts_.scene.timeline.now() - begin);
+  turning_ = suspended_ = false;
+  if (dead_) return Bury();
+  parts_.scene.Trace("coordinator wakes up");
+  Turn();
+}
+
 bool SimCoordinator::Lives(uint64_t one_in) {
   if (!Dead() && parts_.scene.Fault(one_in)) Crash();
   return !Dead();
@@ -277,7 +291,7 @@ void SimCoordinator::Put(Input input) {
 }
 
 bool SimCoordinator::Ask(const OperatorRequest& request, Requests::Answered answered) {
-  if (Dead()) return false;
+  if (Dead() || suspended_) return false;
   Put(requests_.Ask(request, std::move(answered), [this](const auto& check) {
     if (Lives(1500)) check(disk_.contents(), inspector_.batched());
   }));
@@ -300,7 +314,7 @@ World::Hooks SimCoordinator::WorldHooks() {
               [this](const World& world) {
                 if (world.options().external_id.empty()) launcher_.OnEnded(world);
               },
-          .coordinator_up = [this] { return up_; }};
+          .coordinator_up = [this] { return listens(); }};
 }
 
 }  // namespace espalier::sim

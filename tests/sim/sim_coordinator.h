@@ -37,6 +37,8 @@ class SimCoordinator : private LoopObserver {
   void Start();
   // Dies now; comes back some time later.
   void Crash();
+  // Its machine sleeps for so long.
+  void Suspend(absl::Duration time);
   // What has arrived on a stream; null: it is gone.
   void Hear(StreamId stream, Wire::Speaker speaker, const std::string* bytes);
   // False: nobody listens. The answer may never come.
@@ -47,6 +49,8 @@ class SimCoordinator : private LoopObserver {
   void FillDisk(absl::Duration time) { disk_.Fill(time); }
 
   bool up() const { return up_; }
+  // Somebody is there who answers.
+  bool listens() const { return up_ && !suspended_; }
   // Empty while it is down.
   const ClusterState& state() const;
   const SimJournal& journal() const { return disk_.contents(); }
@@ -101,6 +105,7 @@ class SimCoordinator : private LoopObserver {
   bool dead_ = false;
   bool turning_ = false;
   bool turn_planned_ = false;
+  bool suspended_ = false;
   int64_t life_ = 0;
   // Since when nothing has kept it from listening.
   absl::Time listening_since_;

@@ -24,10 +24,12 @@ class SimClock : public Clock {
       : scene_(scene), pass_(std::move(pass)) {}
 
   absl::Time Now() override { return scene_.timeline.now() + off_; }
-  absl::Duration Monotonic() override { return (scene_.timeline.now() - begin_) * rate_; }
+  absl::Duration Monotonic() override { return (scene_.timeline.now() - begin_ - slept_) * rate_; }
   void Sleep(absl::Duration duration) override { pass_(TimeFor(duration)); }
   // How fast the monotonic clock goes; and how long it takes until it has gone so far.
   void SetRate(double rate) { rate_ = rate; }
+  // The machine has slept for so long, in which it stood.
+  void Skip(absl::Duration slept) { slept_ += slept; }
   absl::Duration TimeFor(absl::Duration duration) const { return duration / rate_; }
   // How far the wall clock is from the run's time from now on.
   void Correct(absl::Duration off) { off_ = off; }
@@ -37,6 +39,7 @@ class SimClock : public Clock {
   const std::function<void(absl::Duration)> pass_;
   const absl::Time begin_ = scene_.timeline.now() - absl::Hours(1);
   double rate_ = 1;
+  absl::Duration slept_;
   absl::Duration off_;
 };
 

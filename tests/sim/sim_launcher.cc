@@ -15,6 +15,7 @@ GenerationKey KeyOf(const World& world) { return {world.job(), world.generation(
 void SimLauncher::Die() {
   if (at_gate_ != nullptr) at_gate_->KillAll();
   at_gate_ = nullptr;
+  ++life_;  // what it was about to kill lives
   known_.clear();
   ended_.clear();
 }
@@ -54,7 +55,9 @@ void SimLauncher::End(const GenerationKey& key) {
   if (world == nullptr) return;
   const absl::Duration wait = scene_.Fault(10) ? scene_.chance.Milliseconds(1000, 6000)
                                                : scene_.chance.Milliseconds(20, 400);
-  scene_.timeline.After(wait, [this, world] { EndNow(*world); });
+  scene_.timeline.After(wait, [this, world, life = life_] {
+    if (life == life_) EndNow(*world);
+  });
 }
 
 // What cannot be reached lives on.
@@ -72,7 +75,14 @@ void SimLauncher::EndNow(World& world) {
 
 std::vector<LaunchEnded> SimLauncher::Poll(absl::Duration) { return std::exchange(ended_, {}); }
 
-void SimLauncher::OnEnded(const World& world) { Report(KeyOf(world), "mpirun exited", {}); }
+// Of a node that cannot be reached nobody says that nothing is left there.
+void SimLauncher::OnEnded(const World& world) {
+  std::vector<NodeName> unreached;
+  for (const NodeName& node : world.options().nodes) {
+    if (wire_.Partitioned(node)) unreached.push_back(node);
+  }
+  Report(KeyOf(world), "mpirun exited", std::move(unreached));
+}
 
 // Each generation once.
 void SimLauncher::Report(const GenerationKey& key, const std::string& reason,

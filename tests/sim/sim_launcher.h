@@ -51,6 +51,7 @@ class SimLauncher : public Launcher {
   Worlds& worlds_;
   Hooks hooks_;
   World* at_gate_ = nullptr;
+  int64_t life_ = 0;
   // Those that this espalierd has started or taken over, and has not heard the end of.
   std::set<GenerationKey> known_;
   std::vector<LaunchEnded> ended_;

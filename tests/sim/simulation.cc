@@ -183,7 +183,7 @@ void Simulation::BringAgents() {
         scene_, wire_,
         AgentProcess::Options{.node = node,
                               .name = absl::StrCat("agent", agents_.size()),
-                              .coordinator_up = [this] { return coordinator_->up(); }}));
+                              .coordinator_up = [this] { return coordinator_->listens(); }}));
     AgentProcess* agent = agents_.back().get();
     scene_.timeline.After(scene_.chance.Milliseconds(0, 20000), [agent] { agent->Begin(); });
   }
@@ -265,7 +265,7 @@ RunResult Simulation::Run() {
         scene_, wire_,
         AgentProcess::Options{.node = name,
                               .name = name.text(),
-                              .coordinator_up = [this] { return coordinator_->up(); }},
+                              .coordinator_up = [this] { return coordinator_->listens(); }},
         [this](const OperatorRequest& request, Newcomer::Answered answered) {
           coordinator_->Ask(request, std::move(answered));
         }));

@@ -62,6 +62,7 @@ class Simulation {
   void HarmOne(World& world);
   void CutOff(const World& world, size_t rank);
   void HarmMachine();
+  absl::Duration AnySleep();
   void SuspendNode(const NodeName& node, absl::Duration time);
   void LoseNode(const NodeName& node, absl::Duration time);
   void LoseForGood(const NodeName& node);

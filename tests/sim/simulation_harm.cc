@@ -84,7 +84,7 @@ void Simulation::HarmAgent() {
         scene_, wire_,
         AgentProcess::Options{.node = agent.node(),
                               .name = absl::StrCat("rival", rivals_.size()),
-                              .coordinator_up = [this] { return coordinator_->up(); }}));
+                              .coordinator_up = [this] { return coordinator_->listens(); }}));
     AgentProcess* rival = rivals_.back().get();
     rival->Begin();
     scene_.timeline.After(scene_.chance.Milliseconds(1000, 30000), [rival] { rival->End(); });
@@ -95,24 +95,32 @@ void Simulation::HarmAgent() {
 void Simulation::HarmMachine() {
   const auto node =
       static_cast<size_t>(scene_.chance.Between(0, static_cast<int64_t>(cluster_.size()) - 1));
-  const int64_t choice = scene_.chance.Between(0, 7);
+  const int64_t choice = scene_.chance.Between(0, 8);
   scene_.Trace(absl::StrCat("harm ", choice, " to machines, ", cluster_[node].text()));
   if (choice <= 1) {
-    const bool long_sleep = scene_.chance.OneIn(25);
-    SuspendNode(cluster_[node], long_sleep ? absl::Minutes(scene_.chance.Between(20, 150))
-                                           : scene_.chance.Milliseconds(500, 180000));
+    SuspendNode(cluster_[node], AnySleep());
   } else if (choice == 2 && scene_.chance.OneIn(3)) {
     LoseForGood(cluster_[node]);
   } else if (choice <= 3) {
     LoseNode(cluster_[node], scene_.chance.Milliseconds(5000, 120000));
   } else if (choice == 4) {
     coordinator_->Correct(absl::Minutes(scene_.chance.Between(-600, 600)));
-  } else if (choice <= 6) {
+  } else if (choice == 5) {
+    const absl::Duration time = AnySleep();
+    awake_at_ = std::max(awake_at_, scene_.timeline.now() + time);
+    coordinator_->Suspend(time);
+  } else if (choice <= 7) {
     scene_.full_until[cluster_[node]] =
         scene_.timeline.now() + scene_.chance.Milliseconds(500, 30000);
   } else {
     coordinator_->FillDisk(scene_.chance.Milliseconds(100, 20000));
   }
+}
+
+// Minutes, or hours.
+absl::Duration Simulation::AnySleep() {
+  if (scene_.chance.OneIn(25)) return absl::Minutes(scene_.chance.Between(20, 150));
+  return scene_.chance.Milliseconds(500, 180000);
 }
 
 // It sleeps: nothing on it moves, and nothing reaches it; then all goes on as if nothing had been.

@@ -155,6 +155,10 @@ void Wire::Cut(StreamId id) {
                         [this, id, closed] { TellWorker(id, closed); });
 }
 
+void Wire::CutAll() {
+  for (const auto& [id, stream] : streams_) Cut(id);
+}
+
 void Wire::CoordinatorDied() {
   for (auto& [id, stream] : streams_) {
     if (stream.cut) continue;

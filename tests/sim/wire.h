@@ -53,6 +53,8 @@ class Wire {
   void CloseByWorker(StreamId id);
   // What is on its way is lost; both ends notice some time later.
   void Cut(StreamId id);
+  // The same of all.
+  void CutAll();
   // Nothing passes between the node and the coordinator for so long; both ends of its streams
   // notice some time later, perhaps only when it is over.
   enum class Way { kUp, kDown, kBoth };

@@ -121,7 +121,7 @@ void World::Agree() {
   if (over_ || stage_ != Stage::kTraining) return;
   Step newest;
   for (size_t i = 0; i < ranks_.size(); ++i) {
-    if (scene_.Fault(100)) {  // the newest one there turns out to be damaged
+    if (scene_.Fault(40)) {  // the newest one there turns out to be damaged
       DiskOf(i) = Step(DiskOf(i).value() / 2);
       scene_.damaged.insert(job());
     }
