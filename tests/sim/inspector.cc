@@ -11,6 +11,7 @@
 #include "coordinator/core/node.h"
 #include "coordinator/journal/record.h"
 #include "tests/sim/journal_rules.h"
+#include "tests/sim/node_rules.h"
 #include "tests/sim/queue_rules.h"
 #include "tests/sim/world_rules.h"
 
@@ -43,8 +44,10 @@ void Inspector::OnPublished(const ClusterState& state, int64_t events) {
   batched_ = events != 1;
   state_ = &state;
   for (const auto& [id, job] : state.jobs) CheckJob(job, state.now);
-  CheckNodes(state);
-  CheckAgents(state);
+  const std::string holder = FindWrongHolder(state);
+  Require(holder.empty(), holder);
+  const std::string agent = FindWrongAgent(state, scene_);
+  Require(agent.empty(), agent);
   CheckLaunchRows();
   const std::string idle = FindIdleBesideAJob(state);
   Require(idle.empty(), idle);
@@ -178,30 +181,6 @@ void Inspector::CheckRestarts(const Job& job, absl::Time now) {
                        " within the window, without a new step"));
 }
 
-// In the coordinator's books, a node belongs to one job, and the table of nodes knows which.
-void Inspector::CheckNodes(const ClusterState& state) {
-  std::map<NodeName, JobId> holder;
-  for (const auto& [id, job] : state.jobs) {
-    if (!HoldsNodes(job.record)) continue;
-    for (const NodeName& node : job.record.nodes) {
-      if (node.empty()) continue;
-      const auto [there, fresh] = holder.emplace(node, id);
-      Require(fresh || there->second == id, absl::StrCat("node ", node.text(), " is in ", id.text(),
-                                                         " and ", there->second.text()));
-      const JobId* found = state.nodes.HolderOf(node);
-      Require(found != nullptr && *found == id,
-              absl::StrCat("the table of nodes does not know that ", id.text(), " holds ",
-                           node.text()));
-    }
-  }
-  for (const Node& node : state.nodes) {
-    const auto there = holder.find(node.record.name);
-    Require(node.holder == (there == holder.end() ? JobId() : there->second),
-            absl::StrCat("the table of nodes has '", node.holder.text(), "' as the holder of ",
-                         node.record.name.text()));
-  }
-}
-
 // A transition and its row of the history are written together.
 void Inspector::OnWritten() {
   for (const auto& [id, record] : journal_.jobs) {
@@ -225,24 +204,6 @@ void Inspector::CheckLaunchRows() {
     Require(runs,
             absl::StrCat("the launch of ", KeyText(key), " is in the journal, but it is over"));
   }
-}
-
-// A node has at most one agent, which is told from workers by its stream.
-void Inspector::CheckAgents(const ClusterState& state) {
-  size_t speaking = 0;
-  for (const Node& node : state.nodes) {
-    if (!node.agent.stream) continue;
-    ++speaking;
-    const auto found = state.agents.find(*node.agent.stream);
-    Require(found != state.agents.end() && found->second == node.record.name,
-            absl::StrCat("the stream of the agent of ", node.record.name.text(), " is another's"));
-    Require(node.record.has_agent, "an agent that will be forgotten with this coordinator");
-    for (const std::string& serial : node.record.serials) {
-      Require(scene_.refused.count(serial) == 0,
-              "an agent whose certificate is refused is taken in");
-    }
-  }
-  Require(speaking == state.agents.size(), "a stream of an agent that speaks for no node");
 }
 
 // Nothing is launched on a node whose agent, when it has one, does not speak or has other versions.

@@ -58,8 +58,6 @@ class Inspector {
   void CheckFinal(const Effect& effect);
   void CheckDirective(const GenerationKey& key, const Directive& directive);
   void CheckLaunchRows();
-  void CheckNodes(const ClusterState& state);
-  void CheckAgents(const ClusterState& state);
   void CheckAgentOf(const NodeName& name);
   void CheckRestarts(const Job& job, absl::Time now);
   // Who is not the newest, or not wanted any more, does nothing that lasts.

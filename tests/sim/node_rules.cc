@@ -1,0 +1,66 @@
+#include "tests/sim/node_rules.h"
+
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/core/facts.h"
+
+namespace espalier::sim {
+namespace {
+
+// Empty, or why the agent that speaks for the node should not.
+std::string WhyNotThisAgent(const ClusterState& state, const Node& node, const Scene& scene) {
+  const auto found = state.agents.find(*node.agent.stream);
+  if (found == state.agents.end() || found->second != node.record.name) {
+    return absl::StrCat("the stream of the agent of ", node.record.name.text(), " is another's");
+  }
+  if (!node.record.has_agent) return "an agent that will be forgotten with this coordinator";
+  for (const std::string& serial : node.record.serials) {
+    if (scene.refused.count(serial) == 0) continue;
+    return absl::StrCat("an agent of ", node.record.name.text(),
+                        " is taken in, whose certificate is refused");
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string FindWrongHolder(const ClusterState& state) {
+  std::map<NodeName, JobId> holders;
+  for (const auto& [id, job] : state.jobs) {
+    if (!HoldsNodes(job.record)) continue;
+    for (const NodeName& node : job.record.nodes) {
+      if (node.empty()) continue;
+      const auto [there, fresh] = holders.emplace(node, id);
+      if (!fresh && there->second != id) {
+        return absl::StrCat("node ", node.text(), " is in ", id.text(), " and ",
+                            there->second.text());
+      }
+      const JobId* found = state.nodes.HolderOf(node);
+      if (found == nullptr || *found != id) {
+        return absl::StrCat("the table of nodes does not know that ", id.text(), " holds ",
+                            node.text());
+      }
+    }
+  }
+  for (const Node& node : state.nodes) {
+    const auto there = holders.find(node.record.name);
+    if (node.holder == (there == holders.end() ? JobId() : there->second)) continue;
+    return absl::StrCat("the table of nodes has '", node.holder.text(), "' as the holder of ",
+                        node.record.name.text());
+  }
+  return "";
+}
+
+std::string FindWrongAgent(const ClusterState& state, const Scene& scene) {
+  size_t speaking = 0;
+  for (const Node& node : state.nodes) {
+    if (!node.agent.stream) continue;
+    ++speaking;
+    std::string why = WhyNotThisAgent(state, node, scene);
+    if (!why.empty()) return why;
+  }
+  return speaking == state.agents.size() ? "" : "a stream of an agent that speaks for no node";
+}
+
+}  // namespace espalier::sim
