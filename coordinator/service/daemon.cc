@@ -32,7 +32,6 @@
 #include "coordinator/service/agent_service.h"
 #include "coordinator/service/attach_service.h"
 #include "coordinator/service/enrolment.h"
-#include "coordinator/service/job_folders.h"
 #include "coordinator/service/join_service.h"
 #include "coordinator/service/metrics.h"
 #include "coordinator/service/operator_service.h"
@@ -248,8 +247,7 @@ absl::Status Listen(DaemonParts& parts) {
                       .state_dir = parts.cluster.state_dir(),
                       .enrolment = parts.enrolment.get(),
                       .writable_folders = {parts.cluster.writable_folders().begin(),
-                                           parts.cluster.writable_folders().end()},
-                      .is_here = NodesHere(parts.cluster)});
+                                           parts.cluster.writable_folders().end()}});
   absl::Status status;
   for (const std::string& listen : ListenCandidates(parts)) {
     status = StartServer(parts, listen);

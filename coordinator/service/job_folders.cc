@@ -62,11 +62,11 @@ bool MustRunHere(const v1::ParallelSpec& parallel, const std::map<std::string, b
 
 }  // namespace
 
-std::map<std::string, bool> NodesHere(const v1::ClusterSpec& cluster) {
+std::map<std::string, bool> NodesHere(const View& view) {
   const std::vector<LocalNetwork> networks = LocalNetworks();
   std::map<std::string, bool> is_here;
-  for (const v1::NodeSpec& node : cluster.nodes()) {
-    is_here[node.name()] = IsOwnAddress(node.address(), networks);
+  for (const auto& node : view.nodes) {
+    is_here[node->name()] = IsOwnAddress(node->address(), networks);
   }
   return is_here;
 }

@@ -98,7 +98,9 @@ Reactor* OperatorService::Submit(Context* context, const v1::SubmitRequest* requ
   FillJobDefaults(*complete.mutable_spec());
   absl::Status valid = ValidateJobSpec(complete.spec());
   if (valid.ok()) valid = CheckWritableFolders(complete.spec(), WritableFolders());
-  if (valid.ok()) valid = CheckDataFolder(complete.spec(), backend_.is_here);
+  if (valid.ok()) {
+    valid = CheckDataFolder(complete.spec(), NodesHere(*backend_.board->Current()));
+  }
   if (!valid.ok()) return FinishWith(context, valid);
   return Hand(*backend_.inbox, context, std::move(complete),
               [response](const Answer& answer) { response->set_job_id(answer.job_id); });

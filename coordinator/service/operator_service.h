@@ -3,7 +3,6 @@
 // on gRPC's threads.
 #pragma once
 
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,8 +27,6 @@ struct OperatorBackend {
   const Enrolment* enrolment = nullptr;
   // Where jobs may write beside state_dir; see job_folders.h.
   std::vector<std::string> writable_folders;
-  // Whether each node is on this machine; see job_folders.h.
-  std::map<std::string, bool> is_here;
 };
 
 class OperatorService : public v1::OperatorService::CallbackService {

@@ -45,6 +45,26 @@ class Operating : public ::testing::Test {
     view->jobs[JobId(shown.id)] = job;
     board_.Publish(view);
   }
+  // As in the cluster file or joined: the view does not tell.
+  void PublishNode(const std::string& name, const std::string& address) {
+    auto view = std::make_shared<View>(*board_.Current());
+    auto node = std::make_shared<v1::NodeStatus>();
+    node->set_name(name);
+    node->set_address(address);
+    view->nodes.push_back(node);
+    board_.Publish(view);
+  }
+  // A job whose data is nowhere on this machine.
+  grpc::Status SubmitWithDataElsewhere() {
+    v1::SubmitRequest request;
+    request.mutable_spec()->set_name("new");
+    request.mutable_spec()->mutable_model()->set_preset("nano");
+    request.mutable_spec()->mutable_train()->set_steps(1);
+    request.mutable_spec()->mutable_data()->set_path(folder_.path("elsewhere"));
+    BoundedContext context;
+    v1::SubmitResponse response;
+    return stub_->Submit(&context, request, &response);
+  }
   // Answers the next call as the loop would.
   OperatorCall NextCall() {
     std::vector<Input> inputs;
@@ -82,6 +102,19 @@ TEST_F(Operating, AChangeIsAnsweredWhenTheLoopAnswers) {
   v1::PauseResponse response;
   EXPECT_TRUE(stub_->Pause(&context_, request, &response).ok());
   EXPECT_EQ(response.explanation(), "frees all");
+  loop.join();
+}
+
+TEST_F(Operating, DataOfAJobIsAskedForHereUntilANodeElsewhereHasJoined) {
+  PublishNode("here", "127.0.0.1");
+  const grpc::Status refused = SubmitWithDataElsewhere();
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(refused.error_message(), HasSubstr("no prepared data can be read on this machine"));
+  PublishNode("joined", "203.0.113.7");
+  std::thread loop([this] { NextCall().reply(Answer{.job_id = "new-1"}); });
+  const grpc::Status taken = SubmitWithDataElsewhere();
+  EXPECT_TRUE(taken.ok()) << taken.error_message();
+  if (!taken.ok()) inbox_.Put(OperatorCall{v1::PauseRequest(), [](absl::StatusOr<Answer>) {}});
   loop.join();
 }
 
