@@ -34,6 +34,13 @@ GenerationKey KeyOf(const v1::GenerationName& name) {
   return {JobId(name.job_id()), espalier::Generation(name.generation())};
 }
 
+v1::GenerationName NameOf(const GenerationKey& key) {
+  v1::GenerationName name;
+  name.set_job_id(key.job.text());
+  name.set_generation(key.generation.value());
+  return name;
+}
+
 v1::AgentCommand EndCommand(const v1::GenerationName& name) {
   v1::AgentCommand command;
   *command.mutable_end()->mutable_generation() = name;
@@ -148,9 +155,8 @@ void AgentService::Introduce(StreamId id, const v1::AgentHello& hello) {
 
 void AgentService::Welcome(StreamId id, const v1::AgentHello& hello) {
   std::shared_ptr<AgentStream> stream;
-  std::vector<v1::AgentCommand> commands(1);
-  commands[0].mutable_welcome()->set_report_interval_seconds(
-      absl::ToDoubleSeconds(kAgentReportEvery));
+  v1::AgentCommand welcome;
+  welcome.mutable_welcome()->set_report_interval_seconds(absl::ToDoubleSeconds(kAgentReportEvery));
   {
     absl::MutexLock lock(&mutex_);
     const auto found = agents_.find(id);
@@ -159,11 +165,11 @@ void AgentService::Welcome(StreamId id, const v1::AgentHello& hello) {
     stream = found->second.stream;
     if (stream->closing()) return;
     nodes_[*found->second.node] = id;
+    stream->Put(std::move(welcome));
     for (const v1::GenerationName& name : hello.running()) {
-      if (generations_.count(KeyOf(name)) == 0) commands.push_back(EndCommand(name));
+      if (generations_.count(KeyOf(name)) == 0) stream->Put(EndCommand(name));
     }
   }
-  for (v1::AgentCommand& command : commands) stream->Send(std::move(command));
   stream->ReadOn();
 }
 
@@ -270,8 +276,9 @@ absl::Status AgentService::Pass(const std::shared_ptr<ExecStream>& stream, int64
     }
     if (const auto wait = waits_.find(id); wait != waits_.end()) wait->second.agent = speaker->id;
     agent = speaker->stream;
+    agent->Put(std::move(command));
   }
-  agent->Send(std::move(command));
+  agent->Act();
   return absl::OkStatus();
 }
 
@@ -315,11 +322,9 @@ NodeAgents::Ending AgentService::End(const GenerationKey& key, const NodeName& n
     ending = silent ? Ending::kAway : Ending::kUnderWay;
     if (!generation.told.insert(speaker->id).second) return ending;
     stream = std::move(speaker->stream);
+    stream->Put(EndCommand(NameOf(key)));
   }
-  v1::GenerationName name;
-  name.set_job_id(key.job.text());
-  name.set_generation(key.generation.value());
-  stream->Send(EndCommand(name));
+  stream->Act();
   return ending;
 }
 

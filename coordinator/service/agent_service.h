@@ -106,6 +106,8 @@ class AgentService : public v1::AgentService::CallbackService, public NodeAgents
 
   Inbox& inbox_;
   const AgentServiceOptions options_;
+  // Commands to agents are queued under it, in the order in which they were decided: nothing is
+  // started for a generation after its end. A stream's lock may be taken under it.
   mutable absl::Mutex mutex_;
   std::map<StreamId, Agent> agents_ ABSL_GUARDED_BY(mutex_);
   // The stream that speaks for a node, while it is there.

@@ -26,16 +26,39 @@ class QueuedStream : public Reactor,
   explicit QueuedStream(std::function<void()> forget) : forget_(std::move(forget)) {}
 
   void Send(Outgoing message) {
-    {
-      absl::MutexLock lock(&mutex_);
-      if (queue_.size() >= kQueueMax) {
-        queue_.clear();
-        if (!close_) close_ = absl::ResourceExhaustedError("the other side does not read");
-      } else if (!close_) {
-        queue_.push_back(std::move(message));
-      }
-    }
+    Put(std::move(message));
     Act();
+  }
+  // Send in two steps, for an order that is decided under a lock of the caller's: Put may be called
+  // under it; Act, which is to follow, may not, because it may run reactions.
+  void Put(Outgoing message) {
+    absl::MutexLock lock(&mutex_);
+    if (queue_.size() >= kQueueMax) {
+      queue_.clear();
+      if (!close_) close_ = absl::ResourceExhaustedError("the other side does not read");
+    } else if (!close_) {
+      queue_.push_back(std::move(message));
+    }
+  }
+  void Act() {
+    const auto self = this->shared_from_this();  // the end may forget this object
+    operations_.Run([this] {
+      for (;;) {
+        switch (Next()) {
+          case Operation::kNone:
+            return;
+          case Operation::kRead:
+            Read();
+            break;
+          case Operation::kWrite:
+            this->StartWrite(&outgoing_);
+            break;
+          case Operation::kFinish:
+            this->Finish(ToGrpc(CloseStatus()));
+            return;
+        }
+      }
+    });
   }
   // After what was sent before.
   void Close(const absl::Status& status) {
@@ -80,26 +103,6 @@ class QueuedStream : public Reactor,
   static constexpr size_t kQueueMax = 256;
   enum class Operation { kNone, kRead, kWrite, kFinish };
 
-  void Act() {
-    const auto self = this->shared_from_this();  // the end may forget this object
-    operations_.Run([this] {
-      for (;;) {
-        switch (Next()) {
-          case Operation::kNone:
-            return;
-          case Operation::kRead:
-            Read();
-            break;
-          case Operation::kWrite:
-            this->StartWrite(&outgoing_);
-            break;
-          case Operation::kFinish:
-            this->Finish(ToGrpc(CloseStatus()));
-            return;
-        }
-      }
-    });
-  }
   Operation Next() {
     absl::MutexLock lock(&mutex_);
     if (finished_) return Operation::kNone;

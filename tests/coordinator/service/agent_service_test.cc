@@ -6,8 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <map>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "tests/coordinator/service/local_server.h"
 #include "tests/coordinator/wait_until.h"
@@ -31,19 +33,20 @@ class AgentStreams : public ::testing::Test {
  protected:
   ~AgentStreams() override { service_.CloseAll(); }
 
-  v1::ExecRequest Request(const std::string& secret) const {
+  v1::ExecRequest Request(const std::string& secret, const GenerationKey& key = kKey) const {
     v1::ExecRequest request;
-    request.mutable_generation()->set_job_id("job-1");
-    request.mutable_generation()->set_generation(3);
+    request.mutable_generation()->set_job_id(key.job.text());
+    request.mutable_generation()->set_generation(key.generation.value());
     request.set_secret(secret);
     request.set_node(kNode.text());
     request.add_command(" orted");
     return request;
   }
   // What comes of a request, to its end.
-  std::pair<std::vector<v1::ExecResponse>, grpc::Status> Exec(const std::string& secret) {
+  std::pair<std::vector<v1::ExecResponse>, grpc::Status> Exec(const std::string& secret,
+                                                              const GenerationKey& key = kKey) {
     BoundedContext context;
-    const auto stream = stub_->Exec(&context, Request(secret));
+    const auto stream = stub_->Exec(&context, Request(secret, key));
     std::vector<v1::ExecResponse> responses;
     v1::ExecResponse response;
     while (stream->Read(&response)) responses.push_back(response);
@@ -152,6 +155,52 @@ TEST_F(AgentStreams, AnEndIsConfirmedByTheAgentAlone) {
   *gone.mutable_gone()->mutable_generation() = command.end().generation();
   agent->Write(gone);
   EXPECT_TRUE(WaitUntil([&] { return service_.End(kKey, kNode) == NodeAgents::Ending::kGone; }));
+}
+
+// Requests and ends of many generations at once: what is told to an agent last is the end.
+TEST_F(AgentStreams, NothingIsStartedForAGenerationAfterItsEnd) {
+  constexpr int kRounds = 100, kAtOnce = 8;
+  BoundedContext context;
+  const auto agent = Attach(context, nullptr);
+  absl::Mutex mutex;
+  std::map<int64_t, std::vector<v1::AgentCommand::BodyCase>> told;
+  std::thread reader([&] {
+    for (v1::AgentCommand command; agent->Read(&command);) {
+      const bool start = command.has_start();
+      const v1::GenerationName& name =
+          start ? command.start().generation() : command.end().generation();
+      {
+        const absl::MutexLock lock(&mutex);
+        told[name.generation()].push_back(command.body_case());
+      }
+      if (!start) continue;
+      v1::AgentMessage exited;
+      exited.mutable_exited()->set_exec_id(command.start().exec_id());
+      agent->Write(exited);
+    }
+  });
+  const auto last = [&](int64_t generation) {
+    const absl::MutexLock lock(&mutex);
+    return told[generation].empty() ? v1::AgentCommand::BODY_NOT_SET : told[generation].back();
+  };
+  for (int64_t round = 0; round < kRounds; ++round) {
+    std::vector<GenerationKey> keys;
+    std::vector<std::thread> execs;
+    for (int i = 0; i < kAtOnce; ++i) {
+      keys.push_back({JobId("job-1"), Generation(round * kAtOnce + i)});
+      execs.emplace_back([this, key = keys.back(), secret = service_.Admit(keys.back())] {
+        Exec(secret, key);  // answered once its start has been read, or refused
+      });
+    }
+    for (const GenerationKey& key : keys) service_.End(key, kNode);
+    for (std::thread& exec : execs) exec.join();
+    for (const GenerationKey& key : keys) {
+      EXPECT_TRUE(WaitUntil([&] { return last(key.generation.value()) == v1::AgentCommand::kEnd; }))
+          << "generation " << key.generation.value();
+    }
+  }
+  context.TryCancel();
+  reader.join();
 }
 
 TEST_F(AgentStreams, AnAgentThatIsThereButSilentIsAway) {
