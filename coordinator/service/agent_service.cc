@@ -50,22 +50,22 @@ v1::AgentCommand EndCommand(const v1::GenerationName& name) {
 }  // namespace
 
 AgentService::AgentService(Inbox& inbox, AgentServiceOptions options)
-    : inbox_(inbox), options_(std::move(options)), next_stream_(kFirstStream) {}
+    : inbox_(inbox),
+      options_(std::move(options)),
+      places_("agents", options_.places),
+      next_stream_(kFirstStream) {}
 
 AgentService::~AgentService() = default;
 
 grpc::ServerBidiReactor<v1::AgentMessage, v1::AgentCommand>* AgentService::Attach(
     grpc::CallbackServerContext* context) {
+  const Caller caller = CallerOf(*context);
   std::shared_ptr<AgentStream> stream;
   absl::Status refusal;
   {
     absl::MutexLock lock(&mutex_);
-    if (closing_) refusal = Stopping();
-    if (agents_.size() >= options_.streams_max) {
-      refusal = absl::ResourceExhaustedError(
-          absl::StrCat(agents_.size(), " agents are attached, which is the most"));
-    }
     const StreamId id = std::exchange(next_stream_, next_stream_.next());
+    refusal = closing_ ? Stopping() : places_.Take(id, caller);
     stream = std::make_shared<AgentStream>(
         [this, id](const v1::AgentMessage& message) { Heard(id, message); },
         [this, id] { Detached(id); },
@@ -74,8 +74,9 @@ grpc::ServerBidiReactor<v1::AgentMessage, v1::AgentCommand>* AgentService::Attac
           std::map<StreamId, Agent>::node_type last;  // destroyed after the lock
           absl::MutexLock lock(&mutex_);
           last = agents_.extract(id);
+          places_.Free(id);
         });
-    agents_[id] = {.stream = stream, .caller = CallerOf(*context)};
+    agents_[id] = {.stream = stream, .caller = caller};
   }
   if (refusal.ok()) {
     stream->ReadOn();

@@ -20,6 +20,7 @@
 #include "common/rpc/server_credentials.h"
 #include "coordinator/launcher/node_agents.h"
 #include "coordinator/loop/inbox.h"
+#include "coordinator/service/stream_places.h"
 #include "espalier/v1/agent.grpc.pb.h"
 
 namespace espalier {
@@ -32,7 +33,7 @@ struct AgentServiceOptions {
   // folder.
   std::string exec_key;
   // More are refused with RESOURCE_EXHAUSTED.
-  size_t streams_max = 4096;
+  StreamPlaces::Limits places;
   // Outlives the service.
   Clock* clock = &RealClock();
 };
@@ -109,6 +110,7 @@ class AgentService : public v1::AgentService::CallbackService, public NodeAgents
   // Commands to agents are queued under it, in the order in which they were decided: nothing is
   // started for a generation after its end. A stream's lock may be taken under it.
   mutable absl::Mutex mutex_;
+  StreamPlaces places_ ABSL_GUARDED_BY(mutex_);
   std::map<StreamId, Agent> agents_ ABSL_GUARDED_BY(mutex_);
   // The stream that speaks for a node, while it is there.
   std::map<NodeName, StreamId> nodes_ ABSL_GUARDED_BY(mutex_);

@@ -3,7 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/rpc/call.h"
 #include "coordinator/service/attach_stream.h"
 
@@ -19,25 +18,25 @@ class RefusedStream : public grpc::ServerBidiReactor<v1::AttachRequest, v1::Atta
 
 }  // namespace
 
-AttachService::AttachService(Inbox& inbox, Options options) : inbox_(inbox), options_(options) {}
+AttachService::AttachService(Inbox& inbox, Options options)
+    : inbox_(inbox), places_("workers", options.places) {}
 
 AttachService::~AttachService() = default;
 
 grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* AttachService::Attach(
     grpc::CallbackServerContext* context) {
+  Caller caller = CallerOf(*context);
   std::shared_ptr<AttachStream> stream;
   {
     absl::MutexLock lock(&mutex_);
     if (closing_) {
       return new RefusedStream(absl::UnavailableError("espalierd is stopping; attach again"));
     }
-    if (streams_.size() >= options_.streams_max) {
-      return new RefusedStream(absl::ResourceExhaustedError(
-          absl::StrCat(streams_.size(), " workers are attached, which is the most")));
-    }
     const StreamId id = std::exchange(next_, next_.next());
+    const absl::Status place = places_.Take(id, caller);
+    if (!place.ok()) return new RefusedStream(place);
     stream =
-        std::make_shared<AttachStream>(id, inbox_, CallerOf(*context), [this, id] { Forget(id); });
+        std::make_shared<AttachStream>(id, inbox_, std::move(caller), [this, id] { Forget(id); });
     streams_.emplace(id, stream);
   }
   stream->Start();
@@ -53,6 +52,7 @@ std::shared_ptr<AttachStream> AttachService::Find(StreamId id) {
 void AttachService::Forget(StreamId id) {
   std::shared_ptr<AttachStream> last;  // destroyed after the lock
   absl::MutexLock lock(&mutex_);
+  places_.Free(id);
   const auto found = streams_.find(id);
   if (found == streams_.end()) return;
   last = std::move(found->second);

@@ -4,7 +4,6 @@
 // daemon.cc. Thread rule: reactions run on gRPC's threads; WorkerStreams is called by the loop.
 #pragma once
 
-#include <cstddef>
 #include <map>
 #include <memory>
 
@@ -12,6 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "coordinator/loop/inbox.h"
 #include "coordinator/loop/outlets.h"
+#include "coordinator/service/stream_places.h"
 #include "espalier/v1/worker.grpc.pb.h"
 
 namespace espalier {
@@ -22,7 +22,7 @@ class AttachService : public v1::WorkerService::CallbackService, public WorkerSt
  public:
   struct Options {
     // More are refused with RESOURCE_EXHAUSTED.
-    size_t streams_max = 4096;
+    StreamPlaces::Limits places;
   };
   // `inbox` outlives the service.
   AttachService(Inbox& inbox, Options options);
@@ -43,8 +43,8 @@ class AttachService : public v1::WorkerService::CallbackService, public WorkerSt
   void Forget(StreamId id);
 
   Inbox& inbox_;
-  const Options options_;
   absl::Mutex mutex_;
+  StreamPlaces places_ ABSL_GUARDED_BY(mutex_);
   std::map<StreamId, std::shared_ptr<AttachStream>> streams_ ABSL_GUARDED_BY(mutex_);
   StreamId next_ ABSL_GUARDED_BY(mutex_){1};
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;

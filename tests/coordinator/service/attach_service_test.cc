@@ -1,9 +1,11 @@
 #include "coordinator/service/attach_service.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <thread>
 
+#include "tests/common/rpc/tls_world.h"
 #include "tests/coordinator/service/local_server.h"
 #include "tests/coordinator/wait_until.h"
 
@@ -42,7 +44,7 @@ class Attaching : public ::testing::Test {
   }
 
   Inbox inbox_{{}};
-  AttachService service_{inbox_, {.streams_max = 2}};
+  AttachService service_{inbox_, {.places = {.streams_max = 2}}};
   LocalServer server_{&service_};
   std::unique_ptr<v1::WorkerService::Stub> stub_ = v1::WorkerService::NewStub(server_.Channel());
   std::deque<Input> taken_;
@@ -143,6 +145,52 @@ TEST_F(Attaching, TooManyStreamsAreRefused) {
   for (auto* context : {&contexts[0], &contexts[1]}) context->TryCancel();
   first->Finish();
   second->Finish();
+}
+
+TEST(AttachingWithTls, TooManyStreamsOfOneCertificateAreRefusedAndOthersAreNot) {
+  TlsWorld world;
+  const auto identity = *ServerIdentity::Load(
+      world.Issue("coordinator", {.role = Role::kCoordinator, .addresses = {"127.0.0.1"}}),
+      world.folder() + "/identity.pem", RealClock());
+  Inbox inbox{{}};
+  AttachService service(inbox, {.places = {.streams_per_caller_max = 1}});
+  const LocalServer server(
+      &service,
+      *MakeServerCredentials({.listen = "127.0.0.1:0", .identity = identity}, RealClock()));
+  const auto stub_of = [&](const std::string& node) {
+    const ChannelTarget target = {.address = server.address(),
+                                  .tls = world.Issue(node, {.role = Role::kWorker})};
+    return v1::WorkerService::NewStub(*MakeChannel(target, RealClock()));
+  };
+  const auto greet = [&](v1::WorkerService::Stub& stub, BoundedContext& context,
+                         const std::string& node) {
+    v1::AttachRequest hello;
+    hello.mutable_hello()->set_node(node);
+    hello.mutable_hello()->set_job_id("job-1");
+    auto stream = stub.Attach(&context);
+    stream->Write(hello);
+    return stream;
+  };
+  const auto next = [&] {
+    std::vector<Input> inputs;
+    EXPECT_TRUE(WaitUntil([&] {
+      inputs = inbox.Take(absl::Milliseconds(10));
+      return !inputs.empty();
+    }));
+    return std::move(inputs.at(0));
+  };
+  const auto many = stub_of("many"), other = stub_of("other");
+  BoundedContext first, second, another;
+  const auto kept = greet(*many, first, "many");
+  EXPECT_EQ(std::get<StreamMessage>(next()).message.hello().node(), "many");
+  const grpc::Status refused = greet(*many, second, "many")->Finish();
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.error_message(), ::testing::HasSubstr("certificate \"many\""));
+  const auto let_in = greet(*other, another, "other");
+  EXPECT_EQ(std::get<StreamMessage>(next()).message.hello().node(), "other");
+  for (BoundedContext* context : {&first, &another}) context->TryCancel();
+  kept->Finish();
+  let_in->Finish();
 }
 
 TEST_F(Attaching, AStopSendsWorkersAwayToComeAgain) {

@@ -14,9 +14,11 @@ namespace espalier {
 
 class LocalServer {
  public:
-  explicit LocalServer(grpc::Service* service) {
+  explicit LocalServer(grpc::Service* service,
+                       const std::shared_ptr<grpc::ServerCredentials>& credentials =
+                           grpc::InsecureServerCredentials()) {
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort("127.0.0.1:0", credentials, &port_);
     builder.RegisterService(service);
     server_ = builder.BuildAndStart();
   }
