@@ -65,7 +65,7 @@ grpc::ServerBidiReactor<v1::AgentMessage, v1::AgentCommand>* AgentService::Attac
   {
     absl::MutexLock lock(&mutex_);
     const StreamId id = std::exchange(next_stream_, next_stream_.next());
-    refusal = closing_ ? Stopping() : places_.Take(id, caller);
+    refusal = closing_ ? Stopping() : places_.Take(id, caller, options_.clock->Monotonic());
     stream = std::make_shared<AgentStream>(
         [this, id](const v1::AgentMessage& message) { Heard(id, message); },
         [this, id] { Detached(id); },
@@ -140,7 +140,10 @@ void AgentService::Introduce(StreamId id, const v1::AgentHello& hello) {
     Agent& agent = found->second;
     caller = agent.caller;
     speaks = agent.node ? SecondHello(*agent.node) : CheckSpeaksFor(caller, node);
-    if (speaks.ok()) agent.node = node;
+    if (speaks.ok()) {
+      agent.node = node;
+      places_.HelloSaid(id);
+    }
   }
   if (!speaks.ok()) return Close(id, speaks);
   AgentAttached event = {.stream = id,
@@ -332,6 +335,17 @@ NodeAgents::Ending AgentService::End(const GenerationKey& key, const NodeName& n
 void AgentService::Forget(const GenerationKey& key) {
   absl::MutexLock lock(&mutex_);
   generations_.erase(key);
+}
+
+void AgentService::CloseSilent() {
+  std::vector<StreamId> overdue;
+  absl::Status why;
+  {
+    absl::MutexLock lock(&mutex_);
+    overdue = places_.TakeOverdue(options_.clock->Monotonic());
+    if (!overdue.empty()) why = places_.Overdue();
+  }
+  for (const StreamId id : overdue) Close(id, why);
 }
 
 void AgentService::CloseAll() {

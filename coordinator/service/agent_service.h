@@ -56,6 +56,8 @@ class AgentService : public v1::AgentService::CallbackService, public NodeAgents
 
   // Ends an agent's stream.
   void Close(StreamId id, const absl::Status& status);
+  // Ends agents' streams that have not said hello in time. To be called a few times a second.
+  void CloseSilent();
   // Ends every stream and refuses new ones, for a clean stop.
   void CloseAll();
 

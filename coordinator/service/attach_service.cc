@@ -18,8 +18,8 @@ class RefusedStream : public grpc::ServerBidiReactor<v1::AttachRequest, v1::Atta
 
 }  // namespace
 
-AttachService::AttachService(Inbox& inbox, Options options)
-    : inbox_(inbox), places_("workers", options.places) {}
+AttachService::AttachService(Inbox& inbox, Clock& clock, StreamPlaces::Limits limits)
+    : inbox_(inbox), clock_(clock), places_("workers", limits) {}
 
 AttachService::~AttachService() = default;
 
@@ -33,10 +33,10 @@ grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* AttachService::A
       return new RefusedStream(absl::UnavailableError("espalierd is stopping; attach again"));
     }
     const StreamId id = std::exchange(next_, next_.next());
-    const absl::Status place = places_.Take(id, caller);
+    const absl::Status place = places_.Take(id, caller, clock_.Monotonic());
     if (!place.ok()) return new RefusedStream(place);
-    stream =
-        std::make_shared<AttachStream>(id, inbox_, std::move(caller), [this, id] { Forget(id); });
+    stream = std::make_shared<AttachStream>(
+        id, inbox_, std::move(caller), [this, id] { HelloSaid(id); }, [this, id] { Forget(id); });
     streams_.emplace(id, stream);
   }
   stream->Start();
@@ -47,6 +47,11 @@ std::shared_ptr<AttachStream> AttachService::Find(StreamId id) {
   absl::MutexLock lock(&mutex_);
   const auto found = streams_.find(id);
   return found == streams_.end() ? nullptr : found->second;
+}
+
+void AttachService::HelloSaid(StreamId id) {
+  absl::MutexLock lock(&mutex_);
+  places_.HelloSaid(id);
 }
 
 void AttachService::Forget(StreamId id) {
@@ -65,6 +70,17 @@ void AttachService::Send(StreamId id, v1::AttachResponse message) {
 
 void AttachService::Close(StreamId id, const absl::Status& status) {
   if (std::shared_ptr<AttachStream> stream = Find(id)) stream->Close(status);
+}
+
+void AttachService::CloseSilent() {
+  std::vector<StreamId> overdue;
+  absl::Status why;
+  {
+    absl::MutexLock lock(&mutex_);
+    overdue = places_.TakeOverdue(clock_.Monotonic());
+    if (!overdue.empty()) why = places_.Overdue();
+  }
+  for (const StreamId id : overdue) Close(id, why);
 }
 
 void AttachService::CloseAll() {

@@ -9,6 +9,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/clock.h"
 #include "coordinator/loop/inbox.h"
 #include "coordinator/loop/outlets.h"
 #include "coordinator/service/stream_places.h"
@@ -20,12 +21,8 @@ class AttachStream;
 
 class AttachService : public v1::WorkerService::CallbackService, public WorkerStreams {
  public:
-  struct Options {
-    // More are refused with RESOURCE_EXHAUSTED.
-    StreamPlaces::Limits places;
-  };
-  // `inbox` outlives the service.
-  AttachService(Inbox& inbox, Options options);
+  // `inbox` and `clock` outlive the service. More streams are refused with RESOURCE_EXHAUSTED.
+  AttachService(Inbox& inbox, Clock& clock, StreamPlaces::Limits limits = {});
   ~AttachService() override;
 
   grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* Attach(
@@ -34,15 +31,18 @@ class AttachService : public v1::WorkerService::CallbackService, public WorkerSt
   void Send(StreamId id, v1::AttachResponse message) override;
   void Close(StreamId id, const absl::Status& status) override;
 
+  // Ends streams that have not said hello in time. To be called a few times a second.
+  void CloseSilent();
   // Ends every stream and refuses new ones, for a clean stop: UNAVAILABLE makes workers come again.
   void CloseAll();
 
  private:
-  friend class AttachStream;
   std::shared_ptr<AttachStream> Find(StreamId id);
+  void HelloSaid(StreamId id);
   void Forget(StreamId id);
 
   Inbox& inbox_;
+  Clock& clock_;
   absl::Mutex mutex_;
   StreamPlaces places_ ABSL_GUARDED_BY(mutex_);
   std::map<StreamId, std::shared_ptr<AttachStream>> streams_ ABSL_GUARDED_BY(mutex_);

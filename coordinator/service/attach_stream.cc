@@ -16,8 +16,13 @@ absl::Status CheckHello(const Caller& caller, const v1::Hello& hello) {
 
 }  // namespace
 
-AttachStream::AttachStream(StreamId id, Inbox& inbox, Caller caller, std::function<void()> forget)
-    : id_(id), inbox_(inbox), caller_(std::move(caller)), forget_(std::move(forget)) {}
+AttachStream::AttachStream(StreamId id, Inbox& inbox, Caller caller,
+                           std::function<void()> hello_said, std::function<void()> forget)
+    : id_(id),
+      inbox_(inbox),
+      caller_(std::move(caller)),
+      hello_said_(std::move(hello_said)),
+      forget_(std::move(forget)) {}
 
 void AttachStream::Start() { ReadOn(); }
 
@@ -109,6 +114,7 @@ void AttachStream::OnReadDone(bool ok) {
   if (incoming_.has_hello()) {
     const absl::Status allowed = CheckHello(caller_, incoming_.hello());
     if (!allowed.ok()) return Close(allowed);
+    hello_said_();
   }
   StreamMessage message = {id_, std::move(incoming_),
                            [self = shared_from_this()] { self->ReadOn(); }};

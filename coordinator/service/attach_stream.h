@@ -21,8 +21,10 @@ namespace espalier {
 class AttachStream : public grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>,
                      public std::enable_shared_from_this<AttachStream> {
  public:
-  // `forget` is called once, last: it drops the owner's pointer.
-  AttachStream(StreamId id, Inbox& inbox, Caller caller, std::function<void()> forget);
+  // `hello_said` is called at a hello that may be said. `forget` is called once, last: it drops the
+  // owner's pointer.
+  AttachStream(StreamId id, Inbox& inbox, Caller caller, std::function<void()> hello_said,
+               std::function<void()> forget);
 
   void Start();
   void Send(v1::AttachResponse message);
@@ -48,6 +50,7 @@ class AttachStream : public grpc::ServerBidiReactor<v1::AttachRequest, v1::Attac
   const StreamId id_;
   Inbox& inbox_;
   const Caller caller_;
+  const std::function<void()> hello_said_;
   const std::function<void()> forget_;
   OneAtATime operations_;
   // gRPC's from the start of a read or write to its reaction.

@@ -140,8 +140,7 @@ absl::Status OpenState(DaemonParts& parts) {
 }
 
 absl::Status MakeAgentService(DaemonParts& parts) {
-  AgentServiceOptions options;
-  options.clock = parts.clock;
+  AgentServiceOptions options{.clock = parts.clock};
   ASSIGN_OR_RETURN(options.exec_key, TakeToken(parts.cluster.state_dir()));
   parts.agents = std::make_unique<AgentService>(parts.inbox, std::move(options));
   return absl::OkStatus();
@@ -238,7 +237,10 @@ absl::Status Listen(DaemonParts& parts) {
       EnrolmentOptions{.identity = parts.identity, .ca_path = parts.cluster.tls().ca()},
       *parts.clock);
   parts.joins = std::make_unique<JoinService>(parts.inbox, *parts.enrolment, *parts.clock);
-  parts.pump = std::make_unique<StreamPump>(*parts.clock, StreamPump::Options{});
+  parts.pump = std::make_unique<StreamPump>(*parts.clock, StreamPump::Options{.also = [&parts] {
+    parts.attach->CloseSilent();
+    parts.agents->CloseSilent();
+  }});
   parts.operators = std::make_unique<OperatorService>(
       OperatorBackend{.inbox = &parts.inbox,
                       .board = &parts.board,
@@ -332,7 +334,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const v1::ClusterSpec& clu
       .agent_program = ProgramBeside(program, "espalier-agent"),
       .state_dir = cluster.state_dir(),
       .version = ProbeOpenMpi({.mpirun = mpirun, .scratch = scratch}, clock)});
-  parts.attach = std::make_unique<AttachService>(parts.inbox, AttachService::Options{});
+  parts.attach = std::make_unique<AttachService>(parts.inbox, clock);
   parts.streams = std::make_unique<AllStreams>(*parts.attach, *parts.agents);
   parts.publisher = std::make_unique<ViewPublisher>(parts.board, cluster, cluster.state_dir());
   parts.versions = std::make_unique<ProgramVersions>(

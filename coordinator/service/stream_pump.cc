@@ -15,7 +15,7 @@ absl::Status Stopping() {
 }  // namespace
 
 StreamPump::StreamPump(Clock& clock, Options options)
-    : clock_(clock), options_(options), thread_([this] { Run(); }) {}
+    : clock_(clock), options_(std::move(options)), thread_([this] { Run(); }) {}
 
 StreamPump::~StreamPump() { Stop(); }
 
@@ -59,6 +59,7 @@ void StreamPump::Run() {
       open.assign(streams_.begin(), streams_.end());
     }
     for (const auto& stream : open) stream->Pump();
+    if (options_.also) options_.also();
   }
 }
 

@@ -3,6 +3,7 @@
 // only its own stream. Used by operator_service.h and pumped_writer.h. Thread rule: any thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <set>
 #include <thread>
@@ -30,6 +31,8 @@ class StreamPump {
     absl::Duration interval = absl::Milliseconds(100);
     // More streams are refused.
     size_t streams_max = 256;
+    // Called at each look, for what else is to be done so often; may be empty.
+    std::function<void()> also;
   };
   // `clock` outlives the pump.
   StreamPump(Clock& clock, Options options);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/coordinator/service/local_server.h"
+#include "tests/coordinator/service/set_clock.h"
 #include "tests/coordinator/wait_until.h"
 
 namespace espalier {
@@ -19,15 +20,6 @@ namespace {
 
 const GenerationKey kKey = {JobId("job-1"), Generation(3)};
 const NodeName kNode("studio");
-
-// Stands still until it is set forward; any thread.
-class SetClock : public Clock {
- public:
-  absl::Time Now() override { return absl::UnixEpoch() + Monotonic(); }
-  absl::Duration Monotonic() override { return absl::Seconds(seconds.load()); }
-  void Sleep(absl::Duration) override {}
-  std::atomic<int> seconds = 1000;
-};
 
 class AgentStreams : public ::testing::Test {
  protected:
@@ -215,6 +207,27 @@ TEST_F(AgentStreams, AnAgentThatIsThereButSilentIsAway) {
   ASSERT_TRUE(agent->Write(report));
   EXPECT_TRUE(std::holds_alternative<AgentReported>(NextEvent()));
   EXPECT_EQ(service_.End(kKey, kNode), NodeAgents::Ending::kUnderWay);
+}
+
+TEST_F(AgentStreams, AStreamThatDoesNotSayHelloInTimeIsEndedAndNoOther) {
+  BoundedContext context, silent;
+  const auto agent = Attach(context, nullptr);
+  const std::unique_ptr<Stream> stream = stub_->Attach(&silent);
+  std::atomic<bool> ended = false;
+  grpc::Status status;
+  std::thread end([&] {
+    status = stream->Finish();
+    ended = true;
+  });
+  EXPECT_TRUE(WaitUntil([&] {
+    clock_.seconds += 10;
+    service_.CloseSilent();
+    return ended.load();
+  }));
+  end.join();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_THAT(status.error_message(), ::testing::HasSubstr("no hello came within 10s"));
+  EXPECT_TRUE(service_.Attached(kNode));
 }
 
 TEST_F(AgentStreams, WhatEspalierdDoesNotKnowAnAgentIsToldToEnd) {

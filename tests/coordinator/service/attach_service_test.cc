@@ -7,6 +7,7 @@
 
 #include "tests/common/rpc/tls_world.h"
 #include "tests/coordinator/service/local_server.h"
+#include "tests/coordinator/service/set_clock.h"
 #include "tests/coordinator/wait_until.h"
 
 namespace espalier {
@@ -44,7 +45,8 @@ class Attaching : public ::testing::Test {
   }
 
   Inbox inbox_{{}};
-  AttachService service_{inbox_, {.places = {.streams_max = 2}}};
+  SetClock clock_;
+  AttachService service_{inbox_, clock_, {.streams_max = 2}};
   LocalServer server_{&service_};
   std::unique_ptr<v1::WorkerService::Stub> stub_ = v1::WorkerService::NewStub(server_.Channel());
   std::deque<Input> taken_;
@@ -147,13 +149,40 @@ TEST_F(Attaching, TooManyStreamsAreRefused) {
   second->Finish();
 }
 
+TEST_F(Attaching, AStreamThatDoesNotSayHelloInTimeIsEndedAndNoOther) {
+  BoundedContext contexts[2];
+  auto greeted = stub_->Attach(&contexts[0]);
+  greeted->Write(Hello(0));
+  const StreamId id = NextMessage().stream;
+  auto silent = stub_->Attach(&contexts[1]);
+  std::atomic<bool> ended = false;
+  grpc::Status status;
+  std::thread end([&] {
+    status = silent->Finish();
+    ended = true;
+  });
+  EXPECT_TRUE(WaitUntil([&] {
+    clock_.seconds += 10;
+    service_.CloseSilent();
+    return ended.load();
+  }));
+  end.join();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_THAT(status.error_message(), ::testing::HasSubstr("no hello came within 10s"));
+  service_.Send(id, Directive(1));
+  v1::AttachResponse got;
+  EXPECT_TRUE(greeted->Read(&got));
+  contexts[0].TryCancel();
+  greeted->Finish();
+}
+
 TEST(AttachingWithTls, TooManyStreamsOfOneCertificateAreRefusedAndOthersAreNot) {
   TlsWorld world;
   const auto identity = *ServerIdentity::Load(
       world.Issue("coordinator", {.role = Role::kCoordinator, .addresses = {"127.0.0.1"}}),
       world.folder() + "/identity.pem", RealClock());
   Inbox inbox{{}};
-  AttachService service(inbox, {.places = {.streams_per_caller_max = 1}});
+  AttachService service(inbox, RealClock(), {.streams_per_caller_max = 1});
   const LocalServer server(
       &service,
       *MakeServerCredentials({.listen = "127.0.0.1:0", .identity = identity}, RealClock()));

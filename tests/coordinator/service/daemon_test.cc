@@ -6,6 +6,7 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "absl/strings/match.h"
@@ -16,6 +17,7 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/local_access.h"
 #include "common/rpc/pem_file.h"
+#include "espalier/v1/agent.grpc.pb.h"
 #include "espalier/v1/operator.grpc.pb.h"
 #include "espalier/v1/worker.grpc.pb.h"
 #include "tests/common/rpc/tls_world.h"
@@ -66,6 +68,18 @@ absl::Status StartByHand(const ChannelTarget& target) {
   return FromGrpc(stream->Finish());
 }
 
+// The machine's, set ahead by the test.
+class AheadClock : public Clock {
+ public:
+  absl::Time Now() override { return RealClock().Now() + Ahead(); }
+  absl::Duration Monotonic() override { return RealClock().Monotonic() + Ahead(); }
+  void Sleep(absl::Duration duration) override { RealClock().Sleep(duration); }
+  std::atomic<int> seconds = 0;
+
+ private:
+  absl::Duration Ahead() const { return absl::Seconds(seconds.load()); }
+};
+
 class Composed : public ::testing::Test {
  protected:
   ~Composed() override {
@@ -87,7 +101,7 @@ class Composed : public ::testing::Test {
   absl::Status Start(const std::string& more = "") {
     absl::StatusOr<v1::ClusterSpec> cluster = Cluster(more);
     if (!cluster.ok()) return cluster.status();
-    absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(*cluster, "test", RealClock());
+    absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(*cluster, "test", clock_);
     if (!daemon.ok()) return daemon.status();
     daemon_ = *std::move(daemon);
     runner_ = std::thread([this] { EXPECT_TRUE(daemon_->Run().ok()); });
@@ -97,6 +111,7 @@ class Composed : public ::testing::Test {
   ScratchFolder folder_;
   std::string listen_ = "127.0.0.1:0";
   std::string node_more_;
+  AheadClock clock_;
   std::unique_ptr<Daemon> daemon_;
   std::thread runner_;
 };
@@ -148,6 +163,32 @@ TEST_F(Composed, EspalierLooksWhereEspalierdIsByDefault) {
   folder_.Write("bare.yaml", "nodes: []\n");
   const auto cluster = LoadDaemonCluster({.cluster_file = folder_.path("bare.yaml")});
   EXPECT_EQ(cluster->state_dir(), *ExpandHome(kDefaultStateDir));
+}
+
+TEST_F(Composed, WorkersAndAgentsThatSayNothingAreSentAway) {
+  ASSERT_TRUE(Start().ok());
+  const ChannelTarget target{.address = "unix:" + daemon_->socket()};
+  const std::shared_ptr<grpc::Channel> channel = *MakeChannel(target, RealClock());
+  grpc::ClientContext contexts[2];
+  for (grpc::ClientContext& context : contexts) PrepareCall(context, target, absl::Seconds(60));
+  const auto workers = v1::WorkerService::NewStub(channel);
+  const auto agents = v1::AgentService::NewStub(channel);
+  const auto worker = workers->Attach(&contexts[0]);
+  const auto agent = agents->Attach(&contexts[1]);
+  std::atomic<bool> ended = false;
+  grpc::Status of_worker, of_agent;
+  std::thread ends([&] {
+    of_worker = worker->Finish();
+    of_agent = agent->Finish();
+    ended = true;
+  });
+  EXPECT_TRUE(WaitUntil([&] {
+    clock_.seconds += 10;
+    return ended.load();
+  }));
+  ends.join();
+  EXPECT_THAT(of_worker.error_message(), HasSubstr("it is the first message of workers"));
+  EXPECT_THAT(of_agent.error_message(), HasSubstr("it is the first message of agents"));
 }
 
 TEST_F(Composed, InvariantClosedByDefault_RolesHoldOnTheRealServer) {
