@@ -92,6 +92,16 @@ std::optional<Record> ParseRecord(absl::string_view text) {
   return record;
 }
 
+// A daemon may run that nobody knows of; its end must not be confirmed.
+absl::Status CannotTell(const absl::Status& error, const std::string& root) {
+  return absl::Status(
+      error.code(),
+      absl::StrCat("cannot tell what an earlier agent left running: ", error.message(),
+                   "; mend that, or end what still runs of it (a "
+                   "restart of the machine does) and remove its folder in ",
+                   root));
+}
+
 std::string Tail(const std::string& path) {
   absl::StatusOr<std::string> text = PosixFileSystem().Read(path, kOutputBytesMax);
   if (!text.ok()) return "";
@@ -133,6 +143,7 @@ absl::Status Generations::TakeOver() {
     int64_t number = 0;
     const absl::StatusOr<std::string> text =
         files.Read(absl::StrCat(root, "/", name, "/record"), kRecordBytesMax);
+    if (!text.ok() && !absl::IsNotFound(text.status())) return CannotTell(text.status(), root);
     const std::optional<Record> record = text.ok() ? ParseRecord(*text) : std::nullopt;
     if (dot == std::string::npos || !absl::SimpleAtoi(name.substr(dot + 1), &number) || !record) {
       // A folder without its record: the agent ended before the gate of its daemon was opened.

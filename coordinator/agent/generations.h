@@ -32,7 +32,8 @@ struct GenerationsOptions {
 
 class Generations {
  public:
-  // Takes over what an earlier agent left: its daemons go on. `now` is monotonic, as everywhere.
+  // Takes over what an earlier agent left: its daemons go on. An error where that cannot be read.
+  // `now` is monotonic, as everywhere.
   static absl::StatusOr<Generations> Open(GenerationsOptions options);
 
   // The daemon's pid. INVALID_ARGUMENT: a command that is refused; ALREADY_EXISTS: something of the

@@ -172,6 +172,23 @@ TEST_F(OnThisNode, ARecordOfAnEarlierBootIsNobodysProcess) {
   EXPECT_FALSE(std::filesystem::exists(folder_.path("state/generations/half")));
 }
 
+TEST_F(OnThisNode, AFolderWhoseRecordIsNoneIsRemoved) {
+  std::filesystem::create_directories(folder_.path("state/generations/job-1.3"));
+  folder_.Write("state/generations/job-1.3/record", "x\n");
+  EXPECT_TRUE(Open().empty());
+  EXPECT_FALSE(std::filesystem::exists(folder_.path("state/generations/job-1.3")));
+}
+
+TEST_F(OnThisNode, ARecordThatCannotBeReadIsNotForgotten) {
+  const std::string record = folder_.path("state/generations/job-1.3/record");
+  std::filesystem::create_directories(record);
+  const absl::StatusOr<Generations> opened =
+      Generations::Open({.state_dir = folder_.path("state"), .open_mpi_folder = folder_.root()});
+  ASSERT_FALSE(opened.ok());
+  EXPECT_THAT(std::string(opened.status().message()), AllOf(HasSubstr(record), HasSubstr("mend")));
+  EXPECT_TRUE(std::filesystem::exists(record));
+}
+
 TEST_F(OnThisNode, AGenerationEndsWithoutTheCoordinatorWhenItsTimeIsUp) {
   Open();
   Daemon("echo up; exec sleep 1000");
