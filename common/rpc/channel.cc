@@ -1,5 +1,6 @@
 #include "common/rpc/channel.h"
 
+#include <grpc/support/time.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
@@ -103,6 +104,16 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const ChannelTarget& 
                                             .pem_private_key = identity.key,
                                             .pem_cert_chain = identity.certificate};
   return grpc::CreateCustomChannel(address.ToString(), grpc::SslCredentials(options), Arguments());
+}
+
+bool Connect(grpc::Channel& channel, absl::Duration timeout) {
+  const gpr_timespec span = gpr_time_from_millis(absl::ToInt64Milliseconds(timeout), GPR_TIMESPAN);
+  const gpr_timespec until = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), span);
+  for (;;) {
+    const grpc_connectivity_state state = channel.GetState(/*try_to_connect=*/true);
+    if (state == GRPC_CHANNEL_READY) return true;
+    if (!channel.WaitForStateChange(state, until)) return false;
+  }
 }
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeStrangerChannel(const std::string& address,

@@ -43,6 +43,9 @@ void PrepareCall(grpc::ClientContext& context, const ChannelTarget& target, absl
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const ChannelTarget& target,
                                                            Clock& clock);
 
+// Has the channel connect, and waits up to `timeout` for it. Whether it is connected.
+bool Connect(grpc::Channel& channel, absl::Duration timeout);
+
 // A channel to a server whose certificate names the host and is of this CA (PEM), for calls that
 // need no certificate of the caller: IsForStrangers in role.h.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeStrangerChannel(const std::string& address,

@@ -62,7 +62,8 @@ class AgentProcess final : public Agent {
   AgentProcess(AgentOptions options, std::shared_ptr<grpc::Channel> channel, int lock,
                Generations generations, Clock& clock)
       : options_(std::move(options)),
-        stub_(v1::AgentService::NewStub(channel)),
+        channel_(std::move(channel)),
+        stub_(v1::AgentService::NewStub(channel_)),
         clock_(clock),
         lock_(lock),
         generations_(std::move(generations)),
@@ -119,19 +120,21 @@ class AgentProcess final : public Agent {
     }
   }
 
-  // One stream from its opening to its end; returns why it ended.
+  // One stream from its opening to its end; returns why it ended. The hello is made when there is a
+  // connection: it says what is so now, the time of day too.
   absl::Status OneStream() {
     welcomed_ = false;
+    explain_at_ = clock_.Monotonic() + kPatience;
+    while (!Connect(*channel_, Turn())) {
+      LookAfter(nullptr);
+      ExplainWhenLate();
+      if (stopping_) return absl::CancelledError("stopped");
+    }
     CommandStream stream(options_.target, *stub_, Hello());
-    const absl::Duration opened = clock_.Monotonic();
-    bool explained = false;
     while (!stream.over() && !stopping_) {
       for (const v1::AgentCommand& command : stream.Take(Turn())) Obey(command, stream);
       LookAfter(welcomed_ ? &stream : nullptr);
-      if (!welcomed_ && !explained && clock_.Monotonic() - opened > kPatience) {
-        explained = true;
-        Explain();
-      }
+      if (!welcomed_) ExplainWhenLate();
     }
     if (stopping_) stream.Cancel();
     const absl::Status ended = stream.Finish();
@@ -144,7 +147,9 @@ class AgentProcess final : public Agent {
     return kIdleTurn;
   }
 
-  void Explain() {
+  void ExplainWhenLate() {
+    if (clock_.Monotonic() < explain_at_) return;
+    explain_at_ = absl::InfiniteDuration();
     const absl::Status why =
         ExplainFailure(absl::UnavailableError(absl::StrCat("espalierd at ", options_.target.address,
                                                            " does not answer")),
@@ -206,6 +211,7 @@ class AgentProcess final : public Agent {
   }
 
   const AgentOptions options_;
+  const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::AgentService::Stub> stub_;
   Clock& clock_;
   const int lock_;
@@ -215,6 +221,7 @@ class AgentProcess final : public Agent {
   absl::Duration heard_;
   absl::Duration report_interval_ = absl::Seconds(5);
   absl::Duration report_at_;
+  absl::Duration explain_at_;
   bool welcomed_ = false;  // on the stream at hand
   bool ever_welcomed_ = false;
   std::string last_error_;

@@ -9,9 +9,6 @@ namespace espalier {
 CommandStream::CommandStream(const ChannelTarget& target, v1::AgentService::Stub& stub,
                              const v1::AgentHello& hello) {
   PrepareCall(context_, target, kStreamDeadline);
-  // A call that fails at once while the channel is between two attempts leaves nobody to drive the
-  // next one.
-  context_.set_wait_for_ready(true);
   stream_ = stub.Attach(&context_);
   reader_ = std::thread([this, hello] { Read(hello); });
 }
@@ -24,7 +21,7 @@ CommandStream::~CommandStream() {
 void CommandStream::Read(const v1::AgentHello& hello) {
   v1::AgentMessage message;
   *message.mutable_hello() = hello;
-  stream_->Write(message);  // waits for the connection; what goes wrong, reading sees
+  stream_->Write(message);  // what goes wrong, reading sees
   v1::AgentCommand command;
   while (stream_->Read(&command)) {
     absl::MutexLock lock(&mutex_);

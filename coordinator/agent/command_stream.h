@@ -1,5 +1,5 @@
-// CommandStream: one Attach stream of the agent, from its opening to its end. A thread of its own
-// waits for the connection, introduces the agent and reads the commands. Used by
+// CommandStream: one Attach stream of the agent, from its opening on a connected channel to its
+// end. A thread of its own introduces the agent and reads the commands. Used by
 // coordinator/agent/agent.cc. Thread rule: owner's thread, except for Cancel.
 #pragma once
 

@@ -1,0 +1,186 @@
+// The agent as a whole, with a clock of the test and an espalierd that only listens.
+#include "coordinator/agent/agent.h"
+
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/agent/generations.h"
+#include "espalier/v1/agent.grpc.pb.h"
+#include "tests/coordinator/scratch_folder.h"
+#include "tests/coordinator/wait_until.h"
+
+namespace espalier {
+namespace {
+
+constexpr absl::Duration kOrphanLimit = absl::Minutes(1);
+// Enough for every loop of the agent to come round.
+constexpr int kManyLooks = 10;
+
+// Real time, and what the test adds to it.
+class LeapingClock : public Clock {
+ public:
+  absl::Time Now() override { return RealClock().Now() + leapt(); }
+  absl::Duration Monotonic() override {
+    absl::MutexLock lock(&mutex_);
+    ++looks_;
+    leapt_ += step_;
+    return RealClock().Monotonic() + leapt_;
+  }
+  void Sleep(absl::Duration duration) override { RealClock().Sleep(duration); }
+
+  void Leap(absl::Duration duration) {
+    absl::MutexLock lock(&mutex_);
+    leapt_ += duration;
+  }
+  // From now on with each look at it.
+  void LeapAtEachLook(absl::Duration duration) {
+    absl::MutexLock lock(&mutex_);
+    step_ = duration;
+  }
+  int looks() {
+    absl::MutexLock lock(&mutex_);
+    return looks_;
+  }
+
+ private:
+  absl::Duration leapt() {
+    absl::MutexLock lock(&mutex_);
+    return leapt_;
+  }
+
+  absl::Mutex mutex_;
+  int looks_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Duration leapt_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration step_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Welcomes, and remembers the last hello.
+class Listener final : public v1::AgentService::Service {
+ public:
+  grpc::Status Attach(
+      grpc::ServerContext*,
+      grpc::ServerReaderWriter<v1::AgentCommand, v1::AgentMessage>* stream) override {
+    v1::AgentMessage message;
+    while (stream->Read(&message)) {
+      if (!message.has_hello()) continue;
+      absl::MutexLock lock(&mutex_);
+      hello_ = message.hello();
+      v1::AgentCommand command;
+      command.mutable_welcome()->set_report_interval_seconds(1);
+      stream->Write(command);
+    }
+    return grpc::Status::OK;
+  }
+  std::optional<v1::AgentHello> hello() {
+    absl::MutexLock lock(&mutex_);
+    return hello_;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::optional<v1::AgentHello> hello_ ABSL_GUARDED_BY(mutex_);
+};
+
+class AnAgent : public ::testing::Test {
+ protected:
+  ~AnAgent() override {
+    if (agent_) agent_->Stop();
+    if (runs_.joinable()) runs_.join();
+    if (server_) server_->Shutdown(std::chrono::system_clock::now());
+    if (daemon_) WaitUntil([this] { return SignalSession(*daemon_, SIGKILL) == 0; });
+  }
+
+  // A generation of an earlier agent, which may be without espalierd for kOrphanLimit.
+  void LeaveGeneration() {
+    folder_.WriteScript("orted", "#!/bin/sh\nexec sleep 1000\n");
+    absl::StatusOr<Generations> earlier =
+        Generations::Open({.state_dir = folder_.path("state"), .open_mpi_folder = folder_.root()});
+    ASSERT_TRUE(earlier.ok()) << earlier.status();
+    v1::StartDaemon request;
+    *request.mutable_generation() = NameOf({JobId("job-1"), Generation(3)});
+    for (const char* word : {"orted", "-mca", "ess", "env"}) request.add_command(word);
+    request.set_orphan_limit_seconds(absl::ToDoubleSeconds(kOrphanLimit));
+    const absl::StatusOr<int64_t> pid = earlier->Start(request);
+    ASSERT_TRUE(pid.ok()) << pid.status();
+    const absl::StatusOr<ProcessIdentity> daemon = IdentifyProcess(*pid);
+    ASSERT_TRUE(daemon.ok()) << daemon.status();
+    daemon_ = *daemon;
+  }
+  void StartAgent() {
+    absl::StatusOr<std::unique_ptr<Agent>> agent =
+        Agent::Start({.target = {.address = address()},
+                      .node = "left",
+                      .facts = {.state_dir = folder_.path("state"),
+                                .mpirun = folder_.path("mpirun"),
+                                .worker = "/no/worker"}},
+                     clock_);
+    ASSERT_TRUE(agent.ok()) << agent.status();
+    agent_ = *std::move(agent);
+    runs_ = std::thread([this] { EXPECT_TRUE(agent_->Run().ok()); });
+    AwaitTurns();
+  }
+  // Several of the agent's turns have passed.
+  void AwaitTurns() {
+    const int before = clock_.looks();
+    EXPECT_TRUE(WaitUntil([&] { return clock_.looks() > before + kManyLooks; }));
+  }
+  void StartEspalierd() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(address(), grpc::InsecureServerCredentials());
+    builder.RegisterService(&espalierd_);
+    server_ = builder.BuildAndStart();
+    ASSERT_TRUE(server_);
+  }
+  std::string address() const { return "unix:" + folder_.path("socket"); }
+  bool GenerationLives() { return SignalSession(*daemon_, 0) > 0; }
+
+  ScratchFolder folder_;
+  LeapingClock clock_;
+  Listener espalierd_;
+  std::unique_ptr<grpc::Server> server_;
+  std::optional<ProcessIdentity> daemon_;
+  std::unique_ptr<Agent> agent_;
+  std::thread runs_;
+};
+
+TEST_F(AnAgent, ThatSleptDoesNotCountThatAsTimeAlone) {
+  LeaveGeneration();
+  StartAgent();
+  clock_.Leap(absl::Hours(13));
+  AwaitTurns();
+  EXPECT_TRUE(GenerationLives());
+}
+
+TEST_F(AnAgent, ThatIsAwakeAndAloneForTooLongEndsItsGenerations) {
+  LeaveGeneration();
+  StartAgent();
+  clock_.LeapAtEachLook(absl::Seconds(1));
+  EXPECT_TRUE(WaitUntil([this] { return !GenerationLives(); }));
+}
+
+TEST_F(AnAgent, SaysInItsHelloWhatIsSoWhenItConnects) {
+  StartAgent();
+  clock_.Leap(absl::Hours(2));
+  const absl::Time connected = clock_.Now();
+  StartEspalierd();
+  ASSERT_TRUE(WaitUntil([this] { return espalierd_.hello().has_value(); }));
+  EXPECT_GE(espalierd_.hello()->report().unix_seconds(),
+            absl::ToDoubleSeconds(connected - absl::UnixEpoch()));
+}
+
+TEST_F(AnAgent, StopsWhileNobodyAnswers) {
+  StartAgent();
+  agent_->Stop();
+  runs_.join();
+}
+
+}  // namespace
+}  // namespace espalier
