@@ -71,9 +71,10 @@ Pressure MemoryPressure() {
 PowerSource ReadPowerSource() {
   std::error_code error;
   bool has_battery = false;
-  for (const auto& supply : std::filesystem::directory_iterator("/sys/class/power_supply", error)) {
-    const std::vector<std::string> type = ReadLines(supply.path().string() + "/type");
-    const std::vector<std::string> online = ReadLines(supply.path().string() + "/online");
+  std::filesystem::directory_iterator it("/sys/class/power_supply", error), end;
+  for (; !error && it != end; it.increment(error)) {
+    const std::vector<std::string> type = ReadLines(it->path().string() + "/type");
+    const std::vector<std::string> online = ReadLines(it->path().string() + "/online");
     if (type.empty()) continue;
     if (type[0] == "Mains" && !online.empty() && online[0] == "1") return PowerSource::kMains;
     has_battery = has_battery || type[0] == "Battery";

@@ -36,9 +36,11 @@ void FolderWatch::Board::Show(v1::NodeReport report) {
 FolderWatch::FolderWatch(std::string folder, Look look, Clock& clock)
     : folder_(std::move(folder)), clock_(clock), board_(std::make_shared<Board>()) {
   thread_ = std::thread([board = board_, folder = folder_, look = std::move(look)] {
+    v1::NodeReport before;
     while (board->AwaitWish()) {
       v1::NodeReport report;
-      look(folder, report);
+      look(folder, before, report);
+      before = report;
       board->Show(std::move(report));
     }
   });

@@ -18,9 +18,10 @@ namespace espalier {
 
 class FolderWatch {
  public:
-  // Adds what lies in the folder to a report. It holds everything that it needs, because a look
-  // that hangs outlives the watch.
-  using Look = std::function<void(const std::string& folder, v1::NodeReport& report)>;
+  // Adds what lies in the folder to a report; `before` is what the last look added, for what cannot
+  // be read now. It holds everything that it needs, because a look that hangs outlives the watch.
+  using Look = std::function<void(const std::string& folder, const v1::NodeReport& before,
+                                  v1::NodeReport& report)>;
   FolderWatch(std::string folder, Look look, Clock& clock);
   // Waits for no look.
   ~FolderWatch();

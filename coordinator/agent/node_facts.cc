@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/base/file_system.h"
 #include "common/base/sha256.h"
 #include "common/base/utf8.h"
 #include "common/platform/platform.h"
@@ -69,35 +70,60 @@ void FillResources(const std::string& folder, v1::NodeResources& resources) {
   if (!error) resources.set_disk_free_bytes(static_cast<int64_t>(space.available));
 }
 
+// What is missing or no folder holds nothing; other errors (of a network mount, say) tell nothing
+// of what lies there.
+absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder) {
+  absl::StatusOr<std::vector<std::string>> names = PosixFileSystem().List(folder);
+  const bool holds_nothing =
+      absl::IsNotFound(names.status()) || absl::IsFailedPrecondition(names.status());
+  if (holds_nothing) return std::vector<std::string>{};
+  return names;
+}
+
 // "step-00000500", published: its manifest is there.
-std::optional<int64_t> StepOf(const fs::path& checkpoint) {
-  const std::string name = checkpoint.filename().string();
+std::optional<int64_t> StepOf(const std::string& name, const std::string& checkpoint) {
   absl::string_view number = name;
   int64_t step = 0;
   std::error_code ignored;
   if (!absl::ConsumePrefix(&number, "step-") || !absl::SimpleAtoi(number, &step) ||
-      !fs::exists(checkpoint / "manifest.json", ignored)) {
+      !fs::exists(JoinPath(checkpoint, "manifest.json"), ignored)) {
     return std::nullopt;
   }
   return step;
 }
 
-void AddHeld(const std::string& folder, v1::NodeReport& report) {
-  std::error_code ignored;
-  for (const fs::directory_entry& job : fs::directory_iterator(folder, ignored)) {
-    for (const fs::directory_entry& checkpoint :
-         fs::directory_iterator(job.path() / "checkpoints", ignored)) {
-      const std::optional<int64_t> step = StepOf(checkpoint.path());
-      if (!step || report.held_size() >= kStatesMax) continue;
-      v1::HeldState& held = *report.add_held();
-      held.set_job_id(AsUtf8(job.path().filename().string()));
-      held.set_step(*step);
-      held.set_path(AsUtf8(checkpoint.path().string()));
+void AddHeldOf(const std::string& folder, const std::string& job, const v1::NodeReport& before,
+               v1::NodeReport& report) {
+  const std::string id = AsUtf8(job);
+  const std::string checkpoints = JoinPath(JoinPath(folder, job), "checkpoints");
+  const absl::StatusOr<std::vector<std::string>> names = NamesIn(checkpoints);
+  if (!names.ok()) {
+    for (const v1::HeldState& held : before.held()) {
+      if (held.job_id() == id && report.held_size() < kStatesMax) *report.add_held() = held;
     }
+    return;
+  }
+  for (const std::string& name : *names) {
+    const std::string path = JoinPath(checkpoints, name);
+    const std::optional<int64_t> step = StepOf(name, path);
+    if (!step || report.held_size() >= kStatesMax) continue;
+    v1::HeldState& held = *report.add_held();
+    held.set_job_id(id);
+    held.set_step(*step);
+    held.set_path(AsUtf8(path));
   }
 }
 
-void AddData(const std::string& folder, v1::NodeReport& report) {
+void AddHeld(const std::string& folder, const v1::NodeReport& before, v1::NodeReport& report) {
+  const absl::StatusOr<std::vector<std::string>> jobs = NamesIn(folder);
+  if (!jobs.ok()) {
+    *report.mutable_held() = before.held();
+    return;
+  }
+  for (const std::string& job : *jobs) AddHeldOf(folder, job, before, report);
+}
+
+void AddData(const std::string& folder, const v1::NodeReport&, v1::NodeReport& report) {
   const absl::StatusOr<FileDigest> manifest = Sha256OfFile(folder + "/manifest.json");
   if (!manifest.ok()) return;
   v1::DataFolder& data = *report.add_data();

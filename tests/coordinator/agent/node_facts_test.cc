@@ -75,8 +75,8 @@ class Facts : public ::testing::Test {
       return report.held_size() == states && report.data_size() == folders;
     });
   }
-  void Publish(int step) {
-    const std::string folder = absl::StrCat("jobs/job-1/checkpoints/step-", step);
+  void Publish(const std::string& job, int step) {
+    const std::string folder = absl::StrCat("jobs/", job, "/checkpoints/step-", step);
     std::filesystem::create_directories(folder_.path(folder));
     folder_.Write(folder + "/manifest.json", "{}");
   }
@@ -88,7 +88,7 @@ class Facts : public ::testing::Test {
 };
 
 TEST_F(Facts, HoldCheckpointsAndDataOfEveryFolder) {
-  Publish(7);
+  Publish("job-1", 7);
   ASSERT_TRUE(Reports(1, 2));
   const v1::NodeReport report = facts_->Report();
   EXPECT_EQ(report.held(0).job_id(), "job-1");
@@ -101,9 +101,36 @@ TEST_F(Facts, OfAFolderThatDoesNotAnswerAreThoseSeenLastAndOthersStayFresh) {
   ASSERT_TRUE(Reports(0, 2));
   Hang();
   const double first = facts_->Report().unix_seconds();
-  Publish(7);
+  Publish("job-1", 7);
   EXPECT_TRUE(Reports(1, 2));
   EXPECT_GT(facts_->Report().unix_seconds(), first);
+}
+
+TEST_F(Facts, OfAJobWhoseCheckpointsCannotBeReadAreThoseSeenLastAndOthersStayFresh) {
+  Publish("job-1", 7);
+  ASSERT_TRUE(Reports(1, 2));
+  const std::string checkpoints = folder_.path("jobs/job-1/checkpoints");
+  std::filesystem::rename(checkpoints, folder_.path("moved"));
+  std::filesystem::create_symlink(checkpoints, checkpoints);
+  Publish("job-2", 9);
+  EXPECT_TRUE(Reports(2, 2)) << "a link to itself is an error";
+  std::filesystem::remove(checkpoints);
+  EXPECT_TRUE(Reports(1, 2)) << "what is not there holds nothing";
+}
+
+TEST_F(Facts, OfJobFoldersThatCannotBeReadAreThoseSeenLast) {
+  Publish("job-1", 7);
+  ASSERT_TRUE(Reports(1, 2));
+  std::filesystem::rename(folder_.path("jobs"), folder_.path("moved"));
+  std::filesystem::create_symlink(folder_.path("jobs"), folder_.path("jobs"));
+  facts_->Report();
+  EXPECT_EQ(facts_->Report().held_size(), 1);
+}
+
+TEST_F(Facts, AStrayFileAmongTheJobsHoldsNothing) {
+  folder_.Write("jobs/stray", "");
+  Publish("job-1", 7);
+  EXPECT_TRUE(Reports(1, 2));
 }
 
 TEST_F(Facts, ComeAgainWhenTheFolderAnswers) {
