@@ -26,6 +26,8 @@ constexpr absl::Duration kLongestPause = absl::Seconds(2);
 constexpr absl::Duration kIdleTurn = absl::Seconds(1);
 constexpr absl::Duration kRunningTurn = absl::Milliseconds(100);
 constexpr absl::Duration kEndingTurn = absl::Milliseconds(10);
+// What a turn takes beyond it the machine has slept, which its workers do not count either.
+constexpr absl::Duration kLongestTurn = absl::Seconds(10);
 // Without an answer for so long, the log says what stands in the way.
 constexpr absl::Duration kPatience = absl::Seconds(5);
 
@@ -69,7 +71,7 @@ class AgentProcess final : public Agent {
         generations_(std::move(generations)),
         facts_(options_.facts, clock),
         instance_(absl::StrCat(getpid(), ".", absl::ToUnixNanos(clock.Now()))),
-        heard_(clock.Monotonic()) {}
+        last_turn_(clock.Monotonic()) {}
 
   ~AgentProcess() override { close(lock_); }
 
@@ -198,8 +200,10 @@ class AgentProcess final : public Agent {
   // What is told while nobody listens is lost without harm: espalierd asks again.
   void LookAfter(CommandStream* stream) {
     const absl::Duration now = clock_.Monotonic();
-    if (stream != nullptr) heard_ = now;
-    generations_.EndOrphans(now - heard_);
+    alone_ += std::min(now - last_turn_, kLongestTurn);
+    if (stream != nullptr) alone_ = absl::ZeroDuration();
+    last_turn_ = now;
+    generations_.EndOrphans(alone_);
     for (const v1::AgentMessage& news : generations_.Poll(now)) {
       if (stream != nullptr) stream->Write(news);
     }
@@ -218,7 +222,8 @@ class AgentProcess final : public Agent {
   Generations generations_;
   NodeFacts facts_;
   const std::string instance_;
-  absl::Duration heard_;
+  absl::Duration last_turn_;
+  absl::Duration alone_;  // awake and without a welcome
   absl::Duration report_interval_ = absl::Seconds(5);
   absl::Duration report_at_;
   absl::Duration explain_at_;
