@@ -26,9 +26,9 @@ class Clock {
 // The machine's clock; lives as long as the process.
 Clock& RealClock();
 
-// Wall-clock time that never jumps. It follows the monotonic clock, so that a corrected clock or a
-// machine that slept does not make every worker look silent, and drifts towards the wall clock by
-// at most a tenth of the time that passes.
+// Wall-clock time that follows the monotonic clock, so that a corrected clock does not make every
+// worker look silent, and drifts towards the wall clock by at most a tenth of the time that passes.
+// macOS counts a machine's sleep (Linux does not): the core excuses silence after its own (Step).
 class SteadyTime {
  public:
   // `clock` outlives it.
