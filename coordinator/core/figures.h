@@ -1,8 +1,9 @@
 // Figures: what the steps of a job say about its speed and loss, for people and metrics; decides
-// nothing. Kept by the core so that the CLI and the metrics read one place. Used by state.h. Plain
-// value.
+// nothing. Kept by the core so that the CLI and the metrics read one place. Used by event.h,
+// job_record.h and state.h. Plain value.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -30,14 +31,28 @@ struct StepFigures {
 class Figures {
  public:
   // To be called once for each step. A new generation is measured afresh, by another Figures.
-  void Add(const StepFigures& step);
+  void Add(const StepFigures& step) {
+    if (step.step_seconds <= 0) return;
+    const double weight = std::max(kWeight, 1.0 / static_cast<double>(++averaged_));
+    average_step_seconds_ += weight * (step.step_seconds - average_step_seconds_);
+    average_tokens_ += weight * (static_cast<double>(step.tokens) - average_tokens_);
+  }
 
   // Moving average over about the last 20 steps; 0 while unknown.
-  double tokens_per_second() const;
+  double tokens_per_second() const {
+    return average_step_seconds_ > 0 ? average_tokens_ / average_step_seconds_ : 0;
+  }
   // Until `total` steps are committed, when `committed` are; absent while the speed is unknown.
-  std::optional<double> EtaSeconds(Step committed, Step total) const;
+  std::optional<double> EtaSeconds(Step committed, Step total) const {
+    if (average_step_seconds_ <= 0) return std::nullopt;
+    const auto left = std::max<int64_t>(0, total.value() - committed.value());
+    return static_cast<double>(left) * average_step_seconds_;
+  }
 
  private:
+  // Of the newest step: an average over about the last 20.
+  static constexpr double kWeight = 0.1;
+
   double average_step_seconds_ = 0;
   double average_tokens_ = 0;
   int64_t averaged_ = 0;

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/base/ids.h"
+#include "coordinator/core/figures.h"
 #include "coordinator/core/job_state.h"
 #include "espalier/v1/job.pb.h"
 
@@ -65,16 +66,6 @@ struct HolderRecord {
   NodeName node;
   // Committed steps of the newest state there; 0: it was looked for, and there is none.
   Step step;
-};
-
-// What people ask of the last step when the job is over.
-struct StepRecord {
-  // Number of the step, from 0.
-  Step step;
-  // Mean over the global batch's loss tokens, in nats.
-  double loss = 0;
-  double gradient_norm = 0;
-  double learning_rate = 0;
 };
 
 struct EvaluationRecord {
@@ -144,8 +135,8 @@ struct JobRecord {
   // Committed steps when the record was written; more may have been reported since.
   Step step;
   int64_t skipped_steps = 0;
-  // Of those that were reported when the record was written.
-  std::optional<StepRecord> last_step;
+  // Of those reported by then; the journal keeps what people ask of it when the job is over.
+  std::optional<StepFigures> last_step;
   std::optional<EvaluationRecord> evaluation;
   // Without a path when later ones turned out to be damaged, and the job began from this one.
   std::optional<CheckpointRecord> checkpoint;

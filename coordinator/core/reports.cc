@@ -192,8 +192,7 @@ void OnReport(Transaction& transaction, const WorkerHeartbeat& report) {
 void NoteFigures(Job& job, const StepFigures& figures) {
   JobRecord& record = job.record;
   if (record.last_step && figures.step <= record.last_step->step) return;
-  record.last_step =
-      StepRecord{figures.step, figures.loss, figures.gradient_norm, figures.learning_rate};
+  record.last_step = figures;
   if (figures.skipped) ++record.skipped_steps;
   job.figures.Add(figures);
 }

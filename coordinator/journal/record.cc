@@ -104,8 +104,10 @@ void DecodeResults(const v1::JournalJob& row, JobRecord& record) {
   record.skipped_steps = row.skipped_steps();
   if (row.has_last_step()) {
     const v1::StepReport& last = row.last_step();
-    record.last_step =
-        StepRecord{Step(last.step()), last.loss(), last.gradient_norm(), last.learning_rate()};
+    record.last_step = StepFigures{.step = Step(last.step()),
+                                   .loss = last.loss(),
+                                   .gradient_norm = last.gradient_norm(),
+                                   .learning_rate = last.learning_rate()};
   }
   if (row.has_evaluation()) {
     record.evaluation = EvaluationRecord{Step(row.evaluation().step()), row.evaluation().loss()};

@@ -40,7 +40,7 @@ void FillRanks(const Job& job, const JobNotes& notes, const ViewMoment& moment, 
 void FillProgress(const Job& job, v1::JobStatus& status) {
   const JobRecord& record = job.record;
   Step committed = record.step;
-  if (const std::optional<StepRecord>& last = record.last_step) {
+  if (const std::optional<StepFigures>& last = record.last_step) {
     committed = std::max(committed, last->step.next());
     status.set_loss(last->loss);
     status.set_gradient_norm(last->gradient_norm);

@@ -42,7 +42,8 @@ JobRecord FullRecord() {
       absl::StatusCode::kInternal, Step(69), Generation(2), {NodeName("a"), NodeName("b")}};
   record.step = Step(71);
   record.skipped_steps = 1;
-  record.last_step = StepRecord{Step(59), 2.5, 0.75, 3e-4};
+  record.last_step =
+      StepFigures{.step = Step(59), .loss = 2.5, .gradient_norm = 0.75, .learning_rate = 3e-4};
   record.evaluation = EvaluationRecord{Step(50), 1.25};
   record.checkpoint = CheckpointRecord{Step(60), "/path", 123, 0.5, "", At(6)};
   record.checkpoint_failure = CheckpointRecord{Step(65), "", 0, 0.25, "disk full", At(7)};

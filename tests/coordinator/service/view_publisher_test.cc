@@ -70,7 +70,8 @@ TEST_F(Viewing, WhatTheLastStepSaidIsStillThereWhenEspalierdWasStartedAgain) {
   JobRecord record;
   record.id = JobId("job-1");
   record.state = JobState::kCompleted;
-  record.last_step = StepRecord{Step(9), 1.5, 0.5, 3e-4};
+  record.last_step =
+      StepFigures{.step = Step(9), .loss = 1.5, .gradient_norm = 0.5, .learning_rate = 3e-4};
   Job job;
   job.record = *DecodeJob(EncodeJob(record));
   const v1::JobStatus status = MakeJobView(job, JobNotes(), "/state", ViewMoment())->StatusAt({});
