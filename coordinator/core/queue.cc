@@ -331,6 +331,18 @@ void KeepFor(Transaction& transaction, const Job& job, KeptNodes& kept) {
   }
 }
 
+// A job that cannot go on with what it has queues before anybody is asked to make room: what it
+// held may be all that another needs.
+void GiveUpPlaces(Transaction& transaction, const std::vector<Job*>& waiting) {
+  const KeptNodes none;
+  for (Job* job : waiting) {
+    const JobRecord& record = job->record;
+    if (record.state == JobState::kQueued) continue;
+    if (!Place(transaction.state(), record, none).empty()) continue;
+    KeepWaiting(transaction, *job, WhyItWaits(transaction.state(), record, none));
+  }
+}
+
 // After a restart, agents have a moment to come back before anybody decides without them.
 bool AgentsAreDue(ClusterState& state) {
   const auto missing = [](const Node& node) {
@@ -356,8 +368,10 @@ void WatchQueue(Transaction& transaction) {
 
 void Schedule(Transaction& transaction) {
   if (AgentsAreDue(transaction.state())) return;
+  const std::vector<Job*> waiting = WaitingJobs(transaction);
+  GiveUpPlaces(transaction, waiting);
   KeptNodes kept;
-  for (Job* job : WaitingJobs(transaction)) {
+  for (Job* job : waiting) {
     const JobId* ahead =
         job->record.state == JobState::kQueued ? kept.AllKeptFrom(job->record) : nullptr;
     if (ahead != nullptr) {
