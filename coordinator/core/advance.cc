@@ -53,6 +53,8 @@ void On(Transaction& transaction, const AgentDetached& event) { OnAgent(transact
 void On(Transaction& transaction, const NodeInvited& event) { OnNode(transaction, event); }
 void On(Transaction& transaction, const NodeJoined& event) { OnNode(transaction, event); }
 void On(Transaction& transaction, const NodeForgotten& event) { OnNode(transaction, event); }
+void On(Transaction& transaction, const NodeDrained& event) { OnNode(transaction, event); }
+void On(Transaction& transaction, const NodeAllowed& event) { OnNode(transaction, event); }
 void On(Transaction& transaction, const VersionsFound& event) { OnVersions(transaction, event); }
 
 // Null when the generation is not the one that runs.

@@ -15,6 +15,7 @@
 #include "coordinator/core/event.h"
 #include "coordinator/core/state.h"
 #include "coordinator/core/transaction.h"
+#include "coordinator/core/usable.h"
 
 namespace espalier {
 
@@ -66,6 +67,8 @@ void OnAgent(Transaction& transaction, const AgentDetached& gone);
 void OnNode(Transaction& transaction, const NodeInvited& request);
 void OnNode(Transaction& transaction, const NodeJoined& request);
 void OnNode(Transaction& transaction, const NodeForgotten& request);
+void OnNode(Transaction& transaction, const NodeDrained& request);
+void OnNode(Transaction& transaction, const NodeAllowed& request);
 // Nodes are compared with them from now on.
 void OnVersions(Transaction& transaction, const VersionsFound& found);
 
@@ -76,7 +79,13 @@ void ShiftDeadlines(NodeTable& nodes, absl::Duration slept);
 
 // Starts what can be started.
 void Schedule(Transaction& transaction);
-// Has the queue looked at when a wait of its own is over: a back-off, or that for the agents.
+// Running jobs leave nodes that are drained, and take in those that they can have beside what is
+// kept for the ones that wait.
+void ChangeNodes(Transaction& transaction, const KeptNodes& kept);
+// The job may be given more nodes now.
+bool MayTakeIn(const Job& job, absl::Time now);
+// Has the queue looked at when a wait of its own is over: a back-off, that for the agents, or that
+// of a job for more nodes.
 void WatchQueue(Transaction& transaction);
 
 // How long jobs that have ended are remembered (submit.cc), so that years of runs neither fill the

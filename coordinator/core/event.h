@@ -138,11 +138,12 @@ struct ProcessesExited {
   std::vector<NodeName> unconfirmed;
 };
 
-using Event = std::variant<CoordinatorStarted, Tick, SubmitRequested, PauseRequested,
-                           ResumeRequested, CancelRequested, CheckpointRequested, WorkerAttached,
-                           WorkerFoundState, WorkerReady, WorkerHeartbeat, WorkerStepReported,
-                           WorkerEvaluated, WorkerCheckpointed, DirectiveAcked, WorkerFinished,
-                           WorkerDetached, AgentAttached, AgentReported, AgentDetached, NodeInvited,
-                           NodeJoined, NodeForgotten, VersionsFound, LaunchFailed, ProcessesExited>;
+using Event =
+    std::variant<CoordinatorStarted, Tick, SubmitRequested, PauseRequested, ResumeRequested,
+                 CancelRequested, CheckpointRequested, WorkerAttached, WorkerFoundState,
+                 WorkerReady, WorkerHeartbeat, WorkerStepReported, WorkerEvaluated,
+                 WorkerCheckpointed, DirectiveAcked, WorkerFinished, WorkerDetached, AgentAttached,
+                 AgentReported, AgentDetached, NodeInvited, NodeJoined, NodeForgotten, NodeDrained,
+                 NodeAllowed, VersionsFound, LaunchFailed, ProcessesExited>;
 
 }  // namespace espalier

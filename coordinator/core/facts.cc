@@ -51,6 +51,11 @@ bool GoesBefore(const JobRecord& a, const JobRecord& b) {
   return first != second ? first > second : a.number < b.number;
 }
 
+int32_t MaxNodes(const JobRecord& record) {
+  const v1::ParallelSpec& parallel = record.spec.parallel();
+  return parallel.has_max_nodes() ? parallel.max_nodes() : parallel.min_nodes();
+}
+
 bool MayUse(const JobRecord& record, const NodeName& node) {
   const auto& allowed = record.spec.parallel().nodes();
   return allowed.empty() || std::find(allowed.begin(), allowed.end(), node.text()) != allowed.end();

@@ -19,6 +19,8 @@ bool IsExternal(const JobRecord& record);
 absl::Duration FailureTimeout(const JobRecord& record);
 // In the queue: by priority, then age.
 bool GoesBefore(const JobRecord& a, const JobRecord& b);
+// parallel.max_nodes; without it parallel.min_nodes.
+int32_t MaxNodes(const JobRecord& record);
 // parallel.nodes allows the node.
 bool MayUse(const JobRecord& record, const NodeName& node);
 

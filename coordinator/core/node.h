@@ -36,7 +36,7 @@ enum class AgentState {
   kGone = 3,
 };
 
-// A machine may join as this node, once and until then, when it knows the token.
+// A machine that knows the token may join as this node, once.
 struct Invitation {
   std::string token_sha256;
   absl::Time expires_at = absl::UnixEpoch();
@@ -56,12 +56,14 @@ struct NodeRecord {
   std::string set_aside_reason;
   // Not used before then.
   absl::Time set_aside_until = absl::UnixEpoch();
+  // Why an operator has jobs leave it and none start there; absent: they may.
+  std::optional<std::string> drained = {};
   // An agent has spoken for it: from then on it is used only while one does.
   bool has_agent = false;
   // SHA-256 of the certificate that its agent showed last, in hex; empty without TLS.
   std::string certificate;
-  // Serial numbers of every one that it joined with or showed, and of those that are refused for
-  // ever. (A fingerprint would not do: who has the certificate can change its signature.)
+  // Serial numbers of all that it joined with or showed, and of those that are refused for ever.
+  // (Who has a certificate can change its fingerprint.)
   std::vector<std::string> serials = {};
   std::vector<std::string> revoked = {};
   std::optional<Invitation> invitation = {};
@@ -80,16 +82,14 @@ struct AgentSession {
   absl::Time attached_at = absl::UnixEpoch();
   absl::Time heard_at = absl::UnixEpoch();
   absl::Time state_since = absl::UnixEpoch();
-  // Its newest one. Absent: none since espalierd started.
+  // Its newest one, and its clock less espalierd's then. Absent: none since espalierd started.
   std::optional<v1::NodeReport> report;
-  // Its clock less espalierd's, when that report came.
   absl::Duration clock_ahead;
 };
 
 struct Node {
   NodeRecord record;
-  // Nodes of one address are one machine. Empty: not known.
-  std::string address;
+  std::string address;  // nodes of one address are one machine; empty: not known
   AgentSession agent;
   // The job whose nodes it is one of; empty: none.
   JobId holder;

@@ -198,11 +198,6 @@ Outlook MakeRoom(Transaction& transaction, const Job& waiting, const KeptNodes& 
 // So many nodes are named in a reason; the rest are counted.
 constexpr size_t kNodesNamed = 8;
 
-int32_t MaxNodes(const JobRecord& record) {
-  const v1::ParallelSpec& parallel = record.spec.parallel();
-  return parallel.has_max_nodes() ? parallel.max_nodes() : parallel.min_nodes();
-}
-
 std::vector<const Node*> AllowedNodes(const ClusterState& state, const JobRecord& record) {
   std::vector<const Node*> nodes;
   for (const std::string& name : record.spec.parallel().nodes()) {
@@ -362,7 +357,8 @@ void WatchQueue(Transaction& transaction) {
   if (waits_for_agents && transaction.now() >= state.agents_due) transaction.QueueChanged();
   for (const auto& [id, job] : state.jobs) {
     const bool recovering = job.record.state == JobState::kRecovering;
-    if (recovering && Waits(job, transaction.now())) transaction.QueueChanged();
+    const bool due = recovering && Waits(job, transaction.now());
+    if (due || MayTakeIn(job, transaction.now())) transaction.QueueChanged();
   }
 }
 
@@ -383,6 +379,7 @@ void Schedule(Transaction& transaction) {
       KeepFor(transaction, *job, kept);
     }
   }
+  ChangeNodes(transaction, kept);
 }
 
 }  // namespace espalier

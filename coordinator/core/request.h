@@ -76,4 +76,17 @@ struct NodeForgotten {
   bool revoke = false;
 };
 
+// `espalier nodes drain`: jobs leave the node at their next step, and none starts there.
+struct NodeDrained {
+  RequestId request;
+  NodeName node;
+  // For people; may be empty.
+  std::string reason;
+};
+// `espalier nodes allow`: jobs may use the node again, and what was held against it is forgotten.
+struct NodeAllowed {
+  RequestId request;
+  NodeName node;
+};
+
 }  // namespace espalier

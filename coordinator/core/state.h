@@ -103,6 +103,8 @@ struct World {
   bool awaits_leases = false;
   // Taken over from an earlier coordinator, and no rank has come back yet.
   bool unheard_since_restart = false;
+  // When the job may next be looked at for nodes that it could take in.
+  absl::Time grow_at = absl::InfinitePast();
   // When every rank had said its last word: the processes must end soon after.
   std::optional<absl::Time> finished_at;
 };

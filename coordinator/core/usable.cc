@@ -57,6 +57,12 @@ std::string DescribeClock(const AgentSession& agent) {
                       " espalierd's; set it");
 }
 
+std::string DescribeDrain(const NodeRecord& node) {
+  return absl::StrCat("is drained", node.drained->empty() ? "" : " (", *node.drained,
+                      node.drained->empty() ? "" : ")", "; `espalier nodes allow ",
+                      node.name.text(), "` lets jobs use it again");
+}
+
 // What it held when its processes ended, and goes on with unless somebody ahead took it.
 bool IsOwn(const Node& node, const JobRecord& job) {
   if (node.holder == job.id) return true;
@@ -98,6 +104,7 @@ const JobId* KeptNodes::KeptFrom(const JobRecord& job, const NodeName& node) con
 }
 
 Obstacle NodeObstacle(const ClusterState& state, const Node& node) {
+  if (node.record.drained) return Obstacle::kDrained;
   if (IsSetAside(node.record)) return Obstacle::kSetAside;
   return AgentObstacle(state, node.agent);
 }
@@ -120,6 +127,8 @@ std::string Describe(const ClusterState& state, const Node& node, const Usabilit
       return absl::StrCat("is kept for job ", usability.other.text(), ", ahead in the queue");
     case Obstacle::kHeld:
       return absl::StrCat("is held by job ", usability.other.text());
+    case Obstacle::kDrained:
+      return DescribeDrain(node.record);
     case Obstacle::kSetAside:
       return absl::StrCat("is set aside (", node.record.set_aside_reason, ")");
     case Obstacle::kAgentGone:

@@ -22,6 +22,7 @@ enum class Obstacle {
   // Another job holds it.
   kHeld,
   // From here on, the node would not do even if it were free.
+  kDrained,
   kSetAside,
   kAgentGone,
   kAgentSilent,

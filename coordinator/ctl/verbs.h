@@ -20,7 +20,7 @@ struct VerbTable {
 
 void AddSubmitVerbs(VerbTable verbs);      // submit, validate
 void AddJobVerbs(VerbTable verbs);         // jobs, job, events
-void AddNodeVerbs(VerbTable verbs);        // nodes, nodes add, nodes forget
+void AddNodeVerbs(VerbTable verbs);        // nodes, nodes add, nodes drain, ...
 void AddControlVerbs(VerbTable verbs);     // pause, resume, cancel, checkpoint
 void AddFollowVerbs(VerbTable verbs);      // watch, logs
 void AddPkiVerbs(VerbTable verbs);         // pki init, issue, show

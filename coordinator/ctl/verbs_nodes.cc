@@ -1,4 +1,4 @@
-// nodes, nodes add, nodes forget: the machines of the cluster.
+// nodes, nodes add, nodes drain, nodes allow, nodes forget: the machines of the cluster.
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -62,6 +62,21 @@ absl::StatusOr<ExitCode> Forget(Context& context, const v1::ForgetNodeRequest& r
   return kDone;
 }
 
+// What is asked of one node, and answered by what that will do.
+template <typename Request, typename Response>
+absl::StatusOr<ExitCode> AskOfNode(Context& context,
+                                   grpc::Status (Stub::*method)(grpc::ClientContext*,
+                                                                const Request&, Response*),
+                                   const Request& request) {
+  Response response;
+  const absl::Status asked = Ask(context, method, request, response);
+  if (!asked.ok()) return asked;
+  context.terminal.Out(context.options.json()
+                           ? JsonText(ToJson(response))
+                           : absl::StrCat(request.node(), ": ", response.explanation(), "\n"));
+  return kDone;
+}
+
 void AddAdd(VerbTable verbs) {
   auto request = std::make_shared<v1::AddNodeRequest>();
   CLI::App* verb = AddVerb(verbs.app, "add", "Print the line with which a machine becomes a node",
@@ -89,6 +104,39 @@ void AddAdd(VerbTable verbs) {
   });
 }
 
+void AddDrain(VerbTable verbs) {
+  auto request = std::make_shared<v1::DrainNodeRequest>();
+  CLI::App* verb =
+      AddVerb(verbs.app, "drain", "Have jobs leave a node, with a checkpoint, and none start there",
+              "espalier nodes drain macbook --reason \"back on Monday\"");
+  verb->add_option_function<std::string>(
+          "NAME", [request](const std::string& name) { request->set_node(name); }, "The node")
+      ->required();
+  verb->add_option_function<std::string>(
+          "--reason", [request](const std::string& reason) { request->set_reason(reason); },
+          "Shown wherever the node is")
+      ->type_name("TEXT");
+  verb->callback([verbs, request] {
+    verbs.chosen = [request](Context& context) {
+      return AskOfNode(context, &Stub::DrainNode, *request);
+    };
+  });
+}
+
+void AddAllow(VerbTable verbs) {
+  auto request = std::make_shared<v1::AllowNodeRequest>();
+  CLI::App* verb = AddVerb(verbs.app, "allow", "Let jobs use a node that was drained or set aside",
+                           "espalier nodes allow macbook");
+  verb->add_option_function<std::string>(
+          "NAME", [request](const std::string& name) { request->set_node(name); }, "The node")
+      ->required();
+  verb->callback([verbs, request] {
+    verbs.chosen = [request](Context& context) {
+      return AskOfNode(context, &Stub::AllowNode, *request);
+    };
+  });
+}
+
 void AddForget(VerbTable verbs) {
   auto request = std::make_shared<v1::ForgetNodeRequest>();
   CLI::App* verb = AddVerb(
@@ -109,16 +157,20 @@ void AddForget(VerbTable verbs) {
 }  // namespace
 
 void AddNodeVerbs(VerbTable verbs) {
-  CLI::App* nodes = AddVerb(verbs.app, "nodes", "List the nodes and what they do; add and forget",
-                            "espalier nodes\n"
-                            "espalier nodes -o json\n"
-                            "espalier nodes add macbook --address 10.77.0.2\n"
-                            "espalier nodes forget macbook");
+  CLI::App* nodes =
+      AddVerb(verbs.app, "nodes", "List the nodes and what they do; add, drain, allow, forget",
+              "espalier nodes\n"
+              "espalier nodes -o json\n"
+              "espalier nodes add macbook --address 10.77.0.2\n"
+              "espalier nodes drain macbook\n"
+              "espalier nodes forget macbook");
   nodes->require_subcommand(0, 1);
   nodes->callback([verbs, nodes] {
     if (nodes->get_subcommands().empty()) verbs.chosen = List;
   });
   AddAdd({*nodes, verbs.chosen});
+  AddDrain({*nodes, verbs.chosen});
+  AddAllow({*nodes, verbs.chosen});
   AddForget({*nodes, verbs.chosen});
 }
 

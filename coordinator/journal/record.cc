@@ -247,6 +247,7 @@ std::string EncodeNode(const NodeRecord& node) {
   row.set_set_asides(node.set_asides);
   row.set_set_aside_reason(node.set_aside_reason);
   row.set_set_aside_until_us(Us(node.set_aside_until));
+  if (node.drained) row.set_drained(*node.drained);
   row.set_has_agent(node.has_agent);
   row.set_certificate(node.certificate);
   row.mutable_serials()->Assign(node.serials.begin(), node.serials.end());
@@ -267,6 +268,7 @@ absl::StatusOr<NodeRecord> DecodeNode(absl::string_view bytes) {
   node.set_asides = row.set_asides();
   node.set_aside_reason = row.set_aside_reason();
   node.set_aside_until = At(row.set_aside_until_us());
+  if (row.has_drained()) node.drained = row.drained();
   node.has_agent = row.has_agent();
   node.certificate = row.certificate();
   node.serials.assign(row.serials().begin(), row.serials().end());

@@ -50,9 +50,9 @@ struct Answer {
 };
 // What a person, or a machine that joins, asks for. Those of nodes are events already, but for
 // their number.
-using OperatorRequest =
-    std::variant<v1::SubmitRequest, v1::PauseRequest, v1::ResumeRequest, v1::CancelRequest,
-                 v1::CheckpointRequest, NodeInvited, NodeJoined, NodeForgotten>;
+using OperatorRequest = std::variant<v1::SubmitRequest, v1::PauseRequest, v1::ResumeRequest,
+                                     v1::CancelRequest, v1::CheckpointRequest, NodeInvited,
+                                     NodeJoined, NodeForgotten, NodeDrained, NodeAllowed>;
 struct OperatorCall {
   OperatorRequest request;
   // Called once, by the loop's thread; must not block.

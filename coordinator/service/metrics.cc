@@ -101,18 +101,20 @@ std::string AgentLabel(v1::AgentState state) {
 }
 
 void AddNodes(MetricBuilder& builder, const View& view) {
-  int64_t free = 0, busy = 0, set_aside = 0, unusable = 0;
+  int64_t free = 0, busy = 0, set_aside = 0, drained = 0, unusable = 0;
   std::map<v1::AgentState, int64_t> agents;
   for (const auto& node : view.nodes) {
     ++agents[node->agent()];
     ++(!node->set_aside_reason().empty()  ? set_aside
        : !node->job_id().empty()          ? busy
+       : node->drained()                  ? drained
        : !node->unusable_reason().empty() ? unusable
                                           : free);
   }
   builder.Add(metrics::kNodes, {{"state", "free"}}, static_cast<double>(free));
   builder.Add(metrics::kNodes, {{"state", "busy"}}, static_cast<double>(busy));
   builder.Add(metrics::kNodes, {{"state", "set_aside"}}, static_cast<double>(set_aside));
+  builder.Add(metrics::kNodes, {{"state", "drained"}}, static_cast<double>(drained));
   builder.Add(metrics::kNodes, {{"state", "unusable"}}, static_cast<double>(unusable));
   for (int i = v1::AgentState_MIN; i <= v1::AgentState_MAX; ++i) {
     const auto state = static_cast<v1::AgentState>(i);

@@ -162,6 +162,19 @@ Reactor* OperatorService::ForgetNode(Context* context, const v1::ForgetNodeReque
               [](const Answer&) {});
 }
 
+Reactor* OperatorService::DrainNode(Context* context, const v1::DrainNodeRequest* request,
+                                    v1::DrainNodeResponse* response) {
+  NodeDrained drained{.node = NodeName(request->node()), .reason = AsUtf8(request->reason())};
+  return Hand(*backend_.inbox, context, std::move(drained),
+              [response](const Answer& answer) { response->set_explanation(answer.explanation); });
+}
+
+Reactor* OperatorService::AllowNode(Context* context, const v1::AllowNodeRequest* request,
+                                    v1::AllowNodeResponse* response) {
+  return Hand(*backend_.inbox, context, NodeAllowed{.node = NodeName(request->node())},
+              [response](const Answer& answer) { response->set_explanation(answer.explanation); });
+}
+
 Reactor* OperatorService::ListJobs(Context* context, const v1::ListJobsRequest*,
                                    v1::ListJobsResponse* response) {
   const absl::Duration now = backend_.pump->now();

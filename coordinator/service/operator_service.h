@@ -44,6 +44,8 @@ class OperatorService : public v1::OperatorService::CallbackService {
 
   Reactor* AddNode(Context*, const v1::AddNodeRequest*, v1::AddNodeResponse*) override;
   Reactor* ForgetNode(Context*, const v1::ForgetNodeRequest*, v1::ForgetNodeResponse*) override;
+  Reactor* DrainNode(Context*, const v1::DrainNodeRequest*, v1::DrainNodeResponse*) override;
+  Reactor* AllowNode(Context*, const v1::AllowNodeRequest*, v1::AllowNodeResponse*) override;
 
   Reactor* ListJobs(Context*, const v1::ListJobsRequest*, v1::ListJobsResponse*) override;
   Reactor* GetJob(Context*, const v1::GetJobRequest*, v1::GetJobResponse*) override;

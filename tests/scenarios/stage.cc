@@ -34,6 +34,8 @@ Stage::Handler Stage::FindHandler(const std::string& command) {
                                           {"resume", &Stage::Ask},
                                           {"cancel", &Stage::Ask},
                                           {"checkpoint", &Stage::Ask},
+                                          {"drain", &Stage::AskOfNode},
+                                          {"allow", &Stage::AskOfNode},
                                           {"hello", &Stage::Hello},
                                           {"hello-by-hand", &Stage::HelloByHand},
                                           {"agent", &Stage::Agent},
@@ -144,6 +146,14 @@ Stage::Result Stage::Ask(Words& words) {
   if (what == "resume") return Take(ResumeRequested{request_, job, how == "from-scratch"});
   if (what == "checkpoint") return Take(CheckpointRequested{request_, job});
   return Take(CancelRequested{request_, job, how == "checkpoint"});
+}
+
+Stage::Result Stage::AskOfNode(Words& words) {
+  const bool drains = words.Text() == "drain";
+  const NodeName node(words.Text());
+  request_ = request_.next();
+  if (drains) return Take(NodeDrained{request_, node, words.Rest()});
+  return Take(NodeAllowed{request_, node});
 }
 
 Stage::Result Stage::Hello(Words& words) {

@@ -28,6 +28,7 @@ class Stage {
   Result Cluster(Words& words);
   Result Submit(Words& words);
   Result Ask(Words& words);
+  Result AskOfNode(Words& words);
   Result Hello(Words& words);
   Result HelloByHand(Words& words);
   Result Agent(Words& words);

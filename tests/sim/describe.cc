@@ -120,6 +120,12 @@ struct EventText {
   std::string operator()(const NodeForgotten& event) const {
     return absl::StrCat("> forget node ", event.node.text(), event.revoke ? ", revoke" : "");
   }
+  std::string operator()(const NodeDrained& event) const {
+    return absl::StrCat("> drain node ", event.node.text());
+  }
+  std::string operator()(const NodeAllowed& event) const {
+    return absl::StrCat("> allow node ", event.node.text());
+  }
   std::string operator()(const VersionsFound&) const { return "> versions found"; }
   std::string operator()(const LaunchFailed& event) const {
     return absl::StrCat("> launch of ", Key(event.key), " failed");
@@ -143,6 +149,7 @@ struct EffectText {
   }
   std::string operator()(const PersistNode& effect) const {
     return absl::StrCat("journal node ", effect.record.name.text(), ": ",
+                        effect.record.drained ? "drained, " : "",
                         effect.record.set_aside_reason.empty()
                             ? absl::StrCat(effect.record.faults.size(), " faults")
                             : absl::StrCat("set aside, ", effect.record.set_aside_reason));

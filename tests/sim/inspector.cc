@@ -53,6 +53,9 @@ void Inspector::OnPublished(const ClusterState& state, int64_t events) {
   Require(idle.empty(), idle);
   const std::string vain = batched_ ? "" : FindVainPreemption(state, written_);
   Require(vain.empty(), vain);
+  const std::string drained =
+      FindJobOnDrainedNode(state, batched_ ? std::vector<Effect>() : written_);
+  Require(drained.empty(), drained);
   const std::string forgotten = FindForgotten(state, journal_);
   Require(forgotten.empty(), forgotten);
   written_.clear();

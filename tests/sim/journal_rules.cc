@@ -73,9 +73,10 @@ bool SameNode(const NodeRecord& a, const NodeRecord& b) {
          same(a.set_aside_until, b.set_aside_until) &&
          a.joined.has_value() == b.joined.has_value() &&
          a.invitation.has_value() == b.invitation.has_value() &&
-         std::tie(a.set_asides, a.set_aside_reason, a.has_agent, a.certificate, a.serials,
-                  a.revoked) == std::tie(b.set_asides, b.set_aside_reason, b.has_agent,
-                                         b.certificate, b.serials, b.revoked);
+         std::tie(a.set_asides, a.set_aside_reason, a.drained, a.has_agent, a.certificate,
+                  a.serials, a.revoked) == std::tie(b.set_asides, b.set_aside_reason, b.drained,
+                                                    b.has_agent, b.certificate, b.serials,
+                                                    b.revoked);
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 #include "tests/sim/node_rules.h"
 
+#include <algorithm>
 #include <map>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/facts.h"
 
@@ -61,6 +63,33 @@ std::string FindWrongAgent(const ClusterState& state, const Scene& scene) {
     if (!why.empty()) return why;
   }
   return speaking == state.agents.size() ? "" : "a stream of an agent that speaks for no node";
+}
+
+std::string FindJobOnDrainedNode(const ClusterState& state, const std::vector<Effect>& effects) {
+  if (state.agents_due != absl::InfinitePast()) return "";
+  const auto drained = [&](const NodeName& name) {
+    const Node* node = state.nodes.Find(name);
+    return node != nullptr && node->record.drained;
+  };
+  const auto on_drained = [&](const JobRecord& record) {
+    return !IsExternal(record) && std::any_of(record.nodes.begin(), record.nodes.end(), drained);
+  };
+  for (const auto& [id, job] : state.jobs) {
+    const bool trains = job.record.state == JobState::kRunning &&
+                        job.record.processes == Processes::kRunning &&
+                        job.record.verdict == Verdict::kOpen;
+    if (trains && on_drained(job.record)) {
+      return absl::StrCat("job ", id.text(), " trains on a node that is drained");
+    }
+  }
+  for (const Effect& effect : effects) {
+    const auto* row = std::get_if<AppendEvent>(&effect);
+    if (row == nullptr || !absl::StartsWith(row->text, "starts generation")) continue;
+    const auto job = state.jobs.find(row->job);
+    if (job == state.jobs.end() || !on_drained(job->second.record)) continue;
+    return absl::StrCat("job ", row->job.text(), " starts on a node that is drained");
+  }
+  return "";
 }
 
 }  // namespace espalier::sim

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "coordinator/core/effect.h"
 #include "coordinator/core/state.h"
 #include "tests/sim/scene.h"
 
@@ -15,5 +17,8 @@ std::string FindWrongHolder(const ClusterState& state);
 // Empty, or of which node the agent is not known as it should be: it has at most one, which is told
 // from workers by its stream, and whose certificate is not refused.
 std::string FindWrongAgent(const ClusterState& state, const Scene& scene);
+
+// Empty, or which job trains on a drained node, or is started there by one of the effects.
+std::string FindJobOnDrainedNode(const ClusterState& state, const std::vector<Effect>& effects);
 
 }  // namespace espalier::sim

@@ -47,6 +47,12 @@ std::optional<bool> HoldsOfNode(const OperatorRequest& request, const SimJournal
     const NodeRecord node = record(joined->node);
     return node.joined && node.certificate == joined->certificate;
   }
+  if (const auto* drained = std::get_if<NodeDrained>(&request)) {
+    return record(drained->node).drained.has_value();
+  }
+  if (const auto* allowed = std::get_if<NodeAllowed>(&request)) {
+    return !record(allowed->node).drained;
+  }
   if (const auto* forgotten = std::get_if<NodeForgotten>(&request)) {
     const NodeRecord node = record(forgotten->node);
     return !node.joined && !node.invitation && !node.has_agent;

@@ -129,9 +129,23 @@ void Simulation::Ask() {
     AskOne(job->first);
   }
   if (scene_.chance.OneIn(4) && !by_hand_.empty()) StartByHand(0);
+  if (coordinator_->up() && scene_.chance.OneIn(12)) {
+    const auto last = static_cast<int64_t>(cluster_.size()) - 1;
+    coordinator_->Ask(NodeDrained{.node = cluster_[scene_.chance.Between(0, last)]});
+  }
+  if (scene_.chance.OneIn(8)) AllowNodes();
   if (asking_) {
     scene_.timeline.After(scene_.chance.Milliseconds(10, 6000), [this] { Ask(); });
   }
+}
+
+void Simulation::AllowNodes() {
+  if (!coordinator_->up()) return;
+  std::vector<NodeName> drained;
+  for (const Node& node : coordinator_->state().nodes) {
+    if (node.record.drained) drained.push_back(node.record.name);
+  }
+  for (const NodeName& name : drained) coordinator_->Ask(NodeAllowed{.node = name});
 }
 
 namespace {
@@ -226,6 +240,7 @@ void Simulation::Tidy() {
   if (coordinator_->up()) {
     const std::map<JobId, Job> jobs = coordinator_->state().jobs;
     for (const auto& [id, job] : jobs) Settle(job);
+    AllowNodes();
   }
   for (size_t i = 0; i < by_hand_.size(); ++i) {
     const auto& jobs = coordinator_->state().jobs;

@@ -58,6 +58,8 @@ class Simulation {
   void StartByHand(size_t index);
   void Ask();
   void AskOne(const JobId& job);
+  // Whatever nodes are drained.
+  void AllowNodes();
   void Harm();
   void HarmOne(World& world);
   void CutOff(const World& world, size_t rank);

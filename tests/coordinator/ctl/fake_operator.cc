@@ -122,6 +122,18 @@ grpc::Status FakeOperator::ForgetNode(grpc::ServerContext*, const v1::ForgetNode
   return Record("ForgetNode", *request);
 }
 
+grpc::Status FakeOperator::DrainNode(grpc::ServerContext*, const v1::DrainNodeRequest* request,
+                                     v1::DrainNodeResponse* response) {
+  response->set_explanation(script.explanation);
+  return Record("DrainNode", *request);
+}
+
+grpc::Status FakeOperator::AllowNode(grpc::ServerContext*, const v1::AllowNodeRequest* request,
+                                     v1::AllowNodeResponse* response) {
+  response->set_explanation(script.explanation);
+  return Record("AllowNode", *request);
+}
+
 grpc::Status FakeOperator::Logs(grpc::ServerContext*, const v1::LogsRequest* request,
                                 grpc::ServerWriter<v1::LogsResponse>* writer) {
   for (const std::string& text : script.log) {

@@ -52,6 +52,10 @@ class FakeOperator : public v1::OperatorService::Service {
                      grpc::ServerWriter<v1::WatchResponse>* writer) override;
   grpc::Status AddNode(grpc::ServerContext*, const v1::AddNodeRequest* request,
                        v1::AddNodeResponse* response) override;
+  grpc::Status DrainNode(grpc::ServerContext*, const v1::DrainNodeRequest* request,
+                         v1::DrainNodeResponse* response) override;
+  grpc::Status AllowNode(grpc::ServerContext*, const v1::AllowNodeRequest* request,
+                         v1::AllowNodeResponse* response) override;
   grpc::Status ForgetNode(grpc::ServerContext*, const v1::ForgetNodeRequest* request,
                           v1::ForgetNodeResponse*) override;
   grpc::Status Pause(grpc::ServerContext*, const v1::PauseRequest* request,

@@ -59,6 +59,8 @@ TEST(Usage, EveryVerbHasAnExample) {
                                                        {"checkpoint"},
                                                        {"nodes"},
                                                        {"nodes", "add"},
+                                                       {"nodes", "drain"},
+                                                       {"nodes", "allow"},
                                                        {"nodes", "forget"},
                                                        {"logs"},
                                                        {"events"},

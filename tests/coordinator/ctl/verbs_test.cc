@@ -175,6 +175,15 @@ TEST_F(Verbs, NodesAddPrintsTheLineAloneSoThatItCanBeSentOn) {
                           "ForgetNode node: \"mini\"", "ForgetNode node: \"mini\" revoke: true"));
 }
 
+TEST_F(Verbs, NodesDrainAndAllowSayWhatBecomesOfTheJob) {
+  server_.script.explanation = "job ab leaves it";
+  EXPECT_EQ(Run({"nodes", "drain", "mini", "--reason", "back on Monday"}).out,
+            "mini: job ab leaves it\n");
+  EXPECT_EQ(Run({"nodes", "allow", "mini"}).out, "mini: job ab leaves it\n");
+  EXPECT_THAT(server_.requests(), ElementsAre("DrainNode node: \"mini\" reason: \"back on Monday\"",
+                                              "AllowNode node: \"mini\""));
+}
+
 TEST_F(Verbs, PausePrintsTheExplanation) {
   server_.script.explanation = "Soft pause: 1.2 GB stay in memory; resuming takes under a second.";
   EXPECT_EQ(Run({"pause", "ab"}).out, server_.script.explanation + "\n");
