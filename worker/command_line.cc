@@ -71,7 +71,7 @@ void AddTrainOptions(CLI::App& app, TrainCommand& train) {
     app.add_option(name, values, about)->type_size(1)->allow_extra_args(false);
   };
   add("--node", train.nodes, "Name of this node; default: the host's name");
-  add("--threads", train.threads, "Compute threads; default: as the job says");
+  add("--threads", train.threads, "Compute threads; 0, the default: as the job says");
   add("--device", train.devices, "auto, cpu, cuda or mps; default: as the job says");
   add("--tls-ca", train.tls_ca, "Certificate of the authority (PEM)");
   add("--tls-cert", train.tls_cert, "Certificate of this worker (PEM)");
@@ -130,7 +130,9 @@ void AddGenerate(CLI::App& parent, GenerateCommand& command) {
   app.add_option("--top-k", o.sample.top_k, "Only the k likeliest; 0: all")->capture_default_str();
   app.add_option("--top-p", o.sample.top_p, "Only the likeliest that reach this probability")
       ->capture_default_str();
-  app.add_option("--seed", o.seed, "Seed of the choices")->capture_default_str();
+  app.add_option("--seed", o.seed, "Seed of the choices")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--device", command.device, "auto, cpu, cuda or mps")->capture_default_str();
   app.add_option("--threads", command.threads, "Compute threads; 0: the cores that pay")
       ->capture_default_str();

@@ -1,7 +1,7 @@
 // How a worker ends: its exit codes, one per kind of end (README.md has the table); and last words:
 // a worker that dies of a signal or of std::terminate leaves one line that names its rank, the step
-// and the phase it was in, since no status can be returned any more. Used by worker/run.cc and
-// worker/command_line.cc. Any thread.
+// and the phase it was in, since no status can be returned any more. Used by worker/run.cc,
+// worker/command_line.cc and worker/main.cc. Any thread.
 #pragma once
 
 #include "absl/status/status.h"
@@ -18,6 +18,10 @@ enum class WorkerExit : int {
 };
 
 WorkerExit ExitOf(const absl::Status& status);
+
+// Ends the process without exit handlers: MPI's may wait for somebody, and threads that gRPC leaves
+// behind crash on what is destroyed there.
+[[noreturn]] void LeaveAtOnce(WorkerExit code);
 
 // From now on, for the whole process; `board` outlives it. Handlers that were there before (of a
 // sanitizer, say) follow.

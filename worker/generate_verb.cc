@@ -1,5 +1,3 @@
-#include <torch/torch.h>
-
 #include <cstdio>
 #include <memory>
 #include <utility>
@@ -8,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
-#include "common/platform/platform.h"
 #include "worker/formats/tokenizer.h"
 #include "worker/model/decoder.h"
 #include "worker/model/pretrained.h"
@@ -50,11 +47,7 @@ absl::StatusOr<std::string> ModelFolder(const std::string& folder) {
 
 absl::Status RunGenerate(GenerateCommand command) {
   RETURN_IF_ERROR(CheckGenerateOptions(command.options));
-  if (command.threads == 0) {
-    ASSIGN_OR_RETURN(const Processor processor, ReadProcessor());
-    command.threads = processor.performance_cores;
-  }
-  at::set_num_threads(command.threads);
+  RETURN_IF_ERROR(SetComputeThreads(command.threads, /*workers_here=*/1));
   ASSIGN_OR_RETURN(command.folder, ModelFolder(command.folder));
   ASSIGN_OR_RETURN(const SelectedDevice device, SelectDevice({.name = command.device}));
   ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, OpenTokenizer(command.folder));

@@ -1,6 +1,5 @@
 #include "worker/run.h"
 
-#include <torch/torch.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,7 +15,6 @@
 #include "common/base/status_macros.h"
 #include "common/config/job_file.h"
 #include "common/observe/log.h"
-#include "common/platform/platform.h"
 #include "worker/collective/in_process.h"
 #include "worker/collective/mpi_collective.h"
 #include "worker/collective/transport.h"
@@ -27,6 +25,7 @@
 #include "worker/session.h"
 #include "worker/sync/together.h"
 #include "worker/sync/world_proof.h"
+#include "worker/tensor/device.h"
 
 namespace espalier {
 namespace {
@@ -52,12 +51,6 @@ struct JoinedWorld {
   std::unique_ptr<Collective> collective;
   MpiCollective* mpi = nullptr;  // the same, when it is MPI
 };
-
-// Without a chance for exit handlers, or MPI's, to wait for somebody.
-[[noreturn]] void LeaveAtOnce(WorkerExit code) {
-  std::fflush(nullptr);
-  _exit(static_cast<int>(code));
-}
 
 std::string HostName() {
   std::array<char, 256> name{};
@@ -102,18 +95,6 @@ v1::Hello MakeHello(const WorkerOptions& options, const LaunchEnvironment& envir
                                                      : environment.run_id);
   }
   return hello;
-}
-
-// The cores that pay, shared by the ranks of this machine, unless somebody gave a number.
-absl::Status SetThreads(const WorkerOptions& options, const v1::JobSpec& spec,
-                        const LaunchEnvironment& environment) {
-  int threads = options.threads > 0 ? options.threads : spec.launch().threads();
-  if (threads == 0) {
-    ASSIGN_OR_RETURN(const Processor processor, ReadProcessor());
-    threads = std::max(1, processor.performance_cores / environment.local_ranks);
-  }
-  at::set_num_threads(threads);
-  return absl::OkStatus();
 }
 
 OpenMpiSettings TransportOf(const v1::JobSpec& spec) {
@@ -197,7 +178,8 @@ void PrintResult(const SessionResult& result) {
 // From the attached client to the end of training; leaves MPI in order when all went well.
 absl::StatusOr<SessionResult> Train(const WorkerOptions& options, const v1::Welcome& welcome,
                                     const LaunchEnvironment& environment, ControlClient& client) {
-  RETURN_IF_ERROR(SetThreads(options, welcome.spec(), environment));
+  const int threads = options.threads != 0 ? options.threads : welcome.spec().launch().threads();
+  RETURN_IF_ERROR(SetComputeThreads(threads, environment.local_ranks));
   static Gauge& gauge = *new Gauge{client.progress()};  // the communication thread may outlive us
   ASSIGN_OR_RETURN(const JoinedWorld world, JoinWorld(options, welcome.spec(), environment, gauge));
   RETURN_IF_ERROR(ProveWorld(*world.collective, welcome.world_secret()));

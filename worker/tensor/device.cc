@@ -2,6 +2,8 @@
 
 #include <torch/version.h>
 
+#include <algorithm>
+
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 9)
 #define ESPALIER_DEVICE_ALLOCATOR 1
 #include <c10/core/CachingDeviceAllocator.h>
@@ -11,6 +13,8 @@
 #endif
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/platform/platform.h"
 #include "worker/tensor/torch_compat.h"
 
 namespace espalier {
@@ -48,6 +52,19 @@ absl::StatusOr<SelectedDevice> SelectDevice(const DeviceChoice& choice) {
   }
   return SelectedDevice{device, absl::StrCat(device.str(), any ? " (chosen by 'auto')" : "",
                                              ", LibTorch ", TorchVersion())};
+}
+
+absl::Status SetComputeThreads(int asked, int workers_here) {
+  ASSIGN_OR_RETURN(const Processor processor, ReadProcessor());
+  const int most = std::max(64, 4 * processor.logical);
+  if (asked < 0 || asked > most) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "compute threads: ", asked, " were asked for on a machine with ", processor.logical,
+        " processors; allowed: 1 to ", most, ", or 0 for as many as pay"));
+  }
+  const int paying = std::max(1, processor.performance_cores / workers_here);
+  at::set_num_threads(asked > 0 ? asked : paying);
+  return absl::OkStatus();
 }
 
 absl::string_view PrecisionName(torch::ScalarType type) {

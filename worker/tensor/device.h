@@ -2,7 +2,8 @@
 // for by name and missing is an error, never a quiet substitute; and what LibTorch's allocator
 // holds there. On the CPU, and on MPS, whose allocations are part of the process's footprint, the
 // process itself is measured instead (common/platform). Used by worker/model, worker/memory,
-// worker/state, worker/train, worker/session.cc and worker/generate_verb.cc. Any thread.
+// worker/state, worker/train, worker/session.cc, worker/run.cc and worker/generate_verb.cc. Any
+// thread.
 #pragma once
 
 #include <torch/torch.h>
@@ -31,6 +32,10 @@ struct SelectedDevice {
 // INVALID_ARGUMENT for a name that is none of these; FAILED_PRECONDITION when this machine or this
 // LibTorch has no such device.
 absl::StatusOr<SelectedDevice> SelectDevice(const DeviceChoice& choice);
+
+// How many threads compute on the CPU: as many as asked for; 0: the cores that pay, shared by the
+// workers of this machine. INVALID_ARGUMENT for more than could be of use here.
+absl::Status SetComputeThreads(int asked, int workers_here);
 
 // "fp32", "bf16", "fp16".
 absl::string_view PrecisionName(torch::ScalarType type);
