@@ -28,7 +28,7 @@ namespace metrics {
 inline constexpr MetricName kBuildInfo = {"espalier_build_info", MetricKind::kGauge,
                                           "1, with the version of espalierd."};
 inline constexpr MetricName kNodes = {"espalier_nodes", MetricKind::kGauge,
-                                      "Nodes by state: free, busy, set_aside, unusable."};
+                                      "Nodes by state: free, busy, set_aside, drained, unusable."};
 inline constexpr MetricName kAgents = {"espalier_node_agents", MetricKind::kGauge,
                                        "Nodes by the state of their agent: none, attached, silent, "
                                        "gone."};

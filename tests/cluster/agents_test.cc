@@ -37,9 +37,9 @@ TEST_F(MachinesWithAgents, TrainTogetherAndEachKeepsTheCheckpointsOnItsOwnDisk) 
   for (int pid : pids) EXPECT_FALSE(Alive(pid)) << pid;
 }
 
-// The MacBook's lid closes: the Studio goes on alone. What still runs there when it is back is
-// ended by its agent.
-TEST_F(MachinesWithAgents, OneThatIsCutOffIsDoneWithoutAndClearedWhenItIsBack) {
+// The MacBook's lid closes: the Studio goes on alone. The lid opens: what still runs there is ended
+// by its agent, and the run takes the MacBook in again.
+TEST_F(MachinesWithAgents, OneThatIsCutOffIsDoneWithoutAndTakenInWhenItIsBack) {
   const std::string job = cluster_.RunningJob(
       {"checkpoint.every_steps=20", "parallel.min_nodes=1", "parallel.max_nodes=2"});
   cluster_.WaitForStepAfter(job, 25);
@@ -53,6 +53,26 @@ TEST_F(MachinesWithAgents, OneThatIsCutOffIsDoneWithoutAndClearedWhenItIsBack) {
   EXPECT_TRUE(Eventually([&] { return !Alive(left_behind); })) << cluster_.Story(job);
   EXPECT_TRUE(Eventually([&] { return cluster_.Usable("macbook"); }))
       << cluster_.Cli("nodes").output;
+  const int64_t alone = cluster_.StepOf(job);
+  EXPECT_TRUE(Eventually([&] { return cluster_.Ranks(job).size() == 2; }, 120))
+      << cluster_.Story(job);
+  EXPECT_TRUE(cluster_.WaitForStepAfter(job, alone + 5, 120)) << cluster_.Story(job);
+}
+
+TEST_F(MachinesWithAgents, OneThatIsDrainedIsLeftAndTakenInWhenItIsAllowed) {
+  const std::string job =
+      cluster_.RunningJob({"checkpoint.every_steps=20", "parallel.min_nodes=1",
+                           "parallel.max_nodes=2", "health.failure_timeout_seconds=2"});
+  cluster_.WaitForStepAfter(job, 5);
+  const int64_t together = cluster_.StepOf(job);
+  EXPECT_EQ(cluster_.Cli("nodes drain macbook --reason movie").exit_code, 0);
+  EXPECT_TRUE(Eventually([&] { return cluster_.Ranks(job).size() == 1; }, 120))
+      << cluster_.Story(job);
+  EXPECT_TRUE(cluster_.WaitForStepAfter(job, together + 20, 120)) << cluster_.Story(job);
+  EXPECT_FALSE(cluster_.Usable("macbook"));
+  EXPECT_EQ(cluster_.Cli("nodes allow macbook").exit_code, 0);
+  EXPECT_TRUE(Eventually([&] { return cluster_.Ranks(job).size() == 2; }, 120))
+      << cluster_.Story(job);
 }
 
 TEST_F(MachinesWithAgents, AKilledAgentIsStartedAgainWhileTheRunGoesOn) {
