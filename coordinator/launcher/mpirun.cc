@@ -171,16 +171,17 @@ struct Tail {
   bool cut = false;
 };
 
-Tail ReadTail(const std::string& path) {
+Tail ReadTail(const std::string& path, int64_t first) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return {};
   const std::streamoff size = file.tellg();
-  const std::streamoff from = size > kTailBytes ? size - kTailBytes : 0;
+  const std::streamoff after = first <= size ? first : 0;
+  const std::streamoff from = std::max(size - kTailBytes, after);
   std::string text(static_cast<size_t>(size - from), '\0');
   file.seekg(from);
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));
-  return {std::move(text), from > 0};
+  return {std::move(text), from > after};
 }
 
 // mpirun puts what it has to say between two of these.
@@ -203,6 +204,8 @@ enum class Telling {
   kNothing,
   // Of a worker that is well.
   kProgress,
+  // Of a worker that goes on.
+  kWarning,
   // mpirun's advice, between rules.
   kAdvice,
   kLine,
@@ -213,7 +216,8 @@ enum class Telling {
 Telling TellingOf(absl::string_view line, bool between_rules) {
   if (absl::StartsWith(line, "espalier-agent exec: ")) return Telling::kRemoteShellAgent;
   if (between_rules) return Telling::kAdvice;
-  return absl::StrContains(line, "Z info ") ? Telling::kProgress : Telling::kLine;
+  if (absl::StrContains(line, "Z info ")) return Telling::kProgress;
+  return absl::StrContains(line, "Z warning ") ? Telling::kWarning : Telling::kLine;
 }
 
 // "mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 9 (Killed)."; prterun
@@ -228,7 +232,7 @@ std::optional<LastWords> NamedByMpirun(absl::string_view line) {
   int64_t rank = 0;
   if (!absl::SimpleAtoi(after.substr(0, after.find(' ')), &rank)) return std::nullopt;
   const std::string how = AsUtf8(std::string(absl::StripSuffix(line.substr(exited), ".")));
-  return LastWords{absl::StrCat("rank ", rank, how), Rank(rank)};
+  return LastWords{absl::StrCat("rank ", rank, how), Rank(rank), true};
 }
 
 }  // namespace
@@ -320,8 +324,8 @@ absl::StatusOr<OpenMpiVersion> ProbeOpenMpi(const ProbeOptions& options, Clock& 
   return ParseOpenMpiVersion(text.str());
 }
 
-LastWords ReadLastWords(const std::string& log_path) {
-  const Tail tail = ReadTail(log_path);
+LastWords ReadLastWords(const std::string& log_path, int64_t from) {
+  const Tail tail = ReadTail(log_path, from);
   const std::vector<absl::string_view> lines = absl::StrSplit(tail.text, '\n');
   // Rules come in pairs; the first of the log may have been cut off.
   bool between_rules = tail.cut && std::count_if(lines.begin(), lines.end(), IsRule) % 2 != 0;
@@ -341,7 +345,7 @@ LastWords ReadLastWords(const std::string& log_path) {
                                                         : std::string(line);
   }
   if (text.size() > kLongest) text = text.substr(0, kLongest - 3) + "...";
-  return {AsUtf8(text), std::nullopt};
+  return {AsUtf8(text), std::nullopt, best > Telling::kWarning};
 }
 
 }  // namespace espalier

@@ -77,12 +77,15 @@ struct LastWords {
   std::string text;
   // The rank that mpirun names.
   std::optional<Rank> culprit;
+  // Not only the progress and the warnings of workers, which say nothing of an end.
+  bool tells_of_end = false;
 };
 
 // What the log says last that matters: "rank 1 exited on signal 9 (Killed)" where mpirun names the
 // process that died first (its own words give a process number, and a host that may be no name of
 // the node), or else the last line of what tells most: mpirun's remote-shell agent, then any line,
-// then mpirun's advice (what it prints between rules), then the progress of workers.
-LastWords ReadLastWords(const std::string& log_path);
+// then mpirun's advice (what it prints between rules), then warnings of workers, then their
+// progress. Only what follows the first `from` bytes counts, unless the log is shorter by now.
+LastWords ReadLastWords(const std::string& log_path, int64_t from = 0);
 
 }  // namespace espalier

@@ -28,6 +28,12 @@ std::string Describe(const ExitStatus& exit) {
   return absl::StrCat("mpirun exited with status ", exit.code);
 }
 
+int64_t SizeOf(const std::string& path) {
+  std::error_code error;
+  const std::uintmax_t size = std::filesystem::file_size(path, error);
+  return error ? 0 : static_cast<int64_t>(size);
+}
+
 }  // namespace
 
 std::string GenerationLogPath(const std::string& state_dir, const GenerationKey& key) {
@@ -138,6 +144,7 @@ void MpirunLauncher::Adopt(const GenerationKey& key, const ProcessIdentity& proc
   Entry& entry = entries_[key];
   entry = {.stage = Stage::kRunning, .leader = process, .adopted = true};
   entry.nodes = std::move(nodes.nodes);
+  if (IsAlive(process)) entry.log_before = SizeOf(LogPath(key));
   if (options_.agents == nullptr) return;
   options_.agents->Admit(key);
   entry.with_agents = std::move(nodes.with_agents);
@@ -229,8 +236,10 @@ void MpirunLauncher::PollLeader(const GenerationKey& key, Entry& entry, absl::Du
 }
 
 void MpirunLauncher::StartSweep(const GenerationKey& key, Entry& entry, absl::Duration now) {
-  const LastWords last_words = ReadLastWords(LogPath(key));
-  if (!entry.clean_exit && !last_words.text.empty()) {
+  const LastWords last_words = ReadLastWords(LogPath(key), entry.log_before);
+  // How an mpirun exited that was taken over nobody knows; perhaps well.
+  const bool matter = entry.adopted ? last_words.tells_of_end : !entry.clean_exit;
+  if (matter && !last_words.text.empty()) {
     absl::StrAppend(&entry.reason, ": ", last_words.text);
     entry.culprit = last_words.culprit;
   }

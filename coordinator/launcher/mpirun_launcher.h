@@ -100,6 +100,9 @@ class MpirunLauncher : public Launcher {
     // when all of the cluster is known.
     std::map<NodeName, NodeName> agent_of;
     bool adopted = false;
+    // Of a generation that ran when it was taken over: what its log held then, of which nothing is
+    // the reason of its end.
+    int64_t log_before = 0;
     // Agents that have to say that nothing is left there.
     std::map<NodeName, AgentWait> agents;
     std::set<NodeName> unconfirmed;

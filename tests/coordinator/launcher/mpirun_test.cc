@@ -343,6 +343,10 @@ INSTANTIATE_TEST_SUITE_P(
                  "espalier-agent exec: node left: no such generation"},
         TailCase{"AdviceYieldsToAnyLine", "[rank 0] error: no data\n-----\nPlease check.\n-----\n",
                  "[rank 0] error: no data"},
+        TailCase{"AWarningYieldsToAdvice",
+                 "2026-11-22T15:03:21Z warning [rank 0] cannot attach to espalierd again yet\n"
+                 "-----\nPlease check.\n-----\n",
+                 "Please check."},
         TailCase{"AdviceIsBetterThanProgressAndBeginsAtItsBeginning",
                  "2026-11-22T15:03:21Z info    [rank 0] step 1\n-----\nORTE has lost "
                  "communication\nwith a remote daemon.\n-----\n",
@@ -372,6 +376,25 @@ TEST(LastWords, TellAdviceFromLinesEvenWhereItsFirstRuleIsTooFarBack) {
   EXPECT_EQ(ReadLastWords(folder.path("log")).text, "no data");
   folder.Write("log", "no data\n-----\n" + std::string(20000, 'x') + "\n-----\n");
   EXPECT_EQ(ReadLastWords(folder.path("log")).text.substr(0, 3), "xxx");
+}
+
+TEST(LastWords, AreOfWhatFollows) {
+  ScratchFolder folder;
+  folder.Write("log", "[rank 0] no data\nbye\n");
+  EXPECT_EQ(ReadLastWords(folder.path("log"), 17).text, "bye");
+  EXPECT_EQ(ReadLastWords(folder.path("log"), 21).text, "");
+  EXPECT_EQ(ReadLastWords(folder.path("log"), 1000).text, "bye") << "it was shortened";
+}
+
+TEST(LastWords, OfProgressAndWarningsTellOfNoEnd) {
+  ScratchFolder folder;
+  for (const char* well : {"", "2026-11-22T15:03:21.042Z info    [rank 0] step 1\n",
+                           "2026-11-22T15:03:21.042Z warning [rank 0] attaching again\n"}) {
+    folder.Write("log", well);
+    EXPECT_FALSE(ReadLastWords(folder.path("log")).tells_of_end) << well;
+    folder.Write("log", std::string(well) + "[rank 0] no data\n");
+    EXPECT_TRUE(ReadLastWords(folder.path("log")).tells_of_end) << well;
+  }
 }
 
 TEST(LastWords, AreShort) {
