@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/ctl/render.h"
@@ -75,11 +76,22 @@ Cell ConditionCell(const v1::NodeStatus& node) {
   return {absl::StrJoin(words, ", "), Colour::kYellow};
 }
 
-// "nano-3 at step 120 and 2 more": the states of jobs that it could start from.
+// What orders states of jobs by age: of later jobs, whose ids end in higher numbers, and of later
+// steps.
+std::pair<int64_t, int64_t> Order(const v1::HeldState& held) {
+  const std::string& id = held.job_id();
+  int64_t number = 0;
+  if (!absl::SimpleAtoi(id.substr(id.rfind('-') + 1), &number)) number = 0;
+  return {number, held.step()};
+}
+
+// "nano-3 at step 120 and 2 more": the states of jobs that it could start from, the newest named.
 Cell HoldsCell(const v1::NodeStatus& node) {
   const auto& held = node.report().held();
-  if (held.empty()) return {"-"};
-  std::string text = absl::StrCat(held[0].job_id(), " at step ", held[0].step());
+  const auto newest = std::max_element(
+      held.begin(), held.end(), [](const auto& a, const auto& b) { return Order(a) < Order(b); });
+  if (newest == held.end()) return {"-"};
+  std::string text = absl::StrCat(newest->job_id(), " at step ", newest->step());
   if (held.size() > 1) absl::StrAppend(&text, " and ", held.size() - 1, " more");
   return {text};
 }

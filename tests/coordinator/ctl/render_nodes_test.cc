@@ -65,6 +65,23 @@ TEST(RenderNodes, AnIdleNodeWithAnAgentShowsWhatItHas) {
             "  48.0 GB of 64.0 GB     512 GB  good       nano-3 at step 120  free\n");
 }
 
+TEST(RenderNodes, OfTheStatesThatANodeHoldsTheNewestOfTheLatestJobIsNamed) {
+  v1::ListNodesResponse response = Attached();
+  const auto add = [&](const std::string& job, int64_t step) {
+    v1::HeldState& held = *response.mutable_nodes(0)->mutable_report()->add_held();
+    held.set_job_id(job);
+    held.set_step(step);
+  };
+  add("nano-10", 50);
+  add("nano-10", 150);
+  add("nano-10", 100);
+  add("nano-9", 4000);
+  add("stray", 9000);
+  EXPECT_NE(RenderNodes(response, kView).find(" nano-10 at step 150 and 4 more "),
+            std::string::npos)
+      << RenderNodes(response, kView);
+}
+
 TEST(RenderNodes, WhatIsWrongWithANodeStandsInItsLine) {
   v1::ListNodesResponse response = Attached();
   v1::NodeStatus& node = *response.mutable_nodes(0);
