@@ -167,6 +167,7 @@ class AgentProcess final : public Agent {
         if (!std::exchange(welcomed_, true)) LogInfo("attached to espalierd");
         ever_welcomed_ = true;
         last_error_.clear();
+        facts_.NoteJobFolder(command.welcome().job_folder());
         report_interval_ = std::max(absl::Milliseconds(100),
                                     absl::Seconds(command.welcome().report_interval_seconds()));
         report_at_ = clock_.Monotonic() + report_interval_;

@@ -147,6 +147,13 @@ NodeFacts::NodeFacts(NodeFactsOptions options, Clock& clock)
   }
 }
 
+void NodeFacts::NoteJobFolder(const std::string& folder) {
+  if (!options_.job_folders.empty() || folder == told_folder_) return;
+  told_folder_ = folder;
+  told_.reset();
+  if (!folder.empty()) told_.emplace(folder, AddHeld, clock_);
+}
+
 v1::NodeReport NodeFacts::Report() {
   versions_.Look();
   v1::NodeReport report;
@@ -157,6 +164,7 @@ v1::NodeReport NodeFacts::Report() {
   report.mutable_condition()->set_heat(ToProto(condition.heat));
   report.mutable_condition()->set_power(ToProto(condition.power));
   for (FolderWatch& folder : folders_) folder.AddLatest(report);
+  if (told_) told_->AddLatest(report);
   report.set_unix_seconds(absl::ToDoubleSeconds(clock_.Now() - absl::UnixEpoch()));
   return report;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,8 @@ struct NodeFactsOptions {
   std::string mpirun = "mpirun";
   // Beside the agent.
   std::string worker;
-  // Folders as espalierd keeps them, JOB/checkpoints/step-N; missing ones hold nothing.
+  // Folders as espalierd keeps them, JOB/checkpoints/step-N; missing ones hold nothing. Empty: the
+  // one that espalierd names.
   std::vector<std::string> job_folders;
   // Prepared data.
   std::vector<std::string> data_folders;
@@ -33,12 +35,16 @@ class NodeFacts {
   NodeFacts(NodeFactsOptions options, Clock& clock);
 
   v1::NodeReport Report();
+  // What espalierd said of where jobs lie; it counts when no job folders were given.
+  void NoteJobFolder(const std::string& folder);
 
  private:
   const NodeFactsOptions options_;
   Clock& clock_;
   ProgramVersions versions_;
   std::deque<FolderWatch> folders_;
+  std::string told_folder_;
+  std::optional<FolderWatch> told_;
 };
 
 }  // namespace espalier

@@ -29,7 +29,7 @@ struct RunOptions {
   TlsFiles tls;
   std::string token;
   std::string mpirun = "mpirun";
-  std::vector<std::string> job_folders = {"~/.local/state/espalier/jobs"};
+  std::vector<std::string> job_folders;
   std::vector<std::string> data_folders;
 };
 
@@ -44,8 +44,9 @@ void AddCommon(CLI::App& verb, RunOptions& options) {
       ->capture_default_str();
   verb.add_option("--mpirun", options.mpirun, "mpirun of this node's Open MPI")
       ->capture_default_str();
-  verb.add_option("--jobs", options.job_folders, "Folders that hold JOB/checkpoints on this node")
-      ->capture_default_str();
+  verb.add_option("--jobs", options.job_folders,
+                  "Folders that hold JOB/checkpoints on this node; default: jobs in espalierd's "
+                  "state folder");
   verb.add_option("--data", options.data_folders, "Folders of prepared data on this node");
 }
 

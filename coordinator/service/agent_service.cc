@@ -161,6 +161,7 @@ void AgentService::Welcome(StreamId id, const v1::AgentHello& hello) {
   std::shared_ptr<AgentStream> stream;
   v1::AgentCommand welcome;
   welcome.mutable_welcome()->set_report_interval_seconds(absl::ToDoubleSeconds(kAgentReportEvery));
+  welcome.mutable_welcome()->set_job_folder(options_.job_folder);
   {
     absl::MutexLock lock(&mutex_);
     const auto found = agents_.find(id);

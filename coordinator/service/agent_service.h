@@ -32,6 +32,8 @@ struct AgentServiceOptions {
   // From which the secrets of generations are made; the same for every espalierd with this state
   // folder.
   std::string exec_key;
+  // AgentWelcome.job_folder.
+  std::string job_folder;
   // More are refused with RESOURCE_EXHAUSTED.
   StreamPlaces::Limits places;
   // Outlives the service.

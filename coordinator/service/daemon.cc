@@ -140,7 +140,8 @@ absl::Status OpenState(DaemonParts& parts) {
 }
 
 absl::Status MakeAgentService(DaemonParts& parts) {
-  AgentServiceOptions options{.clock = parts.clock};
+  AgentServiceOptions options{.job_folder = parts.cluster.state_dir() + "/jobs",
+                              .clock = parts.clock};
   ASSIGN_OR_RETURN(options.exec_key, TakeToken(parts.cluster.state_dir()));
   parts.agents = std::make_unique<AgentService>(parts.inbox, std::move(options));
   return absl::OkStatus();

@@ -69,6 +69,13 @@ class Facts : public ::testing::Test {
     }));
   }
   void Hang() { hanging_.emplace(folder_.path("bad/manifest.json")); }
+  // Anew, with no folder of jobs given.
+  void WithoutJobFolders() {
+    facts_.emplace(
+        NodeFactsOptions{
+            .state_dir = folder_.path("state"), .mpirun = "/no/mpirun", .worker = "/no/worker"},
+        RealClock());
+  }
   bool Reports(int states, int folders) {
     return WaitUntil([&] {
       const v1::NodeReport report = facts_->Report();
@@ -95,6 +102,19 @@ TEST_F(Facts, HoldCheckpointsAndDataOfEveryFolder) {
   EXPECT_EQ(report.held(0).step(), 7);
   EXPECT_EQ(report.data(0).manifest_sha256(), report.data(1).manifest_sha256());
   EXPECT_GT(report.unix_seconds(), 0);
+}
+
+TEST_F(Facts, HoldWhatLiesWhereEspalierdKeepsJobsUnlessFoldersWereGiven) {
+  Publish("job-1", 7);
+  Publish("job-1", 8);
+  facts_->NoteJobFolder(folder_.path("elsewhere"));
+  EXPECT_TRUE(Reports(2, 2));
+  WithoutJobFolders();
+  EXPECT_TRUE(Reports(0, 0));
+  facts_->NoteJobFolder(folder_.path("jobs"));
+  EXPECT_TRUE(Reports(2, 0));
+  facts_->NoteJobFolder(folder_.path("elsewhere"));
+  EXPECT_TRUE(Reports(0, 0)) << "another espalierd";
 }
 
 TEST_F(Facts, OfAFolderThatDoesNotAnswerAreThoseSeenLastAndOthersStayFresh) {
