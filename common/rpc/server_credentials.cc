@@ -173,15 +173,27 @@ Caller CallerOf(const grpc::ServerContextBase& context) {
                 .serial = info->serial};
 }
 
-absl::Status CheckSpeaksFor(const Caller& caller, const NodeName& node) {
+namespace {
+
+absl::Status CheckName(const Caller& caller, const NodeName& node, Role needed,
+                       absl::string_view otherwise) {
   if (!caller.role.has_value() || caller.name == node.text()) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat(
       "certificate \"", caller.name, "\" speaks for a node of that name alone, not for \"",
       AsUtf8(node.text()), "\"; issue one with `espalier pki issue ", AsUtf8(node.text()),
-      " --role worker`"));
+      " --role ", RoleName(needed), "`", otherwise));
 }
 
-absl::Status CheckStartsByHand(const Caller& caller) {
+}  // namespace
+
+absl::Status CheckSpeaksFor(const Caller& caller, const NodeName& node) {
+  return CheckName(caller, node, Role::kWorker, "");
+}
+
+absl::Status CheckStartsByHand(const Caller& caller, const NodeName& node) {
+  RETURN_IF_ERROR(
+      CheckName(caller, node, Role::kTrainer,
+                absl::StrCat(", or call the node as the certificate does: --node ", caller.name)));
   if (!caller.role.has_value() || *caller.role == Role::kTrainer) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat(
       "certificate \"", caller.name, "\" has the role ", RoleName(*caller.role),

@@ -59,8 +59,8 @@ Caller CallerOf(const grpc::ServerContextBase& context);
 // PERMISSION_DENIED when the caller has a certificate of another name than the node's: a node's
 // certificate speaks for that node alone.
 absl::Status CheckSpeaksFor(const Caller& caller, const NodeName& node);
-// PERMISSION_DENIED when the caller's role does not let it make a job, as the first worker of an
-// mpirun does that a person started.
-absl::Status CheckStartsByHand(const Caller& caller);
+// Of the worker of an mpirun that a person started: PERMISSION_DENIED in the same case, and when
+// the caller's role does not let it make a job, as the first of these does.
+absl::Status CheckStartsByHand(const Caller& caller, const NodeName& node);
 
 }  // namespace espalier

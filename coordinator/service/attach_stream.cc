@@ -10,8 +10,8 @@ namespace {
 
 // A worker of an mpirun that a person started names no job until it was welcomed to one.
 absl::Status CheckHello(const Caller& caller, const v1::Hello& hello) {
-  RETURN_IF_ERROR(CheckSpeaksFor(caller, NodeName(hello.node())));
-  return hello.job_id().empty() ? CheckStartsByHand(caller) : absl::OkStatus();
+  const NodeName node(hello.node());
+  return hello.job_id().empty() ? CheckStartsByHand(caller, node) : CheckSpeaksFor(caller, node);
 }
 
 }  // namespace

@@ -152,10 +152,22 @@ TEST(SpeaksFor, ACertificateSpeaksForTheNodeOfItsNameAlone) {
   EXPECT_TRUE(CheckSpeaksFor(without_tls, NodeName("macbook")).ok());
 }
 
+TEST(StartsByHand, ACertificateOfAnotherNameIsToBeATrainers) {
+  for (const Role role : {Role::kWorker, Role::kTrainer}) {
+    const absl::Status status =
+        CheckStartsByHand({.name = "lab", .role = role}, NodeName("studio"));
+    EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
+    EXPECT_THAT(
+        std::string(status.message()),
+        AllOf(HasSubstr("espalier pki issue studio --role trainer"), HasSubstr("--node lab")));
+  }
+}
+
 TEST(StartsByHand, AWorkersCertificateMakesNoJobs) {
-  EXPECT_TRUE(CheckStartsByHand({.name = "studio", .role = Role::kTrainer}).ok());
-  EXPECT_TRUE(CheckStartsByHand({.name = "local"}).ok()) << "without TLS";
-  const absl::Status status = CheckStartsByHand({.name = "studio", .role = Role::kWorker});
+  const NodeName studio("studio");
+  EXPECT_TRUE(CheckStartsByHand({.name = "studio", .role = Role::kTrainer}, studio).ok());
+  EXPECT_TRUE(CheckStartsByHand({.name = "local"}, studio).ok()) << "without TLS";
+  const absl::Status status = CheckStartsByHand({.name = "studio", .role = Role::kWorker}, studio);
   EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
   EXPECT_THAT(
       std::string(status.message()),
