@@ -35,10 +35,10 @@ absl::Status UnknownProfile(const std::string& name, const std::vector<std::stri
   }
   std::string text =
       absl::StrCat("there is no profile ", Quoted(name), " in ", absl::StrJoin(folders, ", "));
-  if (const auto near = Nearest(name, {names.begin(), names.end()})) {
-    absl::StrAppend(&text, "; did you mean '", *near, "'?");
-  }
-  absl::StrAppend(&text, " allowed: ", absl::StrJoin(names, ", "));
+  const auto near = Nearest(name, {names.begin(), names.end()});
+  absl::StrAppend(&text, "; ",
+                  near ? absl::StrCat("did you mean '", *near, "'? Allowed: ") : "allowed: ",
+                  absl::StrJoin(names, ", "));
   return absl::NotFoundError(text);
 }
 
