@@ -83,6 +83,8 @@ struct Reply {
   JobId job;
   // Of a pause: what it frees and what resuming will cost.
   std::string explanation;
+  // The job was so already, as the explanation says.
+  bool nothing_to_do = false;
 };
 
 using Effect = std::variant<PersistJob, ForgetJob, PersistNode, AppendEvent, Welcome, SendDirective,

@@ -58,8 +58,25 @@ std::string ExplainHardPause(const Job& job) {
                       Holding(job), "; resume starts new processes from that checkpoint");
 }
 
+// What the operator is told.
+struct Said {
+  Said() = default;
+  Said(std::string text) : text(std::move(text)) {}  // NOLINT: most answers are a text alone
+  std::string text;
+  bool nothing_to_do = false;
+};
+
 // What a request comes to: an error, or text for the operator.
-using Result = absl::StatusOr<std::string>;
+using Result = absl::StatusOr<Said>;
+
+// The request had been obeyed before it came. `and_what`: what the state does not say.
+Result Already(const JobRecord& record, absl::string_view and_what = "") {
+  Said said(absl::StrCat("job ", record.id.text(), " is ", JobStateName(record.state),
+                         and_what.empty() ? " already" : "", " (", record.reason, ")", and_what,
+                         "; nothing was to do"));
+  said.nothing_to_do = true;
+  return said;
+}
 
 template <typename Request>
 void Answer(Transaction& transaction, const Request& request,
@@ -72,7 +89,8 @@ void Answer(Transaction& transaction, const Request& request,
                                  ? handle(transaction, *job, request)
                                  : Result(Ending(job->record));
              result.ok()) {
-    reply.explanation = *std::move(result);
+    reply.explanation = std::move(result->text);
+    reply.nothing_to_do = result->nothing_to_do;
   } else {
     reply.status = std::move(result).status();
   }
@@ -115,6 +133,9 @@ Result PauseHard(Transaction& transaction, Job& job) {
 
 Result PauseLaunching(Transaction& transaction, Job& job, PauseKind kind) {
   if (kind == PauseKind::kHard) return PauseHard(transaction, job);
+  if (job.record.desired == DesiredState::kPauseSoft) {
+    return Already(job.record, " and pauses before its next step already");
+  }
   SetDesired(transaction, job, DesiredState::kPauseSoft);
   ChangeDirective(transaction, job, {.run_state = RunState::kPause});
   return std::string("it is starting; it pauses in memory before its next step");
@@ -131,9 +152,10 @@ Result PauseRunning(Transaction& transaction, Job& job, PauseKind kind) {
 Result PausePausing(Transaction& transaction, Job& job, PauseKind kind) {
   const bool stopping = job.record.directive.run_state == RunState::kStop;
   if (!stopping && kind == PauseKind::kHard) return PauseHard(transaction, job);
-  if (!stopping) return ExplainSoftPause(job);
-  if (kind == PauseKind::kSoft && job.record.desired == DesiredState::kPauseHard) {
-    return NotAllowed(job.record, "a soft pause", "resume and cancel");
+  if (!stopping) return Already(job.record);
+  if (job.record.desired == DesiredState::kPauseHard) {
+    return kind == PauseKind::kHard ? Already(job.record)
+                                    : NotAllowed(job.record, "a soft pause", "resume and cancel");
   }
   // It was stopping for another reason, or a resume was waiting.
   SetDesired(transaction, job, DesiredState::kPauseHard);
@@ -148,7 +170,9 @@ Result PauseWithout(Transaction& transaction, Job& job) {
 
 Result PauseBetween(Transaction& transaction, Job& job, PauseKind kind) {
   const bool hard = kind == PauseKind::kHard;
-  SetDesired(transaction, job, hard ? DesiredState::kPauseHard : DesiredState::kPauseSoft);
+  const DesiredState desired = hard ? DesiredState::kPauseHard : DesiredState::kPauseSoft;
+  if (job.record.desired == desired) return Already(job.record, " and pauses already");
+  SetDesired(transaction, job, desired);
   transaction.Note(job, hard ? "pause --hard was asked for" : "pause was asked for");
   if (hard && job.record.processes == Processes::kNone) Settle(transaction, job, "nothing runs");
   return std::string(hard ? "it has no running generation; it stays stopped"
@@ -166,9 +190,9 @@ Result Pause(Transaction& transaction, Job& job, const PauseRequested& request) 
     case JobState::kPausing:
       return PausePausing(transaction, job, request.kind);
     case JobState::kPausedSoft:
-      return request.kind == PauseKind::kHard ? PauseHard(transaction, job) : ExplainSoftPause(job);
+      return request.kind == PauseKind::kHard ? PauseHard(transaction, job) : Already(job.record);
     case JobState::kPausedHard:
-      return std::string("it is paused and holds nothing already");
+      return Already(job.record);
     case JobState::kRegrouping:
     case JobState::kRecovering:
       return PauseBetween(transaction, job, request.kind);
@@ -183,19 +207,26 @@ Result Pause(Transaction& transaction, Job& job, const PauseRequested& request) 
 }
 
 Result ResumePausing(Transaction& transaction, Job& job) {
+  const DesiredState before = job.record.desired;
+  if (before == DesiredState::kRun) return Already(job.record, " and resumes then already");
   SetDesired(transaction, job, DesiredState::kRun);
   if (job.record.directive.run_state == RunState::kStop) {
     transaction.Note(job, "resume was asked for; it queues again once it has stopped");
     return std::string();
   }
-  transaction.Enter(job, JobState::kRunning, "resume was asked for");
+  // Not that it was asked for: it stays the reason for as long as the job runs.
+  const std::string nodes = NodeList(job.record.nodes);
+  transaction.Enter(job, JobState::kRunning,
+                    job.record.state == JobState::kPausedSoft
+                        ? absl::StrCat("resumed at step ", job.record.step.value(), " on ", nodes)
+                        : absl::StrCat("runs on ", nodes, "; resumed before it had paused"));
   ChangeDirective(transaction, job, {.run_state = RunState::kRun});
   return std::string();
 }
 
-// The state that is held elsewhere is given up, where the job is in need of it.
-void GiveUpState(Transaction& transaction, Job& job) {
-  if (!NeedsHolder(job.record)) return;
+// The state that is held elsewhere is given up, where the job is in need of it; whether it was.
+bool GiveUpState(Transaction& transaction, Job& job) {
+  if (!NeedsHolder(job.record)) return false;
   const std::string text = absl::StrCat(
       "goes on without ", StateIsGone(job.record)
                               ? "the state that is gone"
@@ -204,6 +235,17 @@ void GiveUpState(Transaction& transaction, Job& job) {
   ForgetHolders(job.record);
   transaction.Note(job, absl::StrCat("resume --from-scratch was asked for; ", text));
   transaction.QueueChanged();
+  return true;
+}
+
+// Of a job that needs no more than to be let go on.
+Result ResumeAsItIs(Transaction& transaction, Job& job) {
+  if (job.record.desired == DesiredState::kRun) return Already(job.record);
+  SetDesired(transaction, job, DesiredState::kRun);
+  if (job.record.state == JobState::kLaunching) {
+    ChangeDirective(transaction, job, {.run_state = RunState::kRun});
+  }
+  return std::string();
 }
 
 Result Resume(Transaction& transaction, Job& job, const ResumeRequested& request) {
@@ -213,18 +255,16 @@ Result Resume(Transaction& transaction, Job& job, const ResumeRequested& request
                         "it while the job waits for a node that holds its state, or is paused "
                         "without processes");
     }
-    if (!IsFinal(job.record.state)) GiveUpState(transaction, job);
+    const bool given_up = !IsFinal(job.record.state) && GiveUpState(transaction, job);
+    if (given_up && job.record.desired == DesiredState::kRun) return std::string();
   }
   switch (job.record.state) {
     case JobState::kQueued:
-    case JobState::kRunning:
-      if (job.record.desired != DesiredState::kRun)
-        SetDesired(transaction, job, DesiredState::kRun);
-      return std::string();
     case JobState::kLaunching:
-      SetDesired(transaction, job, DesiredState::kRun);
-      ChangeDirective(transaction, job, {.run_state = RunState::kRun});
-      return std::string();
+    case JobState::kRunning:
+    case JobState::kRegrouping:
+    case JobState::kRecovering:
+      return ResumeAsItIs(transaction, job);
     case JobState::kPausing:
     case JobState::kPausedSoft:
       return ResumePausing(transaction, job);
@@ -233,10 +273,6 @@ Result Resume(Transaction& transaction, Job& job, const ResumeRequested& request
       transaction.Enter(job, JobState::kQueued,
                         IsExternal(job.record) ? "resume was asked for; start its mpirun again"
                                                : "resume was asked for; waits for nodes");
-      return std::string();
-    case JobState::kRegrouping:
-    case JobState::kRecovering:
-      SetDesired(transaction, job, DesiredState::kRun);
       return std::string();
     case JobState::kCancelling:
       return NotAllowed(job.record, "a resume", "nothing but waiting");
@@ -285,7 +321,7 @@ Result Cancel(Transaction& transaction, Job& job, const CancelRequested& request
       return runs ? CancelRunning(transaction, job, request) : CancelAtOnce(transaction, job);
     case JobState::kCancelling:
     case JobState::kCancelled:
-      return std::string();
+      return Already(job.record);
     case JobState::kCompleted:
     case JobState::kFailed:
       return NotAllowed(job.record, "a cancel", "nothing: it is final");

@@ -11,8 +11,8 @@ namespace {
 
 using Stub = v1::OperatorService::Stub;
 
-// Sends the request; then shows the answer as JSON, or `remark` on standard error and the answer's
-// own text, if it has one, on standard output.
+// Sends the request; then shows the answer as JSON, or what a pause frees on standard output and
+// `remark` on standard error; when nothing was to do, how the job is instead.
 template <typename Request, typename Response>
 absl::StatusOr<ExitCode> Ask(Context& context,
                              grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
@@ -26,6 +26,12 @@ absl::StatusOr<ExitCode> Ask(Context& context,
   if (context.options.json()) {
     context.terminal.Out(JsonText(ToJson(response)));
     return kDone;
+  }
+  if constexpr (!std::is_same_v<Response, v1::CheckpointResponse>) {
+    if (response.nothing_to_do()) {
+      context.terminal.Remark(response.explanation() + "\n");
+      return kDone;
+    }
   }
   if constexpr (std::is_same_v<Response, v1::PauseResponse>) {
     context.terminal.Out(response.explanation() + "\n");

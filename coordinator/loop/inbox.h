@@ -45,8 +45,10 @@ struct AgentInput {
 struct Answer {
   // Submit only.
   std::string job_id;
-  // Pause only: what it frees and what resuming will cost.
+  // Of a pause: what it frees and what resuming will cost.
   std::string explanation;
+  // The job was so already, as the explanation says.
+  bool nothing_to_do = false;
 };
 // What a person, or a machine that joins, asks for. Those of nodes are events already, but for
 // their number.

@@ -160,7 +160,9 @@ void Loop::ApplyOne(const Reply& effect) {
       LogWarning(absl::StrCat("cannot keep a copy of the job file: ", written.ToString()));
   }
   if (!effect.status.ok()) return reply(effect.status);
-  reply(Answer{.job_id = effect.job.text(), .explanation = effect.explanation});
+  reply(Answer{.job_id = effect.job.text(),
+               .explanation = effect.explanation,
+               .nothing_to_do = effect.nothing_to_do});
 }
 
 // Its logs go with it; checkpoints and the job's file stay.

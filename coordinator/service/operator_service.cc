@@ -44,6 +44,14 @@ Reactor* Hand(Inbox& inbox, grpc::CallbackServerContext* context, Request reques
   return reactor;
 }
 
+template <typename Response>
+auto Explain(Response* response) {
+  return [response](const Answer& answer) {
+    response->set_explanation(answer.explanation);
+    response->set_nothing_to_do(answer.nothing_to_do);
+  };
+}
+
 constexpr int kTokenBytes = 16;
 constexpr std::array<absl::string_view, 4> kDevices = {"auto", "cpu", "cuda", "mps"};
 
@@ -108,19 +116,17 @@ Reactor* OperatorService::Submit(Context* context, const v1::SubmitRequest* requ
 
 Reactor* OperatorService::Pause(Context* context, const v1::PauseRequest* request,
                                 v1::PauseResponse* response) {
-  return Enqueue(context, *request, [response](const Answer& answer) {
-    response->set_explanation(answer.explanation);
-  });
+  return Enqueue(context, *request, Explain(response));
 }
 
 Reactor* OperatorService::Resume(Context* context, const v1::ResumeRequest* request,
-                                 v1::ResumeResponse*) {
-  return Enqueue(context, *request, [](const Answer&) {});
+                                 v1::ResumeResponse* response) {
+  return Enqueue(context, *request, Explain(response));
 }
 
 Reactor* OperatorService::Cancel(Context* context, const v1::CancelRequest* request,
-                                 v1::CancelResponse*) {
-  return Enqueue(context, *request, [](const Answer&) {});
+                                 v1::CancelResponse* response) {
+  return Enqueue(context, *request, Explain(response));
 }
 
 Reactor* OperatorService::Checkpoint(Context* context, const v1::CheckpointRequest* request,

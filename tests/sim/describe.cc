@@ -183,8 +183,9 @@ struct EffectText {
   }
   std::string operator()(const Reply& effect) const {
     if (!effect.status.ok()) return absl::StrCat("reply: ", effect.status.ToString());
-    return absl::StrCat("reply: ok ", effect.job.text(), effect.explanation.empty() ? "" : ", ",
-                        effect.explanation);
+    return absl::StrCat("reply: ok ", effect.job.text(),
+                        effect.nothing_to_do ? " (nothing to do)" : "",
+                        effect.explanation.empty() ? "" : ", ", effect.explanation);
   }
 };
 

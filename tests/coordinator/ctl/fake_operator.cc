@@ -81,19 +81,27 @@ grpc::Status FakeOperator::Watch(grpc::ServerContext*, const v1::WatchRequest* r
   return script.watch_end;
 }
 
+template <typename Response>
+void FakeOperator::Explain(Response& response) const {
+  response.set_explanation(script.explanation);
+  response.set_nothing_to_do(script.nothing_to_do);
+}
+
 grpc::Status FakeOperator::Pause(grpc::ServerContext*, const v1::PauseRequest* request,
                                  v1::PauseResponse* response) {
-  response->set_explanation(script.explanation);
+  Explain(*response);
   return Record("Pause", *request);
 }
 
 grpc::Status FakeOperator::Resume(grpc::ServerContext*, const v1::ResumeRequest* request,
-                                  v1::ResumeResponse*) {
+                                  v1::ResumeResponse* response) {
+  Explain(*response);
   return Record("Resume", *request);
 }
 
 grpc::Status FakeOperator::Cancel(grpc::ServerContext*, const v1::CancelRequest* request,
-                                  v1::CancelResponse*) {
+                                  v1::CancelResponse* response) {
+  Explain(*response);
   return Record("Cancel", *request);
 }
 

@@ -35,6 +35,7 @@ class FakeOperator : public v1::OperatorService::Service {
     grpc::Status watch_end;
     std::vector<std::string> log;
     std::string explanation = "frees nothing";
+    bool nothing_to_do = false;
   };
   Script script;
 
@@ -61,9 +62,9 @@ class FakeOperator : public v1::OperatorService::Service {
   grpc::Status Pause(grpc::ServerContext*, const v1::PauseRequest* request,
                      v1::PauseResponse* response) override;
   grpc::Status Resume(grpc::ServerContext*, const v1::ResumeRequest* request,
-                      v1::ResumeResponse*) override;
+                      v1::ResumeResponse* response) override;
   grpc::Status Cancel(grpc::ServerContext*, const v1::CancelRequest* request,
-                      v1::CancelResponse*) override;
+                      v1::CancelResponse* response) override;
   grpc::Status Checkpoint(grpc::ServerContext*, const v1::CheckpointRequest* request,
                           v1::CheckpointResponse*) override;
   grpc::Status ListNodes(grpc::ServerContext*, const v1::ListNodesRequest*,
@@ -74,6 +75,8 @@ class FakeOperator : public v1::OperatorService::Service {
                           v1::ListEventsResponse* response) override;
 
  private:
+  template <typename Response>
+  void Explain(Response& response) const;
   grpc::Status Record(const std::string& verb, const google::protobuf::Message& request);
 
   std::mutex mutex_;

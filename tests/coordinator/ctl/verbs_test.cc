@@ -191,6 +191,19 @@ TEST_F(Verbs, PausePrintsTheExplanation) {
   EXPECT_EQ(json["explanation"], server_.script.explanation);
 }
 
+TEST_F(Verbs, WhatWasSoAlreadyIsSaidInsteadOfWhatFollowsAndIsNoFailure) {
+  server_.script.explanation = "job ab is RUNNING already; nothing was to do";
+  server_.script.nothing_to_do = true;
+  for (const char* verb : {"pause", "resume", "cancel"}) {
+    const CliResult result = Run({verb, "ab"});
+    EXPECT_EQ(result.code, 0) << verb;
+    EXPECT_EQ(result.remarks, server_.script.explanation + "\n") << verb;
+    EXPECT_THAT(result.out, IsEmpty()) << verb;
+    const auto json = nlohmann::json::parse(Run({verb, "ab", "-o", "json"}).out);
+    EXPECT_EQ(json["nothing_to_do"], true) << verb;
+  }
+}
+
 TEST_F(Verbs, ListsAreUnderOneKeyInJson) {
   *server_.script.jobs.add_jobs() = RunningJob();
   EXPECT_EQ(nlohmann::json::parse(Run({"-o", "json", "jobs"}).out)["jobs"][0]["step"], 512);

@@ -97,11 +97,12 @@ TEST_F(Operating, AChangeIsAnsweredWhenTheLoopAnswers) {
   std::thread loop([this] {
     OperatorCall call = NextCall();
     EXPECT_EQ(std::get<v1::PauseRequest>(call.request).job_id(), "job-1") << "the name is resolved";
-    call.reply(Answer{.explanation = "frees all"});
+    call.reply(Answer{.explanation = "frees all", .nothing_to_do = true});
   });
   v1::PauseResponse response;
   EXPECT_TRUE(stub_->Pause(&context_, request, &response).ok());
   EXPECT_EQ(response.explanation(), "frees all");
+  EXPECT_TRUE(response.nothing_to_do());
   loop.join();
 }
 
