@@ -23,6 +23,7 @@ namespace {
 
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(2);
+constexpr absl::Duration kLongestPauseRefused = absl::Minutes(1);
 constexpr absl::Duration kIdleTurn = absl::Seconds(1);
 constexpr absl::Duration kRunningTurn = absl::Milliseconds(100);
 constexpr absl::Duration kEndingTurn = absl::Milliseconds(10);
@@ -30,6 +31,13 @@ constexpr absl::Duration kEndingTurn = absl::Milliseconds(10);
 constexpr absl::Duration kLongestTurn = absl::Seconds(10);
 // Without an answer for so long, the log says what stands in the way.
 constexpr absl::Duration kPatience = absl::Seconds(5);
+
+// A person has to mend it.
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsPermissionDenied(status) || absl::IsUnauthenticated(status) ||
+         absl::IsNotFound(status) || absl::IsInvalidArgument(status) ||
+         absl::IsUnimplemented(status);
+}
 
 // One agent for a state folder; held as long as the process lives.
 absl::StatusOr<int> LockFolder(const std::string& folder) {
@@ -83,10 +91,11 @@ class AgentProcess final : public Agent {
       if (stopping_) break;
       if (IsRefusal(ended) && !ever_welcomed_ && generations_.empty()) return ended;
       if (ended.message() != last_error_) {
-        LogWarning(absl::StrCat("not attached to espalierd: ", ended.message()));
+        LogWarning(absl::StrCat("not attached to espalierd: ", ended.message(),
+                                IsRefusal(ended) ? "; trying again once a minute" : ""));
       }
       last_error_ = std::string(ended.message());
-      pause = welcomed_ ? kFirstPause : std::min(pause * 2, kLongestPause);
+      pause = NextPause(pause, ended, welcomed_);
       // Jitter, so that the agents of a restarted coordinator do not come all at once.
       Rest(pause * (0.5 + random.Uniform()));
     }
@@ -97,13 +106,6 @@ class AgentProcess final : public Agent {
   void Stop() override { stopping_ = true; }
 
  private:
-  // A person has to mend it.
-  static bool IsRefusal(const absl::Status& status) {
-    return absl::IsPermissionDenied(status) || absl::IsUnauthenticated(status) ||
-           absl::IsNotFound(status) || absl::IsInvalidArgument(status) ||
-           absl::IsUnimplemented(status);
-  }
-
   v1::AgentHello Hello() {
     v1::AgentHello hello;
     hello.set_node(options_.node);
@@ -117,7 +119,7 @@ class AgentProcess final : public Agent {
   void Rest(absl::Duration pause) {
     const absl::Duration until = clock_.Monotonic() + pause;
     while (!stopping_ && clock_.Monotonic() < until) {
-      clock_.Sleep(std::min(kEndingTurn, until - clock_.Monotonic()));
+      clock_.Sleep(std::min(Turn(), until - clock_.Monotonic()));
       LookAfter(nullptr);
     }
   }
@@ -235,6 +237,11 @@ class AgentProcess final : public Agent {
 };
 
 }  // namespace
+
+absl::Duration NextPause(absl::Duration last, const absl::Status& ended, bool was_welcomed) {
+  if (was_welcomed) return kFirstPause;
+  return std::min(last * 2, IsRefusal(ended) ? kLongestPauseRefused : kLongestPause);
+}
 
 absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options, Clock& clock) {
   RETURN_IF_ERROR(MakeDurableDirectory(PosixFileSystem(), options.facts.state_dir));

@@ -33,6 +33,11 @@ class Agent {
   virtual void Stop() = 0;
 };
 
+// How long to wait for the next stream after one that ended so, and the pause before that one: a
+// few seconds at most while espalierd may come back, a minute when it refuses this node and a
+// person has to mend it.
+absl::Duration NextPause(absl::Duration last, const absl::Status& ended, bool was_welcomed);
+
 // The program. Exit status of `run`: 0 stopped by a signal, 1 cannot run, 2 wrong command line; of
 // `exec`: see exec.h.
 int RunAgentProgram(int argc, char** argv);

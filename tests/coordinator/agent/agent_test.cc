@@ -182,5 +182,29 @@ TEST_F(AnAgent, StopsWhileNobodyAnswers) {
   runs_.join();
 }
 
+absl::Duration PauseAfter(int times, const absl::Status& ended) {
+  absl::Duration pause = NextPause(absl::ZeroDuration(), ended, /*was_welcomed=*/true);
+  for (int i = 0; i < times; ++i) pause = NextPause(pause, ended, /*was_welcomed=*/false);
+  return pause;
+}
+
+TEST(NextPause, IsAMinuteInTheEndWhereAPersonHasToMendIt) {
+  for (const absl::Status& refusal :
+       {absl::UnauthenticatedError("node mini was forgotten"), absl::NotFoundError("no node")}) {
+    EXPECT_EQ(PauseAfter(100, refusal), absl::Minutes(1));
+    EXPECT_LT(PauseAfter(1, refusal), absl::Seconds(1)) << "it may be mended at once";
+  }
+}
+
+TEST(NextPause, StaysShortWhileEspalierdMayComeBack) {
+  EXPECT_EQ(PauseAfter(100, absl::UnavailableError("nobody listens")), absl::Seconds(2));
+}
+
+TEST(NextPause, IsShortAgainWhenEspalierdIsThereAfterARefusal) {
+  const absl::Duration minute = PauseAfter(100, absl::NotFoundError("no node"));
+  EXPECT_LE(NextPause(minute, absl::UnavailableError("x"), false), absl::Seconds(2));
+  EXPECT_LT(NextPause(minute, absl::UnavailableError("x"), true), absl::Seconds(1));
+}
+
 }  // namespace
 }  // namespace espalier
