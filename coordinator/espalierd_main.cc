@@ -25,9 +25,8 @@ int Serve(const DaemonOptions& options) {
   signal(SIGPIPE, SIG_IGN);
   absl::StatusOr<v1::ClusterSpec> cluster = LoadDaemonCluster(options);
   if (!cluster.ok()) return Fail(2, cluster.status());
-  absl::StatusOr<std::unique_ptr<Daemon>> daemon =
-      Daemon::Start(*cluster, options.program, RealClock());
-  if (!daemon.ok()) return Fail(1, daemon.status());
+  auto daemon = Daemon::Start(*cluster, options.program, RealClock());
+  if (!daemon.ok()) return Fail(absl::IsInvalidArgument(daemon.status()) ? 2 : 1, daemon.status());
   std::cout << "espalierd: listening on " << (*daemon)->Listening() << std::endl;
   std::thread listener([&signals, &daemon] {
     for (int s = 0; sigwait(&signals, &s) == 0 && s == SIGHUP;) (*daemon)->ReloadCertificates();
@@ -50,6 +49,7 @@ int main(int argc, char** argv) {
   app.add_option("--state-dir", options.state_dir, "Instead of the cluster file's state_dir");
   app.add_option("--listen", options.listen, "IP:PORT of gRPC; port 0: any free one");
   app.add_option("--metrics-listen", options.metrics_listen, "IP:PORT of /metrics");
+  app.set_version_flag("--version", espalier::DaemonVersion);
   app.footer("Example:\n  espalierd --cluster configs/clusters/local.yaml --state-dir /tmp/state");
   try {
     app.parse(argc, argv);

@@ -1,9 +1,12 @@
 #include "common/rpc/call.h"
 
+#include <google/protobuf/stubs/common.h>
 #include <grpc/support/time.h>
+#include <grpcpp/grpcpp.h>
 
 #include <algorithm>
-#include <string>
+
+#include "absl/strings/str_cat.h"
 
 namespace espalier {
 
@@ -22,6 +25,11 @@ absl::Status FromGrpc(const grpc::Status& status) {
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+}
+
+std::string LibraryVersions() {
+  return absl::StrCat("gRPC ", grpc::Version(), ", protobuf ",
+                      google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION));
 }
 
 }  // namespace espalier

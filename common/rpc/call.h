@@ -1,11 +1,13 @@
-// What every call needs: a deadline, and its status in the words of the program. Used by
-// worker/control, coordinator/agent, coordinator/service and coordinator/ctl, and in this room by
-// channel.cc and server_credentials.cc.
+// What every call needs: a deadline, and its status in the words of the program; and with what it
+// is made. Used by worker/control, coordinator/agent, coordinator/service and coordinator/ctl, and
+// in this room by channel.cc and server_credentials.cc.
 // Pure functions: any thread; a context belongs to the thread that starts its call.
 #pragma once
 
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/status.h>
+
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -29,5 +31,8 @@ grpc::Status ToGrpc(const absl::Status& status);
 // was told to expect.
 constexpr int kKeepaliveIntervalMs = 5000;
 constexpr int kKeepaliveTimeoutMs = 5000;
+
+// "gRPC 1.51.1, protobuf 3.21.12", for --version.
+std::string LibraryVersions();
 
 }  // namespace espalier

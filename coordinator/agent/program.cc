@@ -11,6 +11,7 @@
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
 #include "common/platform/platform.h"
+#include "common/rpc/call.h"
 #include "coordinator/agent/agent.h"
 #include "coordinator/agent/exec.h"
 #include "coordinator/agent/join.h"
@@ -176,7 +177,9 @@ int RunAgentProgram(int argc, char** argv) {
   JoinCommand command;
   const CLI::App* join = AddJoin(app, command, options);
   app.add_subcommand("exec", "mpirun's remote-shell agent: exec HOST COMMAND...");
-  app.set_version_flag("--version", std::string("espalier-agent ") + ESPALIER_VERSION);
+  app.set_version_flag("--version", [] {
+    return absl::StrCat("espalier-agent ", ESPALIER_VERSION, " (", LibraryVersions(), ")");
+  });
   app.footer(
       "Examples:\n  espalier-agent join 10.77.0.1:7070 --name macbook --token ... --ca-sha256 ...\n"
       "  espalier-agent run");

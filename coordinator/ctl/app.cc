@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/nearest.h"
+#include "common/rpc/call.h"
 #include "coordinator/ctl/json.h"
 #include "coordinator/ctl/verbs.h"
 
@@ -55,6 +56,10 @@ void AddGlobalOptions(CLI::App& app, GlobalOptions& options) {
       ->type_name("table|json");
 }
 
+std::string VersionText() {
+  return absl::StrCat("espalier ", ESPALIER_VERSION, " (", LibraryVersions(), ")");
+}
+
 std::unique_ptr<CLI::App> MakeApp(GlobalOptions& options, Action& chosen) {
   auto app =
       std::make_unique<CLI::App>("Train language models on the machines you own", "espalier");
@@ -62,6 +67,7 @@ std::unique_ptr<CLI::App> MakeApp(GlobalOptions& options, Action& chosen) {
   app->require_subcommand(1);
   app->footer(kExitCodes);
   AddGlobalOptions(*app, options);
+  app->set_version_flag("--version", VersionText, "Print the version");
   const VerbTable verbs{*app, chosen};
   AddSubmitVerbs(verbs);
   AddJobVerbs(verbs);
@@ -77,7 +83,7 @@ std::unique_ptr<CLI::App> MakeApp(GlobalOptions& options, Action& chosen) {
     chosen = [](Context& context) -> absl::StatusOr<ExitCode> {
       context.terminal.Out(context.options.json()
                                ? JsonText(nlohmann::ordered_json{{"version", ESPALIER_VERSION}})
-                               : "espalier " ESPALIER_VERSION "\n");
+                               : VersionText() + "\n");
       return kDone;
     };
   });

@@ -2,11 +2,9 @@
 
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
-#include <prometheus/exposer.h>
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <exception>
 #include <filesystem>
 #include <utility>
 #include <vector>
@@ -20,6 +18,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/cluster_file.h"
 #include "common/observe/log.h"
+#include "common/rpc/call.h"
 #include "common/rpc/local_access.h"
 #include "common/rpc/local_listener.h"
 #include "common/rpc/server_credentials.h"
@@ -35,6 +34,7 @@
 #include "coordinator/service/join_service.h"
 #include "coordinator/service/metrics.h"
 #include "coordinator/service/operator_service.h"
+#include "coordinator/service/refusal_log.h"
 #include "coordinator/service/view_publisher.h"
 
 namespace espalier {
@@ -59,6 +59,7 @@ struct DaemonParts {
   std::unique_ptr<Enrolment> enrolment;
   std::unique_ptr<JoinService> joins;
   std::shared_ptr<MetricsSource> metrics;
+  std::unique_ptr<RefusalLog> refusals;
   // With TLS.
   std::shared_ptr<ServerIdentity> identity;
   std::unique_ptr<grpc::Server> server;
@@ -118,16 +119,6 @@ absl::StatusOr<std::string> WithPort(const std::string& listen, int port) {
   return address.ToString();
 }
 
-absl::StatusOr<std::unique_ptr<prometheus::Exposer>> Expose(const std::string& listen) {
-  try {
-    return std::make_unique<prometheus::Exposer>(listen);
-  } catch (const std::exception& error) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot serve metrics on ", listen, " (", error.what(),
-                     "); is another espalierd running? choose another port with --metrics-listen"));
-  }
-}
-
 // The loop's surroundings that live on disk and in processes.
 absl::Status OpenState(DaemonParts& parts) {
   const std::string& state_dir = parts.cluster.state_dir();
@@ -185,8 +176,9 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> TcpCredentials(DaemonPa
             return board.Current()->revoked->count(serial) > 0;
           },
       .refused =
-          [](absl::string_view peer, absl::string_view method, const absl::Status& why) {
-            LogWarning(absl::StrCat("refused ", method, " from ", peer, ": ", why.message()));
+          [&log = *parts.refusals](absl::string_view peer, absl::string_view method,
+                                   const absl::Status& why) {
+            log.Add(absl::StrCat("refused ", method, " from ", peer, ": ", why.message()));
           }};
   if (parts.identity == nullptr) {
     ASSIGN_OR_RETURN(options.token, TakeToken(parts.cluster.state_dir()));
@@ -225,8 +217,8 @@ absl::Status OpenSocket(DaemonParts& parts) {
   ASSIGN_OR_RETURN(parts.local,
                    LocalListener::Open({.path = parts.socket,
                                         .server = parts.server.get(),
-                                        .refused = [](absl::string_view why) {
-                                          LogWarning(absl::StrCat(
+                                        .refused = [&log = *parts.refusals](absl::string_view why) {
+                                          log.Add(absl::StrCat(
                                               "refused a connection to the Unix socket: ", why));
                                         }}));
   return absl::OkStatus();
@@ -234,6 +226,7 @@ absl::Status OpenSocket(DaemonParts& parts) {
 
 absl::Status Listen(DaemonParts& parts) {
   RETURN_IF_ERROR(LoadIdentity(parts));
+  parts.refusals = std::make_unique<RefusalLog>(&LogWarning, *parts.clock);
   parts.enrolment = std::make_unique<Enrolment>(
       EnrolmentOptions{.identity = parts.identity, .ca_path = parts.cluster.tls().ca()},
       *parts.clock);
@@ -298,6 +291,10 @@ void PrepareProcess() {
   // Where Abseil was built for debugging, as Debian's is, each lock otherwise looks for cycles in a
   // graph of all locks of the process, behind one lock. Tests keep looking.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+}
+
+std::string DaemonVersion() {
+  return absl::StrCat("espalierd ", ESPALIER_VERSION, " (", LibraryVersions(), ")");
 }
 
 absl::StatusOr<v1::ClusterSpec> LoadDaemonCluster(const DaemonOptions& options) {

@@ -25,6 +25,9 @@ namespace espalier {
 // search for cycles.
 void PrepareProcess();
 
+// "espalierd 0.1.0 (gRPC 1.51.1, protobuf 3.21.12)".
+std::string DaemonVersion();
+
 struct DaemonOptions {
   std::string cluster_file;
   // These replace what the cluster file says.

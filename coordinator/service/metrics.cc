@@ -1,18 +1,26 @@
 #include "coordinator/service/metrics.h"
 
+#include <netdb.h>
 #include <prometheus/metric_family.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <exception>
 #include <limits>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "common/base/address.h"
 #include "common/observe/metric_names.h"
 #include "coordinator/loop/outlets.h"
 
@@ -279,6 +287,53 @@ std::vector<prometheus::MetricFamily> MetricsSource::Collect() const {
   return MakeMetrics(
       *board_.Current(),
       {.now = clock_.Monotonic(), .queue_depth = inbox_.depth(), .rejected = inbox_.rejected()});
+}
+
+namespace {
+
+// Why nothing can listen there, as the system says it: 0 or errno.
+int BindError(const HostPort& address) {
+  addrinfo hints = {};
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICHOST;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const std::string port = absl::StrCat(address.port);
+  if (getaddrinfo(address.host.c_str(), port.c_str(), &hints, &found) != 0) return EADDRNOTAVAIL;
+  const absl::Cleanup free_found = [found] { freeaddrinfo(found); };
+  const int fd = socket(found->ai_family, SOCK_STREAM, 0);
+  if (fd < 0) return errno;
+  const absl::Cleanup close_socket = [fd] { close(fd); };
+  const int on = 1;
+  (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));  // as prometheus-cpp's server
+  return bind(fd, found->ai_addr, found->ai_addrlen) == 0 ? 0 : errno;
+}
+
+absl::Status CannotServe(const std::string& listen, absl::string_view otherwise) {
+  const absl::StatusOr<HostPort> address = ParseAddress(listen);
+  if (!address.ok()) return address.status();
+  const int error = BindError(*address);
+  const auto text = [&](absl::string_view why) {
+    return absl::StrCat("cannot serve metrics on ", listen, ": ", why,
+                        "; choose another IP:PORT with --metrics-listen, or metrics_listen in the "
+                        "cluster file (port 0: any free one)");
+  };
+  if (error == EADDRINUSE) {
+    return absl::UnavailableError(text("another program listens there, perhaps another espalierd"));
+  }
+  if (error == EADDRNOTAVAIL) {
+    return absl::InvalidArgumentError(text("that is no address of this machine"));
+  }
+  return absl::UnavailableError(text(error == 0 ? otherwise : std::strerror(error)));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<prometheus::Exposer>> Expose(const std::string& listen) {
+  try {
+    return std::make_unique<prometheus::Exposer>(listen);
+  } catch (const std::exception& error) {
+    return CannotServe(listen, error.what());
+  }
 }
 
 }  // namespace espalier

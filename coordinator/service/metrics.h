@@ -4,12 +4,15 @@
 #pragma once
 
 #include <prometheus/collectable.h>
+#include <prometheus/exposer.h>
 #include <prometheus/metric_family.h>
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "coordinator/loop/inbox.h"
@@ -40,5 +43,9 @@ class MetricsSource : public prometheus::Collectable {
   const Inbox& inbox_;
   Clock& clock_;
 };
+
+// Serves /metrics on IP:PORT. UNAVAILABLE: another program listens there; INVALID_ARGUMENT: it is
+// no address of this machine.
+absl::StatusOr<std::unique_ptr<prometheus::Exposer>> Expose(const std::string& listen);
 
 }  // namespace espalier

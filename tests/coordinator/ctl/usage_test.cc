@@ -105,8 +105,12 @@ TEST(Usage, TheReferenceNamesEveryKey) {
   EXPECT_THAT(RunCli({"reference", "cluster"}).out, HasSubstr("launcher.remote_shell"));
 }
 
-TEST(Usage, VersionIsAWordAndAKey) {
-  EXPECT_EQ(RunCli({"version"}).out, "espalier " ESPALIER_VERSION "\n");
+TEST(Usage, VersionIsAWordAnOptionAndAKey) {
+  for (const char* asked : {"version", "--version"}) {
+    const CliResult result = RunCli({asked});
+    EXPECT_EQ(result.code, 0) << result.remarks;
+    EXPECT_THAT(result.out, StartsWith("espalier " ESPALIER_VERSION " (gRPC "));
+  }
   EXPECT_THAT(RunCli({"version", "-o", "json"}).out, HasSubstr("\"version\": \""));
 }
 

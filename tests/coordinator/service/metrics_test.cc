@@ -9,11 +9,13 @@
 #include <set>
 #include <sstream>
 
+#include "absl/strings/str_cat.h"
 #include "common/observe/all_metrics.h"
 
 namespace espalier {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -171,6 +173,20 @@ TEST(Metrics, TheShippedRulesReadOnlyWhatIsExposed) {
     }
   }
   EXPECT_GT(found, 10);
+}
+
+TEST(Expose, SaysWhyItCannotAndWhatToChange) {
+  const absl::StatusOr<std::unique_ptr<prometheus::Exposer>> first = Expose("127.0.0.1:0");
+  ASSERT_TRUE(first.ok()) << first.status();
+  const std::string taken = absl::StrCat("127.0.0.1:", (*first)->GetListeningPorts().at(0));
+  const absl::Status in_use = Expose(taken).status();
+  EXPECT_EQ(in_use.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(in_use.message()),
+              AllOf(HasSubstr(taken + ": another program listens there"),
+                    HasSubstr("--metrics-listen"), Not(HasSubstr("Civet"))));
+  const absl::Status foreign = Expose("203.0.113.9:9464").status();  // TEST-NET-3: never ours
+  EXPECT_EQ(foreign.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(foreign.message()), HasSubstr("no address of this machine"));
 }
 
 }  // namespace
