@@ -6,11 +6,13 @@
 #include <sstream>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "common/config/cluster_file.h"
 #include "common/config/job_file.h"
 #include "coordinator/ctl/client.h"
+#include "coordinator/ctl/data_check.h"
 #include "coordinator/ctl/follow.h"
 #include "coordinator/ctl/json.h"
 #include "coordinator/ctl/render.h"
@@ -46,9 +48,15 @@ std::string TextOf(const std::string& path) {
   return text.str();
 }
 
+absl::StatusOr<v1::JobSpec> LoadAndCheck(const Options& options) {
+  ASSIGN_OR_RETURN(v1::JobSpec spec, LoadJobFile(options.file, options.settings));
+  RETURN_IF_ERROR(CheckData(spec));
+  return spec;
+}
+
 absl::StatusOr<std::string> SendJob(OperatorClient& client, const Options& options) {
   v1::SubmitRequest request;
-  ASSIGN_OR_RETURN(*request.mutable_spec(), LoadJobFile(options.file, options.settings));
+  ASSIGN_OR_RETURN(*request.mutable_spec(), LoadAndCheck(options));
   request.set_yaml(TextOf(options.file));
   request.set_request_id(NewRequestId());
   v1::SubmitResponse response;
@@ -84,7 +92,10 @@ absl::StatusOr<ExitCode> Submit(Context& context, const Options& options) {
 }
 
 absl::StatusOr<ExitCode> Validate(Context& context, const Options& options) {
-  ASSIGN_OR_RETURN(const v1::JobSpec spec, LoadJobFile(options.file, options.settings));
+  ASSIGN_OR_RETURN(const v1::JobSpec spec, LoadAndCheck(options));
+  if (const std::string remark = DataRemark(spec); !remark.empty()) {
+    context.terminal.Remark(absl::StrCat("note: ", remark, "\n"));
+  }
   context.terminal.Out(context.options.json() ? JsonText(nlohmann::ordered_json{
                                                     {"valid", true}, {"spec", ToJson(spec)}})
                                               : RenderSpec(spec, options.file));

@@ -70,6 +70,25 @@ TEST_F(Verbs, ABadJobFileIsRefusedBeforeTheCoordinatorIsAsked) {
   EXPECT_EQ(server_.submitted().request_id(), "");
 }
 
+TEST_F(Verbs, DataThatTheJobCannotUseIsRefusedBeforeTheCoordinatorIsAsked) {
+  std::filesystem::create_directory(folder_ + "/data");
+  std::ofstream(folder_ + "/data/manifest.json")
+      << R"({"format": "espalier-tokens", "version": 1, "splits": {"train": {"tokens": 100}}})";
+  for (const char* verb : {"submit", "validate"}) {
+    const CliResult result = Run({verb, folder_ + "/job.yaml"});
+    EXPECT_EQ(result.code, 2);
+    EXPECT_THAT(result.remarks, HasSubstr("data.sequence_length is 256"));
+  }
+  EXPECT_EQ(server_.submitted().request_id(), "");
+  EXPECT_EQ(Run({"submit", folder_ + "/job.yaml", "--set", "data.sequence_length=64"}).code, 0);
+}
+
+TEST_F(Verbs, ValidateNotesThatTheDataAreNotHere) {
+  const CliResult result = Run({"validate", folder_ + "/job.yaml"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.remarks, HasSubstr("note: data.path: " + folder_ + "/data does not exist"));
+}
+
 TEST_F(Verbs, ValidateWorksUnderBothNamesWithoutACoordinator) {
   for (const std::vector<std::string>& verb :
        {std::vector<std::string>{"validate"}, {"job", "validate"}}) {

@@ -1,0 +1,91 @@
+#include "coordinator/ctl/data_check.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/file_system.h"
+#include "common/base/status_macros.h"
+
+namespace espalier::ctl {
+namespace {
+
+constexpr int64_t kManifestBytesMax = 64 << 20;
+
+// What is asked of a manifest (worker/data/README.md). Others than those of this version tell
+// nothing.
+struct Held {
+  bool examples = false;  // prompts with completions; else text
+  int64_t training_tokens = 0;
+};
+
+std::optional<Held> HeldBy(absl::string_view manifest) {
+  const auto json = nlohmann::json::parse(manifest.begin(), manifest.end(), nullptr,
+                                          /*allow_exceptions=*/false);
+  if (!json.is_object() || json.value("format", "") != "espalier-tokens") return std::nullopt;
+  const int64_t version = json.value("version", int64_t{0});
+  const bool examples = version == 2 && json.value("holds", "") == "prompt-completion";
+  if (version != 1 && !examples) return std::nullopt;
+  const auto tokens = nlohmann::json::json_pointer("/splits/train/tokens");
+  if (!json.contains(tokens)) return std::nullopt;
+  return Held{.examples = examples, .training_tokens = json.at(tokens).get<int64_t>()};
+}
+
+std::string FolderOf(const v1::JobSpec& spec) {
+  return ExpandHome(spec.data().path()).value_or(spec.data().path());
+}
+
+}  // namespace
+
+absl::Status CheckManifest(const v1::JobSpec& spec, absl::string_view manifest,
+                           absl::string_view folder) {
+  std::optional<Held> held;
+  try {
+    held = HeldBy(manifest);
+  } catch (const nlohmann::json::exception&) {
+    return absl::OkStatus();  // a field of another kind; the workers say which
+  }
+  if (!held) return absl::OkStatus();
+  const bool sft = spec.train().task() == v1::TASK_SFT;
+  if (sft && !held->examples) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "train.task is sft, which learns from prompts with their completions, and data.path is ",
+        folder,
+        ", which holds text: name a folder made with `espalier data prepare --format "
+        "prompt-completion`, or set train.task to pretrain"));
+  }
+  if (!sft && held->examples) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "train.task is pretrain, which learns from text, and data.path is ", folder,
+        ", which holds prompts with completions: set train.task to sft, or name a folder of text "
+        "made with `espalier data prepare`"));
+  }
+  const int64_t longest = held->training_tokens - 1;  // one more for the last target
+  if (sft || spec.data().sequence_length() <= longest) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("data.sequence_length is ", spec.data().sequence_length(),
+                   ", and the split 'train' of ", folder, " has ", held->training_tokens,
+                   " tokens, which is too few for one sequence: allowed: ", "up to ", longest,
+                   ", or prepare more text"));
+}
+
+absl::Status CheckData(const v1::JobSpec& spec) {
+  const std::string folder = FolderOf(spec);
+  const absl::StatusOr<std::string> manifest =
+      PosixFileSystem().Read(JoinPath(folder, "manifest.json"), kManifestBytesMax);
+  return manifest.ok() ? CheckManifest(spec, *manifest, folder) : absl::OkStatus();
+}
+
+std::string DataRemark(const v1::JobSpec& spec) {
+  const std::string folder = FolderOf(spec);
+  std::error_code error;
+  if (std::filesystem::exists(JoinPath(folder, "manifest.json"), error)) return "";
+  const bool there = std::filesystem::exists(folder, error);
+  return absl::StrCat("data.path: ", folder, there ? " holds no prepared data" : " does not exist",
+                      " on this machine; each node that trains needs it, made by `espalier data "
+                      "prepare --output FOLDER`");
+}
+
+}  // namespace espalier::ctl

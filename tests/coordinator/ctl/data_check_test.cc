@@ -1,0 +1,85 @@
+#include "coordinator/ctl/data_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "tests/coordinator/scratch_folder.h"
+
+namespace espalier::ctl {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string Text(int64_t tokens) {
+  return absl::StrCat(
+      R"({"format": "espalier-tokens", "version": 1, "splits": {"train": {"tokens": )", tokens,
+      "}}}");
+}
+
+const char kExamples[] =
+    R"({"format": "espalier-tokens", "version": 2, "holds": "prompt-completion",
+        "splits": {"train": {"tokens": 90}}})";
+
+v1::JobSpec Job(v1::Task task, int32_t sequence_length) {
+  v1::JobSpec spec;
+  spec.mutable_train()->set_task(task);
+  spec.mutable_data()->set_sequence_length(sequence_length);
+  return spec;
+}
+
+TEST(CheckManifest, LetsATaskHaveItsKindOfData) {
+  EXPECT_EQ(CheckManifest(Job(v1::TASK_PRETRAIN, 128), Text(1000), "d"), absl::OkStatus());
+  EXPECT_EQ(CheckManifest(Job(v1::TASK_SFT, 128), kExamples, "d"), absl::OkStatus())
+      << "examples are filled up to the length";
+}
+
+TEST(CheckManifest, RefusesAnotherKindAndSaysWhatToDo) {
+  const absl::Status sft = CheckManifest(Job(v1::TASK_SFT, 128), Text(1000), "/text");
+  EXPECT_EQ(sft.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(sft.message()),
+              AllOf(HasSubstr("/text, which holds text"), HasSubstr("--format prompt-completion"),
+                    HasSubstr("train.task to pretrain")));
+  const absl::Status pretrain = CheckManifest(Job(v1::TASK_PRETRAIN, 8), kExamples, "/pairs");
+  EXPECT_EQ(pretrain.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(pretrain.message()),
+              AllOf(HasSubstr("/pairs, which holds prompts"), HasSubstr("train.task to sft")));
+}
+
+TEST(CheckManifest, RefusesSequencesLongerThanTheText) {
+  EXPECT_EQ(CheckManifest(Job(v1::TASK_PRETRAIN, 999), Text(1000), "d"), absl::OkStatus());
+  const absl::Status status = CheckManifest(Job(v1::TASK_PRETRAIN, 1000), Text(1000), "d");
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("data.sequence_length is 1000"), HasSubstr("has 1000 tokens"),
+                    HasSubstr("up to 999")));
+}
+
+TEST(CheckManifest, SaysNothingAgainstWhatItDoesNotKnow) {
+  for (
+      const char* manifest :
+      {"", "{}", "[]", "{", R"({"format": "espalier-tokens", "version": 3})",
+       R"({"format": 7, "version": "1"})",
+       R"({"format": "espalier-tokens", "version": 2, "holds": "images"})",
+       R"({"format": "espalier-tokens", "version": 1, "splits": {"train": {"tokens": "many"}}})"}) {
+    EXPECT_EQ(CheckManifest(Job(v1::TASK_SFT, 8), manifest, "d"), absl::OkStatus()) << manifest;
+  }
+}
+
+TEST(CheckData, IsOfThisMachineAlone) {
+  ScratchFolder folder;
+  v1::JobSpec spec = Job(v1::TASK_SFT, 8);
+  spec.mutable_data()->set_path(folder.path("none"));
+  EXPECT_EQ(CheckData(spec), absl::OkStatus());
+  EXPECT_THAT(DataRemark(spec), HasSubstr("none does not exist on this machine"));
+  spec.mutable_data()->set_path(folder.root());
+  EXPECT_EQ(CheckData(spec), absl::OkStatus());
+  EXPECT_THAT(DataRemark(spec), HasSubstr("holds no prepared data on this machine"));
+  folder.Write("manifest.json", Text(1000));
+  EXPECT_EQ(CheckData(spec).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(DataRemark(spec), "");
+}
+
+}  // namespace
+}  // namespace espalier::ctl
