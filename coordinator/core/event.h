@@ -15,7 +15,7 @@
 
 #include "absl/status/status.h"
 #include "common/base/ids.h"
-#include "coordinator/core/node.h"
+#include "coordinator/core/agent_event.h"
 #include "coordinator/core/request.h"
 #include "coordinator/core/state.h"
 #include "espalier/v1/job.pb.h"
@@ -102,18 +102,6 @@ struct WorkerFinished {
 };
 // The stream is gone.
 struct WorkerDetached {
-  StreamId stream;
-};
-
-// Comes every kAgentReportEvery.
-struct AgentReported {
-  StreamId stream;
-  v1::NodeReport report;
-  // As of AgentAttached.
-  absl::Duration clock_ahead;
-};
-// The stream is gone.
-struct AgentDetached {
   StreamId stream;
 };
 

@@ -1,6 +1,6 @@
-// Node: one machine of the cluster as the core knows it: what is remembered of it, what its agent
-// says, and its hello. NodeTable: the nodes in the order of the cluster file, then those that have
-// joined, found by name, with the job that holds each. Used by coordinator/ and tests. Any thread.
+// Node: one machine of the cluster as the core knows it: what is remembered of it and what its
+// agent says. NodeTable: the nodes in the order of the cluster file, then those that have joined,
+// found by name, with the job that holds each. Used by coordinator/ and tests. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -89,7 +89,8 @@ struct AgentSession {
 
 struct Node {
   NodeRecord record;
-  std::string address;  // nodes of one address are one machine; empty: not known
+  // Nodes of one address are one machine. Empty: not known.
+  std::string address;
   AgentSession agent;
   // The job whose nodes it is one of; empty: none.
   JobId holder;
@@ -131,20 +132,5 @@ class NodeTable {
 
 // "studio, macbook"; "none" without any.
 std::string NamesOfNodes(const NodeTable& nodes);
-
-// The hello of a node's agent, and its first report.
-struct AgentAttached {
-  StreamId stream;
-  NodeName node;
-  v1::NodeReport report;
-  // Names the agent's process, so that it may attach anew before its old stream was seen to break;
-  // may be empty.
-  std::string instance;
-  // SHA-256 of the certificate it showed, in hex, and its serial number; empty without TLS.
-  std::string certificate;
-  std::string serial;
-  // Its clock less espalierd's, when the report came. Set by the loop.
-  absl::Duration clock_ahead;
-};
 
 }  // namespace espalier
