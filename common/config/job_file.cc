@@ -25,10 +25,13 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-// "Default: min_nodes".
+// "Default: min_nodes", and that of parallel.plan.
 void FillDerivedDefaults(v1::JobSpec& spec) {
   v1::ParallelSpec& parallel = *spec.mutable_parallel();
   if (!parallel.has_max_nodes()) parallel.set_max_nodes(parallel.min_nodes());
+  if (!parallel.has_plan()) {
+    parallel.set_plan(parallel.shares().empty() ? v1::PLAN_MODE_MEASURED : v1::PLAN_MODE_FIXED);
+  }
 }
 
 absl::Status Refused(const YamlSource& source, absl::string_view why) {

@@ -151,6 +151,9 @@ class JobChecker {
     }
     if (parallel.shares_size() > 0) {
       CheckPerRank("parallel.shares", parallel.shares_size());
+      if (parallel.plan() == v1::PLAN_MODE_MEASURED) {
+        Refuse("parallel.plan is 'measured', but parallel.shares fixes the plan; leave one out");
+      }
       if (absl::c_all_of(parallel.shares(), [](int share) { return share == 0; })) {
         Refuse("parallel.shares are all 0; at least one rank must have a share");
       }

@@ -277,7 +277,7 @@ void OnNode(Transaction& transaction, const NodeJoined& request) {
     record.has_agent = true;
     record.certificate = request.certificate;
     AddSerial(record.serials, request.serial);
-    state.nodes.Add(record, record.joined->address());
+    state.nodes.Add(record, record.joined->address(), record.joined->relative_speed());
     Node& node = *state.nodes.Edit(request.node);
     node.agent.state_since = transaction.now();
     transaction.Persist(node.record);

@@ -1,14 +1,13 @@
 #include "coordinator/core/directives.h"
 
 #include <algorithm>
-#include <numeric>
-#include <string>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "common/base/check.h"
-#include "common/base/shares.h"
+#include "coordinator/core/facts.h"
+#include "coordinator/planner/planner.h"
 
 namespace espalier {
 namespace {
@@ -20,16 +19,39 @@ void SendToAll(Transaction& transaction, Job& job) {
   }
 }
 
+std::vector<PlannedRank> PlannedRanks(const ClusterState& state, const JobRecord& record) {
+  std::vector<PlannedRank> ranks;
+  for (const NodeName& name : record.nodes) {
+    const Node* node = state.nodes.Find(name);
+    ranks.push_back({.node = name,
+                     .relative_speed = node == nullptr ? 1 : node->relative_speed,
+                     .speed = SpeedOf(record, name)});
+  }
+  return ranks;
+}
+
+ShardPlan NewPlan(Transaction& transaction, Job& job) {
+  JobRecord& record = job.record;
+  const auto ranks = static_cast<int32_t>(record.nodes.size());
+  const int32_t batch = record.spec.train().global_batch();
+  ShardPlan plan = PlansBySpeed(record.spec)
+                       ? FirstPlan(batch, PlannedRanks(transaction.state(), record))
+                       : FixedPlan({.ranks = ranks, .spec = record.spec});
+  plan.number = ++record.last_plan;
+  plan.decided_ms = absl::ToUnixMillis(transaction.now());
+  return plan;
+}
+
 }  // namespace
 
-void FirstDirective(Job& job, int32_t ranks) {
+void FirstDirective(Transaction& transaction, Job& job) {
   JobRecord& record = job.record;
   record.run_state_number = 1;
   record.directive = Directive{
       .number = 1,
       .run_state = record.desired == DesiredState::kPauseSoft ? RunState::kPause : RunState::kRun,
       .checkpoint_request = record.checkpoint_wanted ? 1 : 0,
-      .plan = MakePlan({.number = ++record.last_plan, .ranks = ranks, .spec = record.spec})};
+      .plan = NewPlan(transaction, job)};
 }
 
 void ChangeDirective(Transaction& transaction, Job& job, const DirectiveChange& change) {
@@ -66,38 +88,52 @@ bool EveryRankObeyed(const Job& job) {
 
 namespace {
 
-std::string Explain(const std::vector<int64_t>& shares, const v1::JobSpec& spec) {
-  const int32_t batch = spec.train().global_batch();
-  if (spec.parallel().shares().empty()) {
-    return absl::StrCat("even: ", batch, " sequences over ", shares.size(),
-                        shares.size() == 1 ? " rank" : " ranks");
+// Of the steps that all ranks have reported, the newest; absent: one has reported none.
+std::optional<Step> ReportedByAll(const World& world) {
+  std::optional<Step> least;
+  for (const TrackedRank& rank : world.ranks) {
+    if (!rank.last_step) return std::nullopt;
+    least = std::min(least.value_or(rank.last_step->step), rank.last_step->step);
   }
-  return absl::StrCat("parallel.shares ", absl::StrJoin(shares, ":"), " of ", batch, " sequences");
+  return least;
+}
+
+// The first one whose boundary no rank has certainly passed.
+Step NextStep(const World& world) {
+  Step next(0);
+  for (const TrackedRank& rank : world.ranks) next = std::max(next, rank.counters.step);
+  return next;
 }
 
 }  // namespace
 
-ShardPlan MakePlan(const PlanRequest& request) {
-  const auto& given = request.spec.parallel().shares();
-  ESPALIER_CHECK(CheckShares(request.spec, request.ranks).ok(), "shares were checked before");
-  std::vector<int64_t> shares(given.begin(), given.end());
-  if (shares.empty()) shares.assign(static_cast<size_t>(request.ranks), 1);
-  ShardPlan plan{.number = request.number, .reason = Explain(shares, request.spec)};
-  for (const int64_t part : DivideByShares(request.spec.train().global_batch(), shares)) {
-    plan.sequences.push_back(static_cast<int32_t>(part));
-  }
-  return plan;
+void NoteSpeed(Job& job, const NodeName& node, const StepFigures& figures) {
+  std::vector<SpeedRecord>& speeds = job.record.speeds;
+  auto known = std::find_if(speeds.begin(), speeds.end(),
+                            [&](const SpeedRecord& speed) { return speed.node == node; });
+  if (known == speeds.end()) known = speeds.insert(speeds.end(), {node, SpeedModel()});
+  known->speed.Add(figures.shard, figures.own_seconds);
 }
 
-absl::Status CheckShares(const v1::JobSpec& spec, int32_t ranks) {
-  const auto& shares = spec.parallel().shares();
-  if (shares.empty()) return absl::OkStatus();
-  const int64_t total = std::accumulate(shares.begin(), shares.end(), int64_t{0});
-  if (shares.size() == ranks && total > 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("parallel.shares is [", absl::StrJoin(shares, ", "),
-                   "], but needs one entry for each of ", ranks, " ranks and a sum above 0; ",
-                   "give as many entries as min_nodes = max_nodes, or leave shares out"));
+void ReconsiderPlan(Transaction& transaction, Job& job) {
+  JobRecord& record = job.record;
+  PlanWatch& watch = job.world.plan_watch;
+  const std::optional<Step> reported = ReportedByAll(job.world);
+  const bool runs =
+      record.state == JobState::kRunning && record.directive.run_state == RunState::kRun;
+  if (!runs || !PlansBySpeed(record.spec) || !reported || reported <= watch.looked_at) return;
+  watch.looked_at = reported;
+  const std::vector<PlannedRank> ranks = PlannedRanks(transaction.state(), record);
+  std::optional<ShardPlan> plan = Reconsider(record.directive.plan.sequences, ranks, watch);
+  if (!plan) return;
+  plan->number = ++record.last_plan;
+  plan->from_step = NextStep(job.world);
+  plan->decided_ms = absl::ToUnixMillis(transaction.now());
+  transaction.Note(
+      job, absl::StrCat("plan: ", SharesText(plan->sequences, ranks), "; because ", plan->reason));
+  record.directive.plan = *std::move(plan);
+  ++record.directive.number;
+  SendToAll(transaction, job);
 }
 
 }  // namespace espalier

@@ -32,6 +32,8 @@ struct CoordinatorStarted {
   std::vector<NodeName> nodes;
   // Of these nodes, as the cluster file says; may be empty.
   std::map<NodeName, std::string> addresses;
+  // The same, relative_speed.
+  std::map<NodeName, double> speeds;
   // Of nodes that have joined, and of names that are no nodes, too.
   std::vector<NodeRecord> records;
   std::vector<JobRecord> jobs;

@@ -61,6 +61,12 @@ bool MayUse(const JobRecord& record, const NodeName& node) {
   return allowed.empty() || std::find(allowed.begin(), allowed.end(), node.text()) != allowed.end();
 }
 
+SpeedModel SpeedOf(const JobRecord& record, const NodeName& node) {
+  const auto known = std::find_if(record.speeds.begin(), record.speeds.end(),
+                                  [&](const SpeedRecord& speed) { return speed.node == node; });
+  return known == record.speeds.end() ? SpeedModel() : known->speed;
+}
+
 bool IsSetAside(const NodeRecord& node) { return !node.set_aside_reason.empty(); }
 
 void NoteHeldNodes(ClusterState& state, const JobRecord& record) {

@@ -24,6 +24,9 @@ int32_t MaxNodes(const JobRecord& record);
 // parallel.nodes allows the node.
 bool MayUse(const JobRecord& record, const NodeName& node);
 
+// How fast the node computes the job, as far as that was measured.
+SpeedModel SpeedOf(const JobRecord& record, const NodeName& node);
+
 bool IsSetAside(const NodeRecord& node);
 // Brings the table of nodes up to date with what the job holds.
 void NoteHeldNodes(ClusterState& state, const JobRecord& record);

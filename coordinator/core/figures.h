@@ -26,6 +26,8 @@ struct StepFigures {
   // Sequences the rank computed.
   int32_t shard = 0;
   double step_seconds = 0;
+  // Of these, what it did not spend waiting for others.
+  double own_seconds = 0;
 };
 
 class Figures {

@@ -139,7 +139,7 @@ void StartGeneration(Transaction& transaction, Job& job, const std::vector<NodeN
   record.generation = record.generation.next();
   record.nodes = nodes;
   record.processes = Processes::kRunning;
-  FirstDirective(job, static_cast<int32_t>(nodes.size()));
+  FirstDirective(transaction, job);
   ResetWorld(transaction, job, nodes.size());
   transaction.Enter(job, JobState::kLaunching, reason);
   if (IsExternal(record)) return;

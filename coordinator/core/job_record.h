@@ -14,6 +14,8 @@
 #include "common/base/ids.h"
 #include "coordinator/core/figures.h"
 #include "coordinator/core/job_state.h"
+#include "coordinator/planner/shard_plan.h"
+#include "coordinator/planner/speed_model.h"
 #include "espalier/v1/job.pb.h"
 
 namespace espalier {
@@ -26,16 +28,6 @@ enum class RunState {
   kPause = 2,
   // Finish the step and exit.
   kStop = 3,
-};
-
-// Sequences of each rank for the steps from from_step on; they add up to the global batch.
-struct ShardPlan {
-  int64_t number = 0;
-  Step from_step;
-  std::vector<int32_t> sequences;
-  // The numbers it came from, for people.
-  std::string reason;
-  friend bool operator==(const ShardPlan&, const ShardPlan&) = default;
 };
 
 // The whole of what is wanted; a newer number replaces an older one. Numbers start from 1 in every
@@ -66,6 +58,12 @@ struct HolderRecord {
   NodeName node;
   // Committed steps of the newest state there; 0: it was looked for, and there is none.
   Step step;
+};
+
+// How fast a node computes this job.
+struct SpeedRecord {
+  NodeName node;
+  SpeedModel speed;
 };
 
 struct EvaluationRecord {
@@ -145,6 +143,8 @@ struct JobRecord {
   int64_t checkpoint_failures = 0;
   // By node; one that is not named was never heard of.
   std::vector<HolderRecord> holders;
+  // By node, as measured when the record was written; more may have been measured since.
+  std::vector<SpeedRecord> speeds;
 };
 
 }  // namespace espalier

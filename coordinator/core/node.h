@@ -91,6 +91,8 @@ struct Node {
   NodeRecord record;
   // Nodes of one address are one machine. Empty: not known.
   std::string address;
+  // As the cluster file says.
+  double relative_speed = 1;
   AgentSession agent;
   // The job whose nodes it is one of; empty: none.
   JobId holder;
@@ -101,7 +103,7 @@ struct Node {
 class NodeTable {
  public:
   // At the end. The name is a new one.
-  void Add(NodeRecord record, std::string address = "");
+  void Add(NodeRecord record, std::string address = "", double relative_speed = 1);
   // Nobody holds it.
   void Remove(const NodeName& name);
 

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "coordinator/core/advance.h"
+#include "coordinator/core/directives.h"
 #include "coordinator/core/facts.h"
 #include "coordinator/core/faults.h"
 #include "coordinator/core/generation.h"
@@ -204,10 +205,13 @@ void OnReport(Transaction& transaction, const WorkerStepReported& report) {
   const Step committed = report.figures.step.next();
   if (committed > rank.counters.step) rank.progressed_at = transaction.now();
   if (!rank.last_step || report.figures.step > rank.last_step->step) {
+    // The first step of a generation also finds the size of a micro-batch, and fills caches.
+    if (rank.last_step) NoteSpeed(*sender->job, rank.node, report.figures);
     rank.last_step = report.figures;
   }
   NoteFigures(*sender->job, report.figures);
   NoteReady(transaction, *sender, committed);
+  ReconsiderPlan(transaction, *sender->job);
 }
 
 void OnReport(Transaction& transaction, const WorkerEvaluated& report) {

@@ -16,6 +16,7 @@
 #include "coordinator/core/figures.h"
 #include "coordinator/core/job_record.h"
 #include "coordinator/core/node.h"
+#include "coordinator/planner/planner.h"
 
 namespace espalier {
 
@@ -107,6 +108,7 @@ struct World {
   absl::Time grow_at = absl::InfinitePast();
   // When every rank had said its last word: the processes must end soon after.
   std::optional<absl::Time> finished_at;
+  PlanWatch plan_watch;
 };
 
 struct Job {

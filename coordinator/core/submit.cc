@@ -4,15 +4,19 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "coordinator/core/advance.h"
-#include "coordinator/core/directives.h"
 #include "coordinator/core/facts.h"
+#include "coordinator/planner/shard_plan.h"
 
 namespace espalier {
 namespace {
 
+int32_t MostRanks(const v1::ParallelSpec& parallel) {
+  return parallel.has_max_nodes() ? parallel.max_nodes() : parallel.min_nodes();
+}
+
 absl::Status CheckCounts(const v1::ParallelSpec& parallel) {
   const int32_t least = parallel.min_nodes();
-  const int32_t most = parallel.has_max_nodes() ? parallel.max_nodes() : least;
+  const int32_t most = MostRanks(parallel);
   if (most < least) {
     return absl::InvalidArgumentError(absl::StrCat("parallel.max_nodes is ", most,
                                                    ", below parallel.min_nodes, which is ", least,
@@ -63,8 +67,7 @@ absl::Status CheckAgainstCluster(const ClusterState& state, const v1::JobSpec& s
         "train.global_batch is ", spec.train().global_batch(), "; it must be at least 1 sequence"));
   }
   RETURN_IF_ERROR(CheckCounts(spec.parallel()));
-  RETURN_IF_ERROR(
-      CheckShares(spec, spec.parallel().shares().empty() ? 1 : spec.parallel().min_nodes()));
+  RETURN_IF_ERROR(CheckShares(spec, MostRanks(spec.parallel())));
   if (spec.launch().mode() == v1::LAUNCH_MODE_EXTERNAL) return absl::OkStatus();
   return CheckNodes(state, spec.parallel());
 }

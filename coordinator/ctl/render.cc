@@ -69,20 +69,6 @@ void AddTraining(std::string& out, const v1::JobStatus& status) {
   }
 }
 
-std::string PlanText(const v1::ShardPlan& plan) {
-  std::string out = "\nshard plan\n";
-  if (plan.sequences().empty()) return out + "  none yet: the job has not been launched\n";
-  absl::StrAppend(&out, "  number ", plan.number(), ", from step ", plan.from_step(), "\n");
-  int total = 0;
-  for (int sequences : plan.sequences()) total += sequences;
-  for (int i = 0; i < plan.sequences_size(); ++i) {
-    absl::StrAppend(&out, absl::StrFormat("  rank %-3d %5d sequences  %5.1f %%\n", i,
-                                          plan.sequences(i), 100.0 * plan.sequences(i) / total));
-  }
-  absl::StrAppend(&out, "  because: ", Printable(plan.reason()), "\n");
-  return out;
-}
-
 // Sequences of a step, by how many of them a micro-batch holds, and their share of the global
 // batch.
 std::string ShareText(const v1::RankStatus& rank, const v1::JobStatus& status) {
@@ -149,6 +135,52 @@ std::string RenderRanks(const v1::JobStatus& status, int most, const View& view)
   return out;
 }
 
+namespace {
+
+std::string SecondsText(double seconds) {
+  return seconds > 0 ? absl::StrFormat("%.4gs", seconds) : "-";
+}
+
+Table PlanTable(const v1::JobStatus& status) {
+  Table table({Column{"RANK", kRight}, Column{"NODE"}, Column{"SHARE", kRight},
+               Column{"PART", kRight}, Column{"CONSTANT", kRight}, Column{"A SEQUENCE", kRight},
+               Column{"PREDICTED", kRight}, Column{"LAST STEP", kRight}});
+  const v1::ShardPlan& plan = status.plan();
+  int total = 0;
+  for (int sequences : plan.sequences()) total += sequences;
+  for (int i = 0; i < plan.sequences_size(); ++i) {
+    const bool runs = i < status.ranks_size();
+    const v1::RankStatus& rank = runs ? status.ranks(i) : v1::RankStatus::default_instance();
+    const v1::RankSpeed& speed = rank.speed();
+    table.Add({absl::StrCat(i), runs ? rank.node() : "-", absl::StrCat(plan.sequences(i)),
+               absl::StrFormat("%.1f %%", 100.0 * plan.sequences(i) / total),
+               rank.has_speed() ? absl::StrFormat("%.4gs", speed.constant_seconds()) : "-",
+               SecondsText(speed.seconds_per_sequence()), SecondsText(speed.predicted_seconds()),
+               SecondsText(speed.measured_seconds())});
+  }
+  return table;
+}
+
+std::string RenderPlan(const v1::JobStatus& status, const View& view) {
+  const v1::ShardPlan& plan = status.plan();
+  std::string out = "\nshard plan\n";
+  if (plan.sequences().empty()) return out + "  none yet: the job has not been launched\n";
+  absl::StrAppend(&out, "  number ", plan.number(), ", from step ", plan.from_step());
+  if (plan.decided_ms() > 0) {
+    absl::StrAppend(&out, ", since ", TimeText(plan.decided_ms(), view), " (",
+                    Since(plan.decided_ms(), view), ")");
+  }
+  absl::StrAppend(&out, "\n", PlanTable(status).Render(view, 2));
+  if (status.has_imbalance()) {
+    absl::StrAppendFormat(&out, "  imbalance: the latest rank takes %.1f %% longer than the mean\n",
+                          100 * status.imbalance());
+  }
+  absl::StrAppend(&out, "  because: ", Printable(plan.reason()), "\n");
+  return out;
+}
+
+}  // namespace
+
 std::string RenderJob(const v1::JobStatus& status, Detail detail, const View& view) {
   std::string out;
   AddLine(out, "job", status.id());
@@ -170,7 +202,7 @@ std::string RenderJob(const v1::JobStatus& status, Detail detail, const View& vi
   if (!status.ranks().empty()) {
     absl::StrAppend(&out, "\nranks\n", RenderRanks(status, status.ranks_size(), view));
   }
-  if (detail == Detail::kPlan) absl::StrAppend(&out, PlanText(status.plan()));
+  if (detail == Detail::kPlan) absl::StrAppend(&out, RenderPlan(status, view));
   return out;
 }
 

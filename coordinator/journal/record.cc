@@ -99,6 +99,29 @@ void EncodeResults(const JobRecord& record, v1::JournalJob& row) {
   }
 }
 
+void EncodeSpeeds(const JobRecord& record, v1::JournalJob& row) {
+  for (const SpeedRecord& speed : record.speeds) {
+    const SpeedSums& sums = speed.speed.sums();
+    v1::JournalSpeed& one = *row.add_speeds();
+    one.set_node(speed.node.text());
+    one.set_weight(sums.weight);
+    one.set_n(sums.n);
+    one.set_nn(sums.nn);
+    one.set_t(sums.t);
+    one.set_nt(sums.nt);
+    one.set_deviation(sums.deviation);
+    one.set_measurements(sums.measurements);
+  }
+}
+
+void DecodeSpeeds(const v1::JournalJob& row, JobRecord& record) {
+  for (const v1::JournalSpeed& one : row.speeds()) {
+    const SpeedSums sums{one.weight(), one.n(),         one.nn(),          one.t(),
+                         one.nt(),     one.deviation(), one.measurements()};
+    record.speeds.push_back({NodeName(one.node()), SpeedModel(sums)});
+  }
+}
+
 void DecodeResults(const v1::JournalJob& row, JobRecord& record) {
   record.step = Step(row.step());
   record.skipped_steps = row.skipped_steps();
@@ -156,6 +179,7 @@ v1::ShardPlan ToProto(const ShardPlan& plan) {
   result.set_from_step(plan.from_step.value());
   for (int32_t sequences : plan.sequences) result.add_sequences(sequences);
   result.set_reason(plan.reason);
+  result.set_decided_ms(plan.decided_ms);
   return result;
 }
 
@@ -179,7 +203,8 @@ Directive FromProto(const v1::Directive& directive) {
   result.plan = {plan.number(),
                  Step(plan.from_step()),
                  {plan.sequences().begin(), plan.sequences().end()},
-                 plan.reason()};
+                 plan.reason(),
+                 plan.decided_ms()};
   return result;
 }
 
@@ -211,6 +236,7 @@ std::string EncodeJob(const JobRecord& record) {
   EncodeGeneration(record, row);
   EncodeFaults(record, row);
   EncodeResults(record, row);
+  EncodeSpeeds(record, row);
   return row.SerializeAsString();
 }
 
@@ -237,6 +263,7 @@ absl::StatusOr<JobRecord> DecodeJob(absl::string_view bytes) {
   DecodeGeneration(row, record);
   DecodeFaults(row, record);
   DecodeResults(row, record);
+  DecodeSpeeds(row, record);
   return record;
 }
 

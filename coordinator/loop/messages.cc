@@ -39,6 +39,11 @@ Event FromProgress(StreamId stream, const v1::Progress& progress) {
   return event;
 }
 
+// Of the step's seconds all that others may have to wait for.
+double OwnSeconds(const v1::StepReport& step) {
+  return step.compute_seconds() + step.data_wait_seconds() + step.update_seconds();
+}
+
 Event FromStep(StreamId stream, const v1::StepReport& step) {
   return WorkerStepReported{stream,
                             {.step = Step(step.step()),
@@ -48,7 +53,8 @@ Event FromStep(StreamId stream, const v1::StepReport& step) {
                              .learning_rate = step.learning_rate(),
                              .skipped = step.skipped(),
                              .shard = step.shard(),
-                             .step_seconds = step.step_seconds()}};
+                             .step_seconds = step.step_seconds(),
+                             .own_seconds = OwnSeconds(step)}};
 }
 
 absl::StatusCode ToCode(int32_t code) {

@@ -1,5 +1,6 @@
 #include "coordinator/service/view_publisher.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/check.h"
@@ -30,11 +31,37 @@ void FillRank(const Job& job, size_t index, const JobNotes& notes, v1::RankStatu
   }
 }
 
+// What `espalier job --plan` explains the plan with.
+void FillSpeeds(const Job& job, v1::JobStatus& status) {
+  const std::vector<int32_t>& shares = job.record.directive.plan.sequences;
+  double sum = 0;
+  double latest = 0;
+  bool known = !job.world.ranks.empty();
+  for (size_t i = 0; i < job.world.ranks.size() && i < shares.size(); ++i) {
+    const TrackedRank& rank = job.world.ranks[i];
+    const SpeedModel model = SpeedOf(job.record, rank.node);
+    known = known && model.measured();
+    if (!model.measured()) continue;
+    const StepTime time = model.Time();
+    v1::RankSpeed& speed = *status.mutable_ranks(static_cast<int>(i))->mutable_speed();
+    speed.set_constant_seconds(time.constant);
+    speed.set_seconds_per_sequence(time.per_sequence);
+    speed.set_predicted_seconds(time.Seconds(shares[i]));
+    if (rank.last_step) speed.set_measured_seconds(rank.last_step->own_seconds);
+    speed.set_measurements(model.sums().measurements);
+    sum += speed.predicted_seconds();
+    latest = std::max(latest, speed.predicted_seconds());
+  }
+  const auto ranks = static_cast<double>(job.world.ranks.size());
+  if (known) status.set_imbalance(latest * ranks / sum - 1);
+}
+
 void FillRanks(const Job& job, const JobNotes& notes, const ViewMoment& moment, JobView& view) {
   for (size_t i = 0; i < job.world.ranks.size(); ++i) {
     FillRank(job, i, notes, *view.status.add_ranks());
     view.progress_at.push_back(moment.monotonic - (moment.now - job.world.ranks[i].progressed_at));
   }
+  FillSpeeds(job, view.status);
 }
 
 void FillProgress(const Job& job, v1::JobStatus& status) {

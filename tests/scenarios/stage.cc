@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -55,6 +56,7 @@ Stage::Handler Stage::FindHandler(const std::string& command) {
                                           {"exited-unconfirmed", &Stage::Processes},
                                           {"launch-failed", &Stage::Processes},
                                           {"up", &Stage::Up},
+                                          {"train", &Stage::Train},
                                           {"wait", &Stage::Wait},
                                           {"sleep", &Stage::Sleep},
                                           {"crash", &Stage::Crash},
@@ -98,13 +100,18 @@ std::string Stage::Take(const Event& event) {
 std::string Stage::Start() {
   CoordinatorStarted start = journal_.Contents(nodes_);
   start.versions = DefaultReport().versions();
+  start.speeds = speeds_;
   state_ = ClusterState{};
   return Take(start);
 }
 
 Stage::Result Stage::Cluster(Words& words) {
   words.Text();
-  while (!words.empty()) nodes_.push_back(NodeName(words.Text()));
+  while (!words.empty()) {
+    const Words::Setting node = words.NextSetting();
+    nodes_.emplace_back(node.key);
+    if (!node.value.empty()) speeds_[nodes_.back()] = node.number;
+  }
   return Start();
 }
 
@@ -269,6 +276,54 @@ Stage::Result Stage::Up(Words& words) {
   }
   for (const int64_t stream : streams) {
     absl::StrAppend(&text, Take(WorkerReady{.stream = StreamId(stream), .next_step = step}));
+  }
+  return text;
+}
+
+double Stage::Noise(double most) {
+  noise_ = noise_ * 1664525 + 1013904223;
+  return 1 + most * (2 * static_cast<double>(noise_) / 4294967296.0 - 1);
+}
+
+std::string Stage::Commit(StreamId stream, double pace) {
+  const WorkerId worker = state_.streams.at(stream);
+  const Job& job = state_.jobs.at(worker.job);
+  const auto rank = static_cast<size_t>(worker.rank.value());
+  const int32_t share = job.record.directive.plan.sequences[rank];
+  return Take(WorkerStepReported{stream,
+                                 {.step = job.world.ranks[rank].counters.step,
+                                  .loss = 1,
+                                  .tokens = 1000,
+                                  .shard = share,
+                                  .step_seconds = 1,
+                                  .own_seconds = pace * share}});
+}
+
+// "train STEPS [noise=PART] STREAM=SECONDS...": the ranks on these streams, which are all of a job,
+// commit so many steps; a sequence takes each so long.
+Stage::Result Stage::Train(Words& words) {
+  words.Text();
+  const int64_t steps = words.Integer();
+  double noise = 0;
+  std::vector<std::pair<StreamId, double>> paces;
+  while (!words.empty()) {
+    const Words::Setting setting = words.NextSetting();
+    int64_t stream = 0;
+    if (setting.key == "noise") {
+      noise = setting.number;
+    } else if (absl::SimpleAtoi(setting.key, &stream) &&
+               state_.streams.count(StreamId(stream)) != 0) {
+      paces.emplace_back(stream, setting.number);
+    } else {
+      return absl::InvalidArgumentError("no rank on this stream");
+    }
+  }
+  std::string text;
+  for (int64_t i = 0; i < steps; ++i) {
+    for (const auto& [stream, pace] : paces) {
+      const std::string said = Commit(stream, pace * Noise(noise));
+      if (!said.empty()) absl::StrAppend(&text, "after step ", i + 1, " of these:\n", said);
+    }
   }
   return text;
 }

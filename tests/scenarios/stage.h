@@ -37,6 +37,7 @@ class Stage {
   Result Finished(Words& words);
   Result Processes(Words& words);
   Result Up(Words& words);
+  Result Train(Words& words);
   Result Wait(Words& words);
   Result Sleep(Words& words);
   Result Crash(Words& words);
@@ -46,11 +47,17 @@ class Stage {
   std::string Start();
   std::string Take(const Event& event);
   absl::StatusOr<Event> ReadReport(Words& words) const;
+  // The rank on the stream reports its next step, by the plan in force.
+  std::string Commit(StreamId stream, double pace);
+  // Within so much of 1, the same in every run.
+  double Noise(double most);
   std::string Beat(const std::vector<int64_t>& streams);
 
   ClusterState state_;
   sim::SimJournal journal_;
   std::vector<NodeName> nodes_;
+  std::map<NodeName, double> speeds_;
+  uint32_t noise_ = 1;
   absl::Time now_ = absl::FromUnixSeconds(1'000'000'000);
   RequestId request_;
   int64_t beats_ = 0;

@@ -46,6 +46,15 @@ double Words::Real() {
   return value;
 }
 
+Words::Setting Words::NextSetting() {
+  const std::string word = Text();
+  const std::pair<std::string, std::string> parts = absl::StrSplit(word, absl::MaxSplits('=', 1));
+  Setting setting{.key = parts.first, .value = parts.second};
+  const bool bad = !setting.value.empty() && !absl::SimpleAtod(setting.value, &setting.number);
+  if (bad) Fail(word, "KEY=NUMBER");
+  return setting;
+}
+
 GenerationKey Words::Key() {
   const std::string word = Text();
   const std::vector<std::string> parts = absl::StrSplit(word, '/');
@@ -157,6 +166,11 @@ absl::Status SetKey(v1::JobSpec& spec, const std::string& key, const std::string
       if (!absl::SimpleAtoi(part, &share)) return absl::InvalidArgumentError("shares=A:B:...");
       spec.mutable_parallel()->add_shares(share);
     }
+    return absl::OkStatus();
+  }
+  if (key == "plan" && (value == "fixed" || value == "measured")) {
+    spec.mutable_parallel()->set_plan(value == "fixed" ? v1::PLAN_MODE_FIXED
+                                                       : v1::PLAN_MODE_MEASURED);
     return absl::OkStatus();
   }
   if (key == "data") {

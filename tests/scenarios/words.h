@@ -28,6 +28,13 @@ class Words {
   StreamId Stream() { return StreamId(Integer()); }
   // "nano-1/2": job and generation.
   GenerationKey Key();
+  // "studio=0.5"; without "=", no value.
+  struct Setting {
+    std::string key;
+    std::string value;
+    double number = 0;
+  };
+  Setting NextSetting();
   // "0/2": rank and world size.
   struct Place {
     Rank rank;

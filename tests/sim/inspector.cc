@@ -292,7 +292,32 @@ void Inspector::OnAgreed(const World& world) {
 }
 
 // One generation commits, and publishes.
-void Inspector::OnBegin(const World& world) { CheckWanted(world, "begins a step"); }
+void Inspector::OnBegin(const World& world) {
+  CheckWanted(world, "begins a step");
+  CheckShares(world);
+}
+
+// The shares in force are a plan that was journaled before it was told, one for each rank, and add
+// up to the global batch.
+void Inspector::CheckShares(const World& world) {
+  const GenerationKey key{world.job(), world.generation()};
+  const auto found = journal_.jobs.find(key.job);
+  if (found == journal_.jobs.end() || found->second.generation != key.generation) return;
+  const JobRecord& record = found->second;
+  const ShardPlan& plan = world.plan();
+  Require(plan.sequences.size() == world.size() &&
+              std::accumulate(plan.sequences.begin(), plan.sequences.end(), 0) ==
+                  record.spec.train().global_batch(),
+          absl::StrCat(KeyText(key), " begins a step by plan ", plan.number,
+                       ", which does not give the global batch to its ranks"));
+  const ShardPlan& newest = record.directive.plan;
+  Require(plan.number < newest.number || plan == newest,
+          absl::StrCat(KeyText(key), " begins a step by plan ", plan.number,
+                       ", which is not the journal's"));
+  const bool measured = record.spec.parallel().plan() == v1::PLAN_MODE_MEASURED;
+  const bool idle = std::count(plan.sequences.begin(), plan.sequences.end(), 0) > 0;
+  Require(!measured || !idle, absl::StrCat(KeyText(key), " has a rank without sequences"));
+}
 
 void Inspector::OnCheckpoint(const World& world, size_t rank) {
   CheckWanted(world,

@@ -62,6 +62,7 @@ class Inspector {
   void CheckRestarts(const Job& job, absl::Time now);
   // Who is not the newest, or not wanted any more, does nothing that lasts.
   void CheckWanted(const World& world, const std::string& does);
+  void CheckShares(const World& world);
   bool Require(bool rule, const std::string& what);
 
   Scene& scene_;

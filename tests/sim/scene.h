@@ -39,6 +39,8 @@ struct Scene {
   std::map<NodeName, absl::Time> full_until;
   // How fast the nodes' clocks go; those not named go right.
   std::map<NodeName, double> clock_rates;
+  // Seconds that a sequence of a step takes a node; 0.01 for those not named.
+  std::map<NodeName, double> paces;
   // Serial numbers of certificates of which an operator has read that they are refused.
   std::set<std::string> refused;
   // Jobs of which a checkpoint was lost.

@@ -51,7 +51,10 @@ Simulation::Simulation(const RunOptions& options)
   }
   coordinator_ = std::make_unique<SimCoordinator>(SimCoordinator::Parts{
       .scene = scene_, .wire = wire_, .worlds = worlds_, .cluster = std::move(cluster)});
-  for (const NodeName& node : cluster_) scene_.clock_rates[node] = AnyClockRate(scene_.chance);
+  for (const NodeName& node : cluster_) {
+    scene_.clock_rates[node] = AnyClockRate(scene_.chance);
+    scene_.paces[node] = 0.001 * static_cast<double>(scene_.chance.Between(5, 40));
+  }
   coordinator_->SetClockRate(AnyClockRate(scene_.chance));
 }
 
@@ -79,6 +82,8 @@ v1::JobSpec Simulation::MakeSpec(int64_t number) {
   health.set_failure_timeout_seconds(0.5 * static_cast<double>(chance.Between(1, 10)));
   health.set_max_restarts(static_cast<int32_t>(chance.Between(1, 8)));
   health.set_restart_backoff_seconds(0.2);
+  const int32_t most = std::max(spec.parallel().max_nodes(), spec.parallel().min_nodes());
+  if (spec.train().global_batch() < most) spec.mutable_parallel()->set_plan(v1::PLAN_MODE_FIXED);
   FillJobDefaults(spec);
   return spec;
 }

@@ -61,6 +61,7 @@ class Simulation {
   // Whatever nodes are drained.
   void AllowNodes();
   void Harm();
+  void ChangePace();
   void HarmOne(World& world);
   void CutOff(const World& world, size_t rank);
   void HarmMachine();

@@ -20,7 +20,15 @@ void Simulation::Harm() {
   if (scene_.chance.OneIn(8)) coordinator_->Crash();
   if (scene_.chance.OneIn(10)) HarmMachine();
   if (scene_.chance.OneIn(4)) Haunt();
+  if (scene_.chance.OneIn(6)) ChangePace();
   scene_.timeline.After(scene_.chance.Milliseconds(100, 6000), [this] { Harm(); });
+}
+
+// A machine turns up to eight times slower or faster: hot, on battery, or shared with others.
+void Simulation::ChangePace() {
+  const auto node =
+      static_cast<size_t>(scene_.chance.Between(0, static_cast<int64_t>(cluster_.size()) - 1));
+  scene_.paces[cluster_[node]] = 0.001 * static_cast<double>(scene_.chance.Between(5, 40));
 }
 
 void Simulation::HarmOne(World& world) {

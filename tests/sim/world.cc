@@ -182,20 +182,35 @@ void World::Boundary() {
     Save(&World::LeaveCompleted);
     return;
   }
+  Adopt(directive.plan);
   hooks_.beginning(*this);
   phase_ = Phase::kExchange;
   After(scene_.chance.Milliseconds(50, 300), &World::Commit);
 }
 
+// As the worker does, at the boundary: a plan holds until a newer one begins.
+void World::Adopt(const ShardPlan& plan) {
+  if (plan.number > plan_.number && step_ >= plan.from_step) plan_ = plan;
+}
+
+// By the pace of the node, with some noise; now and then a step is slow.
+double World::OwnSeconds(size_t rank) {
+  const auto pace = scene_.paces.find(options_.nodes[rank]);
+  const double seconds = pace == scene_.paces.end() ? 0.01 : pace->second;
+  const double noise = static_cast<double>(scene_.chance.Between(97, 103)) / 100;
+  const double odd = scene_.chance.OneIn(50) ? 10 : 1;
+  return (0.02 + seconds * plan_.sequences[rank]) * noise * odd;
+}
+
 void World::Commit() {
   hooks_.committing(*this);
-  const std::vector<int32_t> shards = ranks_.front()->directive().plan.sequences;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     ranks_[i]->SayStep({.step = step_,
                         .loss = 5.0 / (1.0 + static_cast<double>(step_.value())),
                         .tokens = 1024,
-                        .shard = shards[i],
-                        .step_seconds = 0.2});
+                        .shard = plan_.sequences[i],
+                        .step_seconds = 0.2,
+                        .own_seconds = OwnSeconds(i)});
   }
   step_ = step_.next();
   scene_.committed[job()] = std::max(scene_.committed[job()], step_);

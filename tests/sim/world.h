@@ -62,6 +62,8 @@ class World : private RankWorld {
   Generation generation() const { return options_.key.generation; }
   Step step() const { return step_; }
   size_t size() const { return ranks_.size(); }
+  // What rank 0 was told, of which every rank takes its part in the step at hand.
+  const ShardPlan& plan() const { return plan_; }
 
  private:
   enum class Stage { kJoining, kTraining, kLeaving };
@@ -93,6 +95,8 @@ class World : private RankWorld {
   void Leave(Outcome outcome, const std::string& reason);
   void GiveUp();
   bool HoldsForLease();
+  void Adopt(const ShardPlan& plan);
+  double OwnSeconds(size_t rank);
   void OnRankEnded() override;
   bool CoordinatorUp() const override { return hooks_.coordinator_up(); }
   int64_t LeaderObeys() const override { return ranks_.front()->directive().number; }
@@ -101,6 +105,7 @@ class World : private RankWorld {
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   Stage stage_ = Stage::kJoining;
   int64_t obeyed_checkpoint_ = 0;
+  ShardPlan plan_;
   // The checkpoint at hand, and how many there were.
   std::vector<Copy> copies_;
   void (World::*saved_)() = nullptr;

@@ -157,6 +157,7 @@ void RankProcess::SayStep(const StepFigures& figures) {
   report.set_tokens(figures.tokens);
   report.set_shard(figures.shard);
   report.set_step_seconds(figures.step_seconds);
+  report.set_compute_seconds(figures.own_seconds);
   Say(step_, Care::kCareless);
 }
 

@@ -13,7 +13,7 @@ enum class TimeAccount {
   kCompute,       // forward and backward passes
   kExchangeWait,  // waiting for other ranks
   kDataWait,      // waiting for samples
-  kUpdate,        // norm and optimizer
+  kUpdate,        // optimizer; on rank 0 the norm, for which the others wait
   kCheckpoint,
   kEvaluate,
   kPaused,

@@ -94,6 +94,8 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   RETURN_IF_ERROR(parts_.synchroniser.FinishSums());
   accounts_.Book(TimeAccount::kExchangeWait);
   ASSIGN_OR_RETURN(const StepTotals total, parts_.synchroniser.Agree(mine));
+  const bool leads = parts_.context.collective.rank() == Rank(0);  // and computes the norm for all
+  accounts_.Book(leads ? TimeAccount::kUpdate : TimeAccount::kExchangeWait);
   if (total.failed > 0) return FirstTrouble();
 
   // 6. Mean gradient, clipped, into the update; or none, on all ranks. Every rank computes the same

@@ -45,6 +45,7 @@ TEST(JobFile, EveryDefaultIsFilledIn) {
   EXPECT_EQ(spec->batch().micro_batch_size(), 0) << "each rank finds its own";
   EXPECT_EQ(spec->batch().target_memory_fraction(), 0.85);
   EXPECT_EQ(spec->parallel().max_nodes(), 1);
+  EXPECT_EQ(spec->parallel().plan(), v1::PLAN_MODE_MEASURED);
   EXPECT_EQ(spec->health().failure_timeout_seconds(), 10);
   EXPECT_EQ(spec->launch().device(), "auto");
   EXPECT_FALSE(spec->model().has_rope_scaling());

@@ -50,11 +50,12 @@ TEST(ShippedFiles, EveryClusterLoads) {
 
 TEST(ShippedFiles, EveryNodeProfileLoads) {
   const std::vector<std::string> names = FilesIn("nodes");
-  EXPECT_GE(names.size(), 4u);
+  EXPECT_GE(names.size(), 19u);
   for (const std::string& name : names) {
     const std::string stem = std::filesystem::path(name).stem().string();
     const auto profile = LoadNodeProfile(stem, {kConfigs + "nodes"});
-    EXPECT_TRUE(profile.ok()) << name << "\n" << profile.status();
+    ASSERT_TRUE(profile.ok()) << name << "\n" << profile.status();
+    EXPECT_GT(profile->relative_speed(), 0) << name;
     ExpectOpensWithItsUse(kConfigs + "nodes/" + name);
   }
 }

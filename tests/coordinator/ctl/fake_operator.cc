@@ -192,8 +192,15 @@ v1::JobStatus RunningJob() {
   job.mutable_last_checkpoint()->set_seconds(0.25);
   job.mutable_plan()->set_number(1);
   job.mutable_plan()->set_reason("even: no measurements yet");
+  job.mutable_plan()->set_decided_ms(1799999928000);
+  job.set_imbalance(0.016);
   for (int i = 0; i < 2; ++i) {
     v1::RankStatus& rank = *job.add_ranks();
+    rank.mutable_speed()->set_constant_seconds(0.01);
+    rank.mutable_speed()->set_seconds_per_sequence(i == 0 ? 0.0125 : 0.0363);
+    rank.mutable_speed()->set_predicted_seconds(i == 0 ? 0.16 : 0.1552);
+    rank.mutable_speed()->set_measured_seconds(0.1581);
+    rank.mutable_speed()->set_measurements(500);
     rank.set_rank(i);
     rank.set_node(i == 0 ? "studio" : "macbook");
     rank.set_attached(true);

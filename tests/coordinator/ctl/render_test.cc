@@ -60,9 +60,11 @@ ranks
      1  macbook  cpu      4 by 4 (25 %)  COMPUTE    512     0.166s  412 MB, peak 500 MB of 2.00 GB
 
 shard plan
-  number 1, from step 0
-  rank 0      12 sequences   75.0 %
-  rank 1       4 sequences   25.0 %
+  number 1, from step 0, since 2027-01-15 07:58:48 (1m12s)
+  RANK  NODE     SHARE    PART  CONSTANT  A SEQUENCE  PREDICTED  LAST STEP
+     0  studio      12  75.0 %     0.01s     0.0125s      0.16s    0.1581s
+     1  macbook      4  25.0 %     0.01s     0.0363s    0.1552s    0.1581s
+  imbalance: the latest rank takes 1.6 % longer than the mean
   because: even: no measurements yet
 )");
 }

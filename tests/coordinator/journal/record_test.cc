@@ -29,7 +29,7 @@ JobRecord FullRecord() {
   record.nodes = {NodeName("a"), NodeName("b")};
   record.external_id = "external";
   record.processes = Processes::kEnding;
-  record.directive = {5, RunState::kPause, 2, true, {4, Step(70), {3, 5}, "even"}};
+  record.directive = {5, RunState::kPause, 2, true, {4, Step(70), {3, 5}, "even", 1234}};
   record.run_state_number = 4;
   record.last_plan = 6;
   record.checkpoint_wanted = true;
@@ -49,6 +49,7 @@ JobRecord FullRecord() {
   record.checkpoint_failure = CheckpointRecord{Step(65), "", 0, 0.25, "disk full", At(7)};
   record.checkpoint_failures = 3;
   record.holders = {{NodeName("a"), Step(60)}, {NodeName("b"), Step(0)}};
+  record.speeds = {{NodeName("a"), SpeedModel({3, 30, 310, 1.5, 16, 0.02, 5})}};
   return record;
 }
 
@@ -60,6 +61,8 @@ TEST(Record, EveryFieldOfAJobSurvivesTheJournal) {
   EXPECT_EQ(EncodeJob(*decoded), bytes);
   EXPECT_EQ(decoded->directive, FullRecord().directive);
   EXPECT_EQ(decoded->nodes, FullRecord().nodes);
+  EXPECT_EQ(decoded->speeds[0].node, NodeName("a"));
+  EXPECT_TRUE(decoded->speeds[0].speed.measured());
   EXPECT_EQ(decoded->checkpoint->at, At(6));
   EXPECT_EQ(decoded->failure->code, absl::StatusCode::kInternal);
   EXPECT_EQ(decoded->failure->nodes, FullRecord().failure->nodes);

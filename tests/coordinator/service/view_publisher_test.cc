@@ -48,6 +48,34 @@ TEST_F(Viewing, AStepReportShows) {
             absl::StrCat("/state/jobs/", world_.job, "/checkpoints"));
 }
 
+// Seconds that a rank waits for others are not its own.
+TEST_F(Viewing, ThePlanIsExplainedByTheSecondsOfEachRank) {
+  world_.Submit();
+  world_.Turn();
+  world_.AttachAll(1);
+  EXPECT_FALSE(OnlyJob().status.has_imbalance());
+  for (int step = 0; step < 2; ++step) {
+    for (int rank = 0; rank < 2; ++rank) {
+      v1::AttachRequest message;
+      v1::StepReport& report = *message.mutable_step();
+      report.set_step(step);
+      report.set_shard(16);
+      report.set_compute_seconds(rank == 0 ? 1.2 : 1.1);
+      report.set_data_wait_seconds(0.1);
+      report.set_update_seconds(0.3);
+      report.set_exchange_wait_seconds(rank == 0 ? 0 : 0.1);
+      world_.Say(1 + rank, message);
+      world_.Turn();
+    }
+  }
+  const v1::JobStatus status = OnlyJob().StatusAt({});
+  EXPECT_DOUBLE_EQ(status.ranks(0).speed().measured_seconds(), 1.6);
+  EXPECT_NEAR(status.ranks(1).speed().seconds_per_sequence(), 1.5 / 16, 1e-9);
+  EXPECT_NEAR(status.ranks(1).speed().predicted_seconds(), 1.5, 1e-9);
+  EXPECT_EQ(status.ranks(1).speed().measurements(), 1);
+  EXPECT_NEAR(status.imbalance(), 1.6 / 1.55 - 1, 1e-9);
+}
+
 TEST_F(Viewing, EachStepCountsOnceWhicheverRankReportsIt) {
   world_.Submit();
   world_.Turn();
