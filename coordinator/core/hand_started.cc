@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/core/advance.h"
-#include "coordinator/core/directives.h"
 #include "coordinator/core/facts.h"
 #include "coordinator/core/generation.h"
+#include "coordinator/planner/shard_plan.h"
 
 namespace espalier {
 namespace {

@@ -136,6 +136,26 @@ TEST_F(Espalierd, ACrashedWorkerCostsOneGeneration) {
               ::testing::ContainsRegex("starts from step [1-9][0-9]*"));
 }
 
+// From the report of a worker to its shard, and through the end of espalierd.
+TEST_F(Espalierd, SharesFollowThePaceOfTheWorkers) {
+  daemon_.Start();
+  const std::string job = daemon_.Submit({.steps = 100000, .data = "slow"});
+  v1::JobStatus status;
+  EXPECT_TRUE(WaitUntil([&] {
+    status = daemon_.Status(job).value_or(v1::JobStatus());
+    return status.ranks_size() == 2 && status.ranks(0).last_step().shard() > 20;
+  })) << status.ShortDebugString();
+  const v1::ShardPlan plan = status.plan();
+  EXPECT_EQ(plan.sequences(0) + plan.sequences(1), 32);
+  EXPECT_THAT(plan.reason(), HasSubstr("a step takes 0.22 s in place of 0.32 s"));
+  EXPECT_LT(status.imbalance(), 0.05);
+  daemon_.Kill();
+  daemon_.Start();
+  EXPECT_EQ(daemon_.Status(job)->plan().number(), plan.number());
+  ASSERT_TRUE(Call(&v1::OperatorService::Stub::Cancel, v1::CancelRequest(), job).ok());
+  daemon_.Await(job, v1::JOB_STATE_CANCELLED);
+}
+
 TEST_F(Espalierd, CancelEndsTheProcesses) {
   daemon_.Start();
   const std::string job = daemon_.Submit({.steps = 100000});

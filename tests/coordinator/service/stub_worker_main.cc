@@ -2,7 +2,8 @@
 // milliseconds, obeys directives, and keeps a "checkpoint" (a file with the step) in the job's
 // checkpoint folder. Every rank goes by itself. Started by mpirun in the tests of espalierd.
 //
-// data.path of the job chooses what goes wrong: "crash-at:N" ends rank 1 of generation 1 at step N.
+// data.path of the job chooses what goes wrong: "crash-at:N" ends rank 1 of generation 1 at step N;
+// with "slow" rank 1 says that a sequence takes it twice as long as rank 0.
 #include <unistd.h>
 
 #include <cmath>
@@ -23,6 +24,8 @@ namespace espalier {
 namespace {
 
 constexpr absl::Duration kStepTime = absl::Milliseconds(5);
+// What it says that a sequence takes.
+constexpr double kPace = 0.01;
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
 int64_t Number(const std::string& text) {
@@ -107,6 +110,7 @@ class StubWorker {
     RealClock().Sleep(kStepTime);
     absl::string_view crash = welcome_.spec().data().path();
     crash = crash.substr(crash.rfind('/') + 1);
+    const double pace = crash == "slow" && rank_ == 1 ? 2 * kPace : kPace;
     if (absl::ConsumePrefix(&crash, "crash-at:") && rank_ == 1 && welcome_.generation() == 1 &&
         step_ == Number(std::string(crash))) {
       Say("crashes as the job says");
@@ -117,7 +121,8 @@ class StubWorker {
     report.set_step(step_);
     report.set_loss(1 + 3 * std::exp(-0.01 * static_cast<double>(step_)));
     report.set_tokens(1000);
-    report.set_compute_seconds(absl::ToDoubleSeconds(kStepTime));
+    report.set_shard(client_->directive().plan().sequences(rank_));
+    report.set_compute_seconds(pace * report.shard());
     report.set_step_seconds(absl::ToDoubleSeconds(kStepTime));
     report.set_exchange_bytes(100);
     client_->Report(message);
