@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <filesystem>
+
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -185,6 +187,7 @@ TEST_F(Launching, WhatIsSaidOfTheEndAfterTheAdoptionIsItsReason) {
 }
 
 TEST_F(Launching, OfOneThatEndedBeforeTheAdoptionTheReasonIsWhatItSaid) {
+  std::filesystem::create_directories(folder_.path("jobs/job-1/logs"));
   folder_.Write("jobs/job-1/logs/gen-0001.log", "[rank 0] error: no data\n");
   auto launcher = Make("exit 0");
   launcher->Adopt(kKey, kDead, {});
