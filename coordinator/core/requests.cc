@@ -208,7 +208,7 @@ Result Pause(Transaction& transaction, Job& job, const PauseRequested& request) 
 
 Result ResumePausing(Transaction& transaction, Job& job) {
   const DesiredState before = job.record.desired;
-  if (before == DesiredState::kRun) return Already(job.record, " and resumes then already");
+  if (before == DesiredState::kRun) return Already(job.record, " and resumes when it has stopped");
   SetDesired(transaction, job, DesiredState::kRun);
   if (job.record.directive.run_state == RunState::kStop) {
     transaction.Note(job, "resume was asked for; it queues again once it has stopped");
