@@ -87,6 +87,11 @@ class AttachClient final : public ControlClient {
         return welcome_.has_value() || !status_.ok();
       };
       heard_at_ = clock_.Monotonic();
+      if (!changed_.Wait(mutex_, std::min(timeout, options_.patience), answered)) {
+        LogInfo(absl::StrCat("waits for espalierd at ", options_.target.address, " to answer, for ",
+                             absl::FormatDuration(timeout), " at most",
+                             last_error_.empty() ? "" : ": ", last_error_));
+      }
       while (!answered() && clock_.Monotonic() < heard_at_ + timeout) {
         changed_.Wait(mutex_, heard_at_ + timeout - clock_.Monotonic(), answered);
       }

@@ -15,6 +15,8 @@ namespace espalier {
 
 struct AttachOptions {
   ChannelTarget target;
+  // Without an answer for so long, the log says what Attach waits for.
+  absl::Duration patience = absl::Seconds(3);
   // Called once, from a thread of the client, when the coordinator refuses this generation,
   // or welcomes the worker to another one.
   std::function<void(const absl::Status&)> on_fenced;

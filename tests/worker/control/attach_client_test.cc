@@ -86,6 +86,18 @@ TEST_F(AttachClientTest, AnUnreachableCoordinatorIsNamed) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(coordinator_.address()));
 }
 
+TEST_F(AttachClientTest, WhatAWorkerWaitsForIsSaidBeforeItGivesUp) {
+  coordinator_.Stop();
+  AttachOptions options;
+  options.target.address = coordinator_.address();
+  options.patience = absl::Milliseconds(10);
+  const std::unique_ptr<ControlClient> client = *MakeAttachClient(std::move(options), RealClock());
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(client->Attach(v1::Hello(), absl::Milliseconds(300)).ok());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("waits for espalierd at " + coordinator_.address() + " to answer"));
+}
+
 v1::Welcome WelcomeWithLease(double seconds) {
   v1::Welcome welcome = WelcomeWithDirective(5);
   welcome.set_lease_seconds(seconds);
