@@ -199,9 +199,10 @@ StartOptions WorkerSession::WhatItNeeds() {
 
 void WorkerSession::ReportReady(const StartState& start) {
   const int64_t parameters = replica_->parameters().elements();
+  const int threads = at::get_num_threads();
   LogInfo(
-      absl::StrCat(Describe(replica_->config(), parameters), " on ", device_text_, ", ",
-                   at::get_num_threads(), " threads, ",
+      absl::StrCat(Describe(replica_->config(), parameters), " on ", device_text_, ", ", threads,
+                   threads == 1 ? " thread, " : " threads, ",
                    options_.links == 0 ? "no MPI" : absl::StrCat(options_.links, " links per peer"),
                    "; begins with step ", start.step.value(), " from ", start.origin));
   v1::AttachRequest message;
