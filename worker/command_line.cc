@@ -210,10 +210,15 @@ std::string VersionText() {
                       mpi.substr(0, mpi.find(',')), ")");
 }
 
+// `espalier` hands verbs over under its own name, so that their help says what was typed.
+std::string ProgramName(absl::string_view program) {
+  return program == "espalier" ? "espalier" : "espalier-worker";
+}
+
 }  // namespace
 
 WorkerExit RunCommandLine(int argc, char** argv) {
-  CLI::App app(kAbout, "espalier-worker");
+  CLI::App app(kAbout, ProgramName(argv[0]));
   app.set_version_flag("--version", VersionText);
   app.require_subcommand(0, 1);
   TrainCommand train;

@@ -164,8 +164,11 @@ int RunEspalier(const std::vector<std::string>& arguments, Terminal& terminal, C
       return kBadInput;
     }
     if (IsHandedOver(verb)) {
-      const absl::Status status =
-          HandOver({arguments.begin() + static_cast<std::ptrdiff_t>(position), arguments.end()});
+      absl::Status status = CheckHandedOver(*app, arguments, position);
+      if (status.ok()) {
+        status =
+            HandOver({arguments.begin() + static_cast<std::ptrdiff_t>(position), arguments.end()});
+      }
       ReportError(status, options, terminal);
       return ExitCodeOf(status);
     }

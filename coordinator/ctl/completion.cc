@@ -49,21 +49,29 @@ std::vector<std::string> NamesOf(const Subcommands& verbs) {
 
 // One branch of `case $verb in`: sets `candidates` to what may follow the verb. Job ids are asked
 // of the coordinator at most for a second.
-std::string Branch(const std::string& pattern, const CLI::App& verb) {
+std::string Branch(const std::string& words_before, const CLI::App& verb) {
   std::vector<std::string> words = NamesOf(SubcommandsOf(verb));
   for (const std::string& option : OptionsOf(verb)) words.push_back(option);
-  const std::string jobs = TakesJob(verb) ? " $(_espalier_jobs)" : "";
-  return absl::StrCat("    ", pattern, ") candidates=\"", absl::StrJoin(words, " "), jobs,
+  if (TakesJob(verb)) words.push_back("$(_espalier_jobs)");
+  return absl::StrCat("    '", words_before, "') candidates=\"", absl::StrJoin(words, " "),
                       "\" ;;\n");
 }
 
+// Of a verb that espalier-worker does: it knows its options. The global ones are none of them.
+std::string HandedOverBranch(const std::string& words_before, const CLI::App& verb) {
+  return absl::StrCat("    '", words_before, "') global= candidates=\"",
+                      absl::StrJoin(NamesOf(SubcommandsOf(verb)), " "), " $(_espalier_options ",
+                      words_before, ")\" ;;\n");
+}
+
 std::string Branches(const CLI::App& app) {
-  std::string out = Branch("''", app);
+  std::string out = Branch("", app);
   for (const CLI::App* verb : SubcommandsOf(app)) {
-    absl::StrAppend(&out, Branch(absl::StrCat("'", verb->get_name(), "'"), *verb));
+    const std::string name = verb->get_name();
+    const auto branch = IsHandedOver(name) ? HandedOverBranch : Branch;
+    absl::StrAppend(&out, branch(name, *verb));
     for (const CLI::App* part : SubcommandsOf(*verb)) {
-      absl::StrAppend(
-          &out, Branch(absl::StrCat("'", verb->get_name(), " ", part->get_name(), "'"), *part));
+      absl::StrAppend(&out, branch(absl::StrCat(name, " ", part->get_name()), *part));
     }
   }
   return out;
@@ -81,11 +89,14 @@ std::string Groups(const CLI::App& app) {
 }
 
 // The part that both shells share. It finds the verb among the words before the cursor (in `typed`)
-// and sets `candidates`. WITH_VALUE, GROUPS and BRANCHES are filled in.
+// and sets `candidates`, and `global` to the global options that may follow. WITH_VALUE, GROUPS and
+// BRANCHES are filled in.
 constexpr char kShared[] =
     R"(_espalier_jobs() { espalier --timeout ${_espalier_seconds:-1} jobs -q 2>/dev/null | tr '\n' ' '; }
+_espalier_options() { espalier "$@" --help 2>/dev/null | sed -nE 's/^ +(-[a-z], ?)?(--[a-z0-9-]+).*/\2/p' | tr '\n' ' '; }
 _espalier_words() {
   verb=
+  global="@GLOBAL@"
   local word skip=
   for word in "$@"; do
     if [ -n "$skip" ]; then skip=; continue; fi
@@ -107,17 +118,17 @@ _espalier_words() {
 constexpr char kBash[] = R"(# bash completion for espalier. Use: source <(espalier completion bash)
 @SHARED@
 _espalier() {
-  local verb candidates awaited cur=${COMP_WORDS[COMP_CWORD]}
+  local verb global candidates awaited cur=${COMP_WORDS[COMP_CWORD]}
   _espalier_words "${COMP_WORDS[@]:1:COMP_CWORD-1}"
   COMPREPLY=()
   if [ -n "$awaited" ]; then
-    case "${COMP_WORDS[COMP_CWORD-1]}" in
+    case "${global:+${COMP_WORDS[COMP_CWORD-1]}}" in
       -o|--output) COMPREPLY=($(compgen -W "table json" -- "$cur")) ;;
       --role) COMPREPLY=($(compgen -W "operator viewer worker trainer coordinator" -- "$cur")) ;;
     esac
     return
   fi
-  COMPREPLY=($(compgen -W "$candidates @GLOBAL@" -- "$cur"))
+  COMPREPLY=($(compgen -W "$candidates $global" -- "$cur"))
 }
 complete -o default -F _espalier espalier
 )";
@@ -126,11 +137,11 @@ constexpr char kZsh[] = R"(#compdef espalier
 # zsh completion for espalier. Use: source <(espalier completion zsh), after compinit
 @SHARED@
 _espalier() {
-  local verb candidates awaited cur=${words[CURRENT]} last=${words[CURRENT-1]}
+  local verb global candidates awaited cur=${words[CURRENT]} last=${words[CURRENT-1]}
   local -a before=("${(@)words[2,CURRENT-1]}")
   _espalier_words "${before[@]}"
   if [ -n "$awaited" ]; then
-    case "$last" in
+    case "${global:+$last}" in
       -o|--output) compadd -- table json ;;
       --role) compadd -- operator viewer worker trainer coordinator ;;
       *) _files ;;
@@ -139,7 +150,7 @@ _espalier() {
   fi
   compadd -- ${=candidates}
   case "$cur" in
-    -*) compadd -- @GLOBAL@ ;;
+    -*) compadd -- ${=global} ;;
     *) _files ;;
   esac
 }
@@ -152,9 +163,9 @@ std::string Fill(absl::string_view text, const CLI::App& app) {
   const std::string shared =
       absl::StrReplaceAll(kShared, {{"@WITH_VALUE@", absl::StrJoin(with_value, "|")},
                                     {"@GROUPS@", Groups(app)},
+                                    {"@GLOBAL@", absl::StrJoin(OptionsOf(app), " ")},
                                     {"@BRANCHES@", Branches(app)}});
-  return absl::StrReplaceAll(
-      text, {{"@SHARED@", shared}, {"@GLOBAL@", absl::StrJoin(OptionsOf(app), " ")}});
+  return absl::StrReplaceAll(text, {{"@SHARED@", shared}});
 }
 
 }  // namespace

@@ -40,6 +40,10 @@ void AddJobArgument(CLI::App* verb, std::string& job);
 // Verbs that need LibTorch are done by espalier-worker, so that `espalier` itself starts in
 // milliseconds: the process becomes `espalier-worker VERB ARGUMENTS`.
 bool IsHandedOver(absl::string_view verb);
+// INVALID_ARGUMENT names a global option of `app` among the arguments: it would not be obeyed. The
+// verb stands at `position`.
+absl::Status CheckHandedOver(const CLI::App& app, const std::vector<std::string>& arguments,
+                             size_t position);
 // Replaces the process by the espalier-worker beside this program, with the arguments as they are
 // (verb first). Returns only on failure: NOT_FOUND says where it was looked for.
 absl::Status HandOver(const std::vector<std::string>& arguments);

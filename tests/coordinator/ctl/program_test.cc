@@ -110,10 +110,21 @@ TEST_F(Program, VerbsOfTheWorkerGoToTheWorkerBesideIt) {
   EXPECT_THAT(missing.output, HasSubstr(folder_ + "/espalier-worker cannot be started"));
   std::ofstream(folder_ + "/espalier-worker") << "#!/bin/sh\nprintf '<%s>' \"$@\"\nexit 42\n";
   fs::permissions(folder_ + "/espalier-worker", fs::perms::owner_all);
-  const Ran ran = Shell(copy + " -o json generate --prompt 'two words' -o x --help");
+  const Ran ran = Shell(copy + " generate --prompt 'two words' -x --help");
   EXPECT_EQ(ran.code, 42) << "the worker's exit code is the program's";
-  EXPECT_EQ(ran.output, "<generate><--prompt><two words><-o><x><--help>");
-  EXPECT_EQ(Shell(copy + " data prepare a b").output, "<data><prepare><a><b>");
+  EXPECT_EQ(ran.output, "<generate><--prompt><two words><-x><--help>");
+  EXPECT_EQ(Shell(copy + " data prepare --output a b").output, "<data><prepare><--output><a><b>");
+}
+
+TEST_F(Program, GlobalOptionsAreRefusedWhereTheyWouldNotBeObeyed) {
+  for (const char* arguments :
+       {"-o json generate --prompt x", "generate --prompt x -o json", "generate --output=json",
+        "generate --coordinator /tmp", "--timeout 3 data inspect x", "data inspect x -o json"}) {
+    const Ran ran = Espalier(absl::StrCat(arguments, " 2>&1"));
+    EXPECT_EQ(ran.code, 2) << arguments;
+    EXPECT_THAT(ran.output, HasSubstr("is for verbs that ask espalierd")) << arguments;
+    EXPECT_THAT(ran.output, HasSubstr("leave it out")) << arguments;
+  }
 }
 
 TEST_F(Program, CertificatesOfPkiLetEachRoleDoItsPart) {
@@ -163,7 +174,7 @@ class Completion : public Program {
   // What bash offers after the words, the last of which is being typed.
   std::string Bash(const std::string& words, int cursor, const std::string& coordinator = "") {
     std::ofstream(folder_ + "/test.bash")
-        << "set -eu\nPATH=" << fs::path(program_).parent_path().string() << ":$PATH\n"
+        << "set -eu\nPATH=" << bin_ << ":$PATH\n"
         << "_espalier_seconds=60\nexport ESPALIER_COORDINATOR="
         << (coordinator.empty() ? "127.0.0.1:1" : coordinator)
         << "\nsource <(espalier completion bash)\ncomplete -p espalier > /dev/null\n"
@@ -173,7 +184,28 @@ class Completion : public Program {
     EXPECT_EQ(ran.code, 0) << ran.output;
     return ran.output;
   }
+  // From now on beside an espalier-worker that has this to say of each verb.
+  void PutBesideAWorker(const std::string& help) {
+    fs::copy_file(program_, folder_ + "/espalier");
+    std::ofstream(folder_ + "/espalier-worker") << "#!/bin/sh\necho \"Of $1 $2:\"\ncat << EOF\n"
+                                                << help << "EOF\n";
+    fs::permissions(folder_ + "/espalier-worker", fs::perms::owner_all);
+    bin_ = folder_;
+  }
+
+  std::string bin_ = fs::path(program_).parent_path().string();
 };
+
+TEST_F(Completion, BashAsksTheWorkerForTheOptionsOfItsVerbs) {
+  PutBesideAWorker(
+      "Options:\n  -h,--help                   Print this help message and exit\n"
+      "  --checkpoint TEXT REQUIRED  Checkpoint, or --any folder\n  --top-k INT [0]  Only\n");
+  EXPECT_EQ(Bash("generate --", 2), "--help --checkpoint --top-k\n");
+  EXPECT_EQ(Bash("generate --checkpoint x --to", 4), "--top-k\n");
+  EXPECT_EQ(Bash("data ''", 2), "prepare inspect --help --checkpoint --top-k\n");
+  EXPECT_EQ(Bash("data prepare --ch", 3), "--checkpoint\n");
+  EXPECT_EQ(Bash("data prepare --output ''", 4), "\n") << "bash completes a file itself";
+}
 
 TEST_F(Completion, BashKnowsVerbsAndOptions) {
   EXPECT_EQ(Bash("pa", 1), "pause\n");
