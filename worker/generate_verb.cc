@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/file_system.h"
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
 #include "worker/formats/tokenizer.h"
@@ -27,11 +29,26 @@ std::vector<int32_t> StopIds(const DecoderConfig& config, const Tokenizer& token
   return ids;
 }
 
+// INVALID_ARGUMENT, with what would do, for what is no model folder.
+absl::Status CheckModelFolder(const std::string& folder) {
+  const absl::StatusOr<std::vector<std::string>> names = PosixFileSystem().List(folder);
+  const std::string seen = names.ok() ? "it holds no config.json and no checkpoint (step-...)"
+                                      : std::string(names.status().message());
+  const bool model =
+      names.ok() && std::find(names->begin(), names->end(), "config.json") != names->end();
+  if (model) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("no model in ", folder, ": ", seen,
+                   "; give a checkpoint, a folder of checkpoints, or a folder of a model in the "
+                   "Hugging Face layout"));
+}
+
 // A folder of checkpoints stands for the newest of them that is whole; a checkpoint is verified.
 absl::StatusOr<std::string> ModelFolder(const std::string& folder) {
   const CheckpointStore store(PosixFileSystem(), {.directory = folder});
   const absl::StatusOr<FoundCheckpoint> found = store.FindNewest();
   if (!found.ok() || (!found->newest && found->rejected.empty())) {
+    RETURN_IF_ERROR(CheckModelFolder(folder));
     RETURN_IF_ERROR(CheckIfCheckpoint(PosixFileSystem(), folder));
     return folder;
   }

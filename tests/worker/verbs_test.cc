@@ -133,7 +133,7 @@ TEST(Verbs, BadInputIsRefusedWithCodeTwoAndWhatToDo) {
       {"more threads than could be of use",
        {"generate", "--checkpoint", folder / "none", "--threads", "100000"},
        "100000 were asked for"},
-      {"a folder without a model", {"generate", "--checkpoint", folder / "."}, "no checkpoint"},
+      {"a folder without a model", {"generate", "--checkpoint", folder / "."}, "no config.json"},
       {"a file for a model", {"generate", "--checkpoint", folder.Write("a.txt", "a")}, "a.txt"},
       {"no such text", {"data", "prepare", "--output", folder / "d", folder / "no.txt"}, "no.txt"},
       {"unknown split",
