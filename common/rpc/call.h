@@ -32,7 +32,9 @@ grpc::Status ToGrpc(const absl::Status& status);
 constexpr int kKeepaliveIntervalMs = 5000;
 constexpr int kKeepaliveTimeoutMs = 5000;
 
-// "gRPC 1.51.1, protobuf 3.21.12", for --version.
+// With what the program runs, as these say it themselves: "gRPC 1.51.1, protobuf 3.21.12". What
+// --version of each program tells beside its own, since faults are often those of a pair of
+// versions.
 std::string LibraryVersions();
 
 }  // namespace espalier

@@ -93,7 +93,10 @@ std::string Groups(const CLI::App& app) {
 // BRANCHES are filled in.
 constexpr char kShared[] =
     R"(_espalier_jobs() { espalier --timeout ${_espalier_seconds:-1} jobs -q 2>/dev/null | tr '\n' ' '; }
-_espalier_options() { espalier "$@" --help 2>/dev/null | sed -nE 's/^ +(-[a-z], ?)?(--[a-z0-9-]+).*/\2/p' | tr '\n' ' '; }
+_espalier_options() {
+  espalier "$@" --help 2>/dev/null |
+    sed -nE 's/^ +(-[a-z], ?)?(--[a-z0-9-]+).*/\2/p' | tr '\n' ' '
+}
 _espalier_words() {
   verb=
   global="@GLOBAL@"

@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -14,14 +13,7 @@ namespace {
 
 constexpr int64_t kManifestBytesMax = 64 << 20;
 
-// What is asked of a manifest (worker/data/README.md). Others than those of this version tell
-// nothing.
-struct Held {
-  bool examples = false;  // prompts with completions; else text
-  int64_t training_tokens = 0;
-};
-
-std::optional<Held> HeldBy(absl::string_view manifest) {
+std::optional<HeldData> Parse(absl::string_view manifest) {
   const auto json = nlohmann::json::parse(manifest.begin(), manifest.end(), nullptr,
                                           /*allow_exceptions=*/false);
   if (!json.is_object() || json.value("format", "") != "espalier-tokens") return std::nullopt;
@@ -30,7 +22,7 @@ std::optional<Held> HeldBy(absl::string_view manifest) {
   if (version != 1 && !examples) return std::nullopt;
   const auto tokens = nlohmann::json::json_pointer("/splits/train/tokens");
   if (!json.contains(tokens)) return std::nullopt;
-  return Held{.examples = examples, .training_tokens = json.at(tokens).get<int64_t>()};
+  return HeldData{.examples = examples, .training_tokens = json.at(tokens).get<int64_t>()};
 }
 
 std::string FolderOf(const v1::JobSpec& spec) {
@@ -39,34 +31,35 @@ std::string FolderOf(const v1::JobSpec& spec) {
 
 }  // namespace
 
-absl::Status CheckManifest(const v1::JobSpec& spec, absl::string_view manifest,
-                           absl::string_view folder) {
-  std::optional<Held> held;
+std::optional<HeldData> ReadManifest(absl::string_view manifest) {
   try {
-    held = HeldBy(manifest);
+    return Parse(manifest);
   } catch (const nlohmann::json::exception&) {
-    return absl::OkStatus();  // a field of another kind; the workers say which
+    return std::nullopt;  // a field of another kind
   }
-  if (!held) return absl::OkStatus();
+}
+
+absl::Status CheckHeldData(const v1::JobSpec& spec, const HeldData& held,
+                           absl::string_view folder) {
   const bool sft = spec.train().task() == v1::TASK_SFT;
-  if (sft && !held->examples) {
+  if (sft && !held.examples) {
     return absl::InvalidArgumentError(absl::StrCat(
         "train.task is sft, which learns from prompts with their completions, and data.path is ",
         folder,
         ", which holds text: name a folder made with `espalier data prepare --format "
         "prompt-completion`, or set train.task to pretrain"));
   }
-  if (!sft && held->examples) {
+  if (!sft && held.examples) {
     return absl::InvalidArgumentError(absl::StrCat(
         "train.task is pretrain, which learns from text, and data.path is ", folder,
         ", which holds prompts with completions: set train.task to sft, or name a folder of text "
         "made with `espalier data prepare`"));
   }
-  const int64_t longest = held->training_tokens - 1;  // one more for the last target
+  const int64_t longest = held.training_tokens - 1;  // one more for the last target
   if (sft || spec.data().sequence_length() <= longest) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("data.sequence_length is ", spec.data().sequence_length(),
-                   ", and the split 'train' of ", folder, " has ", held->training_tokens,
+                   ", and the split 'train' of ", folder, " has ", held.training_tokens,
                    " tokens, which is too few for one sequence: allowed: ", "up to ", longest,
                    ", or prepare more text"));
 }
@@ -75,7 +68,9 @@ absl::Status CheckData(const v1::JobSpec& spec) {
   const std::string folder = FolderOf(spec);
   const absl::StatusOr<std::string> manifest =
       PosixFileSystem().Read(JoinPath(folder, "manifest.json"), kManifestBytesMax);
-  return manifest.ok() ? CheckManifest(spec, *manifest, folder) : absl::OkStatus();
+  if (!manifest.ok()) return absl::OkStatus();
+  const std::optional<HeldData> held = ReadManifest(*manifest);
+  return held ? CheckHeldData(spec, *held, folder) : absl::OkStatus();
 }
 
 std::string DataRemark(const v1::JobSpec& spec) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -13,15 +14,26 @@
 
 namespace espalier::ctl {
 
-// INVALID_ARGUMENT when the manifest in data.path says that train.task learns from other data, or
-// that there are too few tokens for one sequence. OK where there is no manifest that can be read.
+// What a prepared folder holds, of what its manifest tells (worker/data/README.md).
+struct HeldData {
+  // Prompts with completions; else text.
+  bool examples = false;
+  // Of the split 'train'.
+  int64_t training_tokens = 0;
+};
+
+// Absent where the manifest is damaged, or of a version that is not known here: the workers say
+// what is wrong with it.
+std::optional<HeldData> ReadManifest(absl::string_view manifest);
+
+// INVALID_ARGUMENT when train.task learns from other data, or when there are too few tokens for one
+// sequence. `folder` is for the message.
+absl::Status CheckHeldData(const v1::JobSpec& spec, const HeldData& held, absl::string_view folder);
+
+// The same of what lies in data.path here; OK where there is no manifest that can be read.
 absl::Status CheckData(const v1::JobSpec& spec);
 
-// The same of a manifest's text; `folder` is for the message.
-absl::Status CheckManifest(const v1::JobSpec& spec, absl::string_view manifest,
-                           absl::string_view folder);
-
-// "data.path ... does not exist on this machine ...", or that it holds no manifest; empty when it
+// "data.path: ... does not exist on this machine ...", or that it holds no manifest; empty when it
 // does.
 std::string DataRemark(const v1::JobSpec& spec);
 
