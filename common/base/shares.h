@@ -1,4 +1,4 @@
-// Shares: a whole number of things divided by weights. Used by coordinator/core/directives.cc and
+// Shares: a whole number of things divided by weights. Used by coordinator/planner and
 // worker/train/plan.cc, so that a job's sequences are divided alike with a coordinator and without
 // one. Pure.
 #pragma once

@@ -15,7 +15,6 @@
 
 #include "absl/status/status.h"
 #include "common/base/ids.h"
-#include "coordinator/core/agent_event.h"
 #include "coordinator/core/request.h"
 #include "coordinator/core/state.h"
 #include "espalier/v1/job.pb.h"

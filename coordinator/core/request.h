@@ -1,13 +1,16 @@
-// What operators ask of the core: the part of Event that people cause. Each request gets one Reply.
-// Used by coordinator/core and tests, through event.h. Plain values: any thread.
+// What people ask of the core, and what agents say of their nodes: the part of Event that does not
+// come from workers, launcher and clock. Each request gets one Reply. Used by coordinator/core and
+// tests, through event.h. Plain values: any thread.
 #pragma once
 
 #include <string>
 
 #include "absl/time/time.h"
 #include "common/base/ids.h"
+#include "coordinator/core/node.h"
 #include "espalier/v1/cluster.pb.h"
 #include "espalier/v1/job.pb.h"
+#include "espalier/v1/node.pb.h"
 
 namespace espalier {
 
@@ -87,6 +90,32 @@ struct NodeDrained {
 struct NodeAllowed {
   RequestId request;
   NodeName node;
+};
+
+// The hello of a node's agent, and its first report.
+struct AgentAttached {
+  StreamId stream;
+  NodeName node;
+  v1::NodeReport report;
+  // Names the agent's process, so that it may attach anew before its old stream was seen to break;
+  // may be empty.
+  std::string instance;
+  // SHA-256 of the certificate it showed, in hex, and its serial number; empty without TLS.
+  std::string certificate;
+  std::string serial;
+  // Its clock less espalierd's, when the report came. Set by the loop.
+  absl::Duration clock_ahead;
+};
+// Comes every kAgentReportEvery.
+struct AgentReported {
+  StreamId stream;
+  v1::NodeReport report;
+  // As of AgentAttached.
+  absl::Duration clock_ahead;
+};
+// The stream is gone.
+struct AgentDetached {
+  StreamId stream;
 };
 
 }  // namespace espalier

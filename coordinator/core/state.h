@@ -13,9 +13,9 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/base/ids.h"
-#include "coordinator/core/figures.h"
 #include "coordinator/core/job_record.h"
 #include "coordinator/core/node.h"
+#include "coordinator/planner/figures.h"
 #include "coordinator/planner/planner.h"
 
 namespace espalier {

@@ -1,5 +1,5 @@
 // Speed and time to go, from the steps that ranks report.
-#include "coordinator/core/figures.h"
+#include "coordinator/planner/figures.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Figures: what the steps of a job say about its speed and loss, for people and metrics; decides
-// nothing. Kept by the core so that the CLI and the metrics read one place. Used by event.h,
-// job_record.h and state.h. Plain value.
+// nothing. Kept by the core so that the CLI and the metrics read one place. Used by
+// coordinator/core and coordinator/service. Plain value.
 #pragma once
 
 #include <algorithm>
