@@ -21,7 +21,7 @@ struct StepTotals {
   int64_t tokens = 0;  // that count in the loss
   int64_t finite = 1;  // whether the loss of every rank is
   double norm = 0;     // of the summed gradient; not finite when an element is not
-  int64_t failed = 0;  // ranks that cannot go on after an earlier step
+  int64_t failed = 0;  // ranks that could not log their samples
 };
 
 class Synchroniser {

@@ -1,8 +1,8 @@
 // SampleLog: which samples each rank used, for audits (launch.sample_log). One file per rank and
-// run, one line per committed step: {"step":12,"samples":[4,9]}. The files of a run share a prefix
-// that grows from run to run; where two runs hold the same step, the later one is what counts,
-// since the earlier one's work was lost with it. Used by trainer.h and worker/session.h. One
-// thread.
+// run, one line per step: {"step":12,"samples":[4,9]}, written by all ranks before any commits the
+// step. The files of a run share a prefix that grows from run to run; where two runs hold the same
+// step, the later one is what counts, since the earlier one's work was lost with it. Used by
+// trainer.h and worker/session.h. One thread.
 #pragma once
 
 #include <memory>

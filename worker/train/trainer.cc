@@ -50,14 +50,12 @@ absl::StatusOr<v1::Outcome> Trainer::RunSteps() {
   parts_.context.progress.step = replica_.step().value();
   while (replica_.step().value() < spec_.train().steps()) {
     ASSIGN_OR_RETURN(const StepEnd end, TrainStep());
-    if (end != StepEnd::kCommitted) RETURN_IF_ERROR(FirstTrouble());
     if (end == StepEnd::kStoppedToResume) {
       RETURN_IF_ERROR(milestones_->SaveForGood(*boundary_).status());
     }
     if (end != StepEnd::kCommitted) return v1::OUTCOME_STOPPED;
     RETURN_IF_ERROR(milestones_->AfterStep());
   }
-  RETURN_IF_ERROR(FirstTrouble());
   RETURN_IF_ERROR(milestones_->Evaluate());
   ASSIGN_OR_RETURN(const bool saved, milestones_->SaveForGood(*boundary_));
   return saved ? v1::OUTCOME_COMPLETED : v1::OUTCOME_STOPPED;
@@ -85,18 +83,22 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
 
   // 4. Gradient sums over my shard. The last pass hands gradients over as they become final.
   ASSIGN_OR_RETURN(StepTotals mine, passes_->Run(*samples));
-  mine.failed = !trouble_.ok();
   accounts_.Book(TimeAccount::kCompute);
 
-  // 5. Sums over all ranks.
+  // 5. Sums over all ranks. Each has logged its samples before any commits the step.
   reporter_.Enter(v1::PHASE_EXCHANGE);
   memory_->TrimIfDue(replica_.step());
   RETURN_IF_ERROR(parts_.synchroniser.FinishSums());
   accounts_.Book(TimeAccount::kExchangeWait);
+  const absl::Status logged = LogSamples(*samples);
+  mine.failed = !logged.ok();
   ASSIGN_OR_RETURN(const StepTotals total, parts_.synchroniser.Agree(mine));
   const bool leads = parts_.context.collective.rank() == Rank(0);  // and computes the norm for all
   accounts_.Book(leads ? TimeAccount::kUpdate : TimeAccount::kExchangeWait);
-  if (total.failed > 0) return FirstTrouble();
+  if (total.failed > 0) {
+    ASSIGN_OR_RETURN(const SharedOutcome outcome, ShareStatus(parts_.context.collective, logged));
+    return outcome.status;
+  }
 
   // 6. Mean gradient, clipped, into the update; or none, on all ranks. Every rank computes the same
   // bits.
@@ -108,9 +110,6 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   accounts_.Book(TimeAccount::kUpdate);
 
   // 7. Report.
-  if (parts_.sample_log != nullptr) {
-    trouble_ = parts_.sample_log->Append(Step(report.step()), samples->ids);
-  }
   parts_.context.progress.step = replica_.step().value();
   report.set_shard(static_cast<int32_t>(samples->rows()));
   memory_->Report(passes_->largest(), report);
@@ -170,9 +169,9 @@ absl::Status Trainer::SkipUpdate(const StepTotals& total, bool expected) {
   return absl::OkStatus();
 }
 
-absl::Status Trainer::FirstTrouble() {
-  ASSIGN_OR_RETURN(const SharedOutcome outcome, ShareStatus(parts_.context.collective, trouble_));
-  return outcome.status;
+absl::Status Trainer::LogSamples(const Samples& samples) {
+  if (parts_.sample_log == nullptr) return absl::OkStatus();
+  return parts_.sample_log->Append(replica_.step(), samples.ids);
 }
 
 }  // namespace espalier

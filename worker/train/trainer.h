@@ -74,8 +74,7 @@ class Trainer {
   absl::Status UpdateOrSkip(const StepTotals& total, v1::StepReport& report);
   // `expected`: the loss scale was too large, and has been reduced.
   absl::Status SkipUpdate(const StepTotals& total, bool expected);
-  // The error of the lowest rank that cannot go on: all ranks end alike.
-  absl::Status FirstTrouble();
+  absl::Status LogSamples(const Samples& samples);
 
   const v1::JobSpec spec_;
   const Parts parts_;
@@ -87,7 +86,6 @@ class Trainer {
   std::optional<GradientPasses> passes_;
   std::optional<Milestones> milestones_;
   std::optional<StepBoundary> boundary_;
-  absl::Status trouble_;  // what this rank has met after the last step
 };
 
 }  // namespace espalier
