@@ -79,6 +79,10 @@ absl::StatusOr<std::unique_ptr<ControlClient>> MakeClient(const WorkerOptions& o
   return MakeStandaloneClient(std::move(standalone), RealClock());
 }
 
+std::string NodeOf(const WorkerOptions& options) {
+  return options.node.empty() ? HostName() : options.node;
+}
+
 v1::Hello MakeHello(const WorkerOptions& options, const LaunchEnvironment& environment,
                     const v1::JobSpec& spec) {
   v1::Hello hello;
@@ -86,7 +90,7 @@ v1::Hello MakeHello(const WorkerOptions& options, const LaunchEnvironment& envir
   hello.set_generation(options.generation);
   hello.set_rank(environment.rank);
   hello.set_world_size(environment.ranks);
-  hello.set_node(options.node.empty() ? HostName() : options.node);
+  hello.set_node(NodeOf(options));
   hello.set_pid(getpid());
   hello.set_version(ESPALIER_VERSION);
   if (options.job_id.empty()) {
@@ -186,6 +190,8 @@ absl::StatusOr<SessionResult> Train(const WorkerOptions& options, const v1::Welc
   SessionOptions session_options;
   session_options.welcome = welcome;
   session_options.device = options.device;
+  session_options.node = NodeOf(options);
+  session_options.warm = options.warm;
   session_options.local_rank = environment.local_rank;
   session_options.local_ranks = environment.local_ranks;
   session_options.links = world.mpi == nullptr ? 0 : world.mpi->links();

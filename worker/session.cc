@@ -131,6 +131,7 @@ absl::StatusOr<SessionResult> WorkerSession::RunStages() {
   RETURN_IF_ERROR(CheckSameRun(context_, identity_));
   RETURN_IF_ERROR(RunTogether(context_, [this] { return BuildReplica(); }));
   RETURN_IF_ERROR(PrepareCheckpoints());
+  RETURN_IF_ERROR(RunTogether(context_, [this] { return KeepWarm(); }));
   ASSIGN_OR_RETURN(const StartState start,
                    AgreeOnStart(context_, *store_, identity_, *replica_, WhatItNeeds()));
   ReleaseFreeMemory();  // what reading the data and the start state took
@@ -173,6 +174,24 @@ absl::Status WorkerSession::BuildReplica() {
                                    spec_.parallel().gradient_dtype());
 }
 
+absl::Status WorkerSession::KeepWarm() {
+  if (!options_.warm) return absl::OkStatus();
+  if (!replica_->parameters().device().is_cpu()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "--warm keeps what is trained in shared memory, which works on the CPU alone as yet, and "
+        "this worker computes on ",
+        device_text_, "; leave it out, or train with launch.device: cpu"));
+  }
+  if (replica_->has_frozen()) RETURN_IF_ERROR(SetInitialWeights(spec_, *replica_));
+  ASSIGN_OR_RETURN(warm_,
+                   WarmState::Open({.registry = WarmRegistry(CheckpointFolder(options_.welcome)),
+                                    .job = options_.welcome.job_id(),
+                                    .node = options_.node,
+                                    .worker = options_.local_rank},
+                                   identity_, *replica_));
+  return absl::OkStatus();
+}
+
 absl::Status WorkerSession::PrepareCheckpoints() {
   store_.emplace(PosixFileSystem(),
                  CheckpointStore::Options{.directory = CheckpointFolder(options_.welcome),
@@ -188,6 +207,7 @@ StartOptions WorkerSession::WhatItNeeds() {
   StartOptions needs;
   needs.least = Step(options_.welcome.least_step());
   needs.least_held_by = options_.welcome.least_held_by();
+  needs.warm = warm_.get();
   needs.on_found = [this](Step step, const std::string& folder) {
     v1::AttachRequest message;
     message.mutable_found()->set_step(step.value());
@@ -250,6 +270,7 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
                        .task = *task_,
                        .samples = samples,
                        .saver = saver,
+                       .warm = warm_.get(),
                        .evaluator = evaluator ? &*evaluator : nullptr,
                        .sample_log = sample_log.get(),
                        .observer = first ? &console : nullptr},
@@ -258,6 +279,8 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
   ASSIGN_OR_RETURN(const SharedOutcome made, ShareStatus(context_.collective, trainer.status()));
   RETURN_IF_ERROR(made.status);
   ASSIGN_OR_RETURN(const v1::Outcome outcome, (*trainer)->Run());
+  // It is in a checkpoint, or was given up.
+  if (warm_ != nullptr) warm_->Remove();
   return SessionResult{outcome, replica_->step(), (*trainer)->last_evaluation(),
                        saver.last_folder()};
 }

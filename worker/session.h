@@ -19,6 +19,7 @@
 #include "worker/state/replica.h"
 #include "worker/state/replica_checkpoint.h"
 #include "worker/state/start_state.h"
+#include "worker/state/warm_state.h"
 #include "worker/sync/all_reduce.h"
 #include "worker/task/task.h"
 #include "worker/train/evaluate.h"
@@ -30,6 +31,8 @@ namespace espalier {
 struct SessionOptions {
   v1::Welcome welcome;  // the spec, and where checkpoints go by default
   std::string device;   // empty: as the job says
+  std::string node;
+  bool warm = false;  // what is trained outlives a process that is killed; on the CPU
   int local_rank = 0;
   int local_ranks = 1;  // workers of this job on this machine
   int links = 0;        // read back from MPI
@@ -54,6 +57,7 @@ class WorkerSession {
   absl::StatusOr<SessionResult> RunStages();
   absl::Status OpenInputs();
   absl::Status BuildReplica();
+  absl::Status KeepWarm();
   absl::Status PrepareCheckpoints();
   StartOptions WhatItNeeds();
   absl::StatusOr<DecoderConfig> ModelConfig() const;
@@ -70,6 +74,7 @@ class WorkerSession {
   int64_t end_of_text_ = 0;
   std::string device_text_;
   std::unique_ptr<Replica> replica_;
+  std::unique_ptr<WarmState> warm_;  // none: the replica dies with the process
   std::unique_ptr<Task> task_;
   std::optional<AllReduceSynchroniser> synchroniser_;
   std::optional<CheckpointStore> store_;

@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "common/base/file_system.h"
+#include "common/base/shared_segment.h"
 
 namespace espalier {
 
@@ -14,5 +15,8 @@ int SyncDescriptor(int descriptor) {
   if (errno != ENOTSUP && errno != EINVAL && errno != ENOTTY) return errno;
   return fsync(descriptor) == 0 ? 0 : errno;
 }
+
+// Shared memory is ordinary memory there, which may be swapped: nothing can be reserved.
+int ReserveDescriptor(int, int64_t, int64_t) { return 0; }
 
 }  // namespace espalier

@@ -1,5 +1,5 @@
-// Real processes, killed for real: what is lost is at most the work since the last checkpoint, and
-// what comes out is the same, to the bit.
+// Real processes, killed for real: what is lost is at most the work since the last checkpoint, with
+// a warm state the step in flight, and what comes out is the same, to the bit.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -26,7 +26,8 @@ Ended Train(const TinyJob& job, int ranks, const std::string& name) {
   return RunToEnd(Command(job, ranks, name), job.folder() / name + ".log");
 }
 
-// Kills one rank with SIGKILL once `step` is committed; false when the run was over before.
+// Kills one rank with SIGKILL once `step` is about to be committed; false when the run was over
+// before.
 bool TrainAndKill(const TinyJob& job, int ranks, const std::string& name, int64_t step) {
   Child child(Command(job, ranks, name), job.folder() / name + ".log");
   if (!WaitUntil(child, [&] { return job.HasReached(name, step); })) {
@@ -83,6 +84,52 @@ TEST(ExactlyOnce, EverySampleOncePerEpochAcrossAKillAndAnotherWorldSize) {
   }
   EXPECT_EQ(seen.size(), static_cast<size_t>(TinyJob::kSamples));
   EXPECT_EQ(*seen.rbegin(), TinyJob::kSamples - 1);
+}
+
+// The newest step that a run has logged may have been in flight; those before it were committed.
+void ExpectNoCommittedStepTwice(const TinyJob& job, const std::string& name) {
+  int64_t logged = -1;
+  for (const auto& [first, last] : job.StepsOfRuns(name)) {
+    EXPECT_GE(first, logged) << "a step that was committed was computed again";
+    EXPECT_LE(first, logged + 1) << "a step was left out";
+    logged = last;
+  }
+}
+
+TEST(WarmState, TwentyKillsRepeatNoCommittedStep) {
+  const TinyJob job(/*warm=*/true);
+  const Ended straight = Train(job, 1, "straight");
+  ASSERT_EQ(straight.code, 0) << straight.output;
+  SplitMix64 random(3);
+  for (int kill = 0; kill < 20; ++kill) {
+    const auto used = job.SamplesUsed("killed");
+    const int64_t newest = used.empty() ? 0 : used.rbegin()->first;
+    const int64_t more = static_cast<int64_t>(random.Below(4));
+    TrainAndKill(job, 1, "killed", std::min<int64_t>(newest + more, 59));
+  }
+  const Ended resumed = Train(job, 1, "killed");
+  ASSERT_EQ(resumed.code, 0) << resumed.output;
+  ExpectNoCommittedStepTwice(job, "killed");
+  ExpectSameResult(job, "straight", "killed");
+  EXPECT_TRUE(Names(job.folder() / "killed/checkpoints/.warm").empty()) << "it is given back";
+}
+
+// The next world goes on from what the newest of the ranks had committed.
+TEST(WarmState, AWorldThatLostARankRepeatsNoCommittedStep) {
+  const TinyJob job(/*warm=*/true);
+  for (const int64_t step : {5, 12, 20}) TrainAndKill(job, 2, "run", step);
+  const Ended resumed = Train(job, 2, "run");
+  ASSERT_EQ(resumed.code, 0) << resumed.output;
+  ExpectNoCommittedStepTwice(job, "run");
+}
+
+TEST(WarmState, OfALongerWorldIsGivenBackAtTheEnd) {
+  const TinyJob job(/*warm=*/true);
+  TrainAndKill(job, 3, "run", 5);
+  EXPECT_FALSE(Names(job.folder() / "run/checkpoints/.warm").empty());
+  const Ended resumed = Train(job, 1, "run");
+  ASSERT_EQ(resumed.code, 0) << resumed.output;
+  EXPECT_TRUE(Names(job.folder() / "run/checkpoints/.warm").empty());
 }
 
 // Mpirun's own code says that it failed; ours, of the rank that noticed, is in the log.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
+#include "common/base/shared_segment.h"
 #include "tests/worker/child.h"
 #include "tests/worker/support/test_folder.h"
 #include "worker/data/prepare.h"
@@ -25,7 +27,8 @@ class TinyJob {
   static constexpr int64_t kLength = 32;
   static constexpr int64_t kSamples = kBatch * kStepsPerEpoch;
 
-  TinyJob() {
+  // `warm`: its workers keep what is trained in shared memory.
+  explicit TinyJob(bool warm = false) : warm_(warm) {
     SplitMix64 random(7);
     std::string text;
     while (text.size() < kSamples * kLength) {
@@ -49,12 +52,25 @@ class TinyJob {
                   "launch: {threads: 1, device: cpu}\n");
   }
 
+  // Gives back the shared memory of workers that were killed.
+  ~TinyJob() {
+    std::error_code gone;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_.path(), gone)) {
+      const std::filesystem::path file = entry.path();
+      if (file.parent_path().filename() != ".warm") continue;
+      RemoveSegment(file.parent_path(), file.filename());
+    }
+  }
+
   const TestFolder& folder() const { return folder_; }
   // Arguments of a worker that trains it, with checkpoints and sample log below `name`.
   std::vector<std::string> Arguments(const std::string& name) const {
-    return {"--standalone", folder_ / "job.yaml",
-            "--set",        absl::StrCat("checkpoint.directory=", folder_ / name, "/checkpoints"),
-            "--set",        absl::StrCat("launch.sample_log=", SampleLog(name))};
+    std::vector<std::string> arguments = {
+        "--standalone", folder_ / "job.yaml",
+        "--set",        absl::StrCat("checkpoint.directory=", folder_ / name, "/checkpoints"),
+        "--set",        absl::StrCat("launch.sample_log=", SampleLog(name))};
+    if (warm_) arguments.push_back("--warm");
+    return arguments;
   }
   std::string SampleLog(const std::string& name) const { return folder_ / name + "/samples"; }
   std::string Checkpoint(const std::string& name, const std::string& step) const {
@@ -82,6 +98,24 @@ class TinyJob {
     for (auto& [step, entry] : newest) used[step] = std::move(entry.second);
     return used;
   }
+  // The first and the last step that each run has logged, in the order of the runs.
+  std::vector<std::pair<int64_t, int64_t>> StepsOfRuns(const std::string& name) const {
+    std::map<std::string, std::pair<int64_t, int64_t>> runs;
+    for (const std::string& file : Names(SampleLog(name))) {
+      std::stringstream lines(ReadText(SampleLog(name) + "/" + file));
+      for (std::string line; std::getline(lines, line);) {
+        const nlohmann::json entry = nlohmann::json::parse(line, nullptr, false);
+        if (entry.is_discarded()) continue;
+        const int64_t step = entry["step"];
+        const auto run = runs.insert({file.substr(0, file.find("-rank")), {step, step}}).first;
+        run->second.first = std::min(run->second.first, step);
+        run->second.second = std::max(run->second.second, step);
+      }
+    }
+    std::vector<std::pair<int64_t, int64_t>> steps;
+    for (const auto& [run, range] : runs) steps.push_back(range);
+    return steps;
+  }
   bool HasReached(const std::string& name, int64_t step) const {
     const auto used = SamplesUsed(name);
     return !used.empty() && used.rbegin()->first >= step;
@@ -89,6 +123,7 @@ class TinyJob {
 
  private:
   TestFolder folder_;
+  const bool warm_;
 };
 
 }  // namespace espalier

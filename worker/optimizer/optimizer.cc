@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 #include <utility>
 
 #include "common/base/check.h"
@@ -33,13 +34,19 @@ double Power(double base, int64_t exponent) {
   return result;
 }
 
-// Runs body(block, begin, end) for the blocks of [0, size) on all threads.
+int64_t BlocksOf(int64_t elements) { return (elements + kBlock - 1) / kBlock; }
+
+// Runs body(block, begin, end, lane) for the blocks of [0, size) on all threads; no two at a time
+// in one lane, of which there are at most UndoLog::kSlots.
 template <typename Body>
 void ForBlocks(int64_t size, const Body& body) {
-  const int64_t blocks = (size + kBlock - 1) / kBlock;
-  at::parallel_for(0, blocks, 1, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      body(i, i * kBlock, std::min((i + 1) * kBlock, size));
+  const int64_t blocks = BlocksOf(size);
+  const int64_t lanes = std::min<int64_t>({blocks, at::get_num_threads(), UndoLog::kSlots});
+  at::parallel_for(0, lanes, 1, [&](int64_t first, int64_t last) {
+    for (int64_t lane = first; lane < last; ++lane) {
+      for (int64_t i = lane * blocks / lanes; i < (lane + 1) * blocks / lanes; ++i) {
+        body(i, i * kBlock, std::min((i + 1) * kBlock, size), static_cast<int>(lane));
+      }
     }
   });
 }
@@ -47,8 +54,8 @@ void ForBlocks(int64_t size, const Body& body) {
 // Of a dense fp32 tensor on the CPU.
 double SumOfSquares(const torch::Tensor& x) {
   const float* data = x.data_ptr<float>();
-  std::vector<double> partial((x.numel() + kBlock - 1) / kBlock);
-  ForBlocks(x.numel(), [&](int64_t block, int64_t begin, int64_t end) {
+  std::vector<double> partial(BlocksOf(x.numel()));
+  ForBlocks(x.numel(), [&](int64_t block, int64_t begin, int64_t end, int) {
     partial[block] = cpu::SumOfSquares(data + begin, end - begin);
   });
   double sum = 0;
@@ -88,6 +95,38 @@ struct AdamW::PieceOfMoments {
   Moments8 narrow;
 };
 
+// Neighbouring elements on the host.
+struct AdamW::Piece {
+  float* value = nullptr;
+  float* gradient = nullptr;  // null: lookups
+  PieceOfMoments moments;
+
+  // What an update of elements [from, to) changes.
+  UndoLog::Block Memory(int64_t from, int64_t to) const {
+    const auto part = [from, to](auto* data) {
+      using Element = std::remove_pointer_t<decltype(data)>;
+      if (data == nullptr) return absl::Span<std::byte>();
+      return absl::MakeSpan(reinterpret_cast<std::byte*>(data + from),
+                            (to - from) * sizeof(Element));
+    };
+    if (moments.first != nullptr) {
+      return {part(value), part(gradient), part(moments.first), part(moments.second)};
+    }
+    const Moments8 block = From(moments.narrow, from);
+    const auto units = [from, to](float* unit) {
+      const int64_t n = (to - from + moment8::kBlock - 1) / moment8::kBlock;
+      return absl::MakeSpan(reinterpret_cast<std::byte*>(unit), n * sizeof(float));
+    };
+    return {part(value),
+            part(gradient),
+            part(moments.narrow.first),
+            part(moments.narrow.second),
+            units(block.first_unit),
+            units(block.second_unit)};
+  }
+};
+static_assert(4 * kBlock * sizeof(float) <= UndoLog::kSlotBytes);
+
 struct AdamW::Factors {
   double gradient_scale, step_size, second_root, decayed_keep;
 };
@@ -103,10 +142,16 @@ AdamW::AdamW(const v1::OptimizerSpec& spec, Parameters& parameters, Moments mome
     const bool new_arena = std::binary_search(arenas.begin(), arenas.end(), parameter.offset);
     if (groups_.empty() || groups_.back().decay != decay || groups_.back().copied != copied ||
         looked_up || new_arena || moments_.in_8_bits()) {
-      groups_.push_back({parameter.offset, parameter.offset, decay, copied, looked_up, i});
+      const int64_t block = blocks();
+      groups_.push_back({parameter.offset, parameter.offset, decay, copied, looked_up, i, block});
     }
     groups_.back().end = parameter.offset + parameter.size;
   }
+}
+
+int64_t AdamW::blocks() const {
+  if (groups_.empty()) return 0;
+  return groups_.back().first_block + BlocksOf(groups_.back().end - groups_.back().begin);
 }
 
 absl::StatusOr<AdamW> AdamW::Create(const v1::OptimizerSpec& spec, Parameters& parameters) {
@@ -174,26 +219,49 @@ void AdamW::ApplyToPiece(const AdamWStep& step, const Group& group, int64_t begi
   auto* copy = here && group.copied
                    ? static_cast<cpu::Bf16*>(parameters_->flat_copy().Slice(begin, size).data_ptr())
                    : nullptr;
-  float* value = on_host.data_ptr<float>();
-  float* gradient = group.looked_up ? nullptr : gradients.data_ptr<float>();
   const int64_t at = begin - group.begin;
-  const PieceOfMoments moments = MomentsOf(group, at, size);
-  ForBlocks(size, [&](int64_t, int64_t from, int64_t to) {
+  const Piece piece{on_host.data_ptr<float>(),
+                    group.looked_up ? nullptr : gradients.data_ptr<float>(),
+                    MomentsOf(group, at, size)};
+  UndoLog* const undo = here ? undo_ : nullptr;
+  ForBlocks(size, [&](int64_t i, int64_t from, int64_t to, int lane) {
+    const int64_t block = group.first_block + i;
+    if (undo != nullptr && undo->IsDone(block)) return;
     std::vector<float> rows;
     if (group.looked_up) rows = Between(lookups, at + from, at + to);
-    float* block_gradient = group.looked_up ? rows.data() : gradient + from;
+    if (undo != nullptr) undo->Save(lane, block, piece.Memory(from, to));
+    float* const value = piece.value + from;
+    float* const gradient = group.looked_up ? rows.data() : piece.gradient + from;
     if (moments_.in_8_bits()) {
-      cpu::AdamW8Update({value + from, block_gradient, From(moments.narrow, from),
+      cpu::AdamW8Update({value, gradient, From(piece.moments.narrow, from),
                          RandomOf(group, at + from), to - from},
                         step);
     } else {
       cpu::AdamWUpdate(
-          {value + from, block_gradient, moments.first + from, moments.second + from, to - from},
+          {value, gradient, piece.moments.first + from, piece.moments.second + from, to - from},
           step);
     }
-    if (copy != nullptr) cpu::FromFloatRow(value + from, copy + from, to - from);
+    if (undo != nullptr) undo->Done(block);
+    if (copy != nullptr) cpu::FromFloatRow(value, copy + from, to - from);
   });
   if (!here) values.copy_(on_host);
+}
+
+void AdamW::Redo(const Update& update) {
+  ESPALIER_CHECK(undo_ != nullptr, "there is a log");
+  for (const Group& group : groups_) {
+    const int64_t size = group.end - group.begin;
+    const Piece piece{parameters_->flat().Slice(group.begin, size).data_ptr<float>(),
+                      group.looked_up
+                          ? nullptr
+                          : parameters_->flat_gradient().Slice(group.begin, size).data_ptr<float>(),
+                      MomentsOf(group, 0, size)};
+    for (int64_t i = 0; i < BlocksOf(size); ++i) {
+      undo_->Restore(group.first_block + i,
+                     piece.Memory(i * kBlock, std::min((i + 1) * kBlock, size)));
+    }
+  }
+  Apply(update);
 }
 
 // The same bits on every device.

@@ -14,6 +14,7 @@
 #include "worker/kernels/adamw_math.h"
 #include "worker/model/parameters.h"
 #include "worker/optimizer/moments.h"
+#include "worker/optimizer/undo_log.h"
 
 namespace espalier {
 
@@ -32,6 +33,15 @@ class AdamW {
   // afterwards.
   void Apply(const Update& update);
 
+  // Keeps a log of each update of the CPU's memory from now on, so that it can be finished after a
+  // death in the middle; null: none. It outlives this, and is of blocks() blocks.
+  void set_undo_log(UndoLog* log) { undo_ = log; }
+  UndoLog* undo_log() const { return undo_; }
+  int64_t blocks() const;
+  // Finishes the update that the log was begun for: with the same gradients, updates() and `update`
+  // as when it was interrupted it gives the same bits. Copies in the compute type are not made.
+  void Redo(const Update& update);
+
   // L2 norm of the gradient as it stands (not scaled); not finite when an element is not.
   double GradientNorm() const;
 
@@ -49,9 +59,11 @@ class AdamW {
     bool copied = false;         // into the compute type
     bool looked_up = false;      // its gradient is the lookup_gradient of Parameters
     size_t first_parameter = 0;  // its place in Parameters::trained()
+    int64_t first_block = 0;     // in the log
   };
   struct Factors;
   struct PieceOfMoments;
+  struct Piece;
   AdamW(const v1::OptimizerSpec& spec, Parameters& parameters, Moments moments);
   Factors FactorsOf(const Update& update) const;
   AdamWStep StepOf(const Factors& factors, const Group& group) const;
@@ -68,6 +80,7 @@ class AdamW {
   std::vector<Group> groups_;
   Moments moments_;
   int64_t updates_ = 0;
+  UndoLog* undo_ = nullptr;
 };
 
 // The factor that shortens a gradient of length `norm` to at most `clip_norm` (0: never).

@@ -17,17 +17,6 @@ namespace {
 // Bytes of one broadcast: small enough to show progress several times a second.
 constexpr size_t kPieceBytes = size_t{16} << 20;
 
-absl::Status SetInitialWeights(const v1::JobSpec& spec, Replica& replica) {
-  replica.counters() = {.loss_scale = LossScale::For(spec.train().precision())};
-  if (spec.model().has_from()) {
-    RETURN_IF_ERROR(CheckIfCheckpoint(PosixFileSystem(), spec.model().from()));
-    return LoadWeights(spec.model().from(), replica.config(), replica.parameters());
-  }
-  return CatchTorch("setting the initial weights", [&] {
-    replica.parameters().Initialize(spec.train().seed(), replica.config().initializer_range);
-  });
-}
-
 std::string InitialOrigin(const v1::JobSpec& spec) {
   if (spec.model().has_from()) return absl::StrCat("weights of ", spec.model().from());
   return absl::StrCat("initial weights, seed ", spec.train().seed());
@@ -97,7 +86,58 @@ absl::Status TooOld(int64_t newest, const StartOptions& options) {
                                              "), and ", found, "; nothing is begun anew"));
 }
 
+// What a rank holds of the job, and what becomes of it.
+class Holdings {
+ public:
+  Holdings(const RunIdentity& identity, Replica& replica, WarmState* warm,
+           const std::optional<Checkpoint>& checkpoint)
+      : identity_(identity), replica_(replica), warm_(warm), checkpoint_(checkpoint) {
+    if (checkpoint) newest_ = checkpoint->step().value();
+    if (warm == nullptr || !warm->found() || warm->found()->step <= newest_) return;
+    newest_ = warm->found()->step;
+    in_memory_ = true;
+  }
+
+  // Committed steps; -1: nothing.
+  int64_t newest() const { return newest_; }
+  std::string origin() const {
+    if (newest_ < 0) return InitialOrigin(identity_.spec);
+    if (in_memory_) return absl::StrCat("warm state of step ", newest_);
+    return absl::StrCat("checkpoint ", checkpoint_->folder());
+  }
+  // Makes it the replica.
+  absl::Status Load() {
+    if (in_memory_) return warm_->TakeFound();
+    Overwrite();
+    if (checkpoint_) return LoadReplica(*checkpoint_, identity_, replica_);
+    return SetInitialWeights(identity_.spec, replica_);
+  }
+  // Another state is about to come into the replica.
+  void Overwrite() {
+    if (warm_ != nullptr) warm_->Clear();
+  }
+
+ private:
+  const RunIdentity& identity_;
+  Replica& replica_;
+  WarmState* const warm_;
+  const std::optional<Checkpoint>& checkpoint_;
+  int64_t newest_ = -1;
+  bool in_memory_ = false;
+};
+
 }  // namespace
+
+absl::Status SetInitialWeights(const v1::JobSpec& spec, Replica& replica) {
+  replica.counters() = {.loss_scale = LossScale::For(spec.train().precision())};
+  if (spec.model().has_from()) {
+    RETURN_IF_ERROR(CheckIfCheckpoint(PosixFileSystem(), spec.model().from()));
+    return LoadWeights(spec.model().from(), replica.config(), replica.parameters());
+  }
+  return CatchTorch("setting the initial weights", [&] {
+    replica.parameters().Initialize(spec.train().seed(), replica.config().initializer_range);
+  });
+}
 
 absl::StatusOr<StartState> AgreeOnStart(const RankContext& context, const CheckpointStore& store,
                                         const RunIdentity& identity, Replica& replica,
@@ -114,11 +154,11 @@ absl::StatusOr<StartState> AgreeOnStart(const RankContext& context, const Checkp
     }
     return absl::OkStatus();
   }));
-  const int64_t held = mine ? mine->step().value() : -1;
   if (options.on_found) {
     options.on_found(mine ? mine->step() : Step(0), mine ? mine->folder() : "");
   }
-  ASSIGN_OR_RETURN(const std::vector<int64_t> all, GatherValues(context.collective, held));
+  Holdings held(identity, replica, options.warm, mine);
+  ASSIGN_OR_RETURN(const std::vector<int64_t> all, GatherValues(context.collective, held.newest()));
   const auto newest = std::max_element(all.begin(), all.end());
   const size_t root = newest - all.begin();
   if (std::max<int64_t>(*newest, 0) < options.least.value()) return TooOld(*newest, options);
@@ -127,26 +167,29 @@ absl::StatusOr<StartState> AgreeOnStart(const RankContext& context, const Checkp
   uint64_t fingerprint = 0;  // of a rank that holds less: none
   RETURN_IF_ERROR(RunTogether(context, [&]() -> absl::Status {
     // Checkpoints, and what ranks send each other, hold what is trained.
-    if (frozen) RETURN_IF_ERROR(SetInitialWeights(identity.spec, replica));
-    if (held < *newest) return absl::OkStatus();
-    RETURN_IF_ERROR(mine ? LoadReplica(*mine, identity, replica)
-                         : SetInitialWeights(identity.spec, replica));
+    if (frozen && options.warm == nullptr) {
+      RETURN_IF_ERROR(SetInitialWeights(identity.spec, replica));
+    }
+    if (held.newest() < *newest) return absl::OkStatus();
+    RETURN_IF_ERROR(held.Load());
     fingerprint = replica.Fingerprint();
     return absl::OkStatus();
   }));
   ASSIGN_OR_RETURN(const std::vector<uint64_t> prints,
                    GatherValues(context.collective, fingerprint));
   if (std::any_of(prints.begin(), prints.end(), [&](uint64_t p) { return p != prints[root]; })) {
-    RETURN_IF_ERROR(BroadcastReplica(context, Rank(static_cast<int64_t>(root)), replica));
+    const Rank sender(static_cast<int64_t>(root));
+    if (context.collective.rank() != sender) held.Overwrite();
+    RETURN_IF_ERROR(BroadcastReplica(context, sender, replica));
   }
   if (frozen) RETURN_IF_ERROR(CheckSameBase(context, replica));
+  if (options.warm != nullptr) options.warm->Commit(replica.counters());
   StartState start;
   start.step = replica.step();
   start.received = fingerprint != prints[root];
-  start.origin = *newest < 0 ? InitialOrigin(identity.spec)
-                 : mine && !start.received
-                     ? absl::StrCat("checkpoint ", mine->folder())
-                     : absl::StrCat("checkpoint of step ", *newest, ", received from rank ", root);
+  start.origin = start.received && *newest >= 0
+                     ? absl::StrCat("the state of step ", *newest, ", received from rank ", root)
+                     : held.origin();
   return start;
 }
 

@@ -1,7 +1,7 @@
-// The state that all ranks of a generation begin with: the newest verified checkpoint that any of
-// them holds, else the weights of model.from, else the seeded initial weights. Ranks that hold less
-// than the newest, or differ from it in a bit, receive it. Join, recovery and resume are this one
-// path. Used by worker/session.cc before the first step. Compute thread.
+// The state that all ranks of a generation begin with: the newest that any of them holds, as a warm
+// state or a verified checkpoint, else the weights of model.from, else the seeded initial weights.
+// Ranks that hold less than the newest, or differ from it in a bit, receive it. Join, recovery and
+// resume are this one path. Used by worker/session.cc before the first step. Compute thread.
 #pragma once
 
 #include <functional>
@@ -11,13 +11,14 @@
 #include "worker/state/checkpoint_store.h"
 #include "worker/state/replica.h"
 #include "worker/state/replica_checkpoint.h"
+#include "worker/state/warm_state.h"
 #include "worker/sync/together.h"
 
 namespace espalier {
 
 struct StartState {
   Step step;
-  std::string origin;     // for people: "checkpoint /jobs/1/step-00000500"
+  std::string origin;  // for people: "checkpoint /jobs/1/step-00000500", "warm state of step 512"
   bool received = false;  // this rank had less and got it from another
 };
 
@@ -30,7 +31,12 @@ struct StartOptions {
   // Told what this rank's own folder holds, before the ranks compare: step 0 and no folder:
   // nothing.
   std::function<void(Step step, const std::string& folder)> on_found;
+  // In which the replica lies; the frozen parameters are set then. Null: in private memory.
+  WarmState* warm = nullptr;
 };
+
+// The values of model.from, or seeded ones, and the counters of a run that begins.
+absl::Status SetInitialWeights(const v1::JobSpec& spec, Replica& replica);
 
 // Every rank calls this; errors are the same on all of them. UNAVAILABLE: no rank holds `least`.
 absl::StatusOr<StartState> AgreeOnStart(const RankContext& context, const CheckpointStore& store,

@@ -119,29 +119,31 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
 
 // Commits the step. No update when a rank's loss or the sum of the gradients is not finite.
 absl::Status Trainer::UpdateOrSkip(const StepTotals& total, v1::StepReport& report) {
-  LossScale& loss_scale = replica_.counters().loss_scale;
+  TrainingCounters after = replica_.counters();
+  ++after.step;
   const bool empty = total.tokens == 0;  // nothing of it counts: there is no gradient
   const double tokens = static_cast<double>(std::max<int64_t>(total.tokens, 1));
-  const double scaled = tokens * loss_scale.value();
+  const double before = after.loss_scale.value();
+  const double scaled = tokens * before;
   const double norm = total.norm / scaled;
   const bool finite = total.finite && std::isfinite(norm);
-  const double before = loss_scale.value();
   // The loss itself is not scaled.
-  const bool expected = total.finite && loss_scale.Adjust(std::isfinite(norm));
-  replica_.residual().Rescale(loss_scale.value() / before);
+  const bool expected = total.finite && after.loss_scale.Adjust(std::isfinite(norm));
+  replica_.residual().Rescale(after.loss_scale.value() / before);
   if (empty) {
     RETURN_IF_ERROR(parts_.synchroniser.Skip());
-    ++replica_.counters().skipped;
+    ++after.skipped;
   } else if (finite) {
-    RETURN_IF_ERROR(parts_.synchroniser.Update(
-        {.learning_rate = report.learning_rate(),
-         .gradient_scale = ClipFactor(norm, spec_.train().clip_norm()) / scaled}));
-    replica_.counters().skipped_in_a_row = 0;
+    after.updates = replica_.optimizer().updates() + 1;
+    after.skipped_in_a_row = 0;
+    RETURN_IF_ERROR(Update({.learning_rate = report.learning_rate(),
+                            .gradient_scale = ClipFactor(norm, spec_.train().clip_norm()) / scaled},
+                           after));
   } else {
-    RETURN_IF_ERROR(SkipUpdate(total, expected));
+    RETURN_IF_ERROR(SkipUpdate(total, expected, after));
   }
-  replica_.counters().updates = replica_.optimizer().updates();
-  ++replica_.counters().step;
+  replica_.counters() = after;
+  if (parts_.warm != nullptr) parts_.warm->Commit(after);
   report.set_loss(total.loss / tokens);
   report.set_tokens(total.tokens);
   report.set_gradient_norm(norm);
@@ -149,21 +151,26 @@ absl::Status Trainer::UpdateOrSkip(const StepTotals& total, v1::StepReport& repo
   return absl::OkStatus();
 }
 
-absl::Status Trainer::SkipUpdate(const StepTotals& total, bool expected) {
-  TrainingCounters& counters = replica_.counters();
+// With a warm state it will be made from here on, if not by this process.
+absl::Status Trainer::Update(const AdamW::Update& update, const TrainingCounters& after) {
+  if (parts_.warm != nullptr) parts_.warm->Begin(after, update);
+  return parts_.synchroniser.Update(update);
+}
+
+absl::Status Trainer::SkipUpdate(const StepTotals& total, bool expected, TrainingCounters& after) {
   RETURN_IF_ERROR(parts_.synchroniser.Skip());
-  ++counters.skipped;
+  ++after.skipped;
   if (expected) return absl::OkStatus();
-  ++counters.skipped_in_a_row;
-  const std::string what = absl::StrCat("step ", counters.step, ": the ",
+  ++after.skipped_in_a_row;
+  const std::string what = absl::StrCat("step ", replica_.step().value(), ": the ",
                                         total.finite ? "gradient" : "loss", " is not finite");
   if (spec_.health().non_finite() == v1::NON_FINITE_POLICY_FAIL) {
     return absl::FailedPreconditionError(
         absl::StrCat(what, " and health.non_finite is 'fail'; try a lower learning rate"));
   }
-  if (counters.skipped_in_a_row > spec_.health().max_skipped_steps()) {
+  if (after.skipped_in_a_row > spec_.health().max_skipped_steps()) {
     return absl::FailedPreconditionError(absl::StrCat(
-        what, ", after ", counters.skipped_in_a_row - 1,
+        what, ", after ", after.skipped_in_a_row - 1,
         " skipped steps in a row (health.max_skipped_steps); try a lower learning rate"));
   }
   return absl::OkStatus();

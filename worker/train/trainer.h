@@ -15,6 +15,7 @@
 #include "worker/data/samples.h"
 #include "worker/state/checkpoint_saver.h"
 #include "worker/state/replica.h"
+#include "worker/state/warm_state.h"
 #include "worker/sync/synchroniser.h"
 #include "worker/sync/together.h"
 #include "worker/task/task.h"
@@ -42,6 +43,7 @@ class Trainer {
     const Task& task;
     SampleSource& samples;  // of task.training()
     CheckpointSaver& saver;
+    WarmState* warm = nullptr;         // none: the replica dies with the process
     Evaluator* evaluator = nullptr;    // none: there is no validation split
     SampleLog* sample_log = nullptr;   // none: not wanted
     StepObserver* observer = nullptr;  // told each report of this rank
@@ -72,8 +74,9 @@ class Trainer {
   absl::StatusOr<v1::Outcome> RunSteps();
   absl::StatusOr<StepEnd> TrainStep();
   absl::Status UpdateOrSkip(const StepTotals& total, v1::StepReport& report);
-  // `expected`: the loss scale was too large, and has been reduced.
-  absl::Status SkipUpdate(const StepTotals& total, bool expected);
+  // `expected`: the loss scale was too large, and has been reduced. Counts it in `after`.
+  absl::Status SkipUpdate(const StepTotals& total, bool expected, TrainingCounters& after);
+  absl::Status Update(const AdamW::Update& update, const TrainingCounters& after);
   absl::Status LogSamples(const Samples& samples);
 
   const v1::JobSpec spec_;

@@ -66,7 +66,15 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
   start.on_found = [&](Step step, const std::string& path) {
     if (options.on_found) options.on_found(rank, step, path);
   };
-  RETURN_IF_ERROR(AgreeOnStart(context, store, identity, *result.replica, start).status());
+  std::unique_ptr<WarmState> warm;
+  if (!options.warm.empty()) {
+    if (result.replica->has_frozen()) RETURN_IF_ERROR(SetInitialWeights(spec, *result.replica));
+    ASSIGN_OR_RETURN(warm,
+                     WarmState::Open({.registry = options.warm, .node = "studio", .worker = rank},
+                                     identity, *result.replica));
+  }
+  start.warm = warm.get();
+  ASSIGN_OR_RETURN(result.start, AgreeOnStart(context, store, identity, *result.replica, start));
   ASSIGN_OR_RETURN(const SampleOrder order,
                    SampleOrder::Create({.samples = identity.training_samples,
                                         .global_batch = spec.train().global_batch(),
@@ -94,6 +102,7 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
                                     .task = task,
                                     .samples = *source,
                                     .saver = saver,
+                                    .warm = warm.get(),
                                     .evaluator = options.validation ? &evaluator : nullptr,
                                     .sample_log = sample_log.get()},
                                    {.boundary = {.pause_interval = absl::Milliseconds(20),

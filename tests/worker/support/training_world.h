@@ -61,6 +61,8 @@ struct WorldOptions {
   // Each rank has a folder of its own in there, as on machines of their own: "0", "1".
   bool own_folders = false;
   StartOptions start;
+  // The registry of warm states, in which each rank has its own; empty: there are none.
+  std::string warm;
   std::function<void(int rank, Step step, const std::string& folder)> on_found;
   int64_t bucket_elements = 2000;
   bool validation = false;
@@ -84,6 +86,7 @@ struct RankResult {
   absl::StatusOr<v1::Outcome> outcome = absl::UnknownError("did not run");
   std::unique_ptr<ScriptedClient> client;
   std::unique_ptr<Replica> replica;
+  StartState start;
   uint64_t fingerprint = 0;
   std::vector<double> losses;  // by step, as this rank reported them
 };

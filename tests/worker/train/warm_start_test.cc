@@ -1,0 +1,140 @@
+// A generation begins with the newest state that any rank holds, in memory or as a checkpoint.
+#include <gtest/gtest.h>
+
+#include "absl/strings/match.h"
+#include "tests/worker/support/test_folder.h"
+#include "tests/worker/support/training_world.h"
+
+namespace espalier {
+namespace {
+
+class WarmStart : public testing::Test {
+ protected:
+  ~WarmStart() override {
+    for (int worker = 0; worker < 3; ++worker) Forget(worker);
+  }
+
+  // Ends after `steps`, of which the job has 10, without a checkpoint unless all are done.
+  WorldOptions Until(int64_t steps, int ranks = 2) const {
+    WorldOptions options;
+    options.ranks = ranks;
+    options.spec = TinySpec(10);
+    options.spec.mutable_batch()->add_micro_batch(4);
+    options.checkpoints = folder_ / "checkpoints";
+    options.warm = folder_ / "warm";
+    options.script = [steps](int, ScriptedClient& client) {
+      client.on_report = [steps](ScriptedClient& self, const v1::AttachRequest& message) {
+        if (!message.has_step() || message.step().step() + 1 != steps || steps == 10) return;
+        v1::Directive stop;
+        stop.set_number(1);
+        stop.set_run_state(v1::RUN_STATE_STOP);
+        self.Set(stop);
+      };
+    };
+    return options;
+  }
+  // Of a run that was never interrupted.
+  uint64_t Straight(int ranks = 2) const {
+    WorldOptions options = Until(10, ranks);
+    options.warm = "";
+    options.checkpoints = folder_ / "straight";
+    return TrainWorld(options)[0].fingerprint;
+  }
+  void Forget(int worker) const {
+    const auto listed = ListSegments(folder_ / "warm", "studio");
+    ASSERT_TRUE(listed.ok()) << listed.status();
+    for (const RegisteredSegment& one : *listed) {
+      if (one.record.worker == worker) EXPECT_TRUE(RemoveSegment(folder_ / "warm", one.name));
+    }
+  }
+
+  const TestFolder folder_;
+};
+
+TEST_F(WarmStart, GoesOnFromTheNewestCommittedStepWithoutACheckpoint) {
+  TrainWorld(Until(4));
+  TrainWorld(Until(7));
+  const std::vector<RankResult> results = TrainWorld(Until(10));
+  for (const RankResult& result : results) {
+    ASSERT_TRUE(result.outcome.ok()) << result.outcome.status();
+    EXPECT_EQ(result.start.step, Step(7));
+    EXPECT_EQ(result.start.origin, "warm state of step 7");
+    EXPECT_EQ(result.losses.size(), 3u) << "no step is computed twice";
+    EXPECT_EQ(result.fingerprint, Straight());
+  }
+}
+
+TEST_F(WarmStart, ARankThatLostItsOwnReceivesAnothers) {
+  TrainWorld(Until(4));
+  Forget(0);
+  const std::vector<RankResult> results = TrainWorld(Until(10));
+  for (const RankResult& result : results) {
+    ASSERT_TRUE(result.outcome.ok()) << result.outcome.status();
+    EXPECT_EQ(result.start.step, Step(4));
+    EXPECT_EQ(result.fingerprint, Straight());
+  }
+  EXPECT_TRUE(results[0].start.received);
+  EXPECT_FALSE(results[1].start.received);
+}
+
+TEST_F(WarmStart, ANewcomerReceivesIt) {
+  TrainWorld(Until(4, /*ranks=*/1));
+  const std::vector<RankResult> results = TrainWorld(Until(10, /*ranks=*/3));
+  for (const RankResult& result : results) {
+    ASSERT_TRUE(result.outcome.ok()) << result.outcome.status();
+    EXPECT_EQ(result.start.step, Step(4));
+    EXPECT_EQ(result.fingerprint, results[0].fingerprint);
+  }
+}
+
+// Of a run on another machine meanwhile, say.
+TEST_F(WarmStart, ANewerCheckpointIsTakenInsteadAndAnOlderOneIsNot) {
+  TrainWorld(Until(4));
+  WorldOptions elsewhere = Until(10);
+  elsewhere.warm = "";
+  elsewhere.spec.mutable_train()->set_steps(6);
+  elsewhere.script = nullptr;
+  TrainWorld(elsewhere);
+  {
+    const std::vector<RankResult> newer = TrainWorld(Until(8));
+    EXPECT_EQ(newer[0].start.step, Step(6));
+    EXPECT_TRUE(absl::StartsWith(newer[0].start.origin, "checkpoint ")) << newer[0].start.origin;
+  }
+  const std::vector<RankResult> older = TrainWorld(Until(10));
+  EXPECT_EQ(older[1].start.origin, "warm state of step 8");
+  EXPECT_EQ(older[0].fingerprint, older[1].fingerprint);
+}
+
+// What they owed is forgotten: equal to each other, not to a run without an interruption.
+TEST_F(WarmStart, RanksAreEqualWhereGradientsTravelAsInt8) {
+  const auto until = [&](int64_t steps) {
+    WorldOptions options = Until(steps);
+    options.spec.mutable_parallel()->set_gradient_dtype(v1::GRADIENT_DTYPE_INT8);
+    return options;
+  };
+  TrainWorld(until(4));
+  const std::vector<RankResult> results = TrainWorld(until(10));
+  for (const RankResult& result : results) {
+    ASSERT_TRUE(result.outcome.ok()) << result.outcome.status();
+    EXPECT_EQ(result.start.step, Step(4));
+    EXPECT_EQ(result.fingerprint, results[0].fingerprint);
+  }
+}
+
+TEST_F(WarmStart, GoesOnAboveFrozenParameters) {
+  const auto until = [&](int64_t steps, const std::string& warm, const std::string& checkpoints) {
+    WorldOptions options = Until(steps);
+    options.spec.mutable_train()->add_freeze("model.layers.0.*");
+    options.warm = warm;
+    options.checkpoints = folder_ / checkpoints;
+    return options;
+  };
+  TrainWorld(until(4, folder_ / "warm", "checkpoints"));
+  const std::vector<RankResult> results = TrainWorld(until(10, folder_ / "warm", "checkpoints"));
+  const std::vector<RankResult> straight = TrainWorld(until(10, "", "straight"));
+  EXPECT_EQ(results[0].start.step, Step(4));
+  EXPECT_EQ(results[0].fingerprint, straight[0].fingerprint);
+}
+
+}  // namespace
+}  // namespace espalier
