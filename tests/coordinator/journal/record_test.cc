@@ -88,7 +88,7 @@ TEST(Record, AnEmptyJobKeepsItsAbsences) {
 }
 
 TEST(Record, EveryFieldOfANodeSurvivesTheJournal) {
-  NodeRecord node = {NodeName("a"), {At(1), At(2)}, 3, "hot", At(4), true, "ab12"};
+  NodeRecord node = {NodeName("a"), {At(1), At(2)}, 3, "hot", At(4), "away", true, "ab12"};
   node.serials = {"5e", "6f"};
   node.revoked = {"7a"};
   node.invitation = {.token_sha256 = "0a", .expires_at = At(5), .used_at = At(6)};
@@ -107,6 +107,8 @@ TEST(Record, EveryFieldOfANodeSurvivesTheJournal) {
   EXPECT_EQ(decoded.invitation->used_at, At(6));
   EXPECT_EQ(decoded.invitation->spec.address(), "10.0.0.1");
   EXPECT_EQ(decoded.joined->tls().ca(), "/ca.crt");
+  EXPECT_EQ(decoded.drained, "away");
+  EXPECT_FALSE(DecodeNode(EncodeNode({NodeName("b")}))->drained.has_value());
   EXPECT_EQ(decoded.set_asides, 3);
   EXPECT_EQ(decoded.set_aside_reason, "hot");
   EXPECT_EQ(decoded.set_aside_until, At(4));
