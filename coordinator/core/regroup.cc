@@ -1,8 +1,9 @@
 // Planned changes of a running job's nodes: it leaves one that an operator drains, and takes in one
-// more that it can have. Both stop the generation at a step boundary, with a checkpoint; the queue
-// starts the next one on what it can have then. A change costs the job a stop and a start, so what
-// comes and goes is let in later each time.
+// that has trained it before and is back. Both stop the generation at a step boundary, with a
+// checkpoint; the queue starts the next one on what it can have then. A change costs the job a stop
+// and a start, so what comes and goes is let in later each time.
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,7 @@ absl::Duration SteadySpan(const JobRecord& record, const NodeRecord& node, absl:
   for (const absl::Time fault : node.faults) {
     if (now - fault <= window && span < kLongestSteady) span *= 2;
   }
+  for (int32_t i = 0; i < node.set_asides && span < kLongestSteady; ++i) span *= 2;
   return std::min(span, kLongestSteady);
 }
 
@@ -41,14 +43,44 @@ bool Obeys(const Job& job, RunState wanted) {
          job.record.directive.run_state == wanted;
 }
 
+// The stop writes a checkpoint, and waits for the disk for as long as that takes.
+bool CanWriteCheckpoints(const JobRecord& record) {
+  if (!record.checkpoint_failure) return true;
+  return record.checkpoint && record.checkpoint->at > record.checkpoint_failure->at;
+}
+
+// What is left to train takes longer than a stop and a start.
+bool IsWorthAChange(const Job& job) {
+  const Step last(job.record.spec.train().steps() - 1);
+  const std::optional<double> left = job.figures.EtaSeconds(job.record.step, last);
+  return !left || *left > absl::ToDoubleSeconds(FailureTimeout(job.record));
+}
+
 // It trains on fewer nodes than it may, long enough, and has committed a step of its own.
 bool MayGrow(const Job& job, absl::Time now) {
   const JobRecord& record = job.record;
   if (record.state != JobState::kRunning || !Obeys(job, RunState::kRun)) return false;
   const auto nodes = static_cast<int32_t>(record.nodes.size());
-  if (IsExternal(record) || nodes >= MaxNodes(record)) return false;
-  return now - record.state_since >= kGrowAfter * FailureTimeout(record) &&
-         record.step > *job.world.ranks.front().ready;
+  if (IsExternal(record) || nodes >= MaxNodes(record) || !CanWriteCheckpoints(record)) return false;
+  if (now - record.state_since < kGrowAfter * FailureTimeout(record)) return false;
+  const std::optional<Step> began = job.world.ranks.front().ready;
+  return began && record.step > *began && IsWorthAChange(job);
+}
+
+// It has trained this job, so that it has the data, and what starts there works.
+bool IsProven(const JobRecord& record, const NodeName& name) {
+  return std::any_of(record.speeds.begin(), record.speeds.end(), [&](const SpeedRecord& speed) {
+    return speed.node == name && speed.speed.measured();
+  });
+}
+
+// The queue would give it all that it has.
+bool KeepsItsNodes(const ClusterState& state, const JobRecord& record, const KeptNodes& kept) {
+  return std::all_of(record.nodes.begin(), record.nodes.end(), [&](const NodeName& name) {
+    const Node* node = state.nodes.Find(name);
+    return node != nullptr && kept.KeptFrom(record, name) == nullptr &&
+           Usable(state, *node, record, kept).obstacle == Obstacle::kNone;
+  });
 }
 
 void Regroup(Transaction& transaction, Job& job, const std::string& reason) {
@@ -86,11 +118,13 @@ void LeaveDrained(Transaction& transaction, Job& job) {
 void TakeIn(Transaction& transaction, Job& job, const KeptNodes& kept) {
   const JobRecord& record = job.record;
   const ClusterState& state = transaction.state();
+  if (!KeepsItsNodes(state, record, kept)) return;
   const auto room = static_cast<size_t>(MaxNodes(record)) - record.nodes.size();
   std::vector<NodeName> more;
   for (const Node& node : state.nodes) {
     if (more.size() == room) break;
-    if (node.holder == record.id || !IsSteady(record, node, transaction.now())) continue;
+    if (node.holder == record.id || !IsProven(record, node.record.name)) continue;
+    if (!IsSteady(record, node, transaction.now())) continue;
     if (Usable(state, node, record, kept).obstacle == Obstacle::kNone) {
       more.push_back(node.record.name);
     }
@@ -124,11 +158,20 @@ std::string ExplainDrain(const ClusterState& state, const NodeName& name) {
 }  // namespace
 
 void ChangeNodes(Transaction& transaction, const KeptNodes& kept) {
+  // One at a time: a node that is free now is what one job stops for, not all of them.
+  bool changing = false;
+  std::vector<Job*> growing;
   for (auto& [id, job] : transaction.state().jobs) {
     LeaveDrained(transaction, job);
-    if (!MayGrow(job, transaction.now()) || transaction.now() < job.world.grow_at) continue;
-    job.world.grow_at = transaction.now() + FailureTimeout(job.record) / 2;
-    TakeIn(transaction, job, kept);
+    changing = changing || job.record.state == JobState::kRegrouping;
+    if (MayTakeIn(job, transaction.now())) growing.push_back(&job);
+  }
+  std::sort(growing.begin(), growing.end(),
+            [](const Job* a, const Job* b) { return GoesBefore(a->record, b->record); });
+  for (Job* job : growing) {
+    job->world.grow_at = transaction.now() + FailureTimeout(job->record) / 2;
+    if (!changing) TakeIn(transaction, *job, kept);
+    changing = changing || job->record.state == JobState::kRegrouping;
   }
 }
 
@@ -162,10 +205,10 @@ void OnNode(Transaction& transaction, const NodeAllowed& request) {
     record.set_aside_until = absl::UnixEpoch();
     transaction.Persist(record);
     transaction.QueueChanged();
-    reply.explanation = kept_out
-                            ? "jobs may use it again; one that runs on fewer nodes than it may "
-                              "takes it in within a minute"
-                            : "nothing was held against it";
+    reply.explanation =
+        kept_out ? "jobs may use it again; one that trained there and has room takes it in "
+                   "when both have been steady for a while"
+                 : "neither drained nor set aside";
   }
   transaction.Do(std::move(reply));
 }

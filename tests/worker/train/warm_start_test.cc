@@ -44,7 +44,8 @@ class WarmStart : public testing::Test {
     const auto listed = ListSegments(folder_ / "warm", "studio");
     ASSERT_TRUE(listed.ok()) << listed.status();
     for (const RegisteredSegment& one : *listed) {
-      if (one.record.worker == worker) EXPECT_TRUE(RemoveSegment(folder_ / "warm", one.name));
+      if (one.record.worker != worker) continue;
+      EXPECT_TRUE(RemoveSegment(folder_ / "warm", one.name));
     }
   }
 
