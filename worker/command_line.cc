@@ -1,9 +1,7 @@
 #include "worker/command_line.h"
 
 #include <CLI/CLI.hpp>
-#include <cstdint>
 #include <cstdio>
-#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -136,7 +134,7 @@ void AddGenerate(CLI::App& parent, GenerateCommand& command) {
   app.add_option("--top-p", o.sample.top_p, "Only the likeliest that reach this probability")
       ->capture_default_str();
   app.add_option("--seed", o.seed, "Seed of the choices")
-      ->check(CLI::Range(uint64_t{0}, std::numeric_limits<uint64_t>::max(), "0 or more"))
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--device", command.device, "auto, cpu, cuda or mps")->capture_default_str();
   app.add_option("--threads", command.threads, "Compute threads; 0: the cores that pay")

@@ -66,9 +66,19 @@ std::vector<Way> VendorWays(const StepProduct& product, bool bf16) {
   const auto f32 = memory::data_type::f32;
   const auto type = bf16 ? memory::data_type::bf16 : f32;
   const auto result = product.float_result ? f32 : type;
-  std::vector<Way> ways = {DnnlWay("oneDNN, own layouts", product, type, result, Layout::kChosen),
-                           DnnlWay("oneDNN", product, type, result, Layout::kPlain)};
-  if (bf16) ways.push_back(DnnlWay("oneDNN, fp32", product, f32, f32, Layout::kChosen));
+  std::vector<Way> ways;
+  // Not every processor has products of bfloat16 numbers.
+  const auto add = [&](const char* name, memory::data_type in, memory::data_type out,
+                       Layout layout) {
+    try {
+      ways.push_back(DnnlWay(name, product, in, out, layout));
+    } catch (const dnnl::error& error) {
+      if (error.status != dnnl_unimplemented) throw;
+    }
+  };
+  add("oneDNN, own layouts", type, result, Layout::kChosen);
+  add("oneDNN", type, result, Layout::kPlain);
+  if (bf16) add("oneDNN, fp32", f32, f32, Layout::kChosen);
   return ways;
 }
 

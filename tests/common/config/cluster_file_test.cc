@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"UnknownProfile", "nodes:\n  - {name: a, address: 10.0.0.1, profile: linux-cup}",
              "c.yaml:2: nodes[0].profile: there is no profile 'linux-cup'"},
         Case{"NearProfile", "nodes: [{name: a, address: 10.0.0.1, profile: linux-cup}]",
-             "did you mean 'linux-cpu'? Allowed: linux-cpu, "},
+             "did you mean 'linux-cpu'? Allowed: apple-m1, "},
         Case{"ProfileOutside", "nodes: [{name: a, address: 10.0.0.1, profile: ../jobs/17m}]",
              "there is no profile '../jobs/17m'"},
         Case{"UnknownKey", "nodes: [{name: a, address: 10.0.0.1, speed: 2}]",

@@ -35,6 +35,22 @@ std::shared_ptr<const TokenRow> MakeText(uint64_t seed) {
   return std::make_shared<VectorTokenRow>(std::move(tokens));
 }
 
+DecoderConfig ConfigOf(const WorldOptions& options) {
+  DecoderConfig config = TinyConfig();
+  config.tie_word_embeddings = options.tied;
+  config.layers = options.layers;
+  return config;
+}
+
+// Null: the world keeps none.
+absl::StatusOr<std::unique_ptr<WarmState>> OpenWarm(const WorldOptions& options, int rank,
+                                                    const RunIdentity& identity, Replica& replica) {
+  if (options.warm.empty()) return nullptr;
+  if (replica.has_frozen()) RETURN_IF_ERROR(SetInitialWeights(identity.spec, replica));
+  return WarmState::Open({.registry = options.warm, .node = "studio", .worker = rank}, identity,
+                         replica);
+}
+
 absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult& result) {
   std::unique_ptr<Collective> wrapped;
   if (options.wrap_collective) wrapped = options.wrap_collective(own);
@@ -42,9 +58,7 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
   const int rank = static_cast<int>(collective.rank().value());
   const v1::JobSpec& spec = options.spec;
   const RankContext context{collective, RealClock(), result.client->progress()};
-  DecoderConfig config = TinyConfig();
-  config.tie_word_embeddings = options.tied;
-  config.layers = options.layers;
+  const DecoderConfig config = ConfigOf(options);
   ASSIGN_OR_RETURN(result.replica,
                    Replica::Create(config, spec.train(), torch::kCPU, options.arena_elements));
   RETURN_IF_ERROR(
@@ -66,13 +80,8 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
   start.on_found = [&](Step step, const std::string& path) {
     if (options.on_found) options.on_found(rank, step, path);
   };
-  std::unique_ptr<WarmState> warm;
-  if (!options.warm.empty()) {
-    if (result.replica->has_frozen()) RETURN_IF_ERROR(SetInitialWeights(spec, *result.replica));
-    ASSIGN_OR_RETURN(warm,
-                     WarmState::Open({.registry = options.warm, .node = "studio", .worker = rank},
-                                     identity, *result.replica));
-  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<WarmState> warm,
+                   OpenWarm(options, rank, identity, *result.replica));
   start.warm = warm.get();
   ASSIGN_OR_RETURN(result.start, AgreeOnStart(context, store, identity, *result.replica, start));
   ASSIGN_OR_RETURN(const SampleOrder order,
