@@ -96,12 +96,12 @@ void ExpectNoCommittedStepTwice(const TinyJob& job, const std::string& name) {
   }
 }
 
-TEST(WarmState, TwentyKillsRepeatNoCommittedStep) {
+TEST(WarmState, KillsRepeatNoCommittedStep) {
   const TinyJob job(/*warm=*/true);
   const Ended straight = Train(job, 1, "straight");
   ASSERT_EQ(straight.code, 0) << straight.output;
   SplitMix64 random(3);
-  for (int kill = 0; kill < 20; ++kill) {
+  for (int kill = 0; kill < 10; ++kill) {
     const auto used = job.SamplesUsed("killed");
     const int64_t newest = used.empty() ? 0 : used.rbegin()->first;
     const int64_t more = static_cast<int64_t>(random.Below(4));
