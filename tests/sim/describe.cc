@@ -3,6 +3,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/core/facts.h"
+#include "coordinator/core/holders.h"
+#include "coordinator/core/usable.h"
 
 namespace espalier::sim {
 namespace {
@@ -193,5 +195,26 @@ struct EffectText {
 
 std::string Describe(const Event& event) { return std::visit(EventText{}, event); }
 std::string Describe(const Effect& effect) { return std::visit(EffectText{}, effect); }
+
+std::vector<std::string> Describe(const ClusterState& state) {
+  std::vector<std::string> lines;
+  for (const auto& [id, job] : state.jobs) {
+    const JobRecord& record = job.record;
+    if (IsFinal(record.state)) continue;
+    lines.push_back(absl::StrCat(
+        id.text(), " of priority ", record.spec.priority(), " for ",
+        record.spec.parallel().min_nodes(), " to ", MaxNodes(record), " of [",
+        absl::StrJoin(record.spec.parallel().nodes(), " "), "]: ", JobStateName(record.state),
+        ", processes ", ProcessesName(record.processes), ", nodes ", NodeList(record.nodes),
+        NeedsHolder(record) ? absl::StrCat(", needs ", NodeList(HoldersOfNewest(record))) : "",
+        ": ", record.reason));
+  }
+  for (const Node& node : state.nodes) {
+    lines.push_back(absl::StrCat(node.record.name.text(), node.holder.empty() ? "" : " of ",
+                                 node.holder.text(), " ",
+                                 Describe(state, node, {NodeObstacle(state, node), {}})));
+  }
+  return lines;
+}
 
 }  // namespace espalier::sim

@@ -300,7 +300,11 @@ bool SimCoordinator::Ask(const OperatorRequest& request, Requests::Answered answ
 
 void SimCoordinator::Publish(const Publication& publication) {
   if (dead_) return;
+  const bool held = parts_.scene.broken.empty();
   inspector_.OnPublished(publication.state, events_);
+  if (held && !parts_.scene.broken.empty()) {
+    for (const std::string& line : Describe(publication.state)) parts_.scene.Trace(line);
+  }
   state_ = &publication.state;
 }
 
