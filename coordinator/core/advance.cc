@@ -86,7 +86,7 @@ void On(Transaction& transaction, const ProcessesExited& event) {
 void ExcuseSilence(ClusterState& state, absl::Time now) {
   if (state.now == absl::InfinitePast() || now - state.now < kShortestSleep) return;
   for (auto& [id, job] : state.jobs) {
-    const absl::Duration slept = now - state.now - LongestAttention(job.record);
+    const absl::Duration slept = Excused(job, now - state.now);
     if (slept > absl::ZeroDuration()) ShiftDeadlines(job, slept);
   }
   const absl::Duration slept = now - state.now;

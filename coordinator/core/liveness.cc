@@ -162,6 +162,11 @@ bool LastWordsAreHeard(const Job& job, absl::Time now) {
 
 absl::Duration LongestAttention(const JobRecord& record) { return FailureTimeout(record) / 4; }
 
+absl::Duration Excused(const Job& job, absl::Duration between) {
+  if (job.world.exited_at && between > kLastWordsWait / 2) return between;
+  return std::max(absl::ZeroDuration(), between - LongestAttention(job.record));
+}
+
 void ShiftDeadlines(Job& job, absl::Duration slept) {
   World& world = job.world;
   world.launch_deadline += slept;

@@ -67,6 +67,9 @@ std::string DescribeLoss(const Job& job, Rank rank);
 // failure_timeout, so that a coordinator that slept, or waited for its disk, blames nobody before
 // it has listened again; and one that only ticks slowly still finds who is silent.
 absl::Duration LongestAttention(const JobRecord& record);
+// What does not count of the time between two events. Nothing of a long one does while the last
+// words of processes that are gone wait to be read: one at a time, each behind a slow disk.
+absl::Duration Excused(const Job& job, absl::Duration between);
 // Every deadline is later by `slept`.
 void ShiftDeadlines(Job& job, absl::Duration slept);
 
