@@ -69,12 +69,13 @@ bool CouldStart(const ClusterState& state, const JobRecord& record) {
   });
 }
 
-// What leaves has left, as it was asked to; the nodes of whatever is started then.
-std::set<NodeName> StartedWhenAllHasLeft(ClusterState state) {
+// Those of `which` have left, as they were asked to; the nodes of whatever is started then.
+template <typename Which>
+std::set<NodeName> StartedWithout(const Which& which, ClusterState state) {
   std::set<NodeName> started;
   std::vector<GenerationKey> leaving;
   for (auto& [id, job] : state.jobs) {
-    if (job.record.processes == Processes::kNone || !IsLeaving(job.record)) continue;
+    if (job.record.processes == Processes::kNone || !which(job.record)) continue;
     leaving.push_back({id, job.record.generation});
     job.world.exited_at.reset();
     for (TrackedRank& rank : job.world.ranks) rank.outcome = Outcome::kStopped;
@@ -104,17 +105,25 @@ std::string FindIdleBesideAJob(const ClusterState& state) {
 
 std::string FindVainPreemption(const ClusterState& state, const std::vector<Effect>& effects) {
   std::set<NodeName> used;
+  std::vector<const AppendEvent*> preempted;
   for (const Effect& effect : effects) {
     const auto* job = std::get_if<PersistJob>(&effect);
-    if (job == nullptr || job->record.state != JobState::kLaunching) continue;
-    used.insert(job->record.nodes.begin(), job->record.nodes.end());
-  }
-  bool looked = false;
-  for (const Effect& effect : effects) {
+    if (job != nullptr && job->record.state == JobState::kLaunching) {
+      used.insert(job->record.nodes.begin(), job->record.nodes.end());
+    }
     const auto* row = std::get_if<AppendEvent>(&effect);
-    if (row == nullptr || !absl::StartsWith(row->text, "preempted by ")) continue;
-    if (!looked) used.merge(StartedWhenAllHasLeft(state));
-    looked = true;
+    if (row != nullptr && absl::StartsWith(row->text, "preempted by ")) preempted.push_back(row);
+  }
+  if (preempted.empty()) return "";
+  used.merge(StartedWithout(IsLeaving, state));
+  // What leaves besides may take its time, and start again on more nodes than it had.
+  used.merge(StartedWithout(
+      [&](const JobRecord& record) {
+        return std::any_of(preempted.begin(), preempted.end(),
+                           [&](const AppendEvent* row) { return row->job == record.id; });
+      },
+      state));
+  for (const AppendEvent* row : preempted) {
     const std::vector<NodeName>& nodes = state.jobs.at(row->job).record.nodes;
     if (std::none_of(nodes.begin(), nodes.end(),
                      [&](const NodeName& node) { return used.count(node) != 0; })) {

@@ -16,8 +16,8 @@ namespace espalier::sim {
 std::string FindIdleBesideAJob(const ClusterState& state);
 
 // Empty, or which of the jobs preempted by these journal effects of one event gave its nodes up for
-// nobody: when all that leaves has left, nothing would be started on them. `state` is the one after
-// the effects.
+// nobody: nothing would be started on them, neither when these jobs have left, nor when all that
+// leaves has. `state` is the one after the effects.
 std::string FindVainPreemption(const ClusterState& state, const std::vector<Effect>& effects);
 
 }  // namespace espalier::sim
