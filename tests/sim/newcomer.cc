@@ -55,11 +55,14 @@ void Newcomer::OnJoined(const std::string& token, const std::string& serial,
 }
 
 void Newcomer::Forget() {
-  if (!scene_.faults && member_) return;
+  // What was asked for and never answered is asked again until it is.
+  if (!scene_.faults && member_ && !leaves_) return;
+  leaves_ = member_;
   NodeForgotten request;
   request.node = node();
   asks_(request, [this](const absl::StatusOr<Answer>& answer) {
-    if (!answer.ok()) return;
+    leaves_ = false;
+    if (!answer.ok() && !absl::IsNotFound(answer.status())) return;
     if (member_) scene_.refused.insert(serial_);
     member_ = false;
   });

@@ -44,6 +44,8 @@ class Newcomer {
   AgentProcess agent_;
   const Asks asks_;
   bool member_ = false;
+  // The operator has asked to forget it, and has heard nothing yet.
+  bool leaves_ = false;
   int64_t tokens_ = 0;
   int64_t serials_ = 0;
   std::string token_;
