@@ -87,8 +87,11 @@ std::optional<Fault> FindStuckRank(const Job& job, absl::Time now) {
 Fault DescribeLaunchTimeout(const Job& job) {
   const auto& ranks = job.world.ranks;
   std::vector<Rank> missing;
+  std::vector<Rank> absent;
   for (size_t i = 0; i < ranks.size(); ++i) {
-    if (!ranks[i].ready) missing.push_back(RankAt(i));
+    if (ranks[i].ready) continue;
+    missing.push_back(RankAt(i));
+    if (!ranks[i].stream) absent.push_back(RankAt(i));
   }
   std::string text = absl::StrCat("not every rank was ready within launch.timeout_seconds = ",
                                   job.record.spec.launch().timeout_seconds(), ": waited for");
@@ -97,7 +100,9 @@ Fault DescribeLaunchTimeout(const Job& job) {
     absl::StrAppend(&text, " ", RankOnNode(job, rank),
                     attached ? " (attached)" : " (not attached)");
   }
-  if (missing.size() == 1) return {.reason = text, .culprit = missing.front()};
+  // Those that are there wait for the one that is not.
+  const std::vector<Rank>& late = absent.empty() ? missing : absent;
+  if (late.size() == 1) return {.reason = text, .culprit = late.front()};
   return {.reason = text};
 }
 
