@@ -19,9 +19,34 @@ void SetAside(Transaction& transaction, NodeRecord& node, const std::string& rea
   if (transaction.now() - node.set_aside_until > policy.good_spell) node.set_asides = 0;
   const absl::Duration span = SetAsideSpan(++node.set_asides);
   node.set_aside_until = transaction.now() + span;
-  node.set_aside_reason = absl::StrCat(node.faults.size(), " faults within ",
-                                       absl::FormatDuration(policy.window), ", the last: ", reason);
+  node.set_aside_reason = reason;
   node.faults.clear();
+}
+
+bool Contains(const std::vector<NodeName>& nodes, const NodeName& name) {
+  return std::find(nodes.begin(), nodes.end(), name) != nodes.end();
+}
+
+// The job has nodes enough without these.
+bool CanSpare(const ClusterState& state, const JobRecord& record,
+              const std::vector<NodeName>& names) {
+  int32_t others = 0;
+  for (const Node& node : state.nodes) {
+    const bool would_do = WouldDo(Usable(state, node, record, {}).obstacle);
+    if (would_do && !Contains(names, node.record.name)) ++others;
+  }
+  return others >= record.spec.parallel().min_nodes();
+}
+
+// Nodes of a generation that has not run yet which are new to the job, and which it can spare.
+std::vector<NodeName> Newcomers(const ClusterState& state, const Job& job) {
+  std::vector<NodeName> newcomers;
+  if (job.record.state != JobState::kLaunching || job.record.trained_on.empty()) return newcomers;
+  for (const NodeName& node : job.record.nodes) {
+    if (!Contains(job.record.trained_on, node)) newcomers.push_back(node);
+  }
+  if (!CanSpare(state, job.record, newcomers)) newcomers.clear();
+  return newcomers;
 }
 
 }  // namespace
@@ -34,12 +59,7 @@ absl::Duration SetAsideSpan(int32_t set_asides) {
 }
 
 bool CanSpare(const ClusterState& state, const JobRecord& record, const NodeName& name) {
-  int32_t others = 0;
-  for (const Node& node : state.nodes) {
-    const bool would_do = WouldDo(Usable(state, node, record, {}).obstacle);
-    if (would_do && node.record.name != name) ++others;
-  }
-  return others >= record.spec.parallel().min_nodes();
+  return CanSpare(state, record, std::vector<NodeName>{name});
 }
 
 absl::Duration Backoff(const v1::HealthSpec& health, size_t faults_in_window) {
@@ -52,6 +72,7 @@ void NoteAdvance(JobRecord& record) {
   if (record.step > record.fault_step) {
     record.faults.clear();
     record.unseen_ends = 0;
+    record.failure.reset();
   }
   record.fault_step = std::max(record.fault_step, record.step);
 }
@@ -102,9 +123,37 @@ void BlameNode(Transaction& transaction, const Job& job, Rank rank, const std::s
       faults.end());
   faults.push_back(transaction.now());
   if (faults.size() >= policy.faults && CanSpare(transaction.state(), job.record, node.name)) {
-    SetAside(transaction, node, reason);
+    SetAside(transaction, node,
+             absl::StrCat(faults.size(), " faults within ", absl::FormatDuration(policy.window),
+                          ", the last: ", reason));
   }
   transaction.Persist(node);
+}
+
+bool GoOnWithoutNewcomers(Transaction& transaction, Job& job, const Fault& fault) {
+  JobRecord& record = job.record;
+  // Where not even mpirun ran, no node had a part in it.
+  if (record.processes == Processes::kNone && !job.world.exited_at) return false;
+  std::vector<NodeName> newcomers = Newcomers(transaction.state(), job);
+  if (fault.culprit) {
+    const NodeName& culprit = record.nodes[static_cast<size_t>(fault.culprit->value())];
+    if (!Contains(newcomers, culprit)) return false;
+    newcomers = {culprit};
+  }
+  if (newcomers.empty()) return false;
+  for (const NodeName& name : newcomers) {
+    Node* node = transaction.state().nodes.Edit(name);
+    if (node == nullptr || IsSetAside(node->record)) continue;
+    SetAside(transaction, node->record,
+             absl::StrCat("job ", record.id.text(), ", which trained on others, did not start on ",
+                          NodeList(newcomers), ": ", fault.reason));
+    transaction.Persist(node->record);
+  }
+  record.retry_at = transaction.now();
+  transaction.Enter(
+      job, JobState::kRecovering,
+      absl::StrCat(fault.reason, "; goes on without ", NodeList(newcomers), ", new to the job"));
+  return true;
 }
 
 void ReturnNodes(Transaction& transaction) {
@@ -210,9 +259,14 @@ Judgement JudgeFailure(const ClusterState& state, Job& job) {
   const std::vector<Rank> failed = FailedRanks(job);
   ESPALIER_CHECK(!failed.empty(), "a failure was noted");
   FailureRecord now = Summary(job, failed);
+  NoteAdvance(job.record);
   const std::optional<FailureRecord> before = std::exchange(job.record.failure, now);
   Judgement judgement{.ends_job = FailedEverywhere(job),
                       .fault = {.reason = Describe(job, failed), .culprit = failed.front()}};
+  if (judgement.ends_job && !Newcomers(state, job).empty()) {
+    judgement.ends_job = false;
+    judgement.fault.culprit.reset();
+  }
   if (!before || !CameAgain(*before, now)) return judgement;
   absl::StrAppend(&judgement.fault.reason, "; so it did at the same step in generation ",
                   before->generation.value(), ", on ", NodeList(before->nodes));

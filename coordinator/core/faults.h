@@ -22,8 +22,8 @@ inline constexpr absl::Duration kLongestBackoff = absl::Seconds(60);
 // one, up to kLongestBackoff.
 absl::Duration Backoff(const v1::HealthSpec& health, size_t faults_in_window);
 
-// Steps beyond those of all faults before clear the count: what is repeated from a checkpoint is no
-// advance, so that a step that always fails cannot go on for ever.
+// Steps beyond those of all faults before clear the count, and what failed last: what is repeated
+// from a checkpoint is no advance, so that a step that always fails cannot go on for ever.
 void NoteAdvance(JobRecord& record);
 // The same of steps that were committed before the newest fault, but heard of only after it: it
 // alone still counts.
@@ -50,6 +50,10 @@ inline constexpr size_t kSetAsideFaults = NodePolicy{}.faults;
 // Books a fault on the rank's node. The node is set aside only when the job can go on without it: a
 // small lab would otherwise stand still because one of its machines had a bad hour.
 void BlameNode(Transaction& transaction, const Job& job, Rank rank, const std::string& reason);
+// A generation that has not run met a fault, and those of its nodes that were not among the last to
+// train the job may be why: they are set aside at once, and the job goes on without them,
+// uncounted. False: none of them is to blame, or it cannot do without them.
+bool GoOnWithoutNewcomers(Transaction& transaction, Job& job, const Fault& fault);
 // Takes nodes back whose time is over.
 void ReturnNodes(Transaction& transaction);
 
@@ -65,14 +69,14 @@ bool FailedEverywhere(const Job& job);
 struct Judgement {
   // It would come again on any machine.
   bool ends_job = false;
-  // What happened, and the first rank that met it.
+  // What happened, and the first rank that met it; none, if all did and newcomers may be why.
   Fault fault;
 };
 
 // Judges the failures noted so far, at least one, and remembers them for the next generation. They
-// end the job when every rank met the same bad input; or when the last failure before was of the
-// same kind at the same step, and either nodes differ or it is bad input on a node that the job
-// cannot spare.
+// end the job when every rank met the same bad input, and nodes that are new to it are not why; or
+// when the last failure before, without a new step since, was of the same kind at the same step,
+// and either nodes differ or it is bad input on a node that the job cannot spare.
 Judgement JudgeFailure(const ClusterState& state, Job& job);
 
 }  // namespace espalier

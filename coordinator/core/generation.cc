@@ -186,12 +186,17 @@ void OnFault(Transaction& transaction, Job& job, const Fault& fault) {
     EndGeneration(transaction, job);
     return;
   }
+  const bool restarts = record.desired != DesiredState::kPauseHard && !IsExternal(record);
+  if (restarts && GoOnWithoutNewcomers(transaction, job, fault)) {
+    EndGeneration(transaction, job);
+    return;
+  }
   if (fault.culprit) BlameNode(transaction, job, *fault.culprit, fault.reason);
   if (record.state == JobState::kPausedSoft) {
     record.desired = DesiredState::kPauseHard;
     transaction.Enter(job, JobState::kPausing, absl::StrCat(fault.reason, " during the pause"));
     ChangeDirective(transaction, job, {.run_state = RunState::kStop});
-  } else if (record.desired == DesiredState::kPauseHard || IsExternal(record)) {
+  } else if (!restarts) {
     transaction.Enter(job, JobState::kRecovering, fault.reason);
   } else {
     CountRestart(transaction, job, fault.reason);
@@ -208,7 +213,7 @@ void SettleFailure(Transaction& transaction, Job& job) {
     return;
   }
   // Its end was decided when another rank missed it; only now the node is known.
-  const bool late = job.record.state == JobState::kRecovering &&
+  const bool late = job.record.state == JobState::kRecovering && judgement.fault.culprit &&
                     job.record.processes == Processes::kEnding &&
                     job.record.verdict == Verdict::kOpen;
   if (late) BlameNode(transaction, job, *judgement.fault.culprit, judgement.fault.reason);

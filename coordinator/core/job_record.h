@@ -90,8 +90,7 @@ struct JobRecord {
   std::string request_id;
   // With its defaults filled in.
   v1::JobSpec spec;
-  // The file as the person wrote it.
-  std::string yaml;
+  std::string yaml;  // the file as the person wrote it
   absl::Time submitted_at = absl::UnixEpoch();
 
   JobState state = JobState::kQueued;
@@ -104,9 +103,10 @@ struct JobRecord {
   // Number of the last row of the job's history.
   int64_t last_event = 0;
 
-  // The newest generation, and the node of each of its ranks.
+  // The newest generation, the node of each of its ranks, and those of the last that trained.
   Generation generation;
   std::vector<NodeName> nodes;
+  std::vector<NodeName> trained_on;
   // Of the hand-started mpirun; empty otherwise.
   std::string external_id;
   Processes processes = Processes::kNone;

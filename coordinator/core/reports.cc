@@ -198,6 +198,13 @@ void NoteFigures(Job& job, const StepFigures& figures) {
   job.figures.Add(figures);
 }
 
+// What starts from here on knows where the job trained last.
+void NoteTraining(Transaction& transaction, Job& job) {
+  if (job.record.trained_on == job.record.nodes) return;
+  job.record.trained_on = job.record.nodes;
+  transaction.Persist(job);
+}
+
 void OnReport(Transaction& transaction, const WorkerStepReported& report) {
   const auto sender = Hear(transaction, report.stream);
   if (!sender) return;
@@ -210,6 +217,7 @@ void OnReport(Transaction& transaction, const WorkerStepReported& report) {
     rank.last_step = report.figures;
   }
   NoteFigures(*sender->job, report.figures);
+  NoteTraining(transaction, *sender->job);
   NoteReady(transaction, *sender, committed);
   ReconsiderPlan(transaction, *sender->job);
 }

@@ -99,7 +99,8 @@ void EncodeResults(const JobRecord& record, v1::JournalJob& row) {
   }
 }
 
-void EncodeSpeeds(const JobRecord& record, v1::JournalJob& row) {
+void EncodeTraining(const JobRecord& record, v1::JournalJob& row) {
+  for (const NodeName& node : record.trained_on) row.add_trained_on(node.text());
   for (const SpeedRecord& speed : record.speeds) {
     const SpeedSums& sums = speed.speed.sums();
     v1::JournalSpeed& one = *row.add_speeds();
@@ -114,7 +115,8 @@ void EncodeSpeeds(const JobRecord& record, v1::JournalJob& row) {
   }
 }
 
-void DecodeSpeeds(const v1::JournalJob& row, JobRecord& record) {
+void DecodeTraining(const v1::JournalJob& row, JobRecord& record) {
+  for (const std::string& node : row.trained_on()) record.trained_on.push_back(NodeName(node));
   for (const v1::JournalSpeed& one : row.speeds()) {
     const SpeedSums sums{one.weight(), one.n(),         one.nn(),          one.t(),
                          one.nt(),     one.deviation(), one.measurements()};
@@ -236,7 +238,7 @@ std::string EncodeJob(const JobRecord& record) {
   EncodeGeneration(record, row);
   EncodeFaults(record, row);
   EncodeResults(record, row);
-  EncodeSpeeds(record, row);
+  EncodeTraining(record, row);
   return row.SerializeAsString();
 }
 
@@ -263,7 +265,7 @@ absl::StatusOr<JobRecord> DecodeJob(absl::string_view bytes) {
   DecodeGeneration(row, record);
   DecodeFaults(row, record);
   DecodeResults(row, record);
-  DecodeSpeeds(row, record);
+  DecodeTraining(row, record);
   return record;
 }
 

@@ -49,6 +49,7 @@ JobRecord FullRecord() {
   record.checkpoint_failure = CheckpointRecord{Step(65), "", 0, 0.25, "disk full", At(7)};
   record.checkpoint_failures = 3;
   record.holders = {{NodeName("a"), Step(60)}, {NodeName("b"), Step(0)}};
+  record.trained_on = {NodeName("a"), NodeName("b")};
   record.speeds = {{NodeName("a"), SpeedModel({3, 30, 310, 1.5, 16, 0.02, 5})}};
   return record;
 }
@@ -61,6 +62,7 @@ TEST(Record, EveryFieldOfAJobSurvivesTheJournal) {
   EXPECT_EQ(EncodeJob(*decoded), bytes);
   EXPECT_EQ(decoded->directive, FullRecord().directive);
   EXPECT_EQ(decoded->nodes, FullRecord().nodes);
+  EXPECT_EQ(decoded->trained_on, record.trained_on);
   EXPECT_EQ(decoded->speeds[0].node, NodeName("a"));
   EXPECT_TRUE(decoded->speeds[0].speed.measured());
   EXPECT_EQ(decoded->checkpoint->at, At(6));
