@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/facts.h"
 #include "coordinator/core/faults.h"
@@ -54,7 +55,7 @@ void Inspector::OnPublished(const ClusterState& state, int64_t events) {
   const std::string vain = batched_ ? "" : FindVainPreemption(state, written_);
   Require(vain.empty(), vain);
   const std::string drained =
-      FindJobOnDrainedNode(state, batched_ ? std::vector<Effect>() : written_);
+      FindJobOnBarredNode(state, batched_ ? std::vector<Effect>() : written_);
   Require(drained.empty(), drained);
   const std::string forgotten = FindForgotten(state, journal_);
   Require(forgotten.empty(), forgotten);
@@ -85,11 +86,9 @@ void Inspector::CheckHistory(const AppendEvent& row) {
                          JobStateName(row.state)));
     const bool entered = before->second != row.state && row.state == JobState::kRecovering;
     if (entered) {
-      const auto job = journal_.jobs.find(row.job);
-      const bool pauses =
-          job != journal_.jobs.end() && job->second.desired == DesiredState::kPauseHard;
-      // Where a pause is wanted, an operator starts it again, however often.
-      last_fault_[row.job] = pauses ? absl::InfinitePast() : row.time;
+      const bool free = StartsAgainUncounted(row, journal_);
+      last_fault_[row.job] = free ? absl::InfinitePast() : row.time;
+      if (absl::StrContains(row.text, "; restart ")) ++restarts_[row.job];
       faults_[row.job].insert(absl::ToUnixMillis(row.time));
       CheckFault(row.job);
     }
@@ -119,10 +118,17 @@ void Inspector::CheckFault(const JobId& job) {
 void Inspector::CheckFailed(const JobRecord& record) {
   const JobId& job = record.id;
   const int32_t limit = record.spec.health().max_restarts();
-  if (static_cast<int32_t>(record.faults.size()) >= limit) return;
+  if (static_cast<int32_t>(record.faults.size()) >= limit) {
+    // One more may have been met before the step that was new.
+    Require(restarts_[job] + 1 >= limit,
+            absl::StrCat(job.text(), " is FAILED, but has a new step since restart ",
+                         limit - restarts_[job], " of ", limit));
+    return;
+  }
   bool cause = false;
   std::map<std::pair<absl::StatusCode, Step>, std::set<NodeName>> met;
   for (const Failure& failure : scene_.failures[job]) {
+    if (failure.barren && CouldGoOn(*state_, record, failure.nodes.front())) continue;
     cause = cause || (failure.everywhere && IsBadInput(failure.code));
     std::set<NodeName>& nodes = met[{failure.code, failure.step}];
     const bool again = !nodes.empty();
@@ -139,7 +145,7 @@ void Inspector::CheckJob(const Job& job, absl::Time now) {
           absl::StrCat(record.id.text(), " is said to be at step ", record.step.value(),
                        ", which nobody committed"));
   if (record.verdict == Verdict::kFail && judged_.insert(record.id).second) CheckFailed(record);
-  if (record.step > furthest_[record.id]) relaunches_[record.id].clear();
+  if (record.step > furthest_[record.id]) relaunches_[record.id].clear(), restarts_[record.id] = 0;
   furthest_[record.id] = std::max(furthest_[record.id], record.step);
   const GenerationKey key{record.id, record.generation};
   if (record.state == JobState::kRunning || record.state == JobState::kPausedSoft) {
@@ -206,76 +212,6 @@ void Inspector::CheckLaunchRows() {
                       found->second.processes != Processes::kNone;
     Require(runs,
             absl::StrCat("the launch of ", KeyText(key), " is in the journal, but it is over"));
-  }
-}
-
-// Nothing is launched on a node whose agent, when it has one, does not speak or has other versions.
-void Inspector::CheckAgentOf(const NodeName& name) {
-  const Node& node = *state_->nodes.Find(name);
-  if (!node.record.has_agent) return;
-  const bool speaks = node.agent.stream.has_value() &&
-                      state_->now - node.agent.heard_at < kAgentSilence + absl::Seconds(3) &&
-                      node.agent.report->versions().open_mpi() == "4.1.4";
-  Require(speaks, absl::StrCat("a launch on ", name.text(), ", whose agent does not speak"));
-}
-
-void Inspector::OnSend(StreamId stream, const v1::AttachResponse& message) {
-  if (message.has_welcome()) {
-    const v1::Welcome& welcome = message.welcome();
-    streams_[stream] = {JobId(welcome.job_id()), Generation(welcome.generation())};
-    CheckDirective(streams_[stream], FromProto(welcome.directive()));
-  } else if (message.has_directive()) {
-    CheckDirective(streams_[stream], FromProto(message.directive()));
-  }
-}
-
-void Inspector::OnKill(const Kill& kill) {
-  const JobRecord& record = journal_.jobs.at(kill.key.job);
-  const bool ends =
-      record.generation == kill.key.generation && record.processes == Processes::kEnding;
-  Require(ends || batched_, absl::StrCat("the kill of ", KeyText(kill.key), " is not journaled"));
-}
-
-// Journal, then act; and a plan adds up to the global batch.
-void Inspector::CheckDirective(const GenerationKey& key, const Directive& directive) {
-  const auto found = journal_.jobs.find(key.job);
-  if (!Require(found != journal_.jobs.end(), "a directive for a job that is not journaled")) return;
-  const JobRecord& record = found->second;
-  if (record.generation != key.generation) {
-    Require(batched_, "a directive for an older generation");
-    return;
-  }
-  const bool replaced = batched_ && directive.number < record.directive.number;
-  Require(record.directive == directive || replaced,
-          absl::StrCat("directive ", directive.number, " of ", KeyText(key), " is not journaled"));
-  const auto& sequences = directive.plan.sequences;
-  const int32_t sum = std::accumulate(sequences.begin(), sequences.end(), 0);
-  Require(sum == record.spec.train().global_batch(),
-          absl::StrCat("the plan of ", KeyText(key), " adds up to ", sum));
-  Require(sequences.size() == record.nodes.size(), "the plan has another number of ranks");
-}
-
-void Inspector::OnLaunch(const Launch& launch) {
-  const JobRecord& record = journal_.jobs.at(launch.key.job);
-  Require(record.generation == launch.key.generation && record.nodes == launch.nodes &&
-              (record.state == JobState::kLaunching || batched_),
-          absl::StrCat("the launch of ", KeyText(launch.key), " is not journaled"));
-  for (const NodeName& name : launch.nodes) {
-    if (!batched_) CheckAgentOf(name);
-  }
-  for (const auto& world : worlds_) {
-    if (world->over() || !world->options().external_id.empty()) continue;
-    // One that nobody could end is no danger when it holds.
-    if (world->orphaned() && world->may_train_until() <= scene_.timeline.now()) continue;
-    Require(world->job() != launch.key.job,
-            absl::StrCat(KeyText(launch.key), " is launched while generation ",
-                         world->generation().value(), " runs"));
-    for (const NodeName& node : world->options().nodes) {
-      const auto& nodes = launch.nodes;
-      Require(std::find(nodes.begin(), nodes.end(), node) == nodes.end(),
-              absl::StrCat(KeyText(launch.key), " is launched on ", node.text(), " where ",
-                           world->job().text(), " runs"));
-    }
   }
 }
 

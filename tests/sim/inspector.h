@@ -58,6 +58,7 @@ class Inspector {
   void CheckFinal(const Effect& effect);
   void CheckDirective(const GenerationKey& key, const Directive& directive);
   void CheckLaunchRows();
+  void CheckRenewal(const GenerationKey& key);
   void CheckAgentOf(const NodeName& name);
   void CheckRestarts(const Job& job, absl::Time now);
   // Who is not the newest, or not wanted any more, does nothing that lasts.
@@ -77,6 +78,8 @@ class Inspector {
   std::map<JobId, std::vector<absl::Time>> relaunches_;
   std::map<JobId, absl::Time> last_fault_;
   std::map<JobId, Step> furthest_;
+  // Restarts that were counted since then.
+  std::map<JobId, int32_t> restarts_;
   // When a job entered RECOVERING, in milliseconds.
   std::map<JobId, std::set<int64_t>> faults_;
   // Of which it was decided that they fail.

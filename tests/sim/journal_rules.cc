@@ -5,6 +5,7 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace espalier::sim {
@@ -14,8 +15,8 @@ namespace {
 int64_t Us(absl::Time time) { return absl::ToUnixMicros(time); }
 
 auto GenerationOf(const JobRecord& record) {
-  return std::tie(record.generation, record.nodes, record.external_id, record.processes,
-                  record.directive, record.run_state_number, record.last_plan,
+  return std::tie(record.generation, record.nodes, record.trained_on, record.external_id,
+                  record.processes, record.directive, record.run_state_number, record.last_plan,
                   record.checkpoint_wanted);
 }
 
@@ -80,6 +81,12 @@ bool SameNode(const NodeRecord& a, const NodeRecord& b) {
 }
 
 }  // namespace
+
+bool StartsAgainUncounted(const AppendEvent& row, const SimJournal& journal) {
+  if (absl::StrContains(row.text, "; goes on without ")) return true;
+  const auto job = journal.jobs.find(row.job);
+  return job != journal.jobs.end() && job->second.desired == DesiredState::kPauseHard;
+}
 
 std::string FindForgotten(const ClusterState& state, const SimJournal& journal) {
   for (const auto& [id, job] : state.jobs) {

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/facts.h"
+#include "coordinator/core/faults.h"
 
 namespace espalier::sim {
 namespace {
@@ -65,7 +66,13 @@ std::string FindWrongAgent(const ClusterState& state, const Scene& scene) {
   return speaking == state.agents.size() ? "" : "a stream of an agent that speaks for no node";
 }
 
-std::string FindJobOnDrainedNode(const ClusterState& state, const std::vector<Effect>& effects) {
+bool CouldGoOn(const ClusterState& state, const JobRecord& record, const NodeName& without) {
+  const std::vector<NodeName>& nodes = record.trained_on;
+  return !nodes.empty() && std::find(nodes.begin(), nodes.end(), without) == nodes.end() &&
+         CanSpare(state, record, without);
+}
+
+std::string FindJobOnBarredNode(const ClusterState& state, const std::vector<Effect>& effects) {
   if (state.agents_due != absl::InfinitePast()) return "";
   const auto drained = [&](const NodeName& name) {
     const Node* node = state.nodes.Find(name);
@@ -82,12 +89,22 @@ std::string FindJobOnDrainedNode(const ClusterState& state, const std::vector<Ef
       return absl::StrCat("job ", id.text(), " trains on a node that is drained");
     }
   }
+  const auto set_aside = [&](const NodeName& name) {
+    const Node* node = state.nodes.Find(name);
+    return node != nullptr && IsSetAside(node->record);
+  };
   for (const Effect& effect : effects) {
     const auto* row = std::get_if<AppendEvent>(&effect);
     if (row == nullptr || !absl::StartsWith(row->text, "starts generation")) continue;
     const auto job = state.jobs.find(row->job);
-    if (job == state.jobs.end() || !on_drained(job->second.record)) continue;
-    return absl::StrCat("job ", row->job.text(), " starts on a node that is drained");
+    if (job == state.jobs.end() || IsExternal(job->second.record)) continue;
+    const std::vector<NodeName>& nodes = job->second.record.nodes;
+    if (std::any_of(nodes.begin(), nodes.end(), drained)) {
+      return absl::StrCat("job ", row->job.text(), " starts on a node that is drained");
+    }
+    if (std::any_of(nodes.begin(), nodes.end(), set_aside)) {
+      return absl::StrCat("job ", row->job.text(), " starts on a node that is set aside");
+    }
   }
   return "";
 }

@@ -18,7 +18,11 @@ std::string FindWrongHolder(const ClusterState& state);
 // from workers by its stream, and whose certificate is not refused.
 std::string FindWrongAgent(const ClusterState& state, const Scene& scene);
 
-// Empty, or which job trains on a drained node, or is started there by one of the effects.
-std::string FindJobOnDrainedNode(const ClusterState& state, const std::vector<Effect>& effects);
+// Empty, or which job trains on a drained node, or is started by one of the effects on such a node
+// or on one that is set aside.
+std::string FindJobOnBarredNode(const ClusterState& state, const std::vector<Effect>& effects);
+
+// The job has trained on nodes without this one, and has enough of them.
+bool CouldGoOn(const ClusterState& state, const JobRecord& record, const NodeName& without);
 
 }  // namespace espalier::sim

@@ -24,6 +24,8 @@ struct Failure {
   std::vector<NodeName> nodes;
   // Every rank met it.
   bool everywhere = false;
+  // At a start, for what is missing on the node.
+  bool barren = false;
 };
 
 struct Scene {
@@ -37,6 +39,8 @@ struct Scene {
   std::map<JobId, std::map<NodeName, Step>> disks;
   // Until when nothing can be written to a node's disk.
   std::map<NodeName, absl::Time> full_until;
+  // Until when no job starts on a node: what it needs is not there.
+  std::map<NodeName, absl::Time> barren_until;
   // How fast the nodes' clocks go; those not named go right.
   std::map<NodeName, double> clock_rates;
   // Seconds that a sequence of a step takes a node; 0.01 for those not named.

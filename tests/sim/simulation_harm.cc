@@ -103,7 +103,7 @@ void Simulation::HarmAgent() {
 void Simulation::HarmMachine() {
   const auto node =
       static_cast<size_t>(scene_.chance.Between(0, static_cast<int64_t>(cluster_.size()) - 1));
-  const int64_t choice = scene_.chance.Between(0, 8);
+  const int64_t choice = scene_.chance.Between(0, 10);
   scene_.Trace(absl::StrCat("harm ", choice, " to machines, ", cluster_[node].text()));
   if (choice <= 1) {
     SuspendNode(cluster_[node], AnySleep());
@@ -120,6 +120,9 @@ void Simulation::HarmMachine() {
   } else if (choice <= 7) {
     scene_.full_until[cluster_[node]] =
         scene_.timeline.now() + scene_.chance.Milliseconds(500, 30000);
+  } else if (choice <= 9) {
+    scene_.barren_until[cluster_[node]] =
+        scene_.timeline.now() + scene_.chance.Milliseconds(5000, 60000);
   } else {
     coordinator_->FillDisk(scene_.chance.Milliseconds(100, 20000));
   }

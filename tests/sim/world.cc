@@ -117,8 +117,22 @@ void World::TryJoin() {
   scene_.timeline.After(scene_.chance.Milliseconds(50, 600), [this] { Agree(); });
 }
 
+// Of a node where what a job needs is not there.
+bool World::StartsInVain() {
+  for (size_t i = 0; i < ranks_.size() && options_.external_id.empty(); ++i) {
+    const auto barren = scene_.barren_until.find(options_.nodes[i]);
+    if (barren == scene_.barren_until.end() || scene_.timeline.now() > barren->second) continue;
+    unharmed_ = false;
+    const size_t known = scene_.failures[job()].size();
+    FailRank(i, absl::StatusCode::kNotFound);
+    if (scene_.failures[job()].size() > known) scene_.failures[job()].back().barren = true;
+    return true;
+  }
+  return false;
+}
+
 void World::Agree() {
-  if (over_ || stage_ != Stage::kTraining) return;
+  if (over_ || stage_ != Stage::kTraining || StartsInVain()) return;
   Step newest;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     if (scene_.Fault(40)) {  // the newest one there turns out to be damaged

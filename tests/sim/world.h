@@ -80,6 +80,7 @@ class World : private RankWorld {
   void WhenAllMove(void (World::*next)());
   void TryJoin() override;
   // Each rank looks at its disk; the newest state of all is what they start from.
+  bool StartsInVain();
   void Agree();
   Step& DiskOf(size_t rank);
   void Boundary();
