@@ -120,7 +120,8 @@ void ReconsiderPlan(Transaction& transaction, Job& job) {
   PlanWatch& watch = job.world.plan_watch;
   const std::optional<Step> reported = ReportedByAll(job.world);
   const bool runs =
-      record.state == JobState::kRunning && record.directive.run_state == RunState::kRun;
+      record.state == JobState::kRunning && record.directive.run_state == RunState::kRun &&
+      record.verdict == Verdict::kOpen && NextStep(job.world).value() < record.spec.train().steps();
   if (!runs || !PlansBySpeed(record.spec) || !reported || reported <= watch.looked_at) return;
   watch.looked_at = reported;
   const std::vector<PlannedRank> ranks = PlannedRanks(transaction.state(), record);

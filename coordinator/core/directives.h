@@ -34,4 +34,7 @@ void NoteSpeed(Job& job, const NodeName& node, const StepFigures& figures);
 // ranks adopt it at the next step boundary.
 void ReconsiderPlan(Transaction& transaction, Job& job);
 
+// The end of a reason for such a stop.
+inline constexpr char kStopsWithCheckpoint[] = "; stops with a checkpoint";
+
 }  // namespace espalier

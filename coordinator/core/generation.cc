@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "coordinator/core/directives.h"
 #include "coordinator/core/facts.h"
@@ -61,14 +62,15 @@ void ForgetWhatIsRepeated(JobRecord& record, Step start) {
 }
 
 // A stop was obeyed, or the processes ended while obeying it.
-void SettlePausing(Transaction& transaction, Job& job, const std::string& how) {
+void SettlePausing(Transaction& transaction, Job& job) {
   const JobRecord& record = job.record;
   if (record.desired == DesiredState::kRun) {
     transaction.Enter(job, JobState::kQueued,
                       absl::StrCat("stopped (", record.reason, "); waits for nodes to continue"));
     return;
   }
-  const std::string cause = StopObeyed(job) ? how : record.reason;
+  absl::string_view cause = record.reason;
+  absl::ConsumeSuffix(&cause, kStopsWithCheckpoint);
   transaction.Enter(job, JobState::kPausedHard,
                     absl::StrCat("paused at step ", record.step.value(), " (", cause,
                                  "); nodes are free; resume continues ", FromCheckpoint(record)));
@@ -366,13 +368,13 @@ void Settle(Transaction& transaction, Job& job, const std::string& how) {
   }
   switch (record.state) {
     case JobState::kPausing:
-      SettlePausing(transaction, job, how);
+      SettlePausing(transaction, job);
       return;
     case JobState::kRecovering:
       SettleRecovering(transaction, job);
       return;
     case JobState::kRegrouping:
-      if (record.desired == DesiredState::kPauseHard) SettlePausing(transaction, job, how);
+      if (record.desired == DesiredState::kPauseHard) SettlePausing(transaction, job);
       transaction.QueueChanged();  // the queue starts it on other nodes
       return;
     case JobState::kCancelling:

@@ -9,6 +9,7 @@
 #include "coordinator/core/advance.h"
 #include "coordinator/core/facts.h"
 #include "coordinator/core/generation.h"
+#include "coordinator/core/usable.h"
 #include "coordinator/planner/shard_plan.h"
 
 namespace espalier {
@@ -196,6 +197,14 @@ Job* JobOfHandStarted(Transaction& transaction, const WorkerAttached& hello) {
     Fence(transaction, hello.stream,
           absl::StrCat("node ", hello.node.text(), " is held by job ", other->text(),
                        "; pause or cancel that first, or use another node"));
+    return nullptr;
+  }
+  const Node* node = transaction.state().nodes.Find(hello.node);
+  if (node != nullptr && node->record.drained) {
+    Fence(transaction, hello.stream,
+          absl::StrCat("node ", hello.node.text(), " ",
+                       Describe(transaction.state(), *node, {Obstacle::kDrained, {}}),
+                       "; or start mpirun without it"));
     return nullptr;
   }
   if (known != nullptr) {

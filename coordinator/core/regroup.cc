@@ -12,6 +12,7 @@
 #include "coordinator/core/directives.h"
 #include "coordinator/core/facts.h"
 #include "coordinator/core/faults.h"
+#include "coordinator/core/holders.h"
 #include "coordinator/core/usable.h"
 
 namespace espalier {
@@ -32,10 +33,13 @@ absl::Duration SteadySpan(const JobRecord& record, const NodeRecord& node, absl:
   return std::min(span, kLongestSteady);
 }
 
+absl::Time SteadySince(const Node& node) {
+  if (node.agent.state == AgentState::kNone) return node.record.set_aside_until;
+  return std::max(node.record.set_aside_until, node.agent.state_since);
+}
+
 bool IsSteady(const JobRecord& record, const Node& node, absl::Time now) {
-  absl::Time since = node.record.set_aside_until;
-  if (node.agent.state != AgentState::kNone) since = std::max(since, node.agent.state_since);
-  return now - since >= SteadySpan(record, node.record, now);
+  return now - SteadySince(node) >= SteadySpan(record, node.record, now);
 }
 
 bool Obeys(const Job& job, RunState wanted) {
@@ -104,14 +108,14 @@ void LeaveDrained(Transaction& transaction, Job& job) {
   if (IsExternal(record) || !(paused || runs)) return;
   const Node* node = DrainedNode(transaction.state(), record);
   if (node == nullptr) return;
-  const std::string reason =
-      absl::StrCat("node ", node->record.name.text(), " is drained; stops with a checkpoint");
+  const std::string why = absl::StrCat("node ", node->record.name.text(), " is drained");
   if (runs) {
-    Regroup(transaction, job, absl::StrCat(reason, " to go on without it"));
+    Regroup(transaction, job, absl::StrCat(why, kStopsWithCheckpoint, " to go on without it"));
     return;
   }
   record.desired = DesiredState::kPauseHard;
-  transaction.Enter(job, JobState::kPausing, reason);
+  transaction.Enter(job, JobState::kPausing,
+                    absl::StrCat("was paused in memory, and ", why, kStopsWithCheckpoint));
   ChangeDirective(transaction, job, {.run_state = RunState::kStop, .checkpoint_before_stop = true});
 }
 
@@ -131,7 +135,7 @@ void TakeIn(Transaction& transaction, Job& job, const KeptNodes& kept) {
   }
   if (more.empty()) return;
   Regroup(transaction, job,
-          absl::StrCat(NodeList(more), " can be had; stops with a checkpoint to go on with ",
+          absl::StrCat(NodeList(more), " can be had", kStopsWithCheckpoint, " to go on with ",
                        record.nodes.size() + more.size(), " nodes"));
 }
 
@@ -141,10 +145,35 @@ absl::Status CheckNode(const ClusterState& state, const NodeName& name) {
       absl::StrCat("there is no node '", name.text(), "'; there are: ", NamesOfNodes(state.nodes)));
 }
 
+// What a job lacks now that the node is drained, and waits for; empty: nothing.
+std::string WhatIsMissing(const ClusterState& state, const JobRecord& record,
+                          const NodeName& name) {
+  if (IsExternal(record) || IsFinal(record.state) || !MayUse(record, name)) return "";
+  const int32_t least = record.spec.parallel().min_nodes();
+  const auto undrained = std::count_if(state.nodes.begin(), state.nodes.end(), [&](const Node& n) {
+    return MayUse(record, n.record.name) && !n.record.drained;
+  });
+  if (undrained < least) {
+    return absl::StrCat("job ", record.id.text(), " needs ", least,
+                        least == 1 ? " node, and " : " nodes, and ", undrained,
+                        undrained == 1 ? " is" : " are", " not drained");
+  }
+  const bool held = !NeedsHolder(record) || record.processes == Processes::kRunning ||
+                    std::any_of(state.nodes.begin(), state.nodes.end(), [&](const Node& n) {
+                      return !n.record.drained && HoldsNewest(state, record, n.record.name);
+                    });
+  if (held) return "";
+  return absl::StrCat("only drained nodes hold the newest state of job ", record.id.text());
+}
+
 // What a drain does to whom.
 std::string ExplainDrain(const ClusterState& state, const NodeName& name) {
-  const std::string undo =
+  std::string undo =
       absl::StrCat("none starts there until `espalier nodes allow ", name.text(), "`");
+  for (const auto& [id, job] : state.jobs) {
+    const std::string missing = WhatIsMissing(state, job.record, name);
+    if (!missing.empty()) absl::StrAppend(&undo, "; ", missing, ": it waits for that");
+  }
   const JobId* id = state.nodes.HolderOf(name);
   if (id == nullptr) return absl::StrCat("no job uses it; ", undo);
   const JobRecord& record = state.jobs.at(*id).record;
@@ -153,6 +182,26 @@ std::string ExplainDrain(const ClusterState& state, const NodeName& name) {
                         "`espalier pause --hard ", id->text(), "`; ", undo);
   }
   return absl::StrCat("job ", id->text(), " leaves it with a checkpoint; ", undo);
+}
+
+// Which running job takes the node in, and when at the earliest.
+std::string ExplainAllow(const ClusterState& state, const Node& node) {
+  for (const auto& [id, job] : state.jobs) {
+    const JobRecord& record = job.record;
+    const bool has_room = static_cast<int32_t>(record.nodes.size()) < MaxNodes(record);
+    if (record.state != JobState::kRunning || IsExternal(record) || !has_room) continue;
+    if (!MayUse(record, node.record.name) || !IsProven(record, node.record.name)) continue;
+    const absl::Time ran = record.state_since + kGrowAfter * FailureTimeout(record);
+    const absl::Time at = std::max({state.now, ran, SteadySince(node) + FailureTimeout(record)});
+    const absl::Duration wait = absl::Ceil(at - state.now, absl::Seconds(1));
+    return absl::StrCat(
+        "jobs may use it again; job ", id.text(), ", which trained there, takes it in ",
+        wait == absl::ZeroDuration()
+            ? "at a next step"
+            : absl::StrCat("after ", absl::FormatDuration(wait), " at the earliest"),
+        ", if both stay well");
+  }
+  return "jobs may use it again";
 }
 
 }  // namespace
@@ -205,10 +254,8 @@ void OnNode(Transaction& transaction, const NodeAllowed& request) {
     record.set_aside_until = absl::UnixEpoch();
     transaction.Persist(record);
     transaction.QueueChanged();
-    reply.explanation =
-        kept_out ? "jobs may use it again; one that trained there and has room takes it in "
-                   "when both have been steady for a while"
-                 : "neither drained nor set aside";
+    reply.explanation = kept_out ? ExplainAllow(state, *state.nodes.Find(request.node))
+                                 : "neither drained nor set aside";
   }
   transaction.Do(std::move(reply));
 }

@@ -121,7 +121,8 @@ Result PauseHard(Transaction& transaction, Job& job) {
                                ? "it is starting and has nothing to keep; its processes are ended"
                                : ExplainHardPause(job);
   SetDesired(transaction, job, DesiredState::kPauseHard);
-  transaction.Enter(job, JobState::kPausing, "pause --hard was asked for; stops with a checkpoint");
+  transaction.Enter(job, JobState::kPausing,
+                    absl::StrCat("pause --hard was asked for", kStopsWithCheckpoint));
   const DirectiveChange change{.run_state = RunState::kStop, .checkpoint_before_stop = true};
   if (launching) {
     Stop(transaction, job, change);
