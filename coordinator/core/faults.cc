@@ -149,6 +149,7 @@ bool GoOnWithoutNewcomers(Transaction& transaction, Job& job, const Fault& fault
                           NodeList(newcomers), ": ", fault.reason));
     transaction.Persist(node->record);
   }
+  record.failure.reset();  // it was theirs
   record.retry_at = transaction.now();
   transaction.Enter(
       job, JobState::kRecovering,

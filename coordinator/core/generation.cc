@@ -209,6 +209,7 @@ void OnFault(Transaction& transaction, Job& job, const Fault& fault) {
 void SettleFailure(Transaction& transaction, Job& job) {
   job.world.failed_at.reset();
   const Judgement judgement = JudgeFailure(transaction.state(), job);
+  transaction.Persist(job);
   if (judgement.ends_job && job.record.state != JobState::kCancelling) {
     Decide(transaction, job, Verdict::kFail, judgement.fault.reason);
     EndGeneration(transaction, job);

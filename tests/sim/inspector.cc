@@ -312,6 +312,7 @@ void Inspector::OnRestart(absl::Time now) {
   for (const auto& [id, record] : journal_.jobs) {
     states_[id] = record.state;
     furthest_[id] = std::max(record.step, record.fault_step);
+    restarts_[id] = static_cast<int32_t>(record.faults.size());
   }
   streams_.clear();
 }

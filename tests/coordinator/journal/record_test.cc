@@ -62,7 +62,7 @@ TEST(Record, EveryFieldOfAJobSurvivesTheJournal) {
   EXPECT_EQ(EncodeJob(*decoded), bytes);
   EXPECT_EQ(decoded->directive, FullRecord().directive);
   EXPECT_EQ(decoded->nodes, FullRecord().nodes);
-  EXPECT_EQ(decoded->trained_on, record.trained_on);
+  EXPECT_EQ(decoded->trained_on, FullRecord().trained_on);
   EXPECT_EQ(decoded->speeds[0].node, NodeName("a"));
   EXPECT_TRUE(decoded->speeds[0].speed.measured());
   EXPECT_EQ(decoded->checkpoint->at, At(6));
