@@ -264,9 +264,13 @@ Judgement JudgeFailure(const ClusterState& state, Job& job) {
   const std::optional<FailureRecord> before = std::exchange(job.record.failure, now);
   Judgement judgement{.ends_job = FailedEverywhere(job),
                       .fault = {.reason = Describe(job, failed), .culprit = failed.front()}};
-  if (judgement.ends_job && !Newcomers(state, job).empty()) {
+  const std::vector<NodeName> newcomers = Newcomers(state, job);
+  const bool theirs = std::all_of(now.nodes.begin(), now.nodes.end(),
+                                  [&](const NodeName& node) { return Contains(newcomers, node); });
+  if (!newcomers.empty() && (theirs || judgement.ends_job)) {
     judgement.ends_job = false;
-    judgement.fault.culprit.reset();
+    if (failed.size() > 1) judgement.fault.culprit.reset();
+    return judgement;
   }
   if (!before || !CameAgain(*before, now)) return judgement;
   absl::StrAppend(&judgement.fault.reason, "; so it did at the same step in generation ",

@@ -69,7 +69,7 @@ bool FailedEverywhere(const Job& job);
 struct Judgement {
   // It would come again on any machine.
   bool ends_job = false;
-  // What happened, and the first rank that met it; none, if all did and newcomers may be why.
+  // What happened, and the first rank that met it; none, if several did and newcomers may be why.
   Fault fault;
 };
 

@@ -118,7 +118,7 @@ void Inspector::CheckFault(const JobId& job) {
 void Inspector::CheckFailed(const JobRecord& record) {
   const JobId& job = record.id;
   const int32_t limit = record.spec.health().max_restarts();
-  if (static_cast<int32_t>(record.faults.size()) >= limit) {
+  if (absl::StrContains(record.verdict_reason, "; no restart is left")) {
     // One more may have been met before the step that was new.
     Require(restarts_[job] + 1 >= limit,
             absl::StrCat(job.text(), " is FAILED, but has a new step since restart ",
