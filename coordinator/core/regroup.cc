@@ -145,6 +145,14 @@ absl::Status CheckNode(const ClusterState& state, const NodeName& name) {
       absl::StrCat("there is no node '", name.text(), "'; there are: ", NamesOfNodes(state.nodes)));
 }
 
+// The node of one of its ranks that keep copies: the lowest, unless two share a folder.
+bool WritesCheckpoints(const JobRecord& record, const NodeName& name) {
+  const auto rank = std::find(record.nodes.begin(), record.nodes.end(), name);
+  if (rank == record.nodes.end()) return record.spec.checkpoint().shared();
+  return record.spec.checkpoint().shared() ||
+         rank - record.nodes.begin() < record.spec.checkpoint().copies();
+}
+
 // What a job lacks now that the node is drained, and waits for; empty: nothing.
 std::string WhatIsMissing(const ClusterState& state, const JobRecord& record,
                           const NodeName& name) {
@@ -158,12 +166,14 @@ std::string WhatIsMissing(const ClusterState& state, const JobRecord& record,
                         least == 1 ? " node, and " : " nodes, and ", undrained,
                         undrained == 1 ? " is" : " are", " not drained");
   }
-  const bool held = !NeedsHolder(record) || record.processes == Processes::kRunning ||
-                    std::any_of(state.nodes.begin(), state.nodes.end(), [&](const Node& n) {
-                      return !n.record.drained && HoldsNewest(state, record, n.record.name);
-                    });
-  if (held) return "";
-  return absl::StrCat("only drained nodes hold the newest state of job ", record.id.text());
+  const bool runs = record.processes == Processes::kRunning;
+  const bool held = std::any_of(state.nodes.begin(), state.nodes.end(), [&](const Node& n) {
+    return !n.record.drained && (runs ? WritesCheckpoints(record, n.record.name)
+                                      : HoldsNewest(state, record, n.record.name));
+  });
+  if (held || !(runs || NeedsHolder(record))) return "";
+  return absl::StrCat("only drained nodes ", runs ? "keep checkpoints" : "hold the newest state",
+                      " of job ", record.id.text());
 }
 
 // What a drain does to whom.
