@@ -63,9 +63,8 @@ std::string DescribeDrain(const NodeRecord& node) {
                       node.name.text(), "` lets jobs use it again");
 }
 
-// What it held when its processes ended, and goes on with unless somebody ahead took it.
-bool IsOwn(const Node& node, const JobRecord& job) {
-  if (node.holder == job.id) return true;
+// What it held when its processes ended, and goes on with unless somebody ahead counts on it.
+bool WasOwn(const Node& node, const JobRecord& job) {
   return job.state == JobState::kRegrouping &&
          std::find(job.nodes.begin(), job.nodes.end(), node.record.name) != job.nodes.end();
 }
@@ -103,6 +102,13 @@ const JobId* KeptNodes::KeptFrom(const JobRecord& job, const NodeName& node) con
   return found == named_.end() ? nullptr : Find(found->second, job);
 }
 
+const JobId* KeptNodes::KeptFromEverybody(const NodeName& node) const {
+  if (all_.from_everybody) return &*all_.from_everybody;
+  const auto found = named_.find(node);
+  const bool kept = found != named_.end() && found->second.from_everybody;
+  return kept ? &*found->second.from_everybody : nullptr;
+}
+
 Obstacle NodeObstacle(const ClusterState& state, const Node& node) {
   if (node.record.drained) return Obstacle::kDrained;
   if (IsSetAside(node.record)) return Obstacle::kSetAside;
@@ -114,7 +120,9 @@ Usability Usable(const ClusterState& state, const Node& node, const JobRecord& j
   if (!MayUse(job, node.record.name)) return {Obstacle::kNotNamed, {}};
   if (const Obstacle own = NodeObstacle(state, node); own != Obstacle::kNone) return {own, {}};
   if (!node.holder.empty() && node.holder != job.id) return {Obstacle::kHeld, node.holder};
-  const JobId* keeper = IsOwn(node, job) ? nullptr : kept.KeptFrom(job, node.record.name);
+  if (node.holder == job.id) return {};
+  const JobId* keeper = WasOwn(node, job) ? kept.KeptFromEverybody(node.record.name)
+                                          : kept.KeptFrom(job, node.record.name);
   if (keeper != nullptr) return {Obstacle::kKept, *keeper};
   return {};
 }

@@ -49,6 +49,8 @@ class KeptNodes {
   void Keep(const JobRecord& keeper, From from);
   // The first job that keeps the node from this one; null: none does.
   const JobId* KeptFrom(const JobRecord& job, const NodeName& node) const;
+  // The first job that keeps the node from all; null: none does.
+  const JobId* KeptFromEverybody(const NodeName& node) const;
   // The job for which every node is kept from this one; null: not all are.
   const JobId* AllKeptFrom(const JobRecord& job) const;
 
