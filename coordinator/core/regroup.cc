@@ -148,9 +148,9 @@ absl::Status CheckNode(const ClusterState& state, const NodeName& name) {
 // The node of one of its ranks that keep copies: the lowest, unless two share a folder.
 bool WritesCheckpoints(const JobRecord& record, const NodeName& name) {
   const auto rank = std::find(record.nodes.begin(), record.nodes.end(), name);
-  if (rank == record.nodes.end()) return record.spec.checkpoint().shared();
   return record.spec.checkpoint().shared() ||
-         rank - record.nodes.begin() < record.spec.checkpoint().copies();
+         (rank != record.nodes.end() &&
+          rank - record.nodes.begin() < record.spec.checkpoint().copies());
 }
 
 // What a job lacks now that the node is drained, and waits for; empty: nothing.
@@ -202,7 +202,8 @@ std::string ExplainAllow(const ClusterState& state, const Node& node) {
     if (record.state != JobState::kRunning || IsExternal(record) || !has_room) continue;
     if (!MayUse(record, node.record.name) || !IsProven(record, node.record.name)) continue;
     const absl::Time ran = record.state_since + kGrowAfter * FailureTimeout(record);
-    const absl::Time at = std::max({state.now, ran, SteadySince(node) + FailureTimeout(record)});
+    const absl::Time steady = SteadySince(node) + SteadySpan(record, node.record, state.now);
+    const absl::Time at = std::max({state.now, ran, steady});
     const absl::Duration wait = absl::Ceil(at - state.now, absl::Seconds(1));
     return absl::StrCat(
         "jobs may use it again; job ", id.text(), ", which trained there, takes it in ",

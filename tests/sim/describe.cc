@@ -7,11 +7,12 @@
 #include "coordinator/core/usable.h"
 
 namespace espalier::sim {
-namespace {
 
-std::string Key(const GenerationKey& key) {
+std::string Describe(const GenerationKey& key) {
   return absl::StrCat(key.job.text(), "/", key.generation.value());
 }
+
+namespace {
 
 std::string Text(const Directive& directive) {
   static constexpr const char* kNames[] = {"?", "run", "pause", "stop"};
@@ -130,10 +131,10 @@ struct EventText {
   }
   std::string operator()(const VersionsFound&) const { return "> versions found"; }
   std::string operator()(const LaunchFailed& event) const {
-    return absl::StrCat("> launch of ", Key(event.key), " failed");
+    return absl::StrCat("> launch of ", Describe(event.key), " failed");
   }
   std::string operator()(const ProcessesExited& event) const {
-    return absl::StrCat("> processes of ", Key(event.key), " exited",
+    return absl::StrCat("> processes of ", Describe(event.key), " exited",
                         event.unconfirmed.empty() ? "" : ", but perhaps not on ",
                         event.unconfirmed.empty() ? "" : NodeList(event.unconfirmed));
   }
@@ -178,10 +179,10 @@ struct EffectText {
     return absl::StrCat("stream ", effect.stream.value(), " close: ", effect.status.ToString());
   }
   std::string operator()(const Launch& effect) const {
-    return absl::StrCat("launch ", Key(effect.key), " on ", NodeList(effect.nodes));
+    return absl::StrCat("launch ", Describe(effect.key), " on ", NodeList(effect.nodes));
   }
   std::string operator()(const Kill& effect) const {
-    return absl::StrCat("kill ", Key(effect.key));
+    return absl::StrCat("kill ", Describe(effect.key));
   }
   std::string operator()(const Reply& effect) const {
     if (!effect.status.ok()) return absl::StrCat("reply: ", effect.status.ToString());

@@ -1,5 +1,6 @@
 // One line of text for an event or an effect, and what the coordinator knows. Used by
-// sim_coordinator.cc for traces and by tests/scenarios/stage.cc for scenarios. Pure: any thread.
+// sim_coordinator.cc and the inspector, and by tests/scenarios/stage.cc for scenarios. Pure: any
+// thread.
 #pragma once
 
 #include <string>
@@ -11,6 +12,8 @@
 
 namespace espalier::sim {
 
+// "job0-1/3".
+std::string Describe(const GenerationKey& key);
 // Empty for events that come all the time (ticks, progress).
 std::string Describe(const Event& event);
 std::string Describe(const Effect& effect);

@@ -9,21 +9,13 @@
 #include "coordinator/core/facts.h"
 #include "coordinator/core/faults.h"
 #include "coordinator/core/job_state.h"
-#include "coordinator/core/node.h"
-#include "coordinator/journal/record.h"
+#include "tests/sim/describe.h"
 #include "tests/sim/journal_rules.h"
 #include "tests/sim/node_rules.h"
 #include "tests/sim/queue_rules.h"
 #include "tests/sim/world_rules.h"
 
 namespace espalier::sim {
-namespace {
-
-std::string KeyText(const GenerationKey& key) {
-  return absl::StrCat(key.job.text(), "/", key.generation.value());
-}
-
-}  // namespace
 
 bool Inspector::Require(bool rule, const std::string& what) {
   if (!rule) scene_.Break(what);
@@ -145,12 +137,15 @@ void Inspector::CheckJob(const Job& job, absl::Time now) {
           absl::StrCat(record.id.text(), " is said to be at step ", record.step.value(),
                        ", which nobody committed"));
   if (record.verdict == Verdict::kFail && judged_.insert(record.id).second) CheckFailed(record);
-  if (record.step > furthest_[record.id]) relaunches_[record.id].clear(), restarts_[record.id] = 0;
+  if (record.step > furthest_[record.id]) {
+    relaunches_[record.id].clear();
+    restarts_[record.id] = 0;
+  }
   furthest_[record.id] = std::max(furthest_[record.id], record.step);
   const GenerationKey key{record.id, record.generation};
   if (record.state == JobState::kRunning || record.state == JobState::kPausedSoft) {
     Step& seen = steps_[key];
-    Require(record.step >= seen, absl::StrCat("the step of ", KeyText(key), " went back from ",
+    Require(record.step >= seen, absl::StrCat("the step of ", Describe(key), " went back from ",
                                               seen.value(), " to ", record.step.value()));
     seen = std::max(seen, record.step);
   }
@@ -158,9 +153,9 @@ void Inspector::CheckJob(const Job& job, absl::Time now) {
   const JobState state = record.state;
   const bool none = record.processes == Processes::kNone;
   if (IsFinal(state) || state == JobState::kQueued || state == JobState::kPausedHard) {
-    Require(none, absl::StrCat(KeyText(key), " has processes while ", JobStateName(state)));
+    Require(none, absl::StrCat(Describe(key), " has processes while ", JobStateName(state)));
   } else if (state != JobState::kRecovering && state != JobState::kRegrouping) {
-    Require(!none, absl::StrCat(KeyText(key), " has no processes while ", JobStateName(state)));
+    Require(!none, absl::StrCat(Describe(key), " has no processes while ", JobStateName(state)));
   }
   if (record.state == JobState::kCompleted) {
     const auto& disks = scene_.disks[record.id];
@@ -211,7 +206,7 @@ void Inspector::CheckLaunchRows() {
     const bool runs = found != journal_.jobs.end() && found->second.generation == key.generation &&
                       found->second.processes != Processes::kNone;
     Require(runs,
-            absl::StrCat("the launch of ", KeyText(key), " is in the journal, but it is over"));
+            absl::StrCat("the launch of ", Describe(key), " is in the journal, but it is over"));
   }
 }
 
@@ -244,15 +239,15 @@ void Inspector::CheckShares(const World& world) {
   Require(plan.sequences.size() == world.size() &&
               std::accumulate(plan.sequences.begin(), plan.sequences.end(), 0) ==
                   record.spec.train().global_batch(),
-          absl::StrCat(KeyText(key), " begins a step by plan ", plan.number,
+          absl::StrCat(Describe(key), " begins a step by plan ", plan.number,
                        ", which does not give the global batch to its ranks"));
   const ShardPlan& newest = record.directive.plan;
   Require(plan.number < newest.number || plan == newest,
-          absl::StrCat(KeyText(key), " begins a step by plan ", plan.number,
+          absl::StrCat(Describe(key), " begins a step by plan ", plan.number,
                        ", which is not the journal's"));
   const bool measured = record.spec.parallel().plan() == v1::PLAN_MODE_MEASURED;
   const bool idle = std::count(plan.sequences.begin(), plan.sequences.end(), 0) > 0;
-  Require(!measured || !idle, absl::StrCat(KeyText(key), " has a rank without sequences"));
+  Require(!measured || !idle, absl::StrCat(Describe(key), " has a rank without sequences"));
 }
 
 void Inspector::OnCheckpoint(const World& world, size_t rank) {
@@ -267,10 +262,10 @@ void Inspector::CheckWanted(const World& world, const std::string& does) {
     return;
   const JobRecord& record = found->second;
   Require(record.generation == key.generation,
-          absl::StrCat(KeyText(key), " ", does, ", but the newest generation is ",
+          absl::StrCat(Describe(key), " ", does, ", but the newest generation is ",
                        record.generation.value()));
   Require(record.processes != Processes::kNone,
-          absl::StrCat(KeyText(key), " ", does, ", but nothing of it is said to run (",
+          absl::StrCat(Describe(key), " ", does, ", but nothing of it is said to run (",
                        JobStateName(record.state), ")"));
 }
 
@@ -282,12 +277,12 @@ void Inspector::OnCommit(const World& world) {
   if (!Require(found != journal_.jobs.end(), "a step of a job that is not journaled")) return;
   const JobRecord& record = found->second;
   Require(record.generation == key.generation,
-          absl::StrCat(KeyText(key), " commits a step, but the newest generation is ",
+          absl::StrCat(Describe(key), " commits a step, but the newest generation is ",
                        record.generation.value()));
   if (record.generation != key.generation) return;
   Require(record.state != JobState::kPausedSoft && record.state != JobState::kPausedHard &&
               !IsFinal(record.state),
-          absl::StrCat(KeyText(key), " commits a step while ", JobStateName(record.state)));
+          absl::StrCat(Describe(key), " commits a step while ", JobStateName(record.state)));
   for (const auto& other : worlds_) {
     Require(other.get() == &world || other->over() || other->orphaned() ||
                 other->job() != world.job() || !other->options().external_id.empty(),

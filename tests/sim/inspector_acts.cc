@@ -5,16 +5,10 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/node.h"
 #include "coordinator/journal/record.h"
+#include "tests/sim/describe.h"
 #include "tests/sim/inspector.h"
 
 namespace espalier::sim {
-namespace {
-
-std::string KeyText(const GenerationKey& key) {
-  return absl::StrCat(key.job.text(), "/", key.generation.value());
-}
-
-}  // namespace
 
 void Inspector::OnSend(StreamId stream, const v1::AttachResponse& message) {
   if (message.has_welcome()) {
@@ -32,7 +26,7 @@ void Inspector::OnKill(const Kill& kill) {
   const JobRecord& record = journal_.jobs.at(kill.key.job);
   const bool ends =
       record.generation == kill.key.generation && record.processes == Processes::kEnding;
-  Require(ends || batched_, absl::StrCat("the kill of ", KeyText(kill.key), " is not journaled"));
+  Require(ends || batched_, absl::StrCat("the kill of ", Describe(kill.key), " is not journaled"));
 }
 
 // Who is not wanted any more may not go on.
@@ -40,7 +34,7 @@ void Inspector::CheckRenewal(const GenerationKey& key) {
   const auto found = journal_.jobs.find(key.job);
   const bool wanted = found != journal_.jobs.end() && found->second.generation == key.generation &&
                       found->second.processes == Processes::kRunning;
-  Require(wanted, absl::StrCat("the lease of ", KeyText(key), " is renewed, which is not wanted"));
+  Require(wanted, absl::StrCat("the lease of ", Describe(key), " is renewed, which is not wanted"));
 }
 
 // Journal, then act; and a plan adds up to the global batch.
@@ -54,11 +48,11 @@ void Inspector::CheckDirective(const GenerationKey& key, const Directive& direct
   }
   const bool replaced = batched_ && directive.number < record.directive.number;
   Require(record.directive == directive || replaced,
-          absl::StrCat("directive ", directive.number, " of ", KeyText(key), " is not journaled"));
+          absl::StrCat("directive ", directive.number, " of ", Describe(key), " is not journaled"));
   const auto& sequences = directive.plan.sequences;
   const int32_t sum = std::accumulate(sequences.begin(), sequences.end(), 0);
   Require(sum == record.spec.train().global_batch(),
-          absl::StrCat("the plan of ", KeyText(key), " adds up to ", sum));
+          absl::StrCat("the plan of ", Describe(key), " adds up to ", sum));
   Require(sequences.size() == record.nodes.size(), "the plan has another number of ranks");
 }
 
@@ -66,7 +60,7 @@ void Inspector::OnLaunch(const Launch& launch) {
   const JobRecord& record = journal_.jobs.at(launch.key.job);
   Require(record.generation == launch.key.generation && record.nodes == launch.nodes &&
               (record.state == JobState::kLaunching || batched_),
-          absl::StrCat("the launch of ", KeyText(launch.key), " is not journaled"));
+          absl::StrCat("the launch of ", Describe(launch.key), " is not journaled"));
   for (const NodeName& name : launch.nodes) {
     if (!batched_) CheckAgentOf(name);
   }
@@ -75,12 +69,12 @@ void Inspector::OnLaunch(const Launch& launch) {
     // One that nobody could end is no danger when it holds.
     if (world->orphaned() && world->may_train_until() <= scene_.timeline.now()) continue;
     Require(world->job() != launch.key.job,
-            absl::StrCat(KeyText(launch.key), " is launched while generation ",
+            absl::StrCat(Describe(launch.key), " is launched while generation ",
                          world->generation().value(), " runs"));
     for (const NodeName& node : world->options().nodes) {
       const auto& nodes = launch.nodes;
       Require(std::find(nodes.begin(), nodes.end(), node) == nodes.end(),
-              absl::StrCat(KeyText(launch.key), " is launched on ", node.text(), " where ",
+              absl::StrCat(Describe(launch.key), " is launched on ", node.text(), " where ",
                            world->job().text(), " runs"));
     }
   }
