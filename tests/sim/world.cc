@@ -114,7 +114,7 @@ void World::TryJoin() {
       std::all_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->joined(); });
   if (!all || scene_.Fault(60)) return;  // hangs in MPI_Init
   stage_ = Stage::kTraining;
-  scene_.timeline.After(scene_.chance.Milliseconds(50, 600), [this] { Agree(); });
+  After(scene_.chance.Milliseconds(50, 600), &World::Agree);
 }
 
 // Of a node where what a job needs is not there.

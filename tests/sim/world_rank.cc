@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
 #include "coordinator/journal/record.h"
 
 namespace espalier::sim {
@@ -139,11 +140,13 @@ void RankProcess::Take(const v1::Directive& directive) {
 }
 
 void RankProcess::SayFound(Step step) {
+  ESPALIER_CHECK(!finished_, "a rank that left says no more");
   found_.emplace().mutable_found()->set_step(step.value());
   Say(found_, Care::kKeep);
 }
 
 void RankProcess::SayReady(Step next_step) {
+  ESPALIER_CHECK(!finished_, "a rank that left says no more");
   v1::Ready& ready = *ready_.emplace().mutable_ready();
   ready.set_next_step(next_step.value());
   ready.set_device("cpu");
@@ -151,6 +154,7 @@ void RankProcess::SayReady(Step next_step) {
 }
 
 void RankProcess::SayStep(const StepFigures& figures) {
+  ESPALIER_CHECK(!finished_, "a rank that left says no more");
   v1::StepReport& report = *step_.emplace().mutable_step();
   report.set_step(figures.step.value());
   report.set_loss(figures.loss);
