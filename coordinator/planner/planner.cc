@@ -16,6 +16,12 @@ constexpr double kNoises = 3;
 // It must be seen so often in a row; a rank that is that late is not waited for.
 constexpr int kLooks = 2;
 constexpr double kLate = 0.25;
+// Moves that follow each other within so many looks come of a machine whose speed does not stay:
+// from the third on each waits twice as long for the next, so that nobody chases it.
+constexpr int64_t kCalm = 128;
+constexpr int kFreeMoves = 2;
+constexpr int64_t kFirstWait = 4;
+constexpr int64_t kLongestWait = 64;
 // Ranks that a text names.
 constexpr size_t kNamed = 8;
 
@@ -76,6 +82,12 @@ std::string FirstReason(int32_t batch, absl::Span<const PlannedRank> ranks) {
                       List(ranks, [&](size_t i) { return absl::StrCat(SpeedOf(ranks[i])); }));
 }
 
+int64_t LooksToWait(int moves) {
+  int64_t wait = moves > kFreeMoves ? kFirstWait : 0;
+  for (int move = kFreeMoves + 1; move < moves && wait < kLongestWait; ++move) wait *= 2;
+  return wait;
+}
+
 // The mean finish of all ranks but the latest.
 double OthersFinish(double mean, double latest, size_t ranks) {
   const auto count = static_cast<double>(ranks);
@@ -130,7 +142,11 @@ std::optional<ShardPlan> Reconsider(absl::Span<const int32_t> sequences,
   const bool certain = outlook.gain > kNoises * outlook.noise;
   watch.gains = gains && certain ? watch.gains + 1 : 0;
   const bool late = gains && outlook.lateness > kLate;
+  ++watch.looks;
   if (!late && watch.gains < kLooks) return std::nullopt;
+  if (watch.looks <= LooksToWait(watch.moves)) return std::nullopt;
+  watch.moves = watch.looks < kCalm ? watch.moves + 1 : 1;
+  watch.looks = 0;
   watch.gains = 0;
   ShardPlan plan{.sequences = std::move(outlook.best)};
   plan.reason = absl::StrFormat("measured: %s; a step takes %.3g s in place of %.3g s",

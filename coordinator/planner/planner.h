@@ -57,6 +57,9 @@ struct PlanWatch {
   std::optional<Step> looked_at;
   // Looks in a row that promised a gain.
   int gains = 0;
+  // Looks since the last move, and moves that followed each other closely.
+  int64_t looks = 0;
+  int moves = 0;
 };
 
 // Called once for each step when all ranks have reported it. Sequences and reason of the plan to

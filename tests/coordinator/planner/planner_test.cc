@@ -134,6 +134,21 @@ TEST(Planner, NoiseMovesNothing) {
   }
 }
 
+// Two machines that share a processor with something else, say.
+TEST(Planner, SpeedsThatDoNotStayAreNotChased) {
+  Lab lab;
+  lab.ranks = {Rank("studio"), Rank("macbook")};
+  lab.truth = {{0, 0.01}, {0, 0.01}};
+  lab.Begin();
+  for (int step = 0; step < 400; ++step) {
+    const bool first = step / 5 % 2 == 0;
+    lab.truth = {{0, first ? 0.03 : 0.01}, {0, first ? 0.01 : 0.03}};
+    lab.Step();
+  }
+  EXPECT_LE(lab.moves, 12);
+  EXPECT_GE(lab.moves, 2) << "it was tried";
+}
+
 TEST(Planner, AGainOfTwoPerCentWaitsForASecondLook) {
   Lab lab{.batch = 1000, .ranks = {Rank("a"), Rank("b")}, .truth = {{0, 0.1}, {0, 0.1}}};
   lab.Begin();
