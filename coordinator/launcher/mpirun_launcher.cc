@@ -245,6 +245,7 @@ void MpirunLauncher::StartSweep(const GenerationKey& key, Entry& entry, absl::Du
   }
   entry.stage = Stage::kSweeping;
   entry.sweep_until = now + options_.remote_limit;
+  entry.give_up_at = now + kConfirmLimit;
   // Those that have not come back yet are waited for like others that are away.
   if (entry.adopted) entry.agent_of = SharedAgents(cluster_, entry.nodes, entry.with_agents);
   for (const auto& [node, agent] : entry.agent_of) {
@@ -328,8 +329,25 @@ bool MpirunLauncher::AgentsDone(const GenerationKey& key, Entry& entry, absl::Du
   return entry.agents.empty();
 }
 
+// In the kernel, say, waiting for a disk or a device that does not answer. Their leases are waited
+// for, as elsewhere.
+void MpirunLauncher::GiveUpHere(Entry& entry, int processes) {
+  absl::StrAppend(&entry.reason, "; ", processes, processes == 1 ? " process" : " processes",
+                  " of it on this machine did not end within ", absl::FormatDuration(kConfirmLimit),
+                  " of SIGKILL: look at them with `ps -s ", entry.leader.pid, "`");
+  for (const NodeName& name : entry.nodes) {
+    const v1::NodeSpec* node = FindNode(cluster_, name);
+    const bool here = node != nullptr && IsHere(*node, entry);
+    if (here && entry.agent_of.count(name) == 0) entry.unconfirmed.insert(name);
+  }
+}
+
 bool MpirunLauncher::SweepDone(const GenerationKey& key, Entry& entry, absl::Duration now) {
-  const int left = SignalSession(entry.leader, SIGKILL);
+  int left = options_.signal_session(entry.leader, SIGKILL);
+  if (left > 0 && now >= *entry.give_up_at) {
+    if (!std::exchange(entry.gave_up, true)) GiveUpHere(entry, left);
+    left = 0;
+  }
   const bool late = now >= *entry.sweep_until;
   PollRemoteKills(entry, late);
   const bool agents_done = AgentsDone(key, entry, now);

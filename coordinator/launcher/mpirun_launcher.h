@@ -46,6 +46,8 @@ struct MpirunLauncherOptions {
   // Longest time for ending stray workers on a node that cannot be reached.
   absl::Duration remote_limit = absl::Seconds(5);
   LogLimits logs;
+  // For tests, of processes that cannot be ended.
+  std::function<int(const ProcessIdentity&, int)> signal_session = SignalSession;
 };
 
 class MpirunLauncher : public Launcher {
@@ -86,6 +88,9 @@ class MpirunLauncher : public Launcher {
     bool end_wanted = false;
     std::optional<absl::Duration> kill_at;
     std::optional<absl::Duration> sweep_until;
+    // What hangs on this machine is given up then.
+    std::optional<absl::Duration> give_up_at;
+    bool gave_up = false;
     bool clean_exit = false;
     std::string reason;
     std::optional<Rank> culprit;
@@ -121,6 +126,7 @@ class MpirunLauncher : public Launcher {
   void NoteUnconfirmed(Entry& entry, const NodeName& agent);
   void PollLeader(const GenerationKey& key, Entry& entry, absl::Duration now);
   void StartSweep(const GenerationKey& key, Entry& entry, absl::Duration now);
+  void GiveUpHere(Entry& entry, int processes);
   bool SweepDone(const GenerationKey& key, Entry& entry, absl::Duration now);
   // Whether nothing more is to be waited for from the agent.
   bool AgentDone(const GenerationKey& key, const NodeName& agent, AgentWait& wait, Entry& entry,

@@ -61,7 +61,8 @@ class Launching : public ::testing::Test {
                               .agents = agents_,
                               .agent_program = "/opt/espalier-agent",
                               .state_dir = folder_.root(),
-                              .grace = absl::Milliseconds(200)});
+                              .grace = absl::Milliseconds(200),
+                              .signal_session = signal_session_});
   }
   LaunchRequest Request() { return {.key = kKey, .nodes = {NodeName("a")}}; }
   ProcessIdentity Start(MpirunLauncher& launcher) {
@@ -88,6 +89,7 @@ class Launching : public ::testing::Test {
   ScratchFolder folder_;
   v1::ClusterSpec cluster_;
   NodeAgents* agents_ = nullptr;
+  std::function<int(const ProcessIdentity&, int)> signal_session_ = SignalSession;
   // Of the end that was awaited last.
   std::vector<NodeName> unconfirmed_;
 };
@@ -320,6 +322,25 @@ TEST_F(Launching, AnAgentThatIsThereAndNeverConfirmsAnEndIsGivenUp) {
   const std::vector<LaunchEnded> ended = launcher->Poll(now + kConfirmLimit);
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_THAT(ended[0].reason, HasSubstr("agent of node a has not confirmed the end within 1m"));
+  EXPECT_THAT(ended[0].unconfirmed, testing::ElementsAre(NodeName("a")));
+}
+
+// In the kernel, waiting for a disk or a device that does not answer.
+TEST_F(Launching, AProcessHereThatDoesNotEndIsGivenUpAndReportedAsUnconfirmed) {
+  int asked = 0;
+  signal_session_ = [&](const ProcessIdentity&, int) { return ++asked, 2; };
+  auto launcher = Make("exit 1");
+  Start(*launcher);
+  absl::Duration now;
+  ASSERT_TRUE(WaitUntil([&] {
+    EXPECT_TRUE(launcher->Poll(now).empty());
+    return asked > 0;
+  }));
+  EXPECT_TRUE(launcher->Poll(now + kConfirmLimit - absl::Seconds(1)).empty()) << "it has time left";
+  const std::vector<LaunchEnded> ended = launcher->Poll(now + kConfirmLimit);
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_THAT(ended[0].reason,
+              HasSubstr("2 processes of it on this machine did not end within 1m"));
   EXPECT_THAT(ended[0].unconfirmed, testing::ElementsAre(NodeName("a")));
 }
 
