@@ -18,6 +18,7 @@ constexpr absl::Duration kTickInterval = absl::Seconds(1);
 // How long `watch` keeps trying while espalierd is away, and how often.
 constexpr absl::Duration kReconnectPatience = absl::Seconds(60);
 constexpr absl::Duration kReconnectInterval = absl::Milliseconds(500);
+constexpr absl::Duration kConnectPatience = absl::Seconds(2);
 
 absl::StatusOr<std::optional<TlsFiles>> ChosenTls(const GlobalOptions& options) {
   const bool any =
@@ -121,7 +122,8 @@ class Reopening {
 OperatorClient::OperatorClient(ChannelTarget target, std::shared_ptr<grpc::Channel> channel,
                                Clock& clock, Times times)
     : target_(std::move(target)),
-      stub_(v1::OperatorService::NewStub(channel)),
+      channel_(std::move(channel)),
+      stub_(v1::OperatorService::NewStub(channel_)),
       clock_(&clock),
       times_(times) {}
 
@@ -146,6 +148,13 @@ absl::Status OperatorClient::Explain(const grpc::Status& status) const {
   return absl::DeadlineExceededError(absl::StrCat("no answer from ", target_.address, " within ",
                                                   DurationText(times_.call),
                                                   "; --timeout SECONDS waits longer"));
+}
+
+// A handshake goes on only while somebody waits for the channel: between calls that fail at once
+// nobody does.
+void OperatorClient::AwaitConnection() {
+  espalier::Connect(*channel_, kConnectPatience);
+  clock_->Sleep(kReconnectInterval);
 }
 
 absl::StatusOr<v1::JobStatus> OperatorClient::Follow(
@@ -175,7 +184,7 @@ absl::StatusOr<v1::JobStatus> OperatorClient::Follow(
     }
     if (IsOver(*end)) continue;
     interrupted(FromGrpc(*end));
-    clock_->Sleep(kReconnectInterval);
+    AwaitConnection();
   }
 }
 
@@ -201,7 +210,7 @@ absl::Status OperatorClient::Logs(v1::LogsRequest request,
     const grpc::Status end = reader->Finish();
     const bool again = request.follow() && !end.ok() && reopening.Allows(end, brought);
     if (!again) return Explain(end);
-    if (!IsOver(end)) clock_->Sleep(kReconnectInterval);
+    if (!IsOver(end)) AwaitConnection();
   }
 }
 

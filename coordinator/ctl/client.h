@@ -53,7 +53,11 @@ class OperatorClient {
   void Prepare(grpc::ClientContext& call) const;
   absl::Status Explain(const grpc::Status& status) const;
 
+  // Until it may be tried again to reach espalierd.
+  void AwaitConnection();
+
   ChannelTarget target_;
+  std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::OperatorService::Stub> stub_;
   Clock* clock_;
   Times times_;

@@ -6,6 +6,7 @@
 
 #include <fstream>
 #include <set>
+#include <thread>
 
 namespace espalier::cluster {
 namespace {
@@ -103,6 +104,25 @@ TEST_F(ClusterTest, AFrozenWorkerIsNamedAndReplaced) {
   EXPECT_NE(events.find("rank 1"), std::string::npos) << events;
   EXPECT_NE(events.find("macbook"), std::string::npos) << events;
   EXPECT_TRUE(Eventually([&] { return !Alive(frozen); })) << "the frozen process must be ended";
+}
+
+TEST_F(ClusterTest, WhoFollowsAJobOverTlsGoesOnWhenTheCoordinatorIsBack) {
+  const std::string job = cluster_.RunningJob();
+  const std::string seen = cluster_.folder() + "/watched";
+  Must("touch " + seen);
+  std::thread watch([&] { cluster_.Cli("watch " + job + " > " + seen + " 2>&1"); });
+  const auto lines_after = [&](const std::string& mark) {
+    return Shell("sed -e '1,/" + mark + "/d' " + seen).output;
+  };
+  EXPECT_TRUE(Eventually([&] { return !Shell("grep RUNNING " + seen).output.empty(); }));
+  cluster_.KillCoordinator();
+  EXPECT_TRUE(Eventually([&] { return !Shell("grep 'went away' " + seen).output.empty(); }));
+  cluster_.StartCoordinator();
+  EXPECT_TRUE(
+      Eventually([&] { return lines_after("went away").find("RUNNING") != std::string::npos; }, 30))
+      << Shell("cat " + seen).output;
+  EXPECT_EQ(cluster_.Cli("cancel " + job).exit_code, 0);
+  watch.join();
 }
 
 TEST_F(ClusterTest, AKilledCoordinatorFindsItsJobStillTraining) {
