@@ -45,6 +45,9 @@ std::vector<std::string> MpirunArguments(const MpirunOptions& options, OpenMpiVe
     arguments.push_back(std::string(five ? five_name : four_name));
     arguments.push_back(value);
   };
+  // A rank that is lost takes the others with it: workers end on SIGTERM, and the daemons of Open
+  // MPI 4 wait a second for them all the same.
+  if (!five) arguments.insert(arguments.end(), {"--mca", "odls_base_sigkill_timeout", "0"});
   runtime("plm_rsh_agent", "plm_ssh_agent", options.remote_shell);
   if (options.hosts != MpirunOptions::Hosts::kMachines) {
     runtime("plm_rsh_no_tree_spawn", "plm_ssh_no_tree_spawn", "1");

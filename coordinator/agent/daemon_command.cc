@@ -52,6 +52,7 @@ const std::map<std::string, Value, std::less<>>& Parameters() {
       {"plm_rsh_no_tree_spawn", Value::kNumber},
       {"plm_ssh_no_tree_spawn", Value::kNumber},
       {"if_base_do_not_resolve", Value::kNumber},
+      {"odls_base_sigkill_timeout", Value::kNumber},
       {"oob_tcp_if_include", Value::kNetworks},
       {"prte_if_include", Value::kNetworks},
       {"pml", Value::kWord},
@@ -174,7 +175,12 @@ absl::string_view WithoutProfile(absl::string_view text) {
 absl::Status AddParameter(const std::string& option, const std::string& name,
                           const std::string& value, DaemonCommand& command) {
   const auto known = Parameters().find(name);
-  if (known == Parameters().end()) return Refused("unknown parameter", name);
+  if (known == Parameters().end()) {
+    return Refused(
+        "unknown parameter (where espalierd is of another build than this agent, restart the agent "
+        "with the build of espalierd)",
+        name);
+  }
   if (!Fits(known->second, value)) {
     return Refused(absl::StrCat("parameter ", name, " cannot be"), value);
   }

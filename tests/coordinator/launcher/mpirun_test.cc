@@ -96,6 +96,13 @@ TEST_F(Commands, NodesWithAgentsAreReachedThroughThemByNamesThatMeanNothingToOth
                                Not(HasSubstr("do_not_resolve"))));
 }
 
+TEST_F(Commands, WhereARankIsLostTheDaemonsOfOpenMpi4DoNotWaitForTheOthers) {
+  AddNode("studio", "10.0.0.1");
+  EXPECT_THAT(Command(), HasSubstr("--mca odls_base_sigkill_timeout 0"));
+  version_ = OpenMpiVersion::kFive;
+  EXPECT_THAT(Command(), Not(HasSubstr("odls")));
+}
+
 TEST_F(Commands, NodesWithAndWithoutAgentsRunOneJob) {
   AddNode("studio", "10.0.0.1");
   AddNode("macbook", "10.0.0.2");
