@@ -40,19 +40,18 @@ constexpr char kFailedRanks[] = "espalier/failed-ranks";
 
 absl::Status FirstError(const std::vector<Report>& reports) {
   absl::Status first;
-  std::vector<size_t> ranks;
+  std::vector<int32_t> ranks;
   for (size_t rank = 0; rank < reports.size(); ++rank) {
     const Report& report = reports[rank];
     const auto code = static_cast<absl::StatusCode>(report.code);
     if (report.code == 0 || (!first.ok() && code != first.code())) continue;
-    ranks.push_back(rank);
+    ranks.push_back(static_cast<int32_t>(rank));
     if (!first.ok()) continue;
     const char* end = std::find(report.message.begin(), report.message.end(), '\0');
     const absl::string_view message(report.message.data(), end - report.message.data());
     first = absl::Status(code, absl::StrCat("rank ", rank, ": ", message));
   }
-  if (!first.ok()) first.SetPayload(kFailedRanks, absl::Cord(absl::StrJoin(ranks, ",")));
-  return first;
+  return first.ok() ? first : WithFailedRanks(std::move(first), ranks);
 }
 
 // DEADLINE_EXCEEDED that names the first rank whose work hangs; OK: none does.
@@ -87,6 +86,11 @@ absl::StatusOr<SharedOutcome> Meet(const RankContext& context, BackgroundWork& w
 }
 
 }  // namespace
+
+absl::Status WithFailedRanks(absl::Status status, const std::vector<int32_t>& ranks) {
+  status.SetPayload(kFailedRanks, absl::Cord(absl::StrJoin(ranks, ",")));
+  return status;
+}
 
 std::vector<int32_t> FailedRanks(const absl::Status& status) {
   std::vector<int32_t> ranks;

@@ -37,6 +37,8 @@ struct SharedOutcome {
 // The ranks at which an error arose that ranks have shared: all whose errors were of that kind.
 // Empty: it is this rank's own.
 std::vector<int32_t> FailedRanks(const absl::Status& status);
+// The error, which arose at these ranks.
+absl::Status WithFailedRanks(absl::Status status, const std::vector<int32_t>& ranks);
 
 // Every rank calls this at the same place. `work` runs on a thread of its own while this one keeps
 // the ranks in touch; returns when all are done. An error is the collective's (`work` has returned

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
+#include "worker/state/equal_replicas.h"
 
 namespace espalier {
 namespace {
@@ -36,6 +37,11 @@ absl::Status Milestones::Evaluate() {
 absl::Status Milestones::Save() {
   if (parts_.spec.checkpoint().keep_best() > 0) RETURN_IF_ERROR(Evaluate());
   parts_.reporter.Enter(v1::PHASE_CHECKPOINT);
+  if (absl::Status equal = CheckReplicasEqual(parts_.context, parts_.replica); !equal.ok()) {
+    // Whoever started from it would go on with the same fault.
+    if (parts_.warm != nullptr && absl::IsInternal(equal)) parts_.warm->Clear();
+    return equal;
+  }
   std::optional<double> loss;
   if (evaluation_ && evaluated_step_ == parts_.replica.step()) loss = evaluation_->loss;
   // A checkpoint that could not be written is reported by the saver.

@@ -10,6 +10,7 @@
 #include "espalier/v1/job.pb.h"
 #include "worker/state/checkpoint_saver.h"
 #include "worker/state/replica.h"
+#include "worker/state/warm_state.h"
 #include "worker/train/evaluate.h"
 #include "worker/train/pass_memory.h"
 #include "worker/train/reporter.h"
@@ -23,7 +24,9 @@ class Milestones {
   // All outlive this; `evaluator` may be null: there is no validation split.
   struct Parts {
     const v1::JobSpec& spec;
+    const RankContext& context;
     Replica& replica;
+    WarmState* warm;  // null: the replica lies in private memory
     CheckpointSaver& saver;
     Evaluator* evaluator;
     PassMemory& memory;

@@ -32,8 +32,9 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const v1::JobSpec& spec
                                       options.memory));
   t.passes_.emplace(GradientPasses::Parts{t.spec_, parts.context, parts.task, t.replica_,
                                           parts.synchroniser, *t.memory_, t.runner_});
-  t.milestones_.emplace(Milestones::Parts{t.spec_, t.replica_, parts.saver, parts.evaluator,
-                                          *t.memory_, t.reporter_, t.accounts_});
+  t.milestones_.emplace(Milestones::Parts{t.spec_, t.parts_.context, t.replica_, parts.warm,
+                                          parts.saver, parts.evaluator, *t.memory_, t.reporter_,
+                                          t.accounts_});
   return trainer;
 }
 
@@ -42,8 +43,10 @@ absl::StatusOr<v1::Outcome> Trainer::Run() {
   absl::StatusOr<v1::Outcome> outcome = absl::UnknownError("not run");
   const absl::Status status = CatchTorch("training", [&] { outcome = RunSteps(); });
   if (status.ok()) return outcome;
-  return absl::Status(status.code(),
-                      absl::StrCat("step ", replica_.step().value(), ", ", status.message()));
+  const absl::Status named(status.code(),
+                           absl::StrCat("step ", replica_.step().value(), ", ", status.message()));
+  const std::vector<int32_t> ranks = FailedRanks(status);
+  return ranks.empty() ? named : WithFailedRanks(named, ranks);
 }
 
 absl::StatusOr<v1::Outcome> Trainer::RunSteps() {
@@ -51,14 +54,14 @@ absl::StatusOr<v1::Outcome> Trainer::RunSteps() {
   while (replica_.step().value() < spec_.train().steps()) {
     ASSIGN_OR_RETURN(const StepEnd end, TrainStep());
     if (end == StepEnd::kStoppedToResume) {
-      RETURN_IF_ERROR(milestones_->SaveForGood(*boundary_).status());
+      ASSIGN_OR_RETURN(saved_for_good_, milestones_->SaveForGood(*boundary_));
     }
     if (end != StepEnd::kCommitted) return v1::OUTCOME_STOPPED;
     RETURN_IF_ERROR(milestones_->AfterStep());
   }
   RETURN_IF_ERROR(milestones_->Evaluate());
-  ASSIGN_OR_RETURN(const bool saved, milestones_->SaveForGood(*boundary_));
-  return saved ? v1::OUTCOME_COMPLETED : v1::OUTCOME_STOPPED;
+  ASSIGN_OR_RETURN(saved_for_good_, milestones_->SaveForGood(*boundary_));
+  return saved_for_good_ ? v1::OUTCOME_COMPLETED : v1::OUTCOME_STOPPED;
 }
 
 absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {

@@ -60,6 +60,8 @@ class Trainer {
   // COMPLETED or STOPPED. The same on all ranks, as are errors that are not the collective's.
   absl::StatusOr<v1::Outcome> Run();
 
+  // The state that Run ended with is in a checkpoint.
+  bool saved_for_good() const { return saved_for_good_; }
   // Of the newest evaluation.
   std::optional<Evaluation> last_evaluation() const { return milestones_->last_evaluation(); }
 
@@ -89,6 +91,7 @@ class Trainer {
   std::optional<GradientPasses> passes_;
   std::optional<Milestones> milestones_;
   std::optional<StepBoundary> boundary_;
+  bool saved_for_good_ = false;
 };
 
 }  // namespace espalier

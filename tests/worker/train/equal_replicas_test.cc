@@ -1,0 +1,85 @@
+// Ranks that do not hold the same bits any more are found before a checkpoint is written of them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "tests/worker/support/test_folder.h"
+#include "tests/worker/support/training_world.h"
+#include "worker/sync/together.h"
+
+namespace espalier {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Has a bit of the replica turn over, once, as a fault of the memory does.
+class TurnedBit : public SampleSource {
+ public:
+  TurnedBit(Replica& replica, std::unique_ptr<SampleSource> source)
+      : replica_(replica), source_(std::move(source)) {}
+  absl::StatusOr<std::shared_ptr<const Samples>> Fetch(Step step, SlotRange slots) override {
+    if (step == Step(2)) {
+      const torch::NoGradGuard no_grad;
+      torch::Tensor value = replica_.Buffers().front();
+      value.view(-1)[5].mul_(1.5);
+    }
+    return source_->Fetch(step, slots);
+  }
+
+ private:
+  Replica& replica_;
+  std::unique_ptr<SampleSource> source_;
+};
+
+class EqualReplicas : public testing::Test {
+ protected:
+  WorldOptions Options(int ranks) const {
+    WorldOptions options;
+    options.ranks = ranks;
+    options.spec = TinySpec(8);
+    options.spec.mutable_batch()->add_micro_batch(4);
+    options.spec.mutable_checkpoint()->set_every_steps(4);
+    options.checkpoints = folder_ / "checkpoints";
+    options.warm = folder_ / "warm";
+    options.wrap = [](int rank, Replica& replica,
+                      std::unique_ptr<SampleSource> source) -> std::unique_ptr<SampleSource> {
+      if (rank != 1) return source;
+      return std::make_unique<TurnedBit>(replica, std::move(source));
+    };
+    return options;
+  }
+  ~EqualReplicas() override {
+    const auto listed = ListSegments(folder_ / "warm", "studio");
+    if (!listed.ok()) return;
+    for (const RegisteredSegment& one : *listed) RemoveSegment(folder_ / "warm", one.name);
+  }
+
+  const TestFolder folder_;
+};
+
+TEST_F(EqualReplicas, TheRankThatDiffersFromTheOthersIsNamedAndNothingIsKeptOfIt) {
+  for (const RankResult& result : TrainWorld(Options(3))) {
+    EXPECT_EQ(result.outcome.status().code(), absl::StatusCode::kInternal);
+    EXPECT_THAT(std::string(result.outcome.status().message()),
+                HasSubstr("after step 4: rank 1 differs from the others"));
+    EXPECT_THAT(FailedRanks(result.outcome.status()), ElementsAre(1));
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "checkpoints/step-00000004"));
+  const auto listed = ListSegments(folder_ / "warm", "studio");
+  ASSERT_TRUE(listed.ok()) << listed.status();
+  for (const RegisteredSegment& one : *listed) EXPECT_EQ(one.mark, 0) << "of no use";
+}
+
+TEST_F(EqualReplicas, OfTwoThatDifferBothAreNamed) {
+  for (const RankResult& result : TrainWorld(Options(2))) {
+    EXPECT_THAT(std::string(result.outcome.status().message()),
+                HasSubstr("which one is wrong cannot be told"));
+    EXPECT_THAT(FailedRanks(result.outcome.status()), ElementsAre(0, 1));
+  }
+}
+
+}  // namespace
+}  // namespace espalier
