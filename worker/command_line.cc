@@ -77,8 +77,9 @@ void AddTrainOptions(CLI::App& app, TrainCommand& train) {
   add("--tls-cert", train.tls_cert, "Certificate of this worker (PEM)");
   add("--tls-key", train.tls_key, "Its key (PEM)");
   app.add_flag("--warm", o.warm,
-               "Keep what is trained in shared memory (CPU): when the run is killed and started "
-               "again, no committed step is computed again");
+               "Keep what is trained in shared memory (CPU) also where no espalier-agent gives it "
+               "back: when the run is killed and started again, no committed step is computed "
+               "again");
   app.add_option("--log-level", train.log_level, "debug, info, warning or error");
 }
 

@@ -193,6 +193,8 @@ absl::StatusOr<SessionResult> Train(const WorkerOptions& options, const v1::Welc
   session_options.node = NodeOf(options);
   session_options.warm = options.warm;
   session_options.local_rank = environment.local_rank;
+  // espalierd launches one worker for a node, several of which may be one machine.
+  session_options.worker_of_node = options.job_id.empty() ? environment.local_rank : 0;
   session_options.local_ranks = environment.local_ranks;
   session_options.links = world.mpi == nullptr ? 0 : world.mpi->links();
   const RankContext context{*world.collective, RealClock(), client.progress(),

@@ -26,7 +26,7 @@ struct WorkerOptions {
   int rank_count = 0;                  // 0: as many as mpirun started
   int threads = 0;                     // 0: as the job says
   std::string device;                  // empty: as the job says
-  bool warm = false;                   // keep what is trained in shared memory
+  bool warm = false;                   // keep what is trained in shared memory, agent or not
 };
 
 // Leaves the process by _exit after a fault of the collective, since MPI could wait for ever then.

@@ -44,6 +44,13 @@ std::string CheckpointFolder(const v1::Welcome& welcome) {
   return wanted.empty() ? welcome.checkpoint_directory() : wanted;
 }
 
+// Where the segments are registered; empty: nothing is kept in memory.
+std::string WarmFolder(const SessionOptions& options) {
+  const std::string& told = options.welcome.warm_folder();
+  if (!told.empty() || !options.warm) return told;
+  return JoinPath(CheckpointFolder(options.welcome), ".warm");
+}
+
 std::string WriterName(const v1::Welcome& welcome) {
   std::array<char, 256> host{};
   if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
@@ -175,20 +182,23 @@ absl::Status WorkerSession::BuildReplica() {
 }
 
 absl::Status WorkerSession::KeepWarm() {
-  if (!options_.warm) return absl::OkStatus();
-  if (!replica_->parameters().device().is_cpu()) {
+  const bool possible = replica_->parameters().device().is_cpu();
+  if (options_.warm && !possible) {
     return absl::FailedPreconditionError(absl::StrCat(
         "--warm keeps what is trained in shared memory, which works on the CPU alone as yet, and "
         "this worker computes on ",
         device_text_, "; leave it out, or train with launch.device: cpu"));
   }
+  const std::string registry = WarmFolder(options_);
+  if (registry.empty() || !possible) return absl::OkStatus();
   if (replica_->has_frozen()) RETURN_IF_ERROR(SetInitialWeights(spec_, *replica_));
-  ASSIGN_OR_RETURN(warm_,
-                   WarmState::Open({.registry = WarmRegistry(CheckpointFolder(options_.welcome)),
-                                    .job = options_.welcome.job_id(),
-                                    .node = options_.node,
-                                    .worker = options_.local_rank},
-                                   identity_, *replica_));
+  ASSIGN_OR_RETURN(warm_, WarmState::Open({.registry = registry,
+                                           .job = options_.welcome.job_id(),
+                                           .node = options_.node,
+                                           .worker = options_.worker_of_node,
+                                           .history = options_.welcome.history(),
+                                           .generation = options_.welcome.generation()},
+                                          identity_, *replica_));
   return absl::OkStatus();
 }
 
@@ -279,8 +289,7 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
   ASSIGN_OR_RETURN(const SharedOutcome made, ShareStatus(context_.collective, trainer.status()));
   RETURN_IF_ERROR(made.status);
   ASSIGN_OR_RETURN(const v1::Outcome outcome, (*trainer)->Run());
-  // It is in a checkpoint, or was given up.
-  if (warm_ != nullptr) warm_->Remove();
+  if (warm_ != nullptr && (*trainer)->saved_for_good()) warm_->Remove();
   return SessionResult{outcome, replica_->step(), (*trainer)->last_evaluation(),
                        saver.last_folder()};
 }

@@ -32,8 +32,9 @@ struct SessionOptions {
   v1::Welcome welcome;  // the spec, and where checkpoints go by default
   std::string device;   // empty: as the job says
   std::string node;
-  bool warm = false;  // what is trained outlives a process that is killed; on the CPU
+  bool warm = false;  // what is trained outlives the process, though nobody else gives it back
   int local_rank = 0;
+  int worker_of_node = 0;  // among those of this job that call themselves by that name
   int local_ranks = 1;  // workers of this job on this machine
   int links = 0;        // read back from MPI
 };

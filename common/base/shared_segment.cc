@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -38,6 +39,12 @@ constexpr int64_t kEntryBytesMax = 16384;
 constexpr int64_t kPreambleBytes = 16384;  // pages of every system
 constexpr int kTokenBytes = 16;
 using Token = std::array<char, size_t{2} * kTokenBytes>;
+struct Preamble {
+  Token token;
+  std::atomic<int64_t> mark;
+  std::atomic<int64_t> generation;
+};
+static_assert(sizeof(Preamble) <= kPreambleBytes && std::atomic<int64_t>::is_always_lock_free);
 
 std::string NameOf(const std::string& registry, const SegmentRecord& record) {
   return kPrefix +
@@ -61,8 +68,8 @@ using Entry = std::map<std::string, std::string>;
 
 std::string ToText(const SegmentRecord& record, const std::string& token) {
   return absl::StrCat("job ", record.job, "\nnode ", record.node, "\nworker ", record.worker,
-                      "\nlayout ", record.layout, "\nbytes ", record.bytes, "\nprocess ", getpid(),
-                      "\ntoken ", token, "\nend\n");
+                      "\nhistory ", record.history, "\nlayout ", record.layout, "\nbytes ",
+                      record.bytes, "\nprocess ", getpid(), "\ntoken ", token, "\nend\n");
 }
 
 // Absent: it was cut.
@@ -86,8 +93,41 @@ std::optional<Entry> ReadEntry(int descriptor) {
 SegmentRecord RecordOf(Entry& entry) {
   SegmentRecord record{.job = entry["job"], .node = entry["node"], .layout = entry["layout"]};
   if (!absl::SimpleAtoi(entry["worker"], &record.worker)) record.worker = -1;
+  if (!absl::SimpleAtoi(entry["history"], &record.history)) record.history = -1;
   if (!absl::SimpleAtoi(entry["bytes"], &record.bytes)) record.bytes = -1;
   return record;
+}
+
+bool IsOf(const Preamble& preamble, Entry& entry) {
+  const std::string& token = entry["token"];
+  return token.size() == preamble.token.size() &&
+         std::memcmp(preamble.token.data(), token.data(), token.size()) == 0;
+}
+
+// Of memory that may be another process's, or of another life.
+void ReadPreamble(Entry& entry, RegisteredSegment& segment) {
+  const int memory = shm_open(("/" + segment.name).c_str(), O_RDONLY, 0);
+  segment.lost = memory < 0 && errno == ENOENT;
+  if (memory < 0) return;
+  const absl::Cleanup close_it = [memory] { close(memory); };
+  struct stat facts {};
+  if (fstat(memory, &facts) != 0 || facts.st_size < kPreambleBytes) return;
+  void* const at = mmap(nullptr, kPreambleBytes, PROT_READ, MAP_SHARED, memory, 0);
+  if (at == MAP_FAILED) return;
+  const auto& preamble = *static_cast<const Preamble*>(at);
+  if (IsOf(preamble, entry)) {
+    segment.mark = preamble.mark.load();
+    segment.record.generation = preamble.generation.load();
+  }
+  munmap(at, kPreambleBytes);
+}
+
+bool IsTaken(const std::string& path) {
+  const int entry = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (entry < 0) return false;
+  const bool taken = flock(entry, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  close(entry);
+  return taken;
 }
 
 // The file of that name is the one that is open; not one that its last owner has removed.
@@ -121,6 +161,7 @@ absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Open(const std::st
       return made;
     }
   }
+  static_cast<Preamble*>(segment->mapping_)->generation.store(record.generation);
   return segment;
 }
 
@@ -153,8 +194,10 @@ absl::Status SharedSegment::Lock(absl::Duration patience) {
 // False: there is none, or it is not what was asked for.
 bool SharedSegment::MapFound() {
   std::optional<Entry> entry = ReadEntry(entry_);
-  if (!entry || RecordOf(*entry).layout != record_.layout ||
-      RecordOf(*entry).bytes != record_.bytes) {
+  if (!entry) return false;
+  const SegmentRecord left = RecordOf(*entry);
+  if (left.layout != record_.layout || left.bytes != record_.bytes ||
+      left.history != record_.history) {
     return false;
   }
   memory_ = shm_open(SystemName().c_str(), O_RDWR, 0);
@@ -162,8 +205,7 @@ bool SharedSegment::MapFound() {
   struct stat facts {};
   const int64_t size = kPreambleBytes + record_.bytes;
   if (fstat(memory_, &facts) != 0 || facts.st_size < size || !Map(size).ok()) return false;
-  const std::string token = (*entry)["token"];
-  return token.size() == Token().size() && std::memcmp(mapping_, token.data(), token.size()) == 0;
+  return IsOf(*static_cast<const Preamble*>(mapping_), *entry);
 }
 
 absl::Status SharedSegment::MakeAnew() {
@@ -183,9 +225,11 @@ absl::Status SharedSegment::MakeAnew() {
   if (ftruncate(memory_, size) != 0) return NoRoom(size);
   if (ReserveDescriptor(memory_, 0, kPreambleBytes) != 0) return NoRoom(size);
   RETURN_IF_ERROR(Map(size));
-  std::memcpy(mapping_, token.data(), token.size());
+  std::memcpy(static_cast<Preamble*>(mapping_)->token.data(), token.data(), token.size());
   return absl::OkStatus();
 }
+
+void SharedSegment::set_mark(int64_t mark) { static_cast<Preamble*>(mapping_)->mark.store(mark); }
 
 absl::Status SharedSegment::Map(int64_t size) {
   mapped_ = static_cast<size_t>(size);
@@ -221,7 +265,11 @@ absl::StatusOr<std::vector<RegisteredSegment>> ListSegments(const std::string& r
         PosixFileSystem().Read(JoinPath(registry, name), kEntryBytesMax);
     std::optional<Entry> entry = text.ok() ? FromText(*text) : std::nullopt;
     if (!entry || (*entry)["node"] != node) continue;
-    segments.push_back({name, RecordOf(*entry)});
+    RegisteredSegment& segment = segments.emplace_back();
+    segment.name = name;
+    segment.record = RecordOf(*entry);
+    segment.taken = IsTaken(JoinPath(registry, name));
+    ReadPreamble(*entry, segment);
   }
   return segments;
 }

@@ -2,7 +2,8 @@
 // machine runs. Systems cannot all list such memory, so each segment has a file of its name in a
 // folder, the registry: it says whose the segment is and what its bytes mean, and its lock says
 // whether a process has it. The file is gone: so is what the segment held. Used by
-// worker/state/warm_state.h. One thread at a time; the bytes are the owner's affair.
+// worker/state/warm_state.h, and by espalier-agent, which gives back what nobody wants any more.
+// One thread at a time; the bytes are the owner's affair.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +24,10 @@ struct SegmentRecord {
   std::string job;   // empty: of a run without espalierd
   std::string node;  // the machine whose memory it is, since folders may be shared
   int worker = 0;    // among those of the job on this node
+  // Of the job: a segment of another one is made anew.
+  int64_t history = 0;
+  // Of the job, that the process belongs to which has the segment.
+  int64_t generation = 0;
   // What the bytes mean, one line: a segment that means something else is made anew.
   std::string layout;
   int64_t bytes = 0;
@@ -47,6 +52,8 @@ class SharedSegment {
   bool found() const { return found_; }
   // Page-aligned. Before the first use of a part it must be reserved.
   absl::Span<std::byte> bytes() const { return bytes_; }
+  // How far its owner says that it is, which is seen without the lock; 0: it holds nothing of use.
+  void set_mark(int64_t mark);
   // Memory for a part; what is reserved already costs little. RESOURCE_EXHAUSTED as above: without
   // this the system would kill the process when it runs out.
   absl::Status Reserve(int64_t begin, int64_t size);
@@ -77,6 +84,12 @@ class SharedSegment {
 struct RegisteredSegment {
   std::string name;
   SegmentRecord record;
+  int64_t mark = 0;
+  // A process has it; of record.generation.
+  bool taken = false;
+  // There is a file, and no such memory: the machine was started anew, or the segment is being
+  // made.
+  bool lost = false;
 };
 // Those of a node, by name. A folder that does not exist holds none.
 absl::StatusOr<std::vector<RegisteredSegment>> ListSegments(const std::string& registry,

@@ -111,14 +111,32 @@ class JobChecker {
     }
   }
 
+  template <typename Names>
+  std::set<std::string> CheckNames(const char* path, const Names& names) {
+    std::set<std::string> seen;
+    for (const std::string& node : names) {
+      if (!IsName(node)) Refuse(path, " holds ", Quoted(node), "; allowed: ", kNameRule);
+      if (!seen.insert(node).second) Refuse(path, " names ", Quoted(node), " twice");
+    }
+    return seen;
+  }
+
   void CheckNodes() {
     const v1::ParallelSpec& parallel = spec_.parallel();
-    std::set<std::string> seen;
-    for (const std::string& node : parallel.nodes()) {
-      if (!IsName(node)) {
-        Refuse("parallel.nodes holds ", Quoted(node), "; allowed: ", kNameRule);
+    const std::set<std::string> named_nodes = CheckNames("parallel.nodes", parallel.nodes());
+    const std::set<std::string> excluded =
+        CheckNames("parallel.exclude_nodes", parallel.exclude_nodes());
+    for (const std::string& node : named_nodes) {
+      if (excluded.count(node) > 0) {
+        Refuse("parallel.nodes and parallel.exclude_nodes both name ", Quoted(node),
+               "; take it out of one of them");
       }
-      if (!seen.insert(node).second) Refuse("parallel.nodes names ", Quoted(node), " twice");
+    }
+    for (const std::string& node : CheckNames("parallel.prefer_nodes", parallel.prefer_nodes())) {
+      if (excluded.count(node) > 0 || (!named_nodes.empty() && named_nodes.count(node) == 0)) {
+        Refuse("parallel.prefer_nodes names ", Quoted(node),
+               ", which the job may not use by parallel.nodes and exclude_nodes");
+      }
     }
     if (parallel.max_nodes() < parallel.min_nodes()) {
       Refuse("parallel.max_nodes is ", parallel.max_nodes(),

@@ -84,6 +84,12 @@ inline constexpr MetricName kJobGeneration = {"espalier_job_generation", MetricK
                                               "Number of the newest generation (MPI world)."};
 inline constexpr MetricName kJobRestarts = {"espalier_job_restarts_total", MetricKind::kCounter,
                                             "Restarts after a fault, by cause."};
+inline constexpr MetricName kJobInterruptions = {
+    "espalier_job_interruptions_total", MetricKind::kCounter,
+    "Times that the job committed steps again after a fault or a change of nodes."};
+inline constexpr MetricName kJobInterrupted = {
+    "espalier_job_interrupted_seconds_total", MetricKind::kCounter,
+    "Seconds that the job stood still by then, by phase: detect, stop, wait, launch, state, step."};
 inline constexpr MetricName kJobWorkersAttached = {
     "espalier_job_workers_attached", MetricKind::kGauge, "Workers with an open Attach stream."};
 inline constexpr MetricName kJobWorkersWanted = {"espalier_job_workers_wanted", MetricKind::kGauge,

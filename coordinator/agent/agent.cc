@@ -17,6 +17,7 @@
 #include "common/observe/log.h"
 #include "coordinator/agent/command_stream.h"
 #include "coordinator/agent/generations.h"
+#include "coordinator/agent/warm_memory.h"
 
 namespace espalier {
 namespace {
@@ -169,7 +170,7 @@ class AgentProcess final : public Agent {
         if (!std::exchange(welcomed_, true)) LogInfo("attached to espalierd");
         ever_welcomed_ = true;
         last_error_.clear();
-        facts_.NoteJobFolder(command.welcome().job_folder());
+        facts_.NoteFolders(command.welcome());
         report_interval_ = std::max(absl::Milliseconds(100),
                                     absl::Seconds(command.welcome().report_interval_seconds()));
         report_at_ = clock_.Monotonic() + report_interval_;
@@ -179,6 +180,9 @@ class AgentProcess final : public Agent {
         break;
       case v1::AgentCommand::kEnd:
         generations_.End(KeyOf(command.end().generation()));
+        break;
+      case v1::AgentCommand::kDrop:
+        DropWarm(facts_.warm_folder(), options_.node, command.drop());
         break;
       case v1::AgentCommand::BODY_NOT_SET:
         break;
@@ -209,6 +213,7 @@ class AgentProcess final : public Agent {
     generations_.EndOrphans(alone_);
     for (const v1::AgentMessage& news : generations_.Poll(now)) {
       if (stream != nullptr) stream->Write(news);
+      if (news.has_gone()) report_at_ = now;  // what it has left in memory
     }
     if (stream == nullptr || now < report_at_) return;
     report_at_ = now + report_interval_;
@@ -245,6 +250,7 @@ absl::Duration NextPause(absl::Duration last, const absl::Status& ended, bool wa
 
 absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options, Clock& clock) {
   RETURN_IF_ERROR(MakeDurableDirectory(PosixFileSystem(), options.facts.state_dir));
+  options.facts.node = options.node;
   ASSIGN_OR_RETURN(const std::string open_mpi, OpenMpiFolder(options.facts.mpirun));
   ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel, MakeChannel(options.target, clock));
   ASSIGN_OR_RETURN(const int lock, LockFolder(options.facts.state_dir));

@@ -13,7 +13,9 @@
 #include "common/base/file_system.h"
 #include "common/base/sha256.h"
 #include "common/base/utf8.h"
+#include "common/observe/log.h"
 #include "common/platform/platform.h"
+#include "coordinator/agent/warm_memory.h"
 
 namespace espalier {
 namespace {
@@ -22,6 +24,7 @@ namespace fs = std::filesystem;
 
 // Of one folder.
 constexpr int kStatesMax = 1000;
+constexpr int64_t kFoldersBytesMax = 16384;
 
 v1::NodePressure ToProto(Pressure pressure) {
   switch (pressure) {
@@ -145,13 +148,39 @@ NodeFacts::NodeFacts(NodeFactsOptions options, Clock& clock)
   for (const std::string& folder : options_.data_folders) {
     folders_.emplace_back(folder, AddData, clock_);
   }
+  v1::AgentWelcome kept;
+  const auto bytes = PosixFileSystem().Read(FoldersFile(), kFoldersBytesMax);
+  if (bytes.ok() && kept.ParseFromString(*bytes)) UseFolders(kept.job_folder(), kept.warm_folder());
 }
 
-void NodeFacts::NoteJobFolder(const std::string& folder) {
-  if (!options_.job_folders.empty() || folder == told_folder_) return;
-  told_folder_ = folder;
-  told_.reset();
-  if (!folder.empty()) told_.emplace(folder, AddHeld, clock_);
+std::string NodeFacts::FoldersFile() const { return JoinPath(options_.state_dir, "folders"); }
+
+void NodeFacts::NoteFolders(const v1::AgentWelcome& told) {
+  if (told.job_folder() == told_folder_ && told.warm_folder() == warm_folder_) return;
+  UseFolders(told.job_folder(), told.warm_folder());
+  v1::AgentWelcome kept;
+  kept.set_job_folder(told.job_folder());
+  kept.set_warm_folder(told.warm_folder());
+  const absl::Status written =
+      WriteFileAtomically(PosixFileSystem(), FoldersFile(), kept.SerializeAsString());
+  if (!written.ok()) LogWarning(absl::StrCat("not kept: ", written.message()));
+}
+
+void NodeFacts::UseFolders(const std::string& jobs, const std::string& warm) {
+  if (jobs != told_folder_) {
+    told_folder_ = jobs;
+    told_.reset();
+    if (!jobs.empty() && options_.job_folders.empty()) told_.emplace(jobs, AddHeld, clock_);
+  }
+  if (warm == warm_folder_) return;
+  warm_folder_ = warm;
+  warm_.reset();
+  if (warm.empty()) return;
+  const auto look = [node = options_.node](const std::string& folder, const v1::NodeReport& before,
+                                           v1::NodeReport& report) {
+    AddWarm(folder, node, before, report);
+  };
+  warm_.emplace(warm, look, clock_);
 }
 
 v1::NodeReport NodeFacts::Report() {
@@ -165,6 +194,7 @@ v1::NodeReport NodeFacts::Report() {
   report.mutable_condition()->set_power(ToProto(condition.power));
   for (FolderWatch& folder : folders_) folder.AddLatest(report);
   if (told_) told_->AddLatest(report);
+  if (warm_) warm_->AddLatest(report);
   report.set_unix_seconds(absl::ToDoubleSeconds(clock_.Now() - absl::UnixEpoch()));
   return report;
 }

@@ -12,6 +12,7 @@
 #include "common/base/clock.h"
 #include "coordinator/agent/folder_watch.h"
 #include "coordinator/launcher/versions.h"
+#include "espalier/v1/agent.pb.h"
 #include "espalier/v1/node.pb.h"
 
 namespace espalier {
@@ -28,6 +29,7 @@ struct NodeFactsOptions {
   std::vector<std::string> job_folders;
   // Prepared data.
   std::vector<std::string> data_folders;
+  std::string node;
 };
 
 class NodeFacts {
@@ -35,16 +37,24 @@ class NodeFacts {
   NodeFacts(NodeFactsOptions options, Clock& clock);
 
   v1::NodeReport Report();
-  // What espalierd said of where jobs lie; it counts when no job folders were given.
-  void NoteJobFolder(const std::string& folder);
+  // What espalierd said of where jobs lie, which counts when no job folders were given, and where
+  // they register memory. Kept for the next agent, whose first report is then as good as the last.
+  void NoteFolders(const v1::AgentWelcome& told);
+  // As told last, by an earlier agent too; empty: never.
+  const std::string& warm_folder() const { return warm_folder_; }
 
  private:
+  void UseFolders(const std::string& jobs, const std::string& warm);
+  std::string FoldersFile() const;
+
   const NodeFactsOptions options_;
   Clock& clock_;
   ProgramVersions versions_;
   std::deque<FolderWatch> folders_;
   std::string told_folder_;
+  std::string warm_folder_;
   std::optional<FolderWatch> told_;
+  std::optional<FolderWatch> warm_;
 };
 
 }  // namespace espalier

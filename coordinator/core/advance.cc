@@ -1,6 +1,7 @@
 #include "coordinator/core/advance.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 #include <variant>
 
@@ -13,8 +14,120 @@
 namespace espalier {
 namespace {
 
-void On(Transaction& transaction, const CoordinatorStarted& event) {
-  OnStarted(transaction, event);
+// The journal's times are of the machine's clock, which may have been set back since: nothing was
+// in the future, and no wait of the core's own is longer than it was at its begin. True: one was.
+bool LowerTo(absl::Time& time, absl::Time latest) {
+  if (time <= latest) return false;
+  time = latest;
+  return true;
+}
+
+bool LowerAllTo(std::vector<absl::Time>& times, absl::Time latest) {
+  bool lowered = false;
+  for (absl::Time& time : times) lowered = LowerTo(time, latest) || lowered;
+  return lowered;
+}
+
+bool BoundTimes(JobRecord& record, absl::Time now) {
+  const bool since = LowerTo(record.state_since, now);
+  const bool faults = LowerAllTo(record.faults, now);
+  const bool retry = LowerTo(record.retry_at, now + kLongestBackoff);
+  return since || faults || retry;
+}
+
+bool BoundTimes(NodeRecord& record, absl::Time now) {
+  const bool faults = LowerAllTo(record.faults, now);
+  return LowerTo(record.set_aside_until, now + SetAsideSpan(record.set_asides)) || faults;
+}
+
+void TakeNodes(Transaction& transaction, const CoordinatorStarted& start) {
+  ClusterState& state = transaction.state();
+  std::map<NodeName, NodeRecord> known;
+  for (const NodeRecord& record : start.records) {
+    NodeRecord& own = known[record.name] = record;
+    if (BoundTimes(own, transaction.now())) transaction.Persist(own);
+  }
+  for (const NodeName& name : start.nodes) {
+    const auto found = known.find(name);
+    const auto address = start.addresses.find(name);
+    const auto speed = start.speeds.find(name);
+    NodeRecord record = found == known.end() ? NodeRecord{.name = name} : found->second;
+    record.joined.reset();
+    state.nodes.Add(std::move(record), address == start.addresses.end() ? "" : address->second,
+                    speed == start.speeds.end() ? 1 : speed->second);
+  }
+  for (const auto& [name, record] : known) {
+    state.revoked.insert(record.revoked.begin(), record.revoked.end());
+    if (state.nodes.Find(name) != nullptr) continue;
+    if (record.joined) {
+      state.nodes.Add(record, record.joined->address(), record.joined->relative_speed());
+    } else {
+      state.absent[name] = record;
+    }
+  }
+}
+
+// What is final is not written again.
+void TakeJob(Transaction& transaction, const JobRecord& record) {
+  ClusterState& state = transaction.state();
+  Job& job = state.jobs[record.id];
+  job.record = record;
+  state.next_job = std::max(state.next_job, record.number + 1);
+  NoteHeldNodes(state, record);
+  if (IsFinal(record.state)) {
+    LowerTo(job.record.state_since, transaction.now());
+  } else if (BoundTimes(job.record, transaction.now())) {
+    transaction.Persist(job);
+  }
+}
+
+// The generation may still run. Its workers come back; until then, nobody is blamed.
+void Adopt(Transaction& transaction, Job& job) {
+  const JobRecord& record = job.record;
+  ResetWorld(transaction, job, record.nodes.size());
+  job.world.unheard_since_restart = true;
+  for (TrackedRank& rank : job.world.ranks) {
+    rank.heard_at += kReattachWait;
+    rank.progressed_at += kReattachWait;
+    rank.lease_until = LeaseEnd(record, transaction.now());
+  }
+  if (record.verdict != Verdict::kOpen) job.world.finished_at = transaction.now();
+  if (IsExternal(record) && record.processes == Processes::kEnding)
+    LeaveToThemselves(transaction, job);
+}
+
+// The journal knows the generation, but its launch never got there: nothing of it can run.
+bool NeverStarted(const JobRecord& record, const std::vector<GenerationKey>& launches) {
+  const GenerationKey key{record.id, record.generation};
+  return !IsExternal(record) && std::find(launches.begin(), launches.end(), key) == launches.end();
+}
+
+void TakeUp(Transaction& transaction, Job& job, const std::vector<GenerationKey>& launches) {
+  if (IsFinal(job.record.state)) return;
+  if (job.record.processes == Processes::kNone) {
+    // Settled before the transition was journaled with it; the queue does the rest.
+    return;
+  }
+  Adopt(transaction, job);
+  if (NeverStarted(job.record, launches)) {
+    OnGone(transaction, job, "espalierd stopped before it was started");
+    return;
+  }
+  if (job.record.processes == Processes::kEnding && !IsExternal(job.record)) {
+    transaction.Do(Kill{{job.record.id, job.record.generation}});
+  }
+}
+
+// The first event of a coordinator's life: takes up what the journal holds.
+void On(Transaction& transaction, const CoordinatorStarted& start) {
+  ClusterState& state = transaction.state();
+  state.versions = start.versions;
+  state.agents_due = transaction.now() + kReattachWait;
+  state.next_job = start.last_number + 1;
+  TakeNodes(transaction, start);
+  for (const JobRecord& record : start.jobs) TakeJob(transaction, record);
+  for (auto& [id, job] : state.jobs) TakeUp(transaction, job, start.launches);
+  transaction.QueueChanged();
 }
 
 void On(Transaction& transaction, const Tick&) {

@@ -1,6 +1,6 @@
 // Advance: the whole of the coordinator's decisions as one pure function; and the core's handlers,
-// which it calls for each event. Each of these is in the source named after its subject: start.cc,
-// submit.cc, requests.cc, attach.cc, hand_started.cc, reports.cc, agents.cc, queue.cc. Used by
+// which it calls for each event. Each of these is in the source named after its subject: submit.cc,
+// requests.cc, attach.cc, hand_started.cc, reports.cc, agents.cc, queue.cc, regroup.cc. Used by
 // coordinator/core, coordinator/loop/loop.cc and tests; outside the core Advance alone. Thread
 // rule: one caller at a time per state.
 #pragma once
@@ -25,9 +25,6 @@ namespace espalier {
 // coordinator must stop, and goes on from the journal when it is started again. `now` is wall-clock
 // time that should not go back; an earlier one counts as the last one.
 std::vector<Effect> Advance(ClusterState& state, const Event& event, absl::Time now);
-
-// The first event of a coordinator's life: takes up what the journal holds.
-void OnStarted(Transaction& transaction, const CoordinatorStarted& start);
 
 // What operators ask, in every state that a job may be in.
 void OnSubmit(Transaction& transaction, const SubmitRequested& request);

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/sha256.h"
 #include "coordinator/core/advance.h"
+#include "coordinator/core/holders.h"
 #include "coordinator/core/usable.h"
 
 namespace espalier {
@@ -21,11 +22,20 @@ template <typename Message>
 void TakeReport(Transaction& transaction, Node& node, const Message& message) {
   AgentSession& agent = node.agent;
   const Obstacle before = NodeObstacle(transaction.state(), node);
+  const std::optional<v1::NodeReport> last = std::move(agent.report);
   agent.heard_at = transaction.now();
   agent.clock_ahead = message.clock_ahead;
   agent.report = message.report;
   EnterState(transaction, node, AgentState::kAttached);
-  if (NodeObstacle(transaction.state(), node) != before) transaction.QueueChanged();
+  if (NodeObstacle(transaction.state(), node) != before || MemoryChanged(node, last)) {
+    transaction.QueueChanged();
+  }
+  for (const v1::WarmState& spare : SpareMemory(transaction.state(), node)) {
+    transaction.Do(DropMemory{.stream = message.stream,
+                              .job = JobId(spare.job_id()),
+                              .history = spare.history(),
+                              .step = Step(spare.step())});
+  }
 }
 
 bool SameProcess(const AgentSession& agent, const AgentAttached& hello) {

@@ -1,4 +1,6 @@
 // Hello: who may join, and who is fenced.
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/advance.h"
 #include "coordinator/core/facts.h"
@@ -55,6 +57,13 @@ void DropOldStream(Transaction& transaction, TrackedRank& rank, StreamId fresh) 
   transaction.Do(CloseStream{*rank.stream, absl::AbortedError("the worker has attached again")});
 }
 
+// Without an agent, nobody would give the memory back.
+bool KeepsWarm(const ClusterState& state, const JobRecord& record, const NodeName& name) {
+  const Node* const node = state.nodes.Find(name);
+  return record.spec.checkpoint().warm_state() && node != nullptr &&
+         node->agent.state == AgentState::kAttached;
+}
+
 void TakeIn(Transaction& transaction, Job& job, const WorkerAttached& hello) {
   const WorkerId worker{job.record.id, job.record.generation, hello.worker.rank};
   TrackedRank& rank = job.world.ranks[static_cast<size_t>(worker.rank.value())];
@@ -72,16 +81,21 @@ void TakeIn(Transaction& transaction, Job& job, const WorkerAttached& hello) {
     transaction.Persist(job);
   }
   job.world.unheard_since_restart = false;
+  const auto& ranks = job.world.ranks;
+  const bool all = std::all_of(ranks.begin(), ranks.end(),
+                               [](const TrackedRank& other) { return other.stream.has_value(); });
+  if (all && job.record.state == JobState::kLaunching) job.interruption.Attached(transaction.now());
   transaction.state().streams[hello.stream] = worker;
-  const Step least = NewestHeld(job.record);
-  transaction.Do(
-      Welcome{.stream = hello.stream,
-              .worker = worker,
-              .node = hello.node,
-              .pid = hello.pid,
-              .directive = job.record.directive,
-              .least = least,
-              .least_held_by = least > Step(0) ? NodeList(HoldersOfNewest(job.record)) : ""});
+  const Holders holders(transaction.state(), job.record);
+  const Step least = holders.LeastOn(job.record.nodes);
+  transaction.Do(Welcome{.stream = hello.stream,
+                         .worker = worker,
+                         .node = hello.node,
+                         .pid = hello.pid,
+                         .directive = job.record.directive,
+                         .least = least,
+                         .least_held_by = least > Step(0) ? NodeList(holders.Names()) : "",
+                         .keep_warm = KeepsWarm(transaction.state(), job.record, hello.node)});
 }
 
 }  // namespace

@@ -48,6 +48,8 @@ struct Welcome {
   // With less than these committed steps the generation must not begin; who holds them, for people.
   Step least;
   std::string least_held_by;
+  // What is trained is to outlive the process.
+  bool keep_warm = false;
 };
 struct SendDirective {
   StreamId stream;
@@ -63,6 +65,15 @@ struct RenewLease {
 struct CloseStream {
   StreamId stream;
   absl::Status status;
+};
+
+// To a node's agent: memory of a job up to this step of this history is not needed any more. Told
+// again until it is gone.
+struct DropMemory {
+  StreamId stream;
+  JobId job;
+  int64_t history = 0;
+  Step step;
 };
 
 // Answered by LaunchFailed or, in the end, by ProcessesExited.
@@ -88,6 +99,6 @@ struct Reply {
 };
 
 using Effect = std::variant<PersistJob, ForgetJob, PersistNode, AppendEvent, Welcome, SendDirective,
-                            RenewLease, CloseStream, Launch, Kill, Reply>;
+                            RenewLease, CloseStream, DropMemory, Launch, Kill, Reply>;
 
 }  // namespace espalier

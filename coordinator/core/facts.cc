@@ -56,9 +56,15 @@ int32_t MaxNodes(const JobRecord& record) {
   return parallel.has_max_nodes() ? parallel.max_nodes() : parallel.min_nodes();
 }
 
+bool MayUse(const v1::ParallelSpec& parallel, const NodeName& node) {
+  const auto names = [&](const auto& list) {
+    return std::find(list.begin(), list.end(), node.text()) != list.end();
+  };
+  return (parallel.nodes().empty() || names(parallel.nodes())) && !names(parallel.exclude_nodes());
+}
+
 bool MayUse(const JobRecord& record, const NodeName& node) {
-  const auto& allowed = record.spec.parallel().nodes();
-  return allowed.empty() || std::find(allowed.begin(), allowed.end(), node.text()) != allowed.end();
+  return MayUse(record.spec.parallel(), node);
 }
 
 SpeedModel SpeedOf(const JobRecord& record, const NodeName& node) {

@@ -21,7 +21,8 @@ absl::Duration FailureTimeout(const JobRecord& record);
 bool GoesBefore(const JobRecord& a, const JobRecord& b);
 // parallel.max_nodes; without it parallel.min_nodes.
 int32_t MaxNodes(const JobRecord& record);
-// parallel.nodes allows the node.
+// parallel.nodes and exclude_nodes allow the node.
+bool MayUse(const v1::ParallelSpec& parallel, const NodeName& node);
 bool MayUse(const JobRecord& record, const NodeName& node);
 
 // How fast the node computes the job, as far as that was measured.

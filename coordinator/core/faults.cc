@@ -38,10 +38,14 @@ bool CanSpare(const ClusterState& state, const JobRecord& record,
   return others >= record.spec.parallel().min_nodes();
 }
 
-// Nodes of a generation that has not run yet which are new to the job, and which it can spare.
+// Nodes of a generation that has committed nothing yet which are new to the job, and which it can
+// spare.
 std::vector<NodeName> Newcomers(const ClusterState& state, const Job& job) {
   std::vector<NodeName> newcomers;
-  if (job.record.state != JobState::kLaunching || job.record.trained_on.empty()) return newcomers;
+  const JobState now = job.record.state;
+  const bool begins =
+      now == JobState::kLaunching || now == JobState::kRunning || now == JobState::kRecovering;
+  if (!begins || job.record.trained_on.empty()) return newcomers;
   for (const NodeName& node : job.record.nodes) {
     if (!Contains(job.record.trained_on, node)) newcomers.push_back(node);
   }
@@ -109,8 +113,9 @@ void CountRestart(Transaction& transaction, Job& job, const std::string& reason)
                                  " after ", absl::FormatDuration(wait)));
 }
 
-void BlameNode(Transaction& transaction, const Job& job, Rank rank, const std::string& reason) {
+void BlameNode(Transaction& transaction, Job& job, Rank rank, const std::string& reason) {
   const auto index = static_cast<size_t>(rank.value());
+  if (std::exchange(job.world.blamed, true)) return;
   if (IsExternal(job.record) || index >= job.record.nodes.size()) return;
   Node* edited = transaction.state().nodes.Edit(job.record.nodes[index]);
   if (edited == nullptr || IsSetAside(edited->record)) return;
@@ -130,17 +135,14 @@ void BlameNode(Transaction& transaction, const Job& job, Rank rank, const std::s
   transaction.Persist(node);
 }
 
-bool GoOnWithoutNewcomers(Transaction& transaction, Job& job, const Fault& fault) {
-  JobRecord& record = job.record;
-  // Where not even mpirun ran, no node had a part in it.
-  if (record.processes == Processes::kNone && !job.world.exited_at) return false;
+std::vector<NodeName> SetNewcomersAside(Transaction& transaction, Job& job, const Fault& fault) {
+  const JobRecord& record = job.record;
   std::vector<NodeName> newcomers = Newcomers(transaction.state(), job);
   if (fault.culprit) {
     const NodeName& culprit = record.nodes[static_cast<size_t>(fault.culprit->value())];
-    if (!Contains(newcomers, culprit)) return false;
+    if (!Contains(newcomers, culprit)) return {};
     newcomers = {culprit};
   }
-  if (newcomers.empty()) return false;
   for (const NodeName& name : newcomers) {
     Node* node = transaction.state().nodes.Edit(name);
     if (node == nullptr || IsSetAside(node->record)) continue;
@@ -149,8 +151,17 @@ bool GoOnWithoutNewcomers(Transaction& transaction, Job& job, const Fault& fault
                           NodeList(newcomers), ": ", fault.reason));
     transaction.Persist(node->record);
   }
-  record.failure.reset();  // it was theirs
-  record.retry_at = transaction.now();
+  if (!newcomers.empty()) {
+    job.world.blamed = true;
+    job.record.failure.reset();  // it was theirs
+  }
+  return newcomers;
+}
+
+bool GoOnWithoutNewcomers(Transaction& transaction, Job& job, const Fault& fault) {
+  const std::vector<NodeName> newcomers = SetNewcomersAside(transaction, job, fault);
+  if (newcomers.empty()) return false;
+  job.record.retry_at = transaction.now();
   transaction.Enter(
       job, JobState::kRecovering,
       absl::StrCat(fault.reason, "; goes on without ", NodeList(newcomers), ", new to the job"));

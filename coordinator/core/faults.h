@@ -47,12 +47,15 @@ struct NodePolicy {
 absl::Duration SetAsideSpan(int32_t set_asides);
 inline constexpr size_t kSetAsideFaults = NodePolicy{}.faults;
 
-// Books a fault on the rank's node. The node is set aside only when the job can go on without it: a
-// small lab would otherwise stand still because one of its machines had a bad hour.
-void BlameNode(Transaction& transaction, const Job& job, Rank rank, const std::string& reason);
-// A generation that has not run met a fault, and those of its nodes that were not among the last to
-// train the job may be why: they are set aside at once, and the job goes on without them,
-// uncounted. False: none of them is to blame, or it cannot do without them.
+// Books a fault on the rank's node, one for a generation. The node is set aside only when the job
+// can go on without it: a small lab would otherwise stand still because one of its machines had a
+// bad hour.
+void BlameNode(Transaction& transaction, Job& job, Rank rank, const std::string& reason);
+// A generation that has committed nothing met a fault, and those of its nodes that were not among
+// the last to train the job may be why: they are set aside at once. None: none of them is to blame,
+// or the job cannot do without them.
+std::vector<NodeName> SetNewcomersAside(Transaction& transaction, Job& job, const Fault& fault);
+// The same, and the job goes on without them, uncounted.
 bool GoOnWithoutNewcomers(Transaction& transaction, Job& job, const Fault& fault);
 // Takes nodes back whose time is over.
 void ReturnNodes(Transaction& transaction);

@@ -9,12 +9,13 @@
 #include "coordinator/core/directives.h"
 #include "coordinator/core/facts.h"
 #include "coordinator/core/faults.h"
+#include "coordinator/core/holders.h"
 #include "coordinator/core/liveness.h"
 
 namespace espalier {
 namespace {
 
-// Every stream of the newest generation; the workers exit upon it.
+// Every stream; the workers exit upon it.
 void FenceAll(Transaction& transaction, Job& job, const std::string& how) {
   const JobRecord& record = job.record;
   for (TrackedRank& rank : job.world.ranks) {
@@ -28,19 +29,14 @@ void FenceAll(Transaction& transaction, Job& job, const std::string& how) {
   }
 }
 
-std::string FromCheckpoint(const JobRecord& record) {
-  if (!record.checkpoint || !record.checkpoint->error.empty()) return "from the beginning";
-  return absl::StrCat("from the checkpoint of step ", record.checkpoint->step.value());
-}
-
 std::string ReadyReason(const JobRecord& record, Step before) {
   std::string text =
       absl::StrCat("runs on ", NodeList(record.nodes), " from step ", record.step.value(),
                    " (generation ", record.generation.value(), ")");
   if (before > record.step) {
-    absl::StrAppend(&text, "; goes back from step ", before.value(), ": ",
-                    before.value() - record.step.value(),
-                    " steps after the newest checkpoint are repeated");
+    absl::StrAppend(
+        &text, "; goes back from step ", before.value(),
+        ", which no node holds; to be repeated: ", before.value() - record.step.value());
   }
   return text;
 }
@@ -73,19 +69,22 @@ void SettlePausing(Transaction& transaction, Job& job) {
   absl::ConsumeSuffix(&cause, kStopsWithCheckpoint);
   transaction.Enter(job, JobState::kPausedHard,
                     absl::StrCat("paused at step ", record.step.value(), " (", cause,
-                                 "); nodes are free; resume continues ", FromCheckpoint(record)));
+                                 "); nodes are free; resume continues ",
+                                 ResumesFrom(transaction.state(), record)));
 }
 
 void SettleRecovering(Transaction& transaction, Job& job) {
   const JobRecord& record = job.record;
   if (record.desired == DesiredState::kPauseHard) {
-    transaction.Enter(job, JobState::kPausedHard,
-                      absl::StrCat("paused as asked, after a fault (", record.reason,
-                                   "); resume continues ", FromCheckpoint(record)));
+    transaction.Enter(
+        job, JobState::kPausedHard,
+        absl::StrCat("paused as asked, after a fault (", record.reason, "); resume continues ",
+                     ResumesFrom(transaction.state(), record)));
   } else if (IsExternal(record)) {
-    transaction.Enter(job, JobState::kQueued,
-                      absl::StrCat("its hand-started mpirun was lost (", record.reason,
-                                   "); start it again to continue ", FromCheckpoint(record)));
+    transaction.Enter(
+        job, JobState::kQueued,
+        absl::StrCat("its hand-started mpirun was lost (", record.reason,
+                     "); start it again to continue ", ResumesFrom(transaction.state(), record)));
   } else {
     transaction.QueueChanged();  // the queue starts it when the back-off is over
   }
@@ -106,8 +105,7 @@ void OnUnseenEnd(Transaction& transaction, Job& job, const std::string& how) {
   NoteAdvance(record);
   const bool restarts = record.desired != DesiredState::kPauseHard && !IsExternal(record);
   if (restarts && ++record.unseen_ends > 1) {
-    CountRestart(transaction, job, absl::StrCat(reason, ", again without a new step"));
-    return;
+    return CountRestart(transaction, job, absl::StrCat(reason, ", again without a new step"));
   }
   record.retry_at = transaction.now();
   transaction.Enter(job, JobState::kRecovering, reason);
@@ -141,6 +139,7 @@ void StartGeneration(Transaction& transaction, Job& job, const std::vector<NodeN
   record.generation = record.generation.next();
   record.nodes = nodes;
   record.processes = Processes::kRunning;
+  if (!IsExternal(record)) NoteLaunch(record);
   FirstDirective(transaction, job);
   ResetWorld(transaction, job, nodes.size());
   transaction.Enter(job, JobState::kLaunching, reason);
@@ -216,10 +215,13 @@ void SettleFailure(Transaction& transaction, Job& job) {
     return;
   }
   // Its end was decided when another rank missed it; only now the node is known.
-  const bool late = job.record.state == JobState::kRecovering && judgement.fault.culprit &&
+  const bool late = job.record.state == JobState::kRecovering &&
                     job.record.processes == Processes::kEnding &&
                     job.record.verdict == Verdict::kOpen;
-  if (late) BlameNode(transaction, job, *judgement.fault.culprit, judgement.fault.reason);
+  if (late && SetNewcomersAside(transaction, job, judgement.fault).empty() &&
+      judgement.fault.culprit) {
+    BlameNode(transaction, job, *judgement.fault.culprit, judgement.fault.reason);
+  }
   OnFault(transaction, job, judgement.fault);
 }
 
@@ -352,6 +354,7 @@ void OnGone(Transaction& transaction, Job& job, const std::string& how) {
     return;
   }
   const Processes before = std::exchange(record.processes, Processes::kNone);
+  job.interruption.Ended(transaction.now());
   StopWaiting(record);
   transaction.Persist(job);
   if (!job.world.awaits_leases) JudgeEnd(transaction, job, before, how);

@@ -1,6 +1,8 @@
 #include "coordinator/core/holders.h"
 
 #include <algorithm>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,58 +26,198 @@ bool AgentHas(const Node& node, const JobId& job, Step step) {
   });
 }
 
+// A process that nobody could end has it; nobody else can have it before that is over.
+bool IsOutOfReach(const v1::WarmState& memory, const JobRecord& record) {
+  return memory.taken_by() != 0 && memory.taken_by() < record.generation.value();
+}
+
+// An agent is believed where the job has been: whoever has the certificate of some node could hold
+// up every job otherwise.
+bool HasRunOn(const JobRecord& record, const NodeName& node) {
+  return std::any_of(record.holders.begin(), record.holders.end(),
+                     [&](const HolderRecord& holder) { return holder.node == node; });
+}
+
+// Said while the newest generation ran: there is more by now, as much as on its other nodes.
+bool WasInUse(const Node& node, const JobRecord& record) {
+  const auto& warm = node.agent.report->warm();
+  return std::any_of(warm.begin(), warm.end(), [&](const v1::WarmState& one) {
+    return one.job_id() == record.id.text() && one.history() == record.history &&
+           one.taken_by() != 0 && one.taken_by() == record.generation.value();
+  });
+}
+
+// Of several workers the newest; Step(0): nothing of use.
+Step MemoryOf(const Node& node, const JobRecord& record) {
+  Step newest(0);
+  if (!HasRunOn(record, node.record.name)) return newest;
+  const Step last(record.spec.train().steps());
+  for (const v1::WarmState& one : node.agent.report->warm()) {
+    const bool counts = one.job_id() == record.id.text() && one.history() == record.history;
+    if (counts && Step(one.step()) <= last && !IsOutOfReach(one, record))
+      newest = std::max(newest, Step(one.step()));
+  }
+  return newest;
+}
+
+// No generation will ever start from it.
+bool IsSpare(const ClusterState& state, const Node& node, const v1::WarmState& memory) {
+  const JobId id(memory.job_id());
+  const auto job = state.jobs.find(id);
+  if (job == state.jobs.end() || IsFinal(job->second.record.state)) return true;
+  const JobRecord& record = job->second.record;
+  if (memory.history() != record.history) return true;
+  return node.holder != id && NewestPublished(record).value() >= memory.step();
+}
+
 }  // namespace
 
-Step NewestHeld(const JobRecord& record) {
+Step NewestPublished(const JobRecord& record) {
   Step newest(0);
   for (const HolderRecord& holder : record.holders) newest = std::max(newest, holder.step);
   return newest;
 }
 
-bool StateIsGone(const JobRecord& record) {
-  return !record.holders.empty() && NewestHeld(record) == Step(0) && record.checkpoint &&
-         record.checkpoint->step > Step(0);
-}
-
-bool NeedsHolder(const JobRecord& record) {
-  if (IsExternal(record)) return false;
-  if (StateIsGone(record)) return true;
-  return !record.spec.checkpoint().shared() && NewestHeld(record) > Step(0);
-}
-
-bool HoldsNewest(const ClusterState& state, const JobRecord& record, const NodeName& node) {
-  const Step newest = NewestHeld(record);
-  if (newest == Step(0)) return false;
-  const Node* const known = state.nodes.Find(node);
-  if (known != nullptr && AgentHas(*known, record.id, newest)) return true;
-  const std::vector<NodeName> holders = HoldersOfNewest(record);
-  return std::any_of(holders.begin(), holders.end(), [&](const NodeName& holder) {
-    if (holder == node) return true;
-    const Node* const other = state.nodes.Find(holder);
-    return known != nullptr && other != nullptr && !known->address.empty() &&
-           known->address == other->address;
-  });
-}
-
-std::vector<NodeName> HoldersOfNewest(const JobRecord& record) {
+std::vector<NodeName> HoldersOfPublished(const JobRecord& record) {
   std::vector<NodeName> nodes;
-  const Step newest = NewestHeld(record);
+  const Step newest = NewestPublished(record);
   for (const HolderRecord& holder : record.holders) {
     if (newest > Step(0) && holder.step == newest) nodes.push_back(holder.node);
   }
   return nodes;
 }
 
-std::string WhomItWaitsFor(const JobRecord& record) {
+Holders::Holders(const ClusterState& state, const JobRecord& record)
+    : state_(state), record_(record), published_(NewestPublished(record)) {
+  for (const Node& node : state.nodes) {
+    if (node.agent.state != AgentState::kAttached || !node.agent.report) continue;
+    const Step step = MemoryOf(node, record);
+    if (step <= published_) continue;
+    memories_[node.record.name] = {step, WasInUse(node, record)};
+    in_memory_ = std::max(in_memory_, step);
+  }
+}
+
+bool Holders::gone() const {
+  return memories_.empty() && !record_.holders.empty() && published_ == Step(0) &&
+         record_.checkpoint && record_.checkpoint->step > Step(0);
+}
+
+bool Holders::needed() const {
+  if (IsExternal(record_)) return false;
+  if (gone() || !memories_.empty()) return true;
+  return !record_.spec.checkpoint().shared() && published_ > Step(0);
+}
+
+bool Holders::HasPublished(const NodeName& node) const {
+  if (published_ == Step(0)) return false;
+  const Node* const known = state_.nodes.Find(node);
+  if (known != nullptr && AgentHas(*known, record_.id, published_)) return true;
+  const std::vector<NodeName> holders = HoldersOfPublished(record_);
+  return std::any_of(holders.begin(), holders.end(), [&](const NodeName& holder) {
+    if (holder == node) return true;
+    const Node* const other = state_.nodes.Find(holder);
+    return known != nullptr && other != nullptr && !known->address.empty() &&
+           known->address == other->address;
+  });
+}
+
+bool Holders::Has(const NodeName& node) const {
+  if (memories_.empty()) return HasPublished(node);
+  const auto memory = memories_.find(node);
+  if (memory == memories_.end()) return false;
+  return memory->second.was_in_use || memory->second.step.next() >= in_memory_;
+}
+
+std::vector<NodeName> Holders::Names() const {
+  if (memories_.empty()) return HoldersOfPublished(record_);
+  std::vector<NodeName> nodes;
+  for (const auto& [node, memory] : memories_) {
+    if (Has(node)) nodes.push_back(node);
+  }
+  return nodes;
+}
+
+Step Holders::LeastOn(const std::vector<NodeName>& nodes) const {
+  Step least = published_;
+  for (const NodeName& node : nodes) {
+    const auto memory = memories_.find(node);
+    if (memory != memories_.end()) least = std::max(least, memory->second.step);
+  }
+  return least;
+}
+
+std::string Holders::Describe() const {
+  return absl::StrCat("step ", newest().value(), memories_.empty() ? " on " : " in the memory of ",
+                      NodeList(Names()));
+}
+
+std::string Holders::WhomItWaitsFor() const {
   const std::string otherwise =
-      absl::StrCat("; to do without it: espalier resume ", record.id.text(), " --from-scratch");
-  if (StateIsGone(record)) {
-    return absl::StrCat("its state of step ", record.checkpoint->step.value(),
+      absl::StrCat("; to do without it: espalier resume ", record_.id.text(), " --from-scratch");
+  if (gone()) {
+    return absl::StrCat("its state of step ", record_.checkpoint->step.value(),
                         ", which no node holds any more; put the checkpoint back", otherwise);
   }
-  const std::vector<NodeName> holders = HoldersOfNewest(record);
+  const std::vector<NodeName> holders = Names();
   return absl::StrCat(NodeList(holders), holders.size() == 1 ? ", which holds" : ", which hold",
-                      " its state of step ", NewestHeld(record).value(), otherwise);
+                      " its state of step ", newest().value(),
+                      memories_.empty() ? "" : " in memory", otherwise);
+}
+
+// Memory has gone on since it was last heard of.
+std::string ResumesFrom(const ClusterState& state, const JobRecord& record) {
+  const Holders holders(state, record);
+  if (holders.newest() > NewestPublished(record)) {
+    return absl::StrCat("from what is in the memory of ", NodeList(holders.Names()), ", step ",
+                        holders.newest().value(), " or newer");
+  }
+  if (!record.checkpoint || !record.checkpoint->error.empty()) return "from the beginning";
+  return absl::StrCat("from the checkpoint of step ", record.checkpoint->step.value());
+}
+
+bool KeptInMemory(const ClusterState& state, const JobRecord& record,
+                  const std::vector<NodeName>& nodes) {
+  return std::all_of(nodes.begin(), nodes.end(), [&](const NodeName& name) {
+    const Node* const node = state.nodes.Find(name);
+    if (node == nullptr || node->agent.state != AgentState::kAttached || !node->agent.report) {
+      return false;
+    }
+    const auto& warm = node->agent.report->warm();
+    return std::any_of(warm.begin(), warm.end(), [&](const v1::WarmState& one) {
+      return one.job_id() == record.id.text() && one.history() == record.history &&
+             one.taken_by() == record.generation.value() && one.step() > 0;
+    });
+  });
+}
+
+std::vector<v1::WarmState> SpareMemory(const ClusterState& state, const Node& node) {
+  std::vector<v1::WarmState> spare;
+  if (!node.agent.report) return spare;
+  for (const v1::WarmState& memory : node.agent.report->warm()) {
+    if (IsSpare(state, node, memory)) spare.push_back(memory);
+  }
+  return spare;
+}
+
+bool MemoryChanged(const Node& node, const std::optional<v1::NodeReport>& before) {
+  const auto left_alone = [&](const std::optional<v1::NodeReport>& report) {
+    std::set<std::tuple<std::string, int64_t, int64_t, int64_t>> states;
+    if (!report) return states;
+    for (const v1::WarmState& one : report->warm()) {
+      if (one.job_id() != node.holder.text()) {
+        states.emplace(one.job_id(), one.history(), one.step(), one.taken_by());
+      }
+    }
+    return states;
+  };
+  return left_alone(node.agent.report) != left_alone(before);
+}
+
+void NoteLaunch(JobRecord& record) {
+  for (const NodeName& node : record.nodes) {
+    if (Find(record, node) == nullptr) record.holders.push_back({node, Step(0)});
+  }
 }
 
 bool NoteHolder(JobRecord& record, const NodeName& node, Step step) {
@@ -103,6 +245,7 @@ std::optional<Step> NoteFound(JobRecord& record, const NodeName& node, Step step
 void ForgetHolders(JobRecord& record) {
   record.holders.clear();
   record.checkpoint.reset();
+  ++record.history;
 }
 
 }  // namespace espalier

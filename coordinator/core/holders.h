@@ -1,9 +1,11 @@
-// Who holds which state of a job. A generation never starts from an older state than the newest
-// that was published, as long as any node holds it; when none of those is to be had, the job waits
-// and says for whom. Used by coordinator/core, coordinator/service and tests. Pure:
-// any thread.
+// Who holds which state of a job: on a disk, where it was published, or in memory that outlives the
+// job's processes. A generation never starts from an older state than the newest that can be had;
+// when no node that holds it is to be had, the job waits and says for whom. Used by
+// coordinator/core, coordinator/service and tests. Pure: any thread.
 #pragma once
 
+#include <algorithm>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,28 +15,76 @@
 
 namespace espalier {
 
-// The newest state that a node holds; Step(0): none was ever published, or all are gone.
-Step NewestHeld(const JobRecord& record);
-// Something was published, and every node that had it has looked for it in vain.
-bool StateIsGone(const JobRecord& record);
-
-// Only some nodes can start a generation of the job. Never of one that is started by hand, or whose
-// nodes share a disk.
-bool NeedsHolder(const JobRecord& record);
-// The node, or another on the same machine, holds the newest state; or its agent says that it does.
-bool HoldsNewest(const ClusterState& state, const JobRecord& record, const NodeName& node);
-
+// The newest state on a node's disk; Step(0): none was ever published, or all are gone.
+Step NewestPublished(const JobRecord& record);
 // By name; not those that only share a machine with them.
-std::vector<NodeName> HoldersOfNewest(const JobRecord& record);
-// "studio, which holds its state of step 500": for whom a job waits that none of them can start.
-std::string WhomItWaitsFor(const JobRecord& record);
+std::vector<NodeName> HoldersOfPublished(const JobRecord& record);
 
+// What there is of a job at this moment, looked up once for a decision. Memory counts while its
+// node's agent is attached: nobody knows what becomes of it otherwise, and a disk is where a job
+// waits for a machine that is away.
+class Holders {
+ public:
+  // Both outlive it.
+  Holders(const ClusterState& state, const JobRecord& record);
+
+  Step newest() const { return std::max(published_, in_memory_); }
+  // Something was published, every node that had it has looked for it in vain, and no memory holds
+  // the job.
+  bool gone() const;
+  // Only some nodes can start a generation of the job. Never of one that is started by hand.
+  bool needed() const;
+  // The node can start from the newest state. A step less in its memory is as good: processes that
+  // were killed in a step may have finished it here and not there.
+  bool Has(const NodeName& node) const;
+  // The nodes that have it, by name; not those that only share a machine with them.
+  std::vector<NodeName> Names() const;
+  // The newest that a generation on these nodes must find.
+  Step LeastOn(const std::vector<NodeName>& nodes) const;
+
+  // "step 500 on studio".
+  std::string Describe() const;
+  // "studio, which holds its state of step 500": for whom a job waits that none of them can start.
+  std::string WhomItWaitsFor() const;
+
+ private:
+  struct Memory {
+    Step step;
+    // By the newest generation, when the agent looked last.
+    bool was_in_use = false;
+  };
+  bool HasPublished(const NodeName& node) const;
+
+  const ClusterState& state_;
+  const JobRecord& record_;
+  const Step published_;
+  Step in_memory_;
+  std::map<NodeName, Memory> memories_;
+};
+
+// "from the checkpoint of step 500": what a job that is not running would go on from, for people.
+std::string ResumesFrom(const ClusterState& state, const JobRecord& record);
+
+// Each of the nodes, which the job trains on, keeps it in memory, as far as their agents have said.
+bool KeptInMemory(const ClusterState& state, const JobRecord& record,
+                  const std::vector<NodeName>& nodes);
+
+// What of a node's memory nobody needs any more: of jobs that are over, of what was given up, and
+// of what is published by now where the job has no processes.
+std::vector<v1::WarmState> SpareMemory(const ClusterState& state, const Node& node);
+// What a node holds in memory of jobs that have no processes there is not the same as in its last
+// report.
+bool MemoryChanged(const Node& node, const std::optional<v1::NodeReport>& before);
+
+// A generation starts on its nodes, which may hold something of the job from now on.
+void NoteLaunch(JobRecord& record);
 // The node has written a state of the job. True: that is news.
 bool NoteHolder(JobRecord& record, const NodeName& node, Step step);
-// The node has looked for the newest that it holds: Step(0), none. What it was known to hold, when
-// that is more.
+// The node has looked for the newest that it holds on a disk: Step(0), none. What it was known to
+// hold, when that is more.
 std::optional<Step> NoteFound(JobRecord& record, const NodeName& node, Step step);
-// An operator has given up what is held elsewhere.
+// An operator has given up what is held elsewhere: a history of the job begins that counts nothing
+// of what any memory holds.
 void ForgetHolders(JobRecord& record);
 
 }  // namespace espalier

@@ -107,8 +107,7 @@ struct JobRecord {
   Generation generation;
   std::vector<NodeName> nodes;
   std::vector<NodeName> trained_on;
-  // Of the hand-started mpirun; empty otherwise.
-  std::string external_id;
+  std::string external_id;  // of the hand-started mpirun; empty otherwise
   Processes processes = Processes::kNone;
   Directive directive;
   // The first directive of this generation with the present run_state: a rank that has obeyed it
@@ -141,7 +140,8 @@ struct JobRecord {
   // The newest of those that could not be written, and how many there were.
   std::optional<CheckpointRecord> checkpoint_failure;
   int64_t checkpoint_failures = 0;
-  // By node; one that is not named was never heard of.
+  int64_t history = 0;  // grows when what was committed is given up
+  // By node; on one that is not named the job has never been.
   std::vector<HolderRecord> holders;
   // By node, as measured when the record was written; more may have been measured since.
   std::vector<SpeedRecord> speeds;

@@ -24,6 +24,8 @@ enum class Outlook {
   kHopeless,
   // A job that it cannot preempt has to end first, nobody knows when.
   kOpen,
+  // The same, and it lacks nothing but a node that holds its state.
+  kOpenForHolder,
   // It starts as soon as what leaves has left.
   kSoon,
 };
@@ -121,12 +123,13 @@ struct Census {
 Census Count(Transaction& transaction, const JobRecord& waiting, const KeptNodes& kept) {
   const ClusterState& state = transaction.state();
   Census census;
-  const bool any_will_do = !NeedsHolder(waiting);
+  const Holders holders(state, waiting);
+  const bool any_will_do = !holders.needed();
   std::map<JobId, Supply> held;
   for (const Node& node : state.nodes) {
     const Obstacle obstacle = Usable(state, node, waiting, kept).obstacle;
     if (!WouldDo(obstacle)) continue;
-    const bool holds = any_will_do || HoldsNewest(state, waiting, node.record.name);
+    const bool holds = any_will_do || holders.Has(node.record.name);
     const Supply one{1, holds ? 1 : 0};
     census.all.Add(one);
     if (obstacle == Obstacle::kNone) census.coming.Add(one);
@@ -192,58 +195,8 @@ Outlook MakeRoom(Transaction& transaction, const Job& waiting, const KeptNodes& 
   Supply in_time = census.coming;
   in_time.Add(census.later);
   for (const Victim& victim : census.victims) in_time.Add(victim.brings);
-  return in_time.Covers(need) ? Outlook::kSoon : Outlook::kOpen;
-}
-
-// So many nodes are named in a reason; the rest are counted.
-constexpr size_t kNodesNamed = 8;
-
-std::vector<const Node*> AllowedNodes(const ClusterState& state, const JobRecord& record) {
-  std::vector<const Node*> nodes;
-  for (const std::string& name : record.spec.parallel().nodes()) {
-    if (const Node* node = state.nodes.Find(NodeName(name))) nodes.push_back(node);
-  }
-  if (!record.spec.parallel().nodes().empty()) return nodes;
-  for (const Node& node : state.nodes) nodes.push_back(&node);
-  return nodes;
-}
-
-std::string WaitsFor(const JobRecord& record) {
-  const int32_t least = record.spec.parallel().min_nodes();
-  return absl::StrCat("waits for ", least, least == 1 ? " node" : " nodes");
-}
-
-std::string SomeOf(std::vector<NodeName> nodes) {
-  if (nodes.size() <= kNodesNamed) return NodeList(nodes);
-  const size_t more = nodes.size() - kNodesNamed;
-  nodes.resize(kNodesNamed);
-  return absl::StrCat(NodeList(nodes), " and ", more, " more");
-}
-
-// "waits for 2 nodes; free: studio; macbook is held by job nano-1".
-std::string WhyItWaits(const ClusterState& state, const JobRecord& record, const KeptNodes& kept) {
-  std::vector<NodeName> free;
-  std::string others;
-  size_t named = 0;
-  size_t unnamed = 0;
-  for (const Node* node : AllowedNodes(state, record)) {
-    const Usability usability = Usable(state, *node, record, kept);
-    if (usability.obstacle == Obstacle::kNone) {
-      free.push_back(node->record.name);
-    } else if (named == kNodesNamed) {
-      ++unnamed;
-    } else {
-      ++named;
-      absl::StrAppend(&others, "; ", node->record.name.text(), " ",
-                      Describe(state, *node, usability));
-    }
-  }
-  const auto holds = [&](const NodeName& node) { return HoldsNewest(state, record, node); };
-  const bool starts = !NeedsHolder(record) || std::any_of(free.begin(), free.end(), holds);
-  std::string text = starts ? WaitsFor(record) : absl::StrCat("waits for ", WhomItWaitsFor(record));
-  absl::StrAppend(&text, "; free: ", SomeOf(std::move(free)), others);
-  if (unnamed > 0) absl::StrAppend(&text, "; ", unnamed, " more are not free either");
-  return text;
+  if (in_time.Covers(need)) return Outlook::kSoon;
+  return census.coming.nodes >= need.nodes ? Outlook::kOpenForHolder : Outlook::kOpen;
 }
 
 bool Waits(const Job& job, absl::Time now) {
@@ -274,8 +227,8 @@ void KeepWaiting(Transaction& transaction, Job& job, const std::string& reason) 
 }
 
 // Up to max_nodes of the nodes that it can have, those that hold its newest state first, then those
-// of the last generation, in the order of parallel.nodes (of the cluster file when it is empty);
-// none when they are too few, or none of them holds that state.
+// that it prefers, then those of the last generation, in the order of parallel.nodes (of the
+// cluster file when it is empty); none when they are too few, or none of them holds that state.
 std::vector<NodeName> Place(const ClusterState& state, const JobRecord& record,
                             const KeptNodes& kept) {
   std::vector<NodeName> free;
@@ -290,9 +243,16 @@ std::vector<NodeName> Place(const ClusterState& state, const JobRecord& record,
     return std::find(record.nodes.begin(), record.nodes.end(), node) != record.nodes.end();
   };
   std::stable_partition(chosen.begin(), chosen.end(), used_before);
-  const auto holds = [&](const NodeName& node) { return HoldsNewest(state, record, node); };
-  const auto rest = std::stable_partition(chosen.begin(), chosen.end(), holds);
-  if (NeedsHolder(record) && rest == chosen.begin()) return {};
+  const auto& preferred = record.spec.parallel().prefer_nodes();
+  const auto place = [&](const NodeName& node) {
+    return std::find(preferred.begin(), preferred.end(), node.text());
+  };
+  std::stable_sort(chosen.begin(), chosen.end(),
+                   [&](const NodeName& a, const NodeName& b) { return place(a) < place(b); });
+  const Holders holders(state, record);
+  const auto rest = std::stable_partition(chosen.begin(), chosen.end(),
+                                          [&](const NodeName& node) { return holders.Has(node); });
+  if (holders.needed() && rest == chosen.begin()) return {};
   chosen.resize(std::min(chosen.size(), static_cast<size_t>(MaxNodes(record))));
   std::vector<NodeName> placed;
   for (const NodeName& node : free) {
@@ -312,17 +272,29 @@ bool TryStart(Transaction& transaction, Job& job, const KeptNodes& kept) {
   return true;
 }
 
+// The nodes of which it could use some, all but when it names or excludes any.
+void Keep(const ClusterState& state, const JobRecord& record, KeptNodes::From from,
+          KeptNodes& kept) {
+  const v1::ParallelSpec& parallel = record.spec.parallel();
+  if (parallel.nodes().empty() && parallel.exclude_nodes().empty()) return kept.Keep(record, from);
+  std::vector<NodeName> names;
+  for (const Node* node : AllowedNodes(state, record)) names.push_back(node->record.name);
+  kept.Keep(record, from, names);
+}
+
 // Keeps for the job what it could use, as far as that helps it.
 void KeepFor(Transaction& transaction, const Job& job, KeptNodes& kept) {
+  const ClusterState& state = transaction.state();
   switch (MakeRoom(transaction, job, kept)) {
     case Outlook::kHopeless:
       return;
     case Outlook::kOpen:
-      kept.Keep(job.record, KeptNodes::From::kSamePriority);
-      return;
+      return Keep(state, job.record, KeptNodes::From::kSamePriority, kept);
+    case Outlook::kOpenForHolder:
+      return kept.Keep(job.record, KeptNodes::From::kSamePriority,
+                       Holders(state, job.record).Names());
     case Outlook::kSoon:
-      kept.Keep(job.record, KeptNodes::From::kEverybody);
-      return;
+      return Keep(state, job.record, KeptNodes::From::kEverybody, kept);
   }
 }
 

@@ -1,7 +1,8 @@
 // Planned changes of a running job's nodes: it leaves one that an operator drains, and takes in one
-// that has trained it before and is back. Both stop the generation at a step boundary, with a
-// checkpoint; the queue starts the next one on what it can have then. A change costs the job a stop
-// and a start, so what comes and goes is let in later each time.
+// that has trained it before and is back. Both stop the generation at a step boundary; the queue
+// starts the next one on what it can have then. Where every node that stays keeps the state in
+// memory, no checkpoint is written for it. A change costs the job a stop and a start, so what comes
+// and goes is let in later each time.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -87,31 +88,43 @@ bool KeepsItsNodes(const ClusterState& state, const JobRecord& record, const Kep
   });
 }
 
-void Regroup(Transaction& transaction, Job& job, const std::string& reason) {
-  transaction.Enter(job, JobState::kRegrouping, reason);
-  ChangeDirective(transaction, job, {.run_state = RunState::kStop, .checkpoint_before_stop = true});
+// To go on with these and perhaps others.
+void Regroup(Transaction& transaction, Job& job, const std::vector<NodeName>& staying,
+             const std::string& why, const std::string& how) {
+  const JobRecord& record = job.record;
+  const bool enough = staying.size() >= static_cast<size_t>(record.spec.parallel().min_nodes());
+  const bool in_memory = enough && KeptInMemory(transaction.state(), record, staying);
+  transaction.Enter(job, JobState::kRegrouping,
+                    absl::StrCat(why, in_memory ? "; stops" : kStopsWithCheckpoint, how));
+  ChangeDirective(transaction, job,
+                  {.run_state = RunState::kStop, .checkpoint_before_stop = !in_memory});
 }
 
-const Node* DrainedNode(const ClusterState& state, const JobRecord& record) {
-  for (const NodeName& name : record.nodes) {
-    const Node* node = state.nodes.Find(name);
-    if (node != nullptr && node->record.drained) return node;
+// "node studio is drained"; empty: it may stay.
+std::string WhyItLeaves(const ClusterState& state, const NodeName& name) {
+  const Node* node = state.nodes.Find(name);
+  if (node == nullptr) {
+    return absl::StrCat("node ", name.text(), " is no longer in the cluster file");
   }
-  return nullptr;
+  return node->record.drained ? absl::StrCat("node ", name.text(), " is drained") : "";
 }
 
 // What starts or pauses is looked at again when it has.
-void LeaveDrained(Transaction& transaction, Job& job) {
+void LeaveNodes(Transaction& transaction, Job& job) {
   JobRecord& record = job.record;
   const bool paused = record.state == JobState::kPausedSoft && Obeys(job, RunState::kPause);
   const bool runs = record.state == JobState::kRunning && Obeys(job, RunState::kRun);
   if (IsExternal(record) || !(paused || runs)) return;
-  const Node* node = DrainedNode(transaction.state(), record);
-  if (node == nullptr) return;
-  const std::string why = absl::StrCat("node ", node->record.name.text(), " is drained");
+  std::string why;
+  std::vector<NodeName> staying;
+  for (const NodeName& name : record.nodes) {
+    const std::string leaves = WhyItLeaves(transaction.state(), name);
+    if (leaves.empty()) staying.push_back(name);
+    if (why.empty()) why = leaves;
+  }
+  if (why.empty()) return;
   if (runs) {
-    Regroup(transaction, job, absl::StrCat(why, kStopsWithCheckpoint, " to go on without it"));
-    return;
+    return Regroup(transaction, job, staying, why, " to go on without it");
   }
   record.desired = DesiredState::kPauseHard;
   transaction.Enter(job, JobState::kPausing,
@@ -134,9 +147,8 @@ void TakeIn(Transaction& transaction, Job& job, const KeptNodes& kept) {
     }
   }
   if (more.empty()) return;
-  Regroup(transaction, job,
-          absl::StrCat(NodeList(more), " can be had", kStopsWithCheckpoint, " to go on with ",
-                       record.nodes.size() + more.size(), " nodes"));
+  Regroup(transaction, job, record.nodes, absl::StrCat(NodeList(more), " can be had"),
+          absl::StrCat(" to go on with ", record.nodes.size() + more.size(), " nodes"));
 }
 
 absl::Status CheckNode(const ClusterState& state, const NodeName& name) {
@@ -167,11 +179,12 @@ std::string WhatIsMissing(const ClusterState& state, const JobRecord& record,
                         undrained == 1 ? " is" : " are", " not drained");
   }
   const bool runs = record.processes == Processes::kRunning;
+  const Holders holders(state, record);
   const bool held = std::any_of(state.nodes.begin(), state.nodes.end(), [&](const Node& n) {
-    return !n.record.drained && (runs ? WritesCheckpoints(record, n.record.name)
-                                      : HoldsNewest(state, record, n.record.name));
+    return !n.record.drained &&
+           (runs ? WritesCheckpoints(record, n.record.name) : holders.Has(n.record.name));
   });
-  if (held || !(runs || NeedsHolder(record))) return "";
+  if (held || !(runs || holders.needed())) return "";
   return absl::StrCat("only drained nodes ", runs ? "keep checkpoints" : "hold the newest state",
                       " of job ", record.id.text());
 }
@@ -191,7 +204,7 @@ std::string ExplainDrain(const ClusterState& state, const NodeName& name) {
     return absl::StrCat("job ", id->text(), " was started there by hand and stays; end it with ",
                         "`espalier pause --hard ", id->text(), "`; ", undo);
   }
-  return absl::StrCat("job ", id->text(), " leaves it with a checkpoint; ", undo);
+  return absl::StrCat("job ", id->text(), " leaves it after the step at hand; ", undo);
 }
 
 // Which running job takes the node in, and when at the earliest.
@@ -222,7 +235,7 @@ void ChangeNodes(Transaction& transaction, const KeptNodes& kept) {
   bool changing = false;
   std::vector<Job*> growing;
   for (auto& [id, job] : transaction.state().jobs) {
-    LeaveDrained(transaction, job);
+    LeaveNodes(transaction, job);
     changing = changing || job.record.state == JobState::kRegrouping;
     if (MayTakeIn(job, transaction.now())) growing.push_back(&job);
   }

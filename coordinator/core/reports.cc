@@ -219,6 +219,9 @@ void OnReport(Transaction& transaction, const WorkerStepReported& report) {
   NoteFigures(*sender->job, report.figures);
   NoteTraining(transaction, *sender->job);
   NoteReady(transaction, *sender, committed);
+  if (const auto interrupted = sender->job->interruption.Committed(transaction.now())) {
+    transaction.Note(*sender->job, *interrupted);
+  }
   ReconsiderPlan(transaction, *sender->job);
 }
 

@@ -227,12 +227,10 @@ Result ResumePausing(Transaction& transaction, Job& job) {
 
 // The state that is held elsewhere is given up, where the job is in need of it; whether it was.
 bool GiveUpState(Transaction& transaction, Job& job) {
-  if (!NeedsHolder(job.record)) return false;
+  const Holders holders(transaction.state(), job.record);
+  if (!holders.needed()) return false;
   const std::string text = absl::StrCat(
-      "goes on without ", StateIsGone(job.record)
-                              ? "the state that is gone"
-                              : absl::StrCat("step ", NewestHeld(job.record).value(), " on ",
-                                             NodeList(HoldersOfNewest(job.record))));
+      "goes on without ", holders.gone() ? "the state that is gone" : holders.Describe());
   ForgetHolders(job.record);
   transaction.Note(job, absl::StrCat("resume --from-scratch was asked for; ", text));
   transaction.QueueChanged();
@@ -280,7 +278,10 @@ Result Resume(Transaction& transaction, Job& job, const ResumeRequested& request
     case JobState::kCompleted:
     case JobState::kFailed:
     case JobState::kCancelled:
-      return NotAllowed(job.record, "a resume", "nothing: it is final; submit it again");
+      return NotAllowed(
+          job.record, "a resume",
+          "nothing: it is final; submit it again, with --set checkpoint.directory= and "
+          "the folder of its checkpoints (espalier job shows it) to go on from them");
   }
   return absl::InternalError("unknown state");
 }

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/base/ids.h"
+#include "coordinator/core/interruption.h"
 #include "coordinator/core/job_record.h"
 #include "coordinator/core/node.h"
 #include "coordinator/planner/figures.h"
@@ -80,16 +81,14 @@ struct TrackedRank {
   std::optional<absl::Time> detached_at;
   // When its lease has certainly run out.
   absl::Time lease_until = absl::InfinitePast();
-  // Which stream of the generation's it was to break, from 1.
-  int64_t detached_order = 0;
+  int64_t detached_order = 0;  // of the generation's streams that broke, from 1
   std::optional<StepFigures> last_step;
 };
 
 // The volatile side of the newest generation.
 struct World {
   std::vector<TrackedRank> ranks;
-  // Streams that broke so far.
-  int64_t detachments = 0;
+  int64_t detachments = 0;  // streams that broke so far
   // Attaching and agreeing must be done by then.
   absl::Time launch_deadline = absl::InfiniteFuture();
   // A rank met an error of its own; what the others have to say may still be on its way.
@@ -102,6 +101,7 @@ struct World {
   // Nodes for which it could not say so, and whether their leases are waited for.
   std::vector<NodeName> unconfirmed;
   bool awaits_leases = false;
+  bool blamed = false;  // a fault was booked on a node for its end
   // Taken over from an earlier coordinator, and no rank has come back yet.
   bool unheard_since_restart = false;
   // When the job may next be looked at for nodes that it could take in.
@@ -115,6 +115,7 @@ struct Job {
   JobRecord record;
   World world;
   Figures figures;
+  Interruption interruption;
 };
 
 struct WorkerId {

@@ -1,4 +1,5 @@
 // New jobs: from operators, and from mpiruns started by hand.
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -43,7 +44,18 @@ absl::Status CheckNodes(const ClusterState& state, const v1::ParallelSpec& paral
           absl::StrCat("parallel.nodes names '", name, "' twice; one rank runs on each node"));
     }
   }
-  const size_t have = parallel.nodes().empty() ? state.nodes.size() : allowed.size();
+  for (const auto* names : {&parallel.exclude_nodes(), &parallel.prefer_nodes()}) {
+    for (const std::string& name : *names) {
+      if (state.nodes.Find(NodeName(name)) != nullptr) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          names == &parallel.exclude_nodes() ? "parallel.exclude_nodes" : "parallel.prefer_nodes",
+          " names '", name,
+          "', and there is no such node; there are: ", NamesOfNodes(state.nodes)));
+    }
+  }
+  const auto have = static_cast<size_t>(
+      std::count_if(state.nodes.begin(), state.nodes.end(),
+                    [&](const Node& node) { return MayUse(parallel, node.record.name); }));
   if (have >= static_cast<size_t>(parallel.min_nodes())) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("parallel.min_nodes is ", parallel.min_nodes(), ", but only ", have,

@@ -1,5 +1,6 @@
 #include "coordinator/core/transaction.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -29,6 +30,11 @@ void Transaction::Enter(Job& job, JobState state, const std::string& reason) {
   record.state = state;
   record.reason = reason;
   record.state_since = now_;
+  absl::Time progressed_at = absl::InfinitePast();
+  for (const TrackedRank& rank : job.world.ranks) {
+    progressed_at = std::max(progressed_at, rank.progressed_at);
+  }
+  job.interruption.Entered(state, job.world.ranks.empty() ? now_ : progressed_at, now_);
   Note(job, reason);
 }
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "coordinator/core/facts.h"
+#include "coordinator/core/holders.h"
 
 namespace espalier {
 namespace {
@@ -69,6 +70,16 @@ bool WasOwn(const Node& node, const JobRecord& job) {
          std::find(job.nodes.begin(), job.nodes.end(), node.record.name) != job.nodes.end();
 }
 
+// So many nodes are named in a reason; the rest are counted.
+constexpr size_t kNodesNamed = 8;
+
+std::string SomeOf(std::vector<NodeName> nodes) {
+  if (nodes.size() <= kNodesNamed) return NodeList(nodes);
+  const size_t more = nodes.size() - kNodesNamed;
+  nodes.resize(kNodesNamed);
+  return absl::StrCat(NodeList(nodes), " and ", more, " more");
+}
+
 }  // namespace
 
 void KeptNodes::Add(Keepers& keepers, const JobRecord& keeper, From from) {
@@ -87,11 +98,10 @@ const JobId* KeptNodes::Find(const Keepers& keepers, const JobRecord& job) {
   return same ? &*keepers.from_same_priority : nullptr;
 }
 
-void KeptNodes::Keep(const JobRecord& keeper, From from) {
-  if (keeper.spec.parallel().nodes().empty()) return Add(all_, keeper, from);
-  for (const std::string& name : keeper.spec.parallel().nodes()) {
-    Add(named_[NodeName(name)], keeper, from);
-  }
+void KeptNodes::Keep(const JobRecord& keeper, From from) { Add(all_, keeper, from); }
+
+void KeptNodes::Keep(const JobRecord& keeper, From from, const std::vector<NodeName>& nodes) {
+  for (const NodeName& name : nodes) Add(named_[name], keeper, from);
 }
 
 const JobId* KeptNodes::AllKeptFrom(const JobRecord& job) const { return Find(all_, job); }
@@ -149,9 +159,59 @@ std::string Describe(const ClusterState& state, const Node& node, const Usabilit
     case Obstacle::kClock:
       return DescribeClock(node.agent);
     case Obstacle::kNotNamed:
-      return "is not in the job's parallel.nodes";
+      return "is not among the nodes that the job may use";
   }
   return "";
+}
+
+std::vector<const Node*> AllowedNodes(const ClusterState& state, const JobRecord& record) {
+  std::vector<const Node*> nodes;
+  for (const std::string& name : record.spec.parallel().nodes()) {
+    if (const Node* node = state.nodes.Find(NodeName(name))) nodes.push_back(node);
+  }
+  if (!record.spec.parallel().nodes().empty()) return nodes;
+  for (const Node& node : state.nodes) {
+    if (MayUse(record, node.record.name)) nodes.push_back(&node);
+  }
+  return nodes;
+}
+
+std::string WaitsFor(const JobRecord& record) {
+  const int32_t least = record.spec.parallel().min_nodes();
+  return absl::StrCat("waits for ", least, least == 1 ? " node" : " nodes");
+}
+
+std::string WhyItWaits(const ClusterState& state, const JobRecord& record, const KeptNodes& kept) {
+  std::vector<NodeName> free;
+  std::string others;
+  size_t named = 0;
+  size_t unnamed = 0;
+  for (const Node* node : AllowedNodes(state, record)) {
+    const Usability usability = Usable(state, *node, record, kept);
+    if (usability.obstacle == Obstacle::kNone) {
+      free.push_back(node->record.name);
+    } else if (named == kNodesNamed) {
+      ++unnamed;
+    } else {
+      ++named;
+      absl::StrAppend(&others, "; ", node->record.name.text(), " ",
+                      Describe(state, *node, usability));
+    }
+  }
+  const Holders holders(state, record);
+  const bool starts =
+      !holders.needed() ||
+      std::any_of(free.begin(), free.end(), [&](const auto& n) { return holders.Has(n); });
+  std::string text =
+      starts ? WaitsFor(record) : absl::StrCat("waits for ", holders.WhomItWaitsFor());
+  absl::StrAppend(&text, "; free: ", SomeOf(std::move(free)), others);
+  if (unnamed > 0) absl::StrAppend(&text, "; ", unnamed, " more are not free either");
+  for (const std::string& name : record.spec.parallel().nodes()) {
+    if (state.nodes.Find(NodeName(name)) == nullptr) {
+      absl::StrAppend(&text, "; ", name, " is no node any more");
+    }
+  }
+  return text;
 }
 
 }  // namespace espalier

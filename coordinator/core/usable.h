@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "coordinator/core/state.h"
@@ -29,7 +30,7 @@ enum class Obstacle {
   // Its Espalier or its Open MPI is another version than espalierd's.
   kVersions,
   kClock,
-  // parallel.nodes does not name it.
+  // parallel.nodes does not name it, or exclude_nodes does.
   kNotNamed,
 };
 
@@ -45,8 +46,9 @@ class KeptNodes {
     // The keeper starts as soon as what leaves has left.
     kEverybody,
   };
-  // Keepers come in the order of the queue.
+  // Keepers come in the order of the queue. All nodes, or some.
   void Keep(const JobRecord& keeper, From from);
+  void Keep(const JobRecord& keeper, From from, const std::vector<NodeName>& nodes);
   // The first job that keeps the node from this one; null: none does.
   const JobId* KeptFrom(const JobRecord& job, const NodeName& node) const;
   // The first job that keeps the node from all; null: none does.
@@ -83,5 +85,14 @@ Usability Usable(const ClusterState& state, const Node& node, const JobRecord& j
 // "is held by job nano-1": what stands in the way, for people, after the node's name; empty for
 // kNone.
 std::string Describe(const ClusterState& state, const Node& node, const Usability& usability);
+
+// Those that the job may use at all, in the order of parallel.nodes (of the cluster file when it is
+// empty).
+std::vector<const Node*> AllowedNodes(const ClusterState& state, const JobRecord& record);
+
+// "waits for 2 nodes".
+std::string WaitsFor(const JobRecord& record);
+// "waits for 2 nodes; free: studio; macbook is held by job nano-1".
+std::string WhyItWaits(const ClusterState& state, const JobRecord& record, const KeptNodes& kept);
 
 }  // namespace espalier

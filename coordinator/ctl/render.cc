@@ -234,9 +234,14 @@ std::string RenderSpec(const v1::JobSpec& spec, const std::string& file) {
                        spec.data().sequence_length(), " tokens: ", CountText(tokens),
                        " tokens in all"));
   AddLine(out, "nodes",
-          absl::StrCat("at least ", spec.parallel().min_nodes(),
+          absl::StrCat("at least ", spec.parallel().min_nodes(), ", at most ",
+                       std::max(spec.parallel().min_nodes(), spec.parallel().max_nodes()),
                        spec.parallel().nodes().empty() ? ", any" : ", of ",
-                       absl::StrJoin(spec.parallel().nodes(), ", ")));
+                       absl::StrJoin(spec.parallel().nodes(), ", "),
+                       spec.parallel().exclude_nodes().empty() ? "" : ", never ",
+                       absl::StrJoin(spec.parallel().exclude_nodes(), ", "),
+                       spec.parallel().prefer_nodes().empty() ? "" : ", first ",
+                       absl::StrJoin(spec.parallel().prefer_nodes(), ", ")));
   return out;
 }
 

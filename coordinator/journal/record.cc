@@ -101,6 +101,7 @@ void EncodeResults(const JobRecord& record, v1::JournalJob& row) {
 
 void EncodeTraining(const JobRecord& record, v1::JournalJob& row) {
   for (const NodeName& node : record.trained_on) row.add_trained_on(node.text());
+  row.set_history(record.history);
   for (const SpeedRecord& speed : record.speeds) {
     const SpeedSums& sums = speed.speed.sums();
     v1::JournalSpeed& one = *row.add_speeds();
@@ -117,6 +118,7 @@ void EncodeTraining(const JobRecord& record, v1::JournalJob& row) {
 
 void DecodeTraining(const v1::JournalJob& row, JobRecord& record) {
   for (const std::string& node : row.trained_on()) record.trained_on.push_back(NodeName(node));
+  record.history = row.history();
   for (const v1::JournalSpeed& one : row.speeds()) {
     const SpeedSums sums{one.weight(), one.n(),         one.nn(),          one.t(),
                          one.nt(),     one.deviation(), one.measurements()};

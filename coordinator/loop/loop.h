@@ -36,6 +36,7 @@ struct LoopParts {
   Journal* journal = nullptr;
   Launcher* launcher = nullptr;
   WorkerStreams* streams = nullptr;
+  AgentStreams* agents = nullptr;
   Inbox* inbox = nullptr;
   LoopObserver* observer = nullptr;
   // Looked at until they are complete, and told to the core then; may be null.
@@ -101,6 +102,7 @@ class Loop {
   void ApplyOne(const SendDirective& effect);
   void ApplyOne(const RenewLease& effect);
   void ApplyOne(const CloseStream& effect);
+  void ApplyOne(const DropMemory& effect);
   void ApplyOne(const Launch& effect);
   void ApplyOne(const Kill& effect);
   void ApplyOne(const Reply& effect);

@@ -131,6 +131,14 @@ void Loop::ApplyOne(const CloseStream& effect) {
   parts_.streams->Close(effect.stream, effect.status);
 }
 
+void Loop::ApplyOne(const DropMemory& effect) {
+  v1::AgentCommand command;
+  command.mutable_drop()->set_job_id(effect.job.text());
+  command.mutable_drop()->set_history(effect.history);
+  command.mutable_drop()->set_step(effect.step.value());
+  parts_.agents->Send(effect.stream, std::move(command));
+}
+
 // The process is held at its gate until the journal knows it: killed in between, espalierd leaves
 // neither a process that it does not know nor one that it knows and that does not end.
 void Loop::ApplyOne(const Launch& effect) {

@@ -173,8 +173,12 @@ v1::AttachResponse WelcomeMessage(const Welcome& effect, const JobRecord& record
   welcome.set_least_held_by(effect.least_held_by);
   welcome.set_lease_seconds(absl::ToDoubleSeconds(Lease(record)));
   welcome.set_memory_limit_bytes(memory_limit_bytes);
+  if (effect.keep_warm) welcome.set_warm_folder(WarmFolder(state_dir));
+  welcome.set_history(record.history);
   return response;
 }
+
+std::string WarmFolder(const std::string& state_dir) { return state_dir + "/warm"; }
 
 std::string CheckpointDirectory(const JobRecord& record, const std::string& state_dir) {
   if (!record.spec.checkpoint().directory().empty()) return record.spec.checkpoint().directory();

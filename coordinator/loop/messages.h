@@ -31,5 +31,7 @@ v1::AttachResponse WelcomeMessage(const Welcome& effect, const JobRecord& record
                                   int64_t memory_limit_bytes, const std::string& state_dir);
 // Where the checkpoints of a job go: its spec's folder, or STATE_DIR/jobs/ID/checkpoints.
 std::string CheckpointDirectory(const JobRecord& record, const std::string& state_dir);
+// Where the workers of every node register what they keep in memory.
+std::string WarmFolder(const std::string& state_dir);
 
 }  // namespace espalier

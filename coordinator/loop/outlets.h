@@ -1,8 +1,8 @@
 // Outlets: what the loop tells the rest of the daemon, through interfaces that the rest implements:
-// WorkerStreams to the workers, LoopObserver to whoever shows what happens. Implemented by
-// coordinator/service, and by the tests in memory. Used by coordinator/loop and
-// coordinator/service. Thread rule: called by the loop's thread only; never blocks. The rest are
-// plain values.
+// WorkerStreams to the workers, AgentStreams to the nodes' agents, LoopObserver to whoever shows
+// what happens. Implemented by coordinator/service, and by the tests in memory. Used by
+// coordinator/loop and coordinator/service. Thread rule: called by the loop's thread only; never
+// blocks. The rest are plain values.
 #pragma once
 
 #include <array>
@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "coordinator/core/event.h"
 #include "coordinator/core/state.h"
+#include "espalier/v1/agent.pb.h"
 #include "espalier/v1/worker.pb.h"
 
 namespace espalier {
@@ -26,6 +27,14 @@ class WorkerStreams {
   virtual void Send(StreamId stream, v1::AttachResponse message) = 0;
   // Ends the stream with this status, after what was sent before.
   virtual void Close(StreamId stream, const absl::Status& status) = 0;
+};
+
+// The open streams of nodes' agents, which WorkerStreams::Close ends too.
+class AgentStreams {
+ public:
+  virtual ~AgentStreams() = default;
+  // In order. A stream that is gone already is no error.
+  virtual void Send(StreamId stream, v1::AgentCommand command) = 0;
 };
 
 // Durations counted in buckets, for a metric.

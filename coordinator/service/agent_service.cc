@@ -92,6 +92,18 @@ std::shared_ptr<AgentStream> AgentService::StreamOf(StreamId id) const {
   return found == agents_.end() ? nullptr : found->second.stream;
 }
 
+void AgentService::Send(StreamId id, v1::AgentCommand command) {
+  std::shared_ptr<AgentStream> stream;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto agent = agents_.find(id);
+    if (agent == agents_.end()) return;
+    stream = agent->second.stream;
+    stream->Put(std::move(command));
+  }
+  stream->Act();
+}
+
 void AgentService::Close(StreamId id, const absl::Status& status) {
   if (const auto stream = StreamOf(id)) stream->Close(status);
 }
@@ -162,6 +174,7 @@ void AgentService::Welcome(StreamId id, const v1::AgentHello& hello) {
   v1::AgentCommand welcome;
   welcome.mutable_welcome()->set_report_interval_seconds(absl::ToDoubleSeconds(kAgentReportEvery));
   welcome.mutable_welcome()->set_job_folder(options_.job_folder);
+  welcome.mutable_welcome()->set_warm_folder(options_.warm_folder);
   {
     absl::MutexLock lock(&mutex_);
     const auto found = agents_.find(id);

@@ -20,6 +20,7 @@
 #include "common/rpc/server_credentials.h"
 #include "coordinator/launcher/node_agents.h"
 #include "coordinator/loop/inbox.h"
+#include "coordinator/loop/outlets.h"
 #include "coordinator/service/stream_places.h"
 #include "espalier/v1/agent.grpc.pb.h"
 
@@ -34,13 +35,17 @@ struct AgentServiceOptions {
   std::string exec_key;
   // AgentWelcome.job_folder.
   std::string job_folder;
+  // AgentWelcome.warm_folder.
+  std::string warm_folder;
   // More are refused with RESOURCE_EXHAUSTED.
   StreamPlaces::Limits places;
   // Outlives the service.
   Clock* clock = &RealClock();
 };
 
-class AgentService : public v1::AgentService::CallbackService, public NodeAgents {
+class AgentService : public v1::AgentService::CallbackService,
+                     public NodeAgents,
+                     public AgentStreams {
  public:
   // `inbox` outlives the service.
   AgentService(Inbox& inbox, AgentServiceOptions options);
@@ -56,6 +61,7 @@ class AgentService : public v1::AgentService::CallbackService, public NodeAgents
   Ending End(const GenerationKey& key, const NodeName& node) override;
   void Forget(const GenerationKey& key) override;
 
+  void Send(StreamId id, v1::AgentCommand command) override;
   // Ends an agent's stream.
   void Close(StreamId id, const absl::Status& status);
   // Ends agents' streams that have not said hello in time. To be called a few times a second.

@@ -28,6 +28,7 @@
 #include "coordinator/launcher/mpirun_launcher.h"
 #include "coordinator/launcher/versions.h"
 #include "coordinator/loop/loop.h"
+#include "coordinator/loop/messages.h"
 #include "coordinator/service/agent_service.h"
 #include "coordinator/service/attach_service.h"
 #include "coordinator/service/enrolment.h"
@@ -132,6 +133,7 @@ absl::Status OpenState(DaemonParts& parts) {
 
 absl::Status MakeAgentService(DaemonParts& parts) {
   AgentServiceOptions options{.job_folder = parts.cluster.state_dir() + "/jobs",
+                              .warm_folder = WarmFolder(parts.cluster.state_dir()),
                               .clock = parts.clock};
   ASSIGN_OR_RETURN(options.exec_key, TakeToken(parts.cluster.state_dir()));
   parts.agents = std::make_unique<AgentService>(parts.inbox, std::move(options));
@@ -345,6 +347,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const v1::ClusterSpec& clu
                                        .journal = parts.journal.get(),
                                        .launcher = parts.launcher.get(),
                                        .streams = parts.streams.get(),
+                                       .agents = parts.agents.get(),
                                        .inbox = &parts.inbox,
                                        .observer = parts.publisher.get(),
                                        .versions = parts.versions.get()},

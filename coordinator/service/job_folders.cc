@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
+#include "coordinator/core/facts.h"
 #include "coordinator/launcher/network.h"
 
 namespace espalier {
@@ -53,9 +54,7 @@ absl::Status CheckOne(const char* key, const std::string& asked,
 bool MustRunHere(const v1::ParallelSpec& parallel, const std::map<std::string, bool>& is_here) {
   int32_t here = 0, elsewhere = 0;
   for (const auto& [node, own] : is_here) {
-    const auto& allowed = parallel.nodes();
-    const bool may = allowed.empty() || std::count(allowed.begin(), allowed.end(), node) > 0;
-    if (may) ++(own ? here : elsewhere);
+    if (MayUse(parallel, NodeName(node))) ++(own ? here : elsewhere);
   }
   return here > 0 && elsewhere < parallel.min_nodes();
 }

@@ -266,6 +266,12 @@ void AddJob(MetricBuilder& builder, const JobView& job, absl::Duration now) {
     builder.Add(metrics::kJobRestarts, {{"job", job.status.id()}, {"cause", cause}},
                 static_cast<double>(count));
   }
+  builder.Add(metrics::kJobInterruptions, labels, static_cast<double>(job.interruption.count()));
+  for (size_t i = 0; i < Interruption::kPhases; ++i) {
+    const auto phase = std::string(Interruption::Name(static_cast<Interruption::Phase>(i)));
+    builder.Add(metrics::kJobInterrupted, {{"job", job.status.id()}, {"phase", phase}},
+                job.interruption.totals()[i]);
+  }
   AddWorkers(builder, job, labels, now);
 }
 

@@ -17,6 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/ids.h"
+#include "coordinator/core/interruption.h"
 #include "coordinator/loop/outlets.h"
 #include "coordinator/service/tally.h"
 #include "espalier/v1/operator.pb.h"
@@ -31,6 +32,7 @@ struct JobView {
   std::vector<absl::Duration> progress_at;
   std::optional<absl::Duration> checkpoint_at;
   std::map<std::string, int64_t> restarts_by_cause;
+  Interruption interruption;
   int64_t checkpoint_failures = 0;
   // By rank, and the node that the rank ran on last.
   std::vector<WorkerTally> tallies;

@@ -90,7 +90,9 @@ void FillResults(const JobRecord& record, v1::JobStatus& status) {
     status.set_validation_step(record.evaluation->step.value());
   }
   if (record.checkpoint) *status.mutable_last_checkpoint() = ToProto(*record.checkpoint);
-  if (NewestHeld(record) > Step(0)) status.set_state_holders(NodeList(HoldersOfNewest(record)));
+  if (NewestPublished(record) > Step(0)) {
+    status.set_state_holders(NodeList(HoldersOfPublished(record)));
+  }
 }
 
 }  // namespace
@@ -119,6 +121,7 @@ std::shared_ptr<const JobView> MakeJobView(const Job& job, const JobNotes& notes
     view->checkpoint_at = moment.monotonic - (moment.now - record.checkpoint->at);
   }
   view->restarts_by_cause = notes.restarts_by_cause;
+  view->interruption = job.interruption;
   view->checkpoint_failures = record.checkpoint_failures;
   view->tallies = notes.tallies;
   for (const NodeName& node : record.nodes) view->nodes.push_back(node.text());

@@ -59,6 +59,23 @@ TEST_F(MachinesWithAgents, OneThatIsCutOffIsDoneWithoutAndTakenInWhenItIsBack) {
   EXPECT_TRUE(cluster_.WaitForStepAfter(job, alone + 5, 120)) << cluster_.Story(job);
 }
 
+// What is trained stays in the machines' memory, of which nothing is left when the job is over.
+TEST_F(MachinesWithAgents, AKilledWorkerCostsNoCommittedStep) {
+  const std::string job = cluster_.RunningJob({"checkpoint.every_steps=0"});
+  cluster_.WaitForStepAfter(job, 20);
+  const int64_t committed = cluster_.StepOf(job);
+  kill(cluster_.Pids(job)[1], SIGKILL);
+  EXPECT_TRUE(cluster_.WaitForStepAfter(job, committed + 20, 120)) << cluster_.Story(job);
+  EXPECT_EQ(cluster_.Story(job).find("goes back"), std::string::npos) << cluster_.Story(job);
+  EXPECT_EQ(cluster_.Job(job).value("restarts", 0), 1);
+  EXPECT_EQ(cluster_.Cli("cancel " + job).exit_code, 0);
+  cluster_.WaitForState(job, "CANCELLED");
+  for (const char* disk : {"state", "disk-of-macbook"}) {
+    const std::string left = "ls " + cluster_.folder() + "/" + disk + "/warm/espalier-*";
+    EXPECT_TRUE(Eventually([&] { return Shell(left).exit_code != 0; })) << Shell(left).output;
+  }
+}
+
 TEST_F(MachinesWithAgents, OneThatIsDrainedIsLeftAndTakenInWhenItIsAllowed) {
   const std::string job =
       cluster_.RunningJob({"checkpoint.every_steps=20", "parallel.min_nodes=1",

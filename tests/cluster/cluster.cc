@@ -74,6 +74,8 @@ Cluster::~Cluster() {
   }
   if (coordinator_pid_ > 0) waitpid(coordinator_pid_, nullptr, 0);
   for (const auto& [machine, pid] : agent_pids_) waitpid(pid, nullptr, 0);
+  // Memory that nobody was left to give back.
+  Shell("for f in " + folder_ + "/*/warm/espalier-*; do rm -f /dev/shm/$(basename $f); done");
   if (!testing::Test::HasFailure()) std::filesystem::remove_all(folder_);
 }
 

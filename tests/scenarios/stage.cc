@@ -122,6 +122,7 @@ Stage::Result Stage::Agent(Words& words) {
   hello.instance = words.Text();
   ASSIGN_OR_RETURN(const AgentSays says, ReadAgent(words));
   hello.report = says.report;
+  memories_[hello.stream] = says.report;
   hello.clock_ahead = says.clock_ahead;
   return Take(hello);
 }
@@ -131,6 +132,7 @@ Stage::Result Stage::AgentReport(Words& words) {
   const StreamId stream = words.Stream();
   if (what == "agent-gone") return Take(AgentDetached{stream});
   ASSIGN_OR_RETURN(const AgentSays says, ReadAgent(words));
+  memories_[stream] = says.report;
   return Take(AgentReported{stream, says.report, says.clock_ahead});
 }
 
@@ -334,7 +336,9 @@ std::string Stage::Beat(const std::vector<int64_t>& streams) {
   for (const int64_t number : streams) {
     const StreamId stream(number);
     if (state_.agents.count(stream) != 0) {
-      absl::StrAppend(&text, Take(AgentReported{.stream = stream, .report = DefaultReport()}));
+      v1::NodeReport report = DefaultReport();
+      *report.mutable_warm() = memories_[stream].warm();
+      absl::StrAppend(&text, Take(AgentReported{.stream = stream, .report = report}));
       continue;
     }
     absl::StrAppend(

@@ -155,6 +155,13 @@ const std::map<std::string, Setter>& Setters() {
 }
 
 absl::Status SetKey(v1::JobSpec& spec, const std::string& key, const std::string& value) {
+  if (key == "not" || key == "first") {
+    for (const absl::string_view node : absl::StrSplit(value, ',')) {
+      key == "not" ? spec.mutable_parallel()->add_exclude_nodes(std::string(node))
+                   : spec.mutable_parallel()->add_prefer_nodes(std::string(node));
+    }
+    return absl::OkStatus();
+  }
   if (key == "nodes") {
     for (const auto& node : absl::StrSplit(value, ',')) {
       spec.mutable_parallel()->add_nodes(std::string(node));
@@ -209,8 +216,24 @@ absl::StatusOr<AgentSays> ReadAgent(Words& words) {
       says.report.mutable_versions()->set_espalier(pair.second);
     } else if (pair.first == "open-mpi") {
       says.report.mutable_versions()->set_open_mpi(pair.second);
+    } else if (pair.first == "memory") {
+      const std::vector<std::string> parts = absl::StrSplit(pair.second, ':');
+      v1::WarmState& warm = *says.report.add_warm();
+      warm.set_job_id(parts[0]);
+      int64_t step = 0;
+      int64_t history = 0;
+      int64_t taken_by = 0;
+      if (parts.size() < 2 || !absl::SimpleAtoi(parts[1], &step) ||
+          (parts.size() > 2 && !absl::SimpleAtoi(parts[2], &history)) ||
+          (parts.size() > 3 && !absl::SimpleAtoi(parts[3], &taken_by))) {
+        return absl::InvalidArgumentError("memory=JOB:STEP[:HISTORY[:GENERATION]]");
+      }
+      warm.set_step(step);
+      warm.set_history(history);
+      warm.set_taken_by(taken_by);
     } else if (pair.first != "clock" || !absl::ParseDuration(pair.second, &says.clock_ahead)) {
-      return absl::InvalidArgumentError("an agent has espalier= open-mpi= clock=TIME");
+      return absl::InvalidArgumentError(
+          "an agent has espalier= open-mpi= clock=TIME memory=JOB:STEP");
     }
   }
   return says;

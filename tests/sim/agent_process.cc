@@ -52,6 +52,7 @@ v1::NodeReport AgentProcess::Report() const {
   v1::NodeReport report;
   report.mutable_versions()->set_open_mpi(misreports_ ? "5.0.7" : "4.1.4");
   report.set_unix_seconds(absl::ToUnixSeconds(scene_.timeline.now()));
+  scene_.memories.AddTo(report, node());
   return report;
 }
 
@@ -80,6 +81,16 @@ void AgentProcess::KeepReporting() {
     wire_.Up(*stream_, message, Care::kKeep);
   }
   After(scene_.ByClockOf(node(), kAgentReportEvery), &AgentProcess::KeepReporting);
+}
+
+bool AgentProcess::OnMessage(StreamId stream, const std::string& bytes) {
+  if (frozen_) return false;
+  if (stream != stream_ || !alive_) return true;
+  v1::AgentCommand command;
+  command.ParseFromString(bytes);
+  const v1::DropWarm& drop = command.drop();
+  scene_.memories.Drop(node(), JobId(drop.job_id()), drop.history(), Step(drop.step()));
+  return true;
 }
 
 bool AgentProcess::OnClosed(StreamId stream, const absl::Status& status) {

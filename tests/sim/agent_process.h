@@ -35,7 +35,7 @@ class AgentProcess : public WorkerEnd {
   void Misreport(absl::Duration time);
   const NodeName& node() const { return options_.node; }
 
-  bool OnMessage(StreamId, const v1::AttachResponse&) override { return true; }
+  bool OnMessage(StreamId stream, const std::string& bytes) override;
   bool OnClosed(StreamId stream, const absl::Status& status) override;
 
  private:

@@ -166,7 +166,8 @@ struct EffectText {
                         "/", effect.worker.generation.value(), " ", Text(effect.directive),
                         effect.least_held_by.empty() ? ""
                                                      : absl::StrCat(" least ", effect.least.value(),
-                                                                    " of ", effect.least_held_by));
+                                                                    " of ", effect.least_held_by),
+                        effect.keep_warm ? " in memory" : "");
   }
   std::string operator()(const SendDirective& effect) const {
     return absl::StrCat("stream ", effect.stream.value(), " ", Text(effect.directive));
@@ -177,6 +178,11 @@ struct EffectText {
   }
   std::string operator()(const CloseStream& effect) const {
     return absl::StrCat("stream ", effect.stream.value(), " close: ", effect.status.ToString());
+  }
+  std::string operator()(const DropMemory& effect) const {
+    return absl::StrCat("stream ", effect.stream.value(), " drops the memory of ",
+                        effect.job.text(), " up to step ", effect.step.value(),
+                        effect.history == 0 ? "" : absl::StrCat(" of history ", effect.history));
   }
   std::string operator()(const Launch& effect) const {
     return absl::StrCat("launch ", Describe(effect.key), " on ", NodeList(effect.nodes));
@@ -202,13 +208,13 @@ std::vector<std::string> Describe(const ClusterState& state) {
   for (const auto& [id, job] : state.jobs) {
     const JobRecord& record = job.record;
     if (IsFinal(record.state)) continue;
+    const Holders holders(state, record);
     lines.push_back(absl::StrCat(
         id.text(), " of priority ", record.spec.priority(), " for ",
         record.spec.parallel().min_nodes(), " to ", MaxNodes(record), " of [",
         absl::StrJoin(record.spec.parallel().nodes(), " "), "]: ", JobStateName(record.state),
         ", processes ", ProcessesName(record.processes), ", nodes ", NodeList(record.nodes),
-        NeedsHolder(record) ? absl::StrCat(", needs ", NodeList(HoldersOfNewest(record))) : "",
-        ": ", record.reason));
+        holders.needed() ? absl::StrCat(", needs ", holders.Describe()) : "", ": ", record.reason));
   }
   for (const Node& node : state.nodes) {
     lines.push_back(absl::StrCat(node.record.name.text(), node.holder.empty() ? "" : " of ",

@@ -26,7 +26,9 @@ class Ghost : public WorkerEnd {
     wire.Up(stream, message, Care::kKeep);
   }
 
-  bool OnMessage(StreamId, const v1::AttachResponse& message) override {
+  bool OnMessage(StreamId, const std::string& bytes) override {
+    v1::AttachResponse message;
+    message.ParseFromString(bytes);
     if (message.has_welcome()) {
       scene_.Break(absl::StrCat("a worker of an ended generation of ", message.welcome().job_id(),
                                 " is welcomed to generation ", message.welcome().generation()));

@@ -7,6 +7,7 @@
 #include "coordinator/journal/record.h"
 #include "tests/sim/describe.h"
 #include "tests/sim/inspector.h"
+#include "tests/sim/node_rules.h"
 
 namespace espalier::sim {
 
@@ -61,8 +62,10 @@ void Inspector::OnLaunch(const Launch& launch) {
   Require(record.generation == launch.key.generation && record.nodes == launch.nodes &&
               (record.state == JobState::kLaunching || batched_),
           absl::StrCat("the launch of ", Describe(launch.key), " is not journaled"));
-  for (const NodeName& name : launch.nodes) {
-    if (!batched_) CheckAgentOf(name);
+  if (!batched_) {
+    for (const NodeName& name : launch.nodes) CheckAgentOf(name);
+    const std::string forgotten = FindForgottenMemory(*state_, record, launch.nodes);
+    Require(forgotten.empty(), forgotten);
   }
   for (const auto& world : worlds_) {
     if (world->over() || !world->options().external_id.empty()) continue;

@@ -66,6 +66,33 @@ std::string FindWrongAgent(const ClusterState& state, const Scene& scene) {
   return speaking == state.agents.size() ? "" : "a stream of an agent that speaks for no node";
 }
 
+std::string FindForgottenMemory(const ClusterState& state, const JobRecord& record,
+                                const std::vector<NodeName>& nodes) {
+  const auto memory = [&](const Node& node) {
+    int64_t step = 0;
+    if (node.agent.state != AgentState::kAttached) return step;
+    for (const v1::WarmState& warm : node.agent.report->warm()) {
+      // That nobody can have before a process is gone which nobody could end is no choice.
+      const bool stuck = warm.taken_by() != 0 && warm.taken_by() + 1 < record.generation.value();
+      const bool counts = warm.job_id() == record.id.text() && warm.history() == record.history;
+      if (counts && !stuck) step = std::max(step, warm.step());
+    }
+    return step;
+  };
+  int64_t known = 0;
+  for (const HolderRecord& holder : record.holders) known = std::max(known, holder.step.value());
+  for (const NodeName& name : nodes) {
+    const Node* node = state.nodes.Find(name);
+    if (node != nullptr) known = std::max(known, memory(*node) + 1);
+  }
+  for (const Node& node : state.nodes) {
+    if (memory(node) <= known) continue;
+    return absl::StrCat(record.id.text(), " starts without ", node.record.name.text(),
+                        ", which holds step ", memory(node), " in memory");
+  }
+  return "";
+}
+
 bool CouldGoOn(const ClusterState& state, const JobRecord& record, const NodeName& without) {
   const std::vector<NodeName>& nodes = record.trained_on;
   return !nodes.empty() && std::find(nodes.begin(), nodes.end(), without) == nodes.end() &&

@@ -22,6 +22,11 @@ std::string FindWrongAgent(const ClusterState& state, const Scene& scene);
 // or on one that is set aside.
 std::string FindJobOnBarredNode(const ClusterState& state, const std::vector<Effect>& effects);
 
+// Empty, or whose memory, which holds a newer state than any disk, a start on these nodes leaves
+// aside. The step in which its processes were killed counts for nothing.
+std::string FindForgottenMemory(const ClusterState& state, const JobRecord& record,
+                                const std::vector<NodeName>& nodes);
+
 // The job has trained on nodes without this one, and has enough of them.
 bool CouldGoOn(const ClusterState& state, const JobRecord& record, const NodeName& without);
 

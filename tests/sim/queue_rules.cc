@@ -30,11 +30,12 @@ bool IsLeaving(const JobRecord& record) {
 template <typename Which>
 bool WouldDo(const ClusterState& state, const JobRecord& record, const Which& which) {
   int64_t nodes = 0;
-  bool held = !NeedsHolder(record);
+  const Holders holders(state, record);
+  bool held = !holders.needed();
   for (const Node& node : state.nodes) {
     if (!which(node)) continue;
     ++nodes;
-    held = held || HoldsNewest(state, record, node.record.name);
+    held = held || holders.Has(node.record.name);
   }
   return held && nodes >= record.spec.parallel().min_nodes();
 }

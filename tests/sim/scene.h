@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "common/base/ids.h"
 #include "tests/sim/chance.h"
+#include "tests/sim/memories.h"
 #include "tests/sim/timeline.h"
 
 namespace espalier::sim {
@@ -37,6 +38,7 @@ struct Scene {
   bool faults = true;
   // Newest checkpoint of each job on each node's disk, which survives the processes.
   std::map<JobId, std::map<NodeName, Step>> disks;
+  Memories memories;
   // Until when nothing can be written to a node's disk.
   std::map<NodeName, absl::Time> full_until;
   // Until when no job starts on a node: what it needs is not there.

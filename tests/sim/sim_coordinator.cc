@@ -42,6 +42,7 @@ std::string DescribeMessage(StreamId stream, const v1::AttachResponse& message) 
   welcome.directive = FromProto(sent.directive());
   welcome.least = Step(sent.least_step());
   welcome.least_held_by = sent.least_held_by();
+  welcome.keep_warm = !sent.warm_folder().empty();
   return Describe(welcome);
 }
 
@@ -67,6 +68,14 @@ void SimCoordinator::UseParts() {
                       if (!Lives(1500)) return false;
                       parts_.scene.Trace(DescribeMessage(stream, message));
                       inspector_.OnSend(stream, message);
+                      return true;
+                    },
+                .commanding =
+                    [this](StreamId stream, const v1::AgentCommand& command) {
+                      if (!Lives(1500)) return false;
+                      const v1::DropWarm& drop = command.drop();
+                      parts_.scene.Trace(Describe(DropMemory{stream, JobId(drop.job_id()),
+                                                             drop.history(), Step(drop.step())}));
                       return true;
                     },
                 .closing =
@@ -109,6 +118,7 @@ void SimCoordinator::Start() {
                 .journal = &disk_,
                 .launcher = &launcher_,
                 .streams = &streams_,
+                .agents = &streams_,
                 .inbox = inbox_.get(),
                 .observer = this,
                 .files = &files_},

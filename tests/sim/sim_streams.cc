@@ -8,6 +8,10 @@ void SimStreams::Send(StreamId stream, v1::AttachResponse message) {
   Write(stream);
 }
 
+void SimStreams::Send(StreamId stream, v1::AgentCommand command) {
+  if (hooks_.commanding(stream, command)) wire_.Down(stream, command.SerializeAsString());
+}
+
 void SimStreams::Close(StreamId stream, const absl::Status& status) {
   if (!hooks_.closing(stream, status)) return;
   std::optional<absl::Status>& close = outgoing_[stream].close;

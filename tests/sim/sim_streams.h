@@ -15,17 +15,19 @@
 
 namespace espalier::sim {
 
-class SimStreams : public WorkerStreams {
+class SimStreams : public WorkerStreams, public AgentStreams {
  public:
   // What the loop wants sent or closed, before it is. False: espalierd has died by then.
   struct Hooks {
     std::function<bool(StreamId, const v1::AttachResponse&)> sending;
+    std::function<bool(StreamId, const v1::AgentCommand&)> commanding;
     std::function<bool(StreamId, const absl::Status&)> closing;
   };
   SimStreams(Scene& scene, Wire& wire) : scene_(scene), wire_(wire) {}
 
   void Use(Hooks hooks) { hooks_ = std::move(hooks); }
   void Send(StreamId stream, v1::AttachResponse message) override;
+  void Send(StreamId stream, v1::AgentCommand command) override;
   void Close(StreamId stream, const absl::Status& status) override;
   // Nobody is there any more: the worker; espalierd, and with it what waits.
   void Gone(StreamId stream) { outgoing_.erase(stream); }

@@ -216,6 +216,14 @@ bool Simulation::AgentsAttached() const {
   });
 }
 
+// On nodes whose agent would give it back.
+bool Simulation::NothingKept() const {
+  const NodeTable& nodes = coordinator_->state().nodes;
+  return std::none_of(nodes.begin(), nodes.end(), [&](const Node& node) {
+    return node.agent.state == AgentState::kAttached && scene_.memories.Any(node.record.name);
+  });
+}
+
 bool Simulation::IsThere(const NodeName& node) const {
   if (std::find(cluster_.begin(), cluster_.end(), node) != cluster_.end()) {
     return gone_.count(node) == 0;
@@ -234,10 +242,11 @@ void Simulation::Settle(const Job& job) {
     coordinator_->Ask(Cancel(record.id, false));
     return;
   }
-  const std::vector<NodeName> holders = HoldersOfNewest(record);
+  const Holders known(coordinator_->state(), record);
+  const std::vector<NodeName> holders = known.Names();
   const bool held = std::any_of(holders.begin(), holders.end(),
                                 [&](const NodeName& node) { return IsThere(node); });
-  const bool gone = record.state == JobState::kQueued && NeedsHolder(record) && !held;
+  const bool gone = record.state == JobState::kQueued && known.needed() && !held;
   if (record.desired != DesiredState::kRun || gone) coordinator_->Ask(Resume(record.id, gone));
 }
 
@@ -311,11 +320,12 @@ RunResult Simulation::Run() {
     });
   });
   while (scene_.broken.empty() && timeline.RunNext()) {
-    if (timeline.now() >= quiet && AllOver() && AgentsAttached()) break;
+    if (timeline.now() >= quiet && AllOver() && AgentsAttached() && NothingKept()) break;
     if (timeline.now() > quiet + kQuietTime) break;
   }
   if (scene_.broken.empty()) coordinator_->inspector().OnQuiet();
   if (scene_.broken.empty() && !AgentsAttached()) scene_.Break("an agent never attaches");
+  if (scene_.broken.empty() && !NothingKept()) scene_.Break("memory is never given back");
   RunResult result{.seed = options_.seed,
                    .trace = scene_.trace,
                    .fingerprint = scene_.fingerprint,

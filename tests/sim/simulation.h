@@ -74,6 +74,7 @@ class Simulation {
   void BringAgents();
   void HarmAgent();
   bool AgentsAttached() const;
+  bool NothingKept() const;
   // A machine is there and may be used.
   bool IsThere(const NodeName& node) const;
   // An operator must decide for a job that waits for machines that are no more.

@@ -156,6 +156,7 @@ void Simulation::LoseForGood(const NodeName& node) {
 void Simulation::LoseNode(const NodeName& node, absl::Duration time) {
   wire_.Partition(node, time, Wire::Way::kBoth);
   ForRanksOn(node, [](World& world, size_t rank) { world.CrashRank(rank); });
+  scene_.memories.Lose(node);
   for (const auto& agent : agents_) {
     if (agent->node() != node) continue;
     agent->End();

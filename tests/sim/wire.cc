@@ -73,11 +73,7 @@ void Wire::ToWorker(StreamId id, std::function<bool(WorkerEnd&)> tell) {
 }
 
 void Wire::Down(StreamId id, const std::string& bytes) {
-  ToWorker(id, [id, bytes](WorkerEnd& end) {
-    v1::AttachResponse message;
-    message.ParseFromString(bytes);
-    return end.OnMessage(id, message);
-  });
+  ToWorker(id, [id, bytes](WorkerEnd& end) { return end.OnMessage(id, bytes); });
 }
 
 void Wire::Partition(const NodeName& node, absl::Duration time, Way way) {

@@ -23,7 +23,7 @@ class WorkerEnd {
  public:
   virtual ~WorkerEnd() = default;
   // False: not listening now (frozen); it is told again later.
-  virtual bool OnMessage(StreamId id, const v1::AttachResponse& message) = 0;
+  virtual bool OnMessage(StreamId id, const std::string& bytes) = 0;
   virtual bool OnClosed(StreamId id, const absl::Status& status) = 0;
 };
 
@@ -46,7 +46,7 @@ class Wire {
                 const std::string& serial = "");
   const std::string& SerialOf(StreamId id) const { return streams_.at(id).serial; }
   void Up(StreamId id, const google::protobuf::MessageLite& message, Care care);
-  // A v1::AttachResponse.
+  // A v1::AttachResponse to a worker, a v1::AgentCommand to an agent.
   void Down(StreamId id, const std::string& bytes);
   void CloseByCoordinator(StreamId id, const absl::Status& status);
   // The process ended: what it sent arrives, then the end of the stream.

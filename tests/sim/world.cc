@@ -13,6 +13,7 @@ constexpr absl::Duration kLongestHold = absl::Minutes(30);
 
 World::World(Scene& scene, Wire& wire, const WorldOptions& options, Hooks hooks)
     : RankWorld(scene, wire, options), hooks_(std::move(hooks)), unharmed_(!scene.faults) {
+  keeps_.resize(options_.nodes.size());
   for (size_t i = 0; i < options_.nodes.size(); ++i) {
     ranks_.push_back(std::make_unique<RankProcess>(static_cast<RankWorld&>(*this),
                                                    Rank(static_cast<int64_t>(i))));
@@ -139,7 +140,8 @@ void World::Agree() {
       DiskOf(i) = Step(DiskOf(i).value() / 2);
       scene_.damaged.insert(job());
     }
-    newest = std::max(newest, DiskOf(i));
+    TakeMemory(i);
+    newest = std::max({newest, DiskOf(i), MemoryOf(i)});
     ranks_[i]->SayFound(DiskOf(i));
   }
   if (newest < least_.value_or(Step(0))) {
@@ -149,6 +151,7 @@ void World::Agree() {
   }
   step_ = newest;
   hooks_.agreed(*this);
+  Remember(step_);
   phase_ = Phase::kBoundary;
   for (auto& rank : ranks_) rank->SayReady(step_);
   WhenAllMove(&World::Boundary);
@@ -228,6 +231,7 @@ void World::Commit() {
   }
   step_ = step_.next();
   scene_.committed[job()] = std::max(scene_.committed[job()], step_);
+  Remember(step_);
   collective_ += 3;
   const int64_t every = options_.spec.checkpoint().every_steps();
   if (every > 0 && step_.value() % every == 0) {
@@ -253,6 +257,9 @@ void World::OnRankEnded() {
   if (over_) return;
   bool all = true;
   bool abnormal = false;
+  for (size_t i = 0; i < size(); ++i) {
+    if (ranks_[i]->dead()) LetGoOfMemory(i);
+  }
   for (const auto& rank : ranks_) {
     all = all && rank->dead();
     const bool well =

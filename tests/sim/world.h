@@ -83,6 +83,12 @@ class World : private RankWorld {
   bool StartsInVain();
   void Agree();
   Step& DiskOf(size_t rank);
+  // The rank's memory that outlives it (world_memory.cc).
+  void TakeMemory(size_t rank);
+  Step MemoryOf(size_t rank) const;
+  void Remember(Step step);
+  void GiveBackMemory();
+  void LetGoOfMemory(size_t rank);
   void Boundary();
   void Commit();
   // Writes a checkpoint, and goes on with `then` when every copy is written or has failed.
@@ -107,6 +113,8 @@ class World : private RankWorld {
   Stage stage_ = Stage::kJoining;
   int64_t obeyed_checkpoint_ = 0;
   ShardPlan plan_;
+  // Of each rank: it has memory that outlives it.
+  std::vector<bool> keeps_;
   // The checkpoint at hand, and how many there were.
   std::vector<Copy> copies_;
   void (World::*saved_)() = nullptr;

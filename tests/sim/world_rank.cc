@@ -87,9 +87,11 @@ void RankProcess::Say(const std::optional<v1::AttachRequest>& message, Care care
   if (message && stream_ && welcomed_ && !dead_) Send(*message, care);
 }
 
-bool RankProcess::OnMessage(StreamId stream, const v1::AttachResponse& message) {
+bool RankProcess::OnMessage(StreamId stream, const std::string& bytes) {
   if (frozen_) return false;
   if (stream != stream_ || dead_) return true;
+  v1::AttachResponse message;
+  message.ParseFromString(bytes);
   if (message.has_welcome()) OnWelcome(message.welcome());
   if (message.has_directive()) Take(message.directive());
   if (message.has_renewal()) {
@@ -100,7 +102,8 @@ bool RankProcess::OnMessage(StreamId stream, const v1::AttachResponse& message) 
 }
 
 void RankProcess::OnWelcome(const v1::Welcome& welcome) {
-  was_welcomed_ = true;
+  const bool first = !std::exchange(was_welcomed_, true);
+  if (first && !welcome.warm_folder().empty()) history_ = welcome.history();
   world_.options_.key = {JobId(welcome.job_id()), Generation(welcome.generation())};
   welcomed_ = true;
   if (!world_.least_) world_.least_ = Step(welcome.least_step());

@@ -59,6 +59,8 @@ class RankProcess : public WorkerEnd {
   std::optional<Outcome> outcome() const { return outcome_; }
   const Directive& directive() const { return directive_; }
   absl::Time lease_until() const { return lease_until_; }
+  // What is trained is to outlive the process, as of this history; absent: it is not.
+  std::optional<int64_t> history() const { return history_; }
   // When it last sent anything that may have arrived.
   absl::Time said_at() const { return said_at_; }
 
@@ -69,7 +71,7 @@ class RankProcess : public WorkerEnd {
   // Published; or, with an error, not.
   void SayCheckpoint(Step step, const std::string& error = "");
 
-  bool OnMessage(StreamId stream, const v1::AttachResponse& message) override;
+  bool OnMessage(StreamId stream, const std::string& bytes) override;
   bool OnClosed(StreamId stream, const absl::Status& status) override;
 
  private:
@@ -99,6 +101,7 @@ class RankProcess : public WorkerEnd {
   absl::Time said_at_ = absl::InfinitePast();
   absl::Duration lease_;
   absl::Time lease_until_ = absl::InfinitePast();
+  std::optional<int64_t> history_;
   std::optional<Outcome> outcome_;
   Directive directive_;
   // The newest message of each kind: said again on every new stream.

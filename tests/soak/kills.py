@@ -8,8 +8,11 @@
 --parts N    an agent, mpirun, a worker, Open MPI's daemon or espalierd is killed N times while a job
              runs. Then: the job goes on, nothing of an earlier generation lives when a new one has
              started, and nothing at all when the job has been cancelled.
-Real espalierd, agents, mpirun; workers that train nothing. Prints a JSON line each part and how long
-it took until espalierd answered and had its ranks again: printed, not judged. Exit status 1: a rule
+--workers N  a worker is killed N times while two of them train a model (worker_kills.py). Then: no
+             committed step is computed again, and nothing stays in shared memory.
+Real espalierd, agents, mpirun; but for --workers, workers that train nothing. Prints a JSON line each
+part and how long it took until espalierd answered, had its ranks again, or a step: printed, not
+judged. Exit status 1: a rule
 did not hold; the folder with all logs is kept.
 """
 import argparse
@@ -21,14 +24,11 @@ import sys
 import time
 
 import world as worlds
-from world import Broken, alive
+from worker_kills import WorkerKills
+from world import Broken, alive, quantile
 
 FOR_EVER = 10**9
 SHORT = 300
-
-
-def quantile(values, share):
-    return round(sorted(values)[int(share * (len(values) - 1))], 3) if values else None
 
 
 def check_history(before, after):
@@ -287,24 +287,37 @@ class PartKills:
                 "next_generation_runs_s": [quantile(self.recoveries, s) for s in (0.5, 0.99, 1)]}
 
 
+def play(worker, run, seed):
+    one_machine = dict.fromkeys(worlds.NODES, "127.0.0.1")
+    trains = worker != worlds.STUB
+    world = worlds.World(addresses=one_machine if trains else None, worker=worker)
+    held = False
+    try:
+        print(json.dumps(run(world)), flush=True)
+        held = True
+    except Broken as error:
+        sys.exit(f"{error}\nseed {seed}; everything is in {world.folder}")
+    finally:
+        world.close(keep=not held)
+
+
 def main():
     options = argparse.ArgumentParser(prog="kills", description=__doc__,
                                       formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--daemon", type=int, default=200)
     options.add_argument("--parts", type=int, default=200)
+    options.add_argument("--workers", type=int, default=0)
+    options.add_argument("--model", default="nano", help="preset that --workers trains")
     options.add_argument("--seed", type=int, default=1)
     given = options.parse_args()
-    world = worlds.World()
-    held = False
-    try:
-        for part, count in ((DaemonKills, given.daemon), (PartKills, given.parts)):
-            if count > 0:
-                print(json.dumps(part(world, given.seed).all(count)), flush=True)
-        held = True
-    except Broken as error:
-        sys.exit(f"{error}\nseed {given.seed}; everything is in {world.folder}")
-    finally:
-        world.close(keep=not held)
+    chance = random.Random(given.seed)
+    parts = [(given.daemon, worlds.STUB, lambda world: DaemonKills(world, given.seed)),
+             (given.parts, worlds.STUB, lambda world: PartKills(world, given.seed)),
+             (given.workers, worlds.BIN / "espalier-worker",
+              lambda world: WorkerKills(world, chance, given.model))]
+    for count, worker, part in parts:
+        if count > 0:
+            play(worker, lambda world: part(world).all(count), given.seed)
 
 
 if __name__ == "__main__":

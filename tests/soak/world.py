@@ -23,6 +23,10 @@ class Broken(Exception):
     """A rule does not hold."""
 
 
+def quantile(values, share):
+    return round(sorted(values)[int(share * (len(values) - 1))], 3) if values else None
+
+
 def alive(pid):
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
@@ -49,7 +53,8 @@ def link(path):
 
 
 class World:
-    def __init__(self, addresses=None, with_agents=True):
+    def __init__(self, addresses=None, with_agents=True, worker=STUB):
+        self.worker = worker
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="espalier-kills-"))
         self.state = self.folder / "state"
         self.addresses = addresses or NODES
@@ -69,7 +74,7 @@ class World:
     def write_cluster(self, names):
         nodes = "".join(f"  - {{name: {name}, address: {self.addresses[name]}}}\n" for name in names)
         (self.folder / "cluster.yaml").write_text(
-            f"metrics_listen: 127.0.0.1:0\nlauncher: {{worker: {STUB}}}\nnodes:\n{nodes}")
+            f"metrics_listen: 127.0.0.1:0\nlauncher: {{worker: {self.worker}}}\nnodes:\n{nodes}")
 
     def await_agents(self):
         self.until("the agents attach", lambda: all(
@@ -81,6 +86,8 @@ class World:
             process.wait()
         for pid, _ in self.others():
             os.kill(pid, signal.SIGKILL)
+        for entry in self.folder.glob("*/warm/espalier-*"):
+            (pathlib.Path("/dev/shm") / entry.name).unlink(missing_ok=True)
         if not keep:
             shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -81,8 +81,8 @@ absl::Status TooOld(int64_t newest, const StartOptions& options) {
       newest < 0
           ? "no rank of this generation holds any"
           : absl::StrCat("the newest that a rank of this generation holds is of step ", newest);
-  return absl::UnavailableError(absl::StrCat("the checkpoint of step ", options.least.value(),
-                                             " was published (on ", options.least_held_by,
+  return absl::UnavailableError(absl::StrCat("the state of step ", options.least.value(),
+                                             " is known to be held (on ", options.least_held_by,
                                              "), and ", found, "; nothing is begun anew"));
 }
 

@@ -42,10 +42,6 @@ at::DataPtr Exchange(const torch::Tensor& tensor, at::DataPtr memory) {
 
 }  // namespace
 
-std::string WarmRegistry(const std::string& checkpoint_folder) {
-  return JoinPath(checkpoint_folder, ".warm");
-}
-
 // Plain words, without gaps.
 struct WarmState::Record {
   uint64_t kind = kEmpty;
@@ -100,7 +96,7 @@ std::string WarmState::LayoutText(const RunIdentity& identity, const Layout& lay
                                   Replica& replica) {
   const v1::JobSpec& spec = identity.spec;
   std::string text = absl::StrCat(
-      "warm state 1\n", ESPALIER_VERSION, "\n", identity.data_hash, "\n", identity.training_samples,
+      "warm state 2\n", ESPALIER_VERSION, "\n", identity.data_hash, "\n", identity.training_samples,
       "\n", spec.data().sequence_length(), "\n", spec.data().seed(), "\n",
       spec.train().global_batch(), "\n", static_cast<int>(spec.train().precision()), "\n",
       spec.train().optimizer().SerializeAsString(), "\n", identity.architecture, "\n");
@@ -132,6 +128,8 @@ absl::StatusOr<std::unique_ptr<WarmState>> WarmState::Open(const Place& place,
   const SegmentRecord record{.job = place.job,
                              .node = place.node,
                              .worker = place.worker,
+                             .history = place.history,
+                             .generation = place.generation,
                              .layout = LayoutText(identity, layout, replica),
                              .bytes = layout.bytes};
   std::unique_ptr<WarmState> warm;
@@ -294,6 +292,7 @@ void WarmState::Write(Record record) {
   std::atomic_signal_fence(std::memory_order_seq_cst);
   header.sequence.store(next, std::memory_order_release);
   std::atomic_signal_fence(std::memory_order_seq_cst);
+  segment_->set_mark(record.kind == kEmpty ? 0 : record.counters.step);
   if (at_store_ != nullptr) at_store_();
 }
 

@@ -22,9 +22,6 @@
 
 namespace espalier {
 
-// The registry of a job's segments, in its folder of checkpoints.
-std::string WarmRegistry(const std::string& checkpoint_folder);
-
 class WarmState {
  public:
   // Whose it is, and the folder that knows of it.
@@ -32,7 +29,9 @@ class WarmState {
     std::string registry;
     std::string job;  // empty: a run without espalierd
     std::string node;
-    int worker = 0;  // of the job on this node
+    int worker = 0;       // of the job on this node
+    int64_t history = 0;  // of the job
+    int64_t generation = 0;
   };
   // Moves the memory of what is trained into the segment of that place: what an earlier process of
   // the same run left there is kept (found), what another run left is not. Null: no shared memory

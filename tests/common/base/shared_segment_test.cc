@@ -132,6 +132,38 @@ TEST_F(SharedSegmentTest, ATornFileOrAnotherLifesTokenIsNotTrusted) {
   }
 }
 
+TEST_F(SharedSegmentTest, IsMadeAnewForAnotherHistory) {
+  WriteAndDie("what was learnt");
+  SegmentRecord next = Record();
+  ++next.history;
+  const auto segment = Open(next);
+  ASSERT_TRUE(segment.ok()) << segment.status();
+  EXPECT_FALSE((*segment)->found());
+  EXPECT_EQ(Listed("studio").front().record.history, 1);
+}
+
+TEST_F(SharedSegmentTest, ItsMarkIsSeenWhileAProcessHasItAndAfterwards) {
+  {
+    const auto segment = Open(Record());
+    ASSERT_TRUE(segment.ok()) << segment.status();
+    EXPECT_EQ(Listed("studio").front().mark, 0);
+    (*segment)->set_mark(12);
+    EXPECT_EQ(Listed("studio").front().mark, 12);
+  }
+  EXPECT_EQ(Listed("studio").front().mark, 12);
+  const auto again = Open(Record());
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(Listed("studio").front().mark, 12);
+}
+
+TEST_F(SharedSegmentTest, AFileWhoseSegmentIsGoneIsListedAsLost) {
+  WriteAndDie("what was learnt");
+  ASSERT_FALSE(Listed("studio").front().lost);
+  shm_unlink(("/" + Listed("studio").front().name).c_str());
+  EXPECT_TRUE(Listed("studio").front().lost);
+  EXPECT_EQ(Listed("studio").front().mark, 0);
+}
+
 TEST_F(SharedSegmentTest, BelongsToOneProcessAtATime) {
   const auto first = Open(Record());
   ASSERT_TRUE(first.ok());

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
+#include "common/base/shared_segment.h"
 #include "tests/coordinator/scratch_folder.h"
 #include "tests/coordinator/wait_until.h"
 
@@ -56,7 +57,8 @@ class Facts : public ::testing::Test {
                                     .mpirun = "/no/mpirun",
                                     .worker = "/no/worker",
                                     .job_folders = {folder_.path("jobs")},
-                                    .data_folders = {folder_.path("bad"), folder_.path("good")}},
+                                    .data_folders = {folder_.path("bad"), folder_.path("good")},
+                                    .node = "studio"},
                    RealClock());
   }
   // No look that was left behind outlives the test: it would meet the end of the process.
@@ -75,6 +77,13 @@ class Facts : public ::testing::Test {
         NodeFactsOptions{
             .state_dir = folder_.path("state"), .mpirun = "/no/mpirun", .worker = "/no/worker"},
         RealClock());
+  }
+  // What espalierd says of folders; empty: none.
+  void Note(const std::string& jobs, const std::string& warm) {
+    v1::AgentWelcome told;
+    if (!jobs.empty()) told.set_job_folder(folder_.path(jobs));
+    if (!warm.empty()) told.set_warm_folder(folder_.path(warm));
+    facts_->NoteFolders(told);
   }
   bool Reports(int states, int folders) {
     return WaitUntil([&] {
@@ -107,14 +116,41 @@ TEST_F(Facts, HoldCheckpointsAndDataOfEveryFolder) {
 TEST_F(Facts, HoldWhatLiesWhereEspalierdKeepsJobsUnlessFoldersWereGiven) {
   Publish("job-1", 7);
   Publish("job-1", 8);
-  facts_->NoteJobFolder(folder_.path("elsewhere"));
+  Note("elsewhere", "");
   EXPECT_TRUE(Reports(2, 2));
+  Note("", "");
   WithoutJobFolders();
   EXPECT_TRUE(Reports(0, 0));
-  facts_->NoteJobFolder(folder_.path("jobs"));
+  Note("jobs", "");
   EXPECT_TRUE(Reports(2, 0));
-  facts_->NoteJobFolder(folder_.path("elsewhere"));
+  Note("elsewhere", "");
   EXPECT_TRUE(Reports(0, 0)) << "another espalierd";
+}
+
+TEST_F(Facts, TheFoldersThatEspalierdNamedAreKnownToTheNextAgentFromItsFirstReportOn) {
+  WithoutJobFolders();
+  Publish("job-1", 7);
+  Note("jobs", "warm");
+  WithoutJobFolders();
+  EXPECT_TRUE(Reports(1, 0));
+  EXPECT_EQ(facts_->warm_folder(), folder_.path("warm"));
+}
+
+TEST_F(Facts, HoldWhatJobsHaveLeftInMemory) {
+  Note("jobs", "warm");
+  const auto segment = SharedSegment::Open(
+      folder_.path("warm"),
+      {.job = "job-1", .node = "studio", .history = 2, .layout = "one", .bytes = 100'000});
+  ASSERT_TRUE(segment.ok()) << segment.status();
+  (*segment)->set_mark(12);
+  EXPECT_TRUE(WaitUntil([&] { return facts_->Report().warm_size() == 1; }));
+  const v1::WarmState warm = facts_->Report().warm(0);
+  EXPECT_EQ(warm.job_id(), "job-1");
+  EXPECT_EQ(warm.history(), 2);
+  EXPECT_EQ(warm.step(), 12);
+  EXPECT_EQ(warm.bytes(), 100'000);
+  (*segment)->Remove();
+  EXPECT_TRUE(WaitUntil([&] { return facts_->Report().warm_size() == 0; }));
 }
 
 TEST_F(Facts, OfAFolderThatDoesNotAnswerAreThoseSeenLastAndOthersStayFresh) {

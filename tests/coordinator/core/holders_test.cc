@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+#include <vector>
+
+#include "coordinator/core/facts.h"
+
 namespace espalier {
 namespace {
 
@@ -15,16 +20,37 @@ struct Home {
 
   Home() {
     record.id = JobId("nano-1");
+    record.spec.mutable_train()->set_steps(100);
     state.nodes.Add({.name = kStudio}, "10.0.0.1");
     state.nodes.Add({.name = kMacbook}, "10.0.0.2");
   }
-  bool Holds(const NodeName& node) const { return HoldsNewest(state, record, node); }
+  Holders Look() const { return Holders(state, record); }
+  bool Holds(const NodeName& node) const { return Look().Has(node); }
+  // The node's agent reports this step, of this history, in its memory.
+  void Remember(const NodeName& node, int64_t step, int64_t history = 0) {
+    const std::vector<NodeName> nodes = std::exchange(record.nodes, {node});
+    NoteLaunch(record);
+    record.nodes = nodes;
+    AgentSession& agent = state.nodes.Edit(node)->agent;
+    agent.state = AgentState::kAttached;
+    v1::WarmState& warm = *agent.report.emplace().add_warm();
+    warm.set_job_id(record.id.text());
+    warm.set_step(step);
+    warm.set_history(history);
+  }
+  std::vector<int64_t> Spare(const NodeName& node) const {
+    std::vector<int64_t> steps;
+    for (const v1::WarmState& one : SpareMemory(state, *state.nodes.Find(node))) {
+      steps.push_back(one.step());
+    }
+    return steps;
+  }
 };
 
 TEST(Holders, WithoutAPublishedStateAnyNodeWillDo) {
   const Home home;
-  EXPECT_FALSE(NeedsHolder(home.record));
-  EXPECT_EQ(NewestHeld(home.record), Step(0));
+  EXPECT_FALSE(home.Look().needed());
+  EXPECT_EQ(home.Look().newest(), Step(0));
 }
 
 TEST(Holders, OnlyWhoHasTheNewestHoldsIt) {
@@ -32,7 +58,7 @@ TEST(Holders, OnlyWhoHasTheNewestHoldsIt) {
   EXPECT_TRUE(NoteHolder(home.record, kStudio, Step(4)));
   EXPECT_TRUE(NoteHolder(home.record, kMacbook, Step(4)));
   EXPECT_TRUE(NoteHolder(home.record, kStudio, Step(8)));
-  EXPECT_TRUE(NeedsHolder(home.record));
+  EXPECT_TRUE(home.Look().needed());
   EXPECT_TRUE(home.Holds(kStudio));
   EXPECT_FALSE(home.Holds(kMacbook));
 }
@@ -41,7 +67,7 @@ TEST(Holders, AReportThatComesLateTakesNothingBack) {
   Home home;
   NoteHolder(home.record, kStudio, Step(8));
   EXPECT_FALSE(NoteHolder(home.record, kStudio, Step(4)));
-  EXPECT_EQ(NewestHeld(home.record), Step(8));
+  EXPECT_EQ(home.Look().newest(), Step(8));
 }
 
 TEST(Holders, NodesOfOneAddressShareADisk) {
@@ -71,26 +97,156 @@ TEST(Holders, WithADiskThatAllReachAnyNodeWillDo) {
   Home home;
   home.record.spec.mutable_checkpoint()->set_shared(true);
   NoteHolder(home.record, kStudio, Step(4));
-  EXPECT_FALSE(NeedsHolder(home.record));
+  EXPECT_FALSE(home.Look().needed());
 }
 
 TEST(Holders, AStateThatEveryHolderHasLostIsGone) {
   Home home;
   home.record.checkpoint = CheckpointRecord{.step = Step(4)};
   NoteHolder(home.record, kStudio, Step(4));
-  EXPECT_FALSE(StateIsGone(home.record));
+  EXPECT_FALSE(home.Look().gone());
   EXPECT_EQ(NoteFound(home.record, kStudio, Step(0)), Step(4));
-  EXPECT_TRUE(StateIsGone(home.record));
-  EXPECT_TRUE(NeedsHolder(home.record));
+  EXPECT_TRUE(home.Look().gone());
+  EXPECT_TRUE(home.Look().needed());
   ForgetHolders(home.record);
-  EXPECT_FALSE(NeedsHolder(home.record));
+  EXPECT_FALSE(home.Look().needed());
 }
 
 // A job of an older espalierd, which kept no holders.
 TEST(Holders, ACheckpointOfWhichNoHolderIsKnownHoldsNobodyUp) {
   Home home;
   home.record.checkpoint = CheckpointRecord{.step = Step(4)};
-  EXPECT_FALSE(NeedsHolder(home.record));
+  EXPECT_FALSE(home.Look().needed());
+}
+
+TEST(Memory, CountsBeforeAnOlderCheckpoint) {
+  Home home;
+  NoteHolder(home.record, kMacbook, Step(4));
+  home.Remember(kStudio, 9);
+  EXPECT_EQ(home.Look().newest(), Step(9));
+  EXPECT_TRUE(home.Look().needed());
+  EXPECT_TRUE(home.Holds(kStudio));
+  EXPECT_FALSE(home.Holds(kMacbook));
+  EXPECT_EQ(home.Look().Describe(), "step 9 in the memory of studio");
+}
+
+TEST(Memory, IsNeededWhereEveryNodeReachesTheCheckpointsToo) {
+  Home home;
+  home.record.spec.mutable_checkpoint()->set_shared(true);
+  NoteHolder(home.record, kStudio, Step(4));
+  home.Remember(kMacbook, 9);
+  EXPECT_TRUE(home.Look().needed());
+  EXPECT_FALSE(home.Holds(kStudio));
+}
+
+TEST(Memory, OfAJobThatLostItsCheckpointsIsNotGone) {
+  Home home;
+  home.record.checkpoint = CheckpointRecord{.step = Step(4)};
+  NoteHolder(home.record, kStudio, Step(4));
+  NoteFound(home.record, kStudio, Step(0));
+  home.Remember(kStudio, 9);
+  EXPECT_FALSE(home.Look().gone());
+}
+
+// The sums of a step may have come to one rank and not to another when both were killed.
+TEST(Memory, AStepLessIsAsGood) {
+  Home home;
+  home.Remember(kStudio, 9);
+  home.Remember(kMacbook, 8);
+  EXPECT_TRUE(home.Holds(kStudio));
+  EXPECT_TRUE(home.Holds(kMacbook));
+  EXPECT_EQ(home.Look().LeastOn({kMacbook}), Step(8));
+  EXPECT_EQ(home.Look().LeastOn({kMacbook, kStudio}), Step(9));
+  home.Remember(kMacbook, 7);
+  EXPECT_FALSE(home.Holds(kMacbook));
+}
+
+// Agents look every two seconds, at different times; at the end all had done the same steps.
+TEST(Memory, OfWhichWasHeardWhileItsGenerationRanIsAsNewAsTheOthers) {
+  Home home;
+  home.record.generation = Generation(3);
+  home.Remember(kStudio, 9);
+  home.Remember(kMacbook, 4);
+  EXPECT_FALSE(home.Holds(kMacbook));
+  home.state.nodes.Edit(kMacbook)->agent.report->mutable_warm(0)->set_taken_by(3);
+  EXPECT_TRUE(home.Holds(kMacbook));
+  EXPECT_EQ(home.Look().LeastOn({kMacbook}), Step(4));
+}
+
+TEST(Memory, OfAProcessOfAnEarlierGenerationThatNobodyCouldEndIsOutOfReach) {
+  Home home;
+  home.record.generation = Generation(3);
+  home.Remember(kStudio, 9);
+  v1::WarmState& warm = *home.state.nodes.Edit(kStudio)->agent.report->mutable_warm(0);
+  warm.set_taken_by(3);
+  EXPECT_TRUE(home.Holds(kStudio)) << "its own, which was there when the agent looked last";
+  warm.set_taken_by(2);
+  EXPECT_FALSE(home.Look().needed());
+}
+
+TEST(Memory, IsBelievedWhereTheJobHasBeenAndUpToItsLastStep) {
+  Home home;
+  home.Remember(kStudio, 101);
+  EXPECT_FALSE(home.Look().needed());
+  home.Remember(kStudio, 9);
+  EXPECT_TRUE(home.Look().needed());
+  home.record.holders.clear();
+  EXPECT_FALSE(home.Look().needed());
+}
+
+TEST(Memory, CountsWhileItsAgentSpeaks) {
+  Home home;
+  NoteHolder(home.record, kMacbook, Step(4));
+  home.Remember(kStudio, 9);
+  home.state.nodes.Edit(kStudio)->agent.state = AgentState::kSilent;
+  EXPECT_EQ(home.Look().newest(), Step(4));
+  EXPECT_TRUE(home.Holds(kMacbook));
+}
+
+struct RunningHome : Home {
+  RunningHome() {
+    record.state = JobState::kRunning;
+    record.processes = Processes::kRunning;
+    record.nodes = {kStudio};
+    Take();
+  }
+  void Take() {
+    state.jobs[record.id].record = record;
+    NoteHeldNodes(state, record);
+  }
+};
+
+TEST(Memory, IsSpareOnceItsJobIsOver) {
+  RunningHome home;
+  home.Remember(kStudio, 9);
+  EXPECT_TRUE(home.Spare(kStudio).empty());
+  home.record.state = JobState::kFailed;
+  home.record.processes = Processes::kNone;
+  home.Take();
+  EXPECT_EQ(home.Spare(kStudio), std::vector<int64_t>{9});
+  home.state.jobs.clear();
+  EXPECT_EQ(home.Spare(kStudio), std::vector<int64_t>{9}) << "forgotten, so it was over";
+}
+
+TEST(Memory, IsSpareWhereTheJobHasNoProcessesAndADiskHoldsAsMuch) {
+  RunningHome home;
+  home.Remember(kStudio, 9);
+  home.Remember(kMacbook, 9);
+  EXPECT_TRUE(home.Spare(kMacbook).empty()) << "all that is left when the studio burns";
+  NoteHolder(home.record, kStudio, Step(9));
+  home.Take();
+  EXPECT_EQ(home.Spare(kMacbook), std::vector<int64_t>{9});
+  EXPECT_TRUE(home.Spare(kStudio).empty()) << "in use";
+}
+
+TEST(Memory, OfAHistoryThatWasGivenUpIsSpare) {
+  RunningHome home;
+  home.Remember(kStudio, 9);
+  ForgetHolders(home.record);
+  home.Take();
+  EXPECT_EQ(home.Spare(kStudio), std::vector<int64_t>{9});
+  EXPECT_EQ(home.Look().newest(), Step(0));
+  EXPECT_FALSE(home.Look().needed());
 }
 
 }  // namespace

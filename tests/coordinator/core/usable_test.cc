@@ -40,7 +40,7 @@ TEST(Usable, AFreeNodeWithoutAnAgentIs) { EXPECT_EQ(Why(State(), Job("a")), "");
 TEST(Usable, ANodeThatTheJobDoesNotNameIsNot) {
   JobRecord job = Job("a");
   job.spec.mutable_parallel()->add_nodes("macbook");
-  EXPECT_EQ(Why(State(), job), "is not in the job's parallel.nodes");
+  EXPECT_EQ(Why(State(), job), "is not among the nodes that the job may use");
 }
 
 TEST(Usable, ANodeIsItsHoldersAlone) {
@@ -99,14 +99,18 @@ TEST(KeptNodes, AreKeptFromThoseOfTheSamePriorityThatCouldNotBeMadeToGiveThemBac
 
 TEST(KeptNodes, OfAJobThatStartsSoonAreKeptFromEverybodyElse) {
   KeptNodes kept;
-  JobRecord first = Job("first", 5);
-  first.spec.mutable_parallel()->add_nodes("studio");
-  kept.Keep(first, KeptNodes::From::kEverybody);
+  kept.Keep(Job("first", 5), KeptNodes::From::kEverybody, {kStudio});
   EXPECT_EQ(Why(State(), Job("lower"), kept), "is kept for job first, ahead in the queue");
   EXPECT_EQ(kept.AllKeptFrom(Job("lower")), nullptr) << "other nodes are not";
   ClusterState state = State();
   state.nodes.SetHeld(JobId("lower"), {kStudio});
   EXPECT_EQ(Why(state, Job("lower"), kept), "") << "the one that has it already goes on with it";
+}
+
+TEST(Usable, NotForAJobThatExcludesTheNode) {
+  JobRecord job = Job("first");
+  job.spec.mutable_parallel()->add_exclude_nodes("studio");
+  EXPECT_EQ(Why(State(), job), "is not among the nodes that the job may use");
 }
 
 }  // namespace

@@ -50,6 +50,7 @@ JobRecord FullRecord() {
   record.checkpoint_failures = 3;
   record.holders = {{NodeName("a"), Step(60)}, {NodeName("b"), Step(0)}};
   record.trained_on = {NodeName("a"), NodeName("b")};
+  record.history = 2;
   record.speeds = {{NodeName("a"), SpeedModel({3, 30, 310, 1.5, 16, 0.02, 5})}};
   return record;
 }

@@ -113,6 +113,19 @@ class FakeStreams : public WorkerStreams {
   Trace& trace_;
 };
 
+class FakeAgents : public AgentStreams {
+ public:
+  explicit FakeAgents(Trace& trace) : trace_(trace) {}
+  void Send(StreamId stream, v1::AgentCommand command) override {
+    trace_.push_back(absl::StrCat("tell agent ", stream.value(), " to drop ",
+                                  command.drop().job_id(), " up to ", command.drop().history(), "/",
+                                  command.drop().step()));
+  }
+
+ private:
+  Trace& trace_;
+};
+
 // Keeps what was published last, and names what it was told in between.
 class FakeObserver : public LoopObserver {
  public:

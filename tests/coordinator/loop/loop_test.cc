@@ -109,6 +109,18 @@ v1::AttachRequest HelloByHand(const std::string& node) {
   return message;
 }
 
+TEST(Loop, AgentsAreToldToDropTheMemoryOfJobsThatNobodyKnows) {
+  LoopWorld world;
+  AgentAttached hello{.stream = StreamId(50), .node = NodeName("studio"), .instance = "a"};
+  v1::WarmState& warm = *hello.report.add_warm();
+  warm.set_job_id("old-7");
+  warm.set_history(1);
+  warm.set_step(500);
+  world.inbox->Put(AgentInput{hello, nullptr});
+  world.Turn();
+  EXPECT_THAT(world.TakeTrace(), ::testing::HasSubstr("tell agent 50 to drop old-7 up to 1/500"));
+}
+
 TEST(Loop, WorkersAreWelcomedWithTheSpecAndTheJobRuns) {
   LoopWorld world;
   world.Submit();

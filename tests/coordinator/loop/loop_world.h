@@ -35,7 +35,7 @@ class LoopWorld {
   void Restart() {
     inbox = std::make_unique<Inbox>(Inbox::Options{});
     loop = std::make_unique<Loop>(
-        LoopParts{&clock, &journal, &launcher, &streams, inbox.get(), shown_},
+        LoopParts{&clock, &journal, &launcher, &streams, &agents, inbox.get(), shown_},
         LoopOptions{.cluster = cluster_, .state_dir = folder.root()});
     const absl::Status status = loop->Start();
     EXPECT_TRUE(status.ok()) << status;
@@ -106,6 +106,7 @@ class LoopWorld {
   TracedJournal journal{trace};
   FakeLauncher launcher{trace};
   FakeStreams streams{trace};
+  FakeAgents agents{trace};
   FakeObserver observer;
   std::unique_ptr<Inbox> inbox;
   std::unique_ptr<Loop> loop;

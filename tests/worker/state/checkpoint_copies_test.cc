@@ -141,7 +141,7 @@ TEST(StartState, InvariantNothingIsForgotten_NoRankBeginsWithLessThanWasPublishe
   for (const RankResult& result : TrainWorld(options)) {
     EXPECT_EQ(result.outcome.status().code(), absl::StatusCode::kUnavailable);
     EXPECT_EQ(result.outcome.status().message(),
-              "the checkpoint of step 2 was published (on studio), and no rank of this generation "
+              "the state of step 2 is known to be held (on studio), and no rank of this generation "
               "holds any; nothing is begun anew");
     EXPECT_EQ(result.client->steps().size(), 0u);
   }

@@ -1,0 +1,55 @@
+#include "coordinator/agent/warm_memory.h"
+
+#include <tuple>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/shared_segment.h"
+#include "common/base/utf8.h"
+#include "common/observe/log.h"
+
+namespace espalier {
+namespace {
+
+// Of one node.
+constexpr int kSegmentsMax = 1000;
+
+bool IsNewer(const RegisteredSegment& segment, const v1::DropWarm& command) {
+  return std::make_tuple(segment.record.history, segment.mark) >
+         std::make_tuple(command.history(), command.step());
+}
+
+}  // namespace
+
+void AddWarm(const std::string& folder, const std::string& node, const v1::NodeReport& before,
+             v1::NodeReport& report) {
+  const absl::StatusOr<std::vector<RegisteredSegment>> segments = ListSegments(folder, node);
+  if (!segments.ok()) {
+    *report.mutable_warm() = before.warm();
+    return;
+  }
+  for (const RegisteredSegment& segment : *segments) {
+    if (segment.lost && RemoveSegment(folder, segment.name)) continue;
+    if (report.warm_size() >= kSegmentsMax) return;
+    v1::WarmState& warm = *report.add_warm();
+    warm.set_job_id(AsUtf8(segment.record.job));
+    warm.set_history(segment.record.history);
+    warm.set_step(segment.mark);
+    warm.set_bytes(segment.record.bytes);
+    if (segment.taken) warm.set_taken_by(segment.record.generation);
+  }
+}
+
+void DropWarm(const std::string& folder, const std::string& node, const v1::DropWarm& command) {
+  const absl::StatusOr<std::vector<RegisteredSegment>> segments = ListSegments(folder, node);
+  if (!segments.ok()) return;
+  for (const RegisteredSegment& segment : *segments) {
+    if (segment.record.job != command.job_id() || IsNewer(segment, command)) continue;
+    if (!RemoveSegment(folder, segment.name)) continue;
+    LogInfo(absl::StrCat("gave back the memory of job ", command.job_id(), ", step ", segment.mark,
+                         ", ", segment.record.bytes, " bytes"));
+  }
+}
+
+}  // namespace espalier
