@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "common/base/clock.h"
+#include "common/base/shared_segment.h"
 
 namespace espalier::cluster {
 
@@ -74,9 +75,18 @@ Cluster::~Cluster() {
   }
   if (coordinator_pid_ > 0) waitpid(coordinator_pid_, nullptr, 0);
   for (const auto& [machine, pid] : agent_pids_) waitpid(pid, nullptr, 0);
-  // Memory that nobody was left to give back.
-  Shell("for f in " + folder_ + "/*/warm/espalier-*; do rm -f /dev/shm/$(basename $f); done");
+  GiveBackMemory();
   if (!testing::Test::HasFailure()) std::filesystem::remove_all(folder_);
+}
+
+// That nobody was left to give back.
+void Cluster::GiveBackMemory() const {
+  std::error_code gone;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_, gone)) {
+    const std::filesystem::path file = entry.path();
+    if (file.parent_path().filename() != "warm") continue;
+    RemoveSegment(file.parent_path(), file.filename());
+  }
 }
 
 std::string Cluster::Namespace(const std::string& machine) const {

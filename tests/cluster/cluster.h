@@ -94,6 +94,7 @@ class Cluster {
   // Starts a command line inside a machine, its output in `log`; the process id.
   int Start(const std::string& machine, const std::string& command, const std::string& log) const;
   std::string Namespace(const std::string& machine) const;
+  void GiveBackMemory() const;
   std::string Credentials(const std::string& identity) const;
 
   const Nodes nodes_;

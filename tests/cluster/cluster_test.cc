@@ -140,20 +140,23 @@ TEST_F(ClusterTest, AKilledCoordinatorFindsItsJobStillTraining) {
 
 // Another generation may have been started where these workers cannot see it.
 TEST_F(ClusterTest, ARunWithoutItsLeaseHoldsAndGoesOnWhereItWas) {
-  const std::string job = cluster_.RunningJob({"health.failure_timeout_seconds=1"});
+  const std::string job =
+      cluster_.RunningJob({"health.failure_timeout_seconds=1", "checkpoint.every_steps=0"});
   const std::vector<int> pids = cluster_.Pids(job);
   const auto logged = [&](const std::string& what) {
     const std::string log = cluster_.folder() + "/state/jobs/" + job + "/logs/gen-0001.log";
     return cluster_.On("studio", "grep -c '" + what + "' " + log).exit_code == 0;
   };
   cluster_.KillCoordinator();
-  EXPECT_TRUE(Eventually([&] { return logged("holds at the step boundary"); }));
+  EXPECT_TRUE(Eventually([&] { return logged("holds at the step boundary"); }))
+      << cluster_.Story(job);
   for (int pid : pids) EXPECT_TRUE(Alive(pid));
   cluster_.StartCoordinator();
   EXPECT_TRUE(Eventually([&] { return logged("espalierd is back"); })) << cluster_.Story(job);
   EXPECT_TRUE(cluster_.WaitForStepAfter(job, cluster_.StepOf(job)));
   EXPECT_TRUE(Eventually([&] { return cluster_.Pids(job) == pids; }))
-      << "the same processes come back";
+      << "the same processes come back:\n"
+      << cluster_.Story(job);
   EXPECT_EQ(cluster_.Job(job).value("restarts", 0), 0);
 }
 

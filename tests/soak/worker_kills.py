@@ -54,13 +54,14 @@ class WorkerKills:
     def step(self, job):
         return int(self.world.job(job).get("step", 0))
 
-    def kill(self, job):
+    def kill(self, job, within=1.0):
+        """At a random instant within so many seconds."""
         world = self.world
         world.until("both ranks train", lambda: world.job(job)["state"] == "RUNNING" and
                     len(world.ranks(job)) == 2)
         first = self.step(job)
         world.until("two steps", lambda: self.step(job) >= first + 2)
-        time.sleep(self.random.uniform(0, 1))
+        time.sleep(self.random.uniform(0, within))
         generation = int(world.job(job)["generation"])
         victim = self.random.choice(world.ranks(job))
         before = self.step(job)
@@ -111,11 +112,11 @@ class WorkerKills:
         self.world.reach(job, "CANCELLED")
         self.leave()
         # A shorter run of the same kind is compared to the bit with one that nobody disturbs.
-        steps = 60
+        steps = 600
         disturbed = self.submit("compared", steps)
         for _ in range(3):
-            if self.step(disturbed) < steps - 20:
-                self.kill(disturbed)
+            if self.step(disturbed) < steps / 3:
+                self.kill(disturbed, within=0.1)
         undisturbed = self.submit("undisturbed", steps)
         if self.model_at_the_end(disturbed) != self.model_at_the_end(undisturbed):
             raise Broken("the disturbed run ended with another model")
