@@ -21,7 +21,9 @@ constexpr double kLate = 0.25;
 constexpr int64_t kCalm = 128;
 constexpr int kFreeMoves = 2;
 constexpr int64_t kFirstWait = 4;
+// Up to so many looks, or so much time where steps are short.
 constexpr int64_t kLongestWait = 64;
+constexpr double kLongestWaitSeconds = 60;
 // Ranks that a text names.
 constexpr size_t kNamed = 8;
 
@@ -82,9 +84,14 @@ std::string FirstReason(int32_t batch, absl::Span<const PlannedRank> ranks) {
                       List(ranks, [&](size_t i) { return absl::StrCat(SpeedOf(ranks[i])); }));
 }
 
-int64_t LooksToWait(int moves) {
+int64_t LooksToWait(int moves, double step_seconds) {
   int64_t wait = moves > kFreeMoves ? kFirstWait : 0;
-  for (int move = kFreeMoves + 1; move < moves && wait < kLongestWait; ++move) wait *= 2;
+  for (int move = kFreeMoves + 1; move < moves; ++move) {
+    const bool long_enough =
+        wait >= kLongestWait && static_cast<double>(wait) * step_seconds >= kLongestWaitSeconds;
+    if (long_enough) break;
+    wait *= 2;
+  }
   return wait;
 }
 
@@ -144,8 +151,9 @@ std::optional<ShardPlan> Reconsider(absl::Span<const int32_t> sequences,
   const bool late = gains && outlook.lateness > kLate;
   ++watch.looks;
   if (!late && watch.gains < kLooks) return std::nullopt;
-  if (watch.looks <= LooksToWait(watch.moves)) return std::nullopt;
-  watch.moves = watch.looks < kCalm ? watch.moves + 1 : 1;
+  const int64_t wait = LooksToWait(watch.moves, outlook.seconds);
+  if (watch.looks <= wait) return std::nullopt;
+  watch.moves = watch.looks < std::max(kCalm, 2 * wait) ? watch.moves + 1 : 1;
   watch.looks = 0;
   watch.gains = 0;
   ShardPlan plan{.sequences = std::move(outlook.best)};

@@ -149,6 +149,22 @@ TEST(Planner, SpeedsThatDoNotStayAreNotChased) {
   EXPECT_GE(lab.moves, 2) << "it was tried";
 }
 
+// Waits are in time where steps are short.
+TEST(Planner, SpeedsThatDoNotStayAreNotChasedByShortStepsEither) {
+  Lab lab;
+  lab.batch = 8;
+  lab.ranks = {Rank("studio"), Rank("macbook")};
+  const int steps_a_minute = 4000;
+  const int minutes = 10;
+  for (int step = 0; step < minutes * steps_a_minute; ++step) {
+    const bool first = step / 50 % 2 == 0;
+    lab.truth = {{0, first ? 0.006 : 0.003}, {0, first ? 0.003 : 0.006}};
+    if (step == 0) lab.Begin();
+    lab.Step();
+  }
+  EXPECT_LE(lab.moves, 4 * minutes);
+}
+
 TEST(Planner, AGainOfTwoPerCentWaitsForASecondLook) {
   Lab lab{.batch = 1000, .ranks = {Rank("a"), Rank("b")}, .truth = {{0, 0.1}, {0, 0.1}}};
   lab.Begin();
