@@ -33,6 +33,8 @@ inline constexpr std::array kAllMetrics = {
     metrics::kJobSkippedSteps,
     metrics::kJobGeneration,
     metrics::kJobRestarts,
+    metrics::kJobInterruptions,
+    metrics::kJobInterrupted,
     metrics::kJobWorkersAttached,
     metrics::kJobWorkersWanted,
     metrics::kJobCheckpointStep,

@@ -307,8 +307,8 @@ absl::StatusOr<v1::ClusterSpec> LoadDaemonCluster(const DaemonOptions& options) 
   RETURN_IF_ERROR(ValidateClusterSpec(cluster));
   if (cluster.has_tls() && !cluster.has_listen()) {
     return absl::InvalidArgumentError(
-        "there is a tls section but no listen; give the IP:PORT where other machines reach this "
-        "espalierd, for example 10.77.0.1:7070, in the cluster file or with --listen");
+        "there is a tls section but no listen; give the IP:PORT where other machines reach it, for "
+        "example 10.77.0.1:7070, in the cluster file or with --listen");
   }
   ASSIGN_OR_RETURN(const std::string state_dir, ExpandHome(cluster.state_dir()));
   cluster.set_state_dir(std::filesystem::absolute(state_dir).lexically_normal().string());
@@ -383,8 +383,7 @@ void Daemon::ReloadCertificates() {
     LogInfo(absl::StrCat("loaded the certificates again: \"", info->name, "\", serial ",
                          info->serial, ", valid until ", absl::FormatTime(info->not_after)));
   } else {
-    LogError(
-        absl::StrCat("refused the new certificates, the old ones stay: ", info.status().message()));
+    LogError(absl::StrCat("refused the new certificates, the old stay: ", info.status().message()));
   }
 }
 

@@ -333,17 +333,15 @@ Stage::Result Stage::Train(Words& words) {
 std::string Stage::Beat(const std::vector<int64_t>& streams) {
   std::string text;
   ++beats_;
-  for (const int64_t number : streams) {
-    const StreamId stream(number);
+  for (const StreamId stream : std::vector<StreamId>(streams.begin(), streams.end())) {
     if (state_.agents.count(stream) != 0) {
-      v1::NodeReport report = DefaultReport();
-      *report.mutable_warm() = memories_[stream].warm();
-      absl::StrAppend(&text, Take(AgentReported{.stream = stream, .report = report}));
+      AgentReported said{.stream = stream, .report = DefaultReport()};
+      *said.report.mutable_warm() = memories_[stream].warm();
+      absl::StrAppend(&text, Take(said));
       continue;
     }
-    absl::StrAppend(
-        &text, Take(WorkerHeartbeat{.stream = stream,
-                                    .counters = {.phase = Phase::kCompute, .collective = beats_}}));
+    const Counters counters{.phase = Phase::kCompute, .collective = beats_};
+    absl::StrAppend(&text, Take(WorkerHeartbeat{.stream = stream, .counters = counters}));
   }
   return text;
 }

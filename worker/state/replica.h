@@ -20,6 +20,7 @@
 #include "worker/optimizer/optimizer.h"
 #include "worker/optimizer/precision.h"
 #include "worker/sync/gradient_residual.h"
+#include "worker/sync/together.h"
 #include "worker/tensor/flat_tensor.h"
 
 namespace espalier {
@@ -85,5 +86,11 @@ class Replica {
   FlatTensor host_gradient_;
   std::optional<uint64_t> frozen_fingerprint_;
 };
+
+// Whether all ranks still hold the same bits: memory that flipped one, or an exchange that did,
+// would go unnoticed into every checkpoint. Every rank calls this at the same step. INTERNAL, the
+// same on all: those whose bits are not those of most ranks are named (FailedRanks), all of them
+// where there is no majority.
+absl::Status CheckReplicasEqual(const RankContext& context, Replica& replica);
 
 }  // namespace espalier

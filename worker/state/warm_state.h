@@ -6,7 +6,8 @@
 //   empty --Commit--> clean at step s --Begin--> updating to s + 1 --Commit--> clean at step s + 1
 //     ^------Clear---------+--------(killed: TakeFound finishes it)-----------------^
 //
-// Used by worker/session.cc, start_state.h and worker/train/trainer.h. Compute thread.
+// Used by worker/session.cc, start_state.h and worker/train: trainer.h, milestones.h. Compute
+// thread.
 #pragma once
 
 #include <memory>

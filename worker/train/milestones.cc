@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
-#include "worker/state/equal_replicas.h"
 
 namespace espalier {
 namespace {

@@ -111,7 +111,7 @@ v1::AttachRequest HelloByHand(const std::string& node) {
 
 TEST(Loop, AgentsAreToldToDropTheMemoryOfJobsThatNobodyKnows) {
   LoopWorld world;
-  AgentAttached hello{.stream = StreamId(50), .node = NodeName("studio"), .instance = "a"};
+  AgentAttached hello{.stream = StreamId(50), .node = NodeName("left"), .instance = "a"};
   v1::WarmState& warm = *hello.report.add_warm();
   warm.set_job_id("old-7");
   warm.set_history(1);

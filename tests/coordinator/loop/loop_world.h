@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "common/config/job_file.h"
 #include "coordinator/loop/loop.h"
+#include "tests/coordinator/loop/fake_observer.h"
 #include "tests/coordinator/loop/loop_fakes.h"
 #include "tests/coordinator/scratch_folder.h"
 
