@@ -320,11 +320,9 @@ void JudgeEnd(Transaction& transaction, Job& job, Processes before, const std::s
   }
 }
 
-constexpr char kWaits[] = "; waits until ";
-
 // Without the wait of a coordinator that is over.
 void StopWaiting(JobRecord& record) {
-  record.reason = record.reason.substr(0, record.reason.find(kWaits));
+  record.reason.resize(record.reason.size() - LeaseWait(record.reason).size());
 }
 
 // Everything that follows from the end does so now, but for what would give the job or its nodes a
@@ -340,7 +338,7 @@ void AwaitLeases(Transaction& transaction, Job& job, const OpenLeases& open,
       absl::StrCat(until, " for ", NodeList(open.nodes),
                    ", which may still be training: nobody has confirmed that its processes ended");
   StopWaiting(record);
-  absl::StrAppend(&record.reason, kWaits, wait);
+  absl::StrAppend(&record.reason, kWaitsForLeases, wait);
   transaction.Note(job, absl::StrCat("waits until ", wait));
 }
 

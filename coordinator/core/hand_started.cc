@@ -3,6 +3,7 @@
 #include <google/protobuf/util/message_differencer.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -71,7 +72,8 @@ bool Deserted(const Job& job) {
                      [](const TrackedRank& rank) { return rank.detached_at && !rank.stream; });
 }
 
-// A job that this mpirun may continue: waiting, paused, deserted, or soon one of these; the oldest.
+// A job that this mpirun may continue: waiting, paused, deserted, or soon one of these. First those
+// that wait for it, which no paused twin keeps from going on; of these the oldest.
 Job* FindContinued(ClusterState& state, const v1::JobSpec& spec) {
   Job* found = nullptr;
   for (auto& [id, job] : state.jobs) {
@@ -79,7 +81,10 @@ Job* FindContinued(ClusterState& state, const v1::JobSpec& spec) {
     const bool open = at == JobState::kQueued || at == JobState::kPausedHard || Deserted(job) ||
                       job.record.processes == Processes::kEnding;
     if (!open || !IsExternal(job.record) || !SameSpec(job.record.spec, spec)) continue;
-    if (found == nullptr || job.record.number < found->record.number) found = &job;
+    const auto rank = [](const Job& one) {
+      return std::make_pair(one.record.state == JobState::kPausedHard, one.record.number);
+    };
+    if (found == nullptr || rank(job) < rank(*found)) found = &job;
   }
   return found;
 }

@@ -165,6 +165,11 @@ bool LastWordsAreHeard(const Job& job, absl::Time now) {
   return now - std::min(last, exited + FailureTimeout(job.record)) > kLastWordsWait;
 }
 
+absl::string_view LeaseWait(absl::string_view reason) {
+  const size_t at = reason.find(kWaitsForLeases);
+  return at == absl::string_view::npos ? absl::string_view() : reason.substr(at);
+}
+
 absl::Duration LongestAttention(const JobRecord& record) { return FailureTimeout(record) / 4; }
 
 absl::Duration Excused(const Job& job, absl::Duration between) {

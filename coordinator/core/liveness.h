@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "coordinator/core/state.h"
 
@@ -54,6 +55,9 @@ struct OpenLeases {
   absl::Time until = absl::InfinitePast();
 };
 OpenLeases FindOpenLeases(const Job& job, absl::Time now);
+// What a reason ends with meanwhile begins so; all of it, empty where the job does not wait.
+inline constexpr absl::string_view kWaitsForLeases = "; waits until ";
+absl::string_view LeaseWait(absl::string_view reason);
 
 // Whatever was said before the processes ended has been heard: a stream brings one message at a
 // time, each perhaps behind a slow commit of the journal; waits no longer than failure_timeout.

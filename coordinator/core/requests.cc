@@ -11,6 +11,7 @@
 #include "coordinator/core/facts.h"
 #include "coordinator/core/generation.h"
 #include "coordinator/core/holders.h"
+#include "coordinator/core/liveness.h"
 
 namespace espalier {
 namespace {
@@ -295,16 +296,20 @@ Result CancelAtOnce(Transaction& transaction, Job& job) {
 Result CancelRunning(Transaction& transaction, Job& job, const CancelRequested& request) {
   SetDesired(transaction, job, DesiredState::kCancel);
   const bool launching = job.record.state == JobState::kLaunching;
+  const bool killed =
+      job.record.processes == Processes::kEnding || (launching && !AnyRankReady(job));
+  const bool writes = request.checkpoint && !killed;
+  const std::string wait(LeaseWait(job.record.reason));
   transaction.Enter(job, JobState::kCancelling,
-                    request.checkpoint ? "cancel was asked for; stops with a checkpoint"
-                                       : "cancel was asked for");
-  const DirectiveChange change{.run_state = RunState::kStop,
-                               .checkpoint_before_stop = request.checkpoint};
+                    absl::StrCat("cancel was asked for", writes ? kStopsWithCheckpoint : "", wait));
+  const DirectiveChange change{.run_state = RunState::kStop, .checkpoint_before_stop = writes};
   if (launching) {
     Stop(transaction, job, change);
   } else {
     ChangeDirective(transaction, job, change);
   }
+  if (request.checkpoint && killed)
+    return Said("its processes are ended; they write no checkpoint");
   return std::string();
 }
 
@@ -339,8 +344,14 @@ Result AskCheckpoint(Transaction& transaction, Job& job, const CheckpointRequest
       AskForCheckpoint(transaction, job);
       return std::string();
     case JobState::kPausing:
-      if (job.record.directive.run_state == RunState::kPause) AskForCheckpoint(transaction, job);
-      return std::string();  // a stop for a pause writes one anyway
+      if (job.record.directive.run_state == RunState::kPause) {
+        AskForCheckpoint(transaction, job);
+        return std::string();
+      }
+      if (!job.record.directive.checkpoint_before_stop) {
+        return NotAllowed(job.record, "a checkpoint", "waiting until it runs");
+      }
+      return Said("it is about to write one");
     case JobState::kQueued:
     case JobState::kPausedHard:
     case JobState::kRegrouping:
