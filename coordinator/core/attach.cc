@@ -57,11 +57,11 @@ void DropOldStream(Transaction& transaction, TrackedRank& rank, StreamId fresh) 
   transaction.Do(CloseStream{*rank.stream, absl::AbortedError("the worker has attached again")});
 }
 
-// Without an agent, nobody would give the memory back.
+// Where no agent ever comes, nobody would give the memory back; one that is away for the moment may
+// have told of what is there.
 bool KeepsWarm(const ClusterState& state, const JobRecord& record, const NodeName& name) {
   const Node* const node = state.nodes.Find(name);
-  return record.spec.checkpoint().warm_state() && node != nullptr &&
-         node->agent.state == AgentState::kAttached;
+  return record.spec.checkpoint().warm_state() && node != nullptr && node->record.has_agent;
 }
 
 void TakeIn(Transaction& transaction, Job& job, const WorkerAttached& hello) {

@@ -38,8 +38,11 @@ bool HasRunOn(const JobRecord& record, const NodeName& node) {
                      [&](const HolderRecord& holder) { return holder.node == node; });
 }
 
-// Said while the newest generation ran: there is more by now, as much as on its other nodes.
+// Said while the newest generation trained: there is more by now, as much as on its other nodes.
+// One that did not come to its first step may have left an older state that was about to be
+// replaced.
 bool WasInUse(const Node& node, const JobRecord& record) {
+  if (record.trained_on != record.nodes) return false;
   const auto& warm = node.agent.report->warm();
   return std::any_of(warm.begin(), warm.end(), [&](const v1::WarmState& one) {
     return one.job_id() == record.id.text() && one.history() == record.history &&

@@ -122,6 +122,7 @@ v1::JobSpec DefaultSpec(const std::string& name) {
   spec.mutable_train()->set_steps(100);
   spec.mutable_train()->set_global_batch(8);
   spec.mutable_checkpoint()->set_copies(2);
+  spec.mutable_checkpoint()->set_warm_state(true);
   spec.mutable_parallel()->set_min_nodes(1);
   spec.mutable_health()->set_failure_timeout_seconds(2);
   spec.mutable_health()->set_max_restarts(3);

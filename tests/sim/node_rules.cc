@@ -81,9 +81,22 @@ std::string FindForgottenMemory(const ClusterState& state, const JobRecord& reco
   };
   int64_t known = 0;
   for (const HolderRecord& holder : record.holders) known = std::max(known, holder.step.value());
+  // What the last generation had in use when the agent spoke has gone on with it since.
+  const auto went_on = [&](const Node& node) {
+    if (node.agent.state != AgentState::kAttached) return false;
+    const std::vector<NodeName>& trained = record.trained_on;
+    const auto& warm = node.agent.report->warm();
+    return std::find(trained.begin(), trained.end(), node.record.name) != trained.end() &&
+           std::any_of(warm.begin(), warm.end(), [&](const v1::WarmState& one) {
+             return one.job_id() == record.id.text() && one.history() == record.history &&
+                    one.step() > 0 && one.taken_by() + 1 == record.generation.value();
+           });
+  };
   for (const NodeName& name : nodes) {
     const Node* node = state.nodes.Find(name);
-    if (node != nullptr) known = std::max(known, memory(*node) + 1);
+    if (node == nullptr) continue;
+    if (went_on(*node)) return "";
+    known = std::max(known, memory(*node) + 1);
   }
   for (const Node& node : state.nodes) {
     if (memory(node) <= known) continue;
