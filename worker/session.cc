@@ -113,6 +113,19 @@ std::function<void(int64_t, int64_t)> TellOfHashing() {
   };
 }
 
+// What this rank cannot go on from, as it computes on a device now, would be asked of it in vain.
+void GiveBackMemoryOf(const std::string& job, const std::string& registry,
+                      const std::string& node) {
+  const auto segments = ListSegments(registry, node);
+  if (!segments.ok()) return;
+  for (const RegisteredSegment& segment : *segments) {
+    if (segment.record.job != job || !RemoveSegment(registry, segment.name)) continue;
+    LogWarning(absl::StrCat("gave back what step ", segment.mark,
+                            " of this job had left in the memory of the processor: this worker "
+                            "computes on a device, which cannot go on from there as yet"));
+  }
+}
+
 // A paused rank shows that it lives more often than failure_timeout asks for.
 absl::Duration PauseInterval(const v1::JobSpec& spec) {
   return absl::Seconds(std::min(1.0, spec.health().failure_timeout_seconds() / 4));
@@ -190,7 +203,11 @@ absl::Status WorkerSession::KeepWarm() {
         device_text_, "; leave it out, or train with launch.device: cpu"));
   }
   const std::string registry = WarmFolder(options_);
-  if (registry.empty() || !possible) return absl::OkStatus();
+  if (registry.empty()) return absl::OkStatus();
+  if (!possible) {
+    GiveBackMemoryOf(options_.welcome.job_id(), registry, options_.node);
+    return absl::OkStatus();
+  }
   if (replica_->has_frozen()) RETURN_IF_ERROR(SetInitialWeights(spec_, *replica_));
   ASSIGN_OR_RETURN(warm_, WarmState::Open({.registry = registry,
                                            .job = options_.welcome.job_id(),

@@ -279,7 +279,8 @@ bool RemoveSegment(const std::string& registry, const std::string& name) {
   const int entry = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (entry < 0) return errno == ENOENT;
   const absl::Cleanup close_it = [entry] { close(entry); };
-  if (flock(entry, LOCK_EX | LOCK_NB) != 0) return false;
+  // Somebody may have removed it meanwhile, and another made it anew.
+  if (flock(entry, LOCK_EX | LOCK_NB) != 0 || !IsStillThere(entry, path)) return false;
   shm_unlink(("/" + name).c_str());
   unlink(path.c_str());
   return true;

@@ -191,6 +191,12 @@ void Forget(Transaction& transaction, Node& node, bool revoke) {
   ClusterState& state = transaction.state();
   const NodeName name = node.record.name;
   if (node.agent.stream) {
+    for (const v1::WarmState& memory : node.agent.report->warm()) {
+      transaction.Do(DropMemory{.stream = *node.agent.stream,
+                                .job = JobId(memory.job_id()),
+                                .history = memory.history(),
+                                .step = Step(memory.step())});
+    }
     state.agents.erase(*node.agent.stream);
     transaction.Do(CloseStream{*node.agent.stream, Refused(name)});
   }
@@ -320,9 +326,16 @@ void OnVersions(Transaction& transaction, const VersionsFound& found) {
 void WatchAgents(Transaction& transaction) {
   NodeTable& nodes = transaction.state().nodes;
   for (const Node& node : nodes) {
-    const bool silent = transaction.now() - node.agent.heard_at > kAgentSilence;
-    if (node.agent.state != AgentState::kAttached || !silent) continue;
-    EnterState(transaction, *nodes.Edit(node.record.name), AgentState::kSilent);
+    const AgentSession& agent = node.agent;
+    const bool attached = agent.state == AgentState::kAttached;
+    if (attached && transaction.now() - agent.heard_at > kAgentSilence) {
+      EnterState(transaction, *nodes.Edit(node.record.name), AgentState::kSilent);
+    } else if (!attached && agent.report && agent.report->warm_size() > 0 &&
+               transaction.now() - agent.state_since > kAgentSilence) {
+      // Who waits for it goes on with what others have.
+      nodes.Edit(node.record.name)->agent.report->clear_warm();
+      transaction.QueueChanged();
+    }
   }
 }
 

@@ -72,6 +72,7 @@ void TakeIn(Transaction& transaction, Job& job, const WorkerAttached& hello) {
   // To come is progress, to come again is not: a stream may flap while the rank hangs.
   if (rank.pid == 0) rank.progressed_at = transaction.now();
   rank.pid = hello.pid;
+  rank.version = hello.version;
   rank.heard_at = transaction.now();
   rank.lease_until = LeaseEnd(job.record, transaction.now());
   rank.detached_at.reset();

@@ -51,6 +51,7 @@ struct WorkerAttached {
   int32_t world_size = 0;
   NodeName node;
   int64_t pid = 0;
+  std::string version = {};  // of its Espalier
   // Hand-started only.
   std::optional<v1::JobSpec> external_spec;
   std::string external_id;

@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "coordinator/core/facts.h"
+#include "coordinator/core/holders.h"
 #include "coordinator/core/usable.h"
 
 namespace espalier {
@@ -36,6 +37,16 @@ bool CanSpare(const ClusterState& state, const JobRecord& record,
     if (would_do && !Contains(names, node.record.name)) ++others;
   }
   return others >= record.spec.parallel().min_nodes();
+}
+
+// No other node that would do holds what the job is to go on from.
+bool IsTheOnlyHolder(const ClusterState& state, const JobRecord& record, const NodeName& name) {
+  const Holders holders(state, record);
+  if (!holders.needed() || !holders.Has(name)) return false;
+  return std::none_of(state.nodes.begin(), state.nodes.end(), [&](const Node& node) {
+    return node.record.name != name && WouldDo(Usable(state, node, record, {}).obstacle) &&
+           holders.Has(node.record.name);
+  });
 }
 
 // Nodes of a generation that has committed nothing yet which are new to the job, and which it can
@@ -127,7 +138,8 @@ void BlameNode(Transaction& transaction, Job& job, Rank rank, const std::string&
                      [&](absl::Time at) { return transaction.now() - at > policy.window; }),
       faults.end());
   faults.push_back(transaction.now());
-  if (faults.size() >= policy.faults && CanSpare(transaction.state(), job.record, node.name)) {
+  if (faults.size() >= policy.faults && CanSpare(transaction.state(), job.record, node.name) &&
+      !IsTheOnlyHolder(transaction.state(), job.record, node.name)) {
     SetAside(transaction, node,
              absl::StrCat(faults.size(), " faults within ", absl::FormatDuration(policy.window),
                           ", the last: ", reason));

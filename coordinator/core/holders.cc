@@ -7,14 +7,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/facts.h"
+#include "coordinator/core/usable.h"
 
 namespace espalier {
 namespace {
 
-HolderRecord* Find(JobRecord& record, const NodeName& node) {
+const HolderRecord* Find(const JobRecord& record, const NodeName& node) {
   const auto found = std::find_if(record.holders.begin(), record.holders.end(),
                                   [&](const HolderRecord& holder) { return holder.node == node; });
   return found == record.holders.end() ? nullptr : &*found;
+}
+
+HolderRecord* Find(JobRecord& record, const NodeName& node) {
+  return const_cast<HolderRecord*>(Find(std::as_const(record), node));
 }
 
 // The agent has seen it in the node's state folder.
@@ -34,8 +39,7 @@ bool IsOutOfReach(const v1::WarmState& memory, const JobRecord& record) {
 // An agent is believed where the job has been: whoever has the certificate of some node could hold
 // up every job otherwise.
 bool HasRunOn(const JobRecord& record, const NodeName& node) {
-  return std::any_of(record.holders.begin(), record.holders.end(),
-                     [&](const HolderRecord& holder) { return holder.node == node; });
+  return Find(record, node) != nullptr;
 }
 
 // Said while the newest generation trained: there is more by now, as much as on its other nodes.
@@ -63,6 +67,15 @@ Step MemoryOf(const Node& node, const JobRecord& record) {
   return newest;
 }
 
+// No process has it, which could give it back as it ends with a checkpoint.
+bool IsLeft(const Node& node, const JobRecord& record, Step step) {
+  const auto& warm = node.agent.report->warm();
+  return std::any_of(warm.begin(), warm.end(), [&](const v1::WarmState& one) {
+    return one.job_id() == record.id.text() && one.history() == record.history &&
+           one.step() == step.value() && one.step() > 0 && one.taken_by() == 0;
+  });
+}
+
 // No generation will ever start from it.
 bool IsSpare(const ClusterState& state, const Node& node, const v1::WarmState& memory) {
   const JobId id(memory.job_id());
@@ -70,7 +83,10 @@ bool IsSpare(const ClusterState& state, const Node& node, const v1::WarmState& m
   if (job == state.jobs.end() || IsFinal(job->second.record.state)) return true;
   const JobRecord& record = job->second.record;
   if (memory.history() != record.history) return true;
-  return node.holder != id && NewestPublished(record).value() >= memory.step();
+  if (node.holder == id) return false;
+  const HolderRecord* const disk = Find(record, node.record.name);
+  return NewestPublished(record).value() > memory.step() ||
+         (disk != nullptr && disk->step.value() >= memory.step());
 }
 
 }  // namespace
@@ -93,8 +109,9 @@ std::vector<NodeName> HoldersOfPublished(const JobRecord& record) {
 Holders::Holders(const ClusterState& state, const JobRecord& record)
     : state_(state), record_(record), published_(NewestPublished(record)) {
   for (const Node& node : state.nodes) {
-    if (node.agent.state != AgentState::kAttached || !node.agent.report) continue;
+    if (!node.agent.report) continue;
     const Step step = MemoryOf(node, record);
+    if (step == published_ && IsLeft(node, record, step)) as_published_.insert(node.record.name);
     if (step <= published_) continue;
     memories_[node.record.name] = {step, WasInUse(node, record)};
     in_memory_ = std::max(in_memory_, step);
@@ -114,6 +131,7 @@ bool Holders::needed() const {
 
 bool Holders::HasPublished(const NodeName& node) const {
   if (published_ == Step(0)) return false;
+  if (as_published_.count(node) != 0) return true;
   const Node* const known = state_.nodes.Find(node);
   if (known != nullptr && AgentHas(*known, record_.id, published_)) return true;
   const std::vector<NodeName> holders = HoldersOfPublished(record_);
@@ -175,15 +193,25 @@ std::string ResumesFrom(const ClusterState& state, const JobRecord& record) {
     return absl::StrCat("from what is in the memory of ", NodeList(holders.Names()), ", step ",
                         holders.newest().value(), " or newer");
   }
-  if (!record.checkpoint || !record.checkpoint->error.empty()) return "from the beginning";
-  return absl::StrCat("from the checkpoint of step ", record.checkpoint->step.value());
+  Step published = NewestPublished(record);
+  if (record.checkpoint && record.checkpoint->error.empty()) published = record.checkpoint->step;
+  if (published == Step(0)) return "from the beginning";
+  return absl::StrCat("from the checkpoint of step ", published.value());
 }
 
 bool KeptInMemory(const ClusterState& state, const JobRecord& record,
                   const std::vector<NodeName>& nodes) {
+  // Memory of another version is of no use, and these would start as espalierd's.
+  const std::string& version = state.versions.espalier();
+  const std::vector<TrackedRank>& ranks = state.jobs.at(record.id).world.ranks;
+  const bool outdated = std::any_of(ranks.begin(), ranks.end(), [&](const TrackedRank& rank) {
+    return !rank.version.empty() && !version.empty() && rank.version != version;
+  });
+  if (outdated) return false;
   return std::all_of(nodes.begin(), nodes.end(), [&](const NodeName& name) {
     const Node* const node = state.nodes.Find(name);
-    if (node == nullptr || node->agent.state != AgentState::kAttached || !node->agent.report) {
+    if (node == nullptr || node->agent.state != AgentState::kAttached || !node->agent.report ||
+        NodeObstacle(state, *node) != Obstacle::kNone) {
       return false;
     }
     const auto& warm = node->agent.report->warm();
@@ -245,10 +273,14 @@ std::optional<Step> NoteFound(JobRecord& record, const NodeName& node, Step step
   return before;
 }
 
-void ForgetHolders(JobRecord& record) {
-  record.holders.clear();
-  record.checkpoint.reset();
+void ForgetNewest(JobRecord& record, bool in_memory) {
   ++record.history;
+  if (in_memory) return;
+  const Step newest = NewestPublished(record);
+  for (HolderRecord& holder : record.holders) {
+    if (holder.step == newest) holder.step = Step(0);
+  }
+  record.checkpoint.reset();
 }
 
 }  // namespace espalier

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,8 +22,9 @@ Step NewestPublished(const JobRecord& record);
 std::vector<NodeName> HoldersOfPublished(const JobRecord& record);
 
 // What there is of a job at this moment, looked up once for a decision. Memory counts while its
-// node's agent is attached: nobody knows what becomes of it otherwise, and a disk is where a job
-// waits for a machine that is away.
+// node's agent is attached, and for kAgentSilence after, since an agent may be started again:
+// nobody knows what becomes of it otherwise, and a disk is where a job waits for a machine that is
+// away.
 class Holders {
  public:
   // Both outlive it.
@@ -60,6 +62,7 @@ class Holders {
   const Step published_;
   Step in_memory_;
   std::map<NodeName, Memory> memories_;
+  std::set<NodeName> as_published_;  // their memory is as new as what was published
 };
 
 // "from the checkpoint of step 500": what a job that is not running would go on from, for people.
@@ -83,8 +86,9 @@ bool NoteHolder(JobRecord& record, const NodeName& node, Step step);
 // The node has looked for the newest that it holds on a disk: Step(0), none. What it was known to
 // hold, when that is more.
 std::optional<Step> NoteFound(JobRecord& record, const NodeName& node, Step step);
-// An operator has given up what is held elsewhere: a history of the job begins that counts nothing
-// of what any memory holds.
-void ForgetHolders(JobRecord& record);
+// An operator has given up the newest state: a history of the job begins that counts nothing of
+// what any memory holds; where the newest was on disks, nothing of that step. Older ones stay
+// known.
+void ForgetNewest(JobRecord& record, bool in_memory);
 
 }  // namespace espalier

@@ -175,6 +175,15 @@ Result PauseBetween(Transaction& transaction, Job& job, PauseKind kind) {
   const DesiredState desired = hard ? DesiredState::kPauseHard : DesiredState::kPauseSoft;
   if (job.record.desired == desired) return Already(job.record, " and pauses already");
   SetDesired(transaction, job, desired);
+  const bool leaves =
+      job.record.state == JobState::kRegrouping && job.record.processes == Processes::kRunning;
+  if (hard && leaves) {
+    // It was to go on from memory, which a machine that is switched off does not keep.
+    transaction.Note(job, absl::StrCat("pause --hard was asked for", kStopsWithCheckpoint));
+    ChangeDirective(transaction, job,
+                    {.run_state = RunState::kStop, .checkpoint_before_stop = true});
+    return ExplainHardPause(job);
+  }
   transaction.Note(job, hard ? "pause --hard was asked for" : "pause was asked for");
   if (hard && job.record.processes == Processes::kNone) Settle(transaction, job, "nothing runs");
   return std::string(hard ? "it has no running generation; it stays stopped"
@@ -232,7 +241,7 @@ bool GiveUpState(Transaction& transaction, Job& job) {
   if (!holders.needed()) return false;
   const std::string text = absl::StrCat(
       "goes on without ", holders.gone() ? "the state that is gone" : holders.Describe());
-  ForgetHolders(job.record);
+  ForgetNewest(job.record, holders.newest() > NewestPublished(job.record));
   transaction.Note(job, absl::StrCat("resume --from-scratch was asked for; ", text));
   transaction.QueueChanged();
   return true;

@@ -64,9 +64,9 @@ struct TrackedRank {
   // Absent: not attached.
   std::optional<StreamId> stream;
   int64_t pid = 0;
-  // Joined the world; the committed steps it starts from.
-  std::optional<Step> ready;
+  std::optional<Step> ready;  // joined the world; the committed steps it starts from
   std::string device;
+  std::string version;  // of its Espalier; may be empty
   Counters counters;
   int64_t memory_bytes = 0;
   int64_t memory_peak_bytes = 0;

@@ -17,6 +17,7 @@ Event FromHello(StreamId stream, const v1::Hello& hello) {
   event.world_size = hello.world_size();
   event.node = NodeName(hello.node());
   event.pid = hello.pid();
+  event.version = hello.version();
   if (hello.has_external_spec()) event.external_spec = hello.external_spec();
   event.external_id = hello.external_id();
   return event;

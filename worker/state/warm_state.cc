@@ -148,7 +148,8 @@ absl::StatusOr<std::unique_ptr<WarmState>> WarmState::Open(const Place& place,
   }
   if (const absl::Status moved = warm->MoveIn(); !moved.ok()) {
     RETURN_IF_ERROR(warm->MoveOut());
-    if (!left) warm->segment_->Remove();
+    // Also what was found: what cannot be taken would be waited for in vain.
+    warm->segment_->Remove();
     return Without(moved);
   }
   replica.optimizer().set_undo_log(&warm->log_);

@@ -108,7 +108,7 @@ TEST(Holders, AStateThatEveryHolderHasLostIsGone) {
   EXPECT_EQ(NoteFound(home.record, kStudio, Step(0)), Step(4));
   EXPECT_TRUE(home.Look().gone());
   EXPECT_TRUE(home.Look().needed());
-  ForgetHolders(home.record);
+  ForgetNewest(home.record, /*in_memory=*/false);
   EXPECT_FALSE(home.Look().needed());
 }
 
@@ -194,11 +194,15 @@ TEST(Memory, IsBelievedWhereTheJobHasBeenAndUpToItsLastStep) {
   EXPECT_FALSE(home.Look().needed());
 }
 
-TEST(Memory, CountsWhileItsAgentSpeaks) {
+// WatchAgents forgets it when the agent was away for long.
+TEST(Memory, CountsWhileItsAgentMayBeStartedAgain) {
   Home home;
   NoteHolder(home.record, kMacbook, Step(4));
   home.Remember(kStudio, 9);
-  home.state.nodes.Edit(kStudio)->agent.state = AgentState::kSilent;
+  AgentSession& agent = home.state.nodes.Edit(kStudio)->agent;
+  agent.state = AgentState::kGone;
+  EXPECT_EQ(home.Look().newest(), Step(9));
+  agent.report->clear_warm();
   EXPECT_EQ(home.Look().newest(), Step(4));
   EXPECT_TRUE(home.Holds(kMacbook));
 }
@@ -228,21 +232,77 @@ TEST(Memory, IsSpareOnceItsJobIsOver) {
   EXPECT_EQ(home.Spare(kStudio), std::vector<int64_t>{9}) << "forgotten, so it was over";
 }
 
-TEST(Memory, IsSpareWhereTheJobHasNoProcessesAndADiskHoldsAsMuch) {
+TEST(Memory, IsSpareWhereTheJobHasNoProcessesAndTheDiskHoldsAsMuch) {
   RunningHome home;
   home.Remember(kStudio, 9);
   home.Remember(kMacbook, 9);
   EXPECT_TRUE(home.Spare(kMacbook).empty()) << "all that is left when the studio burns";
   NoteHolder(home.record, kStudio, Step(9));
   home.Take();
-  EXPECT_EQ(home.Spare(kMacbook), std::vector<int64_t>{9});
+  EXPECT_TRUE(home.Spare(kMacbook).empty()) << "the studio's disk burns with it";
   EXPECT_TRUE(home.Spare(kStudio).empty()) << "in use";
+  NoteHolder(home.record, kMacbook, Step(9));
+  home.Take();
+  EXPECT_EQ(home.Spare(kMacbook), std::vector<int64_t>{9});
+}
+
+TEST(Memory, IsSpareWhereADiskHoldsMore) {
+  RunningHome home;
+  home.Remember(kMacbook, 9);
+  NoteHolder(home.record, kStudio, Step(10));
+  home.Take();
+  EXPECT_EQ(home.Spare(kMacbook), std::vector<int64_t>{9});
+}
+
+TEST(Memory, AsNewAsACheckpointIsAsGood) {
+  Home home;
+  NoteHolder(home.record, kStudio, Step(9));
+  home.Remember(kMacbook, 9);
+  EXPECT_TRUE(home.Look().Has(kMacbook));
+  EXPECT_TRUE(home.Look().Has(kStudio));
+}
+
+TEST(Memory, GivenUpLeavesTheCheckpoints) {
+  Home home;
+  NoteHolder(home.record, kMacbook, Step(4));
+  home.Remember(kStudio, 9);
+  ForgetNewest(home.record, /*in_memory=*/true);
+  EXPECT_EQ(home.Look().newest(), Step(4));
+  EXPECT_TRUE(home.Look().Has(kMacbook));
+  EXPECT_FALSE(home.Look().Has(kStudio));
+}
+
+TEST(Memory, OfAnotherVersionIsNotLeftToTheNextGeneration) {
+  RunningHome home;
+  home.Remember(kStudio, 9);
+  AgentSession& agent = home.state.nodes.Edit(kStudio)->agent;
+  agent.report->mutable_warm(0)->set_taken_by(home.record.generation.value());
+  home.state.versions.set_espalier("2");
+  Job& job = home.state.jobs[home.record.id];
+  job.record = home.record;
+  job.world.ranks.resize(1);
+  const auto kept = [&](const std::string& version) {
+    job.world.ranks[0].version = version;
+    return KeptInMemory(home.state, home.record, {kStudio});
+  };
+  EXPECT_TRUE(kept("2"));
+  EXPECT_FALSE(kept("1"));
+}
+
+TEST(Holders, ACheckpointThatIsGivenUpLeavesTheOlderOnes) {
+  Home home;
+  NoteHolder(home.record, kStudio, Step(9));
+  NoteHolder(home.record, kMacbook, Step(4));
+  ForgetNewest(home.record, /*in_memory=*/false);
+  EXPECT_EQ(home.Look().newest(), Step(4));
+  EXPECT_TRUE(home.Look().Has(kMacbook));
+  EXPECT_FALSE(home.Look().Has(kStudio));
 }
 
 TEST(Memory, OfAHistoryThatWasGivenUpIsSpare) {
   RunningHome home;
   home.Remember(kStudio, 9);
-  ForgetHolders(home.record);
+  ForgetNewest(home.record, /*in_memory=*/true);
   home.Take();
   EXPECT_EQ(home.Spare(kStudio), std::vector<int64_t>{9});
   EXPECT_EQ(home.Look().newest(), Step(0));
