@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/facts.h"
-#include "coordinator/core/usable.h"
 
 namespace espalier {
 namespace {
@@ -197,29 +196,6 @@ std::string ResumesFrom(const ClusterState& state, const JobRecord& record) {
   if (record.checkpoint && record.checkpoint->error.empty()) published = record.checkpoint->step;
   if (published == Step(0)) return "from the beginning";
   return absl::StrCat("from the checkpoint of step ", published.value());
-}
-
-bool KeptInMemory(const ClusterState& state, const JobRecord& record,
-                  const std::vector<NodeName>& nodes) {
-  // Memory of another version is of no use, and these would start as espalierd's.
-  const std::string& version = state.versions.espalier();
-  const std::vector<TrackedRank>& ranks = state.jobs.at(record.id).world.ranks;
-  const bool outdated = std::any_of(ranks.begin(), ranks.end(), [&](const TrackedRank& rank) {
-    return !rank.version.empty() && !version.empty() && rank.version != version;
-  });
-  if (outdated) return false;
-  return std::all_of(nodes.begin(), nodes.end(), [&](const NodeName& name) {
-    const Node* const node = state.nodes.Find(name);
-    if (node == nullptr || node->agent.state != AgentState::kAttached || !node->agent.report ||
-        NodeObstacle(state, *node) != Obstacle::kNone) {
-      return false;
-    }
-    const auto& warm = node->agent.report->warm();
-    return std::any_of(warm.begin(), warm.end(), [&](const v1::WarmState& one) {
-      return one.job_id() == record.id.text() && one.history() == record.history &&
-             one.taken_by() == record.generation.value() && one.step() > 0;
-    });
-  });
 }
 
 std::vector<v1::WarmState> SpareMemory(const ClusterState& state, const Node& node) {

@@ -68,10 +68,6 @@ class Holders {
 // "from the checkpoint of step 500": what a job that is not running would go on from, for people.
 std::string ResumesFrom(const ClusterState& state, const JobRecord& record);
 
-// Each of the nodes, which the job trains on, keeps it in memory, as far as their agents have said.
-bool KeptInMemory(const ClusterState& state, const JobRecord& record,
-                  const std::vector<NodeName>& nodes);
-
 // What of a node's memory nobody needs any more: of jobs that are over, of what was given up, and
 // of what is published by now where the job has no processes.
 std::vector<v1::WarmState> SpareMemory(const ClusterState& state, const Node& node);

@@ -214,4 +214,27 @@ std::string WhyItWaits(const ClusterState& state, const JobRecord& record, const
   return text;
 }
 
+bool KeptInMemory(const ClusterState& state, const JobRecord& record,
+                  const std::vector<NodeName>& nodes) {
+  // Memory of another version is of no use, and these would start as espalierd's.
+  const std::string& version = state.versions.espalier();
+  const std::vector<TrackedRank>& ranks = state.jobs.at(record.id).world.ranks;
+  const bool outdated = std::any_of(ranks.begin(), ranks.end(), [&](const TrackedRank& rank) {
+    return !rank.version.empty() && !version.empty() && rank.version != version;
+  });
+  if (outdated) return false;
+  return std::all_of(nodes.begin(), nodes.end(), [&](const NodeName& name) {
+    const Node* const node = state.nodes.Find(name);
+    if (node == nullptr || node->agent.state != AgentState::kAttached || !node->agent.report ||
+        NodeObstacle(state, *node) != Obstacle::kNone) {
+      return false;
+    }
+    const auto& warm = node->agent.report->warm();
+    return std::any_of(warm.begin(), warm.end(), [&](const v1::WarmState& one) {
+      return one.job_id() == record.id.text() && one.history() == record.history &&
+             one.taken_by() == record.generation.value() && one.step() > 0;
+    });
+  });
+}
+
 }  // namespace espalier

@@ -90,6 +90,11 @@ std::string Describe(const ClusterState& state, const Node& node, const Usabilit
 // empty).
 std::vector<const Node*> AllowedNodes(const ClusterState& state, const JobRecord& record);
 
+// Each of the nodes, which the job trains on, keeps it in memory, as far as their agents have said,
+// and may start the next generation from there.
+bool KeptInMemory(const ClusterState& state, const JobRecord& record,
+                  const std::vector<NodeName>& nodes);
+
 // "waits for 2 nodes".
 std::string WaitsFor(const JobRecord& record);
 // "waits for 2 nodes; free: studio; macbook is held by job nano-1".

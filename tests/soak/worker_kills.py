@@ -82,6 +82,10 @@ class WorkerKills:
         """A drained node is left with what the other one has in memory, without a checkpoint."""
         world, job = self.world, self.submit("moved", 10**9, least=1)
         world.until("both ranks train", lambda: len(world.ranks(job)) == 2 and self.step(job) > 5)
+        world.until("the agents tell of its memory", lambda: all(
+            any(warm["job_id"] == job and int(warm.get("step", 0)) > 0
+                for warm in node.get("report", {}).get("warm", []))
+            for node in world.ask("nodes")["nodes"]))
         before = self.step(job)
         world.ask("nodes", "drain", "left")
         runs = r"runs on right from step (\d+) (.*)"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "coordinator/core/facts.h"
+#include "coordinator/core/usable.h"
 
 namespace espalier {
 namespace {
