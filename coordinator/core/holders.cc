@@ -66,15 +66,6 @@ Step MemoryOf(const Node& node, const JobRecord& record) {
   return newest;
 }
 
-// No process has it, which could give it back as it ends with a checkpoint.
-bool IsLeft(const Node& node, const JobRecord& record, Step step) {
-  const auto& warm = node.agent.report->warm();
-  return std::any_of(warm.begin(), warm.end(), [&](const v1::WarmState& one) {
-    return one.job_id() == record.id.text() && one.history() == record.history &&
-           one.step() == step.value() && one.step() > 0 && one.taken_by() == 0;
-  });
-}
-
 // No generation will ever start from it.
 bool IsSpare(const ClusterState& state, const Node& node, const v1::WarmState& memory) {
   const JobId id(memory.job_id());
@@ -82,10 +73,7 @@ bool IsSpare(const ClusterState& state, const Node& node, const v1::WarmState& m
   if (job == state.jobs.end() || IsFinal(job->second.record.state)) return true;
   const JobRecord& record = job->second.record;
   if (memory.history() != record.history) return true;
-  if (node.holder == id) return false;
-  const HolderRecord* const disk = Find(record, node.record.name);
-  return NewestPublished(record).value() > memory.step() ||
-         (disk != nullptr && disk->step.value() >= memory.step());
+  return node.holder != id && NewestPublished(record).value() >= memory.step();
 }
 
 }  // namespace
@@ -110,7 +98,6 @@ Holders::Holders(const ClusterState& state, const JobRecord& record)
   for (const Node& node : state.nodes) {
     if (!node.agent.report) continue;
     const Step step = MemoryOf(node, record);
-    if (step == published_ && IsLeft(node, record, step)) as_published_.insert(node.record.name);
     if (step <= published_) continue;
     memories_[node.record.name] = {step, WasInUse(node, record)};
     in_memory_ = std::max(in_memory_, step);
@@ -130,7 +117,6 @@ bool Holders::needed() const {
 
 bool Holders::HasPublished(const NodeName& node) const {
   if (published_ == Step(0)) return false;
-  if (as_published_.count(node) != 0) return true;
   const Node* const known = state_.nodes.Find(node);
   if (known != nullptr && AgentHas(*known, record_.id, published_)) return true;
   const std::vector<NodeName> holders = HoldersOfPublished(record_);

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -62,7 +61,6 @@ class Holders {
   const Step published_;
   Step in_memory_;
   std::map<NodeName, Memory> memories_;
-  std::set<NodeName> as_published_;  // their memory is as new as what was published
 };
 
 // "from the checkpoint of step 500": what a job that is not running would go on from, for people.
