@@ -35,8 +35,8 @@ struct SessionOptions {
   bool warm = false;  // what is trained outlives the process, though nobody else gives it back
   int local_rank = 0;
   int worker_of_node = 0;  // among those of this job that call themselves by that name
-  int local_ranks = 1;  // workers of this job on this machine
-  int links = 0;        // read back from MPI
+  int local_ranks = 1;     // workers of this job on this machine
+  int links = 0;           // read back from MPI
 };
 
 struct SessionResult {
