@@ -14,19 +14,10 @@
 #include "espalier/v1/job.pb.h"
 #include "worker/state/checkpoint.h"
 #include "worker/state/replica.h"
+#include "worker/state/trainer_state.h"
 #include "worker/sync/together.h"
 
 namespace espalier {
-
-struct RunIdentity {
-  v1::JobSpec spec;
-  std::string data_hash;  // SHA-256 (hex) of the data's manifest
-  int64_t training_samples = 0;
-  std::string architecture;  // config.json
-  // Written beside the weights; empty: left out.
-  std::string tokenizer_json;
-  std::string tokenizer_config_json;
-};
 
 // Fails on all ranks alike, with the rank and the key, unless all have the same job, data and
 // architecture.

@@ -1,0 +1,145 @@
+#include "worker/state/trainer_state.h"
+
+#include <google/protobuf/util/json_util.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
+#include "worker/formats/json_fields.h"
+
+namespace espalier {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kStateFormat = 1;
+
+json SpecJson(const v1::JobSpec& spec) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  std::string text;
+  if (!google::protobuf::util::MessageToJsonString(spec, &text, options).ok()) return json();
+  return json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+// Everything on which the samples of a step depend.
+json OrderJson(const RunIdentity& identity) {
+  return {{"data_sha256", identity.data_hash},
+          {"sequence_length", identity.spec.data().sequence_length()},
+          {"seed", identity.spec.data().seed()},
+          {"global_batch", identity.spec.train().global_batch()}};
+}
+
+json LossScaleJson(const LossScale& scale) {
+  return {{"dynamic", scale.dynamic != 0},
+          {"exponent", scale.exponent},
+          {"finite_in_a_row", scale.finite_in_a_row}};
+}
+
+// That of a checkpoint from before there was a scale is 1.
+absl::StatusOr<LossScale> SavedLossScale(const json& state) {
+  LossScale scale;
+  if (!state.contains("loss_scale")) return scale;
+  ASSIGN_OR_RETURN(const json* saved, ObjectField(state, "loss_scale"));
+  ASSIGN_OR_RETURN(const int64_t exponent, IntegerField(*saved, "exponent"));
+  scale.exponent = std::clamp<int64_t>(exponent, 0, LossScale::kLastExponent);
+  ASSIGN_OR_RETURN(scale.finite_in_a_row, IntegerField(*saved, "finite_in_a_row"));
+  const auto dynamic = saved->find("dynamic");
+  // Older checkpoints do not say; a scale that stays never moves.
+  const bool moved = scale.exponent != 0 || scale.finite_in_a_row != 0;
+  scale.dynamic = (dynamic == saved->end() ? moved : *dynamic == true) ? 1 : 0;
+  return scale;
+}
+
+// A run that begins to scale its losses, or ends to, has a new one.
+LossScale Continued(const LossScale& saved, const RunIdentity& identity) {
+  const LossScale fresh = LossScale::For(identity.spec.train().precision());
+  return fresh.dynamic && saved.dynamic ? saved : fresh;
+}
+
+// Of frozen values, and of the type in which they are kept, on which it depends.
+json BaseFingerprintJson(Replica& replica) {
+  return {{"precision", torch::toString(replica.parameter_options().compute_type)},
+          {"fingerprint", absl::StrFormat("%016x", replica.FrozenFingerprint())}};
+}
+
+absl::StatusOr<json> ReadState(const Checkpoint& checkpoint) {
+  ASSIGN_OR_RETURN(const std::string text, checkpoint.Text("trainer_state.json"));
+  return ParseJsonObject(text);
+}
+
+absl::Status CheckOrder(const json& state, const RunIdentity& identity, const std::string& folder) {
+  ASSIGN_OR_RETURN(const json* order, ObjectField(state, "order"));
+  const json wanted = OrderJson(identity);
+  for (const auto& [key, value] : wanted.items()) {
+    if (order->contains(key) && (*order)[key] == value) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "checkpoint ", folder, " was made with ", key, " ",
+        order->contains(key) ? (*order)[key].dump() : "unknown", " and the job has ", value.dump(),
+        ", so it cannot be resumed: give the job another checkpoint.directory, or start from these "
+        "weights with model.from: ",
+        folder));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string TrainerStateJson(Replica& replica, const RunIdentity& identity) {
+  const TrainingCounters& counters = replica.counters();
+  const int64_t used = counters.step * identity.spec.train().global_batch();
+  json state = {{"format", kStateFormat},
+                {"version", ESPALIER_VERSION},
+                {"step", counters.step},
+                {"optimizer_updates", counters.updates},
+                {"skipped_steps", counters.skipped},
+                {"skipped_steps_in_a_row", counters.skipped_in_a_row},
+                {"loss_scale", LossScaleJson(counters.loss_scale)},
+                {"order", OrderJson(identity)},
+                {"spec", SpecJson(identity.spec)}};
+  if (replica.has_frozen()) state["base"] = BaseFingerprintJson(replica);
+  if (identity.training_samples > 0) {
+    state["position"] = {{"epoch", used / identity.training_samples},
+                         {"samples_used_in_epoch", used % identity.training_samples}};
+  }
+  return state.dump(2) + "\n";
+}
+
+absl::StatusOr<TrainerState> ReadTrainerState(const Checkpoint& checkpoint,
+                                              const RunIdentity& identity) {
+  ASSIGN_OR_RETURN(const json state, ReadState(checkpoint));
+  RETURN_IF_ERROR(CheckOrder(state, identity, checkpoint.folder()));
+  TrainerState read;
+  TrainingCounters& counters = read.counters;
+  ASSIGN_OR_RETURN(counters.step, IntegerField(state, "step"));
+  ASSIGN_OR_RETURN(counters.updates, IntegerField(state, "optimizer_updates"));
+  ASSIGN_OR_RETURN(counters.skipped, IntegerField(state, "skipped_steps"));
+  ASSIGN_OR_RETURN(counters.skipped_in_a_row, IntegerField(state, "skipped_steps_in_a_row"));
+  ASSIGN_OR_RETURN(read.saved_scale, SavedLossScale(state));
+  counters.loss_scale = Continued(read.saved_scale, identity);
+  return read;
+}
+
+absl::Status CheckFrozen(const Checkpoint& checkpoint, Replica& replica) {
+  if (!replica.has_frozen()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const json state, ReadState(checkpoint));
+  if (!state.contains("base")) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const json* saved, ObjectField(state, "base"));
+  const json mine = BaseFingerprintJson(replica);
+  if (!saved->contains("precision") || (*saved)["precision"] != mine["precision"] ||
+      (saved->contains("fingerprint") && (*saved)["fingerprint"] == mine["fingerprint"])) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("checkpoint ", checkpoint.folder(),
+                   " was trained above other values of the parameters that "
+                   "train.freeze names; give the job the model.from (or the train.seed) that it "
+                   "was made with, or "
+                   "another checkpoint.directory"));
+}
+
+}  // namespace espalier

@@ -1,0 +1,44 @@
+// trainer_state.json: what a checkpoint says of its run besides tensors: the counters, the order of
+// samples, the job, and above which frozen values it was trained. Used by replica_checkpoint.h and
+// worker/session.cc. Compute thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "espalier/v1/job.pb.h"
+#include "worker/optimizer/precision.h"
+#include "worker/state/checkpoint.h"
+#include "worker/state/replica.h"
+
+namespace espalier {
+
+// What two checkpoints must have in common to be of one run.
+struct RunIdentity {
+  v1::JobSpec spec;
+  std::string data_hash;  // SHA-256 (hex) of the data's manifest
+  int64_t training_samples = 0;
+  std::string architecture;  // config.json
+  // Written beside the weights; empty: left out.
+  std::string tokenizer_json;
+  std::string tokenizer_config_json;
+};
+
+std::string TrainerStateJson(Replica& replica, const RunIdentity& identity);
+
+struct TrainerState {
+  TrainingCounters counters;
+  // What the checkpoint's gradients were scaled by; the run may go on with another scale.
+  LossScale saved_scale;
+};
+// FAILED_PRECONDITION names the key when the order of samples could not be kept.
+absl::StatusOr<TrainerState> ReadTrainerState(const Checkpoint& checkpoint,
+                                              const RunIdentity& identity);
+
+// FAILED_PRECONDITION when it was trained above other values of the frozen parameters than the
+// replica's: the run would be another model.
+absl::Status CheckFrozen(const Checkpoint& checkpoint, Replica& replica);
+
+}  // namespace espalier
