@@ -172,6 +172,7 @@ void PrintResult(const SessionResult& result) {
   absl::PrintF("%s after step %d\n",
                result.outcome == v1::OUTCOME_COMPLETED ? "completed" : "stopped",
                result.step.value());
+  if (!result.why_early.empty()) absl::PrintF("ended early: %s\n", result.why_early);
   if (result.evaluation) {
     absl::PrintF("validation loss: %.4f nats per token (%d tokens)\n", result.evaluation->loss,
                  result.evaluation->tokens);
@@ -205,6 +206,7 @@ absl::StatusOr<SessionResult> Train(const WorkerOptions& options, const v1::Welc
   v1::Finished finished;
   finished.set_outcome(result->outcome);
   finished.set_next_step(result->step.value());
+  finished.set_reason(result->why_early);
   SayGoodbye(client, finished);
   // A rank whose last message had to wait comes here that much later.
   if (world.mpi != nullptr) RETURN_IF_ERROR(world.mpi->Finish(2 * kFarewell));

@@ -131,6 +131,14 @@ absl::Duration PauseInterval(const v1::JobSpec& spec) {
   return absl::Seconds(std::min(1.0, spec.health().failure_timeout_seconds() / 4));
 }
 
+// The first setting that needs a validation split; null: none does.
+const char* NeedsValidation(const v1::JobSpec& spec) {
+  if (spec.checkpoint().keep_best() > 0) return "checkpoint.keep_best";
+  if (spec.evaluate().patience() > 0) return "evaluate.patience";
+  if (spec.train().schedule().plateau_patience() > 0) return "train.schedule.plateau_patience";
+  return nullptr;
+}
+
 }  // namespace
 
 WorkerSession::WorkerSession(const RankContext& context, ControlClient& client,
@@ -270,10 +278,11 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
   if (task_->validation() != nullptr) {
     evaluator.emplace(context_, *task_,
                       Evaluator::Options{.max_sequences = spec_.evaluate().max_sequences()});
-  } else if (spec_.checkpoint().keep_best() > 0) {
+  } else if (const char* needs = NeedsValidation(spec_); needs != nullptr) {
     return absl::InvalidArgumentError(
-        "checkpoint.keep_best needs a validation split and the data has none; prepare the data "
-        "with one, or set it to 0");
+        absl::StrCat(needs,
+                     " needs a validation split and the data has none; prepare the data with one, "
+                     "or set it to 0"));
   }
   std::unique_ptr<SampleLog> sample_log;
   if (!spec_.launch().sample_log().empty()) {
@@ -308,7 +317,8 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
   ASSIGN_OR_RETURN(const v1::Outcome outcome, (*trainer)->Run());
   if (warm_ != nullptr && (*trainer)->saved_for_good()) warm_->Remove();
   return SessionResult{outcome, replica_->step(), (*trainer)->last_evaluation(),
-                       saver.last_folder()};
+                       saver.last_folder(),
+                       outcome == v1::OUTCOME_COMPLETED ? (*trainer)->why_early() : ""};
 }
 
 }  // namespace espalier

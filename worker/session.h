@@ -44,6 +44,7 @@ struct SessionResult {
   Step step;
   std::optional<Evaluation> evaluation;
   std::string checkpoint;  // folder of the last one, on rank 0
+  std::string why_early;   // why a completed job has not made all its steps; empty: it has
 };
 
 class WorkerSession {

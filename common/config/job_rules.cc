@@ -30,6 +30,7 @@ class JobChecker {
     CheckShares();
     CheckBatch();
     CheckCheckpoints();
+    CheckPatience();
   }
 
  private:
@@ -197,6 +198,20 @@ class JobChecker {
              ", but evaluate.every_steps is 0, so that no checkpoint but the last has a validation "
              "loss; set evaluate.every_steps, or keep_best to 0");
     }
+  }
+
+  void CheckPatience() {
+    const int32_t patience = spec_.evaluate().patience();
+    const int32_t plateau = spec_.train().schedule().plateau_patience();
+    if (patience > 0 && plateau >= patience) {
+      Refuse("train.schedule.plateau_patience is ", plateau, " and evaluate.patience is ", patience,
+             ": the job would end before a lower learning rate could help; make the first smaller, "
+             "or one of them 0");
+    }
+    if (spec_.evaluate().every_steps() > 0 || (patience == 0 && plateau == 0)) return;
+    Refuse(plateau > 0 ? "train.schedule.plateau_patience" : "evaluate.patience",
+           " counts evaluations, but evaluate.every_steps is 0, so that there is none before the "
+           "end; set evaluate.every_steps, or this to 0");
   }
 
   const v1::JobSpec& spec_;

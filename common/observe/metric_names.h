@@ -1,7 +1,6 @@
-// Every metric of espalierd: name, kind, help text and labels. Prometheus conventions:
-// prefix espalier_, base units in the name, _total for counters. Labels are job (its id), node and
-// rank, and enumerations; never anything unbounded. Used by the exporter (coordinator/service); a
-// new one goes into all_metrics.h too.
+// Every metric of espalierd: name, kind, help text and labels. Prometheus conventions: prefix
+// espalier_, base units in the name, _total for counters. Labels are job (its id), node, rank, and
+// enumerations. Used by the exporter (coordinator/service); a new one goes into all_metrics.h too.
 #pragma once
 
 #include "absl/strings/string_view.h"
@@ -9,12 +8,9 @@
 namespace espalier {
 
 enum class MetricKind {
-  // Goes up and down.
-  kGauge,
-  // Only grows within one life of espalierd.
-  kCounter,
-  // Counts in buckets.
-  kHistogram,
+  kGauge,      // goes up and down
+  kCounter,    // only grows within one life of espalierd
+  kHistogram,  // counts in buckets
 };
 
 struct MetricName {
@@ -71,6 +67,15 @@ inline constexpr MetricName kJobLoss = {
 inline constexpr MetricName kJobValidationLoss = {
     "espalier_job_validation_loss", MetricKind::kGauge,
     "Mean loss per token of the last evaluation, in nats."};
+inline constexpr MetricName kJobWithoutGain = {"espalier_job_evaluations_without_gain",
+                                               MetricKind::kGauge,
+                                               "Evaluations in a row without a gain."};
+inline constexpr MetricName kJobRateReductions = {
+    "espalier_job_learning_rate_reductions_total", MetricKind::kCounter,
+    "Times that the learning rate was lowered on a plateau of the validation loss."};
+inline constexpr MetricName kJobWarning = {
+    "espalier_job_warning", MetricKind::kGauge,
+    "1 while the newest steps break that rule: loss_spread, loss_rise, norm_spike, slow_down."};
 inline constexpr MetricName kJobGradientNorm = {"espalier_job_gradient_norm", MetricKind::kGauge,
                                                 "Global L2 norm of the last gradient."};
 inline constexpr MetricName kJobLearningRate = {"espalier_job_learning_rate", MetricKind::kGauge,

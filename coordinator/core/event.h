@@ -82,6 +82,7 @@ struct WorkerStepReported {
 struct WorkerEvaluated {
   StreamId stream;
   EvaluationRecord evaluation;
+  bool lowers_rate = false;  // from here on
 };
 struct WorkerCheckpointed {
   StreamId stream;

@@ -159,6 +159,7 @@ void OnEveryRankReady(Transaction& transaction, Job& job) {
   const Step start = *job.world.ranks.front().ready;
   ForgetWhatIsRepeated(record, start);
   job.figures = Figures();
+  for (const std::string& news : job.health.End()) transaction.Note(job, news);
   if (record.desired == DesiredState::kPauseSoft) {
     transaction.Enter(job, JobState::kPausing,
                       absl::StrCat(ReadyReason(record, before), "; pauses as asked"));

@@ -66,13 +66,6 @@ struct SpeedRecord {
   SpeedModel speed;
 };
 
-struct EvaluationRecord {
-  // Committed steps at the time.
-  Step step;
-  // Mean loss per token on the validation split, in nats.
-  double loss = 0;
-};
-
 // The last error that ranks met by themselves: when it comes again, it may be the job's.
 struct FailureRecord {
   absl::StatusCode code = absl::StatusCode::kUnknown;

@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/check.h"
 #include "coordinator/core/advance.h"
 #include "coordinator/core/directives.h"
@@ -129,7 +130,10 @@ void OnOutcome(Transaction& transaction, const Sender& sender, const WorkerFinis
     case Outcome::kCompleted:
       if (sender.rank == Rank(0)) {
         Decide(transaction, job, Verdict::kComplete,
-               absl::StrCat("all ", report.next_step.value(), " steps are committed"));
+               report.reason.empty()
+                   ? absl::StrCat("all ", report.next_step.value(), " steps are committed")
+                   : absl::StrCat("ended early after ", report.next_step.value(), " of ",
+                                  job.record.spec.train().steps(), " steps: ", report.reason));
       }
       return;
     case Outcome::kStopped:
@@ -190,12 +194,15 @@ void OnReport(Transaction& transaction, const WorkerHeartbeat& report) {
 }
 
 // Each step counts once, whichever rank reports it first.
-void NoteFigures(Job& job, const StepFigures& figures) {
+void NoteFigures(Transaction& transaction, Job& job, const StepFigures& figures) {
   JobRecord& record = job.record;
   if (record.last_step && figures.step <= record.last_step->step) return;
   record.last_step = figures;
   if (figures.skipped) ++record.skipped_steps;
   job.figures.Add(figures);
+  for (const std::string& news : job.health.Add(record.spec.health(), figures)) {
+    transaction.Note(job, news);
+  }
 }
 
 // What starts from here on knows where the job trained last.
@@ -216,7 +223,7 @@ void OnReport(Transaction& transaction, const WorkerStepReported& report) {
     if (rank.last_step) NoteSpeed(*sender->job, rank.node, report.figures);
     rank.last_step = report.figures;
   }
-  NoteFigures(*sender->job, report.figures);
+  NoteFigures(transaction, *sender->job, report.figures);
   NoteTraining(transaction, *sender->job);
   NoteReady(transaction, *sender, committed);
   if (const auto interrupted = sender->job->interruption.Committed(transaction.now())) {
@@ -230,7 +237,17 @@ void OnReport(Transaction& transaction, const WorkerEvaluated& report) {
   if (!sender) return;
   JobRecord& record = sender->job->record;
   if (record.evaluation && record.evaluation->step > report.evaluation.step) return;
-  record.evaluation = report.evaluation;
+  const EvaluationRecord& fresh = report.evaluation;
+  const bool told = record.evaluation && record.evaluation->step == fresh.step;
+  if (report.lowers_rate && !told) {
+    transaction.Note(
+        *sender->job,
+        absl::StrFormat("the learning rate is %g of its schedule's from step %d on: the "
+                        "validation loss is on a plateau "
+                        "(train.schedule.plateau_patience)",
+                        fresh.rate_factor, fresh.step.value()));
+  }
+  record.evaluation = fresh;
   transaction.Persist(*sender->job);
 }
 

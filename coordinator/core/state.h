@@ -16,8 +16,8 @@
 #include "coordinator/core/interruption.h"
 #include "coordinator/core/job_record.h"
 #include "coordinator/core/node.h"
-#include "coordinator/planner/figures.h"
 #include "coordinator/planner/planner.h"
+#include "coordinator/planner/training_health.h"
 
 namespace espalier {
 
@@ -61,8 +61,7 @@ struct Counters {
 // One rank of the newest generation, as last heard of.
 struct TrackedRank {
   NodeName node;
-  // Absent: not attached.
-  std::optional<StreamId> stream;
+  std::optional<StreamId> stream;  // absent: not attached
   int64_t pid = 0;
   std::optional<Step> ready;  // joined the world; the committed steps it starts from
   std::string device;
@@ -115,6 +114,7 @@ struct Job {
   JobRecord record;
   World world;
   Figures figures;
+  TrainingHealth health;
   Interruption interruption;
 };
 

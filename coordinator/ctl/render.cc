@@ -64,6 +64,9 @@ void AddTraining(std::string& out, const v1::JobStatus& status) {
     AddLine(out, "learning rate", absl::StrFormat("%.3g", status.learning_rate()));
     AddLine(out, "gradient norm", absl::StrFormat("%.4g", status.gradient_norm()));
   }
+  if (!status.warnings().empty()) {
+    AddLine(out, "warnings", absl::StrJoin(status.warnings(), ", "));
+  }
   if (status.skipped_steps() > 0) {
     AddLine(out, "skipped steps", absl::StrCat(status.skipped_steps(), " (non-finite gradients)"));
   }

@@ -80,8 +80,12 @@ void EncodeResults(const JobRecord& record, v1::JournalJob& row) {
     last.set_learning_rate(record.last_step->learning_rate);
   }
   if (record.evaluation) {
-    row.mutable_evaluation()->set_step(record.evaluation->step.value());
-    row.mutable_evaluation()->set_loss(record.evaluation->loss);
+    v1::EvaluationReport& evaluation = *row.mutable_evaluation();
+    evaluation.set_step(record.evaluation->step.value());
+    evaluation.set_loss(record.evaluation->loss);
+    evaluation.set_without_gain(record.evaluation->without_gain);
+    evaluation.set_reductions(record.evaluation->reductions);
+    evaluation.set_rate_factor(record.evaluation->rate_factor);
   }
   if (record.checkpoint) {
     *row.mutable_checkpoint() = ToProto(*record.checkpoint);
@@ -137,7 +141,11 @@ void DecodeResults(const v1::JournalJob& row, JobRecord& record) {
                                    .learning_rate = last.learning_rate()};
   }
   if (row.has_evaluation()) {
-    record.evaluation = EvaluationRecord{Step(row.evaluation().step()), row.evaluation().loss()};
+    record.evaluation = EvaluationRecord{.step = Step(row.evaluation().step()),
+                                         .loss = row.evaluation().loss(),
+                                         .without_gain = row.evaluation().without_gain(),
+                                         .reductions = row.evaluation().reductions(),
+                                         .rate_factor = row.evaluation().rate_factor()};
   }
   if (row.has_checkpoint()) {
     record.checkpoint = FromProto(row.checkpoint(), row.checkpoint_at_us());

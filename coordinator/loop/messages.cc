@@ -85,6 +85,16 @@ Event FromCheckpoint(StreamId stream, const v1::CheckpointReport& report) {
   return event;
 }
 
+Event FromEvaluation(StreamId stream, const v1::EvaluationReport& report) {
+  return WorkerEvaluated{stream,
+                         {.step = Step(report.step()),
+                          .loss = report.loss(),
+                          .without_gain = report.without_gain(),
+                          .reductions = report.reductions(),
+                          .rate_factor = report.rate_factor()},
+                         report.lowers_rate()};
+}
+
 Event FromCall(RequestId id, const v1::SubmitRequest& request) {
   return SubmitRequested{id, request.request_id(), request.spec(), request.yaml()};
 }
@@ -120,8 +130,7 @@ std::optional<Event> WorkerEvent(StreamId stream, const v1::AttachRequest& messa
     case v1::AttachRequest::kStep:
       return FromStep(stream, message.step());
     case v1::AttachRequest::kEvaluation:
-      return WorkerEvaluated{stream,
-                             {Step(message.evaluation().step()), message.evaluation().loss()}};
+      return FromEvaluation(stream, message.evaluation());
     case v1::AttachRequest::kCheckpoint:
       return FromCheckpoint(stream, message.checkpoint());
     case v1::AttachRequest::kAck:

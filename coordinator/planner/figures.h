@@ -1,6 +1,6 @@
 // Figures: what the steps of a job say about its speed and loss, for people and metrics; decides
 // nothing. Kept by the core so that the CLI and the metrics read one place. Used by
-// coordinator/core and coordinator/service. Plain value.
+// coordinator/core, coordinator/loop and coordinator/service. Plain value.
 #pragma once
 
 #include <algorithm>
@@ -28,6 +28,18 @@ struct StepFigures {
   double step_seconds = 0;
   // Of these, what it did not spend waiting for others.
   double own_seconds = 0;
+};
+
+// What rank 0 said of the newest evaluation; the fields are those of worker.proto's
+// EvaluationReport.
+struct EvaluationRecord {
+  // Committed steps at the time.
+  Step step;
+  // Mean loss per token on the validation split, in nats.
+  double loss = 0;
+  int64_t without_gain = 0;  // evaluations in a row
+  int64_t reductions = 0;    // of the learning rate, on plateaus
+  double rate_factor = 1;    // of the schedule's rate, by them
 };
 
 class Figures {

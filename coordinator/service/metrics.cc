@@ -23,6 +23,7 @@
 #include "common/base/address.h"
 #include "common/observe/metric_names.h"
 #include "coordinator/loop/outlets.h"
+#include "coordinator/planner/training_health.h"
 
 namespace espalier {
 namespace {
@@ -173,8 +174,20 @@ void AddProgress(MetricBuilder& builder, const JobView& job, const MetricLabels&
     builder.Add(metrics::kJobGradientNorm, labels, status.gradient_norm());
     builder.Add(metrics::kJobLearningRate, labels, status.learning_rate());
   }
+  for (const TrainingHealth::Rule rule : TrainingHealth::kAll) {
+    const std::string name(TrainingHealth::Name(rule));
+    const auto& held = status.warnings();
+    MetricLabels with_rule = labels;
+    with_rule.emplace_back("rule", name);
+    builder.Add(metrics::kJobWarning, with_rule,
+                std::find(held.begin(), held.end(), name) == held.end() ? 0 : 1);
+  }
   if (status.has_validation_loss()) {
     builder.Add(metrics::kJobValidationLoss, labels, status.validation_loss());
+    builder.Add(metrics::kJobWithoutGain, labels,
+                static_cast<double>(status.evaluations_without_gain()));
+    builder.Add(metrics::kJobRateReductions, labels,
+                static_cast<double>(status.learning_rate_reductions()));
   }
 }
 

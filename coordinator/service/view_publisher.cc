@@ -78,6 +78,11 @@ void FillProgress(const Job& job, v1::JobStatus& status) {
   status.set_skipped_steps(record.skipped_steps);
   if (record.state != JobState::kRunning) return;
   status.set_tokens_per_second(job.figures.tokens_per_second());
+  for (const TrainingHealth::Rule rule : TrainingHealth::kAll) {
+    if (job.health.holds(rule)) {
+      status.add_warnings(std::string(TrainingHealth::Name(rule)));
+    }
+  }
   const Step total(record.spec.train().steps());
   if (const std::optional<double> eta = job.figures.EtaSeconds(committed, total)) {
     status.set_eta_seconds(*eta);
@@ -88,6 +93,8 @@ void FillResults(const JobRecord& record, v1::JobStatus& status) {
   if (record.evaluation) {
     status.set_validation_loss(record.evaluation->loss);
     status.set_validation_step(record.evaluation->step.value());
+    status.set_evaluations_without_gain(record.evaluation->without_gain);
+    status.set_learning_rate_reductions(record.evaluation->reductions);
   }
   if (record.checkpoint) *status.mutable_last_checkpoint() = ToProto(*record.checkpoint);
   if (NewestPublished(record) > Step(0)) {

@@ -1,5 +1,6 @@
 // Real processes, killed for real: what is lost is at most the work since the last checkpoint, with
 // a warm state the step in flight, and what comes out is the same, to the bit.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -11,6 +12,8 @@
 
 namespace espalier {
 namespace {
+
+using testing::HasSubstr;
 
 constexpr char kLastStep[] = "00000060";
 
@@ -43,11 +46,12 @@ bool TrainAndKill(const TinyJob& job, int ranks, const std::string& name, int64_
   return child.Wait() != 0;
 }
 
-void ExpectSameResult(const TinyJob& job, const std::string& a, const std::string& b) {
+void ExpectSameResult(const TinyJob& job, const std::string& a, const std::string& b,
+                      const std::string& last_step = kLastStep) {
   for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
-    const std::string expected = ReadText(job.Checkpoint(a, kLastStep) + "/" + file);
-    EXPECT_FALSE(expected.empty());
-    EXPECT_TRUE(expected == ReadText(job.Checkpoint(b, kLastStep) + "/" + file))
+    const std::string expected = ReadText(job.Checkpoint(a, last_step) + "/" + file);
+    EXPECT_FALSE(expected.empty()) << a << " has no step " << last_step;
+    EXPECT_TRUE(expected == ReadText(job.Checkpoint(b, last_step) + "/" + file))
         << b << ": " << file << " differs";
   }
 }
@@ -130,6 +134,28 @@ TEST(WarmState, OfALongerWorldIsGivenBackAtTheEnd) {
   const Ended resumed = Train(job, 1, "run");
   ASSERT_EQ(resumed.code, 0) << resumed.output;
   EXPECT_TRUE(Names(job.folder() / "run/checkpoints/.warm").empty());
+}
+
+// Evaluations at 5, 10, 15 and 20; the first is a gain, and no other can be.
+TEST(Patience, EndsARunAtTheSameStepAndWithTheSameBitsWhateverKilledItBefore) {
+  TinyJob job(/*warm=*/true, /*validation=*/true);
+  for (const char* setting :
+       {"evaluate.every_steps=5", "evaluate.max_sequences=4", "evaluate.patience=3",
+        "evaluate.min_delta=1000", "train.schedule.plateau_patience=1"}) {
+    job.Set(setting);
+  }
+  const Ended straight = Train(job, 1, "straight");
+  ASSERT_EQ(straight.code, 0) << straight.output;
+  EXPECT_THAT(straight.output, HasSubstr("completed after step 20"));
+  EXPECT_THAT(straight.output, HasSubstr("ended early: in 3 evaluations in a row"));
+  for (const int64_t step : {4, 9, 14}) TrainAndKill(job, 1, "killed", step);
+  const Ended resumed = Train(job, 1, "killed");
+  ASSERT_EQ(resumed.code, 0) << resumed.output;
+  EXPECT_THAT(resumed.output, HasSubstr("completed after step 20"));
+  ExpectSameResult(job, "straight", "killed", "00000020");
+  const Ended again = Train(job, 1, "straight");
+  EXPECT_EQ(again.code, 0) << again.output;
+  EXPECT_THAT(again.output, HasSubstr("completed after step 20")) << "it has ended";
 }
 
 // Mpirun's own code says that it failed; ours, of the rank that noticed, is in the log.

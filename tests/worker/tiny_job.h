@@ -27,8 +27,9 @@ class TinyJob {
   static constexpr int64_t kLength = 32;
   static constexpr int64_t kSamples = kBatch * kStepsPerEpoch;
 
-  // `warm`: its workers keep what is trained in shared memory.
-  explicit TinyJob(bool warm = false) : warm_(warm) {
+  // `warm`: its workers keep what is trained in shared memory. With `validation` the data has such
+  // a split, and the samples are fewer.
+  explicit TinyJob(bool warm = false, bool validation = false) : warm_(warm) {
     SplitMix64 random(7);
     std::string text;
     while (text.size() < kSamples * kLength) {
@@ -38,7 +39,7 @@ class TinyJob {
     PrepareOptions options;
     options.inputs = {folder_.Write("text.txt", text)};
     options.output = folder_ / "data";
-    options.split_by = SplitBy::kNone;
+    options.split_by = validation ? SplitBy::kAuto : SplitBy::kNone;
     const auto prepared = PrepareData(PosixFileSystem(), *MakeByteTokenizer(), options);
     EXPECT_TRUE(prepared.ok()) << prepared.status();
     folder_.Write("job.yaml",
@@ -70,8 +71,14 @@ class TinyJob {
         "--set",        absl::StrCat("checkpoint.directory=", folder_ / name, "/checkpoints"),
         "--set",        absl::StrCat("launch.sample_log=", SampleLog(name))};
     if (warm_) arguments.push_back("--warm");
+    for (const std::string& setting : settings_) {
+      arguments.push_back("--set");
+      arguments.push_back(setting);
+    }
     return arguments;
   }
+  // "evaluate.every_steps=5", for all runs from now on.
+  void Set(std::string setting) { settings_.push_back(std::move(setting)); }
   std::string SampleLog(const std::string& name) const { return folder_ / name + "/samples"; }
   std::string Checkpoint(const std::string& name, const std::string& step) const {
     return folder_ / name + "/checkpoints/step-" + step;
@@ -124,6 +131,7 @@ class TinyJob {
  private:
   TestFolder folder_;
   const bool warm_;
+  std::vector<std::string> settings_;
 };
 
 }  // namespace espalier

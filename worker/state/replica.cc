@@ -175,7 +175,8 @@ std::vector<torch::Tensor> Replica::Buffers() {
 uint64_t Replica::Fingerprint() {
   uint64_t hash = MixBits(static_cast<uint64_t>(counters_.step)) ^
                   MixBits(static_cast<uint64_t>(counters_.updates) + (uint64_t{1} << 40)) ^
-                  MixBits(counters_.loss_scale.Fingerprint() + (uint64_t{1} << 41));
+                  MixBits(counters_.loss_scale.Fingerprint() + (uint64_t{1} << 41)) ^
+                  counters_.validation.Fingerprint();
   for (const torch::Tensor& buffer : Buffers()) hash = MixBits(hash ^ HashTensor(buffer));
   if (residual_.kept() && residual_.gathered()) {
     hash = MixBits(hash ^ HashTensor(residual_.values()));

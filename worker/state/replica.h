@@ -19,6 +19,7 @@
 #include "worker/model/parameters.h"
 #include "worker/optimizer/optimizer.h"
 #include "worker/optimizer/precision.h"
+#include "worker/optimizer/validation_progress.h"
 #include "worker/sync/gradient_residual.h"
 #include "worker/sync/together.h"
 #include "worker/tensor/flat_tensor.h"
@@ -32,6 +33,7 @@ struct TrainingCounters {
   int64_t skipped = 0;
   int64_t skipped_in_a_row = 0;  // less those of the loss scale's search
   LossScale loss_scale;
+  ValidationProgress validation;
 };
 
 // How a job keeps its parameters on a device. INVALID_ARGUMENT when train.freeze does not fit the

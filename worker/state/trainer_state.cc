@@ -3,6 +3,7 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
+#include <bit>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -17,7 +18,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kStateFormat = 1;
-
 json SpecJson(const v1::JobSpec& spec) {
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
@@ -67,6 +67,33 @@ json BaseFingerprintJson(Replica& replica) {
           {"fingerprint", absl::StrFormat("%016x", replica.FrozenFingerprint())}};
 }
 
+json ValidationJson(const ValidationProgress& progress) {
+  const bool known = progress.best_step > 0;
+  return {{"step", progress.step},
+          {"best_loss", known ? json(progress.best()) : json()},
+          {"best_step", progress.best_step},
+          {"without_gain", progress.without_gain},
+          {"without_gain_at_rate", progress.without_gain_at_rate},
+          {"reductions", progress.reductions}};
+}
+
+// Older checkpoints do not say.
+absl::StatusOr<ValidationProgress> SavedValidation(const json& state) {
+  ValidationProgress progress;
+  if (!state.contains("validation")) return progress;
+  ASSIGN_OR_RETURN(const json* saved, ObjectField(state, "validation"));
+  ASSIGN_OR_RETURN(progress.step, IntegerField(*saved, "step"));
+  ASSIGN_OR_RETURN(progress.best_step, IntegerField(*saved, "best_step"));
+  ASSIGN_OR_RETURN(progress.without_gain, IntegerField(*saved, "without_gain"));
+  ASSIGN_OR_RETURN(progress.without_gain_at_rate, IntegerField(*saved, "without_gain_at_rate"));
+  ASSIGN_OR_RETURN(progress.reductions, IntegerField(*saved, "reductions"));
+  const auto best = saved->find("best_loss");
+  if (progress.best_step > 0 && best != saved->end() && best->is_number()) {
+    progress.best_bits = std::bit_cast<uint64_t>(best->get<double>());
+  }
+  return progress;
+}
+
 absl::StatusOr<json> ReadState(const Checkpoint& checkpoint) {
   ASSIGN_OR_RETURN(const std::string text, checkpoint.Text("trainer_state.json"));
   return ParseJsonObject(text);
@@ -99,6 +126,7 @@ std::string TrainerStateJson(Replica& replica, const RunIdentity& identity) {
                 {"skipped_steps", counters.skipped},
                 {"skipped_steps_in_a_row", counters.skipped_in_a_row},
                 {"loss_scale", LossScaleJson(counters.loss_scale)},
+                {"validation", ValidationJson(counters.validation)},
                 {"order", OrderJson(identity)},
                 {"spec", SpecJson(identity.spec)}};
   if (replica.has_frozen()) state["base"] = BaseFingerprintJson(replica);
@@ -119,6 +147,7 @@ absl::StatusOr<TrainerState> ReadTrainerState(const Checkpoint& checkpoint,
   ASSIGN_OR_RETURN(counters.updates, IntegerField(state, "optimizer_updates"));
   ASSIGN_OR_RETURN(counters.skipped, IntegerField(state, "skipped_steps"));
   ASSIGN_OR_RETURN(counters.skipped_in_a_row, IntegerField(state, "skipped_steps_in_a_row"));
+  ASSIGN_OR_RETURN(counters.validation, SavedValidation(state));
   ASSIGN_OR_RETURN(read.saved_scale, SavedLossScale(state));
   counters.loss_scale = Continued(read.saved_scale, identity);
   return read;

@@ -96,7 +96,7 @@ std::string WarmState::LayoutText(const RunIdentity& identity, const Layout& lay
                                   Replica& replica) {
   const v1::JobSpec& spec = identity.spec;
   std::string text = absl::StrCat(
-      "warm state 2\n", ESPALIER_VERSION, "\n", identity.data_hash, "\n", identity.training_samples,
+      "warm state 3\n", ESPALIER_VERSION, "\n", identity.data_hash, "\n", identity.training_samples,
       "\n", spec.data().sequence_length(), "\n", spec.data().seed(), "\n",
       spec.train().global_batch(), "\n", static_cast<int>(spec.train().precision()), "\n",
       spec.train().optimizer().SerializeAsString(), "\n", identity.architecture, "\n");

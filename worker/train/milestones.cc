@@ -11,6 +11,13 @@ bool Due(int64_t step, int64_t every_steps) { return every_steps > 0 && step % e
 
 }  // namespace
 
+absl::Status Milestones::BeforeSteps() {
+  const TrainingCounters& counters = parts_.replica.counters();
+  const bool missed = counters.step > 0 && counters.validation.step < counters.step &&
+                      Due(counters.step, parts_.spec.evaluate().every_steps());
+  return missed ? Evaluate() : absl::OkStatus();
+}
+
 absl::Status Milestones::AfterStep() {
   const int64_t step = parts_.replica.step().value();
   if (step == parts_.spec.train().steps()) return absl::OkStatus();
@@ -29,8 +36,35 @@ absl::Status Milestones::Evaluate() {
                                          [this] { parts_.memory.Free(); }));
   evaluated_step_ = parts_.replica.step();
   parts_.accounts.Book(TimeAccount::kEvaluate);
-  parts_.reporter.Evaluated(evaluated_step_->value(), *evaluation_);
+  NoteProgress();
   return absl::OkStatus();
+}
+
+// All ranks have the same loss, and so the same progress.
+void Milestones::NoteProgress() {
+  ValidationProgress& progress = parts_.replica.counters().validation;
+  const int64_t step = evaluated_step_->value();
+  // Others come of checkpoints that somebody asked for, or of the end: patience counts what every
+  // run of the job does at the same steps.
+  const bool counts =
+      Due(step, parts_.spec.evaluate().every_steps()) && step < parts_.spec.train().steps();
+  const int64_t before = progress.reductions;
+  if (counts) {
+    progress.Note(parts_.spec, *evaluated_step_, evaluation_->loss);
+    if (parts_.warm != nullptr) parts_.warm->Commit(parts_.replica.counters());
+  }
+  v1::EvaluationReport report;
+  report.set_step(step);
+  report.set_loss(evaluation_->loss);
+  report.set_tokens(evaluation_->tokens);
+  report.set_seconds(evaluation_->seconds);
+  report.set_best_loss(progress.best());
+  report.set_best_step(progress.best_step);
+  report.set_without_gain(progress.without_gain);
+  report.set_reductions(progress.reductions);
+  report.set_rate_factor(progress.RateFactor(parts_.spec));
+  report.set_lowers_rate(progress.reductions > before);
+  parts_.reporter.Evaluated(std::move(report));
 }
 
 absl::Status Milestones::Save() {

@@ -35,6 +35,9 @@ class Milestones {
   };
   explicit Milestones(const Parts& parts) : parts_(parts) {}
 
+  // Before the first step of a generation: the evaluation that was due after the step before it, if
+  // the generation that committed that one did not come to it.
+  absl::Status BeforeSteps();
   // What is due after the step that has just been committed; at the end of the run nothing, since
   // Evaluate and SaveForGood follow.
   absl::Status AfterStep();
@@ -50,6 +53,8 @@ class Milestones {
   std::optional<Evaluation> last_evaluation() const { return evaluation_; }
 
  private:
+  void NoteProgress();
+
   const Parts parts_;
   std::optional<Step> evaluated_step_;
   std::optional<Evaluation> evaluation_;

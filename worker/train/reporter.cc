@@ -72,15 +72,11 @@ void StepReporter::AddExchange(v1::StepReport& report) {
   reported_ = std::move(stats);
 }
 
-void StepReporter::Evaluated(int64_t step, const Evaluation& evaluation) {
+void StepReporter::Evaluated(v1::EvaluationReport report) {
   if (context_.collective.rank() != Rank(0)) return;
-  v1::AttachRequest message;
-  v1::EvaluationReport& report = *message.mutable_evaluation();
-  report.set_step(step);
-  report.set_loss(evaluation.loss);
-  report.set_tokens(evaluation.tokens);
-  report.set_seconds(evaluation.seconds);
   if (observer_ != nullptr) observer_->OnEvaluation(report);
+  v1::AttachRequest message;
+  *message.mutable_evaluation() = std::move(report);
   client_.Report(std::move(message));
 }
 

@@ -50,7 +50,7 @@ class StepReporter {
   // Fills in what the step took and what was exchanged in it, and sends the report.
   void Step(v1::StepReport report, TimeAccounts& accounts);
   // Of rank 0 alone; nothing elsewhere.
-  void Evaluated(int64_t step, const Evaluation& evaluation);
+  void Evaluated(v1::EvaluationReport report);
   // The newest directive that has been obeyed.
   void Acknowledge(int64_t directive, v1::RunState state, int64_t next_step);
 

@@ -24,7 +24,8 @@ absl::StatusOr<Boundary> StepBoundary::Meet(Step step) {
   RETURN_IF_ERROR(parts_.client.status());
   ASSIGN_OR_RETURN(Boundary mine, BoundaryFromDirective(parts_.client.directive(), step));
   const v1::TrainSpec& train = parts_.spec.train();
-  mine.learning_rate = LearningRate(train.schedule(), train.steps(), step);
+  mine.learning_rate = LearningRate(train.schedule(), train.steps(), step) *
+                       parts_.validation.RateFactor(parts_.spec);
   if (parts_.context.collective.rank() == Rank(0)) {
     ASSIGN_OR_RETURN(const bool leased, parts_.client.WaitForLease(absl::ZeroDuration()));
     NoteHold(!leased);

@@ -14,6 +14,7 @@
 #include "espalier/v1/job.pb.h"
 #include "worker/control/control_client.h"
 #include "worker/data/order.h"
+#include "worker/optimizer/validation_progress.h"
 #include "worker/sync/together.h"
 #include "worker/train/boundary.h"
 #include "worker/train/reporter.h"
@@ -34,6 +35,8 @@ class StepBoundary {
     const v1::JobSpec& spec;
     RankContext context;
     ControlClient& client;
+    // Of what is trained.
+    const ValidationProgress& validation;
     StepReporter& reporter;
     TimeAccounts& accounts;
   };

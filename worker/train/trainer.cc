@@ -24,7 +24,8 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const v1::JobSpec& spec
   Trainer& t = *trainer;
   ASSIGN_OR_RETURN(
       StepBoundary boundary,
-      StepBoundary::Create({t.spec_, parts.context, parts.client, t.reporter_, t.accounts_},
+      StepBoundary::Create({t.spec_, parts.context, parts.client, t.replica_.counters().validation,
+                            t.reporter_, t.accounts_},
                            options.boundary));
   t.boundary_.emplace(std::move(boundary));
   ASSIGN_OR_RETURN(t.memory_,
@@ -51,7 +52,9 @@ absl::StatusOr<v1::Outcome> Trainer::Run() {
 
 absl::StatusOr<v1::Outcome> Trainer::RunSteps() {
   parts_.context.progress.step = replica_.step().value();
-  while (replica_.step().value() < spec_.train().steps()) {
+  // A death between a step and what is due after it leaves that undone.
+  RETURN_IF_ERROR(milestones_->BeforeSteps());
+  while (!Ends()) {
     ASSIGN_OR_RETURN(const StepEnd end, TrainStep());
     if (end == StepEnd::kStoppedToResume) {
       ASSIGN_OR_RETURN(saved_for_good_, milestones_->SaveForGood(*boundary_));
@@ -59,9 +62,27 @@ absl::StatusOr<v1::Outcome> Trainer::RunSteps() {
     if (end != StepEnd::kCommitted) return v1::OUTCOME_STOPPED;
     RETURN_IF_ERROR(milestones_->AfterStep());
   }
+  const ValidationProgress& progress = replica_.counters().validation;
+  if (progress.Ends(spec_) && progress.best_step == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("in ", progress.without_gain,
+                     " evaluations in a row (evaluate.patience) the validation "
+                     "loss was not finite; try a lower learning rate"));
+  }
   RETURN_IF_ERROR(milestones_->Evaluate());
   ASSIGN_OR_RETURN(saved_for_good_, milestones_->SaveForGood(*boundary_));
   return saved_for_good_ ? v1::OUTCOME_COMPLETED : v1::OUTCOME_STOPPED;
+}
+
+bool Trainer::Ends() const {
+  return replica_.step().value() >= spec_.train().steps() ||
+         replica_.counters().validation.Ends(spec_);
+}
+
+std::string Trainer::why_early() const {
+  const ValidationProgress& progress = replica_.counters().validation;
+  const bool early = replica_.step().value() < spec_.train().steps() && progress.Ends(spec_);
+  return early ? progress.WhyItEnds(spec_) : "";
 }
 
 absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {

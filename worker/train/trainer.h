@@ -62,6 +62,8 @@ class Trainer {
 
   // The state that Run ended with is in a checkpoint.
   bool saved_for_good() const { return saved_for_good_; }
+  // Why the job is complete before its last step; empty: it is not.
+  std::string why_early() const;
   // Of the newest evaluation.
   std::optional<Evaluation> last_evaluation() const { return milestones_->last_evaluation(); }
 
@@ -74,6 +76,8 @@ class Trainer {
   Trainer(const v1::JobSpec& spec, const Parts& parts);
 
   absl::StatusOr<v1::Outcome> RunSteps();
+  // The last step is committed, or the validation loss falls no more.
+  bool Ends() const;
   absl::StatusOr<StepEnd> TrainStep();
   absl::Status UpdateOrSkip(const StepTotals& total, v1::StepReport& report);
   // `expected`: the loss scale was too large, and has been reduced. Counts it in `after`.

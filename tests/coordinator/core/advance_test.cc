@@ -2,6 +2,7 @@
 // effects is the one in which they must be applied, and time never goes back.
 #include "coordinator/core/advance.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "coordinator/core/facts.h"
@@ -155,15 +156,63 @@ TEST(Restarts, BackOffDoublesUpToAMinute) {
   EXPECT_EQ(Backoff(health, 100000), absl::Seconds(60));
 }
 
+// A job of one rank on studio, attached.
+StreamId AttachRank(ClusterState& state) {
+  const StreamId stream(1);
+  Advance(state,
+          WorkerAttached{.stream = stream,
+                         .worker = {JobId("nano-1"), Generation(1), Rank(0)},
+                         .world_size = 1,
+                         .node = NodeName("studio"),
+                         .pid = 7},
+          kNow);
+  return stream;
+}
+
+std::vector<std::string> Told(const std::vector<Effect>& effects) {
+  std::vector<std::string> told;
+  for (const Effect& effect : effects) {
+    if (const auto* row = std::get_if<AppendEvent>(&effect)) told.push_back(row->text);
+  }
+  return told;
+}
+
+TEST(Advance, ALearningRateThatWasLoweredIsToldOnce) {
+  ClusterState state = StateWith(JobState::kRunning);
+  const StreamId stream = AttachRank(state);
+  const auto told_of = [&](int64_t step, bool lowers) {
+    const EvaluationRecord evaluation{
+        .step = Step(step), .loss = 2, .reductions = 1, .rate_factor = 0.5};
+    return Told(Advance(state, WorkerEvaluated{stream, evaluation, lowers}, kNow));
+  };
+  EXPECT_THAT(told_of(10, false), ::testing::IsEmpty()) << "lowered before this was known";
+  EXPECT_THAT(
+      told_of(20, true),
+      ::testing::ElementsAre("the learning rate is 0.5 of its schedule's from step 20 on: the "
+                             "validation loss is on a plateau "
+                             "(train.schedule.plateau_patience)"));
+  EXPECT_THAT(told_of(20, true), ::testing::IsEmpty()) << "told again after a stream broke";
+  EXPECT_THAT(told_of(30, false), ::testing::IsEmpty());
+}
+
+TEST(Advance, WhatIsWrongWithTheStepsIsInTheEventsOfTheJob) {
+  ClusterState state = StateWith(JobState::kRunning);
+  state.jobs.at(JobId("nano-1")).record.spec.mutable_health()->set_warn_norm_spike(10);
+  const StreamId stream = AttachRank(state);
+  const auto told_of = [&](int64_t step, double norm) {
+    const StepFigures figures{
+        .step = Step(step), .loss = 2, .gradient_norm = norm, .step_seconds = 1};
+    return Told(Advance(state, WorkerStepReported{stream, figures}, kNow));
+  };
+  for (int64_t step = 0; step < 30; ++step) told_of(step, 1);
+  EXPECT_THAT(told_of(30, 50), ::testing::ElementsAre(::testing::HasSubstr(
+                                   "warning: a gradient of norm 50, where the median")));
+  EXPECT_THAT(told_of(31, 1), ::testing::IsEmpty());
+}
+
 TEST(Advance, AFailedCheckpointIsCountedOnceHoweverOftenItIsTold) {
   ClusterState state = StateWith(JobState::kRunning);
-  const StreamId stream(1);
-  const WorkerAttached hello{.stream = stream,
-                             .worker = {JobId("nano-1"), Generation(1), Rank(0)},
-                             .world_size = 1,
-                             .node = NodeName("studio"),
-                             .pid = 7};
-  Advance(state, hello, kNow);
+  const StreamId stream = AttachRank(state);
   const auto count_after = [&](const CheckpointRecord& told) {
     Advance(state, WorkerCheckpointed{stream, told}, kNow);
     return state.jobs.at(JobId("nano-1")).record.checkpoint_failures;

@@ -44,7 +44,7 @@ JobRecord FullRecord() {
   record.skipped_steps = 1;
   record.last_step =
       StepFigures{.step = Step(59), .loss = 2.5, .gradient_norm = 0.75, .learning_rate = 3e-4};
-  record.evaluation = EvaluationRecord{Step(50), 1.25};
+  record.evaluation = EvaluationRecord{Step(50), 1.25, 2, 1, 0.5};
   record.checkpoint = CheckpointRecord{Step(60), "/path", 123, 0.5, "", At(6)};
   record.checkpoint_failure = CheckpointRecord{Step(65), "", 0, 0.25, "disk full", At(7)};
   record.checkpoint_failures = 3;
