@@ -182,7 +182,7 @@ class AgentProcess final : public Agent {
         generations_.End(KeyOf(command.end().generation()));
         break;
       case v1::AgentCommand::kDrop:
-        DropWarm(facts_.warm_folder(), options_.node, command.drop());
+        facts_.Drop(command.drop());
         break;
       case v1::AgentCommand::BODY_NOT_SET:
         break;

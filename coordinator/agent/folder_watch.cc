@@ -12,18 +12,19 @@ namespace {
 constexpr absl::Duration kMoment = absl::Milliseconds(250);
 // A look that lasts longer is worth a word.
 constexpr absl::Duration kPatience = absl::Seconds(10);
+constexpr size_t kChoresMax = 1000;
 
 }  // namespace
 
-bool FolderWatch::Board::AwaitWish() {
+std::optional<std::vector<FolderWatch::Chore>> FolderWatch::Board::AwaitWish() {
   absl::MutexLock lock(&mutex);
   const auto wish = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return wanted || stopped; };
   while (!changed.Wait(mutex, absl::InfiniteDuration(), wish)) {
   }
-  if (stopped) return false;
+  if (stopped) return std::nullopt;
   wanted = false;
   looking = true;
-  return true;
+  return std::exchange(chores, {});
 }
 
 void FolderWatch::Board::Show(v1::NodeReport report) {
@@ -33,11 +34,16 @@ void FolderWatch::Board::Show(v1::NodeReport report) {
   changed.WakeAll();
 }
 
-FolderWatch::FolderWatch(std::string folder, Look look, Clock& clock)
+FolderWatch::FolderWatch(std::string folder, Look look, Clock& clock, v1::NodeReport before)
     : folder_(std::move(folder)), clock_(clock), board_(std::make_shared<Board>()) {
-  thread_ = std::thread([board = board_, folder = folder_, look = std::move(look)] {
-    v1::NodeReport before;
-    while (board->AwaitWish()) {
+  {
+    absl::MutexLock lock(&board_->mutex);
+    board_->seen = before;
+  }
+  thread_ = std::thread([board = board_, folder = folder_, look = std::move(look),
+                         before = std::move(before)]() mutable {
+    while (const auto chores = board->AwaitWish()) {
+      for (const Chore& chore : *chores) chore(folder);
       v1::NodeReport report;
       look(folder, before, report);
       before = report;
@@ -77,6 +83,13 @@ void FolderWatch::AddLatest(v1::NodeReport& report) {
     report.MergeFrom(board_->seen);
   }
   Tell(done);
+}
+
+void FolderWatch::Do(Chore chore) {
+  absl::MutexLock lock(&board_->mutex);
+  if (board_->chores.size() < kChoresMax) board_->chores.push_back(std::move(chore));
+  if (!std::exchange(board_->wanted, true)) asked_at_ = clock_.Monotonic();
+  board_->changed.WakeAll();
 }
 
 void FolderWatch::Tell(bool done) {

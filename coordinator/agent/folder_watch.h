@@ -1,12 +1,15 @@
 // FolderWatch: what lies in a folder that may not answer, such as one of a network mount. A thread
-// of its own looks at it; who asks gets what was seen last. Used by coordinator/agent/node_facts.h.
-// Thread rule: one thread, except that `look` is called by the watch's own.
+// of its own looks at it, and changes it; who asks gets what was seen last. Used by
+// coordinator/agent/node_facts.h. Thread rule: one thread, except that `look` and what is to be
+// done are called by the watch's own.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -22,18 +25,24 @@ class FolderWatch {
   // be read now. It holds everything that it needs, because a look that hangs outlives the watch.
   using Look = std::function<void(const std::string& folder, const v1::NodeReport& before,
                                   v1::NodeReport& report)>;
-  FolderWatch(std::string folder, Look look, Clock& clock);
+  // To be done in the folder; holds what it needs, too.
+  using Chore = std::function<void(const std::string& folder)>;
+  // `before`: what counts as seen until the first look is over.
+  FolderWatch(std::string folder, Look look, Clock& clock, v1::NodeReport before = {});
   // Waits for no look.
   ~FolderWatch();
 
   // Asks for another look, waits for it a moment, and adds what was seen last.
   void AddLatest(v1::NodeReport& report);
+  // Before the next look. Waits for nothing; of a folder that does not answer only so much is kept
+  // to be done, and the rest dropped.
+  void Do(Chore chore);
 
  private:
   // Of both threads.
   struct Board {
-    // True: there is to be another look; false: there is none any more.
-    bool AwaitWish();
+    // What is to be done before another look; nullopt: there is none any more.
+    std::optional<std::vector<Chore>> AwaitWish();
     void Show(v1::NodeReport report);
     bool done() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return !wanted && !looking; }
 
@@ -42,6 +51,7 @@ class FolderWatch {
     bool wanted ABSL_GUARDED_BY(mutex) = false;
     bool looking ABSL_GUARDED_BY(mutex) = false;
     bool stopped ABSL_GUARDED_BY(mutex) = false;
+    std::vector<Chore> chores ABSL_GUARDED_BY(mutex);
     v1::NodeReport seen ABSL_GUARDED_BY(mutex);
   };
 

@@ -180,7 +180,16 @@ void NodeFacts::UseFolders(const std::string& jobs, const std::string& warm) {
                                            v1::NodeReport& report) {
     AddWarm(folder, node, before, report);
   };
-  warm_.emplace(warm, look, clock_);
+  v1::NodeReport before;
+  before.set_warm_unknown(true);
+  warm_.emplace(warm, look, clock_, before);
+}
+
+void NodeFacts::Drop(const v1::DropWarm& command) {
+  if (!warm_) return;
+  warm_->Do([node = options_.node, command](const std::string& folder) {
+    DropWarm(folder, node, command);
+  });
 }
 
 v1::NodeReport NodeFacts::Report() {

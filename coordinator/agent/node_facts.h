@@ -40,8 +40,9 @@ class NodeFacts {
   // What espalierd said of where jobs lie, which counts when no job folders were given, and where
   // they register memory. Kept for the next agent, whose first report is then as good as the last.
   void NoteFolders(const v1::AgentWelcome& told);
-  // As told last, by an earlier agent too; empty: never.
-  const std::string& warm_folder() const { return warm_folder_; }
+  // Gives memory back, where the folder that registers it answers. Waits for nothing: espalierd
+  // asks until it is gone.
+  void Drop(const v1::DropWarm& command);
 
  private:
   void UseFolders(const std::string& jobs, const std::string& warm);

@@ -27,6 +27,7 @@ void AddWarm(const std::string& folder, const std::string& node, const v1::NodeR
   const absl::StatusOr<std::vector<RegisteredSegment>> segments = ListSegments(folder, node);
   if (!segments.ok()) {
     *report.mutable_warm() = before.warm();
+    report.set_warm_unknown(before.warm_unknown());
     return;
   }
   for (const RegisteredSegment& segment : *segments) {

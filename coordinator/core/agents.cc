@@ -26,6 +26,7 @@ void TakeReport(Transaction& transaction, Node& node, const Message& message) {
   agent.heard_at = transaction.now();
   agent.clock_ahead = message.clock_ahead;
   agent.report = message.report;
+  if (last && agent.report->warm_unknown()) *agent.report->mutable_warm() = last->warm();
   EnterState(transaction, node, AgentState::kAttached);
   if (NodeObstacle(transaction.state(), node) != before || MemoryChanged(node, last)) {
     transaction.QueueChanged();

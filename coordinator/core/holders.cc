@@ -197,6 +197,7 @@ bool MemoryChanged(const Node& node, const std::optional<v1::NodeReport>& before
   const auto left_alone = [&](const std::optional<v1::NodeReport>& report) {
     std::set<std::tuple<std::string, int64_t, int64_t, int64_t>> states;
     if (!report) return states;
+    if (report->warm_unknown()) states.emplace();
     for (const v1::WarmState& one : report->warm()) {
       if (one.job_id() != node.holder.text()) {
         states.emplace(one.job_id(), one.history(), one.step(), one.taken_by());

@@ -313,7 +313,8 @@ void GiveUpPlaces(Transaction& transaction, const std::vector<Job*>& waiting) {
 // After a restart, agents have a moment to come back before anybody decides without them.
 bool AgentsAreDue(ClusterState& state) {
   const auto missing = [](const Node& node) {
-    return node.record.has_agent && node.agent.attached_at == absl::UnixEpoch();
+    return node.record.has_agent && (node.agent.attached_at == absl::UnixEpoch() ||
+                                     (node.agent.report && node.agent.report->warm_unknown()));
   };
   const bool due =
       state.now < state.agents_due && std::any_of(state.nodes.begin(), state.nodes.end(), missing);

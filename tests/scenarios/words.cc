@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/base/status_macros.h"
 
 namespace espalier::scenarios {
 
@@ -199,6 +200,29 @@ absl::Status SetKey(v1::JobSpec& spec, const std::string& key, const std::string
   return absl::OkStatus();
 }
 
+// JOB:STEP[:HISTORY[:GENERATION]], or "unknown".
+absl::Status ReadMemory(const std::string& text, v1::NodeReport& report) {
+  if (text == "unknown") {
+    report.set_warm_unknown(true);
+    return absl::OkStatus();
+  }
+  const std::vector<std::string> parts = absl::StrSplit(text, ':');
+  v1::WarmState& warm = *report.add_warm();
+  warm.set_job_id(parts[0]);
+  int64_t step = 0;
+  int64_t history = 0;
+  int64_t taken_by = 0;
+  if (parts.size() < 2 || !absl::SimpleAtoi(parts[1], &step) ||
+      (parts.size() > 2 && !absl::SimpleAtoi(parts[2], &history)) ||
+      (parts.size() > 3 && !absl::SimpleAtoi(parts[3], &taken_by))) {
+    return absl::InvalidArgumentError("memory=JOB:STEP[:HISTORY[:GENERATION]]");
+  }
+  warm.set_step(step);
+  warm.set_history(history);
+  warm.set_taken_by(taken_by);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 v1::NodeReport DefaultReport() {
@@ -218,20 +242,7 @@ absl::StatusOr<AgentSays> ReadAgent(Words& words) {
     } else if (pair.first == "open-mpi") {
       says.report.mutable_versions()->set_open_mpi(pair.second);
     } else if (pair.first == "memory") {
-      const std::vector<std::string> parts = absl::StrSplit(pair.second, ':');
-      v1::WarmState& warm = *says.report.add_warm();
-      warm.set_job_id(parts[0]);
-      int64_t step = 0;
-      int64_t history = 0;
-      int64_t taken_by = 0;
-      if (parts.size() < 2 || !absl::SimpleAtoi(parts[1], &step) ||
-          (parts.size() > 2 && !absl::SimpleAtoi(parts[2], &history)) ||
-          (parts.size() > 3 && !absl::SimpleAtoi(parts[3], &taken_by))) {
-        return absl::InvalidArgumentError("memory=JOB:STEP[:HISTORY[:GENERATION]]");
-      }
-      warm.set_step(step);
-      warm.set_history(history);
-      warm.set_taken_by(taken_by);
+      RETURN_IF_ERROR(ReadMemory(pair.second, says.report));
     } else if (pair.first != "clock" || !absl::ParseDuration(pair.second, &says.clock_ahead)) {
       return absl::InvalidArgumentError(
           "an agent has espalier= open-mpi= clock=TIME memory=JOB:STEP");

@@ -19,6 +19,7 @@ void AgentProcess::Begin(const std::string& serial) {
   alive_ = true;
   frozen_ = false;
   ++process_;
+  looked_ = false;
   Attach();
   KeepReporting();
 }
@@ -56,6 +57,16 @@ v1::NodeReport AgentProcess::Report() const {
   return report;
 }
 
+v1::NodeReport AgentProcess::FirstReport() {
+  v1::NodeReport report = Report();
+  if (!looked_ && scene_.chance.OneIn(5)) {
+    report.clear_warm();
+    report.set_warm_unknown(true);
+  }
+  looked_ = true;
+  return report;
+}
+
 void AgentProcess::Attach() {
   if (stream_) return;
   if (frozen_ || !options_.coordinator_up()) {
@@ -69,7 +80,7 @@ void AgentProcess::Attach() {
   v1::AgentHello& hello = *message.mutable_hello();
   hello.set_node(node().text());
   hello.set_instance(absl::StrCat(options_.name, "-", process_));
-  *hello.mutable_report() = Report();
+  *hello.mutable_report() = FirstReport();
   wire_.Up(*stream_, message, Care::kKeep);
 }
 

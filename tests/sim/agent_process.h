@@ -44,6 +44,8 @@ class AgentProcess : public WorkerEnd {
   void Attach();
   void KeepReporting();
   v1::NodeReport Report() const;
+  // It has not been able to look at what is in memory by then.
+  v1::NodeReport FirstReport();
 
   Scene& scene_;
   Wire& wire_;
@@ -53,6 +55,7 @@ class AgentProcess : public WorkerEnd {
   bool frozen_ = false;
   bool misreports_ = false;
   int64_t process_ = 0;
+  bool looked_ = false;
   std::optional<StreamId> stream_;
   // When it spoke last, and since when it has done so as often as it should.
   absl::Time said_at_ = absl::InfinitePast();

@@ -131,9 +131,10 @@ TEST_F(Facts, TheFoldersThatEspalierdNamedAreKnownToTheNextAgentFromItsFirstRepo
   WithoutJobFolders();
   Publish("job-1", 7);
   Note("jobs", "warm");
+  std::filesystem::create_symlink(folder_.path("warm"), folder_.path("warm"));
   WithoutJobFolders();
+  EXPECT_TRUE(facts_->Report().warm_unknown()) << "it knows where, and cannot look";
   EXPECT_TRUE(Reports(1, 0));
-  EXPECT_EQ(facts_->warm_folder(), folder_.path("warm"));
 }
 
 TEST_F(Facts, HoldWhatJobsHaveLeftInMemory) {
@@ -151,6 +152,45 @@ TEST_F(Facts, HoldWhatJobsHaveLeftInMemory) {
   EXPECT_EQ(warm.bytes(), 100'000);
   (*segment)->Remove();
   EXPECT_TRUE(WaitUntil([&] { return facts_->Report().warm_size() == 0; }));
+}
+
+TEST_F(Facts, SayThatMemoryIsNotKnownWhileItsFolderCannotBeRead) {
+  std::filesystem::create_symlink(folder_.path("warm"), folder_.path("warm"));
+  Note("jobs", "warm");
+  EXPECT_TRUE(facts_->Report().warm_unknown());
+  std::filesystem::remove(folder_.path("warm"));
+  std::filesystem::create_directory(folder_.path("warm"));
+  EXPECT_TRUE(WaitUntil([&] { return !facts_->Report().warm_unknown(); }));
+  std::filesystem::rename(folder_.path("warm"), folder_.path("moved"));
+  std::filesystem::create_symlink(folder_.path("warm"), folder_.path("warm"));
+  facts_->Report();
+  EXPECT_FALSE(facts_->Report().warm_unknown()) << "what was seen last is told";
+}
+
+TEST_F(Facts, GiveMemoryBackAndWaitForNoFolder) {
+  Note("jobs", "warm");
+  const auto open = [&] {
+    return SharedSegment::Open(
+        folder_.path("warm"),
+        {.job = "job-1", .node = "studio", .history = 2, .layout = "one", .bytes = 1'000});
+  };
+  {
+    const auto segment = open();
+    ASSERT_TRUE(segment.ok()) << segment.status();
+    (*segment)->set_mark(12);
+  }
+  EXPECT_TRUE(WaitUntil([&] { return facts_->Report().warm_size() == 1; }));
+  v1::DropWarm command;
+  command.set_job_id("job-1");
+  command.set_history(2);
+  command.set_step(12);
+  facts_->Drop(command);
+  EXPECT_TRUE(WaitUntil([&] { return facts_->Report().warm_size() == 0; }));
+
+  hanging_.emplace(folder_.path("warm/espalier-hangs"));
+  for (int i = 0; i < 3; ++i) facts_->Drop(command);
+  facts_->Report();
+  EXPECT_TRUE(WaitUntil([&] { return hanging_->Answer(); })) << "it hung, in another thread";
 }
 
 TEST_F(Facts, OfAFolderThatDoesNotAnswerAreThoseSeenLastAndOthersStayFresh) {
