@@ -49,18 +49,16 @@ void TakeNodes(Transaction& transaction, const CoordinatorStarted& start) {
   }
   for (const NodeName& name : start.nodes) {
     const auto found = known.find(name);
-    const auto address = start.addresses.find(name);
-    const auto speed = start.speeds.find(name);
+    const auto spec = start.specs.find(name);
     NodeRecord record = found == known.end() ? NodeRecord{.name = name} : found->second;
     record.joined.reset();
-    state.nodes.Add(std::move(record), address == start.addresses.end() ? "" : address->second,
-                    speed == start.speeds.end() ? 1 : speed->second);
+    state.nodes.Add(std::move(record), spec == start.specs.end() ? v1::NodeSpec() : spec->second);
   }
   for (const auto& [name, record] : known) {
     state.revoked.insert(record.revoked.begin(), record.revoked.end());
     if (state.nodes.Find(name) != nullptr) continue;
     if (record.joined) {
-      state.nodes.Add(record, record.joined->address(), record.joined->relative_speed());
+      state.nodes.Add(record, *record.joined);
     } else {
       state.absent[name] = record;
     }

@@ -294,7 +294,7 @@ void OnNode(Transaction& transaction, const NodeJoined& request) {
     record.has_agent = true;
     record.certificate = request.certificate;
     AddSerial(record.serials, request.serial);
-    state.nodes.Add(record, record.joined->address(), record.joined->relative_speed());
+    state.nodes.Add(record, *record.joined);
     Node& node = *state.nodes.Edit(request.node);
     node.agent.state_since = transaction.now();
     transaction.Persist(node.record);

@@ -24,7 +24,7 @@ std::vector<PlannedRank> PlannedRanks(const ClusterState& state, const JobRecord
   for (const NodeName& name : record.nodes) {
     const Node* node = state.nodes.Find(name);
     ranks.push_back({.node = name,
-                     .relative_speed = node == nullptr ? 1 : node->relative_speed,
+                     .relative_speed = node == nullptr ? 1 : node->spec.relative_speed(),
                      .speed = SpeedOf(record, name)});
   }
   return ranks;

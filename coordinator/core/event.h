@@ -30,9 +30,7 @@ struct CoordinatorStarted {
   v1::NodeVersions versions;
   std::vector<NodeName> nodes;
   // Of these nodes, as the cluster file says; may be empty.
-  std::map<NodeName, std::string> addresses;
-  // The same, relative_speed.
-  std::map<NodeName, double> speeds;
+  std::map<NodeName, v1::NodeSpec> specs;
   // Of nodes that have joined, and of names that are no nodes, too.
   std::vector<NodeRecord> records;
   std::vector<JobRecord> jobs;

@@ -123,8 +123,8 @@ bool Holders::HasPublished(const NodeName& node) const {
   return std::any_of(holders.begin(), holders.end(), [&](const NodeName& holder) {
     if (holder == node) return true;
     const Node* const other = state_.nodes.Find(holder);
-    return known != nullptr && other != nullptr && !known->address.empty() &&
-           known->address == other->address;
+    return known != nullptr && other != nullptr && !known->spec.address().empty() &&
+           known->spec.address() == other->spec.address();
   });
 }
 

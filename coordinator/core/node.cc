@@ -8,14 +8,13 @@
 
 namespace espalier {
 
-void NodeTable::Add(NodeRecord record, std::string address, double relative_speed) {
+void NodeTable::Add(NodeRecord record, v1::NodeSpec spec) {
   const bool fresh = index_.emplace(record.name, nodes_.size()).second;
   ESPALIER_CHECK(fresh, "each node has a name of its own");
   Node& node = nodes_.emplace_back();
   if (record.has_agent) node.agent.state = AgentState::kGone;
   node.record = std::move(record);
-  node.address = std::move(address);
-  node.relative_speed = relative_speed;
+  node.spec = std::move(spec);
 }
 
 void NodeTable::Remove(const NodeName& name) {

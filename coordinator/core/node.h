@@ -89,10 +89,9 @@ struct AgentSession {
 
 struct Node {
   NodeRecord record;
-  // Nodes of one address are one machine. Empty: not known.
-  std::string address;
-  // As the cluster file says.
-  double relative_speed = 1;
+  // As the cluster file says, or as it joined. Nodes of one address are one machine; empty: not
+  // known.
+  v1::NodeSpec spec;
   AgentSession agent;
   // The job whose nodes it is one of; empty: none.
   JobId holder;
@@ -103,7 +102,7 @@ struct Node {
 class NodeTable {
  public:
   // At the end. The name is a new one.
-  void Add(NodeRecord record, std::string address = "", double relative_speed = 1);
+  void Add(NodeRecord record, v1::NodeSpec spec = {});
   // Nobody holds it.
   void Remove(const NodeName& name);
 

@@ -83,8 +83,7 @@ absl::Status Loop::Start() {
   started.versions.set_espalier(ESPALIER_VERSION);
   for (const v1::NodeSpec& node : options_.cluster.nodes()) {
     started.nodes.emplace_back(node.name());
-    started.addresses[NodeName(node.name())] = node.address();
-    started.speeds[NodeName(node.name())] = node.relative_speed();
+    started.specs[NodeName(node.name())] = node;
   }
   ASSIGN_OR_RETURN(started.last_number, HighestNumber(*parts_.files, options_.state_dir + "/jobs"));
   std::set<NodeName> with_agents;

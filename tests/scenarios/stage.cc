@@ -100,7 +100,7 @@ std::string Stage::Take(const Event& event) {
 std::string Stage::Start() {
   CoordinatorStarted start = journal_.Contents(nodes_);
   start.versions = DefaultReport().versions();
-  start.speeds = speeds_;
+  start.specs = specs_;
   state_ = ClusterState{};
   return Take(start);
 }
@@ -110,7 +110,7 @@ Stage::Result Stage::Cluster(Words& words) {
   while (!words.empty()) {
     const Words::Setting node = words.NextSetting();
     nodes_.emplace_back(node.key);
-    if (!node.value.empty()) speeds_[nodes_.back()] = node.number;
+    if (!node.value.empty()) specs_[nodes_.back()].set_relative_speed(node.number);
   }
   return Start();
 }

@@ -56,7 +56,7 @@ class Stage {
   ClusterState state_;
   sim::SimJournal journal_;
   std::vector<NodeName> nodes_;
-  std::map<NodeName, double> speeds_;
+  std::map<NodeName, v1::NodeSpec> specs_;
   // What agents last said that their nodes hold in memory.
   std::map<StreamId, v1::NodeReport> memories_;
   uint32_t noise_ = 1;

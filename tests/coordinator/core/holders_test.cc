@@ -15,6 +15,12 @@ namespace {
 const NodeName kStudio("studio");
 const NodeName kMacbook("macbook");
 
+v1::NodeSpec At(const std::string& address) {
+  v1::NodeSpec spec;
+  spec.set_address(address);
+  return spec;
+}
+
 struct Home {
   ClusterState state;
   JobRecord record;
@@ -22,8 +28,8 @@ struct Home {
   Home() {
     record.id = JobId("nano-1");
     record.spec.mutable_train()->set_steps(100);
-    state.nodes.Add({.name = kStudio}, "10.0.0.1");
-    state.nodes.Add({.name = kMacbook}, "10.0.0.2");
+    state.nodes.Add({.name = kStudio}, At("10.0.0.1"));
+    state.nodes.Add({.name = kMacbook}, At("10.0.0.2"));
   }
   Holders Look() const { return Holders(state, record); }
   bool Holds(const NodeName& node) const { return Look().Has(node); }
@@ -73,7 +79,7 @@ TEST(Holders, AReportThatComesLateTakesNothingBack) {
 
 TEST(Holders, NodesOfOneAddressShareADisk) {
   Home home;
-  home.state.nodes.Add({.name = NodeName("second")}, "10.0.0.1");
+  home.state.nodes.Add({.name = NodeName("second")}, At("10.0.0.1"));
   NoteHolder(home.record, kStudio, Step(4));
   EXPECT_TRUE(home.Holds(NodeName("second")));
   EXPECT_FALSE(home.Holds(kMacbook));
