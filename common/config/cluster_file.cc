@@ -118,6 +118,8 @@ absl::StatusOr<v1::ClusterSpec> LoadClusterText(const ClusterText& text) {
   return spec;
 }
 
+void FillNodeDefaults(v1::NodeSpec& node) { FillDefaultValues(node); }
+
 absl::StatusOr<v1::NodeSpec> LoadShippedProfile(const std::string& name) {
   return LoadNodeProfile(name, {kShippedProfiles});
 }

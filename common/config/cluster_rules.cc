@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/address.h"
+#include "common/base/day_hours.h"
 #include "common/config/rules.h"
 #include "common/config/yaml_tree.h"
 
@@ -52,8 +53,18 @@ void CheckListen(const v1::ClusterSpec& spec, const std::string& where, Problems
   }
 }
 
-void CheckNode(const v1::NodeSpec& node, const std::string& path, const std::string& where,
-               Problems& problems) {
+void CheckHours(const v1::NodeSpec& node, const std::string& path, const std::string& where,
+                Problems& problems) {
+  for (const std::string& text : node.hours()) {
+    const absl::StatusOr<DayHours> hours = ParseDayHours(text);
+    if (!hours.ok()) problems.Add(where, absl::StrCat(path, ".hours: ", hours.status().message()));
+  }
+}
+
+}  // namespace
+
+void CheckNodeRules(const v1::NodeSpec& node, const std::string& path, const std::string& where,
+                    Problems& problems) {
   if (!IsName(node.name())) {
     problems.Add(where,
                  absl::StrCat(path, ".name is ", Quoted(node.name()), "; allowed: ", kNameRule));
@@ -63,7 +74,10 @@ void CheckNode(const v1::NodeSpec& node, const std::string& path, const std::str
                                      "; allowed: an IP address (a host name would let MPI choose "
                                      "a slower network)"));
   }
+  CheckHours(node, path, where, problems);
 }
+
+namespace {
 
 void CheckNodes(const v1::ClusterSpec& spec, const std::string& where, Problems& problems) {
   std::set<std::string> names;
@@ -71,7 +85,7 @@ void CheckNodes(const v1::ClusterSpec& spec, const std::string& where, Problems&
   bool any_remote = false;
   for (int i = 0; i < spec.nodes_size(); ++i) {
     const v1::NodeSpec& node = spec.nodes(i);
-    CheckNode(node, absl::StrCat("nodes[", i, "]"), where, problems);
+    CheckNodeRules(node, absl::StrCat("nodes[", i, "]"), where, problems);
     if (!names.insert(node.name()).second) {
       problems.Add(where, absl::StrCat("two nodes are named ", Quoted(node.name()),
                                        "; give each its own name"));

@@ -46,6 +46,9 @@ void CheckJobRules(const v1::JobSpec& spec, const std::string& where, Problems& 
 
 // Likewise for a cluster.
 void CheckClusterRules(const v1::ClusterSpec& spec, const std::string& where, Problems& problems);
+// Of one node; it is called `path` in messages.
+void CheckNodeRules(const v1::NodeSpec& node, const std::string& path, const std::string& where,
+                    Problems& problems);
 
 // What jobs, nodes and profiles may be called: names become folder names, labels and words of
 // command lines.

@@ -1,5 +1,3 @@
-#include "common/platform/linux_limits.h"
-
 #include <algorithm>
 #include <fstream>
 #include <map>
@@ -12,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/platform/linux_machine.h"
 
 namespace espalier {
 namespace {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -76,6 +77,8 @@ struct MachineCondition {
   Pressure memory = Pressure::kUnknown;
   Pressure heat = Pressure::kUnknown;
   PowerSource power = PowerSource::kUnknown;
+  // What its batteries have left; absent: it has none, or does not say.
+  std::optional<int> battery_percent;
 };
 MachineCondition ReadMachineCondition();
 

@@ -1,5 +1,6 @@
 // platform.h from Mach, sysctl, notify(3) and IOKit.
 #include <CoreFoundation/CoreFoundation.h>
+#include <IOKit/ps/IOPSKeys.h>
 #include <IOKit/ps/IOPowerSources.h>
 #include <IOKit/pwr_mgt/IOPMLib.h>
 #include <mach-o/dyld.h>
@@ -14,6 +15,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -92,6 +94,41 @@ PowerSource ReadPowerSource() {
   return left == kIOPSTimeRemainingUnlimited ? PowerSource::kMains : PowerSource::kBattery;
 }
 
+std::optional<int> NumberOf(CFDictionaryRef dictionary, CFStringRef key) {
+  const void* const value = CFDictionaryGetValue(dictionary, key);
+  int number = 0;
+  const bool found = value != nullptr && CFGetTypeID(value) == CFNumberGetTypeID() &&
+                     CFNumberGetValue(static_cast<CFNumberRef>(value), kCFNumberIntType, &number);
+  return found ? std::optional<int>(number) : std::nullopt;
+}
+
+// Of one power source, which may be an uninterruptible supply on USB; absent: not the built-in
+// battery.
+std::optional<int> PercentOf(CFDictionaryRef source) {
+  const void* const type = CFDictionaryGetValue(source, CFSTR(kIOPSTypeKey));
+  if (type == nullptr || !CFEqual(type, CFSTR(kIOPSInternalBatteryType))) return std::nullopt;
+  const std::optional<int> now = NumberOf(source, CFSTR(kIOPSCurrentCapacityKey));
+  const std::optional<int> most = NumberOf(source, CFSTR(kIOPSMaxCapacityKey));
+  if (!now || !most || *most <= 0) return std::nullopt;
+  return 100 * *now / *most;
+}
+
+std::optional<int> ReadBatteryPercent() {
+  const CFTypeRef info = IOPSCopyPowerSourcesInfo();
+  if (info == nullptr) return std::nullopt;
+  const CFArrayRef sources = IOPSCopyPowerSourcesList(info);
+  std::optional<int> percent;
+  for (CFIndex i = 0; sources != nullptr && i < CFArrayGetCount(sources) && !percent; ++i) {
+    // Belongs to `info`.
+    const CFDictionaryRef source =
+        IOPSGetPowerSourceDescription(info, CFArrayGetValueAtIndex(sources, i));
+    if (source != nullptr) percent = PercentOf(source);
+  }
+  if (sources != nullptr) CFRelease(sources);
+  CFRelease(info);
+  return percent;
+}
+
 class IdleSleepAssertion : public KeepAwake {
  public:
   explicit IdleSleepAssertion(IOPMAssertionID id) : id_(id) {}
@@ -158,7 +195,10 @@ absl::StatusOr<Processor> ReadProcessor() {
 }
 
 MachineCondition ReadMachineCondition() {
-  return {.memory = MemoryPressure(), .heat = Heat(), .power = ReadPowerSource()};
+  return {.memory = MemoryPressure(),
+          .heat = Heat(),
+          .power = ReadPowerSource(),
+          .battery_percent = ReadBatteryPercent()};
 }
 
 absl::StatusOr<std::unique_ptr<KeepAwake>> KeepAwake::Start(absl::string_view reason) {

@@ -23,7 +23,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "common/platform/linux_limits.h"
+#include "common/platform/linux_machine.h"
 #include "common/platform/platform.h"
 
 namespace espalier {
@@ -68,18 +68,18 @@ Pressure MemoryPressure() {
   return some >= kWarningPercent ? Pressure::kWarning : Pressure::kNormal;
 }
 
-PowerSource ReadPowerSource() {
-  std::error_code error;
-  bool has_battery = false;
-  std::filesystem::directory_iterator it("/sys/class/power_supply", error), end;
-  for (; !error && it != end; it.increment(error)) {
-    const std::vector<std::string> type = ReadLines(it->path().string() + "/type");
-    const std::vector<std::string> online = ReadLines(it->path().string() + "/online");
-    if (type.empty()) continue;
-    if (type[0] == "Mains" && !online.empty() && online[0] == "1") return PowerSource::kMains;
-    has_battery = has_battery || type[0] == "Battery";
+Pressure ToPressure(LinuxHeat heat) {
+  switch (heat) {
+    case LinuxHeat::kUnknown:
+      return Pressure::kUnknown;
+    case LinuxHeat::kNormal:
+      return Pressure::kNormal;
+    case LinuxHeat::kHigh:
+      return Pressure::kWarning;
+    case LinuxHeat::kCritical:
+      return Pressure::kCritical;
   }
-  return has_battery ? PowerSource::kBattery : PowerSource::kMains;
+  return Pressure::kUnknown;
 }
 
 std::string ProcessorModel() {
@@ -169,7 +169,11 @@ absl::StatusOr<Processor> ReadProcessor() {
 }
 
 MachineCondition ReadMachineCondition() {
-  return {.memory = MemoryPressure(), .heat = Pressure::kUnknown, .power = ReadPowerSource()};
+  const LinuxPower power = ReadPower("/");
+  return {.memory = MemoryPressure(),
+          .heat = ToPressure(ReadHeat("/")),
+          .power = power.on_battery ? PowerSource::kBattery : PowerSource::kMains,
+          .battery_percent = power.battery_percent};
 }
 
 absl::StatusOr<std::unique_ptr<KeepAwake>> KeepAwake::Start(absl::string_view reason) {

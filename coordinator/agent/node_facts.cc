@@ -1,5 +1,6 @@
 #include "coordinator/agent/node_facts.h"
 
+#include <google/protobuf/util/json_util.h>
 #include <sys/utsname.h>
 
 #include <filesystem>
@@ -25,6 +26,7 @@ namespace fs = std::filesystem;
 // Of one folder.
 constexpr int kStatesMax = 1000;
 constexpr int64_t kFoldersBytesMax = 16384;
+constexpr int64_t kConditionBytesMax = 4096;
 
 v1::NodePressure ToProto(Pressure pressure) {
   switch (pressure) {
@@ -50,6 +52,29 @@ v1::NodePower ToProto(PowerSource power) {
       return v1::NODE_POWER_BATTERY;
   }
   return v1::NODE_POWER_UNKNOWN;
+}
+
+// Fields that the file has.
+void AddFromFile(const std::string& path, v1::NodeCondition& condition) {
+  if (path.empty()) return;
+  const absl::StatusOr<std::string> json = PosixFileSystem().Read(path, kConditionBytesMax);
+  if (!json.ok()) return;
+  v1::NodeCondition given;
+  const auto read = google::protobuf::util::JsonStringToMessage(*json, &given);
+  if (read.ok()) {
+    condition.MergeFrom(given);
+  } else {
+    LogWarning(absl::StrCat(path, ": ", std::string(read.message())));
+  }
+}
+
+void FillCondition(const std::string& file, v1::NodeCondition& condition) {
+  const MachineCondition system = ReadMachineCondition();
+  condition.set_memory(ToProto(system.memory));
+  condition.set_heat(ToProto(system.heat));
+  condition.set_power(ToProto(system.power));
+  if (system.battery_percent) condition.set_battery_percent(*system.battery_percent);
+  AddFromFile(file, condition);
 }
 
 std::string SystemName() {
@@ -197,14 +222,13 @@ v1::NodeReport NodeFacts::Report() {
   v1::NodeReport report;
   *report.mutable_versions() = versions_.versions();
   FillResources(options_.state_dir, *report.mutable_resources());
-  const MachineCondition condition = ReadMachineCondition();
-  report.mutable_condition()->set_memory(ToProto(condition.memory));
-  report.mutable_condition()->set_heat(ToProto(condition.heat));
-  report.mutable_condition()->set_power(ToProto(condition.power));
+  FillCondition(options_.condition_file, *report.mutable_condition());
   for (FolderWatch& folder : folders_) folder.AddLatest(report);
   if (told_) told_->AddLatest(report);
   if (warm_) warm_->AddLatest(report);
-  report.set_unix_seconds(absl::ToDoubleSeconds(clock_.Now() - absl::UnixEpoch()));
+  const absl::Time now = clock_.Now();
+  report.set_unix_seconds(absl::ToDoubleSeconds(now - absl::UnixEpoch()));
+  report.set_utc_offset_seconds(absl::LocalTimeZone().At(now).offset);
   return report;
 }
 

@@ -30,6 +30,9 @@ struct NodeFactsOptions {
   // Prepared data.
   std::vector<std::string> data_folders;
   std::string node;
+  // What it says of the machine counts instead of what the system says: a NodeCondition as JSON,
+  // read for each report. Empty, or nothing there: the system.
+  std::string condition_file;
 };
 
 class NodeFacts {

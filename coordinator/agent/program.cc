@@ -32,6 +32,7 @@ struct RunOptions {
   std::string mpirun = "mpirun";
   std::vector<std::string> job_folders;
   std::vector<std::string> data_folders;
+  std::string condition;
 };
 
 struct JoinCommand {
@@ -49,6 +50,9 @@ void AddCommon(CLI::App& verb, RunOptions& options) {
                   "Folders that hold JOB/checkpoints on this node; default: jobs in espalierd's "
                   "state folder");
   verb.add_option("--data", options.data_folders, "Folders of prepared data on this node");
+  verb.add_option("--condition", options.condition,
+                  "File that says how the machine fares where the system does not, as JSON: "
+                  "{\"heat\": \"NODE_PRESSURE_CRITICAL\"}; read for each report");
 }
 
 void AddRun(CLI::App& app, RunOptions& options) {
@@ -124,6 +128,7 @@ absl::StatusOr<AgentOptions> Resolve(const RunOptions& options) {
     if (jobs.ok()) facts.job_folders.push_back(*std::move(jobs));
   }
   facts.data_folders = options.data_folders;
+  facts.condition_file = options.condition;
   return resolved;
 }
 

@@ -12,6 +12,7 @@
 
 #include "absl/time/time.h"
 #include "common/base/ids.h"
+#include "coordinator/planner/node_health.h"
 #include "espalier/v1/cluster.pb.h"
 #include "espalier/v1/node.pb.h"
 
@@ -85,6 +86,10 @@ struct AgentSession {
   // Its newest one, and its clock less espalierd's then. Absent: none since espalierd started.
   std::optional<v1::NodeReport> report;
   absl::Duration clock_ahead;
+  // By the newest report, and since when; when it fell ill of late.
+  NodeHealth health;
+  absl::Time health_since = absl::UnixEpoch();
+  std::vector<absl::Time> fell_ill;
 };
 
 struct Node {

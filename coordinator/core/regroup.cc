@@ -1,8 +1,8 @@
-// Planned changes of a running job's nodes: it leaves one that an operator drains, and takes in one
-// that has trained it before and is back. Both stop the generation at a step boundary; the queue
-// starts the next one on what it can have then. Where every node that stays keeps the state in
-// memory, no checkpoint is written for it. A change costs the job a stop and a start, so what comes
-// and goes is let in later each time.
+// Planned changes of a running job's nodes: it leaves one that an operator drains, or that is
+// unwell and may go by itself, and takes in one that has trained it before and is back. Both stop
+// the generation at a step boundary; the queue starts the next one on what it can have then. Where
+// every node that stays keeps the state in memory, no checkpoint is written for it. A change costs
+// the job a stop and a start, so what comes and goes is let in later each time.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -22,25 +22,27 @@ namespace {
 // So many failure timeouts a generation trains before it takes in a node.
 constexpr int kGrowAfter = 3;
 constexpr absl::Duration kLongestSteady = absl::Minutes(10);
+constexpr absl::Duration kIllOfLate = absl::Hours(1);
 
-// So long a node has been there before it is taken in: twice as long for every fault of late.
-absl::Duration SteadySpan(const JobRecord& record, const NodeRecord& node, absl::Time now) {
+// So long a node has been there before it is taken in: twice as long for every fault of late, and
+// for every time that it fell ill.
+absl::Duration SteadySpan(const JobRecord& record, const Node& node, absl::Time now) {
   const absl::Duration window = NodePolicy().window;
+  int64_t doublings = node.record.set_asides;
+  for (const absl::Time fault : node.record.faults) doublings += now - fault <= window ? 1 : 0;
+  for (const absl::Time ill : node.agent.fell_ill) doublings += now - ill <= kIllOfLate ? 1 : 0;
   absl::Duration span = FailureTimeout(record);
-  for (const absl::Time fault : node.faults) {
-    if (now - fault <= window && span < kLongestSteady) span *= 2;
-  }
-  for (int32_t i = 0; i < node.set_asides && span < kLongestSteady; ++i) span *= 2;
+  for (int64_t i = 0; i < doublings && span < kLongestSteady; ++i) span *= 2;
   return std::min(span, kLongestSteady);
 }
 
 absl::Time SteadySince(const Node& node) {
   if (node.agent.state == AgentState::kNone) return node.record.set_aside_until;
-  return std::max(node.record.set_aside_until, node.agent.state_since);
+  return std::max({node.record.set_aside_until, node.agent.state_since, node.agent.health_since});
 }
 
 bool IsSteady(const JobRecord& record, const Node& node, absl::Time now) {
-  return now - SteadySince(node) >= SteadySpan(record, node.record, now);
+  return now - SteadySince(node) >= SteadySpan(record, node, now);
 }
 
 bool Obeys(const Job& job, RunState wanted) {
@@ -100,13 +102,15 @@ void Regroup(Transaction& transaction, Job& job, const std::vector<NodeName>& st
                   {.run_state = RunState::kStop, .checkpoint_before_stop = !in_memory});
 }
 
-// "node studio is drained"; empty: it may stay.
+// "node studio is drained", "node macbook is too hot (...)"; empty: it may stay.
 std::string WhyItLeaves(const ClusterState& state, const NodeName& name) {
   const Node* node = state.nodes.Find(name);
   if (node == nullptr) {
     return absl::StrCat("node ", name.text(), " is no longer in the cluster file");
   }
-  return node->record.drained ? absl::StrCat("node ", name.text(), " is drained") : "";
+  if (node->record.drained) return absl::StrCat("node ", name.text(), " is drained");
+  const bool unwell = NodeObstacle(state, *node) == Obstacle::kUnwell;
+  return unwell ? absl::StrCat("node ", name.text(), " ", node->agent.health.why) : "";
 }
 
 // What starts or pauses is looked at again when it has.
@@ -215,7 +219,7 @@ std::string ExplainAllow(const ClusterState& state, const Node& node) {
     if (record.state != JobState::kRunning || IsExternal(record) || !has_room) continue;
     if (!MayUse(record, node.record.name) || !IsProven(record, node.record.name)) continue;
     const absl::Time ran = record.state_since + kGrowAfter * FailureTimeout(record);
-    const absl::Time steady = SteadySince(node) + SteadySpan(record, node.record, state.now);
+    const absl::Time steady = SteadySince(node) + SteadySpan(record, node, state.now);
     const absl::Time at = std::max({state.now, ran, steady});
     const absl::Duration wait = absl::Ceil(at - state.now, absl::Seconds(1));
     return absl::StrCat(

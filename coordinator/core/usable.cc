@@ -31,7 +31,8 @@ Obstacle AgentObstacle(const ClusterState& state, const AgentSession& agent) {
       Differs(state.versions.open_mpi(), versions.open_mpi())) {
     return Obstacle::kVersions;
   }
-  return absl::AbsDuration(agent.clock_ahead) >= kClockApart ? Obstacle::kClock : Obstacle::kNone;
+  if (absl::AbsDuration(agent.clock_ahead) >= kClockApart) return Obstacle::kClock;
+  return agent.health.ailment == Ailment::kNone ? Obstacle::kNone : Obstacle::kUnwell;
 }
 
 // "Open MPI 5.0.7 there, 4.1.4 here".
@@ -158,6 +159,8 @@ std::string Describe(const ClusterState& state, const Node& node, const Usabilit
       return DescribeVersions(state, node.agent);
     case Obstacle::kClock:
       return DescribeClock(node.agent);
+    case Obstacle::kUnwell:
+      return node.agent.health.why;
     case Obstacle::kNotNamed:
       return "is not among the nodes that the job may use";
   }

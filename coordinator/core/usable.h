@@ -30,6 +30,8 @@ enum class Obstacle {
   // Its Espalier or its Open MPI is another version than espalierd's.
   kVersions,
   kClock,
+  // A battery, heat, its disk or the hour of the day: see planner/node_health.h.
+  kUnwell,
   // parallel.nodes does not name it, or exclude_nodes does.
   kNotNamed,
 };

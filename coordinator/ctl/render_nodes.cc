@@ -50,8 +50,8 @@ Cell MemoryCell(const v1::NodeStatus& node) {
 }
 
 Cell DiskCell(const v1::NodeStatus& node) {
-  const int64_t free = node.report().resources().disk_free_bytes();
-  return {free == 0 ? "-" : BytesText(free)};
+  const v1::NodeResources& resources = node.report().resources();
+  return {resources.has_disk_free_bytes() ? BytesText(resources.disk_free_bytes()) : "-"};
 }
 
 void AddPressure(std::vector<std::string>& words, const char* what, v1::NodePressure pressure) {
@@ -66,7 +66,11 @@ Cell ConditionCell(const v1::NodeStatus& node) {
   std::vector<std::string> words;
   AddPressure(words, "memory", condition.memory());
   AddPressure(words, "heat", condition.heat());
-  if (condition.power() == v1::NODE_POWER_BATTERY) words.push_back("on battery");
+  if (condition.power() == v1::NODE_POWER_BATTERY) {
+    words.push_back(condition.has_battery_percent()
+                        ? absl::StrCat("on battery, ", condition.battery_percent(), " %")
+                        : "on battery");
+  }
   const double ahead = node.clock_ahead_seconds();
   if (std::abs(ahead) > kClockSecondsShown) {
     words.push_back(absl::StrCat("clock ", DurationText(absl::Seconds(std::abs(ahead))),

@@ -99,6 +99,20 @@ void AddAdd(VerbTable verbs) {
           "What kind of machine it is: one of configs/nodes, for its memory limit, threads and "
           "speed")
       ->type_name("PROFILE");
+  verb->add_option_function<std::string>(
+          "--on-battery", [request](const std::string& what) { request->set_on_battery(what); },
+          "What jobs do there while it runs on its battery: leave or ignore; they leave a battery "
+          "that is low in any case")
+      ->type_name("WHAT");
+  verb->add_option_function<std::vector<std::string>>(
+          "--hours",
+          [request](const std::vector<std::string>& hours) {
+            for (const std::string& part : hours) request->add_hours(part);
+          },
+          "Hours at which jobs may use it, by its own time of day, as 22:00-07:30; may be given "
+          "several times; default: all")
+      ->type_name("HH:MM-HH:MM")
+      ->allow_extra_args(false);
   verb->callback([verbs, request] {
     verbs.chosen = [request](Context& context) { return Add(context, *request); };
   });

@@ -11,6 +11,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
+#include "common/config/cluster_file.h"
 #include "common/config/job_file.h"
 #include "coordinator/core/advance.h"
 #include "coordinator/journal/record.h"
@@ -96,6 +97,7 @@ absl::Status Loop::Start() {
     if (!absl::StartsWith(row.key, kNodePrefix)) continue;
     ASSIGN_OR_RETURN(NodeRecord node, DecodeNode(row.value));
     if (node.has_agent) with_agents.insert(node.name);
+    if (node.joined) FillNodeDefaults(*node.joined);
     started.records.push_back(std::move(node));
   }
   for (const JobRow& row : contents.jobs) {

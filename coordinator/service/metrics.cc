@@ -139,7 +139,9 @@ void AddNode(MetricBuilder& builder, const v1::NodeStatus& node) {
   const v1::NodeResources& resources = node.report().resources();
   builder.Add(metrics::kNodeMemoryAvailable, labels,
               static_cast<double>(resources.memory_available_bytes()));
-  builder.Add(metrics::kNodeDiskFree, labels, static_cast<double>(resources.disk_free_bytes()));
+  if (resources.has_disk_free_bytes()) {
+    builder.Add(metrics::kNodeDiskFree, labels, static_cast<double>(resources.disk_free_bytes()));
+  }
   builder.Add(metrics::kNodeClockAhead, labels, node.clock_ahead_seconds());
 }
 

@@ -151,7 +151,13 @@ Reactor* OperatorService::AddNode(Context* context, const v1::AddNodeRequest* re
   invited.spec.set_name(request->node());
   invited.spec.set_address(request->address());
   if (!request->device().empty()) invited.spec.set_device(request->device());
-  if (!invited.spec.has_device()) invited.spec.set_device("auto");
+  if (!request->on_battery().empty()) invited.spec.set_on_battery(request->on_battery());
+  for (const std::string& hours : request->hours()) invited.spec.add_hours(hours);
+  FillNodeDefaults(invited.spec);
+  Problems problems;
+  CheckRules(invited.spec, request->node(), problems);
+  CheckNodeRules(invited.spec, request->node(), "", problems);
+  if (!problems.empty()) return FinishWith(context, problems.ToStatus());
   return Hand(*backend_.inbox, context, std::move(invited),
               [response, token, place = *place](const Answer&) {
                 response->set_token(token);

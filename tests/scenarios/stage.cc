@@ -110,7 +110,7 @@ Stage::Result Stage::Cluster(Words& words) {
   while (!words.empty()) {
     const Words::Setting node = words.NextSetting();
     nodes_.emplace_back(node.key);
-    if (!node.value.empty()) specs_[nodes_.back()].set_relative_speed(node.number);
+    specs_[nodes_.back()] = SpecOfSpeed(node.number);
   }
   return Start();
 }
@@ -122,7 +122,7 @@ Stage::Result Stage::Agent(Words& words) {
   hello.instance = words.Text();
   ASSIGN_OR_RETURN(const AgentSays says, ReadAgent(words));
   hello.report = says.report;
-  memories_[hello.stream] = says.report;
+  reports_[hello.stream] = says.report;
   hello.clock_ahead = says.clock_ahead;
   return Take(hello);
 }
@@ -132,7 +132,7 @@ Stage::Result Stage::AgentReport(Words& words) {
   const StreamId stream = words.Stream();
   if (what == "agent-gone") return Take(AgentDetached{stream});
   ASSIGN_OR_RETURN(const AgentSays says, ReadAgent(words));
-  memories_[stream] = says.report;
+  reports_[stream] = says.report;
   return Take(AgentReported{stream, says.report, says.clock_ahead});
 }
 
@@ -335,9 +335,7 @@ std::string Stage::Beat(const std::vector<int64_t>& streams) {
   ++beats_;
   for (const StreamId stream : std::vector<StreamId>(streams.begin(), streams.end())) {
     if (state_.agents.count(stream) != 0) {
-      AgentReported said{.stream = stream, .report = DefaultReport()};
-      *said.report.mutable_warm() = memories_[stream].warm();
-      absl::StrAppend(&text, Take(said));
+      absl::StrAppend(&text, Take(AgentReported{.stream = stream, .report = reports_[stream]}));
       continue;
     }
     const Counters counters{.phase = Phase::kCompute, .collective = beats_};

@@ -57,8 +57,8 @@ class Stage {
   sim::SimJournal journal_;
   std::vector<NodeName> nodes_;
   std::map<NodeName, v1::NodeSpec> specs_;
-  // What agents last said that their nodes hold in memory.
-  std::map<StreamId, v1::NodeReport> memories_;
+  // What agents said last.
+  std::map<StreamId, v1::NodeReport> reports_;
   uint32_t noise_ = 1;
   absl::Time now_ = absl::FromUnixSeconds(1'000'000'000);
   RequestId request_;

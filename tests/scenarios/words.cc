@@ -232,6 +232,14 @@ v1::NodeReport DefaultReport() {
   return report;
 }
 
+v1::NodeSpec SpecOfSpeed(double speed) {
+  v1::NodeSpec spec;
+  if (speed > 0) spec.set_relative_speed(speed);
+  spec.set_on_heat("leave");
+  spec.set_least_battery_percent(20);
+  return spec;
+}
+
 absl::StatusOr<AgentSays> ReadAgent(Words& words) {
   AgentSays says{.report = DefaultReport()};
   while (!words.empty()) {
@@ -243,9 +251,19 @@ absl::StatusOr<AgentSays> ReadAgent(Words& words) {
       says.report.mutable_versions()->set_open_mpi(pair.second);
     } else if (pair.first == "memory") {
       RETURN_IF_ERROR(ReadMemory(pair.second, says.report));
+    } else if (pair.first == "heat") {
+      says.report.mutable_condition()->set_heat(
+          pair.second == "critical" ? v1::NODE_PRESSURE_CRITICAL : v1::NODE_PRESSURE_NORMAL);
+    } else if (pair.first == "battery") {
+      int32_t percent = 0;
+      if (!absl::SimpleAtoi(pair.second, &percent)) {
+        return absl::InvalidArgumentError("battery=PERCENT");
+      }
+      says.report.mutable_condition()->set_power(v1::NODE_POWER_BATTERY);
+      says.report.mutable_condition()->set_battery_percent(percent);
     } else if (pair.first != "clock" || !absl::ParseDuration(pair.second, &says.clock_ahead)) {
       return absl::InvalidArgumentError(
-          "an agent has espalier= open-mpi= clock=TIME memory=JOB:STEP");
+          "an agent has espalier= open-mpi= clock=TIME memory=JOB:STEP heat= battery=PERCENT");
     }
   }
   return says;

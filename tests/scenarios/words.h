@@ -63,6 +63,8 @@ class Words {
 
 // A report of a node with the coordinator's own versions.
 v1::NodeReport DefaultReport();
+// A node of that relative speed, 0: not given, which jobs leave when it is unwell.
+v1::NodeSpec SpecOfSpeed(double speed);
 // "key=value ...": what an agent says; see README.md for the keys.
 struct AgentSays {
   v1::NodeReport report;

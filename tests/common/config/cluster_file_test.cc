@@ -41,6 +41,23 @@ TEST(ClusterFile, ANodeTakesFromItsProfileWhatItLeavesOut) {
   EXPECT_EQ(spec->nodes(1).relative_speed(), 1);
 }
 
+TEST(ClusterFile, JobsLeaveAMachineThatIsUnwellUnlessItsNodeSaysOtherwise) {
+  const auto spec = Load(
+      "nodes:\n"
+      "  - {name: a, address: 10.0.0.1}\n"
+      "  - {name: b, address: 10.0.0.2, on_battery: leave, on_heat: ignore, hours: "
+      "[22:00-07:00]}\n");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->nodes(0).on_battery(), "ignore");
+  EXPECT_EQ(spec->nodes(0).least_battery_percent(), 20);
+  EXPECT_EQ(spec->nodes(0).on_heat(), "leave");
+  EXPECT_EQ(spec->nodes(0).least_disk_free_bytes(), 1'000'000'000);
+  EXPECT_TRUE(spec->nodes(0).hours().empty());
+  EXPECT_EQ(spec->nodes(1).on_battery(), "leave");
+  EXPECT_EQ(spec->nodes(1).on_heat(), "ignore");
+  EXPECT_THAT(spec->nodes(1).hours(), ::testing::ElementsAre("22:00-07:00"));
+}
+
 TEST(ClusterFile, DefaultsAreFilledInAndPathsResolved) {
   const auto spec = Load("tls: {ca: ca.crt, certificate: /c.crt, key: ~/k}\n");
   ASSERT_TRUE(spec.ok()) << spec.status();
@@ -98,6 +115,10 @@ INSTANTIATE_TEST_SUITE_P(
              "did you mean 'linux-cpu'? Allowed: apple-m1, "},
         Case{"ProfileOutside", "nodes: [{name: a, address: 10.0.0.1, profile: ../jobs/17m}]",
              "there is no profile '../jobs/17m'"},
+        Case{"Hours", "nodes: [{name: a, address: 10.0.0.1, hours: [22:00-07:00, 7-9]}]",
+             "nodes[0].hours: '7-9' is no part of a day; allowed: HH:MM-HH:MM"},
+        Case{"OnBattery", "nodes: [{name: a, address: 10.0.0.1, on_battery: stay}]",
+             "nodes[0].on_battery is 'stay'"},
         Case{"UnknownKey", "nodes: [{name: a, address: 10.0.0.1, speed: 2}]",
              "unknown key 'nodes[0].speed'"}),
     [](const ::testing::TestParamInfo<Case>& info) { return std::string(info.param.name); });

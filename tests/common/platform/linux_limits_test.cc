@@ -1,11 +1,11 @@
-#include "common/platform/linux_limits.h"
-
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
+
+#include "common/platform/linux_machine.h"
 
 namespace espalier {
 namespace {

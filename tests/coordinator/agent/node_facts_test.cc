@@ -154,6 +154,27 @@ TEST_F(Facts, HoldWhatJobsHaveLeftInMemory) {
   EXPECT_TRUE(WaitUntil([&] { return facts_->Report().warm_size() == 0; }));
 }
 
+TEST_F(Facts, OfTheMachineAreAsTheConditionFileSays) {
+  facts_.emplace(NodeFactsOptions{.state_dir = folder_.path("state"),
+                                  .mpirun = "/no/mpirun",
+                                  .worker = "/no/worker",
+                                  .condition_file = folder_.path("condition")},
+                 RealClock());
+  const v1::NodeCondition system = facts_->Report().condition();
+  folder_.Write("condition", R"({"power": "NODE_POWER_BATTERY", "batteryPercent": 12})");
+  v1::NodeCondition condition = facts_->Report().condition();
+  EXPECT_EQ(condition.power(), v1::NODE_POWER_BATTERY);
+  EXPECT_EQ(condition.battery_percent(), 12);
+  EXPECT_EQ(condition.memory(), system.memory()) << "of what it does not say";
+  folder_.Write("condition", "{");
+  EXPECT_EQ(facts_->Report().condition().power(), system.power());
+}
+
+TEST_F(Facts, TellTheTimeZoneOfTheNode) {
+  const int offset = absl::LocalTimeZone().At(absl::Now()).offset;
+  EXPECT_EQ(facts_->Report().utc_offset_seconds(), offset);
+}
+
 TEST_F(Facts, SayThatMemoryIsNotKnownWhileItsFolderCannotBeRead) {
   std::filesystem::create_symlink(folder_.path("warm"), folder_.path("warm"));
   Note("jobs", "warm");

@@ -97,6 +97,9 @@ TEST(RenderNodes, WhatIsWrongWithANodeStandsInItsLine) {
             std::string::npos)
       << text;
   EXPECT_NE(text.find("gets no job: it has other versions\n"), std::string::npos) << text;
+  node.mutable_report()->mutable_condition()->set_battery_percent(62);
+  EXPECT_NE(RenderNodes(response, kView).find("heat warning, on battery, 62 %, clock"),
+            std::string::npos);
 }
 
 TEST(RenderNodes, AnAgentThatIsSilentOrGoneShowsForHowLong) {

@@ -150,6 +150,36 @@ TEST_F(JoiningMachines, TwoMachinesJoinWithTheLineAndAJobRunsOnThem) {
   EXPECT_THAT(Espalier({"nodes"}).output, AllOf(HasSubstr("left"), HasSubstr("127.0.0.2")));
 }
 
+TEST_F(JoiningMachines, AJobLeavesAMachineWhoseBatteryIsLowAndIsBackWhenItIsCharged) {
+  daemon_.Start();
+  StartAgent(LineFor("left", "127.0.0.1"), "left");
+  std::vector<std::string> line = LineFor("right", "127.0.0.2");
+  line.insert(line.end(), {"--condition", path("condition")});
+  StartAgent(line, "right");
+  const std::string job = daemon_.Submit({.steps = 2000});
+  daemon_.AwaitStep(job, 10);
+  daemon_.folder().Write("condition", R"({"power": "NODE_POWER_BATTERY", "batteryPercent": 5})");
+  const v1::JobStatus waits = daemon_.Await(job, v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(waits.reason(), HasSubstr("right has 5 % of its battery left"));
+  EXPECT_GT(waits.step(), 0);
+  EXPECT_THAT(Espalier({"nodes"}).output, HasSubstr("on battery, 5 %"));
+  daemon_.folder().Write("condition", R"({"power": "NODE_POWER_MAINS"})");
+  const v1::JobStatus done = daemon_.Await(job, v1::JOB_STATE_COMPLETED);
+  EXPECT_EQ(done.restarts(), 0);
+}
+
+TEST_F(JoiningMachines, WhenAMachineMayBeUsedIsCheckedWhereItIsAdded) {
+  daemon_.Start();
+  const Ended hours =
+      Espalier({"nodes", "add", "mini", "--address", "127.0.0.1", "--hours", "7-9"});
+  EXPECT_EQ(hours.code, 2) << hours.output;
+  EXPECT_THAT(hours.output, HasSubstr("'7-9' is no part of a day"));
+  const Ended battery =
+      Espalier({"nodes", "add", "mini", "--address", "127.0.0.1", "--on-battery", "stay"});
+  EXPECT_EQ(battery.code, 2) << battery.output;
+  EXPECT_THAT(battery.output, HasSubstr("on_battery is 'stay'"));
+}
+
 TEST_F(JoiningMachines, TheKeyIsTheOwnersAloneAndTheNextStartNeedsNoWords) {
   daemon_.Start();
   ASSERT_EQ(Join(LineFor("mini"), "mini").code, 0);

@@ -63,6 +63,7 @@ View ViewOf(std::shared_ptr<const JobView> job) {
   auto node = std::make_shared<v1::NodeStatus>();
   node->set_name("studio");
   node->set_agent(v1::AGENT_STATE_ATTACHED);
+  node->mutable_report()->mutable_resources()->set_disk_free_bytes(512);
   view.nodes = {std::move(node)};
   return view;
 }

@@ -1,5 +1,5 @@
-// What the files of a Linux machine say about the limits of this process: its control groups
-// (version 1 or 2, or both mounted), and which processors are fast physical cores. Used by
+// What the files of a Linux machine say: the limits of this process by its control groups (version
+// 1 or 2, or both mounted), which processors are fast physical cores, power and heat. Used by
 // platform_linux.cc; free of system calls, so that its tests run everywhere. Thread-safe.
 #pragma once
 
@@ -30,6 +30,20 @@ std::set<int> ParseProcessorList(const std::string& text);
 // Of the logical processors `allowed`, how many different physical cores of the fastest kind. Reads
 // below `root`, "/" but for tests. At least 1.
 int CountPerformanceCores(const std::string& root, const std::set<int>& allowed);
+
+// Root/sys/class/power_supply. The battery of a mouse is none of the machine's.
+struct LinuxPower {
+  bool on_battery = false;
+  // Of several batteries the mean; absent: there is none, or it does not say.
+  std::optional<int> battery_percent;
+};
+LinuxPower ReadPower(const std::string& root);
+
+// Root/sys/class/thermal: the worst of the zones that say at what temperature the processor is
+// slowed down (kHigh) and at what the machine is switched off (kCritical, from 5 degrees below on).
+// kUnknown: none says.
+enum class LinuxHeat { kUnknown, kNormal, kHigh, kCritical };
+LinuxHeat ReadHeat(const std::string& root);
 
 // The lines of a small file of the system (/proc, /sys) without their ends; none when it cannot be
 // read.
