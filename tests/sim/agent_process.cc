@@ -54,6 +54,10 @@ v1::NodeReport AgentProcess::Report() const {
   report.mutable_versions()->set_open_mpi(misreports_ ? "5.0.7" : "4.1.4");
   report.set_unix_seconds(absl::ToUnixSeconds(scene_.timeline.now()));
   scene_.memories.AddTo(report, node());
+  const auto hot = scene_.hot_until.find(node());
+  const bool is_hot = hot != scene_.hot_until.end() && scene_.timeline.now() < hot->second;
+  report.mutable_condition()->set_heat(is_hot ? v1::NODE_PRESSURE_CRITICAL
+                                              : v1::NODE_PRESSURE_NORMAL);
   return report;
 }
 

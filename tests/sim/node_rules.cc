@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/facts.h"
 #include "coordinator/core/faults.h"
+#include "coordinator/core/usable.h"
 
 namespace espalier::sim {
 namespace {
@@ -114,19 +115,20 @@ bool CouldGoOn(const ClusterState& state, const JobRecord& record, const NodeNam
 
 std::string FindJobOnBarredNode(const ClusterState& state, const std::vector<Effect>& effects) {
   if (state.agents_due != absl::InfinitePast()) return "";
-  const auto drained = [&](const NodeName& name) {
+  const auto barred = [&](const NodeName& name) {
     const Node* node = state.nodes.Find(name);
-    return node != nullptr && node->record.drained;
+    if (node == nullptr) return false;
+    return node->record.drained || NodeObstacle(state, *node) == Obstacle::kUnwell;
   };
-  const auto on_drained = [&](const JobRecord& record) {
-    return !IsExternal(record) && std::any_of(record.nodes.begin(), record.nodes.end(), drained);
+  const auto on_barred = [&](const JobRecord& record) {
+    return !IsExternal(record) && std::any_of(record.nodes.begin(), record.nodes.end(), barred);
   };
   for (const auto& [id, job] : state.jobs) {
     const bool trains = job.record.state == JobState::kRunning &&
                         job.record.processes == Processes::kRunning &&
                         job.record.verdict == Verdict::kOpen;
-    if (trains && on_drained(job.record)) {
-      return absl::StrCat("job ", id.text(), " trains on a node that is drained");
+    if (trains && on_barred(job.record)) {
+      return absl::StrCat("job ", id.text(), " trains on a node that is drained or unwell");
     }
   }
   const auto set_aside = [&](const NodeName& name) {
@@ -139,8 +141,8 @@ std::string FindJobOnBarredNode(const ClusterState& state, const std::vector<Eff
     const auto job = state.jobs.find(row->job);
     if (job == state.jobs.end() || IsExternal(job->second.record)) continue;
     const std::vector<NodeName>& nodes = job->second.record.nodes;
-    if (std::any_of(nodes.begin(), nodes.end(), drained)) {
-      return absl::StrCat("job ", row->job.text(), " starts on a node that is drained");
+    if (std::any_of(nodes.begin(), nodes.end(), barred)) {
+      return absl::StrCat("job ", row->job.text(), " starts on a node that is drained or unwell");
     }
     if (std::any_of(nodes.begin(), nodes.end(), set_aside)) {
       return absl::StrCat("job ", row->job.text(), " starts on a node that is set aside");

@@ -43,6 +43,8 @@ struct Scene {
   std::map<NodeName, absl::Time> full_until;
   // Until when no job starts on a node: what it needs is not there.
   std::map<NodeName, absl::Time> barren_until;
+  // Until when a node is too hot for jobs.
+  std::map<NodeName, absl::Time> hot_until;
   // How fast the nodes' clocks go; those not named go right.
   std::map<NodeName, double> clock_rates;
   // Seconds that a sequence of a step takes a node; 0.01 for those not named.

@@ -47,7 +47,9 @@ Simulation::Simulation(const RunOptions& options)
   v1::ClusterSpec cluster;
   for (int64_t i = 0; i < nodes; ++i) {
     cluster_.push_back(NodeName(absl::StrCat("node", i)));
-    cluster.add_nodes()->set_name(cluster_.back().text());
+    v1::NodeSpec& node = *cluster.add_nodes();
+    node.set_name(cluster_.back().text());
+    node.set_on_heat("leave");
   }
   coordinator_ = std::make_unique<SimCoordinator>(SimCoordinator::Parts{
       .scene = scene_, .wire = wire_, .worlds = worlds_, .cluster = std::move(cluster)});

@@ -103,7 +103,7 @@ void Simulation::HarmAgent() {
 void Simulation::HarmMachine() {
   const auto node =
       static_cast<size_t>(scene_.chance.Between(0, static_cast<int64_t>(cluster_.size()) - 1));
-  const int64_t choice = scene_.chance.Between(0, 10);
+  const int64_t choice = scene_.chance.Between(0, 12);
   scene_.Trace(absl::StrCat("harm ", choice, " to machines, ", cluster_[node].text()));
   if (choice <= 1) {
     SuspendNode(cluster_[node], AnySleep());
@@ -123,6 +123,9 @@ void Simulation::HarmMachine() {
   } else if (choice <= 9) {
     scene_.barren_until[cluster_[node]] =
         scene_.timeline.now() + scene_.chance.Milliseconds(5000, 60000);
+  } else if (choice <= 11) {
+    scene_.hot_until[cluster_[node]] =
+        scene_.timeline.now() + scene_.chance.Milliseconds(500, 30000);
   } else {
     coordinator_->FillDisk(scene_.chance.Milliseconds(100, 20000));
   }
