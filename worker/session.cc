@@ -297,21 +297,22 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
       AllReduceSynchroniser::Parts{replica_->parameters(), replica_->optimizer(),
                                    replica_->residual(), replica_->host_gradient()},
       AllReduceSynchroniser::Options{.wire = WireOf(spec_.parallel().gradient_dtype())});
-  const absl::StatusOr<std::unique_ptr<Trainer>> trainer =
-      Trainer::Create(spec_,
-                      {.context = context_,
-                       .client = client_,
-                       .replica = *replica_,
-                       .synchroniser = *synchroniser_,
-                       .task = *task_,
-                       .samples = samples,
-                       .saver = saver,
-                       .warm = warm_.get(),
-                       .evaluator = evaluator ? &*evaluator : nullptr,
-                       .sample_log = sample_log.get(),
-                       .observer = first ? &console : nullptr},
-                      {.boundary = {.pause_interval = PauseInterval(spec_)},
-                       .memory = {MemoryLimitOf(options_.welcome), options_.local_ranks}});
+  const absl::StatusOr<std::unique_ptr<Trainer>> trainer = Trainer::Create(
+      spec_,
+      {.context = context_,
+       .client = client_,
+       .replica = *replica_,
+       .synchroniser = *synchroniser_,
+       .task = *task_,
+       .samples = samples,
+       .saver = saver,
+       .warm = warm_.get(),
+       .evaluator = evaluator ? &*evaluator : nullptr,
+       .sample_log = sample_log.get(),
+       .observer = first ? &console : nullptr},
+      {.boundary = {.pause_interval = PauseInterval(spec_),
+                    .keep_awake = [] { return KeepAwake::Start("Espalier trains a model"); }},
+       .memory = {MemoryLimitOf(options_.welcome), options_.local_ranks}});
   ASSIGN_OR_RETURN(const SharedOutcome made, ShareStatus(context_.collective, trainer.status()));
   RETURN_IF_ERROR(made.status);
   ASSIGN_OR_RETURN(const v1::Outcome outcome, (*trainer)->Run());

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
 #include "worker/optimizer/schedule.h"
@@ -12,12 +13,12 @@
 namespace espalier {
 
 StepBoundary::StepBoundary(const Parts& parts, Options options, v1::ShardPlan plan)
-    : parts_(parts), options_(options), default_plan_(std::move(plan)) {}
+    : parts_(parts), options_(std::move(options)), default_plan_(std::move(plan)) {}
 
 absl::StatusOr<StepBoundary> StepBoundary::Create(const Parts& parts, Options options) {
   ASSIGN_OR_RETURN(v1::ShardPlan plan,
                    PlanFromShares(parts.spec, parts.context.collective.world_size()));
-  return StepBoundary(parts, options, std::move(plan));
+  return StepBoundary(parts, std::move(options), std::move(plan));
 }
 
 absl::StatusOr<Boundary> StepBoundary::Meet(Step step) {
@@ -70,12 +71,26 @@ absl::StatusOr<Boundary> StepBoundary::Obey(Step step, const std::function<absl:
       RETURN_IF_ERROR(save());
       checkpoints_obeyed_ = boundary.checkpoint_request;
     }
+    StayAwake(boundary.state() != v1::RUN_STATE_PAUSE);
     Acknowledge(boundary);
     if (boundary.state() != v1::RUN_STATE_PAUSE) return boundary;
     phase = v1::PHASE_PAUSED;
     account = TimeAccount::kPaused;
     parts_.reporter.Enter(phase);
     RETURN_IF_ERROR(WaitForNews(boundary, options_.pause_interval));
+  }
+}
+
+// Where the system takes no such wish (Linux), nothing is said of it at every start.
+void StepBoundary::StayAwake(bool wanted) {
+  if (!options_.keep_awake || std::exchange(stays_awake_, wanted) == wanted) return;
+  awake_.reset();
+  if (!wanted) return;
+  absl::StatusOr<std::unique_ptr<KeepAwake>> awake = options_.keep_awake();
+  if (awake.ok()) {
+    awake_ = *std::move(awake);
+  } else if (!absl::IsUnimplemented(awake.status())) {
+    LogWarning(absl::StrCat("the machine may fall asleep: ", awake.status().message()));
   }
 }
 

@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/ids.h"
+#include "common/platform/platform.h"
 #include "espalier/v1/job.pb.h"
 #include "worker/control/control_client.h"
 #include "worker/data/order.h"
@@ -29,6 +31,9 @@ class StepBoundary {
     absl::Duration pause_interval = absl::Seconds(1);
     // After a checkpoint that must not be lost could not be written, the next attempt.
     absl::Duration save_retry_interval = absl::Seconds(5);
+    // Asks the system not to fall asleep of itself: held while steps are made, not in a pause.
+    // Null: nobody asks.
+    std::function<absl::StatusOr<std::unique_ptr<KeepAwake>>()> keep_awake;
   };
   // All outlive this.
   struct Parts {
@@ -57,6 +62,7 @@ class StepBoundary {
   StepBoundary(const Parts& parts, Options options, v1::ShardPlan plan);
   absl::StatusOr<Boundary> Meet(Step step);
   void Acknowledge(const Boundary& boundary);
+  void StayAwake(bool wanted);
   void Hold(Boundary& mine) const;
   void NoteHold(bool holds);
   // Rank 0 waits for a directive after this one; while it holds, for its lease.
@@ -67,7 +73,9 @@ class StepBoundary {
   v1::ShardPlan default_plan_;
   std::optional<int64_t> plan_;  // number of the plan in force
   SlotRange shard_;
-  bool holds_ = false;              // rank 0: its lease has run out
+  bool holds_ = false;        // rank 0: its lease has run out
+  bool stays_awake_ = false;  // as far as the system lets it
+  std::unique_ptr<KeepAwake> awake_;
   int64_t acknowledged_ = 0;        // newest directive; 0: there is none yet
   int64_t checkpoints_obeyed_ = 0;  // newest checkpoint_request
 };

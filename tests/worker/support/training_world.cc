@@ -115,7 +115,8 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
                                     .evaluator = options.validation ? &evaluator : nullptr,
                                     .sample_log = sample_log.get()},
                                    {.boundary = {.pause_interval = absl::Milliseconds(20),
-                                                 .save_retry_interval = absl::Milliseconds(40)}}));
+                                                 .save_retry_interval = absl::Milliseconds(40),
+                                                 .keep_awake = options.keep_awake}}));
   result.outcome = trainer->Run();
   result.fingerprint = result.replica->Fingerprint();
   return result.outcome.status();

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/file_system.h"
+#include "common/platform/platform.h"
 #include "espalier/v1/job.pb.h"
 #include "espalier/v1/worker.pb.h"
 #include "worker/control/control_client.h"
@@ -74,6 +75,7 @@ struct WorldOptions {
   std::function<FileSystem*(int rank)> sample_log_files;
   // Gives each rank's client its script.
   std::function<void(int rank, ScriptedClient& client)> script;
+  std::function<absl::StatusOr<std::unique_ptr<KeepAwake>>()> keep_awake;
   // Stands before each rank's collective, which outlives what it returns.
   std::function<std::unique_ptr<Collective>(Collective& collective)> wrap_collective;
   // Wraps each rank's source of samples.

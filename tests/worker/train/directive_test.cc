@@ -105,6 +105,43 @@ TEST(Agreement, APauseHoldsAllRanksAtTheSameStepInMemory) {
   }
 }
 
+class CountedAwake : public KeepAwake {
+ public:
+  explicit CountedAwake(std::atomic<int>& alive) : alive_(alive) { ++alive_; }
+  ~CountedAwake() override { --alive_; }
+
+ private:
+  std::atomic<int>& alive_;
+};
+
+TEST(Agreement, AMachineIsKeptAwakeWhileItTrainsAndNotInAPause) {
+  const TestFolder folder;
+  std::atomic<int> awake{0};
+  std::atomic<int> asked{0};
+  WorldOptions options = ThreeRanks(6, folder.path(), nullptr);
+  options.ranks = 1;
+  options.keep_awake = [&]() -> absl::StatusOr<std::unique_ptr<KeepAwake>> {
+    if (++asked == 1) return std::make_unique<CountedAwake>(awake);
+    return absl::InternalError("no");
+  };
+  options.script = [&](int, ScriptedClient& client) {
+    client.on_report = [&](ScriptedClient& self, const v1::AttachRequest& message) {
+      if (message.has_step()) {
+        EXPECT_EQ(awake, message.step().step() <= 3 ? 1 : 0);
+      }
+      if (Committed(message, 3)) self.Set(Make(1, v1::RUN_STATE_PAUSE));
+      if (!message.has_ack() || message.ack().number() != 1) return;
+      EXPECT_EQ(awake, 0) << "in the pause";
+      self.Set(Make(2, v1::RUN_STATE_RUN));
+    };
+  };
+  const std::vector<RankResult> results = TrainWorld(options);
+  ASSERT_TRUE(results[0].outcome.ok()) << results[0].outcome.status();
+  EXPECT_EQ(*results[0].outcome, v1::OUTCOME_COMPLETED) << "that it cannot be is no error";
+  EXPECT_EQ(asked, 2);
+  EXPECT_EQ(awake, 0);
+}
+
 // Fencing: without its lease rank 0 obeys nothing and commits nothing, and with it the others;
 // renewed, it goes on with what was asked meanwhile.
 TEST(Agreement, AllRanksHoldAtTheSameStepWhileTheLeaseOfRankZeroHasRunOut) {
