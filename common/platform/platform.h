@@ -1,7 +1,7 @@
 // What the machine under the process is and how it fares: memory, processor, heat, power. Used by
 // worker/ (limits, memory figures, threads), coordinator/agent (what a node is) and
-// coordinator/ctl/verbs_handover.cc (the folder of its program). One file per system implements it:
-// platform_linux.cc, platform_darwin.cc. Thread-safe.
+// coordinator/ctl/verbs_handover.cc (the folder of its program). Each system has its own files:
+// platform_linux.cc; platform_darwin.cc, sleep_darwin.cc. Thread-safe.
 #pragma once
 
 #include <pthread.h>
@@ -89,6 +89,18 @@ class KeepAwake {
   virtual ~KeepAwake() = default;
   // `reason` is shown to the user by the system. UNIMPLEMENTED where a program cannot ask for it.
   static absl::StatusOr<std::unique_ptr<KeepAwake>> Start(absl::string_view reason);
+};
+
+// Word from the system that the machine is about to sleep, whatever keeps it awake: a closed lid,
+// the user, an empty battery.
+class SleepNotice {
+ public:
+  virtual ~SleepNotice() = default;
+  // Null where the system says nothing to a program (Linux).
+  static std::unique_ptr<SleepNotice> Start();
+  // From then on until it is awake again. The system waits for Allow, half a minute at most.
+  virtual bool about_to_sleep() = 0;
+  virtual void Allow() = 0;
 };
 
 // The folder of the running program, symbolic links resolved.

@@ -182,6 +182,8 @@ absl::StatusOr<std::unique_ptr<KeepAwake>> KeepAwake::Start(absl::string_view re
       "); where it suspends by itself, run the program under 'systemd-inhibit --what=sleep'"));
 }
 
+std::unique_ptr<SleepNotice> SleepNotice::Start() { return nullptr; }
+
 absl::StatusOr<absl::Duration> ReadThreadTime(pthread_t thread) {
   clockid_t clock{};
   timespec used{};

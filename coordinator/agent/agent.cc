@@ -111,7 +111,7 @@ class AgentProcess final : public Agent {
     v1::AgentHello hello;
     hello.set_node(options_.node);
     hello.set_instance(instance_);
-    *hello.mutable_report() = facts_.Report();
+    *hello.mutable_report() = Report();
     for (const GenerationKey& key : generations_.running()) *hello.add_running() = NameOf(key);
     return hello;
   }
@@ -204,9 +204,26 @@ class AgentProcess final : public Agent {
     stream.Write(answer);
   }
 
+  v1::NodeReport Report() {
+    v1::NodeReport report = facts_.Report();
+    if (about_to_sleep_) report.mutable_condition()->set_about_to_sleep(true);
+    return report;
+  }
+
+  // Who is about to sleep says so at once, and the machine waits, as long as the system lets it,
+  // until jobs have left.
+  void HeedSleep(bool attached, absl::Duration now) {
+    if (options_.sleep == nullptr) return;
+    const bool was = std::exchange(about_to_sleep_, options_.sleep->about_to_sleep());
+    if (about_to_sleep_ != was) report_at_ = now;
+    const bool told = was || !attached;
+    if (about_to_sleep_ && told && (!attached || generations_.empty())) options_.sleep->Allow();
+  }
+
   // What is told while nobody listens is lost without harm: espalierd asks again.
   void LookAfter(CommandStream* stream) {
     const absl::Duration now = clock_.Monotonic();
+    HeedSleep(stream != nullptr, now);
     alone_ += std::min(now - last_turn_, kLongestTurn);
     if (stream != nullptr) alone_ = absl::ZeroDuration();
     last_turn_ = now;
@@ -218,7 +235,7 @@ class AgentProcess final : public Agent {
     if (stream == nullptr || now < report_at_) return;
     report_at_ = now + report_interval_;
     v1::AgentMessage message;
-    *message.mutable_report() = facts_.Report();
+    *message.mutable_report() = Report();
     stream->Write(message);
   }
 
@@ -235,6 +252,7 @@ class AgentProcess final : public Agent {
   absl::Duration report_interval_ = absl::Seconds(5);
   absl::Duration report_at_;
   absl::Duration explain_at_;
+  bool about_to_sleep_ = false;
   bool welcomed_ = false;  // on the stream at hand
   bool ever_welcomed_ = false;
   std::string last_error_;

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
+#include "common/platform/platform.h"
 #include "common/rpc/channel.h"
 #include "coordinator/agent/node_facts.h"
 
@@ -19,6 +20,8 @@ struct AgentOptions {
   ChannelTarget target;
   std::string node;
   NodeFactsOptions facts;  // its state_dir is the agent's
+  // What the machine says of its sleep; null: nothing.
+  std::unique_ptr<SleepNotice> sleep;
 };
 
 class Agent {

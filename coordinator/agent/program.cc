@@ -129,6 +129,7 @@ absl::StatusOr<AgentOptions> Resolve(const RunOptions& options) {
   }
   facts.data_folders = options.data_folders;
   facts.condition_file = options.condition;
+  resolved.sleep = SleepNotice::Start();
   return resolved;
 }
 

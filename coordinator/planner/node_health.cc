@@ -70,6 +70,7 @@ NodeHealth LookAtHours(const v1::NodeSpec& spec, const v1::NodeReport& report, a
 NodeHealth LookAt(const v1::NodeSpec& spec, const v1::NodeReport& report, absl::Time now,
                   Ailment before) {
   const v1::NodeCondition& condition = report.condition();
+  if (condition.about_to_sleep()) return {Ailment::kSleep, "is about to sleep"};
   for (NodeHealth found :
        {LookAtHeat(spec, condition, before), LookAtPower(spec, condition, before),
         LookAtDisk(spec, report.resources(), before), LookAtHours(spec, report, now)}) {

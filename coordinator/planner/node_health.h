@@ -14,6 +14,8 @@ namespace espalier {
 
 enum class Ailment {
   kNone,
+  // The system has announced it, and waits half a minute for who has to leave.
+  kSleep,
   // It runs on its battery, and on_battery is "leave".
   kBattery,
   // No more than least_battery_percent is left; 5 more, or a charger, and it is well again.

@@ -5,6 +5,7 @@
 #include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <optional>
@@ -62,7 +63,22 @@ class LeapingClock : public Clock {
   absl::Duration step_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Welcomes, and remembers the last hello.
+// As the test says.
+class ScriptedSleep : public SleepNotice {
+ public:
+  struct Script {
+    std::atomic<bool> about_to_sleep{false};
+    std::atomic<bool> allowed{false};
+  };
+  explicit ScriptedSleep(Script& script) : script_(script) {}
+  bool about_to_sleep() override { return script_.about_to_sleep; }
+  void Allow() override { script_.allowed = true; }
+
+ private:
+  Script& script_;
+};
+
+// Welcomes, and remembers the last hello and the last report.
 class Listener final : public v1::AgentService::Service {
  public:
   grpc::Status Attach(
@@ -70,10 +86,15 @@ class Listener final : public v1::AgentService::Service {
       grpc::ServerReaderWriter<v1::AgentCommand, v1::AgentMessage>* stream) override {
     v1::AgentMessage message;
     while (stream->Read(&message)) {
-      if (!message.has_hello()) continue;
       absl::MutexLock lock(&mutex_);
-      hello_ = message.hello();
+      if (message.has_report()) report_ = message.report();
       v1::AgentCommand command;
+      if (ends_ && message.has_report()) {
+        *command.mutable_end()->mutable_generation() = *ends_;
+        stream->Write(command);
+      }
+      if (!message.has_hello()) continue;
+      hello_ = message.hello();
       command.mutable_welcome()->set_report_interval_seconds(1);
       stream->Write(command);
     }
@@ -83,10 +104,21 @@ class Listener final : public v1::AgentService::Service {
     absl::MutexLock lock(&mutex_);
     return hello_;
   }
+  v1::NodeReport report() {
+    absl::MutexLock lock(&mutex_);
+    return report_;
+  }
+  // Upon the next report.
+  void End(const v1::GenerationName& generation) {
+    absl::MutexLock lock(&mutex_);
+    ends_ = generation;
+  }
 
  private:
   absl::Mutex mutex_;
   std::optional<v1::AgentHello> hello_ ABSL_GUARDED_BY(mutex_);
+  v1::NodeReport report_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::GenerationName> ends_ ABSL_GUARDED_BY(mutex_);
 };
 
 class AnAgent : public ::testing::Test {
@@ -120,7 +152,8 @@ class AnAgent : public ::testing::Test {
                       .node = "left",
                       .facts = {.state_dir = folder_.path("state"),
                                 .mpirun = folder_.path("mpirun"),
-                                .worker = "/no/worker"}},
+                                .worker = "/no/worker"},
+                      .sleep = std::make_unique<ScriptedSleep>(sleep_)},
                      clock_);
     ASSERT_TRUE(agent.ok()) << agent.status();
     agent_ = *std::move(agent);
@@ -145,6 +178,7 @@ class AnAgent : public ::testing::Test {
   ScratchFolder folder_;
   LeapingClock clock_;
   Listener espalierd_;
+  ScriptedSleep::Script sleep_;
   std::unique_ptr<grpc::Server> server_;
   std::optional<ProcessIdentity> daemon_;
   std::unique_ptr<Agent> agent_;
@@ -174,6 +208,30 @@ TEST_F(AnAgent, SaysInItsHelloWhatIsSoWhenItConnects) {
   ASSERT_TRUE(WaitUntil([this] { return espalierd_.hello().has_value(); }));
   EXPECT_GE(espalierd_.hello()->report().unix_seconds(),
             absl::ToDoubleSeconds(connected - absl::UnixEpoch()));
+}
+
+TEST_F(AnAgent, ThatIsAboutToSleepSaysSoAndLetsItBeWhenNothingRunsThereAnyMore) {
+  LeaveGeneration();
+  StartEspalierd();
+  StartAgent();
+  ASSERT_TRUE(WaitUntil([this] { return espalierd_.hello().has_value(); }));
+  sleep_.about_to_sleep = true;
+  ASSERT_TRUE(WaitUntil([this] { return espalierd_.report().condition().about_to_sleep(); }));
+  AwaitTurns();
+  EXPECT_FALSE(sleep_.allowed) << "a generation runs";
+  espalierd_.End(NameOf({JobId("job-1"), Generation(3)}));
+  EXPECT_TRUE(WaitUntil([this] { return sleep_.allowed.load(); }));
+  EXPECT_FALSE(GenerationLives());
+  sleep_.about_to_sleep = false;
+  EXPECT_TRUE(WaitUntil([this] { return !espalierd_.report().condition().about_to_sleep(); }));
+}
+
+TEST_F(AnAgent, ThatIsAboutToSleepWaitsForNobodyWhileItIsAlone) {
+  LeaveGeneration();
+  StartAgent();
+  sleep_.about_to_sleep = true;
+  EXPECT_TRUE(WaitUntil([this] { return sleep_.allowed.load(); }));
+  EXPECT_TRUE(GenerationLives());
 }
 
 TEST_F(AnAgent, StopsWhileNobodyAnswers) {

@@ -123,6 +123,16 @@ TEST(NodeHealth, AMachineIsUsedAtItsHoursByItsOwnTimeOfDay) {
   EXPECT_EQ(machine.Look(), Ailment::kNone);
 }
 
+TEST(NodeHealth, AMachineThatIsAboutToSleepIsLeftUntilItIsAwake) {
+  Machine machine;
+  machine.report.mutable_condition()->set_about_to_sleep(true);
+  machine.Heat(v1::NODE_PRESSURE_CRITICAL);
+  EXPECT_EQ(machine.Look(), Ailment::kSleep);
+  machine.report.mutable_condition()->set_about_to_sleep(false);
+  machine.Heat(v1::NODE_PRESSURE_NORMAL);
+  EXPECT_EQ(machine.Look(), Ailment::kNone);
+}
+
 TEST(NodeHealth, TheMostUrgentIsTold) {
   Machine machine;
   machine.Battery(3);
