@@ -57,7 +57,8 @@ def known_metrics():
     header = (REPOSITORY / "common/observe/metric_names.h").read_text(encoding="utf-8")
     known = set()
     for name, kind in re.findall(r'"(espalier_\w+)",\s*MetricKind::k(\w+)', header):
-        known |= {name + "_bucket", name + "_sum", name + "_count"} if kind == "Histogram" else {name}
+        parts = ("_bucket", "_sum", "_count") if kind == "Histogram" else ("",)
+        known |= {name + part for part in parts}
     rules = (REPOSITORY / "deploy/prometheus/rules.yml").read_text(encoding="utf-8")
     return known | set(re.findall(r"record: (\S+)", rules))
 
