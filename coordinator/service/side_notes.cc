@@ -70,4 +70,9 @@ void SideNotes::Moved(const JobId& job, JobState from, JobState to, const Event&
   }
 }
 
+void SideNotes::Narrow(const JobId& job, size_t ranks, absl::Duration now) {
+  std::vector<WorkerTally>& tallies = of(job).tallies;
+  for (size_t i = ranks; i < tallies.size(); ++i) tallies[i].Stopped(now);
+}
+
 }  // namespace espalier

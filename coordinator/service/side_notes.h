@@ -41,6 +41,8 @@ class SideNotes {
   void Attached(const WorkerId& worker, absl::Duration now);
   // The job went from one state to another on this event.
   void Moved(const JobId& job, JobState from, JobState to, const Event& event, absl::Duration now);
+  // The newest generation has so many ranks: the time of those that it lacks has ended.
+  void Narrow(const JobId& job, size_t ranks, absl::Duration now);
 
  private:
   std::map<JobId, JobNotes> jobs_;

@@ -25,7 +25,8 @@ enum class GoodputAccount {
   kCheckpoint,
   // Soft pause.
   kPaused,
-  // From the loss of a generation to the first step of the next one.
+  // From the loss of a generation to the first step of the next one, or to its launch where that
+  // has no such rank.
   kRecovering,
   // Everything else: starting, waiting at a boundary.
   kIdle,

@@ -186,6 +186,7 @@ void ViewPublisher::Publish(const Publication& publication) {
       notes_.Forget(id);
       continue;
     }
+    notes_.Narrow(id, job->second.record.nodes.size(), publication.monotonic);
     JobNotes& notes = notes_.of(id);
     ++notes.revision;
     view_.jobs[id] = MakeJobView(job->second, notes, state_dir_, moment);

@@ -108,6 +108,33 @@ TEST_F(Viewing, WhatTheLastStepSaidIsStillThereWhenEspalierdWasStartedAgain) {
   EXPECT_EQ(status.learning_rate(), 3e-4);
 }
 
+// A node that is away for a night has no worker there, whatever the others do meanwhile.
+TEST_F(Viewing, ARankThatTheGenerationLacksHasNoSeconds) {
+  const WorkerId right = {JobId("job-1"), Generation(1), Rank(1)};
+  ClusterState state;
+  JobRecord& record = state.jobs[right.job].record;
+  record.id = right.job;
+  const auto publish = [&](const std::vector<NodeName>& nodes, absl::Duration now) {
+    record.nodes = nodes;
+    publisher_.Publish({state, {right.job}, now, LoopStats()});
+  };
+  const std::vector<NodeName> both = {NodeName("left"), NodeName("right")};
+  publisher_.Attached(right, absl::Seconds(0));
+  publish(both, absl::Seconds(0));
+  publisher_.Moved(right.job, JobState::kRunning, JobState::kRecovering, Tick{}, absl::Seconds(3));
+  publish({NodeName("left")}, absl::Seconds(5));
+  publish(both, absl::Hours(9));
+  publisher_.Attached(right, absl::Hours(9));
+  v1::AttachRequest message;
+  message.mutable_step()->set_compute_seconds(2);
+  publisher_.Heard(right, message, absl::Hours(9) + absl::Seconds(2));
+  publish(both, absl::Hours(9) + absl::Seconds(2));
+  const WorkerTally& tally = OnlyJob().tallies[1];
+  EXPECT_EQ(tally.seconds(GoodputAccount::kRecovering), 5);
+  EXPECT_EQ(tally.seconds(GoodputAccount::kIdle), 0);
+  EXPECT_EQ(tally.seconds(GoodputAccount::kCompute), 2);
+}
+
 TEST_F(Viewing, ARestartIsCountedByItsCause) {
   world_.launcher.refusal = absl::NotFoundError("no mpirun");
   world_.Submit();
