@@ -101,26 +101,36 @@ function(espalier_uses_torch file out)
   endwhile()
 endfunction()
 
-# The precompiled header of LibTorch, made once. A target that uses it must have its options.
-if(ESPALIER_TORCH)
-  add_library(espalier_torch_header STATIC ${CMAKE_SOURCE_DIR}/common/cmake/torch_header.cc)
-  find_package(OpenMP REQUIRED COMPONENTS CXX)
-  target_link_libraries(espalier_torch_header PRIVATE espalier_options espalier_torch
-                        OpenMP::OpenMP_CXX)
-  target_precompile_headers(espalier_torch_header PRIVATE <torch/torch.h>)
+# Makes the precompiled header NAME of HEADERS once, for all targets that espalier_share_header
+# gives it to. They must have its options.
+function(espalier_make_header name)
+  cmake_parse_arguments(ARG "" "" "HEADERS;DEPS" ${ARGN})
+  add_library(${name} STATIC ${CMAKE_SOURCE_DIR}/common/cmake/shared_header.cc)
+  target_link_libraries(${name} PRIVATE espalier_options ${ARG_DEPS})
+  target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(espalier_torch_header PRIVATE -fpch-preprocess)  # for ccache
+    target_compile_options(${name} PRIVATE -fpch-preprocess)  # for ccache
   endif()
+endfunction()
+
+function(espalier_share_header target name)
+  target_precompile_headers(${target} REUSE_FROM ${name})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE -Winvalid-pch -fpch-preprocess)  # for ccache
+  endif()
+endfunction()
+
+if(ESPALIER_TORCH)
+  find_package(OpenMP REQUIRED COMPONENTS CXX)
+  espalier_make_header(espalier_torch_header HEADERS <torch/torch.h>
+                       DEPS espalier_torch OpenMP::OpenMP_CXX)
 endif()
 
 # Torch files share one precompiled header: it saves about 15 s a file. Loading it takes 3 s, so
 # files that do not use it go without.
 function(espalier_torch_pch target)
   target_link_libraries(${target} PRIVATE OpenMP::OpenMP_CXX)
-  target_precompile_headers(${target} REUSE_FROM espalier_torch_header)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(${target} PRIVATE -Winvalid-pch -fpch-preprocess)  # for ccache
-  endif()
+  espalier_share_header(${target} espalier_torch_header)
   get_target_property(sources ${target} SOURCES)
   foreach(source ${sources})
     get_filename_component(path ${source} ABSOLUTE)

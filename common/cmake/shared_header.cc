@@ -1,0 +1,1 @@
+// The one source of a target that makes a precompiled header (espalier_make_header).

@@ -1,1 +1,0 @@
-// Has the precompiled header of LibTorch that all targets share (EspalierTargets.cmake).
