@@ -46,8 +46,8 @@ std::string ClusterFileReference();
 absl::StatusOr<v1::NodeSpec> LoadNodeProfile(const std::string& name,
                                              const std::vector<std::string>& folders);
 // One of those that come with Espalier.
+absl::StatusOr<v1::NodeSpec> LoadShippedProfile(const std::string& name);
 // Of the fields that nobody gave.
 void FillNodeDefaults(v1::NodeSpec& node);
-absl::StatusOr<v1::NodeSpec> LoadShippedProfile(const std::string& name);
 
 }  // namespace espalier

@@ -16,8 +16,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// In thousandths of a degree, as the kernel has it.
-constexpr int64_t kBelowCritical = 5000;
+// In thousandths of a degree, as the kernel has it. Firmware of desktops names limits that mean
+// nothing, such as 20.8 degrees beside a constant 16.8.
+constexpr int64_t kLeastLimit = 85'000;
+constexpr int64_t kCriticalBelow = 3'000;
+constexpr int64_t kHighBelow = 10'000;
 
 std::string WordIn(const std::string& path) {
   const std::vector<std::string> lines = ReadLines(path);
@@ -41,19 +44,15 @@ std::vector<std::string> FoldersIn(const std::string& folder) {
 
 LinuxHeat HeatOf(const std::string& zone) {
   const std::optional<int64_t> heat = NumberIn(zone + "/temp");
-  if (!heat) return LinuxHeat::kUnknown;
-  LinuxHeat worst = LinuxHeat::kUnknown;
+  if (!heat || *heat <= 0 || WordIn(zone + "/mode") == "disabled") return LinuxHeat::kUnknown;
   for (int i = 0;; ++i) {
     const std::string trip = absl::StrCat(zone, "/trip_point_", i, "_");
     const std::string type = WordIn(trip + "type");
-    if (type.empty()) return worst;
+    if (type.empty()) return LinuxHeat::kUnknown;
     const std::optional<int64_t> limit = NumberIn(trip + "temp");
-    if (!limit || *limit <= 0) continue;  // set by nobody
-    const bool ends = type == "critical" || type == "hot";
-    if (!ends && type != "passive") continue;
-    worst = std::max(worst, LinuxHeat::kNormal);
-    if (ends && *heat >= *limit - kBelowCritical) return LinuxHeat::kCritical;
-    if (!ends && *heat >= *limit) worst = LinuxHeat::kHigh;
+    if (type != "critical" || !limit || *limit < kLeastLimit) continue;
+    if (*heat >= *limit - kCriticalBelow) return LinuxHeat::kCritical;
+    return *heat >= *limit - kHighBelow ? LinuxHeat::kHigh : LinuxHeat::kNormal;
   }
 }
 
@@ -61,6 +60,8 @@ LinuxHeat HeatOf(const std::string& zone) {
 
 LinuxPower ReadPower(const std::string& root) {
   bool on_mains = false;
+  bool has_status = false;
+  bool drains = false;
   int batteries = 0;
   int64_t percent = 0;
   int told = 0;
@@ -68,13 +69,18 @@ LinuxPower ReadPower(const std::string& root) {
     const std::string type = WordIn(supply + "/type");
     const bool charges = type == "Mains" || absl::StartsWith(type, "USB");
     on_mains = on_mains || (charges && NumberIn(supply + "/online") == 1);
-    if (type != "Battery" || WordIn(supply + "/scope") == "Device") continue;
+    const bool is_machines = type == "Battery" && WordIn(supply + "/scope") != "Device" &&
+                             NumberIn(supply + "/present") != 0;
+    if (!is_machines) continue;
     ++batteries;
+    const std::string status = WordIn(supply + "/status");
+    has_status = has_status || (!status.empty() && status != "Unknown");
+    drains = drains || status == "Discharging";
     const std::optional<int64_t> left = NumberIn(supply + "/capacity");
     percent += left.value_or(0);
     told += left ? 1 : 0;
   }
-  LinuxPower power{.on_battery = batteries > 0 && !on_mains};
+  LinuxPower power{.on_battery = has_status ? drains : batteries > 0 && !on_mains};
   if (told > 0) power.battery_percent = static_cast<int>(percent / told);
   return power;
 }

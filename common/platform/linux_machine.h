@@ -31,7 +31,8 @@ std::set<int> ParseProcessorList(const std::string& text);
 // below `root`, "/" but for tests. At least 1.
 int CountPerformanceCores(const std::string& root, const std::set<int>& allowed);
 
-// Root/sys/class/power_supply. The battery of a mouse is none of the machine's.
+// root/sys/class/power_supply. The battery of a mouse is none of the machine's. It runs on one that
+// says that it discharges; where none says, when no charger is there.
 struct LinuxPower {
   bool on_battery = false;
   // Of several batteries the mean; absent: there is none, or it does not say.
@@ -39,9 +40,8 @@ struct LinuxPower {
 };
 LinuxPower ReadPower(const std::string& root);
 
-// Root/sys/class/thermal: the worst of the zones that say at what temperature the processor is
-// slowed down (kHigh) and at what the machine is switched off (kCritical, from 5 degrees below on).
-// kUnknown: none says.
+// root/sys/class/thermal: the worst of the zones that say at what temperature the machine is
+// switched off: kCritical from 3 degrees below on, kHigh from 10. kUnknown: none says.
 enum class LinuxHeat { kUnknown, kNormal, kHigh, kCritical };
 LinuxHeat ReadHeat(const std::string& root);
 

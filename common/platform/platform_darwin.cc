@@ -102,27 +102,30 @@ std::optional<int> NumberOf(CFDictionaryRef dictionary, CFStringRef key) {
   return found ? std::optional<int>(number) : std::nullopt;
 }
 
-// Of one power source, which may be an uninterruptible supply on USB; absent: not the built-in
-// battery.
-std::optional<int> PercentOf(CFDictionaryRef source) {
-  const void* const type = CFDictionaryGetValue(source, CFSTR(kIOPSTypeKey));
-  if (type == nullptr || !CFEqual(type, CFSTR(kIOPSInternalBatteryType))) return std::nullopt;
+// Of one power source, if it is of that type.
+std::optional<int> PercentOf(CFDictionaryRef source, CFStringRef type) {
+  const void* const own = CFDictionaryGetValue(source, CFSTR(kIOPSTypeKey));
+  if (own == nullptr || !CFEqual(own, type)) return std::nullopt;
   const std::optional<int> now = NumberOf(source, CFSTR(kIOPSCurrentCapacityKey));
   const std::optional<int> most = NumberOf(source, CFSTR(kIOPSMaxCapacityKey));
   if (!now || !most || *most <= 0) return std::nullopt;
   return 100 * *now / *most;
 }
 
+// The built-in battery's; of a machine without one, that of its uninterruptible supply.
 std::optional<int> ReadBatteryPercent() {
   const CFTypeRef info = IOPSCopyPowerSourcesInfo();
   if (info == nullptr) return std::nullopt;
   const CFArrayRef sources = IOPSCopyPowerSourcesList(info);
+  const CFIndex count = sources == nullptr ? 0 : CFArrayGetCount(sources);
   std::optional<int> percent;
-  for (CFIndex i = 0; sources != nullptr && i < CFArrayGetCount(sources) && !percent; ++i) {
-    // Belongs to `info`.
-    const CFDictionaryRef source =
-        IOPSGetPowerSourceDescription(info, CFArrayGetValueAtIndex(sources, i));
-    if (source != nullptr) percent = PercentOf(source);
+  for (const CFStringRef type : {CFSTR(kIOPSInternalBatteryType), CFSTR(kIOPSUPSType)}) {
+    for (CFIndex i = 0; i < count && !percent; ++i) {
+      // Belongs to `info`.
+      const CFDictionaryRef source =
+          IOPSGetPowerSourceDescription(info, CFArrayGetValueAtIndex(sources, i));
+      if (source != nullptr) percent = PercentOf(source, type);
+    }
   }
   if (sources != nullptr) CFRelease(sources);
   CFRelease(info);

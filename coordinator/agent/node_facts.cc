@@ -2,6 +2,7 @@
 
 #include <google/protobuf/util/json_util.h>
 #include <sys/utsname.h>
+#include <time.h>
 
 #include <filesystem>
 #include <utility>
@@ -54,27 +55,13 @@ v1::NodePower ToProto(PowerSource power) {
   return v1::NODE_POWER_UNKNOWN;
 }
 
-// Fields that the file has.
-void AddFromFile(const std::string& path, v1::NodeCondition& condition) {
-  if (path.empty()) return;
-  const absl::StatusOr<std::string> json = PosixFileSystem().Read(path, kConditionBytesMax);
-  if (!json.ok()) return;
-  v1::NodeCondition given;
-  const auto read = google::protobuf::util::JsonStringToMessage(*json, &given);
-  if (read.ok()) {
-    condition.MergeFrom(given);
-  } else {
-    LogWarning(absl::StrCat(path, ": ", std::string(read.message())));
-  }
-}
-
-void FillCondition(const std::string& file, v1::NodeCondition& condition) {
-  const MachineCondition system = ReadMachineCondition();
-  condition.set_memory(ToProto(system.memory));
-  condition.set_heat(ToProto(system.heat));
-  condition.set_power(ToProto(system.power));
-  if (system.battery_percent) condition.set_battery_percent(*system.battery_percent);
-  AddFromFile(file, condition);
+// The time zone of the system as it is now: absl keeps the one of the program's start.
+int32_t UtcOffsetSeconds(absl::Time now) {
+  const time_t seconds = absl::ToTimeT(now);
+  tm local{};
+  tzset();
+  if (localtime_r(&seconds, &local) == nullptr) return 0;
+  return static_cast<int32_t>(local.tm_gmtoff);
 }
 
 std::string SystemName() {
@@ -217,18 +204,45 @@ void NodeFacts::Drop(const v1::DropWarm& command) {
   });
 }
 
+// What is read while somebody writes it is not whole: then what was there before counts.
+void NodeFacts::ReadConditionFile() {
+  const auto json = PosixFileSystem().Read(options_.condition_file, kConditionBytesMax);
+  if (!json.ok()) {
+    given_condition_.Clear();
+    return;
+  }
+  v1::NodeCondition given;
+  const auto read = google::protobuf::util::JsonStringToMessage(*json, &given);
+  if (read.ok()) given_condition_ = std::move(given);
+  const std::string problem = read.ok() ? "" : std::string(read.message());
+  if (problem != condition_problem_ && !read.ok()) {
+    LogWarning(absl::StrCat(options_.condition_file, ": ", problem));
+  }
+  condition_problem_ = problem;
+}
+
+void NodeFacts::FillCondition(v1::NodeCondition& condition) {
+  const MachineCondition system = ReadMachineCondition();
+  condition.set_memory(ToProto(system.memory));
+  condition.set_heat(ToProto(system.heat));
+  condition.set_power(ToProto(system.power));
+  if (system.battery_percent) condition.set_battery_percent(*system.battery_percent);
+  if (!options_.condition_file.empty()) ReadConditionFile();
+  condition.MergeFrom(given_condition_);
+}
+
 v1::NodeReport NodeFacts::Report() {
   versions_.Look();
   v1::NodeReport report;
   *report.mutable_versions() = versions_.versions();
   FillResources(options_.state_dir, *report.mutable_resources());
-  FillCondition(options_.condition_file, *report.mutable_condition());
+  FillCondition(*report.mutable_condition());
   for (FolderWatch& folder : folders_) folder.AddLatest(report);
   if (told_) told_->AddLatest(report);
   if (warm_) warm_->AddLatest(report);
   const absl::Time now = clock_.Now();
   report.set_unix_seconds(absl::ToDoubleSeconds(now - absl::UnixEpoch()));
-  report.set_utc_offset_seconds(absl::LocalTimeZone().At(now).offset);
+  report.set_utc_offset_seconds(UtcOffsetSeconds(now));
   return report;
 }
 

@@ -48,12 +48,16 @@ class NodeFacts {
   void Drop(const v1::DropWarm& command);
 
  private:
+  void FillCondition(v1::NodeCondition& condition);
+  void ReadConditionFile();
   void UseFolders(const std::string& jobs, const std::string& warm);
   std::string FoldersFile() const;
 
   const NodeFactsOptions options_;
   Clock& clock_;
   ProgramVersions versions_;
+  v1::NodeCondition given_condition_;
+  std::string condition_problem_;
   std::deque<FolderWatch> folders_;
   std::string told_folder_;
   std::string warm_folder_;

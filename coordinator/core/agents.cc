@@ -10,30 +10,11 @@
 namespace espalier {
 namespace {
 
-// No more make a difference to how long a node is waited for.
-constexpr size_t kIllnessesKept = 16;
-
 void EnterState(Transaction& transaction, Node& node, AgentState state) {
   if (node.agent.state == state) return;
   node.agent.state = state;
   node.agent.state_since = transaction.now();
   transaction.QueueChanged();
-}
-
-// Jobs leave it from here on, or may come back. The words stay while the same is wrong.
-void TakeHealth(Transaction& transaction, AgentSession& agent, NodeHealth health) {
-  if (health.ailment == agent.health.ailment) return;
-  if (agent.health.ailment == Ailment::kNone) {
-    agent.fell_ill.push_back(transaction.now());
-    if (agent.fell_ill.size() > kIllnessesKept) agent.fell_ill.erase(agent.fell_ill.begin());
-  }
-  agent.health = std::move(health);
-  agent.health_since = transaction.now();
-  transaction.QueueChanged();
-}
-
-NodeHealth LookAt(const Node& node, absl::Time now) {
-  return LookAt(node.spec, *node.agent.report, now, node.agent.health.ailment);
 }
 
 // Of AgentAttached and of AgentReported.
@@ -45,10 +26,16 @@ void TakeReport(Transaction& transaction, Node& node, const Message& message) {
   agent.heard_at = transaction.now();
   agent.clock_ahead = message.clock_ahead;
   agent.report = message.report;
-  if (last && agent.report->warm_unknown()) *agent.report->mutable_warm() = last->warm();
+  const bool may_look = transaction.now() - agent.attached_at <= kAgentSilence;
+  if (last && agent.report->warm_unknown() && may_look) {
+    *agent.report->mutable_warm() = last->warm();
+  }
   EnterState(transaction, node, AgentState::kAttached);
-  TakeHealth(transaction, agent, LookAt(node, transaction.now()));
-  if (NodeObstacle(transaction.state(), node) != before || MemoryChanged(node, last)) {
+  bool turned = agent.health.Hear(node.spec, *agent.report, transaction.now());
+  if (agent.attached_at == transaction.now()) {
+    turned = agent.health.Tick(node.spec, *agent.report, transaction.now()) || turned;
+  }
+  if (turned || NodeObstacle(transaction.state(), node) != before || MemoryChanged(node, last)) {
     transaction.QueueChanged();
   }
   for (const v1::WarmState& spare : SpareMemory(transaction.state(), node)) {
@@ -352,9 +339,10 @@ void WatchAgents(Transaction& transaction) {
     if (attached && transaction.now() - agent.heard_at > kAgentSilence) {
       EnterState(transaction, *nodes.Edit(node.record.name), AgentState::kSilent);
     } else if (attached && !node.spec.hours().empty()) {
-      NodeHealth health = LookAt(node, transaction.now());
-      if (health.ailment == agent.health.ailment) continue;
-      TakeHealth(transaction, nodes.Edit(node.record.name)->agent, std::move(health));
+      NodeHealth health = agent.health;
+      if (!health.Tick(node.spec, *agent.report, transaction.now())) continue;
+      nodes.Edit(node.record.name)->agent.health = std::move(health);
+      transaction.QueueChanged();
     } else if (!attached && agent.report && agent.report->warm_size() > 0 &&
                transaction.now() - agent.state_since > kAgentSilence) {
       // Who waits for it goes on with what others have.

@@ -86,10 +86,7 @@ struct AgentSession {
   // Its newest one, and its clock less espalierd's then. Absent: none since espalierd started.
   std::optional<v1::NodeReport> report;
   absl::Duration clock_ahead;
-  // By the newest report, and since when; when it fell ill of late.
   NodeHealth health;
-  absl::Time health_since = absl::UnixEpoch();
-  std::vector<absl::Time> fell_ill;
 };
 
 struct Node {

@@ -22,15 +22,13 @@ namespace {
 // So many failure timeouts a generation trains before it takes in a node.
 constexpr int kGrowAfter = 3;
 constexpr absl::Duration kLongestSteady = absl::Minutes(10);
-constexpr absl::Duration kIllOfLate = absl::Hours(1);
 
 // So long a node has been there before it is taken in: twice as long for every fault of late, and
 // for every time that it fell ill.
 absl::Duration SteadySpan(const JobRecord& record, const Node& node, absl::Time now) {
   const absl::Duration window = NodePolicy().window;
-  int64_t doublings = node.record.set_asides;
+  int64_t doublings = node.record.set_asides + node.agent.health.IllOfLate(now);
   for (const absl::Time fault : node.record.faults) doublings += now - fault <= window ? 1 : 0;
-  for (const absl::Time ill : node.agent.fell_ill) doublings += now - ill <= kIllOfLate ? 1 : 0;
   absl::Duration span = FailureTimeout(record);
   for (int64_t i = 0; i < doublings && span < kLongestSteady; ++i) span *= 2;
   return std::min(span, kLongestSteady);
@@ -38,7 +36,7 @@ absl::Duration SteadySpan(const JobRecord& record, const Node& node, absl::Time 
 
 absl::Time SteadySince(const Node& node) {
   if (node.agent.state == AgentState::kNone) return node.record.set_aside_until;
-  return std::max({node.record.set_aside_until, node.agent.state_since, node.agent.health_since});
+  return std::max({node.record.set_aside_until, node.agent.state_since, node.agent.health.since()});
 }
 
 bool IsSteady(const JobRecord& record, const Node& node, absl::Time now) {
@@ -90,12 +88,28 @@ bool KeepsItsNodes(const ClusterState& state, const JobRecord& record, const Kep
   });
 }
 
+// One that stays may be the next to go by itself, with what it has in memory.
+bool MayFollow(const ClusterState& state, const std::vector<NodeName>& staying) {
+  return std::any_of(staying.begin(), staying.end(), [&](const NodeName& name) {
+    const Node* node = state.nodes.Find(name);
+    if (node == nullptr || !node->agent.report) return false;
+    const bool on_battery = node->agent.report->condition().power() == v1::NODE_POWER_BATTERY;
+    return on_battery || !node->spec.hours().empty();
+  });
+}
+
+// No checkpoint is needed to go on with these.
+bool StayInMemory(const ClusterState& state, const JobRecord& record,
+                  const std::vector<NodeName>& staying) {
+  return staying.size() >= static_cast<size_t>(record.spec.parallel().min_nodes()) &&
+         KeptInMemory(state, record, staying) && !MayFollow(state, staying);
+}
+
 // To go on with these and perhaps others.
 void Regroup(Transaction& transaction, Job& job, const std::vector<NodeName>& staying,
              const std::string& why, const std::string& how) {
   const JobRecord& record = job.record;
-  const bool enough = staying.size() >= static_cast<size_t>(record.spec.parallel().min_nodes());
-  const bool in_memory = enough && KeptInMemory(transaction.state(), record, staying);
+  const bool in_memory = StayInMemory(transaction.state(), record, staying);
   transaction.Enter(job, JobState::kRegrouping,
                     absl::StrCat(why, in_memory ? "; stops" : kStopsWithCheckpoint, how));
   ChangeDirective(transaction, job,
@@ -109,8 +123,15 @@ std::string WhyItLeaves(const ClusterState& state, const NodeName& name) {
     return absl::StrCat("node ", name.text(), " is no longer in the cluster file");
   }
   if (node->record.drained) return absl::StrCat("node ", name.text(), " is drained");
-  const bool unwell = NodeObstacle(state, *node) == Obstacle::kUnwell;
-  return unwell ? absl::StrCat("node ", name.text(), " ", node->agent.health.why) : "";
+  if (!IsUnwell(*node)) return "";
+  return absl::StrCat("node ", name.text(), " ", node->agent.health.why());
+}
+
+// Of a node whose disk is full nothing but that is known to be wrong.
+bool LeavesForItsDisk(const ClusterState& state, const NodeName& name) {
+  const Node* node = state.nodes.Find(name);
+  return node != nullptr && !node->record.drained && IsUnwell(*node) &&
+         node->agent.health.ailment() == Ailment::kDisk;
 }
 
 // What starts or pauses is looked at again when it has.
@@ -120,13 +141,17 @@ void LeaveNodes(Transaction& transaction, Job& job) {
   const bool runs = record.state == JobState::kRunning && Obeys(job, RunState::kRun);
   if (IsExternal(record) || !(paused || runs)) return;
   std::string why;
+  bool for_disks = true;
   std::vector<NodeName> staying;
   for (const NodeName& name : record.nodes) {
     const std::string leaves = WhyItLeaves(transaction.state(), name);
     if (leaves.empty()) staying.push_back(name);
     if (why.empty()) why = leaves;
+    for_disks = for_disks && (leaves.empty() || LeavesForItsDisk(transaction.state(), name));
   }
   if (why.empty()) return;
+  // The checkpoint that it would need is what cannot be written.
+  if (for_disks && (paused || !StayInMemory(transaction.state(), record, staying))) return;
   if (runs) {
     return Regroup(transaction, job, staying, why, " to go on without it");
   }
@@ -280,6 +305,7 @@ void OnNode(Transaction& transaction, const NodeAllowed& request) {
     record.set_asides = 0;
     record.set_aside_reason.clear();
     record.set_aside_until = absl::UnixEpoch();
+    state.nodes.Edit(request.node)->agent.health.Forget();
     transaction.Persist(record);
     transaction.QueueChanged();
     reply.explanation = kept_out ? ExplainAllow(state, *state.nodes.Find(request.node))

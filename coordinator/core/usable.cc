@@ -32,7 +32,7 @@ Obstacle AgentObstacle(const ClusterState& state, const AgentSession& agent) {
     return Obstacle::kVersions;
   }
   if (absl::AbsDuration(agent.clock_ahead) >= kClockApart) return Obstacle::kClock;
-  return agent.health.ailment == Ailment::kNone ? Obstacle::kNone : Obstacle::kUnwell;
+  return agent.health.ailment() == Ailment::kNone ? Obstacle::kNone : Obstacle::kUnwell;
 }
 
 // "Open MPI 5.0.7 there, 4.1.4 here".
@@ -120,6 +120,10 @@ const JobId* KeptNodes::KeptFromEverybody(const NodeName& node) const {
   return kept ? &*found->second.from_everybody : nullptr;
 }
 
+bool IsUnwell(const Node& node) {
+  return node.agent.state == AgentState::kAttached && node.agent.health.ailment() != Ailment::kNone;
+}
+
 Obstacle NodeObstacle(const ClusterState& state, const Node& node) {
   if (node.record.drained) return Obstacle::kDrained;
   if (IsSetAside(node.record)) return Obstacle::kSetAside;
@@ -160,7 +164,7 @@ std::string Describe(const ClusterState& state, const Node& node, const Usabilit
     case Obstacle::kClock:
       return DescribeClock(node.agent);
     case Obstacle::kUnwell:
-      return node.agent.health.why;
+      return node.agent.health.why();
     case Obstacle::kNotNamed:
       return "is not among the nodes that the job may use";
   }

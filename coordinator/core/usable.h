@@ -80,6 +80,8 @@ struct Usability {
 
 // What keeps every job from the node, whoever holds it; kNone: nothing.
 Obstacle NodeObstacle(const ClusterState& state, const Node& node);
+// Its agent says so: see planner/node_health.h. Jobs leave it, whatever else keeps others away.
+bool IsUnwell(const Node& node);
 // What keeps this job from the node. The nodes that it has are its own.
 Usability Usable(const ClusterState& state, const Node& node, const JobRecord& job,
                  const KeptNodes& kept);

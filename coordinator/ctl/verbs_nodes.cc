@@ -104,6 +104,10 @@ void AddAdd(VerbTable verbs) {
           "What jobs do there while it runs on its battery: leave or ignore; they leave a battery "
           "that is low in any case")
       ->type_name("WHAT");
+  verb->add_option_function<std::string>(
+          "--on-heat", [request](const std::string& what) { request->set_on_heat(what); },
+          "What jobs do there while the system calls its heat critical: leave or ignore")
+      ->type_name("WHAT");
   verb->add_option_function<std::vector<std::string>>(
           "--hours",
           [request](const std::vector<std::string>& hours) {

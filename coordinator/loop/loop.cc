@@ -97,7 +97,8 @@ absl::Status Loop::Start() {
     if (!absl::StartsWith(row.key, kNodePrefix)) continue;
     ASSIGN_OR_RETURN(NodeRecord node, DecodeNode(row.value));
     if (node.has_agent) with_agents.insert(node.name);
-    if (node.joined) FillNodeDefaults(*node.joined);
+    if (node.joined) FillNodeDefaults(*node.joined);  // of fields that are newer than the journal
+    if (node.invitation) FillNodeDefaults(node.invitation->spec);
     started.records.push_back(std::move(node));
   }
   for (const JobRow& row : contents.jobs) {

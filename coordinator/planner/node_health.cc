@@ -1,6 +1,7 @@
 #include "coordinator/planner/node_health.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -14,9 +15,22 @@ namespace {
 // Well again above the limit by so much.
 constexpr int kBatteryMargin = 5;
 constexpr double kDiskMargin = 1.25;
+constexpr absl::Duration kDiskPatience = absl::Minutes(1);
+constexpr absl::Duration kShortestRecovery = absl::Seconds(10);
+constexpr absl::Duration kLongestRecovery = absl::Minutes(10);
+constexpr absl::Duration kOfLate = absl::Hours(1);
+// More make no difference.
+constexpr size_t kIllnessesKept = 16;
 
-NodeHealth LookAtPower(const v1::NodeSpec& spec, const v1::NodeCondition& condition,
-                       Ailment before) {
+bool HasToRecover(Ailment ailment) {
+  return ailment == Ailment::kBattery || ailment == Ailment::kLowBattery ||
+         ailment == Ailment::kHeat || ailment == Ailment::kDisk;
+}
+
+}  // namespace
+
+NodeHealth::Finding NodeHealth::LookAtPower(const v1::NodeSpec& spec,
+                                            const v1::NodeCondition& condition, Ailment before) {
   if (condition.power() != v1::NODE_POWER_BATTERY) return {};
   const int percent = condition.has_battery_percent() ? condition.battery_percent() : 100;
   if (spec.on_battery() == "leave") {
@@ -30,16 +44,16 @@ NodeHealth LookAtPower(const v1::NodeSpec& spec, const v1::NodeCondition& condit
                        ")")};
 }
 
-NodeHealth LookAtHeat(const v1::NodeSpec& spec, const v1::NodeCondition& condition,
-                      Ailment before) {
+NodeHealth::Finding NodeHealth::LookAtHeat(const v1::NodeSpec& spec,
+                                           const v1::NodeCondition& condition, Ailment before) {
   const bool critical = condition.heat() == v1::NODE_PRESSURE_CRITICAL;
   const bool still = before == Ailment::kHeat && condition.heat() == v1::NODE_PRESSURE_WARNING;
   if (spec.on_heat() != "leave" || !(critical || still)) return {};
   return {Ailment::kHeat, "is too hot (on_heat is leave)"};
 }
 
-NodeHealth LookAtDisk(const v1::NodeSpec& spec, const v1::NodeResources& resources,
-                      Ailment before) {
+NodeHealth::Finding NodeHealth::LookAtDisk(const v1::NodeSpec& spec,
+                                           const v1::NodeResources& resources, Ailment before) {
   const int64_t free = resources.disk_free_bytes();
   const auto least = static_cast<double>(spec.least_disk_free_bytes());
   if (!resources.has_disk_free_bytes()) return {};
@@ -50,7 +64,8 @@ NodeHealth LookAtDisk(const v1::NodeSpec& spec, const v1::NodeResources& resourc
                                           static_cast<double>(free) / 1e9, least / 1e9)};
 }
 
-NodeHealth LookAtHours(const v1::NodeSpec& spec, const v1::NodeReport& report, absl::Time now) {
+NodeHealth::Finding NodeHealth::LookAtHours(const v1::NodeSpec& spec, const v1::NodeReport& report,
+                                            absl::Time now) {
   if (spec.hours().empty()) return {};
   const absl::Time local = now + absl::Seconds(report.utc_offset_seconds());
   const absl::CivilMinute there = absl::ToCivilMinute(local, absl::UTCTimeZone());
@@ -65,18 +80,63 @@ NodeHealth LookAtHours(const v1::NodeSpec& spec, const v1::NodeReport& report, a
           absl::StrCat("may be used at ", absl::StrJoin(spec.hours(), ", "), " only (hours)")};
 }
 
-}  // namespace
-
-NodeHealth LookAt(const v1::NodeSpec& spec, const v1::NodeReport& report, absl::Time now,
-                  Ailment before) {
+// All but the hours.
+NodeHealth::Finding NodeHealth::LookAt(const v1::NodeSpec& spec, const v1::NodeReport& report,
+                                       absl::Time now) {
   const v1::NodeCondition& condition = report.condition();
+  Finding disk = LookAtDisk(spec, report.resources(), ailment_);
+  if (disk.ailment == Ailment::kNone) disk_low_since_.reset();
   if (condition.about_to_sleep()) return {Ailment::kSleep, "is about to sleep"};
-  for (NodeHealth found :
-       {LookAtHeat(spec, condition, before), LookAtPower(spec, condition, before),
-        LookAtDisk(spec, report.resources(), before), LookAtHours(spec, report, now)}) {
+  for (Finding found :
+       {LookAtHeat(spec, condition, ailment_), LookAtPower(spec, condition, ailment_)}) {
     if (found.ailment != Ailment::kNone) return found;
   }
-  return {};
+  if (disk.ailment == Ailment::kNone) return {};
+  if (!disk_low_since_) disk_low_since_ = heard_ ? now : absl::InfinitePast();
+  const bool lasts = ailment_ == Ailment::kDisk || now - *disk_low_since_ >= kDiskPatience;
+  return lasts ? disk : Finding{};
+}
+
+bool NodeHealth::IsOver(absl::Time now) const {
+  if (!HasToRecover(ailment_)) return true;
+  absl::Duration recovery = kShortestRecovery;
+  for (int i = 1; i < IllOfLate(now); ++i) recovery = std::min(2 * recovery, kLongestRecovery);
+  return now - seen_ill_ >= recovery;
+}
+
+bool NodeHealth::Become(Finding found, absl::Time now) {
+  if (found.ailment == ailment_) return false;
+  if (ailment_ == Ailment::kNone) {
+    fell_ill_.push_back(now);
+    if (fell_ill_.size() > kIllnessesKept) fell_ill_.erase(fell_ill_.begin());
+  }
+  ailment_ = found.ailment;
+  why_ = std::move(found.why);
+  since_ = now;
+  return true;
+}
+
+bool NodeHealth::Hear(const v1::NodeSpec& spec, const v1::NodeReport& report, absl::Time now) {
+  Finding found = LookAt(spec, report, now);
+  heard_ = true;
+  if (found.ailment != Ailment::kNone) {
+    seen_ill_ = now;
+  } else if (ailment_ == Ailment::kHours || !IsOver(now)) {
+    return false;
+  }
+  return Become(std::move(found), now);
+}
+
+bool NodeHealth::Tick(const v1::NodeSpec& spec, const v1::NodeReport& report, absl::Time now) {
+  if (spec.hours().empty() || (ailment_ != Ailment::kNone && ailment_ != Ailment::kHours)) {
+    return false;
+  }
+  return Become(LookAtHours(spec, report, now), now);
+}
+
+int NodeHealth::IllOfLate(absl::Time now) const {
+  return static_cast<int>(std::count_if(fell_ill_.begin(), fell_ill_.end(),
+                                        [&](absl::Time ill) { return now - ill <= kOfLate; }));
 }
 
 }  // namespace espalier

@@ -21,7 +21,7 @@ constexpr int64_t kRisesInARow = 20;
 constexpr double kRecentWeight = 0.1;
 constexpr double kRecentSeconds = 30;
 constexpr double kUsualOverRecent = 25;
-constexpr double kLongestOverUsual = 5;
+constexpr double kLongestOverUsual = 4;
 // A warning lasts so long at least: alerts look at it once in a while.
 constexpr double kLeastSeconds = 60;
 

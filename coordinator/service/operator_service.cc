@@ -152,6 +152,7 @@ Reactor* OperatorService::AddNode(Context* context, const v1::AddNodeRequest* re
   invited.spec.set_address(request->address());
   if (!request->device().empty()) invited.spec.set_device(request->device());
   if (!request->on_battery().empty()) invited.spec.set_on_battery(request->on_battery());
+  if (!request->on_heat().empty()) invited.spec.set_on_heat(request->on_heat());
   for (const std::string& hours : request->hours()) invited.spec.add_hours(hours);
   FillNodeDefaults(invited.spec);
   Problems problems;

@@ -237,6 +237,7 @@ v1::NodeSpec SpecOfSpeed(double speed) {
   if (speed > 0) spec.set_relative_speed(speed);
   spec.set_on_heat("leave");
   spec.set_least_battery_percent(20);
+  spec.set_least_disk_free_bytes(1'000'000'000);
   return spec;
 }
 
@@ -254,6 +255,12 @@ absl::StatusOr<AgentSays> ReadAgent(Words& words) {
     } else if (pair.first == "heat") {
       says.report.mutable_condition()->set_heat(
           pair.second == "critical" ? v1::NODE_PRESSURE_CRITICAL : v1::NODE_PRESSURE_NORMAL);
+    } else if (pair.first == "disk") {
+      double gigabytes = 0;
+      if (!absl::SimpleAtod(pair.second, &gigabytes)) {
+        return absl::InvalidArgumentError("disk=GIGABYTES");
+      }
+      says.report.mutable_resources()->set_disk_free_bytes(static_cast<int64_t>(gigabytes * 1e9));
     } else if (pair.first == "battery") {
       int32_t percent = 0;
       if (!absl::SimpleAtoi(pair.second, &percent)) {
@@ -263,7 +270,8 @@ absl::StatusOr<AgentSays> ReadAgent(Words& words) {
       says.report.mutable_condition()->set_battery_percent(percent);
     } else if (pair.first != "clock" || !absl::ParseDuration(pair.second, &says.clock_ahead)) {
       return absl::InvalidArgumentError(
-          "an agent has espalier= open-mpi= clock=TIME memory=JOB:STEP heat= battery=PERCENT");
+          "an agent has espalier= open-mpi= clock=TIME memory=JOB:STEP heat= battery=PERCENT "
+          "disk=GIGABYTES");
     }
   }
   return says;

@@ -118,7 +118,7 @@ std::string FindJobOnBarredNode(const ClusterState& state, const std::vector<Eff
   const auto barred = [&](const NodeName& name) {
     const Node* node = state.nodes.Find(name);
     if (node == nullptr) return false;
-    return node->record.drained || NodeObstacle(state, *node) == Obstacle::kUnwell;
+    return node->record.drained || IsUnwell(*node);
   };
   const auto on_barred = [&](const JobRecord& record) {
     return !IsExternal(record) && std::any_of(record.nodes.begin(), record.nodes.end(), barred);

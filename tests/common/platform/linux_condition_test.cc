@@ -80,27 +80,54 @@ TEST_F(LinuxCondition, TwoBatteriesHaveTheirMeanLeft) {
   EXPECT_EQ(ReadPower(root_).battery_percent, 45);
 }
 
+TEST_F(LinuxCondition, ABatteryThatSaysWhatItDoesIsBelieved) {
+  Supply("BAT0", {{"type", "Battery"}, {"status", "Charging"}, {"capacity", "15"}});
+  EXPECT_FALSE(ReadPower(root_).on_battery) << "of a board that names no charger";
+  Supply("usb", {{"type", "USB"}, {"online", "1"}});
+  Supply("BAT0", {{"status", "Discharging"}});
+  EXPECT_TRUE(ReadPower(root_).on_battery) << "of a charger that gives too little";
+  Supply("BAT0", {{"status", "Unknown"}});
+  EXPECT_FALSE(ReadPower(root_).on_battery);
+}
+
+TEST_F(LinuxCondition, ABatteryThatWasTakenOutIsNone) {
+  Supply("BAT0", {{"type", "Battery"}, {"present", "0"}, {"capacity", "0"}});
+  EXPECT_FALSE(ReadPower(root_).on_battery);
+  EXPECT_FALSE(ReadPower(root_).battery_percent);
+}
+
 TEST_F(LinuxCondition, HeatThatNobodyTellsIsUnknown) {
   EXPECT_EQ(ReadHeat(root_), LinuxHeat::kUnknown);
   Zone("thermal_zone0", 90000, {});
-  Zone("thermal_zone1", 90000, {{"active", 40000}});
+  Zone("thermal_zone1", 90000, {{"active", 40000}, {"passive", 80000}});
   Zone("thermal_zone2", 90000, {{"critical", -274000}});
   EXPECT_EQ(ReadHeat(root_), LinuxHeat::kUnknown);
 }
 
+TEST_F(LinuxCondition, LimitsThatMeanNothingAreNotBelieved) {
+  Zone("acpitz", 16800, {{"critical", 20800}});
+  EXPECT_EQ(ReadHeat(root_), LinuxHeat::kUnknown) << "as desktops have it";
+  Zone("broken", -273000, {{"critical", 100000}});
+  Zone("off", 99000, {{"critical", 100000}});
+  Write({{"sys/class/thermal/off/mode", "disabled"}});
+  EXPECT_EQ(ReadHeat(root_), LinuxHeat::kUnknown);
+}
+
 TEST_F(LinuxCondition, HeatIsCriticalJustBelowWhereTheMachineIsSwitchedOff) {
-  const std::map<std::string, int> trips = {{"critical", 105000}, {"passive", 95000}};
+  const std::map<std::string, int> trips = {{"critical", 105000}, {"passive", 80000}};
   Zone("thermal_zone0", 94999, trips);
   EXPECT_EQ(ReadHeat(root_), LinuxHeat::kNormal);
   Zone("thermal_zone0", 95000, trips);
   EXPECT_EQ(ReadHeat(root_), LinuxHeat::kHigh);
-  Zone("thermal_zone0", 100000, trips);
+  Zone("thermal_zone0", 101999, trips);
+  EXPECT_EQ(ReadHeat(root_), LinuxHeat::kHigh);
+  Zone("thermal_zone0", 102000, trips);
   EXPECT_EQ(ReadHeat(root_), LinuxHeat::kCritical);
 }
 
 TEST_F(LinuxCondition, TheHottestZoneCounts) {
   Zone("thermal_zone0", 30000, {{"critical", 105000}});
-  Zone("thermal_zone1", 99000, {{"hot", 100000}});
+  Zone("thermal_zone1", 99000, {{"critical", 100000}});
   EXPECT_EQ(ReadHeat(root_), LinuxHeat::kCritical);
 }
 

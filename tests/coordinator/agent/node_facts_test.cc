@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <iterator>
 #include <optional>
@@ -167,12 +168,21 @@ TEST_F(Facts, OfTheMachineAreAsTheConditionFileSays) {
   EXPECT_EQ(condition.battery_percent(), 12);
   EXPECT_EQ(condition.memory(), system.memory()) << "of what it does not say";
   folder_.Write("condition", "{");
+  EXPECT_EQ(facts_->Report().condition().battery_percent(), 12) << "somebody writes it just now";
+  std::filesystem::remove(folder_.path("condition"));
   EXPECT_EQ(facts_->Report().condition().power(), system.power());
 }
 
-TEST_F(Facts, TellTheTimeZoneOfTheNode) {
-  const int offset = absl::LocalTimeZone().At(absl::Now()).offset;
-  EXPECT_EQ(facts_->Report().utc_offset_seconds(), offset);
+TEST_F(Facts, TellTheTimeZoneOfTheNodeAlsoWhenItTravels) {
+  const char* const before = std::getenv("TZ");
+  const std::string kept = before == nullptr ? "" : before;
+  const auto offset_in = [&](const char* zone) {
+    setenv("TZ", zone, 1);
+    return facts_->Report().utc_offset_seconds();
+  };
+  EXPECT_EQ(offset_in("IST-5:30"), 5 * 3600 + 1800);
+  EXPECT_EQ(offset_in("EST5"), -5 * 3600);
+  before == nullptr ? unsetenv("TZ") : setenv("TZ", kept.c_str(), 1);
 }
 
 TEST_F(Facts, SayThatMemoryIsNotKnownWhileItsFolderCannotBeRead) {

@@ -186,15 +186,15 @@ TEST_F(Verbs, NodesAddPrintsTheLineAloneSoThatItCanBeSentOn) {
   const CliResult json = Run({"nodes", "add", "mini", "--address", "10.77.0.3", "-o", "json"});
   EXPECT_EQ(nlohmann::json::parse(json.out)["command"], line);
   EXPECT_EQ(nlohmann::json::parse(json.out)["token"], "secret");
-  Run({"nodes", "add", "mini", "--address", "10.77.0.3", "--on-battery", "leave", "--hours",
-       "22:00-07:00", "--hours", "12:30-13:30"});
+  Run({"nodes", "add", "mini", "--address", "10.77.0.3", "--on-battery", "leave", "--on-heat",
+       "ignore", "--hours", "22:00-07:00", "--hours", "12:30-13:30"});
   Run({"nodes", "forget", "mini"});
   Run({"nodes", "forget", "mini", "--revoke"});
   EXPECT_THAT(server_.requests(),
               ElementsAre("AddNode node: \"mini\" address: \"10.77.0.3\"",
                           "AddNode node: \"mini\" address: \"10.77.0.3\"",
                           "AddNode node: \"mini\" address: \"10.77.0.3\" on_battery: \"leave\" "
-                          "hours: \"22:00-07:00\" hours: \"12:30-13:30\"",
+                          "hours: \"22:00-07:00\" hours: \"12:30-13:30\" on_heat: \"ignore\"",
                           "ForgetNode node: \"mini\"", "ForgetNode node: \"mini\" revoke: true"));
 }
 
