@@ -158,6 +158,7 @@ absl::StatusOr<SessionResult> WorkerSession::RunStages() {
   RETURN_IF_ERROR(RunTogether(context_, [this] { return OpenInputs(); }));
   RETURN_IF_ERROR(CheckSameRun(context_, identity_));
   RETURN_IF_ERROR(RunTogether(context_, [this] { return BuildReplica(); }));
+  if (spec_.train().reproducible()) RETURN_IF_ERROR(CheckSameKind());
   RETURN_IF_ERROR(PrepareCheckpoints());
   RETURN_IF_ERROR(RunTogether(context_, [this] { return KeepWarm(); }));
   ASSIGN_OR_RETURN(const StartState start,
@@ -198,8 +199,28 @@ absl::Status WorkerSession::BuildReplica() {
   const torch::Tensor& computed_with = replica_->parameters().Head();
   device_text_ = absl::StrCat(device.description, ", ", PrecisionName(computed_with.scalar_type()),
                               replica_->optimizer().moments().in_8_bits() ? ", int8 moments" : "");
-  return replica_->PrepareExchange(context_.collective.world_size(),
-                                   spec_.parallel().gradient_dtype());
+  return replica_->PrepareExchange(context_.collective.world_size(), spec_);
+}
+
+// Libraries divide a product by these, and one that is divided otherwise adds in another order.
+absl::Status WorkerSession::CheckSameKind() {
+  std::array<char, 256> mine{};
+  const absl::StatusOr<Processor> processor = ReadProcessor();
+  const std::string text = absl::StrCat(
+      replica_->parameters().device().str(), " with ", at::get_num_threads(), " threads on ",
+      processor.ok() ? processor->model : "an unknown processor", ", LibTorch ", TorchVersion());
+  absl::SNPrintF(mine.data(), mine.size(), "%s", text);
+  ASSIGN_OR_RETURN(const auto kinds, GatherValues(context_.collective, mine));
+  for (size_t rank = 1; rank < kinds.size(); ++rank) {
+    if (kinds[rank] == kinds[0]) continue;
+    return WithFailedRanks(
+        absl::FailedPreconditionError(absl::StrCat(
+            "train.reproducible is true, and rank 0 computes by ", kinds[0].data(), ", but rank ",
+            rank, " by ", kinds[rank].data(),
+            ", which may give other bits; train on nodes of one kind (parallel.nodes)")),
+        {static_cast<int32_t>(rank)});
+  }
+  return absl::OkStatus();
 }
 
 absl::Status WorkerSession::KeepWarm() {
@@ -277,7 +298,8 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
   std::optional<Evaluator> evaluator;
   if (task_->validation() != nullptr) {
     evaluator.emplace(context_, *task_,
-                      Evaluator::Options{.max_sequences = spec_.evaluate().max_sequences()});
+                      Evaluator::Options{.max_sequences = spec_.evaluate().max_sequences(),
+                                         .reproducible = spec_.train().reproducible()});
   } else if (const char* needs = NeedsValidation(spec_); needs != nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat(needs,
@@ -295,7 +317,8 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
   synchroniser_.emplace(
       context_.collective,
       AllReduceSynchroniser::Parts{replica_->parameters(), replica_->optimizer(),
-                                   replica_->residual(), replica_->host_gradient()},
+                                   replica_->residual(), replica_->host_gradient(),
+                                   &replica_->exact_sums(), &replica_->counters().loss_scale},
       AllReduceSynchroniser::Options{.wire = WireOf(spec_.parallel().gradient_dtype())});
   const absl::StatusOr<std::unique_ptr<Trainer>> trainer = Trainer::Create(
       spec_,

@@ -29,6 +29,7 @@ class JobChecker {
     CheckNodes();
     CheckShares();
     CheckBatch();
+    CheckReproducible();
     CheckCheckpoints();
     CheckPatience();
   }
@@ -181,6 +182,30 @@ class JobChecker {
              parallel.max_nodes(),
              " nodes, so that some would have nothing to do; raise it, lower max_nodes, or give "
              "parallel.shares");
+    }
+  }
+
+  // What gives other bits for another division of a step.
+  void CheckReproducible() {
+    if (!spec_.train().reproducible()) return;
+    if (spec_.launch().threads() == 0) {
+      Refuse(
+          "launch.threads is 0, as many as a machine has for each worker, but with "
+          "train.reproducible it is the same on all nodes and for good; set launch.threads, to 1 "
+          "or "
+          "more");
+    }
+    for (const int32_t size : spec_.batch().micro_batch()) {
+      if (size == 1) continue;
+      Refuse("batch.micro_batch is ", size,
+             ", but with train.reproducible every sequence is a micro-batch of its own; leave "
+             "micro_batch out, or train.reproducible");
+      break;
+    }
+    if (spec_.parallel().gradient_dtype() != v1::GRADIENT_DTYPE_FP32) {
+      Refuse(
+          "parallel.gradient_dtype rounds sums on their way, but with train.reproducible they "
+          "travel as 64-bit integers; leave gradient_dtype out, or train.reproducible");
     }
   }
 

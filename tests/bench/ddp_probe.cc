@@ -109,7 +109,8 @@ class TrainingRank {
         decoder_(config_, parameters_),
         optimizer_(AdamW::Create(Adam(), parameters_).value()),
         exchange_(collective, {parameters_.flat_gradient(), host_},
-                  BucketEnds(parameters_, 1 << 20), WireFor(options)),
+                  BucketEnds(parameters_, parameters_.elements_before_embedding(), 1 << 20),
+                  WireFor(options)),
         lookups_(collective, parameters_,
                  options.wire == "fp32" ? WireType::kFp32 : WireType::kBf16) {
     parameters_.Initialize(1, config_.initializer_range);

@@ -23,6 +23,8 @@ std::string NameOf(WireType wire) {
       return "bf16";
     case WireType::kInt8:
       return "int8";
+    case WireType::kInt64:
+      return "int64";
   }
   return "an unknown type";
 }

@@ -39,7 +39,8 @@ struct CollectiveStats {
 };
 
 // A sum over all ranks, in place. Each element is added in fp32 in rank order (0 + 1 + 2 ...), so
-// all ranks and all runs with the same inputs get the same bits, whatever the wire.
+// all ranks and all runs with the same inputs get the same bits, whatever the wire; with int64 (an
+// even number of values, and parts of even sizes) two of them are one integer.
 struct Reduction {
   absl::Span<float> values;
   // How the values travel; the same on all ranks.

@@ -23,6 +23,12 @@ PartEnds PartsOf(const Operation& operation, int64_t elements, int ranks) {
     ESPALIER_CHECK(root >= 0 && root < ranks, "the root is a rank of this world");
     return AllOf(elements, root, ranks);
   }
+  if (operation.reduction.wire == WireType::kInt64 && operation.part_ends.empty()) {
+    ESPALIER_CHECK(elements % 2 == 0, "two values are one integer");
+    PartEnds ends = EqualParts(elements / 2, ranks);
+    for (int64_t& end : ends) end *= 2;
+    return ends;
+  }
   if (operation.part_ends.empty()) return EqualParts(elements, ranks);
   ESPALIER_CHECK(AreParts(operation.part_ends, elements, ranks), "every rank has a part");
   return operation.part_ends;
@@ -61,13 +67,13 @@ Layout::Layout(const Operation& operation, const ExchangeOptions& options, int r
 }
 
 void Layout::Encode(const Range& range) const {
-  if (wire_ == WireType::kFp32) return;
+  if (!IsEncoded(wire_)) return;
   EncodeInPlace(wire_, Values(range),
                 residual_.empty() ? residual_ : residual_.subspan(range.begin, range.size()));
 }
 
 void Layout::Decode(const Range& range) const {
-  if (wire_ != WireType::kFp32) DecodeInPlace(wire_, Values(range));
+  if (IsEncoded(wire_)) DecodeInPlace(wire_, Values(range));
 }
 
 }  // namespace espalier

@@ -53,7 +53,7 @@ class Layout {
 
  private:
   int64_t EncodedBytes(int64_t elements) const {
-    return wire_ == WireType::kFp32 ? elements * element_bytes_ : WireBytes(wire_, elements);
+    return IsEncoded(wire_) ? WireBytes(wire_, elements) : elements * element_bytes_;
   }
 
   const int rank_;

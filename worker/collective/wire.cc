@@ -62,6 +62,12 @@ void Subtract(const float* a, const float* b, float* out, int64_t n) {
   for (int64_t i = 0; i < n; ++i) out[i] = a[i] - b[i];
 }
 
+// Of integers: unsigned, so that what goes beyond their range is defined.
+ESPALIER_SIMD_CLONES
+void AddIntegers(const uint64_t* in, uint64_t* out, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) out[i] += in[i];
+}
+
 // The scale is rounded up, so that no value needs more than 127 of it.
 uint16_t ScaleOf(uint32_t largest_bits) {
   if (largest_bits >= kInfinity) return kBf16Nan;
@@ -113,11 +119,27 @@ void KeepResidual(WireType type, const float* values, const std::byte* encoded, 
 
 int64_t BlockBytes(WireType type) { return WireBytes(type, kWireBlock); }
 
+void SumIntegers(absl::Span<const WireAddend> addends, float* out, int64_t n) {
+  constexpr int64_t kBlock = kWireBlock / 2;
+  uint64_t sum[kBlock], addend_block[kBlock];
+  for (int64_t begin = 0; begin < n; begin += kWireBlock) {
+    const int64_t integers = std::min(kWireBlock, n - begin) / 2;
+    std::fill_n(sum, integers, 0);
+    for (const WireAddend& addend : addends) {
+      const size_t offset = begin * sizeof(float);
+      std::memcpy(addend_block, addend.bytes + offset, integers * sizeof(uint64_t));
+      AddIntegers(addend_block, sum, integers);
+    }
+    std::memcpy(out + begin, sum, integers * sizeof(uint64_t));
+  }
+}
+
 }  // namespace
 
 int64_t WireBytes(WireType type, int64_t n) {
   switch (type) {
     case WireType::kFp32:
+    case WireType::kInt64:
       return n * 4;
     case WireType::kBf16:
       return n * 2;
@@ -128,7 +150,7 @@ int64_t WireBytes(WireType type, int64_t n) {
 }
 
 void EncodeInPlace(WireType type, absl::Span<float> values, absl::Span<float> residual) {
-  if (type == WireType::kFp32) return;
+  if (!IsEncoded(type)) return;
   const auto size = static_cast<int64_t>(values.size());
   auto* out = reinterpret_cast<std::byte*>(values.data());
   float block[kWireBlock];
@@ -143,7 +165,7 @@ void EncodeInPlace(WireType type, absl::Span<float> values, absl::Span<float> re
 }
 
 void DecodeInPlace(WireType type, absl::Span<float> values) {
-  if (type == WireType::kFp32 || values.empty()) return;
+  if (!IsEncoded(type) || values.empty()) return;
   const auto size = static_cast<int64_t>(values.size());
   const auto* in = reinterpret_cast<const std::byte*>(values.data());
   float block[kWireBlock];
@@ -161,12 +183,13 @@ void AddResidual(absl::Span<float> values, absl::Span<float> residual) {
 }
 
 void SumInRankOrder(WireType type, absl::Span<const WireAddend> addends, float* out, int64_t n) {
+  if (type == WireType::kInt64) return SumIntegers(addends, out, n);
   float sum[kWireBlock], decoded[kWireBlock];
   for (int64_t begin = 0; begin < n; begin += kWireBlock) {
     const int64_t size = std::min(kWireBlock, n - begin);
     for (const WireAddend& addend : addends) {
       const bool first = &addend == &addends.front();
-      if (addend.encoded && type != WireType::kFp32) {
+      if (addend.encoded && IsEncoded(type)) {
         const std::byte* block = addend.bytes + begin / kWireBlock * BlockBytes(type);
         DecodeBlock(type, block, first ? sum : decoded, size);
         if (!first) AddTo(decoded, sum, size);

@@ -6,7 +6,8 @@
 // fp32: as they are. bf16: rounded to nearest even. int8: in blocks of kWireBlock values with one
 // scale (bf16): q = round(value / scale), scale = largest / 127; what the rounding leaves out goes
 // into a residual and is added to the values of the next time (error feedback: Seide et al. 2014,
-// Karimireddy et al. 2019).
+// Karimireddy et al. 2019). int64: the memory of two values is one integer (exact_sums.h makes
+// them), added as such, modulo 2^64: the one sum that is the same in any order.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,12 @@
 
 namespace espalier {
 
-enum class WireType { kFp32, kBf16, kInt8 };
+enum class WireType { kFp32, kBf16, kInt8, kInt64 };
+
+// Whether values travel in another form than they have in memory.
+constexpr bool IsEncoded(WireType type) {
+  return type == WireType::kBf16 || type == WireType::kInt8;
+}
 
 // Values that share a scale. Blocks are counted from the begin of what is encoded; chunks are whole
 // multiples of it, so that the bits do not depend on the size of chunks.
@@ -39,12 +45,12 @@ void AddResidual(absl::Span<float> values, absl::Span<float> residual);
 // What one rank adds to a sum.
 struct WireAddend {
   const std::byte* bytes;
-  bool encoded;  // else fp32
+  bool encoded;  // else as in memory
 };
 
 // out[i] = ((addend_0[i] + addend_1[i]) + addend_2[i]) + ... in fp32: always in the order of the
-// ranks, so that the rounding is the same wherever and whenever it is done. `out` may be an addend
-// that is fp32.
+// ranks, so that the rounding is the same wherever and whenever it is done; with int64 as integers.
+// `out` may be an addend that is not encoded.
 void SumInRankOrder(WireType type, absl::Span<const WireAddend> addends, float* out, int64_t n);
 
 }  // namespace espalier

@@ -40,28 +40,31 @@ uint64_t HashBlock(const std::byte* bytes, int64_t n, uint64_t seed) {
 }
 
 // Adds the hashes of a piece that is on the host to `hashes`; `first`: its first block.
-void HashPiece(const torch::Tensor& host, int64_t first, std::vector<uint64_t>& hashes) {
+void HashPiece(const torch::Tensor& host, HashThreads threads, int64_t first,
+               std::vector<uint64_t>& hashes) {
   const auto* data = static_cast<const std::byte*>(host.data_ptr());
   const auto size = static_cast<int64_t>(host.nbytes());
   const int64_t blocks = (size + kHashBlock - 1) / kHashBlock;
   hashes.resize(first + blocks);
-  at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
+  const auto hash = [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t at = i * kHashBlock;
       hashes[first + i] = HashBlock(data + at, std::min(kHashBlock, size - at), first + i);
     }
-  });
+  };
+  if (threads == HashThreads::kOne) return hash(0, blocks);
+  at::parallel_for(0, blocks, 1, hash);
 }
 
 // What is on a device comes to the host in pieces.
-uint64_t HashTensor(const torch::Tensor& tensor) {
+uint64_t HashTensor(const torch::Tensor& tensor, HashThreads threads = HashThreads::kAll) {
   const torch::Tensor flat = tensor.detach().reshape({-1});
   const int64_t step = flat.is_cpu() ? std::max<int64_t>(flat.numel(), 1)
                                      : kHashPiece / static_cast<int64_t>(flat.element_size());
   std::vector<uint64_t> hashes;
   for (int64_t begin = 0; begin < flat.numel(); begin += step) {
     const torch::Tensor piece = flat.narrow(0, begin, std::min(step, flat.numel() - begin)).cpu();
-    HashPiece(piece, static_cast<int64_t>(hashes.size()), hashes);
+    HashPiece(piece, threads, static_cast<int64_t>(hashes.size()), hashes);
   }
   uint64_t hash = 0;
   for (const uint64_t part : hashes) hash = MixBits(hash ^ part);
@@ -117,6 +120,14 @@ absl::StatusOr<Parameters::Options> ParameterOptions(const DecoderConfig& config
   ASSIGN_OR_RETURN(const torch::ScalarType type, ComputeType(train.precision(), device));
   Parameters::Options options = Parameters::ForTraining(device, type);
   ASSIGN_OR_RETURN(options.trained, TrainedOf(config, train));
+  if (!train.reproducible()) return options;
+  if (device.is_cuda()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("train.reproducible is true, and on device ", device.str(),
+                     " some operations add in an order that differs from run to run; train on the "
+                     "processor (launch.device: cpu), or leave it out"));
+  }
+  options.untied_embedding = EmbeddingGradient::kDense;  // rows apart are sums of many passes
   return options;
 }
 
@@ -152,11 +163,19 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(const DecoderConfig& co
   return replica;
 }
 
-absl::Status Replica::PrepareExchange(int ranks, v1::GradientDtype dtype) {
-  const bool int8 = dtype == v1::GRADIENT_DTYPE_INT8;
+absl::Status Replica::PrepareExchange(int ranks, const v1::JobSpec& spec) {
+  const bool int8 = spec.parallel().gradient_dtype() == v1::GRADIENT_DTYPE_INT8;
+  const bool exact = spec.train().reproducible();
   const FlatTensor& gradient = parameters_->flat_gradient();
+  if (exact) {
+    const int64_t sequences = spec.train().global_batch();
+    RETURN_IF_ERROR(exact_sums_.Keep(
+        parameters_->dense_elements(),
+        {.addends = sequences, .tokens = sequences * spec.data().sequence_length()}));
+  }
   if (int8) RETURN_IF_ERROR(residual_.Keep(parameters_->elements_before_embedding()));
-  if (!gradient.defined() || gradient.is_cpu() || (ranks == 1 && !int8)) return absl::OkStatus();
+  const bool alone = ranks == 1 && !int8 && !exact;
+  if (!gradient.defined() || gradient.is_cpu() || alone) return absl::OkStatus();
   // Zeroed, so that its pages count before the first pass is measured.
   const auto host =
       torch::TensorOptions().dtype(torch::kFloat).pinned_memory(gradient.device().is_cuda());
@@ -172,14 +191,16 @@ std::vector<torch::Tensor> Replica::Buffers() {
   return buffers;
 }
 
-uint64_t Replica::Fingerprint() {
+uint64_t Replica::Fingerprint(HashThreads threads) {
   uint64_t hash = MixBits(static_cast<uint64_t>(counters_.step)) ^
                   MixBits(static_cast<uint64_t>(counters_.updates) + (uint64_t{1} << 40)) ^
                   MixBits(counters_.loss_scale.Fingerprint() + (uint64_t{1} << 41)) ^
                   counters_.validation.Fingerprint();
-  for (const torch::Tensor& buffer : Buffers()) hash = MixBits(hash ^ HashTensor(buffer));
+  for (const torch::Tensor& buffer : Buffers()) {
+    hash = MixBits(hash ^ HashTensor(buffer, threads));
+  }
   if (residual_.kept() && residual_.gathered()) {
-    hash = MixBits(hash ^ HashTensor(residual_.values()));
+    hash = MixBits(hash ^ HashTensor(residual_.values(), threads));
   }
   return hash;
 }
@@ -200,14 +221,18 @@ absl::Status CheckReplicasEqual(const RankContext& context, Replica& replica) {
   RETURN_IF_ERROR(RunTogether(context, [&] {
     return CatchTorch("hashing the replica", [&] { mine = replica.Fingerprint(); });
   }));
-  ASSIGN_OR_RETURN(const std::vector<uint64_t> all, GatherValues(context.collective, mine));
+  return CheckFingerprintsEqual(context.collective, mine, replica.step());
+}
+
+absl::Status CheckFingerprintsEqual(Collective& collective, uint64_t mine, Step step) {
+  ASSIGN_OR_RETURN(const std::vector<uint64_t> all, GatherValues(collective, mine));
   if (std::all_of(all.begin(), all.end(), [&](uint64_t print) { return print == all[0]; })) {
     return absl::OkStatus();
   }
   const std::vector<int32_t> odd = OddRanks(all);
   return WithFailedRanks(
       absl::InternalError(absl::StrCat(
-          "the ranks do not hold the same bits any more after step ", replica.step().value(), ": ",
+          "the ranks do not hold the same bits any more after step ", step.value(), ": ",
           odd.size() == all.size()
               ? "which one is wrong cannot be told"
               : absl::StrCat("rank ", absl::StrJoin(odd, ", "), " differs from the others"),

@@ -20,6 +20,7 @@
 #include "worker/optimizer/optimizer.h"
 #include "worker/optimizer/precision.h"
 #include "worker/optimizer/validation_progress.h"
+#include "worker/sync/exact_sums.h"
 #include "worker/sync/gradient_residual.h"
 #include "worker/sync/together.h"
 #include "worker/tensor/flat_tensor.h"
@@ -37,10 +38,14 @@ struct TrainingCounters {
 };
 
 // How a job keeps its parameters on a device. INVALID_ARGUMENT when train.freeze does not fit the
-// model; FAILED_PRECONDITION when the device has no such precision.
+// model; FAILED_PRECONDITION when the device has no such precision, or is not reproducible and is
+// to be.
 absl::StatusOr<Parameters::Options> ParameterOptions(const DecoderConfig& config,
                                                      const v1::TrainSpec& train,
                                                      torch::Device device);
+
+// Threads that hash: all that compute, or the one that asks, beside those.
+enum class HashThreads { kAll, kOne };
 
 class Replica {
  public:
@@ -63,15 +68,16 @@ class Replica {
   // Where sums of a gradient that is on a device are made. Here, since it must last as long as the
   // operations of the collective, which a failed step leaves behind.
   FlatTensor& host_gradient() { return host_gradient_; }
+  ExactSums& exact_sums() { return exact_sums_; }
   // Allocates what an exchange among so many ranks needs besides. RESOURCE_EXHAUSTED names the
   // bytes.
-  absl::Status PrepareExchange(int ranks, v1::GradientDtype dtype);
+  absl::Status PrepareExchange(int ranks, const v1::JobSpec& spec);
   Step step() const { return Step(counters_.step); }
 
   // Values of what is trained and what Moments::Buffers names.
   std::vector<torch::Tensor> Buffers();
   // A hash of all that is trained, equal on all ranks: of the residual only when it is gathered.
-  uint64_t Fingerprint();
+  uint64_t Fingerprint(HashThreads threads = HashThreads::kAll);
   // The same of what is frozen, whose values are set before the first call.
   uint64_t FrozenFingerprint();
   bool has_frozen() const { return parameters_->trained().size() < parameters_->all().size(); }
@@ -86,6 +92,7 @@ class Replica {
   TrainingCounters counters_;
   GradientResidual residual_;
   FlatTensor host_gradient_;
+  ExactSums exact_sums_;
   std::optional<uint64_t> frozen_fingerprint_;
 };
 
@@ -94,5 +101,7 @@ class Replica {
 // same on all: those whose bits are not those of most ranks are named (FailedRanks), all of them
 // where there is no majority.
 absl::Status CheckReplicasEqual(const RankContext& context, Replica& replica);
+// The same of fingerprints that the ranks have made of that step.
+absl::Status CheckFingerprintsEqual(Collective& collective, uint64_t mine, Step step);
 
 }  // namespace espalier

@@ -7,23 +7,36 @@
 #include "worker/tensor/torch_compat.h"
 
 namespace espalier {
+namespace {
+
+// Of the dense gradient; the rows that are looked up travel apart, unless all sums are exact.
+int64_t ElementsInBuckets(const AllReduceSynchroniser::Parts& parts) {
+  return parts.exact != nullptr && parts.exact->kept()
+             ? parts.parameters.dense_elements()
+             : parts.parameters.elements_before_embedding();
+}
+
+}  // namespace
 
 AllReduceSynchroniser::AllReduceSynchroniser(Collective& collective, const Parts& parts,
                                              const Options& options)
     : collective_(collective),
       parts_(parts),
       exchange_(collective, {parts.parameters.flat_gradient(), parts.host_gradient},
-                BucketEnds(parts.parameters, options.bucket_elements),
-                {options.wire, &parts.residual}),
+                BucketEnds(parts.parameters, ElementsInBuckets(parts), options.bucket_elements),
+                {options.wire, &parts.residual, parts.exact, parts.scale}),
       lookups_(collective, parts.parameters, options.wire) {}
 
 absl::StatusOr<EmbeddingRows> AllReduceSynchroniser::Begin(absl::Span<const int64_t> tokens) {
+  if (Exact()) return EmbeddingRows();
   return lookups_.Begin(tokens);
 }
 
 int64_t AllReduceSynchroniser::LookupBytes(absl::Span<const int64_t> tokens) const {
-  return lookups_.Bytes(tokens);
+  return Exact() ? 0 : lookups_.Bytes(tokens);
 }
+
+void AllReduceSynchroniser::PassDone() { exchange_.Collect(); }
 
 void AllReduceSynchroniser::GradientsFinal(int64_t end) { exchange_.GradientsFinal(end); }
 

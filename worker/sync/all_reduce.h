@@ -8,6 +8,8 @@
 
 #include "worker/collective/collective.h"
 #include "worker/model/parameters.h"
+#include "worker/optimizer/precision.h"
+#include "worker/sync/exact_sums.h"
 #include "worker/sync/gradient_exchange.h"
 #include "worker/sync/gradient_residual.h"
 #include "worker/sync/lookup_exchange.h"
@@ -24,6 +26,10 @@ class AllReduceSynchroniser final : public Synchroniser {
     GradientResidual& residual;
     // Where sums of a gradient that is on a device are made; not used on the CPU.
     FlatTensor& host_gradient;
+    // Kept: sums are exact (train.reproducible), with what gradients are multiplied by. The
+    // embedding's lookups then do not travel apart: its gradient is of the whole table.
+    ExactSums* exact = nullptr;
+    const LossScale* scale = nullptr;
   };
   struct Options {
     WireType wire = WireType::kFp32;
@@ -34,6 +40,7 @@ class AllReduceSynchroniser final : public Synchroniser {
 
   absl::StatusOr<EmbeddingRows> Begin(absl::Span<const int64_t> tokens) override;
   int64_t LookupBytes(absl::Span<const int64_t> tokens) const override;
+  void PassDone() override;
   void GradientsFinal(int64_t end) override;
   absl::Status PassesDone() override;
   absl::Status FinishSums() override;
@@ -42,6 +49,8 @@ class AllReduceSynchroniser final : public Synchroniser {
   absl::Status Skip() override;
 
  private:
+  bool Exact() const { return parts_.exact != nullptr && parts_.exact->kept(); }
+
   Collective& collective_;
   Parts parts_;
   GradientExchange exchange_;

@@ -1,18 +1,22 @@
 // GradientExchange: sums the flat gradient over the ranks in buckets, each started as soon as the
 // backward pass has finished it, so that the exchange overlaps the rest of the pass. Bucket
-// boundaries follow from the model alone: all ranks start the same sums, whatever their shard.
+// boundaries follow from the model alone: all ranks start the same sums, whatever their shard. In
+// sums that are to be reproducible each pass is an addend, which Collect takes.
 // Used by all_reduce.h. Compute thread; GradientsFinal also from the thread of the backward pass.
 #pragma once
 
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "espalier/v1/job.pb.h"
 #include "worker/collective/collective.h"
 #include "worker/model/parameters.h"
+#include "worker/optimizer/precision.h"
+#include "worker/sync/exact_sums.h"
 #include "worker/sync/gradient_residual.h"
 #include "worker/tensor/transfers.h"
 
@@ -20,9 +24,10 @@ namespace espalier {
 
 // Ends of the buckets, growing: parameters in flat order, closed at the first end of one that makes
 // a bucket of `target_elements`, or of a quarter of what follows (but not the least), so that
-// little is left to send when the last gradients are known; and where an arena ends. They cover all
-// that is trained but an untied embedding (lookup_exchange.h).
-std::vector<int64_t> BucketEnds(const Parameters& parameters, int64_t target_elements);
+// little is left to send when the last gradients are known; and where an arena ends. They cover the
+// first `elements` of what is trained, which end with a parameter.
+std::vector<int64_t> BucketEnds(const Parameters& parameters, int64_t elements,
+                                int64_t target_elements);
 
 class GradientExchange {
  public:
@@ -36,11 +41,16 @@ class GradientExchange {
   struct Wire {
     WireType type = WireType::kFp32;
     GradientResidual* residual = nullptr;  // none: forgotten
+    ExactSums* exact = nullptr;            // kept: sums are made there, and travel as integers
+    const LossScale* scale = nullptr;      // of the gradients; with `exact`
   };
   // No buckets: there is nothing to sum.
   GradientExchange(Collective& collective, const Memory& memory, std::vector<int64_t> bucket_ends,
                    Wire wire);
 
+  // A pass has run, which is not the last one: exact sums take its gradients, which are zero then.
+  // Nothing otherwise. Throws what LibTorch throws; done again, it takes the rest.
+  void Collect();
   // Elements [0, end) are final: begins with every bucket within them. Where the gradient is on a
   // device, this waits for nothing: a bucket starts when its copy is in host memory.
   void GradientsFinal(int64_t end);
@@ -52,6 +62,9 @@ class GradientExchange {
 
  private:
   FlatTensor& Summed();
+  bool Exact() const { return wire_.exact != nullptr && wire_.exact->kept(); }
+  // Adds a bucket whose values are on the host to the exact sums, and makes them zero.
+  absl::Span<float> AddExactly(size_t bucket, const torch::Tensor& values);
   torch::Tensor Bucket(const FlatTensor& of, size_t bucket) const;
   // This rank's gradient is the sum, and lacks nothing.
   bool Alone() const;
@@ -66,6 +79,7 @@ class GradientExchange {
   std::vector<int64_t> ends_;
   std::vector<Transfers::Copy> copies_;  // of the buckets that are final
   std::vector<Ticket> tickets_;          // of those that are started
+  std::optional<Ticket> lost_;           // of the number of lost elements, after them
 };
 
 }  // namespace espalier

@@ -35,6 +35,9 @@ class Synchroniser {
   // Bytes of the device that Begin takes for them.
   virtual int64_t LookupBytes(absl::Span<const int64_t> tokens) const = 0;
 
+  // A pass has run, which is not the last one. Throws what LibTorch throws; may be called again
+  // after that.
+  virtual void PassDone() = 0;
   // In the last pass: gradients of flat elements [0, end) are final. Waits for nothing
   // where the device has streams.
   virtual void GradientsFinal(int64_t end) = 0;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
+#include "worker/sync/exact_sums.h"
 #include "worker/tensor/torch_compat.h"
 #include "worker/train/layer_progress.h"
 
@@ -26,7 +27,8 @@ absl::Status Evaluator::Pass(Decoder& decoder, SlotRange range, Sums& sums) {
     const SlotRange all{0, range.size()};
     const TokenBatch batch = task_.Batch(samples, all, transfers);
     const PassInputs inputs{.worked = LayerProgress(context_, decoder.device())};
-    sums.loss += task_.LossSum(decoder, batch, inputs).item<double>();
+    const double loss = task_.LossSum(decoder, batch, inputs).item<double>();
+    sums.loss += options_.reproducible ? RoundedForSum(loss) : loss;
     sums.tokens += task_.LossTokens(samples, all);
   });
 }
@@ -47,6 +49,7 @@ absl::StatusOr<int64_t> Evaluator::PassThatFits(Decoder& decoder, SlotRange rang
 absl::StatusOr<Evaluation> Evaluator::Run(Decoder& decoder, int64_t micro_batch,
                                           const std::function<void()>& free_memory) {
   const absl::Duration begin = context_.clock.Monotonic();
+  if (options_.reproducible) micro_batch = 1;
   const int64_t rank = context_.collective.rank().value(), ranks = context_.collective.world_size();
   SlotRange mine{sequences_ * rank / ranks, sequences_ * (rank + 1) / ranks};
   Sums sums;

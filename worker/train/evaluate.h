@@ -23,6 +23,8 @@ class Evaluator {
  public:
   struct Options {
     int64_t max_sequences = 0;  // the first so many; 0: all
+    // Passes of one sequence, whose losses are added in a way that no division into ranks changes.
+    bool reproducible = false;
   };
   // The task outlives this and has a validation split.
   Evaluator(const RankContext& context, const Task& task, Options options);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
+#include "worker/sync/exact_sums.h"
 #include "worker/tensor/torch_compat.h"
 #include "worker/train/layer_progress.h"
 
@@ -31,7 +32,9 @@ void GradientPasses::Pass(const Samples& samples, SlotRange rows, const PassInpu
   const TokenBatch batch = parts_.task.Batch(samples, rows, transfers_);
   Replica& replica = parts_.replica;
   inputs.dropout = MakeDropoutKeys(parts_.spec, replica.step().value(), samples, rows, transfers_);
-  losses_.push_back(parts_.runner.Run(batch, inputs, replica.counters().loss_scale.value()));
+  torch::Tensor loss = parts_.runner.Run(batch, inputs, replica.counters().loss_scale.value());
+  if (!last) parts_.synchroniser.PassDone();
+  losses_.push_back(std::move(loss));  // it counts when nothing can fail any more
   parts_.context.progress.Worked();
 }
 
@@ -52,7 +55,10 @@ absl::StatusOr<StepTotals> GradientPasses::Run(const Samples& samples) {
   RETURN_IF_ERROR(parts_.memory.WithAdvice(parts_.synchroniser.PassesDone()));
   StepTotals mine;
   RETURN_IF_ERROR(CatchTorch("reading losses", [&] {
-    for (const torch::Tensor& loss : losses_) mine.loss += loss.item<double>();
+    const bool exact = parts_.spec.train().reproducible();
+    for (const torch::Tensor& loss : losses_) {
+      mine.loss += exact ? RoundedForSum(loss.item<double>()) : loss.item<double>();
+    }
   }));
   mine.tokens = parts_.task.LossTokens(samples, {0, samples.rows()});
   mine.finite = std::isfinite(mine.loss) ? 1 : 0;

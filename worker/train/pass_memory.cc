@@ -21,18 +21,20 @@ double Megabytes(int64_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
 }  // namespace
 
-PassMemory::PassMemory(const Parts& parts, const MemoryGovernor::Options& options,
+PassMemory::PassMemory(const Parts& parts, const MemoryGovernor::Options& options, int local_ranks,
                        std::string limit_source)
     : parts_(parts),
       meter_(parts.replica.decoder().device(), parts.context.clock),
       governor_(options),
+      local_ranks_(local_ranks),
       limit_source_(std::move(limit_source)) {}
 
 absl::StatusOr<std::unique_ptr<PassMemory>> PassMemory::Create(const Parts& parts, Limits limits) {
   const v1::BatchSpec& batch = parts.spec.batch();
   const Collective& collective = parts.context.collective;
-  ASSIGN_OR_RETURN(const std::optional<int64_t> fixed,
+  ASSIGN_OR_RETURN(std::optional<int64_t> fixed,
                    MicroBatchOf(batch, collective.rank(), collective.world_size()));
+  if (parts.spec.train().reproducible()) fixed = 1;
   const MemoryMeter meter(parts.replica.decoder().device(), parts.context.clock);
   const absl::StatusOr<MemoryLimit> limit =
       meter.Limit(limits.memory_limit_bytes, limits.local_ranks);
@@ -53,7 +55,8 @@ absl::StatusOr<std::unique_ptr<PassMemory>> PassMemory::Create(const Parts& part
       .max = fixed.value_or(largest),
       .limit_bytes = limit.ok() ? limit->bytes : 0,
       .target_fraction = batch.target_memory_fraction()};
-  return std::unique_ptr<PassMemory>(new PassMemory(parts, options, fixed ? "" : limit->source));
+  return std::unique_ptr<PassMemory>(
+      new PassMemory(parts, options, limits.local_ranks, fixed ? "" : limit->source));
 }
 
 absl::Status FindPassSize(MemoryGovernor& governor, int64_t smallest, const std::string& limit,
@@ -202,6 +205,28 @@ void PassMemory::TrimIfDue(Step step) {
   trim_seconds_ = absl::ToDoubleSeconds(clock.Monotonic() - begin);
 }
 
+absl::StatusOr<MemoryMeter::Reading> PassMemory::ReadPasses() {
+  ASSIGN_OR_RETURN(MemoryMeter::Reading reading, meter_.Read());
+  if (parts_.replica.decoder().device().is_cuda()) return reading;  // of the device's own memory
+  reading.now -= beside_;
+  reading.peak -= beside_;
+  return reading;
+}
+
+int64_t PassMemory::Room() {
+  const absl::StatusOr<MachineMemory> machine = ReadMachineMemory();
+  const absl::StatusOr<MemoryMeter::Reading> reading = ReadPasses();
+  if (!machine.ok() || !reading.ok()) return 0;
+  const bool apart = parts_.replica.decoder().device().is_cuda();
+  const int64_t to_come =
+      apart ? 0 : reading->peak - reading->now;  // as the next passes take again
+  // A sixteenth stays free: less is called short of memory.
+  const int64_t room =
+      (machine->available_bytes - machine->limit_bytes / 16) / local_ranks_ - to_come;
+  if (apart || governor_.limit_bytes() == 0) return room;
+  return std::min(room, governor_.limit_bytes() - reading->peak);
+}
+
 void PassMemory::Report(int64_t largest, v1::StepReport& report) {
   if (largest > 0) largest_ = largest;
   if (const absl::StatusOr<ProcessMemory> memory = ReadProcessMemory(); memory.ok()) {
@@ -213,7 +238,7 @@ void PassMemory::Report(int64_t largest, v1::StepReport& report) {
   report.set_memory_limit_bytes(governor_.limit_bytes());
   report.set_trimmed_bytes(trimmed_bytes_);
   report.set_trim_seconds(trim_seconds_);
-  absl::StatusOr<MemoryMeter::Reading> reading = meter_.Read();
+  absl::StatusOr<MemoryMeter::Reading> reading = ReadPasses();
   if (!reading.ok() || largest == 0) return;
   reading->peak += parts_.runner.recorded_bytes();
   report.set_pass_peak_bytes(reading->peak);

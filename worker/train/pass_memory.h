@@ -64,6 +64,12 @@ class PassMemory {
   // the last step.
   void RecordPasses(int64_t rows, int64_t largest);
 
+  // Bytes of the machine's memory that may be taken beside what passes take, as the last step's
+  // did; negative: there are none.
+  int64_t Room();
+  // So many bytes of what this worker takes are none of the passes'.
+  void SetBeside(int64_t bytes) { beside_ = bytes; }
+
   // The passes of a step begin.
   void Restart() { meter_.Restart(); }
   // Gives back all that is not needed for the state of the run.
@@ -77,7 +83,10 @@ class PassMemory {
   absl::Status WithAdvice(const absl::Status& status) const;
 
  private:
-  PassMemory(const Parts& parts, const MemoryGovernor::Options& options, std::string limit_source);
+  PassMemory(const Parts& parts, const MemoryGovernor::Options& options, int local_ranks,
+             std::string limit_source);
+  // Without what is beside the passes.
+  absl::StatusOr<MemoryMeter::Reading> ReadPasses();
   EmbeddingRows MadeUpRows() const;
   absl::Status ProbePass(int64_t size);
   bool HasRoomToRecord();
@@ -85,7 +94,9 @@ class PassMemory {
   const Parts parts_;
   MemoryMeter meter_;
   MemoryGovernor governor_;
+  const int local_ranks_;
   std::string limit_source_;
+  int64_t beside_ = 0;
   int64_t largest_ = 0;             // micro-batch of the last step that had one
   std::vector<int64_t> recording_;  // sizes whose passes are recorded, or cannot be
   int64_t trimmed_bytes_ = 0;       // in this step

@@ -306,6 +306,25 @@ void QuiesceWaitsForAllThatWasStarted(Collective& collective) {
   EXPECT_TRUE(collective.Wait(copy).ok());
 }
 
+// Two values are one integer: none may be cut in half, and sums go around at 2^64.
+void IntegersAreAddedExactlyWhateverTheirNumber(Collective& collective) {
+  const auto number = [](int rank, size_t i) {
+    return SplitMix64(i, static_cast<uint64_t>(rank)).Next();
+  };
+  for (const size_t n : {0, 1, 2, 3, 5, 129, 1023, 70001}) {
+    std::vector<uint64_t> integers(n);
+    for (size_t i = 0; i < n; ++i) integers[i] = number(RankOf(collective), i);
+    const absl::Span<float> values(reinterpret_cast<float*>(integers.data()), 2 * n);
+    const Ticket ticket = collective.StartAllReduce({.values = values, .wire = WireType::kInt64});
+    ASSERT_TRUE(collective.Wait(ticket).ok());
+    for (size_t i = 0; i < n; ++i) {
+      uint64_t sum = 0;
+      for (int rank = 0; rank < collective.world_size(); ++rank) sum += number(rank, i);
+      ASSERT_EQ(integers[i], sum) << i << " of " << n;
+    }
+  }
+}
+
 }  // namespace
 
 const std::vector<Rule>& Rules() {
@@ -318,6 +337,7 @@ const std::vector<Rule>& Rules() {
       {"NarrowWiresCarryFewerBytes", NarrowWiresCarryFewerBytes},
       {"AllReduceTakesLargeOddSizes", AllReduceTakesLargeOddSizes},
       {"ManyOperationsMayBeInFlight", ManyOperationsMayBeInFlight},
+      {"IntegersAreAddedExactlyWhateverTheirNumber", IntegersAreAddedExactlyWhateverTheirNumber},
       {"BroadcastCopiesTheRootsBytes", BroadcastCopiesTheRootsBytes},
       {"AllGatherOfEqualBlocksKeepsRankOrder", AllGatherOfEqualBlocksKeepsRankOrder},
       {"StatsCountOperationsAndBytes", StatsCountOperationsAndBytes},

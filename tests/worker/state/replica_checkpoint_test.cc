@@ -104,7 +104,9 @@ TEST(ReplicaCheckpoint, WhatIsOwedKeepsItsWorthUnderAnotherLossScale) {
   const RunIdentity identity = IdentityOf(v1::MOMENT_TYPE_FP32);  // in fp32: scaled by 1
   const auto with_residual = [&] {
     std::unique_ptr<Replica> replica = MakeReplica(identity, true);
-    EXPECT_TRUE(replica->PrepareExchange(2, v1::GRADIENT_DTYPE_INT8).ok());
+    v1::JobSpec int8;
+    int8.mutable_parallel()->set_gradient_dtype(v1::GRADIENT_DTYPE_INT8);
+    EXPECT_TRUE(replica->PrepareExchange(2, int8).ok());
     return replica;
   };
   const std::unique_ptr<Replica> replica = with_residual(), other = with_residual();

@@ -61,8 +61,7 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
   const DecoderConfig config = ConfigOf(options);
   ASSIGN_OR_RETURN(result.replica,
                    Replica::Create(config, spec.train(), torch::kCPU, options.arena_elements));
-  RETURN_IF_ERROR(
-      result.replica->PrepareExchange(collective.world_size(), spec.parallel().gradient_dtype()));
+  RETURN_IF_ERROR(result.replica->PrepareExchange(collective.world_size(), spec));
   RunIdentity identity;
   identity.spec = spec;
   identity.data_hash = "made up";
@@ -72,7 +71,7 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
   const Task& task = options.task != nullptr ? *options.task : own_task;
   identity.training_samples = task.training()->size();
   CheckpointStore store(
-      PosixFileSystem(),
+      options.checkpoint_files ? *options.checkpoint_files(rank) : PosixFileSystem(),
       {.directory = options.own_folders ? absl::StrCat(options.checkpoints, "/", rank)
                                         : options.checkpoints});
   ASSIGN_OR_RETURN(const CopyRole role, DivideCopies(context, store, spec.checkpoint()));
@@ -96,12 +95,14 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
                                                  options.checkpoints + "/samples"));
   }
   CheckpointSaver saver(context, *result.client, store, identity, role);
-  Evaluator evaluator(context, task, {});
-  AllReduceSynchroniser synchroniser(collective,
-                                     {result.replica->parameters(), result.replica->optimizer(),
-                                      result.replica->residual(), result.replica->host_gradient()},
-                                     {.wire = WireOf(spec.parallel().gradient_dtype()),
-                                      .bucket_elements = options.bucket_elements});
+  Evaluator evaluator(context, task, {.reproducible = spec.train().reproducible()});
+  AllReduceSynchroniser synchroniser(
+      collective,
+      {result.replica->parameters(), result.replica->optimizer(), result.replica->residual(),
+       result.replica->host_gradient(), &result.replica->exact_sums(),
+       &result.replica->counters().loss_scale},
+      {.wire = WireOf(spec.parallel().gradient_dtype()),
+       .bucket_elements = options.bucket_elements});
   ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                    Trainer::Create(spec,
                                    {.context = context,
@@ -116,7 +117,8 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
                                     .sample_log = sample_log.get()},
                                    {.boundary = {.pause_interval = absl::Milliseconds(20),
                                                  .save_retry_interval = absl::Milliseconds(40),
-                                                 .keep_awake = options.keep_awake}}));
+                                                 .keep_awake = options.keep_awake},
+                                    .memory = {.memory_limit_bytes = options.memory_limit_bytes}}));
   result.outcome = trainer->Run();
   result.fingerprint = result.replica->Fingerprint();
   return result.outcome.status();

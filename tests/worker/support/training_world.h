@@ -61,6 +61,9 @@ struct WorldOptions {
   std::string checkpoints;  // folder
   // Each rank has a folder of its own in there, as on machines of their own: "0", "1".
   bool own_folders = false;
+  // The file system of a rank's checkpoints; null: the machine's.
+  std::function<FileSystem*(int rank)> checkpoint_files;
+  int64_t memory_limit_bytes = 0;
   StartOptions start;
   // The registry of warm states, in which each rank has its own; empty: there are none.
   std::string warm;

@@ -89,7 +89,8 @@ TEST(BucketEnds, CoverAllButAnUntiedEmbeddingAndLeaveLittleForTheEnd) {
       const bool own = !tied && parameter.shape.name == "model.embed_tokens.weight";
       if (!own) dense = parameter.offset + parameter.size;
     }
-    const std::vector<int64_t> ends = BucketEnds(parameters, kTarget);
+    const std::vector<int64_t> ends =
+        BucketEnds(parameters, parameters.elements_before_embedding(), kTarget);
     EXPECT_EQ(ends.back(), dense);
     for (size_t i = 0; i < ends.size(); ++i) {
       EXPECT_TRUE(ends_of_parameters.contains(ends[i]));

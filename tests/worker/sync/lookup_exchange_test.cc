@@ -46,8 +46,8 @@ class Replica {
         parameters_(*Parameters::Create(config, Trained(untied, device))),
         decoder_(config, parameters_),
         host_(FlatTensor::Zeros(parameters_.flat_gradient().ends(), {})),
-        exchange_(collective, {parameters_.flat_gradient(), host_}, BucketEnds(parameters_, 3000),
-                  {wire}),
+        exchange_(collective, {parameters_.flat_gradient(), host_},
+                  BucketEnds(parameters_, parameters_.elements_before_embedding(), 3000), {wire}),
         lookups_(collective, parameters_, wire) {
     parameters_.Initialize(5, 0.3);
   }

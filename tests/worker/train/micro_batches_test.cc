@@ -150,7 +150,8 @@ TEST_P(MicroBatchesTest, BucketsThatAreAlreadyInTheExchangeAreLeftAlone) {
   for (bool failed = true; failed; n += 3) {
     Shard mine(config_, type_, GetParam().recompute);
     FlatTensor zeros = FlatTensor::Zeros(mine.parameters.flat_gradient().ends(), {}), host;
-    const std::vector<int64_t> ends = BucketEnds(mine.parameters, 2000);
+    const std::vector<int64_t> ends =
+        BucketEnds(mine.parameters, mine.parameters.elements_before_embedding(), 2000);
     GradientExchange exchange(*group[0], {mine.parameters.flat_gradient(), host}, ends, {});
     GradientExchange other(*group[1], {zeros, host}, ends, {});
     other.GradientsFinal(zeros.numel());
