@@ -200,7 +200,8 @@ absl::StatusOr<SessionResult> Train(const WorkerOptions& options, const v1::Welc
   session_options.links = world.mpi == nullptr ? 0 : world.mpi->links();
   const RankContext context{*world.collective, RealClock(), client.progress(),
                             PatienceOf(welcome.spec())};
-  WorkerSession session(context, client, std::move(session_options));
+  // A checkpoint whose disk hangs may still be at work in it when the run has stopped.
+  WorkerSession& session = *new WorkerSession(context, client, std::move(session_options));
   absl::StatusOr<SessionResult> result = session.Run();
   if (!result.ok()) Fail(client, result.status());
   v1::Finished finished;

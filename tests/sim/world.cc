@@ -174,12 +174,15 @@ void World::Boundary() {
   if (HoldsForLease()) return;
   const Directive directive = ranks_.front()->directive();
   ++collective_;
+  NoteBeside();
   for (auto& rank : ranks_) rank->SayAck(step_);
   if (directive.checkpoint_request > obeyed_checkpoint_) {
     obeyed_checkpoint_ = directive.checkpoint_request;
-    Save(&World::Boundary);
-    return;
+    return directive.run_state == RunState::kRun ? SaveBeside() : Save(&World::Boundary);
   }
+  // What comes next is for good.
+  const bool ends = directive.run_state == RunState::kStop || step_.value() >= total_steps();
+  if (beside_ && ends) return Save(&World::Boundary);
   switch (directive.run_state) {
     case RunState::kPause:
       phase_ = Phase::kPaused;
@@ -235,7 +238,7 @@ void World::Commit() {
   collective_ += 3;
   const int64_t every = options_.spec.checkpoint().every_steps();
   if (every > 0 && step_.value() % every == 0) {
-    Save(&World::Boundary);
+    SaveBeside();
   } else {
     Boundary();
   }

@@ -93,8 +93,16 @@ class World : private RankWorld {
   void Commit();
   // Writes a checkpoint, and goes on with `then` when every copy is written or has failed.
   void Save(void (World::*then)());
+  // Begins one, which is written beside the steps that follow, at once or when the one before it is
+  // written; then goes on with Boundary.
+  void SaveBeside();
+  void BeginCopies();
   void Publish(size_t rank, int64_t save);
   void AwaitCopies();
+  // At a boundary, of one that is written beside.
+  void NoteBeside();
+  bool AllCopied() const;
+  void TellOfCopies();
   // A copy of the last one is on a disk.
   bool Saved() const;
   void LeaveStopped();
@@ -115,8 +123,10 @@ class World : private RankWorld {
   ShardPlan plan_;
   // Of each rank: it has memory that outlives it.
   std::vector<bool> keeps_;
-  // The checkpoint at hand, and how many there were.
+  // The checkpoint at hand, its step, and how many there were.
   std::vector<Copy> copies_;
+  Step saved_step_;
+  bool beside_ = false;  // it is written while steps go on
   void (World::*saved_)() = nullptr;
   int64_t saves_ = 0;
   bool over_ = false;

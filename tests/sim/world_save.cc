@@ -1,5 +1,5 @@
 // The checkpoints of a simulated world: each rank whose part it is writes by itself, in its own
-// time, and publishes what is whole; the others wait for it in touch.
+// time, and publishes what is whole. Steps go on beside it, but where somebody waits for it.
 #include <algorithm>
 
 #include "tests/sim/world.h"
@@ -11,7 +11,20 @@ Step& World::DiskOf(size_t rank) { return scene_.disks[job()][options_.nodes[ran
 void World::Save(void (World::*then)()) {
   phase_ = Phase::kCheckpoint;
   saved_ = then;
+  if (!beside_) BeginCopies();
+  After(scene_.chance.Milliseconds(10, 60), &World::AwaitCopies);
+}
+
+void World::SaveBeside() {
+  if (beside_) return Save(&World::SaveBeside);
+  BeginCopies();
+  beside_ = true;
+  Boundary();
+}
+
+void World::BeginCopies() {
   ++saves_;
+  saved_step_ = step_;
   const auto copies = static_cast<size_t>(options_.spec.checkpoint().copies());
   copies_.assign(std::min(copies, size()), Copy{});
   for (size_t rank = 0; rank < copies_.size(); ++rank) {
@@ -19,7 +32,6 @@ void World::Save(void (World::*then)()) {
                                                  : scene_.chance.Milliseconds(1, 60);
     scene_.timeline.After(time, [this, rank, save = saves_] { Publish(rank, save); });
   }
-  After(scene_.chance.Milliseconds(10, 60), &World::AwaitCopies);
 }
 
 // What a process that ended meanwhile had written is torn, which nobody takes for a checkpoint.
@@ -37,20 +49,29 @@ void World::Publish(size_t rank, int64_t save) {
     return;
   }
   hooks_.publishing(*this, rank);
-  DiskOf(rank) = std::max(DiskOf(rank), step_);
+  DiskOf(rank) = std::max(DiskOf(rank), saved_step_);
 }
 
 void World::AwaitCopies() {
   ++collective_;
-  const auto done = [](const Copy& copy) { return copy.done; };
-  if (!std::all_of(copies_.begin(), copies_.end(), done)) {
-    After(absl::Milliseconds(100), &World::AwaitCopies);
-    return;
-  }
-  for (size_t rank = 0; rank < copies_.size(); ++rank) {
-    ranks_[rank]->SayCheckpoint(step_, copies_[rank].error);
-  }
+  if (!AllCopied()) return After(absl::Milliseconds(100), &World::AwaitCopies);
+  TellOfCopies();
   (this->*saved_)();
+}
+
+void World::NoteBeside() {
+  if (beside_ && AllCopied()) TellOfCopies();
+}
+
+bool World::AllCopied() const {
+  return std::all_of(copies_.begin(), copies_.end(), [](const Copy& copy) { return copy.done; });
+}
+
+void World::TellOfCopies() {
+  beside_ = false;
+  for (size_t rank = 0; rank < copies_.size(); ++rank) {
+    ranks_[rank]->SayCheckpoint(saved_step_, copies_[rank].error);
+  }
 }
 
 bool World::Saved() const {

@@ -10,6 +10,7 @@
 #include "worker/model/parameters.h"
 #include "worker/ops/fused_ops.h"
 #include "worker/optimizer/moments.h"
+#include "worker/sync/exact_sums.h"
 
 namespace espalier {
 namespace {
@@ -38,7 +39,11 @@ StateBytes StateBytesOf(const TrainedModel& model) {
   bytes.on_device =
       size.bytes + MomentBytes(model.spec.train().optimizer().moments(), size.trained_elements);
   if (int8) bytes.on_host += size.elements_before_embedding * kFloat;
-  if (!device.is_cpu() && (model.ranks > 1 || int8)) bytes.on_host += size.dense_elements * kFloat;
+  const bool exact = model.spec.train().reproducible();
+  if (exact) bytes.on_host += ExactSums::BytesOf(size.dense_elements);
+  if (!device.is_cpu() && (model.ranks > 1 || int8 || exact)) {
+    bytes.on_host += size.dense_elements * kFloat;
+  }
   if (device.is_cuda()) return bytes;
   return {.on_device = bytes.on_device + bytes.on_host, .on_host = 0};
 }

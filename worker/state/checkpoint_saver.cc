@@ -4,14 +4,19 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
-#include "worker/state/replica_checkpoint.h"
 
 namespace espalier {
 namespace {
+
+// Between two looks at what is to be done within a time; and how long what is given up may take to
+// end before it is left behind.
+constexpr absl::Duration kLook = absl::Milliseconds(20);
+constexpr absl::Duration kGiveUpPatience = absl::Seconds(2);
 
 // What became of one rank's part of a checkpoint.
 struct Copy {
@@ -19,49 +24,129 @@ struct Copy {
   int64_t published = 0;
 };
 
-Copy CopyOf(const CopyRole& role, const absl::Status& written, int64_t bytes) {
-  return {bytes, role.writes && written.ok() ? 1 : 0};
+}  // namespace
+
+// What hangs is left behind, with what it refers to.
+CheckpointSaver::~CheckpointSaver() {
+  if (busy() && !beside_->Cancel(context_.patience)) static_cast<void>(beside_.release());
 }
 
-}  // namespace
+// Whoever started from what differs would go on with the same fault.
+absl::Status CheckpointSaver::CheckEqual(absl::Status equal) {
+  differ_ = absl::IsInternal(equal);
+  return equal;
+}
 
 absl::StatusOr<SharedOutcome> CheckpointSaver::Save(Replica& replica,
                                                     std::optional<double> validation_loss) {
-  const absl::Duration begin = context_.clock.Monotonic();
+  const absl::Duration begun = context_.clock.Monotonic();
   RETURN_IF_ERROR(replica.residual().Gather(context_));
-  absl::Status mine;
-  RETURN_IF_ERROR(RunTogether(context_, [&]() -> absl::Status {
-    if (role_.writes) mine = Write(replica, validation_loss);
-    return absl::IsAborted(mine) ? mine : absl::OkStatus();  // fenced: the folder is another's
+  RETURN_IF_ERROR(CheckEqual(CheckReplicasEqual(context_, replica)));
+  absl::StatusOr<PublishedCheckpoint> mine = PublishedCheckpoint();
+  RETURN_IF_ERROR(RunTogether(context_, [&] {
+    if (role_.writes) mine = store_.Write(ContentOf(replica, identity_, validation_loss));
+    return absl::OkStatus();
   }));
-  ASSIGN_OR_RETURN(const std::vector<Copy> copies,
-                   GatherValues(context_.collective, CopyOf(role_, mine, last_bytes_)));
-  ASSIGN_OR_RETURN(SharedOutcome outcome, ShareStatus(context_.collective, mine));
-  const bool published =
-      std::any_of(copies.begin(), copies.end(), [](const Copy& copy) { return copy.published; });
-  if (published) outcome.status = absl::OkStatus();
-  if (published) last_step_ = replica.step();
-  const absl::Duration spent = context_.clock.Monotonic() - begin;
-  if (role_.writes) {
-    Report(mine, replica.step(), spent);
-  } else if (role_.writer >= 0 && copies[role_.writer].published) {
-    // Another rank wrote it into the folder that this one has, too.
-    last_folder_ = store_.Folder(replica.step());
-    last_bytes_ = copies[role_.writer].bytes;
-    Report(absl::OkStatus(), replica.step(), spent);
-  }
-  return outcome;
+  return Conclude(replica.step(), begun, mine);
 }
 
-absl::Status CheckpointSaver::Write(Replica& replica, std::optional<double> validation_loss) {
-  const CheckpointContent content = ContentOf(replica, identity_, validation_loss);
-  ASSIGN_OR_RETURN(PublishedCheckpoint published, store_.Write(content));
-  last_folder_ = std::move(published.folder);
-  last_bytes_ = published.bytes;
-  if (!store_.prune_status().ok()) {
-    LogWarning(absl::StrCat("old checkpoints were not removed: ", store_.prune_status().message()));
+// Nodes may compute on unlike devices: all wait where one has to.
+absl::Status CheckpointSaver::Start(Replica& replica, std::optional<double> validation_loss) {
+  RETURN_IF_ERROR(replica.residual().Gather(context_));
+  const int32_t mine = !replica.parameters().device().is_cpu() || replica.residual().kept() ? 1 : 0;
+  ASSIGN_OR_RETURN(const std::vector<int32_t> all, GatherValues(context_.collective, mine));
+  const bool waits = absl::c_any_of(all, [](int32_t one) { return one != 0; });
+  std::optional<CheckpointContent> content;
+  if (role_.writes) content = ContentOf(replica, identity_, validation_loss);
+  beside_ = std::make_unique<CheckpointBeside>(replica, std::move(content), store_, context_.clock,
+                                               waits ? HashThreads::kAll : HashThreads::kOne);
+  return waits ? AwaitTogether(context_, beside_->work()).status() : absl::OkStatus();
+}
+
+void CheckpointSaver::AwaitCopied() {
+  if (busy()) beside_->AwaitCopied();
+}
+
+int64_t CheckpointSaver::BytesFor(Replica& replica) const {
+  return role_.writes ? TensorBytesOf(ContentOf(replica, identity_, std::nullopt)) : 0;
+}
+
+absl::Status CheckpointSaver::Advance() {
+  if (!busy()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::optional<SharedOutcome> done,
+                   LookTogether(context_, beside_->work()));
+  return done ? GoOn() : absl::OkStatus();
+}
+
+absl::Status CheckpointSaver::Finish() {
+  while (busy()) {
+    RETURN_IF_ERROR(AwaitTogether(context_, beside_->work()).status());
+    RETURN_IF_ERROR(GoOn());
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckpointSaver::FinishWithin(absl::Duration limit) {
+  const absl::Duration until = context_.clock.Monotonic() + limit;
+  while (busy()) {
+    beside_->work().WaitFor(std::min(limit, kLook));
+    RETURN_IF_ERROR(Advance());
+    if (!busy()) break;
+    const int32_t late = context_.clock.Monotonic() >= until ? 1 : 0;
+    ASSIGN_OR_RETURN(const std::vector<int32_t> all, GatherValues(context_.collective, late));
+    if (absl::c_any_of(all, [](int32_t one) { return one != 0; })) GiveUp();
+  }
+  return absl::OkStatus();
+}
+
+void CheckpointSaver::GiveUp() {
+  LogWarning(absl::StrCat("gave up writing the checkpoint of step ", beside_->step().value(),
+                          ", since the run stops"));
+  if (!beside_->Cancel(kGiveUpPatience)) static_cast<void>(beside_.release());
+  beside_.reset();
+}
+
+// The piece of work in hand is done on all ranks.
+absl::Status CheckpointSaver::GoOn() {
+  if (!beside_->writes()) {
+    ASSIGN_OR_RETURN(const SharedOutcome hashed,
+                     ShareStatus(context_.collective, beside_->work().result()));
+    RETURN_IF_ERROR(hashed.status);
+    RETURN_IF_ERROR(CheckEqual(
+        CheckFingerprintsEqual(context_.collective, beside_->fingerprint(), beside_->step())));
+    beside_->StartWriting();
+    return absl::OkStatus();
+  }
+  const std::unique_ptr<CheckpointBeside> done = std::move(beside_);
+  return Conclude(done->step(), done->begun(), done->published()).status();
+}
+
+absl::StatusOr<SharedOutcome> CheckpointSaver::Conclude(
+    Step step, absl::Duration begun, const absl::StatusOr<PublishedCheckpoint>& mine) {
+  const bool fenced = absl::IsAborted(mine.status());  // the folder is another's
+  ASSIGN_OR_RETURN(const SharedOutcome fences,
+                   ShareStatus(context_.collective, fenced ? mine.status() : absl::OkStatus()));
+  RETURN_IF_ERROR(fences.status);
+  const bool wrote = role_.writes && mine.ok();
+  ASSIGN_OR_RETURN(
+      const std::vector<Copy> copies,
+      GatherValues(context_.collective, Copy{mine.ok() ? mine->bytes : 0, wrote ? 1 : 0}));
+  ASSIGN_OR_RETURN(SharedOutcome outcome, ShareStatus(context_.collective, mine.status()));
+  const bool published = absl::c_any_of(copies, [](const Copy& copy) { return copy.published; });
+  if (published) outcome.status = absl::OkStatus();
+  if (published) last_step_ = step;
+  const absl::Duration spent = context_.clock.Monotonic() - begun;
+  // Another rank may have written it into the folder that this one has, too.
+  const bool shared = !role_.writes && role_.writer >= 0 && copies[role_.writer].published;
+  if (wrote || shared) {
+    last_folder_ = wrote ? mine->folder : store_.Folder(step);
+    last_bytes_ = wrote ? mine->bytes : copies[role_.writer].bytes;
+  }
+  if (wrote && !store_.prune_status().ok()) {
+    LogWarning(absl::StrCat("old checkpoints were not removed: ", store_.prune_status().message()));
+  }
+  if (role_.writes || shared) Report(mine.status(), step, spent);
+  return outcome;
 }
 
 void CheckpointSaver::Report(const absl::Status& status, Step step, absl::Duration spent) {

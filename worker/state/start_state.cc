@@ -86,6 +86,35 @@ absl::Status TooOld(int64_t newest, const StartOptions& options) {
                                              "), and ", found, "; nothing is begun anew"));
 }
 
+// Of the ranks that hold the newest state, one whose bits most of them have: the lowest.
+size_t ChooseSender(const std::vector<int64_t>& held, const std::vector<uint64_t>& prints) {
+  const int64_t newest = *std::max_element(held.begin(), held.end());
+  size_t sender = 0;
+  int64_t most = 0;
+  for (size_t rank = 0; rank < held.size(); ++rank) {
+    int64_t votes = 0;
+    for (size_t other = 0; other < held.size(); ++other) {
+      votes += held[rank] == newest && held[other] == newest && prints[other] == prints[rank];
+    }
+    if (votes <= most) continue;
+    most = votes;
+    sender = rank;
+  }
+  return sender;
+}
+
+// Such a rank has computed, or kept, something wrong; which one is not always the sender.
+void TellOfDifferences(const std::vector<int64_t>& held, const std::vector<uint64_t>& prints,
+                       size_t sender) {
+  for (size_t rank = 0; rank < held.size(); ++rank) {
+    if (held[rank] != held[sender] || prints[rank] == prints[sender]) continue;
+    LogWarning(absl::StrCat("rank ", rank, " held other bits of step ", held[rank], " than rank ",
+                            sender,
+                            ", which sends it its own; where that comes again, test the "
+                            "memory of both machines"));
+  }
+}
+
 // What a rank holds of the job, and what becomes of it.
 class Holdings {
  public:
@@ -160,7 +189,6 @@ absl::StatusOr<StartState> AgreeOnStart(const RankContext& context, const Checkp
   Holdings held(identity, replica, options.warm, mine);
   ASSIGN_OR_RETURN(const std::vector<int64_t> all, GatherValues(context.collective, held.newest()));
   const auto newest = std::max_element(all.begin(), all.end());
-  const size_t root = newest - all.begin();
   if (std::max<int64_t>(*newest, 0) < options.least.value()) return TooOld(*newest, options);
 
   const bool frozen = replica.has_frozen();
@@ -177,6 +205,8 @@ absl::StatusOr<StartState> AgreeOnStart(const RankContext& context, const Checkp
   }));
   ASSIGN_OR_RETURN(const std::vector<uint64_t> prints,
                    GatherValues(context.collective, fingerprint));
+  const size_t root = ChooseSender(all, prints);
+  if (context.collective.rank() == Rank(0)) TellOfDifferences(all, prints, root);
   if (std::any_of(prints.begin(), prints.end(), [&](uint64_t p) { return p != prints[root]; })) {
     const Rank sender(static_cast<int64_t>(root));
     if (context.collective.rank() != sender) held.Overwrite();

@@ -9,7 +9,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
-#include "worker/sync/background_work.h"
 
 namespace espalier {
 namespace {
@@ -67,24 +66,6 @@ absl::Status FirstStalled(const std::vector<Report>& reports, absl::Duration pat
   return absl::OkStatus();
 }
 
-// Until the work of all ranks is done, or fails to end.
-absl::StatusOr<SharedOutcome> Meet(const RankContext& context, BackgroundWork& work) {
-  absl::Duration pause = kFirstTouch;  // the same on all ranks, which meet after each
-  for (;;) {
-    const bool mine = work.WaitFor(pause);
-    Report report = mine ? ReportOf(work.result()) : Report{};
-    report.stalled = !mine && work.Stalled() > context.patience ? 1 : 0;
-    ASSIGN_OR_RETURN(const std::vector<Report> reports, GatherValues(context.collective, report));
-    context.progress.collective = context.collective.stats().completed;
-    RETURN_IF_ERROR(FirstStalled(reports, context.patience));
-    if (std::all_of(reports.begin(), reports.end(), [](const Report& r) { return r.done; })) {
-      return SharedOutcome{FirstError(reports)};
-    }
-    if (mine) context.clock.Sleep(pause);
-    pause = std::min(2 * pause, kTouchInterval);
-  }
-}
-
 }  // namespace
 
 absl::Status WithFailedRanks(absl::Status status, const std::vector<int32_t>& ranks) {
@@ -104,10 +85,35 @@ std::vector<int32_t> FailedRanks(const absl::Status& status) {
   return ranks;
 }
 
+absl::StatusOr<std::optional<SharedOutcome>> LookTogether(const RankContext& context,
+                                                          BackgroundWork& work) {
+  const bool mine = work.WaitFor(absl::ZeroDuration());
+  Report report = mine ? ReportOf(work.result()) : Report{};
+  report.stalled = !mine && work.Stalled() > context.patience ? 1 : 0;
+  ASSIGN_OR_RETURN(const std::vector<Report> reports, GatherValues(context.collective, report));
+  context.progress.collective = context.collective.stats().completed;
+  RETURN_IF_ERROR(FirstStalled(reports, context.patience));
+  if (std::all_of(reports.begin(), reports.end(), [](const Report& r) { return r.done; })) {
+    return SharedOutcome{FirstError(reports)};
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<SharedOutcome> AwaitTogether(const RankContext& context, BackgroundWork& work) {
+  absl::Duration pause = kFirstTouch;  // the same on all ranks, which meet after each
+  for (;;) {
+    const bool mine = work.WaitFor(pause);
+    ASSIGN_OR_RETURN(const std::optional<SharedOutcome> outcome, LookTogether(context, work));
+    if (outcome) return *outcome;
+    if (mine) context.clock.Sleep(pause);
+    pause = std::min(2 * pause, kTouchInterval);
+  }
+}
+
 absl::StatusOr<SharedOutcome> ShareOutcome(const RankContext& context,
                                            const std::function<absl::Status()>& work) {
   BackgroundWork background(work, context.clock);
-  absl::StatusOr<SharedOutcome> outcome = Meet(context, background);
+  absl::StatusOr<SharedOutcome> outcome = AwaitTogether(context, background);
   background.End(context.patience);
   return outcome;
 }

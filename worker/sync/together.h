@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "common/base/clock.h"
 #include "worker/collective/collective.h"
 #include "worker/control/progress.h"
+#include "worker/sync/background_work.h"
 
 namespace espalier {
 
@@ -46,6 +48,14 @@ absl::Status WithFailedRanks(absl::Status status, const std::vector<int32_t>& ra
 // Its thread is left behind there, so that the process must end.
 absl::StatusOr<SharedOutcome> ShareOutcome(const RankContext& context,
                                            const std::function<absl::Status()>& work);
+
+// Waits for work that each rank has started before, in the same way; the same errors. Leaves it to
+// its owner to end it.
+absl::StatusOr<SharedOutcome> AwaitTogether(const RankContext& context, BackgroundWork& work);
+
+// One look at such work: absent while a rank is still at it. The same errors.
+absl::StatusOr<std::optional<SharedOutcome>> LookTogether(const RankContext& context,
+                                                          BackgroundWork& work);
 
 // The outcome of work that each rank has done by itself already.
 absl::StatusOr<SharedOutcome> ShareStatus(Collective& collective, const absl::Status& mine);

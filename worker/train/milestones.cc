@@ -1,11 +1,18 @@
 #include "worker/train/milestones.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "common/observe/log.h"
 
 namespace espalier {
 namespace {
+
+// How long a stop waits for a checkpoint that is written beside it.
+constexpr absl::Duration kStopPatience = absl::Seconds(5);
 
 bool Due(int64_t step, int64_t every_steps) { return every_steps > 0 && step % every_steps == 0; }
 
@@ -20,9 +27,10 @@ absl::Status Milestones::BeforeSteps() {
 
 absl::Status Milestones::AfterStep() {
   const int64_t step = parts_.replica.step().value();
+  stepped_ = true;
   if (step == parts_.spec.train().steps()) return absl::OkStatus();
   if (Due(step, parts_.spec.evaluate().every_steps())) RETURN_IF_ERROR(Evaluate());
-  if (Due(step, parts_.spec.checkpoint().every_steps())) RETURN_IF_ERROR(Save());
+  if (Due(step, parts_.spec.checkpoint().every_steps())) RETURN_IF_ERROR(Save(Manner::kBeside));
   return absl::OkStatus();
 }
 
@@ -67,26 +75,79 @@ void Milestones::NoteProgress() {
   parts_.reporter.Evaluated(std::move(report));
 }
 
-absl::Status Milestones::Save() {
+absl::Status Milestones::Checked(absl::Status status) {
+  if (parts_.warm != nullptr && parts_.saver.differ()) parts_.warm->Clear();
+  return status;
+}
+
+absl::Status Milestones::AtBoundary(const Boundary& boundary, bool asked) {
+  CheckpointSaver& saver = parts_.saver;
+  if (saver.busy()) {
+    RETURN_IF_ERROR(
+        Checked(boundary.state() == v1::RUN_STATE_STOP ? EndAtStop(boundary) : saver.Advance()));
+    parts_.memory.SetBeside(saver.bytes_beside());
+    parts_.accounts.Book(TimeAccount::kCheckpoint);
+  }
+  if (!asked) return absl::OkStatus();
+  // What is asked of a pause is wanted now, and what comes after a stop is nothing.
+  return Save(boundary.state() == v1::RUN_STATE_RUN ? Manner::kBeside : Manner::kWaiting);
+}
+
+// A machine that is about to sleep has seconds, and what a newer checkpoint follows is not waited
+// for.
+absl::Status Milestones::EndAtStop(const Boundary& boundary) {
+  parts_.reporter.Enter(v1::PHASE_CHECKPOINT);
+  const bool newer =
+      boundary.checkpoint_before_stop && parts_.saver.step_under_way() != parts_.replica.step();
+  return parts_.saver.FinishWithin(newer ? absl::ZeroDuration() : kStopPatience);
+}
+
+void Milestones::BeforeUpdate() {
+  if (!parts_.saver.busy()) return;
+  parts_.saver.AwaitCopied();
+  parts_.accounts.Book(TimeAccount::kCheckpoint);
+}
+
+absl::StatusOr<bool> Milestones::HasRoomBeside() {
+  const int64_t needed = parts_.saver.BytesFor(parts_.replica);
+  const int64_t room = parts_.memory.Room();
+  const int32_t lacks = needed > 0 && needed > room ? 1 : 0;
+  ASSIGN_OR_RETURN(const std::vector<int32_t> all, GatherValues(parts_.context.collective, lacks));
+  if (lacks != 0 && !std::exchange(told_of_room_, true)) {
+    LogWarning(absl::StrFormat(
+        "checkpoints stop the steps while they are written: beside them a copy would take %.2f GB "
+        "of memory, and there are %.2f",
+        static_cast<double>(needed) / 1e9, static_cast<double>(std::max<int64_t>(0, room)) / 1e9));
+  }
+  return std::none_of(all.begin(), all.end(), [](int32_t one) { return one != 0; });
+}
+
+absl::Status Milestones::Save(Manner manner) {
   if (parts_.spec.checkpoint().keep_best() > 0) RETURN_IF_ERROR(Evaluate());
   parts_.reporter.Enter(v1::PHASE_CHECKPOINT);
-  if (absl::Status equal = CheckReplicasEqual(parts_.context, parts_.replica); !equal.ok()) {
-    // Whoever started from it would go on with the same fault.
-    if (parts_.warm != nullptr && absl::IsInternal(equal)) parts_.warm->Clear();
-    return equal;
-  }
-  std::optional<double> loss;
-  if (evaluation_ && evaluated_step_ == parts_.replica.step()) loss = evaluation_->loss;
-  // A checkpoint that could not be written is reported by the saver.
-  ASSIGN_OR_RETURN(const SharedOutcome outcome, parts_.saver.Save(parts_.replica, loss));
-  (void)outcome;
+  RETURN_IF_ERROR(Checked(parts_.saver.Finish()));
+  parts_.memory.SetBeside(0);
+  RETURN_IF_ERROR(Checked(SaveInManner(manner)));
+  parts_.memory.SetBeside(parts_.saver.bytes_beside());
   parts_.accounts.Book(TimeAccount::kCheckpoint);
   return absl::OkStatus();
 }
 
+// A checkpoint that could not be written is reported by the saver.
+absl::Status Milestones::SaveInManner(Manner manner) {
+  std::optional<double> loss;
+  if (evaluation_ && evaluated_step_ == parts_.replica.step()) loss = evaluation_->loss;
+  if (manner == Manner::kBeside && stepped_) {
+    ASSIGN_OR_RETURN(const bool fits, HasRoomBeside());
+    if (fits) return parts_.saver.Start(parts_.replica, loss);
+  }
+  return parts_.saver.Save(parts_.replica, loss).status();
+}
+
 absl::StatusOr<bool> Milestones::SaveForGood(StepBoundary& boundary) {
+  RETURN_IF_ERROR(Checked(parts_.saver.Finish()));
   while (parts_.saver.last_step() != parts_.replica.step()) {
-    RETURN_IF_ERROR(Save());
+    RETURN_IF_ERROR(Save(Manner::kWaiting));
     if (parts_.saver.last_step() == parts_.replica.step()) break;
     ASSIGN_OR_RETURN(const bool retry, boundary.WaitToRetry(parts_.replica.step()));
     if (!retry) return false;

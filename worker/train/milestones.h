@@ -11,6 +11,7 @@
 #include "worker/state/checkpoint_saver.h"
 #include "worker/state/replica.h"
 #include "worker/state/warm_state.h"
+#include "worker/train/boundary.h"
 #include "worker/train/evaluate.h"
 #include "worker/train/pass_memory.h"
 #include "worker/train/reporter.h"
@@ -43,8 +44,11 @@ class Milestones {
   absl::Status AfterStep();
   // Nothing when this step's evaluation is known, or there is nothing to evaluate.
   absl::Status Evaluate();
-  // Goes on when the checkpoint could not be written: the older ones are there still.
-  absl::Status Save();
+  // At every boundary, with its message: goes on with the checkpoint that is made beside the steps,
+  // and makes one that was `asked` for. A stop waits for the former, but not for long.
+  absl::Status AtBoundary(const Boundary& boundary, bool asked);
+  // Before anything changes the replica.
+  void BeforeUpdate();
   // Before leaving for good: tries until the checkpoint is there, or a directive says to stop
   // without. Whether it is there.
   absl::StatusOr<bool> SaveForGood(StepBoundary& boundary);
@@ -53,11 +57,24 @@ class Milestones {
   std::optional<Evaluation> last_evaluation() const { return evaluation_; }
 
  private:
+  // How a checkpoint is made: while all ranks wait for it, or beside the steps that follow.
+  enum class Manner { kWaiting, kBeside };
   void NoteProgress();
+  // Of the checkpoint that is made beside the steps.
+  absl::Status EndAtStop(const Boundary& boundary);
+  // Goes on when the checkpoint could not be written: the older ones are there still.
+  absl::Status Save(Manner manner);
+  absl::Status SaveInManner(Manner manner);
+  // Whether every rank that writes has memory for a copy.
+  absl::StatusOr<bool> HasRoomBeside();
+  // The same status. What differs between ranks is not gone on from.
+  absl::Status Checked(absl::Status status);
 
   const Parts parts_;
   std::optional<Step> evaluated_step_;
   std::optional<Evaluation> evaluation_;
+  bool stepped_ = false;  // in this generation: what passes take is known
+  bool told_of_room_ = false;
 };
 
 }  // namespace espalier

@@ -60,17 +60,16 @@ absl::Status StepBoundary::WaitForNews(const Boundary& boundary, absl::Duration 
   return absl::OkStatus();
 }
 
-absl::StatusOr<Boundary> StepBoundary::Obey(Step step, const std::function<absl::Status()>& save) {
+absl::StatusOr<Boundary> StepBoundary::Obey(Step step, const AtBoundary& at_boundary) {
   v1::Phase phase = v1::PHASE_BOUNDARY;
   TimeAccount account = TimeAccount::kExchangeWait;
   for (;;) {
     parts_.reporter.Enter(phase);
     ASSIGN_OR_RETURN(const Boundary boundary, Meet(step));
     parts_.accounts.Book(account);
-    if (boundary.checkpoint_request > checkpoints_obeyed_) {
-      RETURN_IF_ERROR(save());
-      checkpoints_obeyed_ = boundary.checkpoint_request;
-    }
+    const bool asked = boundary.checkpoint_request > checkpoints_obeyed_;
+    RETURN_IF_ERROR(at_boundary(boundary, asked));
+    checkpoints_obeyed_ = std::max<int64_t>(checkpoints_obeyed_, boundary.checkpoint_request);
     StayAwake(boundary.state() != v1::RUN_STATE_PAUSE);
     Acknowledge(boundary);
     if (boundary.state() != v1::RUN_STATE_PAUSE) return boundary;

@@ -50,9 +50,11 @@ class StepBoundary {
 
   // Returns at the first message that does not say pause, having obeyed it but for a stop. So it
   // also holds while rank 0 has no lease, since another generation may have been started. A paused
-  // world stays in touch, so that it notices a lost rank, and uses no processor besides. `save` is
-  // called on all ranks when a checkpoint is newly asked for.
-  absl::StatusOr<Boundary> Obey(Step step, const std::function<absl::Status()>& save);
+  // world stays in touch, so that it notices a lost rank, and uses no processor besides.
+  // `at_boundary` is called on all ranks after each message, with it, and whether a checkpoint is
+  // newly asked for.
+  using AtBoundary = std::function<absl::Status(const Boundary& boundary, bool asked)>;
+  absl::StatusOr<Boundary> Obey(Step step, const AtBoundary& at_boundary);
   // This rank's part of the step that the message begins: a plan holds from its first step on.
   absl::StatusOr<SlotRange> Shard(const Boundary& boundary);
   // Waits before a checkpoint is tried again. False: a directive says to leave without it.

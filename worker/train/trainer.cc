@@ -88,7 +88,9 @@ std::string Trainer::why_early() const {
 absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   // 1. Boundary: all ranks take what rank 0 was told, and obey it here.
   ASSIGN_OR_RETURN(const Boundary boundary,
-                   boundary_->Obey(replica_.step(), [this] { return milestones_->Save(); }));
+                   boundary_->Obey(replica_.step(), [this](const Boundary& message, bool asked) {
+                     return milestones_->AtBoundary(message, asked);
+                   }));
   if (boundary.state() == v1::RUN_STATE_STOP) {
     return boundary.checkpoint_before_stop ? StepEnd::kStoppedToResume : StepEnd::kStopped;
   }
@@ -130,6 +132,7 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   v1::StepReport report;
   report.set_step(boundary.step);
   report.set_learning_rate(boundary.learning_rate);
+  milestones_->BeforeUpdate();
   RETURN_IF_ERROR(UpdateOrSkip(total, report));
   accounts_.Book(TimeAccount::kUpdate);
 
