@@ -8,6 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/config/open_mpi.h"
 
 namespace espalier {
 
@@ -59,8 +60,8 @@ LaunchEnvironment ReadLaunchEnvironment(const ReadVariable& variable) {
 // gain 5 to 30 % where they are not.
 void SetLoadEnvironment(char** argv) {
 #if defined(__linux__)
-  if (std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
-  setenv("GOMP_SPINCOUNT", "10000", /*overwrite=*/1);
+  if (std::getenv(kSpinVariable) != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
+  setenv(kSpinVariable, kSpinCount, /*overwrite=*/1);
   // By its own path, so that the process keeps its name; on failure training goes on, only slower.
   char path[PATH_MAX + 1] = {};
   if (readlink("/proc/self/exe", path, PATH_MAX) > 0) execv(path, argv);

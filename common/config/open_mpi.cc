@@ -63,6 +63,7 @@ std::vector<std::string> MpirunArguments(const MpirunOptions& options, OpenMpiVe
   for (const OpenMpiParameter& parameter : TransportParameters(options.transport)) {
     arguments.insert(arguments.end(), {"--mca", parameter.name, parameter.value});
   }
+  arguments.insert(arguments.end(), {"-x", absl::StrCat(kSpinVariable, "=", kSpinCount)});
   return arguments;
 }
 

@@ -1,8 +1,8 @@
 // The one table of Open MPI parameters: what the launcher gives to mpirun, what a worker of a
 // hand-typed mpirun sets for itself before MPI starts, and what every worker reads back. Versions
 // 4.1 and 5.x spell the options of mpirun itself differently; the difference ends here. Used by
-// coordinator/agent, coordinator/launcher/mpirun.h, worker/collective/mpi_collective.h and
-// worker/collective/transport.h. Plain functions: any thread.
+// coordinator/agent, coordinator/launcher/mpirun.h, worker/launch_environment.h,
+// worker/collective/mpi_collective.h and worker/collective/transport.h. Plain functions: any thread.
 #pragma once
 
 #include <cstdint>
@@ -45,6 +45,12 @@ struct MpirunOptions {
   // names that mean nothing to others.
   enum class Hosts { kMachines, kAgents, kBoth } hosts = Hosts::kMachines;
 };
+
+// What libgomp (Linux) reads when a worker is loaded, and how often a thread that waits for others
+// is to look before it sleeps (launch_environment.cc says why). A worker that is started without it
+// has to load itself, and LibTorch, twice.
+inline constexpr char kSpinVariable[] = "GOMP_SPINCOUNT";
+inline constexpr char kSpinCount[] = "10000";
 
 // Arguments of mpirun that precede the first program.
 std::vector<std::string> MpirunArguments(const MpirunOptions& options, OpenMpiVersion version);
