@@ -85,7 +85,10 @@ void TakeIn(Transaction& transaction, Job& job, const WorkerAttached& hello) {
   const auto& ranks = job.world.ranks;
   const bool all = std::all_of(ranks.begin(), ranks.end(),
                                [](const TrackedRank& other) { return other.stream.has_value(); });
-  if (all && job.record.state == JobState::kLaunching) job.interruption.Attached(transaction.now());
+  if (job.record.state == JobState::kLaunching) {
+    const auto which = all ? Interruption::Ranks::kAll : Interruption::Ranks::kFirst;
+    job.interruption.Attached(which, transaction.now());
+  }
   transaction.state().streams[hello.stream] = worker;
   const Holders holders(transaction.state(), job.record);
   const Step least = holders.LeastOn(job.record.nodes);

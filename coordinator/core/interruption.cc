@@ -9,8 +9,8 @@
 namespace espalier {
 
 absl::string_view Interruption::Name(Phase phase) {
-  constexpr absl::string_view kNames[kPhases] = {"detect", "stop",  "wait",
-                                                 "launch", "state", "step"};
+  constexpr absl::string_view kNames[kPhases] = {"detect", "stop",  "wait", "launch",
+                                                 "attach", "state", "step"};
   return kNames[phase];
 }
 
@@ -19,6 +19,11 @@ void Interruption::Begin(Phase phase, absl::Time now) {
   seconds_[*phase_] += absl::ToDoubleSeconds(std::max(now - since_, absl::ZeroDuration()));
   phase_ = phase;
   since_ = now;
+}
+
+void Interruption::Attached(Ranks which, absl::Time now) {
+  if (which == Ranks::kAll) return Begin(kState, now);
+  if (phase_ == kLaunch) Begin(kAttach, now);
 }
 
 void Interruption::Entered(JobState state, absl::Time progressed_at, absl::Time now) {

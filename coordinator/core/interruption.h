@@ -20,11 +20,12 @@ class Interruption {
     kDetect,  // since a rank last made progress; for a planned change, nothing
     kStop,    // the processes are being ended
     kWait,    // back-off, leases, nodes
-    kLaunch,  // until every rank has attached
+    kLaunch,  // until a rank has attached
+    kAttach,  // until all have
     kState,   // the ranks join their world and agree on the state to start from
     kStep,    // the first step
   };
-  static constexpr size_t kPhases = 6;
+  static constexpr size_t kPhases = 7;
   // "detect", as a label too.
   static absl::string_view Name(Phase phase);
   using Seconds = std::array<double, kPhases>;
@@ -33,7 +34,9 @@ class Interruption {
   void Entered(JobState state, absl::Time progressed_at, absl::Time now);
   // Nothing of the generation runs any more.
   void Ended(absl::Time now) { Begin(kWait, now); }
-  void Attached(absl::Time now) { Begin(kState, now); }
+  // A rank has attached, or all have.
+  enum class Ranks { kFirst, kAll };
+  void Attached(Ranks which, absl::Time now);
   // A step was committed. "stood still for 3.12 s: detect 0.2 s, ...", when it was the first after
   // an interruption.
   std::optional<std::string> Committed(absl::Time now);

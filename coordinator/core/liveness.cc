@@ -13,8 +13,15 @@ Rank RankAt(size_t index) { return Rank(static_cast<int64_t>(index)); }
 
 bool Waits(Phase phase) { return phase == Phase::kExchange || phase == Phase::kBoundary; }
 
+// "compute at step 12, layer 7, after 340 collectives".
 std::string Where(const TrackedRank& rank) {
-  return absl::StrCat(PhaseName(rank.counters.phase), " at step ", rank.counters.step.value());
+  const Counters& counters = rank.counters;
+  std::string text = absl::StrCat(PhaseName(counters.phase), " at step ", counters.step.value());
+  if (counters.layer > 0) absl::StrAppend(&text, ", layer ", counters.layer);
+  if (counters.collective > 0) {
+    absl::StrAppend(&text, ", after ", counters.collective, " collectives");
+  }
+  return text;
 }
 
 // It starts, and has not attached yet: its launch has another deadline.

@@ -55,6 +55,8 @@ struct Counters {
   // Collective operations and pieces of work completed since the generation's start.
   int64_t collective = 0;
   int64_t work = 0;
+  // The layer at work, from 1 on; one more than there are: the loss. 0: in none.
+  int64_t layer = 0;
   friend bool operator==(const Counters&, const Counters&) = default;
 };
 

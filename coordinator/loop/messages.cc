@@ -33,7 +33,7 @@ Event FromProgress(StreamId stream, const v1::Progress& progress) {
   WorkerHeartbeat event;
   event.stream = stream;
   event.counters = {Step(progress.step()), ToPhase(progress.phase()), progress.collective(),
-                    progress.work()};
+                    progress.work(), progress.layer()};
   event.memory_bytes = progress.memory_bytes();
   event.memory_peak_bytes = progress.memory_peak_bytes();
   event.beat = progress.beat();

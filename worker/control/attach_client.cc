@@ -290,6 +290,7 @@ class AttachClient final : public ControlClient {
     progress.set_phase(board_.phase);
     progress.set_collective(board_.collective);
     progress.set_work(board_.work);
+    progress.set_layer(board_.layer);
     progress.set_beat(absl::ToInt64Nanoseconds(TimeWithSleep()));
     if (const auto memory = ReadProcessMemory(); memory.ok()) {
       progress.set_memory_bytes(memory->now_bytes);

@@ -19,8 +19,14 @@ struct ProgressBoard {
   std::atomic<int64_t> collective{0};
   // Micro-batches, chunks of a load or an evaluation completed.
   std::atomic<int64_t> work{0};
+  // In a pass: the layer at work, from 1 on; one more than there are: the loss. 0: in none.
+  std::atomic<int64_t> layer{0};
 
-  void Enter(v1::Phase next) { phase.store(next, std::memory_order_relaxed); }
+  void Enter(v1::Phase next) {
+    phase.store(next, std::memory_order_relaxed);
+    layer.store(0, std::memory_order_relaxed);
+  }
+  void At(int64_t next) { layer.store(next, std::memory_order_relaxed); }
   void Worked() { work.fetch_add(1, std::memory_order_relaxed); }
 };
 

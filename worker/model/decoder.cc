@@ -113,8 +113,9 @@ Tensor Decoder::LossSum(const Tensor& ids, const Tensor& targets, const RowLoss&
                         const PassInputs& inputs) const {
   CheckIds(targets, config_, kIgnoredTarget);
   const Tensor hidden = Hidden(ids, nullptr, inputs);
-  return ops::LossSum(hidden.view({-1, hidden.size(2)}), head_, targets.flatten(), loss,
-                      inputs.worked);
+  std::function<void()> worked;
+  if (inputs.worked) worked = [on = inputs.worked, loss = config_.layers] { on(loss); };
+  return ops::LossSum(hidden.view({-1, hidden.size(2)}), head_, targets.flatten(), loss, worked);
 }
 
 Tensor Decoder::TargetLogProbabilities(const Tensor& ids, const Tensor& targets) const {
@@ -168,10 +169,12 @@ Tensor Decoder::Hidden(const Tensor& ids, KeyValueCache* cache, const PassInputs
   Tensor x = embedded.to(ops::ResidualType(device(), head_.scalar_type()));
   for (const Layer& layer : layers_) {
     TellWhenFinal(x, layer.attention_end, inputs);
-    if (inputs.worked) OnGradient(x, inputs.worked);
+    if (inputs.worked) {
+      OnGradient(x, [worked = inputs.worked, next = context.layer - 1] { worked(next); });
+    }
     x = KeptOrRecomputed(x, context);
-    if (inputs.worked) inputs.worked();
     ++context.layer;
+    if (inputs.worked) inputs.worked(context.layer);
   }
   TellWhenFinal(x, head_end_, inputs);
   return ops::RmsNorm(x, final_norm_, config_.rms_norm_eps, head_.scalar_type());

@@ -45,8 +45,9 @@ struct PassInputs {
   // (end = all) included. Of a tied table that is trained, without a lookup, nothing is final
   // before that. On a device the work is queued, not done. For the last micro-batch of a step.
   std::function<void(int64_t end)> gradients_final;
-  // Called after each layer, forward and backward, and each chunk of the loss: work goes on.
-  std::function<void()> worked;
+  // Called after each layer, forward and backward, and each chunk of the loss, with the layer that
+  // comes next (from 0 on; as many as there are: the loss; -1: the embedding): work goes on.
+  std::function<void(int64_t next)> worked;
 };
 
 // Failures of LibTorch, and ids outside the vocabulary, are exceptions: call within CatchTorch.

@@ -48,7 +48,7 @@ class GradientPasses {
 
   const Parts parts_;
   MicroBatches micro_batches_;
-  const std::function<void()> worked_;  // of every pass, so that it keeps its pace
+  const std::function<void(int64_t)> worked_;  // of every pass, so that it keeps its pace
   Transfers transfers_;
   std::vector<torch::Tensor> losses_;  // of the step's micro-batches, on the device
 };

@@ -31,11 +31,12 @@ bool DevicePacer::Queued() {
   return true;
 }
 
-std::function<void()> LayerProgress(const RankContext& context, torch::Device device) {
+std::function<void(int64_t)> LayerProgress(const RankContext& context, torch::Device device) {
   ProgressBoard& progress = context.progress;
   if (!device.is_mps()) {
-    return [&progress] {
+    return [&progress](int64_t next) {
       SampleRecentPeak();
+      progress.At(next + 1);
       progress.Worked();
     };
   }
@@ -45,9 +46,11 @@ std::function<void()> LayerProgress(const RankContext& context, torch::Device de
     probe.item<float>();
   };
   const auto pacer = std::make_shared<DevicePacer>(wait, context.clock);
-  return [pacer, &progress] {
+  return [pacer, &progress](int64_t next) {
     SampleRecentPeak();
-    if (pacer->Queued()) progress.Worked();
+    if (!pacer->Queued()) return;
+    progress.At(next + 1);
+    progress.Worked();
   };
 }
 

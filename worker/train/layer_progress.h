@@ -17,7 +17,7 @@ namespace espalier {
 
 // For PassInputs::worked: forward and backward of each layer call it. The progress of the context
 // must outlive what is returned. Keep it from pass to pass, so that it keeps its pace.
-std::function<void()> LayerProgress(const RankContext& context, torch::Device device);
+std::function<void(int64_t)> LayerProgress(const RankContext& context, torch::Device device);
 
 // How many layers to queue between two waits for the device, found by how long these take: twice as
 // many when a wait took under a quarter of a second, half when it took over one. Anything between

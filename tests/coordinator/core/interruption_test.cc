@@ -14,11 +14,12 @@ TEST(Interruption, OfAFaultIsTakenApartFromTheLastProgressToTheNextStep) {
   interruption.Entered(JobState::kRecovering, At(10), At(12));
   interruption.Ended(At(12.5));
   interruption.Entered(JobState::kLaunching, At(0), At(13.5));
-  interruption.Attached(At(14));
+  interruption.Attached(Interruption::Ranks::kFirst, At(13.75));
+  interruption.Attached(Interruption::Ranks::kAll, At(14));
   interruption.Entered(JobState::kRunning, At(0), At(14.25));
   EXPECT_EQ(interruption.Committed(At(15)),
-            "stood still for 5.00 s: detect 2.00 s, stop 0.50 s, wait 1.00 s, launch 0.50 s, state "
-            "0.25 s, step 0.75 s");
+            "stood still for 5.00 s: detect 2.00 s, stop 0.50 s, wait 1.00 s, launch 0.25 s, "
+            "attach 0.25 s, state 0.25 s, step 0.75 s");
   EXPECT_EQ(interruption.Committed(At(16)), std::nullopt) << "told once";
   EXPECT_EQ(interruption.count(), 1);
   EXPECT_EQ(interruption.totals()[Interruption::kDetect], 2);
@@ -29,11 +30,11 @@ TEST(Interruption, OfAPlannedChangeBeginsWhenItIsDecided) {
   interruption.Entered(JobState::kRegrouping, At(1), At(10));
   interruption.Ended(At(11));
   interruption.Entered(JobState::kLaunching, At(0), At(11));
-  interruption.Attached(At(12));
+  interruption.Attached(Interruption::Ranks::kAll, At(12));
   interruption.Entered(JobState::kRunning, At(0), At(12));
   EXPECT_EQ(interruption.Committed(At(12.5)),
-            "stood still for 2.50 s: detect 0.00 s, stop 1.00 s, wait 0.00 s, launch 1.00 s, state "
-            "0.00 s, step 0.50 s");
+            "stood still for 2.50 s: detect 0.00 s, stop 1.00 s, wait 0.00 s, launch 1.00 s, "
+            "attach 0.00 s, state 0.00 s, step 0.50 s");
 }
 
 TEST(Interruption, CountsEveryTryUntilAStepIsCommitted) {
@@ -43,12 +44,12 @@ TEST(Interruption, CountsEveryTryUntilAStepIsCommitted) {
     interruption.Ended(At(begin + 2));
     interruption.Entered(JobState::kLaunching, At(0), At(begin + 4));
   }
-  interruption.Attached(At(25));
+  interruption.Attached(Interruption::Ranks::kAll, At(25));
   interruption.Entered(JobState::kRunning, At(0), At(26));
   EXPECT_EQ(
       interruption.Committed(At(27)),
-      "stood still for 17.00 s: detect 1.00 s, stop 2.00 s, wait 4.00 s, launch 8.00 s, state "
-      "1.00 s, step 1.00 s");
+      "stood still for 17.00 s: detect 1.00 s, stop 2.00 s, wait 4.00 s, launch 8.00 s, attach 0.00 s, "
+      "state 1.00 s, step 1.00 s");
   EXPECT_EQ(interruption.count(), 1);
 }
 

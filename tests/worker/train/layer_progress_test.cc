@@ -61,13 +61,17 @@ TEST(DevicePacer, QuickLayersAreSeldomWaitedFor) {
   EXPECT_LT(device.waits, 30);
 }
 
-TEST(LayerProgress, OnTheCpuEachLayerCounts) {
+TEST(LayerProgress, OnTheCpuEachLayerCountsAndIsNamedUntilThePassIsOver) {
   const auto world = InProcessGroup(1, absl::Seconds(30), {});
   ProgressBoard board;
-  const std::function<void()> worked = LayerProgress({*world[0], RealClock(), board}, torch::kCPU);
-  worked();
-  worked();
+  const auto worked = LayerProgress({*world[0], RealClock(), board}, torch::kCPU);
+  board.Enter(v1::PHASE_COMPUTE);
+  worked(1);
+  worked(2);
   EXPECT_EQ(board.work, 2);
+  EXPECT_EQ(board.layer, 3) << "from 1 on";
+  board.Enter(v1::PHASE_EXCHANGE);
+  EXPECT_EQ(board.layer, 0);
 }
 
 }  // namespace
