@@ -80,6 +80,12 @@ void AddTrainOptions(CLI::App& app, TrainCommand& train) {
                "Keep what is trained in shared memory (CPU) also where no espalier-agent gives it "
                "back: when the run is killed and started again, no committed step is computed "
                "again");
+  app.add_option("--slow-down", o.pace.slow_down,
+                 "For benchmarks: computing takes so many times as long")
+      ->check(CLI::Range(1.0, 1000.0));
+  app.add_option("--pretended-seconds", o.pace.pretended_seconds,
+                 "For benchmarks: a sequence takes so long, in which nothing is computed or learnt")
+      ->check(CLI::Range(0.0, 1000.0));
   app.add_option("--log-level", train.log_level, "debug, info, warning or error");
 }
 

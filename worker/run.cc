@@ -193,6 +193,7 @@ absl::StatusOr<SessionResult> Train(const WorkerOptions& options, const v1::Welc
   session_options.device = options.device;
   session_options.node = NodeOf(options);
   session_options.warm = options.warm;
+  session_options.pace = options.pace;
   session_options.local_rank = environment.local_rank;
   // espalierd launches one worker for a node, several of which may be one machine.
   session_options.worker_of_node = options.job_id.empty() ? environment.local_rank : 0;

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "common/rpc/pem_file.h"
 #include "worker/ending.h"
+#include "worker/train/pace.h"
 
 namespace espalier {
 
@@ -27,6 +28,7 @@ struct WorkerOptions {
   int threads = 0;                     // 0: as the job says
   std::string device;                  // empty: as the job says
   bool warm = false;                   // keep what is trained in shared memory, agent or not
+  Pace::Options pace = {};             // for benchmarks
 };
 
 // Leaves the process by _exit after a fault of the collective, since MPI could wait for ever then.

@@ -335,7 +335,8 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
        .observer = first ? &console : nullptr},
       {.boundary = {.pause_interval = PauseInterval(spec_),
                     .keep_awake = [] { return KeepAwake::Start("Espalier trains a model"); }},
-       .memory = {MemoryLimitOf(options_.welcome), options_.local_ranks}});
+       .memory = {MemoryLimitOf(options_.welcome), options_.local_ranks},
+       .pace = options_.pace});
   ASSIGN_OR_RETURN(const SharedOutcome made, ShareStatus(context_.collective, trainer.status()));
   RETURN_IF_ERROR(made.status);
   ASSIGN_OR_RETURN(const v1::Outcome outcome, (*trainer)->Run());

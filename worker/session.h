@@ -37,6 +37,7 @@ struct SessionOptions {
   int worker_of_node = 0;  // among those of this job that call themselves by that name
   int local_ranks = 1;     // workers of this job on this machine
   int links = 0;           // read back from MPI
+  Pace::Options pace = {};
 };
 
 struct SessionResult {

@@ -13,7 +13,12 @@ namespace espalier {
 GradientPasses::GradientPasses(const Parts& parts)
     : parts_(parts),
       micro_batches_(parts.memory.governor(), [&memory = parts.memory] { memory.Free(); }),
-      worked_(LayerProgress(parts.context, parts.replica.decoder().device())),
+      pace_(parts.pace, parts.context.clock),
+      worked_([this, worked = LayerProgress(parts.context, parts.replica.decoder().device())](
+                  int64_t next) {
+        worked(next);
+        pace_.Hold();
+      }),
       transfers_(parts.replica.decoder().device()) {}
 
 absl::StatusOr<EmbeddingRows> GradientPasses::BeginStep(const Samples& samples) {
@@ -29,13 +34,22 @@ void GradientPasses::Pass(const Samples& samples, SlotRange rows, const PassInpu
   if (last && parts_.context.collective.world_size() > 1) {
     inputs.gradients_final = [this](int64_t end) { parts_.synchroniser.GradientsFinal(end); };
   }
-  const TokenBatch batch = parts_.task.Batch(samples, rows, transfers_);
-  Replica& replica = parts_.replica;
-  inputs.dropout = MakeDropoutKeys(parts_.spec, replica.step().value(), samples, rows, transfers_);
-  torch::Tensor loss = parts_.runner.Run(batch, inputs, replica.counters().loss_scale.value());
+  torch::Tensor loss = Compute(samples, rows, inputs);
   if (!last) parts_.synchroniser.PassDone();
   losses_.push_back(std::move(loss));  // it counts when nothing can fail any more
   parts_.context.progress.Worked();
+}
+
+torch::Tensor GradientPasses::Compute(const Samples& samples, SlotRange rows, PassInputs& inputs) {
+  Replica& replica = parts_.replica;
+  if (pace_.pretends()) {
+    pace_.Pretend(rows.size(), replica.parameters().elements_before_embedding(), inputs);
+    return torch::zeros({});
+  }
+  pace_.Begin();
+  const TokenBatch batch = parts_.task.Batch(samples, rows, transfers_);
+  inputs.dropout = MakeDropoutKeys(parts_.spec, replica.step().value(), samples, rows, transfers_);
+  return parts_.runner.Run(batch, inputs, replica.counters().loss_scale.value());
 }
 
 absl::StatusOr<StepTotals> GradientPasses::Run(const Samples& samples) {

@@ -16,6 +16,7 @@
 #include "worker/task/task.h"
 #include "worker/tensor/transfers.h"
 #include "worker/train/micro_batches.h"
+#include "worker/train/pace.h"
 #include "worker/train/pass_memory.h"
 #include "worker/train/pass_runner.h"
 
@@ -32,6 +33,7 @@ class GradientPasses {
     Synchroniser& synchroniser;
     PassMemory& memory;
     PassRunner& runner;
+    Pace::Options pace = {};
   };
   explicit GradientPasses(const Parts& parts);
 
@@ -45,10 +47,13 @@ class GradientPasses {
  private:
   absl::StatusOr<EmbeddingRows> BeginStep(const Samples& samples);
   void Pass(const Samples& samples, SlotRange rows, const PassInputs& step_inputs, bool last);
+  // The loss.
+  torch::Tensor Compute(const Samples& samples, SlotRange rows, PassInputs& inputs);
 
   const Parts parts_;
   MicroBatches micro_batches_;
-  const std::function<void(int64_t)> worked_;  // of every pass, so that it keeps its pace
+  Pace pace_;
+  const std::function<void(int64_t)> worked_;  // of every pass, so that it knows the device
   Transfers transfers_;
   std::vector<torch::Tensor> losses_;  // of the step's micro-batches, on the device
 };

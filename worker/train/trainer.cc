@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const v1::JobSpec& spec
                    PassMemory::Create({t.spec_, parts.context, parts.task, t.replica_, t.runner_},
                                       options.memory));
   t.passes_.emplace(GradientPasses::Parts{t.spec_, parts.context, parts.task, t.replica_,
-                                          parts.synchroniser, *t.memory_, t.runner_});
+                                          parts.synchroniser, *t.memory_, t.runner_, options.pace});
   t.milestones_.emplace(Milestones::Parts{t.spec_, t.parts_.context, t.replica_, parts.warm,
                                           parts.saver, parts.evaluator, *t.memory_, t.reporter_,
                                           t.accounts_});

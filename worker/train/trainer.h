@@ -51,6 +51,7 @@ class Trainer {
   struct Options {
     StepBoundary::Options boundary;
     PassMemory::Limits memory;
+    Pace::Options pace = {};
   };
   // INVALID_ARGUMENT when spec and world do not fit (see plan.h); FAILED_PRECONDITION when the size
   // of a micro-batch is to be found and memory cannot be measured.

@@ -1,0 +1,39 @@
+// Pace: for benchmarks of unequal machines on a single one: a rank that computes more slowly than
+// this machine does, or waits in place of computing, so that more ranks than cores each have a pace
+// of their own. Used by gradient_passes.h; the command line of espalier-worker says it. Compute
+// thread, and autograd's.
+#pragma once
+
+#include <cstdint>
+
+#include "common/base/clock.h"
+#include "worker/model/decoder.h"
+
+namespace espalier {
+
+class Pace {
+ public:
+  struct Options {
+    // What computes takes so many times as long: each layer is followed by a wait.
+    double slow_down = 1;
+    // Above 0: a sequence takes so many seconds, in which nothing is computed. Gradients stay zero.
+    double pretended_seconds = 0;
+  };
+  Pace(const Options& options, Clock& clock) : options_(options), clock_(clock) {}
+
+  bool pretends() const { return options_.pretended_seconds > 0; }
+  // A pass begins.
+  void Begin() { since_ = clock_.Monotonic(); }
+  // A part of it is done.
+  void Hold();
+  // In place of a pass of so many sequences: gradients of `elements` become final bit by bit in the
+  // second two thirds, as in a backward pass.
+  void Pretend(int64_t sequences, int64_t elements, const PassInputs& inputs);
+
+ private:
+  const Options options_;
+  Clock& clock_;
+  absl::Duration since_;
+};
+
+}  // namespace espalier
