@@ -234,12 +234,16 @@ WorkerExit RunCommandLine(int argc, char** argv) {
   TrainCommand train;
   PrepareCommand prepare;
   InspectCommand inspect;
+  RehearseCommand rehearse;
   GenerateCommand generate;
   AddTrainOptions(app, train);
   CLI::App& data = *app.add_subcommand("data", "Prepare text for training, and look at it.");
   data.require_subcommand(1);
   AddPrepare(data, prepare);
   AddInspect(data, inspect);
+  app.add_subcommand("rehearse", "For espalier-agent: whether this machine could train a job.")
+      ->add_option("REQUEST", rehearse.request, "File of the request")
+      ->required();
   AddGenerate(app, generate);
   try {
     app.parse(argc, argv);
@@ -248,6 +252,7 @@ WorkerExit RunCommandLine(int argc, char** argv) {
   }
   if (data.got_subcommand("prepare")) return Report(RunPrepare(std::move(prepare)));
   if (data.got_subcommand("inspect")) return Report(RunInspect(inspect));
+  if (app.got_subcommand("rehearse")) return Report(RunRehearse(rehearse));
   if (app.got_subcommand("generate")) return Report(RunGenerate(std::move(generate)));
   return RunTrain(train);
 }

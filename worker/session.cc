@@ -13,11 +13,7 @@
 #include "common/observe/log.h"
 #include "common/platform/platform.h"
 #include "worker/data/prefetch.h"
-#include "worker/formats/tokenizer.h"
 #include "worker/memory/allocator.h"
-#include "worker/memory/memory_advice.h"
-#include "worker/model/pretrained.h"
-#include "worker/task/open_task.h"
 #include "worker/tensor/device.h"
 #include "worker/tensor/torch_compat.h"
 #include "worker/train/reporter.h"
@@ -65,54 +61,6 @@ std::string Describe(const DecoderConfig& config, int64_t parameters) {
                          static_cast<double>(parameters) / 1e6);
 }
 
-// The tighter of the job's and the node's; 0: neither says one.
-int64_t MemoryLimitOf(const v1::Welcome& welcome) {
-  const int64_t job = welcome.spec().batch().memory_limit_bytes();
-  const int64_t node = welcome.memory_limit_bytes();
-  return job > 0 && node > 0 ? std::min(job, node) : std::max(job, node);
-}
-
-// Refuses a state that is larger than the memory: the system would end the process without a word.
-absl::Status CheckStateFits(const DecoderConfig& config, torch::Device device, int ranks,
-                            const SessionOptions& options) {
-  const v1::JobSpec& spec = options.welcome.spec();
-  ASSIGN_OR_RETURN(const Parameters::Options parameters,
-                   ParameterOptions(config, spec.train(), device));
-  const TrainedModel model{config, spec, parameters, ranks};
-  const StateBytes state = StateBytesOf(model);
-  ASSIGN_OR_RETURN(const MachineMemory machine, ReadMachineMemory());
-  const int64_t host = machine.limit_bytes / options.local_ranks;
-  if (state.on_host > host) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "the exchange of gradients takes %.3g GB of this machine's memory beside the device's, and "
-        "there are %.3g for each worker of this job; run fewer workers here, or on a machine with "
-        "more memory",
-        static_cast<double>(state.on_host) / 1e9, static_cast<double>(host) / 1e9));
-  }
-  int64_t capacity = MemoryLimitOf(options.welcome);
-  const auto lower = [&](int64_t bytes) {
-    capacity = capacity > 0 ? std::min(capacity, bytes) : bytes;
-  };
-  if (const std::optional<DeviceMemory> memory = ReadDeviceMemory(device)) {
-    lower(memory->total_bytes);
-  } else if (!device.is_cuda()) {
-    lower(host);
-  }
-  if (capacity == 0 || state.on_device <= capacity) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("the model does not fit: ", MemoryAdvice(model, capacity)));
-}
-
-// Told how far hashing the data is, tells the log now and then.
-std::function<void(int64_t, int64_t)> TellOfHashing() {
-  return [next = RealClock().Monotonic() + kLogInterval](int64_t done, int64_t total) mutable {
-    if (RealClock().Monotonic() < next) return;
-    next = RealClock().Monotonic() + kLogInterval;
-    LogInfo(absl::StrFormat("hashing the data, once: %.1f of %.1f GB",
-                            static_cast<double>(done) / 1e9, static_cast<double>(total) / 1e9));
-  };
-}
-
 // What this rank cannot go on from, as it computes on a device now, would be asked of it in vain.
 void GiveBackMemoryOf(const std::string& job, const std::string& registry,
                       const std::string& node) {
@@ -156,46 +104,36 @@ absl::StatusOr<SessionResult> WorkerSession::Run() {
 
 absl::StatusOr<SessionResult> WorkerSession::RunStages() {
   RETURN_IF_ERROR(RunTogether(context_, [this] { return OpenInputs(); }));
-  RETURN_IF_ERROR(CheckSameRun(context_, identity_));
+  RETURN_IF_ERROR(CheckSameRun(context_, inputs_.identity));
   RETURN_IF_ERROR(RunTogether(context_, [this] { return BuildReplica(); }));
   if (spec_.train().reproducible()) RETURN_IF_ERROR(CheckSameKind());
   RETURN_IF_ERROR(PrepareCheckpoints());
   RETURN_IF_ERROR(RunTogether(context_, [this] { return KeepWarm(); }));
   ASSIGN_OR_RETURN(const StartState start,
-                   AgreeOnStart(context_, *store_, identity_, *replica_, WhatItNeeds()));
+                   AgreeOnStart(context_, *store_, inputs_.identity, *replica_, WhatItNeeds()));
   ReleaseFreeMemory();  // what reading the data and the start state took
   ReportReady(start);
   return Train();
 }
 
 absl::Status WorkerSession::OpenInputs() {
-  ASSIGN_OR_RETURN(dataset_, Dataset::Open(spec_.data().path(), {.progress = TellOfHashing()}));
-  ASSIGN_OR_RETURN(task_, OpenTask(spec_, *dataset_));
-  identity_.training_samples = task_->training()->size();
-  ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, OpenTokenizer(spec_.data().path()));
-  identity_.spec = spec_;
-  identity_.data_hash = dataset_->manifest_hash();
-  identity_.tokenizer_json = tokenizer->Json();
-  identity_.tokenizer_config_json = tokenizer->ConfigJson();
-  end_of_text_ = tokenizer->end_of_text();
-  ASSIGN_OR_RETURN(config_, ModelConfig());
-  identity_.architecture = DecoderConfigToJson(config_);
+  ASSIGN_OR_RETURN(inputs_, OpenJobInputs(spec_));
   return absl::OkStatus();
 }
 
-absl::StatusOr<DecoderConfig> WorkerSession::ModelConfig() const {
-  ASSIGN_OR_RETURN(DecoderConfig config, JobModelConfig(spec_, dataset_->manifest().vocab_size));
-  if (!spec_.model().has_from()) config.eos_token_ids = {end_of_text_};
-  return config;
+int64_t WorkerSession::MemoryLimit() const {
+  return MemoryLimitOf(spec_, options_.welcome.memory_limit_bytes());
 }
 
 absl::Status WorkerSession::BuildReplica() {
   const std::string name = options_.device.empty() ? spec_.launch().device() : options_.device;
   ASSIGN_OR_RETURN(const SelectedDevice device,
                    SelectDevice({.name = name, .local_rank = options_.local_rank}));
-  RETURN_IF_ERROR(
-      CheckStateFits(config_, device.device, context_.collective.world_size(), options_));
-  ASSIGN_OR_RETURN(replica_, Replica::Create(config_, spec_.train(), device.device));
+  RETURN_IF_ERROR(CheckStateFits(spec_, inputs_.config, device.device,
+                                 {.memory_limit_bytes = MemoryLimit(),
+                                  .ranks = context_.collective.world_size(),
+                                  .local_ranks = options_.local_ranks}));
+  ASSIGN_OR_RETURN(replica_, Replica::Create(inputs_.config, spec_.train(), device.device));
   const torch::Tensor& computed_with = replica_->parameters().Head();
   device_text_ = absl::StrCat(device.description, ", ", PrecisionName(computed_with.scalar_type()),
                               replica_->optimizer().moments().in_8_bits() ? ", int8 moments" : "");
@@ -244,7 +182,7 @@ absl::Status WorkerSession::KeepWarm() {
                                            .worker = options_.worker_of_node,
                                            .history = options_.welcome.history(),
                                            .generation = options_.welcome.generation()},
-                                          identity_, *replica_));
+                                          inputs_.identity, *replica_));
   return absl::OkStatus();
 }
 
@@ -286,18 +224,19 @@ void WorkerSession::ReportReady(const StartState& start) {
   message.mutable_ready()->set_device(device_text_);
   message.mutable_ready()->set_parameters(parameters);
   message.mutable_ready()->set_links(options_.links);
+  message.mutable_ready()->set_data_sha256(inputs_.identity.data_hash);
   client_.Report(std::move(message));
 }
 
 absl::StatusOr<SessionResult> WorkerSession::Train() {
   ASSIGN_OR_RETURN(const SampleOrder order,
-                   SampleOrder::Create({.samples = identity_.training_samples,
+                   SampleOrder::Create({.samples = inputs_.identity.training_samples,
                                         .global_batch = spec_.train().global_batch(),
                                         .seed = spec_.data().seed()}));
-  PrefetchedSamples samples(task_->training(), order, {});
+  PrefetchedSamples samples(inputs_.task->training(), order, {});
   std::optional<Evaluator> evaluator;
-  if (task_->validation() != nullptr) {
-    evaluator.emplace(context_, *task_,
+  if (inputs_.task->validation() != nullptr) {
+    evaluator.emplace(context_, *inputs_.task,
                       Evaluator::Options{.max_sequences = spec_.evaluate().max_sequences(),
                                          .reproducible = spec_.train().reproducible()});
   } else if (const char* needs = NeedsValidation(spec_); needs != nullptr) {
@@ -311,7 +250,7 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
     ASSIGN_OR_RETURN(sample_log,
                      SampleLog::Open(context_, PosixFileSystem(), spec_.launch().sample_log()));
   }
-  CheckpointSaver saver(context_, client_, *store_, identity_, copy_);
+  CheckpointSaver saver(context_, client_, *store_, inputs_.identity, copy_);
   ConsoleReporter console(context_.clock, spec_.train().steps(), kLogInterval);
   const bool first = context_.collective.rank() == Rank(0);
   synchroniser_.emplace(
@@ -326,7 +265,7 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
        .client = client_,
        .replica = *replica_,
        .synchroniser = *synchroniser_,
-       .task = *task_,
+       .task = *inputs_.task,
        .samples = samples,
        .saver = saver,
        .warm = warm_.get(),
@@ -335,7 +274,7 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
        .observer = first ? &console : nullptr},
       {.boundary = {.pause_interval = PauseInterval(spec_),
                     .keep_awake = [] { return KeepAwake::Start("Espalier trains a model"); }},
-       .memory = {MemoryLimitOf(options_.welcome), options_.local_ranks},
+       .memory = {MemoryLimit(), options_.local_ranks},
        .pace = options_.pace});
   ASSIGN_OR_RETURN(const SharedOutcome made, ShareStatus(context_.collective, trainer.status()));
   RETURN_IF_ERROR(made.status);

@@ -12,16 +12,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/control/control_client.h"
-#include "worker/data/dataset.h"
+#include "worker/job_inputs.h"
 #include "worker/state/checkpoint_copies.h"
 #include "worker/state/checkpoint_saver.h"
 #include "worker/state/checkpoint_store.h"
 #include "worker/state/replica.h"
-#include "worker/state/replica_checkpoint.h"
 #include "worker/state/start_state.h"
 #include "worker/state/warm_state.h"
 #include "worker/sync/all_reduce.h"
-#include "worker/task/task.h"
 #include "worker/train/evaluate.h"
 #include "worker/train/sample_log.h"
 #include "worker/train/trainer.h"
@@ -64,7 +62,7 @@ class WorkerSession {
   absl::Status KeepWarm();
   absl::Status PrepareCheckpoints();
   StartOptions WhatItNeeds();
-  absl::StatusOr<DecoderConfig> ModelConfig() const;
+  int64_t MemoryLimit() const;
   void ReportReady(const StartState& start);
   absl::StatusOr<SessionResult> Train();
 
@@ -72,14 +70,10 @@ class WorkerSession {
   ControlClient& client_;
   const SessionOptions options_;
   const v1::JobSpec& spec_;
-  RunIdentity identity_;
-  DecoderConfig config_;
-  std::optional<Dataset> dataset_;
-  int64_t end_of_text_ = 0;
+  JobInputs inputs_;
   std::string device_text_;
   std::unique_ptr<Replica> replica_;
   std::unique_ptr<WarmState> warm_;  // none: the replica dies with the process
-  std::unique_ptr<Task> task_;
   std::optional<AllReduceSynchroniser> synchroniser_;
   std::optional<CheckpointStore> store_;
   CopyRole copy_;

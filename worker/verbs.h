@@ -1,6 +1,6 @@
-// The verbs of espalier-worker besides training: `data prepare|inspect`, and `generate`, which
-// continues a text with the model of a checkpoint or of any folder in the Hugging Face layout. Used
-// by command_line.cc. One thread.
+// The verbs of espalier-worker besides training: `data prepare|inspect`, `rehearse` for
+// agents, and `generate`, which continues a text with the model of a checkpoint or of any folder in
+// the Hugging Face layout. Used by command_line.cc. One thread.
 #pragma once
 
 #include <string>
@@ -28,6 +28,12 @@ struct InspectCommand {
   VerifyShards verify = VerifyShards::kOncePerFile;
 };
 absl::Status RunInspect(const InspectCommand& command);
+
+struct RehearseCommand {
+  std::string request;  // a file that holds a v1::RehearseJob
+};
+// Says whether this machine could train the job, or why it cannot. For espalier-agent.
+absl::Status RunRehearse(const RehearseCommand& command);
 
 struct GenerateCommand {
   std::string folder;

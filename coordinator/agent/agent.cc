@@ -17,6 +17,7 @@
 #include "common/observe/log.h"
 #include "coordinator/agent/command_stream.h"
 #include "coordinator/agent/generations.h"
+#include "coordinator/agent/rehearsal.h"
 #include "coordinator/agent/warm_memory.h"
 
 namespace espalier {
@@ -79,6 +80,7 @@ class AgentProcess final : public Agent {
         lock_(lock),
         generations_(std::move(generations)),
         facts_(options_.facts, clock),
+        rehearsal_({options_.facts.worker, options_.facts.state_dir + "/rehearsal"}),
         instance_(absl::StrCat(getpid(), ".", absl::ToUnixNanos(clock.Now()))),
         last_turn_(clock.Monotonic()) {}
 
@@ -184,6 +186,9 @@ class AgentProcess final : public Agent {
       case v1::AgentCommand::kDrop:
         facts_.Drop(command.drop());
         break;
+      case v1::AgentCommand::kRehearse:
+        rehearsal_.Ask(command.rehearse(), clock_.Monotonic());
+        break;
       case v1::AgentCommand::BODY_NOT_SET:
         break;
     }
@@ -207,6 +212,7 @@ class AgentProcess final : public Agent {
   v1::NodeReport Report() {
     v1::NodeReport report = facts_.Report();
     if (about_to_sleep_) report.mutable_condition()->set_about_to_sleep(true);
+    rehearsal_.AddTo(report);
     return report;
   }
 
@@ -232,6 +238,7 @@ class AgentProcess final : public Agent {
       if (stream != nullptr) stream->Write(news);
       if (news.has_gone()) report_at_ = now;  // what it has left in memory
     }
+    if (rehearsal_.Poll(now)) report_at_ = now;
     if (stream == nullptr || now < report_at_) return;
     report_at_ = now + report_interval_;
     v1::AgentMessage message;
@@ -246,6 +253,7 @@ class AgentProcess final : public Agent {
   const int lock_;
   Generations generations_;
   NodeFacts facts_;
+  RehearsalRunner rehearsal_;
   const std::string instance_;
   absl::Duration last_turn_;
   absl::Duration alone_;  // awake and without a welcome

@@ -79,6 +79,9 @@ void Schedule(Transaction& transaction);
 // Running jobs leave nodes that are drained, and take in those that they can have beside what is
 // kept for the ones that wait.
 void ChangeNodes(Transaction& transaction, const KeptNodes& kept);
+// The running job for which the node should find out whether it could train it, so that it can be
+// taken in; null: none.
+const Job* WantsRehearsal(const ClusterState& state, const Node& node);
 // The job may be given more nodes now.
 bool MayTakeIn(const Job& job, absl::Time now);
 // Has the queue looked at when a wait of its own is over: a back-off, that for the agents, or that

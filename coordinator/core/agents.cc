@@ -17,6 +17,23 @@ void EnterState(Transaction& transaction, Node& node, AgentState state) {
   transaction.QueueChanged();
 }
 
+// The job's history says what a rehearsal for it has found, when that is new.
+void NoteRehearsal(Transaction& transaction, const Node& node,
+                   const std::optional<v1::NodeReport>& last) {
+  const v1::Rehearsal& now = node.agent.report->rehearsal();
+  if (now.job_id().empty() || now.state() == v1::REHEARSAL_STATE_RUNNING) return;
+  const bool told = last && last->rehearsal().job_id() == now.job_id() &&
+                    last->rehearsal().state() == now.state() &&
+                    last->rehearsal().text() == now.text();
+  Job* job = told ? nullptr : transaction.FindJob(JobId(now.job_id()));
+  if (job == nullptr || IsFinal(job->record.state)) return;
+  const bool ready = now.state() == v1::REHEARSAL_STATE_READY;
+  transaction.Note(*job, absl::StrCat("node ", node.record.name.text(),
+                                      ready ? " has prepared and can be taken in"
+                                            : absl::StrCat(" cannot train it: ", now.text())));
+  transaction.QueueChanged();
+}
+
 // Of AgentAttached and of AgentReported.
 template <typename Message>
 void TakeReport(Transaction& transaction, Node& node, const Message& message) {
@@ -37,6 +54,10 @@ void TakeReport(Transaction& transaction, Node& node, const Message& message) {
   }
   if (turned || NodeObstacle(transaction.state(), node) != before || MemoryChanged(node, last)) {
     transaction.QueueChanged();
+  }
+  NoteRehearsal(transaction, node, last);
+  if (const Job* job = WantsRehearsal(transaction.state(), node)) {
+    transaction.Do(Rehearse{message.stream, job->record.id, node.record.name});
   }
   for (const v1::WarmState& spare : SpareMemory(transaction.state(), node)) {
     transaction.Do(DropMemory{.stream = message.stream,

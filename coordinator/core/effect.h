@@ -76,6 +76,14 @@ struct DropMemory {
   Step step;
 };
 
+// To a node's agent: find out whether the node could train the job. Told again while the answer is
+// wanted.
+struct Rehearse {
+  StreamId stream;
+  JobId job;
+  NodeName node;
+};
+
 // Answered by LaunchFailed or, in the end, by ProcessesExited.
 struct Launch {
   GenerationKey key;
@@ -99,6 +107,6 @@ struct Reply {
 };
 
 using Effect = std::variant<PersistJob, ForgetJob, PersistNode, AppendEvent, Welcome, SendDirective,
-                            RenewLease, CloseStream, DropMemory, Launch, Kill, Reply>;
+                            RenewLease, CloseStream, DropMemory, Rehearse, Launch, Kill, Reply>;
 
 }  // namespace espalier

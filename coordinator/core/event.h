@@ -63,6 +63,7 @@ struct WorkerReady {
   StreamId stream;
   Step next_step;
   std::string device;
+  std::string data_sha256 = {};
 };
 // The heartbeat: the counters by which the rank is alive while they change.
 struct WorkerHeartbeat {

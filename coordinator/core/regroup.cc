@@ -1,8 +1,9 @@
 // Planned changes of a running job's nodes: it leaves one that an operator drains, or that is
-// unwell and may go by itself, and takes in one that has trained it before and is back. Both stop
-// the generation at a step boundary; the queue starts the next one on what it can have then. Where
-// every node that stays keeps the state in memory, no checkpoint is written for it. A change costs
-// the job a stop and a start, so what comes and goes is let in later each time.
+// unwell and may go by itself, and takes in one that has found out, while the others trained, that
+// it can train it (a rehearsal). Both stop the generation at a step boundary; the queue starts the
+// next one on what it can have then. Where every node that stays keeps the state in memory, no
+// checkpoint is written for it. A change costs the job a stop and a start, so what comes and goes
+// is let in later each time.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -61,12 +62,17 @@ bool IsWorthAChange(const Job& job) {
   return !left || *left > absl::ToDoubleSeconds(FailureTimeout(job.record));
 }
 
+// A running job with room for one more.
+bool HasRoom(const Job& job) {
+  const JobRecord& record = job.record;
+  return record.state == JobState::kRunning && !IsExternal(record) &&
+         static_cast<int32_t>(record.nodes.size()) < MaxNodes(record);
+}
+
 // It trains on fewer nodes than it may, long enough, and has committed a step of its own.
 bool MayGrow(const Job& job, absl::Time now) {
   const JobRecord& record = job.record;
-  if (record.state != JobState::kRunning || !Obeys(job, RunState::kRun)) return false;
-  const auto nodes = static_cast<int32_t>(record.nodes.size());
-  if (IsExternal(record) || nodes >= MaxNodes(record) || !CanWriteCheckpoints(record)) return false;
+  if (!HasRoom(job) || !Obeys(job, RunState::kRun) || !CanWriteCheckpoints(record)) return false;
   if (now - record.state_since < kGrowAfter * FailureTimeout(record)) return false;
   const std::optional<Step> began = job.world.ranks.front().ready;
   return began && record.step > *began && IsWorthAChange(job);
@@ -77,6 +83,21 @@ bool IsProven(const JobRecord& record, const NodeName& name) {
   return std::any_of(record.speeds.begin(), record.speeds.end(), [&](const SpeedRecord& speed) {
     return speed.node == name && speed.speed.measured();
   });
+}
+
+// Of this job; null: it has said nothing.
+const v1::Rehearsal* RehearsalOf(const JobRecord& record, const Node& node) {
+  if (!node.agent.report || !node.agent.report->has_rehearsal()) return nullptr;
+  const v1::Rehearsal& rehearsal = node.agent.report->rehearsal();
+  return rehearsal.job_id() == record.id.text() ? &rehearsal : nullptr;
+}
+
+// A run that is well is stopped for nobody who may not be able to train it. A node without an agent
+// cannot be asked; what it has done, it can do.
+bool CanTrain(const JobRecord& record, const Node& node) {
+  if (node.agent.state == AgentState::kNone) return IsProven(record, node.record.name);
+  const v1::Rehearsal* rehearsal = RehearsalOf(record, node);
+  return rehearsal != nullptr && rehearsal->state() == v1::REHEARSAL_STATE_READY;
 }
 
 // The queue would give it all that it has.
@@ -169,7 +190,7 @@ void TakeIn(Transaction& transaction, Job& job, const KeptNodes& kept) {
   std::vector<NodeName> more;
   for (const Node& node : state.nodes) {
     if (more.size() == room) break;
-    if (node.holder == record.id || !IsProven(record, node.record.name)) continue;
+    if (node.holder == record.id || !CanTrain(record, node)) continue;
     if (!IsSteady(record, node, transaction.now())) continue;
     if (Usable(state, node, record, kept).obstacle == Obstacle::kNone) {
       more.push_back(node.record.name);
@@ -240,19 +261,18 @@ std::string ExplainDrain(const ClusterState& state, const NodeName& name) {
 std::string ExplainAllow(const ClusterState& state, const Node& node) {
   for (const auto& [id, job] : state.jobs) {
     const JobRecord& record = job.record;
-    const bool has_room = static_cast<int32_t>(record.nodes.size()) < MaxNodes(record);
-    if (record.state != JobState::kRunning || IsExternal(record) || !has_room) continue;
-    if (!MayUse(record, node.record.name) || !IsProven(record, node.record.name)) continue;
+    if (!HasRoom(job) || !MayUse(record, node.record.name)) continue;
+    if (node.agent.state == AgentState::kNone && !IsProven(record, node.record.name)) continue;
     const absl::Time ran = record.state_since + kGrowAfter * FailureTimeout(record);
     const absl::Time steady = SteadySince(node) + SteadySpan(record, node, state.now);
     const absl::Time at = std::max({state.now, ran, steady});
     const absl::Duration wait = absl::Ceil(at - state.now, absl::Seconds(1));
     return absl::StrCat(
-        "jobs may use it again; job ", id.text(), ", which trained there, takes it in ",
+        "jobs may use it again; job ", id.text(), " takes it in ",
         wait == absl::ZeroDuration()
             ? "at a next step"
             : absl::StrCat("after ", absl::FormatDuration(wait), " at the earliest"),
-        ", if both stay well");
+        ", if it can train it and both stay well");
   }
   return "jobs may use it again";
 }
@@ -275,6 +295,16 @@ void ChangeNodes(Transaction& transaction, const KeptNodes& kept) {
     if (!changing) TakeIn(transaction, *job, kept);
     changing = changing || job->record.state == JobState::kRegrouping;
   }
+}
+
+const Job* WantsRehearsal(const ClusterState& state, const Node& node) {
+  if (!node.holder.empty() || NodeObstacle(state, node) != Obstacle::kNone) return nullptr;
+  const Job* first = nullptr;
+  for (const auto& [id, job] : state.jobs) {
+    if (!HasRoom(job) || !MayUse(job.record, node.record.name) || !IsWorthAChange(job)) continue;
+    if (first == nullptr || GoesBefore(job.record, first->record)) first = &job;
+  }
+  return first;
 }
 
 bool MayTakeIn(const Job& job, absl::Time now) {

@@ -175,6 +175,7 @@ void OnReport(Transaction& transaction, const WorkerReady& report) {
   if (!sender) return;
   TrackedRank& rank = sender->state();
   rank.device = report.device;
+  rank.data_sha256 = report.data_sha256;
   if (!rank.ready) rank.progressed_at = transaction.now();
   NoteReady(transaction, *sender, report.next_step);
 }

@@ -67,7 +67,8 @@ struct TrackedRank {
   int64_t pid = 0;
   std::optional<Step> ready;  // joined the world; the committed steps it starts from
   std::string device;
-  std::string version;  // of its Espalier; may be empty
+  std::string data_sha256;  // of the data's manifest; empty: it has not said
+  std::string version;      // of its Espalier; may be empty
   Counters counters;
   int64_t memory_bytes = 0;
   int64_t memory_peak_bytes = 0;

@@ -38,6 +38,7 @@ class Transaction {
   void Do(RenewLease effect) { to_streams_.emplace_back(effect); }
   void Do(CloseStream effect) { to_streams_.emplace_back(std::move(effect)); }
   void Do(DropMemory effect) { to_streams_.emplace_back(std::move(effect)); }
+  void Do(Rehearse effect) { to_streams_.emplace_back(std::move(effect)); }
   void Do(Launch effect) { to_launcher_.emplace_back(std::move(effect)); }
   void Do(Kill effect) { to_launcher_.emplace_back(std::move(effect)); }
   void Do(Reply effect) { replies_.emplace_back(std::move(effect)); }

@@ -113,7 +113,20 @@ Cell StateCell(const v1::NodeStatus& node, const View& view) {
         absl::StrCat(runs, runs.empty() ? "" : "; ", "gets no job: it ", node.unusable_reason()),
         Colour::kYellow};
   }
-  return runs.empty() ? Cell("free", Colour::kGreen) : Cell(runs);
+  if (!runs.empty()) return Cell(runs);
+  const v1::Rehearsal& rehearsal = node.report().rehearsal();
+  if (rehearsal.job_id().empty()) return Cell("free", Colour::kGreen);
+  switch (rehearsal.state()) {
+    case v1::REHEARSAL_STATE_READY:
+      return {absl::StrCat("free; ready for ", rehearsal.job_id()), Colour::kGreen};
+    case v1::REHEARSAL_STATE_FAILED:
+      return {absl::StrCat("free; cannot train ", rehearsal.job_id(), ": ", rehearsal.text()),
+              Colour::kYellow};
+    default:
+      return {absl::StrCat("free; prepares for ", rehearsal.job_id(),
+                           rehearsal.text().empty() ? "" : ": ", rehearsal.text()),
+              Colour::kGreen};
+  }
 }
 
 std::vector<Cell> Row(const v1::NodeStatus& node, const v1::NodeVersions& ours, const View& view) {

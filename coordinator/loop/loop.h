@@ -103,6 +103,7 @@ class Loop {
   void ApplyOne(const RenewLease& effect);
   void ApplyOne(const CloseStream& effect);
   void ApplyOne(const DropMemory& effect);
+  void ApplyOne(const Rehearse& effect);
   void ApplyOne(const Launch& effect);
   void ApplyOne(const Kill& effect);
   void ApplyOne(const Reply& effect);

@@ -139,6 +139,21 @@ void Loop::ApplyOne(const DropMemory& effect) {
   parts_.agents->Send(effect.stream, std::move(command));
 }
 
+void Loop::ApplyOne(const Rehearse& effect) {
+  const auto job = state_.jobs.find(effect.job);
+  const Node* const node = state_.nodes.Find(effect.node);
+  if (job == state_.jobs.end() || node == nullptr) return;
+  v1::AgentCommand command;
+  v1::RehearseJob& rehearse = *command.mutable_rehearse();
+  rehearse.set_job_id(effect.job.text());
+  *rehearse.mutable_spec() = job->second.record.spec;
+  rehearse.set_device(node->spec.device());
+  rehearse.set_memory_limit_bytes(node->spec.memory_limit_bytes());
+  const std::vector<TrackedRank>& ranks = job->second.world.ranks;
+  if (!ranks.empty()) rehearse.set_data_sha256(ranks.front().data_sha256);
+  parts_.agents->Send(effect.stream, std::move(command));
+}
+
 // The process is held at its gate until the journal knows it: killed in between, espalierd leaves
 // neither a process that it does not know nor one that it knows and that does not end.
 void Loop::ApplyOne(const Launch& effect) {

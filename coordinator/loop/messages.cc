@@ -124,7 +124,8 @@ std::optional<Event> WorkerEvent(StreamId stream, const v1::AttachRequest& messa
     case v1::AttachRequest::kHello:
       return FromHello(stream, message.hello());
     case v1::AttachRequest::kReady:
-      return WorkerReady{stream, Step(message.ready().next_step()), message.ready().device()};
+      return WorkerReady{stream, Step(message.ready().next_step()), message.ready().device(),
+                         message.ready().data_sha256()};
     case v1::AttachRequest::kProgress:
       return FromProgress(stream, message.progress());
     case v1::AttachRequest::kStep:

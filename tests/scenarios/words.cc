@@ -252,6 +252,14 @@ absl::StatusOr<AgentSays> ReadAgent(Words& words) {
       says.report.mutable_versions()->set_open_mpi(pair.second);
     } else if (pair.first == "memory") {
       RETURN_IF_ERROR(ReadMemory(pair.second, says.report));
+    } else if (pair.first == "rehearsal") {
+      const std::vector<std::string> parts = absl::StrSplit(pair.second, absl::MaxSplits(':', 1));
+      v1::Rehearsal& rehearsal = *says.report.mutable_rehearsal();
+      rehearsal.set_job_id(parts[0]);
+      rehearsal.set_state(parts.size() == 1     ? v1::REHEARSAL_STATE_RUNNING
+                          : parts[1] == "ready" ? v1::REHEARSAL_STATE_READY
+                                                : v1::REHEARSAL_STATE_FAILED);
+      if (rehearsal.state() == v1::REHEARSAL_STATE_FAILED) rehearsal.set_text(parts[1]);
     } else if (pair.first == "heat") {
       says.report.mutable_condition()->set_heat(
           pair.second == "critical" ? v1::NODE_PRESSURE_CRITICAL : v1::NODE_PRESSURE_NORMAL);
@@ -271,7 +279,7 @@ absl::StatusOr<AgentSays> ReadAgent(Words& words) {
     } else if (pair.first != "clock" || !absl::ParseDuration(pair.second, &says.clock_ahead)) {
       return absl::InvalidArgumentError(
           "an agent has espalier= open-mpi= clock=TIME memory=JOB:STEP heat= battery=PERCENT "
-          "disk=GIGABYTES");
+          "disk=GIGABYTES rehearsal=JOB:ready");
     }
   }
   return says;

@@ -20,6 +20,7 @@ void AgentProcess::Begin(const std::string& serial) {
   frozen_ = false;
   ++process_;
   looked_ = false;
+  rehearsal_.Clear();
   Attach();
   KeepReporting();
 }
@@ -58,7 +59,27 @@ v1::NodeReport AgentProcess::Report() const {
   const bool is_hot = hot != scene_.hot_until.end() && scene_.timeline.now() < hot->second;
   report.mutable_condition()->set_heat(is_hot ? v1::NODE_PRESSURE_CRITICAL
                                               : v1::NODE_PRESSURE_NORMAL);
+  if (!rehearsal_.job_id().empty()) *report.mutable_rehearsal() = rehearsal_;
   return report;
+}
+
+void AgentProcess::Rehearse(const std::string& job) {
+  const bool again = rehearsal_.state() == v1::REHEARSAL_STATE_FAILED && scene_.chance.OneIn(20);
+  if (rehearsal_.job_id() == job && !again) return;
+  rehearsal_.set_job_id(job);
+  rehearsal_.set_state(v1::REHEARSAL_STATE_RUNNING);
+  After(scene_.chance.Milliseconds(100, 20000), &AgentProcess::EndRehearsal);
+}
+
+// What starts on a barren node fails, whatever is tried there first.
+void AgentProcess::EndRehearsal() {
+  if (rehearsal_.state() != v1::REHEARSAL_STATE_RUNNING) return;
+  const auto until = scene_.barren_until.find(node());
+  const bool barren = until != scene_.barren_until.end() && scene_.timeline.now() < until->second;
+  const bool ready = !barren && !scene_.Fault(20);
+  rehearsal_.set_state(ready ? v1::REHEARSAL_STATE_READY : v1::REHEARSAL_STATE_FAILED);
+  rehearsal_.set_text(ready ? "" : "its data is not there");
+  if (ready) scene_.rehearsed.insert({node(), JobId(rehearsal_.job_id())});
 }
 
 v1::NodeReport AgentProcess::FirstReport() {
@@ -103,8 +124,12 @@ bool AgentProcess::OnMessage(StreamId stream, const std::string& bytes) {
   if (stream != stream_ || !alive_) return true;
   v1::AgentCommand command;
   command.ParseFromString(bytes);
-  const v1::DropWarm& drop = command.drop();
-  scene_.memories.Drop(node(), JobId(drop.job_id()), drop.history(), Step(drop.step()));
+  if (command.has_rehearse()) {
+    Rehearse(command.rehearse().job_id());
+  } else if (command.has_drop()) {
+    const v1::DropWarm& drop = command.drop();
+    scene_.memories.Drop(node(), JobId(drop.job_id()), drop.history(), Step(drop.step()));
+  }
   return true;
 }
 

@@ -44,6 +44,9 @@ class AgentProcess : public WorkerEnd {
   void Attach();
   void KeepReporting();
   v1::NodeReport Report() const;
+  // Finds out whether the job could run here.
+  void Rehearse(const std::string& job);
+  void EndRehearsal();
   // It has not been able to look at what is in memory by then.
   v1::NodeReport FirstReport();
 
@@ -56,6 +59,7 @@ class AgentProcess : public WorkerEnd {
   bool misreports_ = false;
   int64_t process_ = 0;
   bool looked_ = false;
+  v1::Rehearsal rehearsal_;
   std::optional<StreamId> stream_;
   // When it spoke last, and since when it has done so as often as it should.
   absl::Time said_at_ = absl::InfinitePast();

@@ -184,6 +184,10 @@ struct EffectText {
                         effect.job.text(), " up to step ", effect.step.value(),
                         effect.history == 0 ? "" : absl::StrCat(" of history ", effect.history));
   }
+  std::string operator()(const Rehearse& effect) const {
+    return absl::StrCat("stream ", effect.stream.value(), " rehearses ", effect.job.text(), " on ",
+                        effect.node.text());
+  }
   std::string operator()(const Launch& effect) const {
     return absl::StrCat("launch ", Describe(effect.key), " on ", NodeList(effect.nodes));
   }

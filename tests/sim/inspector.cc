@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "coordinator/core/facts.h"
 #include "coordinator/core/faults.h"
 #include "coordinator/core/job_state.h"
@@ -66,8 +67,21 @@ void Inspector::CheckFinal(const Effect& effect) {
   Require(!was_final(job), absl::StrCat("something is journaled of the final job ", job.text()));
 }
 
+// A run that is well is stopped for nobody who may not be able to train it.
+void Inspector::CheckGuests(const AppendEvent& row) {
+  const size_t end = row.text.find(" can be had; ");
+  if (end == std::string::npos) return;
+  for (const std::string& name : absl::StrSplit(row.text.substr(0, end), ", ")) {
+    const Node* node = state_->nodes.Find(NodeName(name));
+    const bool asked = node != nullptr && node->record.has_agent;
+    Require(!asked || scene_.rehearsed.count({NodeName(name), row.job}) > 0,
+            absl::StrCat(row.job.text(), " stops for ", name, ", which never rehearsed it"));
+  }
+}
+
 // History rows are numbered without gaps, and follow the table of transitions.
 void Inspector::CheckHistory(const AppendEvent& row) {
+  CheckGuests(row);
   Require(!row.text.empty(), absl::StrCat("a transition of ", row.job.text(), " has no reason"));
   const auto before = states_.find(row.job);
   if (before == states_.end()) {

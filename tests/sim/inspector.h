@@ -52,6 +52,7 @@ class Inspector {
 
  private:
   void CheckJob(const Job& job, absl::Time now);
+  void CheckGuests(const AppendEvent& row);
   void CheckHistory(const AppendEvent& row);
   void CheckFault(const JobId& job);
   void CheckFailed(const JobRecord& record);

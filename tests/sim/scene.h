@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -43,6 +44,8 @@ struct Scene {
   std::map<NodeName, absl::Time> full_until;
   // Until when no job starts on a node: what it needs is not there.
   std::map<NodeName, absl::Time> barren_until;
+  // Nodes that have found out that they could train a job, at whatever time.
+  std::set<std::pair<NodeName, JobId>> rehearsed;
   // Until when a node is too hot for jobs.
   std::map<NodeName, absl::Time> hot_until;
   // How fast the nodes' clocks go; those not named go right.

@@ -74,8 +74,11 @@ void SimCoordinator::UseParts() {
                     [this](StreamId stream, const v1::AgentCommand& command) {
                       if (!Lives(1500)) return false;
                       const v1::DropWarm& drop = command.drop();
-                      parts_.scene.Trace(Describe(DropMemory{stream, JobId(drop.job_id()),
-                                                             drop.history(), Step(drop.step())}));
+                      parts_.scene.Trace(
+                          command.has_rehearse()
+                              ? Describe(Rehearse{stream, JobId(command.rehearse().job_id()), {}})
+                              : Describe(DropMemory{stream, JobId(drop.job_id()), drop.history(),
+                                                    Step(drop.step())}));
                       return true;
                     },
                 .closing =

@@ -4,8 +4,11 @@
 
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/job_file.h"
+#include "espalier/v1/agent.pb.h"
 #include "tests/worker/tiny_job.h"
 
 namespace espalier {
@@ -106,6 +109,54 @@ TEST(Verbs, PromptsWithCompletionsAreNotTakenForText) {
   EXPECT_THAT(trained.output, HasSubstr("train.task: sft uses it"));
 }
 
+// What an agent asks before a job that trains elsewhere stops for its machine.
+class Rehearsal : public testing::Test {
+ protected:
+  Rehearsal() {
+    request_.set_job_id("tiny-1");
+    const auto spec = LoadJobFile(job_.folder() / "job.yaml", {});
+    EXPECT_TRUE(spec.ok()) << spec.status();
+    *request_.mutable_spec() = *spec;
+  }
+  Ended Rehearse() const {
+    const std::string file = job_.folder().Write("request", request_.SerializeAsString());
+    return Worker(job_.folder(), {"rehearse", file});
+  }
+
+  const TinyJob job_;
+  v1::RehearseJob request_;
+};
+
+TEST_F(Rehearsal, SaysThatThisMachineCouldTrainTheJob) {
+  const Ended ended = Rehearse();
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("could train tiny-1 on cpu"));
+}
+
+TEST_F(Rehearsal, SaysWhatIsMissing) {
+  v1::DataSpec& data = *request_.mutable_spec()->mutable_data();
+  const std::string path = std::exchange(*data.mutable_path(), job_.folder() / "none");
+  const Ended missing = Rehearse();
+  EXPECT_EQ(missing.code, 2) << missing.output;
+  EXPECT_THAT(missing.output, HasSubstr(job_.folder() / "none"));
+  data.set_path(path);
+  request_.set_data_sha256(std::string(64, 'a'));
+  const Ended other = Rehearse();
+  EXPECT_NE(other.code, 0);
+  EXPECT_THAT(other.output, HasSubstr("is other than that of the nodes that train the job"));
+  request_.clear_data_sha256();
+  request_.set_memory_limit_bytes(1000);
+  const Ended small = Rehearse();
+  EXPECT_NE(small.code, 0);
+  EXPECT_THAT(small.output, HasSubstr("the model does not fit"));
+  request_.set_memory_limit_bytes(0);
+  request_.set_device("mps");
+  request_.mutable_spec()->mutable_launch()->clear_device();
+  const Ended device = Rehearse();
+  EXPECT_NE(device.code, 0);
+  EXPECT_THAT(device.output, HasSubstr("mps"));
+}
+
 struct Refusal {
   const char* name;
   std::vector<std::string> arguments;
@@ -120,6 +171,10 @@ TEST(Verbs, BadInputIsRefusedWithCodeTwoAndWhatToDo) {
       {"no coordinator", {"--job", "a.yaml"}, "--coordinator HOST:PORT or STATE_FOLDER is missing"},
       {"no such job file", {"--standalone", folder / "none.yaml"}, "none.yaml"},
       {"unknown option", {"--standalnoe", "a.yaml"}, "--standalnoe"},
+      {"no request to rehearse", {"rehearse", folder / "none"}, "none"},
+      {"something else to rehearse",
+       {"rehearse", folder.Write("b.txt", "\x0f\x0f")},
+       "holds no request"},
       {"no such checkpoint", {"generate", "--checkpoint", folder / "none"}, "none"},
       {"no temperature that there is",
        {"generate", "--checkpoint", folder / "none", "--temperature", "-1"},

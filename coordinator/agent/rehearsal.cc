@@ -1,0 +1,121 @@
+#include "coordinator/agent/rehearsal.h"
+
+#include <signal.h>
+
+#include <optional>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/base/file_system.h"
+#include "common/base/status_macros.h"
+#include "common/base/utf8.h"
+#include "coordinator/launcher/process.h"
+
+namespace espalier {
+namespace {
+
+constexpr int64_t kOutputBytesMax = 1 << 20;
+constexpr size_t kLongest = 300;
+
+// "2026-11-24T08:00:00Z error data.path ..." -> "data.path ...".
+absl::string_view WithoutLogPrefix(absl::string_view line) {
+  for (const absl::string_view level : {"Z error ", "Z warning ", "Z info "}) {
+    const size_t at = line.find(level);
+    if (at != absl::string_view::npos) return line.substr(at + level.size());
+  }
+  return line;
+}
+
+}  // namespace
+
+void RehearsalRunner::Ask(const v1::RehearseJob& request, absl::Duration now) {
+  asked_at_ = now;
+  const bool same = rehearsal_.job_id() == request.job_id();
+  if (same && rehearsal_.state() != v1::REHEARSAL_STATE_FAILED) return;
+  if (same && now - failed_at_ < kAgain) return;
+  Forget();
+  Begin(request, now);
+}
+
+void RehearsalRunner::Begin(const v1::RehearseJob& request, absl::Duration now) {
+  rehearsal_.set_job_id(request.job_id());
+  rehearsal_.set_state(v1::REHEARSAL_STATE_RUNNING);
+  const absl::StatusOr<ProcessIdentity> process = Spawn(request);
+  if (process.ok()) {
+    process_ = *process;
+    return;
+  }
+  rehearsal_.set_state(v1::REHEARSAL_STATE_FAILED);
+  rehearsal_.set_text(AsUtf8(std::string(process.status().message())));
+  failed_at_ = now;
+}
+
+absl::StatusOr<ProcessIdentity> RehearsalRunner::Spawn(const v1::RehearseJob& request) {
+  FileSystem& files = PosixFileSystem();
+  RETURN_IF_ERROR(files.Remove(options_.folder));
+  RETURN_IF_ERROR(files.MakeDirectory(options_.folder));
+  const std::string path = options_.folder + "/request";
+  RETURN_IF_ERROR(WriteFileAtomically(files, path, request.SerializeAsString()));
+  ASSIGN_OR_RETURN(GatedProcess process,
+                   GatedProcess::Spawn({.argv = {options_.worker, "rehearse", path},
+                                        .folder = options_.folder,
+                                        .log_path = options_.folder + "/output"}));
+  process.Release();
+  return process.identity();
+}
+
+bool RehearsalRunner::Poll(absl::Duration now) {
+  std::erase_if(killed_, [](int64_t pid) {
+    const absl::StatusOr<std::optional<ExitStatus>> exit = PollChild(pid);
+    return !exit.ok() || exit->has_value();
+  });
+  if (rehearsal_.job_id().empty()) return false;
+  if (now - asked_at_ > kForget) {
+    Forget();
+    return true;
+  }
+  if (rehearsal_.state() != v1::REHEARSAL_STATE_RUNNING) return false;
+  const absl::StatusOr<std::optional<ExitStatus>> exit = PollChild(process_.pid);
+  if (exit.ok() && !exit->has_value()) {
+    rehearsal_.set_text(LastLine());
+    return false;
+  }
+  const bool ready = exit.ok() && (*exit)->code == 0 && (*exit)->signal == 0;
+  rehearsal_.set_state(ready ? v1::REHEARSAL_STATE_READY : v1::REHEARSAL_STATE_FAILED);
+  rehearsal_.set_text(LastLine());
+  if (!ready && rehearsal_.text().empty())
+    rehearsal_.set_text("espalier-worker ended without a word");
+  failed_at_ = now;
+  return true;
+}
+
+std::string RehearsalRunner::LastLine() const {
+  const absl::StatusOr<std::string> text =
+      PosixFileSystem().Read(options_.folder + "/output", kOutputBytesMax);
+  if (!text.ok()) return "";
+  const std::vector<absl::string_view> lines =
+      absl::StrSplit(absl::StripAsciiWhitespace(*text), '\n');
+  std::string line(WithoutLogPrefix(lines.back()));
+  if (line.size() > kLongest) line.resize(kLongest);
+  return AsUtf8(line);
+}
+
+void RehearsalRunner::AddTo(v1::NodeReport& report) const {
+  if (!rehearsal_.job_id().empty()) *report.mutable_rehearsal() = rehearsal_;
+}
+
+void RehearsalRunner::Forget() {
+  const bool runs = !rehearsal_.job_id().empty() &&
+                    rehearsal_.state() == v1::REHEARSAL_STATE_RUNNING && process_.pid != 0;
+  if (runs) {
+    SignalSession(process_, SIGKILL);
+    killed_.push_back(process_.pid);
+  }
+  rehearsal_.Clear();
+  process_ = {};
+}
+
+}  // namespace espalier

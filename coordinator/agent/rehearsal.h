@@ -1,0 +1,65 @@
+// RehearsalRunner: finds out, with the espalier-worker beside the agent, whether this node could
+// train a job that trains elsewhere, so that the job stops for nobody who cannot
+// (`espalier-worker rehearse`: data, model, device, memory). Used by coordinator/agent/agent.cc.
+// One thread.
+//
+//          Ask            exit status 0
+//   (none) ---> running ----------------> ready
+//      ^           | another one              |
+//      |           +-------> failed --(kAgain)|--> running
+//      +-------- nobody has asked for kForget +
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/ids.h"
+#include "espalier/v1/agent.pb.h"
+#include "espalier/v1/node.pb.h"
+
+namespace espalier {
+
+class RehearsalRunner {
+ public:
+  // After a failure it is tried again so much later, since a person may have mended it.
+  static constexpr absl::Duration kAgain = absl::Minutes(1);
+  // What nobody has asked for so long is ended and forgotten.
+  static constexpr absl::Duration kForget = absl::Seconds(30);
+
+  struct Options {
+    std::string worker;  // the program
+    // Of its own: the request and what the worker prints.
+    std::string folder;
+  };
+  explicit RehearsalRunner(Options options) : options_(std::move(options)) {}
+  // Ends what runs.
+  ~RehearsalRunner() { Forget(); }
+  RehearsalRunner(const RehearsalRunner&) = delete;
+  RehearsalRunner& operator=(const RehearsalRunner&) = delete;
+
+  // espalierd wants to know, or still does; of another job: that one is forgotten. `now` is
+  // monotonic, as everywhere.
+  void Ask(const v1::RehearseJob& request, absl::Duration now);
+  // Looks at what runs; true: there is something new to tell.
+  bool Poll(absl::Duration now);
+  void AddTo(v1::NodeReport& report) const;
+
+ private:
+  void Begin(const v1::RehearseJob& request, absl::Duration now);
+  absl::StatusOr<ProcessIdentity> Spawn(const v1::RehearseJob& request);
+  // The last line that the worker has printed, without what a log adds to it.
+  std::string LastLine() const;
+  void Forget();
+
+  const Options options_;
+  v1::Rehearsal rehearsal_;  // without a job: none
+  ProcessIdentity process_;
+  std::vector<int64_t> killed_;  // not yet seen to have ended
+  absl::Duration asked_at_;
+  absl::Duration failed_at_;
+};
+
+}  // namespace espalier

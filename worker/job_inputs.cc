@@ -1,0 +1,91 @@
+#include "worker/job_inputs.h"
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/clock.h"
+#include "common/base/status_macros.h"
+#include "common/observe/log.h"
+#include "common/platform/platform.h"
+#include "worker/formats/tokenizer.h"
+#include "worker/memory/memory_advice.h"
+#include "worker/model/pretrained.h"
+#include "worker/state/replica.h"
+#include "worker/task/open_task.h"
+#include "worker/tensor/device.h"
+
+namespace espalier {
+namespace {
+
+constexpr absl::Duration kLogInterval = absl::Seconds(2);
+
+// Told how far hashing the data is, tells the log now and then.
+std::function<void(int64_t, int64_t)> TellOfHashing() {
+  return [next = RealClock().Monotonic() + kLogInterval](int64_t done, int64_t total) mutable {
+    if (RealClock().Monotonic() < next) return;
+    next = RealClock().Monotonic() + kLogInterval;
+    LogInfo(absl::StrFormat("hashing the data, once: %.1f of %.1f GB",
+                            static_cast<double>(done) / 1e9, static_cast<double>(total) / 1e9));
+  };
+}
+
+}  // namespace
+
+absl::StatusOr<JobInputs> OpenJobInputs(const v1::JobSpec& spec) {
+  JobInputs inputs;
+  ASSIGN_OR_RETURN(Dataset dataset,
+                   Dataset::Open(spec.data().path(), {.progress = TellOfHashing()}));
+  inputs.dataset = std::make_unique<Dataset>(std::move(dataset));
+  ASSIGN_OR_RETURN(inputs.task, OpenTask(spec, *inputs.dataset));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, OpenTokenizer(spec.data().path()));
+  ASSIGN_OR_RETURN(inputs.config, JobModelConfig(spec, inputs.dataset->manifest().vocab_size));
+  if (!spec.model().has_from()) inputs.config.eos_token_ids = {tokenizer->end_of_text()};
+  RunIdentity& identity = inputs.identity;
+  identity.training_samples = inputs.task->training()->size();
+  identity.spec = spec;
+  identity.data_hash = inputs.dataset->manifest_hash();
+  identity.tokenizer_json = tokenizer->Json();
+  identity.tokenizer_config_json = tokenizer->ConfigJson();
+  identity.architecture = DecoderConfigToJson(inputs.config);
+  return inputs;
+}
+
+int64_t MemoryLimitOf(const v1::JobSpec& spec, int64_t of_node) {
+  const int64_t job = spec.batch().memory_limit_bytes();
+  return job > 0 && of_node > 0 ? std::min(job, of_node) : std::max(job, of_node);
+}
+
+absl::Status CheckStateFits(const v1::JobSpec& spec, const DecoderConfig& config,
+                            torch::Device device, const WorkerPlace& place) {
+  ASSIGN_OR_RETURN(const Parameters::Options parameters,
+                   ParameterOptions(config, spec.train(), device));
+  const TrainedModel model{config, spec, parameters, place.ranks};
+  const StateBytes state = StateBytesOf(model);
+  ASSIGN_OR_RETURN(const MachineMemory machine, ReadMachineMemory());
+  const int64_t host = machine.limit_bytes / place.local_ranks;
+  if (state.on_host > host) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "the exchange of gradients takes %.3g GB of this machine's memory beside the device's, and "
+        "there are %.3g for each worker of this job; run fewer workers here, or on a machine with "
+        "more memory",
+        static_cast<double>(state.on_host) / 1e9, static_cast<double>(host) / 1e9));
+  }
+  int64_t capacity = place.memory_limit_bytes;
+  const auto lower = [&](int64_t bytes) {
+    capacity = capacity > 0 ? std::min(capacity, bytes) : bytes;
+  };
+  if (const std::optional<DeviceMemory> memory = ReadDeviceMemory(device)) {
+    lower(memory->total_bytes);
+  } else if (!device.is_cuda()) {
+    lower(host);
+  }
+  if (capacity == 0 || state.on_device <= capacity) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the model does not fit: ", MemoryAdvice(model, capacity)));
+}
+
+}  // namespace espalier
