@@ -162,11 +162,11 @@ absl::Status WorkerSession::CheckSameKind() {
 }
 
 absl::Status WorkerSession::KeepWarm() {
-  const bool possible = replica_->parameters().device().is_cpu();
+  const bool possible = replica_->parameters().flat().is_cpu();
   if (options_.warm && !possible) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "--warm keeps what is trained in shared memory, which works on the CPU alone as yet, and "
-        "this worker computes on ",
+        "--warm keeps what is trained in shared memory, which works where it is updated on the host "
+        "(cpu, mps), and this worker computes on ",
         device_text_, "; leave it out, or train with launch.device: cpu"));
   }
   const std::string registry = WarmFolder(options_);

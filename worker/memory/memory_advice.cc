@@ -41,7 +41,7 @@ StateBytes StateBytesOf(const TrainedModel& model) {
   if (int8) bytes.on_host += size.elements_before_embedding * kFloat;
   const bool exact = model.spec.train().reproducible();
   if (exact) bytes.on_host += ExactSums::BytesOf(size.dense_elements);
-  if (!device.is_cpu() && (model.ranks > 1 || int8 || exact)) {
+  if (!device.is_cpu() && !model.parameters.values_on_host && (model.ranks > 1 || int8 || exact)) {
     bytes.on_host += size.dense_elements * kFloat;
   }
   if (device.is_cuda()) return bytes;

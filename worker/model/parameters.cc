@@ -1,6 +1,7 @@
 #include "worker/model/parameters.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -24,6 +25,9 @@ torch::ScalarType FrozenType(const ParameterShape& shape, bool tied,
   return untied_embedding ? options.frozen_embedding_type : options.compute_type;
 }
 
+// Elements that a refresh of the copy converts at a time, where it may need memory of its own.
+constexpr int64_t kCopyPiece = int64_t{1} << 24;
+
 int64_t Width(torch::ScalarType type) { return static_cast<int64_t>(torch::elementSize(type)); }
 
 }  // namespace
@@ -33,7 +37,8 @@ Parameters::Options Parameters::ForTraining(torch::Device device, torch::ScalarT
           .compute_type = compute_type,
           .trained = [](const ParameterShape&) { return true; },
           .untied_embedding =
-              device.is_cuda() ? EmbeddingGradient::kDense : EmbeddingGradient::kRowsApart};
+              device.is_cuda() ? EmbeddingGradient::kDense : EmbeddingGradient::kRowsApart,
+          .values_on_host = device.is_mps()};
 }
 
 Parameters::Size Parameters::SizeOf(const DecoderConfig& config, const Options& options) {
@@ -89,29 +94,57 @@ void Parameters::Place(const DecoderConfig& config, const Options& options) {
       if (embedding) embedding_ = tied ? EmbeddingGradient::kDense : options.untied_embedding;
       if (!embedding || embedding_ == EmbeddingGradient::kDense) dense_ = offset;
       // A tied head reads the table's copy.
-      if ((embedding && tied) || !parameter.shape.read_in_full()) copied_ = offset;
+      const bool all = options.values_on_host && options.compute_type == torch::kFloat;
+      if (all || (embedding && tied) || !parameter.shape.read_in_full()) copied_ = offset;
+      const bool full_copy = options.values_on_host && !all && parameter.shape.read_in_full();
+      if (full_copy) bytes_ += size * Width(torch::kFloat);
+      if (full_copy && parameter.shape.is_norm()) norms_ += size;
     } else {
       bytes_ += size * Width(FrozenType(parameter.shape, tied, options));
     }
     all_.push_back(std::move(parameter));
   }
   arena_ends_ = ArenaEnds(part_ends, options.arena_elements);
+  values_on_host_ = options.values_on_host;
   bytes_ += (offset + dense_) * Width(torch::kFloat);
-  if (options.compute_type != torch::kFloat) bytes_ += copied_ * Width(options.compute_type);
+  if (values_on_host_) bytes_ += (dense_ + norms_) * Width(torch::kFloat);
+  if (values_on_host_ || options.compute_type != torch::kFloat) {
+    bytes_ += copied_ * Width(options.compute_type);
+  }
 }
 
 void Parameters::Allocate(const Options& options) {
   const auto fp32 = torch::TensorOptions().dtype(torch::kFloat).device(options.device);
-  flat_ = FlatTensor::Empty(arena_ends_, fp32);
+  flat_ = FlatTensor::Empty(arena_ends_, values_on_host_ ? fp32.device(torch::kCPU) : fp32);
   gradient_ = FlatTensor::Zeros(PrefixEnds(arena_ends_, dense_), fp32);
-  if (options.compute_type == torch::kFloat) return;
+  if (values_on_host_) {
+    sums_ = FlatTensor::Zeros(gradient_.ends(), fp32.device(torch::kCPU));
+    norms_copy_ = torch::empty({norms_}, fp32);
+    norms_host_ = torch::empty({norms_}, fp32.device(torch::kCPU));
+    norms_ = 0;  // those that have a place
+  } else if (options.compute_type == torch::kFloat) {
+    return;
+  }
   copy_ = FlatTensor::Empty(PrefixEnds(arena_ends_, copied_), fp32.dtype(options.compute_type));
 }
 
+// An fp32 copy on the device, of a value that is on the host.
+Tensor Parameters::FullCopyOf(const Parameter& parameter) {
+  if (!parameter.shape.is_norm()) {
+    return torch::empty(parameter.shape.shape, parameter.value.options().device(copy_.device()));
+  }
+  const int64_t at = std::exchange(norms_, norms_ + parameter.size);
+  return norms_copy_.narrow(0, at, parameter.size).view(parameter.shape.shape).variable_data();
+}
+
 void Parameters::MakeViews(Parameter& parameter) {
-  const bool narrow = copy_.defined() && !parameter.shape.read_in_full();
   parameter.value = ViewOf(flat_, parameter);
-  parameter.leaf = narrow ? ViewOf(copy_, parameter) : parameter.value;
+  const bool same_type = copy_.defined() && copy_.arenas().front().scalar_type() == torch::kFloat;
+  if (copy_.defined() && (same_type || !parameter.shape.read_in_full())) {
+    parameter.leaf = ViewOf(copy_, parameter);
+  } else {
+    parameter.leaf = values_on_host_ ? FullCopyOf(parameter) : parameter.value;
+  }
   if (parameter.offset >= dense_) return;
   parameter.leaf.set_requires_grad(true);
   parameter.leaf.mutable_grad() = ViewOf(gradient_, parameter);
@@ -131,9 +164,25 @@ void Parameters::RefreshCopy() {
   torch::NoGradGuard no_grad;
   int64_t begin = 0;
   for (const torch::Tensor& arena : copy_.arenas()) {
-    torch::Tensor(arena).copy_(flat_.Slice(begin, arena.numel()));
+    for (int64_t at = 0; at < arena.numel(); at += kCopyPiece) {
+      const int64_t size = std::min(kCopyPiece, arena.numel() - at);
+      arena.narrow(0, at, size).copy_(flat_.Slice(begin + at, size));
+    }
     begin += arena.numel();
   }
+  if (!values_on_host_) return;
+  int64_t norm = 0;
+  for (const Parameter& parameter : trained_) {
+    if (copy_.arenas().front().scalar_type() == torch::kFloat) break;
+    if (!parameter.shape.read_in_full()) continue;
+    if (parameter.shape.is_norm()) {
+      const int64_t at = std::exchange(norm, norm + parameter.size);
+      norms_host_.narrow(0, at, parameter.size).copy_(parameter.value.flatten());
+    } else {
+      torch::Tensor(parameter.leaf).detach().copy_(parameter.value);
+    }
+  }
+  if (norm > 0) norms_copy_.copy_(norms_host_);
 }
 
 const Parameter* Parameters::Find(absl::string_view name) const {
@@ -162,6 +211,7 @@ std::vector<Tensor> Parameters::GradientLeaves() const {
 
 void Parameters::ZeroGradients() {
   gradient_.Zero();
+  if (sums_.defined()) sums_.Zero();
   lookup_gradient_ = {};
 }
 

@@ -1,11 +1,12 @@
 // Parameters: every tensor of a decoder under its Hugging Face name. What is trained are views of
 // flat fp32 arenas, with gradients as views of others (no packing copies, one fused pass of the
 // optimizer, one contiguous state); a model that computes in 16 bits has a flat copy of the values
-// in that type besides. What is frozen has storages of its own, in the type it is computed with,
-// and no gradient.
-// Used by decoder.h, and by worker/sync, worker/optimizer, worker/memory, worker/state and
-// worker/train for what is trained. Compute thread; another reader of the flat memory must be told
-// when (ticket).
+// in that type besides. Where the device shares the machine's memory (MPS), the values lie on the
+// host, with the sums of their gradients, where they are updated and outlive the process; the
+// device has the copy that it computes with, and the gradients of its own passes. What is frozen
+// has storages of its own, in the type it is computed with, and no gradient. Used by decoder.h, and
+// by worker/sync, worker/optimizer, worker/memory, worker/state and worker/train for what is
+// trained. Compute thread; another reader of the flat memory must be told when (ticket).
 #pragma once
 
 #include <torch/torch.h>
@@ -38,9 +39,10 @@ struct Parameter {
   // [shape] fp32, a view of the flat values; of what is frozen the leaf.
   torch::Tensor value;
   // What the decoder computes with: its copy in the compute type where it is multiplied as a matrix
-  // or added as a bias, else `value` itself. Of what is trained a leaf that requires grad (but a
-  // table whose rows are apart), and leaf.grad() is the fp32 view of the flat gradient also where
-  // the leaf is of another type: operations add to it in place.
+  // or added as a bias, else `value` itself, or an fp32 copy where that lies on the host. Of what
+  // is trained a leaf that requires grad (but a table whose rows are apart), and leaf.grad() is the
+  // fp32 view of the flat gradient also where the leaf is of another type: operations add to it in
+  // place.
   torch::Tensor leaf;
 };
 
@@ -65,6 +67,8 @@ class Parameters {
     // Of an untied embedding that is trained.
     EmbeddingGradient untied_embedding = EmbeddingGradient::kRowsApart;
     int64_t arena_elements = kArenaElements;  // most of an arena
+    // What is trained lies on the host, and the device has copies.
+    bool values_on_host = false;
   };
   // All are trained, with the embedding as training keeps it on that device: on CUDA passes are
   // recorded, in which nothing may change from step to step but the ids, so the gradient is dense.
@@ -108,12 +112,17 @@ class Parameters {
   const FlatTensor& flat() const { return flat_; }
   // [dense_elements()] fp32: of all but an embedding whose rows are apart, which comes last.
   FlatTensor& flat_gradient() { return gradient_; }
+  // The sums of it that an update reads: itself, or, of values that lie on the host, others there,
+  // which come from the exchange (worker/sync).
+  FlatTensor& summed_gradient() { return values_on_host_ ? sums_ : gradient_; }
+  const FlatTensor& summed_gradient() const { return values_on_host_ ? sums_ : gradient_; }
+  bool values_on_host() const { return values_on_host_; }
   // Of the step; none with a gradient of the whole table.
   LookupGradient& lookup_gradient() { return lookup_gradient_; }
   // The first elements in the compute type, as far as they are computed with in it: an untied
   // embedding, which comes last, is not. Undefined when
-  // nothing that is trained is computed with in another type than fp32. Whoever writes to
-  // flat() makes it equal again, by RefreshCopy or in the same pass.
+  // nothing that is trained is computed with in another type than fp32, or elsewhere. Whoever
+  // writes to flat() makes it equal again, by RefreshCopy or in the same pass.
   FlatTensor& flat_copy() { return copy_; }
   void RefreshCopy();
   void ZeroGradients();
@@ -129,6 +138,7 @@ class Parameters {
   void Place(const DecoderConfig& config, const Options& options);
   void Allocate(const Options& options);
   void MakeViews(Parameter& parameter);
+  torch::Tensor FullCopyOf(const Parameter& parameter);
   void MakeTiedHead();
 
   std::vector<Parameter> all_;
@@ -139,10 +149,16 @@ class Parameters {
   int64_t dense_ = 0;  // elements of the flat gradient
   int64_t before_embedding_ = 0;
   int64_t copied_ = 0;  // elements of the copy
+  int64_t norms_ = 0;   // elements of those in norms_copy_
   int64_t bytes_ = 0;
+  bool values_on_host_ = false;
   FlatTensor flat_;
   FlatTensor copy_;
   FlatTensor gradient_;
+  FlatTensor sums_;  // on the host; defined with values_on_host_
+  // Of values on the host that the device reads in fp32 beside a copy in 16 bits: one row for all
+  // norms, so that they travel at once, and where it is put together.
+  torch::Tensor norms_copy_, norms_host_;
   LookupGradient lookup_gradient_;
   torch::Tensor tied_head_;
 };

@@ -64,7 +64,7 @@ Trial RunTrial(const DecoderConfig& config, torch::Device device, torch::ScalarT
   const Decoder decoder(config, parameters);
   PassInputs inputs;
   if (parameters.embedding() == EmbeddingGradient::kRowsApart) {
-    const Tensor table = parameters.Get(kEmbeddingName);
+    const Tensor table = parameters.Find(kEmbeddingName)->leaf;
     inputs.lookup = {table.detach().clone().set_requires_grad(true),
                      torch::arange(kVocabulary, torch::kLong).to(device)};
     inputs.lookup.rows.mutable_grad() = torch::zeros_like(table);

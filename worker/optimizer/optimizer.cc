@@ -214,9 +214,9 @@ void AdamW::ApplyToPiece(const AdamWStep& step, const Group& group, int64_t begi
   const bool here = values.is_cpu();
   const torch::Tensor on_host = values.cpu();
   const torch::Tensor gradients =
-      group.looked_up ? torch::Tensor() : parameters_->flat_gradient().Slice(begin, size).cpu();
+      group.looked_up ? torch::Tensor() : parameters_->summed_gradient().Slice(begin, size).cpu();
   // The CPU computes in fp32 and bf16 alone (precision.h).
-  auto* copy = here && group.copied
+  auto* copy = here && group.copied && !parameters_->values_on_host()
                    ? static_cast<cpu::Bf16*>(parameters_->flat_copy().Slice(begin, size).data_ptr())
                    : nullptr;
   const int64_t at = begin - group.begin;
@@ -251,11 +251,11 @@ void AdamW::Redo(const Update& update) {
   ESPALIER_CHECK(undo_ != nullptr, "there is a log");
   for (const Group& group : groups_) {
     const int64_t size = group.end - group.begin;
-    const Piece piece{parameters_->flat().Slice(group.begin, size).data_ptr<float>(),
-                      group.looked_up
-                          ? nullptr
-                          : parameters_->flat_gradient().Slice(group.begin, size).data_ptr<float>(),
-                      MomentsOf(group, 0, size)};
+    const Piece piece{
+        parameters_->flat().Slice(group.begin, size).data_ptr<float>(),
+        group.looked_up ? nullptr
+                        : parameters_->summed_gradient().Slice(group.begin, size).data_ptr<float>(),
+        MomentsOf(group, 0, size)};
     for (int64_t i = 0; i < BlocksOf(size); ++i) {
       undo_->Restore(group.first_block + i,
                      piece.Memory(i * kBlock, std::min((i + 1) * kBlock, size)));
@@ -278,7 +278,7 @@ void AdamW::ApplyOnHost(const Factors& factors) {
       ApplyToPiece(step, group, begin, std::min(piece, group.end - begin), lookups);
     }
   }
-  if (here) return;
+  if (here && !parameters_->values_on_host()) return;
   parameters_->flat_gradient().Zero();
   parameters_->RefreshCopy();
 }
@@ -305,7 +305,7 @@ void AdamW::ApplyOnCuda(const Factors& factors) {
 double AdamW::GradientNorm() const {
   const torch::Tensor& rows = parameters_->lookup_gradient().rows;
   double squares = rows.defined() ? SumOfSquares(rows.cpu()) : 0;
-  for (const torch::Tensor& arena : parameters_->flat_gradient().arenas()) {
+  for (const torch::Tensor& arena : parameters_->summed_gradient().arenas()) {
     squares += arena.is_cpu() ? SumOfSquares(arena) : std::pow(arena.norm().item<double>(), 2);
   }
   return std::sqrt(squares);

@@ -53,7 +53,7 @@ absl::StatusOr<SharedOutcome> CheckpointSaver::Save(Replica& replica,
 // Nodes may compute on unlike devices: all wait where one has to.
 absl::Status CheckpointSaver::Start(Replica& replica, std::optional<double> validation_loss) {
   RETURN_IF_ERROR(replica.residual().Gather(context_));
-  const int32_t mine = !replica.parameters().device().is_cpu() || replica.residual().kept() ? 1 : 0;
+  const int32_t mine = !replica.parameters().flat().is_cpu() || replica.residual().kept() ? 1 : 0;
   ASSIGN_OR_RETURN(const std::vector<int32_t> all, GatherValues(context_.collective, mine));
   const bool waits = absl::c_any_of(all, [](int32_t one) { return one != 0; });
   std::optional<CheckpointContent> content;

@@ -141,10 +141,11 @@ Replica::Replica(const DecoderConfig& config, const Parameters::Options& options
 absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(const DecoderConfig& config,
                                                          const v1::TrainSpec& train,
                                                          torch::Device device,
-                                                         int64_t arena_elements) {
+                                                         const Places& places) {
   ASSIGN_OR_RETURN(std::vector<bool> recompute, RecomputedLayers(train, config.layers));
   ASSIGN_OR_RETURN(Parameters::Options options, ParameterOptions(config, train, device));
-  options.arena_elements = arena_elements;
+  options.arena_elements = places.arena_elements;
+  options.values_on_host = options.values_on_host || places.values_on_host;
   const torch::ScalarType type = options.compute_type;
   if (!device.is_cpu() || type != torch::kFloat) {  // what is compared with
     ASSIGN_OR_RETURN(const double difference, SelfTest(device, type));
@@ -175,7 +176,8 @@ absl::Status Replica::PrepareExchange(int ranks, const v1::JobSpec& spec) {
   }
   if (int8) RETURN_IF_ERROR(residual_.Keep(parameters_->elements_before_embedding()));
   const bool alone = ranks == 1 && !int8 && !exact;
-  if (!gradient.defined() || gradient.is_cpu() || alone) return absl::OkStatus();
+  const bool has_place = !gradient.defined() || gradient.is_cpu() || parameters_->values_on_host();
+  if (has_place || alone) return absl::OkStatus();
   // Zeroed, so that its pages count before the first pass is measured.
   const auto host =
       torch::TensorOptions().dtype(torch::kFloat).pinned_memory(gradient.device().is_cuda());

@@ -55,8 +55,18 @@ class Replica {
   // train.recompute or train.freeze does not fit the model.
   static absl::StatusOr<std::unique_ptr<Replica>> Create(const DecoderConfig& config,
                                                          const v1::TrainSpec& train,
+                                                         torch::Device device) {
+    return Create(config, train, device, {});
+  }
+  struct Places {
+    int64_t arena_elements = kArenaElements;
+    // As with MPS, also on other devices: for tests.
+    bool values_on_host = false;
+  };
+  static absl::StatusOr<std::unique_ptr<Replica>> Create(const DecoderConfig& config,
+                                                         const v1::TrainSpec& train,
                                                          torch::Device device,
-                                                         int64_t arena_elements = kArenaElements);
+                                                         const Places& places);
 
   const DecoderConfig& config() const { return decoder_.config(); }
   const Parameters::Options& parameter_options() const { return options_; }

@@ -74,7 +74,7 @@ WarmState::Layout WarmState::LayoutOf(Replica& replica) {
   int64_t end = layout.log + UndoLog::Bytes(replica.optimizer().blocks());
   Parameters& parameters = replica.parameters();
   std::vector<torch::Tensor> tensors = replica.Buffers();
-  const std::vector<torch::Tensor>& gradient = parameters.flat_gradient().arenas();
+  const std::vector<torch::Tensor>& gradient = parameters.summed_gradient().arenas();
   tensors.insert(tensors.end(), gradient.begin(), gradient.end());
   for (const torch::Tensor& tensor : tensors) {
     layout.arenas.push_back({tensor, end});
@@ -159,7 +159,7 @@ absl::StatusOr<std::unique_ptr<WarmState>> WarmState::Open(const Place& place,
     warm->unfinished_ = left->kind == kUpdating;
   }
   // Also so that its pages count before the first pass is measured.
-  if (!warm->unfinished_) replica.parameters().flat_gradient().Zero();
+  if (!warm->unfinished_) replica.parameters().summed_gradient().Zero();
   return warm;
 }
 
@@ -239,7 +239,7 @@ bool WarmState::KeepLookups(const LookupGradient& lookups) {
 void WarmState::Clear() {
   found_.reset();
   Write({.kind = kEmpty});
-  if (std::exchange(unfinished_, false)) replica_.parameters().flat_gradient().Zero();
+  if (std::exchange(unfinished_, false)) replica_.parameters().summed_gradient().Zero();
 }
 
 void WarmState::Begin(const TrainingCounters& after, const AdamW::Update& update) {

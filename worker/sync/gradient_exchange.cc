@@ -42,6 +42,7 @@ GradientExchange::GradientExchange(Collective& collective, const Memory& memory,
       wire_(wire),
       gradient_(memory.gradient),
       host_(memory.host),
+      stays_(memory.stays),
       transfers_(gradient_.defined() ? gradient_.device() : torch::Device(torch::kCPU)),
       ends_(std::move(bucket_ends)) {
   ESPALIER_CHECK(ends_.empty() || ends_.back() <= gradient_.numel(),
@@ -49,12 +50,12 @@ GradientExchange::GradientExchange(Collective& collective, const Memory& memory,
 }
 
 // Where the sums are made.
-FlatTensor& GradientExchange::Summed() { return gradient_.is_cpu() ? gradient_ : host_; }
+FlatTensor& GradientExchange::Summed() { return InPlace() ? gradient_ : host_; }
 
 bool GradientExchange::Alone() const {
   if (ends_.empty()) return true;
   const bool lacking = wire_.residual != nullptr && wire_.residual->kept();
-  return collective_.world_size() == 1 && !lacking && !Exact();
+  return collective_.world_size() == 1 && !lacking && !Exact() && !stays_;
 }
 
 torch::Tensor GradientExchange::Bucket(const FlatTensor& of, size_t bucket) const {
@@ -72,7 +73,7 @@ void GradientExchange::Collect() {
   if (!Exact()) return;
   for (size_t bucket = 0; bucket < ends_.size(); ++bucket) {
     torch::Tensor values = Bucket(gradient_, bucket);
-    if (gradient_.is_cpu()) {
+    if (InPlace()) {
       AddExactly(bucket, values);
       continue;
     }
@@ -89,7 +90,7 @@ void GradientExchange::GradientsFinal(int64_t end) {
   }
   while (copies_.size() < ends_.size() && ends_[copies_.size()] <= end) {
     const size_t bucket = copies_.size();
-    copies_.push_back(gradient_.is_cpu()
+    copies_.push_back(InPlace()
                           ? Transfers::Copy()
                           : transfers_.ToHost(Bucket(gradient_, bucket), Bucket(host_, bucket)));
   }
@@ -134,7 +135,7 @@ absl::Status GradientExchange::Finish() {
       wire_.exact->Take(bucket == 0 ? 0 : ends_[bucket - 1], SpanOf(Bucket(Summed(), bucket)),
                         wire_.scale->value());
     }
-    if (!status.ok() || gradient_.is_cpu()) continue;
+    if (!status.ok() || InPlace() || stays_) continue;
     status = CatchTorch("copying the gradient to the device", [&] {
       transfers_.ToDevice(Bucket(host_, bucket), Bucket(gradient_, bucket));
     });

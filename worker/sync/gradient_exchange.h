@@ -36,6 +36,7 @@ class GradientExchange {
   struct Memory {
     FlatTensor& gradient;
     FlatTensor& host;
+    bool stays = false;  // the sums are read from `host`, and do not go back to the gradient
   };
   // How gradients travel, and what they leave behind.
   struct Wire {
@@ -56,12 +57,14 @@ class GradientExchange {
   void GradientsFinal(int64_t end);
   // All buckets are final: starts what is left, on a device having waited for it.
   absl::Status StartRest();
-  // Waits for all sums after StartRest: the gradient holds them then. After an error its contents
-  // are undefined.
+  // Waits for all sums after StartRest: the gradient holds them then, or the host's memory. After
+  // an error its contents are undefined.
   absl::Status Finish();
 
  private:
   FlatTensor& Summed();
+  // The gradient becomes the sum, without a copy.
+  bool InPlace() const { return gradient_.is_cpu() && !stays_; }
   bool Exact() const { return wire_.exact != nullptr && wire_.exact->kept(); }
   // Adds a bucket whose values are on the host to the exact sums, and makes them zero.
   absl::Span<float> AddExactly(size_t bucket, const torch::Tensor& values);
@@ -75,6 +78,7 @@ class GradientExchange {
   const Wire wire_;
   FlatTensor& gradient_;
   FlatTensor& host_;
+  const bool stays_;
   Transfers transfers_;
   std::vector<int64_t> ends_;
   std::vector<Transfers::Copy> copies_;  // of the buckets that are final

@@ -19,6 +19,16 @@ std::vector<int64_t> IdsOf(const std::vector<float>& used) {
   return ids;
 }
 
+// Where the sum of its gradient is.
+Tensor SumOf(const Parameters& parameters, const Parameter& parameter) {
+  if (!parameters.values_on_host() || parameter.offset >= parameters.dense_elements()) {
+    return parameter.leaf.grad();
+  }
+  return parameters.summed_gradient()
+      .Slice(parameter.offset, parameter.size)
+      .view(parameter.shape.shape);
+}
+
 Tensor OnDevice(const std::vector<int64_t>& values, torch::Device device) {
   return torch::tensor(values, torch::kInt64).to(device);
 }
@@ -30,7 +40,8 @@ LookupExchange::LookupExchange(Collective& collective, Parameters& parameters, W
       parameters_(parameters),
       wire_(wire == WireType::kInt8 ? WireType::kBf16 : wire),
       table_(parameters.Get(kEmbeddingName)),
-      gradient_(parameters.Find(kEmbeddingName)->leaf.grad()) {}
+      device_(parameters.device()),
+      gradient_(SumOf(parameters, *parameters.Find(kEmbeddingName))) {}
 
 bool LookupExchange::Needed() const {
   switch (parameters_.embedding()) {
@@ -75,9 +86,11 @@ absl::StatusOr<EmbeddingRows> LookupExchange::Begin(absl::Span<const int64_t> to
     for (size_t row = 0; row < mine_.size(); ++row) row_of[mine_[row]] = static_cast<int64_t>(row);
     RETURN_IF_ERROR(CatchTorch("taking the rows of the embedding that a step needs", [&] {
       torch::NoGradGuard no_grad;
-      rows_ = table_.index_select(0, OnDevice(mine_, table_.device())).set_requires_grad(true);
+      rows_ = table_.index_select(0, OnDevice(mine_, table_.device()))
+                  .to(device_)
+                  .set_requires_grad(true);
       rows_.mutable_grad() = torch::zeros_like(rows_);
-      lookup = {rows_, OnDevice(row_of, table_.device())};
+      lookup = {rows_, OnDevice(row_of, device_)};
     }));
   }
   if (collective_.world_size() > 1) {

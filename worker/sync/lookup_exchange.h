@@ -49,6 +49,7 @@ class LookupExchange {
   Parameters& parameters_;
   const WireType wire_;
   torch::Tensor table_;        // [V, C] fp32
+  torch::Device device_;       // that looks up
   torch::Tensor gradient_;     // [V, C] fp32, of a dense one
   std::vector<float> used_;    // [V]: by how many ranks; in the exchange until StartSum
   std::vector<int64_t> mine_;  // ids that this rank looks up, growing

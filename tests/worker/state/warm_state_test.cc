@@ -36,11 +36,14 @@ struct Kind {
   v1::Precision precision;
   v1::MomentType moments;
   bool tied;
+  bool values_on_host = false;  // as with MPS
 };
 constexpr Kind kKinds[] = {
     {"Fp32", v1::PRECISION_FP32, v1::MOMENT_TYPE_FP32, true},
     {"Bf16Lookups", v1::PRECISION_BF16, v1::MOMENT_TYPE_FP32, false},
     {"MomentsOf8BitsLookups", v1::PRECISION_FP32, v1::MOMENT_TYPE_INT8, false},
+    {"OnHost", v1::PRECISION_FP32, v1::MOMENT_TYPE_FP32, true, true},
+    {"OnHostBf16Lookups", v1::PRECISION_BF16, v1::MOMENT_TYPE_FP32, false, true},
 };
 
 // A replica whose steps have made-up gradients; in shared memory where there is a folder.
@@ -50,10 +53,10 @@ class Life {
     identity_.spec = TinySpec(10);
     identity_.spec.mutable_train()->set_precision(kind.precision);
     identity_.spec.mutable_train()->mutable_optimizer()->set_moments(kind.moments);
-    Create(kind.tied, folder);
+    Create(kind.tied, kind.values_on_host, folder);
   }
   Life(const RunIdentity& identity, const std::string& folder) : identity_(identity) {
-    Create(/*tied=*/true, folder);
+    Create(/*tied=*/true, /*values_on_host=*/false, folder);
   }
 
   int64_t step() const { return replica_->counters().step; }
@@ -87,9 +90,10 @@ class Life {
   }
 
  private:
-  void Create(bool tied, const std::string& folder) {
+  void Create(bool tied, bool values_on_host, const std::string& folder) {
     identity_.data_hash = "made up";
-    auto replica = Replica::Create(Config(tied), identity_.spec.train(), torch::kCPU);
+    auto replica = Replica::Create(Config(tied), identity_.spec.train(), torch::kCPU,
+                                   {.values_on_host = values_on_host});
     EXPECT_TRUE(replica.ok()) << replica.status();
     replica_ = *std::move(replica);
     if (!folder.empty()) {
@@ -109,7 +113,7 @@ class Life {
   void FillGradient() {
     torch::manual_seed(static_cast<uint64_t>(step()));
     Parameters& parameters = replica_->parameters();
-    torch::Tensor gradient = parameters.flat_gradient().Only();
+    torch::Tensor gradient = parameters.summed_gradient().Only();
     gradient.copy_(torch::randn({gradient.numel()}));
     if (parameters.embedding() != EmbeddingGradient::kRowsApart) return;
     std::vector<int64_t> ids;
@@ -201,7 +205,7 @@ TEST_P(WarmStateDeath, LosesNoCommittedStepAndFinishesTheOneInItsUpdate) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, WarmStateDeath,
-                         testing::Combine(testing::Range(0, 3), testing::Values(1, 2, 4),
+                         testing::Combine(testing::Range(0, 5), testing::Values(1, 2, 4),
                                           testing::Range(0, 4)));
 
 TEST(WarmState, IsFoundByTheNextOwnerAsItWasLeft) {

@@ -59,8 +59,9 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
   const v1::JobSpec& spec = options.spec;
   const RankContext context{collective, RealClock(), result.client->progress()};
   const DecoderConfig config = ConfigOf(options);
-  ASSIGN_OR_RETURN(result.replica,
-                   Replica::Create(config, spec.train(), torch::kCPU, options.arena_elements));
+  ASSIGN_OR_RETURN(result.replica, Replica::Create(config, spec.train(), torch::kCPU,
+                                                   {.arena_elements = options.arena_elements,
+                                                    .values_on_host = options.values_on_host}));
   RETURN_IF_ERROR(result.replica->PrepareExchange(collective.world_size(), spec));
   RunIdentity identity;
   identity.spec = spec;

@@ -73,7 +73,8 @@ struct WorldOptions {
   bool tied = false;  // the embedding to the head
   int64_t layers = 2;
   int64_t arena_elements = kArenaElements;
-  const Task* task = nullptr;  // null: next tokens of a made-up text
+  bool values_on_host = false;  // as with MPS
+  const Task* task = nullptr;   // null: next tokens of a made-up text
   // Writes a sample log to the file system that this gives for a rank.
   std::function<FileSystem*(int rank)> sample_log_files;
   // Gives each rank's client its script.
