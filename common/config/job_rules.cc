@@ -31,6 +31,7 @@ class JobChecker {
     CheckBatch();
     CheckReproducible();
     CheckCheckpoints();
+    CheckDeadlines();
     CheckPatience();
   }
 
@@ -223,6 +224,15 @@ class JobChecker {
              ", but evaluate.every_steps is 0, so that no checkpoint but the last has a validation "
              "loss; set evaluate.every_steps, or keep_best to 0");
     }
+  }
+
+  // A rank that hangs in a launch is found first.
+  void CheckDeadlines() {
+    const double failure = spec_.health().failure_timeout_seconds();
+    const double launch = spec_.launch().timeout_seconds();
+    if (launch >= 2 * failure) return;
+    Refuse("launch.timeout_seconds is ", launch, "; it must be at least twice ",
+           "health.failure_timeout_seconds, which is ", failure, ": set it to ", 2 * failure);
   }
 
   void CheckPatience() {
