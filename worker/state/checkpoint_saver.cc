@@ -51,16 +51,30 @@ absl::StatusOr<SharedOutcome> CheckpointSaver::Save(Replica& replica,
 }
 
 // Nodes may compute on unlike devices: all wait where one has to.
-absl::Status CheckpointSaver::Start(Replica& replica, std::optional<double> validation_loss) {
-  RETURN_IF_ERROR(replica.residual().Gather(context_));
+absl::StatusOr<bool> CheckpointSaver::Waits(Replica& replica) {
   const int32_t mine = !replica.parameters().flat().is_cpu() || replica.residual().kept() ? 1 : 0;
   ASSIGN_OR_RETURN(const std::vector<int32_t> all, GatherValues(context_.collective, mine));
-  const bool waits = absl::c_any_of(all, [](int32_t one) { return one != 0; });
+  return absl::c_any_of(all, [](int32_t one) { return one != 0; });
+}
+
+absl::Status CheckpointSaver::Start(Replica& replica, std::optional<double> validation_loss) {
+  RETURN_IF_ERROR(replica.residual().Gather(context_));
+  ASSIGN_OR_RETURN(const bool waits, Waits(replica));
+  compares_only_ = false;
   std::optional<CheckpointContent> content;
   if (role_.writes) content = ContentOf(replica, identity_, validation_loss);
   beside_ = std::make_unique<CheckpointBeside>(replica, std::move(content), store_, context_.clock,
                                                waits ? HashThreads::kAll : HashThreads::kOne);
   return waits ? AwaitTogether(context_, beside_->work()).status() : absl::OkStatus();
+}
+
+absl::Status CheckpointSaver::StartToCompare(Replica& replica) {
+  ASSIGN_OR_RETURN(const bool waits, Waits(replica));
+  if (waits) return absl::OkStatus();
+  compares_only_ = true;
+  beside_ = std::make_unique<CheckpointBeside>(replica, std::nullopt, store_, context_.clock,
+                                               HashThreads::kOne);
+  return absl::OkStatus();
 }
 
 void CheckpointSaver::AwaitCopied() {
@@ -100,8 +114,10 @@ absl::Status CheckpointSaver::FinishWithin(absl::Duration limit) {
 }
 
 void CheckpointSaver::GiveUp() {
-  LogWarning(absl::StrCat("gave up writing the checkpoint of step ", beside_->step().value(),
-                          ", since the run stops"));
+  if (!compares_only_) {
+    LogWarning(absl::StrCat("gave up writing the checkpoint of step ", beside_->step().value(),
+                            ", since the run stops"));
+  }
   if (!beside_->Cancel(kGiveUpPatience)) static_cast<void>(beside_.release());
   beside_.reset();
 }
@@ -114,7 +130,11 @@ absl::Status CheckpointSaver::GoOn() {
     RETURN_IF_ERROR(hashed.status);
     RETURN_IF_ERROR(CheckEqual(
         CheckFingerprintsEqual(context_.collective, beside_->fingerprint(), beside_->step())));
-    beside_->StartWriting();
+    if (compares_only_) {
+      beside_.reset();
+    } else {
+      beside_->StartWriting();
+    }
     return absl::OkStatus();
   }
   const std::unique_ptr<CheckpointBeside> done = std::move(beside_);

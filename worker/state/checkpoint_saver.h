@@ -41,6 +41,9 @@ class CheckpointSaver {
   // Begins one beside the steps that follow; not while busy. What is on a device, or changes within
   // a step, is copied before this returns.
   absl::Status Start(Replica& replica, std::optional<double> validation_loss);
+  // The same without a checkpoint: finds out whether all ranks hold the same bits. Does nothing
+  // where a rank would have to wait for its device.
+  absl::Status StartToCompare(Replica& replica);
   // Before an update changes the replica: waits until nothing reads it any more.
   void AwaitCopied();
   // At every boundary while busy: goes on with what is done on all ranks.
@@ -68,6 +71,7 @@ class CheckpointSaver {
 
  private:
   absl::Status CheckEqual(absl::Status equal);
+  absl::StatusOr<bool> Waits(Replica& replica);
   // After the work of all ranks: shares `mine`, what became of this rank's copy.
   absl::StatusOr<SharedOutcome> Conclude(Step step, absl::Duration begun,
                                          const absl::StatusOr<PublishedCheckpoint>& mine);
@@ -81,6 +85,7 @@ class CheckpointSaver {
   const RunIdentity& identity_;
   const CopyRole role_;
   std::unique_ptr<CheckpointBeside> beside_;
+  bool compares_only_ = false;  // what it is for
   bool differ_ = false;
   std::optional<Step> last_step_;
   std::string last_folder_;

@@ -11,6 +11,9 @@
 namespace espalier {
 namespace {
 
+// Steps after which the ranks compare what they hold, besides at every checkpoint.
+constexpr int64_t kCompareEvery = 100;
+
 // How long a stop waits for a checkpoint that is written beside it.
 constexpr absl::Duration kStopPatience = absl::Seconds(5);
 
@@ -30,8 +33,10 @@ absl::Status Milestones::AfterStep() {
   stepped_ = true;
   if (step == parts_.spec.train().steps()) return absl::OkStatus();
   if (Due(step, parts_.spec.evaluate().every_steps())) RETURN_IF_ERROR(Evaluate());
-  if (Due(step, parts_.spec.checkpoint().every_steps())) RETURN_IF_ERROR(Save(Manner::kBeside));
-  return absl::OkStatus();
+  if (Due(step, parts_.spec.checkpoint().every_steps())) return Save(Manner::kBeside);
+  const bool compares = Due(step, kCompareEvery) && parts_.context.collective.world_size() > 1;
+  return compares && !parts_.saver.busy() ? parts_.saver.StartToCompare(parts_.replica)
+                                          : absl::OkStatus();
 }
 
 absl::Status Milestones::Evaluate() {

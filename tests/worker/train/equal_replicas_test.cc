@@ -81,5 +81,16 @@ TEST_F(EqualReplicas, OfTwoThatDifferBothAreNamed) {
   }
 }
 
+// Nobody has asked for a checkpoint, and what is in memory is as wrong.
+TEST_F(EqualReplicas, AreComparedNowAndThenWithoutACheckpoint) {
+  WorldOptions options = Options(3);
+  options.spec.mutable_train()->set_steps(130);
+  options.spec.mutable_checkpoint()->set_every_steps(0);
+  for (const RankResult& result : TrainWorld(options)) {
+    EXPECT_THAT(std::string(result.outcome.status().message()),
+                HasSubstr("after step 100: rank 1 differs from the others"));
+  }
+}
+
 }  // namespace
 }  // namespace espalier
