@@ -15,6 +15,7 @@ struct RankCase {
   Phase phase = Phase::kExchange;
   int64_t step = 5;
   int64_t collective = 10;
+  int64_t layer = 0;
 };
 
 struct Case {
@@ -29,13 +30,15 @@ Job JobOf(const std::vector<RankCase>& ranks, JobState state) {
   job.record.state = state;
   job.record.spec.mutable_health()->set_failure_timeout_seconds(10);
   for (const RankCase& rank : ranks) {
-    job.world.ranks.push_back(TrackedRank{
-        .node = NodeName("studio"),
-        .stream = StreamId(1),
-        .pid = 7,
-        .counters = {.step = Step(rank.step), .phase = rank.phase, .collective = rank.collective},
-        .progressed_at = kNow - absl::Seconds(rank.stalled),
-        .heard_at = kNow - absl::Seconds(rank.silent)});
+    job.world.ranks.push_back(TrackedRank{.node = NodeName("studio"),
+                                          .stream = StreamId(1),
+                                          .pid = 7,
+                                          .counters = {.step = Step(rank.step),
+                                                       .phase = rank.phase,
+                                                       .collective = rank.collective,
+                                                       .layer = rank.layer},
+                                          .progressed_at = kNow - absl::Seconds(rank.stalled),
+                                          .heard_at = kNow - absl::Seconds(rank.silent)});
   }
   return job;
 }
@@ -80,11 +83,13 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 TEST(Liveness, AHeartbeatWithoutProgressDoesNotCount) {
-  const Job job =
-      JobOf({{.stalled = 11, .silent = 0, .phase = Phase::kCompute}}, JobState::kRunning);
+  const Job job = JobOf({{.stalled = 11, .silent = 0, .phase = Phase::kCompute, .layer = 7}},
+                        JobState::kRunning);
   const auto fault = FindStuckRank(job, kNow);
   ASSERT_TRUE(fault.has_value());
-  EXPECT_EQ(fault->reason, "rank 0 on studio made no progress within 10s in compute at step 5");
+  EXPECT_EQ(fault->reason,
+            "rank 0 on studio made no progress within 10s in compute at step 5, layer 7, after "
+            "10 collectives");
 }
 
 TEST(Liveness, WhileStartingOnlySilenceCounts) {
