@@ -31,6 +31,11 @@ inline constexpr MetricName kAgents = {"espalier_node_agents", MetricKind::kGaug
 inline constexpr MetricName kNodeMemoryAvailable = {
     "espalier_node_memory_available_bytes", MetricKind::kGauge,
     "Memory that programs could still get on the node, as its agent says."};
+inline constexpr MetricName kNodeSwapUsed = {"espalier_node_swap_used_bytes", MetricKind::kGauge,
+                                             "Swap that is in use on the node."};
+inline constexpr MetricName kNodeEnergy = {
+    "espalier_node_energy_joules_total", MetricKind::kCounter,
+    "Used by the node's processors since its agent began, where the machine tells it."};
 inline constexpr MetricName kNodeDiskFree = {
     "espalier_node_disk_free_bytes", MetricKind::kGauge,
     "Free on the file system of the agent's state folder."};

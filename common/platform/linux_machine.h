@@ -4,10 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
+
+#include "common/platform/platform.h"
 
 namespace espalier {
 
@@ -44,6 +47,16 @@ LinuxPower ReadPower(const std::string& root);
 // switched off: kCritical from 3 degrees below on, kHigh from 10. kUnknown: none says.
 enum class LinuxHeat { kUnknown, kNormal, kHigh, kCritical };
 LinuxHeat ReadHeat(const std::string& root);
+
+// root/sys/class/powercap: one for each processor package, and for the whole platform where that is
+// told, which contains the packages. In microjoules; `range`: where it begins anew.
+struct LinuxEnergyCounter {
+  std::string path;
+  int64_t range = 0;
+};
+std::vector<LinuxEnergyCounter> FindEnergyCounters(const std::string& root);
+// A meter of these; null without any that can be read.
+std::unique_ptr<EnergyMeter> MeterOf(const std::vector<LinuxEnergyCounter>& counters);
 
 // The lines of a small file of the system (/proc, /sys) without their ends; none when it cannot be
 // read.

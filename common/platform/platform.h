@@ -103,6 +103,18 @@ class SleepNotice {
   virtual void Allow() = 0;
 };
 
+// What the machine's processors use, whoever has them compute.
+class EnergyMeter {
+ public:
+  virtual ~EnergyMeter() = default;
+  // Null where the machine does not tell this program: macOS tells root alone, and so do most
+  // Linux systems, in virtual machines nobody.
+  static std::unique_ptr<EnergyMeter> Start();
+  // Since Start. To be called more often than the machine's counters go around, which takes
+  // minutes.
+  virtual double Joules() = 0;
+};
+
 // The folder of the running program, symbolic links resolved.
 absl::StatusOr<std::string> ProgramFolder();
 

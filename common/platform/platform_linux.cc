@@ -184,6 +184,8 @@ absl::StatusOr<std::unique_ptr<KeepAwake>> KeepAwake::Start(absl::string_view re
 
 std::unique_ptr<SleepNotice> SleepNotice::Start() { return nullptr; }
 
+std::unique_ptr<EnergyMeter> EnergyMeter::Start() { return MeterOf(FindEnergyCounters("")); }
+
 absl::StatusOr<absl::Duration> ReadThreadTime(pthread_t thread) {
   clockid_t clock{};
   timespec used{};

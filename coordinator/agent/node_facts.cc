@@ -79,6 +79,7 @@ void FillResources(const std::string& folder, v1::NodeResources& resources) {
   if (const absl::StatusOr<MachineMemory> memory = ReadMachineMemory(); memory.ok()) {
     resources.set_memory_bytes(memory->limit_bytes);
     resources.set_memory_available_bytes(memory->available_bytes);
+    resources.set_swap_used_bytes(memory->swap_used_bytes);
   }
   std::error_code error;
   const fs::space_info space = fs::space(folder, error);
@@ -153,7 +154,8 @@ NodeFacts::NodeFacts(NodeFactsOptions options, Clock& clock)
       clock_(clock),
       versions_(
           {.mpirun = options_.mpirun, .worker = options_.worker, .scratch = options_.state_dir},
-          clock) {
+          clock),
+      energy_(EnergyMeter::Start()) {
   for (const std::string& folder : options_.job_folders) {
     folders_.emplace_back(folder, AddHeld, clock_);
   }
@@ -227,6 +229,7 @@ void NodeFacts::FillCondition(v1::NodeCondition& condition) {
   condition.set_heat(ToProto(system.heat));
   condition.set_power(ToProto(system.power));
   if (system.battery_percent) condition.set_battery_percent(*system.battery_percent);
+  if (energy_ != nullptr) condition.set_energy_joules(energy_->Joules());
   if (!options_.condition_file.empty()) ReadConditionFile();
   condition.MergeFrom(given_condition_);
 }

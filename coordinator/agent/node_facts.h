@@ -4,12 +4,14 @@
 #pragma once
 
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "common/base/clock.h"
+#include "common/platform/platform.h"
 #include "coordinator/agent/folder_watch.h"
 #include "coordinator/launcher/versions.h"
 #include "espalier/v1/agent.pb.h"
@@ -56,6 +58,7 @@ class NodeFacts {
   const NodeFactsOptions options_;
   Clock& clock_;
   ProgramVersions versions_;
+  const std::unique_ptr<EnergyMeter> energy_;  // null: the machine does not tell
   v1::NodeCondition given_condition_;
   std::string condition_problem_;
   std::deque<FolderWatch> folders_;

@@ -142,6 +142,10 @@ void AddNode(MetricBuilder& builder, const v1::NodeStatus& node) {
   if (resources.has_disk_free_bytes()) {
     builder.Add(metrics::kNodeDiskFree, labels, static_cast<double>(resources.disk_free_bytes()));
   }
+  builder.Add(metrics::kNodeSwapUsed, labels, static_cast<double>(resources.swap_used_bytes()));
+  if (node.report().condition().has_energy_joules()) {
+    builder.Add(metrics::kNodeEnergy, labels, node.report().condition().energy_joules());
+  }
   builder.Add(metrics::kNodeClockAhead, labels, node.clock_ahead_seconds());
 }
 

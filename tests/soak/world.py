@@ -105,7 +105,8 @@ class World:
         scratch.mkdir(exist_ok=True)
         self.agents[node] = subprocess.Popen(
             [BIN / "espalier-agent", "run", "--coordinator", self.state, "--node", node,
-             "--state-dir", self.folder / f"agent-{node}"], stdout=self.log, stderr=self.log,
+             "--state-dir", self.folder / f"agent-{node}",
+             "--condition", self.folder / f"condition-{node}"], stdout=self.log, stderr=self.log,
             env={**os.environ, "TMPDIR": str(scratch)})
 
     def kill_daemon(self):

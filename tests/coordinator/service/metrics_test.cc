@@ -102,6 +102,8 @@ TEST(Metrics, NodesShowTheirStateAndWhatTheirAgentsSay) {
   studio->set_name("studio");
   studio->set_agent(v1::AGENT_STATE_ATTACHED);
   studio->mutable_report()->mutable_resources()->set_disk_free_bytes(512);
+  studio->mutable_report()->mutable_resources()->set_swap_used_bytes(64);
+  studio->mutable_report()->mutable_condition()->set_energy_joules(2.5);
   studio->set_clock_ahead_seconds(1.5);
   auto macbook = std::make_shared<v1::NodeStatus>();
   macbook->set_name("macbook");
@@ -114,6 +116,8 @@ TEST(Metrics, NodesShowTheirStateAndWhatTheirAgentsSay) {
   EXPECT_THAT(text, HasSubstr("espalier_node_agents{state=\"attached\"} 1"));
   EXPECT_THAT(text, HasSubstr("espalier_node_agents{state=\"gone\"} 1"));
   EXPECT_THAT(text, HasSubstr("espalier_node_disk_free_bytes{node=\"studio\"} 512"));
+  EXPECT_THAT(text, HasSubstr("espalier_node_swap_used_bytes{node=\"studio\"} 64"));
+  EXPECT_THAT(text, HasSubstr("espalier_node_energy_joules_total{node=\"studio\"} 2.5"));
   EXPECT_THAT(text, HasSubstr("espalier_node_clock_ahead_seconds{node=\"studio\"} 1.5"));
   EXPECT_THAT(text, Not(HasSubstr("{node=\"macbook\"}")));
 }
