@@ -52,7 +52,54 @@ def link(path):
         return ""
 
 
-class World:
+class Operator:
+    """Asks the espalierd whose state folder is `state`."""
+    state = None
+    pause = 0.01  # seconds between two looks
+
+    def ask(self, *words, fail_ok=False):
+        done = subprocess.run([BIN / "espalier", "--coordinator", self.state, "-o", "json", *words],
+                              capture_output=True, text=True)
+        if done.returncode == 0:
+            return json.loads(done.stdout or "{}")
+        if fail_ok:
+            return None
+        raise Broken(f"espalier {' '.join(map(str, words))}: {done.stderr}")
+
+    def job(self, job):
+        return self.ask("job", job)["status"]
+
+    def events(self, job):
+        return self.ask("events", job)["events"]
+
+    def until(self, what, condition, seconds=PATIENCE):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if condition():
+                return
+            time.sleep(self.pause)
+        raise Broken(f"{what}: not within {seconds} s")
+
+    def reach(self, job, state, seconds=PATIENCE):
+        """Waits for a state; fails when the job ends otherwise."""
+        def there():
+            status = self.job(job)
+            if status["state"] in FINAL and status["state"] != state:
+                raise Broken(f"{job} is {status['state']} ({status['reason']}), not {state}")
+            return status["state"] == state
+        self.until(f"{job} becomes {state}", there, seconds)
+
+    def ranks(self, job):
+        return [int(rank["pid"]) for rank in self.job(job).get("ranks", []) if int(rank.get("pid", 0))]
+
+    def under_control(self, job, pids):
+        """Every rank that lives has attached again."""
+        ranks = self.job(job).get("ranks", [])
+        back = {int(rank.get("pid", 0)) for rank in ranks if rank.get("attached")}
+        return all(pid in back or not alive(pid) for pid in pids)
+
+
+class World(Operator):
     def __init__(self, addresses=None, with_agents=True, worker=STUB):
         self.worker = worker
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="espalier-kills-"))
@@ -140,16 +187,6 @@ class World:
         return [pid for pid, known in self.others()
                 if f"{job}" in known and any(mark in known for mark in marks)]
 
-    # --- the operator -------------------------------------------------------------------------
-    def ask(self, *words, fail_ok=False):
-        done = subprocess.run([BIN / "espalier", "--coordinator", self.state, "-o", "json", *words],
-                              capture_output=True, text=True)
-        if done.returncode == 0:
-            return json.loads(done.stdout or "{}")
-        if fail_ok:
-            return None
-        raise Broken(f"espalier {' '.join(map(str, words))}: {done.stderr}")
-
     def submit(self, steps, backoff=0.2, nodes="{min_nodes: 2}"):
         self.number += 1
         path = self.folder / "job.yaml"
@@ -158,37 +195,3 @@ class World:
                         f"parallel: {nodes}\ncheckpoint: {{every_steps: 50}}\n"
                         f"health: {{restart_backoff_seconds: {backoff}, max_restarts: 1000}}\n")
         return self.ask("submit", str(path))["job_id"]
-
-    def job(self, job):
-        return self.ask("job", job)["status"]
-
-    def events(self, job):
-        return self.ask("events", job)["events"]
-
-    def until(self, what, condition, seconds=PATIENCE):
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            if condition():
-                return
-            time.sleep(0.01)
-        raise Broken(f"{what}: not within {seconds} s")
-
-    def reach(self, job, state):
-        """Waits for a state; fails when the job ends otherwise."""
-        def there():
-            status = self.job(job)
-            if status["state"] in FINAL and status["state"] != state:
-                raise Broken(f"{job} is {status['state']} ({status['reason']}), not {state}")
-            return status["state"] == state
-        self.until(f"{job} becomes {state}", there)
-
-    def ranks(self, job):
-        return [int(rank["pid"]) for rank in self.job(job).get("ranks", []) if int(rank.get("pid", 0))]
-
-    def under_control(self, job, pids):
-        """Every rank that lives has attached again."""
-        ranks = self.job(job).get("ranks", [])
-        back = {int(rank.get("pid", 0)) for rank in ranks if rank.get("attached")}
-        return all(pid in back or not alive(pid) for pid in pids)
-
-
