@@ -98,6 +98,9 @@ WorkerSession::WorkerSession(const RankContext& context, ControlClient& client,
 
 absl::StatusOr<SessionResult> WorkerSession::Run() {
   absl::StatusOr<SessionResult> result = absl::InternalError("the session has not run");
+  // Reading and fetching what it begins with may take long. Steps say so where it cannot be had.
+  absl::StatusOr<std::unique_ptr<KeepAwake>> awake = KeepAwake::Start("Espalier begins to train");
+  if (awake.ok()) awake_ = *std::move(awake);
   RETURN_IF_ERROR(CatchTorch("between the stages of the session", [&] { result = RunStages(); }));
   return result;
 }
@@ -278,6 +281,7 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
        .pace = options_.pace});
   ASSIGN_OR_RETURN(const SharedOutcome made, ShareStatus(context_.collective, trainer.status()));
   RETURN_IF_ERROR(made.status);
+  awake_.reset();
   ASSIGN_OR_RETURN(const v1::Outcome outcome, (*trainer)->Run());
   if (warm_ != nullptr && (*trainer)->saved_for_good()) warm_->Remove();
   return SessionResult{outcome, replica_->step(), (*trainer)->last_evaluation(),

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/platform/platform.h"
 #include "worker/control/control_client.h"
 #include "worker/job_inputs.h"
 #include "worker/state/checkpoint_copies.h"
@@ -77,6 +78,7 @@ class WorkerSession {
   std::optional<AllReduceSynchroniser> synchroniser_;
   std::optional<CheckpointStore> store_;
   CopyRole copy_;
+  std::unique_ptr<KeepAwake> awake_;  // until steps are made, which ask for it themselves
 };
 
 }  // namespace espalier

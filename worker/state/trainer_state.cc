@@ -3,6 +3,7 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -94,6 +95,38 @@ absl::StatusOr<ValidationProgress> SavedValidation(const json& state) {
   return progress;
 }
 
+// How losses are measured and what is counted of them; and what a plateau does.
+constexpr std::array kEvaluation = {"/evaluate/every_steps", "/evaluate/max_sequences",
+                                    "/evaluate/patience", "/evaluate/min_delta"};
+constexpr std::array kPlateau = {"/train/schedule/plateau_patience",
+                                 "/train/schedule/plateau_factor",
+                                 "/train/schedule/plateau_reductions"};
+
+template <typename Paths>
+bool Differ(const json& a, const json& b, const Paths& paths) {
+  const auto at = [](const json& spec, const char* path) {
+    const json::json_pointer pointer(path);
+    return spec.contains(pointer) ? spec.at(pointer) : json();
+  };
+  return std::any_of(paths.begin(), paths.end(),
+                     [&](const char* path) { return at(a, path) != at(b, path); });
+}
+
+// A job that goes on from another's checkpoint, with settings of its own, counts from its own
+// beginning.
+void CountAnew(const json& state, const v1::JobSpec& spec, ValidationProgress& progress) {
+  if (!state.contains("spec")) return;
+  const json own = SpecJson(spec);
+  if (Differ(state["spec"], own, kPlateau)) {
+    progress.reductions = 0;
+    progress.without_gain_at_rate = 0;
+  }
+  if (!Differ(state["spec"], own, kEvaluation)) return;
+  const int64_t reductions = progress.reductions;
+  progress = {.step = progress.step};
+  progress.reductions = reductions;
+}
+
 absl::StatusOr<json> ReadState(const Checkpoint& checkpoint) {
   ASSIGN_OR_RETURN(const std::string text, checkpoint.Text("trainer_state.json"));
   return ParseJsonObject(text);
@@ -148,6 +181,7 @@ absl::StatusOr<TrainerState> ReadTrainerState(const Checkpoint& checkpoint,
   ASSIGN_OR_RETURN(counters.skipped, IntegerField(state, "skipped_steps"));
   ASSIGN_OR_RETURN(counters.skipped_in_a_row, IntegerField(state, "skipped_steps_in_a_row"));
   ASSIGN_OR_RETURN(counters.validation, SavedValidation(state));
+  CountAnew(state, identity.spec, counters.validation);
   ASSIGN_OR_RETURN(read.saved_scale, SavedLossScale(state));
   counters.loss_scale = Continued(read.saved_scale, identity);
   return read;

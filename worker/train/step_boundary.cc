@@ -18,7 +18,9 @@ StepBoundary::StepBoundary(const Parts& parts, Options options, v1::ShardPlan pl
 absl::StatusOr<StepBoundary> StepBoundary::Create(const Parts& parts, Options options) {
   ASSIGN_OR_RETURN(v1::ShardPlan plan,
                    PlanFromShares(parts.spec, parts.context.collective.world_size()));
-  return StepBoundary(parts, std::move(options), std::move(plan));
+  StepBoundary boundary(parts, std::move(options), std::move(plan));
+  boundary.StayAwake(true);
+  return boundary;
 }
 
 absl::StatusOr<Boundary> StepBoundary::Meet(Step step) {
@@ -63,6 +65,7 @@ absl::Status StepBoundary::WaitForNews(const Boundary& boundary, absl::Duration 
 absl::StatusOr<Boundary> StepBoundary::Obey(Step step, const AtBoundary& at_boundary) {
   v1::Phase phase = v1::PHASE_BOUNDARY;
   TimeAccount account = TimeAccount::kExchangeWait;
+  called_off_ = false;
   for (;;) {
     parts_.reporter.Enter(phase);
     ASSIGN_OR_RETURN(const Boundary boundary, Meet(step));
@@ -70,14 +73,24 @@ absl::StatusOr<Boundary> StepBoundary::Obey(Step step, const AtBoundary& at_boun
     const bool asked = boundary.checkpoint_request > checkpoints_obeyed_;
     RETURN_IF_ERROR(at_boundary(boundary, asked));
     checkpoints_obeyed_ = std::max<int64_t>(checkpoints_obeyed_, boundary.checkpoint_request);
-    StayAwake(boundary.state() != v1::RUN_STATE_PAUSE);
+    NotePause(boundary);
+    StayAwake(!paused_);
     Acknowledge(boundary);
+    stops_ = boundary.state() == v1::RUN_STATE_STOP;
     if (boundary.state() != v1::RUN_STATE_PAUSE) return boundary;
     phase = v1::PHASE_PAUSED;
     account = TimeAccount::kPaused;
     parts_.reporter.Enter(phase);
     RETURN_IF_ERROR(WaitForNews(boundary, options_.pause_interval));
   }
+}
+
+// Rank 0 alone knows that it holds; to the others it says pause, and names no directive for it. The
+// machine is wanted as soon as espalierd is back.
+void StepBoundary::NotePause(const Boundary& boundary) {
+  const bool pause = boundary.state() == v1::RUN_STATE_PAUSE;
+  const bool held = pause && boundary.directive <= acknowledged_ && !paused_;
+  paused_ = pause && !held;
 }
 
 // Where the system takes no such wish (Linux), nothing is said of it at every start.
@@ -125,7 +138,8 @@ absl::StatusOr<bool> StepBoundary::WaitToRetry(Step step) {
     Acknowledge(boundary);
     const bool leave =
         boundary.state() == v1::RUN_STATE_STOP && boundary.checkpoint_before_stop == 0;
-    if (leave) return false;
+    called_off_ = stops_ && boundary.state() == v1::RUN_STATE_RUN;
+    if (leave || called_off_) return false;
     RETURN_IF_ERROR(WaitForNews(boundary, interval));
   }
   parts_.accounts.Book(TimeAccount::kCheckpoint);

@@ -31,8 +31,8 @@ class StepBoundary {
     absl::Duration pause_interval = absl::Seconds(1);
     // After a checkpoint that must not be lost could not be written, the next attempt.
     absl::Duration save_retry_interval = absl::Seconds(5);
-    // Asks the system not to fall asleep of itself: held while steps are made, not in a pause.
-    // Null: nobody asks.
+    // Asks the system not to fall asleep of itself: held from Create on, but not in a pause that
+    // somebody asked for. Null: nobody asks.
     std::function<absl::StatusOr<std::unique_ptr<KeepAwake>>()> keep_awake;
   };
   // All outlive this.
@@ -57,13 +57,17 @@ class StepBoundary {
   absl::StatusOr<Boundary> Obey(Step step, const AtBoundary& at_boundary);
   // This rank's part of the step that the message begins: a plan holds from its first step on.
   absl::StatusOr<SlotRange> Shard(const Boundary& boundary);
-  // Waits before a checkpoint is tried again. False: a directive says to leave without it.
+  // Waits before a checkpoint is tried again. False: a directive says to leave without it, or not
+  // to leave at all.
   absl::StatusOr<bool> WaitToRetry(Step step);
+  // The newest message but one was to stop, and the newest is to go on.
+  bool called_off() const { return called_off_; }
 
  private:
   StepBoundary(const Parts& parts, Options options, v1::ShardPlan plan);
   absl::StatusOr<Boundary> Meet(Step step);
   void Acknowledge(const Boundary& boundary);
+  void NotePause(const Boundary& boundary);
   void StayAwake(bool wanted);
   void Hold(Boundary& mine) const;
   void NoteHold(bool holds);
@@ -75,7 +79,10 @@ class StepBoundary {
   v1::ShardPlan default_plan_;
   std::optional<int64_t> plan_;  // number of the plan in force
   SlotRange shard_;
-  bool holds_ = false;        // rank 0: its lease has run out
+  bool holds_ = false;   // rank 0: its lease has run out
+  bool paused_ = false;  // by a directive, which a hold for the lease is not
+  bool stops_ = false;   // as the newest message that Obey returned says
+  bool called_off_ = false;
   bool stays_awake_ = false;  // as far as the system lets it
   std::unique_ptr<KeepAwake> awake_;
   int64_t acknowledged_ = 0;        // newest directive; 0: there is none yet

@@ -58,6 +58,7 @@ absl::StatusOr<v1::Outcome> Trainer::RunSteps() {
     ASSIGN_OR_RETURN(const StepEnd end, TrainStep());
     if (end == StepEnd::kStoppedToResume) {
       ASSIGN_OR_RETURN(saved_for_good_, milestones_->SaveForGood(*boundary_));
+      if (boundary_->called_off()) continue;
     }
     if (end != StepEnd::kCommitted) return v1::OUTCOME_STOPPED;
     RETURN_IF_ERROR(milestones_->AfterStep());

@@ -123,6 +123,29 @@ TEST(ReplicaCheckpoint, WhatIsOwedKeepsItsWorthUnderAnotherLossScale) {
   EXPECT_TRUE(other->residual().values().eq(3 / scale).all().item<bool>());
 }
 
+TEST(ReplicaCheckpoint, AJobWithOtherEvaluationSettingsCountsItsPatienceAnew) {
+  const TestFolder folder;
+  RunIdentity identity = IdentityOf(v1::MOMENT_TYPE_FP32);
+  identity.spec.mutable_evaluate()->set_patience(5);
+  const std::unique_ptr<Replica> replica = TrainedReplica(identity, true);
+  ValidationProgress& saved = replica->counters().validation;
+  saved = {.step = 3, .best_step = 2, .without_gain = 4, .without_gain_at_rate = 4};
+  saved.reductions = 1;
+  const auto checkpoint = Written(folder, ContentOf(*replica, identity, std::nullopt));
+  const auto resumed = [&](const RunIdentity& with) {
+    const std::unique_ptr<Replica> other = MakeReplica(with, true);
+    EXPECT_TRUE(LoadReplica(*checkpoint, with, *other).ok());
+    return other->counters().validation;
+  };
+  EXPECT_EQ(resumed(identity).without_gain, 4);
+  identity.spec.mutable_evaluate()->set_patience(3);
+  EXPECT_EQ(resumed(identity).without_gain, 0);
+  EXPECT_EQ(resumed(identity).best_step, 0);
+  EXPECT_EQ(resumed(identity).reductions, 1) << "the rate is as it was";
+  identity.spec.mutable_train()->mutable_schedule()->set_plateau_patience(2);
+  EXPECT_EQ(resumed(identity).reductions, 0);
+}
+
 TEST(ReplicaCheckpoint, MomentsOfTwoKindsAreRefused) {
   const RunIdentity narrow = IdentityOf(v1::MOMENT_TYPE_INT8),
                     wide = IdentityOf(v1::MOMENT_TYPE_FP32);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <fstream>
 
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/training_world.h"
@@ -139,6 +140,55 @@ TEST(Agreement, AMachineIsKeptAwakeWhileItTrainsAndNotInAPause) {
   ASSERT_TRUE(results[0].outcome.ok()) << results[0].outcome.status();
   EXPECT_EQ(*results[0].outcome, v1::OUTCOME_COMPLETED) << "that it cannot be is no error";
   EXPECT_EQ(asked, 2);
+  EXPECT_EQ(awake, 0);
+}
+
+// A file lies where the checkpoint is to go.
+TEST(Agreement, AStopThatIsCalledOffForWantOfACheckpointCostsNoStep) {
+  const TestFolder folder;
+  std::ofstream(folder.path() + "/step-00000004") << "in the way";
+  const auto script = [](ScriptedClient& client, const v1::AttachRequest& message) {
+    if (Committed(message, 3)) {
+      v1::Directive stop = Make(1, v1::RUN_STATE_STOP);
+      stop.set_checkpoint_before_stop(true);
+      client.Set(stop);
+    }
+    const bool failed = message.has_checkpoint() && !message.checkpoint().error().empty();
+    if (failed) client.Set(Make(2, v1::RUN_STATE_RUN));
+  };
+  for (const RankResult& result : TrainWorld(ThreeRanks(6, folder.path(), script))) {
+    ASSERT_TRUE(result.outcome.ok()) << result.outcome.status();
+    EXPECT_EQ(*result.outcome, v1::OUTCOME_COMPLETED);
+    EXPECT_EQ(result.client->steps().size(), 6u);
+  }
+  EXPECT_EQ(Names(folder.path()).count("step-00000006"), 1u);
+}
+
+// It is wanted again as soon as espalierd is back.
+TEST(Agreement, AMachineIsKeptAwakeWhileItHoldsForALease) {
+  const TestFolder folder;
+  std::atomic<int> awake{0};
+  std::atomic<bool> leased{true};
+  std::atomic<int> asked{0};
+  WorldOptions options = ThreeRanks(4, folder.path(), nullptr);
+  options.keep_awake = [&]() -> absl::StatusOr<std::unique_ptr<KeepAwake>> {
+    return std::make_unique<CountedAwake>(awake);
+  };
+  options.script = [&](int rank, ScriptedClient& client) {
+    if (rank != 0) return;
+    client.on_report = [&](ScriptedClient&, const v1::AttachRequest& message) {
+      if (Committed(message, 2)) leased = false;
+    };
+    client.lease = [&](absl::Duration) {
+      if (!leased && ++asked == 5) {
+        EXPECT_EQ(awake, 3) << "while all hold";
+        leased = true;
+      }
+      return leased.load();
+    };
+  };
+  for (const RankResult& result : TrainWorld(options)) EXPECT_TRUE(result.outcome.ok());
+  EXPECT_GE(asked, 5);
   EXPECT_EQ(awake, 0);
 }
 
