@@ -37,7 +37,10 @@ bool BoundTimes(JobRecord& record, absl::Time now) {
 
 bool BoundTimes(NodeRecord& record, absl::Time now) {
   const bool faults = LowerAllTo(record.faults, now);
-  return LowerTo(record.set_aside_until, now + SetAsideSpan(record.set_asides)) || faults;
+  const bool ill = LowerAllTo(record.illness.fell_ill, now);
+  const bool since = LowerTo(record.illness.since, now);
+  return LowerTo(record.set_aside_until, now + SetAsideSpan(record.set_asides)) || faults || ill ||
+         since;
 }
 
 void TakeNodes(Transaction& transaction, const CoordinatorStarted& start) {
@@ -63,6 +66,10 @@ void TakeNodes(Transaction& transaction, const CoordinatorStarted& start) {
       state.absent[name] = record;
     }
   }
+  for (const Node& node : state.nodes) {
+    const Illness& illness = node.record.illness;
+    state.nodes.Edit(node.record.name)->agent.health = NodeHealth(illness, transaction.now());
+  }
 }
 
 // What is final is not written again.
@@ -70,6 +77,7 @@ void TakeJob(Transaction& transaction, const JobRecord& record) {
   ClusterState& state = transaction.state();
   Job& job = state.jobs[record.id];
   job.record = record;
+  job.health.TakeUp(record.warnings);
   state.next_job = std::max(state.next_job, record.number + 1);
   NoteHeldNodes(state, record);
   if (IsFinal(record.state)) {
@@ -132,7 +140,9 @@ void On(Transaction& transaction, const Tick&) {
   ReturnNodes(transaction);
   WatchAgents(transaction);
   for (auto& [id, job] : transaction.state().jobs) {
-    if (!IsFinal(job.record.state)) WatchJob(transaction, job);
+    if (IsFinal(job.record.state)) continue;
+    WatchJob(transaction, job);
+    WatchChange(transaction, job);
   }
   ForgetOldJobs(transaction);
   WatchQueue(transaction);

@@ -82,6 +82,11 @@ void ChangeNodes(Transaction& transaction, const KeptNodes& kept);
 // The running job for which the node should find out whether it could train it, so that it can be
 // taken in; null: none.
 const Job* WantsRehearsal(const ClusterState& state, const Node& node);
+// A job that stops for a change of nodes, and cannot write the checkpoint for it, goes on from
+// memory, or with the nodes that it has. What an operator drained it leaves even so, when it can.
+void WatchChange(Transaction& transaction, Job& job);
+// It has heard too late that a change was called off, and stopped for it.
+void TakeUpChange(Transaction& transaction, Job& job);
 // The job may be given more nodes now.
 bool MayTakeIn(const Job& job, absl::Time now);
 // Has the queue looked at when a wait of its own is over: a back-off, that for the agents, or that

@@ -34,6 +34,12 @@ void NoteRehearsal(Transaction& transaction, const Node& node,
   transaction.QueueChanged();
 }
 
+void NoteTurn(Transaction& transaction, Node& node) {
+  node.record.illness = node.agent.health.illness();
+  transaction.Persist(node.record);
+  transaction.QueueChanged();
+}
+
 // Of AgentAttached and of AgentReported.
 template <typename Message>
 void TakeReport(Transaction& transaction, Node& node, const Message& message) {
@@ -47,12 +53,15 @@ void TakeReport(Transaction& transaction, Node& node, const Message& message) {
   if (last && agent.report->warm_unknown() && may_look) {
     *agent.report->mutable_warm() = last->warm();
   }
+  const bool is_news =
+      agent.state != AgentState::kAttached || agent.attached_at == transaction.now();
   EnterState(transaction, node, AgentState::kAttached);
   bool turned = agent.health.Hear(node.spec, *agent.report, transaction.now());
-  if (agent.attached_at == transaction.now()) {
+  if (is_news) {
     turned = agent.health.Tick(node.spec, *agent.report, transaction.now()) || turned;
   }
-  if (turned || NodeObstacle(transaction.state(), node) != before || MemoryChanged(node, last)) {
+  if (turned) NoteTurn(transaction, node);
+  if (NodeObstacle(transaction.state(), node) != before || MemoryChanged(node, last)) {
     transaction.QueueChanged();
   }
   NoteRehearsal(transaction, node, last);
@@ -230,6 +239,7 @@ void Forget(Transaction& transaction, Node& node, bool revoke) {
     transaction.Do(CloseStream{*node.agent.stream, Refused(name)});
   }
   node.agent = AgentSession{.state_since = transaction.now()};
+  node.record.illness = {};
   node.record.has_agent = false;
   node.record.certificate.clear();
   node.record.invitation.reset();
@@ -362,8 +372,9 @@ void WatchAgents(Transaction& transaction) {
     } else if (attached && !node.spec.hours().empty()) {
       NodeHealth health = agent.health;
       if (!health.Tick(node.spec, *agent.report, transaction.now())) continue;
-      nodes.Edit(node.record.name)->agent.health = std::move(health);
-      transaction.QueueChanged();
+      Node& turned = *nodes.Edit(node.record.name);
+      turned.agent.health = std::move(health);
+      NoteTurn(transaction, turned);
     } else if (!attached && agent.report && agent.report->warm_size() > 0 &&
                transaction.now() - agent.state_since > kAgentSilence) {
       // Who waits for it goes on with what others have.

@@ -160,6 +160,7 @@ void OnEveryRankReady(Transaction& transaction, Job& job) {
   ForgetWhatIsRepeated(record, start);
   job.figures = Figures();
   for (const std::string& news : job.health.End()) transaction.Note(job, news);
+  record.warnings.clear();
   if (record.desired == DesiredState::kPauseSoft) {
     transaction.Enter(job, JobState::kPausing,
                       absl::StrCat(ReadyReason(record, before), "; pauses as asked"));

@@ -128,6 +128,10 @@ struct JobRecord {
   // Of those reported by then; the journal keeps what people ask of it when the job is over.
   std::optional<StepFigures> last_step;
   std::optional<EvaluationRecord> evaluation;
+  // Of the schedule's learning rate, by plateaus, as it was told last.
+  double rate_factor = 1;
+  // Of TrainingHealth, that hold, by name.
+  std::vector<std::string> warnings;
   // Without a path when later ones turned out to be damaged, and the job began from this one.
   std::optional<CheckpointRecord> checkpoint;
   // The newest of those that could not be written, and how many there were.

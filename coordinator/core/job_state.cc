@@ -81,6 +81,7 @@ constexpr Transition kTransitions[] = {
     {S::kPausedSoft, kFail, S::kFailed},
     {S::kPausedHard, "resume", S::kQueued},
     {S::kPausedHard, "cancel", S::kCancelled},
+    {S::kRegrouping, "its checkpoint could not be written, and memory will not do", S::kRunning},
     {S::kRegrouping, "stopped", S::kLaunching},
     {S::kRegrouping, "stopped, and too few nodes are left", S::kQueued},
     {S::kRegrouping, "stopped, and pause --hard was asked for meanwhile", S::kPausedHard},

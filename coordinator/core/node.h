@@ -70,6 +70,8 @@ struct NodeRecord {
   std::optional<Invitation> invitation = {};
   // It has joined; absent: the cluster file names it.
   std::optional<v1::NodeSpec> joined = {};
+  // Its agent's health, as it turned last.
+  Illness illness = {};
 };
 
 // The agent that speaks for a node, or the last one that did.

@@ -227,8 +227,10 @@ void KeepWaiting(Transaction& transaction, Job& job, const std::string& reason) 
 }
 
 // Up to max_nodes of the nodes that it can have, those that hold its newest state first, then those
-// that it prefers, then those of the last generation, in the order of parallel.nodes (of the
-// cluster file when it is empty); none when they are too few, or none of them holds that state.
+// that it prefers, then those of the last generation; none when they are too few, or none of them
+// holds that state. In the order of parallel.nodes (of the cluster file when it is empty), but
+// those that may go by themselves last: the lowest ranks write the checkpoints, also that of a
+// leave.
 std::vector<NodeName> Place(const ClusterState& state, const JobRecord& record,
                             const KeptNodes& kept) {
   std::vector<NodeName> free;
@@ -258,6 +260,11 @@ std::vector<NodeName> Place(const ClusterState& state, const JobRecord& record,
   for (const NodeName& node : free) {
     if (std::find(chosen.begin(), chosen.end(), node) != chosen.end()) placed.push_back(node);
   }
+  // Shares are given by rank.
+  if (!record.spec.parallel().shares().empty()) return placed;
+  std::stable_partition(placed.begin(), placed.end(), [&](const NodeName& node) {
+    return !MayGoByItself(*state.nodes.Find(node));
+  });
   return placed;
 }
 

@@ -15,6 +15,7 @@
 #include "coordinator/core/facts.h"
 #include "coordinator/core/faults.h"
 #include "coordinator/core/holders.h"
+#include "coordinator/core/liveness.h"
 #include "coordinator/core/usable.h"
 
 namespace espalier {
@@ -49,10 +50,12 @@ bool Obeys(const Job& job, RunState wanted) {
          job.record.directive.run_state == wanted;
 }
 
-// The stop writes a checkpoint, and waits for the disk for as long as that takes.
+// The stop writes a checkpoint, and waits for the disk for as long as that takes. One copy is
+// enough, whatever became of the others.
 bool CanWriteCheckpoints(const JobRecord& record) {
   if (!record.checkpoint_failure) return true;
-  return record.checkpoint && record.checkpoint->at > record.checkpoint_failure->at;
+  return record.checkpoint && (record.checkpoint->at > record.checkpoint_failure->at ||
+                               record.checkpoint->step >= record.checkpoint_failure->step);
 }
 
 // What is left to train takes longer than a stop and a start.
@@ -155,24 +158,60 @@ bool LeavesForItsDisk(const ClusterState& state, const NodeName& name) {
          node->agent.health.ailment() == Ailment::kDisk;
 }
 
+// It has somebody's word to leave, or is there no more.
+bool HasToLeave(const ClusterState& state, const NodeName& name) {
+  const Node* node = state.nodes.Find(name);
+  return node == nullptr || node->record.drained;
+}
+
+struct Leave {
+  // Of the first node that is left; empty: none is.
+  std::string why;
+  std::vector<NodeName> staying;
+  // Of nodes that are unwell alone; of those whose disk is full alone.
+  bool for_health = true;
+  bool for_disks = true;
+};
+
+Leave WhatToLeave(const ClusterState& state, const JobRecord& record) {
+  Leave leave;
+  for (const NodeName& name : record.nodes) {
+    const std::string why = WhyItLeaves(state, name);
+    if (why.empty()) {
+      leave.staying.push_back(name);
+      continue;
+    }
+    if (leave.why.empty()) leave.why = why;
+    leave.for_health = leave.for_health && !HasToLeave(state, name);
+    leave.for_disks = leave.for_disks && LeavesForItsDisk(state, name);
+  }
+  return leave;
+}
+
+// Where going on elsewhere needs a checkpoint, and that cannot be written, it goes on where it is.
+void Stay(Transaction& transaction, Job& job, const std::string& why) {
+  if (std::exchange(job.world.stays, why) == why) return;
+  const bool known = !CanWriteCheckpoints(job.record);
+  transaction.Note(job, absl::StrCat(why, ", and the job stays: elsewhere it could go on from a ",
+                                     "checkpoint alone, which ",
+                                     known ? "could not be written" : "cannot be written there"));
+  const bool runs = job.record.state == JobState::kRunning;
+  if (known && runs && !job.record.checkpoint_wanted) AskForCheckpoint(transaction, job);
+}
+
 // What starts or pauses is looked at again when it has.
 void LeaveNodes(Transaction& transaction, Job& job) {
   JobRecord& record = job.record;
   const bool paused = record.state == JobState::kPausedSoft && Obeys(job, RunState::kPause);
   const bool runs = record.state == JobState::kRunning && Obeys(job, RunState::kRun);
   if (IsExternal(record) || !(paused || runs)) return;
-  std::string why;
-  bool for_disks = true;
-  std::vector<NodeName> staying;
-  for (const NodeName& name : record.nodes) {
-    const std::string leaves = WhyItLeaves(transaction.state(), name);
-    if (leaves.empty()) staying.push_back(name);
-    if (why.empty()) why = leaves;
-    for_disks = for_disks && (leaves.empty() || LeavesForItsDisk(transaction.state(), name));
+  const auto [why, staying, for_health, for_disks] = WhatToLeave(transaction.state(), record);
+  if (why.empty()) return job.world.stays.clear();
+  const bool unsaved = for_health && (for_disks || !CanWriteCheckpoints(record));
+  if (unsaved && (paused || !StayInMemory(transaction.state(), record, staying))) {
+    return Stay(transaction, job, why);
   }
-  if (why.empty()) return;
-  // The checkpoint that it would need is what cannot be written.
-  if (for_disks && (paused || !StayInMemory(transaction.state(), record, staying))) return;
+  job.world.stays.clear();
   if (runs) {
     return Regroup(transaction, job, staying, why, " to go on without it");
   }
@@ -307,6 +346,37 @@ const Job* WantsRehearsal(const ClusterState& state, const Node& node) {
   return first;
 }
 
+void WatchChange(Transaction& transaction, Job& job) {
+  const JobRecord& record = job.record;
+  const std::optional<absl::Time> since = job.world.unsaved_since;
+  // Another rank's copy may still be written.
+  if (!since || transaction.now() - *since < kLastWordsWait) return;
+  const bool stops = record.state == JobState::kRegrouping && Obeys(job, RunState::kStop) &&
+                     record.directive.checkpoint_before_stop;
+  const bool wanted = record.desired == DesiredState::kRun && !job.world.ranks.front().outcome;
+  const Leave leave = WhatToLeave(transaction.state(), record);
+  if (!stops || !wanted || !leave.for_health) return;
+  job.world.unsaved_since.reset();
+  const auto least = static_cast<size_t>(record.spec.parallel().min_nodes());
+  if (leave.staying.size() >= least && KeptInMemory(transaction.state(), record, leave.staying)) {
+    transaction.Note(job, "its checkpoint could not be written; goes on from memory");
+    return ChangeDirective(transaction, job, {.run_state = RunState::kStop});
+  }
+  job.world.called_off = true;
+  job.world.stays = leave.why;
+  transaction.Enter(job, JobState::kRunning,
+                    absl::StrCat("runs on ", NodeList(record.nodes),
+                                 " still: the checkpoint to go on elsewhere could not be written",
+                                 leave.why.empty() ? "" : absl::StrCat(", though ", leave.why)));
+  ChangeDirective(transaction, job, {.run_state = RunState::kRun});
+}
+
+void TakeUpChange(Transaction& transaction, Job& job) {
+  transaction.Enter(job, JobState::kRegrouping,
+                    "stopped for the change of nodes before it heard that it was called off");
+  ChangeDirective(transaction, job, {.run_state = RunState::kStop, .checkpoint_before_stop = true});
+}
+
 bool MayTakeIn(const Job& job, absl::Time now) {
   return now >= job.world.grow_at && MayGrow(job, now);
 }
@@ -335,7 +405,9 @@ void OnNode(Transaction& transaction, const NodeAllowed& request) {
     record.set_asides = 0;
     record.set_aside_reason.clear();
     record.set_aside_until = absl::UnixEpoch();
-    state.nodes.Edit(request.node)->agent.health.Forget();
+    Node& node = *state.nodes.Edit(request.node);
+    if (node.agent.report) node.agent.health.LookAnew(node.spec, *node.agent.report, state.now);
+    record.illness = node.agent.health.illness();
     transaction.Persist(record);
     transaction.QueueChanged();
     reply.explanation = kept_out ? ExplainAllow(state, *state.nodes.Find(request.node))

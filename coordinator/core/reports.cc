@@ -1,6 +1,7 @@
 // What attached workers say.
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -98,6 +99,7 @@ void NoteWritten(Transaction& transaction, const Sender& sender, const Checkpoin
     last = fresh;
     last->at = transaction.now();
     record.checkpoint_wanted = false;
+    sender.job->world.unsaved_since.reset();
   }
   if (held || news) transaction.Persist(*sender.job);
 }
@@ -137,7 +139,9 @@ void OnOutcome(Transaction& transaction, const Sender& sender, const WorkerFinis
       }
       return;
     case Outcome::kStopped:
-      if (job.record.directive.run_state != RunState::kStop) {
+      if (job.record.directive.run_state == RunState::kRun && job.world.called_off) {
+        TakeUpChange(transaction, job);
+      } else if (job.record.directive.run_state != RunState::kStop) {
         OnLost(transaction, sender, "stopped without being asked to");
       }
       return;
@@ -201,9 +205,9 @@ void NoteFigures(Transaction& transaction, Job& job, const StepFigures& figures)
   record.last_step = figures;
   if (figures.skipped) ++record.skipped_steps;
   job.figures.Add(figures);
-  for (const std::string& news : job.health.Add(record.spec.health(), figures)) {
-    transaction.Note(job, news);
-  }
+  const std::vector<std::string> news = job.health.Add(record.spec.health(), figures);
+  if (!news.empty()) record.warnings = job.health.warnings();
+  for (const std::string& one : news) transaction.Note(job, one);
 }
 
 // What starts from here on knows where the job trained last.
@@ -239,14 +243,14 @@ void OnReport(Transaction& transaction, const WorkerEvaluated& report) {
   JobRecord& record = sender->job->record;
   if (record.evaluation && record.evaluation->step > report.evaluation.step) return;
   const EvaluationRecord& fresh = report.evaluation;
-  const bool told = record.evaluation && record.evaluation->step == fresh.step;
-  if (report.lowers_rate && !told) {
+  // One that lowered it may have gone unheard.
+  if (fresh.rate_factor < std::exchange(record.rate_factor, fresh.rate_factor)) {
     transaction.Note(
         *sender->job,
-        absl::StrFormat("the learning rate is %g of its schedule's from step %d on: the "
-                        "validation loss is on a plateau "
-                        "(train.schedule.plateau_patience)",
-                        fresh.rate_factor, fresh.step.value()));
+        absl::StrFormat("the learning rate is %g of its schedule's from step %d on%s: the "
+                        "validation loss is on a plateau (train.schedule.plateau_patience)",
+                        fresh.rate_factor, fresh.step.value(),
+                        report.lowers_rate ? "" : " or an earlier one"));
   }
   record.evaluation = fresh;
   transaction.Persist(*sender->job);
@@ -269,6 +273,8 @@ void OnReport(Transaction& transaction, const WorkerCheckpointed& report) {
     record.checkpoint_failure = fresh;
     record.checkpoint_failure->at = transaction.now();
     record.checkpoint_wanted = false;
+    std::optional<absl::Time>& unsaved = job.world.unsaved_since;
+    if (record.state == JobState::kRegrouping && !unsaved) unsaved = transaction.now();
     transaction.Persist(job);
   }
 }

@@ -108,6 +108,12 @@ struct World {
   bool unheard_since_restart = false;
   // When the job may next be looked at for nodes that it could take in.
   absl::Time grow_at = absl::InfinitePast();
+  // Since when the checkpoint cannot be written with which it stops for a change of nodes; and that
+  // such a change was called off, which a rank may not have heard of in time.
+  std::optional<absl::Time> unsaved_since;
+  bool called_off = false;
+  // Why it should leave a node, and stays for want of a checkpoint; empty: it need not.
+  std::string stays;
   // When every rank had said its last word: the processes must end soon after.
   std::optional<absl::Time> finished_at;
   PlanWatch plan_watch;

@@ -124,6 +124,12 @@ bool IsUnwell(const Node& node) {
   return node.agent.state == AgentState::kAttached && node.agent.health.ailment() != Ailment::kNone;
 }
 
+bool MayGoByItself(const Node& node) {
+  const bool has_battery =
+      node.agent.report && node.agent.report->condition().has_battery_percent();
+  return has_battery || !node.spec.hours().empty();
+}
+
 Obstacle NodeObstacle(const ClusterState& state, const Node& node) {
   if (node.record.drained) return Obstacle::kDrained;
   if (IsSetAside(node.record)) return Obstacle::kSetAside;

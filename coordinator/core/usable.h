@@ -82,6 +82,8 @@ struct Usability {
 Obstacle NodeObstacle(const ClusterState& state, const Node& node);
 // Its agent says so: see planner/node_health.h. Jobs leave it, whatever else keeps others away.
 bool IsUnwell(const Node& node);
+// It goes by itself now and then: it has hours, or a battery that runs down.
+bool MayGoByItself(const Node& node);
 // What keeps this job from the node. The nodes that it has are its own.
 Usability Usable(const ClusterState& state, const Node& node, const JobRecord& job,
                  const KeptNodes& kept);

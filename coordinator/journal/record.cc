@@ -106,6 +106,8 @@ void EncodeResults(const JobRecord& record, v1::JournalJob& row) {
 void EncodeTraining(const JobRecord& record, v1::JournalJob& row) {
   for (const NodeName& node : record.trained_on) row.add_trained_on(node.text());
   row.set_history(record.history);
+  row.set_rate_factor(record.rate_factor);
+  row.mutable_warnings()->Assign(record.warnings.begin(), record.warnings.end());
   for (const SpeedRecord& speed : record.speeds) {
     const SpeedSums& sums = speed.speed.sums();
     v1::JournalSpeed& one = *row.add_speeds();
@@ -123,6 +125,10 @@ void EncodeTraining(const JobRecord& record, v1::JournalJob& row) {
 void DecodeTraining(const v1::JournalJob& row, JobRecord& record) {
   for (const std::string& node : row.trained_on()) record.trained_on.push_back(NodeName(node));
   record.history = row.history();
+  record.rate_factor = 1;
+  if (row.has_evaluation()) record.rate_factor = row.evaluation().rate_factor();
+  if (row.has_rate_factor()) record.rate_factor = row.rate_factor();
+  record.warnings.assign(row.warnings().begin(), row.warnings().end());
   for (const v1::JournalSpeed& one : row.speeds()) {
     const SpeedSums sums{one.weight(), one.n(),         one.nn(),          one.t(),
                          one.nt(),     one.deviation(), one.measurements()};
@@ -279,6 +285,29 @@ absl::StatusOr<JobRecord> DecodeJob(absl::string_view bytes) {
   return record;
 }
 
+namespace {
+
+void EncodeIllness(const Illness& illness, v1::JournalIllness& row) {
+  row.set_ailment(static_cast<int32_t>(illness.ailment));
+  row.set_why(illness.why);
+  row.set_since_us(Us(illness.since));
+  for (const absl::Time time : illness.fell_ill) row.add_fell_ill_us(Us(time));
+}
+
+// One that a newer espalierd knows is forgotten: the next report says what ails it.
+Illness DecodeIllness(const v1::JournalIllness& row) {
+  Illness illness;
+  if (row.ailment() >= 0 && row.ailment() <= static_cast<int32_t>(Ailment::kHours)) {
+    illness.ailment = static_cast<Ailment>(row.ailment());
+    illness.why = row.why();
+  }
+  illness.since = At(row.since_us());
+  for (const int64_t time : row.fell_ill_us()) illness.fell_ill.push_back(At(time));
+  return illness;
+}
+
+}  // namespace
+
 std::string EncodeNode(const NodeRecord& node) {
   v1::JournalNode row;
   row.set_name(node.name.text());
@@ -293,6 +322,7 @@ std::string EncodeNode(const NodeRecord& node) {
   row.mutable_revoked()->Assign(node.revoked.begin(), node.revoked.end());
   if (node.invitation) EncodeInvitation(*node.invitation, *row.mutable_invitation());
   if (node.joined) *row.mutable_joined() = *node.joined;
+  EncodeIllness(node.illness, *row.mutable_illness());
   return row.SerializeAsString();
 }
 
@@ -314,6 +344,7 @@ absl::StatusOr<NodeRecord> DecodeNode(absl::string_view bytes) {
   node.revoked.assign(row.revoked().begin(), row.revoked().end());
   if (row.has_invitation()) node.invitation = DecodeInvitation(row.invitation());
   if (row.has_joined()) node.joined = row.joined();
+  if (row.has_illness()) node.illness = DecodeIllness(row.illness());
   return node;
 }
 

@@ -84,35 +84,35 @@ NodeHealth::Finding NodeHealth::LookAtHours(const v1::NodeSpec& spec, const v1::
 NodeHealth::Finding NodeHealth::LookAt(const v1::NodeSpec& spec, const v1::NodeReport& report,
                                        absl::Time now) {
   const v1::NodeCondition& condition = report.condition();
-  Finding disk = LookAtDisk(spec, report.resources(), ailment_);
+  Finding disk = LookAtDisk(spec, report.resources(), is_.ailment);
   if (disk.ailment == Ailment::kNone) disk_low_since_.reset();
   if (condition.about_to_sleep()) return {Ailment::kSleep, "is about to sleep"};
   for (Finding found :
-       {LookAtHeat(spec, condition, ailment_), LookAtPower(spec, condition, ailment_)}) {
+       {LookAtHeat(spec, condition, is_.ailment), LookAtPower(spec, condition, is_.ailment)}) {
     if (found.ailment != Ailment::kNone) return found;
   }
   if (disk.ailment == Ailment::kNone) return {};
   if (!disk_low_since_) disk_low_since_ = heard_ ? now : absl::InfinitePast();
-  const bool lasts = ailment_ == Ailment::kDisk || now - *disk_low_since_ >= kDiskPatience;
+  const bool lasts = is_.ailment == Ailment::kDisk || now - *disk_low_since_ >= kDiskPatience;
   return lasts ? disk : Finding{};
 }
 
 bool NodeHealth::IsOver(absl::Time now) const {
-  if (!HasToRecover(ailment_)) return true;
+  if (!HasToRecover(is_.ailment)) return true;
   absl::Duration recovery = kShortestRecovery;
   for (int i = 1; i < IllOfLate(now); ++i) recovery = std::min(2 * recovery, kLongestRecovery);
   return now - seen_ill_ >= recovery;
 }
 
 bool NodeHealth::Become(Finding found, absl::Time now) {
-  if (found.ailment == ailment_) return false;
-  if (ailment_ == Ailment::kNone) {
-    fell_ill_.push_back(now);
-    if (fell_ill_.size() > kIllnessesKept) fell_ill_.erase(fell_ill_.begin());
+  if (found.ailment == is_.ailment) return false;
+  if (is_.ailment == Ailment::kNone) {
+    is_.fell_ill.push_back(now);
+    if (is_.fell_ill.size() > kIllnessesKept) is_.fell_ill.erase(is_.fell_ill.begin());
   }
-  ailment_ = found.ailment;
-  why_ = std::move(found.why);
-  since_ = now;
+  is_.ailment = found.ailment;
+  is_.why = std::move(found.why);
+  is_.since = now;
   return true;
 }
 
@@ -121,21 +121,29 @@ bool NodeHealth::Hear(const v1::NodeSpec& spec, const v1::NodeReport& report, ab
   heard_ = true;
   if (found.ailment != Ailment::kNone) {
     seen_ill_ = now;
-  } else if (ailment_ == Ailment::kHours || !IsOver(now)) {
+  } else if (is_.ailment == Ailment::kHours || !IsOver(now)) {
     return false;
+  } else if (is_.ailment != Ailment::kNone) {
+    found = LookAtHours(spec, report, now);
   }
   return Become(std::move(found), now);
 }
 
 bool NodeHealth::Tick(const v1::NodeSpec& spec, const v1::NodeReport& report, absl::Time now) {
-  if (spec.hours().empty() || (ailment_ != Ailment::kNone && ailment_ != Ailment::kHours)) {
+  if (spec.hours().empty() || (is_.ailment != Ailment::kNone && is_.ailment != Ailment::kHours)) {
     return false;
   }
   return Become(LookAtHours(spec, report, now), now);
 }
 
+void NodeHealth::LookAnew(const v1::NodeSpec& spec, const v1::NodeReport& report, absl::Time now) {
+  *this = NodeHealth();
+  Hear(spec, report, now);
+  Tick(spec, report, now);
+}
+
 int NodeHealth::IllOfLate(absl::Time now) const {
-  return static_cast<int>(std::count_if(fell_ill_.begin(), fell_ill_.end(),
+  return static_cast<int>(std::count_if(is_.fell_ill.begin(), is_.fell_ill.end(),
                                         [&](absl::Time ill) { return now - ill <= kOfLate; }));
 }
 

@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -14,41 +15,56 @@
 
 namespace espalier {
 
+// The numbers are in the journal.
 enum class Ailment {
-  kNone,
+  kNone = 0,
   // The system has announced it, and waits half a minute for who has to leave.
-  kSleep,
+  kSleep = 1,
   // It runs on its battery, and on_battery is "leave".
-  kBattery,
+  kBattery = 2,
   // No more than least_battery_percent is left; 5 more, or a charger, and it is well again.
-  kLowBattery,
+  kLowBattery = 3,
   // The system called it critical, and has not called it normal since.
-  kHeat,
+  kHeat = 4,
   // Less than least_disk_free_bytes has been free for a minute (a checkpoint that is written takes
   // some for a while); a quarter more, and it is well again.
-  kDisk,
+  kDisk = 5,
   // It is none of the `hours`, by the machine's own time of day.
-  kHours,
+  kHours = 6,
+};
+
+// What is remembered of it, also by the next espalierd.
+struct Illness {
+  Ailment ailment = Ailment::kNone;
+  // "has 12 % of its battery left (least_battery_percent is 20)", for people, after the node's
+  // name: the same words as long as the same ails it.
+  std::string why;
+  // When it fell ill or was well again.
+  absl::Time since = absl::UnixEpoch();
+  // The newest few times.
+  std::vector<absl::Time> fell_ill;
 };
 
 class NodeHealth {
  public:
+  NodeHealth() = default;
+  // As it was when somebody looked last; it recovers from now on.
+  NodeHealth(Illness illness, absl::Time now) : is_(std::move(illness)), seen_ill_(now) {}
+
   // With each report. True: it fell ill or is well again, or another thing ails it. What wavers
   // does not come and go: of battery, heat and disk it recovers for 10 s, twice as long for each
   // time that it fell ill within the hour, 10 minutes at most.
   bool Hear(const v1::NodeSpec& spec, const v1::NodeReport& report, absl::Time now);
-  // A few times a second, with the newest report, and when an agent attaches: hours begin and end
-  // for all nodes at one time.
+  // A few times a second, with the newest report, and when an agent is heard of again: hours begin
+  // and end for all nodes at one time.
   bool Tick(const v1::NodeSpec& spec, const v1::NodeReport& report, absl::Time now);
-  // Whatever it was is over and was never so, until the next report.
-  void Forget() { *this = NodeHealth(); }
+  // Whatever it was was never so: what counts is what the report says.
+  void LookAnew(const v1::NodeSpec& spec, const v1::NodeReport& report, absl::Time now);
 
-  Ailment ailment() const { return ailment_; }
-  // "has 12 % of its battery left (least_battery_percent is 20)", for people, after the node's
-  // name: the same words as long as the same ails it.
-  const std::string& why() const { return why_; }
-  // When it fell ill or was well again.
-  absl::Time since() const { return since_; }
+  Ailment ailment() const { return is_.ailment; }
+  const std::string& why() const { return is_.why; }
+  absl::Time since() const { return is_.since; }
+  const Illness& illness() const { return is_; }
   // How often it fell ill within the hour.
   int IllOfLate(absl::Time now) const;
 
@@ -69,14 +85,10 @@ class NodeHealth {
   bool IsOver(absl::Time now) const;
   bool Become(Finding found, absl::Time now);
 
-  Ailment ailment_ = Ailment::kNone;
-  std::string why_;
-  absl::Time since_ = absl::UnixEpoch();
+  Illness is_;
   absl::Time seen_ill_ = absl::InfinitePast();
   bool heard_ = false;
   std::optional<absl::Time> disk_low_since_;
-  // The newest few.
-  std::vector<absl::Time> fell_ill_;
 };
 
 }  // namespace espalier

@@ -166,6 +166,20 @@ std::vector<std::string> TrainingHealth::Add(const v1::HealthSpec& limits,
   return news;
 }
 
+void TrainingHealth::TakeUp(const std::vector<std::string>& warnings) {
+  for (const Rule rule : kAll) {
+    holds_[rule] = std::find(warnings.begin(), warnings.end(), Name(rule)) != warnings.end();
+  }
+}
+
+std::vector<std::string> TrainingHealth::warnings() const {
+  std::vector<std::string> names;
+  for (const Rule rule : kAll) {
+    if (holds_[rule]) names.emplace_back(Name(rule));
+  }
+  return names;
+}
+
 std::vector<std::string> TrainingHealth::End() {
   std::vector<std::string> news;
   for (const Rule rule : kAll) {

@@ -33,6 +33,10 @@ class TrainingHealth {
   std::vector<std::string> Add(const v1::HealthSpec& limits, const StepFigures& step);
   // Another generation is looked at from here on, afresh. What was wrong until now, for people.
   std::vector<std::string> End();
+  // An earlier espalierd had told of these, by name; they are over when the rules were kept.
+  void TakeUp(const std::vector<std::string>& warnings);
+  // Those that hold at present, by name.
+  std::vector<std::string> warnings() const;
   // Holds at present.
   bool holds(Rule rule) const { return holds_[rule]; }
 

@@ -17,14 +17,6 @@ namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(250);
 
-const std::map<std::string, Phase>& Phases() {
-  static const auto& phases = *new std::map<std::string, Phase>{
-      {"start", Phase::kStarting},  {"boundary", Phase::kBoundary}, {"data", Phase::kDataWait},
-      {"compute", Phase::kCompute}, {"exchange", Phase::kExchange}, {"update", Phase::kUpdate},
-      {"pause", Phase::kPaused},    {"stop", Phase::kStopping}};
-  return phases;
-}
-
 }  // namespace
 
 Stage::Handler Stage::FindHandler(const std::string& command) {
@@ -108,9 +100,9 @@ std::string Stage::Start() {
 Stage::Result Stage::Cluster(Words& words) {
   words.Text();
   while (!words.empty()) {
-    const Words::Setting node = words.NextSetting();
-    nodes_.emplace_back(node.key);
-    specs_[nodes_.back()] = SpecOfSpeed(node.number);
+    ASSIGN_OR_RETURN(const NodeSays node, ReadNode(words));
+    nodes_.push_back(node.name);
+    specs_[node.name] = node.spec;
   }
   return Start();
 }
@@ -189,40 +181,6 @@ Stage::Result Stage::HelloByHand(Words& words) {
   hello.pid = 100 + place.rank.value();
   ASSIGN_OR_RETURN(hello.external_spec, ReadSpec(words));
   return Take(hello);
-}
-
-absl::StatusOr<Event> Stage::ReadReport(Words& words) const {
-  const std::string what = words.Text();
-  const StreamId stream = words.Stream();
-  if (what == "gone") return WorkerDetached{stream};
-  if (what == "obeyed") {
-    const int64_t number = words.Integer();
-    return DirectiveAcked{.stream = stream, .number = number, .next_step = Step(words.Integer())};
-  }
-  if (what == "beat") {
-    const int64_t beat = words.Integer();
-    return WorkerHeartbeat{
-        .stream = stream, .counters = {.phase = Phase::kCompute, .collective = beat}, .beat = beat};
-  }
-  const Step step(words.Integer());
-  if (what == "found") return WorkerFoundState{stream, step};
-  if (what == "ready") return WorkerReady{.stream = stream, .next_step = step, .device = "cpu"};
-  if (what == "evaluated") return WorkerEvaluated{stream, {.step = step, .loss = words.Real()}};
-  if (what == "checkpointed") {
-    return WorkerCheckpointed{stream, {.step = step, .path = "dir", .error = words.Rest()}};
-  }
-  if (what == "step") {
-    return WorkerStepReported{stream,
-                              {.step = step,
-                               .loss = words.empty() ? 1 : words.Real(),
-                               .tokens = 1000,
-                               .step_seconds = words.empty() ? 0.5 : words.Real()}};
-  }
-  const auto phase = Phases().find(words.Text());
-  if (phase == Phases().end()) return absl::InvalidArgumentError("unknown phase");
-  Counters counters{.step = step, .phase = phase->second, .collective = words.Integer()};
-  if (!words.empty()) counters.work = words.Integer();
-  return WorkerHeartbeat{.stream = stream, .counters = counters};
 }
 
 Stage::Result Stage::Report(Words& words) {

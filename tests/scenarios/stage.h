@@ -46,7 +46,6 @@ class Stage {
   // The coordinator starts with what the journal holds.
   std::string Start();
   std::string Take(const Event& event);
-  absl::StatusOr<Event> ReadReport(Words& words) const;
   // The rank on the stream reports its next step, by the plan in force.
   std::string Commit(StreamId stream, double pace);
   // Within so much of 1, the same in every run.

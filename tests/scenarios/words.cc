@@ -232,13 +232,37 @@ v1::NodeReport DefaultReport() {
   return report;
 }
 
-v1::NodeSpec SpecOfSpeed(double speed) {
-  v1::NodeSpec spec;
-  if (speed > 0) spec.set_relative_speed(speed);
-  spec.set_on_heat("leave");
-  spec.set_least_battery_percent(20);
-  spec.set_least_disk_free_bytes(1'000'000'000);
-  return spec;
+namespace {
+
+absl::Status SetPolicy(v1::NodeSpec& spec, const std::string& key, const std::string& value) {
+  if (key == "hours") {
+    spec.add_hours(value);
+  } else if (key == "on-battery") {
+    spec.set_on_battery(value);
+  } else {
+    return absl::InvalidArgumentError("a node is NAME[=SPEED][,hours=FROM-TO][,on-battery=WHAT]");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<NodeSays> ReadNode(Words& words) {
+  NodeSays node;
+  node.spec.set_on_heat("leave");
+  node.spec.set_least_battery_percent(20);
+  node.spec.set_least_disk_free_bytes(1'000'000'000);
+  for (const absl::string_view part : absl::StrSplit(words.Text(), ',')) {
+    const std::pair<std::string, std::string> pair = absl::StrSplit(part, absl::MaxSplits('=', 1));
+    double speed = 0;
+    if (!node.name.empty()) {
+      RETURN_IF_ERROR(SetPolicy(node.spec, pair.first, pair.second));
+      continue;
+    }
+    node.name = NodeName(pair.first);
+    if (absl::SimpleAtod(pair.second, &speed)) node.spec.set_relative_speed(speed);
+  }
+  return node;
 }
 
 absl::StatusOr<AgentSays> ReadAgent(Words& words) {

@@ -63,14 +63,22 @@ class Words {
 
 // A report of a node with the coordinator's own versions.
 v1::NodeReport DefaultReport();
-// A node of that relative speed, 0: not given, which jobs leave when it is unwell.
-v1::NodeSpec SpecOfSpeed(double speed);
+// "NAME[=SPEED][,key=value]...": a node which jobs leave when it is unwell; see README.md for the
+// keys.
+struct NodeSays {
+  NodeName name;
+  v1::NodeSpec spec;
+};
+absl::StatusOr<NodeSays> ReadNode(Words& words);
 // "key=value ...": what an agent says; see README.md for the keys.
 struct AgentSays {
   v1::NodeReport report;
   absl::Duration clock_ahead;
 };
 absl::StatusOr<AgentSays> ReadAgent(Words& words);
+
+// "WHAT STREAM ...": what a worker reports (reports.cc).
+absl::StatusOr<Event> ReadReport(Words& words);
 
 // "NAME key=value ...": see README.md for the keys.
 absl::StatusOr<v1::JobSpec> ReadSpec(Words& words);

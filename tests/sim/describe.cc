@@ -153,6 +153,9 @@ struct EffectText {
   std::string operator()(const PersistNode& effect) const {
     return absl::StrCat("journal node ", effect.record.name.text(), ": ",
                         effect.record.drained ? "drained, " : "",
+                        effect.record.illness.ailment == Ailment::kNone
+                            ? ""
+                            : absl::StrCat(effect.record.illness.why, ", "),
                         effect.record.set_aside_reason.empty()
                             ? absl::StrCat(effect.record.faults.size(), " faults")
                             : absl::StrCat("set aside, ", effect.record.set_aside_reason));

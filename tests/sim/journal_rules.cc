@@ -17,7 +17,7 @@ int64_t Us(absl::Time time) { return absl::ToUnixMicros(time); }
 auto GenerationOf(const JobRecord& record) {
   return std::tie(record.generation, record.nodes, record.trained_on, record.external_id,
                   record.processes, record.directive, record.run_state_number, record.last_plan,
-                  record.checkpoint_wanted);
+                  record.checkpoint_wanted, record.warnings);
 }
 
 auto StateOf(const JobRecord& record) {
@@ -74,6 +74,7 @@ bool SameNode(const NodeRecord& a, const NodeRecord& b) {
          same(a.set_aside_until, b.set_aside_until) &&
          a.joined.has_value() == b.joined.has_value() &&
          a.invitation.has_value() == b.invitation.has_value() &&
+         a.illness.ailment == b.illness.ailment && same(a.illness.since, b.illness.since) &&
          std::tie(a.set_asides, a.set_aside_reason, a.drained, a.has_agent, a.certificate,
                   a.serials, a.revoked) == std::tie(b.set_asides, b.set_aside_reason, b.drained,
                                                     b.has_agent, b.certificate, b.serials,

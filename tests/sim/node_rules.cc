@@ -127,7 +127,8 @@ std::string FindJobOnBarredNode(const ClusterState& state, const std::vector<Eff
     const bool trains = job.record.state == JobState::kRunning &&
                         job.record.processes == Processes::kRunning &&
                         job.record.verdict == Verdict::kOpen;
-    if (trains && on_barred(job.record)) {
+    // For want of a checkpoint it stays where it is.
+    if (trains && job.world.stays.empty() && on_barred(job.record)) {
       return absl::StrCat("job ", id.text(), " trains on a node that is drained or unwell");
     }
   }

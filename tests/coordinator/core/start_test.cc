@@ -68,6 +68,19 @@ TEST_F(ClockSetBack, ANodeIsTakenBackAfterTheTimeForWhichItWasSetAsideAtMost) {
 }
 
 // Else the next coordinator would wait anew.
+TEST_F(ClockSetBack, WarningsAndWhatAilsANodeOutliveEspalierd) {
+  JobRecord job = Recovering();
+  job.warnings = {"slow_down"};
+  NodeRecord node{.name = kStudio};
+  node.illness = {Ailment::kHeat, "is too hot", kBefore, {kNow - absl::Minutes(1), kBefore}};
+  Start(job, node);
+  EXPECT_TRUE(state_.jobs.at(JobId("nano-1")).health.holds(TrainingHealth::kSlowDown));
+  const NodeHealth& health = state_.nodes.Find(kStudio)->agent.health;
+  EXPECT_EQ(health.ailment(), Ailment::kHeat);
+  EXPECT_EQ(health.since(), kNow);
+  EXPECT_EQ(health.IllOfLate(kNow), 2);
+}
+
 TEST_F(ClockSetBack, WhatWasBoundedIsJournaled) {
   const CoordinatorStarted start{.nodes = {kStudio},
                                  .records = {{.name = kStudio, .faults = {kBefore}}},

@@ -51,6 +51,8 @@ JobRecord FullRecord() {
   record.holders = {{NodeName("a"), Step(60)}, {NodeName("b"), Step(0)}};
   record.trained_on = {NodeName("a"), NodeName("b")};
   record.history = 2;
+  record.rate_factor = 0.25;
+  record.warnings = {"loss_rise"};
   record.speeds = {{NodeName("a"), SpeedModel({3, 30, 310, 1.5, 16, 0.02, 5})}};
   return record;
 }
@@ -64,6 +66,8 @@ TEST(Record, EveryFieldOfAJobSurvivesTheJournal) {
   EXPECT_EQ(decoded->directive, FullRecord().directive);
   EXPECT_EQ(decoded->nodes, FullRecord().nodes);
   EXPECT_EQ(decoded->trained_on, FullRecord().trained_on);
+  EXPECT_EQ(decoded->rate_factor, 0.25);
+  EXPECT_EQ(decoded->warnings, FullRecord().warnings);
   EXPECT_EQ(decoded->speeds[0].node, NodeName("a"));
   EXPECT_TRUE(decoded->speeds[0].speed.measured());
   EXPECT_EQ(decoded->checkpoint->at, At(6));
@@ -98,7 +102,12 @@ TEST(Record, EveryFieldOfANodeSurvivesTheJournal) {
   node.invitation->spec.set_address("10.0.0.1");
   node.joined = node.invitation->spec;
   node.joined->mutable_tls()->set_ca("/ca.crt");
+  node.illness = {Ailment::kHeat, "is too hot", At(7), {At(6), At(7)}};
   const NodeRecord decoded = *DecodeNode(EncodeNode(node));
+  EXPECT_EQ(decoded.illness.ailment, Ailment::kHeat);
+  EXPECT_EQ(decoded.illness.why, "is too hot");
+  EXPECT_EQ(decoded.illness.since, At(7));
+  EXPECT_EQ(decoded.illness.fell_ill, node.illness.fell_ill);
   EXPECT_EQ(decoded.name, node.name);
   EXPECT_EQ(decoded.faults, node.faults);
   EXPECT_TRUE(decoded.has_agent);

@@ -153,7 +153,7 @@ TEST(NodeHealth, ItRecoversLongerEachTimeThatItFallsIll) {
   }
   EXPECT_EQ(seconds, (std::vector<double>{10, 20, 40, 80, 160, 320, 600, 600, 600}));
   EXPECT_EQ(machine.health.IllOfLate(machine.now), 9);
-  machine.health.Forget();
+  machine.health.LookAnew(machine.spec, machine.report, machine.now);
   EXPECT_EQ(machine.health.IllOfLate(machine.now), 0);
 }
 

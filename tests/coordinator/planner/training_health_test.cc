@@ -94,6 +94,16 @@ TEST(TrainingHealth, ALossThatFallsFastAtTheBeginningIsWell) {
               IsEmpty());
 }
 
+TEST(TrainingHealth, AWarningOfAnEarlierEspalierdHoldsUntilTheRuleWasKept) {
+  HealthyRun run;
+  run.health.TakeUp({"loss_rise", "a rule of another version"});
+  EXPECT_TRUE(run.health.holds(TrainingHealth::kLossRise));
+  EXPECT_THAT(run.health.warnings(), ElementsAre("loss_rise"));
+  EXPECT_THAT(run.Calm(99), IsEmpty());
+  EXPECT_THAT(run.Calm(1), ElementsAre(HasSubstr("(loss_rise) is over")));
+  EXPECT_THAT(run.health.warnings(), IsEmpty());
+}
+
 TEST(TrainingHealth, LossesThatSpreadAreToldOnceAndWhenItIsOver) {
   HealthyRun run;
   run.Calm(200);
