@@ -55,10 +55,14 @@ void CheckListen(const v1::ClusterSpec& spec, const std::string& where, Problems
 
 void CheckHours(const v1::NodeSpec& node, const std::string& path, const std::string& where,
                 Problems& problems) {
-  for (const std::string& text : node.hours()) {
-    const absl::StatusOr<DayHours> hours = ParseDayHours(text);
-    if (!hours.ok()) problems.Add(where, absl::StrCat(path, ".hours: ", hours.status().message()));
-  }
+  const auto check = [&](const auto& texts, const char* field) {
+    for (const std::string& text : texts) {
+      const absl::Status valid = ParseDayHours(text).status();
+      if (!valid.ok()) problems.Add(where, absl::StrCat(path, field, ": ", valid.message()));
+    }
+  };
+  check(node.hours(), ".hours");
+  check(node.quiet_hours(), ".quiet_hours");
 }
 
 }  // namespace

@@ -15,6 +15,8 @@ inline constexpr std::array kAllMetrics = {
     metrics::kNodeMemoryAvailable,
     metrics::kNodeDiskFree,
     metrics::kNodeClockAhead,
+    metrics::kNodeOtherLoad,
+    metrics::kNodeSpared,
     metrics::kJournalCommitSeconds,
     metrics::kJournalFailures,
     metrics::kLoopHandlingSeconds,

@@ -41,6 +41,13 @@ inline constexpr MetricName kNodeDiskFree = {
     "Free on the file system of the agent's state folder."};
 inline constexpr MetricName kNodeClockAhead = {
     "espalier_node_clock_ahead_seconds", MetricKind::kGauge, "The node's clock less espalierd's."};
+inline constexpr MetricName kNodeOtherLoad = {
+    "espalier_node_other_load", MetricKind::kGauge,
+    "Of the node's processors, from 0 to 1, what others than Espalier's workers keep busy."};
+inline constexpr MetricName kNodeSpared = {"espalier_node_spared", MetricKind::kGauge,
+                                           "1 while the node gets less of each step than it could "
+                                           "compute: on its battery, in quiet hours, "
+                                           "or because somebody works there."};
 inline constexpr MetricName kJournalCommitSeconds = {
     "espalier_journal_commit_seconds", MetricKind::kHistogram,
     "Seconds of one journal transaction, including its fsync."};

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -33,6 +34,15 @@ std::set<int> ParseProcessorList(const std::string& text);
 // Of the logical processors `allowed`, how many different physical cores of the fastest kind. Reads
 // below `root`, "/" but for tests. At least 1.
 int CountPerformanceCores(const std::string& root, const std::set<int>& allowed);
+
+// In ticks of a hundredth of a second: root/proc/stat, and root/proc/PID/stat of the processes
+// whose name begins with `program`. Absent: it cannot be read.
+struct LinuxTimes {
+  int64_t busy = 0;
+  int processors = 0;
+  std::map<int64_t, int64_t> of_program;
+};
+std::optional<LinuxTimes> ReadTimes(const std::string& root, const std::string& program);
 
 // root/sys/class/power_supply. The battery of a mouse is none of the machine's. It runs on one that
 // says that it discharges; where none says, when no charger is there.

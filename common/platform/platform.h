@@ -1,12 +1,14 @@
 // What the machine under the process is and how it fares: memory, processor, heat, power. Used by
 // worker/ (limits, memory figures, threads), coordinator/agent (what a node is) and
 // coordinator/ctl/verbs_handover.cc (the folder of its program). Each system has its own files:
-// platform_linux.cc; platform_darwin.cc, sleep_darwin.cc. Thread-safe.
+// platform_linux.cc, sleep_linux.cc; platform_darwin.cc, sleep_darwin.cc. Thread-safe, but for
+// SleepNotice, which one thread uses.
 #pragma once
 
 #include <pthread.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -82,12 +84,24 @@ struct MachineCondition {
 };
 MachineCondition ReadMachineCondition();
 
+// Since some start, all processors together.
+struct ProcessorTimes {
+  // What they computed, but for programs of low priority (`nice`).
+  absl::Duration busy;
+  int processors = 1;
+  // Of the living processes of a program, by process.
+  std::map<int64_t, absl::Duration> of_program;
+};
+// `program`: the beginning of its name, of which systems keep 15 letters.
+absl::StatusOr<ProcessorTimes> ReadProcessorTimes(absl::string_view program);
+
 // Keeps the machine from falling asleep of itself while it lives. A closed lid, an empty battery
 // and the user still win.
 class KeepAwake {
  public:
   virtual ~KeepAwake() = default;
-  // `reason` is shown to the user by the system. UNIMPLEMENTED where a program cannot ask for it.
+  // `reason` is shown to the user by the system. UNIMPLEMENTED where a program cannot ask for it
+  // (Linux without logind).
   static absl::StatusOr<std::unique_ptr<KeepAwake>> Start(absl::string_view reason);
 };
 
@@ -96,9 +110,10 @@ class KeepAwake {
 class SleepNotice {
  public:
   virtual ~SleepNotice() = default;
-  // Null where the system says nothing to a program (Linux).
+  // Null where the system says nothing to a program (Linux without logind).
   static std::unique_ptr<SleepNotice> Start();
-  // From then on until it is awake again. The system waits for Allow, half a minute at most.
+  // From then on until it is awake again. The system waits for Allow, half a minute at most (Linux:
+  // 5 s, unless InhibitDelayMaxSec of logind.conf says otherwise). To be asked once a second.
   virtual bool about_to_sleep() = 0;
   virtual void Allow() = 0;
 };

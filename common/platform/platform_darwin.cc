@@ -3,13 +3,16 @@
 #include <IOKit/ps/IOPSKeys.h>
 #include <IOKit/ps/IOPowerSources.h>
 #include <IOKit/pwr_mgt/IOPMLib.h>
+#include <libproc.h>
 #include <mach-o/dyld.h>
 #include <mach/mach.h>
+#include <mach/mach_time.h>
 #include <notify.h>
 #include <pthread/qos.h>
 #include <sys/param.h>
 #include <sys/sysctl.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -17,7 +20,9 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/platform/platform.h"
 #include "common/platform/recent_peak.h"
@@ -27,6 +32,13 @@ namespace {
 
 // The kernel's own cannot be reset.
 RecentPeak recent_peak;
+
+// In which the kernel counts what a process has computed.
+absl::Duration FromMachTime(uint64_t time) {
+  mach_timebase_info_data_t base{};
+  mach_timebase_info(&base);
+  return absl::Nanoseconds(static_cast<double>(time) * base.numer / std::max(1u, base.denom));
+}
 
 template <typename T>
 absl::StatusOr<T> ReadSysctl(const char* name) {
@@ -202,6 +214,32 @@ MachineCondition ReadMachineCondition() {
           .heat = Heat(),
           .power = ReadPowerSource(),
           .battery_percent = ReadBatteryPercent()};
+}
+
+absl::StatusOr<ProcessorTimes> ReadProcessorTimes(absl::string_view program) {
+  host_cpu_load_info_data_t load{};
+  mach_msg_type_number_t count = HOST_CPU_LOAD_INFO_COUNT;
+  const mach_port_t host = mach_host_self();
+  const kern_return_t got =
+      host_statistics(host, HOST_CPU_LOAD_INFO, reinterpret_cast<host_info_t>(&load), &count);
+  mach_port_deallocate(mach_task_self(), host);
+  if (got != KERN_SUCCESS) return absl::NotFoundError("the kernel does not say how busy it is");
+  ProcessorTimes times;
+  const uint64_t ticks =
+      uint64_t{load.cpu_ticks[CPU_STATE_USER]} + load.cpu_ticks[CPU_STATE_SYSTEM];
+  times.busy = absl::Seconds(static_cast<double>(ticks) / sysconf(_SC_CLK_TCK));
+  times.processors = ReadSysctl<int>("hw.logicalcpu").value_or(1);
+  std::vector<pid_t> pids(static_cast<size_t>(std::max(0, proc_listallpids(nullptr, 0))) + 64);
+  const int found = proc_listallpids(pids.data(), static_cast<int>(pids.size() * sizeof(pids[0])));
+  pids.resize(static_cast<size_t>(std::clamp<int>(found, 0, static_cast<int>(pids.size()))));
+  for (const pid_t pid : pids) {
+    char name[2 * MAXCOMLEN + 1] = {};
+    proc_taskinfo used{};
+    if (proc_name(pid, name, sizeof(name)) <= 0 || !absl::StartsWith(name, program)) continue;
+    if (proc_pidinfo(pid, PROC_PIDTASKINFO, 0, &used, sizeof(used)) < int{sizeof(used)}) continue;
+    times.of_program[pid] = FromMachTime(used.pti_total_user + used.pti_total_system);
+  }
+  return times;
 }
 
 absl::StatusOr<std::unique_ptr<KeepAwake>> KeepAwake::Start(absl::string_view reason) {

@@ -176,13 +176,14 @@ MachineCondition ReadMachineCondition() {
           .battery_percent = power.battery_percent};
 }
 
-absl::StatusOr<std::unique_ptr<KeepAwake>> KeepAwake::Start(absl::string_view reason) {
-  return absl::UnimplementedError(absl::StrCat(
-      "Linux has no common way to keep a machine awake (for: ", reason,
-      "); where it suspends by itself, run the program under 'systemd-inhibit --what=sleep'"));
+absl::StatusOr<ProcessorTimes> ReadProcessorTimes(absl::string_view program) {
+  const std::optional<LinuxTimes> times = ReadTimes("/", std::string(program));
+  if (!times) return absl::NotFoundError("/proc/stat cannot be read");
+  const auto duration = [](int64_t ticks) { return absl::Milliseconds(10) * ticks; };
+  ProcessorTimes read{.busy = duration(times->busy), .processors = times->processors};
+  for (const auto& [pid, ticks] : times->of_program) read.of_program[pid] = duration(ticks);
+  return read;
 }
-
-std::unique_ptr<SleepNotice> SleepNotice::Start() { return nullptr; }
 
 std::unique_ptr<EnergyMeter> EnergyMeter::Start() { return MeterOf(FindEnergyCounters("")); }
 

@@ -28,6 +28,8 @@ namespace fs = std::filesystem;
 constexpr int kStatesMax = 1000;
 constexpr int64_t kFoldersBytesMax = 16384;
 constexpr int64_t kConditionBytesMax = 4096;
+// What it computes is no other's load, whoever started it.
+constexpr char kWorkerProgram[] = "espalier-worker";
 
 v1::NodePressure ToProto(Pressure pressure) {
   switch (pressure) {
@@ -230,6 +232,10 @@ void NodeFacts::FillCondition(v1::NodeCondition& condition) {
   condition.set_power(ToProto(system.power));
   if (system.battery_percent) condition.set_battery_percent(*system.battery_percent);
   if (energy_ != nullptr) condition.set_energy_joules(energy_->Joules());
+  if (const auto times = ReadProcessorTimes(kWorkerProgram); times.ok()) {
+    const auto load = other_load_.Measure(*times, clock_.Monotonic());
+    if (load) condition.set_other_load(*load);
+  }
   if (!options_.condition_file.empty()) ReadConditionFile();
   condition.MergeFrom(given_condition_);
 }

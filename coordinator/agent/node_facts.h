@@ -13,6 +13,7 @@
 #include "common/base/clock.h"
 #include "common/platform/platform.h"
 #include "coordinator/agent/folder_watch.h"
+#include "coordinator/agent/other_load.h"
 #include "coordinator/launcher/versions.h"
 #include "espalier/v1/agent.pb.h"
 #include "espalier/v1/node.pb.h"
@@ -59,6 +60,7 @@ class NodeFacts {
   Clock& clock_;
   ProgramVersions versions_;
   const std::unique_ptr<EnergyMeter> energy_;  // null: the machine does not tell
+  OtherLoad other_load_;
   v1::NodeCondition given_condition_;
   std::string condition_problem_;
   std::deque<FolderWatch> folders_;

@@ -176,6 +176,7 @@ void On(Transaction& transaction, const NodeJoined& event) { OnNode(transaction,
 void On(Transaction& transaction, const NodeForgotten& event) { OnNode(transaction, event); }
 void On(Transaction& transaction, const NodeDrained& event) { OnNode(transaction, event); }
 void On(Transaction& transaction, const NodeAllowed& event) { OnNode(transaction, event); }
+void On(Transaction& transaction, const NodeSet& event) { OnNode(transaction, event); }
 void On(Transaction& transaction, const VersionsFound& event) { OnVersions(transaction, event); }
 
 // Null when the generation is not the one that runs.

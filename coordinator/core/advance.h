@@ -66,6 +66,7 @@ void OnNode(Transaction& transaction, const NodeJoined& request);
 void OnNode(Transaction& transaction, const NodeForgotten& request);
 void OnNode(Transaction& transaction, const NodeDrained& request);
 void OnNode(Transaction& transaction, const NodeAllowed& request);
+void OnNode(Transaction& transaction, const NodeSet& request);
 // Nodes are compared with them from now on.
 void OnVersions(Transaction& transaction, const VersionsFound& found);
 

@@ -61,6 +61,7 @@ void TakeReport(Transaction& transaction, Node& node, const Message& message) {
     turned = agent.health.Tick(node.spec, *agent.report, transaction.now()) || turned;
   }
   if (turned) NoteTurn(transaction, node);
+  agent.share.Look(node.spec, *agent.report, transaction.now());
   if (NodeObstacle(transaction.state(), node) != before || MemoryChanged(node, last)) {
     transaction.QueueChanged();
   }
@@ -186,8 +187,7 @@ absl::Status CheckForgotten(const ClusterState& state, const NodeForgotten& requ
   if (node == nullptr) {
     const auto absent = state.absent.find(request.node);
     if (absent != state.absent.end() && absent->second.invitation) return absl::OkStatus();
-    return absl::NotFoundError(
-        absl::StrCat("there is no node '", name, "'; there are: ", NamesOfNodes(state.nodes)));
+    return NoSuchNode(state.nodes, request.node);
   }
   const NodeRecord& record = node->record;
   if (const JobId* holder = state.nodes.HolderOf(request.node)) {
@@ -214,6 +214,15 @@ absl::Status CheckForgotten(const ClusterState& state, const NodeForgotten& requ
                      "espalier-agent there first, or have its certificate refused with --revoke"));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckSet(const ClusterState& state, const NodeName& name) {
+  const Node* node = state.nodes.Find(name);
+  if (node == nullptr) return NoSuchNode(state.nodes, name);
+  if (node->record.joined) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the cluster file names node '", name.text(),
+      "' and says what jobs may do there: change that file, and start espalierd again"));
 }
 
 // What is remembered of it no more, and what is refused for ever.
@@ -259,10 +268,10 @@ void OnAgent(Transaction& transaction, const AgentAttached& hello) {
   ClusterState& state = transaction.state();
   Node* node = state.nodes.Edit(hello.node);
   if (node == nullptr) {
+    const absl::Status none = NoSuchNode(state.nodes, hello.node);
     transaction.Do(CloseStream{
         hello.stream,
-        absl::NotFoundError(absl::StrCat("there is no node '", hello.node.text(),
-                                         "'; there are: ", NamesOfNodes(state.nodes),
+        absl::NotFoundError(absl::StrCat(none.message(),
                                          "; add it with `espalier nodes add` or in the cluster "
                                          "file, or give the agent one of these names"))});
     return;
@@ -355,12 +364,41 @@ void OnNode(Transaction& transaction, const NodeForgotten& request) {
   transaction.Do(Reply{.request = request.request, .status = status});
 }
 
+void OnNode(Transaction& transaction, const NodeSet& request) {
+  Reply reply{.request = request.request,
+              .status = CheckSet(transaction.state(), request.node),
+              .explanation = "jobs heed it from their next step on"};
+  if (reply.status.ok()) {
+    Node& node = *transaction.state().nodes.Edit(request.node);
+    node.Adopt(request.policy, request.clear_hours, request.clear_quiet_hours, transaction.now());
+    NoteTurn(transaction, node);
+  }
+  transaction.Do(std::move(reply));
+}
+
 void OnVersions(Transaction& transaction, const VersionsFound& found) {
   ClusterState& state = transaction.state();
   state.versions = found.versions;
   for (const Node& node : state.nodes) state.nodes.Edit(node.record.name);
   transaction.QueueChanged();
 }
+
+namespace {
+
+void WatchHours(Transaction& transaction, const Node& node) {
+  NodeHealth health = node.agent.health;
+  NodeShare share = node.agent.share;
+  const v1::NodeReport& report = *node.agent.report;
+  share.Look(node.spec, report, transaction.now());
+  const bool turns = health.Tick(node.spec, report, transaction.now());
+  if (!turns && share.why() == node.agent.share.why()) return;
+  Node& turned = *transaction.state().nodes.Edit(node.record.name);
+  turned.agent.health = std::move(health);
+  turned.agent.share = std::move(share);
+  if (turns) NoteTurn(transaction, turned);
+}
+
+}  // namespace
 
 void WatchAgents(Transaction& transaction) {
   NodeTable& nodes = transaction.state().nodes;
@@ -369,12 +407,8 @@ void WatchAgents(Transaction& transaction) {
     const bool attached = agent.state == AgentState::kAttached;
     if (attached && transaction.now() - agent.heard_at > kAgentSilence) {
       EnterState(transaction, *nodes.Edit(node.record.name), AgentState::kSilent);
-    } else if (attached && !node.spec.hours().empty()) {
-      NodeHealth health = agent.health;
-      if (!health.Tick(node.spec, *agent.report, transaction.now())) continue;
-      Node& turned = *nodes.Edit(node.record.name);
-      turned.agent.health = std::move(health);
-      NoteTurn(transaction, turned);
+    } else if (attached && (!node.spec.hours().empty() || !node.spec.quiet_hours().empty())) {
+      WatchHours(transaction, node);
     } else if (!attached && agent.report && agent.report->warm_size() > 0 &&
                transaction.now() - agent.state_since > kAgentSilence) {
       // Who waits for it goes on with what others have.

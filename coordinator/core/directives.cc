@@ -23,9 +23,14 @@ std::vector<PlannedRank> PlannedRanks(const ClusterState& state, const JobRecord
   std::vector<PlannedRank> ranks;
   for (const NodeName& name : record.nodes) {
     const Node* node = state.nodes.Find(name);
-    ranks.push_back({.node = name,
-                     .relative_speed = node == nullptr ? 1 : node->spec.relative_speed(),
-                     .speed = SpeedOf(record, name)});
+    PlannedRank& rank = ranks.emplace_back();
+    rank.node = name;
+    rank.speed = SpeedOf(record, name);
+    if (node == nullptr) continue;
+    rank.relative_speed = node->spec.relative_speed();
+    rank.largest_share = LargestShare(node->spec);
+    rank.part = node->agent.share.Part(node->spec);
+    rank.spared = node->agent.share.why();
   }
   return ranks;
 }
@@ -42,6 +47,17 @@ ShardPlan NewPlan(Transaction& transaction, Job& job) {
   return plan;
 }
 
+// What nodes compute less than they could is no surprise.
+void NoteLimits(Transaction& transaction, Job& job) {
+  const JobRecord& record = job.record;
+  if (!PlansBySpeed(record.spec)) return;
+  const std::vector<PlannedRank> ranks = PlannedRanks(transaction.state(), record);
+  const std::string limits = LimitsText(record.spec.train().global_batch(), ranks);
+  if (limits.empty()) return;
+  transaction.Note(job, absl::StrCat("plan: ", SharesText(record.directive.plan.sequences, ranks),
+                                     "; because ", limits));
+}
+
 }  // namespace
 
 void FirstDirective(Transaction& transaction, Job& job) {
@@ -52,6 +68,7 @@ void FirstDirective(Transaction& transaction, Job& job) {
       .run_state = record.desired == DesiredState::kPauseSoft ? RunState::kPause : RunState::kRun,
       .checkpoint_request = record.checkpoint_wanted ? 1 : 0,
       .plan = NewPlan(transaction, job)};
+  NoteLimits(transaction, job);
 }
 
 void ChangeDirective(Transaction& transaction, Job& job, const DirectiveChange& change) {

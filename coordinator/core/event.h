@@ -134,6 +134,6 @@ using Event =
                  WorkerReady, WorkerHeartbeat, WorkerStepReported, WorkerEvaluated,
                  WorkerCheckpointed, DirectiveAcked, WorkerFinished, WorkerDetached, AgentAttached,
                  AgentReported, AgentDetached, NodeInvited, NodeJoined, NodeForgotten, NodeDrained,
-                 NodeAllowed, VersionsFound, LaunchFailed, ProcessesExited>;
+                 NodeAllowed, NodeSet, VersionsFound, LaunchFailed, ProcessesExited>;
 
 }  // namespace espalier

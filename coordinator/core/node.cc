@@ -8,6 +8,17 @@
 
 namespace espalier {
 
+void Node::Adopt(const v1::NodeSpec& policy, bool clear_hours, bool clear_quiet_hours,
+                 absl::Time now) {
+  if (clear_hours) spec.clear_hours();
+  if (clear_quiet_hours) spec.clear_quiet_hours();
+  MergePolicy(policy, spec);
+  record.joined = spec;
+  if (!agent.report) return;
+  agent.health.LookAnew(spec, *agent.report, now);
+  agent.share.Look(spec, *agent.report, now);
+}
+
 void NodeTable::Add(NodeRecord record, v1::NodeSpec spec) {
   const bool fresh = index_.emplace(record.name, nodes_.size()).second;
   ESPALIER_CHECK(fresh, "each node has a name of its own");
@@ -64,6 +75,11 @@ void NodeTable::Release(const JobId& job, const NodeName& name) {
   if (found == holders_.end() || found->second != job) return;
   holders_.erase(found);
   if (Node* node = Edit(name)) node->holder = JobId();
+}
+
+absl::Status NoSuchNode(const NodeTable& nodes, const NodeName& name) {
+  return absl::NotFoundError(
+      absl::StrCat("there is no node '", name.text(), "'; there are: ", NamesOfNodes(nodes)));
 }
 
 std::string NamesOfNodes(const NodeTable& nodes) {

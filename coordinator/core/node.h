@@ -10,9 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/base/ids.h"
 #include "coordinator/planner/node_health.h"
+#include "coordinator/planner/node_share.h"
 #include "espalier/v1/cluster.pb.h"
 #include "espalier/v1/node.pb.h"
 
@@ -89,6 +91,7 @@ struct AgentSession {
   std::optional<v1::NodeReport> report;
   absl::Duration clock_ahead;
   NodeHealth health;
+  NodeShare share;
 };
 
 struct Node {
@@ -101,6 +104,9 @@ struct Node {
   JobId holder;
   // Grows with every change, so that a view knows what to show anew.
   int64_t revision = 0;
+
+  // It has joined. What the policy says replaces what it had, and counts from now on.
+  void Adopt(const v1::NodeSpec& policy, bool clear_hours, bool clear_quiet_hours, absl::Time now);
 };
 
 class NodeTable {
@@ -135,6 +141,8 @@ class NodeTable {
   std::map<JobId, std::vector<NodeName>> held_;
 };
 
+// NOT_FOUND, with the names that there are.
+absl::Status NoSuchNode(const NodeTable& nodes, const NodeName& name);
 // "studio, macbook"; "none" without any.
 std::string NamesOfNodes(const NodeTable& nodes);
 

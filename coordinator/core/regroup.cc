@@ -242,8 +242,7 @@ void TakeIn(Transaction& transaction, Job& job, const KeptNodes& kept) {
 
 absl::Status CheckNode(const ClusterState& state, const NodeName& name) {
   if (state.nodes.Find(name) != nullptr) return absl::OkStatus();
-  return absl::NotFoundError(
-      absl::StrCat("there is no node '", name.text(), "'; there are: ", NamesOfNodes(state.nodes)));
+  return NoSuchNode(state.nodes, name);
 }
 
 // The node of one of its ranks that keep copies: the lowest, unless two share a folder.

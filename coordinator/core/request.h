@@ -92,6 +92,16 @@ struct NodeAllowed {
   NodeName node;
 };
 
+// `espalier nodes set`: another policy of a node that has joined (planner/node_share.h); what it
+// does not say stays as it is.
+struct NodeSet {
+  RequestId request;
+  NodeName node;
+  v1::NodeSpec policy;
+  bool clear_hours = false;
+  bool clear_quiet_hours = false;
+};
+
 // The hello of a node's agent, and its first report.
 struct AgentAttached {
   StreamId stream;

@@ -113,6 +113,10 @@ Cell StateCell(const v1::NodeStatus& node, const View& view) {
         absl::StrCat(runs, runs.empty() ? "" : "; ", "gets no job: it ", node.unusable_reason()),
         Colour::kYellow};
   }
+  if (!node.spared_reason().empty()) {
+    const std::string now = runs.empty() ? "free" : runs;
+    return {absl::StrCat(now, "; is spared: it ", node.spared_reason()), Colour::kYellow};
+  }
   if (!runs.empty()) return Cell(runs);
   const v1::Rehearsal& rehearsal = node.report().rehearsal();
   if (rehearsal.job_id().empty()) return Cell("free", Colour::kGreen);

@@ -1,5 +1,8 @@
-// nodes, nodes add, nodes drain, nodes allow, nodes forget: the machines of the cluster.
+// nodes, nodes add, nodes drain, nodes allow, nodes set, nodes forget: the machines of the cluster.
+#include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -77,6 +80,69 @@ absl::StatusOr<ExitCode> AskOfNode(Context& context,
   return kDone;
 }
 
+// What jobs may do on a node, and what takes hours back that it had.
+struct PolicyWords {
+  // Made when the first word of it is read.
+  std::function<v1::NodeSpec&()> policy;
+  std::function<void()> all_hours;
+  std::function<void()> no_quiet_hours;
+};
+
+void AddHours(CLI::App& verb, const PolicyWords& words) {
+  using Texts = std::vector<std::string>;
+  const auto take = [](const char* none, const std::function<void()>& clear, const auto& add) {
+    return [none, clear, add](const Texts& texts) {
+      for (const std::string& text : texts) text == none ? clear() : add(text);
+    };
+  };
+  verb.add_option_function<Texts>(
+          "--hours",
+          take("all", words.all_hours,
+               [p = words.policy](const auto& text) { p().add_hours(text); }),
+          "Hours at which jobs may use it, by its own time of day, as 22:00-07:30; may be given "
+          "several times; all: no matter when")
+      ->type_name("HH:MM-HH:MM")
+      ->allow_extra_args(false);
+  verb.add_option_function<Texts>(
+          "--quiet-hours",
+          take("none", words.no_quiet_hours,
+               [p = words.policy](const auto& text) { p().add_quiet_hours(text); }),
+          "Hours at which it is spared, as those of --hours; none: at no hour")
+      ->type_name("HH:MM-HH:MM")
+      ->allow_extra_args(false);
+}
+
+void AddPolicy(CLI::App& verb, const PolicyWords& words) {
+  const std::function<v1::NodeSpec&()>& policy = words.policy;
+  const auto part = [&](const char* name, const char* help, void (v1::NodeSpec::*set)(double)) {
+    verb.add_option_function<double>(
+            name, [policy, set](double value) { (policy().*set)(value); }, help)
+        ->type_name("PART");
+  };
+  verb.add_option_function<std::string>(
+          "--on-battery", [policy](const std::string& what) { policy().set_on_battery(what); },
+          "What jobs do while it runs on its battery: leave, slow (it is spared) or ignore; they "
+          "leave a battery that is low in any case")
+      ->type_name("WHAT");
+  verb.add_option_function<int32_t>(
+          "--least-battery", [policy](int32_t left) { policy().set_least_battery_percent(left); },
+          "Jobs leave it when no more than this is left in its battery; 0: never")
+      ->type_name("PERCENT");
+  verb.add_option_function<std::string>(
+          "--on-heat", [policy](const std::string& what) { policy().set_on_heat(what); },
+          "What jobs do there while the system calls its heat critical: leave or ignore")
+      ->type_name("WHAT");
+  AddHours(verb, words);
+  part("--largest-share", "The largest part of a job's global batch that it computes, as 0.3",
+       &v1::NodeSpec::set_largest_share);
+  verb.add_option_function<bool>(
+          "--yield-to-user", [policy](bool yields) { policy().set_yield_to_user(yields); },
+          "Whether it is spared while somebody works there: true or false")
+      ->type_name("BOOL");
+  part("--spared-share", "What it gets of its share while it is spared, as 0.5",
+       &v1::NodeSpec::set_spared_share);
+}
+
 void AddAdd(VerbTable verbs) {
   auto request = std::make_shared<v1::AddNodeRequest>();
   CLI::App* verb = AddVerb(verbs.app, "add", "Print the line with which a machine becomes a node",
@@ -99,24 +165,8 @@ void AddAdd(VerbTable verbs) {
           "What kind of machine it is: one of configs/nodes, for its memory limit, threads and "
           "speed")
       ->type_name("PROFILE");
-  verb->add_option_function<std::string>(
-          "--on-battery", [request](const std::string& what) { request->set_on_battery(what); },
-          "What jobs do there while it runs on its battery: leave or ignore; they leave a battery "
-          "that is low in any case")
-      ->type_name("WHAT");
-  verb->add_option_function<std::string>(
-          "--on-heat", [request](const std::string& what) { request->set_on_heat(what); },
-          "What jobs do there while the system calls its heat critical: leave or ignore")
-      ->type_name("WHAT");
-  verb->add_option_function<std::vector<std::string>>(
-          "--hours",
-          [request](const std::vector<std::string>& hours) {
-            for (const std::string& part : hours) request->add_hours(part);
-          },
-          "Hours at which jobs may use it, by its own time of day, as 22:00-07:30; may be given "
-          "several times; default: all")
-      ->type_name("HH:MM-HH:MM")
-      ->allow_extra_args(false);
+  AddPolicy(*verb,
+            {[request]() -> v1::NodeSpec& { return *request->mutable_policy(); }, [] {}, [] {}});
   verb->callback([verbs, request] {
     verbs.chosen = [request](Context& context) { return Add(context, *request); };
   });
@@ -155,6 +205,25 @@ void AddAllow(VerbTable verbs) {
   });
 }
 
+void AddSet(VerbTable verbs) {
+  auto request = std::make_shared<v1::SetNodeRequest>();
+  CLI::App* verb =
+      AddVerb(verbs.app, "set", "Change what jobs may do on a node that has joined",
+              "espalier nodes set macbook --on-battery slow --quiet-hours 22:00-07:00\n"
+              "espalier nodes set macbook --hours all");
+  verb->add_option_function<std::string>(
+          "NAME", [request](const std::string& name) { request->set_node(name); }, "The node")
+      ->required();
+  AddPolicy(*verb, {[request]() -> v1::NodeSpec& { return *request->mutable_policy(); },
+                    [request] { request->set_clear_hours(true); },
+                    [request] { request->set_clear_quiet_hours(true); }});
+  verb->callback([verbs, request] {
+    verbs.chosen = [request](Context& context) {
+      return AskOfNode(context, &Stub::SetNode, *request);
+    };
+  });
+}
+
 void AddForget(VerbTable verbs) {
   auto request = std::make_shared<v1::ForgetNodeRequest>();
   CLI::App* verb = AddVerb(
@@ -176,7 +245,7 @@ void AddForget(VerbTable verbs) {
 
 void AddNodeVerbs(VerbTable verbs) {
   CLI::App* nodes =
-      AddVerb(verbs.app, "nodes", "List the nodes and what they do; add, drain, allow, forget",
+      AddVerb(verbs.app, "nodes", "List the nodes and what they do; add, drain, allow, set, forget",
               "espalier nodes\n"
               "espalier nodes -o json\n"
               "espalier nodes add macbook --address 10.77.0.2\n"
@@ -189,6 +258,7 @@ void AddNodeVerbs(VerbTable verbs) {
   AddAdd({*nodes, verbs.chosen});
   AddDrain({*nodes, verbs.chosen});
   AddAllow({*nodes, verbs.chosen});
+  AddSet({*nodes, verbs.chosen});
   AddForget({*nodes, verbs.chosen});
 }
 

@@ -54,7 +54,7 @@ struct Answer {
 // their number.
 using OperatorRequest = std::variant<v1::SubmitRequest, v1::PauseRequest, v1::ResumeRequest,
                                      v1::CancelRequest, v1::CheckpointRequest, NodeInvited,
-                                     NodeJoined, NodeForgotten, NodeDrained, NodeAllowed>;
+                                     NodeJoined, NodeForgotten, NodeDrained, NodeAllowed, NodeSet>;
 struct OperatorCall {
   OperatorRequest request;
   // Called once, by the loop's thread; must not block.

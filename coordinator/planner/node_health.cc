@@ -29,6 +29,17 @@ bool HasToRecover(Ailment ailment) {
 
 }  // namespace
 
+bool IsWithin(const google::protobuf::RepeatedPtrField<std::string>& hours,
+              const v1::NodeReport& report, absl::Time now) {
+  const absl::Time local = now + absl::Seconds(report.utc_offset_seconds());
+  const absl::CivilMinute there = absl::ToCivilMinute(local, absl::UTCTimeZone());
+  const int minute = there.hour() * 60 + there.minute();
+  return std::any_of(hours.begin(), hours.end(), [&](const std::string& text) {
+    const absl::StatusOr<DayHours> one = ParseDayHours(text);
+    return one.ok() && one->Has(minute);
+  });
+}
+
 NodeHealth::Finding NodeHealth::LookAtPower(const v1::NodeSpec& spec,
                                             const v1::NodeCondition& condition, Ailment before) {
   if (condition.power() != v1::NODE_POWER_BATTERY) return {};
@@ -66,16 +77,7 @@ NodeHealth::Finding NodeHealth::LookAtDisk(const v1::NodeSpec& spec,
 
 NodeHealth::Finding NodeHealth::LookAtHours(const v1::NodeSpec& spec, const v1::NodeReport& report,
                                             absl::Time now) {
-  if (spec.hours().empty()) return {};
-  const absl::Time local = now + absl::Seconds(report.utc_offset_seconds());
-  const absl::CivilMinute there = absl::ToCivilMinute(local, absl::UTCTimeZone());
-  const int minute = there.hour() * 60 + there.minute();
-  const bool within =
-      std::any_of(spec.hours().begin(), spec.hours().end(), [&](const std::string& text) {
-        const absl::StatusOr<DayHours> hours = ParseDayHours(text);
-        return hours.ok() && hours->Has(minute);
-      });
-  if (within) return {};
+  if (spec.hours().empty() || IsWithin(spec.hours(), report, now)) return {};
   return {Ailment::kHours,
           absl::StrCat("may be used at ", absl::StrJoin(spec.hours(), ", "), " only (hours)")};
 }

@@ -45,6 +45,10 @@ struct Illness {
   std::vector<absl::Time> fell_ill;
 };
 
+// The machine's own time of day lies within one of these hours.
+bool IsWithin(const google::protobuf::RepeatedPtrField<std::string>& hours,
+              const v1::NodeReport& report, absl::Time now);
+
 class NodeHealth {
  public:
   NodeHealth() = default;

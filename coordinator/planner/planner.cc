@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 
 namespace espalier {
 namespace {
@@ -103,22 +104,118 @@ double OthersFinish(double mean, double latest, size_t ranks) {
 
 }  // namespace
 
-std::vector<Runner> RunnersOf(int32_t batch, absl::Span<const PlannedRank> ranks) {
+namespace {
+
+int64_t SumOf(const std::vector<int32_t>& values) {
+  return std::accumulate(values.begin(), values.end(), int64_t{0});
+}
+
+int32_t Floor(double value) { return static_cast<int32_t>(std::floor(value + 1e-9)); }
+
+bool Limited(const PlannedRank& rank) { return rank.largest_share < 1 || rank.part < 1; }
+
+// What each rank gets at most: by its largest share, and while it is spared.
+struct Limits {
+  std::vector<int32_t> largest;
+  std::vector<int32_t> spared;
+};
+
+Limits LimitsOf(int32_t batch, absl::Span<const PlannedRank> ranks, std::vector<Runner> runners) {
+  Limits limits;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const bool limited = ranks[i].largest_share < 1;
+    const int32_t most = limited ? std::max(1, Floor(ranks[i].largest_share * batch)) : batch;
+    limits.largest.push_back(std::min(batch, most));
+    runners[i].most = limits.largest.back();
+  }
+  limits.spared = limits.largest;
+  const absl::StatusOr<std::vector<int32_t>> usual = SplitBatch(batch, runners);
+  if (!usual.ok()) return limits;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i].part >= 1) continue;
+    limits.spared[i] = std::max(runners[i].least, Floor(ranks[i].part * (*usual)[i]));
+  }
+  return limits;
+}
+
+// Everybody has as much as `most` at least, since that is less than the batch.
+void Bound(std::vector<Runner>& runners, const std::vector<int32_t>& least,
+           const std::vector<int32_t>& most) {
+  for (size_t i = 0; i < runners.size(); ++i) {
+    runners[i].least = least[i];
+    runners[i].most = most[i];
+  }
+}
+
+std::vector<Runner> FreeRunners(int32_t batch, absl::Span<const PlannedRank> ranks) {
   std::vector<Runner> runners;
   const double unit = SecondsAtSpeedOne(batch, ranks);
   const int32_t least = batch >= static_cast<int64_t>(ranks.size()) ? 1 : 0;
   for (const PlannedRank& rank : ranks) {
     const StepTime time =
         rank.speed.measured() ? rank.speed.Time() : StepTime{0, unit / SpeedOf(rank)};
-    runners.push_back({.time = time, .least = least});
+    runners.push_back({.time = time, .least = least, .most = batch});
   }
   return runners;
 }
 
+}  // namespace
+
+std::vector<Runner> RunnersOf(int32_t batch, absl::Span<const PlannedRank> ranks) {
+  std::vector<Runner> runners = FreeRunners(batch, ranks);
+  if (std::none_of(ranks.begin(), ranks.end(), Limited)) return runners;
+  const Limits limits = LimitsOf(batch, ranks, runners);
+  if (SumOf(limits.largest) < batch) {
+    Bound(runners, limits.largest, std::vector<int32_t>(ranks.size(), batch));
+  } else if (SumOf(limits.spared) < batch) {
+    Bound(runners, limits.spared, limits.largest);
+  } else {
+    for (size_t i = 0; i < runners.size(); ++i) runners[i].most = limits.spared[i];
+  }
+  return runners;
+}
+
+std::string LimitsText(int32_t batch, absl::Span<const PlannedRank> ranks) {
+  if (std::none_of(ranks.begin(), ranks.end(), Limited)) return "";
+  std::vector<std::string> parts;
+  for (const PlannedRank& rank : ranks) {
+    const absl::string_view name = rank.node.text();
+    if (rank.part < 1) {
+      parts.push_back(absl::StrCat(name, " ", rank.spared, ": ", rank.part, " of its share"));
+    }
+    if (rank.largest_share < 1) {
+      parts.push_back(
+          absl::StrCat(name, " ", rank.largest_share, " of the batch at most (largest_share)"));
+    }
+  }
+  if (parts.size() > kNamed) {
+    const size_t more = parts.size() - kNamed;
+    parts.resize(kNamed);
+    parts.push_back(absl::StrCat("and ", more, " more limits"));
+  }
+  const Limits limits = LimitsOf(batch, ranks, FreeRunners(batch, ranks));
+  const int64_t room = std::min(SumOf(limits.largest), SumOf(limits.spared));
+  if (room < batch) {
+    parts.push_back(absl::StrCat("within these limits there is room for ", room, " of ", batch,
+                                 " sequences, so that they are passed by the other ",
+                                 batch - room));
+  }
+  return absl::StrJoin(parts, "; ");
+}
+
+namespace {
+
+std::string WithLimits(std::string reason, int32_t batch, absl::Span<const PlannedRank> ranks) {
+  const std::string limits = LimitsText(batch, ranks);
+  return limits.empty() ? reason : absl::StrCat(reason, "; ", limits);
+}
+
+}  // namespace
+
 ShardPlan FirstPlan(int32_t batch, absl::Span<const PlannedRank> ranks) {
   // Bounds that always fit.
   return {.sequences = *SplitBatch(batch, RunnersOf(batch, ranks)),
-          .reason = FirstReason(batch, ranks)};
+          .reason = WithLimits(FirstReason(batch, ranks), batch, ranks)};
 }
 
 Outlook Predict(absl::Span<const int32_t> sequences, absl::Span<const PlannedRank> ranks) {
@@ -126,6 +223,11 @@ Outlook Predict(absl::Span<const int32_t> sequences, absl::Span<const PlannedRan
   const std::vector<Runner> runners = RunnersOf(batch, ranks);
   Outlook outlook;
   outlook.best = *SplitBatch(batch, runners);
+  for (size_t i = 0; i < runners.size(); ++i) {
+    // What it would get otherwise is measured, and wavers.
+    const int32_t slack = Limited(ranks[i]) ? 1 + runners[i].most / 10 : 0;
+    if (sequences[i] - slack > runners[i].most) outlook.over_limit = true;
+  }
   outlook.seconds = LatestFinish(sequences, runners);
   outlook.best_seconds = LatestFinish(outlook.best, runners);
   outlook.gain = outlook.seconds / outlook.best_seconds - 1;
@@ -143,8 +245,14 @@ std::optional<ShardPlan> Reconsider(absl::Span<const int32_t> sequences,
                                     absl::Span<const PlannedRank> ranks, PlanWatch& watch) {
   const bool known = std::all_of(ranks.begin(), ranks.end(),
                                  [](const PlannedRank& rank) { return rank.speed.measured(); });
-  if (!known || ranks.size() < 2) return std::nullopt;
+  if (ranks.size() < 2) return std::nullopt;
   Outlook outlook = Predict(sequences, ranks);
+  const int32_t batch = std::accumulate(sequences.begin(), sequences.end(), 0);
+  if (outlook.over_limit) {
+    watch.gains = 0;
+    return ShardPlan{.sequences = std::move(outlook.best), .reason = LimitsText(batch, ranks)};
+  }
+  if (!known) return std::nullopt;
   const bool gains = outlook.gain > kLeastGain;
   const bool certain = outlook.gain > kNoises * outlook.noise;
   watch.gains = gains && certain ? watch.gains + 1 : 0;
@@ -157,8 +265,10 @@ std::optional<ShardPlan> Reconsider(absl::Span<const int32_t> sequences,
   watch.looks = 0;
   watch.gains = 0;
   ShardPlan plan{.sequences = std::move(outlook.best)};
-  plan.reason = absl::StrFormat("measured: %s; a step takes %.3g s in place of %.3g s",
-                                SpeedsText(ranks), outlook.best_seconds, outlook.seconds);
+  plan.reason =
+      WithLimits(absl::StrFormat("measured: %s; a step takes %.3g s in place of %.3g s",
+                                 SpeedsText(ranks), outlook.best_seconds, outlook.seconds),
+                 batch, ranks);
   return plan;
 }
 

@@ -24,13 +24,23 @@ struct PlannedRank {
   double relative_speed = 1;
   // Not measured: nothing is known but relative_speed.
   SpeedModel speed;
+  // Of the batch, what it gets at most.
+  double largest_share = 1;
+  // Of what it would get otherwise, while it is spared, and why it is ("runs on its battery").
+  double part = 1;
+  std::string spared = {};
 };
 
 // The ranks as SplitBatch takes them. One that was not measured is taken to be as much faster than
 // the measured ones as its relative speed is larger; when none was, a sequence takes the slowest
 // rank of speed 1 one second, which only compares them. Every rank gets a sequence where there are
-// as many.
+// as many, and none more than its limits allow: but what has no place within all limits, those that
+// are spared share beyond theirs, and what has none there either, all do.
 std::vector<Runner> RunnersOf(int32_t batch, absl::Span<const PlannedRank> ranks);
+
+// "macbook runs on its battery: 0.5 of its share", for people; empty: nothing limits the ranks.
+// Says when limits could not be kept.
+std::string LimitsText(int32_t batch, absl::Span<const PlannedRank> ranks);
 
 // The plan of a new generation: sequences and reason.
 ShardPlan FirstPlan(int32_t batch, absl::Span<const PlannedRank> ranks);
@@ -45,6 +55,8 @@ struct Outlook {
   double imbalance = 0;
   // How much later the latest finishes than the mean of the others, as a fraction of that.
   double lateness = 0;
+  // A rank has clearly more than its limits allow.
+  bool over_limit = false;
   // seconds / best_seconds - 1, and how much of it may be noise.
   double gain = 0;
   double noise = 0;
@@ -63,7 +75,8 @@ struct PlanWatch {
 };
 
 // Called once for each step when all ranks have reported it. Sequences and reason of the plan to
-// move to; absent: the present one is good enough, or a rank was not measured yet.
+// move to; absent: the present one is good enough, or a rank was not measured yet. A limit that is
+// passed is no matter of gain: it moves at once.
 std::optional<ShardPlan> Reconsider(absl::Span<const int32_t> sequences,
                                     absl::Span<const PlannedRank> ranks, PlanWatch& watch);
 

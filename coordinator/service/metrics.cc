@@ -147,6 +147,11 @@ void AddNode(MetricBuilder& builder, const v1::NodeStatus& node) {
     builder.Add(metrics::kNodeEnergy, labels, node.report().condition().energy_joules());
   }
   builder.Add(metrics::kNodeClockAhead, labels, node.clock_ahead_seconds());
+  const v1::NodeCondition& condition = node.report().condition();
+  if (condition.has_other_load()) {
+    builder.Add(metrics::kNodeOtherLoad, labels, condition.other_load());
+  }
+  builder.Add(metrics::kNodeSpared, labels, node.spared_reason().empty() ? 0 : 1);
 }
 
 void AddDaemon(MetricBuilder& builder, const View& view, const MetricsMoment& moment) {

@@ -13,6 +13,7 @@
 #include "common/config/job_file.h"
 #include "common/config/rules.h"
 #include "common/rpc/call.h"
+#include "coordinator/planner/node_share.h"
 #include "coordinator/service/job_folders.h"
 #include "coordinator/service/pumped_writer.h"
 #include "coordinator/service/sources.h"
@@ -151,9 +152,7 @@ Reactor* OperatorService::AddNode(Context* context, const v1::AddNodeRequest* re
   invited.spec.set_name(request->node());
   invited.spec.set_address(request->address());
   if (!request->device().empty()) invited.spec.set_device(request->device());
-  if (!request->on_battery().empty()) invited.spec.set_on_battery(request->on_battery());
-  if (!request->on_heat().empty()) invited.spec.set_on_heat(request->on_heat());
-  for (const std::string& hours : request->hours()) invited.spec.add_hours(hours);
+  MergePolicy(request->policy(), invited.spec);
   FillNodeDefaults(invited.spec);
   Problems problems;
   CheckRules(invited.spec, request->node(), problems);
@@ -185,6 +184,28 @@ Reactor* OperatorService::DrainNode(Context* context, const v1::DrainNodeRequest
 Reactor* OperatorService::AllowNode(Context* context, const v1::AllowNodeRequest* request,
                                     v1::AllowNodeResponse* response) {
   return Hand(*backend_.inbox, context, NodeAllowed{.node = NodeName(request->node())},
+              [response](const Answer& answer) { response->set_explanation(answer.explanation); });
+}
+
+Reactor* OperatorService::SetNode(Context* context, const v1::SetNodeRequest* request,
+                                  v1::SetNodeResponse* response) {
+  NodeSet set{.node = NodeName(request->node()),
+              .clear_hours = request->clear_hours(),
+              .clear_quiet_hours = request->clear_quiet_hours()};
+  MergePolicy(request->policy(), set.policy);
+  if (set.policy.ByteSizeLong() == 0 && !set.clear_hours && !set.clear_quiet_hours) {
+    return FinishWith(context, absl::InvalidArgumentError(
+                                   "nothing is to be set; say what, such as --on-battery slow"));
+  }
+  Problems problems;
+  v1::NodeSpec whole = set.policy;
+  whole.set_name("node");
+  whole.set_address("127.0.0.1");
+  FillNodeDefaults(whole);
+  CheckRules(whole, request->node(), problems);
+  CheckNodeRules(whole, request->node(), "", problems);
+  if (!problems.empty()) return FinishWith(context, problems.ToStatus());
+  return Hand(*backend_.inbox, context, std::move(set),
               [response](const Answer& answer) { response->set_explanation(answer.explanation); });
 }
 

@@ -46,6 +46,7 @@ class OperatorService : public v1::OperatorService::CallbackService {
   Reactor* ForgetNode(Context*, const v1::ForgetNodeRequest*, v1::ForgetNodeResponse*) override;
   Reactor* DrainNode(Context*, const v1::DrainNodeRequest*, v1::DrainNodeResponse*) override;
   Reactor* AllowNode(Context*, const v1::AllowNodeRequest*, v1::AllowNodeResponse*) override;
+  Reactor* SetNode(Context*, const v1::SetNodeRequest*, v1::SetNodeResponse*) override;
 
   Reactor* ListJobs(Context*, const v1::ListJobsRequest*, v1::ListJobsResponse*) override;
   Reactor* GetJob(Context*, const v1::GetJobRequest*, v1::GetJobResponse*) override;

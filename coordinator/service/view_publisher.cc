@@ -154,6 +154,7 @@ std::shared_ptr<const v1::NodeStatus> MakeNodeView(const ClusterState& state, co
     view->set_set_aside_until_ms(ToUnixMs(node.record.set_aside_until));
   }
   view->set_drained(node.record.drained.has_value());
+  if (node.agent.state == AgentState::kAttached) view->set_spared_reason(node.agent.share.why());
   const AgentSession& agent = node.agent;
   view->set_agent(static_cast<v1::AgentState>(agent.state));
   view->set_agent_since_ms(ToUnixMs(agent.state_since));

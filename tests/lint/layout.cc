@@ -11,7 +11,7 @@ Part Common() {
               {.folder = "proto"},
               {.folder = "common/cmake", .libraries = {"LibTorch"}},  // the precompiled header
               {.folder = "common/base", .libraries = {"OpenSSL"}, .closed = {"proto"}},
-              {.folder = "common/platform", .closed = {"proto"}},
+              {.folder = "common/platform", .libraries = {"libsystemd"}, .closed = {"proto"}},
               {.folder = "common/observe", .libraries = {"spdlog"}, .closed = {"proto"}},
               {.folder = "common/config", .libraries = {"yaml-cpp"}},
               {.folder = "common/rpc",

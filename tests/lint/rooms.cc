@@ -25,6 +25,7 @@ const std::vector<Library>& Libraries() {
       {"CLI11", std::regex("CLI/.*")},
       {"spdlog", std::regex("spdlog/.*")},
       {"OpenSSL", std::regex("openssl/.*")},
+      {"libsystemd", std::regex("systemd/.*")},
       {"oneDNN", std::regex("(dnnl|oneapi)[./].*")},
       {"jemalloc", std::regex("jemalloc/.*")},
       {"CUDA", std::regex("(cuda|cublas|cudnn|nccl).*")},

@@ -239,8 +239,15 @@ absl::Status SetPolicy(v1::NodeSpec& spec, const std::string& key, const std::st
     spec.add_hours(value);
   } else if (key == "on-battery") {
     spec.set_on_battery(value);
+  } else if (key == "quiet") {
+    spec.add_quiet_hours(value);
+  } else if (key == "yields") {
+    spec.set_yield_to_user(value == "true");
+  } else if (double share = 0; key == "largest" && absl::SimpleAtod(value, &share)) {
+    spec.set_largest_share(share);
   } else {
-    return absl::InvalidArgumentError("a node is NAME[=SPEED][,hours=FROM-TO][,on-battery=WHAT]");
+    return absl::InvalidArgumentError(
+        "a node has hours=FROM-TO on-battery=WHAT quiet=FROM-TO yields=true largest=PART");
   }
   return absl::OkStatus();
 }
@@ -287,6 +294,8 @@ absl::StatusOr<AgentSays> ReadAgent(Words& words) {
     } else if (pair.first == "heat") {
       says.report.mutable_condition()->set_heat(
           pair.second == "critical" ? v1::NODE_PRESSURE_CRITICAL : v1::NODE_PRESSURE_NORMAL);
+    } else if (double load = 0; pair.first == "load" && absl::SimpleAtod(pair.second, &load)) {
+      says.report.mutable_condition()->set_other_load(load);
     } else if (pair.first == "disk") {
       double gigabytes = 0;
       if (!absl::SimpleAtod(pair.second, &gigabytes)) {
@@ -303,7 +312,7 @@ absl::StatusOr<AgentSays> ReadAgent(Words& words) {
     } else if (pair.first != "clock" || !absl::ParseDuration(pair.second, &says.clock_ahead)) {
       return absl::InvalidArgumentError(
           "an agent has espalier= open-mpi= clock=TIME memory=JOB:STEP heat= battery=PERCENT "
-          "disk=GIGABYTES rehearsal=JOB:ready");
+          "disk=GIGABYTES load=PART rehearsal=JOB:ready");
     }
   }
   return says;

@@ -60,6 +60,11 @@ v1::NodeReport AgentProcess::Report() const {
   report.mutable_condition()->set_heat(is_hot ? v1::NODE_PRESSURE_CRITICAL
                                               : v1::NODE_PRESSURE_NORMAL);
   if (!rehearsal_.job_id().empty()) *report.mutable_rehearsal() = rehearsal_;
+  // Somebody pulls the plug for some minutes now and then, on one node after the other.
+  const int64_t minutes = absl::ToUnixSeconds(scene_.timeline.now()) / 60;
+  const auto turn = static_cast<int64_t>(node().text().back());
+  report.mutable_condition()->set_power((minutes + turn) % 3 == 0 ? v1::NODE_POWER_BATTERY
+                                                                  : v1::NODE_POWER_MAINS);
   return report;
 }
 

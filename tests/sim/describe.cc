@@ -129,6 +129,9 @@ struct EventText {
   std::string operator()(const NodeAllowed& event) const {
     return absl::StrCat("> allow node ", event.node.text());
   }
+  std::string operator()(const NodeSet& event) const {
+    return absl::StrCat("> set node ", event.node.text());
+  }
   std::string operator()(const VersionsFound&) const { return "> versions found"; }
   std::string operator()(const LaunchFailed& event) const {
     return absl::StrCat("> launch of ", Describe(event.key), " failed");

@@ -50,6 +50,8 @@ Simulation::Simulation(const RunOptions& options)
     v1::NodeSpec& node = *cluster.add_nodes();
     node.set_name(cluster_.back().text());
     node.set_on_heat("leave");
+    node.set_on_battery("slow");
+    if (i % 2 == 1) node.set_largest_share(0.3);
   }
   coordinator_ = std::make_unique<SimCoordinator>(SimCoordinator::Parts{
       .scene = scene_, .wire = wire_, .worlds = worlds_, .cluster = std::move(cluster)});

@@ -58,6 +58,24 @@ TEST(ClusterFile, JobsLeaveAMachineThatIsUnwellUnlessItsNodeSaysOtherwise) {
   EXPECT_THAT(spec->nodes(1).hours(), ::testing::ElementsAre("22:00-07:00"));
 }
 
+TEST(ClusterFile, ANodeComputesAllThatItCanUnlessItSaysOtherwise) {
+  const auto spec = Load(
+      "nodes:\n"
+      "  - {name: a, address: 10.0.0.1}\n"
+      "  - {name: b, address: 10.0.0.2, on_battery: slow, largest_share: 0.25, spared_share: 0.1,\n"
+      "     quiet_hours: [22:00-07:00], yield_to_user: true}\n");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->nodes(0).largest_share(), 1);
+  EXPECT_EQ(spec->nodes(0).spared_share(), 0.5);
+  EXPECT_TRUE(spec->nodes(0).quiet_hours().empty());
+  EXPECT_FALSE(spec->nodes(0).yield_to_user());
+  EXPECT_EQ(spec->nodes(1).on_battery(), "slow");
+  EXPECT_EQ(spec->nodes(1).largest_share(), 0.25);
+  EXPECT_EQ(spec->nodes(1).spared_share(), 0.1);
+  EXPECT_THAT(spec->nodes(1).quiet_hours(), ::testing::ElementsAre("22:00-07:00"));
+  EXPECT_TRUE(spec->nodes(1).yield_to_user());
+}
+
 TEST(ClusterFile, DefaultsAreFilledInAndPathsResolved) {
   const auto spec = Load("tls: {ca: ca.crt, certificate: /c.crt, key: ~/k}\n");
   ASSERT_TRUE(spec.ok()) << spec.status();
@@ -117,6 +135,12 @@ INSTANTIATE_TEST_SUITE_P(
              "there is no profile '../jobs/17m'"},
         Case{"Hours", "nodes: [{name: a, address: 10.0.0.1, hours: [22:00-07:00, 7-9]}]",
              "nodes[0].hours: '7-9' is no part of a day; allowed: HH:MM-HH:MM"},
+        Case{"QuietHours", "nodes: [{name: a, address: 10.0.0.1, quiet_hours: [7-9]}]",
+             "nodes[0].quiet_hours: '7-9' is no part of a day; allowed: HH:MM-HH:MM"},
+        Case{"LargestShare", "nodes: [{name: a, address: 10.0.0.1, largest_share: 30}]",
+             "nodes[0].largest_share is 30"},
+        Case{"SparedShare", "nodes: [{name: a, address: 10.0.0.1, spared_share: 0}]",
+             "nodes[0].spared_share is 0"},
         Case{"OnBattery", "nodes: [{name: a, address: 10.0.0.1, on_battery: stay}]",
              "nodes[0].on_battery is 'stay'"},
         Case{"UnknownKey", "nodes: [{name: a, address: 10.0.0.1, speed: 2}]",

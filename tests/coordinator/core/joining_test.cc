@@ -215,6 +215,33 @@ TEST_F(Joining, ANodeWhereAJobRunsIsNotForgotten) {
   EXPECT_NE(Find(kName), nullptr);
 }
 
+TEST_F(Joining, ThePolicyOfANodeThatHasJoinedIsChangedAndStaysSo) {
+  ASSERT_EQ(Invite(kName, "hash"), absl::OkStatus());
+  ASSERT_EQ(JoinAs(kName, "hash", "5e"), absl::OkStatus());
+  NodeSet set{.node = kName};
+  set.policy.set_on_battery("slow");
+  set.policy.add_hours("01:00-01:30");  // it is 01:46
+  Take(set);
+  EXPECT_EQ(reply_, absl::OkStatus());
+  Attach(kName, 1, "5e");
+  EXPECT_EQ(Find(kName)->agent.health.ailment(), Ailment::kHours);
+  Restart();
+  EXPECT_EQ(Find(kName)->spec.on_battery(), "slow");
+  EXPECT_EQ(Find(kName)->spec.hours(0), "01:00-01:30");
+  Attach(kName, 2, "5e");
+  Take(NodeSet{.node = kName, .clear_hours = true});
+  EXPECT_EQ(Find(kName)->agent.health.ailment(), Ailment::kNone) << "at once";
+  EXPECT_EQ(Find(kName)->spec.address(), "10.77.0.2");
+  EXPECT_TRUE(journal_[kName].joined->hours().empty());
+}
+
+TEST_F(Joining, ThePolicyOfOthersIsNotChangedHere) {
+  Take(NodeSet{.node = NodeName("studio"), .clear_hours = true});
+  EXPECT_THAT(reply_.message(), HasSubstr("the cluster file names node 'studio'"));
+  Take(NodeSet{.node = kName, .clear_hours = true});
+  EXPECT_THAT(reply_.message(), HasSubstr("there is no node 'macbook'; there are: studio"));
+}
+
 TEST_F(Joining, ANodeThatIsNotThereCannotBeForgotten) {
   EXPECT_EQ(Forget(NodeName("phone")).code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(reply_.message()), HasSubstr("studio"));

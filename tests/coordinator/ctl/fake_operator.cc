@@ -142,6 +142,12 @@ grpc::Status FakeOperator::AllowNode(grpc::ServerContext*, const v1::AllowNodeRe
   return Record("AllowNode", *request);
 }
 
+grpc::Status FakeOperator::SetNode(grpc::ServerContext*, const v1::SetNodeRequest* request,
+                                   v1::SetNodeResponse* response) {
+  response->set_explanation(script.explanation);
+  return Record("SetNode", *request);
+}
+
 grpc::Status FakeOperator::Logs(grpc::ServerContext*, const v1::LogsRequest* request,
                                 grpc::ServerWriter<v1::LogsResponse>* writer) {
   for (const std::string& text : script.log) {

@@ -57,6 +57,8 @@ class FakeOperator : public v1::OperatorService::Service {
                          v1::DrainNodeResponse* response) override;
   grpc::Status AllowNode(grpc::ServerContext*, const v1::AllowNodeRequest* request,
                          v1::AllowNodeResponse* response) override;
+  grpc::Status SetNode(grpc::ServerContext*, const v1::SetNodeRequest* request,
+                       v1::SetNodeResponse* response) override;
   grpc::Status ForgetNode(grpc::ServerContext*, const v1::ForgetNodeRequest* request,
                           v1::ForgetNodeResponse*) override;
   grpc::Status Pause(grpc::ServerContext*, const v1::PauseRequest* request,

@@ -193,8 +193,9 @@ TEST_F(Verbs, NodesAddPrintsTheLineAloneSoThatItCanBeSentOn) {
   EXPECT_THAT(server_.requests(),
               ElementsAre("AddNode node: \"mini\" address: \"10.77.0.3\"",
                           "AddNode node: \"mini\" address: \"10.77.0.3\"",
-                          "AddNode node: \"mini\" address: \"10.77.0.3\" on_battery: \"leave\" "
-                          "hours: \"22:00-07:00\" hours: \"12:30-13:30\" on_heat: \"ignore\"",
+                          "AddNode node: \"mini\" address: \"10.77.0.3\" policy { on_battery: "
+                          "\"leave\" on_heat: \"ignore\" hours: \"22:00-07:00\" hours: "
+                          "\"12:30-13:30\" }",
                           "ForgetNode node: \"mini\"", "ForgetNode node: \"mini\" revoke: true"));
 }
 
@@ -205,6 +206,20 @@ TEST_F(Verbs, NodesDrainAndAllowSayWhatBecomesOfTheJob) {
   EXPECT_EQ(Run({"nodes", "allow", "mini"}).out, "mini: job ab leaves it\n");
   EXPECT_THAT(server_.requests(), ElementsAre("DrainNode node: \"mini\" reason: \"back on Monday\"",
                                               "AllowNode node: \"mini\""));
+}
+
+TEST_F(Verbs, NodesSetSaysOnlyWhatIsToBecomeOtherwise) {
+  server_.script.explanation = "jobs heed it";
+  EXPECT_EQ(Run({"nodes", "set", "mini", "--on-battery", "slow", "--largest-share", "0.3",
+                 "--yield-to-user", "true", "--quiet-hours", "22:00-07:00", "--hours", "all"})
+                .out,
+            "mini: jobs heed it\n");
+  Run({"nodes", "set", "mini", "--quiet-hours", "none", "--spared-share", "0.25"});
+  EXPECT_THAT(server_.requests(),
+              ElementsAre("SetNode node: \"mini\" policy { on_battery: \"slow\" largest_share: 0.3 "
+                          "quiet_hours: \"22:00-07:00\" yield_to_user: true } clear_hours: true",
+                          "SetNode node: \"mini\" policy { spared_share: 0.25 } "
+                          "clear_quiet_hours: true"));
 }
 
 TEST_F(Verbs, PausePrintsTheExplanation) {

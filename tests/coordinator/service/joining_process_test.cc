@@ -8,6 +8,7 @@
 #include <map>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "tests/common/rpc/tls_world.h"
@@ -166,6 +167,28 @@ TEST_F(JoiningMachines, AJobLeavesAMachineWhoseBatteryIsLowAndIsBackWhenItIsChar
   daemon_.folder().Write("condition", R"({"power": "NODE_POWER_MAINS"})");
   const v1::JobStatus done = daemon_.Await(job, v1::JOB_STATE_COMPLETED);
   EXPECT_EQ(done.restarts(), 0);
+}
+
+TEST_F(JoiningMachines, WhenAMachineMayBeUsedIsChangedWhileAJobRunsThere) {
+  daemon_.Start();
+  StartAgent(LineFor("left", "127.0.0.1"), "left");
+  StartAgent(LineFor("right", "127.0.0.2"), "right");
+  const std::string job = daemon_.Submit({.steps = 2000});
+  daemon_.AwaitStep(job, 10);
+  const int hour = (absl::ToCivilHour(RealClock().Now(), absl::LocalTimeZone()) + 3).hour();
+  const std::string later = absl::StrFormat("%02d:00-%02d:01", hour, hour);
+  const Ended set = Espalier({"nodes", "set", "right", "--hours", later});
+  EXPECT_EQ(set.code, 0) << set.output;
+  const v1::JobStatus waits = daemon_.Await(job, v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(waits.reason(), HasSubstr("right may be used at " + later + " only (hours)"));
+  EXPECT_EQ(Espalier({"nodes", "set", "right", "--hours", "all"}).code, 0);
+  EXPECT_EQ(daemon_.Await(job, v1::JOB_STATE_COMPLETED).restarts(), 0);
+  const Ended nothing = Espalier({"nodes", "set", "right"});
+  EXPECT_EQ(nothing.code, 2) << nothing.output;
+  EXPECT_THAT(nothing.output, HasSubstr("nothing is to be set"));
+  const Ended bad = Espalier({"nodes", "set", "right", "--largest-share", "3"});
+  EXPECT_EQ(bad.code, 2) << bad.output;
+  EXPECT_THAT(bad.output, HasSubstr("largest_share is 3"));
 }
 
 TEST_F(JoiningMachines, WhenAMachineMayBeUsedIsCheckedWhereItIsAdded) {
