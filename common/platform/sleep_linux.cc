@@ -135,7 +135,8 @@ absl::StatusOr<std::unique_ptr<KeepAwake>> KeepAwake::Start(absl::string_view re
   auto awake = std::make_unique<LogindAwake>();
   if (awake->Take(std::string(reason))) return awake;
   return absl::UnimplementedError(absl::StrCat(
-      "there is no logind here that could keep the machine awake (for: ", reason, ")"));
+      "a Linux without logind has no common way to keep the machine awake (for: ", reason,
+      "); turn off what would suspend it"));
 }
 
 }  // namespace espalier

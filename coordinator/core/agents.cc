@@ -201,17 +201,12 @@ absl::Status CheckForgotten(const ClusterState& state, const NodeForgotten& requ
                      " is known that could be refused, because "
                      "no agent has shown one; forget it without --revoke"));
   }
-  if (node->agent.stream && record.serials.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the agent of node ", name,
-                     " is attached and would speak for it again at once; stop "
-                     "espalier-agent there first"));
-  }
-  if (node->agent.stream && !record.joined && !request.revoke) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the agent of node ", name,
-                     " is attached and would speak for it again at once; stop "
-                     "espalier-agent there first, or have its certificate refused with --revoke"));
+  const bool stays_out = !record.serials.empty() && (record.joined || request.revoke);
+  if (node->agent.stream && !stays_out) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the agent of node ", name,
+        " is attached and would speak for it again at once; stop espalier-agent there first",
+        record.serials.empty() ? "" : ", or have its certificate refused with --revoke"));
   }
   return absl::OkStatus();
 }

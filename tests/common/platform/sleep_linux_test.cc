@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -22,7 +24,7 @@ namespace {
 constexpr char kPath[] = "/org/freedesktop/login1";
 constexpr char kManager[] = "org.freedesktop.login1.Manager";
 constexpr char kBusConfig[] = R"(<busconfig>
-  <type>system</type><listen>unix:path=%s/bus</listen><auth>EXTERNAL</auth>
+  <type>session</type><listen>unix:path=%s/bus</listen><auth>EXTERNAL</auth>
   <policy context="default">
     <allow user="*"/><allow own="*"/><allow send_type="method_call"/><allow send_type="signal"/>
     <allow send_requested_reply="true"/><allow receive_requested_reply="true"/>
@@ -49,7 +51,10 @@ class PlayedLogind {
   int asked() const { return asked_; }
   // The inhibitor given out last is closed.
   bool released() const { return released_; }
-  std::string last() const { return last_; }
+  std::string last() {
+    const std::lock_guard lock(mutex_);
+    return last_;
+  }
 
  private:
   static int Inhibit(sd_bus_message* call, void* self, sd_bus_error*) {
@@ -59,7 +64,10 @@ class PlayedLogind {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return -errno;
     logind.pipes_.push_back(ends[0]);
-    logind.last_ = std::string(what) + " " + how;
+    {
+      const std::lock_guard lock(logind.mutex_);
+      logind.last_ = std::string(what) + " " + how;
+    }
     logind.released_ = false;
     const int answered = sd_bus_reply_method_return(call, "h", ends[1]);
     close(ends[1]);
@@ -99,6 +107,7 @@ class PlayedLogind {
   std::atomic<int> prepare_{-1};
   std::atomic<int> asked_{0};
   std::vector<int> pipes_;
+  std::mutex mutex_;
   std::string last_;
   std::thread thread_;
 };

@@ -180,12 +180,11 @@ std::vector<std::string> Told(const std::vector<Effect>& effects) {
 TEST(Advance, ALearningRateThatWasLoweredIsToldOnce) {
   ClusterState state = StateWith(JobState::kRunning);
   const StreamId stream = AttachRank(state);
-  const auto told_of = [&](int64_t step, bool lowers) {
+  const auto told_of = [&](int64_t step, bool lowers, double factor = 0.5) {
     const EvaluationRecord evaluation{
-        .step = Step(step), .loss = 2, .reductions = 1, .rate_factor = 0.5};
+        .step = Step(step), .loss = 2, .reductions = 1, .rate_factor = factor};
     return Told(Advance(state, WorkerEvaluated{stream, evaluation, lowers}, kNow));
   };
-  EXPECT_THAT(told_of(10, false), ::testing::IsEmpty()) << "lowered before this was known";
   EXPECT_THAT(
       told_of(20, true),
       ::testing::ElementsAre("the learning rate is 0.5 of its schedule's from step 20 on: the "
@@ -193,6 +192,11 @@ TEST(Advance, ALearningRateThatWasLoweredIsToldOnce) {
                              "(train.schedule.plateau_patience)"));
   EXPECT_THAT(told_of(20, true), ::testing::IsEmpty()) << "told again after a stream broke";
   EXPECT_THAT(told_of(30, false), ::testing::IsEmpty());
+  EXPECT_THAT(told_of(40, false, 0.25), ::testing::ElementsAre(::testing::HasSubstr(
+                                            "0.25 of its schedule's from step 40 on or "
+                                            "an earlier one")))
+      << "the evaluation that lowered it went unheard";
+  EXPECT_THAT(told_of(50, false, 1), ::testing::IsEmpty()) << "goes on from before it was lowered";
 }
 
 TEST(Advance, WhatIsWrongWithTheStepsIsInTheEventsOfTheJob) {
