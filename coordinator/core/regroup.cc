@@ -81,28 +81,6 @@ bool MayGrow(const Job& job, absl::Time now) {
   return began && record.step > *began && IsWorthAChange(job);
 }
 
-// It has trained this job, so that it has the data, and what starts there works.
-bool IsProven(const JobRecord& record, const NodeName& name) {
-  return std::any_of(record.speeds.begin(), record.speeds.end(), [&](const SpeedRecord& speed) {
-    return speed.node == name && speed.speed.measured();
-  });
-}
-
-// Of this job; null: it has said nothing.
-const v1::Rehearsal* RehearsalOf(const JobRecord& record, const Node& node) {
-  if (!node.agent.report || !node.agent.report->has_rehearsal()) return nullptr;
-  const v1::Rehearsal& rehearsal = node.agent.report->rehearsal();
-  return rehearsal.job_id() == record.id.text() ? &rehearsal : nullptr;
-}
-
-// A run that is well is stopped for nobody who may not be able to train it. A node without an agent
-// cannot be asked; what it has done, it can do.
-bool CanTrain(const JobRecord& record, const Node& node) {
-  if (node.agent.state == AgentState::kNone) return IsProven(record, node.record.name);
-  const v1::Rehearsal* rehearsal = RehearsalOf(record, node);
-  return rehearsal != nullptr && rehearsal->state() == v1::REHEARSAL_STATE_READY;
-}
-
 // The queue would give it all that it has.
 bool KeepsItsNodes(const ClusterState& state, const JobRecord& record, const KeptNodes& kept) {
   return std::all_of(record.nodes.begin(), record.nodes.end(), [&](const NodeName& name) {
@@ -300,7 +278,7 @@ std::string ExplainAllow(const ClusterState& state, const Node& node) {
   for (const auto& [id, job] : state.jobs) {
     const JobRecord& record = job.record;
     if (!HasRoom(job) || !MayUse(record, node.record.name)) continue;
-    if (node.agent.state == AgentState::kNone && !IsProven(record, node.record.name)) continue;
+    if (node.agent.state == AgentState::kNone && !HasTrained(record, node.record.name)) continue;
     const absl::Time ran = record.state_since + kGrowAfter * FailureTimeout(record);
     const absl::Time steady = SteadySince(node) + SteadySpan(record, node, state.now);
     const absl::Time at = std::max({state.now, ran, steady});

@@ -227,6 +227,19 @@ std::string WhyItWaits(const ClusterState& state, const JobRecord& record, const
   return text;
 }
 
+bool HasTrained(const JobRecord& record, const NodeName& name) {
+  return std::any_of(record.speeds.begin(), record.speeds.end(), [&](const SpeedRecord& speed) {
+    return speed.node == name && speed.speed.measured();
+  });
+}
+
+bool CanTrain(const JobRecord& record, const Node& node) {
+  if (node.agent.state == AgentState::kNone) return HasTrained(record, node.record.name);
+  if (!node.agent.report || !node.agent.report->has_rehearsal()) return false;
+  const v1::Rehearsal& rehearsal = node.agent.report->rehearsal();
+  return rehearsal.job_id() == record.id.text() && rehearsal.state() == v1::REHEARSAL_STATE_READY;
+}
+
 bool KeptInMemory(const ClusterState& state, const JobRecord& record,
                   const std::vector<NodeName>& nodes) {
   // Memory of another version is of no use, and these would start as espalierd's.

@@ -96,6 +96,12 @@ std::string Describe(const ClusterState& state, const Node& node, const Usabilit
 // empty).
 std::vector<const Node*> AllowedNodes(const ClusterState& state, const JobRecord& record);
 
+// It has trained this job, so that it has the data, and what starts there works.
+bool HasTrained(const JobRecord& record, const NodeName& name);
+// A run that is well is stopped for nobody who may not be able to train it: a node has rehearsed
+// it, or, without an agent, which alone can be asked, has trained it before.
+bool CanTrain(const JobRecord& record, const Node& node);
+
 // Each of the nodes, which the job trains on, keeps it in memory, as far as their agents have said,
 // and may start the next generation from there.
 bool KeptInMemory(const ClusterState& state, const JobRecord& record,
