@@ -71,7 +71,8 @@ void Inspector::CheckFinal(const Effect& effect) {
 void Inspector::CheckGuests(const AppendEvent& row) {
   const size_t end = row.text.find(" can be had; ");
   if (end == std::string::npos) return;
-  for (const std::string& name : absl::StrSplit(row.text.substr(0, end), ", ")) {
+  const std::vector<std::string> names = absl::StrSplit(row.text.substr(0, end), ", ");
+  for (const std::string& name : names) {
     const Node* node = state_->nodes.Find(NodeName(name));
     const bool asked = node != nullptr && node->record.has_agent;
     Require(!asked || scene_.rehearsed.count({NodeName(name), row.job}) > 0,
