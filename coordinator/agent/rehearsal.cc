@@ -33,9 +33,7 @@ absl::string_view WithoutLogPrefix(absl::string_view line) {
 
 void RehearsalRunner::Ask(const v1::RehearseJob& request, absl::Duration now) {
   asked_at_ = now;
-  const bool same = rehearsal_.job_id() == request.job_id();
-  if (same && rehearsal_.state() != v1::REHEARSAL_STATE_FAILED) return;
-  if (same && now - failed_at_ < kAgain) return;
+  if (rehearsal_.job_id() == request.job_id()) return;
   Forget();
   Begin(request, now);
 }
@@ -50,7 +48,7 @@ void RehearsalRunner::Begin(const v1::RehearseJob& request, absl::Duration now) 
   }
   rehearsal_.set_state(v1::REHEARSAL_STATE_FAILED);
   rehearsal_.set_text(AsUtf8(std::string(process.status().message())));
-  failed_at_ = now;
+  ended_at_ = now;
 }
 
 absl::StatusOr<ProcessIdentity> RehearsalRunner::Spawn(const v1::RehearseJob& request) {
@@ -67,13 +65,24 @@ absl::StatusOr<ProcessIdentity> RehearsalRunner::Spawn(const v1::RehearseJob& re
   return process.identity();
 }
 
+bool RehearsalRunner::Lapsed(absl::Duration now) const {
+  switch (rehearsal_.state()) {
+    case v1::REHEARSAL_STATE_READY:
+      return now - ended_at_ > kLasts;
+    case v1::REHEARSAL_STATE_FAILED:
+      return now - ended_at_ > kAgain;
+    default:
+      return now - asked_at_ > kForget;
+  }
+}
+
 bool RehearsalRunner::Poll(absl::Duration now) {
   std::erase_if(killed_, [](int64_t pid) {
     const absl::StatusOr<std::optional<ExitStatus>> exit = PollChild(pid);
     return !exit.ok() || exit->has_value();
   });
   if (rehearsal_.job_id().empty()) return false;
-  if (now - asked_at_ > kForget) {
+  if (Lapsed(now)) {
     Forget();
     return true;
   }
@@ -88,7 +97,7 @@ bool RehearsalRunner::Poll(absl::Duration now) {
   rehearsal_.set_text(LastLine());
   if (!ready && rehearsal_.text().empty())
     rehearsal_.set_text("espalier-worker ended without a word");
-  failed_at_ = now;
+  ended_at_ = now;
   return true;
 }
 

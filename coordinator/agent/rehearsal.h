@@ -3,11 +3,11 @@
 // (`espalier-worker rehearse`: data, model, device, memory). Used by coordinator/agent/agent.cc.
 // One thread.
 //
-//          Ask            exit status 0
-//   (none) ---> running ----------------> ready
-//      ^           | another one              |
-//      |           +-------> failed --(kAgain)|--> running
-//      +-------- nobody has asked for kForget +
+//          Ask            exit status 0            kLasts
+//   (none) ---> running ----------------> ready ----------> (none)
+//      ^           | another one
+//      |           +-------> failed --kAgain--> (none)
+//      +-----------+ nobody has asked for kForget
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,10 @@ namespace espalier {
 
 class RehearsalRunner {
  public:
-  // After a failure it is tried again so much later, since a person may have mended it.
+  // So long what was found counts; a failure less long, since a person may have mended it.
+  static constexpr absl::Duration kLasts = absl::Minutes(10);
   static constexpr absl::Duration kAgain = absl::Minutes(1);
-  // What nobody has asked for so long is ended and forgotten.
+  // What runs and was not asked for so long is ended.
   static constexpr absl::Duration kForget = absl::Seconds(30);
 
   struct Options {
@@ -40,7 +41,7 @@ class RehearsalRunner {
   RehearsalRunner(const RehearsalRunner&) = delete;
   RehearsalRunner& operator=(const RehearsalRunner&) = delete;
 
-  // espalierd wants to know, or still does; of another job: that one is forgotten. `now` is
+  // espalierd wants to know, or still does; what is known of another job is forgotten. `now` is
   // monotonic, as everywhere.
   void Ask(const v1::RehearseJob& request, absl::Duration now);
   // Looks at what runs; true: there is something new to tell.
@@ -48,6 +49,7 @@ class RehearsalRunner {
   void AddTo(v1::NodeReport& report) const;
 
  private:
+  bool Lapsed(absl::Duration now) const;
   void Begin(const v1::RehearseJob& request, absl::Duration now);
   absl::StatusOr<ProcessIdentity> Spawn(const v1::RehearseJob& request);
   // The last line that the worker has printed, without what a log adds to it.
@@ -59,7 +61,7 @@ class RehearsalRunner {
   ProcessIdentity process_;
   std::vector<int64_t> killed_;  // not yet seen to have ended
   absl::Duration asked_at_;
-  absl::Duration failed_at_;
+  absl::Duration ended_at_;
 };
 
 }  // namespace espalier

@@ -76,8 +76,7 @@ struct DropMemory {
   Step step;
 };
 
-// To a node's agent: find out whether the node could train the job. Told again while the answer is
-// wanted.
+// To a node's agent: find out whether the node could train the job. Told again until it has.
 struct Rehearse {
   StreamId stream;
   JobId job;

@@ -320,7 +320,10 @@ const Job* WantsRehearsal(const ClusterState& state, const Node& node) {
     if (!HasRoom(job) || !MayUse(job.record, node.record.name) || !IsWorthAChange(job)) continue;
     if (first == nullptr || GoesBefore(job.record, first->record)) first = &job;
   }
-  return first;
+  if (first == nullptr || !node.agent.report) return nullptr;
+  const v1::Rehearsal& last = node.agent.report->rehearsal();
+  const bool over = last.state() != v1::REHEARSAL_STATE_RUNNING;
+  return last.job_id() == first->record.id.text() && over ? nullptr : first;
 }
 
 void WatchChange(Transaction& transaction, Job& job) {

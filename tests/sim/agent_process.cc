@@ -69,8 +69,7 @@ v1::NodeReport AgentProcess::Report() const {
 }
 
 void AgentProcess::Rehearse(const std::string& job) {
-  const bool again = rehearsal_.state() == v1::REHEARSAL_STATE_FAILED && scene_.chance.OneIn(20);
-  if (rehearsal_.job_id() == job && !again) return;
+  if (rehearsal_.job_id() == job) return;
   rehearsal_.set_job_id(job);
   rehearsal_.set_state(v1::REHEARSAL_STATE_RUNNING);
   After(scene_.chance.Milliseconds(100, 20000), &AgentProcess::EndRehearsal);
@@ -84,8 +83,12 @@ void AgentProcess::EndRehearsal() {
   const bool ready = !barren && !scene_.Fault(20);
   rehearsal_.set_state(ready ? v1::REHEARSAL_STATE_READY : v1::REHEARSAL_STATE_FAILED);
   rehearsal_.set_text(ready ? "" : "its data is not there");
+  // What was found counts for a while.
+  After(ready ? absl::Minutes(10) : absl::Minutes(1), &AgentProcess::ForgetRehearsal);
   if (ready) scene_.rehearsed.insert({node(), JobId(rehearsal_.job_id())});
 }
+
+void AgentProcess::ForgetRehearsal() { rehearsal_.Clear(); }
 
 v1::NodeReport AgentProcess::FirstReport() {
   v1::NodeReport report = Report();

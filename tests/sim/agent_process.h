@@ -47,6 +47,7 @@ class AgentProcess : public WorkerEnd {
   // Finds out whether the job could run here.
   void Rehearse(const std::string& job);
   void EndRehearsal();
+  void ForgetRehearsal();
   // It has not been able to look at what is in memory by then.
   v1::NodeReport FirstReport();
 

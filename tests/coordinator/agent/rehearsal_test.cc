@@ -61,9 +61,12 @@ TEST_F(RehearsalTest, TheWorkerGetsTheJobAndItsSuccessIsReadiness) {
   AwaitEnd(runner);
   EXPECT_EQ(Told(runner).state(), v1::REHEARSAL_STATE_READY) << Told(runner).text();
   EXPECT_EQ(Told(runner).job_id(), "nano-1");
-  runner.Ask(RequestOf("nano-1"), kNow + absl::Seconds(2));
+  EXPECT_FALSE(runner.Poll(kNow + RehearsalRunner::kLasts)) << "whether or not it is asked for";
+  runner.Ask(RequestOf("nano-1"), kNow + RehearsalRunner::kLasts);
   EXPECT_EQ(Told(runner).state(), v1::REHEARSAL_STATE_READY);
   EXPECT_EQ(Starts().size(), 1u);
+  EXPECT_TRUE(runner.Poll(kNow + RehearsalRunner::kLasts + absl::Seconds(1)));
+  EXPECT_EQ(Told(runner).job_id(), "") << "the data may have changed since";
 }
 
 TEST_F(RehearsalTest, AFailureIsToldInTheWorkersLastWordsAndTriedAgainLater) {
@@ -74,8 +77,11 @@ TEST_F(RehearsalTest, AFailureIsToldInTheWorkersLastWordsAndTriedAgainLater) {
   EXPECT_EQ(Told(runner).state(), v1::REHEARSAL_STATE_FAILED);
   EXPECT_EQ(Told(runner).text(), "/data is not there");
   runner.Ask(RequestOf("nano-1"), kNow + RehearsalRunner::kAgain / 2);
+  EXPECT_FALSE(runner.Poll(kNow + RehearsalRunner::kAgain));
   EXPECT_EQ(Told(runner).state(), v1::REHEARSAL_STATE_FAILED);
-  runner.Ask(RequestOf("nano-1"), kNow + RehearsalRunner::kAgain);
+  EXPECT_TRUE(runner.Poll(kNow + RehearsalRunner::kAgain + absl::Seconds(1)));
+  EXPECT_EQ(Told(runner).job_id(), "");
+  runner.Ask(RequestOf("nano-1"), kNow);
   EXPECT_EQ(Told(runner).state(), v1::REHEARSAL_STATE_RUNNING);
 }
 
@@ -101,7 +107,7 @@ TEST_F(RehearsalTest, WhatItDoesIsToldMeanwhile) {
   });
 }
 
-TEST_F(RehearsalTest, WhatNobodyAsksForAnyMoreIsEndedAndForgotten) {
+TEST_F(RehearsalTest, WhatRunsAndNobodyAsksForAnyMoreIsEnded) {
   RehearsalRunner runner = Runner("exec sleep 1000");
   runner.Ask(RequestOf("nano-1"), kNow);
   WaitUntil([&] { return Starts().size() == 1; });

@@ -73,8 +73,9 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
   identity.training_samples = task.training()->size();
   CheckpointStore store(
       options.checkpoint_files ? *options.checkpoint_files(rank) : PosixFileSystem(),
-      {.directory = options.own_folders ? absl::StrCat(options.checkpoints, "/", rank)
-                                        : options.checkpoints});
+      {.directory =
+           options.own_folders ? absl::StrCat(options.checkpoints, "/", rank) : options.checkpoints,
+       .keep = spec.checkpoint().keep()});
   ASSIGN_OR_RETURN(const CopyRole role, DivideCopies(context, store, spec.checkpoint()));
   StartOptions start = options.start;
   start.on_found = [&](Step step, const std::string& path) {

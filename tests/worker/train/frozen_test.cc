@@ -150,7 +150,7 @@ TEST(Frozen, AreInNoCheckpointAndARunResumesToTheBit) {
   first.spec.mutable_checkpoint()->set_every_steps(5);
   first.script = [](int, ScriptedClient& client) {
     client.on_report = [](ScriptedClient& to, const v1::AttachRequest& message) {
-      if (!message.has_checkpoint()) return;
+      if (!message.has_step() || message.step().step() != 5) return;
       v1::Directive stop;
       stop.set_number(1);
       stop.set_run_state(v1::RUN_STATE_STOP);
