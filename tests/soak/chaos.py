@@ -39,13 +39,13 @@ parallel: {nodes: [AMONG], min_nodes: LEAST, max_nodes: MOST, plan: measured}
 checkpoint: {every_steps: EVERY, copies: 2}
 evaluate: {every_steps: 0, max_sequences: 8}
 health: {failure_timeout_seconds: 4, max_restarts: 100000, restart_backoff_seconds: 0.1}
-launch: {threads: 1, timeout_seconds: 30}
+launch: {threads: 1}
 """
 LONGEST = 0.6  # of the time from one fault to the next
 LEAST_LOST = 2  # seconds
 # Without a new step, when nothing is done to it any more. A machine that has failed often is set
 # aside, but never the last one.
-PATIENCE = 180
+PATIENCE = 300
 
 
 class Chaos:
@@ -124,7 +124,7 @@ class Chaos:
         job = self.submit("chaos", steps)
         self.watch = Watch(self.world, job)
         try:
-            self.world.until("it begins", lambda: self.watch.step > 5)
+            self.world.until("it begins", lambda: self.watch.step > 5, PATIENCE)
             began = time.monotonic()
             self.disturb(began + 60 * self.given.minutes)
             ended = time.monotonic()

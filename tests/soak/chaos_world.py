@@ -159,8 +159,11 @@ class ChaosWorld(Operator):
             connection.close()
 
     def close(self, keep):
+        kept = self.folder / "kept" if keep else None
+        if keep:
+            kept.mkdir(exist_ok=True)
         for machine in self.machines.values():
-            machine.close()
+            machine.close(kept)
         for process in self.processes.values():
             process.wait()
         if self.switch is not None:

@@ -179,8 +179,11 @@ class Machine:
         send(signal.SIGCONT, stopped)
         self.mend()
 
-    def close(self):
+    def close(self, kept=None):
+        """What lies on the disk goes with it, unless there is a folder to keep it in."""
         send(signal.SIGKILL, [(pid, start_of(pid)) for pid in self.processes()])
+        if kept is not None:
+            subprocess.run(["cp", "-a", self.disk, kept], capture_output=True)
         subprocess.run(["ip", "netns", "del", self.space], capture_output=True)
         for path in (self.disk, self.memory):
             subprocess.run(["umount", "--lazy", path], capture_output=True)
