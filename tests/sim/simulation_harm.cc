@@ -126,6 +126,10 @@ void Simulation::HarmMachine() {
   } else if (choice <= 11) {
     scene_.hot_until[cluster_[node]] =
         scene_.timeline.now() + scene_.chance.Milliseconds(500, 30000);
+    if (!scene_.chance.OneIn(3)) return;
+    // Nor can it be left with a checkpoint.
+    const absl::Time until = scene_.timeline.now() + scene_.chance.Milliseconds(1000, 20000);
+    for (const NodeName& each : cluster_) scene_.full_until[each] = until;
   } else {
     coordinator_->FillDisk(scene_.chance.Milliseconds(100, 20000));
   }
