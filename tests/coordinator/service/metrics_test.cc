@@ -64,6 +64,7 @@ View ViewOf(std::shared_ptr<const JobView> job) {
   node->set_name("studio");
   node->set_agent(v1::AGENT_STATE_ATTACHED);
   node->mutable_report()->mutable_resources()->set_disk_free_bytes(512);
+  node->mutable_report()->mutable_condition()->set_other_load(0.25);
   view.nodes = {std::move(node)};
   return view;
 }
@@ -105,6 +106,8 @@ TEST(Metrics, NodesShowTheirStateAndWhatTheirAgentsSay) {
   studio->mutable_report()->mutable_resources()->set_swap_used_bytes(64);
   studio->mutable_report()->mutable_condition()->set_energy_joules(2.5);
   studio->set_clock_ahead_seconds(1.5);
+  studio->mutable_report()->mutable_condition()->set_other_load(0.25);
+  studio->set_spared_reason("is used by somebody");
   auto macbook = std::make_shared<v1::NodeStatus>();
   macbook->set_name("macbook");
   macbook->set_agent(v1::AGENT_STATE_GONE);
@@ -119,6 +122,8 @@ TEST(Metrics, NodesShowTheirStateAndWhatTheirAgentsSay) {
   EXPECT_THAT(text, HasSubstr("espalier_node_swap_used_bytes{node=\"studio\"} 64"));
   EXPECT_THAT(text, HasSubstr("espalier_node_energy_joules_total{node=\"studio\"} 2.5"));
   EXPECT_THAT(text, HasSubstr("espalier_node_clock_ahead_seconds{node=\"studio\"} 1.5"));
+  EXPECT_THAT(text, HasSubstr("espalier_node_other_load{node=\"studio\"} 0.25"));
+  EXPECT_THAT(text, HasSubstr("espalier_node_spared{node=\"studio\"} 1"));
   EXPECT_THAT(text, Not(HasSubstr("{node=\"macbook\"}")));
 }
 
