@@ -26,34 +26,28 @@ inline constexpr MetricName kBuildInfo = {"espalier_build_info", MetricKind::kGa
 inline constexpr MetricName kNodes = {"espalier_nodes", MetricKind::kGauge,
                                       "Nodes by state: free, busy, set_aside, drained, unusable."};
 inline constexpr MetricName kAgents = {"espalier_node_agents", MetricKind::kGauge,
-                                       "Nodes by the state of their agent: none, attached, silent, "
-                                       "gone."};
+                                       "Nodes by their agent: none, attached, silent, gone."};
 inline constexpr MetricName kNodeMemoryAvailable = {
     "espalier_node_memory_available_bytes", MetricKind::kGauge,
     "Memory that programs could still get on the node, as its agent says."};
 inline constexpr MetricName kNodeSwapUsed = {"espalier_node_swap_used_bytes", MetricKind::kGauge,
                                              "Swap that is in use on the node."};
-inline constexpr MetricName kNodeEnergy = {
-    "espalier_node_energy_joules_total", MetricKind::kCounter,
-    "Used by the node's processors since its agent began, where the machine tells it."};
-inline constexpr MetricName kNodeDiskFree = {
-    "espalier_node_disk_free_bytes", MetricKind::kGauge,
-    "Free on the file system of the agent's state folder."};
+inline constexpr MetricName kNodeEnergy = {"espalier_node_energy_joules_total", MetricKind::kCounter,
+                                           "Used by its processors since its agent began."};
+inline constexpr MetricName kNodeDiskFree = {"espalier_node_disk_free_bytes", MetricKind::kGauge,
+                                             "Free on the disk of the agent's state folder."};
 inline constexpr MetricName kNodeClockAhead = {
     "espalier_node_clock_ahead_seconds", MetricKind::kGauge, "The node's clock less espalierd's."};
-inline constexpr MetricName kNodeOtherLoad = {
-    "espalier_node_other_load", MetricKind::kGauge,
-    "Of the node's processors, from 0 to 1, what others than Espalier's workers keep busy."};
+inline constexpr MetricName kNodeOtherLoad = {"espalier_node_other_load", MetricKind::kGauge,
+                                              "Of its processors, what others keep busy."};
 inline constexpr MetricName kNodeSpared = {"espalier_node_spared", MetricKind::kGauge,
-                                           "1 while the node gets less of each step than it could "
-                                           "compute: on its battery, in quiet hours, "
-                                           "or because somebody works there."};
+                                           "1 while it is to compute less than it could."};
 inline constexpr MetricName kJournalCommitSeconds = {
     "espalier_journal_commit_seconds", MetricKind::kHistogram,
     "Seconds of one journal transaction, including its fsync."};
-inline constexpr MetricName kJournalFailures = {
-    "espalier_journal_failures_total", MetricKind::kCounter,
-    "Journal transactions that failed and were tried again."};
+inline constexpr MetricName kJournalFailures = {"espalier_journal_failures_total",
+                                                MetricKind::kCounter,
+                                                "Transactions that failed and were tried again."};
 inline constexpr MetricName kLoopHandlingSeconds = {
     "espalier_loop_handling_seconds", MetricKind::kHistogram,
     "Seconds from the arrival of a message or call until what it led to was done."};
@@ -61,9 +55,8 @@ inline constexpr MetricName kLoopEvents = {"espalier_loop_events_total", MetricK
                                            "Events taken by the event loop."};
 inline constexpr MetricName kLoopQueueDepth = {"espalier_loop_queue_depth", MetricKind::kGauge,
                                                "Events waiting for the event loop."};
-inline constexpr MetricName kLoopRejected = {
-    "espalier_loop_rejected_total", MetricKind::kCounter,
-    "Events refused because the queue of the event loop was full."};
+inline constexpr MetricName kLoopRejected = {"espalier_loop_rejected_total", MetricKind::kCounter,
+                                             "Events refused because the queue was full."};
 
 inline constexpr MetricName kJobInfo = {"espalier_job_info", MetricKind::kGauge,
                                         "1, with the name of the job."};
@@ -73,9 +66,8 @@ inline constexpr MetricName kJobStep = {"espalier_job_step", MetricKind::kGauge,
                                         "Committed optimizer steps."};
 inline constexpr MetricName kJobTotalSteps = {"espalier_job_total_steps", MetricKind::kGauge,
                                               "Optimizer steps of the whole job."};
-inline constexpr MetricName kJobLoss = {
-    "espalier_job_loss", MetricKind::kGauge,
-    "Mean loss per token of the last step, in nats; NaN when it was not finite."};
+inline constexpr MetricName kJobLoss = {"espalier_job_loss", MetricKind::kGauge,
+                                        "Nats per token of the last step; NaN: not finite."};
 inline constexpr MetricName kJobValidationLoss = {
     "espalier_job_validation_loss", MetricKind::kGauge,
     "Mean loss per token of the last evaluation, in nats."};

@@ -4,6 +4,7 @@
 #include <sys/utsname.h>
 #include <time.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -28,6 +29,8 @@ namespace fs = std::filesystem;
 constexpr int kStatesMax = 1000;
 constexpr int64_t kFoldersBytesMax = 16384;
 constexpr int64_t kConditionBytesMax = 4096;
+// The system counts in hundredths of a second.
+constexpr absl::Duration kShortestLoad = absl::Milliseconds(500);
 // What it computes is no other's load, whoever started it.
 constexpr char kWorkerProgram[] = "espalier-worker";
 
@@ -150,6 +153,24 @@ void AddData(const std::string& folder, const v1::NodeReport&, v1::NodeReport& r
 }
 
 }  // namespace
+
+std::optional<double> OtherLoad::Measure(const ProcessorTimes& times, absl::Duration monotonic) {
+  if (last_ && monotonic - at_ < kShortestLoad) return load_;
+  if (last_ && times.processors > 0) {
+    absl::Duration own;
+    for (const auto& [process, time] : times.of_program) {
+      const auto before = last_->of_program.find(process);
+      const bool same = before != last_->of_program.end() && before->second <= time;
+      own += same ? time - before->second : time;
+    }
+    const absl::Duration others = times.busy - last_->busy - own;
+    const double load = absl::FDivDuration(others, (monotonic - at_) * times.processors);
+    load_ = std::clamp(load, 0.0, 1.0);
+  }
+  last_ = times;
+  at_ = monotonic;
+  return load_;
+}
 
 NodeFacts::NodeFacts(NodeFactsOptions options, Clock& clock)
     : options_(std::move(options)),

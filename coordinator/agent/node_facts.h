@@ -13,7 +13,6 @@
 #include "common/base/clock.h"
 #include "common/platform/platform.h"
 #include "coordinator/agent/folder_watch.h"
-#include "coordinator/agent/other_load.h"
 #include "coordinator/launcher/versions.h"
 #include "espalier/v1/agent.pb.h"
 #include "espalier/v1/node.pb.h"
@@ -36,6 +35,20 @@ struct NodeFactsOptions {
   // What it says of the machine counts instead of what the system says: a NodeCondition as JSON,
   // read for each report. Empty, or nothing there: the system.
   std::string condition_file;
+};
+
+// How busy the machine is with what is none of Espalier's, from processor times that are read one
+// after the other.
+class OtherLoad {
+ public:
+  // Of the processors, from 0 to 1, since the last times; absent: there are none, or they are too
+  // fresh. What of_program used is Espalier's.
+  std::optional<double> Measure(const ProcessorTimes& times, absl::Duration monotonic);
+
+ private:
+  std::optional<ProcessorTimes> last_;
+  absl::Duration at_;
+  std::optional<double> load_;
 };
 
 class NodeFacts {

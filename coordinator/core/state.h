@@ -49,8 +49,7 @@ enum class Outcome {
 
 // The counters by which a worker is alive: it is while any of them changes.
 struct Counters {
-  // Committed steps.
-  Step step;
+  Step step;  // committed
   Phase phase = Phase::kStarting;
   // Collective operations and pieces of work completed since the generation's start.
   int64_t collective = 0;
@@ -72,8 +71,7 @@ struct TrackedRank {
   Counters counters;
   int64_t memory_bytes = 0;
   int64_t memory_peak_bytes = 0;
-  // Newest directive it has obeyed.
-  int64_t acked = 0;
+  int64_t acked = 0;  // newest directive it has obeyed
   std::optional<Outcome> outcome;
   // The error it met by itself, as it said or as others that heard of it did.
   absl::Status failure;
@@ -81,9 +79,8 @@ struct TrackedRank {
   absl::Time progressed_at = absl::UnixEpoch();
   absl::Time heard_at = absl::UnixEpoch();
   std::optional<absl::Time> detached_at;
-  // When its lease has certainly run out.
-  absl::Time lease_until = absl::InfinitePast();
-  int64_t detached_order = 0;  // of the generation's streams that broke, from 1
+  absl::Time lease_until = absl::InfinitePast();  // then it has certainly run out
+  int64_t detached_order = 0;                     // of the generation's streams that broke, from 1
   std::optional<StepFigures> last_step;
 };
 
@@ -98,8 +95,7 @@ struct World {
   // The launcher said that no process is left, and why; last words may still be on their way.
   std::optional<absl::Time> exited_at;
   std::string exit_reason;
-  // The rank that ended first, as far as the launcher knows.
-  std::optional<Rank> exit_culprit;
+  std::optional<Rank> exit_culprit;  // ended first, as far as the launcher knows
   // Nodes for which it could not say so, and whether their leases are waited for.
   std::vector<NodeName> unconfirmed;
   bool awaits_leases = false;
@@ -108,12 +104,10 @@ struct World {
   bool unheard_since_restart = false;
   // When the job may next be looked at for nodes that it could take in.
   absl::Time grow_at = absl::InfinitePast();
-  // Since when the checkpoint cannot be written with which it stops for a change of nodes; and that
-  // such a change was called off, which a rank may not have heard of in time.
+  // Since when the checkpoint of a change of nodes cannot be written; whether one was called off.
   std::optional<absl::Time> unsaved_since;
   bool called_off = false;
-  // Why it should leave a node, and stays for want of a checkpoint; empty: it need not.
-  std::string stays;
+  std::string stays;  // why it should leave a node, but for want of a checkpoint
   // When every rank had said its last word: the processes must end soon after.
   std::optional<absl::Time> finished_at;
   PlanWatch plan_watch;
