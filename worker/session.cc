@@ -167,10 +167,11 @@ absl::Status WorkerSession::CheckSameKind() {
 absl::Status WorkerSession::KeepWarm() {
   const bool possible = replica_->parameters().flat().is_cpu();
   if (options_.warm && !possible) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "--warm keeps what is trained in shared memory, which works where it is updated on the host "
-        "(cpu, mps), and this worker computes on ",
-        device_text_, "; leave it out, or train with launch.device: cpu"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("--warm keeps what is trained in shared memory, which works where it is "
+                     "updated on the host "
+                     "(cpu, mps), and this worker computes on ",
+                     device_text_, "; leave it out, or train with launch.device: cpu"));
   }
   const std::string registry = WarmFolder(options_);
   if (registry.empty()) return absl::OkStatus();

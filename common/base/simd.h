@@ -1,6 +1,6 @@
 // ESPALIER_SIMD_CLONES: compiles a function for several instruction sets and picks the best when
 // the program starts (x86 with GCC); elsewhere the baseline is already vectorised. Used by
-// worker/collective, worker/kernels and worker/ops. Any thread.
+// worker/collective, worker/kernels, worker/ops and worker/sync/exact_sums.cc. Any thread.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \

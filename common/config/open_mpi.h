@@ -1,8 +1,9 @@
 // The one table of Open MPI parameters: what the launcher gives to mpirun, what a worker of a
 // hand-typed mpirun sets for itself before MPI starts, and what every worker reads back. Versions
 // 4.1 and 5.x spell the options of mpirun itself differently; the difference ends here. Used by
-// coordinator/agent, coordinator/launcher/mpirun.h, worker/launch_environment.h,
-// worker/collective/mpi_collective.h and worker/collective/transport.h. Plain functions: any thread.
+// coordinator/agent, coordinator/launcher/mpirun.h, worker/launch_environment.cc,
+// worker/collective/mpi_collective.h and worker/collective/transport.h. Plain functions: any
+// thread.
 #pragma once
 
 #include <cstdint>

@@ -13,6 +13,8 @@ inline constexpr std::array kAllMetrics = {
     metrics::kNodes,
     metrics::kAgents,
     metrics::kNodeMemoryAvailable,
+    metrics::kNodeSwapUsed,
+    metrics::kNodeEnergy,
     metrics::kNodeDiskFree,
     metrics::kNodeClockAhead,
     metrics::kNodeOtherLoad,

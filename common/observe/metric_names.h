@@ -28,11 +28,11 @@ inline constexpr MetricName kNodes = {"espalier_nodes", MetricKind::kGauge,
 inline constexpr MetricName kAgents = {"espalier_node_agents", MetricKind::kGauge,
                                        "Nodes by their agent: none, attached, silent, gone."};
 inline constexpr MetricName kNodeMemoryAvailable = {
-    "espalier_node_memory_available_bytes", MetricKind::kGauge,
-    "Memory that programs could still get on the node, as its agent says."};
+    "espalier_node_memory_available_bytes", MetricKind::kGauge, "What programs could still get."};
 inline constexpr MetricName kNodeSwapUsed = {"espalier_node_swap_used_bytes", MetricKind::kGauge,
                                              "Swap that is in use on the node."};
-inline constexpr MetricName kNodeEnergy = {"espalier_node_energy_joules_total", MetricKind::kCounter,
+inline constexpr MetricName kNodeEnergy = {"espalier_node_energy_joules_total",
+                                           MetricKind::kCounter,
                                            "Used by its processors since its agent began."};
 inline constexpr MetricName kNodeDiskFree = {"espalier_node_disk_free_bytes", MetricKind::kGauge,
                                              "Free on the disk of the agent's state folder."};
@@ -49,8 +49,7 @@ inline constexpr MetricName kJournalFailures = {"espalier_journal_failures_total
                                                 MetricKind::kCounter,
                                                 "Transactions that failed and were tried again."};
 inline constexpr MetricName kLoopHandlingSeconds = {
-    "espalier_loop_handling_seconds", MetricKind::kHistogram,
-    "Seconds from the arrival of a message or call until what it led to was done."};
+    "espalier_loop_handling_seconds", MetricKind::kHistogram, "From a message to all its effects."};
 inline constexpr MetricName kLoopEvents = {"espalier_loop_events_total", MetricKind::kCounter,
                                            "Events taken by the event loop."};
 inline constexpr MetricName kLoopQueueDepth = {"espalier_loop_queue_depth", MetricKind::kGauge,
@@ -69,14 +68,12 @@ inline constexpr MetricName kJobTotalSteps = {"espalier_job_total_steps", Metric
 inline constexpr MetricName kJobLoss = {"espalier_job_loss", MetricKind::kGauge,
                                         "Nats per token of the last step; NaN: not finite."};
 inline constexpr MetricName kJobValidationLoss = {
-    "espalier_job_validation_loss", MetricKind::kGauge,
-    "Mean loss per token of the last evaluation, in nats."};
+    "espalier_job_validation_loss", MetricKind::kGauge, "Nats per token of the last evaluation."};
 inline constexpr MetricName kJobWithoutGain = {"espalier_job_evaluations_without_gain",
                                                MetricKind::kGauge,
                                                "Evaluations in a row without a gain."};
-inline constexpr MetricName kJobRateReductions = {
-    "espalier_job_learning_rate_reductions_total", MetricKind::kCounter,
-    "Times that the learning rate was lowered on a plateau of the validation loss."};
+inline constexpr MetricName kJobRateReductions = {"espalier_job_learning_rate_reductions_total",
+                                                  MetricKind::kCounter, "Made on a plateau."};
 inline constexpr MetricName kJobWarning = {
     "espalier_job_warning", MetricKind::kGauge,
     "1 while the newest steps break that rule: loss_spread, loss_rise, norm_spike, slow_down."};
@@ -87,18 +84,17 @@ inline constexpr MetricName kJobLearningRate = {"espalier_job_learning_rate", Me
 inline constexpr MetricName kJobTokensPerSecond = {
     "espalier_job_tokens_per_second", MetricKind::kGauge, "Tokens per second over the last steps."};
 inline constexpr MetricName kJobSkippedSteps = {
-    "espalier_job_skipped_steps_total", MetricKind::kCounter,
-    "Updates skipped because a rank reported non-finite values."};
+    "espalier_job_skipped_steps_total", MetricKind::kCounter, "Updates of no finite value."};
 inline constexpr MetricName kJobGeneration = {"espalier_job_generation", MetricKind::kGauge,
                                               "Number of the newest generation (MPI world)."};
 inline constexpr MetricName kJobRestarts = {"espalier_job_restarts_total", MetricKind::kCounter,
                                             "Restarts after a fault, by cause."};
-inline constexpr MetricName kJobInterruptions = {
-    "espalier_job_interruptions_total", MetricKind::kCounter,
-    "Times that the job committed steps again after a fault or a change of nodes."};
+inline constexpr MetricName kJobInterruptions = {"espalier_job_interruptions_total",
+                                                 MetricKind::kCounter,
+                                                 "Faults and changes of nodes that are over."};
 inline constexpr MetricName kJobInterrupted = {
     "espalier_job_interrupted_seconds_total", MetricKind::kCounter,
-    "Seconds that the job stood still by then, by phase: detect, stop, wait, launch, state, step."};
+    "Seconds that it stood still by then: detect, stop, wait, launch, attach, state, step."};
 inline constexpr MetricName kJobWorkersAttached = {
     "espalier_job_workers_attached", MetricKind::kGauge, "Workers with an open Attach stream."};
 inline constexpr MetricName kJobWorkersWanted = {"espalier_job_workers_wanted", MetricKind::kGauge,

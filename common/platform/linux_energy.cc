@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "common/platform/linux_machine.h"
+#include "common/platform/platform.h"
 
 namespace espalier {
 namespace {

@@ -4,16 +4,16 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "common/platform/platform.h"
-
 namespace espalier {
+
+class EnergyMeter;  // platform.h
 
 struct ControlGroupLimits {
   // Tightest memory limit of the group and those above it; absent: none.

@@ -227,4 +227,15 @@ std::vector<Effect> Advance(ClusterState& state, const Event& event, absl::Time 
   return transaction.TakeEffects();
 }
 
+void OnVersions(Transaction& transaction, const VersionsFound& found) {
+  ClusterState& state = transaction.state();
+  state.versions = found.versions;
+  for (const Node& node : state.nodes) state.nodes.Edit(node.record.name);
+  transaction.QueueChanged();
+}
+
+void ShiftDeadlines(NodeTable& nodes, absl::Duration slept) {
+  for (const Node& node : nodes) nodes.Edit(node.record.name)->agent.heard_at += slept;
+}
+
 }  // namespace espalier

@@ -18,20 +18,11 @@ void EnterState(Transaction& transaction, Node& node, AgentState state) {
 }
 
 // The job's history says what a rehearsal for it has found, when that is new.
-void NoteRehearsal(Transaction& transaction, const Node& node,
-                   const std::optional<v1::NodeReport>& last) {
-  const v1::Rehearsal& now = node.agent.report->rehearsal();
-  if (now.job_id().empty() || now.state() == v1::REHEARSAL_STATE_RUNNING) return;
-  const bool told = last && last->rehearsal().job_id() == now.job_id() &&
-                    last->rehearsal().state() == now.state() &&
-                    last->rehearsal().text() == now.text();
-  Job* job = told ? nullptr : transaction.FindJob(JobId(now.job_id()));
-  if (job == nullptr || IsFinal(job->record.state)) return;
-  const bool ready = now.state() == v1::REHEARSAL_STATE_READY;
-  transaction.Note(*job, absl::StrCat("node ", node.record.name.text(),
-                                      ready ? " has prepared and can be taken in"
-                                            : absl::StrCat(" cannot train it: ", now.text())));
-  transaction.QueueChanged();
+void NoteRehearsal(Transaction& transaction, const Node& node, const std::string& before) {
+  const std::string text = DescribeRehearsal(node);
+  Job* job = transaction.FindJob(JobId(node.agent.report->rehearsal().job_id()));
+  const bool told = text.empty() || text == before;
+  if (!told && job != nullptr && !IsFinal(job->record.state)) transaction.Note(*job, text);
 }
 
 void NoteTurn(Transaction& transaction, Node& node) {
@@ -45,6 +36,7 @@ template <typename Message>
 void TakeReport(Transaction& transaction, Node& node, const Message& message) {
   AgentSession& agent = node.agent;
   const Obstacle before = NodeObstacle(transaction.state(), node);
+  const std::string rehearsed = DescribeRehearsal(node);
   const std::optional<v1::NodeReport> last = std::move(agent.report);
   agent.heard_at = transaction.now();
   agent.clock_ahead = message.clock_ahead;
@@ -65,7 +57,7 @@ void TakeReport(Transaction& transaction, Node& node, const Message& message) {
   if (NodeObstacle(transaction.state(), node) != before || MemoryChanged(node, last)) {
     transaction.QueueChanged();
   }
-  NoteRehearsal(transaction, node, last);
+  NoteRehearsal(transaction, node, rehearsed);
   if (const Job* job = WantsRehearsal(transaction.state(), node)) {
     transaction.Do(Rehearse{message.stream, job->record.id, node.record.name});
   }
@@ -371,13 +363,6 @@ void OnNode(Transaction& transaction, const NodeSet& request) {
   transaction.Do(std::move(reply));
 }
 
-void OnVersions(Transaction& transaction, const VersionsFound& found) {
-  ClusterState& state = transaction.state();
-  state.versions = found.versions;
-  for (const Node& node : state.nodes) state.nodes.Edit(node.record.name);
-  transaction.QueueChanged();
-}
-
 namespace {
 
 void WatchHours(Transaction& transaction, const Node& node) {
@@ -406,15 +391,10 @@ void WatchAgents(Transaction& transaction) {
       WatchHours(transaction, node);
     } else if (!attached && agent.report && agent.report->warm_size() > 0 &&
                transaction.now() - agent.state_since > kAgentSilence) {
-      // Who waits for it goes on with what others have.
-      nodes.Edit(node.record.name)->agent.report->clear_warm();
+      nodes.Edit(node.record.name)->agent.report->clear_warm();  // who waits goes on without
       transaction.QueueChanged();
     }
   }
-}
-
-void ShiftDeadlines(NodeTable& nodes, absl::Duration slept) {
-  for (const Node& node : nodes) nodes.Edit(node.record.name)->agent.heard_at += slept;
 }
 
 }  // namespace espalier

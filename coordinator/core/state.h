@@ -54,8 +54,7 @@ struct Counters {
   // Collective operations and pieces of work completed since the generation's start.
   int64_t collective = 0;
   int64_t work = 0;
-  // The layer at work, from 1 on; one more than there are: the loss. 0: in none.
-  int64_t layer = 0;
+  int64_t layer = 0;  // of the pass at hand; see worker.proto
   friend bool operator==(const Counters&, const Counters&) = default;
 };
 
@@ -90,8 +89,7 @@ struct World {
   int64_t detachments = 0;  // streams that broke so far
   // Attaching and agreeing must be done by then.
   absl::Time launch_deadline = absl::InfiniteFuture();
-  // A rank met an error of its own; what the others have to say may still be on its way.
-  std::optional<absl::Time> failed_at;
+  std::optional<absl::Time> failed_at;  // a rank met an error of its own; others may tell more
   // The launcher said that no process is left, and why; last words may still be on their way.
   std::optional<absl::Time> exited_at;
   std::string exit_reason;
@@ -99,9 +97,8 @@ struct World {
   // Nodes for which it could not say so, and whether their leases are waited for.
   std::vector<NodeName> unconfirmed;
   bool awaits_leases = false;
-  bool blamed = false;  // a fault was booked on a node for its end
-  // Taken over from an earlier coordinator, and no rank has come back yet.
-  bool unheard_since_restart = false;
+  bool blamed = false;                 // a fault was booked on a node for its end
+  bool unheard_since_restart = false;  // taken over, and no rank has come back yet
   // When the job may next be looked at for nodes that it could take in.
   absl::Time grow_at = absl::InfinitePast();
   // Since when the checkpoint of a change of nodes cannot be written; whether one was called off.

@@ -240,6 +240,16 @@ bool CanTrain(const JobRecord& record, const Node& node) {
   return rehearsal.job_id() == record.id.text() && rehearsal.state() == v1::REHEARSAL_STATE_READY;
 }
 
+std::string DescribeRehearsal(const Node& node) {
+  if (!node.agent.report || !node.agent.report->has_rehearsal()) return "";
+  const v1::Rehearsal& rehearsal = node.agent.report->rehearsal();
+  if (rehearsal.state() == v1::REHEARSAL_STATE_RUNNING) return "";
+  const bool ready = rehearsal.state() == v1::REHEARSAL_STATE_READY;
+  return absl::StrCat("node ", node.record.name.text(),
+                      ready ? " has prepared and can be taken in" : " cannot train it: ",
+                      ready ? "" : rehearsal.text());
+}
+
 bool KeptInMemory(const ClusterState& state, const JobRecord& record,
                   const std::vector<NodeName>& nodes) {
   // Memory of another version is of no use, and these would start as espalierd's.

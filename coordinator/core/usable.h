@@ -102,6 +102,9 @@ bool HasTrained(const JobRecord& record, const NodeName& name);
 // it, or, without an agent, which alone can be asked, has trained it before.
 bool CanTrain(const JobRecord& record, const Node& node);
 
+// "node air cannot train it: ...": what its last rehearsal has found, for people; empty: nothing.
+std::string DescribeRehearsal(const Node& node);
+
 // Each of the nodes, which the job trains on, keeps it in memory, as far as their agents have said,
 // and may start the next generation from there.
 bool KeptInMemory(const ClusterState& state, const JobRecord& record,

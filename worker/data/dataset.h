@@ -1,5 +1,5 @@
 // Dataset: a folder written by `espalier data prepare`, opened, verified and memory-mapped; and
-// what it holds as text for a person. Used by worker/verbs.h, worker/session.h and
+// what it holds as text for a person. Used by worker/verbs.h, worker/job_inputs.h and
 // worker/task/task.h. Immutable after Open: any thread.
 #pragma once
 

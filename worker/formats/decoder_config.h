@@ -1,7 +1,8 @@
 // DecoderConfig: the shape of a decoder and nothing else, and the Hugging Face class it is written
 // as. Built from a job's ModelSpec (preset and overrides: decoder_config.cc) or from a Hugging Face
 // config.json, and written as one (decoder_config_json.cc).
-// Used by worker/ops (scaling of RoPE), worker/model, worker/memory and worker/state. Plain data.
+// Used by worker/ops (scaling of RoPE), worker/model, worker/memory, worker/state and
+// worker/job_inputs.h. Plain data.
 #pragma once
 
 #include <cstdint>

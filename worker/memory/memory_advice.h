@@ -1,6 +1,6 @@
 // What a person can change when a model does not fit, with what each change saves. Estimates from
 // the shape alone, told with "about". Used by worker/train and
-// worker/session.cc. Pure; any thread.
+// worker/job_inputs.cc. Pure; any thread.
 #pragma once
 
 #include <cstdint>

@@ -26,6 +26,13 @@ enum class BackwardStage {
   kEmbedding,    // an untied embedding
 };
 
+// What becomes of an embedding's gradient.
+enum class EmbeddingGradient {
+  kDense,      // of the whole table, as of any other parameter; a tied table also gets the head's
+  kRowsApart,  // only the rows that a step has looked up: of an untied table
+  kFrozen,     // there is none
+};
+
 struct ParameterShape {
   std::string name;  // "model.layers.3.self_attn.q_proj.weight"
   std::vector<int64_t> shape;

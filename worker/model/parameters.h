@@ -24,13 +24,6 @@
 
 namespace espalier {
 
-// What becomes of an embedding's gradient.
-enum class EmbeddingGradient {
-  kDense,      // of the whole table, as of any other parameter; a tied table also gets the head's
-  kRowsApart,  // only the rows that a step has looked up (lookup_gradient): of an untied table
-  kFrozen,     // there is none
-};
-
 struct Parameter {
   ParameterShape shape;
   bool trained = false;
@@ -51,9 +44,6 @@ struct LookupGradient {
   std::vector<int64_t> ids;  // growing
   torch::Tensor rows;        // [ids, C] fp32, on any device; undefined without ids
 };
-
-// Most elements of an arena of fp32: 4 GiB is the limit of MPS.
-inline constexpr int64_t kArenaElements = (int64_t{1} << 30) - 1;
 
 class Parameters {
  public:
@@ -87,8 +77,7 @@ class Parameters {
   static absl::StatusOr<Parameters> Create(const DecoderConfig& config, const Options& options);
 
   // Normal(0, initializer_range) matrices, zero biases, ones for norms; each tensor from its own
-  // stream of `seed`, so that the weights do not depend on device, rank or thread count, nor on
-  // what is trained.
+  // stream of `seed`, whatever the device, rank or thread count, and what is trained.
   void Initialize(uint64_t seed, double initializer_range);
 
   // In flat order; those that are trained have places in the flat buffers.
@@ -115,14 +104,12 @@ class Parameters {
   // The sums of it that an update reads: itself, or, of values that lie on the host, others there,
   // which come from the exchange (worker/sync).
   FlatTensor& summed_gradient() { return values_on_host_ ? sums_ : gradient_; }
-  const FlatTensor& summed_gradient() const { return values_on_host_ ? sums_ : gradient_; }
   bool values_on_host() const { return values_on_host_; }
   // Of the step; none with a gradient of the whole table.
   LookupGradient& lookup_gradient() { return lookup_gradient_; }
   // The first elements in the compute type, as far as they are computed with in it: an untied
-  // embedding, which comes last, is not. Undefined when
-  // nothing that is trained is computed with in another type than fp32, or elsewhere. Whoever
-  // writes to flat() makes it equal again, by RefreshCopy or in the same pass.
+  // embedding, which comes last, is not. Undefined when all is computed with in fp32, and here.
+  // Whoever writes to flat() makes it equal again, by RefreshCopy or in the same pass.
   FlatTensor& flat_copy() { return copy_; }
   void RefreshCopy();
   void ZeroGradients();
@@ -146,18 +133,15 @@ class Parameters {
   EmbeddingGradient embedding_ = EmbeddingGradient::kFrozen;
   int64_t elements_ = 0;
   std::vector<int64_t> arena_ends_;
-  int64_t dense_ = 0;  // elements of the flat gradient
-  int64_t before_embedding_ = 0;
-  int64_t copied_ = 0;  // elements of the copy
-  int64_t norms_ = 0;   // elements of those in norms_copy_
+  int64_t dense_ = 0, before_embedding_ = 0;  // elements
+  int64_t copied_ = 0, norms_ = 0;            // elements of copy_, and of those in norms_copy_
   int64_t bytes_ = 0;
   bool values_on_host_ = false;
   FlatTensor flat_;
   FlatTensor copy_;
   FlatTensor gradient_;
   FlatTensor sums_;  // on the host; defined with values_on_host_
-  // Of values on the host that the device reads in fp32 beside a copy in 16 bits: one row for all
-  // norms, so that they travel at once, and where it is put together.
+  // Of values on the host, beside a copy in 16 bits: all norms in fp32, and where they are joined.
   torch::Tensor norms_copy_, norms_host_;
   LookupGradient lookup_gradient_;
   torch::Tensor tied_head_;

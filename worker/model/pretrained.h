@@ -1,6 +1,6 @@
 // Pretrained: a model folder in the Hugging Face layout (config.json, model.safetensors or its
 // shards under model.safetensors.index.json; or trained.safetensors above what base.json names)
-// into Parameters. Used by worker/generate_verb.cc, worker/session.cc and
+// into Parameters. Used by worker/generate_verb.cc, worker/job_inputs.cc and
 // worker/state/start_state.cc. Compute thread.
 #pragma once
 

@@ -1,6 +1,6 @@
 // What `train.precision` means on a device: the type of activations and of the weights that the
-// passes use, and whether losses are scaled. Used by worker/state and the trainer. Any
-// thread.
+// passes use, and whether losses are scaled. Used by worker/state, worker/sync and the
+// trainer. Any thread.
 #pragma once
 
 #include <torch/torch.h>

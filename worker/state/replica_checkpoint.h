@@ -1,6 +1,6 @@
 // The replica as the content of a checkpoint, and back; and RunIdentity: what must be the same on
 // all ranks, and between a checkpoint and the run that resumes from it, for the order of samples
-// and the mathematics to hold. Used by worker/state and worker/session.cc. Compute thread.
+// and the mathematics to hold. Used by worker/state and worker/job_inputs.h. Compute thread.
 #pragma once
 
 #include <torch/torch.h>

@@ -1,8 +1,9 @@
 // ExactSums: gradients added as 64-bit integers, multiples of one small number, so that neither the
 // order of the addends nor who adds them changes a bit of the sum: what train.reproducible stands
 // on. An addend is rounded once, by itself, to the nearest multiple; the multiple follows from the
-// job alone. Used by gradient_exchange.h and the replica, which owns one. Compute thread; Add and
-// Of also from the thread of the backward pass.
+// job alone. Used by gradient_exchange.h, worker/state/replica.h, which owns one,
+// worker/memory/memory_advice.cc and worker/train. Compute thread; Add and Of also from the thread
+// of the backward pass.
 #pragma once
 
 #include <torch/torch.h>

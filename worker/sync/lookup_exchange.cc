@@ -20,7 +20,7 @@ std::vector<int64_t> IdsOf(const std::vector<float>& used) {
 }
 
 // Where the sum of its gradient is.
-Tensor SumOf(const Parameters& parameters, const Parameter& parameter) {
+Tensor SumOf(Parameters& parameters, const Parameter& parameter) {
   if (!parameters.values_on_host() || parameter.offset >= parameters.dense_elements()) {
     return parameter.leaf.grad();
   }

@@ -37,7 +37,7 @@ class Synchroniser {
 
   // A pass has run, which is not the last one. Throws what LibTorch throws; may be called again
   // after that.
-  virtual void PassDone() = 0;
+  virtual void PassDone() {}
   // In the last pass: gradients of flat elements [0, end) are final. Waits for nothing
   // where the device has streams.
   virtual void GradientsFinal(int64_t end) = 0;

@@ -1,5 +1,5 @@
-// OpenTask: the tasks by their names. A new task comes in here. Used by worker/session.cc. Compute
-// thread.
+// OpenTask: the tasks by their names. A new task comes in here. Used by worker/job_inputs.cc.
+// Compute thread.
 #pragma once
 
 #include <memory>

@@ -14,6 +14,9 @@
 
 namespace espalier {
 
+// Most elements of an arena of fp32: 4 GiB is the limit of MPS.
+inline constexpr int64_t kArenaElements = (int64_t{1} << 30) - 1;
+
 class FlatTensor {
  public:
   FlatTensor() = default;

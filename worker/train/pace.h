@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "worker/model/decoder.h"
 
@@ -25,10 +26,27 @@ class Pace {
   // A pass begins.
   void Begin() { since_ = clock_.Monotonic(); }
   // A part of it is done.
-  void Hold();
+  void Hold() {
+    if (options_.slow_down <= 1) return;
+    clock_.Sleep((clock_.Monotonic() - since_) * (options_.slow_down - 1));
+    since_ = clock_.Monotonic();
+  }
   // In place of a pass of so many sequences: gradients of `elements` become final bit by bit in the
   // second two thirds, as in a backward pass.
-  void Pretend(int64_t sequences, int64_t elements, const PassInputs& inputs);
+  void Pretend(int64_t sequences, int64_t elements, const PassInputs& inputs) {
+    constexpr int64_t kParts = 24;
+    const absl::Duration begin = clock_.Monotonic();
+    const absl::Duration whole =
+        absl::Seconds(options_.pretended_seconds * static_cast<double>(sequences));
+    for (int64_t part = 1; part <= kParts; ++part) {
+      clock_.Sleep(begin + whole * part / kParts - clock_.Monotonic());
+      if (inputs.worked) inputs.worked(0);
+      const int64_t backward = part - kParts / 3;
+      if (inputs.gradients_final && backward > 0) {
+        inputs.gradients_final(elements * backward / (kParts - kParts / 3));
+      }
+    }
+  }
 
  private:
   const Options options_;

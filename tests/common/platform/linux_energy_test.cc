@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "common/platform/linux_machine.h"
+#include "common/platform/platform.h"
 
 namespace espalier {
 namespace {

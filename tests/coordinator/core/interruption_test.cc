@@ -46,10 +46,10 @@ TEST(Interruption, CountsEveryTryUntilAStepIsCommitted) {
   }
   interruption.Attached(Interruption::Ranks::kAll, At(25));
   interruption.Entered(JobState::kRunning, At(0), At(26));
-  EXPECT_EQ(
-      interruption.Committed(At(27)),
-      "stood still for 17.00 s: detect 1.00 s, stop 2.00 s, wait 4.00 s, launch 8.00 s, attach 0.00 s, "
-      "state 1.00 s, step 1.00 s");
+  EXPECT_EQ(interruption.Committed(At(27)),
+            "stood still for 17.00 s: detect 1.00 s, stop 2.00 s, wait 4.00 s, launch 8.00 s, "
+            "attach 0.00 s, "
+            "state 1.00 s, step 1.00 s");
   EXPECT_EQ(interruption.count(), 1);
 }
 

@@ -104,6 +104,8 @@ TEST(StateBytes, CountWhatTheExchangeNeedsWhereItLies) {
   const int64_t cpu = of("cpu", 1, fp32).on_device, cuda = of("cuda", 1, fp32).on_device;
   const int64_t apart = (cpu - 3 * table) / 4, dense = apart + table;  // of gradients
   EXPECT_EQ(cuda, cpu + table) << "where passes are recorded the table's gradient is whole";
+  // Sums on the host, and a copy of all values on the device.
+  const int64_t mps = cpu + apart + dense;
   struct Case {
     const char* device;
     int ranks;
@@ -112,9 +114,9 @@ TEST(StateBytes, CountWhatTheExchangeNeedsWhereItLies) {
   };
   for (const Case& c : std::vector<Case>{{"cpu", 2, fp32, cpu, 0},
                                          {"cpu", 2, int8, cpu + apart, 0},
-                                         {"mps", 1, fp32, cpu, 0},
-                                         {"mps", 2, fp32, cpu + apart, 0},
-                                         {"mps", 2, int8, cpu + 2 * apart, 0},
+                                         {"mps", 1, fp32, mps, 0},
+                                         {"mps", 2, fp32, mps, 0},
+                                         {"mps", 2, int8, mps + apart, 0},
                                          {"cuda", 1, fp32, cuda, 0},
                                          {"cuda", 2, fp32, cuda, dense},
                                          {"cuda", 1, int8, cuda, dense + apart}}) {

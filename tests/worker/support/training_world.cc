@@ -51,6 +51,14 @@ absl::StatusOr<std::unique_ptr<WarmState>> OpenWarm(const WorldOptions& options,
                          replica);
 }
 
+CheckpointStore StoreOf(const WorldOptions& options, int rank) {
+  return CheckpointStore(
+      options.checkpoint_files ? *options.checkpoint_files(rank) : PosixFileSystem(),
+      {.directory =
+           options.own_folders ? absl::StrCat(options.checkpoints, "/", rank) : options.checkpoints,
+       .keep = options.spec.checkpoint().keep()});
+}
+
 absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult& result) {
   std::unique_ptr<Collective> wrapped;
   if (options.wrap_collective) wrapped = options.wrap_collective(own);
@@ -71,11 +79,7 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
                            std::make_shared<WindowTable>(MakeText(2), length));
   const Task& task = options.task != nullptr ? *options.task : own_task;
   identity.training_samples = task.training()->size();
-  CheckpointStore store(
-      options.checkpoint_files ? *options.checkpoint_files(rank) : PosixFileSystem(),
-      {.directory =
-           options.own_folders ? absl::StrCat(options.checkpoints, "/", rank) : options.checkpoints,
-       .keep = spec.checkpoint().keep()});
+  CheckpointStore store = StoreOf(options, rank);
   ASSIGN_OR_RETURN(const CopyRole role, DivideCopies(context, store, spec.checkpoint()));
   StartOptions start = options.start;
   start.on_found = [&](Step step, const std::string& path) {
