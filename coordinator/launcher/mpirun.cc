@@ -260,6 +260,20 @@ std::string AgentHost(const NodeName& node) {
   return host;
 }
 
+std::optional<Rank> RankOfLostDaemon(absl::string_view text,
+                                     const std::vector<std::string>& hosts) {
+  // "Remote daemon: [[24583,0],3] on node agent-037d39-ash"
+  constexpr absl::string_view kDaemon = "Remote daemon:", kOn = " on node ";
+  const size_t daemon = text.find(kDaemon);
+  const size_t on = daemon == absl::string_view::npos ? daemon : text.find(kOn, daemon);
+  if (on == absl::string_view::npos) return std::nullopt;
+  const absl::string_view after = text.substr(on + kOn.size());
+  const absl::string_view host = after.substr(0, after.find(' '));
+  const auto rank = std::find(hosts.begin(), hosts.end(), host);
+  if (rank == hosts.end() || std::count(hosts.begin(), hosts.end(), host) > 1) return std::nullopt;
+  return Rank(rank - hosts.begin());
+}
+
 const v1::NodeSpec* FindNode(const v1::ClusterSpec& cluster, const NodeName& name) {
   const auto found =
       std::find_if(cluster.nodes().begin(), cluster.nodes().end(),

@@ -81,6 +81,10 @@ struct LastWords {
   bool tells_of_end = false;
 };
 
+// The rank on the host whose daemon mpirun says it has lost; absent: it says no such thing, or
+// several ranks are there. `hosts`: of the ranks in order, as mpirun knows them.
+std::optional<Rank> RankOfLostDaemon(absl::string_view text, const std::vector<std::string>& hosts);
+
 // What the log says last that matters: "rank 1 exited on signal 9 (Killed)" where mpirun names the
 // process that died first (its own words give a process number, and a host that may be no name of
 // the node), or else the last line of what tells most: mpirun's remote-shell agent, then any line,

@@ -235,6 +235,16 @@ void MpirunLauncher::PollLeader(const GenerationKey& key, Entry& entry, absl::Du
   }
 }
 
+// Of the ranks in order; empty where no agent is.
+std::vector<std::string> MpirunLauncher::AgentHosts(const Entry& entry) {
+  std::vector<std::string> hosts;
+  for (const NodeName& node : entry.nodes) {
+    const auto agent = entry.agent_of.find(node);
+    hosts.push_back(agent == entry.agent_of.end() ? "" : AgentHost(agent->second));
+  }
+  return hosts;
+}
+
 void MpirunLauncher::StartSweep(const GenerationKey& key, Entry& entry, absl::Duration now) {
   const LastWords last_words = ReadLastWords(LogPath(key), entry.log_before);
   // How an mpirun exited that was taken over nobody knows; perhaps well.
@@ -242,6 +252,7 @@ void MpirunLauncher::StartSweep(const GenerationKey& key, Entry& entry, absl::Du
   if (matter && !last_words.text.empty()) {
     absl::StrAppend(&entry.reason, ": ", last_words.text);
     entry.culprit = last_words.culprit;
+    if (!entry.culprit) entry.culprit = RankOfLostDaemon(last_words.text, AgentHosts(entry));
   }
   entry.stage = Stage::kSweeping;
   entry.sweep_until = now + options_.remote_limit;

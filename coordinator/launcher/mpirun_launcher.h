@@ -125,6 +125,7 @@ class MpirunLauncher : public Launcher {
   void PollRemoteKills(Entry& entry, bool late);
   void NoteUnconfirmed(Entry& entry, const NodeName& agent);
   void PollLeader(const GenerationKey& key, Entry& entry, absl::Duration now);
+  static std::vector<std::string> AgentHosts(const Entry& entry);
   void StartSweep(const GenerationKey& key, Entry& entry, absl::Duration now);
   void GiveUpHere(Entry& entry, int processes);
   bool SweepDone(const GenerationKey& key, Entry& entry, absl::Duration now);

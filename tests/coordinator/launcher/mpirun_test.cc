@@ -319,5 +319,18 @@ TEST(ProbeOpenMpi, TheInstalledOneIsKnown) {
       ProbeOpenMpi({.mpirun = "mpirun", .scratch = folder.path("scratch")}, RealClock()).ok());
 }
 
+// All ranks go at once then, and whichever is heard of first is not the one that failed.
+TEST(LastWords, OfALostDaemonNameTheRankThatWasThere) {
+  const std::string oak = AgentHost(NodeName("oak")), ash = AgentHost(NodeName("ash"));
+  const std::string text = absl::StrCat(
+      "ORTE has lost communication with a remote daemon. HNP daemon : [[24583,0],0] on node vm ",
+      "Remote daemon: [[24583,0],3] on node ", ash);
+  EXPECT_EQ(RankOfLostDaemon(text, {oak, ash}), Rank(1));
+  EXPECT_EQ(RankOfLostDaemon(absl::StrCat(text, " This is usually due to"), {ash, oak}), Rank(0));
+  EXPECT_EQ(RankOfLostDaemon(text, {oak, ash, ash}), std::nullopt) << "two of one machine";
+  EXPECT_EQ(RankOfLostDaemon(text, {oak, ""}), std::nullopt);
+  EXPECT_EQ(RankOfLostDaemon(absl::StrCat("rank 1 on node ", ash), {oak, ash}), std::nullopt);
+}
+
 }  // namespace
 }  // namespace espalier

@@ -65,6 +65,7 @@ View ViewOf(std::shared_ptr<const JobView> job) {
   node->set_agent(v1::AGENT_STATE_ATTACHED);
   node->mutable_report()->mutable_resources()->set_disk_free_bytes(512);
   node->mutable_report()->mutable_condition()->set_other_load(0.25);
+  node->mutable_report()->mutable_condition()->set_energy_joules(2.5);
   view.nodes = {std::move(node)};
   return view;
 }
