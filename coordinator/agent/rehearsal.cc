@@ -58,7 +58,7 @@ absl::StatusOr<ProcessIdentity> RehearsalRunner::Spawn(const v1::RehearseJob& re
   const std::string path = options_.folder + "/request";
   RETURN_IF_ERROR(WriteFileAtomically(files, path, request.SerializeAsString()));
   ASSIGN_OR_RETURN(GatedProcess process,
-                   GatedProcess::Spawn({.argv = {options_.worker, "rehearse", path},
+                   GatedProcess::Spawn({.argv = {options_.worker, "rehearse", "request"},
                                         .folder = options_.folder,
                                         .log_path = options_.folder + "/output"}));
   process.Release();

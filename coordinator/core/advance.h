@@ -80,9 +80,6 @@ void Schedule(Transaction& transaction);
 // Running jobs leave nodes that are drained, and take in those that they can have beside what is
 // kept for the ones that wait.
 void ChangeNodes(Transaction& transaction, const KeptNodes& kept);
-// The running job for which the node should find out whether it could train it, so that it can be
-// taken in; null: none, or it has found out.
-const Job* WantsRehearsal(const ClusterState& state, const Node& node);
 // A job that stops for a change of nodes, and cannot write the checkpoint for it, goes on from
 // memory, or with the nodes that it has. What an operator drained it leaves even so, when it can.
 void WatchChange(Transaction& transaction, Job& job);

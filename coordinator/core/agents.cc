@@ -18,11 +18,11 @@ void EnterState(Transaction& transaction, Node& node, AgentState state) {
 }
 
 // The job's history says what a rehearsal for it has found, when that is new.
-void NoteRehearsal(Transaction& transaction, const Node& node, const std::string& before) {
-  const std::string text = DescribeRehearsal(node);
-  Job* job = transaction.FindJob(JobId(node.agent.report->rehearsal().job_id()));
-  const bool told = text.empty() || text == before;
-  if (!told && job != nullptr && !IsFinal(job->record.state)) transaction.Note(*job, text);
+void NoteRehearsal(Transaction& transaction, Node& node) {
+  const std::string text = TakeRehearsal(node, transaction.now());
+  Job* job =
+      text.empty() ? nullptr : transaction.FindJob(JobId(node.agent.report->rehearsal().job_id()));
+  if (job != nullptr && !IsFinal(job->record.state)) transaction.Note(*job, text);
 }
 
 void NoteTurn(Transaction& transaction, Node& node) {
@@ -36,7 +36,6 @@ template <typename Message>
 void TakeReport(Transaction& transaction, Node& node, const Message& message) {
   AgentSession& agent = node.agent;
   const Obstacle before = NodeObstacle(transaction.state(), node);
-  const std::string rehearsed = DescribeRehearsal(node);
   const std::optional<v1::NodeReport> last = std::move(agent.report);
   agent.heard_at = transaction.now();
   agent.clock_ahead = message.clock_ahead;
@@ -57,7 +56,7 @@ void TakeReport(Transaction& transaction, Node& node, const Message& message) {
   if (NodeObstacle(transaction.state(), node) != before || MemoryChanged(node, last)) {
     transaction.QueueChanged();
   }
-  NoteRehearsal(transaction, node, rehearsed);
+  NoteRehearsal(transaction, node);
   if (const Job* job = WantsRehearsal(transaction.state(), node)) {
     transaction.Do(Rehearse{message.stream, job->record.id, node.record.name});
   }

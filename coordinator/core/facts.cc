@@ -45,6 +45,12 @@ absl::Duration FailureTimeout(const JobRecord& record) {
   return absl::Seconds(record.spec.health().failure_timeout_seconds());
 }
 
+bool HasRoom(const Job& job) {
+  const JobRecord& record = job.record;
+  return record.state == JobState::kRunning && !IsExternal(record) &&
+         static_cast<int32_t>(record.nodes.size()) < MaxNodes(record);
+}
+
 bool GoesBefore(const JobRecord& a, const JobRecord& b) {
   const int32_t first = a.spec.priority();
   const int32_t second = b.spec.priority();

@@ -17,6 +17,8 @@ bool HoldsNodes(const JobRecord& record);
 bool IsExternal(const JobRecord& record);
 // health.failure_timeout_seconds: the one setting from which every deadline derives.
 absl::Duration FailureTimeout(const JobRecord& record);
+// It is running, with fewer nodes than it may have.
+bool HasRoom(const Job& job);
 // In the queue: by priority, then age.
 bool GoesBefore(const JobRecord& a, const JobRecord& b);
 // parallel.max_nodes; without it parallel.min_nodes.

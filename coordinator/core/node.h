@@ -83,7 +83,6 @@ struct AgentSession {
   std::optional<StreamId> stream;
   // Names the agent's process; may be empty.
   std::string instance;
-  // When it attached, was last heard of, and when its state began.
   absl::Time attached_at = absl::UnixEpoch();
   absl::Time heard_at = absl::UnixEpoch();
   absl::Time state_since = absl::UnixEpoch();
@@ -91,6 +90,8 @@ struct AgentSession {
   std::optional<v1::NodeReport> report;
   absl::Duration clock_ahead;
   NodeHealth health;
+  std::map<JobId, absl::Time> unfit = {};  // jobs that it could not train when it last tried
+  std::string told_of_rehearsal = {};
   NodeShare share;
 };
 

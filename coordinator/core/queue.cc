@@ -251,6 +251,12 @@ std::vector<NodeName> Place(const ClusterState& state, const JobRecord& record,
   };
   std::stable_sort(chosen.begin(), chosen.end(),
                    [&](const NodeName& a, const NodeName& b) { return place(a) < place(b); });
+  // Those that have found that they cannot train it come last, and only where others are too few.
+  const auto unfit = std::stable_partition(chosen.begin(), chosen.end(), [&](const NodeName& node) {
+    return !IsUnfit(*state.nodes.Find(node), record, state.now);
+  });
+  const auto least = static_cast<ptrdiff_t>(record.spec.parallel().min_nodes());
+  chosen.resize(std::max(unfit - chosen.begin(), least));
   const Holders holders(state, record);
   const auto rest = std::stable_partition(chosen.begin(), chosen.end(),
                                           [&](const NodeName& node) { return holders.Has(node); });

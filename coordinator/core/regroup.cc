@@ -65,13 +65,6 @@ bool IsWorthAChange(const Job& job) {
   return !left || *left > absl::ToDoubleSeconds(FailureTimeout(job.record));
 }
 
-// A running job with room for one more.
-bool HasRoom(const Job& job) {
-  const JobRecord& record = job.record;
-  return record.state == JobState::kRunning && !IsExternal(record) &&
-         static_cast<int32_t>(record.nodes.size()) < MaxNodes(record);
-}
-
 // It trains on fewer nodes than it may, long enough, and has committed a step of its own.
 bool MayGrow(const Job& job, absl::Time now) {
   const JobRecord& record = job.record;
@@ -311,19 +304,6 @@ void ChangeNodes(Transaction& transaction, const KeptNodes& kept) {
     if (!changing) TakeIn(transaction, *job, kept);
     changing = changing || job->record.state == JobState::kRegrouping;
   }
-}
-
-const Job* WantsRehearsal(const ClusterState& state, const Node& node) {
-  if (!node.holder.empty() || NodeObstacle(state, node) != Obstacle::kNone) return nullptr;
-  const Job* first = nullptr;
-  for (const auto& [id, job] : state.jobs) {
-    if (!HasRoom(job) || !MayUse(job.record, node.record.name) || !IsWorthAChange(job)) continue;
-    if (first == nullptr || GoesBefore(job.record, first->record)) first = &job;
-  }
-  if (first == nullptr || !node.agent.report) return nullptr;
-  const v1::Rehearsal& last = node.agent.report->rehearsal();
-  const bool over = last.state() != v1::REHEARSAL_STATE_RUNNING;
-  return last.job_id() == first->record.id.text() && over ? nullptr : first;
 }
 
 void WatchChange(Transaction& transaction, Job& job) {

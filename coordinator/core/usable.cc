@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -240,14 +241,44 @@ bool CanTrain(const JobRecord& record, const Node& node) {
   return rehearsal.job_id() == record.id.text() && rehearsal.state() == v1::REHEARSAL_STATE_READY;
 }
 
-std::string DescribeRehearsal(const Node& node) {
+bool IsUnfit(const Node& node, const JobRecord& record, absl::Time now) {
+  constexpr absl::Duration kCounts = absl::Minutes(10);
+  const auto unfit = node.agent.unfit.find(record.id);
+  return unfit != node.agent.unfit.end() && now - unfit->second < kCounts;
+}
+
+const Job* WantsRehearsal(const ClusterState& state, const Node& node) {
+  if (!node.holder.empty() || NodeObstacle(state, node) != Obstacle::kNone) return nullptr;
+  const Job* first = nullptr;
+  for (const auto& [id, job] : state.jobs) {
+    if (!HasRoom(job) || !MayUse(job.record, node.record.name)) continue;
+    const bool unfit = IsUnfit(node, job.record, state.now);
+    const bool earlier = first == nullptr || unfit == IsUnfit(node, first->record, state.now)
+                             ? first == nullptr || GoesBefore(job.record, first->record)
+                             : !unfit;
+    if (earlier) first = &job;
+  }
+  if (first == nullptr || !node.agent.report) return nullptr;
+  const v1::Rehearsal& last = node.agent.report->rehearsal();
+  const bool over = last.state() != v1::REHEARSAL_STATE_RUNNING;
+  return last.job_id() == first->record.id.text() && over ? nullptr : first;
+}
+
+std::string TakeRehearsal(Node& node, absl::Time now) {
+  constexpr size_t kJobsMax = 64, kLongest = 400;
   if (!node.agent.report || !node.agent.report->has_rehearsal()) return "";
-  const v1::Rehearsal& rehearsal = node.agent.report->rehearsal();
-  if (rehearsal.state() == v1::REHEARSAL_STATE_RUNNING) return "";
-  const bool ready = rehearsal.state() == v1::REHEARSAL_STATE_READY;
-  return absl::StrCat("node ", node.record.name.text(),
-                      ready ? " has prepared and can be taken in" : " cannot train it: ",
-                      ready ? "" : rehearsal.text());
+  const v1::Rehearsal& found = node.agent.report->rehearsal();
+  if (found.state() == v1::REHEARSAL_STATE_RUNNING) return "";
+  const bool ready = found.state() == v1::REHEARSAL_STATE_READY;
+  if (node.agent.unfit.size() > kJobsMax) node.agent.unfit.clear();
+  if (ready) node.agent.unfit.erase(JobId(found.job_id()));
+  if (!ready) node.agent.unfit[JobId(found.job_id())] = now;
+  const std::string text =
+      absl::StrCat("node ", node.record.name.text(),
+                   ready ? " has prepared and can be taken in" : " cannot train it: ",
+                   ready ? "" : found.text().substr(0, kLongest));
+  const std::string told = absl::StrCat(found.job_id(), "/", text);
+  return std::exchange(node.agent.told_of_rehearsal, told) == told ? "" : text;
 }
 
 bool KeptInMemory(const ClusterState& state, const JobRecord& record,

@@ -102,8 +102,14 @@ bool HasTrained(const JobRecord& record, const NodeName& name);
 // it, or, without an agent, which alone can be asked, has trained it before.
 bool CanTrain(const JobRecord& record, const Node& node);
 
-// "node air cannot train it: ...": what its last rehearsal has found, for people; empty: nothing.
-std::string DescribeRehearsal(const Node& node);
+// It has rehearsed the job within the last ten minutes, and cannot train it.
+bool IsUnfit(const Node& node, const JobRecord& record, absl::Time now);
+// The running job for which the node should find out whether it could train it, so that it can be
+// taken in, those last for which it was unfit; null: none, or it has found out.
+const Job* WantsRehearsal(const ClusterState& state, const Node& node);
+// Remembers what its newest report says of a rehearsal. "node air cannot train it: ...", for
+// people, when that is new; else empty.
+std::string TakeRehearsal(Node& node, absl::Time now);
 
 // Each of the nodes, which the job trains on, keeps it in memory, as far as their agents have said,
 // and may start the next generation from there.

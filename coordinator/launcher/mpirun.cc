@@ -270,7 +270,8 @@ std::optional<Rank> RankOfLostDaemon(absl::string_view text,
   const absl::string_view after = text.substr(on + kOn.size());
   const absl::string_view host = after.substr(0, after.find(' '));
   const auto rank = std::find(hosts.begin(), hosts.end(), host);
-  if (rank == hosts.end() || std::count(hosts.begin(), hosts.end(), host) > 1) return std::nullopt;
+  if (host.empty() || rank == hosts.end() || std::count(hosts.begin(), hosts.end(), host) > 1)
+    return std::nullopt;
   return Rank(rank - hosts.begin());
 }
 

@@ -246,6 +246,8 @@ std::vector<std::string> MpirunLauncher::AgentHosts(const Entry& entry) {
 }
 
 void MpirunLauncher::StartSweep(const GenerationKey& key, Entry& entry, absl::Duration now) {
+  // Those that have not come back yet are waited for like others that are away.
+  if (entry.adopted) entry.agent_of = SharedAgents(cluster_, entry.nodes, entry.with_agents);
   const LastWords last_words = ReadLastWords(LogPath(key), entry.log_before);
   // How an mpirun exited that was taken over nobody knows; perhaps well.
   const bool matter = entry.adopted ? last_words.tells_of_end : !entry.clean_exit;
@@ -257,8 +259,6 @@ void MpirunLauncher::StartSweep(const GenerationKey& key, Entry& entry, absl::Du
   entry.stage = Stage::kSweeping;
   entry.sweep_until = now + options_.remote_limit;
   entry.give_up_at = now + kConfirmLimit;
-  // Those that have not come back yet are waited for like others that are away.
-  if (entry.adopted) entry.agent_of = SharedAgents(cluster_, entry.nodes, entry.with_agents);
   for (const auto& [node, agent] : entry.agent_of) {
     entry.agents.emplace(agent, AgentWait());
     entry.remote_pids.erase(node);

@@ -132,7 +132,8 @@ bool NodeHealth::Hear(const v1::NodeSpec& spec, const v1::NodeReport& report, ab
 }
 
 bool NodeHealth::Tick(const v1::NodeSpec& spec, const v1::NodeReport& report, absl::Time now) {
-  if (spec.hours().empty() || (is_.ailment != Ailment::kNone && is_.ailment != Ailment::kHours)) {
+  // Where the hours were taken away meanwhile, it is well again.
+  if (is_.ailment != Ailment::kHours && (is_.ailment != Ailment::kNone || spec.hours().empty())) {
     return false;
   }
   return Become(LookAtHours(spec, report, now), now);

@@ -131,7 +131,7 @@ void Parameters::Allocate(const Options& options) {
 // An fp32 copy on the device, of a value that is on the host.
 Tensor Parameters::FullCopyOf(const Parameter& parameter) {
   if (!parameter.shape.is_norm()) {
-    return torch::empty(parameter.shape.shape, parameter.value.options().device(copy_.device()));
+    return torch::empty(parameter.shape.shape, norms_copy_.options());
   }
   const int64_t at = std::exchange(norms_, norms_ + parameter.size);
   return norms_copy_.narrow(0, at, parameter.size).view(parameter.shape.shape).variable_data();
@@ -170,10 +170,10 @@ void Parameters::RefreshCopy() {
     }
     begin += arena.numel();
   }
-  if (!values_on_host_) return;
+  const bool whole = copy_.defined() && copy_.arenas().front().scalar_type() == torch::kFloat;
+  if (!values_on_host_ || whole) return;
   int64_t norm = 0;
   for (const Parameter& parameter : trained_) {
-    if (copy_.arenas().front().scalar_type() == torch::kFloat) break;
     if (!parameter.shape.read_in_full()) continue;
     if (parameter.shape.is_norm()) {
       const int64_t at = std::exchange(norm, norm + parameter.size);

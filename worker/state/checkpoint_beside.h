@@ -33,7 +33,7 @@ int64_t TensorBytesOf(const CheckpointContent& content);
 class CheckpointBeside {
  public:
   // Begins to copy `content`, of the replica (none: this rank writes nothing), and to hash the
-  // replica, which may be read but not changed until AwaitCopied returns. All outlive this.
+  // replica, which may be read but not changed until CopiedWithin says so. All outlive this.
   CheckpointBeside(Replica& replica, std::optional<CheckpointContent> content,
                    CheckpointStore& store, Clock& clock, HashThreads threads);
   ~CheckpointBeside() { Cancel(absl::InfiniteDuration()); }
@@ -46,8 +46,8 @@ class CheckpointBeside {
   // The work in hand, of either piece: for AwaitTogether.
   BackgroundWork& work() { return writing_ ? *writing_ : *copying_; }
   bool working() { return !work().WaitFor(absl::ZeroDuration()); }
-  // Waits until the replica may be changed.
-  void AwaitCopied() { copying_->WaitFor(absl::InfiniteDuration()); }
+  // Whether the replica may be changed, within that time.
+  bool CopiedWithin(absl::Duration time) { return copying_->WaitFor(time); }
 
   // Once the first piece is done: begins the second one.
   void StartWriting();

@@ -77,8 +77,12 @@ absl::Status CheckpointSaver::StartToCompare(Replica& replica) {
   return absl::OkStatus();
 }
 
+// A large replica takes seconds to hash, which is no hang.
 void CheckpointSaver::AwaitCopied() {
-  if (busy()) beside_->AwaitCopied();
+  if (!busy()) return;
+  while (!beside_->CopiedWithin(absl::Milliseconds(100))) {
+    if (beside_->work().Stalled() < context_.patience) context_.progress.Worked();
+  }
 }
 
 int64_t CheckpointSaver::BytesFor(Replica& replica) const {

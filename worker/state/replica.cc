@@ -121,7 +121,7 @@ absl::StatusOr<Parameters::Options> ParameterOptions(const DecoderConfig& config
   Parameters::Options options = Parameters::ForTraining(device, type);
   ASSIGN_OR_RETURN(options.trained, TrainedOf(config, train));
   if (!train.reproducible()) return options;
-  if (device.is_cuda()) {
+  if (!device.is_cpu()) {
     return absl::FailedPreconditionError(
         absl::StrCat("train.reproducible is true, and on device ", device.str(),
                      " some operations add in an order that differs from run to run; train on the "

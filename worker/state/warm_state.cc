@@ -220,7 +220,7 @@ void WarmState::FinishUpdate(const Record& record) {
 // Their rows are private, and as many as there are ids in a step.
 bool WarmState::KeepLookups(const LookupGradient& lookups) {
   if (lookups.ids.empty()) return true;
-  const torch::Tensor rows = lookups.rows.contiguous();
+  const torch::Tensor rows = lookups.rows.cpu().contiguous();
   const size_t ids_bytes = lookups.ids.size() * sizeof(int64_t);
   absl::Status room = segment_->Reserve(layout_.ids, static_cast<int64_t>(ids_bytes));
   if (room.ok()) room = segment_->Reserve(layout_.rows, static_cast<int64_t>(rows.nbytes()));

@@ -1,6 +1,7 @@
 #include "worker/sync/lookup_exchange.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/status_macros.h"
 #include "worker/tensor/torch_compat.h"
@@ -21,7 +22,8 @@ std::vector<int64_t> IdsOf(const std::vector<float>& used) {
 
 // Where the sum of its gradient is.
 Tensor SumOf(Parameters& parameters, const Parameter& parameter) {
-  if (!parameters.values_on_host() || parameter.offset >= parameters.dense_elements()) {
+  if (!parameter.trained || !parameters.values_on_host() ||
+      parameter.offset >= parameters.dense_elements()) {
     return parameter.leaf.grad();
   }
   return parameters.summed_gradient()
@@ -123,9 +125,12 @@ absl::Status LookupExchange::StartSum() {
 
 absl::Status LookupExchange::Finish() {
   if (collective_.world_size() == 1) {
-    if (rows_.defined()) parameters_.lookup_gradient() = {mine_, rows_.grad()};
-    rows_ = Tensor();
-    return absl::OkStatus();
+    if (!rows_.defined()) return absl::OkStatus();
+    const Tensor gradient = std::exchange(rows_, Tensor()).grad();
+    return CatchTorch("taking the gradient of the embedding's rows", [&] {
+      parameters_.lookup_gradient() = {mine_,
+                                       parameters_.values_on_host() ? gradient.cpu() : gradient};
+    });
   }
   if (!sums_ticket_) return absl::OkStatus();
   RETURN_IF_ERROR(collective_.Wait(*sums_ticket_));

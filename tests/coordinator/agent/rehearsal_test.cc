@@ -35,7 +35,10 @@ class RehearsalTest : public testing::Test {
     return report.rehearsal();
   }
   static void AwaitEnd(RehearsalRunner& runner) {
-    WaitUntil([&] { return runner.Poll(kNow); });
+    EXPECT_TRUE(WaitUntil([&] {
+      runner.Poll(kNow);
+      return Told(runner).state() != v1::REHEARSAL_STATE_RUNNING;
+    }));
   }
   std::vector<int64_t> Starts() const {
     std::ifstream file(folder_.path("starts"));

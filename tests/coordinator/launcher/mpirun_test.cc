@@ -329,6 +329,8 @@ TEST(LastWords, OfALostDaemonNameTheRankThatWasThere) {
   EXPECT_EQ(RankOfLostDaemon(absl::StrCat(text, " This is usually due to"), {ash, oak}), Rank(0));
   EXPECT_EQ(RankOfLostDaemon(text, {oak, ash, ash}), std::nullopt) << "two of one machine";
   EXPECT_EQ(RankOfLostDaemon(text, {oak, ""}), std::nullopt);
+  EXPECT_EQ(RankOfLostDaemon("Remote daemon: [[1,0],3] on node ", {oak, ""}), std::nullopt)
+      << "cut off";
   EXPECT_EQ(RankOfLostDaemon(absl::StrCat("rank 1 on node ", ash), {oak, ash}), std::nullopt);
 }
 

@@ -14,9 +14,10 @@ struct Kind {
   bool tied;
   v1::GradientDtype wire = v1::GRADIENT_DTYPE_FP32;
   bool reproducible = false;
+  std::vector<std::string> frozen = {};
 };
 
-constexpr Kind kKinds[] = {
+const Kind kKinds[] = {
     {"Fp32", v1::PRECISION_FP32, false},
     {"Fp32Tied", v1::PRECISION_FP32, true},
     {"Bf16", v1::PRECISION_BF16, false},
@@ -24,6 +25,13 @@ constexpr Kind kKinds[] = {
     {"OfGradientsInInt8", v1::PRECISION_FP32, false, v1::GRADIENT_DTYPE_INT8},
     {"Reproducible", v1::PRECISION_FP32, false, v1::GRADIENT_DTYPE_FP32, true},
     {"ReproducibleTied", v1::PRECISION_BF16, true, v1::GRADIENT_DTYPE_FP32, true},
+    {"TableFrozen",
+     v1::PRECISION_BF16,
+     false,
+     v1::GRADIENT_DTYPE_FP32,
+     false,
+     {"model.embed_tokens.weight", "lm_head.weight", "model.layers.*.mlp.*",
+      "model.layers.*.self_attn.*"}},
 };
 
 WorldOptions OptionsOf(const Kind& kind, int ranks, const TestFolder& folder) {
@@ -34,6 +42,7 @@ WorldOptions OptionsOf(const Kind& kind, int ranks, const TestFolder& folder) {
   options.spec = TinySpec(10);
   options.spec.mutable_train()->set_precision(kind.precision);
   options.spec.mutable_train()->set_reproducible(kind.reproducible);
+  options.spec.mutable_train()->mutable_freeze()->Assign(kind.frozen.begin(), kind.frozen.end());
   options.spec.mutable_parallel()->set_gradient_dtype(kind.wire);
   options.spec.mutable_model()->set_dropout(0.1);
   options.spec.mutable_evaluate()->set_every_steps(4);
@@ -44,7 +53,7 @@ WorldOptions OptionsOf(const Kind& kind, int ranks, const TestFolder& folder) {
 
 class ValuesOnHost : public testing::TestWithParam<std::tuple<int, int>> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, ValuesOnHost,
-                         testing::Combine(testing::Range(0, 7), testing::Values(1, 2, 3)),
+                         testing::Combine(testing::Range(0, 8), testing::Values(1, 2, 3)),
                          [](const auto& info) {
                            return std::string(kKinds[std::get<0>(info.param)].name) +
                                   std::to_string(std::get<1>(info.param));
