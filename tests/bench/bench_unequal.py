@@ -141,7 +141,7 @@ def main():
     options.add_argument("--steps", type=int, default=8, help="that count, together")
     options.add_argument("--solo-steps", type=int, default=4, help="that count, alone")
     options.add_argument("--after", type=int, default=10, help="steps after a turn")
-    options.add_argument("--pretended", type=float, default=0.4,
+    options.add_argument("--pretended", type=float, default=0.6,
                          help="seconds of a sequence on the slowest of the four")
     given = options.parse_args()
     for part in given.parts or PARTS:
