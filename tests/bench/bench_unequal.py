@@ -71,7 +71,7 @@ def pair(given):
             bed.set_options("slow", f"--slow-down {factor:.4f}")
             rates = alone(bed, given, given.solo_steps)
             found = rates["fast"] / rates["slow"]
-            factor *= 2 / found
+            factor = max(1.0, factor * 2 / found)
         bed.set_options("slow", f"--slow-down {factor:.4f}")
         compare("together over the sum alone, 2:1", bed, given, slow_down=factor)
 

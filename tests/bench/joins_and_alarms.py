@@ -20,7 +20,7 @@ def quantiles(values):
 
 def settings(timeout, least=2):
     return (f"parallel.min_nodes={least}", "parallel.max_nodes=2",
-            f"health.failure_timeout_seconds={timeout}")
+            f"health.failure_timeout_seconds={timeout}", "health.max_restarts=100000")
 
 
 def trains(bed, job, nodes, more=3):
