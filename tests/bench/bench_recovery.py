@@ -63,7 +63,8 @@ def stop(given):
 
 def cut(given):
     with Testbed({name: Node() for name in NODES}, given.rate) as bed:
-        faults(bed, given, "link down", lambda name, _: bed.cut(name), bed.mend)
+        faults(bed, given, "link down", lambda name, _: bed.network.cut(name),
+               bed.network.mend)
 
 
 def kill(given):

@@ -24,12 +24,13 @@ BALANCED = 0.05
 
 
 def together(bed, shape, plan, steps):
-    """Tokens/s of all nodes, and the shares of the newest plan."""
+    """Tokens/s of all nodes, the shares of the newest plan, and what steps went to."""
     nodes = len(bed.nodes)
     settings = (f"parallel.min_nodes={nodes}", f"parallel.max_nodes={nodes}", WIRE, plan)
     with Job(bed, shape, *settings) as job:
         job.await_steps(UNTIL_PLANNED + steps, nodes)
-        return job.tokens_per_second(UNTIL_PLANNED), job.status["plan"]["sequences"]
+        return (job.tokens_per_second(UNTIL_PLANNED), job.status["plan"]["sequences"],
+                job.accounts(UNTIL_PLANNED))
 
 
 def alone(bed, shape, steps):
@@ -51,17 +52,18 @@ def compare(figure, bed, given, **more):
     ratios, even_ratios, rates = [], [], []
     for _ in range(given.rounds):
         solo = alone(bed, given, given.solo_steps)
-        planned, shares = together(bed, given, "parallel.plan=measured", given.steps)
-        split, _ = together(bed, given, even(bed), given.steps)
+        planned, *more_of_it = together(bed, given, "parallel.plan=measured", given.steps)
+        split, *_ = together(bed, given, even(bed), given.steps)
         ratios.append(planned / sum(solo.values()))
         even_ratios.append(split / sum(solo.values()))
-        rates.append((planned, solo, shares))
+        rates.append((planned, solo, *more_of_it))
     middle = ratios.index(statistics.median_low(ratios))
-    planned, solo, shares = rates[middle]
+    planned, solo, shares, accounts = rates[middle]
     tell("unequal", figure, model=given.model, batch=given.batch, sequence=given.sequence,
          precision=given.precision, rate=bed.rate, ratio=statistics.median(ratios), rounds=ratios,
          even_ratio=statistics.median(even_ratios), even_rounds=even_ratios,
-         tokens_per_second=planned, alone_tokens_per_second=solo, sequences=shares, **more)
+         tokens_per_second=planned, alone_tokens_per_second=solo, sequences=shares,
+         seconds_of_each_rank=accounts, **more)
 
 
 def pair(given):

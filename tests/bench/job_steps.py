@@ -116,6 +116,15 @@ class Job:
                    if rank in self.steps[step]]
         return reports[0]["tokens"] / statistics.median(map(step_seconds, reports))
 
+    def accounts(self, first):
+        """Of each rank, the median seconds of what its steps from the `first` one on went to."""
+        told = [self.steps[step] for step in self.whole_steps()[first:]]
+        ranks = range(max(map(len, told)))
+        return [{account: statistics.median(reports[rank][f"{account}_seconds"]
+                                            for reports in told if rank in reports)
+                 for account in ("compute", "exchange_wait", "data_wait", "update")}
+                for rank in ranks]
+
 
 @contextlib.contextmanager
 def busy(*cores):
