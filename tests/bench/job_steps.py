@@ -21,7 +21,7 @@ train: {{steps: 1000000, global_batch: {batch}, precision: {precision},
 batch: {{micro_batch: [{micro_batch}]}}
 checkpoint: {{every_steps: 0}}
 evaluate: {{every_steps: 0, max_sequences: 1}}
-health: {{failure_timeout_seconds: 10, max_restarts: 0, restart_backoff_seconds: 0.1}}
+health: {{failure_timeout_seconds: 60, max_restarts: 0, restart_backoff_seconds: 0.1}}
 launch: {{threads: 1, timeout_seconds: 300}}
 """
 REST = ("checkpoint_seconds", "evaluate_seconds", "paused_seconds")
