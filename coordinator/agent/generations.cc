@@ -45,7 +45,6 @@ bool IsPassedOn(absl::string_view name) {
                                           "SHELL",
                                           "LANG",
                                           "TZ",
-                                          "TMPDIR",
                                           "LD_LIBRARY_PATH",
                                           "DYLD_LIBRARY_PATH",
                                           "XDG_CACHE_HOME",
@@ -57,8 +56,8 @@ bool IsPassedOn(absl::string_view name) {
          absl::StartsWith(name, "PYTORCH_");
 }
 
-std::vector<std::string> DaemonEnvironment() {
-  std::vector<std::string> environment;
+std::vector<std::string> DaemonEnvironment(const std::string& temporary_folder) {
+  std::vector<std::string> environment = {"TMPDIR=" + temporary_folder};
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const absl::string_view text = *entry;
     if (IsPassedOn(text.substr(0, text.find('=')))) environment.emplace_back(text);
@@ -166,11 +165,12 @@ absl::StatusOr<GatedProcess> Generations::Spawn(const v1::StartDaemon& request,
         absl::StrCat("mpirun asks for ", command.program, ", and this node has no ", program,
                      "; install the same version of Open MPI on every node"));
   }
-  RETURN_IF_ERROR(MakeDurableDirectory(PosixFileSystem(), folder));
+  const std::string temporary = folder + "/tmp";
+  RETURN_IF_ERROR(MakeDurableDirectory(PosixFileSystem(), temporary));
   std::vector<std::string> argv = {program};
   argv.insert(argv.end(), command.arguments.begin(), command.arguments.end());
   return GatedProcess::Spawn({.argv = std::move(argv),
-                              .environment = DaemonEnvironment(),
+                              .environment = DaemonEnvironment(temporary),
                               .inherit = SpawnOptions::Inherit::kNothing,
                               .folder = folder,
                               .log_path = folder + "/output"});

@@ -34,6 +34,20 @@ int64_t SizeOf(const std::string& path) {
   return error ? 0 : static_cast<int64_t>(size);
 }
 
+absl::Status MakeFolder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("cannot create the folder ", folder.string(), ": ", error.message()));
+}
+
+void RemoveFolder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::remove_all(folder, error);
+  if (error) LogWarning(absl::StrCat("leaves ", folder, " behind: ", error.message()));
+}
+
 }  // namespace
 
 std::string GenerationLogPath(const std::string& state_dir, const GenerationKey& key) {
@@ -49,6 +63,11 @@ MpirunLauncher::~MpirunLauncher() = default;
 
 std::string MpirunLauncher::LogPath(const GenerationKey& key) const {
   return GenerationLogPath(options_.state_dir, key);
+}
+
+std::string MpirunLauncher::TemporaryFolder(const GenerationKey& key) const {
+  return absl::StrFormat("%s/jobs/%s/tmp/gen-%04d", options_.state_dir, key.job.text(),
+                         key.generation.value());
 }
 
 absl::StatusOr<std::string> MpirunLauncher::Network(const LaunchRequest& request) const {
@@ -74,6 +93,7 @@ std::vector<std::string> MpirunLauncher::Environment(
     const GenerationKey& key, const std::map<NodeName, NodeName>& agents) const {
   std::vector<std::string> environment =
       geteuid() == 0 ? RootEnvironment() : std::vector<std::string>();
+  environment.push_back("TMPDIR=" + TemporaryFolder(key));
   if (agents.empty()) return environment;
   std::set<std::string> hosts;
   for (const auto& [node, agent] : agents) {
@@ -106,12 +126,10 @@ absl::StatusOr<ProcessIdentity> MpirunLauncher::Prepare(const LaunchRequest& req
                                   .agent_program = options_.agent_program},
                                  request));
   const std::string log = LogPath(key);
-  std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(log).parent_path(), error);
-  if (error) {
-    return absl::InternalError(
-        absl::StrCat("cannot create the folder of ", log, ": ", error.message()));
-  }
+  RETURN_IF_ERROR(MakeFolder(std::filesystem::path(log).parent_path()));
+  // What an espalierd left there that was killed before it had journaled the generation.
+  RemoveFolder(TemporaryFolder(key));
+  RETURN_IF_ERROR(MakeFolder(TemporaryFolder(key)));
   const absl::Status old_logs =
       RemoveOldLogs(std::filesystem::path(log).parent_path().string(), options_.logs);
   if (!old_logs.ok()) LogWarning(std::string(old_logs.message()));
@@ -208,6 +226,7 @@ std::vector<LaunchEnded> MpirunLauncher::Poll(absl::Duration now) {
     ended.push_back(
         {key, entry.reason, entry.culprit, {entry.unconfirmed.begin(), entry.unconfirmed.end()}});
     if (options_.agents != nullptr) options_.agents->Forget(key);
+    RemoveFolder(TemporaryFolder(key));
     it = entries_.erase(it);
   }
   return ended;

@@ -115,6 +115,8 @@ class MpirunLauncher : public Launcher {
 
   absl::StatusOr<std::string> Network(const LaunchRequest& request) const;
   std::string LogPath(const GenerationKey& key) const;
+  // Open MPI's own here, and what processes of the generation have as TMPDIR.
+  std::string TemporaryFolder(const GenerationKey& key) const;
   // The agent of each node that is reached through one.
   std::map<NodeName, NodeName> AgentsOf(const std::vector<NodeName>& nodes) const;
   std::vector<std::string> Environment(const GenerationKey& key,

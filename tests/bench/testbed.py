@@ -92,12 +92,9 @@ class Testbed:
 
     def start(self, name, *words):
         log = (self.folder / f"{name}.log").open("ab")
-        place = self.folder / "tmp" / name
-        place.mkdir(parents=True, exist_ok=True)
         self.processes.append(subprocess.Popen(
             ["ip", "netns", "exec", self.network.spaces[name], *words], stdout=log, stderr=log,
-            stdin=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(place)},
-            start_new_session=True))
+            stdin=subprocess.DEVNULL, start_new_session=True))
 
     def start_processes(self):
         self.state.mkdir()

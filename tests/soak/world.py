@@ -146,15 +146,10 @@ class World(Operator):
         self.until("espalierd answers", lambda: self.ask("jobs", fail_ok=True) is not None)
 
     def start_agent(self, node):
-        # A machine has one Open MPI daemon a generation. Two of them race for the same folder in
-        # /tmp, where the one that comes second sometimes fails.
-        scratch = self.folder / f"tmp-{node}"
-        scratch.mkdir(exist_ok=True)
         self.agents[node] = subprocess.Popen(
             [BIN / "espalier-agent", "run", "--coordinator", self.state, "--node", node,
              "--state-dir", self.folder / f"agent-{node}",
-             "--condition", self.folder / f"condition-{node}"], stdout=self.log, stderr=self.log,
-            env={**os.environ, "TMPDIR": str(scratch)})
+             "--condition", self.folder / f"condition-{node}"], stdout=self.log, stderr=self.log)
 
     def kill_daemon(self):
         """SIGKILL and a start at once; seconds until it answers."""

@@ -100,6 +100,17 @@ TEST_F(OnThisNode, ADaemonRunsWithTheParsedArgumentsInItsOwnFolderAndSession) {
   EXPECT_EQ(getsid(static_cast<pid_t>(pid)), pid);
 }
 
+// See TemporaryFilesOfAGenerationHaveAFolderOfTheirOwnThatGoesWithIt of the launcher.
+TEST_F(OnThisNode, ADaemonHasAFolderForTemporaryFilesOfItsOwn) {
+  Open();
+  Daemon("touch $TMPDIR/left && echo $TMPDIR");
+  Start();
+  const std::vector<v1::AgentMessage> news = AwaitGone();
+  ASSERT_FALSE(news.empty());
+  EXPECT_EQ(news[0].exited().output(), folder_.path("state/generations/job-1.3/tmp\n"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path("state/generations")));
+}
+
 TEST_F(OnThisNode, ADaemonGetsNothingThatChangesWhichCodeRuns) {
   Open();
   setenv("OMPI_MCA_plm_rsh_agent", "/tmp/evil", 1);

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -108,6 +109,26 @@ TEST_F(Launching, TheReasonOfAFailureQuotesTheLog) {
   auto launcher = Make("echo '[rank 0] no such data'; exit 7");
   Start(*launcher);
   EXPECT_EQ(AwaitEnd(*launcher), "mpirun exited with status 7: [rank 0] no such data");
+}
+
+// Open MPI's daemons of a user share a folder of one name there, which the last of them removes,
+// under the feet of the next (open-mpi/ompi#8510); one that is killed leaves it.
+TEST_F(Launching, TemporaryFilesOfAGenerationHaveAFolderOfTheirOwnThatGoesWithIt) {
+  auto launcher = Make("touch $TMPDIR/left; echo $TMPDIR; kill -9 $$");
+  Start(*launcher);
+  AwaitEnd(*launcher);
+  const std::string folder(absl::StripAsciiWhitespace(GenerationLog()));
+  EXPECT_EQ(folder, folder_.path("jobs/job-1/tmp/gen-0001"));
+  EXPECT_FALSE(std::filesystem::exists(folder));
+}
+
+TEST_F(Launching, TemporaryFilesOfAnAdoptedGenerationGoWithIt) {
+  std::filesystem::create_directories(folder_.path("jobs/job-1/tmp/gen-0001"));
+  folder_.Write("jobs/job-1/tmp/gen-0001/left", "by an mpirun that is gone");
+  auto launcher = Make("");
+  launcher->Adopt(kKey, kDead, {.nodes = {NodeName("a")}});
+  AwaitEnd(*launcher);
+  EXPECT_FALSE(std::filesystem::exists(folder_.path("jobs/job-1/tmp/gen-0001")));
 }
 
 TEST_F(Launching, EndIsPoliteFirst) {

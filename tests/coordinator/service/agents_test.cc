@@ -47,14 +47,10 @@ class Agents : public ::testing::Test {
     return absl::StrCat("agent-", node, "/", name);
   }
   void StartAgent(const std::string& node) {
-    // A machine has one Open MPI daemon a generation. Two of them race for the same folder in /tmp,
-    // where the one that comes second sometimes fails.
-    std::filesystem::create_directory(daemon_.folder().path("tmp-" + node));
     absl::StatusOr<GatedProcess> process =
         GatedProcess::Spawn({.argv = {BinFolder() + "/espalier-agent", "run", "--coordinator",
                                       daemon_.folder().path("state"), "--node", node, "--state-dir",
                                       daemon_.folder().path("agent-" + node)},
-                             .environment = {"TMPDIR=" + daemon_.folder().path("tmp-" + node)},
                              .log_path = daemon_.folder().path("agent-" + node + ".log")});
     ASSERT_TRUE(process.ok()) << process.status();
     const int before = CountAttached(node);

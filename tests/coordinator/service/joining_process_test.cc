@@ -166,7 +166,7 @@ TEST_F(JoiningMachines, AJobLeavesAMachineWhoseBatteryIsLowAndIsBackWhenItIsChar
   EXPECT_THAT(Espalier({"nodes"}).output, HasSubstr("on battery, 5 %"));
   daemon_.folder().Write("condition", R"({"power": "NODE_POWER_MAINS"})");
   const v1::JobStatus done = daemon_.Await(job, v1::JOB_STATE_COMPLETED);
-  EXPECT_EQ(done.restarts(), 0);
+  EXPECT_EQ(done.restarts(), 0) << Espalier({"events", job}).output;
 }
 
 TEST_F(JoiningMachines, WhenAMachineMayBeUsedIsChangedWhileAJobRunsThere) {
@@ -182,7 +182,8 @@ TEST_F(JoiningMachines, WhenAMachineMayBeUsedIsChangedWhileAJobRunsThere) {
   const v1::JobStatus waits = daemon_.Await(job, v1::JOB_STATE_QUEUED);
   EXPECT_THAT(waits.reason(), HasSubstr("right may be used at " + later + " only (hours)"));
   EXPECT_EQ(Espalier({"nodes", "set", "right", "--hours", "all"}).code, 0);
-  EXPECT_EQ(daemon_.Await(job, v1::JOB_STATE_COMPLETED).restarts(), 0);
+  EXPECT_EQ(daemon_.Await(job, v1::JOB_STATE_COMPLETED).restarts(), 0)
+      << Espalier({"events", job}).output;
   const Ended nothing = Espalier({"nodes", "set", "right"});
   EXPECT_EQ(nothing.code, 2) << nothing.output;
   EXPECT_THAT(nothing.output, HasSubstr("nothing is to be set"));
