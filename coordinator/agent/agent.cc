@@ -196,6 +196,7 @@ class AgentProcess final : public Agent {
 
   void StartDaemon(const v1::StartDaemon& request, CommandStream& stream) {
     v1::AgentMessage answer;
+    rehearsal_.Forget();  // two of them may not fit
     const absl::StatusOr<int64_t> pid = generations_.Start(request);
     if (pid.ok()) {
       answer.mutable_started()->set_exec_id(request.exec_id());

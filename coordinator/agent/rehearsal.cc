@@ -33,21 +33,27 @@ absl::string_view WithoutLogPrefix(absl::string_view line) {
 
 void RehearsalRunner::Ask(const v1::RehearseJob& request, absl::Duration now) {
   asked_at_ = now;
-  if (rehearsal_.job_id() == request.job_id()) return;
+  if (!rehearsal_.job_id().empty() && request_ == request.SerializeAsString()) return;
   Forget();
+  request_ = request.SerializeAsString();
   Begin(request, now);
 }
 
 void RehearsalRunner::Begin(const v1::RehearseJob& request, absl::Duration now) {
   rehearsal_.set_job_id(request.job_id());
   rehearsal_.set_state(v1::REHEARSAL_STATE_RUNNING);
+  told_at_ = now;
   const absl::StatusOr<ProcessIdentity> process = Spawn(request);
   if (process.ok()) {
     process_ = *process;
     return;
   }
+  Fail(AsUtf8(std::string(process.status().message())), now);
+}
+
+void RehearsalRunner::Fail(std::string text, absl::Duration now) {
   rehearsal_.set_state(v1::REHEARSAL_STATE_FAILED);
-  rehearsal_.set_text(AsUtf8(std::string(process.status().message())));
+  rehearsal_.set_text(std::move(text));
   ended_at_ = now;
 }
 
@@ -57,8 +63,9 @@ absl::StatusOr<ProcessIdentity> RehearsalRunner::Spawn(const v1::RehearseJob& re
   RETURN_IF_ERROR(files.MakeDirectory(options_.folder));
   const std::string path = options_.folder + "/request";
   RETURN_IF_ERROR(WriteFileAtomically(files, path, request.SerializeAsString()));
+  const std::string& worker = request.worker().empty() ? options_.worker : request.worker();
   ASSIGN_OR_RETURN(GatedProcess process,
-                   GatedProcess::Spawn({.argv = {options_.worker, "rehearse", "request"},
+                   GatedProcess::Spawn({.argv = {worker, "rehearse", "request"},
                                         .folder = options_.folder,
                                         .log_path = options_.folder + "/output"}));
   process.Release();
@@ -88,16 +95,25 @@ bool RehearsalRunner::Poll(absl::Duration now) {
   }
   if (rehearsal_.state() != v1::REHEARSAL_STATE_RUNNING) return false;
   const absl::StatusOr<std::optional<ExitStatus>> exit = PollChild(process_.pid);
+  std::string line = LastLine();
   if (exit.ok() && !exit->has_value()) {
-    rehearsal_.set_text(LastLine());
-    return false;
+    if (line != rehearsal_.text()) told_at_ = now;
+    rehearsal_.set_text(std::move(line));
+    if (now - told_at_ <= kSilent) return false;
+    Kill();
+    Fail(absl::StrCat("espalier-worker has said nothing new for ", absl::FormatDuration(kSilent),
+                      " while it tried", rehearsal_.text().empty() ? "" : ", after: ",
+                      rehearsal_.text()),
+         now);
+    return true;
   }
-  const bool ready = exit.ok() && (*exit)->code == 0 && (*exit)->signal == 0;
-  rehearsal_.set_state(ready ? v1::REHEARSAL_STATE_READY : v1::REHEARSAL_STATE_FAILED);
-  rehearsal_.set_text(LastLine());
-  if (!ready && rehearsal_.text().empty())
-    rehearsal_.set_text("espalier-worker ended without a word");
-  ended_at_ = now;
+  if (exit.ok() && (*exit)->code == 0 && (*exit)->signal == 0) {
+    rehearsal_.set_state(v1::REHEARSAL_STATE_READY);
+    rehearsal_.set_text(std::move(line));
+    ended_at_ = now;
+  } else {
+    Fail(line.empty() ? "espalier-worker ended without a word" : std::move(line), now);
+  }
   return true;
 }
 
@@ -116,15 +132,17 @@ void RehearsalRunner::AddTo(v1::NodeReport& report) const {
   if (!rehearsal_.job_id().empty()) *report.mutable_rehearsal() = rehearsal_;
 }
 
+void RehearsalRunner::Kill() {
+  SignalSession(process_, SIGKILL);
+  killed_.push_back(process_.pid);
+  process_ = {};
+}
+
 void RehearsalRunner::Forget() {
   const bool runs = !rehearsal_.job_id().empty() &&
                     rehearsal_.state() == v1::REHEARSAL_STATE_RUNNING && process_.pid != 0;
-  if (runs) {
-    SignalSession(process_, SIGKILL);
-    killed_.push_back(process_.pid);
-  }
+  if (runs) Kill();
   rehearsal_.Clear();
-  process_ = {};
 }
 
 }  // namespace espalier

@@ -1,5 +1,4 @@
-// RehearsalRunner: finds out, with the espalier-worker beside the agent, whether this node could
-// train a job that trains elsewhere, so that the job stops for nobody who cannot
+// RehearsalRunner: finds out, with the node's espalier-worker, whether this node could train a job that trains elsewhere, so that the job stops for nobody who cannot
 // (`espalier-worker rehearse`: data, model, device, memory). Used by coordinator/agent/agent.cc.
 // One thread.
 //
@@ -7,7 +6,7 @@
 //   (none) ---> running ----------------> ready ----------> (none)
 //      ^           | another one
 //      |           +-------> failed --kAgain--> (none)
-//      +-----------+ nobody has asked for kForget
+//      +-----------+ nobody has asked for kForget; or Forget
 #pragma once
 
 #include <cstdint>
@@ -29,9 +28,11 @@ class RehearsalRunner {
   static constexpr absl::Duration kAgain = absl::Minutes(1);
   // What runs and was not asked for so long is ended.
   static constexpr absl::Duration kForget = absl::Seconds(30);
+  // What has said nothing new for so long has failed: a disk that hangs, say.
+  static constexpr absl::Duration kSilent = absl::Minutes(5);
 
   struct Options {
-    std::string worker;  // the program
+    std::string worker;  // the program, where a request names none
     // Of its own: the request and what the worker prints.
     std::string folder;
   };
@@ -41,11 +42,13 @@ class RehearsalRunner {
   RehearsalRunner(const RehearsalRunner&) = delete;
   RehearsalRunner& operator=(const RehearsalRunner&) = delete;
 
-  // espalierd wants to know, or still does; what is known of another job is forgotten. `now` is
+  // espalierd wants to know, or still does; what is known of another request is forgotten. `now` is
   // monotonic, as everywhere.
   void Ask(const v1::RehearseJob& request, absl::Duration now);
   // Looks at what runs; true: there is something new to tell.
   bool Poll(absl::Duration now);
+  // Ends what runs: a job comes, or another request.
+  void Forget();
   void AddTo(v1::NodeReport& report) const;
 
  private:
@@ -54,13 +57,16 @@ class RehearsalRunner {
   absl::StatusOr<ProcessIdentity> Spawn(const v1::RehearseJob& request);
   // The last line that the worker has printed, without what a log adds to it.
   std::string LastLine() const;
-  void Forget();
+  void Kill();
+  void Fail(std::string text, absl::Duration now);
 
   const Options options_;
   v1::Rehearsal rehearsal_;  // without a job: none
+  std::string request_;      // serialized
   ProcessIdentity process_;
   std::vector<int64_t> killed_;  // not yet seen to have ended
   absl::Duration asked_at_;
+  absl::Duration told_at_;  // something new
   absl::Duration ended_at_;
 };
 

@@ -26,9 +26,8 @@ namespace espalier {
 namespace {
 
 std::string WorkerProgram(const CommandContext& context, const v1::NodeSpec& node) {
-  if (!node.worker().empty()) return node.worker();
-  if (!context.cluster->launcher().worker().empty()) return context.cluster->launcher().worker();
-  return context.default_worker;
+  const std::string& named = NamedWorker(*context.cluster, node);
+  return named.empty() ? context.default_worker : named;
 }
 
 // What the job asks for first, then the node's; 0: the worker shares the node's cores by itself.
@@ -236,6 +235,10 @@ std::optional<LastWords> NamedByMpirun(absl::string_view line) {
 }
 
 }  // namespace
+
+const std::string& NamedWorker(const v1::ClusterSpec& cluster, const v1::NodeSpec& node) {
+  return node.worker().empty() ? cluster.launcher().worker() : node.worker();
+}
 
 std::map<NodeName, NodeName> SharedAgents(const v1::ClusterSpec& cluster,
                                           const std::vector<NodeName>& nodes,

@@ -35,6 +35,9 @@ struct CommandContext {
   std::string agent_program;
 };
 
+// espalier-worker of that node, where the node or the launcher names one; else empty.
+const std::string& NamedWorker(const v1::ClusterSpec& cluster, const v1::NodeSpec& node);
+
 // Which of the request's nodes start their daemons through agents, of those that have one attached.
 // Nodes of one address are one machine, and share the first one's: a rank's share of the machine
 // follows from how many ranks Open MPI's daemon there has.

@@ -8,6 +8,7 @@
 #include "common/observe/log.h"
 #include "coordinator/core/facts.h"
 #include "coordinator/journal/record.h"
+#include "coordinator/launcher/mpirun.h"
 #include "coordinator/loop/loop.h"
 #include "coordinator/loop/messages.h"
 
@@ -149,6 +150,7 @@ void Loop::ApplyOne(const Rehearse& effect) {
   *rehearse.mutable_spec() = job->second.record.spec;
   rehearse.set_device(node->spec.device());
   rehearse.set_memory_limit_bytes(node->spec.memory_limit_bytes());
+  rehearse.set_worker(NamedWorker(options_.cluster, node->spec));
   const std::vector<TrackedRank>& ranks = job->second.world.ranks;
   if (!ranks.empty()) rehearse.set_data_sha256(ranks.front().data_sha256);
   parts_.agents->Send(effect.stream, std::move(command));

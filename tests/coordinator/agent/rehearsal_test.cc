@@ -104,40 +104,81 @@ TEST_F(RehearsalTest, AWorkerThatIsKilledOrNotThereHasFailed) {
 TEST_F(RehearsalTest, WhatItDoesIsToldMeanwhile) {
   RehearsalRunner runner = Runner("echo 'hashing the data: 1.2 of 3.4 GB'; exec sleep 1000");
   runner.Ask(RequestOf("nano-1"), kNow);
-  WaitUntil([&] {
+  EXPECT_TRUE(WaitUntil([&] {
     runner.Poll(kNow);
     return Told(runner).text() == "hashing the data: 1.2 of 3.4 GB";
-  });
+  }));
 }
 
 TEST_F(RehearsalTest, WhatRunsAndNobodyAsksForAnyMoreIsEnded) {
   RehearsalRunner runner = Runner("exec sleep 1000");
   runner.Ask(RequestOf("nano-1"), kNow);
-  WaitUntil([&] { return Starts().size() == 1; });
+  ASSERT_TRUE(WaitUntil([&] { return Starts().size() == 1; }));
   const auto process = IdentifyProcess(Starts()[0]);
   ASSERT_TRUE(process.ok());
   EXPECT_FALSE(runner.Poll(kNow + RehearsalRunner::kForget));
   EXPECT_TRUE(runner.Poll(kNow + RehearsalRunner::kForget + absl::Seconds(1)));
   EXPECT_EQ(Told(runner).job_id(), "");
-  WaitUntil([&] {
+  EXPECT_TRUE(WaitUntil([&] {
     runner.Poll(kNow);
     return !IsAlive(*process);
-  });
+  }));
+}
+
+TEST_F(RehearsalTest, AnotherRequestForTheSameJobTakesItsPlace) {
+  RehearsalRunner runner = Runner("exec sleep 1000");
+  v1::RehearseJob request = RequestOf("nano-1");
+  runner.Ask(request, kNow);
+  ASSERT_TRUE(WaitUntil([&] { return Starts().size() == 1; }));
+  request.set_data_sha256("now it is known");
+  runner.Ask(request, kNow);
+  EXPECT_TRUE(WaitUntil([&] { return Starts().size() == 2; }));
+}
+
+TEST_F(RehearsalTest, ARequestNamesTheWorkerThatTheNodeHas) {
+  RehearsalRunner runner = Runner("exit 3");
+  v1::RehearseJob request = RequestOf("nano-1");
+  request.set_worker(folder_.WriteScript("another", "#!/bin/sh\necho fine"));
+  runner.Ask(request, kNow);
+  AwaitEnd(runner);
+  EXPECT_EQ(Told(runner).state(), v1::REHEARSAL_STATE_READY);
+  EXPECT_EQ(Told(runner).text(), "fine");
+}
+
+TEST_F(RehearsalTest, OneThatHangsHasFailedAndIsEnded) {
+  RehearsalRunner runner = Runner("echo 'opens the data'; exec sleep 1000");
+  runner.Ask(RequestOf("nano-1"), kNow);
+  ASSERT_TRUE(WaitUntil([&] {
+    runner.Poll(kNow);
+    return Told(runner).text() == "opens the data";
+  }));
+  const auto process = IdentifyProcess(Starts()[0]);
+  ASSERT_TRUE(process.ok());
+  runner.Ask(RequestOf("nano-1"), kNow + RehearsalRunner::kSilent);
+  EXPECT_FALSE(runner.Poll(kNow + RehearsalRunner::kSilent));
+  EXPECT_TRUE(runner.Poll(kNow + RehearsalRunner::kSilent + absl::Seconds(1)));
+  EXPECT_EQ(Told(runner).state(), v1::REHEARSAL_STATE_FAILED);
+  EXPECT_EQ(Told(runner).text(),
+            "espalier-worker has said nothing new for 5m while it tried, after: opens the data");
+  EXPECT_TRUE(WaitUntil([&] {
+    runner.Poll(kNow);
+    return !IsAlive(*process);
+  }));
 }
 
 TEST_F(RehearsalTest, AnotherJobTakesItsPlace) {
   RehearsalRunner runner = Runner("exec sleep 1000");
   runner.Ask(RequestOf("nano-1"), kNow);
-  WaitUntil([&] { return Starts().size() == 1; });
+  ASSERT_TRUE(WaitUntil([&] { return Starts().size() == 1; }));
   const auto process = IdentifyProcess(Starts()[0]);
   ASSERT_TRUE(process.ok());
   runner.Ask(RequestOf("nano-2"), kNow);
   EXPECT_EQ(Told(runner).job_id(), "nano-2");
   EXPECT_EQ(Told(runner).state(), v1::REHEARSAL_STATE_RUNNING);
-  WaitUntil([&] {
+  EXPECT_TRUE(WaitUntil([&] {
     runner.Poll(kNow);
     return !IsAlive(*process);
-  });
+  }));
 }
 
 }  // namespace
