@@ -188,13 +188,14 @@ bool IsRule(absl::string_view line) {
   return line.size() >= 3 && line.find_first_not_of('-') == absl::string_view::npos;
 }
 
-// The sentences that mpirun wraps around every failure.
+// The sentences that mpirun wraps around every failure, and programs around what they refuse.
 bool IsDecoration(absl::string_view line) {
   return line.empty() || absl::StrContains(line, "Primary job  terminated normally") ||
          absl::StrContains(line, "a non-zero exit code") ||
          absl::StrContains(line, "process returned") ||
          absl::StrContains(line, "the job to be terminated") ||
          absl::StrContains(line, "has sent help message") ||
+         absl::StrContains(line, "Run with --help") ||
          absl::StrContains(line, "Set MCA parameter");
 }
 

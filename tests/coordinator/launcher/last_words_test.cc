@@ -35,6 +35,10 @@ INSTANTIATE_TEST_SUITE_P(
                  "returned\na non-zero exit code. Per user-direction, the job has been aborted.\n"
                  "-----\n",
                  "[rank 0] error: no data"},
+        TailCase{"ARefusedOptionIsNamed",
+                 "espalier-worker: The following argument was not expected: --slow\n"
+                 "Run with --help for more information.\n",
+                 "espalier-worker: The following argument was not expected: --slow"},
         TailCase{"TheRemoteShellAgentTellsWhatMpirunsAdviceIsAbout",
                  "espalier-agent exec: node left: no such generation\n-----\n"
                  "ORTE was unable to reliably start one or more daemons.\n\n"
