@@ -67,8 +67,10 @@ CheckpointBeside::CheckpointBeside(Replica& replica, std::optional<CheckpointCon
   copying_.emplace(
       [this, &replica, threads, content = std::move(content)]() -> absl::Status {
         if (content) copy_ = CopyContent(*content, cancelled_);
-        return CatchTorch("hashing the replica",
-                          [&] { fingerprint_ = replica.Fingerprint(threads); });
+        RETURN_IF_ERROR(CatchTorch("hashing the replica", [&] {
+          fingerprint_ = replica.Fingerprint(threads, &cancelled_);
+        }));
+        return cancelled_ ? Cancelled() : absl::OkStatus();
       },
       clock);
 }

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -28,15 +29,34 @@ constexpr int64_t kHashBlock = 1 << 18;
 // Bytes that a device gives to the host at a time for hashing.
 constexpr int64_t kHashPiece = 64 * kHashBlock;
 
-uint64_t HashBlock(const std::byte* bytes, int64_t n, uint64_t seed) {
-  constexpr int64_t kWord = sizeof(uint64_t);
-  uint64_t hash = MixBits(seed + 1);
-  for (int64_t i = 0; i < n; i += kWord) {
-    uint64_t word = 0;
-    std::memcpy(&word, bytes + i, static_cast<size_t>(std::min(kWord, n - i)));
-    hash = MixBits(hash ^ word) + 0x9e3779b97f4a7c15ULL;
-  }
+constexpr int64_t kWord = sizeof(uint64_t);
+// Blocks that a thread hashes side by side: each word waits for the one before it in its block.
+constexpr int64_t kLanes = 4;
+
+uint64_t WithWord(uint64_t hash, const std::byte* at, int64_t n) {
+  uint64_t word = 0;
+  std::memcpy(&word, at, static_cast<size_t>(n));
+  return MixBits(hash ^ word) + 0x9e3779b97f4a7c15ULL;
+}
+
+uint64_t BlockSeed(int64_t block) { return MixBits(static_cast<uint64_t>(block) + 1); }
+
+uint64_t HashBlock(const std::byte* bytes, int64_t n, int64_t block) {
+  uint64_t hash = BlockSeed(block);
+  for (int64_t i = 0; i < n; i += kWord) hash = WithWord(hash, bytes + i, std::min(kWord, n - i));
   return hash;
+}
+
+// Those of `kLanes` whole blocks from `block` on.
+void HashBlocks(const std::byte* bytes, int64_t block, uint64_t* hashes) {
+  std::array<uint64_t, kLanes> hash;
+  for (int64_t lane = 0; lane < kLanes; ++lane) hash[lane] = BlockSeed(block + lane);
+  for (int64_t i = 0; i < kHashBlock; i += kWord) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      hash[lane] = WithWord(hash[lane], bytes + lane * kHashBlock + i, kWord);
+    }
+  }
+  std::copy(hash.begin(), hash.end(), hashes);
 }
 
 // Adds the hashes of a piece that is on the host to `hashes`; `first`: its first block.
@@ -47,13 +67,19 @@ void HashPiece(const torch::Tensor& host, HashThreads threads, int64_t first,
   const int64_t blocks = (size + kHashBlock - 1) / kHashBlock;
   hashes.resize(first + blocks);
   const auto hash = [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
+    for (int64_t i = begin; i < end;) {
       const int64_t at = i * kHashBlock;
-      hashes[first + i] = HashBlock(data + at, std::min(kHashBlock, size - at), first + i);
+      if (i + kLanes <= end && at + kLanes * kHashBlock <= size) {
+        HashBlocks(data + at, first + i, &hashes[first + i]);
+        i += kLanes;
+      } else {
+        hashes[first + i] = HashBlock(data + at, std::min(kHashBlock, size - at), first + i);
+        ++i;
+      }
     }
   };
   if (threads == HashThreads::kOne) return hash(0, blocks);
-  at::parallel_for(0, blocks, 1, hash);
+  at::parallel_for(0, blocks, kLanes, hash);
 }
 
 // What is on a device comes to the host in pieces.
@@ -193,12 +219,13 @@ std::vector<torch::Tensor> Replica::Buffers() {
   return buffers;
 }
 
-uint64_t Replica::Fingerprint(HashThreads threads) {
+uint64_t Replica::Fingerprint(HashThreads threads, const std::atomic<bool>* cancelled) {
   uint64_t hash = MixBits(static_cast<uint64_t>(counters_.step)) ^
                   MixBits(static_cast<uint64_t>(counters_.updates) + (uint64_t{1} << 40)) ^
                   MixBits(counters_.loss_scale.Fingerprint() + (uint64_t{1} << 41)) ^
                   counters_.validation.Fingerprint();
   for (const torch::Tensor& buffer : Buffers()) {
+    if (cancelled != nullptr && *cancelled) return 0;
     hash = MixBits(hash ^ HashTensor(buffer, threads));
   }
   if (residual_.kept() && residual_.gathered()) {

@@ -6,6 +6,7 @@
 
 #include <torch/torch.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -87,7 +88,9 @@ class Replica {
   // Values of what is trained and what Moments::Buffers names.
   std::vector<torch::Tensor> Buffers();
   // A hash of all that is trained, equal on all ranks: of the residual only when it is gathered.
-  uint64_t Fingerprint(HashThreads threads = HashThreads::kAll);
+  // Means nothing, and comes soon, once `cancelled` is set.
+  uint64_t Fingerprint(HashThreads threads = HashThreads::kAll,
+                       const std::atomic<bool>* cancelled = nullptr);
   // The same of what is frozen, whose values are set before the first call.
   uint64_t FrozenFingerprint();
   bool has_frozen() const { return parameters_->trained().size() < parameters_->all().size(); }

@@ -62,6 +62,42 @@ TEST(Replica, AnotherLossScaleIsAnotherFingerprint) {
   EXPECT_NE(one->Fingerprint(), other->Fingerprint());
 }
 
+// Of several blocks, the last one not whole.
+std::unique_ptr<Replica> LargerReplica() {
+  DecoderConfig config = TinyConfig();
+  config.vocab_size = 9001;
+  config.hidden_size = 64;
+  auto replica =
+      Replica::Create(config, IdentityOf(v1::MOMENT_TYPE_FP32).spec.train(), torch::kCPU);
+  EXPECT_TRUE(replica.ok()) << replica.status();
+  (*replica)->parameters().Initialize(4, 0.2);
+  return *std::move(replica);
+}
+
+TEST(Replica, TheFingerprintIsTheSameByOneThreadAndByAll) {
+  const std::unique_ptr<Replica> replica = LargerReplica();
+  const uint64_t all = replica->Fingerprint();
+  EXPECT_EQ(replica->Fingerprint(HashThreads::kOne), all);
+  const int threads = at::get_num_threads();
+  at::set_num_threads(3);
+  EXPECT_EQ(replica->Fingerprint(), all);
+  at::set_num_threads(threads);
+}
+
+TEST(Replica, EveryBitCountsForTheFingerprint) {
+  const std::unique_ptr<Replica> replica = LargerReplica();
+  const uint64_t before = replica->Fingerprint();
+  const torch::Tensor values = replica->parameters().flat().Only();
+  auto* words = static_cast<uint32_t*>(values.data_ptr());
+  const int64_t last = values.numel() - 1;
+  for (const int64_t at : {int64_t{0}, last / 7, last / 2, last - 1, last}) {
+    words[at] ^= 1U;
+    EXPECT_NE(replica->Fingerprint(), before) << at;
+    words[at] ^= 1U;
+  }
+  EXPECT_EQ(replica->Fingerprint(), before);
+}
+
 TEST(ReplicaCheckpoint, BringsBackEveryBit) {
   for (const v1::MomentType moments : {v1::MOMENT_TYPE_FP32, v1::MOMENT_TYPE_INT8}) {
     for (const bool tied : {false, true}) {
