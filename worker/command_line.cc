@@ -77,9 +77,8 @@ void AddTrainOptions(CLI::App& app, TrainCommand& train) {
   add("--tls-cert", train.tls_cert, "Certificate of this worker (PEM)");
   add("--tls-key", train.tls_key, "Its key (PEM)");
   app.add_flag("--warm", o.warm,
-               "Keep what is trained in shared memory (CPU) also where no espalier-agent gives it "
-               "back: when the run is killed and started again, no committed step is computed "
-               "again");
+               "Keep what is trained in shared memory also where no espalier-agent gives it back: "
+               "when the run is killed and started again, it goes on from there");
   app.add_option("--slow-down", o.pace.slow_down,
                  "For benchmarks: computing takes so many times as long")
       ->check(CLI::Range(1.0, 1000.0));

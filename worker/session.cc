@@ -61,19 +61,6 @@ std::string Describe(const DecoderConfig& config, int64_t parameters) {
                          static_cast<double>(parameters) / 1e6);
 }
 
-// What this rank cannot go on from, as it computes on a device now, would be asked of it in vain.
-void GiveBackMemoryOf(const std::string& job, const std::string& registry,
-                      const std::string& node) {
-  const auto segments = ListSegments(registry, node);
-  if (!segments.ok()) return;
-  for (const RegisteredSegment& segment : *segments) {
-    if (segment.record.job != job || !RemoveSegment(registry, segment.name)) continue;
-    LogWarning(absl::StrCat("gave back what step ", segment.mark,
-                            " of this job had left in the memory of the processor: this worker "
-                            "computes on a device, which cannot go on from there as yet"));
-  }
-}
-
 // A paused rank shows that it lives more often than failure_timeout asks for.
 absl::Duration PauseInterval(const v1::JobSpec& spec) {
   return absl::Seconds(std::min(1.0, spec.health().failure_timeout_seconds() / 4));
@@ -165,20 +152,8 @@ absl::Status WorkerSession::CheckSameKind() {
 }
 
 absl::Status WorkerSession::KeepWarm() {
-  const bool possible = replica_->parameters().flat().is_cpu();
-  if (options_.warm && !possible) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("--warm keeps what is trained in shared memory, which works where it is "
-                     "updated on the host "
-                     "(cpu, mps), and this worker computes on ",
-                     device_text_, "; leave it out, or train with launch.device: cpu"));
-  }
   const std::string registry = WarmFolder(options_);
   if (registry.empty()) return absl::OkStatus();
-  if (!possible) {
-    GiveBackMemoryOf(options_.welcome.job_id(), registry, options_.node);
-    return absl::OkStatus();
-  }
   if (replica_->has_frozen()) RETURN_IF_ERROR(SetInitialWeights(spec_, *replica_));
   ASSIGN_OR_RETURN(warm_, WarmState::Open({.registry = registry,
                                            .job = options_.welcome.job_id(),
@@ -283,11 +258,16 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
   ASSIGN_OR_RETURN(const SharedOutcome made, ShareStatus(context_.collective, trainer.status()));
   RETURN_IF_ERROR(made.status);
   awake_.reset();
-  ASSIGN_OR_RETURN(const v1::Outcome outcome, (*trainer)->Run());
-  if (warm_ != nullptr && (*trainer)->saved_for_good()) warm_->Remove();
-  return SessionResult{outcome, replica_->step(), (*trainer)->last_evaluation(),
+  const absl::StatusOr<v1::Outcome> outcome = (*trainer)->Run();
+  if (warm_ != nullptr && outcome.ok() && (*trainer)->saved_for_good()) {
+    warm_->Remove();
+  } else if (warm_ != nullptr) {
+    warm_->Finish();
+  }
+  RETURN_IF_ERROR(outcome.status());
+  return SessionResult{*outcome, replica_->step(), (*trainer)->last_evaluation(),
                        saver.last_folder(),
-                       outcome == v1::OUTCOME_COMPLETED ? (*trainer)->why_early() : ""};
+                       *outcome == v1::OUTCOME_COMPLETED ? (*trainer)->why_early() : ""};
 }
 
 }  // namespace espalier

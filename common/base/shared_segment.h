@@ -2,7 +2,7 @@
 // machine runs. Systems cannot all list such memory, so each segment has a file of its name in a
 // folder, the registry: it says whose the segment is and what its bytes mean, and its lock says
 // whether a process has it. The file is gone: so is what the segment held. Used by
-// worker/state/warm_state.h, and by espalier-agent, which gives back what nobody wants any more.
+// worker/state/warm_segment.h, and by espalier-agent, which gives back what nobody wants any more.
 // One thread at a time; the bytes are the owner's affair.
 #pragma once
 

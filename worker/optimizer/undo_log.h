@@ -6,7 +6,7 @@
 //
 //   mark of a block, in update N:   (of N - 1 or before) --> saved in slot s --> done
 //
-// Used by optimizer.h and worker/state/warm_state.h. Blocks by any threads, each with a slot of its
+// Used by optimizer.h and worker/state/warm_in_place.h. Blocks by any threads, each with a slot of its
 // own; the rest by one.
 #pragma once
 

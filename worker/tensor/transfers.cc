@@ -35,11 +35,19 @@ Transfers::Transfers(torch::Device device) : device_(device) {
 }
 
 Transfers::Copy Transfers::ToHost(const Tensor& from, const Tensor& to) {
+  Follow();
+  return ToHostInTurn(from, to);
+}
+
+void Transfers::Follow() {
+  if (stream_) Order(CurrentStream(device_), *stream_);
+}
+
+Transfers::Copy Transfers::ToHostInTurn(const Tensor& from, const Tensor& to) {
   if (!stream_) {
     to.copy_(from);
     return {};
   }
-  Order(CurrentStream(device_), *stream_);
   const c10::StreamGuard guard(*stream_);
   to.copy_(from, /*non_blocking=*/true);
   c10::Event copied(device_.type());

@@ -1,6 +1,6 @@
 // Transfers: copies between host memory and a device while the device computes: on a stream of
-// their own where the device has streams (CUDA), at once elsewhere. Used by worker/sync,
-// worker/task and worker/train. One transfer at a time, from the thread that runs the forward pass
+// their own where the device has streams (CUDA), at once elsewhere. Used by worker/state,
+// worker/sync, worker/task and worker/train. One transfer at a time, from the thread that runs the forward pass
 // or the one that runs the backward pass.
 #pragma once
 
@@ -29,6 +29,10 @@ class Transfers {
 
   // Copies from the device, after all that the current stream was asked for until now.
   Copy ToHost(const torch::Tensor& from, const torch::Tensor& to);
+  // What comes next waits for all that the current stream was asked for until now.
+  void Follow();
+  // Copies from the device, after the transfers until now. Any thread, but one at a time.
+  Copy ToHostInTurn(const torch::Tensor& from, const torch::Tensor& to);
   // Copies into a tensor of the device, after the transfers until now.
   void ToDevice(const torch::Tensor& from, const torch::Tensor& to);
   // A copy of host memory on the device, for the current stream.

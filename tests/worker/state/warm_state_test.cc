@@ -17,6 +17,8 @@
 #include "common/base/random.h"
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/training_world.h"
+#include "worker/state/warm_copies.h"
+#include "worker/state/warm_in_place.h"
 
 namespace espalier {
 namespace {
@@ -37,6 +39,7 @@ struct Kind {
   v1::MomentType moments;
   bool tied;
   bool values_on_host = false;  // as with MPS
+  bool copies = false;          // as with CUDA
 };
 constexpr Kind kKinds[] = {
     {"Fp32", v1::PRECISION_FP32, v1::MOMENT_TYPE_FP32, true},
@@ -44,6 +47,8 @@ constexpr Kind kKinds[] = {
     {"MomentsOf8BitsLookups", v1::PRECISION_FP32, v1::MOMENT_TYPE_INT8, false},
     {"OnHost", v1::PRECISION_FP32, v1::MOMENT_TYPE_FP32, true, true},
     {"OnHostBf16Lookups", v1::PRECISION_BF16, v1::MOMENT_TYPE_FP32, false, true},
+    {"Copies", v1::PRECISION_BF16, v1::MOMENT_TYPE_FP32, true, false, true},
+    {"CopiesMomentsOf8BitsLookups", v1::PRECISION_FP32, v1::MOMENT_TYPE_INT8, false, false, true},
 };
 
 // A replica whose steps have made-up gradients; in shared memory where there is a folder.
@@ -53,10 +58,10 @@ class Life {
     identity_.spec = TinySpec(10);
     identity_.spec.mutable_train()->set_precision(kind.precision);
     identity_.spec.mutable_train()->mutable_optimizer()->set_moments(kind.moments);
-    Create(kind.tied, kind.values_on_host, folder);
+    Create(kind, folder);
   }
   Life(const RunIdentity& identity, const std::string& folder) : identity_(identity) {
-    Create(/*tied=*/true, /*values_on_host=*/false, folder);
+    Create(kKinds[0], folder);
   }
 
   int64_t step() const { return replica_->counters().step; }
@@ -64,6 +69,13 @@ class Life {
   WarmState& warm() { return *warm_; }
   Replica& replica() { return *replica_; }
   const RunIdentity& identity() const { return identity_; }
+
+  // From here on a copy is made of every step, and dies at the stores of its own.
+  void DieAt(void (*at_store)()) {
+    warm_->Finish();
+    if (auto* copies = dynamic_cast<WarmCopies*>(warm_.get())) copies->set_at_store(at_store);
+    if (auto* here = dynamic_cast<WarmInPlace*>(warm_.get())) here->set_at_store(at_store);
+  }
 
   void Step() {
     TrainingCounters after = replica_->counters();
@@ -90,14 +102,19 @@ class Life {
   }
 
  private:
-  void Create(bool tied, bool values_on_host, const std::string& folder) {
+  using Opened = absl::StatusOr<std::unique_ptr<WarmState>>;
+
+  void Create(const Kind& kind, const std::string& folder) {
     identity_.data_hash = "made up";
-    auto replica = Replica::Create(Config(tied), identity_.spec.train(), torch::kCPU,
-                                   {.values_on_host = values_on_host});
+    auto replica = Replica::Create(Config(kind.tied), identity_.spec.train(), torch::kCPU,
+                                   {.values_on_host = kind.values_on_host});
     EXPECT_TRUE(replica.ok()) << replica.status();
     replica_ = *std::move(replica);
     if (!folder.empty()) {
-      auto warm = WarmState::Open({.registry = folder, .node = "studio"}, identity_, *replica_);
+      const WarmPlace place{.registry = folder, .node = "studio"};
+      Opened warm = kind.copies
+                        ? Opened(WarmCopies::Open(place, identity_, *replica_, RealClock()))
+                        : WarmState::Open(place, identity_, *replica_);
       EXPECT_TRUE(warm.ok() && *warm != nullptr) << warm.status();
       warm_ = *std::move(warm);
     }
@@ -172,8 +189,9 @@ constexpr int64_t kCommitted = 2;
   Life run(kind, folder);
   while (run.step() < kCommitted) run.Step();
   stores_left = store;
-  run.warm().set_at_store(DieAtStore);
+  run.DieAt(DieAtStore);
   run.Step();
+  run.warm().Finish();
   _exit(0);
 }
 
@@ -193,7 +211,7 @@ TEST_P(WarmStateDeath, LosesNoCommittedStepAndFinishesTheOneInItsUpdate) {
   const SharedFolder folder;
   at::set_num_threads(threads);
   SplitMix64 random(static_cast<uint64_t>(threads), static_cast<uint64_t>(std::get<2>(GetParam())));
-  const int store = static_cast<int>(random.Below(90));
+  const int store = static_cast<int>(random.Below(kind.copies ? 9 : 90));
   EXPECT_EXIT(TrainAndDie(kind, folder.path(), store), WasKilledOrDone, "");
   Life undisturbed(kind, ""), resumed(kind, folder.path());
   EXPECT_TRUE(resumed.found());
@@ -205,21 +223,24 @@ TEST_P(WarmStateDeath, LosesNoCommittedStepAndFinishesTheOneInItsUpdate) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, WarmStateDeath,
-                         testing::Combine(testing::Range(0, 5), testing::Values(1, 2, 4),
+                         testing::Combine(testing::Range(0, 7), testing::Values(1, 2, 4),
                                           testing::Range(0, 4)));
 
 TEST(WarmState, IsFoundByTheNextOwnerAsItWasLeft) {
-  const SharedFolder folder;
-  Life undisturbed(kKinds[0], "");
-  for (int step = 0; step < 3; ++step) undisturbed.Step();
-  {
-    Life first(kKinds[0], folder.path());
-    EXPECT_FALSE(first.found());
-    for (int step = 0; step < 3; ++step) first.Step();
+  for (const Kind& kind : kKinds) {
+    const SharedFolder folder;
+    Life undisturbed(kind, "");
+    for (int step = 0; step < 3; ++step) undisturbed.Step();
+    {
+      Life first(kind, folder.path());
+      EXPECT_FALSE(first.found());
+      for (int step = 0; step < 3; ++step) first.Step();
+      first.warm().Finish();
+    }
+    Life second(kind, folder.path());
+    EXPECT_TRUE(second.found()) << kind.name;
+    second.ExpectEquals(undisturbed);
   }
-  Life second(kKinds[0], folder.path());
-  EXPECT_TRUE(second.found());
-  second.ExpectEquals(undisturbed);
 }
 
 TEST(WarmState, OfAnotherRunIsNotTaken) {
@@ -241,16 +262,19 @@ TEST(WarmState, OfAnotherRunIsNotTaken) {
 }
 
 TEST(WarmState, CountsNoMoreOnceItWasCleared) {
-  const SharedFolder folder;
-  {
-    Life run(kKinds[0], folder.path());
-    run.Step();
-    run.warm().Clear();
+  for (const Kind& kind : kKinds) {
+    const SharedFolder folder;
+    {
+      Life run(kind, folder.path());
+      run.Step();
+      run.warm().Clear();
+      run.warm().Finish();
+    }
+    Life next(kind, folder.path());
+    EXPECT_FALSE(next.found()) << kind.name;
+    Life undisturbed(kind, "");
+    next.ExpectEquals(undisturbed);
   }
-  Life next(kKinds[0], folder.path());
-  EXPECT_FALSE(next.found());
-  Life undisturbed(kKinds[0], "");
-  next.ExpectEquals(undisturbed);
 }
 
 TEST(WarmState, WithDamagedRecordsIsNotTaken) {

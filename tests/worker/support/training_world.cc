@@ -12,6 +12,7 @@
 #include "worker/collective/in_process.h"
 #include "worker/state/checkpoint_copies.h"
 #include "worker/state/start_state.h"
+#include "worker/state/warm_copies.h"
 #include "worker/sync/all_reduce.h"
 #include "worker/task/next_token.h"
 #include "worker/train/trainer.h"
@@ -47,8 +48,9 @@ absl::StatusOr<std::unique_ptr<WarmState>> OpenWarm(const WorldOptions& options,
                                                     const RunIdentity& identity, Replica& replica) {
   if (options.warm.empty()) return nullptr;
   if (replica.has_frozen()) RETURN_IF_ERROR(SetInitialWeights(identity.spec, replica));
-  return WarmState::Open({.registry = options.warm, .node = "studio", .worker = rank}, identity,
-                         replica);
+  const WarmPlace place{.registry = options.warm, .node = "studio", .worker = rank};
+  if (options.warm_copies) return WarmCopies::Open(place, identity, replica, RealClock());
+  return WarmState::Open(place, identity, replica);
 }
 
 CheckpointStore StoreOf(const WorldOptions& options, int rank) {
@@ -67,7 +69,7 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
   const v1::JobSpec& spec = options.spec;
   const RankContext context{collective, RealClock(), result.client->progress()};
   const DecoderConfig config = ConfigOf(options);
-  ASSIGN_OR_RETURN(result.replica, Replica::Create(config, spec.train(), torch::kCPU,
+  ASSIGN_OR_RETURN(result.replica, Replica::Create(config, spec.train(), options.device,
                                                    {.arena_elements = options.arena_elements,
                                                     .values_on_host = options.values_on_host}));
   RETURN_IF_ERROR(result.replica->PrepareExchange(collective.world_size(), spec));
@@ -126,6 +128,7 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
                                                  .keep_awake = options.keep_awake},
                                     .memory = {.memory_limit_bytes = options.memory_limit_bytes}}));
   result.outcome = trainer->Run();
+  if (warm != nullptr) warm->Finish();
   result.fingerprint = result.replica->Fingerprint();
   return result.outcome.status();
 }

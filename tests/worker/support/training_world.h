@@ -67,12 +67,14 @@ struct WorldOptions {
   StartOptions start;
   // The registry of warm states, in which each rank has its own; empty: there are none.
   std::string warm;
+  bool warm_copies = false;  // of a device with memory of its own
   std::function<void(int rank, Step step, const std::string& folder)> on_found;
   int64_t bucket_elements = 2000;
   bool validation = false;
   bool tied = false;  // the embedding to the head
   int64_t layers = 2;
   int64_t arena_elements = kArenaElements;
+  torch::Device device = torch::kCPU;
   bool values_on_host = false;  // as with MPS
   const Task* task = nullptr;   // null: next tokens of a made-up text
   // Writes a sample log to the file system that this gives for a rank.

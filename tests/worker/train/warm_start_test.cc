@@ -1,4 +1,5 @@
-// A generation begins with the newest state that any rank holds, in memory or as a checkpoint.
+// A generation begins with the newest state that any rank holds, in memory or as a checkpoint:
+// of runs that end at a boundary, whether the memory is the replica's own or holds copies.
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
@@ -8,7 +9,7 @@
 namespace espalier {
 namespace {
 
-class WarmStart : public testing::Test {
+class WarmStart : public testing::TestWithParam<bool> {
  protected:
   ~WarmStart() override {
     for (int worker = 0; worker < 3; ++worker) Forget(worker);
@@ -22,6 +23,7 @@ class WarmStart : public testing::Test {
     options.spec.mutable_batch()->add_micro_batch(4);
     options.checkpoints = folder_ / "checkpoints";
     options.warm = folder_ / "warm";
+    options.warm_copies = GetParam();
     options.script = [steps](int, ScriptedClient& client) {
       client.on_report = [steps](ScriptedClient& self, const v1::AttachRequest& message) {
         if (!message.has_step() || message.step().step() + 1 != steps || steps == 10) return;
@@ -52,7 +54,7 @@ class WarmStart : public testing::Test {
   const TestFolder folder_;
 };
 
-TEST_F(WarmStart, GoesOnFromTheNewestCommittedStepWithoutACheckpoint) {
+TEST_P(WarmStart, GoesOnFromTheNewestCommittedStepWithoutACheckpoint) {
   TrainWorld(Until(4));
   TrainWorld(Until(7));
   const std::vector<RankResult> results = TrainWorld(Until(10));
@@ -65,7 +67,7 @@ TEST_F(WarmStart, GoesOnFromTheNewestCommittedStepWithoutACheckpoint) {
   }
 }
 
-TEST_F(WarmStart, ARankThatLostItsOwnReceivesAnothers) {
+TEST_P(WarmStart, ARankThatLostItsOwnReceivesAnothers) {
   TrainWorld(Until(4));
   Forget(0);
   const std::vector<RankResult> results = TrainWorld(Until(10));
@@ -78,7 +80,7 @@ TEST_F(WarmStart, ARankThatLostItsOwnReceivesAnothers) {
   EXPECT_FALSE(results[1].start.received);
 }
 
-TEST_F(WarmStart, ANewcomerReceivesIt) {
+TEST_P(WarmStart, ANewcomerReceivesIt) {
   TrainWorld(Until(4, /*ranks=*/1));
   const std::vector<RankResult> results = TrainWorld(Until(10, /*ranks=*/3));
   for (const RankResult& result : results) {
@@ -89,7 +91,7 @@ TEST_F(WarmStart, ANewcomerReceivesIt) {
 }
 
 // Of a run on another machine meanwhile, say.
-TEST_F(WarmStart, ANewerCheckpointIsTakenInsteadAndAnOlderOneIsNot) {
+TEST_P(WarmStart, ANewerCheckpointIsTakenInsteadAndAnOlderOneIsNot) {
   TrainWorld(Until(4));
   WorldOptions elsewhere = Until(10);
   elsewhere.warm = "";
@@ -107,7 +109,7 @@ TEST_F(WarmStart, ANewerCheckpointIsTakenInsteadAndAnOlderOneIsNot) {
 }
 
 // What they owed is forgotten: equal to each other, not to a run without an interruption.
-TEST_F(WarmStart, RanksAreEqualWhereGradientsTravelAsInt8) {
+TEST_P(WarmStart, RanksAreEqualWhereGradientsTravelAsInt8) {
   const auto until = [&](int64_t steps) {
     WorldOptions options = Until(steps);
     options.spec.mutable_parallel()->set_gradient_dtype(v1::GRADIENT_DTYPE_INT8);
@@ -122,7 +124,7 @@ TEST_F(WarmStart, RanksAreEqualWhereGradientsTravelAsInt8) {
   }
 }
 
-TEST_F(WarmStart, GoesOnAboveFrozenParameters) {
+TEST_P(WarmStart, GoesOnAboveFrozenParameters) {
   const auto until = [&](int64_t steps, const std::string& warm, const std::string& checkpoints) {
     WorldOptions options = Until(steps);
     options.spec.mutable_train()->add_freeze("model.layers.0.*");
@@ -136,6 +138,9 @@ TEST_F(WarmStart, GoesOnAboveFrozenParameters) {
   EXPECT_EQ(results[0].start.step, Step(4));
   EXPECT_EQ(results[0].fingerprint, straight[0].fingerprint);
 }
+
+INSTANTIATE_TEST_SUITE_P(InPlaceAndCopies, WarmStart, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Copies" : "InPlace"; });
 
 }  // namespace
 }  // namespace espalier
