@@ -14,6 +14,7 @@
 #include "common/platform/platform.h"
 #include "worker/data/prefetch.h"
 #include "worker/memory/allocator.h"
+#include "worker/memory/mps_watermarks.h"
 #include "worker/tensor/device.h"
 #include "worker/tensor/torch_compat.h"
 #include "worker/train/reporter.h"
@@ -119,6 +120,11 @@ absl::Status WorkerSession::BuildReplica() {
   const std::string name = options_.device.empty() ? spec_.launch().device() : options_.device;
   ASSIGN_OR_RETURN(const SelectedDevice device,
                    SelectDevice({.name = name, .local_rank = options_.local_rank}));
+  if (device.device.is_mps()) {
+    ASSIGN_OR_RETURN(const MachineMemory machine, ReadMachineMemory());
+    SetMpsWatermarks(MpsWatermarksFor(RecommendedDeviceMemory(device.device),
+                                      machine.physical_bytes, MemoryLimit(), options_.local_ranks));
+  }
   RETURN_IF_ERROR(CheckStateFits(spec_, inputs_.config, device.device,
                                  {.memory_limit_bytes = MemoryLimit(),
                                   .ranks = context_.collective.world_size(),

@@ -72,6 +72,16 @@ absl::string_view PrecisionName(torch::ScalarType type) {
   return type == torch::kHalf ? "fp16" : "fp32";
 }
 
+int64_t RecommendedDeviceMemory(torch::Device device) {
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 5)
+  if (device.is_mps()) {
+    return static_cast<int64_t>(at::detail::getMPSHooks().getRecommendedMaxMemory());
+  }
+#endif
+  (void)device;
+  return 0;
+}
+
 #ifdef ESPALIER_DEVICE_ALLOCATOR
 namespace {
 

@@ -50,6 +50,8 @@ struct DeviceMemory {
 // None where the device's memory is the process's, and where LibTorch (before 2.9) does not say.
 std::optional<DeviceMemory> ReadDeviceMemory(torch::Device device);
 void RestartDevicePeak(torch::Device device);
+// What the device says that it can well hold (MPS); 0: it does not say.
+int64_t RecommendedDeviceMemory(torch::Device device);
 // Gives what LibTorch keeps for later back to the device.
 void FreeDeviceCache(torch::Device device);
 
