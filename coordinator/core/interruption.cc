@@ -53,6 +53,8 @@ void Interruption::Entered(JobState state, absl::Time progressed_at, absl::Time 
 }
 
 std::optional<std::string> Interruption::Committed(absl::Time now) {
+  // Of a planned change: the step in hand, which is done before it.
+  if (phase_ == kStop && seconds_[kDetect] == 0) since_ = now;
   if (phase_ != kStep) return std::nullopt;
   Begin(kStep, now);
   phase_.reset();

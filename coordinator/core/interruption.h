@@ -18,7 +18,7 @@ class Interruption {
   // In the order in which they follow each other; each lasts until the next begins.
   enum Phase {
     kDetect,  // since a rank last made progress; for a planned change, nothing
-    kStop,    // the processes are being ended
+    kStop,    // the processes are being ended; for a planned change, after the step in hand
     kWait,    // back-off, leases, nodes
     kLaunch,  // until a rank has attached
     kAttach,  // until all have

@@ -37,6 +37,19 @@ TEST(Interruption, OfAPlannedChangeBeginsWhenItIsDecided) {
             "attach 0.00 s, state 0.00 s, step 0.50 s");
 }
 
+TEST(Interruption, OfAPlannedChangeBeginsAfterTheStepInHand) {
+  Interruption interruption;
+  interruption.Entered(JobState::kRegrouping, At(1), At(10));
+  EXPECT_EQ(interruption.Committed(At(10.75)), std::nullopt);
+  interruption.Ended(At(11));
+  interruption.Entered(JobState::kLaunching, At(0), At(11));
+  interruption.Attached(Interruption::Ranks::kAll, At(12));
+  interruption.Entered(JobState::kRunning, At(0), At(12));
+  EXPECT_EQ(interruption.Committed(At(12.5)),
+            "stood still for 1.75 s: detect 0.00 s, stop 0.25 s, wait 0.00 s, launch 1.00 s, "
+            "attach 0.00 s, state 0.00 s, step 0.50 s");
+}
+
 TEST(Interruption, CountsEveryTryUntilAStepIsCommitted) {
   Interruption interruption;
   for (const double begin : {10.0, 20.0}) {
