@@ -16,41 +16,54 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Of 64-bit words that exist at a time while a mask is made by LibTorch's operators; a handful of
-// such tensors do.
+// Of words that exist at a time while a mask is made by LibTorch's operators; a handful of such
+// tensors do.
 constexpr int64_t kMostMaskBytes = int64_t{1} << 26;
 
-// One word of SplitMix64 decides four channels, 16 bits each.
-constexpr int64_t kChannels = 4, kBits = 16;
-constexpr uint64_t kGolden = 0x9e3779b97f4a7c15ULL;
+// One word of 32 bits decides two channels, 16 bits each. Words of 64 bits would be more than MPS
+// can be trusted with, which has got shifts and products of them wrong (pytorch#147889).
+constexpr int64_t kChannels = 2, kBits = 16;
+constexpr uint32_t kGolden = 0x9e3779b9U;
+constexpr uint32_t kFirst = 0x7feb352dU, kSecond = 0x846ca68bU;
 
 struct Choice {
-  uint64_t threshold;  // bits below it: dropped
+  uint32_t threshold;  // bits below it: dropped
   float kept_factor;
 };
 
 Choice ChoiceOf(double rate) {
   constexpr double kRange = 1 << kBits;
   const double threshold = std::min(std::round(rate * kRange), kRange - 1);
-  return {static_cast<uint64_t>(threshold), static_cast<float>(kRange / (kRange - threshold))};
+  return {static_cast<uint32_t>(threshold), static_cast<float>(kRange / (kRange - threshold))};
 }
 
-uint64_t SiteKey(int64_t site) { return MixBits(kGolden * static_cast<uint64_t>(site + 1)); }
+uint64_t SiteKey(int64_t site) {
+  return MixBits(0x9e3779b97f4a7c15ULL * static_cast<uint64_t>(site + 1));
+}
 
-// The channels of one position, whose stream begins at `state`.
-ESPALIER_SIMD_CLONES void MaskRow(uint64_t state, Choice choice, float* to, int64_t channels) {
-  for (int64_t word = 0; word < channels / kChannels; ++word) {
-    const uint64_t bits = MixBits(state + kGolden * static_cast<uint64_t>(word + 1));
-    for (int64_t i = 0; i < kChannels; ++i) {
-      const uint64_t own = bits >> (kBits * i) & 0xffff;
-      to[word * kChannels + i] = own < choice.threshold ? 0.0F : choice.kept_factor;
-    }
+// A permutation of 32-bit words that mixes well (C. Wellons, hash-prospector, 2018: lowbias32).
+inline uint32_t Mixed(uint32_t x) {
+  x = (x ^ x >> 16) * kFirst;
+  x = (x ^ x >> 15) * kSecond;
+  return x ^ x >> 16;
+}
+
+uint32_t RowKey(int64_t key, int64_t site) {
+  const uint64_t both = static_cast<uint64_t>(key) ^ SiteKey(site);
+  return Mixed(Mixed(static_cast<uint32_t>(both)) ^ static_cast<uint32_t>(both >> 32));
+}
+
+// The channels of one position, whose words follow from `state`.
+ESPALIER_SIMD_CLONES void MaskRow(uint32_t state, Choice choice, float* to, int64_t channels) {
+  const int64_t words = channels / kChannels;
+  for (int64_t word = 0; word < words; ++word) {
+    const uint32_t bits = Mixed(state + kGolden * static_cast<uint32_t>(word + 1));
+    to[2 * word] = (bits & 0xffff) < choice.threshold ? 0.0F : choice.kept_factor;
+    to[2 * word + 1] = bits >> kBits < choice.threshold ? 0.0F : choice.kept_factor;
   }
-  const int64_t done = channels / kChannels * kChannels;
-  uint64_t bits = MixBits(state + kGolden * static_cast<uint64_t>(done / kChannels + 1));
-  for (int64_t c = done; c < channels; ++c, bits >>= kBits) {
-    to[c] = (bits & 0xffff) < choice.threshold ? 0.0F : choice.kept_factor;
-  }
+  if (channels % kChannels == 0) return;
+  const uint32_t bits = Mixed(state + kGolden * static_cast<uint32_t>(words + 1));
+  to[channels - 1] = (bits & 0xffff) < choice.threshold ? 0.0F : choice.kept_factor;
 }
 
 Tensor CpuDropoutMask(const Tensor& like, const DropoutKeys& keys, int64_t site) {
@@ -61,38 +74,38 @@ Tensor CpuDropoutMask(const Tensor& like, const DropoutKeys& keys, int64_t site)
   const int64_t* key = keys.of_row.data_ptr<int64_t>();
   at::parallel_for(0, like.size(0) * time, 16, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const uint64_t sequence = MixBits(static_cast<uint64_t>(key[row / time]) ^ SiteKey(site));
-      const uint64_t position = kGolden * static_cast<uint64_t>(row % time + 1);
-      MaskRow(MixBits(sequence + position), choice, to + row * channels, channels);
+      const uint32_t position = kGolden * static_cast<uint32_t>(row % time + 1);
+      MaskRow(Mixed(RowKey(key[row / time], site) + position), choice, to + row * channels,
+              channels);
     }
   });
   return mask.to(like.scalar_type());
 }
 
-// x >> n of the 64 bits as they are: int64 shifts copies of the sign in.
+int64_t Signed(uint32_t word) { return static_cast<int32_t>(word); }
+
+// x >> n of the 32 bits as they are: int32 shifts copies of the sign in.
 Tensor ShiftRight(const Tensor& x, int64_t n) {
-  return x.bitwise_right_shift(n).bitwise_and_((int64_t{1} << (64 - n)) - 1);
+  return x.bitwise_right_shift(n).bitwise_and_((int64_t{1} << (32 - n)) - 1);
 }
 
-// MixBits on int64, whose products wrap as those of uint64 do.
+// Mixed on int32, whose products wrap as those of uint32 do.
 Tensor Mixed(Tensor x) {
-  x = x.bitwise_xor(ShiftRight(x, 30)).mul_(static_cast<int64_t>(0xbf58476d1ce4e5b9ULL));
-  x.bitwise_xor_(ShiftRight(x, 27)).mul_(static_cast<int64_t>(0x94d049bb133111ebULL));
-  return x.bitwise_xor_(ShiftRight(x, 31));
+  x = x.bitwise_xor(ShiftRight(x, 16)).mul_(Signed(kFirst));
+  x.bitwise_xor_(ShiftRight(x, 15)).mul_(Signed(kSecond));
+  return x.bitwise_xor_(ShiftRight(x, 16));
 }
 
 // 1 .. n times the golden ratio, [n].
 Tensor Steps(int64_t n, const Tensor& like) {
-  return torch::arange(1, n + 1, like.options()).mul_(static_cast<int64_t>(kGolden));
+  return torch::arange(1, n + 1, like.options()).mul_(Signed(kGolden));
 }
 
 // The factors of rows whose words are given, [rows, words] -> [rows, channels], fp32.
 Tensor MaskOf(const Tensor& words, Choice choice, int64_t channels) {
-  std::vector<Tensor> own;
-  for (int64_t i = 0; i < kChannels; ++i) {
-    own.push_back(words.bitwise_right_shift(kBits * i).bitwise_and_(0xffff));
-  }
-  const Tensor bits = torch::stack(own, 2).view({words.size(0), -1}).narrow(1, 0, channels);
+  const Tensor bits = torch::stack({words.bitwise_and(0xffff), ShiftRight(words, kBits)}, 2)
+                          .view({words.size(0), -1})
+                          .narrow(1, 0, channels);
   return bits.ge(static_cast<int64_t>(choice.threshold)).to(torch::kFloat).mul_(choice.kept_factor);
 }
 
@@ -118,12 +131,17 @@ struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
 Tensor internal::GenericDropoutMask(const Tensor& like, const DropoutKeys& keys, int64_t site) {
   const int64_t batch = like.size(0), time = like.size(1), channels = like.size(2);
   const int64_t words = (channels + kChannels - 1) / kChannels;
-  const Tensor sequence = Mixed(keys.of_row.bitwise_xor(static_cast<int64_t>(SiteKey(site))));
-  const Tensor position =
-      Mixed(sequence.view({batch, 1}) + Steps(time, sequence)).view({batch * time, 1});
-  const Tensor steps = Steps(words, sequence);
+  const uint64_t of_site = SiteKey(site);
+  // Of a single row every stride is contiguous, which is not enough to see its halves.
+  const Tensor halves =
+      keys.of_row.clone(torch::MemoryFormat::Contiguous).view(torch::kInt).view({batch, 2});
+  const Tensor low = halves.select(1, 0).bitwise_xor(Signed(static_cast<uint32_t>(of_site)));
+  const Tensor high = halves.select(1, 1).bitwise_xor(Signed(static_cast<uint32_t>(of_site >> 32)));
+  const Tensor row = Mixed(Mixed(low).bitwise_xor_(high)).view({batch, 1});
+  const Tensor position = Mixed(row + Steps(time, row)).view({batch * time, 1});
+  const Tensor steps = Steps(words, row);
   const Tensor mask = torch::empty({batch * time, channels}, like.options());
-  const int64_t row_bytes = words * kChannels * static_cast<int64_t>(sizeof(int64_t));
+  const int64_t row_bytes = words * kChannels * static_cast<int64_t>(sizeof(int32_t));
   const int64_t step = RowsWithin(row_bytes, batch * time, kMostMaskBytes);
   for (int64_t begin = 0; begin < batch * time; begin += step) {
     const int64_t rows = std::min(step, batch * time - begin);

@@ -82,7 +82,7 @@ struct LossFunction : torch::autograd::Function<LossFunction> {
     Tensor to_hidden, to_head;
     if (dhead.defined() && head.grad().defined()) {
       const auto type = head.grad().scalar_type();  // fp32 also below fp64
-      head.grad().addcmul_(dhead.to(type), scale.to(type).expand_as(head));
+      head.grad().add_(dhead.to(type) * scale.to(type));
     } else if (dhead.defined()) {
       to_head = (dhead * scale).to(head.scalar_type());
     }

@@ -41,7 +41,7 @@ TEST(Dropout, IsTheSameByTheOperatorsOfOtherDevices) {
 // More values than are made at a time (64 MiB of words).
 TEST(Dropout, IsTheSameMadeInParts) {
   const DropoutKeys keys = Keys(0.3, {1, 2, 3});
-  const Tensor like = torch::empty({3, 3000, 1001}, torch::kBFloat16);
+  const Tensor like = torch::empty({3, 6000, 1001}, torch::kBFloat16);
   EXPECT_TRUE(
       torch::equal(DropoutMask(like, keys, 7), internal::GenericDropoutMask(like, keys, 7)));
 }
