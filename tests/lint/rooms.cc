@@ -92,7 +92,7 @@ bool IsKnownFolder(const std::string& folder, const Layout& layout) {
   static const std::set<std::string> others{
       "tests/bench", "tests/bench/peers", "tests/cluster",          "tests/deploy",
       "tests/lint",  "tests/mpi",         "tests/reference_models", "tests/scenarios",
-      "tests/sim",   "tests/soak",        "tests/worker/support"};
+      "tests/sim",   "tests/soak",        "tests/worker/support",   "tests/worker/mac"};
   if (StartsWith(folder, "tests/")) {
     return StartsWith(folder, "tests/data/") || others.count(folder) ||
            RightsOf(folder.substr(6), layout).known;

@@ -1,0 +1,192 @@
+// What trains on a Mac calls no operator that MPS has not, and none against a rule of mac_rules.cc,
+// and comes to what the processor comes to.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_join.h"
+#include "tests/worker/mac/mac_device.h"
+#include "tests/worker/support/test_folder.h"
+#include "tests/worker/support/training_world.h"
+#include "worker/data/example_table.h"
+#include "worker/model/generate.h"
+#include "worker/task/next_token.h"
+
+namespace espalier {
+namespace {
+
+struct Kind {
+  const char* name;
+  v1::Precision precision;
+  bool tied = false;
+  int ranks = 1;
+  double dropout = 0;
+  std::vector<std::string> recompute = {};
+  std::vector<std::string> frozen = {};
+  v1::GradientDtype wire = v1::GRADIENT_DTYPE_FP32;
+  v1::MomentType moments = v1::MOMENT_TYPE_FP32;
+};
+
+const Kind kKinds[] = {
+    {"Fp32", v1::PRECISION_FP32},
+    {"Fp32TiedTwoRanks", v1::PRECISION_FP32, true, 2},
+    {"Bf16TiedDropout", v1::PRECISION_BF16, true, 1, 0.1},
+    {"Bf16RecomputeTwoRanks", v1::PRECISION_BF16, false, 2, 0.1, {"all"}},
+    {"Fp16", v1::PRECISION_FP16, false, 1},
+    {"Frozen", v1::PRECISION_BF16, false, 1, 0, {}, {"model.embed_tokens.weight", "*.mlp.*"}},
+    {"GradientsInInt8", v1::PRECISION_FP32, true, 2, 0, {}, {}, v1::GRADIENT_DTYPE_INT8},
+    {"GradientsInBf16MomentsOf8Bits",
+     v1::PRECISION_BF16,
+     false,
+     2,
+     0,
+     {},
+     {},
+     v1::GRADIENT_DTYPE_BF16,
+     v1::MOMENT_TYPE_INT8},
+};
+
+WorldOptions OptionsOf(const Kind& kind, const TestFolder& folder) {
+  WorldOptions options;
+  options.ranks = kind.ranks;
+  options.tied = kind.tied;
+  options.validation = true;
+  options.spec = TinySpec(6);
+  v1::TrainSpec& train = *options.spec.mutable_train();
+  train.set_precision(kind.precision);
+  train.mutable_optimizer()->set_moments(kind.moments);
+  train.mutable_freeze()->Assign(kind.frozen.begin(), kind.frozen.end());
+  if (!kind.recompute.empty()) {
+    train.mutable_recompute()->Assign(kind.recompute.begin(), kind.recompute.end());
+  }
+  options.spec.mutable_parallel()->set_gradient_dtype(kind.wire);
+  options.spec.mutable_model()->set_dropout(kind.dropout);
+  options.spec.mutable_evaluate()->set_every_steps(3);
+  options.spec.mutable_checkpoint()->set_every_steps(3);
+  options.checkpoints = folder.path();
+  return options;
+}
+
+WorldOptions OnMac(WorldOptions options, const TestFolder& folder) {
+  options.checkpoints = folder.path();
+  options.device = MacDevice::device();
+  options.values_on_host = true;
+  return options;
+}
+
+class OnAMac : public testing::TestWithParam<Kind> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, OnAMac, testing::ValuesIn(kKinds),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(OnAMac, TrainingBreaksNoRuleAndComesToWhatTheProcessorComesTo) {
+  const TestFolder there, here;
+  const MacDevice mac;
+  const WorldOptions options = OptionsOf(GetParam(), here);
+  const std::vector<RankResult> results = TrainWorld(OnMac(options, there));
+  EXPECT_THAT(mac.tally().violations, testing::IsEmpty());
+  EXPECT_GT(mac.tally().all_launches(), 0);
+  WorldOptions by_the_processor = options;
+  if (GetParam().precision == v1::PRECISION_FP16) {
+    by_the_processor.spec.mutable_train()->set_precision(v1::PRECISION_FP32);
+  }
+  const std::vector<RankResult> expected = TrainWorld(by_the_processor);
+  const double tolerance = GetParam().precision == v1::PRECISION_FP32 ? 1e-3 : 0.05;
+  for (size_t rank = 0; rank < results.size(); ++rank) {
+    ASSERT_TRUE(results[rank].outcome.ok()) << results[rank].outcome.status();
+    ASSERT_EQ(results[rank].losses.size(), expected[rank].losses.size());
+    for (size_t step = 0; step < expected[rank].losses.size(); ++step) {
+      EXPECT_NEAR(results[rank].losses[step], expected[rank].losses[step],
+                  tolerance * expected[rank].losses[step]);
+    }
+  }
+}
+
+// Prompts of a few tokens with completions, shorter than a sequence.
+NextToken Completions(int64_t count) {
+  constexpr int64_t kEnd = 49;
+  std::vector<int64_t> tokens;
+  std::vector<ExampleSpan> spans;
+  for (int64_t i = 0; i < count; ++i) {
+    ExampleSpan span;
+    span.prompt = static_cast<int64_t>(tokens.size());
+    for (int64_t t = 0; t < 3 + i % 10; ++t) tokens.push_back((i * 5 + t) % 40);
+    span.completion = static_cast<int64_t>(tokens.size());
+    for (int64_t t = 0; t < 1 + i % 6; ++t) tokens.push_back((i * 3 + t) % 40);
+    tokens.push_back(kEnd);
+    span.end = static_cast<int64_t>(tokens.size());
+    spans.push_back(span);
+  }
+  const auto table = std::make_shared<ExampleTable>(
+      *ExampleTable::Create(std::make_shared<VectorTokenRow>(std::move(tokens)),
+                            std::make_shared<VectorExampleIndex>(std::move(spans)),
+                            {.sequence_length = 32, .end_of_text = kEnd}));
+  return NextToken(table, table);
+}
+
+TEST(OnAMacToo, FineTuningBreaksNoRule) {
+  const TestFolder folder;
+  const MacDevice mac;
+  const NextToken task = Completions(100);
+  WorldOptions options = OnMac(OptionsOf(kKinds[0], folder), folder);
+  options.task = &task;
+  const std::vector<RankResult> results = TrainWorld(options);
+  EXPECT_TRUE(results[0].outcome.ok()) << results[0].outcome.status();
+  EXPECT_THAT(mac.tally().violations, testing::IsEmpty());
+}
+
+TEST(OnAMacToo, AReproducibleRunIsRefused) {
+  const TestFolder folder;
+  const MacDevice mac;
+  WorldOptions options = OnMac(OptionsOf(kKinds[0], folder), folder);
+  options.spec.mutable_train()->set_reproducible(true);
+  EXPECT_EQ(TrainWorld(options)[0].outcome.status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(OnAMacToo, GenerationBreaksNoRuleAndSaysWhatTheProcessorSays) {
+  const MacDevice mac;
+  std::vector<std::vector<int32_t>> said;
+  for (const torch::Device device : {MacDevice::device(), torch::Device(torch::kCPU)}) {
+    Parameters parameters = *Parameters::Create(TinyConfig(), {.device = device});
+    parameters.Initialize(3, 0.3);
+    const Decoder decoder(TinyConfig(), parameters);
+    const std::vector<int32_t> prompt = {1, 2, 3};
+    const auto words =
+        Generate(decoder, prompt, {.max_new_tokens = 12, .sample = {.temperature = 0}});
+    ASSERT_TRUE(words.ok()) << words.status();
+    said.push_back(*words);
+  }
+  EXPECT_EQ(said[0], said[1]);
+  EXPECT_THAT(mac.tally().violations, testing::IsEmpty());
+}
+
+// Down go the sums of gradients, up the copy that is computed with: nothing else that grows with
+// the model.
+TEST(OnAMacToo, AStepMovesGradientsOnceDownAndTheCopyOnceUp) {
+  const TestFolder folder;
+  MacDevice mac;
+  std::vector<MacDevice::Tally> tallies;
+  WorldOptions options = OnMac(OptionsOf(kKinds[1], folder), folder);
+  options.ranks = 1;
+  options.validation = false;
+  options.spec.mutable_evaluate()->set_every_steps(0);
+  options.spec.mutable_checkpoint()->set_every_steps(0);
+  options.script = [&](int, ScriptedClient& client) {
+    client.on_report = [&](ScriptedClient&, const v1::AttachRequest& message) {
+      if (!message.has_step()) return;
+      tallies.push_back(mac.tally());
+      mac.Restart();
+    };
+  };
+  const std::vector<RankResult> results = TrainWorld(options);
+  ASSERT_TRUE(results[0].outcome.ok()) << results[0].outcome.status();
+  const int64_t model = results[0].replica->parameters().flat().nbytes();
+  ASSERT_GT(tallies.size(), 3u);
+  const MacDevice::Tally& step = tallies[3];
+  const int64_t tokens = 4 * 16 * 33 * static_cast<int64_t>(sizeof(int64_t));
+  EXPECT_GE(step.bytes_to_host, model);
+  EXPECT_LE(step.bytes_to_host, model + tokens);
+  EXPECT_GE(step.bytes_to_device, model);
+  EXPECT_LE(step.bytes_to_device, model + tokens);
+}
+
+}  // namespace
+}  // namespace espalier

@@ -1,0 +1,346 @@
+#include "tests/worker/mac/mac_device.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/view_native.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tests/worker/mac/mac_rules.h"
+
+namespace espalier {
+namespace {
+
+using c10::IValue;
+using torch::Tensor;
+
+constexpr auto kKey = c10::DispatchKey::PrivateUse1;
+constexpr auto kType = c10::DeviceType::PrivateUse1;
+
+// One queue, in which everything is done at once.
+struct MacGuard final : public c10::impl::DeviceGuardImplInterface {
+  static constexpr c10::DeviceType static_type = kType;
+  c10::DeviceType type() const override { return kType; }
+  c10::Device exchangeDevice(c10::Device) const override { return {kType, 0}; }
+  c10::Device getDevice() const override { return {kType, 0}; }
+  void setDevice(c10::Device) const override {}
+  void uncheckedSetDevice(c10::Device) const noexcept override {}
+  c10::Stream getStream(c10::Device) const noexcept override { return Queue(); }
+  c10::Stream getDefaultStream(c10::Device) const override { return Queue(); }
+  c10::Stream exchangeStream(c10::Stream) const noexcept override { return Queue(); }
+  c10::DeviceIndex deviceCount() const noexcept override { return 1; }
+  static c10::Stream Queue() { return c10::Stream(c10::Stream::DEFAULT, c10::Device(kType, 0)); }
+};
+C10_REGISTER_GUARD_IMPL(PrivateUse1, MacGuard);
+
+std::mutex mutex;
+MacDevice::Tally tally;  // under the mutex
+MacDevice::Mode mode;    // of the device that lives
+bool shapes_only() { return mode == MacDevice::Mode::kShapesOnly; }
+
+bool OnMac(const Tensor& tensor) { return tensor.defined() && tensor.device().type() == kType; }
+
+// The same memory as the processor sees it; of shapes only, a tensor without memory.
+Tensor HostAlias(const Tensor& tensor) {
+  if (!OnMac(tensor)) return tensor;
+  if (shapes_only()) {
+    return torch::empty_strided(tensor.sizes(), tensor.strides(),
+                                tensor.options().device(torch::kMeta).requires_grad(false));
+  }
+  auto* keep = new Tensor(tensor.detach());
+  return torch::from_blob(
+      static_cast<char*>(tensor.storage().data_ptr().get()) +
+          tensor.storage_offset() * static_cast<int64_t>(tensor.element_size()),
+      tensor.sizes(), tensor.strides(), [keep](void*) { delete keep; },
+      torch::TensorOptions().dtype(tensor.dtype()).device(torch::kCPU));
+}
+
+// A tensor of the device that owns the memory of one of the host.
+Tensor ToMac(const Tensor& host) {
+  if (!host.defined() || OnMac(host)) return host;
+  auto* keep = new Tensor(host);
+  const c10::Storage& from = host.storage();
+  void* memory = shapes_only() ? keep : from.data_ptr().get();
+  c10::Storage storage(
+      c10::Storage::use_byte_size_t(), from.nbytes(),
+      c10::DataPtr(
+          memory, keep, [](void* of) { delete static_cast<Tensor*>(of); }, MacDevice::device()),
+      /*allocator=*/nullptr, /*resizable=*/false);
+  Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage),
+                                                           c10::DispatchKeySet(kKey), host.dtype());
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(host.sizes(), host.strides());
+  tensor.unsafeGetTensorImpl()->set_storage_offset(host.storage_offset());
+  return tensor;
+}
+
+// LibTorch has no products of fp16 for processors before 2.1: they are made in fp32.
+bool IsWidened(const std::string& name, const Tensor& tensor) {
+  return !shapes_only() && tensor.defined() && tensor.scalar_type() == torch::kHalf &&
+         IsProduct(name);
+}
+
+// An argument as the processor takes it. `mac`: whether the device has to do with it.
+IValue ToHost(const IValue& argument, bool& mac) {
+  const auto note = [&mac](const Tensor& tensor) {
+    mac |= OnMac(tensor);
+    return HostAlias(tensor);
+  };
+  if (argument.isTensor()) return note(argument.toTensor());
+  if (argument.isTensorList()) {
+    std::vector<Tensor> list;
+    for (const Tensor& tensor : argument.toTensorVector()) list.push_back(note(tensor));
+    return list;
+  }
+  if (argument.isOptionalTensorList()) {
+    c10::List<c10::optional<Tensor>> list;
+    for (const IValue& one : argument.toListRef()) {
+      list.push_back(one.isTensor() ? c10::optional<Tensor>(note(one.toTensor())) : c10::nullopt);
+    }
+    return list;
+  }
+  if (argument.isDevice() && argument.toDevice().type() == kType) {
+    mac = true;
+    return c10::Device(shapes_only() ? torch::kMeta : torch::kCPU);
+  }
+  return argument;
+}
+
+IValue FromHost(const IValue& result) {
+  if (result.isTensor()) return ToMac(result.toTensor());
+  if (!result.isTensorList()) return result;
+  std::vector<Tensor> list;
+  for (const Tensor& tensor : result.toTensorVector()) list.push_back(ToMac(tensor));
+  return list;
+}
+
+// An empty place for a result, which the operator makes as large as it needs.
+bool IsGrown(const c10::Argument& argument, const IValue& value) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite() && value.isTensor() &&
+         OnMac(value.toTensor()) && value.toTensor().numel() == 0;
+}
+
+void Become(const Tensor& tensor, const Tensor& other) {
+  tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(other.storage());
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(other.sizes(), other.strides());
+}
+
+// Which argument a result is written to: an operator in place, or with a place for its result.
+int WrittenArgument(const c10::FunctionSchema& schema, size_t result) {
+  const auto* alias = schema.returns()[result].alias_info();
+  if (alias == nullptr || !alias->isWrite()) return -1;
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    const auto* argument = schema.arguments()[i].alias_info();
+    if (argument != nullptr && argument->isWrite() &&
+        argument->beforeSets() == alias->beforeSets()) {
+      return static_cast<int>(i);
+    }
+  }
+  return -1;
+}
+
+std::string NameOf(const c10::FunctionSchema& schema) {
+  return schema.name().substr(schema.name().find("::") + 2);
+}
+
+void Note(const c10::FunctionSchema& schema, const std::vector<IValue>& arguments) {
+  const std::string name = NameOf(schema);
+  const std::vector<std::string> against = AgainstRules(name, schema, arguments);
+  const std::lock_guard lock(mutex);
+  for (const std::string& text : against) {
+    if (std::find(tally.violations.begin(), tally.violations.end(), text) ==
+        tally.violations.end()) {
+      tally.violations.push_back(text);
+    }
+  }
+  if (name == "_local_scalar_dense") {
+    ++tally.reads;
+  } else if (!Allocates(name)) {
+    ++tally.launches[name];
+  }
+}
+
+// What LibTorch 1.13 comes to only with memory: the shape of its result.
+std::optional<std::vector<int64_t>> ShapeOf(const std::string& name,
+                                            const std::vector<IValue>& arguments) {
+  static const std::set<std::string> kAlike = {"abs", "logical_not", "masked_fill"};
+  if (kAlike.count(name) > 0) return arguments[0].toTensor().sizes().vec();
+  if (name != "index_select") return std::nullopt;
+  std::vector<int64_t> sizes = arguments[0].toTensor().sizes().vec();
+  sizes[static_cast<size_t>(arguments[1].toInt())] = arguments[2].toTensor().numel();
+  return sizes;
+}
+
+// Of shapes only: the result of what is done in place, where nothing is to do, and of ShapeOf.
+// None: the operator is to be called.
+std::optional<IValue> WithoutCalling(const c10::FunctionSchema& schema, const std::string& name,
+                                     const std::vector<IValue>& arguments) {
+  if (schema.returns().size() != 1) return std::nullopt;
+  const int written = WrittenArgument(schema, 0);
+  const bool grows = written >= 0 && IsGrown(schema.arguments()[static_cast<size_t>(written)],
+                                             arguments[static_cast<size_t>(written)]);
+  if (written >= 0 && !grows) return arguments[static_cast<size_t>(written)];
+  const auto shape = ShapeOf(name, arguments);
+  if (!shape) return std::nullopt;
+  const Tensor& of_its_type = arguments[grows ? static_cast<size_t>(written) : 0].toTensor();
+  const Tensor result = ToMac(
+      torch::empty(*shape, torch::TensorOptions().dtype(of_its_type.dtype()).device(torch::kMeta)));
+  if (!grows) return result;
+  Become(arguments[static_cast<size_t>(written)].toTensor(), result);
+  return arguments[static_cast<size_t>(written)];
+}
+
+// An operator with a kernel for MPS.
+void Run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const c10::FunctionSchema& schema = op.schema();
+  const size_t count = schema.arguments().size();
+  const std::vector<IValue> arguments(stack->end() - static_cast<int64_t>(count), stack->end());
+  Note(schema, arguments);
+  const std::string name = NameOf(schema);
+  if (shapes_only()) {
+    std::optional<IValue> result = WithoutCalling(schema, name, arguments);
+    if (name == "_local_scalar_dense") result = IValue(c10::Scalar(1));
+    if (result) {
+      stack->erase(stack->end() - static_cast<int64_t>(count), stack->end());
+      stack->push_back(*std::move(result));
+      return;
+    }
+  }
+  bool mac = false, widened = false;
+  std::vector<std::pair<Tensor, Tensor>> grown;
+  for (size_t i = 0; i < count; ++i) {
+    IValue& argument = (*stack)[stack->size() - count + i];
+    argument = ToHost(arguments[i], mac);
+    if (argument.isTensor() && IsWidened(name, argument.toTensor())) {
+      argument = argument.toTensor().to(torch::kFloat);
+      widened = true;
+    }
+    if (!IsGrown(schema.arguments()[i], arguments[i])) continue;
+    const Tensor place = torch::empty({0}, argument.toTensor().options());
+    argument = place;
+    grown.emplace_back(arguments[i].toTensor(), place);
+  }
+  op.callBoxed(stack);
+  for (const auto& [tensor, place] : grown) Become(tensor, ToMac(place));
+  const size_t results = schema.returns().size();
+  for (size_t i = 0; i < results; ++i) {
+    IValue& result = (*stack)[stack->size() - results + i];
+    const int written = WrittenArgument(schema, i);
+    if (widened) {
+      const Tensor narrow = result.toTensor().to(torch::kHalf);
+      if (written >= 0) HostAlias(arguments[static_cast<size_t>(written)].toTensor()).copy_(narrow);
+      result = narrow;
+    }
+    if (written >= 0) {
+      result = arguments[static_cast<size_t>(written)];
+    } else if (mac) {
+      result = FromHost(result);
+    }
+  }
+}
+
+// Without one. On a Mac this is the end, too.
+void Refuse(const c10::OperatorHandle& op, torch::jit::Stack*) {
+  const std::string text =
+      absl::StrCat(op.schema().name(), ".", op.schema().overload_name(), " has no kernel for MPS");
+  {
+    const std::lock_guard lock(mutex);
+    tally.violations.push_back(text);
+  }
+  throw std::runtime_error(text);
+}
+
+Tensor CopyFrom(const Tensor& from, const Tensor& to, bool) {
+  const auto bytes = static_cast<int64_t>(from.nbytes());
+  {
+    const std::lock_guard lock(mutex);
+    if (!OnMac(from)) {
+      tally.bytes_to_device += bytes;
+    } else if (!OnMac(to)) {
+      tally.bytes_to_host += bytes;
+    } else {
+      ++tally.launches["copy_"];
+    }
+  }
+  if (shapes_only()) {
+    if (!OnMac(to)) to.fill_(1);
+    return to;
+  }
+  HostAlias(to).copy_(HostAlias(from));
+  return to;
+}
+
+Tensor AsStrided(const Tensor& self, at::IntArrayRef size, at::IntArrayRef stride,
+                 c10::optional<int64_t> offset) {
+  return at::native::as_strided_tensorimpl(self, size, stride, offset);
+}
+Tensor View(const Tensor& self, at::IntArrayRef size) { return at::native::view(self, size); }
+Tensor ReshapeAlias(const Tensor& self, at::IntArrayRef size, at::IntArrayRef stride) {
+  return at::native::_reshape_alias(self, size, stride);
+}
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&Refuse>());
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_copy_from", CopyFrom);
+  m.impl("as_strided", AsStrided);
+  m.impl("view", View);
+  m.impl("_reshape_alias", ReshapeAlias);
+}
+
+// Once a process, from the table.
+void RegisterKernels() {
+  static torch::Library library(torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__);
+  static bool done = false;
+  if (std::exchange(done, true)) return;
+  const std::set<std::string> own = {"_copy_from", "as_strided", "view", "_reshape_alias"};
+  for (const std::string& name : MpsKernels()) {
+    if (own.count(name) > 0) continue;
+    const size_t dot = name.find('.');
+    const bool known = c10::Dispatcher::singleton()
+                           .findSchema({absl::StrCat("aten::", name.substr(0, dot)),
+                                        dot == std::string::npos ? "" : name.substr(dot + 1)})
+                           .has_value();
+    if (known) library.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&Run>());
+  }
+}
+
+}  // namespace
+
+int64_t MacDevice::Tally::all_launches() const {
+  int64_t sum = 0;
+  for (const auto& [name, count] : launches) sum += count;
+  return sum;
+}
+
+MacDevice::MacDevice(Mode wanted) {
+  mode = wanted;
+  RegisterKernels();
+  Restart();
+}
+
+MacDevice::~MacDevice() { mode = Mode::kComputes; }
+
+MacDevice::Tally MacDevice::tally() const {
+  const std::lock_guard lock(mutex);
+  return espalier::tally;
+}
+
+void MacDevice::Restart() {
+  const std::lock_guard lock(mutex);
+  espalier::tally = {};
+}
+
+}  // namespace espalier

@@ -1,0 +1,155 @@
+#include "tests/worker/mac/mac_rules.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace espalier {
+namespace {
+
+using torch::Tensor;
+
+struct Call {
+  const std::string& name;
+  const std::vector<Tensor>& tensors;  // its arguments, those in lists too, on the device
+  // Of a product, its left and right side, else undefined.
+  Tensor left, right;
+};
+
+bool AnyOf(const std::vector<Tensor>& tensors, const std::function<bool(const Tensor&)>& is) {
+  return std::any_of(tensors.begin(), tensors.end(), is);
+}
+
+bool IsBroadcast(const Tensor& tensor) {
+  if (!tensor.defined()) return false;
+  for (int64_t i = 0; i < tensor.dim(); ++i) {
+    if (tensor.stride(i) == 0 && tensor.size(i) > 1) return true;
+  }
+  return false;
+}
+
+constexpr int64_t kMostInner = 16384;
+constexpr int64_t kMostBytes = int64_t{1} << 32;
+constexpr int64_t kMostElements = (int64_t{1} << 31) - 1;
+
+struct Rule {
+  const char* text;  // of people; the issues are pytorch/pytorch's
+  bool (*broken)(const Call&);
+};
+
+const Rule kRules[] = {
+    {"no float64: Metal has none (#122602, #193545)",
+     [](const Call& call) {
+       return AnyOf(call.tensors,
+                    [](const Tensor& t) { return t.scalar_type() == torch::kDouble; });
+     }},
+    {"no complex numbers: they are there in part only",
+     [](const Call& call) {
+       return AnyOf(call.tensors, [](const Tensor& t) { return t.is_complex(); });
+     }},
+    {"a common dimension of at most 16,384 in a product: from 32,767 on it is wrong on M1 and M2, "
+     "of "
+     "matrices before LibTorch 2.14, of batches still (#177116, #195163, #183535)",
+     [](const Call& call) {
+       return call.left.defined() && call.left.dim() > 0 && call.left.size(-1) > kMostInner;
+     }},
+    {"a dense left side of a product: a transposed view was wrong from 2.7 to 2.13 (#193487)",
+     [](const Call& call) { return call.left.defined() && !call.left.is_contiguous(); }},
+    {"no broadcast operand in a product: wrong on macOS 15 to 26.2, and 27 (#180201)",
+     [](const Call& call) { return IsBroadcast(call.left) || IsBroadcast(call.right); }},
+    {"operands of less than 4 GiB: more ends the process (#149261, #149325)",
+     [](const Call& call) {
+       return AnyOf(call.tensors,
+                    [](const Tensor& t) { return static_cast<int64_t>(t.nbytes()) >= kMostBytes; });
+     }},
+    {"no view of memory of 2^31 elements or more: refused on macOS 15, copied before",
+     [](const Call& call) {
+       return AnyOf(call.tensors, [](const Tensor& t) {
+         const auto behind = static_cast<int64_t>(t.storage().nbytes() / t.element_size());
+         return !t.is_contiguous() && behind > kMostElements;
+       });
+     }},
+    {"contiguous operands of addcmul and addcdiv: wrong else before 2.4 (#118115)",
+     [](const Call& call) {
+       return (call.name == "addcmul_" || call.name == "addcdiv_") &&
+              AnyOf(call.tensors, [](const Tensor& t) { return !t.is_contiguous(); });
+     }},
+    {"no shift of 64-bit numbers, of which Metal's kernels are not proven",
+     [](const Call& call) {
+       return (call.name.find("shift") != std::string::npos) &&
+              AnyOf(call.tensors, [](const Tensor& t) { return t.scalar_type() == torch::kLong; });
+     }},
+};
+
+std::string Shape(const Tensor& tensor) {
+  return absl::StrCat(torch::toString(tensor.scalar_type()), "[",
+                      absl::StrJoin(tensor.sizes(), "x"), "]");
+}
+
+}  // namespace
+
+const std::vector<std::string>& MpsKernels() {
+  static const std::vector<std::string>* const kernels = [] {
+    auto* names = new std::vector<std::string>;
+    std::ifstream file(ESPALIER_MPS_KERNELS_FILE);
+    for (std::string line; std::getline(file, line);) {
+      if (!line.empty() && line[0] != '#') names->push_back(line);
+    }
+    return names;
+  }();
+  return *kernels;
+}
+
+bool IsProduct(std::string name) {
+  if (!name.empty() && name.back() == '_') name.pop_back();
+  static const std::set<std::string> names = {"mm",     "bmm",    "addmm", "baddbmm", "addbmm",
+                                              "matmul", "linear", "addmv", "mv",      "dot"};
+  return names.count(name) > 0;
+}
+
+bool Allocates(const std::string& name) {
+  static const std::set<std::string> names = {"empty", "empty_strided", "permute", "resize_",
+                                              "set_"};
+  return names.count(name) > 0;
+}
+
+std::vector<std::string> AgainstRules(const std::string& name, const c10::FunctionSchema& schema,
+                                      const std::vector<c10::IValue>& arguments) {
+  std::vector<Tensor> tensors;
+  std::vector<Tensor> sides;  // of a product, in order, without what it is added to
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = schema.arguments()[i].name();
+    std::vector<Tensor> here;
+    if (arguments[i].isTensor()) here.push_back(arguments[i].toTensor());
+    if (arguments[i].isTensorList()) here = arguments[i].toTensorVector();
+    for (const Tensor& tensor : here) {
+      if (!tensor.defined() || tensor.device().type() != c10::DeviceType::PrivateUse1) continue;
+      tensors.push_back(tensor);
+      const bool added = argument == "out" || argument == "bias" ||
+                         (argument == "self" && name.find("add") != std::string::npos);
+      if (!added) sides.push_back(tensor);
+    }
+  }
+  Call call{name, tensors, {}, {}};
+  if (IsProduct(name) && sides.size() >= 2) {
+    call.left = sides[0];
+    call.right = sides[1];
+  }
+  std::vector<std::string> against;
+  for (const Rule& rule : kRules) {
+    if (!rule.broken(call)) continue;
+    std::vector<std::string> shapes;
+    for (const Tensor& tensor : tensors) shapes.push_back(Shape(tensor));
+    against.push_back(
+        absl::StrCat(name, "(", absl::StrJoin(shapes, ", "), ") is against: ", rule.text));
+  }
+  return against;
+}
+
+}  // namespace espalier

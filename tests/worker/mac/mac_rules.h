@@ -1,0 +1,27 @@
+// What a Mac does not take, or takes and comes to something else, of calls of LibTorch's operators.
+// Used by mac_device.h. Any thread.
+#pragma once
+
+#include <ATen/core/function_schema.h>
+#include <ATen/core/ivalue.h>
+
+#include <string>
+#include <vector>
+
+namespace espalier {
+
+// Operators that have a kernel of their own for MPS, as "name.overload":
+// tests/data/mac/mps_kernels.txt.
+const std::vector<std::string>& MpsKernels();
+
+// A product of matrices or vectors; in place too.
+bool IsProduct(std::string name);
+
+// One that makes a tensor, or a view of one, without computing values.
+bool Allocates(const std::string& name);
+
+// The rules that a call is against, each with what it was called with; see kRules in mac_rules.cc.
+std::vector<std::string> AgainstRules(const std::string& name, const c10::FunctionSchema& schema,
+                                      const std::vector<c10::IValue>& arguments);
+
+}  // namespace espalier

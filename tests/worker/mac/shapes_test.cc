@@ -1,0 +1,112 @@
+// Passes of the shapes that jobs have, without their memory: what is within the rules for a tiny
+// model may not be for a large one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "common/config/job_file.h"
+#include "tests/worker/mac/mac_device.h"
+#include "worker/memory/memory_advice.h"
+#include "worker/model/decoder.h"
+#include "worker/tensor/torch_compat.h"
+
+namespace espalier {
+namespace {
+
+using torch::Tensor;
+
+Tensor Ids(int64_t rows, int64_t length) {
+  return torch::zeros({rows, length}, torch::kLong).to(MacDevice::device());
+}
+
+// A pass forward and backward of so many sequences.
+void RunPass(const DecoderConfig& config, torch::ScalarType type, int64_t rows, int64_t length,
+             double dropout, const std::vector<bool>& recompute) {
+  Parameters parameters =
+      Parameters::Create(config, Parameters::ForTraining(MacDevice::device(), type)).value();
+  Decoder decoder(config, parameters);
+  decoder.set_recompute(recompute);
+  PassInputs inputs;
+  if (parameters.embedding() == EmbeddingGradient::kRowsApart) {
+    const int64_t looked_up = std::min(config.vocab_size, rows * length);
+    inputs.lookup = {torch::zeros({looked_up, config.hidden_size}).to(MacDevice::device()),
+                     torch::zeros({config.vocab_size}, torch::kLong).to(MacDevice::device())};
+    inputs.lookup.rows.set_requires_grad(true);
+    inputs.lookup.rows.mutable_grad() = torch::zeros_like(inputs.lookup.rows);
+  }
+  if (dropout > 0) {
+    inputs.dropout = {.rate = dropout,
+                      .of_row = torch::zeros({rows}, torch::kLong).to(MacDevice::device())};
+  }
+  decoder.LossSum(Ids(rows, length), Ids(rows, length), {}, inputs).backward();
+}
+
+DecoderConfig ConfigOf(const std::string& preset) {
+  v1::ModelSpec spec;
+  spec.set_preset(preset);
+  return DecoderConfigFromSpec(spec, /*data_vocab_size=*/32000).value();
+}
+
+struct Shape {
+  const char* preset;
+  int64_t rows, length;
+};
+
+class ShapeOnAMac : public testing::TestWithParam<Shape> {};
+INSTANTIATE_TEST_SUITE_P(Jobs, ShapeOnAMac,
+                         testing::Values(Shape{"17m", 4096, 256}, Shape{"124m", 512, 1024},
+                                         Shape{"1b", 32, 1024}, Shape{"1b", 64, 2048}),
+                         [](const auto& info) {
+                           return absl::StrCat(info.param.preset, "Of", info.param.rows, "x",
+                                               info.param.length);
+                         });
+
+// As many sequences as a job has there, or as one pass may have on MPS.
+TEST_P(ShapeOnAMac, BreaksNoRule) {
+  const auto& [preset, wanted, length] = GetParam();
+  const DecoderConfig config = ConfigOf(preset);
+  const int64_t rows = std::min(wanted, MostSequences(config, length, torch::kMPS));
+  const MacDevice mac(MacDevice::Mode::kShapesOnly);
+  for (const torch::ScalarType type : {torch::kFloat, torch::kBFloat16}) {
+    for (const bool recompute : {false, true}) {
+      const absl::Status done = CatchTorch("a pass", [&] {
+        RunPass(config, type, rows, length, recompute ? 0.1 : 0,
+                std::vector<bool>(static_cast<size_t>(config.layers), recompute));
+      });
+      EXPECT_TRUE(done.ok()) << done;
+    }
+  }
+  EXPECT_THAT(mac.tally().violations, testing::IsEmpty());
+}
+
+// What a layer adds to the launches of a pass, forward and backward, by operator.
+std::map<std::string, int64_t> LaunchesOfALayer(torch::ScalarType type) {
+  DecoderConfig config = ConfigOf("17m");
+  MacDevice mac(MacDevice::Mode::kShapesOnly);
+  std::map<std::string, int64_t> launches;
+  for (const int64_t sign : {-1, 1}) {
+    config.layers = 2 + (sign > 0 ? 1 : 0);
+    mac.Restart();
+    RunPass(config, type, 8, 256, 0, {});
+    for (const auto& [name, count] : mac.tally().launches) launches[name] += sign * count;
+  }
+  return launches;
+}
+
+TEST(LaunchesOnAMac, OfALayerAreNoMoreThanTheyWere) {
+  for (const auto& [type, most] : {std::pair{torch::kFloat, 163}, {torch::kBFloat16, 203}}) {
+    int64_t all = 0;
+    std::string text;
+    for (const auto& [name, count] : LaunchesOfALayer(type)) {
+      all += count;
+      if (count > 0) absl::StrAppend(&text, " ", name, " ", count);
+    }
+    std::printf("launches of a layer in %s: %d:%s\n", std::string(torch::toString(type)).c_str(),
+                static_cast<int>(all), text.c_str());
+    EXPECT_LE(all, most);
+  }
+}
+
+}  // namespace
+}  // namespace espalier
