@@ -102,8 +102,8 @@ bool RehearsalRunner::Poll(absl::Duration now) {
     if (now - told_at_ <= kSilent) return false;
     Kill();
     Fail(absl::StrCat("espalier-worker has said nothing new for ", absl::FormatDuration(kSilent),
-                      " while it tried", rehearsal_.text().empty() ? "" : ", after: ",
-                      rehearsal_.text()),
+                      " while it tried",
+                      rehearsal_.text().empty() ? "" : ", after: ", rehearsal_.text()),
          now);
     return true;
   }

@@ -1,4 +1,5 @@
-// RehearsalRunner: finds out, with the node's espalier-worker, whether this node could train a job that trains elsewhere, so that the job stops for nobody who cannot
+// RehearsalRunner: finds out, with the node's espalier-worker, whether this node could train a job
+// that trains elsewhere, so that the job stops for nobody who cannot
 // (`espalier-worker rehearse`: data, model, device, memory). Used by coordinator/agent/agent.cc.
 // One thread.
 //

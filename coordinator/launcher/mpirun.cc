@@ -195,8 +195,7 @@ bool IsDecoration(absl::string_view line) {
          absl::StrContains(line, "process returned") ||
          absl::StrContains(line, "the job to be terminated") ||
          absl::StrContains(line, "has sent help message") ||
-         absl::StrContains(line, "Run with --help") ||
-         absl::StrContains(line, "Set MCA parameter");
+         absl::StrContains(line, "Run with --help") || absl::StrContains(line, "Set MCA parameter");
 }
 
 // How much a line tells of an end, least first.

@@ -14,9 +14,10 @@ struct MpsWatermarks {
   double low = 0.9;  // above it, memory that is only kept is given back
 };
 
-// `recommended_bytes`: what the device recommends (recommendedMaxWorkingSetSize); 0: LibTorch (before
-// 2.5) does not say, and three quarters of the machine's memory are assumed, the most that macOS
-// recommends. `wanted_bytes`: of the job or the node; 0: all. `sharers`: workers of this machine.
+// `recommended_bytes`: what the device recommends (recommendedMaxWorkingSetSize); 0: LibTorch
+// (before 2.5) does not say, and three quarters of the machine's memory are assumed, the most that
+// macOS recommends. `wanted_bytes`: of the job or the node; 0: all. `sharers`: workers of this
+// machine.
 MpsWatermarks MpsWatermarksFor(int64_t recommended_bytes, int64_t physical_bytes,
                                int64_t wanted_bytes, int sharers);
 

@@ -6,8 +6,8 @@
 //
 //   mark of a block, in update N:   (of N - 1 or before) --> saved in slot s --> done
 //
-// Used by optimizer.h and worker/state/warm_in_place.h. Blocks by any threads, each with a slot of its
-// own; the rest by one.
+// Used by optimizer.h and worker/state/warm_in_place.h. Blocks by any threads, each with a slot of
+// its own; the rest by one.
 #pragma once
 
 #include <array>

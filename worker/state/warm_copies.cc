@@ -56,8 +56,9 @@ absl::StatusOr<std::unique_ptr<WarmCopies>> WarmCopies::Open(const WarmPlace& pl
   std::unique_ptr<WarmCopies> warm(
       new WarmCopies(replica, std::move(slots), *std::move(segment), clock));
   RETURN_IF_ERROR(CatchTorch("allocating host memory for copies of what is trained", [&] {
-    const auto options = torch::TensorOptions().dtype(torch::kByte).pinned_memory(
-        replica.parameters().device().is_cuda());
+    const auto options = torch::TensorOptions()
+                             .dtype(torch::kByte)
+                             .pinned_memory(replica.parameters().device().is_cuda());
     for (int i = 0; i < 2; ++i) warm->staging_.push_back(torch::empty({kPieceBytes}, options));
   }));
   return warm;
@@ -121,8 +122,7 @@ void WarmCopies::Start(const TrainingCounters& counters) {
   copying_.emplace(
       [this, counters] {
         RETURN_IF_ERROR(CopyInto(slots_[(number_ + 1) % 2]));
-        segment_->Write(
-            {.kind = WarmSegment::kClean, .number = ++number_, .counters = counters});
+        segment_->Write({.kind = WarmSegment::kClean, .number = ++number_, .counters = counters});
         not_copied_.reset();
         return absl::OkStatus();
       },
@@ -172,8 +172,8 @@ void WarmCopies::Await() {
   copying_.reset();
   if (result.ok()) return;
   failed_ = true;
-  LogWarning(absl::StrCat("what is trained is not kept in shared memory any more: ",
-                          result.message()));
+  LogWarning(
+      absl::StrCat("what is trained is not kept in shared memory any more: ", result.message()));
 }
 
 }  // namespace espalier

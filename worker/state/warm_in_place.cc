@@ -56,8 +56,8 @@ absl::StatusOr<std::unique_ptr<WarmInPlace>> WarmInPlace::Open(const WarmPlace& 
                                                                const RunIdentity& identity,
                                                                Replica& replica) {
   const Layout layout = LayoutOf(replica);
-  auto segment = WarmSegment::Open(
-      place, WarmSegment::LayoutText(identity, layout.arenas, replica), layout.bytes);
+  auto segment = WarmSegment::Open(place, WarmSegment::LayoutText(identity, layout.arenas, replica),
+                                   layout.bytes);
   if (!segment.ok()) return WithoutWarmState(segment.status());
   std::unique_ptr<WarmInPlace> warm(new WarmInPlace(replica, layout, *std::move(segment)));
   if (const absl::Status moved = warm->MoveIn(); !moved.ok()) {
@@ -89,7 +89,8 @@ absl::Status WarmInPlace::MoveIn() {
   for (const Arena& arena : layout_.arenas) {
     auto* owner = new std::shared_ptr<WarmSegment>(segment_);
     const auto release = [](void* of) { delete static_cast<std::shared_ptr<WarmSegment>*>(of); };
-    Exchange(arena.tensor, at::DataPtr(segment_->At<std::byte>(arena.offset), owner, release, torch::kCPU));
+    Exchange(arena.tensor,
+             at::DataPtr(segment_->At<std::byte>(arena.offset), owner, release, torch::kCPU));
   }
   ReleaseFreeMemory();
   if (segment_->left()) return absl::OkStatus();
@@ -109,7 +110,8 @@ absl::Status WarmInPlace::MoveOut() {
 absl::Status WarmInPlace::TakeFound() {
   const TrainingCounters counters = *found_;
   if (unfinished_) {
-    RETURN_IF_ERROR(CatchTorch("finishing the update of a step", [&] { FinishUpdate(*segment_->Read()); }));
+    RETURN_IF_ERROR(
+        CatchTorch("finishing the update of a step", [&] { FinishUpdate(*segment_->Read()); }));
   }
   replica_.counters() = counters;
   replica_.optimizer().set_updates(counters.updates);
@@ -122,7 +124,8 @@ void WarmInPlace::FinishUpdate(const WarmSegment::Record& record) {
     const int64_t width = replica_.parameters().Get(kEmbeddingName).size(1);
     replica_.parameters().lookup_gradient() = {
         {ids, ids + record.lookups},
-        torch::from_blob(segment_->At<float>(layout_.rows), {record.lookups, width}, torch::kFloat)};
+        torch::from_blob(segment_->At<float>(layout_.rows), {record.lookups, width},
+                         torch::kFloat)};
   }
   replica_.optimizer().set_updates(record.counters.updates - 1);
   log_.Begin(record.number);

@@ -1,7 +1,7 @@
 // Transfers: copies between host memory and a device while the device computes: on a stream of
 // their own where the device has streams (CUDA), at once elsewhere. Used by worker/state,
-// worker/sync, worker/task and worker/train. One transfer at a time, from the thread that runs the forward pass
-// or the one that runs the backward pass.
+// worker/sync, worker/task and worker/train. One transfer at a time, from the thread that runs the
+// forward pass or the one that runs the backward pass.
 #pragma once
 
 #include <c10/core/Event.h>
