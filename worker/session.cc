@@ -14,7 +14,8 @@
 #include "common/platform/platform.h"
 #include "worker/data/prefetch.h"
 #include "worker/memory/allocator.h"
-#include "worker/memory/mps_watermarks.h"
+#include "worker/memory/memory_meter.h"
+#include "worker/state/warm_copies.h"
 #include "worker/tensor/device.h"
 #include "worker/tensor/torch_compat.h"
 #include "worker/train/reporter.h"
@@ -161,13 +162,13 @@ absl::Status WorkerSession::KeepWarm() {
   const std::string registry = WarmFolder(options_);
   if (registry.empty()) return absl::OkStatus();
   if (replica_->has_frozen()) RETURN_IF_ERROR(SetInitialWeights(spec_, *replica_));
-  ASSIGN_OR_RETURN(warm_, WarmState::Open({.registry = registry,
-                                           .job = options_.welcome.job_id(),
-                                           .node = options_.node,
-                                           .worker = options_.worker_of_node,
-                                           .history = options_.welcome.history(),
-                                           .generation = options_.welcome.generation()},
-                                          inputs_.identity, *replica_));
+  ASSIGN_OR_RETURN(warm_, OpenWarmState({.registry = registry,
+                                         .job = options_.welcome.job_id(),
+                                         .node = options_.node,
+                                         .worker = options_.worker_of_node,
+                                         .history = options_.welcome.history(),
+                                         .generation = options_.welcome.generation()},
+                                        inputs_.identity, *replica_));
   return absl::OkStatus();
 }
 

@@ -1,6 +1,7 @@
 #include "worker/memory/memory_meter.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -32,6 +33,24 @@ MemoryLimit TightestLimit(const MachineMemory& machine, int64_t process_bytes, i
   Lower(limit, process_bytes + machine.available_bytes / sharers, "what was free at the start");
   if (wanted > 0) Lower(limit, wanted, "memory_limit_bytes");
   return limit;
+}
+
+MpsWatermarks MpsWatermarksFor(int64_t recommended_bytes, int64_t physical_bytes,
+                               int64_t wanted_bytes, int sharers) {
+  const double most = recommended_bytes > 0 ? static_cast<double>(recommended_bytes)
+                                            : 0.75 * static_cast<double>(physical_bytes);
+  if (most <= 0) return {};
+  double high = 1.0 / std::max(1, sharers);
+  if (wanted_bytes > 0) high = std::min(high, static_cast<double>(wanted_bytes) / most);
+  return {.high = high, .low = 0.9 * high};
+}
+
+void SetMpsWatermarks(const MpsWatermarks& watermarks) {
+  const char* high = "PYTORCH_MPS_HIGH_WATERMARK_RATIO";
+  const char* low = "PYTORCH_MPS_LOW_WATERMARK_RATIO";
+  if (std::getenv(high) != nullptr || std::getenv(low) != nullptr) return;
+  setenv(high, absl::StrCat(watermarks.high).c_str(), 1);
+  setenv(low, absl::StrCat(watermarks.low).c_str(), 1);
 }
 
 absl::Status CheckOneWorkerEach(int workers, int devices) {

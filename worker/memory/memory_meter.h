@@ -1,6 +1,7 @@
 // MemoryMeter: measures for the memory governor. Memory of a CUDA device is what LibTorch's
 // allocator holds there; elsewhere it is what the process holds, without the pages of mapped files,
-// which the system drops before it runs short. Used by worker/train/pass_memory.h. Compute thread.
+// which the system drops before it runs short. Used by worker/train/pass_memory.h and
+// worker/session.cc. Compute thread.
 #pragma once
 
 #include <torch/torch.h>
@@ -25,6 +26,26 @@ struct MemoryLimit {
 // this machine that start together.
 MemoryLimit TightestLimit(const MachineMemory& machine, int64_t process_bytes, int64_t wanted,
                           int sharers);
+
+// How much memory LibTorch may take on MPS before it throws, as parts of what the device
+// recommends; LibTorch wants low <= high. Its own limit, 1.7 times that, is more than the machine
+// has, so that a pass that does not fit makes the machine swap instead of running out, which the
+// memory governor would learn from.
+struct MpsWatermarks {
+  double high = 1;   // an allocation that would pass it throws
+  double low = 0.9;  // above it, memory that is only kept is given back
+};
+
+// `recommended_bytes`: what the device recommends (recommendedMaxWorkingSetSize); 0: LibTorch
+// (before 2.5) does not say, and three quarters of the machine's memory are assumed, the most that
+// macOS recommends. `wanted_bytes`: of the job or the node; 0: all. `sharers`: workers of this
+// machine.
+MpsWatermarks MpsWatermarksFor(int64_t recommended_bytes, int64_t physical_bytes,
+                               int64_t wanted_bytes, int sharers);
+
+// Puts them into the environment (PYTORCH_MPS_HIGH_WATERMARK_RATIO and _LOW_), where LibTorch reads
+// them once, with its first allocation; what a person has set there stays.
+void SetMpsWatermarks(const MpsWatermarks& watermarks);
 
 // FAILED_PRECONDITION when workers of this machine share a CUDA device: what one measures there,
 // the other moves meanwhile.

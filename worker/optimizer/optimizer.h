@@ -1,7 +1,7 @@
 // AdamW over the flat buffers of Parameters, and the norm of the gradient. One pass over raw
 // memory, on the CPU and on CUDA; for other devices on the host. The same bits everywhere and with
-// any number of threads. Used by worker/state/replica.h and worker/sync/synchroniser.h. Compute
-// thread only.
+// any number of threads. Used by worker/state: replica.h and warm_segment.h, and by
+// worker/sync/synchroniser.h. Compute thread only.
 #pragma once
 
 #include <torch/torch.h>

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
+#include "worker/state/warm_in_place.h"
 #include "worker/tensor/torch_compat.h"
 
 namespace espalier {
@@ -174,6 +175,13 @@ void WarmCopies::Await() {
   failed_ = true;
   LogWarning(
       absl::StrCat("what is trained is not kept in shared memory any more: ", result.message()));
+}
+
+absl::StatusOr<std::unique_ptr<WarmState>> OpenWarmState(const WarmPlace& place,
+                                                         const RunIdentity& identity,
+                                                         Replica& replica) {
+  if (replica.parameters().flat().is_cpu()) return WarmInPlace::Open(place, identity, replica);
+  return WarmCopies::Open(place, identity, replica, RealClock());
 }
 
 }  // namespace espalier

@@ -8,7 +8,7 @@
 //   Commit: slot of the older copy <- replica   (thread of its own)   then its record
 //   Begin:  waits for that
 //
-// Used by warm_state.h. Compute thread.
+// Used by worker/session.cc, which knows the interface alone otherwise. Compute thread.
 #pragma once
 
 #include <memory>
@@ -25,12 +25,20 @@
 
 namespace espalier {
 
+// The warm state of a replica, of the kind that its device needs. What an earlier process of the
+// same run left in that place is kept (found), what another run left is not. Null: no shared memory
+// is to be had, and the replica is as it was; the log says why, what is lost by it and what to do.
+// The replica's values are not set before, and it outlives this. An error leaves it of no use.
+absl::StatusOr<std::unique_ptr<WarmState>> OpenWarmState(const WarmPlace& place,
+                                                         const RunIdentity& identity,
+                                                         Replica& replica);
+
 class WarmCopies : public WarmState {
  public:
   // So much of the time may updates wait for copies.
   static constexpr int kShareOfTime = 100;
 
-  // Reserves memory for both slots; see WarmState::Open. For tests the replica may be on the CPU.
+  // Reserves memory for both slots; see OpenWarmState. For tests the replica may be on the CPU.
   static absl::StatusOr<std::unique_ptr<WarmCopies>> Open(const WarmPlace& place,
                                                           const RunIdentity& identity,
                                                           Replica& replica, Clock& clock);

@@ -5,7 +5,7 @@
 //   empty --Commit--> clean at step s --Begin--> updating to s + 1 --Commit--> clean at step s + 1
 //     ^------Clear---------+--------(killed: TakeFound finishes it)-----------------^
 //
-// Used by warm_state.h. Compute thread.
+// Used by warm_copies.cc. Compute thread.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ namespace espalier {
 
 class WarmInPlace : public WarmState {
  public:
-  // Moves the memory of what is trained into the segment; see WarmState::Open.
+  // Moves the memory of what is trained into the segment; see OpenWarmState.
   static absl::StatusOr<std::unique_ptr<WarmInPlace>> Open(const WarmPlace& place,
                                                            const RunIdentity& identity,
                                                            Replica& replica);

@@ -23,13 +23,6 @@ namespace espalier {
 
 class WarmState {
  public:
-  // What an earlier process of the same run left in that place is kept (found), what another run
-  // left is not. Null: no shared memory is to be had, and the replica is as it was; the log says
-  // why, what is lost by it and what to do. The replica's values are not set before, and it
-  // outlives this. An error leaves it of no use.
-  static absl::StatusOr<std::unique_ptr<WarmState>> Open(const WarmPlace& place,
-                                                         const RunIdentity& identity,
-                                                         Replica& replica);
   virtual ~WarmState() = default;
 
   // What the memory holds since Open, an update that is to be finished counted, until Clear or

@@ -2,8 +2,8 @@
 // goes. It stands behind LibTorch's key for devices of others (PrivateUse1). Operators that have a
 // kernel for MPS (tests/data/mac/mps_kernels.txt) run on the processor; others fail with an error,
 // as there; what is composed of others is taken apart, as there. Every call is held against the
-// rules of mac_rules.h. Used by the tests of this folder. One at a time; operators are called by
-// the compute thread and by autograd's.
+// rules of mac_rules.h. Used by tests/worker/mac/conformance_test.cc and
+// shapes_test.cc. One at a time; operators are called by the compute thread and by autograd's.
 #pragma once
 
 #include <torch/torch.h>

@@ -1,5 +1,5 @@
 // What a Mac does not take, or takes and comes to something else, of calls of LibTorch's operators.
-// Used by mac_device.h. Any thread.
+// Used by tests/worker/mac/mac_device.cc. Any thread.
 #pragma once
 
 #include <ATen/core/function_schema.h>

@@ -113,7 +113,7 @@ class Life {
     if (!folder.empty()) {
       const WarmPlace place{.registry = folder, .node = "studio"};
       Opened warm = kind.copies ? Opened(WarmCopies::Open(place, identity_, *replica_, RealClock()))
-                                : WarmState::Open(place, identity_, *replica_);
+                                : OpenWarmState(place, identity_, *replica_);
       EXPECT_TRUE(warm.ok() && *warm != nullptr) << warm.status();
       warm_ = *std::move(warm);
     }

@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<WarmState>> OpenWarm(const WorldOptions& options,
   if (replica.has_frozen()) RETURN_IF_ERROR(SetInitialWeights(identity.spec, replica));
   const WarmPlace place{.registry = options.warm, .node = "studio", .worker = rank};
   if (options.warm_copies) return WarmCopies::Open(place, identity, replica, RealClock());
-  return WarmState::Open(place, identity, replica);
+  return OpenWarmState(place, identity, replica);
 }
 
 CheckpointStore StoreOf(const WorldOptions& options, int rank) {
@@ -73,9 +73,7 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
                                                    {.arena_elements = options.arena_elements,
                                                     .values_on_host = options.values_on_host}));
   RETURN_IF_ERROR(result.replica->PrepareExchange(collective.world_size(), spec));
-  RunIdentity identity;
-  identity.spec = spec;
-  identity.data_hash = "made up";
+  RunIdentity identity{.spec = spec, .data_hash = "made up"};
   const int64_t length = spec.data().sequence_length();
   const NextToken own_task(std::make_shared<WindowTable>(MakeText(1), length),
                            std::make_shared<WindowTable>(MakeText(2), length));

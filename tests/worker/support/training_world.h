@@ -1,6 +1,7 @@
 // A whole generation in one process: a thread per rank with its own replica, trainer and control
 // client, joined by the in-process collective, on a tiny model and a made-up text. Used by
-// tests/worker/state, tests/worker/task, tests/worker/train and tests/worker/session_test.cc.
+// tests/worker/mac, tests/worker/state, tests/worker/task, tests/worker/train and
+// tests/worker/session_test.cc.
 #pragma once
 
 #include <functional>
