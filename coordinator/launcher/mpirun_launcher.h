@@ -37,7 +37,7 @@ struct MpirunLauncherOptions {
   NodeAgents* agents = nullptr;
   // espalier-agent, for mpirun.
   std::string agent_program;
-  // Holds jobs/ID/logs.
+  // Holds jobs/ID/logs and jobs/ID/tmp.
   std::string state_dir;
   // From ProbeOpenMpi; its error is that of every launch.
   absl::StatusOr<OpenMpiVersion> version = OpenMpiVersion::kFour;
@@ -115,13 +115,11 @@ class MpirunLauncher : public Launcher {
 
   absl::StatusOr<std::string> Network(const LaunchRequest& request) const;
   std::string LogPath(const GenerationKey& key) const;
-  // Open MPI's own here, and what processes of the generation have as TMPDIR.
-  std::string TemporaryFolder(const GenerationKey& key) const;
+  std::string TemporaryFolder(const GenerationKey& key) const;  // TMPDIR of all of it
   // The agent of each node that is reached through one.
   std::map<NodeName, NodeName> AgentsOf(const std::vector<NodeName>& nodes) const;
   std::vector<std::string> Environment(const GenerationKey& key,
                                        const std::map<NodeName, NodeName>& agents) const;
-  // Whether the node is this machine.
   static bool IsHere(const v1::NodeSpec& node, Entry& entry);
   void StartRemoteKills(const GenerationKey& key, Entry& entry);
   void PollRemoteKills(Entry& entry, bool late);
