@@ -26,6 +26,8 @@ struct Kind {
   v1::MomentType moments = v1::MOMENT_TYPE_FP32;
 };
 
+void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
+
 const Kind kKinds[] = {
     {"Fp32", v1::PRECISION_FP32},
     {"Fp32TiedTwoRanks", v1::PRECISION_FP32, true, 2},

@@ -53,6 +53,10 @@ struct Shape {
   int64_t rows, length;
 };
 
+void PrintTo(const Shape& shape, std::ostream* out) {
+  *out << shape.preset << " of " << shape.rows << " x " << shape.length;
+}
+
 class ShapeOnAMac : public testing::TestWithParam<Shape> {};
 INSTANTIATE_TEST_SUITE_P(Jobs, ShapeOnAMac,
                          testing::Values(Shape{"17m", 4096, 256}, Shape{"124m", 512, 1024},

@@ -40,7 +40,7 @@ class WrongOperator {
     if (result.scalar_type() == torch::kDouble) {
       ++calls_;
       result.mul_(1.125).add_(0.125);
-    } else if (result.scalar_type() == torch::kLong) {
+    } else if (result.scalar_type() == torch::kLong || result.scalar_type() == torch::kInt) {
       ++calls_;
       result.add_(1);
     }
