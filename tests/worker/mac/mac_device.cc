@@ -8,8 +8,6 @@
 #include <torch/library.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <fstream>
 #include <mutex>
 #include <optional>
 #include <set>

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "common/config/job_file.h"
 #include "tests/worker/mac/mac_device.h"
 #include "worker/memory/memory_advice.h"
 #include "worker/model/decoder.h"
