@@ -148,7 +148,7 @@ RopeTable Decoder::RopeOf(int64_t begin, int64_t positions) const {
     const int64_t room = std::min(2 * held, config_.max_position_embeddings);
     rope_ = MakeRopeTable(config_, std::max(end, room), embedding_.device());
   }
-  return {rope_.cosine.narrow(0, begin, positions), rope_.sine.narrow(0, begin, positions)};
+  return rope_.Of(begin, positions);
 }
 
 // Everything from `input` to the loss contributes to the gradient of `input`, so when that is known
@@ -214,12 +214,16 @@ Tensor Decoder::Attention(const Layer& layer, const Tensor& x, const Context& co
     q = ops::RmsNorm(q, layer.q_norm, config_.rms_norm_eps, q.scalar_type());
     k = ops::RmsNorm(k, layer.k_norm, config_.rms_norm_eps, k.scalar_type());
   }
-  qkv = ops::Rope(qkv, context.rope);
-  if (context.cache != nullptr) {
+  Tensor mixed;
+  if (context.cache == nullptr) {
+    mixed = ops::RotaryAttention(qkv, context.rope, layer.window, masks_);
+  } else {
+    qkv = ops::Rope(qkv, context.rope);
     k = Extended(context.cache->keys[context.layer], k, *context.cache);
     v = Extended(context.cache->values[context.layer], v, *context.cache);
+    mixed = ops::CausalAttention(q, k, v, layer.window, masks_);
   }
-  const Tensor mixed = ops::CausalAttention(q, k, v, layer.window).reshape({batch, time, -1});
+  mixed = mixed.reshape({batch, time, -1});
   TellWhenFinal(mixed, layer.output_end, context.inputs);
   const auto add = [&](const Tensor& to) { return ops::LinearAdd(mixed, layer.o, to); };
   return WithDropout(in.residual, context, /*site=*/0, add);

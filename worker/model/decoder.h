@@ -127,7 +127,8 @@ class Decoder {
   int64_t trained_elements_ = 0;
   bool table_with_head_ = false;  // one gradient for both, dense
   mutable RopeTable rope_;        // grows with the longest sequence seen
-  std::vector<bool> recompute_;   // empty: none
+  ops::Masks masks_ = c10::make_intrusive<CausalMasks>();
+  std::vector<bool> recompute_;  // empty: none
 };
 
 }  // namespace espalier

@@ -1,5 +1,5 @@
-// Products with weights, and the element-wise operation that feeds them: what that operation makes
-// is made again in the backward pass instead of being kept.
+// Products with weights, and the element-wise operation that feeds them, on any device: on the CPU
+// what that operation makes is made again in the backward pass instead of being kept.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -10,6 +10,7 @@
 #include "worker/ops/cuda_ops.h"
 #include "worker/ops/fused_ops.h"
 #include "worker/ops/fused_tensor.h"
+#include "worker/ops/generic_ops.h"
 #include "worker/ops/products.h"
 
 namespace espalier::fused_ops {
@@ -19,10 +20,17 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Writes RmsNorm(x) to y, and 1 / rms of each row to `inverse`.
-void Normalize(const Tensor& x, const Tensor& weight, double eps, const Tensor& y,
-               const Tensor& inverse) {
-  if (x.is_cuda()) return cuda::RmsNorm(x, weight, eps, y, inverse);
+using generic_ops::Normal;
+
+Normal Normalize(const Tensor& x, const Tensor& weight, double eps, torch::ScalarType type) {
+  if (!ApplyToNorms(x)) return generic_ops::Normalize(x, weight, eps, type);
+  Normal normal{torch::empty_like(x, x.options().dtype(type)),
+                torch::empty({Rows(x)}, FloatOptions(x))};
+  const auto& [y, inverse] = normal;
+  if (x.is_cuda()) {
+    cuda::RmsNorm(x, weight, eps, y, inverse);
+    return normal;
+  }
   const int64_t rows = Rows(x), n = x.size(-1);
   float* pr = Mutable(inverse);
   WithNormReals(x, y.scalar_type(), [&](auto in, auto out) {
@@ -33,6 +41,7 @@ void Normalize(const Tensor& x, const Tensor& weight, double eps, const Tensor& 
       pr[i] = cpu::RmsNormRow(px + i * n, pw, py + i * n, n, static_cast<float>(eps));
     });
   });
+  return normal;
 }
 
 // Writes the gradient of x, plus `other` where that is defined, to dx, which may be dy; returns the
@@ -69,11 +78,9 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& weight, double eps,
                         torch::ScalarType type) {
     const Tensor x = x_in.contiguous();
-    Tensor y = torch::empty_like(x, x.options().dtype(type));
-    Tensor inverse = torch::empty({Rows(x)}, FloatOptions(x));
-    Normalize(x, weight, eps, y, inverse);
-    ctx->save_for_backward({x, weight, inverse});
-    return y;
+    const Normal normal = Normalize(x, weight, eps, type);
+    ctx->save_for_backward({x, weight, normal.statistics});
+    return normal.y;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
@@ -85,9 +92,9 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
   }
 };
 
-// Whether what feeds a product is kept for the backward pass rather than made again: on CUDA it
-// costs more time than on the CPU, compared with the product, and memory is less short.
-bool KeepsInputs(const Tensor& x) { return x.is_cuda(); }
+// Whether what feeds a product is kept for the backward pass rather than made again: on
+// accelerators that costs more time than on the CPU, compared with the product.
+bool KeepsInputs(const Tensor& x) { return !x.is_cpu() || !Apply(x); }
 
 constexpr size_t kMostProjections = 3;
 using Projections = std::array<ops::Projection, kMostProjections>;
@@ -128,9 +135,9 @@ struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
     const Tensor& x = saved.x;
     Tensor input = x;
     if (Given(norm)) {
-      input = torch::empty_like(x, w0.options());
-      saved.inverse = torch::empty({Rows(x)}, FloatOptions(x));
-      Normalize(x, norm, eps, input, saved.inverse);
+      Normal normal = Normalize(x, norm, eps, w0.scalar_type());
+      input = normal.y;
+      saved.inverse = normal.statistics;
       if (KeepsInputs(x)) saved.input = input;
     }
     saved.inverse = OrNone(saved.inverse, x);
@@ -154,8 +161,9 @@ struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
     const SavedLinears saved = SavedLinears::From(ctx->get_saved_variables());
     Tensor input = saved.input.defined() ? saved.input : saved.x;
     if (Given(saved.norm) && !saved.input.defined()) {
-      input = torch::empty_like(saved.x, saved.projections[0].weight.options());
-      Normalize(saved.x, saved.norm, ctx->saved_data["eps"].toDouble(), input, saved.inverse);
+      input = Normalize(saved.x, saved.norm, ctx->saved_data["eps"].toDouble(),
+                        saved.projections[0].weight.scalar_type())
+                  .y;
     }
     const bool wanted = ctx->needs_input_grad(0) || saved.norm.requires_grad();
     variable_list gradients(kInputs);
@@ -187,6 +195,9 @@ struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
                           variable_list& gradients) {
     if (!dinput.defined()) {
       gradients[0] = other;
+    } else if (Given(saved.norm) && !ApplyToNorms(saved.x)) {
+      std::tie(gradients[0], gradients[1]) =
+          generic_ops::NormalizeBackward(saved.x, saved.norm, saved.inverse, dinput, other);
     } else if (Given(saved.norm)) {
       const bool same = dinput.scalar_type() == saved.x.scalar_type();
       gradients[0] = same ? dinput : torch::empty_like(saved.x);
@@ -219,8 +230,13 @@ struct LinearAddFunction : torch::autograd::Function<LinearAddFunction> {
   }
 };
 
-void Activate(const Tensor& gate, const Tensor& up, const Tensor& y) {
-  if (gate.is_cuda()) return cuda::SwiGlu(gate, up, y);
+Tensor Activated(const Tensor& gate, const Tensor& up) {
+  if (!Apply(gate)) return generic_ops::SwiGlu(gate, up);
+  Tensor y = torch::empty(gate.sizes(), gate.options());
+  if (gate.is_cuda()) {
+    cuda::SwiGlu(gate, up, y);
+    return y;
+  }
   const int64_t rows = Rows(gate), n = gate.size(-1);
   WithReal(gate, [&](auto zero) {
     using Real = decltype(zero);
@@ -229,6 +245,7 @@ void Activate(const Tensor& gate, const Tensor& up, const Tensor& y) {
     cpu::ParallelFor(rows,
                      [&](int64_t i) { cpu::SwiGluRow(pg + i * n, pu + i * n, py + i * n, n); });
   });
+  return y;
 }
 
 // Writes the gradient of gate; turns dy into the gradient of up.
@@ -258,14 +275,13 @@ struct SavedSwiGlu {
 struct SwiGluLinearAddFunction : torch::autograd::Function<SwiGluLinearAddFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& gate_in, const Tensor& up_in,
                         const Tensor& weight, const Tensor& bias, const Tensor& residual) {
-    const bool joined = gate_in.is_cuda() && JoinedColumns({gate_in, up_in}).defined();
+    const bool joined = KeepsInputs(gate_in) && JoinedColumns({gate_in, up_in}).defined();
     SavedSwiGlu saved{joined ? gate_in : gate_in.contiguous(),
                       joined ? up_in : up_in.contiguous(),
                       weight,
                       bias,
                       {}};
-    const Tensor activated = torch::empty(saved.gate.sizes(), saved.gate.options());
-    Activate(saved.gate, saved.up, activated);
+    const Tensor activated = Activated(saved.gate, saved.up);
     if (KeepsInputs(saved.gate)) saved.activated = activated;
     ctx->save_for_backward(saved.Packed());
     return Product(activated, {weight, bias}, residual);
@@ -276,13 +292,18 @@ struct SwiGluLinearAddFunction : torch::autograd::Function<SwiGluLinearAddFuncti
     const Tensor& gate = saved.gate;
     const Tensor dy = upstream[0].to(gate.scalar_type()).contiguous();
     Tensor activated = saved.activated;
-    if (!activated.defined()) {
-      activated = torch::empty(gate.sizes(), gate.options());
-      Activate(gate, saved.up, activated);
-    }
+    if (!activated.defined()) activated = Activated(gate, saved.up);
     variable_list gradients = {Tensor(), Tensor(), WeightGradient(saved.weight, dy, activated),
                                BiasGradient(saved.bias, upstream[0]), upstream[0]};
     if (!ctx->needs_input_grad(0) && !ctx->needs_input_grad(1)) return gradients;
+    if (!Apply(gate)) {
+      const Tensor dactivated = torch::empty_like(activated);
+      InputGradient(dy, saved.weight, /*add=*/false, dactivated);
+      const auto parts = generic_ops::SwiGluBackward(gate, saved.up, dactivated);
+      gradients[0] = parts[0];
+      gradients[1] = parts[1];
+      return gradients;
+    }
     // What came side by side goes so. Else the memory of the activated values receives the gradient
     // of gate.
     Tensor dgate, dup;

@@ -3,201 +3,316 @@
 
 #include "worker/ops/generic_ops.h"
 #include "worker/ops/operand_bounds.h"
+#include "worker/ops/products.h"
 
 namespace espalier::generic_ops {
 namespace {
 
+using ops::Heads;
 using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+using Masks = c10::intrusive_ptr<CausalMasks>;
 
 // Query rows whose scores exist at a time, at most.
 int64_t MostRows(const Tensor& q) { return q.is_cpu() ? 128 : 1024; }
 
-AttentionPart PartOf(const Tensor& q, const Tensor& k, int64_t window, int64_t most_score_bytes) {
-  const int64_t keys = window > 0 ? std::min(k.size(1), window + MostRows(q) - 1) : k.size(1);
-  return AttentionPartOf({.batch = q.size(0),
-                          .heads = q.size(2),
-                          .group = q.size(2) / k.size(2),
-                          .keys = keys,
-                          .score_bytes = static_cast<int64_t>(torch::elementSize(SumType(q)))},
-                         MostRows(q), most_score_bytes);
-}
+// Sequences that are attended at a time, in which queries may be the last ones of the positions.
+struct Sizes {
+  int64_t batch, time, keys, kv, group, dim;
 
-// One block of query rows and the keys it sees.
-struct Block {
-  int64_t begin, end;          // query rows
-  int64_t key_begin, key_end;  // key rows that at least one of them sees
-  int64_t rows() const { return end - begin; }
-  int64_t keys() const { return key_end - key_begin; }
+  static Sizes Of(const Heads& x) {
+    return {x.q.size(0), x.q.size(1), x.k.size(1), x.k.size(2), x.q.size(2) / x.k.size(2),
+            x.q.size(3)};
+  }
+  int64_t matrices() const { return batch * kv; }
+  int64_t elements() const { return matrices() * dim * (2 * keys + group * time); }
+  double scale() const { return 1 / std::sqrt(static_cast<double>(dim)); }
 };
 
-// Heads that share a key/value head lie side by side: q [B, K, G, Tq, D], k and v [B, K, Tk, D].
-class Grouped {
+AttentionPart PartOf(const Heads& x, int64_t window, int64_t most_score_bytes) {
+  const Sizes sizes = Sizes::Of(x);
+  const auto bytes = static_cast<int64_t>(torch::elementSize(SumType(x.q)));
+  const int64_t most = MostRows(x.q);
+  AttentionPart part =
+      AttentionPartOf({.batch = sizes.batch,
+                       .heads = x.q.size(2),
+                       .group = sizes.group,
+                       .keys = window > 0 ? std::min(sizes.keys, window + most - 1) : sizes.keys,
+                       .score_bytes = bytes},
+                      most, most_score_bytes);
+  part.batch = RowsWithin(sizes.elements() / sizes.batch * bytes, part.batch);
+  return part;
+}
+
+// Some queries in a row and the keys that at least one of them sees.
+struct Block {
+  int64_t begin, rows;      // of queries
+  int64_t key_begin, keys;  // the queries are the last of these positions
+};
+
+// q, k and v with the heads first, behind one another in one buffer, so that what is done with two
+// of them is one launch: v and k [B, K, Tk, D], and q [B, K, G, Tq, D] with the G heads that share
+// a key/value head side by side.
+class HeadMajor {
  public:
-  Grouped(const Tensor& q, const Tensor& k, int64_t window)
-      : batch_(q.size(0)),
-        time_(q.size(1)),
-        kv_(k.size(2)),
-        group_(q.size(2) / k.size(2)),
-        dim_(q.size(3)),
-        offset_(k.size(1) - q.size(1)),
-        window_(window),
-        scale_(1 / std::sqrt(static_cast<double>(q.size(3)))) {}
+  HeadMajor(const Tensor& flat, const Sizes& sizes) : flat_(flat), sizes_(sizes) {}
 
-  Tensor Queries(const Tensor& q) const {
-    return q.view({batch_, time_, kv_, group_, dim_}).permute({0, 2, 3, 1, 4});
+  const Tensor& flat() const { return flat_; }
+  Tensor values() const { return kv().select(0, 0); }
+  Tensor keys() const { return kv().select(0, 1); }
+  // [2, B K, Tk, D]: values, keys.
+  Tensor kv() const {
+    return flat_.narrow(0, 0, 2 * one()).view({2, sizes_.matrices(), sizes_.keys, sizes_.dim});
   }
-  Tensor FromQueries(const Tensor& grouped) const {
-    return grouped.permute({0, 3, 1, 2, 4}).reshape({batch_, time_, kv_ * group_, dim_});
+  // [B K, G, Tq, D].
+  Tensor queries() const {
+    return flat_.narrow(0, 2 * one(), flat_.numel() - 2 * one())
+        .view({sizes_.matrices(), sizes_.group, sizes_.time, sizes_.dim});
   }
-  static Tensor Keys(const Tensor& k) { return k.permute({0, 2, 1, 3}).contiguous(); }
-  static Tensor FromKeys(const Tensor& k) { return k.permute({0, 2, 1, 3}).contiguous(); }
+  // Keys and queries of the same positions: [.., T, D].
+  Tensor turning() const {
+    return flat_.narrow(0, one(), flat_.numel() - one()).view({-1, sizes_.time, sizes_.dim});
+  }
 
-  Block At(int64_t begin, int64_t rows) const {
-    const int64_t end = std::min(time_, begin + rows);
-    const int64_t first = window_ > 0 ? std::max<int64_t>(0, offset_ + begin - window_ + 1) : 0;
-    return {begin, end, first, offset_ + end};
+  // Calls move(part of rows, part of this) for parts that make up x, whose tensors are [B, T,
+  // heads, D]: few, where the three are parts of the same rows.
+  template <typename Move>
+  void ForEachPart(const Heads& x, Move&& move) const {
+    const auto [batch, time, keys, kv, group, dim] = sizes_;
+    const Tensor all = fused_ops::JoinedColumns({x.q.flatten(2), x.k.flatten(2), x.v.flatten(2)});
+    const auto part = [&](int64_t begin, int64_t count) {
+      return flat_.narrow(0, begin * one(), count * one()).view({count, batch, kv, keys, dim});
+    };
+    if (all.defined()) {
+      const int64_t alike = group == 1 ? 3 : 2;  // parts of as many heads
+      move(all.view({batch, time, 2 + group, kv * dim})
+               .narrow(2, 0, alike)
+               .view({batch, time, alike, kv, dim})
+               .permute({2, 0, 3, 1, 4}),
+           part(0, alike));
+      if (group == 1) return;
+    } else {
+      move(x.v.permute({0, 2, 1, 3}).unsqueeze(0), part(0, 1));
+      move(x.k.permute({0, 2, 1, 3}).unsqueeze(0), part(1, 1));
+    }
+    move(RowsOf(x.q), queries().view({batch, kv, group, time, dim}));
   }
-  // Rows of a block as one matrix per key/value head: [B, K, G * rows, D].
-  Tensor Rows(const Tensor& grouped, const Block& block) const {
-    return grouped.narrow(3, block.begin, block.rows()).reshape({batch_, kv_, -1, dim_});
+
+  // x [B, Tq, H, D] seen as [B, K, G, Tq, D].
+  Tensor RowsOf(const Tensor& x) const {
+    const auto& [batch, time, keys, kv, group, dim] = sizes_;
+    return x.view({batch, time, kv, group, dim}).permute({0, 2, 3, 1, 4});
   }
-  Tensor Ungroup(const Tensor& rows, const Block& block) const {
-    return rows.view({batch_, kv_, group_, block.rows(), -1});
-  }
-  // Scaled and masked scores of a block, [B, K, G * rows, keys], of keys that were widened: scores
-  // of 16 bits would be rounded by more than what they decide.
-  Tensor Scores(const Tensor& rows, const Tensor& keys, const Block& block) const {
-    const Tensor scores = Wide(rows).matmul(keys.transpose(2, 3)).mul_(scale_);
-    const auto options = torch::TensorOptions().dtype(torch::kLong).device(rows.device());
-    const Tensor position =
-        torch::arange(offset_ + block.begin, offset_ + block.end, options).unsqueeze(1);
-    const Tensor key = torch::arange(block.key_begin, block.key_end, options).unsqueeze(0);
-    Tensor hidden = key > position;
-    if (window_ > 0) hidden = hidden.logical_or(key <= position - window_);
-    Ungroup(scores, block).masked_fill_(hidden, -INFINITY);
-    return scores;
-  }
-  int64_t time() const { return time_; }
-  double scale() const { return scale_; }
 
  private:
-  int64_t batch_, time_, kv_, group_, dim_, offset_, window_;
-  double scale_;
+  int64_t one() const { return sizes_.matrices() * sizes_.keys * sizes_.dim; }
+
+  Tensor flat_;
+  Sizes sizes_;
 };
 
-Tensor KeysOf(const Tensor& all, const Block& block) {
-  return all.narrow(2, block.key_begin, block.keys());
+// out = a b [N, R, M], which is dense or, where that would be wrong or too long, is copied to.
+void ProductInto(const Tensor& out, const Tensor& a, const Tensor& b) {
+  if (out.is_contiguous() && a.size(2) <= kMostReduction) {
+    Tensor to = out.view({a.size(0), a.size(1), b.size(2)});
+    torch::bmm_out(to, a, b);
+  } else {
+    out.copy_(BoundedProduct(a, b).view(out.sizes()));
+  }
 }
 
-// A part of the batch, all of whose rows are attended from in blocks of `rows`.
-struct Part {
-  Part(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, int64_t window, int64_t rows)
-      : shape(q_in, k_in, window),
-        rows(rows),
-        q(shape.Queries(q_in.contiguous())),
-        k(Grouped::Keys(k_in)),
-        v(Grouped::Keys(v_in)),
-        wide_k(Wide(k)) {}
+// A part of the batch, attended from in blocks of rows. All is computed in the type of sums: scores
+// of 16 bits would be rounded by more than what they decide.
+class Part {
+ public:
+  Part(const Sizes& sizes, int64_t window, int64_t rows, Masks masks)
+      : sizes_(sizes), window_(window), rows_(rows), masks_(std::move(masks)) {}
 
-  // Writes out [B, K, G, Tq, D] and log_sum [B, K, G, Tq, 1].
-  void Forward(const Tensor& out, const Tensor& log_sum) const {
-    for (int64_t begin = 0; begin < shape.time(); begin += rows) {
-      const Block block = shape.At(begin, rows);
-      const Tensor scores = shape.Scores(shape.Rows(q, block), KeysOf(wide_k, block), block);
-      const Tensor lse = scores.logsumexp(-1, /*keepdim=*/true);
-      const Tensor p = scores.sub_(lse).exp_().to(q.scalar_type());
-      out.narrow(3, begin, block.rows())
-          .copy_(shape.Ungroup(BoundedProduct(p, KeysOf(v, block)), block));
-      log_sum.narrow(3, begin, block.rows()).copy_(shape.Ungroup(lse, block));
+  // The three as they are attended with, turned where there is a table.
+  Tensor Gathered(const Heads& x, const RopeTable& table) const {
+    const HeadMajor heads(torch::empty({sizes_.elements()}, x.q.options().dtype(SumType(x.q))),
+                          sizes_);
+    heads.ForEachPart(x, [](const Tensor& rows, const Tensor& part) { part.copy_(rows); });
+    if (table.whole_cosine.numel() > 0) Turn(heads.turning(), table, 1);
+    return heads.flat();
+  }
+
+  // Writes what is mixed to out [B, Tq, H, D].
+  void Forward(const Tensor& flat, const Tensor& out) const {
+    const HeadMajor heads(flat, sizes_);
+    const Tensor to = heads.RowsOf(out);
+    for (const Block& block : Blocks()) {
+      const Tensor p = Probabilities(QueriesOf(heads, block), Of(heads.keys(), block), block);
+      const Tensor mixed = BoundedProduct(p, Of(heads.values(), block));
+      const Tensor place = to.narrow(3, block.begin, block.rows);
+      place.copy_(mixed.view(place.sizes()));
     }
   }
 
-  // With P = exp(S - lse): dV = P' dO, dS = P (dO V' - rowsum(dO O)) scale, dQ = dS K, dK = dS' Q.
-  // Writes dq like q; adds to dk and dv, which are like k and v in the type of sums.
-  void Backward(const Tensor& out, const Tensor& log_sum, const Tensor& upstream, const Tensor& dq,
-                const Tensor& dk, const Tensor& dv) const {
-    const Tensor wide_v = Wide(v), dout = shape.Queries(upstream.contiguous());
-    const Tensor delta = (Wide(dout) * Wide(out)).sum(-1, /*keepdim=*/true);
-    for (int64_t begin = 0; begin < shape.time(); begin += rows) {
-      const Block block = shape.At(begin, rows);
-      const Tensor qb = shape.Rows(q, block), dob = shape.Rows(dout, block);
-      const auto column = [&](const Tensor& all) {
-        return all.narrow(3, begin, block.rows()).reshape({q.size(0), q.size(1), -1, 1});
-      };
-      const Tensor p = shape.Scores(qb, KeysOf(wide_k, block), block).sub_(column(log_sum)).exp_();
-      AddTransposed(KeysOf(dv, block), dob, p.to(q.scalar_type()));
-      const Tensor ds = Wide(dob)
-                            .matmul(KeysOf(wide_v, block).transpose(2, 3))
-                            .sub_(column(delta))
-                            .mul_(p)
-                            .mul_(shape.scale())
-                            .to(q.scalar_type());
-      dq.narrow(3, begin, block.rows())
-          .copy_(shape.Ungroup(BoundedProduct(ds, KeysOf(k, block)), block));
-      AddTransposed(KeysOf(dk, block), qb, ds);
+  // With P = softmax(S) and S = scale Q K': dV = P' dO, dS = P (dO V' - rowsum(dO O)),
+  // dQ = scale dS K, dK = scale dS' Q. Writes the gradients to `to`.
+  void Backward(const Tensor& flat, const RopeTable& table, const Tensor& upstream,
+                const Heads& to) const {
+    const HeadMajor heads(flat, sizes_);
+    const std::vector<Block> blocks = Blocks();
+    const bool whole = blocks.size() == 1 && blocks[0].keys == sizes_.keys;
+    const HeadMajor gradients(whole ? torch::empty_like(flat) : torch::zeros_like(flat), sizes_);
+    const Tensor dout = heads.RowsOf(Wide(upstream));
+    for (const Block& block : blocks) {
+      const Tensor keys = Of(heads.keys(), block), values = Of(heads.values(), block);
+      const Tensor q = QueriesOf(heads, block),
+                   dout_block = dout.narrow(3, block.begin, block.rows);
+      const Tensor p = Probabilities(q, keys, block);
+      // Of values and keys, transposed: the small left side is made dense, since transposed views
+      // come out wrong on MPS before 2.14 (pytorch#193487).
+      const Tensor both = torch::empty({2, q.size(0), sizes_.dim, block.keys}, flat.options());
+      const Tensor columns = Dense(dout_block.permute({0, 1, 4, 2, 3}));
+      ProductInto(both.select(0, 0), columns.flatten(3, 4).flatten(0, 1), p);
+      const Tensor scaled = Scaled(dout_block).flatten(2, 3).flatten(0, 1);
+      const Tensor ds =
+          at::_softmax_backward_data(scaled.bmm(values.transpose(1, 2)), p, -1, p.scalar_type());
+      ProductInto(both.select(0, 1), q.transpose(1, 2).contiguous(), ds);
+      const Tensor dkv = gradients.kv().narrow(2, block.key_begin, block.keys);
+      whole ? dkv.copy_(both.transpose(2, 3)) : dkv.add_(both.transpose(2, 3));
+      ProductInto(gradients.queries().narrow(2, block.begin, block.rows), ds, keys);
     }
+    if (table.whole_cosine.numel() > 0) Turn(gradients.turning(), table, -1);
+    gradients.ForEachPart(to, [](const Tensor& rows, const Tensor& part) { rows.copy_(part); });
   }
 
-  // sum += of_keys' rows, as (rows' of_keys)': the small side is made dense, since transposed views
-  // on the left come out wrong on MPS before 2.14 (pytorch#193487).
-  static void AddTransposed(const Tensor& sum, const Tensor& rows, const Tensor& of_keys) {
-    sum.add_(rows.transpose(2, 3).contiguous().matmul(of_keys).transpose(2, 3));
+ private:
+  std::vector<Block> Blocks() const {
+    const int64_t offset = sizes_.keys - sizes_.time;
+    std::vector<Block> blocks;
+    for (int64_t begin = 0; begin < sizes_.time; begin += rows_) {
+      const int64_t rows = std::min(rows_, sizes_.time - begin), end = offset + begin + rows;
+      const int64_t first = window_ > 0 ? std::max<int64_t>(0, end - rows - window_ + 1) : 0;
+      blocks.push_back({begin, rows, first, end - first});
+    }
+    return blocks;
   }
 
-  Grouped shape;
-  int64_t rows;
-  Tensor q, k, v, wide_k;
+  static Tensor Of(const Tensor& keys, const Block& block) {
+    return keys.narrow(1, block.key_begin, block.keys);
+  }
+  // [B K, G rows, D].
+  static Tensor QueriesOf(const HeadMajor& heads, const Block& block) {
+    return heads.queries().narrow(2, block.begin, block.rows).flatten(1, 2).contiguous();
+  }
+  static Tensor Dense(const Tensor& x) { return torch::empty(x.sizes(), x.options()).copy_(x); }
+  // Dense as well.
+  Tensor Scaled(const Tensor& x) const {
+    Tensor scaled = torch::empty(x.sizes(), x.options());
+    torch::mul_out(scaled, x, torch::scalar_tensor(sizes_.scale(), x.scalar_type()));
+    return scaled;
+  }
+
+  // [B K, G rows, keys]: what each query takes of each key.
+  Tensor Probabilities(const Tensor& queries, const Tensor& keys, const Block& block) const {
+    const Tensor scores = queries.bmm(keys.transpose(1, 2));
+    if (block.rows == 1) {  // sees all
+      scores.mul_(sizes_.scale());
+    } else {
+      Tensor of_head = scores.view({-1, block.rows, block.keys});
+      torch::add_out(of_head, masks_->Of({block.rows, block.keys, window_}, scores.options()),
+                     of_head, sizes_.scale());
+    }
+    return scores.softmax(-1);
+  }
+
+  Sizes sizes_;
+  int64_t window_, rows_;
+  Masks masks_;
 };
 
-template <typename Body>
-void ForEachPart(int64_t batch, int64_t step, Body&& body) {
-  for (int64_t begin = 0; begin < batch; begin += step) {
-    const int64_t size = std::min(step, batch - begin);
-    body([&](const Tensor& all) { return all.narrow(0, begin, size); });
+Heads PartsOfBatch(const Heads& x, int64_t begin, int64_t size) {
+  return {x.q.narrow(0, begin, size), x.k.narrow(0, begin, size), x.v.narrow(0, begin, size)};
+}
+
+Heads EmptyHeads(const Sizes& sizes, const torch::TensorOptions& options) {
+  const int64_t heads = sizes.kv * sizes.group;
+  const auto shape = [&](int64_t time, int64_t count) {
+    return std::vector<int64_t>{sizes.batch, time, count, sizes.dim};
+  };
+  const auto own = [&](int64_t time, int64_t count) {
+    return torch::empty(shape(time, count), options);
+  };
+  // Parts of the same rows, where that is within bounds: what makes their gradients is one product.
+  const int64_t columns = (heads + 2 * sizes.kv) * sizes.dim;
+  const int64_t bytes = sizes.batch * sizes.time * columns * options.dtype().itemsize();
+  if (sizes.time != sizes.keys || bytes > kMostOperandBytes) {
+    return {own(sizes.time, heads), own(sizes.keys, sizes.kv), own(sizes.keys, sizes.kv)};
   }
+  const std::vector<Tensor> parts =
+      fused_ops::PartsOf(torch::empty({sizes.batch, sizes.time, columns}, options),
+                         {heads * sizes.dim, sizes.kv * sizes.dim, sizes.kv * sizes.dim});
+  return {parts[0].view(shape(sizes.time, heads)), parts[1].view(shape(sizes.time, sizes.kv)),
+          parts[2].view(shape(sizes.time, sizes.kv))};
 }
 
 struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& q, const Tensor& k, const Tensor& v,
-                        int64_t window, int64_t most_score_bytes) {
-    const AttentionPart cut = PartOf(q, k, window, most_score_bytes);
-    const int64_t group = q.size(2) / k.size(2);
-    Tensor out = torch::empty({q.size(0), k.size(2), group, q.size(1), q.size(3)}, q.options());
-    Tensor log_sum =
-        torch::empty({q.size(0), k.size(2), group, q.size(1), 1}, q.options().dtype(SumType(q)));
-    ForEachPart(q.size(0), cut.batch, [&](const auto& of) {
-      Part(of(q), of(k), of(v), window, cut.rows).Forward(of(out), of(log_sum));
-    });
-    ctx->save_for_backward({q, k, v, out, log_sum});
+                        const Tensor& cosine, const Tensor& sine, int64_t window,
+                        const Masks& masks, AttentionPart cut) {
+    const Heads x{q, k, v};
+    const Tensor out = torch::empty(q.sizes(), q.options());
+    variable_list saved = {cosine, sine};
+    for (int64_t begin = 0; begin < q.size(0); begin += cut.batch) {
+      const int64_t size = std::min(cut.batch, q.size(0) - begin);
+      const Heads some = PartsOfBatch(x, begin, size);
+      const Part part(Sizes::Of(some), window, cut.rows, masks);
+      const Tensor flat = part.Gathered(some, {{}, {}, cosine, sine});
+      part.Forward(flat, out.narrow(0, begin, size));
+      saved.push_back(flat.to(q.scalar_type()));
+    }
+    ctx->save_for_backward(saved);
+    ctx->saved_data["keys"] = c10::IValue(k.sizes());
     ctx->saved_data["window"] = window;
-    ctx->saved_data["most_score_bytes"] = most_score_bytes;
-    return Grouped(q, k, window).FromQueries(out);
+    ctx->saved_data["masks"] = c10::IValue::make_capsule(masks);
+    ctx->saved_data["batch"] = cut.batch;
+    ctx->saved_data["rows"] = cut.rows;
+    return out;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
     const variable_list saved = ctx->get_saved_variables();
-    const Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3], &log_sum = saved[4];
-    const int64_t window = ctx->saved_data["window"].toInt();
-    const AttentionPart cut = PartOf(q, k, window, ctx->saved_data["most_score_bytes"].toInt());
-    const Tensor dq = torch::empty(out.sizes(), q.options());
-    const Tensor dk = torch::zeros({k.size(0), k.size(2), k.size(1), k.size(3)}, log_sum.options());
-    const Tensor dv = torch::zeros_like(dk);
-    ForEachPart(q.size(0), cut.batch, [&](const auto& of) {
-      Part(of(q), of(k), of(v), window, cut.rows)
-          .Backward(of(out), of(log_sum), of(upstream[0]), of(dq), of(dk), of(dv));
-    });
-    return {Grouped(q, k, window).FromQueries(dq), Grouped::FromKeys(dk).to(k.scalar_type()),
-            Grouped::FromKeys(dv).to(v.scalar_type()), Tensor(), Tensor()};
+    const RopeTable table{{}, {}, saved[0], saved[1]};
+    const std::vector<int64_t> keys = ctx->saved_data["keys"].toIntVector();
+    const auto masks =
+        c10::static_intrusive_pointer_cast<CausalMasks>(ctx->saved_data["masks"].toCapsule());
+    const Tensor dout = upstream[0].contiguous();
+    Sizes sizes{dout.size(0), dout.size(1), keys[1], keys[2], dout.size(2) / keys[2], dout.size(3)};
+    const Heads to = EmptyHeads(sizes, dout.options());
+    const int64_t step = ctx->saved_data["batch"].toInt(), whole = sizes.batch;
+    for (int64_t begin = 0; begin < whole; begin += step) {
+      sizes.batch = std::min(step, whole - begin);
+      const Tensor& flat = saved[static_cast<size_t>(2 + begin / step)];
+      Part(sizes, ctx->saved_data["window"].toInt(), ctx->saved_data["rows"].toInt(), masks)
+          .Backward(Wide(flat), table, dout.narrow(0, begin, sizes.batch),
+                    PartsOfBatch(to, begin, sizes.batch));
+    }
+    return {to.q, to.k, to.v, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
+
+Tensor Attend(const Heads& x, const Tensor& cosine, const Tensor& sine, int64_t window,
+              const Masks& masks, int64_t most_score_bytes) {
+  return AttentionFunction::apply(x.q, x.k, x.v, cosine, sine, window, masks,
+                                  PartOf(x, window, most_score_bytes));
+}
 
 }  // namespace
 
 Tensor CausalAttention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window,
+                       const Masks& masks, int64_t most_score_bytes) {
+  const Tensor none = torch::empty({0}, q.options());
+  return Attend({q, k, v}, none, none, window, masks, most_score_bytes);
+}
+
+Tensor RotaryAttention(const Heads& x, const RopeTable& table, int64_t window, const Masks& masks,
                        int64_t most_score_bytes) {
-  return AttentionFunction::apply(q, k, v, window, most_score_bytes);
+  return Attend(x, table.whole_cosine, table.signed_sine, window, masks, most_score_bytes);
 }
 
 }  // namespace espalier::generic_ops

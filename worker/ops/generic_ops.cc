@@ -1,5 +1,7 @@
 #include "worker/ops/generic_ops.h"
 
+#include "worker/ops/products.h"
+
 namespace espalier::generic_ops {
 namespace {
 
@@ -19,90 +21,38 @@ Tensor Deliver(const Tensor& leaf, const Tensor& gradient) {
   return {};
 }
 
-struct LinearFunction : torch::autograd::Function<LinearFunction> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight,
-                        const Tensor& bias) {
-    ctx->save_for_backward({x, weight, bias});
-    return torch::linear(x, weight, bias.numel() > 0 ? bias : Tensor());
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list upstream) {
-    const variable_list saved = ctx->get_saved_variables();
-    const Tensor x = Rows(saved[0]), &weight = saved[1], &bias = saved[2];
-    const Tensor dy = Rows(upstream[0]);
-    Tensor dx, dweight, dbias;
-    if (ctx->needs_input_grad(0)) dx = dy.mm(weight).view_as(saved[0]);
-    if (weight.requires_grad()) {
-      const bool in_place = weight.grad().defined() && weight.grad().scalar_type() == SumType(x);
-      const Tensor sum =
-          in_place ? weight.grad() : torch::zeros(weight.sizes(), x.options().dtype(SumType(x)));
-      AddOuterProducts(sum, dy, x);
-      if (!in_place) dweight = Deliver(weight, sum);
-    }
-    if (bias.requires_grad()) dbias = Deliver(bias, dy.sum({0}, /*keepdim=*/false, SumType(dy)));
-    return {dx, dweight, dbias};
-  }
-};
-
 struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight, double eps,
                         torch::ScalarType type) {
-    const Tensor wide = Wide(x);
-    const Tensor inverse = torch::rsqrt(wide.square().mean(-1, /*keepdim=*/true) + eps);
-    ctx->save_for_backward({x, weight, inverse});
-    return (wide * inverse * weight).to(type);
+    const Normal normal = Normalize(x, weight, eps, type);
+    ctx->save_for_backward({x, weight, normal.statistics});
+    return normal.y;
   }
-
-  // With n = x r: dx = r (w dy - n mean(n w dy)), dw = sum over rows of n dy.
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
     const variable_list saved = ctx->get_saved_variables();
-    const Tensor &x = saved[0], &weight = saved[1], &inverse = saved[2], dy = Wide(upstream[0]);
-    const Tensor normal = Wide(x) * inverse;
-    Tensor dx, dweight;
-    if (ctx->needs_input_grad(0)) {
-      const Tensor g = dy * weight;
-      dx = As(inverse * (g - normal * (normal * g).mean(-1, /*keepdim=*/true)), x);
-    }
-    if (weight.requires_grad()) dweight = Deliver(weight, Rows(normal * dy).sum(0));
+    const auto [dx, dweight] = NormalizeBackward(saved[0], saved[1], saved[2], upstream[0], {});
     return {dx, dweight, Tensor(), Tensor()};
   }
 };
 
-Tensor Rotated(const Tensor& narrow, const Tensor& cosine, const Tensor& sine) {
-  const Tensor x = Wide(narrow);
-  const int64_t half = x.size(3) / 2;
-  const auto angles = [&](const Tensor& table) {
-    return table.narrow(0, 0, x.size(1)).to(x.scalar_type()).view({1, x.size(1), 1, half});
-  };
-  const Tensor c = angles(cosine), s = angles(sine);
-  const Tensor first = x.narrow(3, 0, half), second = x.narrow(3, half, half);
-  return As(torch::cat({first * c - second * s, second * c + first * s}, 3), narrow);
+// x [B, T, H, D] turned by its angles, or back.
+Tensor Turned(const Tensor& x, const RopeTable& table, double direction) {
+  Tensor turned =
+      torch::empty({x.size(0), x.size(2), x.size(1), x.size(3)}, x.options().dtype(SumType(x)));
+  turned.copy_(x.transpose(1, 2));
+  Turn(turned, table, direction);
+  return torch::empty(x.sizes(), x.options()).copy_(turned.transpose(1, 2));
 }
 
 struct RopeFunction : torch::autograd::Function<RopeFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& cosine,
                         const Tensor& sine) {
     ctx->save_for_backward({cosine, sine});
-    return Rotated(x, cosine, sine);
+    return Turned(x, {{}, {}, cosine, sine}, 1);
   }
-  // A rotation's transpose is the rotation by the opposite angle.
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
     const variable_list saved = ctx->get_saved_variables();
-    return {Rotated(upstream[0], saved[0], -saved[1]), Tensor(), Tensor()};
-  }
-};
-
-struct SwiGluFunction : torch::autograd::Function<SwiGluFunction> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& gate, const Tensor& up) {
-    ctx->save_for_backward({gate, up});
-    return As(torch::silu(Wide(gate)) * up, gate);
-  }
-  // d silu(g)/dg = s (1 + g (1 - s)) with s = sigmoid(g).
-  static variable_list backward(AutogradContext* ctx, variable_list upstream) {
-    const variable_list saved = ctx->get_saved_variables();
-    const Tensor gate = Wide(saved[0]), &up = saved[1], dy = Wide(upstream[0]);
-    const Tensor s = torch::sigmoid(gate);
-    return {As(dy * up * s * (1 + gate * (1 - s)), up), As(dy * gate * s, up)};
+    return {Turned(upstream[0], {{}, {}, saved[0], saved[1]}, -1), Tensor(), Tensor()};
   }
 };
 
@@ -127,11 +77,59 @@ struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
 
 }  // namespace
 
-Tensor Linear(const Tensor& x, const ops::Projection& projection) {
-  // autograd functions take no undefined tensor.
-  return LinearFunction::apply(
-      x, projection.weight,
-      projection.bias.defined() ? projection.bias : torch::empty({0}, x.options()));
+Tensor Product(const Tensor& x, const ops::Projection& projection, const Tensor& residual) {
+  const auto given = [](const Tensor& tensor) { return tensor.defined() && tensor.numel() > 0; };
+  const Tensor bias = given(projection.bias) ? projection.bias : Tensor();
+  if (!given(residual)) return torch::linear(x, projection.weight, bias);
+  if (residual.scalar_type() != x.scalar_type()) {
+    return residual + torch::linear(x, projection.weight, bias);
+  }
+  const Tensor y = torch::addmm(Rows(residual), Rows(x), projection.weight.t());
+  return (bias.defined() ? y.add_(bias) : y).view_as(residual);
+}
+
+Tensor WeightGradient(const Tensor& weight, const Tensor& dy, const Tensor& x) {
+  if (!weight.requires_grad()) return {};
+  const bool in_place = weight.grad().defined() && weight.grad().scalar_type() == SumType(x);
+  const Tensor sum =
+      in_place ? weight.grad() : torch::zeros(weight.sizes(), x.options().dtype(SumType(x)));
+  AddOuterProducts(sum, Rows(dy), Rows(x));
+  return in_place ? Tensor() : Deliver(weight, sum);
+}
+
+Normal Normalize(const Tensor& x, const Tensor& weight, double eps, torch::ScalarType type) {
+  const Tensor rows = Wide(Rows(x)), statistics = rows.new_empty({2, rows.size(0)});
+  Tensor mean_square = statistics[0], inverse = statistics[1];
+  at::mean_out(mean_square, rows.square(), 1);
+  at::rsqrt_out(inverse, mean_square.add_(eps));
+  return {(rows * inverse.unsqueeze(1)).mul_(weight).to(type).view_as(x), statistics};
+}
+
+// With m = mean(x^2) + eps and r = 1 / sqrt(m): dx = r (w dy - x mean(x w dy) / m), dw = sum over
+// rows of r x dy.
+std::pair<Tensor, Tensor> NormalizeBackward(const Tensor& x, const Tensor& weight,
+                                            const Tensor& statistics, const Tensor& dy,
+                                            const Tensor& other) {
+  const Tensor rows = Wide(Rows(x)), dy_rows = Rows(dy), product = rows * dy_rows;
+  const Tensor mean_square = statistics[0], inverse = statistics[1];
+  Tensor dweight;
+  if (weight.requires_grad()) {
+    const bool bound = weight.grad().defined();
+    const Tensor sum = bound ? weight.grad() : torch::zeros_like(weight);
+    AddWeightedRows(sum, inverse, product);
+    if (!bound) dweight = sum;
+  }
+  const Tensor mean = product.mv(weight).div_(mean_square).unsqueeze(1);
+  const Tensor inner =
+      (dy_rows * weight).addcmul_(rows, mean, -1 / static_cast<double>(x.size(-1)));
+  Tensor dx;
+  if (other.defined() && other.scalar_type() == inner.scalar_type()) {
+    dx = torch::addcmul(Rows(other), inner, inverse.unsqueeze(1));
+  } else {
+    dx = As(inner * inverse.unsqueeze(1), x);
+    if (other.defined()) dx.add_(Rows(other));
+  }
+  return {dx.view_as(x), dweight};
 }
 
 Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps, torch::ScalarType type) {
@@ -139,10 +137,30 @@ Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps, torch::ScalarT
 }
 
 Tensor Rope(const Tensor& x, const RopeTable& table) {
-  return RopeFunction::apply(x, table.cosine, table.sine);
+  return RopeFunction::apply(x, table.whole_cosine, table.signed_sine);
 }
 
-Tensor SwiGlu(const Tensor& gate, const Tensor& up) { return SwiGluFunction::apply(gate, up); }
+void Turn(const Tensor& x, const RopeTable& table, double direction) {
+  const int64_t half = x.size(-1) / 2;
+  const Tensor swapped = torch::cat({x.narrow(-1, half, half), x.narrow(-1, 0, half)}, -1);
+  x.mul_(As(table.whole_cosine, x)).addcmul_(swapped, As(table.signed_sine, x), direction);
+}
+
+Tensor SwiGlu(const Tensor& gate, const Tensor& up) {
+  return As(torch::silu(Wide(gate)).mul_(up), gate);
+}
+
+// d silu(g)/dg = s (1 + g (1 - s)) with s = sigmoid(g).
+std::vector<Tensor> SwiGluBackward(const Tensor& gate, const Tensor& up, const Tensor& dy) {
+  const Tensor wide = Wide(gate), upstream = Wide(dy);
+  const Tensor dgate = at::silu_backward(upstream * up, wide),
+               dup = torch::silu(wide).mul_(upstream);
+  if (2 * static_cast<int64_t>(dup.nbytes()) > kMostOperandBytes) {
+    return {As(dgate, gate), As(dup, up)};
+  }
+  const int64_t columns = gate.size(-1);
+  return fused_ops::PartsOf(As(torch::cat({dup, dgate}, -1), gate), {columns, columns});
+}
 
 Tensor Embedding(const Tensor& ids, const Tensor& table) {
   return EmbeddingFunction::apply(ids, table);

@@ -1,15 +1,19 @@
-// The decoder's operations in LibTorch's own operators: any device, any floating-point type. ops.cc
-// chooses them where no fused kernel applies; contracts and shapes are those of ops.h. Gradients of
-// weights are added in place to weight.grad() when that is defined (the flat gradient), within the
-// backward of the operation itself, so that they are final when it has run. Compute thread
-// (forward), autograd's threads (backward). Used by generic_attention.cc, generic_loss.cc and
-// ops.cc.
+// The decoder's operations in LibTorch's own operators: any device, any floating-point type, in few
+// launches, of which an accelerator pays each. ops.cc, products.cc and fused_linear.cc choose them
+// where no kernel of ours applies; contracts and shapes are those of ops.h. Gradients of weights
+// are added in place to weight.grad() when that is defined (the flat gradient), within the backward
+// of the operation itself, so that they are final when it has run. Compute thread (forward),
+// autograd's threads (backward). Used by fused_linear.cc, generic_attention.cc, generic_loss.cc,
+// ops.cc and products.cc.
 #pragma once
 
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <utility>
+#include <vector>
 
+#include "worker/ops/causal_masks.h"
 #include "worker/ops/operand_bounds.h"
 #include "worker/ops/operands.h"
 #include "worker/ops/row_loss.h"
@@ -22,15 +26,49 @@ inline torch::ScalarType SumType(const torch::Tensor& x) {
 }
 inline torch::Tensor Wide(const torch::Tensor& x) { return x.to(SumType(x)); }
 
-torch::Tensor Linear(const torch::Tensor& x, const ops::Projection& projection);
+// x weight' + residual + bias, as products.h has it.
+torch::Tensor Product(const torch::Tensor& x, const ops::Projection& projection,
+                      const torch::Tensor& residual);
+// Adds dy' x to weight.grad(), or returns it where there is none to add to.
+torch::Tensor WeightGradient(const torch::Tensor& weight, const torch::Tensor& dy,
+                             const torch::Tensor& x);
+
+// x / rms(x) * weight as `type`, and of each row what the gradients need: rms^2 and 1 / rms, [2,
+// rows].
+struct Normal {
+  torch::Tensor y, statistics;
+};
+Normal Normalize(const torch::Tensor& x, const torch::Tensor& weight, double eps,
+                 torch::ScalarType type);
+// The gradients of x, plus `other` where that is defined, and of the weight, which is undefined
+// when it was added to weight.grad() or none is wanted.
+std::pair<torch::Tensor, torch::Tensor> NormalizeBackward(const torch::Tensor& x,
+                                                          const torch::Tensor& weight,
+                                                          const torch::Tensor& statistics,
+                                                          const torch::Tensor& dy,
+                                                          const torch::Tensor& other);
 torch::Tensor RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps,
                       torch::ScalarType type);
+
 torch::Tensor Rope(const torch::Tensor& x, const RopeTable& table);
+// Turns x [.., T, D] in place by the angles of its positions, or (-1) back.
+void Turn(const torch::Tensor& x, const RopeTable& table, double direction);
+
 // No more than most_score_bytes of scores exist at a time.
+inline constexpr int64_t kMostScoreBytes = int64_t{1} << 28;
 torch::Tensor CausalAttention(const torch::Tensor& q, const torch::Tensor& k,
                               const torch::Tensor& v, int64_t window,
-                              int64_t most_score_bytes = kMostOperandBytes);
+                              const c10::intrusive_ptr<CausalMasks>& masks,
+                              int64_t most_score_bytes = kMostScoreBytes);
+torch::Tensor RotaryAttention(const ops::Heads& x, const RopeTable& table, int64_t window,
+                              const c10::intrusive_ptr<CausalMasks>& masks,
+                              int64_t most_score_bytes = kMostScoreBytes);
+
+// silu(gate) * up, and the gradients of gate and up, side by side where that is not too large.
 torch::Tensor SwiGlu(const torch::Tensor& gate, const torch::Tensor& up);
+std::vector<torch::Tensor> SwiGluBackward(const torch::Tensor& gate, const torch::Tensor& up,
+                                          const torch::Tensor& dy);
+
 torch::Tensor Embedding(const torch::Tensor& ids, const torch::Tensor& table);
 torch::Tensor LossSum(const torch::Tensor& hidden, const torch::Tensor& head,
                       const torch::Tensor& targets, const RowLoss& loss,

@@ -60,4 +60,12 @@ void AddOuterProducts(const Tensor& sum, const Tensor& dy, const Tensor& x) {
   sum.add_(own);
 }
 
+void AddWeightedRows(const Tensor& sum, const Tensor& weights, const Tensor& rows) {
+  Tensor row = sum.unsqueeze(0);
+  for (int64_t begin = 0; begin < rows.size(0); begin += kMostReduction) {
+    const int64_t length = std::min(kMostReduction, rows.size(0) - begin);
+    row.addmm_(weights.narrow(0, begin, length).unsqueeze(0), rows.narrow(0, begin, length));
+  }
+}
+
 }  // namespace espalier

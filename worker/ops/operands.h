@@ -4,14 +4,22 @@
 
 #include <torch/torch.h>
 
+#include <cstdint>
 #include <vector>
 
 namespace espalier {
 
-// Rotation angles of every position: cosine and sine, each [max_positions, D / 2], fp32.
+// Rotation angles of every position, fp32: cosine and sine, each [positions, D / 2]; and the two
+// for whole heads, [positions, D], as operators on whole tensors want them: the cosine twice, and
+// the sine with its sign, minus first.
 struct RopeTable {
-  torch::Tensor cosine;
-  torch::Tensor sine;
+  torch::Tensor cosine, sine;
+  torch::Tensor whole_cosine, signed_sine;
+
+  RopeTable Of(int64_t begin, int64_t positions) const {
+    const auto part = [&](const torch::Tensor& all) { return all.narrow(0, begin, positions); };
+    return {part(cosine), part(sine), part(whole_cosine), part(signed_sine)};
+  }
 };
 
 namespace ops {

@@ -8,26 +8,13 @@ namespace espalier::ops {
 
 using torch::Tensor;
 
-namespace {
-Tensor Plus(const Tensor& residual, const Tensor& y) {
-  return residual.defined() ? residual + y : y;
-}
-}  // namespace
-
 Tensor Linear(const Tensor& x, const Projection& projection) {
-  if (fused_ops::Apply(x)) return fused_ops::NormLinears(x, {}, 0, {projection}).products[0];
-  return generic_ops::Linear(x, projection);
+  return fused_ops::NormLinears(x, {}, 0, {projection}).products[0];
 }
 
 Branches NormLinears(const Tensor& x, const Tensor& norm, double eps,
                      const std::vector<Projection>& projections) {
-  if (fused_ops::ApplyToNorms(x)) return fused_ops::NormLinears(x, norm, eps, projections);
-  const Tensor normal = generic_ops::RmsNorm(x, norm, eps, projections[0].weight.scalar_type());
-  Branches branches{x, {}};
-  for (const Projection& projection : projections) {
-    branches.products.push_back(Linear(normal, projection));
-  }
-  return branches;
+  return fused_ops::NormLinears(x, norm, eps, projections);
 }
 
 Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps, torch::ScalarType type) {
@@ -35,13 +22,19 @@ Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps, torch::ScalarT
                                     : generic_ops::RmsNorm(x, weight, eps, type);
 }
 
+namespace {
+bool HasRopeKernel(const Tensor& q) {
+  return fused_ops::Apply(q) && (q.is_cpu() || q.size(3) % 8 == 0);
+}
+}  // namespace
+
 Heads Rope(const Heads& x, const RopeTable& table) {
-  const bool fused = fused_ops::Apply(x.q) && (x.q.is_cpu() || x.q.size(3) % 8 == 0);
-  if (fused) return fused_ops::Rope(x, table);
+  if (HasRopeKernel(x.q)) return fused_ops::Rope(x, table);
   return {generic_ops::Rope(x.q, table), generic_ops::Rope(x.k, table), x.v};
 }
 
-Tensor CausalAttention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window) {
+Tensor CausalAttention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window,
+                       const Masks& masks) {
   const bool whole = q.size(1) == k.size(1);
   if (whole && q.is_cpu() && fused_ops::Apply(q)) {
     return fused_ops::CausalAttention(q, k, v, window);
@@ -49,18 +42,22 @@ Tensor CausalAttention(const Tensor& q, const Tensor& k, const Tensor& v, int64_
   if (whole && (window == 0 || window >= q.size(1))) {
     if (auto mixed = LibraryCausalAttention(q, k, v)) return *mixed;
   }
-  return generic_ops::CausalAttention(q, k, v, window);
+  return generic_ops::CausalAttention(q, k, v, window, masks);
+}
+
+Tensor RotaryAttention(const Heads& x, const RopeTable& table, int64_t window, const Masks& masks) {
+  if (!HasRopeKernel(x.q)) return generic_ops::RotaryAttention(x, table, window, masks);
+  const Heads turned = Rope(x, table);
+  return CausalAttention(turned.q, turned.k, turned.v, window, masks);
 }
 
 Tensor LinearAdd(const Tensor& x, const Projection& projection, const Tensor& residual) {
-  if (fused_ops::Apply(x)) return fused_ops::LinearAdd(x, projection, residual);
-  return Plus(residual, generic_ops::Linear(x, projection));
+  return fused_ops::LinearAdd(x, projection, residual);
 }
 
 Tensor SwiGluLinearAdd(const Tensor& gate, const Tensor& up, const Projection& projection,
                        const Tensor& residual) {
-  if (fused_ops::Apply(gate)) return fused_ops::SwiGluLinearAdd(gate, up, projection, residual);
-  return Plus(residual, generic_ops::Linear(generic_ops::SwiGlu(gate, up), projection));
+  return fused_ops::SwiGluLinearAdd(gate, up, projection, residual);
 }
 
 Tensor Embedding(const Tensor& ids, const Tensor& table) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "worker/formats/decoder_config.h"
+#include "worker/ops/causal_masks.h"
 #include "worker/ops/operands.h"
 #include "worker/ops/row_loss.h"
 
@@ -36,6 +37,9 @@ Branches NormLinears(const torch::Tensor& x, const torch::Tensor& norm, double e
 torch::Tensor RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps,
                       torch::ScalarType type);
 
+// What a decoder keeps of masks, one of its own.
+using Masks = c10::intrusive_ptr<CausalMasks>;
+
 // Rotates the halves of each head of q and k by the angle of its position ("rotate half", the
 // Hugging Face layout); v goes along, so that the gradients of the three can meet. Row t of the
 // table belongs to position t. On CUDA, where q, k and v are parts of the same rows, q and k are
@@ -46,7 +50,11 @@ Heads Rope(const Heads& x, const RopeTable& table);
 // the last `window` ones (0: all). q may be shorter than k and v: its positions are their last
 // ones. Holds no T x T tensor.
 torch::Tensor CausalAttention(const torch::Tensor& q, const torch::Tensor& k,
-                              const torch::Tensor& v, int64_t window);
+                              const torch::Tensor& v, int64_t window, const Masks& masks);
+
+// CausalAttention of Rope(x, table), where no more of what Rope makes is wanted.
+torch::Tensor RotaryAttention(const Heads& x, const RopeTable& table, int64_t window,
+                              const Masks& masks);
 
 // residual + Linear of x, in the type of the residual; without one (undefined) that is Linear.
 torch::Tensor LinearAdd(const torch::Tensor& x, const Projection& projection,

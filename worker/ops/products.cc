@@ -4,7 +4,9 @@
 
 #include "worker/kernels/gemm.h"
 #include "worker/ops/cuda_ops.h"
+#include "worker/ops/fused_ops.h"
 #include "worker/ops/fused_tensor.h"
+#include "worker/ops/generic_ops.h"
 #include "worker/tensor/torch_compat.h"
 
 namespace espalier::fused_ops {
@@ -37,9 +39,19 @@ Tensor JoinedGradients(const std::vector<Tensor>& weights) {
   return JoinedRows(gradients);
 }
 
+// One product of x and several weights, where reading and adding to x costs: all but our loops on
+// the CPU.
+bool Joins(const Tensor& x) { return !x.is_cpu() || !Apply(x); }
+
+// Whether rows of so many columns may exist for all rows of x.
+bool IsWithinBounds(const Tensor& x, int64_t columns) {
+  return Apply(x) || Rows(x) * columns * x.element_size() <= kMostOperandBytes;
+}
+
 }  // namespace
 
 Tensor Product(const Tensor& x, const ops::Projection& projection, const Tensor& residual) {
+  if (!Apply(x)) return generic_ops::Product(x, projection, residual);
   const Tensor &weight = projection.weight, &bias = projection.bias;
   const int64_t n = weight.size(0), k = weight.size(1);
   if (x.is_cuda()) {
@@ -65,8 +77,8 @@ Tensor Product(const Tensor& x, const ops::Projection& projection, const Tensor&
 
 void InputGradient(const Tensor& dy, const Tensor& weight, bool add, const Tensor& dx) {
   const int64_t n = weight.size(0), k = weight.size(1);
-  if (dy.is_cuda()) {
-    Tensor out = dx.view({-1, k});  // also of parts of wider rows
+  if (!dy.is_cpu() || !Apply(dy)) {
+    Tensor out = dx.view({-1, k});  // on CUDA also of parts of wider rows
     add ? out.addmm_(dy.view({-1, n}), weight) : torch::mm_out(out, dy.view({-1, n}), weight);
     return;
   }
@@ -78,6 +90,7 @@ void InputGradient(const Tensor& dy, const Tensor& weight, bool add, const Tenso
 
 Tensor WeightGradient(const Tensor& weight, const Tensor& dy, const Tensor& x) {
   if (!weight.requires_grad()) return {};
+  if (!Apply(x)) return generic_ops::WeightGradient(weight, dy, x);
   const int64_t out = weight.size(0), in = weight.size(1);
   const bool bound = weight.grad().defined();
   if (x.is_cuda()) {
@@ -99,13 +112,14 @@ Tensor WeightGradient(const Tensor& weight, const Tensor& dy, const Tensor& x) {
 
 Tensor BiasGradient(const Tensor& bias, const Tensor& dy) {
   if (!bias.requires_grad()) return {};
-  return Deliver(bias, dy.reshape({-1, dy.size(-1)}).sum(0, /*keepdim=*/false, torch::kFloat));
+  return Deliver(bias,
+                 dy.reshape({-1, dy.size(-1)}).sum(0, /*keepdim=*/false, generic_ops::SumType(dy)));
 }
 
 std::vector<Tensor> JoinedProducts(const Tensor& x, const std::vector<Tensor>& weights) {
-  if (!x.is_cuda()) return {};
+  if (!Joins(x)) return {};
   const Tensor joined = JoinedRows(weights);
-  if (!joined.defined()) return {};
+  if (!joined.defined() || !IsWithinBounds(x, joined.size(0))) return {};
   std::vector<int64_t> columns;
   for (const Tensor& weight : weights) columns.push_back(weight.size(0));
   return PartsOf(torch::linear(x, joined), columns);
@@ -113,12 +127,13 @@ std::vector<Tensor> JoinedProducts(const Tensor& x, const std::vector<Tensor>& w
 
 Tensor JoinedGradient(const std::vector<Tensor>& weights, const std::vector<Tensor>& dy,
                       const Tensor& x) {
-  if (!x.is_cuda()) return {};
+  if (!Joins(x)) return {};
   const Tensor rows = JoinedColumns(dy), weight = JoinedRows(weights);
   const Tensor gradient = JoinedGradients(weights);
   if (!rows.defined() || !weight.defined() || !gradient.defined()) return {};
   Tensor dx = torch::empty_like(x);
-  AddProduct(gradient, rows.t(), x.view({-1, x.size(-1)}));
+  const Tensor input = x.view({-1, x.size(-1)});
+  Apply(x) ? AddProduct(gradient, rows.t(), input) : AddOuterProducts(gradient, rows, input);
   for (const Tensor& one : weights) MarkAdded(one.grad());
   InputGradient(rows, weight, /*add=*/false, dx);
   return dx;

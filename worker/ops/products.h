@@ -1,8 +1,8 @@
-// A product with a weight and its gradients, on the CPU and on CUDA: the building blocks of
-// fused_linear.cc; and neighbours in memory seen as one tensor, so that on CUDA, where a product of
-// its own reads or adds to the whole input each time, one product does the work of several.
-// Matrices are dense unless said otherwise, in fp32 or in 16 bits. Used by worker/ops. Compute
-// thread, or autograd's.
+// A product with a weight and its gradients, on any device: the building blocks of fused_linear.cc;
+// and neighbours in memory seen as one tensor, so that on accelerators, where a product of its own
+// reads or adds to the whole input each time and is launched by itself, one product does the work
+// of several. Matrices are dense unless said otherwise. Used by worker/ops. Compute thread, or
+// autograd's.
 #pragma once
 
 #include <torch/torch.h>
@@ -30,7 +30,7 @@ torch::Tensor WeightGradient(const torch::Tensor& weight, const torch::Tensor& d
 // The same of a bias: the sum of the rows of dy.
 torch::Tensor BiasGradient(const torch::Tensor& bias, const torch::Tensor& dy);
 
-// Products of x with several weights as one, on CUDA where the weights lie side by side:
+// Products of x with several weights as one, on accelerators where the weights lie side by side:
 // parts of the rows of one result. Empty where that is not so.
 std::vector<torch::Tensor> JoinedProducts(const torch::Tensor& x,
                                           const std::vector<torch::Tensor>& weights);

@@ -100,7 +100,9 @@ RopeTable MakeRopeTable(const DecoderConfig& config, int64_t positions, torch::D
   }
   const torch::Tensor position = torch::arange(positions, torch::kLong).to(torch::kFloat);
   const torch::Tensor angle = torch::outer(position, frequency);
-  return {(angle.cos() * scale).to(device), (angle.sin() * scale).to(device)};
+  const torch::Tensor cosine = angle.cos() * scale, sine = angle.sin() * scale;
+  return {cosine.to(device), sine.to(device), torch::cat({cosine, cosine}, 1).to(device),
+          torch::cat({-sine, sine}, 1).to(device)};
 }
 
 }  // namespace espalier

@@ -6,44 +6,15 @@
 
 #include <cmath>
 #include <functional>
+#include <numeric>
 
+#include "tests/worker/ops/finite_differences.h"
 #include "worker/ops/ops.h"
 
 namespace espalier::generic_ops {
 namespace {
 
 using torch::Tensor;
-using Inputs = std::vector<Tensor>;
-using Function = std::function<Tensor(const Inputs&)>;
-
-Tensor Random(std::vector<int64_t> shape) { return torch::randn(shape, torch::kDouble); }
-
-double WeightedSum(const Function& function, const Inputs& inputs, const Tensor& weights) {
-  torch::NoGradGuard no_grad;
-  return (function(inputs) * weights).sum().item<double>();
-}
-
-// Central differences of sum(weights * function(inputs)) by every element of every input.
-void ExpectGradients(const Function& function, const Inputs& inputs) {
-  for (const Tensor& input : inputs) input.set_requires_grad(true);
-  const Tensor out = function(inputs);
-  const Tensor weights = torch::randn_like(out);
-  const auto gradients = torch::autograd::grad({out}, inputs, {weights});
-  constexpr double kStep = 1e-5;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const Tensor flat = inputs[i].detach().view(-1), gradient = gradients[i].reshape(-1);
-    for (int64_t j = 0; j < flat.numel(); ++j) {
-      const double value = flat[j].item<double>();
-      flat[j] = value + kStep;
-      const double above = WeightedSum(function, inputs, weights);
-      flat[j] = value - kStep;
-      const double below = WeightedSum(function, inputs, weights);
-      flat[j] = value;
-      EXPECT_NEAR(gradient[j].item<double>(), (above - below) / (2 * kStep), 1e-6)
-          << "input " << i << ", element " << j;
-    }
-  }
-}
 
 class GenericOps : public testing::Test {
  protected:
@@ -53,12 +24,12 @@ class GenericOps : public testing::Test {
 TEST_F(GenericOps, LinearGradients) {
   ExpectGradients(
       [](const Inputs& in) {
-        return Linear(in[0], {in[1], in[2]});
+        return ops::Linear(in[0], {in[1], in[2]});
       },
       {Random({2, 3, 5}), Random({4, 5}), Random({4})});
   ExpectGradients(
       [](const Inputs& in) {
-        return Linear(in[0], {in[1], {}});
+        return ops::Linear(in[0], {in[1], {}});
       },
       {Random({3, 5}), Random({4, 5})});
 }
@@ -71,10 +42,72 @@ TEST_F(GenericOps, RmsNormValuesAndGradients) {
                   {x, weight});
 }
 
-TEST_F(GenericOps, SwiGluValuesAndGradients) {
-  const Tensor gate = Random({3, 4}), up = Random({3, 4});
-  EXPECT_TRUE(torch::allclose(SwiGlu(gate, up), gate * torch::sigmoid(gate) * up, 1e-12));
-  ExpectGradients([](const Inputs& in) { return SwiGlu(in[0], in[1]); }, {gate, up});
+TEST_F(GenericOps, SwiGluLinearAddValuesAndGradients) {
+  const Inputs inputs = {Random({3, 4}), Random({3, 4}), Random({2, 4}), Random({2}),
+                         Random({3, 2})};
+  const auto function = [](const Inputs& in) {
+    return ops::SwiGluLinearAdd(in[0], in[1], {in[2], in[3]}, in[4]);
+  };
+  const Tensor expected =
+      inputs[4] +
+      torch::linear(inputs[0] * torch::sigmoid(inputs[0]) * inputs[1], inputs[2], inputs[3]);
+  EXPECT_TRUE(torch::allclose(function(inputs), expected, 1e-12));
+  ExpectGradients(function, inputs);
+}
+
+TEST_F(GenericOps, NormLinearsValuesAndGradients) {
+  const Inputs inputs = {Random({2, 3, 5}), Random({5}), Random({4, 5}), Random({4}),
+                         Random({2, 5})};
+  const auto function = [](const Inputs& in) {
+    const ops::Branches out = ops::NormLinears(in[0], in[1], 1e-3, {{in[2], in[3]}, {in[4], {}}});
+    return torch::cat({out.residual, out.products[0], out.products[1]}, -1);
+  };
+  const Tensor normal = RmsNorm(inputs[0], inputs[1], 1e-3, torch::kDouble);
+  const Tensor expected = torch::cat(
+      {inputs[0], torch::linear(normal, inputs[2], inputs[3]), torch::linear(normal, inputs[4])},
+      -1);
+  EXPECT_TRUE(torch::allclose(function(inputs), expected, 1e-12));
+  ExpectGradients(function, inputs);
+}
+
+// As the flat buffers have them, last first.
+Inputs Neighbours(const std::vector<int64_t>& rows, int64_t columns) {
+  const Tensor flat = Random({std::accumulate(rows.begin(), rows.end(), int64_t{0}), columns});
+  Inputs neighbours;
+  int64_t end = flat.size(0);
+  for (const int64_t count : rows) {
+    neighbours.push_back(flat.narrow(0, end -= count, count));
+  }
+  return neighbours;
+}
+
+TEST_F(GenericOps, NeighboursAreOneProductWithTheirOwnGradients) {
+  const Tensor x = Random({2, 3, 5}).set_requires_grad(true), norm = Random({5});
+  Inputs weights = Neighbours({4, 3, 2}, 5), gradients = Neighbours({4, 3, 2}, 5), before, alone;
+  for (size_t i = 0; i < 3; ++i) {
+    before.push_back(gradients[i].clone());
+    alone.push_back(weights[i].clone().set_requires_grad(true));
+    weights[i].set_requires_grad(true).mutable_grad() = gradients[i];
+  }
+  const auto products = [&](const Inputs& w) {
+    const ops::Branches out = ops::NormLinears(x, norm, 1e-3, {{w[0], {}}, {w[1], {}}, {w[2], {}}});
+    return out.products;
+  };
+  const Inputs joined = products(weights), apart = products(alone);
+  EXPECT_TRUE(joined[0].is_alias_of(joined[2])) << "not one product";
+  EXPECT_FALSE(apart[0].is_alias_of(apart[2]));
+  const auto sum = [](const Inputs& y) {
+    return (y[0].square().sum() + y[1].square().sum() + y[2].square().sum()) / 2;
+  };
+  const Tensor dx =
+      torch::autograd::grad({sum(joined)}, {x, weights[0], weights[1], weights[2]}, {},
+                            /*retain_graph=*/{}, /*create_graph=*/false,
+                            /*allow_unused=*/true)[0];
+  const Inputs expected = torch::autograd::grad({sum(apart)}, {x, alone[0], alone[1], alone[2]});
+  EXPECT_TRUE(torch::allclose(dx, expected[0], 1e-10));
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_TRUE(torch::allclose(gradients[i], before[i] + expected[i + 1], 1e-10)) << i;
+  }
 }
 
 TEST_F(GenericOps, EmbeddingAddsRepeatedIds) {
@@ -97,135 +130,12 @@ TEST_F(GenericOps, RopeRotatesHalvesByTheAngleOfThePosition) {
   ExpectGradients([&table](const Inputs& in) { return Rope(in[0], table); }, {x});
 }
 
-// softmax(q k' / sqrt(D)) v with explicit loops over what each position sees.
-Tensor NaiveAttention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window) {
-  Tensor out = torch::zeros_like(q);
-  const int64_t offset = k.size(1) - q.size(1), group = q.size(2) / k.size(2);
-  for (int64_t b = 0; b < q.size(0); ++b) {
-    for (int64_t t = 0; t < q.size(1); ++t) {
-      for (int64_t h = 0; h < q.size(2); ++h) {
-        const int64_t end = offset + t + 1;
-        const int64_t begin = window > 0 ? std::max<int64_t>(0, end - window) : 0;
-        const Tensor keys = k[b].slice(0, begin, end).select(1, h / group);
-        const Tensor values = v[b].slice(0, begin, end).select(1, h / group);
-        const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
-        out[b][t][h] = torch::softmax(keys.mv(q[b][t][h]) * scale, 0).matmul(values);
-      }
-    }
-  }
-  return out;
-}
-
-struct AttentionCase {
-  const char* name;
-  int64_t query_time, key_time, heads, kv_heads, window;
-};
-
-class GenericAttention : public testing::TestWithParam<AttentionCase> {};
-
-TEST_P(GenericAttention, EqualsTheFormulaForwardAndBackward) {
-  const AttentionCase& c = GetParam();
-  torch::manual_seed(3);
-  const Inputs inputs = {Random({2, c.query_time, c.heads, 4}),
-                         Random({2, c.key_time, c.kv_heads, 4}),
-                         Random({2, c.key_time, c.kv_heads, 4})};
-  const auto attention = [&](const Inputs& in) {
-    return CausalAttention(in[0], in[1], in[2], c.window);
-  };
-  const Tensor expected = NaiveAttention(inputs[0], inputs[1], inputs[2], c.window);
-  EXPECT_TRUE(torch::allclose(attention(inputs), expected, 1e-10, 1e-12));
-  if (c.key_time <= 8) ExpectGradients(attention, inputs);
-}
-
-INSTANTIATE_TEST_SUITE_P(Shapes, GenericAttention,
-                         testing::Values(AttentionCase{"OnePosition", 1, 1, 2, 2, 0},
-                                         AttentionCase{"AllPositions", 6, 6, 2, 2, 0},
-                                         AttentionCase{"GroupedHeads", 5, 5, 4, 2, 0},
-                                         AttentionCase{"Window", 7, 7, 2, 1, 3},
-                                         AttentionCase{"WindowOfOne", 4, 4, 2, 2, 1},
-                                         AttentionCase{"LastPositionsOnly", 2, 7, 4, 2, 0},
-                                         AttentionCase{"LastPositionsInAWindow", 3, 8, 2, 2, 4},
-                                         AttentionCase{"SeveralBlocks", 300, 300, 2, 1, 0},
-                                         AttentionCase{"SeveralBlocksAndWindow", 300, 310, 2, 2,
-                                                       150}),
-                         [](const auto& info) { return std::string(info.param.name); });
-
-// Parts of the batch, blocks of fewer rows, single rows: what MPS needs of large batches.
-TEST_P(GenericAttention, IsTheSameHoweverFewScoresExistAtATime) {
-  const AttentionCase& c = GetParam();
-  torch::manual_seed(3);
-  const Inputs inputs = {Random({3, c.query_time, c.heads, 4}).set_requires_grad(true),
-                         Random({3, c.key_time, c.kv_heads, 4}).set_requires_grad(true),
-                         Random({3, c.key_time, c.kv_heads, 4}).set_requires_grad(true)};
-  const Tensor whole = CausalAttention(inputs[0], inputs[1], inputs[2], c.window);
-  const Tensor upstream = torch::randn_like(whole);
-  const auto expected = torch::autograd::grad({whole}, inputs, {upstream});
-  const int64_t row_bytes = c.heads * c.key_time * 8;
-  for (const int64_t bound : {2 * c.query_time * row_bytes, 7 * row_bytes, int64_t{1}}) {
-    const Tensor out = CausalAttention(inputs[0], inputs[1], inputs[2], c.window, bound);
-    EXPECT_TRUE(torch::allclose(out, whole, 1e-12)) << bound;
-    const auto found = torch::autograd::grad({out}, inputs, {upstream});
-    for (size_t i = 0; i < 3; ++i) {
-      EXPECT_TRUE(torch::allclose(found[i], expected[i], 1e-10, 1e-13)) << bound << ", " << i;
-    }
-  }
-}
-
-struct PartCase {
-  const char* name;
-  AttentionSize size;
-  AttentionPart part;
-};
-
-class AttentionParts : public testing::TestWithParam<PartCase> {};
-
-TEST_P(AttentionParts, StayBelowTheBound) {
-  const PartCase& c = GetParam();
-  const AttentionPart part = AttentionPartOf(c.size, 1024, kMostOperandBytes);
-  EXPECT_EQ(part.rows, c.part.rows);
-  EXPECT_EQ(part.batch, c.part.batch);
-  EXPECT_LE(part.batch * part.rows * c.size.heads * c.size.keys * c.size.score_bytes,
-            kMostOperandBytes);
-  EXPECT_LE(part.rows * c.size.group, kMostReduction);
-}
-
-INSTANTIATE_TEST_SUITE_P(Sizes, AttentionParts,
-                         testing::Values(PartCase{"Small", {2, 4, 2, 64, 4}, {2, 1024}},
-                                         // 17 sequences passed 2^32 bytes.
-                                         PartCase{"LargeBatch", {17, 32, 4, 2048, 4}, {4, 1024}},
-                                         PartCase{"LongSequence", {8, 32, 4, 65536, 4}, {1, 128}},
-                                         PartCase{
-                                             "ManyHeadsShareKeys", {1, 64, 64, 1024, 4}, {1, 256}}),
-                         [](const auto& info) { return std::string(info.param.name); });
-
-// Scores near 500 are 2 apart in bfloat16: rounded to it they would choose other values.
-TEST_F(GenericOps, AttentionDoesNotRoundScoresTo16Bits) {
-  torch::manual_seed(4);
-  Inputs narrow, wide;
-  for (int i = 0; i < 3; ++i) {
-    const double magnitude = i < 2 ? 4 : 1;
-    narrow.push_back((Random({1, 40, 2, 64}) * magnitude).to(torch::kBFloat16));
-    wide.push_back(narrow.back().to(torch::kDouble).set_requires_grad(true));
-    narrow.back().set_requires_grad(true);
-  }
-  const Tensor out = CausalAttention(narrow[0], narrow[1], narrow[2], 0);
-  const Tensor expected = CausalAttention(wide[0], wide[1], wide[2], 0);
-  const Tensor upstream = torch::randn_like(out);
-  out.backward(upstream);
-  expected.backward(upstream.to(torch::kDouble));
-  const auto error = [](const Tensor& a, const Tensor& b) {
-    return ((a.to(torch::kDouble) - b).abs().max() / b.abs().max()).item<double>();
-  };
-  EXPECT_LT(error(out, expected), 5e-3);
-  for (size_t i = 0; i < 3; ++i) EXPECT_LT(error(narrow[i].grad(), wide[i].grad()), 2e-2) << i;
-}
-
 // A product of 16-bit numbers would round what a pass adds, here 257 to 256.
 TEST_F(GenericOps, WeightGradientsAreSummedInFp32) {
   Tensor weight = torch::ones({1, 1}, torch::kBFloat16).set_requires_grad(true);
   weight.mutable_grad() = torch::zeros({1, 1});
   const Tensor ones = torch::ones({257, 1}, torch::kBFloat16);
-  Linear(ones, {weight, {}}).backward(ones);
+  WeightGradient(weight, ones, ones);
   EXPECT_EQ(weight.grad().item<float>(), 257);
 }
 
@@ -284,7 +194,7 @@ TEST_F(GenericOps, WeightGradientsAreAddedToTheBoundBuffer) {
   Inputs weights = {Random({3, 4}), Random({4}), Random({4, 4}), Random({4}), Random({3, 4})};
   const auto loss = [&] {
     Tensor x = RmsNorm(Embedding(ids, weights[0]), weights[1], 1e-5, torch::kDouble);
-    x = Linear(x, {weights[2], weights[3]});
+    x = ops::Linear(x, {weights[2], weights[3]});
     return LossSum(x.view({2, 4}), weights[4], targets, {}) * 0.5;
   };
   for (Tensor& weight : weights) weight.set_requires_grad(true);

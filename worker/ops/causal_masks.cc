@@ -1,0 +1,37 @@
+#include "worker/ops/causal_masks.h"
+
+#include <cmath>
+
+namespace espalier {
+namespace {
+
+using torch::Tensor;
+
+Tensor MakeMask(const CausalMasks::Shape& shape, const torch::TensorOptions& options) {
+  const torch::TensorOptions ids = options.dtype(torch::kLong);
+  const Tensor position = torch::arange(shape.keys - shape.rows, shape.keys, ids).unsqueeze(1);
+  const Tensor key = torch::arange(shape.keys, ids).unsqueeze(0);
+  Tensor hidden = key > position;
+  if (shape.window > 0) hidden = hidden.logical_or(key <= position - shape.window);
+  return torch::zeros({shape.rows, shape.keys}, options).masked_fill_(hidden, -INFINITY);
+}
+
+}  // namespace
+
+Tensor CausalMasks::Of(const Shape& shape, const torch::TensorOptions& options) {
+  for (const Kept& kept : kept_) {
+    if (kept.shape == shape && kept.mask.dtype() == options.dtype() &&
+        kept.mask.device() == options.device()) {
+      return kept.mask;
+    }
+  }
+  const Tensor mask = MakeMask(shape, options);
+  const auto bytes = static_cast<int64_t>(mask.nbytes());
+  if (bytes_ + bytes <= kMostBytes) {
+    kept_.push_back({shape, mask});
+    bytes_ += bytes;
+  }
+  return mask;
+}
+
+}  // namespace espalier
