@@ -13,10 +13,12 @@
 #include "common/platform/platform.h"
 #include "worker/formats/tokenizer.h"
 #include "worker/memory/memory_advice.h"
+#include "worker/memory/memory_meter.h"
 #include "worker/model/pretrained.h"
 #include "worker/state/replica.h"
 #include "worker/task/open_task.h"
 #include "worker/tensor/device.h"
+#include "worker/tensor/torch_compat.h"
 
 namespace espalier {
 namespace {
@@ -59,8 +61,8 @@ int64_t MemoryLimitOf(const v1::JobSpec& spec, int64_t of_node) {
   return job > 0 && of_node > 0 ? std::min(job, of_node) : std::max(job, of_node);
 }
 
-absl::Status CheckStateFits(const v1::JobSpec& spec, const DecoderConfig& config,
-                            torch::Device device, const WorkerPlace& place) {
+absl::Status FitMemory(const v1::JobSpec& spec, const DecoderConfig& config, torch::Device device,
+                       const WorkerPlace& place) {
   ASSIGN_OR_RETURN(const Parameters::Options parameters,
                    ParameterOptions(config, spec.train(), device));
   const TrainedModel model{config, spec, parameters, place.ranks};
@@ -83,9 +85,19 @@ absl::Status CheckStateFits(const v1::JobSpec& spec, const DecoderConfig& config
   } else if (!device.is_cuda()) {
     lower(host);
   }
-  if (capacity == 0 || state.on_device <= capacity) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("the model does not fit: ", MemoryAdvice(model, capacity)));
+  if (capacity > 0 && state.on_device > capacity) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the model does not fit: ", MemoryAdvice(model, capacity)));
+  }
+  if (!device.is_mps()) return absl::OkStatus();
+  return CatchTorch("limiting the memory of the GPU", [&] {
+    LimitMpsMemory({.physical_bytes = machine.physical_bytes,
+                    .wanted_bytes = place.memory_limit_bytes,
+                    .beside_bytes = state.outside_allocator,
+                    .sharers = place.local_ranks},
+                   {.recommended = [device] { return RecommendedDeviceMemory(device); },
+                    .limit = [device](double part) { LimitDeviceMemory(device, part); }});
+  });
 }
 
 }  // namespace espalier

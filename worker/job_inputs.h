@@ -37,9 +37,10 @@ struct WorkerPlace {
 };
 
 // Refuses a state that is larger than the memory, RESOURCE_EXHAUSTED: the system would end the
-// process without a word.
-absl::Status CheckStateFits(const v1::JobSpec& spec, const DecoderConfig& config,
-                            torch::Device device, const WorkerPlace& place);
+// process without a word. On MPS, has LibTorch take no more than what the rest leaves: call it
+// before anything is allocated there.
+absl::Status FitMemory(const v1::JobSpec& spec, const DecoderConfig& config, torch::Device device,
+                       const WorkerPlace& place);
 
 // The tighter of the job's and the node's; 0: neither says one.
 int64_t MemoryLimitOf(const v1::JobSpec& spec, int64_t of_node);

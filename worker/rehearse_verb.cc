@@ -9,7 +9,9 @@
 #include "common/base/status_macros.h"
 #include "espalier/v1/agent.pb.h"
 #include "worker/job_inputs.h"
+#include "worker/model/self_check.h"
 #include "worker/state/checkpoint.h"
+#include "worker/state/replica.h"
 #include "worker/tensor/device.h"
 #include "worker/verbs.h"
 
@@ -51,9 +53,15 @@ absl::Status RunRehearse(const RehearseCommand& command) {
   }
   ASSIGN_OR_RETURN(const SelectedDevice device, SelectDevice({.name = DeviceOf(request)}));
   const int ranks = std::max({2, spec.parallel().min_nodes(), spec.parallel().max_nodes()});
-  RETURN_IF_ERROR(CheckStateFits(
+  RETURN_IF_ERROR(FitMemory(
       spec, inputs.config, device.device,
       {.memory_limit_bytes = MemoryLimitOf(spec, request.memory_limit_bytes()), .ranks = ranks}));
+  // A newcomer whose device computes wrongly is known before the others stop for it.
+  ASSIGN_OR_RETURN(const Parameters::Options options,
+                   ParameterOptions(inputs.config, spec.train(), device.device));
+  if (!device.device.is_cpu() || options.compute_type != torch::kFloat) {
+    RETURN_IF_ERROR(SelfTest(device.device, options.compute_type).status());
+  }
   std::printf("could train %s on %s\n", request.job_id().c_str(), device.description.c_str());
   return absl::OkStatus();
 }

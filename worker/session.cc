@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,7 +15,6 @@
 #include "common/platform/platform.h"
 #include "worker/data/prefetch.h"
 #include "worker/memory/allocator.h"
-#include "worker/memory/memory_meter.h"
 #include "worker/state/warm_copies.h"
 #include "worker/tensor/device.h"
 #include "worker/tensor/torch_compat.h"
@@ -121,19 +121,17 @@ absl::Status WorkerSession::BuildReplica() {
   const std::string name = options_.device.empty() ? spec_.launch().device() : options_.device;
   ASSIGN_OR_RETURN(const SelectedDevice device,
                    SelectDevice({.name = name, .local_rank = options_.local_rank}));
-  if (device.device.is_mps()) {
-    ASSIGN_OR_RETURN(const MachineMemory machine, ReadMachineMemory());
-    SetMpsWatermarks(MpsWatermarksFor(RecommendedDeviceMemory(device.device),
-                                      machine.physical_bytes, MemoryLimit(), options_.local_ranks));
-  }
-  RETURN_IF_ERROR(CheckStateFits(spec_, inputs_.config, device.device,
-                                 {.memory_limit_bytes = MemoryLimit(),
-                                  .ranks = context_.collective.world_size(),
-                                  .local_ranks = options_.local_ranks}));
+  RETURN_IF_ERROR(FitMemory(spec_, inputs_.config, device.device,
+                            {.memory_limit_bytes = MemoryLimit(),
+                             .ranks = context_.collective.world_size(),
+                             .local_ranks = options_.local_ranks}));
   ASSIGN_OR_RETURN(replica_, Replica::Create(inputs_.config, spec_.train(), device.device));
   const torch::Tensor& computed_with = replica_->parameters().Head();
   device_text_ = absl::StrCat(device.description, ", ", PrecisionName(computed_with.scalar_type()),
                               replica_->optimizer().moments().in_8_bits() ? ", int8 moments" : "");
+  if (const std::optional<double> found = replica_->self_test()) {
+    absl::StrAppendFormat(&device_text_, ", self-test within %.1g", *found);
+  }
   return replica_->PrepareExchange(context_.collective.world_size(), spec_);
 }
 

@@ -36,8 +36,9 @@ StateBytes StateBytesOf(const TrainedModel& model) {
   const Parameters::Size size = Parameters::SizeOf(model.config, model.parameters);
   const bool int8 = model.spec.parallel().gradient_dtype() == v1::GRADIENT_DTYPE_INT8;
   StateBytes bytes;
-  bytes.on_device =
-      size.bytes + MomentBytes(model.spec.train().optimizer().moments(), size.trained_elements);
+  const int64_t moments =
+      MomentBytes(model.spec.train().optimizer().moments(), size.trained_elements);
+  bytes.on_device = size.bytes + moments;
   if (int8) bytes.on_host += size.elements_before_embedding * kFloat;
   const bool exact = model.spec.train().reproducible();
   if (exact) bytes.on_host += ExactSums::BytesOf(size.dense_elements);
@@ -45,7 +46,11 @@ StateBytes StateBytesOf(const TrainedModel& model) {
     bytes.on_host += size.dense_elements * kFloat;
   }
   if (device.is_cuda()) return bytes;
-  return {.on_device = bytes.on_device + bytes.on_host, .on_host = 0};
+  const int64_t values_and_sums =
+      model.parameters.values_on_host ? (size.trained_elements + size.dense_elements) * kFloat : 0;
+  return {.on_device = bytes.on_device + bytes.on_host,
+          .on_host = 0,
+          .outside_allocator = values_and_sums + moments + bytes.on_host};
 }
 
 int64_t PassBytes(const DecoderConfig& config, int64_t sequence_length) {

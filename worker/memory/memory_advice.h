@@ -26,6 +26,8 @@ struct TrainedModel {
 struct StateBytes {
   int64_t on_device = 0;
   int64_t on_host = 0;
+  // Of on_device on MPS: what is in the host's memory, which LibTorch's allocator does not count.
+  int64_t outside_allocator = 0;
 };
 StateBytes StateBytesOf(const TrainedModel& model);
 

@@ -18,6 +18,10 @@ constexpr absl::Duration kPressureInterval = absl::Seconds(1);
 constexpr int64_t kSwapGrowthBytes = int64_t{32} << 20;
 // Less than this part of the limit left is little.
 constexpr int64_t kLittle = 33;
+// Part of a Mac's memory that it recommends at most for its GPU.
+constexpr double kMostRecommended = 0.75;
+// Of that, so that a job which does not fit says so itself: 0 would mean no limit.
+constexpr double kLeastPart = 0.01;
 
 void Lower(MemoryLimit& limit, int64_t bytes, absl::string_view source) {
   if (bytes >= limit.bytes) return;
@@ -35,22 +39,32 @@ MemoryLimit TightestLimit(const MachineMemory& machine, int64_t process_bytes, i
   return limit;
 }
 
-MpsWatermarks MpsWatermarksFor(int64_t recommended_bytes, int64_t physical_bytes,
-                               int64_t wanted_bytes, int sharers) {
-  const double most = recommended_bytes > 0 ? static_cast<double>(recommended_bytes)
-                                            : 0.75 * static_cast<double>(physical_bytes);
+MpsWatermarks MpsWatermarksFor(int64_t recommended_bytes, const MpsShare& share) {
+  const auto physical = static_cast<double>(share.physical_bytes);
+  const double most =
+      recommended_bytes > 0 ? static_cast<double>(recommended_bytes) : kMostRecommended * physical;
   if (most <= 0) return {};
-  double high = 1.0 / std::max(1, sharers);
-  if (wanted_bytes > 0) high = std::min(high, static_cast<double>(wanted_bytes) / most);
+  const int sharers = std::max(1, share.sharers);
+  const double own =
+      share.wanted_bytes > 0 ? static_cast<double>(share.wanted_bytes) : physical / sharers;
+  const double left = own - static_cast<double>(share.beside_bytes);
+  const double high = std::clamp(left / most, kLeastPart, 1.0 / sharers);
   return {.high = high, .low = 0.9 * high};
 }
 
-void SetMpsWatermarks(const MpsWatermarks& watermarks) {
+bool SetMpsWatermarks(const MpsWatermarks& watermarks) {
   const char* high = "PYTORCH_MPS_HIGH_WATERMARK_RATIO";
   const char* low = "PYTORCH_MPS_LOW_WATERMARK_RATIO";
-  if (std::getenv(high) != nullptr || std::getenv(low) != nullptr) return;
+  if (std::getenv(high) != nullptr || std::getenv(low) != nullptr) return false;
   setenv(high, absl::StrCat(watermarks.high).c_str(), 1);
   setenv(low, absl::StrCat(watermarks.low).c_str(), 1);
+  return true;
+}
+
+void LimitMpsMemory(const MpsShare& share, const MpsAllocator& allocator) {
+  if (!SetMpsWatermarks(MpsWatermarksFor(0, share))) return;
+  const int64_t recommended = allocator.recommended();
+  if (recommended > 0) allocator.limit(MpsWatermarksFor(recommended, share).high);
 }
 
 absl::Status CheckOneWorkerEach(int workers, int devices) {

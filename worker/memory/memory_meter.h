@@ -1,12 +1,13 @@
 // MemoryMeter: measures for the memory governor. Memory of a CUDA device is what LibTorch's
 // allocator holds there; elsewhere it is what the process holds, without the pages of mapped files,
 // which the system drops before it runs short. Used by worker/train/pass_memory.h and
-// worker/session.cc. Compute thread.
+// worker/job_inputs.cc. Compute thread.
 #pragma once
 
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -36,16 +37,31 @@ struct MpsWatermarks {
   double low = 0.9;  // above it, memory that is only kept is given back
 };
 
-// `recommended_bytes`: what the device recommends (recommendedMaxWorkingSetSize); 0: LibTorch
-// (before 2.5) does not say, and three quarters of the machine's memory are assumed, the most that
-// macOS recommends. `wanted_bytes`: of the job or the node; 0: all. `sharers`: workers of this
-// machine.
-MpsWatermarks MpsWatermarksFor(int64_t recommended_bytes, int64_t physical_bytes,
-                               int64_t wanted_bytes, int sharers);
+// What the workers of a machine have to share.
+struct MpsShare {
+  int64_t physical_bytes = 0;  // of the machine
+  int64_t wanted_bytes = 0;    // of the job or the node, for all that a worker takes; 0: no limit
+  int64_t beside_bytes = 0;    // what a worker keeps that LibTorch's allocator does not count
+  int sharers = 1;             // workers of this machine
+};
+
+// `recommended_bytes`: what the device recommends (recommendedMaxWorkingSetSize); 0: not known, and
+// three quarters of the machine's memory are assumed, the most that macOS recommends by itself.
+MpsWatermarks MpsWatermarksFor(int64_t recommended_bytes, const MpsShare& share);
 
 // Puts them into the environment (PYTORCH_MPS_HIGH_WATERMARK_RATIO and _LOW_), where LibTorch reads
-// them once, with its first allocation; what a person has set there stays.
-void SetMpsWatermarks(const MpsWatermarks& watermarks);
+// them once, with the first thing that is asked of its allocator; what a person has set there
+// stays, and false is returned.
+bool SetMpsWatermarks(const MpsWatermarks& watermarks);
+
+// What LibTorch's allocator is asked; both make it, so that it reads the environment.
+struct MpsAllocator {
+  std::function<int64_t()> recommended;    // 0: it does not say
+  std::function<void(double part)> limit;  // to a part of that
+};
+// Limits memory on MPS before anything is allocated there: in the environment by what can be known
+// without the allocator, then by what that recommends.
+void LimitMpsMemory(const MpsShare& share, const MpsAllocator& allocator);
 
 // FAILED_PRECONDITION when workers of this machine share a CUDA device: what one measures there,
 // the other moves meanwhile.

@@ -82,6 +82,14 @@ int64_t RecommendedDeviceMemory(torch::Device device) {
   return 0;
 }
 
+void LimitDeviceMemory(torch::Device device, double part) {
+#if TORCH_VERSION_MAJOR >= 2
+  if (device.is_mps()) at::detail::getMPSHooks().setMemoryFraction(part);
+#endif
+  (void)device;
+  (void)part;
+}
+
 #ifdef ESPALIER_DEVICE_ALLOCATOR
 namespace {
 

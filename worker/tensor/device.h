@@ -50,8 +50,11 @@ struct DeviceMemory {
 // None where the device's memory is the process's, and where LibTorch (before 2.9) does not say.
 std::optional<DeviceMemory> ReadDeviceMemory(torch::Device device);
 void RestartDevicePeak(torch::Device device);
-// What the device says that it can well hold (MPS); 0: it does not say.
+// What the device says that it can well hold (MPS); 0: it does not say. Makes LibTorch's allocator,
+// as the next does.
 int64_t RecommendedDeviceMemory(torch::Device device);
+// Has an allocation on MPS fail that would pass this part of what the device recommends.
+void LimitDeviceMemory(torch::Device device, double part);
 // Gives what LibTorch keeps for later back to the device.
 void FreeDeviceCache(torch::Device device);
 

@@ -130,19 +130,52 @@ TEST(StateBytes, CountWhatTheExchangeNeedsWhereItLies) {
 constexpr int64_t kGb = int64_t{1} << 30;
 
 TEST(MpsWatermarks, AreWhatTheDeviceRecommendsAtMost) {
-  const MpsWatermarks all = MpsWatermarksFor(37 * kGb, 48 * kGb, 0, 1);
+  const MpsWatermarks all = MpsWatermarksFor(37 * kGb, {.physical_bytes = 48 * kGb});
   EXPECT_DOUBLE_EQ(all.high, 1);
   EXPECT_LT(all.low, all.high);
-  EXPECT_DOUBLE_EQ(MpsWatermarksFor(37 * kGb, 48 * kGb, 200 * kGb, 1).high, 1);
+  const MpsShare generous{.physical_bytes = 48 * kGb, .wanted_bytes = 200 * kGb};
+  EXPECT_DOUBLE_EQ(MpsWatermarksFor(37 * kGb, generous).high, 1);
 }
 
 TEST(MpsWatermarks, FollowTheLimitOfTheNode) {
-  EXPECT_DOUBLE_EQ(MpsWatermarksFor(128 * kGb, 192 * kGb, 32 * kGb, 1).high, 0.25);
-  EXPECT_DOUBLE_EQ(MpsWatermarksFor(0, 64 * kGb, 24 * kGb, 1).high, 0.5) << "of three quarters";
+  const MpsShare large{.physical_bytes = 192 * kGb, .wanted_bytes = 32 * kGb};
+  EXPECT_DOUBLE_EQ(MpsWatermarksFor(128 * kGb, large).high, 0.25);
+  const MpsShare small{.physical_bytes = 64 * kGb, .wanted_bytes = 24 * kGb};
+  EXPECT_DOUBLE_EQ(MpsWatermarksFor(0, small).high, 0.5) << "of three quarters";
 }
 
 TEST(MpsWatermarks, AreSharedByTheWorkersOfAMachine) {
-  EXPECT_DOUBLE_EQ(MpsWatermarksFor(128 * kGb, 192 * kGb, 0, 2).high, 0.5);
+  const MpsShare shared{.physical_bytes = 192 * kGb, .sharers = 2};
+  EXPECT_DOUBLE_EQ(MpsWatermarksFor(128 * kGb, shared).high, 0.5);
+}
+
+// Values, moments and sums lie beside what LibTorch allocates, and in the same memory.
+TEST(MpsWatermarks, LeaveWhatIsKeptOnTheHostToIt) {
+  const MpsShare limited{
+      .physical_bytes = 128 * kGb, .wanted_bytes = 96 * kGb, .beside_bytes = 16 * kGb};
+  EXPECT_DOUBLE_EQ(MpsWatermarksFor(160 * kGb, limited).high, 0.5);
+  const MpsShare whole{.physical_bytes = 64 * kGb, .beside_bytes = 40 * kGb};
+  EXPECT_DOUBLE_EQ(MpsWatermarksFor(48 * kGb, whole).high, 0.5);
+  const MpsShare none{.physical_bytes = 64 * kGb, .beside_bytes = 80 * kGb};
+  EXPECT_GT(MpsWatermarksFor(48 * kGb, none).high, 0) << "which would mean no limit";
+}
+
+// Which would read the environment too early: it does so once, when it is made.
+TEST(MpsWatermarks, AreSetBeforeLibTorchsAllocatorIsAsked) {
+  const char* high = "PYTORCH_MPS_HIGH_WATERMARK_RATIO";
+  std::string at_first;
+  double limit = 0;
+  const MpsShare share{.physical_bytes = 64 * kGb, .wanted_bytes = 24 * kGb};
+  LimitMpsMemory(share, {.recommended =
+                             [&] {
+                               at_first = std::getenv(high) == nullptr ? "" : std::getenv(high);
+                               return 40 * kGb;
+                             },
+                         .limit = [&](double part) { limit = part; }});
+  unsetenv(high);
+  unsetenv("PYTORCH_MPS_LOW_WATERMARK_RATIO");
+  EXPECT_EQ(at_first, "0.5") << "of three quarters of the machine";
+  EXPECT_DOUBLE_EQ(limit, 0.6) << "of what it recommends";
 }
 
 TEST(MpsWatermarks, OfAPersonStay) {
