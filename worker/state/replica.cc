@@ -173,12 +173,13 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(const DecoderConfig& co
   options.arena_elements = places.arena_elements;
   options.values_on_host = options.values_on_host || places.values_on_host;
   const torch::ScalarType type = options.compute_type;
+  std::optional<double> self_test;
   if (!device.is_cpu() || type != torch::kFloat) {  // what is compared with
-    ASSIGN_OR_RETURN(const double difference, SelfTest(device, type));
+    ASSIGN_OR_RETURN(self_test, SelfTest(device, type));
     LogInfo(
-        absl::StrFormat("self-test: gradients on %s in %s differ by %.1e of their norm from fp32 "
-                        "on the CPU",
-                        device.str(), PrecisionName(type), difference));
+        absl::StrFormat("self-test: what %s computes in %s differs by at most %.1e of its norm "
+                        "from fp32 on the CPU",
+                        device.str(), PrecisionName(type), *self_test));
   }
   AllowTf32(train.allow_tf32());
   ASSIGN_OR_RETURN(Parameters parameters, Parameters::Create(config, options));
@@ -187,6 +188,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(const DecoderConfig& co
   auto replica =
       std::unique_ptr<Replica>(new Replica(config, options, std::move(owned), std::move(adamw)));
   replica->decoder().set_recompute(std::move(recompute));
+  replica->self_test_ = self_test;
   return replica;
 }
 

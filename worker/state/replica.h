@@ -74,6 +74,8 @@ class Replica {
   Parameters& parameters() { return *parameters_; }
   Decoder& decoder() { return decoder_; }
   AdamW& optimizer() { return optimizer_; }
+  // What SelfTest found; none on the CPU in fp32, which others are compared with.
+  std::optional<double> self_test() const { return self_test_; }
   TrainingCounters& counters() { return counters_; }
   GradientResidual& residual() { return residual_; }
   // Where sums of a gradient that is on a device are made. Here, since it must last as long as the
@@ -102,6 +104,7 @@ class Replica {
   std::unique_ptr<Parameters> parameters_;
   Decoder decoder_;
   AdamW optimizer_;
+  std::optional<double> self_test_;
   TrainingCounters counters_;
   GradientResidual residual_;
   FlatTensor host_gradient_;

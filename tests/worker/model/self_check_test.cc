@@ -71,10 +71,25 @@ TEST_P(WrongOperators, AreRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, WrongOperators,
-                         testing::Values("addmm_", "bmm", "linear", "logsumexp", "rsqrt", "silu",
-                                         "sigmoid", "gather", "scatter_add_", "cat", "exp_",
+                         testing::Values("add", "addcmul", "addcmul_", "addmm", "addmm_", "bmm",
+                                         "cat", "copy_", "exp_", "gather", "index_add_", "linear",
+                                         "mm", "mv", "rsqrt_", "scatter_add_", "silu",
+                                         "silu_backward", "_softmax", "_softmax_backward_data",
                                          "bitwise_xor"),
                          [](const auto& info) { return std::string(info.param); });
+
+// As products with a long common dimension are on M1 and M2.
+TEST(SelfTest, NamesTheOperationThatIsWrong) {
+  for (const auto& [operation, named] : {std::pair{"aten::bmm", "attention"},
+                                         {"aten::silu", "a gated product"},
+                                         {"aten::index_add_", "rows that are looked up"},
+                                         {"aten::rsqrt_", "a norm"}}) {
+    const WrongOperator wrong(operation);
+    const absl::Status refused = SelfTest(torch::kCPU, torch::kDouble).status();
+    EXPECT_TRUE(absl::StrContains(refused.message(), absl::StrCat("computes ", named)))
+        << operation << ": " << refused;
+  }
+}
 
 }  // namespace
 }  // namespace espalier

@@ -1,0 +1,164 @@
+#include "worker/model/operator_trials.h"
+
+#include <utility>
+
+#include "worker/ops/ops.h"
+
+namespace espalier {
+namespace {
+
+using torch::Tensor;
+
+constexpr int64_t kLong = 33'000;
+
+// Numbers that look random, the same everywhere: about as large as those of a standard normal
+// distribution.
+Tensor Numbers(std::vector<int64_t> shape, double phase) {
+  int64_t count = 1;
+  for (const int64_t size : shape) count *= size;
+  const Tensor angle = torch::arange(count, torch::kLong).remainder(100'003).to(torch::kFloat);
+  return (angle * (0.7 + 0.01 * phase) + phase).sin().mul(1.4).view(shape);
+}
+
+// Inputs of a trial on its device, of which gradients are wanted.
+class Inputs {
+ public:
+  explicit Inputs(const TrialPlace& place) : device_(place.device), type_(place.type) {}
+
+  Tensor Activations(std::vector<int64_t> shape) {
+    return Leaf(Numbers(std::move(shape), ++phase_).to(type_));
+  }
+  // A leaf whose memory begins within a larger one, with a gradient in fp32 to add to.
+  Tensor Weight(std::vector<int64_t> shape) {
+    const Tensor whole = Numbers(std::move(shape), ++phase_);
+    const Tensor flat = torch::zeros({whole.numel() + 24}, whole.options().dtype(type_));
+    flat.narrow(0, 24, whole.numel()).copy_((whole * 0.2).flatten());
+    return WithGradient(flat.to(device_).narrow(0, 24, whole.numel()).view(whole.sizes()));
+  }
+  // Weights [rows, columns] that lie side by side, last first, as those of a layer do.
+  std::vector<Tensor> Neighbours(const std::vector<int64_t>& rows, int64_t columns) {
+    int64_t end = 0;
+    for (const int64_t count : rows) end += count;
+    const Tensor flat = (Numbers({end, columns}, ++phase_) * 0.2).to(type_).to(device_);
+    const Tensor gradient = torch::zeros({end, columns}, SumOptions());
+    std::vector<Tensor> weights;
+    for (const int64_t count : rows) {
+      end -= count;
+      const Tensor weight = flat.narrow(0, end, count).variable_data().set_requires_grad(true);
+      weight.mutable_grad() = gradient.narrow(0, end, count);
+      leaves_.push_back(weight);
+      weights.push_back(weight);
+    }
+    return weights;
+  }
+  Tensor Norm(int64_t size) {
+    return WithGradient((Numbers({size}, ++phase_) + 2).to(Wide()).to(device_));
+  }
+
+  // out, and the gradients of its weighted sum.
+  std::vector<Tensor> Results(const Tensor& out) {
+    const Tensor weights = out.dim() == 0 ? torch::ones({}) : Numbers(out.sizes().vec(), 40);
+    out.backward(weights.to(out.scalar_type()).to(device_));
+    std::vector<Tensor> results = {out.detach()};
+    for (const Tensor& leaf : leaves_) results.push_back(leaf.grad());
+    return results;
+  }
+
+ private:
+  torch::ScalarType Wide() const {
+    return type_ == torch::kDouble ? torch::kDouble : torch::kFloat;
+  }
+  torch::TensorOptions SumOptions() const {
+    return torch::TensorOptions().dtype(Wide()).device(device_);
+  }
+  Tensor Leaf(const Tensor& host) {
+    leaves_.push_back(host.to(device_).set_requires_grad(true));
+    return leaves_.back();
+  }
+  Tensor WithGradient(const Tensor& value) {
+    const Tensor leaf = value.variable_data().set_requires_grad(true);
+    leaf.mutable_grad() = torch::zeros(leaf.sizes(), SumOptions());
+    leaves_.push_back(leaf);
+    return leaf;
+  }
+
+  torch::Device device_;
+  torch::ScalarType type_;
+  double phase_ = 0;
+  std::vector<Tensor> leaves_;
+};
+
+std::vector<Tensor> ManyRows(const TrialPlace& place) {
+  Inputs inputs(place);
+  const Tensor x = inputs.Activations({kLong, 32});
+  return inputs.Results(ops::Linear(x, {inputs.Weight({32, 32}), inputs.Weight({32})}));
+}
+
+std::vector<Tensor> ManyWords(const TrialPlace& place) {
+  Inputs inputs(place);
+  const Tensor hidden = inputs.Activations({24, 32});
+  const Tensor targets = (torch::arange(24, torch::kLong) * 1361).to(place.device);
+  return inputs.Results(ops::LossSum(hidden, inputs.Weight({kLong, 32}), targets, {}));
+}
+
+std::vector<Tensor> Attention(const TrialPlace& place) {
+  const int64_t time = place.positions;
+  DecoderConfig config;
+  config.head_dim = 16;
+  Inputs inputs(place);
+  const ops::Heads x{inputs.Activations({2, time, 4, 16}), inputs.Activations({2, time, 2, 16}),
+                     inputs.Activations({2, time, 2, 16})};
+  return inputs.Results(ops::RotaryAttention(x, MakeRopeTable(config, time, place.device),
+                                             time - 30, c10::make_intrusive<CausalMasks>()));
+}
+
+std::vector<Tensor> NormedProducts(const TrialPlace& place) {
+  Inputs inputs(place);
+  const Tensor x = inputs.Activations({2, 40, 32});
+  const std::vector<Tensor> w = inputs.Neighbours({48, 24, 24}, 32);
+  const auto y = ops::NormLinears(x.to(ops::ResidualType(place.device, place.type)),
+                                  inputs.Norm(32), 1e-5, {{w[0], {}}, {w[1], {}}, {w[2], {}}});
+  return inputs.Results(torch::cat({y.products[0], y.products[1], y.products[2]}, -1));
+}
+
+std::vector<Tensor> GatedProducts(const TrialPlace& place) {
+  Inputs inputs(place);
+  const Tensor gate = inputs.Activations({2, 40, 48}), up = inputs.Activations({2, 40, 48});
+  const Tensor residual = inputs.Activations({2, 40, 32});
+  return inputs.Results(
+      ops::SwiGluLinearAdd(gate, up, {inputs.Weight({32, 48}), {}},
+                           residual.to(ops::ResidualType(place.device, place.type))));
+}
+
+std::vector<Tensor> LookedUpRows(const TrialPlace& place) {
+  Inputs inputs(place);
+  const Tensor ids = (torch::arange(80, torch::kLong) * 7).remainder(40).view({2, 40});
+  return inputs.Results(ops::Embedding(ids.to(place.device), inputs.Weight({40, 32})));
+}
+
+std::vector<Tensor> Copies(const TrialPlace& place) {
+  const Tensor host = Numbers({70'000}, 1);
+  const Tensor there =
+      torch::zeros({80'000}, torch::TensorOptions().dtype(place.type).device(place.device));
+  there.narrow(0, 9'000, 70'000).copy_(host);
+  const Tensor back = torch::zeros({70'001});
+  back.narrow(0, 1, 70'000).copy_(there.narrow(0, 9'000, 70'000));
+  return {back, there};
+}
+
+}  // namespace
+
+const std::vector<OperatorTrial>& OperatorTrials() {
+  static const std::vector<OperatorTrial> trials = {
+      {"a product of 33,000 rows, or its gradients,", ManyRows},
+      {"the loss of a vocabulary of 33,000, or its gradients,", ManyWords},
+      {"attention, or its gradients,", Attention},
+      {"a norm with the products of what it gives, or their gradients,", NormedProducts},
+      {"a gated product, or its gradients,", GatedProducts},
+      {"rows that are looked up, or their gradients,", LookedUpRows},
+      {"copies from the host and back", Copies},
+  };
+  return trials;
+}
+
+}  // namespace espalier

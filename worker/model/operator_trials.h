@@ -1,0 +1,33 @@
+// What the self-test tries of a device one by one, so that what is wrong can be named: operations
+// of training at the sizes and places in memory where devices are known to fail. Used by
+// worker/model/self_check.cc. Compute thread.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace espalier {
+
+struct TrialPlace {
+  torch::Device device;
+  torch::ScalarType type;  // of inputs
+  int64_t positions;       // of a sequence
+};
+
+struct OperatorTrial {
+  const char* name;  // for people: what it comes to
+  // What the operation gives, and its gradients; the same inputs each time. Failures of LibTorch
+  // are exceptions.
+  std::function<std::vector<torch::Tensor>(const TrialPlace& place)> run;
+};
+
+// Of products with a common dimension of 33,000, as rows or as a vocabulary (wrong on M1 and M2,
+// pytorch#177116, #195163, unless they are cut); attention of later blocks of rows, with grouped
+// heads and a window; norms with neighbouring products, whose weights begin within their memory;
+// gated products; looked-up rows; copies to the device and back.
+const std::vector<OperatorTrial>& OperatorTrials();
+
+}  // namespace espalier
