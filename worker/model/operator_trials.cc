@@ -55,10 +55,9 @@ class Inputs {
     return WithGradient((Numbers({size}, ++phase_) + 2).to(Wide()).to(device_));
   }
 
-  // out, and the gradients of its weighted sum.
+  // out, and the gradients of half its square, in which nothing cancels; of a scalar its own.
   std::vector<Tensor> Results(const Tensor& out) {
-    const Tensor weights = out.dim() == 0 ? torch::ones({}) : Numbers(out.sizes().vec(), 40);
-    out.backward(weights.to(out.scalar_type()).to(device_));
+    out.backward(out.dim() == 0 ? Tensor() : out.detach().clone());
     std::vector<Tensor> results = {out.detach()};
     for (const Tensor& leaf : leaves_) results.push_back(leaf.grad());
     return results;

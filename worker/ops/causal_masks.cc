@@ -7,6 +7,8 @@ namespace {
 
 using torch::Tensor;
 
+// In operators that are right on MPS: triu of infinities is not a number where it subtracts what it
+// hides.
 Tensor MakeMask(const CausalMasks::Shape& shape, const torch::TensorOptions& options) {
   const torch::TensorOptions ids = options.dtype(torch::kLong);
   const Tensor position = torch::arange(shape.keys - shape.rows, shape.keys, ids).unsqueeze(1);
@@ -26,6 +28,7 @@ Tensor CausalMasks::Of(const Shape& shape, const torch::TensorOptions& options) 
     }
   }
   const Tensor mask = MakeMask(shape, options);
+  // What is kept stays as long as this does: passes that were recorded read it where it is.
   const auto bytes = static_cast<int64_t>(mask.nbytes());
   if (bytes_ + bytes <= kMostBytes) {
     kept_.push_back({shape, mask});

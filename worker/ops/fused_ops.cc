@@ -185,16 +185,6 @@ struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
 
 }  // namespace
 
-bool Apply(const Tensor& x) {
-  const auto type = x.scalar_type();
-  if (!x.is_cpu()) return cuda::Apply(x);
-  return type == torch::kFloat || type == torch::kBFloat16;
-}
-
-bool ApplyToNorms(const Tensor& x) {
-  return Apply(x) && (x.is_cpu() || x.size(-1) <= cuda::kMostNormColumns);
-}
-
 ops::Heads Rope(const ops::Heads& x, const RopeTable& table) {
   const variable_list y = RopeFunction::apply(x.q, x.k, x.v, table.cosine, table.sine);
   return {y[0], y[1], y[2]};

@@ -15,11 +15,6 @@
 
 namespace espalier::fused_ops {
 
-// Whether x is of a device and type that these take.
-bool Apply(const torch::Tensor& x);
-// Whether norms do too, whose rows are limited on CUDA.
-bool ApplyToNorms(const torch::Tensor& x);
-
 torch::Tensor RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps,
                       torch::ScalarType type);
 ops::Heads Rope(const ops::Heads& x, const RopeTable& table);

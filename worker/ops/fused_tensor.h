@@ -8,8 +8,19 @@
 #include <vector>
 
 #include "worker/kernels/bf16.h"
+#include "worker/ops/cuda_ops.h"
 
 namespace espalier::fused_ops {
+
+// Whether x is of a device and type that our kernels take; else LibTorch's operators do.
+inline bool Apply(const torch::Tensor& x) {
+  if (!x.is_cpu()) return cuda::Apply(x);
+  return x.scalar_type() == torch::kFloat || x.scalar_type() == torch::kBFloat16;
+}
+// Whether those of norms do too, whose rows are limited on CUDA.
+inline bool ApplyToNorms(const torch::Tensor& x) {
+  return Apply(x) && (x.is_cpu() || x.size(-1) <= cuda::kMostNormColumns);
+}
 
 // The elements of a contiguous tensor whose type is Real's.
 template <typename Real = float>

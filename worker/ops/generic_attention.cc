@@ -3,7 +3,6 @@
 
 #include "worker/ops/generic_ops.h"
 #include "worker/ops/operand_bounds.h"
-#include "worker/ops/products.h"
 
 namespace espalier::generic_ops {
 namespace {
@@ -80,7 +79,7 @@ class HeadMajor {
   template <typename Move>
   void ForEachPart(const Heads& x, Move&& move) const {
     const auto [batch, time, keys, kv, group, dim] = sizes_;
-    const Tensor all = fused_ops::JoinedColumns({x.q.flatten(2), x.k.flatten(2), x.v.flatten(2)});
+    const Tensor all = JoinedColumns({x.q.flatten(2), x.k.flatten(2), x.v.flatten(2)});
     const auto part = [&](int64_t begin, int64_t count) {
       return flat_.narrow(0, begin * one(), count * one()).view({count, batch, kv, keys, dim});
     };
@@ -245,8 +244,8 @@ Heads EmptyHeads(const Sizes& sizes, const torch::TensorOptions& options) {
     return {own(sizes.time, heads), own(sizes.keys, sizes.kv), own(sizes.keys, sizes.kv)};
   }
   const std::vector<Tensor> parts =
-      fused_ops::PartsOf(torch::empty({sizes.batch, sizes.time, columns}, options),
-                         {heads * sizes.dim, sizes.kv * sizes.dim, sizes.kv * sizes.dim});
+      PartsOf(torch::empty({sizes.batch, sizes.time, columns}, options),
+              {heads * sizes.dim, sizes.kv * sizes.dim, sizes.kv * sizes.dim});
   return {parts[0].view(shape(sizes.time, heads)), parts[1].view(shape(sizes.time, sizes.kv)),
           parts[2].view(shape(sizes.time, sizes.kv))};
 }

@@ -1,7 +1,5 @@
 #include "worker/ops/generic_ops.h"
 
-#include "worker/ops/products.h"
-
 namespace espalier::generic_ops {
 namespace {
 
@@ -119,7 +117,7 @@ std::pair<Tensor, Tensor> NormalizeBackward(const Tensor& x, const Tensor& weigh
     AddWeightedRows(sum, inverse, product);
     if (!bound) dweight = sum;
   }
-  const Tensor mean = product.mv(weight).div_(mean_square).unsqueeze(1);
+  const Tensor mean = product.mv(As(weight, product)).div_(mean_square).unsqueeze(1);
   const Tensor inner =
       (dy_rows * weight).addcmul_(rows, mean, -1 / static_cast<double>(x.size(-1)));
   Tensor dx;
@@ -159,7 +157,7 @@ std::vector<Tensor> SwiGluBackward(const Tensor& gate, const Tensor& up, const T
     return {As(dgate, gate), As(dup, up)};
   }
   const int64_t columns = gate.size(-1);
-  return fused_ops::PartsOf(As(torch::cat({dup, dgate}, -1), gate), {columns, columns});
+  return PartsOf(As(torch::cat({dup, dgate}, -1), gate), {columns, columns});
 }
 
 Tensor Embedding(const Tensor& ids, const Tensor& table) {

@@ -64,7 +64,8 @@ void AddWeightedRows(const Tensor& sum, const Tensor& weights, const Tensor& row
   Tensor row = sum.unsqueeze(0);
   for (int64_t begin = 0; begin < rows.size(0); begin += kMostReduction) {
     const int64_t length = std::min(kMostReduction, rows.size(0) - begin);
-    row.addmm_(weights.narrow(0, begin, length).unsqueeze(0), rows.narrow(0, begin, length));
+    row.addmm_(weights.narrow(0, begin, length).unsqueeze(0).to(sum.scalar_type()),
+               rows.narrow(0, begin, length).to(sum.scalar_type()));
   }
 }
 

@@ -40,7 +40,7 @@ torch::Tensor BoundedProduct(const torch::Tensor& a, const torch::Tensor& b);
 // sum changes once, when all is allocated: a pass that runs out of memory has added all or nothing.
 void AddOuterProducts(const torch::Tensor& sum, const torch::Tensor& dy, const torch::Tensor& x);
 
-// sum [C] += weights' rows for weights [N] and rows [N, C], all of one type.
+// sum [C] += weights' rows for weights [N] and rows [N, C], computed in the type of the sum.
 void AddWeightedRows(const torch::Tensor& sum, const torch::Tensor& weights,
                      const torch::Tensor& rows);
 

@@ -1,5 +1,6 @@
-// What the operations of the decoder take and give: shapes as ops.h names them. Used by worker/ops
-// and worker/model. Plain data.
+// What the operations of the decoder take and give: shapes as ops.h names them; and neighbours in
+// memory seen as one tensor, so that one product does the work of several. Used by worker/ops and
+// worker/model. Plain data; any thread.
 #pragma once
 
 #include <torch/torch.h>
@@ -43,4 +44,14 @@ struct Heads {
 };
 
 }  // namespace ops
+// Matrices [n_i, k] that follow each other: [sum of n_i, k]. Undefined when they do not, or are
+// less than two.
+torch::Tensor JoinedRows(const std::vector<torch::Tensor>& matrices);
+// Tensors [..., n_i] that are parts of the rows of one: [rows, sum of n_i]. Undefined when they are
+// not, or less than two.
+torch::Tensor JoinedColumns(const std::vector<torch::Tensor>& parts);
+
+// The parts [..., n_i] of the rows of x [..., sum of n_i].
+std::vector<torch::Tensor> PartsOf(const torch::Tensor& x, const std::vector<int64_t>& columns);
+
 }  // namespace espalier

@@ -1,6 +1,7 @@
 #include "worker/ops/ops.h"
 
 #include "worker/ops/fused_ops.h"
+#include "worker/ops/fused_tensor.h"
 #include "worker/ops/generic_ops.h"
 #include "worker/tensor/torch_compat.h"
 

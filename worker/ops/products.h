@@ -1,8 +1,7 @@
-// A product with a weight and its gradients, on any device: the building blocks of fused_linear.cc;
-// and neighbours in memory seen as one tensor, so that on accelerators, where a product of its own
-// reads or adds to the whole input each time and is launched by itself, one product does the work
-// of several. Matrices are dense unless said otherwise. Used by worker/ops. Compute thread, or
-// autograd's.
+// A product with a weight and its gradients, on any device: the building blocks of fused_linear.cc.
+// Weights that are neighbours in memory are one on accelerators, where a product of its own reads
+// or adds to the whole input each time and is launched by itself. Matrices are dense unless said
+// otherwise. Used by worker/ops. Compute thread, or autograd's.
 #pragma once
 
 #include <torch/torch.h>
@@ -38,15 +37,5 @@ std::vector<torch::Tensor> JoinedProducts(const torch::Tensor& x,
 // the input's. Undefined, having done nothing, where that is not so.
 torch::Tensor JoinedGradient(const std::vector<torch::Tensor>& weights,
                              const std::vector<torch::Tensor>& dy, const torch::Tensor& x);
-
-// Matrices [n_i, k] that follow each other: [sum of n_i, k]. Undefined when they do not, or are
-// less than two.
-torch::Tensor JoinedRows(const std::vector<torch::Tensor>& matrices);
-// Tensors [..., n_i] that are parts of the rows of one: [rows, sum of n_i]. Undefined when they are
-// not, or less than two.
-torch::Tensor JoinedColumns(const std::vector<torch::Tensor>& parts);
-
-// The parts [..., n_i] of the rows of x [..., sum of n_i].
-std::vector<torch::Tensor> PartsOf(const torch::Tensor& x, const std::vector<int64_t>& columns);
 
 }  // namespace espalier::fused_ops

@@ -1,7 +1,7 @@
 // Replica: one rank's copy of what is trained: parameters, optimizer and the counters beside them.
 // All replicas of a generation are equal, bit by bit, at every step boundary.
-// Used by worker/train, worker/session.h, worker/job_inputs.cc, start_state.h, checkpoint_saver.h
-// and replica_checkpoint.h. Compute thread only.
+// Used by worker/train, worker/session.h, worker/job_inputs.cc, worker/rehearse_verb.cc,
+// start_state.h, checkpoint_saver.h and replica_checkpoint.h. Compute thread only.
 #pragma once
 
 #include <torch/torch.h>

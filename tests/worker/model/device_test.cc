@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "tests/worker/support/tiny_model.h"
 #include "worker/model/self_check.h"
-#include "worker/ops/fused_ops.h"
+#include "worker/ops/fused_tensor.h"
 #include "worker/tensor/torch_compat.h"
 
 namespace espalier {

@@ -7,7 +7,6 @@
 #include "tests/worker/ops/finite_differences.h"
 #include "worker/ops/generic_ops.h"
 #include "worker/ops/ops.h"
-#include "worker/ops/products.h"
 
 namespace espalier::generic_ops {
 namespace {
@@ -114,8 +113,7 @@ TEST_P(GenericRotaryAttention, IsAttentionOfWhatRopeTurns) {
   config.head_dim = 4;
   const RopeTable table = MakeRopeTable(config, c.time, torch::kCPU);
   const std::vector<int64_t> widths = {c.heads * 4, c.kv_heads * 4, c.kv_heads * 4};
-  const Inputs parts =
-      fused_ops::PartsOf(Random({3, c.time, widths[0] + widths[1] + widths[2]}), widths);
+  const Inputs parts = PartsOf(Random({3, c.time, widths[0] + widths[1] + widths[2]}), widths);
   Inputs x, apart;
   for (size_t i = 0; i < 3; ++i) {
     x.push_back(parts[i].view({3, c.time, -1, 4}).set_requires_grad(true));
