@@ -23,7 +23,7 @@ peer_place=()
 peer_here() {
   local script="$1" label="$2" settings="$3" preload
   shift 3
-  preload="$(ldconfig -p 2>/dev/null | awk '/libjemalloc.so.2/ { print $NF; exit }')"
+  preload="$(ldconfig -p 2>/dev/null | awk '/libjemalloc.so.2/ && !found++ { print $NF }')"
   # shellcheck disable=SC2086
   ${peer_place[@]+"${peer_place[@]}"} env ${preload:+LD_PRELOAD="$preload"} LD_LIBRARY_PATH="$(echo /usr/lib/*/openblas-openmp)" \
     $settings "$python" "$peers/$script" --label "$label" "$@"

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from decoder import SHAPES, Decoder
 
-ALLOCATIONS = ("empty", "detach", "set_", "resize_", "_to_copy.out")
+NO_LAUNCH = ("empty", "detach", "set_", "resize_", "_unsafe_view")
 
 
 class Counter(TorchDispatchMode):
@@ -23,7 +23,7 @@ class Counter(TorchDispatchMode):
         returns = function._schema.returns
         alias = returns[0].alias_info if returns else None
         name = function._schema.name.split("::")[1]
-        if not (alias is not None and not alias.is_write) and not name.startswith(ALLOCATIONS):
+        if not (alias is not None and not alias.is_write) and not name.startswith(NO_LAUNCH):
             self.launches[name] += 1
         return function(*args, **(kwargs or {}))
 
