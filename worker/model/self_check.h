@@ -11,10 +11,10 @@ namespace espalier {
 
 // Runs single operations (operator_trials.h) and tiny decoders, which between them need every
 // operation of a pass, forward and backward on the device in that type, and on the CPU in fp32; all
-// of it twice, since some devices compute rightly until much was allocated. A few seconds. Returns
-// by how much a result, or the gradient of a parameter, differs at most, relative to its norm.
-// FAILED_PRECONDITION when the device cannot do it with this LibTorch, or comes to something else
-// than the CPU: it names the operation.
+// of it twice on an accelerator, since some compute rightly until much was allocated. A few
+// seconds. Returns by how much a result, or the gradient of a parameter, differs at most, relative
+// to its norm. FAILED_PRECONDITION when the device cannot do it with this LibTorch, or comes to
+// something else than the CPU: it names the operation.
 absl::StatusOr<double> SelfTest(torch::Device device, torch::ScalarType type);
 
 }  // namespace espalier

@@ -148,7 +148,6 @@ Tensor SwiGlu(const Tensor& gate, const Tensor& up) {
   return As(torch::silu(Wide(gate)).mul_(up), gate);
 }
 
-// d silu(g)/dg = s (1 + g (1 - s)) with s = sigmoid(g).
 std::vector<Tensor> SwiGluBackward(const Tensor& gate, const Tensor& up, const Tensor& dy) {
   const Tensor wide = Wide(gate), upstream = Wide(dy);
   const Tensor dgate = at::silu_backward(upstream * up, wide),
