@@ -1,5 +1,6 @@
 // Processor times out of a made-up /proc.
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
@@ -13,13 +14,16 @@ namespace fs = std::filesystem;
 
 class LinuxLoad : public ::testing::Test {
  protected:
-  LinuxLoad() : root_(testing::TempDir() + "linux_load/") { fs::remove_all(root_); }
+  LinuxLoad() {
+    std::string pattern = testing::TempDir() + "/load-XXXXXX";
+    root_ = std::string(mkdtemp(pattern.data())) + "/";
+  }
   ~LinuxLoad() override { fs::remove_all(root_); }
   void Write(const std::string& path, const std::string& text) {
     fs::create_directories(fs::path(root_ + path).parent_path());
     std::ofstream(root_ + path) << text;
   }
-  const std::string root_;
+  std::string root_;
 };
 
 TEST_F(LinuxLoad, CountsWhatIsComputedButForLowPriority) {

@@ -1,7 +1,9 @@
 #include "worker/formats/tokenizer.h"
 
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -59,10 +61,12 @@ TEST(TokenizerFromJson, AcceptsItsOwnInAnyLayoutAndNoOther) {
 }
 
 TEST(OpenTokenizer, NamesTheFile) {
-  const std::string folder = testing::TempDir();
+  std::string folder = testing::TempDir() + "/tokenizer-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr) << folder;
   EXPECT_EQ(OpenTokenizer(folder + "/none").status().code(), absl::StatusCode::kNotFound);
   std::ofstream(folder + "/tokenizer.json") << MakeByteTokenizer()->Json();
   EXPECT_TRUE(OpenTokenizer(folder).ok());
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
