@@ -332,6 +332,8 @@ void WatchChange(Transaction& transaction, Job& job) {
 }
 
 void TakeUpChange(Transaction& transaction, Job& job) {
+  // After a fault, or when it has ended, there is nothing to take up.
+  if (job.record.state != JobState::kRunning || !Obeys(job, RunState::kRun)) return;
   transaction.Enter(job, JobState::kRegrouping,
                     "stopped for the change of nodes before it heard that it was called off");
   ChangeDirective(transaction, job, {.run_state = RunState::kStop, .checkpoint_before_stop = true});
