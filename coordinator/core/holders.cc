@@ -21,12 +21,15 @@ HolderRecord* Find(JobRecord& record, const NodeName& node) {
   return const_cast<HolderRecord*>(Find(std::as_const(record), node));
 }
 
-// The agent has seen it in the node's state folder.
-bool AgentHas(const Node& node, const JobId& job, Step step) {
+// The agent has seen it in the node's state folder, and no rank has passed over it there: only that
+// one reads all of it.
+bool AgentHas(const Node& node, const JobRecord& record, Step step) {
   if (node.agent.state != AgentState::kAttached || !node.agent.report) return false;
+  const HolderRecord* const known = Find(record, node.record.name);
+  if (known != nullptr && known->passed_over >= step) return false;
   const auto& held = node.agent.report->held();
   return std::any_of(held.begin(), held.end(), [&](const v1::HeldState& one) {
-    return one.job_id() == job.text() && one.step() >= step.value();
+    return one.job_id() == record.id.text() && one.step() >= step.value();
   });
 }
 
@@ -118,7 +121,7 @@ bool Holders::needed() const {
 bool Holders::HasPublished(const NodeName& node) const {
   if (published_ == Step(0)) return false;
   const Node* const known = state_.nodes.Find(node);
-  if (known != nullptr && AgentHas(*known, record_.id, published_)) return true;
+  if (known != nullptr && AgentHas(*known, record_, published_)) return true;
   const std::vector<NodeName> holders = HoldersOfPublished(record_);
   return std::any_of(holders.begin(), holders.end(), [&](const NodeName& holder) {
     if (holder == node) return true;
@@ -231,6 +234,8 @@ std::optional<Step> NoteFound(JobRecord& record, const NodeName& node, Step step
     if (step > Step(0)) record.holders.push_back({node, step});
     return std::nullopt;
   }
+  const Step newest = std::max(known->passed_over, NewestPublished(record));
+  known->passed_over = step < newest ? newest : Step(0);
   const Step before = std::exchange(known->step, step);
   if (before <= step) return std::nullopt;
   return before;

@@ -77,8 +77,8 @@ bool MemoryChanged(const Node& node, const std::optional<v1::NodeReport>& before
 void NoteLaunch(JobRecord& record);
 // The node has written a state of the job. True: that is news.
 bool NoteHolder(JobRecord& record, const NodeName& node, Step step);
-// The node has looked for the newest that it holds on a disk: Step(0), none. What it was known to
-// hold, when that is more.
+// The node has looked for the newest that it holds on a disk: Step(0), none. Newer ones that were
+// published by then and are seen there do not count. What it was known to hold, when that is more.
 std::optional<Step> NoteFound(JobRecord& record, const NodeName& node, Step step);
 // An operator has given up the newest state: a history of the job begins that counts nothing of
 // what any memory holds; where the newest was on disks, nothing of that step. Older ones stay

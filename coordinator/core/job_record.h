@@ -58,6 +58,8 @@ struct HolderRecord {
   NodeName node;
   // Committed steps of the newest state there; 0: it was looked for, and there is none.
   Step step;
+  // What lies there of newer ones up to this step is damaged, whoever sees it. 0: nothing is known.
+  Step passed_over = Step(0);
 };
 
 // How fast a node computes this job.

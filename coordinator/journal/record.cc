@@ -100,6 +100,7 @@ void EncodeResults(const JobRecord& record, v1::JournalJob& row) {
     v1::JournalHolder& one = *row.add_holders();
     one.set_node(holder.node.text());
     one.set_step(holder.step.value());
+    one.set_passed_over(holder.passed_over.value());
   }
 }
 
@@ -161,7 +162,8 @@ void DecodeResults(const v1::JournalJob& row, JobRecord& record) {
   }
   record.checkpoint_failures = row.checkpoint_failures();
   for (const v1::JournalHolder& holder : row.holders()) {
-    record.holders.push_back({NodeName(holder.node()), Step(holder.step())});
+    record.holders.push_back(
+        {NodeName(holder.node()), Step(holder.step()), Step(holder.passed_over())});
   }
 }
 

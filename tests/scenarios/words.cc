@@ -223,6 +223,17 @@ absl::Status ReadMemory(const std::string& text, v1::NodeReport& report) {
   return absl::OkStatus();
 }
 
+// JOB:STEP.
+absl::Status ReadHeld(const std::string& text, v1::NodeReport& report) {
+  const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits(':', 1));
+  int64_t step = 0;
+  if (!absl::SimpleAtoi(parts.second, &step)) return absl::InvalidArgumentError("held=JOB:STEP");
+  v1::HeldState& held = *report.add_held();
+  held.set_job_id(parts.first);
+  held.set_step(step);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 v1::NodeReport DefaultReport() {
@@ -283,6 +294,8 @@ absl::StatusOr<AgentSays> ReadAgent(Words& words) {
       says.report.mutable_versions()->set_open_mpi(pair.second);
     } else if (pair.first == "memory") {
       RETURN_IF_ERROR(ReadMemory(pair.second, says.report));
+    } else if (pair.first == "held") {
+      RETURN_IF_ERROR(ReadHeld(pair.second, says.report));
     } else if (pair.first == "rehearsal") {
       const std::vector<std::string> parts = absl::StrSplit(pair.second, absl::MaxSplits(':', 1));
       v1::Rehearsal& rehearsal = *says.report.mutable_rehearsal();
@@ -311,8 +324,8 @@ absl::StatusOr<AgentSays> ReadAgent(Words& words) {
       says.report.mutable_condition()->set_battery_percent(percent);
     } else if (pair.first != "clock" || !absl::ParseDuration(pair.second, &says.clock_ahead)) {
       return absl::InvalidArgumentError(
-          "an agent has espalier= open-mpi= clock=TIME memory=JOB:STEP heat= battery=PERCENT "
-          "disk=GIGABYTES load=PART rehearsal=JOB:ready");
+          "an agent has espalier= open-mpi= clock=TIME memory=JOB:STEP held=JOB:STEP heat= "
+          "battery=PERCENT disk=GIGABYTES load=PART rehearsal=JOB:ready");
     }
   }
   return says;

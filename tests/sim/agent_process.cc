@@ -55,6 +55,13 @@ v1::NodeReport AgentProcess::Report() const {
   report.mutable_versions()->set_open_mpi(misreports_ ? "5.0.7" : "4.1.4");
   report.set_unix_seconds(absl::ToUnixSeconds(scene_.timeline.now()));
   scene_.memories.AddTo(report, node());
+  for (const auto& [job, nodes] : scene_.seen) {
+    const auto seen = nodes.find(node());
+    if (seen == nodes.end()) continue;
+    v1::HeldState& held = *report.add_held();
+    held.set_job_id(job.text());
+    held.set_step(seen->second.value());
+  }
   const auto hot = scene_.hot_until.find(node());
   const bool is_hot = hot != scene_.hot_until.end() && scene_.timeline.now() < hot->second;
   report.mutable_condition()->set_heat(is_hot ? v1::NODE_PRESSURE_CRITICAL

@@ -51,7 +51,8 @@ bool SameFailure(const std::optional<FailureRecord>& a, const std::optional<Fail
 bool SameHolders(const std::vector<HolderRecord>& a, const std::vector<HolderRecord>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](const HolderRecord& one, const HolderRecord& other) {
-                      return one.node == other.node && one.step == other.step;
+                      return one.node == other.node && one.step == other.step &&
+                             one.passed_over == other.passed_over;
                     });
 }
 

@@ -39,6 +39,8 @@ struct Scene {
   bool faults = true;
   // Newest checkpoint of each job on each node's disk, which survives the processes.
   std::map<JobId, std::map<NodeName, Step>> disks;
+  // The newest that agents see there, damaged or not.
+  std::map<JobId, std::map<NodeName, Step>> seen;
   Memories memories;
   // Until when nothing can be written to a node's disk.
   std::map<NodeName, absl::Time> full_until;

@@ -50,6 +50,8 @@ void World::Publish(size_t rank, int64_t save) {
   }
   hooks_.publishing(*this, rank);
   DiskOf(rank) = std::max(DiskOf(rank), saved_step_);
+  Step& seen = scene_.seen[job()][options_.nodes[rank]];
+  seen = std::max(seen, saved_step_);
 }
 
 void World::AwaitCopies() {

@@ -45,6 +45,14 @@ struct Home {
     warm.set_step(step);
     warm.set_history(history);
   }
+  // The node's agent sees a checkpoint of this step in its state folder.
+  void List(const NodeName& node, int64_t step) {
+    AgentSession& agent = state.nodes.Edit(node)->agent;
+    agent.state = AgentState::kAttached;
+    v1::HeldState& held = *agent.report.emplace().add_held();
+    held.set_job_id(record.id.text());
+    held.set_step(step);
+  }
   std::vector<int64_t> Spare(const NodeName& node) const {
     std::vector<int64_t> steps;
     for (const v1::WarmState& one : SpareMemory(state, *state.nodes.Find(node))) {
@@ -88,16 +96,28 @@ TEST(Holders, NodesOfOneAddressShareADisk) {
 TEST(Holders, WhatAnAgentSeesInItsStateFolderCounts) {
   Home home;
   NoteHolder(home.record, kStudio, Step(4));
-  AgentSession& agent = home.state.nodes.Edit(kMacbook)->agent;
-  agent.state = AgentState::kAttached;
-  v1::HeldState& held = *agent.report.emplace().add_held();
-  held.set_job_id("nano-1");
-  held.set_step(3);
+  home.List(kMacbook, 3);
   EXPECT_FALSE(home.Holds(kMacbook));
-  agent.report->mutable_held(0)->set_step(4);
+  home.List(kMacbook, 4);
   EXPECT_TRUE(home.Holds(kMacbook));
-  agent.state = AgentState::kGone;
+  home.state.nodes.Edit(kMacbook)->agent.state = AgentState::kGone;
   EXPECT_FALSE(home.Holds(kMacbook));
+}
+
+// Whoever looks at files alone cannot tell that a checkpoint is damaged.
+TEST(Holders, WhatARankPassedOverCountsNoMoreThoughItsAgentListsIt) {
+  Home home;
+  NoteHolder(home.record, kStudio, Step(500));
+  NoteHolder(home.record, kMacbook, Step(500));
+  home.List(kMacbook, 500);
+  EXPECT_EQ(NoteFound(home.record, kMacbook, Step(400)), Step(500));
+  EXPECT_FALSE(home.Holds(kMacbook));
+  EXPECT_EQ(NoteFound(home.record, kMacbook, Step(400)), std::nullopt) << "told again";
+  EXPECT_FALSE(home.Holds(kMacbook));
+  NoteHolder(home.record, kStudio, Step(600));
+  EXPECT_FALSE(home.Holds(kMacbook));
+  home.List(kMacbook, 600);
+  EXPECT_TRUE(home.Holds(kMacbook)) << "its own word was lost";
 }
 
 TEST(Holders, WithADiskThatAllReachAnyNodeWillDo) {

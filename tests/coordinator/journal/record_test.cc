@@ -48,7 +48,7 @@ JobRecord FullRecord() {
   record.checkpoint = CheckpointRecord{Step(60), "/path", 123, 0.5, "", At(6)};
   record.checkpoint_failure = CheckpointRecord{Step(65), "", 0, 0.25, "disk full", At(7)};
   record.checkpoint_failures = 3;
-  record.holders = {{NodeName("a"), Step(60)}, {NodeName("b"), Step(0)}};
+  record.holders = {{NodeName("a"), Step(60)}, {NodeName("b"), Step(0), Step(60)}};
   record.trained_on = {NodeName("a"), NodeName("b")};
   record.history = 2;
   record.rate_factor = 0.25;
