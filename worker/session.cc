@@ -68,6 +68,13 @@ absl::Duration PauseInterval(const v1::JobSpec& spec) {
   return absl::Seconds(std::min(1.0, spec.health().failure_timeout_seconds() / 4));
 }
 
+// A run that goes on may find no more within reach than what is left here, where its checkpoint is
+// not in this node's folder: the agent gives that back when espalierd can do without.
+bool NeedsNoMemory(v1::Outcome outcome, const v1::Welcome& welcome, const CheckpointSaver& saver) {
+  const bool looked_after = !welcome.warm_folder().empty();
+  return outcome == v1::OUTCOME_COMPLETED || saver.holds_last() || !looked_after;
+}
+
 // The first setting that needs a validation split; null: none does.
 const char* NeedsValidation(const v1::JobSpec& spec) {
   if (spec.checkpoint().keep_best() > 0) return "checkpoint.keep_best";
@@ -264,7 +271,8 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
   RETURN_IF_ERROR(made.status);
   awake_.reset();
   const absl::StatusOr<v1::Outcome> outcome = (*trainer)->Run();
-  if (warm_ != nullptr && outcome.ok() && (*trainer)->saved_for_good()) {
+  const bool saved = outcome.ok() && (*trainer)->saved_for_good();
+  if (warm_ != nullptr && saved && NeedsNoMemory(*outcome, options_.welcome, saver)) {
     warm_->Remove();
   } else if (warm_ != nullptr) {
     warm_->Finish();

@@ -69,16 +69,6 @@ Step MemoryOf(const Node& node, const JobRecord& record) {
   return newest;
 }
 
-// No generation will ever start from it.
-bool IsSpare(const ClusterState& state, const Node& node, const v1::WarmState& memory) {
-  const JobId id(memory.job_id());
-  const auto job = state.jobs.find(id);
-  if (job == state.jobs.end() || IsFinal(job->second.record.state)) return true;
-  const JobRecord& record = job->second.record;
-  if (memory.history() != record.history) return true;
-  return node.holder != id && NewestPublished(record).value() >= memory.step();
-}
-
 }  // namespace
 
 Step NewestPublished(const JobRecord& record) {
@@ -101,10 +91,12 @@ Holders::Holders(const ClusterState& state, const JobRecord& record)
   for (const Node& node : state.nodes) {
     if (!node.agent.report) continue;
     const Step step = MemoryOf(node, record);
-    if (step <= published_) continue;
+    if (step == Step(0) || step < published_) continue;
     memories_[node.record.name] = {step, WasInUse(node, record)};
     in_memory_ = std::max(in_memory_, step);
   }
+  if (!InMemoryAlone()) return;
+  std::erase_if(memories_, [&](const auto& memory) { return memory.second.step <= published_; });
 }
 
 bool Holders::gone() const {
@@ -114,7 +106,7 @@ bool Holders::gone() const {
 
 bool Holders::needed() const {
   if (IsExternal(record_)) return false;
-  if (gone() || !memories_.empty()) return true;
+  if (gone() || InMemoryAlone()) return true;
   return !record_.spec.checkpoint().shared() && published_ > Step(0);
 }
 
@@ -132,17 +124,18 @@ bool Holders::HasPublished(const NodeName& node) const {
 }
 
 bool Holders::Has(const NodeName& node) const {
-  if (memories_.empty()) return HasPublished(node);
   const auto memory = memories_.find(node);
+  if (!InMemoryAlone()) return memory != memories_.end() || HasPublished(node);
   if (memory == memories_.end()) return false;
   return memory->second.was_in_use || memory->second.step.next() >= in_memory_;
 }
 
 std::vector<NodeName> Holders::Names() const {
-  if (memories_.empty()) return HoldersOfPublished(record_);
   std::vector<NodeName> nodes;
+  if (!InMemoryAlone()) nodes = HoldersOfPublished(record_);
   for (const auto& [node, memory] : memories_) {
-    if (Has(node)) nodes.push_back(node);
+    const bool named = std::find(nodes.begin(), nodes.end(), node) != nodes.end();
+    if (!named && Has(node)) nodes.push_back(node);
   }
   return nodes;
 }
@@ -157,7 +150,7 @@ Step Holders::LeastOn(const std::vector<NodeName>& nodes) const {
 }
 
 std::string Holders::Describe() const {
-  return absl::StrCat("step ", newest().value(), memories_.empty() ? " on " : " in the memory of ",
+  return absl::StrCat("step ", newest().value(), InMemoryAlone() ? " in the memory of " : " on ",
                       NodeList(Names()));
 }
 
@@ -170,8 +163,8 @@ std::string Holders::WhomItWaitsFor() const {
   }
   const std::vector<NodeName> holders = Names();
   return absl::StrCat(NodeList(holders), holders.size() == 1 ? ", which holds" : ", which hold",
-                      " its state of step ", newest().value(),
-                      memories_.empty() ? "" : " in memory", otherwise);
+                      " its state of step ", newest().value(), InMemoryAlone() ? " in memory" : "",
+                      otherwise);
 }
 
 // Memory has gone on since it was last heard of.
@@ -185,15 +178,6 @@ std::string ResumesFrom(const ClusterState& state, const JobRecord& record) {
   if (record.checkpoint && record.checkpoint->error.empty()) published = record.checkpoint->step;
   if (published == Step(0)) return "from the beginning";
   return absl::StrCat("from the checkpoint of step ", published.value());
-}
-
-std::vector<v1::WarmState> SpareMemory(const ClusterState& state, const Node& node) {
-  std::vector<v1::WarmState> spare;
-  if (!node.agent.report) return spare;
-  for (const v1::WarmState& memory : node.agent.report->warm()) {
-    if (IsSpare(state, node, memory)) spare.push_back(memory);
-  }
-  return spare;
 }
 
 bool MemoryChanged(const Node& node, const std::optional<v1::NodeReport>& before) {

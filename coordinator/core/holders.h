@@ -1,7 +1,7 @@
 // Who holds which state of a job: on a disk, where it was published, or in memory that outlives the
-// job's processes. A generation never starts from an older state than the newest that can be had;
-// when no node that holds it is to be had, the job waits and says for whom. Used by
-// coordinator/core, coordinator/service and tests. Pure: any thread.
+// job's processes, which is as good where it is as new. A generation never starts from an older
+// state than the newest that can be had; when no node that holds it is to be had, the job waits and
+// says for whom. Used by coordinator/core, coordinator/service and tests. Pure: any thread.
 #pragma once
 
 #include <algorithm>
@@ -35,9 +35,11 @@ class Holders {
   bool gone() const;
   // Only some nodes can start a generation of the job. Never of one that is started by hand.
   bool needed() const;
-  // The node can start from the newest state. A step less in its memory is as good: processes that
-  // were killed in a step may have finished it here and not there.
+  // The node can start from the newest state. Where no disk holds that, a step less in its memory
+  // is as good: processes that were killed in a step may have finished it here and not there.
   bool Has(const NodeName& node) const;
+  // It has the newest that was published on its disk.
+  bool HasPublished(const NodeName& node) const;
   // The nodes that have it, by name; not those that only share a machine with them.
   std::vector<NodeName> Names() const;
   // The newest that a generation on these nodes must find.
@@ -54,21 +56,20 @@ class Holders {
     // By the newest generation, when the agent looked last.
     bool was_in_use = false;
   };
-  bool HasPublished(const NodeName& node) const;
+  // No disk holds the newest state.
+  bool InMemoryAlone() const { return in_memory_ > published_; }
 
   const ClusterState& state_;
   const JobRecord& record_;
   const Step published_;
   Step in_memory_;
+  // Of the newest state, and of a step less where it is in memory alone.
   std::map<NodeName, Memory> memories_;
 };
 
 // "from the checkpoint of step 500": what a job that is not running would go on from, for people.
 std::string ResumesFrom(const ClusterState& state, const JobRecord& record);
 
-// What of a node's memory nobody needs any more: of jobs that are over, of what was given up, and
-// of what is published by now where the job has no processes.
-std::vector<v1::WarmState> SpareMemory(const ClusterState& state, const Node& node);
 // What a node holds in memory of jobs that have no processes there is not the same as in its last
 // report.
 bool MemoryChanged(const Node& node, const std::optional<v1::NodeReport>& before);

@@ -216,12 +216,15 @@ absl::Status CheckNode(const ClusterState& state, const NodeName& name) {
   return NoSuchNode(state.nodes, name);
 }
 
-// The node of one of its ranks that keep copies: the lowest, unless two share a folder.
-bool WritesCheckpoints(const JobRecord& record, const NodeName& name) {
+// When the job stops, its state will be on the node: in a checkpoint, where one of the ranks that
+// keep copies (the lowest, unless two share a folder) has written them so far, or in memory.
+bool WillHold(const ClusterState& state, const JobRecord& record, const NodeName& name) {
   const auto rank = std::find(record.nodes.begin(), record.nodes.end(), name);
-  return record.spec.checkpoint().shared() ||
-         (rank != record.nodes.end() &&
-          rank - record.nodes.begin() < record.spec.checkpoint().copies());
+  const bool keeps_copies =
+      rank != record.nodes.end() && rank - record.nodes.begin() < record.spec.checkpoint().copies();
+  const bool writes = keeps_copies && (NewestPublished(record) == Step(0) ||
+                                       Holders(state, record).HasPublished(name));
+  return writes || record.spec.checkpoint().shared() || KeptInMemory(state, record, {name});
 }
 
 // What a job lacks now that the node is drained, and waits for; empty: nothing.
@@ -241,10 +244,10 @@ std::string WhatIsMissing(const ClusterState& state, const JobRecord& record,
   const Holders holders(state, record);
   const bool held = std::any_of(state.nodes.begin(), state.nodes.end(), [&](const Node& n) {
     return !n.record.drained &&
-           (runs ? WritesCheckpoints(record, n.record.name) : holders.Has(n.record.name));
+           (runs ? WillHold(state, record, n.record.name) : holders.Has(n.record.name));
   });
   if (held || !(runs || holders.needed())) return "";
-  return absl::StrCat("only drained nodes ", runs ? "keep checkpoints" : "hold the newest state",
+  return absl::StrCat("only drained nodes ", runs ? "keep the state" : "hold the newest state",
                       " of job ", record.id.text());
 }
 

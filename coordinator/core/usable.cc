@@ -72,6 +72,24 @@ bool WasOwn(const Node& node, const JobRecord& job) {
          std::find(job.nodes.begin(), job.nodes.end(), node.record.name) != job.nodes.end();
 }
 
+// No generation will ever start from it, or has to.
+bool IsSpare(const ClusterState& state, const Node& node, const v1::WarmState& memory) {
+  const JobId id(memory.job_id());
+  const auto job = state.jobs.find(id);
+  if (job == state.jobs.end() || IsFinal(job->second.record.state)) return true;
+  const JobRecord& record = job->second.record;
+  if (memory.history() != record.history) return true;
+  const int64_t published = NewestPublished(record).value();
+  if (node.holder == id || memory.step() > published) return false;
+  if (memory.step() < published) return true;
+  const Holders holders(state, record);
+  return std::any_of(state.nodes.begin(), state.nodes.end(), [&](const Node& other) {
+    const bool could =
+        other.record.name == node.record.name || WouldDo(Usable(state, other, record, {}).obstacle);
+    return could && holders.HasPublished(other.record.name);
+  });
+}
+
 // So many nodes are named in a reason; the rest are counted.
 constexpr size_t kNodesNamed = 8;
 
@@ -302,6 +320,15 @@ bool KeptInMemory(const ClusterState& state, const JobRecord& record,
              one.taken_by() == record.generation.value() && one.step() > 0;
     });
   });
+}
+
+std::vector<v1::WarmState> SpareMemory(const ClusterState& state, const Node& node) {
+  std::vector<v1::WarmState> spare;
+  if (!node.agent.report) return spare;
+  for (const v1::WarmState& memory : node.agent.report->warm()) {
+    if (IsSpare(state, node, memory)) spare.push_back(memory);
+  }
+  return spare;
 }
 
 }  // namespace espalier

@@ -116,6 +116,11 @@ std::string TakeRehearsal(Node& node, absl::Time now);
 bool KeptInMemory(const ClusterState& state, const JobRecord& record,
                   const std::vector<NodeName>& nodes);
 
+// What of a node's memory nobody needs any more: of jobs that are over, of what was given up, and,
+// where the job has no processes, what is older than the newest that was published, or as new where
+// a node that could have the job has that on its disk.
+std::vector<v1::WarmState> SpareMemory(const ClusterState& state, const Node& node);
+
 // "waits for 2 nodes".
 std::string WaitsFor(const JobRecord& record);
 // "waits for 2 nodes; free: studio; macbook is held by job nano-1".

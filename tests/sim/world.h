@@ -87,7 +87,8 @@ class World : private RankWorld {
   void TakeMemory(size_t rank);
   Step MemoryOf(size_t rank) const;
   void Remember(Step step);
-  void GiveBackMemory();
+  enum class Whose { kOfWriters, kOfAll };
+  void GiveBackMemory(Whose whose);
   void LetGoOfMemory(size_t rank);
   void Boundary();
   void Commit();

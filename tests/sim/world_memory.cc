@@ -22,10 +22,12 @@ void World::Remember(Step step) {
   }
 }
 
-// It is in a checkpoint.
-void World::GiveBackMemory() {
+// It is in a checkpoint: of those that are not written there, an agent gives it back.
+void World::GiveBackMemory(Whose whose) {
   for (size_t i = 0; i < size(); ++i) {
-    if (keeps_[i]) scene_.memories.GiveBack(job(), options_.nodes[i]);
+    const bool written = i < copies_.size() && copies_[i].error.empty();
+    if (!keeps_[i] || (whose == Whose::kOfWriters && !written)) continue;
+    scene_.memories.GiveBack(job(), options_.nodes[i]);
     keeps_[i] = false;
   }
 }

@@ -84,13 +84,13 @@ bool World::Saved() const {
 // Whoever leaves for good does so with its state on a disk, or is told to go without.
 void World::LeaveStopped() {
   if (!Saved()) return After(scene_.chance.Milliseconds(100, 400), &World::Boundary);
-  GiveBackMemory();
+  GiveBackMemory(Whose::kOfWriters);
   Leave(Outcome::kStopped, "as asked");
 }
 
 void World::LeaveCompleted() {
   if (!Saved()) return After(scene_.chance.Milliseconds(100, 400), &World::Boundary);
-  GiveBackMemory();
+  GiveBackMemory(Whose::kOfAll);
   Leave(Outcome::kCompleted, "");
 }
 

@@ -7,10 +7,13 @@
 #include <algorithm>
 #include <memory>
 #include <stdexcept>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/shared_segment.h"
 #include "common/config/job_file.h"
 #include "tests/worker/support/failing_allocator.h"
 #include "tests/worker/support/training_world.h"
@@ -71,6 +74,38 @@ TEST_F(Sessions, EndWithAStatusWhenAnythingBetweenTheirStagesThrows) {
   ASSERT_NO_THROW(status = Run(client));
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
   EXPECT_TRUE(absl::StrContains(status.message(), "a device has failed")) << status;
+}
+
+// Two nodes with folders and memory of their own, of which one writes the checkpoint.
+TEST_F(Sessions, LeaveTheMemoryOfANodeThatHasNoCopyOfTheCheckpoint) {
+  const std::string memory = job_.folder() / "memory";
+  options_.welcome.set_job_id("nano-1");
+  options_.welcome.set_warm_folder(memory);
+  options_.welcome.mutable_spec()->mutable_checkpoint()->set_copies(1);
+  v1::Directive stop;
+  stop.set_number(1);
+  stop.set_run_state(v1::RUN_STATE_STOP);
+  stop.set_checkpoint_before_stop(true);
+  const std::vector<std::unique_ptr<Collective>> world = InProcessGroup(2, absl::Seconds(30));
+  std::vector<std::thread> ranks;
+  for (const char* node : {"studio", "macbook"}) {
+    SessionOptions options = options_;
+    options.node = node;
+    options.welcome.set_checkpoint_directory(job_.folder() / node);
+    Collective& collective = *world[ranks.size()];
+    ranks.emplace_back([options, stop, &collective] {
+      ScriptedClient client;
+      client.Set(stop);
+      WorkerSession session({collective, RealClock(), client.progress()}, client, options);
+      const absl::StatusOr<SessionResult> result = session.Run();
+      EXPECT_EQ(result.value_or(SessionResult()).outcome, v1::OUTCOME_STOPPED) << result.status();
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_TRUE(ListSegments(memory, "studio")->empty());
+  const std::vector<RegisteredSegment> left = *ListSegments(memory, "macbook");
+  ASSERT_EQ(left.size(), 1u);
+  EXPECT_TRUE(RemoveSegment(memory, left[0].name));
 }
 
 }  // namespace

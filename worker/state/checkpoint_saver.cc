@@ -164,6 +164,7 @@ absl::StatusOr<SharedOutcome> CheckpointSaver::Conclude(
   const bool shared = !role_.writes && role_.writer >= 0 && copies[role_.writer].published;
   if (wrote || shared) {
     last_folder_ = wrote ? mine->folder : store_.Folder(step);
+    last_folder_step_ = step;
     last_bytes_ = wrote ? mine->bytes : copies[role_.writer].bytes;
   }
   if (wrote && !store_.prune_status().ok()) {

@@ -66,6 +66,8 @@ class CheckpointSaver {
   bool differ() const { return differ_; }
   // Of the last one that was published, on whichever ranks.
   std::optional<Step> last_step() const { return last_step_; }
+  // It is in this rank's folder.
+  bool holds_last() const { return last_step_ && last_folder_step_ == last_step_; }
   // Of the last one in this rank's folder.
   const std::string& last_folder() const { return last_folder_; }
 
@@ -89,6 +91,7 @@ class CheckpointSaver {
   bool differ_ = false;
   std::optional<Step> last_step_;
   std::string last_folder_;
+  std::optional<Step> last_folder_step_;
   int64_t last_bytes_ = 0;
 };
 

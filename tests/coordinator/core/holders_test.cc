@@ -270,6 +270,24 @@ TEST(Memory, IsSpareWhereTheJobHasNoProcessesAndADiskHoldsAsMuch) {
   EXPECT_TRUE(home.Spare(kStudio).empty()) << "in use";
 }
 
+// Who stays has nothing but memory when who leaves has written the only copy.
+TEST(Memory, AsNewAsADiskIsAsGoodAndKeptWhileThatIsAway) {
+  RunningHome home;
+  home.Remember(kStudio, 9);
+  home.Remember(kMacbook, 9);
+  NoteHolder(home.record, kStudio, Step(9));
+  home.state.nodes.Edit(kStudio)->record.drained = "";
+  home.Take();
+  EXPECT_TRUE(home.Holds(kMacbook));
+  EXPECT_EQ(home.Look().Names(), (std::vector<NodeName>{kStudio, kMacbook}));
+  EXPECT_EQ(home.Look().LeastOn({kMacbook}), Step(9));
+  EXPECT_TRUE(home.Spare(kMacbook).empty());
+  home.state.nodes.Edit(kStudio)->record.drained.reset();
+  EXPECT_EQ(home.Spare(kMacbook), std::vector<int64_t>{9});
+  NoteHolder(home.record, kStudio, Step(12));
+  EXPECT_FALSE(home.Holds(kMacbook));
+}
+
 TEST(Memory, GivenUpLeavesTheCheckpoints) {
   Home home;
   NoteHolder(home.record, kMacbook, Step(4));
