@@ -17,6 +17,7 @@
 #include "common/observe/log.h"
 #include "worker/collective/in_process.h"
 #include "worker/collective/mpi_collective.h"
+#include "worker/collective/peer_watch.h"
 #include "worker/collective/transport.h"
 #include "worker/control/attach_client.h"
 #include "worker/control/standalone_client.h"
@@ -164,6 +165,7 @@ void SayGoodbye(ControlClient& client, const v1::Finished& finished) {
   finished.set_next_step(client.progress().step);
   finished.set_code(static_cast<int32_t>(status.code()));
   for (const int32_t rank : FailedRanks(status)) finished.add_failed_ranks(rank);
+  for (const int32_t rank : SilentPeers(status)) finished.add_silent_ranks(rank);
   SayGoodbye(client, finished);
   LeaveAtOnce(ExitOf(status));
 }

@@ -101,6 +101,8 @@ struct WorkerFinished {
   // With kFailed: the kind of error, and the ranks that met it; empty: this one.
   absl::StatusCode code = absl::StatusCode::kUnknown;
   std::vector<Rank> failed_ranks;
+  // With kLost: those from which nothing came any more, though they may be well.
+  std::vector<Rank> silent_ranks;
 };
 // The stream is gone.
 struct WorkerDetached {

@@ -88,6 +88,8 @@ void NoteAdvance(JobRecord& record) {
     record.faults.clear();
     record.unseen_ends = 0;
     record.failure.reset();
+    record.unexplained = 0;
+    record.unheard.clear();
   }
   record.fault_step = std::max(record.fault_step, record.step);
 }
@@ -95,6 +97,7 @@ void NoteAdvance(JobRecord& record) {
 void NoteLateAdvance(JobRecord& record) {
   if (record.step <= record.fault_step) return;
   if (!record.faults.empty()) record.faults.erase(record.faults.begin(), record.faults.end() - 1);
+  record.unexplained = std::min(record.unexplained, 1);
   record.fault_step = record.step;
 }
 
@@ -145,6 +148,49 @@ void BlameNode(Transaction& transaction, Job& job, Rank rank, const std::string&
                           ", the last: ", reason));
   }
   transaction.Persist(node);
+}
+
+void NoteSilentPeers(Transaction& transaction, Job& job, const WorkerFinished& report) {
+  constexpr size_t kMost = 256;  // a few generations of many ranks
+  if (report.silent_ranks.empty()) return;
+  JobRecord& record = job.record;
+  NoteAdvance(record);
+  for (const Rank rank : report.silent_ranks) {
+    const bool known = rank.value() >= 0 && rank.value() < std::ssize(record.nodes);
+    if (known && record.unheard.size() < kMost) {
+      record.unheard.push_back(record.nodes[static_cast<size_t>(rank.value())]);
+    }
+  }
+  transaction.Persist(job);
+}
+
+std::string LeaveOneOut(Transaction& transaction, Job& job, const Fault& fault) {
+  const ClusterState& state = transaction.state();
+  JobRecord& record = job.record;
+  NoteAdvance(record);
+  if (fault.culprit || ++record.unexplained < 2 || record.nodes.size() < 2) return fault.reason;
+  const Node* chosen = nullptr;
+  std::ptrdiff_t most = 0;
+  for (const NodeName& name : record.nodes) {
+    const Node* const node = state.nodes.Find(name);
+    const auto unheard = std::count(record.unheard.begin(), record.unheard.end(), name);
+    const bool can_go = node != nullptr && !IsSetAside(node->record) &&
+                        CanSpare(state, record, name) && !IsTheOnlyHolder(state, record, name);
+    if (!can_go || unheard < most) continue;
+    chosen = node;
+    most = unheard;
+  }
+  if (chosen == nullptr) return fault.reason;
+  SetAside(transaction, transaction.state().nodes.Edit(chosen->record.name)->record,
+           absl::StrCat("job ", record.id.text(), " stopped ", record.unexplained, " times on ",
+                        NodeList(record.nodes),
+                        " without a new step, and none of these is to "
+                        "blame; can they reach each other? The last time: ",
+                        fault.reason));
+  transaction.Persist(chosen->record);
+  job.world.blamed = true;
+  return absl::StrCat(fault.reason, "; ", chosen->record.name.text(), " is set aside, ",
+                      most > 0 ? "which others do not hear from" : "to try without it");
 }
 
 std::vector<NodeName> SetNewcomersAside(Transaction& transaction, Job& job, const Fault& fault) {

@@ -51,6 +51,13 @@ inline constexpr size_t kSetAsideFaults = NodePolicy{}.faults;
 // can go on without it: a small lab would otherwise stand still because one of its machines had a
 // bad hour.
 void BlameNode(Transaction& transaction, Job& job, Rank rank, const std::string& reason);
+// Takes up which ranks the sender did not hear from any more when it gave up.
+void NoteSilentPeers(Transaction& transaction, Job& job, const WorkerFinished& report);
+// Books a fault that is blamed on nobody. When it is not the first since the last new step, two of
+// the nodes may not reach each other, though each reaches espalierd: one is set aside, where the
+// job can go on without it. Of those that others did not hear from, and else of all, the last. What
+// happened, and what was done about it, for people.
+std::string LeaveOneOut(Transaction& transaction, Job& job, const Fault& fault);
 // A generation that has committed nothing met a fault, and those of its nodes that were not among
 // the last to train the job may be why: they are set aside at once. None: none of them is to blame,
 // or the job cannot do without them.

@@ -202,7 +202,7 @@ void OnFault(Transaction& transaction, Job& job, const Fault& fault) {
   } else if (!restarts) {
     transaction.Enter(job, JobState::kRecovering, fault.reason);
   } else {
-    CountRestart(transaction, job, fault.reason);
+    CountRestart(transaction, job, LeaveOneOut(transaction, job, fault));
   }
   EndGeneration(transaction, job);
 }

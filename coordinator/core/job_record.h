@@ -83,8 +83,7 @@ struct JobRecord {
   int64_t number = 0;
   // The submitter's; empty when a hand-started mpirun made the job.
   std::string request_id;
-  // With its defaults filled in.
-  v1::JobSpec spec;
+  v1::JobSpec spec;  // with its defaults filled in
   std::string yaml;  // the file as the person wrote it
   absl::Time submitted_at = absl::UnixEpoch();
 
@@ -109,8 +108,7 @@ struct JobRecord {
   // or a later one does what is wanted.
   int64_t run_state_number = 0;
   int64_t last_plan = 0;
-  // A checkpoint was asked for and not reported yet.
-  bool checkpoint_wanted = false;
+  bool checkpoint_wanted = false;  // asked for, and not reported yet
 
   // Faults within the restart window since the job last advanced, oldest first.
   std::vector<absl::Time> faults;
@@ -119,8 +117,10 @@ struct JobRecord {
   // Generations since then that ended while the coordinator was away.
   int32_t unseen_ends = 0;
   std::optional<FailureRecord> failure;
-  // Generations started after a fault, in all.
-  int32_t restarts = 0;
+  int32_t unexplained = 0;  // faults since then for which nobody in particular was to blame
+  // Nodes that others did not hear from any more at these, as often as one said so.
+  std::vector<NodeName> unheard;
+  int32_t restarts = 0;  // generations started after a fault, in all
   // When kRecovering may start the next generation.
   absl::Time retry_at = absl::UnixEpoch();
 

@@ -47,17 +47,26 @@ std::optional<Rank> LongestSilent(const Job& job, absl::Time now) {
   return found;
 }
 
+auto HowFar(const TrackedRank& rank) {
+  return std::make_tuple(rank.outcome.has_value(), Waits(rank.counters.phase), rank.counters.step,
+                         rank.counters.collective);
+}
+
 // The rank furthest behind, one that waits for others only when all do.
 Rank FurthestBehind(const Job& job) {
   const auto& ranks = job.world.ranks;
-  const auto key = [](const TrackedRank& rank) {
-    return std::make_tuple(rank.outcome.has_value(), Waits(rank.counters.phase), rank.counters.step,
-                           rank.counters.collective);
-  };
-  const auto behind =
-      std::min_element(ranks.begin(), ranks.end(),
-                       [&](const TrackedRank& a, const TrackedRank& b) { return key(a) < key(b); });
+  const auto behind = std::min_element(
+      ranks.begin(), ranks.end(),
+      [](const TrackedRank& a, const TrackedRank& b) { return HowFar(a) < HowFar(b); });
   return RankAt(static_cast<size_t>(behind - ranks.begin()));
+}
+
+// All of several ranks wait for each other in the same operation.
+bool AllWaitAlike(const Job& job) {
+  const auto& ranks = job.world.ranks;
+  return ranks.size() > 1 && std::all_of(ranks.begin(), ranks.end(), [&](const TrackedRank& rank) {
+           return Waits(rank.counters.phase) && HowFar(rank) == HowFar(ranks.front());
+         });
 }
 
 std::string DescribeStuck(const Job& job, Rank rank, absl::Time now) {
@@ -87,8 +96,11 @@ std::optional<Fault> FindStuckRank(const Job& job, absl::Time now) {
     all_stalled = all_stalled && now - rank.progressed_at > limit;
   }
   if (!any_left || !(one_silent || all_stalled)) return std::nullopt;
-  const Rank culprit = LongestSilent(job, now).value_or(FurthestBehind(job));
-  return Fault{.reason = DescribeStuck(job, culprit, now), .culprit = culprit};
+  const std::optional<Rank> silent = LongestSilent(job, now);
+  const Rank behind = silent.value_or(FurthestBehind(job));
+  Fault fault{.reason = DescribeStuck(job, behind, now), .culprit = behind};
+  if (!silent && AllWaitAlike(job)) fault.culprit.reset();
+  return fault;
 }
 
 Fault DescribeLaunchTimeout(const Job& job) {

@@ -33,8 +33,8 @@ struct Fault {
 };
 
 // The fault that for longer than failure_timeout one rank was not heard of, or none of them made
-// progress; blamed on the rank that holds up the others. Ranks that said their last word are left
-// out.
+// progress; blamed on the rank that holds up the others, on none where all wait for each other in
+// one operation. Ranks that said their last word are left out.
 std::optional<Fault> FindStuckRank(const Job& job, absl::Time now);
 // Not every rank was ready in time; blamed on the missing one, when it is only one.
 Fault DescribeLaunchTimeout(const Job& job);

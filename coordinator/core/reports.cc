@@ -149,6 +149,7 @@ void OnOutcome(Transaction& transaction, const Sender& sender, const WorkerFinis
       OnFailed(transaction, sender, report);
       return;
     case Outcome::kLost:
+      NoteSilentPeers(transaction, job, report);
       OnLost(transaction, sender, report.reason);
       return;
   }

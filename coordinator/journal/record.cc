@@ -33,6 +33,8 @@ void EncodeFaults(const JobRecord& record, v1::JournalJob& row) {
   row.set_retry_at_us(Us(record.retry_at));
   row.set_fault_step(record.fault_step.value());
   row.set_unseen_ends(record.unseen_ends);
+  row.set_unexplained(record.unexplained);
+  for (const NodeName& node : record.unheard) row.add_unheard(node.text());
   if (!record.failure) return;
   v1::JournalFailure& failure = *row.mutable_failure();
   failure.set_code(static_cast<int32_t>(record.failure->code));
@@ -47,6 +49,8 @@ void DecodeFaults(const v1::JournalJob& row, JobRecord& record) {
   record.retry_at = At(row.retry_at_us());
   record.fault_step = Step(row.fault_step());
   record.unseen_ends = row.unseen_ends();
+  record.unexplained = row.unexplained();
+  for (const std::string& node : row.unheard()) record.unheard.emplace_back(node);
   if (!row.has_failure()) return;
   record.failure = FailureRecord{.code = static_cast<absl::StatusCode>(row.failure().code()),
                                  .step = Step(row.failure().step()),

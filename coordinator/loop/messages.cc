@@ -71,6 +71,7 @@ std::optional<Event> FromFinished(StreamId stream, const v1::Finished& finished)
   WorkerFinished event{stream, static_cast<Outcome>(finished.outcome()), finished.reason(),
                        Step(finished.next_step()), ToCode(finished.code())};
   for (const int32_t rank : finished.failed_ranks()) event.failed_ranks.emplace_back(rank);
+  for (const int32_t rank : finished.silent_ranks()) event.silent_ranks.emplace_back(rank);
   return event;
 }
 

@@ -193,12 +193,14 @@ Stage::Result Stage::Finished(Words& words) {
   const StreamId stream = words.Stream();
   const Words::Ending ending = words.Outcome();
   const Step step(words.Integer());
+  const bool lost = ending.outcome == Outcome::kLost;
   return Take(WorkerFinished{.stream = stream,
                              .outcome = ending.outcome,
                              .reason = words.Rest(),
                              .next_step = step,
                              .code = ending.code,
-                             .failed_ranks = ending.failed_ranks});
+                             .failed_ranks = lost ? std::vector<Rank>{} : ending.ranks,
+                             .silent_ranks = lost ? ending.ranks : std::vector<Rank>{}});
 }
 
 Stage::Result Stage::Processes(Words& words) {

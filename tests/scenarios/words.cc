@@ -91,7 +91,7 @@ Words::Ending Words::Outcome() {
   const std::pair<std::string, std::string> code = absl::StrSplit(parts.second, '@');
   const auto outcome = outcomes.find(parts.first);
   if (outcome == outcomes.end()) {
-    Fail(word, "completed, stopped, lost or failed[:CODE[@RANK,...]]");
+    Fail(word, "completed, stopped, lost[:@RANK,...] or failed[:CODE[@RANK,...]]");
     return {};
   }
   Ending ending{.outcome = outcome->second};
@@ -103,7 +103,7 @@ Words::Ending Words::Outcome() {
   for (const absl::string_view rank : absl::StrSplit(code.second, ',', absl::SkipEmpty())) {
     int64_t number = 0;
     if (!absl::SimpleAtoi(rank, &number)) Fail(word, "followed by ranks");
-    ending.failed_ranks.push_back(Rank(number));
+    ending.ranks.push_back(Rank(number));
   }
   return ending;
 }

@@ -45,7 +45,7 @@ class Words {
   struct Ending {
     espalier::Outcome outcome = espalier::Outcome::kLost;
     absl::StatusCode code = absl::StatusCode::kFailedPrecondition;
-    std::vector<Rank> failed_ranks;
+    std::vector<Rank> ranks;
   };
   Ending Outcome();
   std::vector<int64_t> Integers();

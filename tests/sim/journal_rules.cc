@@ -34,7 +34,8 @@ bool SameTimes(const JobRecord& state, const JobRecord& journaled) {
 }
 
 auto FaultsOf(const JobRecord& record) {
-  return std::make_tuple(record.unseen_ends, record.restarts, Us(record.retry_at));
+  return std::make_tuple(record.unseen_ends, record.restarts, Us(record.retry_at),
+                         record.unexplained, record.unheard);
 }
 
 auto CheckpointOf(const std::optional<CheckpointRecord>& record) {

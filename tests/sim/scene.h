@@ -2,6 +2,7 @@
 // seen broken. Used by tests/sim. One thread.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -48,6 +49,8 @@ struct Scene {
   std::map<NodeName, absl::Time> barren_until;
   // Nodes that have found out that they could train a job, at whatever time.
   std::set<std::pair<NodeName, JobId>> rehearsed;
+  // Until when two nodes do not reach each other, the first by name first.
+  std::map<std::pair<NodeName, NodeName>, absl::Time> apart_until;
   // Until when a node is too hot for jobs.
   std::map<NodeName, absl::Time> hot_until;
   // How fast the nodes' clocks go; those not named go right.
@@ -73,6 +76,10 @@ struct Scene {
   bool DiskFull(const NodeName& node) const {
     const auto until = full_until.find(node);
     return until != full_until.end() && timeline.now() < until->second;
+  }
+  bool Apart(const NodeName& a, const NodeName& b) const {
+    const auto until = apart_until.find(std::minmax(a, b));
+    return faults && until != apart_until.end() && timeline.now() < until->second;
   }
   // How long it takes until a node's clock has gone so far.
   absl::Duration ByClockOf(const NodeName& node, absl::Duration time) const {

@@ -64,6 +64,7 @@ class Simulation {
   void ChangePace();
   void HarmOne(World& world);
   void CutOff(const World& world, size_t rank);
+  void HarmLink();
   void HarmMachine();
   absl::Duration AnySleep();
   void SuspendNode(const NodeName& node, absl::Duration time);

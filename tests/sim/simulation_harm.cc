@@ -19,6 +19,7 @@ void Simulation::Harm() {
   if (!agents_.empty() && scene_.chance.OneIn(2)) HarmAgent();
   if (scene_.chance.OneIn(8)) coordinator_->Crash();
   if (scene_.chance.OneIn(10)) HarmMachine();
+  if (scene_.chance.OneIn(10)) HarmLink();
   if (scene_.chance.OneIn(4)) Haunt();
   if (scene_.chance.OneIn(6)) ChangePace();
   scene_.timeline.After(scene_.chance.Milliseconds(100, 6000), [this] { Harm(); });
@@ -64,6 +65,17 @@ void Simulation::CutOff(const World& world, size_t rank) {
   for (size_t i = 0; i < world.size(); ++i) {
     if (all || i == rank) wire_.Partition(world.options().nodes[i], time, way);
   }
+}
+
+// Between two nodes only, for a moment or for as long as anything goes wrong.
+void Simulation::HarmLink() {
+  const auto last = static_cast<int64_t>(cluster_.size()) - 1;
+  const NodeName& a = cluster_[static_cast<size_t>(scene_.chance.Between(0, last))];
+  const NodeName& b = cluster_[static_cast<size_t>(scene_.chance.Between(0, last))];
+  const bool stays = scene_.chance.OneIn(3);
+  const absl::Duration time = stays ? absl::Hours(1) : scene_.chance.Milliseconds(200, 30000);
+  scene_.Trace(absl::StrCat("harm to the link of ", a.text(), " and ", b.text()));
+  if (a != b) scene_.apart_until[std::minmax(a, b)] = scene_.timeline.now() + time;
 }
 
 absl::StatusCode Simulation::AnyFailure() {

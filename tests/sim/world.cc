@@ -88,6 +88,23 @@ bool World::AllCanMove() const {
   return std::all_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->moves(); });
 }
 
+std::vector<Rank> World::SilentTo(size_t rank) const {
+  std::vector<Rank> silent;
+  for (size_t i = 0; i < size(); ++i) {
+    const bool heard = ranks_[i]->moves() && !scene_.Apart(options_.nodes[rank], options_.nodes[i]);
+    if (i != rank && !heard) silent.push_back(Rank(static_cast<int64_t>(i)));
+  }
+  return silent;
+}
+
+bool World::AllReachEachOther() const {
+  const std::vector<NodeName>& nodes = options_.nodes;
+  return std::none_of(nodes.begin(), nodes.end(), [&](const NodeName& a) {
+    return std::any_of(nodes.begin(), nodes.end(),
+                       [&](const NodeName& b) { return scene_.Apart(a, b); });
+  });
+}
+
 void World::After(absl::Duration delay, void (World::*next)()) {
   scene_.timeline.After(delay, [this, next] {
     if (!over_ && stage_ != Stage::kLeaving) WhenAllMove(next);
@@ -95,7 +112,7 @@ void World::After(absl::Duration delay, void (World::*next)()) {
 }
 
 void World::WhenAllMove(void (World::*next)()) {
-  if (AllCanMove()) {
+  if (AllCanMove() && AllReachEachOther()) {
     stalled_since_.reset();
     (this->*next)();
     return;
@@ -113,7 +130,7 @@ void World::TryJoin() {
   if (stage_ != Stage::kJoining || over_) return;
   const bool all =
       std::all_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->joined(); });
-  if (!all || scene_.Fault(60)) return;  // hangs in MPI_Init
+  if (!all || !AllReachEachOther() || scene_.Fault(60)) return;  // hangs in MPI_Init
   stage_ = Stage::kTraining;
   After(scene_.chance.Milliseconds(50, 600), &World::Agree);
 }
@@ -251,8 +268,10 @@ void World::Leave(Outcome outcome, const std::string& reason) {
 
 void World::GiveUp() {
   stage_ = Stage::kLeaving;
-  for (auto& rank : ranks_) {
-    if (rank->moves()) rank->Finish(Outcome::kLost, "a peer did not answer");
+  std::vector<std::vector<Rank>> silent;
+  for (size_t i = 0; i < size(); ++i) silent.push_back(SilentTo(i));
+  for (size_t i = 0; i < size(); ++i) {
+    if (ranks_[i]->moves()) ranks_[i]->GiveUp(silent[i]);
   }
 }
 

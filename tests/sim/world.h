@@ -75,6 +75,9 @@ class World : private RankWorld {
 
   int64_t total_steps() const { return options_.spec.train().steps(); }
   bool AllCanMove() const;
+  // Those that the rank does not hear from.
+  std::vector<Rank> SilentTo(size_t rank) const;
+  bool AllReachEachOther() const;
   void After(absl::Duration delay, void (World::*next)());
   // Runs `next` when every rank moves; gives up when one does not for too long.
   void WhenAllMove(void (World::*next)());

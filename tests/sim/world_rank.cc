@@ -34,13 +34,25 @@ void RankProcess::Cut() {
 }
 
 void RankProcess::Finish(Outcome outcome, const std::string& reason, absl::StatusCode code) {
+  v1::Finished finished;
+  finished.set_reason(reason);
+  finished.set_code(static_cast<int32_t>(code));
+  Leave(outcome, std::move(finished));
+}
+
+void RankProcess::GiveUp(const std::vector<Rank>& silent) {
+  v1::Finished finished;
+  finished.set_reason("a peer did not answer");
+  for (const Rank rank : silent) finished.add_silent_ranks(static_cast<int32_t>(rank.value()));
+  Leave(Outcome::kLost, std::move(finished));
+}
+
+void RankProcess::Leave(Outcome outcome, v1::Finished finished) {
   if (dead_ || finished_) return;
   outcome_ = outcome;
-  v1::Finished& finished = *finished_.emplace().mutable_finished();
   finished.set_outcome(static_cast<v1::Outcome>(outcome));
-  finished.set_reason(reason);
   finished.set_next_step(world_.step_.value());
-  finished.set_code(static_cast<int32_t>(code));
+  *finished_.emplace().mutable_finished() = std::move(finished);
   Say(finished_, Care::kKeep);
   // Waits for a stream to say it on, but not for ever.
   const absl::Duration wait = welcomed_ ? world_.scene_.chance.Milliseconds(30, 300)

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "coordinator/core/event.h"
 #include "espalier/v1/worker.pb.h"
@@ -52,6 +53,9 @@ class RankProcess : public WorkerEnd {
   void Finish(Outcome outcome, const std::string& reason,
               absl::StatusCode code = absl::StatusCode::kUnknown);
 
+  // The same, for want of these, or of somebody.
+  void GiveUp(const std::vector<Rank>& silent);
+
   bool dead() const { return dead_; }
   bool finished() const { return finished_.has_value(); }
   bool moves() const { return begun_ && !dead_ && !frozen_ && !finished_; }
@@ -81,6 +85,7 @@ class RankProcess : public WorkerEnd {
   }
   void Attach();
   void AttachLater();
+  void Leave(Outcome outcome, v1::Finished finished);
   void KeepTelling();
   void OnWelcome(const v1::Welcome& welcome);
   void Take(const v1::Directive& directive);

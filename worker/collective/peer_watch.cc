@@ -2,11 +2,17 @@
 
 #include <algorithm>
 
+#include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 
 namespace espalier {
 namespace {
+
+// Payload of an error: the ranks as text, "0,3".
+constexpr char kSilentPeers[] = "espalier/silent-peers";
 
 std::string Ranks(const std::vector<int>& ranks) {
   return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks, ", "));
@@ -32,10 +38,10 @@ absl::Status PeerWatch::CheckWait(const Wait& wait, absl::Duration now) const {
     if (peer != options_.rank) last = std::max(last, peers_[peer].worked_at);
   }
   if (now - last <= options_.failure_timeout) return absl::OkStatus();
-  return absl::DeadlineExceededError(Describe(wait, now));
+  return TooLong(wait, now);
 }
 
-std::string PeerWatch::Describe(const Wait& wait, absl::Duration now) const {
+absl::Status PeerWatch::TooLong(const Wait& wait, absl::Duration now) const {
   std::vector<int> silent, absent, idle;
   for (int peer : wait.peers) {
     if (now - peers_[peer].heard_at > options_.failure_timeout) {
@@ -52,7 +58,19 @@ std::string PeerWatch::Describe(const Wait& wait, absl::Duration now) const {
   if (!silent.empty()) absl::StrAppend(&text, "; silent: ", Ranks(silent));
   if (!absent.empty()) absl::StrAppend(&text, "; not come to it, nor working: ", Ranks(absent));
   if (!idle.empty()) absl::StrAppend(&text, "; waiting in it as well: ", Ranks(idle));
-  return text;
+  absl::Status status = absl::DeadlineExceededError(text);
+  if (!silent.empty()) status.SetPayload(kSilentPeers, absl::Cord(absl::StrJoin(silent, ",")));
+  return status;
+}
+
+std::vector<int32_t> SilentPeers(const absl::Status& status) {
+  std::vector<int32_t> peers;
+  const std::string text(status.GetPayload(kSilentPeers).value_or(absl::Cord()));
+  for (const absl::string_view word : absl::StrSplit(text, ',', absl::SkipEmpty())) {
+    int32_t peer = 0;
+    if (absl::SimpleAtoi(word, &peer)) peers.push_back(peer);
+  }
+  return peers;
 }
 
 }  // namespace espalier

@@ -1,7 +1,8 @@
 // PeerWatch: what a rank knows of the others' lives from the small counters they send each other,
 // and whether a wait has lasted too long. A peer that computes may be waited for as long as its
 // counter grows; that it still sends is not enough (progress is liveness).
-// Used by beacon.h and communication_thread.cc. Pure: `now` is an argument. One thread.
+// Used by beacon.h, communication_thread.cc and worker/run.cc. Pure: `now` is an argument. One
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +42,8 @@ class PeerWatch {
     absl::Duration moved_at;
   };
   // DEADLINE_EXCEEDED when nothing has moved and nobody else has worked for the failure timeout;
-  // says which of the peers are silent, which have not come to the operation, which are idle.
+  // says which of the peers are silent (SilentPeers), which have not come to the operation, which
+  // are idle.
   absl::Status CheckWait(const Wait& wait, absl::Duration now) const;
 
  private:
@@ -50,10 +52,13 @@ class PeerWatch {
     absl::Duration heard_at;
     absl::Duration worked_at;
   };
-  std::string Describe(const Wait& wait, absl::Duration now) const;
+  absl::Status TooLong(const Wait& wait, absl::Duration now) const;
 
   const Options options_;
   std::vector<Peer> peers_;
 };
+
+// The peers that an error of CheckWait calls silent; of any other status none.
+std::vector<int32_t> SilentPeers(const absl::Status& status);
 
 }  // namespace espalier

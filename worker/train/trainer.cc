@@ -44,10 +44,12 @@ absl::StatusOr<v1::Outcome> Trainer::Run() {
   absl::StatusOr<v1::Outcome> outcome = absl::UnknownError("not run");
   const absl::Status status = CatchTorch("training", [&] { outcome = RunSteps(); });
   if (status.ok()) return outcome;
-  const absl::Status named(status.code(),
-                           absl::StrCat("step ", replica_.step().value(), ", ", status.message()));
-  const std::vector<int32_t> ranks = FailedRanks(status);
-  return ranks.empty() ? named : WithFailedRanks(named, ranks);
+  absl::Status named(status.code(),
+                     absl::StrCat("step ", replica_.step().value(), ", ", status.message()));
+  // Which ranks failed, or are silent.
+  status.ForEachPayload(
+      [&](absl::string_view type, const absl::Cord& payload) { named.SetPayload(type, payload); });
+  return named;
 }
 
 absl::StatusOr<v1::Outcome> Trainer::RunSteps() {

@@ -38,6 +38,8 @@ JobRecord FullRecord() {
   record.retry_at = At(5);
   record.fault_step = Step(70);
   record.unseen_ends = 1;
+  record.unexplained = 2;
+  record.unheard = {NodeName("b"), NodeName("a")};
   record.failure = FailureRecord{
       absl::StatusCode::kInternal, Step(69), Generation(2), {NodeName("a"), NodeName("b")}};
   record.step = Step(71);

@@ -47,7 +47,9 @@ TEST(PeerWatch, TheMessageTellsSilentAbsentAndWaitingPeersApart) {
   watch.Heard(2, {.work = 0, .operations = 4}, At(1));
   watch.Heard(1, {.work = 0, .operations = 5}, At(12));
   watch.Heard(2, {.work = 0, .operations = 4}, At(12));
-  const std::string message(watch.CheckWait(WaitFor({1, 2, 3}), At(12)).message());
+  const absl::Status status = watch.CheckWait(WaitFor({1, 2, 3}), At(12));
+  EXPECT_THAT(SilentPeers(status), testing::ElementsAre(3));
+  const std::string message(status.message());
   EXPECT_THAT(message, HasSubstr("operation 5"));
   EXPECT_THAT(message, HasSubstr("silent: rank 3"));
   EXPECT_THAT(message, HasSubstr("not come to it, nor working: rank 2"));
