@@ -57,15 +57,21 @@ void TakeNodes(Transaction& transaction, const CoordinatorStarted& start) {
     record.joined.reset();
     state.nodes.Add(std::move(record), spec == start.specs.end() ? v1::NodeSpec() : spec->second);
   }
+  std::vector<NodeRecord> joined;
   for (const auto& [name, record] : known) {
     state.revoked.insert(record.revoked.begin(), record.revoked.end());
     if (state.nodes.Find(name) != nullptr) continue;
     if (record.joined) {
-      state.nodes.Add(record, *record.joined);
+      joined.push_back(record);
     } else {
       state.absent[name] = record;
     }
   }
+  // By name where an older espalierd has not numbered them.
+  std::stable_sort(joined.begin(), joined.end(), [](const NodeRecord& a, const NodeRecord& b) {
+    return a.joined_as < b.joined_as;
+  });
+  for (const NodeRecord& record : joined) state.nodes.Add(record, *record.joined);
   for (const Node& node : state.nodes) {
     const Illness& illness = node.record.illness;
     state.nodes.Edit(node.record.name)->agent.health = NodeHealth(illness, transaction.now());

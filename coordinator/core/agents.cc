@@ -322,15 +322,15 @@ void OnNode(Transaction& transaction, const NodeJoined& request) {
     state.absent.erase(request.node);
     record.invitation->used_at = transaction.now();
     record.joined = record.invitation->spec;
+    record.joined_as = state.nodes.empty() ? 1 : (state.nodes.end() - 1)->record.joined_as + 1;
     *record.joined->mutable_tls() = request.files;
     if (!request.worker.empty()) record.joined->set_worker(request.worker);
     record.has_agent = true;
     record.certificate = request.certificate;
     AddSerial(record.serials, request.serial);
     state.nodes.Add(record, *record.joined);
-    Node& node = *state.nodes.Edit(request.node);
-    node.agent.state_since = transaction.now();
-    transaction.Persist(node.record);
+    state.nodes.Edit(request.node)->agent.state_since = transaction.now();
+    transaction.Persist(record);
     transaction.QueueChanged();
   }
   transaction.Do(Reply{.request = request.request, .status = status});

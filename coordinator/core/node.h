@@ -72,6 +72,7 @@ struct NodeRecord {
   std::optional<Invitation> invitation = {};
   // It has joined; absent: the cluster file names it.
   std::optional<v1::NodeSpec> joined = {};
+  int64_t joined_as = 0;  // in the order of those that have joined, from 1
   // Its agent's health, as it turned last.
   Illness illness = {};
 };
@@ -101,8 +102,7 @@ struct Node {
   // known.
   v1::NodeSpec spec;
   AgentSession agent;
-  // The job whose nodes it is one of; empty: none.
-  JobId holder;
+  JobId holder;  // whose nodes it is one of; empty: no job's
   // Grows with every change, so that a view knows what to show anew.
   int64_t revision = 0;
 

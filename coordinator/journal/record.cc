@@ -328,6 +328,7 @@ std::string EncodeNode(const NodeRecord& node) {
   row.mutable_revoked()->Assign(node.revoked.begin(), node.revoked.end());
   if (node.invitation) EncodeInvitation(*node.invitation, *row.mutable_invitation());
   if (node.joined) *row.mutable_joined() = *node.joined;
+  row.set_joined_as(node.joined_as);
   EncodeIllness(node.illness, *row.mutable_illness());
   return row.SerializeAsString();
 }
@@ -350,6 +351,7 @@ absl::StatusOr<NodeRecord> DecodeNode(absl::string_view bytes) {
   node.revoked.assign(row.revoked().begin(), row.revoked().end());
   if (row.has_invitation()) node.invitation = DecodeInvitation(row.invitation());
   if (row.has_joined()) node.joined = row.joined();
+  node.joined_as = row.joined_as();
   if (row.has_illness()) node.illness = DecodeIllness(row.illness());
   return node;
 }

@@ -78,9 +78,9 @@ bool SameNode(const NodeRecord& a, const NodeRecord& b) {
          a.invitation.has_value() == b.invitation.has_value() &&
          a.illness.ailment == b.illness.ailment && same(a.illness.since, b.illness.since) &&
          std::tie(a.set_asides, a.set_aside_reason, a.drained, a.has_agent, a.certificate,
-                  a.serials, a.revoked) == std::tie(b.set_asides, b.set_aside_reason, b.drained,
-                                                    b.has_agent, b.certificate, b.serials,
-                                                    b.revoked);
+                  a.serials, a.revoked,
+                  a.joined_as) == std::tie(b.set_asides, b.set_aside_reason, b.drained, b.has_agent,
+                                           b.certificate, b.serials, b.revoked, b.joined_as);
 }
 
 }  // namespace

@@ -91,6 +91,23 @@ TEST_F(Joining, AnInvitedMachineBecomesANodeAndStaysOneAcrossARestart) {
   }
 }
 
+// By it jobs give ranks, and with them shares.
+TEST_F(Joining, TheOrderOfThoseThatJoinedOutlivesARestart) {
+  for (const char* name : {"mini", "air", "macbook"}) {
+    ASSERT_TRUE(Invite(NodeName(name), "hash").ok());
+    ASSERT_TRUE(JoinAs(NodeName(name), "hash", "5e").ok());
+  }
+  for (int life = 0; life < 2; ++life) {
+    EXPECT_EQ(NamesOfNodes(state_.nodes), "studio, mini, air, macbook");
+    Restart();
+  }
+  ASSERT_TRUE(Forget(NodeName("mini")).ok());
+  ASSERT_TRUE(Invite(NodeName("mini"), "hash").ok());
+  ASSERT_TRUE(JoinAs(NodeName("mini"), "hash", "6f").ok());
+  Restart();
+  EXPECT_EQ(NamesOfNodes(state_.nodes), "studio, air, macbook, mini");
+}
+
 TEST_F(Joining, ATokenOfAnotherNameOrAnOlderOneIsRefused) {
   EXPECT_TRUE(Invite(kName, "older").ok());
   EXPECT_TRUE(Invite(kName, "newer").ok());

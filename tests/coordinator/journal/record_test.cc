@@ -103,6 +103,7 @@ TEST(Record, EveryFieldOfANodeSurvivesTheJournal) {
   node.invitation = {.token_sha256 = "0a", .expires_at = At(5), .used_at = At(6)};
   node.invitation->spec.set_address("10.0.0.1");
   node.joined = node.invitation->spec;
+  node.joined_as = 4;
   node.joined->mutable_tls()->set_ca("/ca.crt");
   node.illness = {Ailment::kHeat, "is too hot", At(7), {At(6), At(7)}};
   const NodeRecord decoded = *DecodeNode(EncodeNode(node));
@@ -121,6 +122,7 @@ TEST(Record, EveryFieldOfANodeSurvivesTheJournal) {
   EXPECT_EQ(decoded.invitation->used_at, At(6));
   EXPECT_EQ(decoded.invitation->spec.address(), "10.0.0.1");
   EXPECT_EQ(decoded.joined->tls().ca(), "/ca.crt");
+  EXPECT_EQ(decoded.joined_as, 4);
   EXPECT_EQ(decoded.drained, "away");
   EXPECT_FALSE(DecodeNode(EncodeNode({NodeName("b")}))->drained.has_value());
   EXPECT_EQ(decoded.set_asides, 3);
