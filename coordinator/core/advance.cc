@@ -142,7 +142,8 @@ void On(Transaction& transaction, const CoordinatorStarted& start) {
   transaction.QueueChanged();
 }
 
-void On(Transaction& transaction, const Tick&) {
+void On(Transaction& transaction, const Tick& tick) {
+  transaction.state().wall_ahead = tick.wall.value_or(transaction.now()) - transaction.now();
   ReturnNodes(transaction);
   WatchAgents(transaction);
   for (auto& [id, job] : transaction.state().jobs) {

@@ -47,12 +47,12 @@ void TakeReport(Transaction& transaction, Node& node, const Message& message) {
   const bool is_news =
       agent.state != AgentState::kAttached || agent.attached_at == transaction.now();
   EnterState(transaction, node, AgentState::kAttached);
-  bool turned = agent.health.Hear(node.spec, *agent.report, transaction.now());
+  bool turned = agent.health.Hear(node.spec, *agent.report, transaction.moment());
   if (is_news) {
-    turned = agent.health.Tick(node.spec, *agent.report, transaction.now()) || turned;
+    turned = agent.health.Tick(node.spec, *agent.report, transaction.moment()) || turned;
   }
   if (turned) NoteTurn(transaction, node);
-  agent.share.Look(node.spec, *agent.report, transaction.now());
+  agent.share.Look(node.spec, *agent.report, transaction.moment());
   if (NodeObstacle(transaction.state(), node) != before || MemoryChanged(node, last)) {
     transaction.QueueChanged();
   }
@@ -356,7 +356,8 @@ void OnNode(Transaction& transaction, const NodeSet& request) {
               .explanation = "jobs heed it from their next step on"};
   if (reply.status.ok()) {
     Node& node = *transaction.state().nodes.Edit(request.node);
-    node.Adopt(request.policy, request.clear_hours, request.clear_quiet_hours, transaction.now());
+    node.Adopt(request.policy, request.clear_hours, request.clear_quiet_hours,
+               transaction.moment());
     NoteTurn(transaction, node);
   }
   transaction.Do(std::move(reply));
@@ -368,8 +369,8 @@ void WatchHours(Transaction& transaction, const Node& node) {
   NodeHealth health = node.agent.health;
   NodeShare share = node.agent.share;
   const v1::NodeReport& report = *node.agent.report;
-  share.Look(node.spec, report, transaction.now());
-  const bool turns = health.Tick(node.spec, report, transaction.now());
+  share.Look(node.spec, report, transaction.moment());
+  const bool turns = health.Tick(node.spec, report, transaction.moment());
   if (!turns && share.why() == node.agent.share.why()) return;
   Node& turned = *transaction.state().nodes.Edit(node.record.name);
   turned.agent.health = std::move(health);

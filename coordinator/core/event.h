@@ -39,7 +39,10 @@ struct CoordinatorStarted {
   std::vector<GenerationKey> launches;
 };
 // Comes a few times a second.
-struct Tick {};
+struct Tick {
+  // What the machine's clock says, which may have been set; absent: what the core's time does.
+  std::optional<absl::Time> wall = {};
+};
 
 // Hello.
 struct WorkerAttached {

@@ -8,15 +8,14 @@
 
 namespace espalier {
 
-void Node::Adopt(const v1::NodeSpec& policy, bool clear_hours, bool clear_quiet_hours,
-                 absl::Time now) {
+void Node::Adopt(const v1::NodeSpec& policy, bool clear_hours, bool clear_quiet_hours, Moment at) {
   if (clear_hours) spec.clear_hours();
   if (clear_quiet_hours) spec.clear_quiet_hours();
   MergePolicy(policy, spec);
   record.joined = spec;
   if (!agent.report) return;
-  agent.health.LookAnew(spec, *agent.report, now);
-  agent.share.Look(spec, *agent.report, now);
+  agent.health.LookAnew(spec, *agent.report, at);
+  agent.share.Look(spec, *agent.report, at);
 }
 
 void NodeTable::Add(NodeRecord record, v1::NodeSpec spec) {

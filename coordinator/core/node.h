@@ -107,7 +107,7 @@ struct Node {
   int64_t revision = 0;
 
   // It has joined. What the policy says replaces what it had, and counts from now on.
-  void Adopt(const v1::NodeSpec& policy, bool clear_hours, bool clear_quiet_hours, absl::Time now);
+  void Adopt(const v1::NodeSpec& policy, bool clear_hours, bool clear_quiet_hours, Moment at);
 };
 
 class NodeTable {

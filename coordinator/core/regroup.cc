@@ -371,7 +371,8 @@ void OnNode(Transaction& transaction, const NodeAllowed& request) {
     record.set_aside_reason.clear();
     record.set_aside_until = absl::UnixEpoch();
     Node& node = *state.nodes.Edit(request.node);
-    if (node.agent.report) node.agent.health.LookAnew(node.spec, *node.agent.report, state.now);
+    if (node.agent.report)
+      node.agent.health.LookAnew(node.spec, *node.agent.report, transaction.moment());
     record.illness = node.agent.health.illness();
     transaction.Persist(record);
     transaction.QueueChanged();

@@ -141,10 +141,10 @@ struct ClusterState {
   // espalierd's own; what it does not know is empty.
   v1::NodeVersions versions;
   int64_t next_job = 1;
-  // When jobs that ended long ago are looked for again.
-  absl::Time next_retention = absl::InfinitePast();
+  absl::Time next_retention = absl::InfinitePast();  // when old jobs are looked for again
   // Time of the last event; it never goes back.
   absl::Time now = absl::InfinitePast();
+  absl::Duration wall_ahead;  // what the machine's clock says by then, less that
 };
 
 }  // namespace espalier

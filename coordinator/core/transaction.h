@@ -19,6 +19,7 @@ class Transaction {
 
   ClusterState& state() { return state_; }
   absl::Time now() const { return now_; }
+  Moment moment() const { return {now_, state_.wall_ahead}; }
   // Null when there is none.
   Job* FindJob(const JobId& id);
 

@@ -165,6 +165,8 @@ void NoteClock(Event& event, absl::Time wall) {
     attached->clock_ahead = ahead(attached->report);
   } else if (auto* reported = std::get_if<AgentReported>(&event)) {
     reported->clock_ahead = ahead(reported->report);
+  } else if (auto* tick = std::get_if<Tick>(&event)) {
+    tick->wall = wall;
   }
 }
 

@@ -21,8 +21,8 @@ std::optional<Event> WorkerEvent(StreamId stream, const v1::AttachRequest& messa
 // A hand-started worker brings its own spec, which nobody has checked; its defaults are filled in.
 // FAILED_PRECONDITION, upon which the worker exits.
 absl::Status CheckExternalSpec(v1::AttachRequest& message);
-// How far a node's clock is ahead of `wall`, the clock here: to be filled in where an event brings
-// a report, since the core does not see a clock. Nothing is changed in any other event.
+// What the clock here says, `wall`, in a tick, and how far a node's is ahead of it where an event
+// brings a report, since the core does not see a clock. Nothing is changed in any other event.
 void NoteClock(Event& event, absl::Time wall);
 Event CallEvent(RequestId id, const OperatorRequest& request);
 

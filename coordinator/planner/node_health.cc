@@ -30,8 +30,8 @@ bool HasToRecover(Ailment ailment) {
 }  // namespace
 
 bool IsWithin(const google::protobuf::RepeatedPtrField<std::string>& hours,
-              const v1::NodeReport& report, absl::Time now) {
-  const absl::Time local = now + absl::Seconds(report.utc_offset_seconds());
+              const v1::NodeReport& report, absl::Time wall) {
+  const absl::Time local = wall + absl::Seconds(report.utc_offset_seconds());
   const absl::CivilMinute there = absl::ToCivilMinute(local, absl::UTCTimeZone());
   const int minute = there.hour() * 60 + there.minute();
   return std::any_of(hours.begin(), hours.end(), [&](const std::string& text) {
@@ -76,8 +76,8 @@ NodeHealth::Finding NodeHealth::LookAtDisk(const v1::NodeSpec& spec,
 }
 
 NodeHealth::Finding NodeHealth::LookAtHours(const v1::NodeSpec& spec, const v1::NodeReport& report,
-                                            absl::Time now) {
-  if (spec.hours().empty() || IsWithin(spec.hours(), report, now)) return {};
+                                            absl::Time wall) {
+  if (spec.hours().empty() || IsWithin(spec.hours(), report, wall)) return {};
   return {Ailment::kHours,
           absl::StrCat("may be used at ", absl::StrJoin(spec.hours(), ", "), " only (hours)")};
 }
@@ -118,31 +118,32 @@ bool NodeHealth::Become(Finding found, absl::Time now) {
   return true;
 }
 
-bool NodeHealth::Hear(const v1::NodeSpec& spec, const v1::NodeReport& report, absl::Time now) {
-  Finding found = LookAt(spec, report, now);
+bool NodeHealth::Hear(const v1::NodeSpec& spec, const v1::NodeReport& report, const Moment& at) {
+  Finding found = LookAt(spec, report, at.now);
   heard_ = true;
   if (found.ailment != Ailment::kNone) {
-    seen_ill_ = now;
-  } else if (is_.ailment == Ailment::kHours || !IsOver(now)) {
+    seen_ill_ = at.now;
+  } else if (is_.ailment == Ailment::kHours || !IsOver(at.now)) {
     return false;
   } else if (is_.ailment != Ailment::kNone) {
-    found = LookAtHours(spec, report, now);
+    found = LookAtHours(spec, report, at.wall);
   }
-  return Become(std::move(found), now);
+  return Become(std::move(found), at.now);
 }
 
-bool NodeHealth::Tick(const v1::NodeSpec& spec, const v1::NodeReport& report, absl::Time now) {
+bool NodeHealth::Tick(const v1::NodeSpec& spec, const v1::NodeReport& report, const Moment& at) {
   // Where the hours were taken away meanwhile, it is well again.
   if (is_.ailment != Ailment::kHours && (is_.ailment != Ailment::kNone || spec.hours().empty())) {
     return false;
   }
-  return Become(LookAtHours(spec, report, now), now);
+  return Become(LookAtHours(spec, report, at.wall), at.now);
 }
 
-void NodeHealth::LookAnew(const v1::NodeSpec& spec, const v1::NodeReport& report, absl::Time now) {
+void NodeHealth::LookAnew(const v1::NodeSpec& spec, const v1::NodeReport& report,
+                          const Moment& at) {
   *this = NodeHealth();
-  Hear(spec, report, now);
-  Tick(spec, report, now);
+  Hear(spec, report, at);
+  Tick(spec, report, at);
 }
 
 int NodeHealth::IllOfLate(absl::Time now) const {

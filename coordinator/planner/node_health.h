@@ -45,9 +45,18 @@ struct Illness {
   std::vector<absl::Time> fell_ill;
 };
 
+// By the core's time, which takes a corrected clock in slowly, and waits for a machine that slept;
+// and by espalierd's clock as it is, by which the hours of a day begin and end.
+struct Moment {
+  Moment(absl::Time both) : now(both), wall(both) {}  // NOLINT: most often they agree
+  Moment(absl::Time now, absl::Duration ahead) : now(now), wall(now + ahead) {}
+  absl::Time now;
+  absl::Time wall;
+};
+
 // The machine's own time of day lies within one of these hours.
 bool IsWithin(const google::protobuf::RepeatedPtrField<std::string>& hours,
-              const v1::NodeReport& report, absl::Time now);
+              const v1::NodeReport& report, absl::Time wall);
 
 class NodeHealth {
  public:
@@ -58,12 +67,12 @@ class NodeHealth {
   // With each report. True: it fell ill or is well again, or another thing ails it. What wavers
   // does not come and go: of battery, heat and disk it recovers for 10 s, twice as long for each
   // time that it fell ill within the hour, 10 minutes at most.
-  bool Hear(const v1::NodeSpec& spec, const v1::NodeReport& report, absl::Time now);
+  bool Hear(const v1::NodeSpec& spec, const v1::NodeReport& report, const Moment& at);
   // A few times a second, with the newest report, and when an agent is heard of again: hours begin
   // and end for all nodes at one time.
-  bool Tick(const v1::NodeSpec& spec, const v1::NodeReport& report, absl::Time now);
+  bool Tick(const v1::NodeSpec& spec, const v1::NodeReport& report, const Moment& at);
   // Whatever it was was never so: what counts is what the report says.
-  void LookAnew(const v1::NodeSpec& spec, const v1::NodeReport& report, absl::Time now);
+  void LookAnew(const v1::NodeSpec& spec, const v1::NodeReport& report, const Moment& at);
 
   Ailment ailment() const { return is_.ailment; }
   const std::string& why() const { return is_.why; }
@@ -84,7 +93,7 @@ class NodeHealth {
   static Finding LookAtDisk(const v1::NodeSpec& spec, const v1::NodeResources& resources,
                             Ailment before);
   static Finding LookAtHours(const v1::NodeSpec& spec, const v1::NodeReport& report,
-                             absl::Time now);
+                             absl::Time wall);
   Finding LookAt(const v1::NodeSpec& spec, const v1::NodeReport& report, absl::Time now);
   bool IsOver(absl::Time now) const;
   bool Become(Finding found, absl::Time now);

@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "coordinator/planner/node_health.h"
 
 namespace espalier {
 namespace {
@@ -27,14 +26,15 @@ void NodeShare::LookAtLoad(const v1::NodeCondition& condition, absl::Time now) {
   if (idle_since_ && now - *idle_since_ >= kNoWorkLasts) in_use_ = false;
 }
 
-void NodeShare::Look(const v1::NodeSpec& spec, const v1::NodeReport& report, absl::Time now) {
+void NodeShare::Look(const v1::NodeSpec& spec, const v1::NodeReport& report, const Moment& at) {
   const v1::NodeCondition& condition = report.condition();
-  LookAtLoad(condition, now);
-  if (condition.power() == v1::NODE_POWER_BATTERY) on_battery_at_ = now;
+  LookAtLoad(condition, at.now);
+  if (condition.power() == v1::NODE_POWER_BATTERY) on_battery_at_ = at.now;
+  const bool on_battery = on_battery_at_ && at.now - *on_battery_at_ < kBatteryRecovery;
   why_.clear();
-  if (spec.on_battery() == "slow" && on_battery_at_ && now - *on_battery_at_ < kBatteryRecovery) {
+  if (spec.on_battery() == "slow" && on_battery) {
     why_ = "runs on its battery (on_battery is slow)";
-  } else if (IsWithin(spec.quiet_hours(), report, now)) {
+  } else if (IsWithin(spec.quiet_hours(), report, at.wall)) {
     why_ = absl::StrCat("is to be quiet at ", absl::StrJoin(spec.quiet_hours(), ", "),
                         " (quiet_hours)");
   } else if (spec.yield_to_user() && in_use_) {

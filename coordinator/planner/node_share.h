@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "coordinator/planner/node_health.h"
 #include "espalier/v1/cluster.pb.h"
 #include "espalier/v1/node.pb.h"
 
@@ -16,7 +17,7 @@ class NodeShare {
  public:
   // With each report, and a few times a second with the newest. A battery spares for 10 s longer
   // than it is used, somebody who works there for a minute.
-  void Look(const v1::NodeSpec& spec, const v1::NodeReport& report, absl::Time now);
+  void Look(const v1::NodeSpec& spec, const v1::NodeReport& report, const Moment& at);
 
   // "runs on its battery (on_battery is slow)", for people, after the node's name; empty: it is not
   // spared.

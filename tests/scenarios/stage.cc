@@ -51,6 +51,7 @@ Stage::Handler Stage::FindHandler(const std::string& command) {
                                           {"train", &Stage::Train},
                                           {"wait", &Stage::Wait},
                                           {"sleep", &Stage::Sleep},
+                                          {"corrected", &Stage::Correct},
                                           {"crash", &Stage::Crash},
                                           {"jobs", &Stage::Jobs}};
   const auto found = handlers.find(command);
@@ -314,7 +315,7 @@ Stage::Result Stage::Wait(Words& words) {
   std::string text;
   while (now_ < start + time) {
     now_ += kTick;
-    const std::string said = absl::StrCat(Beat(streams), Take(Tick{}));
+    const std::string said = absl::StrCat(Beat(streams), Take(Tick{now_ + wall_ahead_}));
     if (said.empty()) continue;
     absl::StrAppend(&text, "after ", absl::FormatDuration(now_ - start), ":\n", said);
   }
@@ -325,7 +326,14 @@ Stage::Result Stage::Wait(Words& words) {
 Stage::Result Stage::Sleep(Words& words) {
   words.Text();
   now_ += words.Duration();
-  return Take(Tick{});
+  return Take(Tick{now_ + wall_ahead_});
+}
+
+// "corrected TIME": the coordinator's clock is set forward; one tick afterwards.
+Stage::Result Stage::Correct(Words& words) {
+  words.Text();
+  wall_ahead_ += words.Duration();
+  return Take(Tick{now_ + wall_ahead_});
 }
 
 // "crash [KEY...] [NODE...]": espalierd is started again; these launches never got into the

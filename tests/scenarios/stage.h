@@ -40,6 +40,7 @@ class Stage {
   Result Train(Words& words);
   Result Wait(Words& words);
   Result Sleep(Words& words);
+  Result Correct(Words& words);
   Result Crash(Words& words);
   Result Jobs(Words& words);
 
@@ -59,6 +60,7 @@ class Stage {
   // What agents said last.
   std::map<StreamId, v1::NodeReport> reports_;
   uint32_t noise_ = 1;
+  absl::Duration wall_ahead_;
   absl::Time now_ = absl::FromUnixSeconds(1'000'000'000);
   RequestId request_;
   int64_t beats_ = 0;

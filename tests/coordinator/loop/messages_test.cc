@@ -25,6 +25,12 @@ TEST(NoteClock, SaysHowFarTheClockOfANodeIsAhead) {
   EXPECT_EQ(AheadOf(later), -absl::Minutes(1));
 }
 
+TEST(NoteClock, ATickSaysWhatItIs) {
+  Event tick = Tick{};
+  NoteClock(tick, kWall);
+  EXPECT_EQ(std::get<Tick>(tick).wall, kWall);
+}
+
 TEST(NoteClock, AReportWithoutATimeSaysNothingOfTheClock) {
   Event report = AgentReported{};
   NoteClock(report, kWall);

@@ -173,6 +173,17 @@ TEST(NodeHealth, AMachineIsUsedAtItsHoursByItsOwnTimeOfDay) {
   EXPECT_EQ(machine.Look(), Ailment::kNone);
 }
 
+// espalierd's machine slept, and the core's time with it.
+TEST(NodeHealth, HoursAreThoseOfTheClockAndNotOfTheCoresTime) {
+  Machine machine;
+  machine.spec.add_hours("22:00-07:00");
+  machine.At(23, 0);
+  EXPECT_EQ(machine.Look(), Ailment::kNone);
+  EXPECT_TRUE(machine.health.Tick(machine.spec, machine.report, {machine.now, absl::Hours(9)}));
+  EXPECT_EQ(machine.health.ailment(), Ailment::kHours);
+  EXPECT_EQ(machine.health.since(), machine.now);
+}
+
 TEST(NodeHealth, AMachineThatIsAboutToSleepIsLeftUntilItIsAwake) {
   Machine machine;
   machine.report.mutable_condition()->set_about_to_sleep(true);
