@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -18,6 +19,7 @@ namespace espalier {
 namespace {
 
 constexpr int64_t kOutputBytesMax = 1 << 20;
+constexpr int64_t kRecordBytesMax = 4096;
 constexpr size_t kLongest = 300;
 
 // "2026-11-24T08:00:00Z error data.path ..." -> "data.path ...".
@@ -30,6 +32,16 @@ absl::string_view WithoutLogPrefix(absl::string_view line) {
 }
 
 }  // namespace
+
+RehearsalRunner::RehearsalRunner(Options options) : options_(std::move(options)) {
+  const std::string text = PosixFileSystem().Read(RecordPath(), kRecordBytesMax).value_or("");
+  const std::vector<std::string> fields =
+      absl::StrSplit(absl::StripAsciiWhitespace(text), ' ', absl::SkipEmpty());
+  ProcessIdentity left;
+  if (fields.size() != 2 || !absl::SimpleAtoi(fields[0], &left.pid)) return;
+  left.start = fields[1];
+  SignalSession(left, SIGKILL);
+}
 
 void RehearsalRunner::Ask(const v1::RehearseJob& request, absl::Duration now) {
   asked_at_ = now;
@@ -68,6 +80,9 @@ absl::StatusOr<ProcessIdentity> RehearsalRunner::Spawn(const v1::RehearseJob& re
                    GatedProcess::Spawn({.argv = {worker, "rehearse", "request"},
                                         .folder = options_.folder,
                                         .log_path = options_.folder + "/output"}));
+  const ProcessIdentity& identity = process.identity();
+  RETURN_IF_ERROR(WriteFileAtomically(files, RecordPath(),
+                                      absl::StrCat(identity.pid, " ", identity.start, "\n")));
   process.Release();
   return process.identity();
 }

@@ -34,10 +34,11 @@ class RehearsalRunner {
 
   struct Options {
     std::string worker;  // the program, where a request names none
-    // Of its own: the request and what the worker prints.
+    // Of its own: the request, the process and what the worker prints.
     std::string folder;
   };
-  explicit RehearsalRunner(Options options) : options_(std::move(options)) {}
+  // Ends what an earlier agent, which was killed, left running.
+  explicit RehearsalRunner(Options options);
   // Ends what runs.
   ~RehearsalRunner() { Forget(); }
   RehearsalRunner(const RehearsalRunner&) = delete;
@@ -56,6 +57,7 @@ class RehearsalRunner {
   bool Lapsed(absl::Duration now) const;
   void Begin(const v1::RehearseJob& request, absl::Duration now);
   absl::StatusOr<ProcessIdentity> Spawn(const v1::RehearseJob& request);
+  std::string RecordPath() const { return options_.folder + "/process"; }
   // The last line that the worker has printed, without what a log adds to it.
   std::string LastLine() const;
   void Kill();

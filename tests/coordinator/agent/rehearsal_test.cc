@@ -125,6 +125,18 @@ TEST_F(RehearsalTest, WhatRunsAndNobodyAsksForAnyMoreIsEnded) {
   }));
 }
 
+// It holds the memory of a model, and the data.
+TEST_F(RehearsalTest, WhatAnEarlierAgentLeftRunningIsEnded) {
+  RehearsalRunner earlier = Runner("exec sleep 1000");
+  earlier.Ask(RequestOf("nano-1"), kNow);
+  ASSERT_TRUE(WaitUntil([&] { return Starts().size() == 1; }));
+  const auto process = IdentifyProcess(Starts()[0]);
+  ASSERT_TRUE(process.ok());
+  EXPECT_TRUE(IsAlive(*process));
+  const RehearsalRunner next = Runner("exit 0");
+  EXPECT_TRUE(WaitUntil([&] { return !IsAlive(*process); }));
+}
+
 TEST_F(RehearsalTest, AnotherRequestForTheSameJobTakesItsPlace) {
   RehearsalRunner runner = Runner("exec sleep 1000");
   v1::RehearseJob request = RequestOf("nano-1");
