@@ -98,12 +98,13 @@ absl::Status Milestones::AtBoundary(const Boundary& boundary, bool asked) {
   return Save(boundary.state() == v1::RUN_STATE_RUN ? Manner::kBeside : Manner::kWaiting);
 }
 
-// A machine that is about to sleep has seconds, and what a newer checkpoint follows is not waited
-// for.
+// A machine that is about to sleep has seconds: what a newer checkpoint follows, or memory that the
+// run goes on from, is not waited for.
 absl::Status Milestones::EndAtStop(const Boundary& boundary) {
   parts_.reporter.Enter(v1::PHASE_CHECKPOINT);
-  const bool newer =
-      boundary.checkpoint_before_stop && parts_.saver.step_under_way() != parts_.replica.step();
+  const bool newer = boundary.checkpoint_before_stop
+                         ? parts_.saver.step_under_way() != parts_.replica.step()
+                         : parts_.warm != nullptr;
   return parts_.saver.FinishWithin(newer ? absl::ZeroDuration() : kStopPatience);
 }
 

@@ -45,7 +45,8 @@ class Milestones {
   // Nothing when this step's evaluation is known, or there is nothing to evaluate.
   absl::Status Evaluate();
   // At every boundary, with its message: goes on with the checkpoint that is made beside the steps,
-  // and makes one that was `asked` for. A stop waits for the former, but not for long.
+  // and makes one that was `asked` for. A stop waits for the former where nothing
+  // newer is kept, but not for long.
   absl::Status AtBoundary(const Boundary& boundary, bool asked);
   // Before anything changes the replica.
   void BeforeUpdate();

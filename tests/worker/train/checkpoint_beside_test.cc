@@ -87,6 +87,13 @@ class CheckpointBesideSteps : public testing::Test {
     }
     if (on_report_) on_report_(from, message);
   }
+  // The disk answers before the thread that waits for it is left behind.
+  std::thread ReleaseSoon() {
+    return std::thread([this] {
+      absl::SleepFor(absl::Milliseconds(200));
+      files_.Release();
+    });
+  }
   int64_t PlaceOf(const std::string& what) const {
     const auto at = std::find(heard_.begin(), heard_.end(), what);
     EXPECT_NE(at, heard_.end()) << what;
@@ -144,6 +151,25 @@ TEST_F(CheckpointBesideSteps, AStopWaitsForIt) {
   EXPECT_EQ(heard_.back(), "checkpoint 4");
 }
 
+// A lid that closes leaves it five seconds.
+TEST_F(CheckpointBesideSteps, AStopGivesItUpWhereMemoryKeepsTheState) {
+  std::thread disk;
+  on_report_ = [&](ScriptedClient& client, const v1::AttachRequest& message) {
+    if (!message.has_step() || message.step().step() != 5) return;
+    v1::Directive stop;
+    stop.set_number(1);
+    stop.set_run_state(v1::RUN_STATE_STOP);
+    client.Set(stop);
+    disk = ReleaseSoon();
+  };
+  WorldOptions options = Options(2);
+  options.warm = folder_ / "memory";
+  const std::vector<RankResult> results = TrainWorld(options);
+  disk.join();
+  EXPECT_EQ(*results[0].outcome, v1::OUTCOME_STOPPED);
+  EXPECT_TRUE(results[0].client->checkpoints().empty());
+}
+
 // A machine may leave because it has no time.
 TEST_F(CheckpointBesideSteps, AStopWithANewerOneGivesItUp) {
   std::thread disk;
@@ -154,11 +180,7 @@ TEST_F(CheckpointBesideSteps, AStopWithANewerOneGivesItUp) {
     stop.set_run_state(v1::RUN_STATE_STOP);
     stop.set_checkpoint_before_stop(true);
     client.Set(stop);
-    // It answers before the thread that waits for it is left behind.
-    disk = std::thread([this] {
-      absl::SleepFor(absl::Milliseconds(200));
-      files_.Release();
-    });
+    disk = ReleaseSoon();
   };
   const std::vector<RankResult> results = TrainWorld(Options(2));
   disk.join();
