@@ -70,7 +70,7 @@ absl::Status FitMemory(const v1::JobSpec& spec, const DecoderConfig& config, tor
   ASSIGN_OR_RETURN(const MachineMemory machine, ReadMachineMemory());
   const int64_t host = machine.limit_bytes / place.local_ranks;
   if (state.on_host > host) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
+    return absl::FailedPreconditionError(absl::StrFormat(
         "the exchange of gradients takes %.3g GB of this machine's memory beside the device's, and "
         "there are %.3g for each worker of this job; run fewer workers here, or on a machine with "
         "more memory",
@@ -86,7 +86,7 @@ absl::Status FitMemory(const v1::JobSpec& spec, const DecoderConfig& config, tor
     lower(host);
   }
   if (capacity > 0 && state.on_device > capacity) {
-    return absl::ResourceExhaustedError(
+    return absl::FailedPreconditionError(
         absl::StrCat("the model does not fit: ", MemoryAdvice(model, capacity)));
   }
   if (!device.is_mps()) return absl::OkStatus();

@@ -36,9 +36,9 @@ struct WorkerPlace {
   int local_ranks = 1;  // on this machine
 };
 
-// Refuses a state that is larger than the memory, RESOURCE_EXHAUSTED: the system would end the
-// process without a word. On MPS, has LibTorch take no more than what the rest leaves: call it
-// before anything is allocated there.
+// Refuses a state that is larger than the memory that the machine has: the system would end the
+// process without a word. FAILED_PRECONDITION, since it never fits there. On MPS, has LibTorch take
+// no more than what the rest leaves: call it before anything is allocated there.
 absl::Status FitMemory(const v1::JobSpec& spec, const DecoderConfig& config, torch::Device device,
                        const WorkerPlace& place);
 

@@ -65,6 +65,15 @@ TEST_F(Sessions, EndWithAStatusFromWhicheverAllocationOnMemoryIsOut) {
   EXPECT_GT(reasons, 10);
 }
 
+// Memory that is short for now is another matter: to try again may help.
+TEST_F(Sessions, RefuseAModelThatNeverFitsAsTheySayOfBadInput) {
+  options_.welcome.mutable_spec()->mutable_batch()->set_memory_limit_bytes(1000);
+  ScriptedClient client;
+  const absl::Status status = Run(client);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "the model does not fit")) << status;
+}
+
 TEST_F(Sessions, EndWithAStatusWhenAnythingBetweenTheirStagesThrows) {
   ScriptedClient client;
   client.on_report = [](ScriptedClient&, const v1::AttachRequest& message) {
