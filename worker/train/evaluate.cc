@@ -17,6 +17,18 @@ Evaluator::Evaluator(const RankContext& context, const Task& task, Options optio
   if (options_.max_sequences > 0) sequences_ = std::min(sequences_, options_.max_sequences);
 }
 
+// Added in rank order, so that all ranks have the same bits.
+Evaluator::Sums Evaluator::TotalOf(const std::vector<Sums>& all) {
+  Sums total;
+  for (const Sums& part : all) {
+    total.loss += part.loss;
+    total.tokens += part.tokens;
+    total.left += part.left;
+    total.called_away += part.called_away;
+  }
+  return total;
+}
+
 absl::Status Evaluator::Pass(Decoder& decoder, SlotRange range, Sums& sums) {
   std::vector<int64_t> ids(range.size());
   std::iota(ids.begin(), ids.end(), range.begin);
@@ -46,34 +58,30 @@ absl::StatusOr<int64_t> Evaluator::PassThatFits(Decoder& decoder, SlotRange rang
   }
 }
 
-absl::StatusOr<Evaluation> Evaluator::Run(Decoder& decoder, int64_t micro_batch,
-                                          const std::function<void()>& free_memory) {
+absl::StatusOr<std::optional<Evaluation>> Evaluator::Run(Decoder& decoder, const Around& around) {
   const absl::Duration begin = context_.clock.Monotonic();
-  if (options_.reproducible) micro_batch = 1;
+  int64_t micro_batch = options_.reproducible ? 1 : around.micro_batch;
   const int64_t rank = context_.collective.rank().value(), ranks = context_.collective.world_size();
   SlotRange mine{sequences_ * rank / ranks, sequences_ * (rank + 1) / ranks};
   Sums sums;
   for (;;) {
-    const int64_t wanted = std::min(micro_batch, mine.size());
-    if (wanted > 0) {
-      const SlotRange next{mine.begin, mine.begin + wanted};
-      ASSIGN_OR_RETURN(const int64_t rows, PassThatFits(decoder, next, free_memory, sums));
-      if (rows < wanted) micro_batch = rows;
-      mine.begin += rows;
-    }
     sums.left = mine.size();
+    sums.called_away = around.called_away && around.called_away() ? 1 : 0;
     ASSIGN_OR_RETURN(const std::vector<Sums> all, GatherValues(context_.collective, sums));
-    Evaluation total;
-    int64_t left = 0;
-    for (const Sums& part : all) {
-      total.loss += part.loss;
-      total.tokens += part.tokens;
-      left += part.left;
+    const Sums total = TotalOf(all);
+    if (total.left == 0) {
+      return Evaluation{
+          .loss = total.loss / static_cast<double>(std::max<int64_t>(1, total.tokens)),
+          .tokens = total.tokens,
+          .seconds = absl::ToDoubleSeconds(context_.clock.Monotonic() - begin)};
     }
-    if (left > 0) continue;
-    total.loss /= static_cast<double>(std::max<int64_t>(1, total.tokens));
-    total.seconds = absl::ToDoubleSeconds(context_.clock.Monotonic() - begin);
-    return total;
+    if (total.called_away > 0) return std::nullopt;
+    const int64_t wanted = std::min(micro_batch, mine.size());
+    if (wanted == 0) continue;
+    const SlotRange next{mine.begin, mine.begin + wanted};
+    ASSIGN_OR_RETURN(const int64_t rows, PassThatFits(decoder, next, around.free_memory, sums));
+    if (rows < wanted) micro_batch = rows;
+    mine.begin += rows;
   }
 }
 

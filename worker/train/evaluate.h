@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "worker/data/order.h"
@@ -29,11 +31,17 @@ class Evaluator {
   // The task outlives this and has a validation split.
   Evaluator(const RankContext& context, const Task& task, Options options);
 
-  // Every rank calls this at the same step. The ranks keep in touch after every pass, so that the
-  // slowest is not taken for lost. Micro-batches of this rank hold `micro_batch` sequences, or as
-  // many as memory allows, of which free_memory gives back what can be spared.
-  absl::StatusOr<Evaluation> Run(Decoder& decoder, int64_t micro_batch,
-                                 const std::function<void()>& free_memory);
+  // What the run around it gives to an evaluation.
+  struct Around {
+    int64_t micro_batch = 1;            // sequences of a pass of this rank, if memory allows
+    std::function<void()> free_memory;  // gives back what can be spared
+    // Asked before every pass: whether the ranks are wanted at the boundary. Null: never.
+    std::function<bool()> called_away;
+  };
+  // Every rank calls this at the same step. The ranks keep in touch before every pass, so that the
+  // slowest is not taken for lost. Absent, on all of them: one was called away, and what had been
+  // computed is dropped.
+  absl::StatusOr<std::optional<Evaluation>> Run(Decoder& decoder, const Around& around);
   int64_t sequences() const { return sequences_; }
 
  private:
@@ -41,7 +49,9 @@ class Evaluator {
     double loss = 0;
     int64_t tokens = 0;
     int64_t left = 0;  // sequences this rank has still to do
+    int64_t called_away = 0;
   };
+  static Sums TotalOf(const std::vector<Sums>& all);
   absl::Status Pass(Decoder& decoder, SlotRange range, Sums& sums);
   // The first sequences of `range`, all of them or as many as fit; how many.
   absl::StatusOr<int64_t> PassThatFits(Decoder& decoder, SlotRange range,

@@ -21,36 +21,42 @@ bool Due(int64_t step, int64_t every_steps) { return every_steps > 0 && step % e
 
 }  // namespace
 
-absl::Status Milestones::BeforeSteps() {
+bool Milestones::MissesEvaluation() const {
   const TrainingCounters& counters = parts_.replica.counters();
-  const bool missed = counters.step > 0 && counters.validation.step < counters.step &&
-                      Due(counters.step, parts_.spec.evaluate().every_steps());
-  return missed ? Evaluate() : absl::OkStatus();
+  const bool due = counters.step > 0 && Due(counters.step, parts_.spec.evaluate().every_steps());
+  return due && counters.validation.step < counters.step && !IsEvaluated();
 }
 
 absl::Status Milestones::AfterStep() {
   const int64_t step = parts_.replica.step().value();
   stepped_ = true;
   if (step == parts_.spec.train().steps()) return absl::OkStatus();
-  if (Due(step, parts_.spec.evaluate().every_steps())) RETURN_IF_ERROR(Evaluate());
+  if (Due(step, parts_.spec.evaluate().every_steps())) RETURN_IF_ERROR(Evaluate().status());
   if (Due(step, parts_.spec.checkpoint().every_steps())) return Save(Manner::kBeside);
   const bool compares = Due(step, kCompareEvery) && parts_.context.collective.world_size() > 1;
   return compares && !parts_.saver.busy() ? parts_.saver.StartToCompare(parts_.replica)
                                           : absl::OkStatus();
 }
 
-absl::Status Milestones::Evaluate() {
-  if (parts_.evaluator == nullptr || evaluated_step_ == parts_.replica.step()) {
-    return absl::OkStatus();
-  }
+bool Milestones::IsEvaluated() const {
+  return parts_.evaluator == nullptr || evaluated_step_ == parts_.replica.step();
+}
+
+absl::StatusOr<bool> Milestones::Evaluate() {
+  if (IsEvaluated()) return true;
   parts_.reporter.Enter(v1::PHASE_EVALUATE);
-  ASSIGN_OR_RETURN(evaluation_,
-                   parts_.evaluator->Run(parts_.replica.decoder(), parts_.memory.EvaluationRows(),
-                                         [this] { parts_.memory.Free(); }));
-  evaluated_step_ = parts_.replica.step();
+  ASSIGN_OR_RETURN(
+      const std::optional<Evaluation> found,
+      parts_.evaluator->Run(parts_.replica.decoder(),
+                            {.micro_batch = parts_.memory.EvaluationRows(),
+                             .free_memory = [this] { parts_.memory.Free(); },
+                             .called_away = [this] { return parts_.boundary.CallsAway(); }}));
   parts_.accounts.Book(TimeAccount::kEvaluate);
+  if (!found) return false;
+  evaluation_ = found;
+  evaluated_step_ = parts_.replica.step();
   NoteProgress();
-  return absl::OkStatus();
+  return true;
 }
 
 // All ranks have the same loss, and so the same progress.
@@ -63,6 +69,7 @@ void Milestones::NoteProgress() {
       Due(step, parts_.spec.evaluate().every_steps()) && step < parts_.spec.train().steps();
   const int64_t before = progress.reductions;
   if (counts) {
+    BeforeUpdate();
     progress.Note(parts_.spec, *evaluated_step_, evaluation_->loss);
     if (parts_.warm != nullptr) parts_.warm->Commit(parts_.replica.counters());
   }
@@ -129,7 +136,8 @@ absl::StatusOr<bool> Milestones::HasRoomBeside() {
 }
 
 absl::Status Milestones::Save(Manner manner) {
-  if (parts_.spec.checkpoint().keep_best() > 0) RETURN_IF_ERROR(Evaluate());
+  const bool ranked = parts_.spec.checkpoint().keep_best() > 0;
+  if (ranked && manner == Manner::kBeside) RETURN_IF_ERROR(Evaluate().status());
   parts_.reporter.Enter(v1::PHASE_CHECKPOINT);
   RETURN_IF_ERROR(Checked(parts_.saver.Finish()));
   parts_.memory.SetBeside(0);
@@ -150,12 +158,12 @@ absl::Status Milestones::SaveInManner(Manner manner) {
   return parts_.saver.Save(parts_.replica, loss).status();
 }
 
-absl::StatusOr<bool> Milestones::SaveForGood(StepBoundary& boundary) {
+absl::StatusOr<bool> Milestones::SaveForGood() {
   RETURN_IF_ERROR(Checked(parts_.saver.Finish()));
   while (parts_.saver.last_step() != parts_.replica.step()) {
     RETURN_IF_ERROR(Save(Manner::kWaiting));
     if (parts_.saver.last_step() == parts_.replica.step()) break;
-    ASSIGN_OR_RETURN(const bool retry, boundary.WaitToRetry(parts_.replica.step()));
+    ASSIGN_OR_RETURN(const bool retry, parts_.boundary.WaitToRetry(parts_.replica.step()));
     if (!retry) return false;
   }
   return true;

@@ -26,6 +26,7 @@ class Milestones {
   struct Parts {
     const v1::JobSpec& spec;
     const RankContext& context;
+    StepBoundary& boundary;
     Replica& replica;
     WarmState* warm;  // null: the replica lies in private memory
     CheckpointSaver& saver;
@@ -36,14 +37,15 @@ class Milestones {
   };
   explicit Milestones(const Parts& parts) : parts_(parts) {}
 
-  // Before the first step of a generation: the evaluation that was due after the step before it, if
-  // the generation that committed that one did not come to it.
-  absl::Status BeforeSteps();
+  // The evaluation that was due after the last step was not made, or not to its end: there was a
+  // death in between, or the ranks were called away.
+  bool MissesEvaluation() const;
   // What is due after the step that has just been committed; at the end of the run nothing, since
   // Evaluate and SaveForGood follow.
   absl::Status AfterStep();
-  // Nothing when this step's evaluation is known, or there is nothing to evaluate.
-  absl::Status Evaluate();
+  // Nothing when this step's evaluation is known, or there is nothing to evaluate. False: the ranks
+  // were called away, and it is not known.
+  absl::StatusOr<bool> Evaluate();
   // At every boundary, with its message: goes on with the checkpoint that is made beside the steps,
   // and makes one that was `asked` for. A stop waits for the former where nothing
   // newer is kept, but not for long.
@@ -52,7 +54,7 @@ class Milestones {
   void BeforeUpdate();
   // Before leaving for good: tries until the checkpoint is there, or a directive says to stop
   // without. Whether it is there.
-  absl::StatusOr<bool> SaveForGood(StepBoundary& boundary);
+  absl::StatusOr<bool> SaveForGood();
 
   // Of the newest evaluation, at step evaluated_step().
   std::optional<Evaluation> last_evaluation() const { return evaluation_; }
@@ -60,10 +62,12 @@ class Milestones {
  private:
   // How a checkpoint is made: while all ranks wait for it, or beside the steps that follow.
   enum class Manner { kWaiting, kBeside };
+  bool IsEvaluated() const;
   void NoteProgress();
   // Of the checkpoint that is made beside the steps.
   absl::Status EndAtStop(const Boundary& boundary);
-  // Goes on when the checkpoint could not be written: the older ones are there still.
+  // Goes on when the checkpoint could not be written: the older ones are there still. What is
+  // waited for is wanted soon, and has the loss only if it is known.
   absl::Status Save(Manner manner);
   absl::Status SaveInManner(Manner manner);
   // Whether every rank that writes has memory for a copy.

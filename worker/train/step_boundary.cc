@@ -85,6 +85,14 @@ absl::StatusOr<Boundary> StepBoundary::Obey(Step step, const AtBoundary& at_boun
   }
 }
 
+bool StepBoundary::CallsAway() const {
+  if (parts_.context.collective.rank() != Rank(0)) return false;
+  const v1::Directive directive = parts_.client.directive();
+  const bool stays =
+      directive.run_state() == v1::RUN_STATE_PAUSE || directive.run_state() == v1::RUN_STATE_STOP;
+  return stays && directive.number() > acknowledged_;
+}
+
 // Rank 0 alone knows that it holds; to the others it says pause, and names no directive for it. The
 // machine is wanted as soon as espalierd is back.
 void StepBoundary::NotePause(const Boundary& boundary) {

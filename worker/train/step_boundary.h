@@ -60,6 +60,9 @@ class StepBoundary {
   // Waits before a checkpoint is tried again. False: a directive says to leave without it, or not
   // to leave at all.
   absl::StatusOr<bool> WaitToRetry(Step step);
+  // Rank 0: a directive that is not obeyed yet says to pause or to stop. False on the others, which
+  // learn of it from rank 0.
+  bool CallsAway() const;
   // The newest message but one was to stop, and the newest is to go on.
   bool called_off() const { return called_off_; }
 

@@ -33,9 +33,9 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const v1::JobSpec& spec
                                       options.memory));
   t.passes_.emplace(GradientPasses::Parts{t.spec_, parts.context, parts.task, t.replica_,
                                           parts.synchroniser, *t.memory_, t.runner_, options.pace});
-  t.milestones_.emplace(Milestones::Parts{t.spec_, t.parts_.context, t.replica_, parts.warm,
-                                          parts.saver, parts.evaluator, *t.memory_, t.reporter_,
-                                          t.accounts_});
+  t.milestones_.emplace(Milestones::Parts{t.spec_, t.parts_.context, *t.boundary_, t.replica_,
+                                          parts.warm, parts.saver, parts.evaluator, *t.memory_,
+                                          t.reporter_, t.accounts_});
   return trainer;
 }
 
@@ -54,17 +54,28 @@ absl::StatusOr<v1::Outcome> Trainer::Run() {
 
 absl::StatusOr<v1::Outcome> Trainer::RunSteps() {
   parts_.context.progress.step = replica_.step().value();
-  // A death between a step and what is due after it leaves that undone.
-  RETURN_IF_ERROR(milestones_->BeforeSteps());
-  while (!Ends()) {
-    ASSIGN_OR_RETURN(const StepEnd end, TrainStep());
-    if (end == StepEnd::kStoppedToResume) {
-      ASSIGN_OR_RETURN(saved_for_good_, milestones_->SaveForGood(*boundary_));
-      if (boundary_->called_off()) continue;
+  for (;;) {
+    ASSIGN_OR_RETURN(const StepEnd end, Ends() ? EndRun() : TrainStep());
+    switch (end) {
+      case StepEnd::kCommitted:
+        RETURN_IF_ERROR(milestones_->AfterStep());
+        break;
+      case StepEnd::kNotBegun:
+        break;
+      case StepEnd::kStopped:
+        return v1::OUTCOME_STOPPED;
+      case StepEnd::kStoppedToResume: {
+        ASSIGN_OR_RETURN(saved_for_good_, milestones_->SaveForGood());
+        if (!boundary_->called_off()) return v1::OUTCOME_STOPPED;
+        break;
+      }
+      case StepEnd::kCompleted:
+        return v1::OUTCOME_COMPLETED;
     }
-    if (end != StepEnd::kCommitted) return v1::OUTCOME_STOPPED;
-    RETURN_IF_ERROR(milestones_->AfterStep());
   }
+}
+
+absl::StatusOr<Trainer::StepEnd> Trainer::EndRun() {
   const ValidationProgress& progress = replica_.counters().validation;
   if (progress.Ends(spec_) && progress.best_step == 0) {
     return absl::FailedPreconditionError(
@@ -72,9 +83,24 @@ absl::StatusOr<v1::Outcome> Trainer::RunSteps() {
                      " evaluations in a row (evaluate.patience) the validation "
                      "loss was not finite; try a lower learning rate"));
   }
-  RETURN_IF_ERROR(milestones_->Evaluate());
-  ASSIGN_OR_RETURN(saved_for_good_, milestones_->SaveForGood(*boundary_));
-  return saved_for_good_ ? v1::OUTCOME_COMPLETED : v1::OUTCOME_STOPPED;
+  ASSIGN_OR_RETURN(const bool evaluated, milestones_->Evaluate());
+  if (!evaluated) {
+    ASSIGN_OR_RETURN(const Boundary boundary, MeetBoundary());
+    return StopOf(boundary).value_or(StepEnd::kNotBegun);
+  }
+  ASSIGN_OR_RETURN(saved_for_good_, milestones_->SaveForGood());
+  return saved_for_good_ ? StepEnd::kCompleted : StepEnd::kStopped;
+}
+
+absl::StatusOr<Boundary> Trainer::MeetBoundary() {
+  return boundary_->Obey(replica_.step(), [this](const Boundary& message, bool asked) {
+    return milestones_->AtBoundary(message, asked);
+  });
+}
+
+std::optional<Trainer::StepEnd> Trainer::StopOf(const Boundary& boundary) {
+  if (boundary.state() != v1::RUN_STATE_STOP) return std::nullopt;
+  return boundary.checkpoint_before_stop ? StepEnd::kStoppedToResume : StepEnd::kStopped;
 }
 
 bool Trainer::Ends() const {
@@ -90,12 +116,11 @@ std::string Trainer::why_early() const {
 
 absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   // 1. Boundary: all ranks take what rank 0 was told, and obey it here.
-  ASSIGN_OR_RETURN(const Boundary boundary,
-                   boundary_->Obey(replica_.step(), [this](const Boundary& message, bool asked) {
-                     return milestones_->AtBoundary(message, asked);
-                   }));
-  if (boundary.state() == v1::RUN_STATE_STOP) {
-    return boundary.checkpoint_before_stop ? StepEnd::kStoppedToResume : StepEnd::kStopped;
+  ASSIGN_OR_RETURN(const Boundary boundary, MeetBoundary());
+  if (const std::optional<StepEnd> stop = StopOf(boundary)) return *stop;
+  if (milestones_->MissesEvaluation()) {  // which may change the learning rate, or be the last
+    RETURN_IF_ERROR(milestones_->Evaluate().status());
+    return StepEnd::kNotBegun;
   }
   ASSIGN_OR_RETURN(const SlotRange shard, boundary_->Shard(boundary));
 

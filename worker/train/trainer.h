@@ -71,8 +71,10 @@ class Trainer {
  private:
   enum class StepEnd {
     kCommitted,
+    kNotBegun,         // the evaluation of the step before was made up for, or broken off
     kStopped,          // as the directive said
     kStoppedToResume,  // the same, and a checkpoint is wanted first
+    kCompleted,
   };
   Trainer(const v1::JobSpec& spec, const Parts& parts);
 
@@ -80,6 +82,11 @@ class Trainer {
   // The last step is committed, or the validation loss falls no more.
   bool Ends() const;
   absl::StatusOr<StepEnd> TrainStep();
+  // After the last step: the evaluation and the checkpoint of it.
+  absl::StatusOr<StepEnd> EndRun();
+  absl::StatusOr<Boundary> MeetBoundary();
+  // Absent: the message does not say to stop.
+  static std::optional<StepEnd> StopOf(const Boundary& boundary);
   absl::Status UpdateOrSkip(const StepTotals& total, v1::StepReport& report);
   // `expected`: the loss scale was too large, and has been reduced. Counts it in `after`.
   absl::Status SkipUpdate(const StepTotals& total, bool expected, TrainingCounters& after);

@@ -44,7 +44,10 @@ std::vector<Found> EvaluateWith(int64_t failing) {
       Evaluator evaluator({*group[rank], RealClock(), board}, task, {});
       Found& mine = found[rank];
       const auto run = [&] {
-        mine.evaluation = evaluator.Run(*model.decoder, kMicroBatch, [&] { ++mine.freed; });
+        const auto found = evaluator.Run(
+            *model.decoder, {.micro_batch = kMicroBatch, .free_memory = [&] { ++mine.freed; }});
+        if (found.ok() && *found) mine.evaluation = **found;
+        if (!found.ok()) mine.evaluation = found.status();
       };
       if (rank == 0 || failing == 0) return run();
       const FailingAllocator allocator(failing);
