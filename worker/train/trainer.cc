@@ -118,10 +118,6 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   // 1. Boundary: all ranks take what rank 0 was told, and obey it here.
   ASSIGN_OR_RETURN(const Boundary boundary, MeetBoundary());
   if (const std::optional<StepEnd> stop = StopOf(boundary)) return *stop;
-  if (milestones_->MissesEvaluation()) {  // which may change the learning rate, or be the last
-    RETURN_IF_ERROR(milestones_->Evaluate().status());
-    return StepEnd::kNotBegun;
-  }
   ASSIGN_OR_RETURN(const SlotRange shard, boundary_->Shard(boundary));
 
   // 2. The samples of my shard.
@@ -133,6 +129,11 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   // 3. How many of them a micro-batch holds, in the first step, and how passes are run.
   reporter_.Enter(v1::PHASE_COMPUTE);
   RETURN_IF_ERROR(memory_->Probe(parts_.synchroniser.LookupBytes(samples->tokens)));
+  if (milestones_->MissesEvaluation()) {  // which may change the learning rate, or be the last
+    accounts_.Book(TimeAccount::kCompute);
+    RETURN_IF_ERROR(milestones_->Evaluate().status());
+    return StepEnd::kNotBegun;
+  }
   memory_->RecordPasses(shard.size(), passes_->largest());
 
   // 4. Gradient sums over my shard. The last pass hands gradients over as they become final.

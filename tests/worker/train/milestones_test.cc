@@ -16,7 +16,9 @@ namespace espalier {
 namespace {
 
 using ::testing::Contains;
+using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::Gt;
 
 constexpr int64_t kLength = 32, kSequences = 64;
 
@@ -150,6 +152,16 @@ TEST_F(BetweenSteps, AnEvaluationThatAPauseBrokeOffIsMadeAfterIt) {
     EXPECT_EQ(*result.outcome, v1::OUTCOME_COMPLETED);
   }
   EXPECT_THAT(told_, ElementsAre(0, 1, 2, -3, 3, -4));
+}
+
+// Of which a worker knows nothing when it begins.
+TEST_F(BetweenSteps, AnEvaluationIsMadeUpForInPassesOfTheSizeThatFits) {
+  WorldOptions options = Options(4, /*evaluate_every=*/3);
+  BreakOff(options);
+  options.spec.mutable_batch()->clear_micro_batch();
+  const std::vector<RankResult> resumed = TrainWorld(options);
+  ASSERT_TRUE(resumed[0].outcome.ok()) << resumed[0].outcome.status();
+  EXPECT_THAT(rows_, Each(Gt(1)));
 }
 
 TEST_F(BetweenSteps, TheLastEvaluationIsBrokenOffLikeAnyOther) {
