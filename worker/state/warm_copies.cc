@@ -116,18 +116,20 @@ void WarmCopies::Remove() {
   segment_->Remove();
 }
 
+// A device that fails fails here too, while the run ends for another reason.
 void WarmCopies::Start(const TrainingCounters& counters) {
   if (failed_) return;
-  begun_ = clock_.Monotonic();
-  transfers_.Follow();
-  copying_.emplace(
-      [this, counters] {
-        RETURN_IF_ERROR(CopyInto(slots_[(number_ + 1) % 2]));
-        segment_->Write({.kind = WarmSegment::kClean, .number = ++number_, .counters = counters});
-        not_copied_.reset();
-        return absl::OkStatus();
-      },
-      clock_);
+  const auto copy = [this, counters] {
+    RETURN_IF_ERROR(CopyInto(slots_[(number_ + 1) % 2]));
+    segment_->Write({.kind = WarmSegment::kClean, .number = ++number_, .counters = counters});
+    not_copied_.reset();
+    return absl::OkStatus();
+  };
+  GiveUpAfter(CatchTorch("beginning to copy what is trained", [&] {
+    begun_ = clock_.Monotonic();
+    transfers_.Follow();
+    copying_.emplace(copy, clock_);
+  }));
 }
 
 // While a piece goes from its staging memory to the shared one, the next one comes from the device.
@@ -171,10 +173,14 @@ void WarmCopies::Await() {
   copying_->WaitFor(absl::InfiniteDuration());
   const absl::Status result = copying_->result();
   copying_.reset();
-  if (result.ok()) return;
+  GiveUpAfter(result);
+}
+
+void WarmCopies::GiveUpAfter(const absl::Status& copied) {
+  if (copied.ok()) return;
   failed_ = true;
   LogWarning(
-      absl::StrCat("what is trained is not kept in shared memory any more: ", result.message()));
+      absl::StrCat("what is trained is not kept in shared memory any more: ", copied.message()));
 }
 
 absl::StatusOr<std::unique_ptr<WarmState>> OpenWarmState(const WarmPlace& place,

@@ -66,6 +66,8 @@ class WarmCopies : public WarmState {
   void Start(const TrainingCounters& counters);
   absl::Status CopyInto(const Slot& slot);
   void Await();
+  // No copies are made after an error of one.
+  void GiveUpAfter(const absl::Status& copied);
 
   Replica& replica_;
   const std::vector<Slot> slots_;

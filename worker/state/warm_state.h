@@ -40,7 +40,8 @@ class WarmState {
   virtual void Begin(const TrainingCounters& after, const AdamW::Update& update) = 0;
   // The replica is the state of these counters.
   virtual void Commit(const TrainingCounters& counters) = 0;
-  // The run ends, well or not: from here on the memory is as new as it can be.
+  // The run ends, well or not: from here on the memory is as new as it can be. Throws nothing,
+  // whatever the device does: the run ends with its own reason.
   virtual void Finish() = 0;
 
   // It is in a checkpoint, or not wanted any more: nothing is left when this process has ended, of
