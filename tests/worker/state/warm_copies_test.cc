@@ -117,6 +117,45 @@ class WarmCopiesTest : public testing::Test {
   std::unique_ptr<WarmCopies> warm_;
 };
 
+TEST_F(WarmCopiesTest, AreMadeOfEveryStepWhereNoUpdateWaits) {
+  for (int64_t step = 1; step <= 5; ++step) {
+    Step(absl::Milliseconds(1));
+    BeginUpdate();
+    EXPECT_EQ(CopiedStep(), step);
+  }
+}
+
+TEST_F(WarmCopiesTest, KeepUpdatesWaitingForAHundredthOfTheTimeAtMost) {
+  clock_.set_wait(absl::Milliseconds(100));
+  Step(absl::Seconds(10));
+  int64_t copies = 0;
+  for (int64_t before = CopiedStep(); replica_->counters().step < 1000; before = CopiedStep()) {
+    Step(absl::Seconds(10));
+    copies += CopiedStep() != before;
+  }
+  const absl::Duration one = clock_.waited() / copies;
+  EXPECT_LE(clock_.waited(), clock_.Monotonic() / 100 + one);
+  EXPECT_GE(clock_.waited(), clock_.Monotonic() / 200) << "it makes too few";
+}
+
+TEST_F(WarmCopiesTest, AreMadeAtTheEndOfWhatWasHeldBack) {
+  TrainTo(3);
+  warm_->Finish();
+  EXPECT_EQ(CopiedStep(), 3);
+  warm_.reset();
+  const std::unique_ptr<WarmCopies> next = Open();
+  ASSERT_TRUE(next->found());
+  EXPECT_EQ(next->found()->step, 3);
+}
+
+// What the replica holds then is neither of the one step nor of the other.
+TEST_F(WarmCopiesTest, AreNotMadeAtTheEndWhereAnUpdateWasBegun) {
+  TrainTo(3);
+  BeginUpdate();
+  warm_->Finish();
+  EXPECT_EQ(CopiedStep(), 1);
+}
+
 TEST_F(WarmCopiesTest, ADeviceThatFailsAtTheEndLeavesTheRunItsOwnReason) {
   TrainTo(2);
   clock_.Fail();
