@@ -11,8 +11,14 @@
 
 namespace espalier {
 
-Evaluator::Evaluator(const RankContext& context, const Task& task, Options options)
-    : context_(context), task_(task), options_(options) {
+Evaluator::Evaluator(const RankContext& context, const Decoder& decoder, const Task& task,
+                     Options options)
+    : context_(context),
+      decoder_(decoder),
+      task_(task),
+      options_(options),
+      transfers_(decoder.device()),
+      worked_(LayerProgress(context, decoder.device())) {
   sequences_ = task.validation()->size();
   if (options_.max_sequences > 0) sequences_ = std::min(sequences_, options_.max_sequences);
 }
@@ -29,28 +35,26 @@ Evaluator::Sums Evaluator::TotalOf(const std::vector<Sums>& all) {
   return total;
 }
 
-absl::Status Evaluator::Pass(Decoder& decoder, SlotRange range, Sums& sums) {
+absl::Status Evaluator::Pass(SlotRange range, Sums& sums) {
   std::vector<int64_t> ids(range.size());
   std::iota(ids.begin(), ids.end(), range.begin);
   ASSIGN_OR_RETURN(const Samples samples, task_.validation()->Read(std::move(ids)));
   return CatchTorch("evaluating", [&] {
     torch::NoGradGuard no_grad;
-    Transfers transfers(decoder.device());
     const SlotRange all{0, range.size()};
-    const TokenBatch batch = task_.Batch(samples, all, transfers);
-    const PassInputs inputs{.worked = LayerProgress(context_, decoder.device())};
-    const double loss = task_.LossSum(decoder, batch, inputs).item<double>();
+    const TokenBatch batch = task_.Batch(samples, all, transfers_);
+    const double loss = task_.LossSum(decoder_, batch, {.worked = worked_}).item<double>();
     sums.loss += options_.reproducible ? RoundedForSum(loss) : loss;
     sums.tokens += task_.LossTokens(samples, all);
   });
 }
 
-absl::StatusOr<int64_t> Evaluator::PassThatFits(Decoder& decoder, SlotRange range,
+absl::StatusOr<int64_t> Evaluator::PassThatFits(SlotRange range,
                                                 const std::function<void()>& free_memory,
                                                 Sums& sums) {
   int64_t rows = range.size();
   for (bool last_try = false;; rows = (rows + 1) / 2) {
-    const absl::Status status = Pass(decoder, {range.begin, range.begin + rows}, sums);
+    const absl::Status status = Pass({range.begin, range.begin + rows}, sums);
     if (status.ok()) return rows;
     if (!absl::IsResourceExhausted(status) || last_try) return status;
     free_memory();
@@ -58,7 +62,7 @@ absl::StatusOr<int64_t> Evaluator::PassThatFits(Decoder& decoder, SlotRange rang
   }
 }
 
-absl::StatusOr<std::optional<Evaluation>> Evaluator::Run(Decoder& decoder, const Around& around) {
+absl::StatusOr<std::optional<Evaluation>> Evaluator::Run(const Around& around) {
   const absl::Duration begin = context_.clock.Monotonic();
   int64_t micro_batch = options_.reproducible ? 1 : around.micro_batch;
   const int64_t rank = context_.collective.rank().value(), ranks = context_.collective.world_size();
@@ -79,7 +83,7 @@ absl::StatusOr<std::optional<Evaluation>> Evaluator::Run(Decoder& decoder, const
     const int64_t wanted = std::min(micro_batch, mine.size());
     if (wanted == 0) continue;
     const SlotRange next{mine.begin, mine.begin + wanted};
-    ASSIGN_OR_RETURN(const int64_t rows, PassThatFits(decoder, next, around.free_memory, sums));
+    ASSIGN_OR_RETURN(const int64_t rows, PassThatFits(next, around.free_memory, sums));
     if (rows < wanted) micro_batch = rows;
     mine.begin += rows;
   }

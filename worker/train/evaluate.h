@@ -12,6 +12,7 @@
 #include "worker/model/decoder.h"
 #include "worker/sync/together.h"
 #include "worker/task/task.h"
+#include "worker/tensor/transfers.h"
 
 namespace espalier {
 
@@ -28,8 +29,8 @@ class Evaluator {
     // Passes of one sequence, whose losses are added in a way that no division into ranks changes.
     bool reproducible = false;
   };
-  // The task outlives this and has a validation split.
-  Evaluator(const RankContext& context, const Task& task, Options options);
+  // Decoder and task outlive this; the task has a validation split.
+  Evaluator(const RankContext& context, const Decoder& decoder, const Task& task, Options options);
 
   // What the run around it gives to an evaluation.
   struct Around {
@@ -41,7 +42,7 @@ class Evaluator {
   // Every rank calls this at the same step. The ranks keep in touch before every pass, so that the
   // slowest is not taken for lost. Absent, on all of them: one was called away, and what had been
   // computed is dropped.
-  absl::StatusOr<std::optional<Evaluation>> Run(Decoder& decoder, const Around& around);
+  absl::StatusOr<std::optional<Evaluation>> Run(const Around& around);
   int64_t sequences() const { return sequences_; }
 
  private:
@@ -52,14 +53,17 @@ class Evaluator {
     int64_t called_away = 0;
   };
   static Sums TotalOf(const std::vector<Sums>& all);
-  absl::Status Pass(Decoder& decoder, SlotRange range, Sums& sums);
+  absl::Status Pass(SlotRange range, Sums& sums);
   // The first sequences of `range`, all of them or as many as fit; how many.
-  absl::StatusOr<int64_t> PassThatFits(Decoder& decoder, SlotRange range,
-                                       const std::function<void()>& free_memory, Sums& sums);
+  absl::StatusOr<int64_t> PassThatFits(SlotRange range, const std::function<void()>& free_memory,
+                                       Sums& sums);
 
   RankContext context_;
+  const Decoder& decoder_;
   const Task& task_;
   Options options_;
+  Transfers transfers_;
+  const std::function<void(int64_t)> worked_;  // of every pass, so that it knows the device
   int64_t sequences_;
 };
 

@@ -33,7 +33,7 @@ bool DevicePacer::Queued() {
 
 std::function<void(int64_t)> LayerProgress(const RankContext& context, torch::Device device) {
   ProgressBoard& progress = context.progress;
-  if (!device.is_mps()) {
+  if (device.is_cpu() || device.is_cuda()) {
     return [&progress](int64_t next) {
       SampleRecentPeak();
       progress.At(next + 1);

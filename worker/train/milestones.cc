@@ -47,8 +47,7 @@ absl::StatusOr<bool> Milestones::Evaluate() {
   parts_.reporter.Enter(v1::PHASE_EVALUATE);
   ASSIGN_OR_RETURN(
       const std::optional<Evaluation> found,
-      parts_.evaluator->Run(parts_.replica.decoder(),
-                            {.micro_batch = parts_.memory.EvaluationRows(),
+      parts_.evaluator->Run({.micro_batch = parts_.memory.EvaluationRows(),
                              .free_memory = [this] { parts_.memory.Free(); },
                              .called_away = [this] { return parts_.boundary.CallsAway(); }}));
   parts_.accounts.Book(TimeAccount::kEvaluate);

@@ -7,9 +7,11 @@
 #include "tests/worker/mac/mac_device.h"
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/training_world.h"
+#include "worker/collective/in_process.h"
 #include "worker/data/example_table.h"
 #include "worker/model/generate.h"
 #include "worker/task/next_token.h"
+#include "worker/train/evaluate.h"
 
 namespace espalier {
 namespace {
@@ -133,6 +135,29 @@ TEST(OnAMacToo, FineTuningBreaksNoRule) {
   const std::vector<RankResult> results = TrainWorld(options);
   EXPECT_TRUE(results[0].outcome.ok()) << results[0].outcome.status();
   EXPECT_THAT(mac.tally().violations, testing::IsEmpty());
+}
+
+struct StandingClock : Clock {
+  absl::Time Now() override { return absl::UnixEpoch(); }
+  absl::Duration Monotonic() override { return absl::ZeroDuration(); }
+  void Sleep(absl::Duration) override {}
+};
+
+// A wait lets the device run dry. By this clock none takes long, so they get fewer and fewer.
+TEST(OnAMacToo, AnEvaluationWaitsForTheDeviceNowAndThenAndNotInEveryPass) {
+  const MacDevice mac;
+  Parameters parameters = *Parameters::Create(TinyConfig(), {.device = MacDevice::device()});
+  parameters.Initialize(3, 0.3);
+  const Decoder decoder(TinyConfig(), parameters);
+  const NextToken task = Completions(100);
+  const auto alone = InProcessGroup(1, absl::Seconds(60));
+  StandingClock clock;
+  ProgressBoard board;
+  Evaluator evaluator({*alone[0], clock, board}, decoder, task, {});
+  ASSERT_TRUE(evaluator.Run({.micro_batch = 5}).ok());
+  constexpr int64_t kPasses = 20;  // each reads its loss
+  EXPECT_GT(mac.tally().reads, kPasses);
+  EXPECT_LE(mac.tally().reads, kPasses + 8);
 }
 
 TEST(OnAMacToo, AReproducibleRunIsRefused) {

@@ -101,7 +101,8 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
                                                  options.checkpoints + "/samples"));
   }
   CheckpointSaver saver(context, *result.client, store, identity, role);
-  Evaluator evaluator(context, task, {.reproducible = spec.train().reproducible()});
+  Evaluator evaluator(context, result.replica->decoder(), task,
+                      {.reproducible = spec.train().reproducible()});
   AllReduceSynchroniser synchroniser(
       collective,
       {result.replica->parameters(), result.replica->optimizer(), result.replica->residual(),

@@ -41,11 +41,11 @@ std::vector<Found> EvaluateWith(int64_t failing) {
     ranks.emplace_back([&, rank] {
       TinyModel model(TinyModelConfig());
       ProgressBoard board;
-      Evaluator evaluator({*group[rank], RealClock(), board}, task, {});
+      Evaluator evaluator({*group[rank], RealClock(), board}, *model.decoder, task, {});
       Found& mine = found[rank];
       const auto run = [&] {
-        const auto found = evaluator.Run(
-            *model.decoder, {.micro_batch = kMicroBatch, .free_memory = [&] { ++mine.freed; }});
+        const auto found =
+            evaluator.Run({.micro_batch = kMicroBatch, .free_memory = [&] { ++mine.freed; }});
         if (found.ok() && *found) mine.evaluation = **found;
         if (!found.ok()) mine.evaluation = found.status();
       };
