@@ -86,6 +86,9 @@ absl::Status TooOld(int64_t newest, const StartOptions& options) {
                                              "), and ", found, "; nothing is begun anew"));
 }
 
+// What a rank loads of the newest state; nothing: it holds less, or there is none.
+enum class Source : int32_t { kNothing, kMemory, kCheckpoint };
+
 // Of the ranks that hold the newest state, one whose bits most of them have: the lowest.
 size_t ChooseSender(const std::vector<int64_t>& held, const std::vector<uint64_t>& prints) {
   const int64_t newest = *std::max_element(held.begin(), held.end());
@@ -115,6 +118,17 @@ void TellOfDifferences(const std::vector<int64_t>& held, const std::vector<uint6
   }
 }
 
+// What int8 gradients still owe is in checkpoints and in no memory. Whoever begins with memory
+// takes it from one who begins with a checkpoint of the same step: else they would differ by it.
+absl::Status ShareResidual(const RankContext& context, Source mine, Replica& replica) {
+  if (!replica.residual().kept()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<Source> all, GatherValues(context.collective, mine));
+  const auto sender = std::find(all.begin(), all.end(), Source::kCheckpoint);
+  const bool wanted = std::find(all.begin(), all.end(), Source::kMemory) != all.end();
+  if (!wanted || sender == all.end()) return absl::OkStatus();
+  return BroadcastTensor(context, replica.residual().values(), Rank(sender - all.begin()));
+}
+
 // What a rank holds of the job, and what becomes of it.
 class Holdings {
  public:
@@ -133,6 +147,10 @@ class Holdings {
     if (newest_ < 0) return InitialOrigin(identity_.spec);
     if (in_memory_) return absl::StrCat("warm state of step ", newest_);
     return absl::StrCat("checkpoint ", checkpoint_->folder());
+  }
+  Source source() const {
+    if (in_memory_) return Source::kMemory;
+    return checkpoint_ ? Source::kCheckpoint : Source::kNothing;
   }
   // Makes it the replica.
   absl::Status Load() {
@@ -191,16 +209,18 @@ absl::StatusOr<StartState> AgreeOnStart(const RankContext& context, const Checkp
   const auto newest = std::max_element(all.begin(), all.end());
   if (std::max<int64_t>(*newest, 0) < options.least.value()) return TooOld(*newest, options);
 
-  const bool frozen = replica.has_frozen();
-  uint64_t fingerprint = 0;  // of a rank that holds less: none
+  const bool frozen = replica.has_frozen(), loads = held.newest() == *newest;
   RETURN_IF_ERROR(RunTogether(context, [&]() -> absl::Status {
     // Checkpoints, and what ranks send each other, hold what is trained.
     if (frozen && options.warm == nullptr) {
       RETURN_IF_ERROR(SetInitialWeights(identity.spec, replica));
     }
-    if (held.newest() < *newest) return absl::OkStatus();
-    RETURN_IF_ERROR(held.Load());
-    fingerprint = replica.Fingerprint();
+    return loads ? held.Load() : absl::OkStatus();
+  }));
+  RETURN_IF_ERROR(ShareResidual(context, loads ? held.source() : Source::kNothing, replica));
+  uint64_t fingerprint = 0;  // of a rank that holds less: none
+  RETURN_IF_ERROR(RunTogether(context, [&] {
+    if (loads) fingerprint = replica.Fingerprint();
     return absl::OkStatus();
   }));
   ASSIGN_OR_RETURN(const std::vector<uint64_t> prints,

@@ -124,6 +124,27 @@ TEST_P(WarmStart, RanksAreEqualWhereGradientsTravelAsInt8) {
   }
 }
 
+// A checkpoint has what they owe and memory has not; neither rank has held other bits.
+TEST_P(WarmStart, MemoryTakesWhatInt8GradientsOweFromACheckpointOfTheSameStep) {
+  const auto until = [&](int64_t steps) {
+    WorldOptions options = Until(steps);
+    options.spec.mutable_parallel()->set_gradient_dtype(v1::GRADIENT_DTYPE_INT8);
+    options.spec.mutable_checkpoint()->set_every_steps(4);
+    options.spec.mutable_checkpoint()->set_copies(1);
+    options.own_folders = true;
+    return options;
+  };
+  TrainWorld(until(4));
+  const std::vector<RankResult> results = TrainWorld(until(10));
+  EXPECT_EQ(results[0].start.origin, "checkpoint " + until(10).checkpoints + "/0/step-00000004");
+  EXPECT_EQ(results[1].start.origin, "warm state of step 4");
+  WorldOptions straight = until(10);
+  straight.warm = "";
+  straight.checkpoints = folder_ / "straight";
+  EXPECT_EQ(results[0].fingerprint, TrainWorld(straight)[0].fingerprint);
+  EXPECT_EQ(results[1].fingerprint, results[0].fingerprint);
+}
+
 TEST_P(WarmStart, GoesOnAboveFrozenParameters) {
   const auto until = [&](int64_t steps, const std::string& warm, const std::string& checkpoints) {
     WorldOptions options = Until(steps);
