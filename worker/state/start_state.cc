@@ -1,6 +1,7 @@
 #include "worker/state/start_state.h"
 
 #include <algorithm>
+#include <compare>
 #include <optional>
 #include <utility>
 
@@ -86,12 +87,19 @@ absl::Status TooOld(int64_t newest, const StartOptions& options) {
                                              "), and ", found, "; nothing is begun anew"));
 }
 
+// What a rank holds of the job; the greatest is the newest.
+struct Held {
+  int64_t step = -1;      // committed; -1: nothing
+  int64_t evaluated = 0;  // the last step whose evaluation is counted in it
+  friend auto operator<=>(const Held&, const Held&) = default;
+};
+
 // What a rank loads of the newest state; nothing: it holds less, or there is none.
 enum class Source : int32_t { kNothing, kMemory, kCheckpoint };
 
 // Of the ranks that hold the newest state, one whose bits most of them have: the lowest.
-size_t ChooseSender(const std::vector<int64_t>& held, const std::vector<uint64_t>& prints) {
-  const int64_t newest = *std::max_element(held.begin(), held.end());
+size_t ChooseSender(const std::vector<Held>& held, const std::vector<uint64_t>& prints) {
+  const Held newest = *std::max_element(held.begin(), held.end());
   size_t sender = 0;
   int64_t most = 0;
   for (size_t rank = 0; rank < held.size(); ++rank) {
@@ -107,12 +115,12 @@ size_t ChooseSender(const std::vector<int64_t>& held, const std::vector<uint64_t
 }
 
 // Such a rank has computed, or kept, something wrong; which one is not always the sender.
-void TellOfDifferences(const std::vector<int64_t>& held, const std::vector<uint64_t>& prints,
+void TellOfDifferences(const std::vector<Held>& held, const std::vector<uint64_t>& prints,
                        size_t sender) {
   for (size_t rank = 0; rank < held.size(); ++rank) {
     if (held[rank] != held[sender] || prints[rank] == prints[sender]) continue;
-    LogWarning(absl::StrCat("rank ", rank, " held other bits of step ", held[rank], " than rank ",
-                            sender,
+    LogWarning(absl::StrCat("rank ", rank, " held other bits of step ", held[rank].step,
+                            " than rank ", sender,
                             ", which sends it its own; where that comes again, test the "
                             "memory of both machines"));
   }
@@ -135,17 +143,18 @@ class Holdings {
   Holdings(const RunIdentity& identity, Replica& replica, WarmState* warm,
            const std::optional<Checkpoint>& checkpoint)
       : identity_(identity), replica_(replica), warm_(warm), checkpoint_(checkpoint) {
-    if (checkpoint) newest_ = checkpoint->step().value();
-    if (warm == nullptr || !warm->found() || warm->found()->step <= newest_) return;
-    newest_ = warm->found()->step;
+    if (checkpoint) newest_ = {checkpoint->step().value(), GlanceAt(*checkpoint).evaluated};
+    if (warm == nullptr || !warm->found()) return;
+    const Held in_memory{warm->found()->step, warm->found()->validation.step};
+    if (in_memory <= newest_) return;
+    newest_ = in_memory;
     in_memory_ = true;
   }
 
-  // Committed steps; -1: nothing.
-  int64_t newest() const { return newest_; }
+  const Held& newest() const { return newest_; }
   std::string origin() const {
-    if (newest_ < 0) return InitialOrigin(identity_.spec);
-    if (in_memory_) return absl::StrCat("warm state of step ", newest_);
+    if (newest_.step < 0) return InitialOrigin(identity_.spec);
+    if (in_memory_) return absl::StrCat("warm state of step ", newest_.step);
     return absl::StrCat("checkpoint ", checkpoint_->folder());
   }
   Source source() const {
@@ -169,7 +178,7 @@ class Holdings {
   Replica& replica_;
   WarmState* const warm_;
   const std::optional<Checkpoint>& checkpoint_;
-  int64_t newest_ = -1;
+  Held newest_;
   bool in_memory_ = false;
 };
 
@@ -205,11 +214,12 @@ absl::StatusOr<StartState> AgreeOnStart(const RankContext& context, const Checkp
     options.on_found(mine ? mine->step() : Step(0), mine ? mine->folder() : "");
   }
   Holdings held(identity, replica, options.warm, mine);
-  ASSIGN_OR_RETURN(const std::vector<int64_t> all, GatherValues(context.collective, held.newest()));
-  const auto newest = std::max_element(all.begin(), all.end());
-  if (std::max<int64_t>(*newest, 0) < options.least.value()) return TooOld(*newest, options);
-
-  const bool frozen = replica.has_frozen(), loads = held.newest() == *newest;
+  ASSIGN_OR_RETURN(const std::vector<Held> all, GatherValues(context.collective, held.newest()));
+  const Held newest = *std::max_element(all.begin(), all.end());
+  if (std::max<int64_t>(newest.step, 0) < options.least.value()) {
+    return TooOld(newest.step, options);
+  }
+  const bool frozen = replica.has_frozen(), loads = held.newest() == newest;
   RETURN_IF_ERROR(RunTogether(context, [&]() -> absl::Status {
     // Checkpoints, and what ranks send each other, hold what is trained.
     if (frozen && options.warm == nullptr) {
@@ -237,9 +247,10 @@ absl::StatusOr<StartState> AgreeOnStart(const RankContext& context, const Checkp
   StartState start;
   start.step = replica.step();
   start.received = fingerprint != prints[root];
-  start.origin = start.received && *newest >= 0
-                     ? absl::StrCat("the state of step ", *newest, ", received from rank ", root)
-                     : held.origin();
+  start.origin =
+      start.received && newest.step >= 0
+          ? absl::StrCat("the state of step ", newest.step, ", received from rank ", root)
+          : held.origin();
   return start;
 }
 

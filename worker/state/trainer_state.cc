@@ -187,6 +187,16 @@ absl::StatusOr<TrainerState> ReadTrainerState(const Checkpoint& checkpoint,
   return read;
 }
 
+Glance GlanceAt(const Checkpoint& checkpoint) {
+  Glance glance;
+  const absl::StatusOr<json> state = ReadState(checkpoint);
+  if (!state.ok()) return glance;
+  if (const auto validation = SavedValidation(*state); validation.ok()) {
+    glance.evaluated = validation->step;
+  }
+  return glance;
+}
+
 absl::Status CheckFrozen(const Checkpoint& checkpoint, Replica& replica) {
   if (!replica.has_frozen()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const json state, ReadState(checkpoint));

@@ -37,6 +37,12 @@ struct TrainerState {
 absl::StatusOr<TrainerState> ReadTrainerState(const Checkpoint& checkpoint,
                                               const RunIdentity& identity);
 
+// What can be seen of a checkpoint before it is loaded, whose ever it is.
+struct Glance {
+  int64_t evaluated = 0;  // the last step whose evaluation is counted in it
+};
+Glance GlanceAt(const Checkpoint& checkpoint);
+
 // FAILED_PRECONDITION when it was trained above other values of the frozen parameters than the
 // replica's: the run would be another model.
 absl::Status CheckFrozen(const Checkpoint& checkpoint, Replica& replica);

@@ -77,6 +77,11 @@ class BetweenSteps : public testing::Test {
     };
     return options;
   }
+  ~BetweenSteps() override {
+    const auto listed = ListSegments(folder_ / "warm", "studio");
+    if (!listed.ok()) return;
+    for (const RegisteredSegment& one : *listed) RemoveSegment(folder_ / "warm", one.name);
+  }
   // Trains until a stop that comes in the middle of an evaluation.
   void BreakOff(const WorldOptions& options) {
     on_read_ = [this] { first_->Set(Make(1, v1::RUN_STATE_STOP)); };
@@ -162,6 +167,29 @@ TEST_F(BetweenSteps, AnEvaluationIsMadeUpForInPassesOfTheSizeThatFits) {
   const std::vector<RankResult> resumed = TrainWorld(options);
   ASSERT_TRUE(resumed[0].outcome.ok()) << resumed[0].outcome.status();
   EXPECT_THAT(rows_, Each(Gt(1)));
+}
+
+// A stop's checkpoint on one machine lacks it, and the memory of all has it.
+TEST_F(BetweenSteps, AnEvaluationThatWasMadeUpForIsNotMadeAgain) {
+  WorldOptions options = Options(6, /*evaluate_every=*/3);
+  options.spec.mutable_checkpoint()->set_copies(1);
+  options.own_folders = true;
+  options.warm = folder_ / "warm";
+  BreakOff(options);
+  on_report_ = [this](const v1::AttachRequest& message) {
+    v1::Directive stop = Make(2, v1::RUN_STATE_STOP);
+    stop.set_checkpoint_before_stop(false);
+    if (message.has_evaluation()) first_->Set(stop);
+  };
+  TrainWorld(options);
+  EXPECT_THAT(told_, ElementsAre(-3));
+  told_.clear();
+  on_report_ = nullptr;
+  for (const RankResult& result : TrainWorld(options)) {
+    ASSERT_TRUE(result.outcome.ok()) << result.outcome.status();
+    EXPECT_EQ(result.start.origin, "warm state of step 3");
+  }
+  EXPECT_THAT(told_, ElementsAre(3, 4, 5, -6));
 }
 
 TEST_F(BetweenSteps, TheLastEvaluationIsBrokenOffLikeAnyOther) {
