@@ -75,6 +75,17 @@ bool NeedsNoMemory(v1::Outcome outcome, const v1::Welcome& welcome, const Checkp
   return outcome == v1::OUTCOME_COMPLETED || saver.holds_last() || !looked_after;
 }
 
+// All by which libraries divide a product.
+std::string ComputedBy(torch::Device device) {
+  const absl::StatusOr<Processor> processor = ReadProcessor();
+  const int threads = at::get_num_threads();
+  return absl::StrCat(device.str(), " with ", threads,
+                      threads == 1 ? " thread on " : " threads on ",
+                      processor.ok() ? processor->model : "an unknown processor", ", LibTorch ",
+                      TorchVersion())
+      .substr(0, kComputedByBytes - 1);
+}
+
 // The first setting that needs a validation split; null: none does.
 const char* NeedsValidation(const v1::JobSpec& spec) {
   if (spec.checkpoint().keep_best() > 0) return "checkpoint.keep_best";
@@ -105,7 +116,6 @@ absl::StatusOr<SessionResult> WorkerSession::RunStages() {
   RETURN_IF_ERROR(RunTogether(context_, [this] { return OpenInputs(); }));
   RETURN_IF_ERROR(CheckSameRun(context_, inputs_.identity));
   RETURN_IF_ERROR(RunTogether(context_, [this] { return BuildReplica(); }));
-  if (spec_.train().reproducible()) RETURN_IF_ERROR(CheckSameKind());
   RETURN_IF_ERROR(PrepareCheckpoints());
   RETURN_IF_ERROR(RunTogether(context_, [this] { return KeepWarm(); }));
   ASSIGN_OR_RETURN(const StartState start,
@@ -133,6 +143,9 @@ absl::Status WorkerSession::BuildReplica() {
                              .ranks = context_.collective.world_size(),
                              .local_ranks = options_.local_ranks}));
   ASSIGN_OR_RETURN(replica_, Replica::Create(inputs_.config, spec_.train(), device.device));
+  if (spec_.train().reproducible()) {
+    inputs_.identity.computed_by = ComputedBy(replica_->parameters().device());
+  }
   const torch::Tensor& computed_with = replica_->parameters().Head();
   device_text_ = absl::StrCat(device.description, ", ", PrecisionName(computed_with.scalar_type()),
                               replica_->optimizer().moments().in_8_bits() ? ", int8 moments" : "");
@@ -140,27 +153,6 @@ absl::Status WorkerSession::BuildReplica() {
     absl::StrAppendFormat(&device_text_, ", self-test within %.1g", *found);
   }
   return replica_->PrepareExchange(context_.collective.world_size(), spec_);
-}
-
-// Libraries divide a product by these, and one that is divided otherwise adds in another order.
-absl::Status WorkerSession::CheckSameKind() {
-  std::array<char, 256> mine{};
-  const absl::StatusOr<Processor> processor = ReadProcessor();
-  const std::string text = absl::StrCat(
-      replica_->parameters().device().str(), " with ", at::get_num_threads(), " threads on ",
-      processor.ok() ? processor->model : "an unknown processor", ", LibTorch ", TorchVersion());
-  absl::SNPrintF(mine.data(), mine.size(), "%s", text);
-  ASSIGN_OR_RETURN(const auto kinds, GatherValues(context_.collective, mine));
-  for (size_t rank = 1; rank < kinds.size(); ++rank) {
-    if (kinds[rank] == kinds[0]) continue;
-    return WithFailedRanks(
-        absl::FailedPreconditionError(absl::StrCat(
-            "train.reproducible is true, and rank 0 computes by ", kinds[0].data(), ", but rank ",
-            rank, " by ", kinds[rank].data(),
-            ", which may give other bits; train on nodes of one kind (parallel.nodes)")),
-        {static_cast<int32_t>(rank)});
-  }
-  return absl::OkStatus();
 }
 
 absl::Status WorkerSession::KeepWarm() {

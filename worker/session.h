@@ -59,7 +59,6 @@ class WorkerSession {
   absl::StatusOr<SessionResult> RunStages();
   absl::Status OpenInputs();
   absl::Status BuildReplica();
-  absl::Status CheckSameKind();
   absl::Status KeepWarm();
   absl::Status PrepareCheckpoints();
   StartOptions WhatItNeeds();

@@ -2,6 +2,7 @@
 // leaves it.
 #include "worker/session.h"
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,7 +35,10 @@ class Sessions : public testing::Test {
 
   absl::Status Run(ScriptedClient& client) {
     static int runs = 0;
-    options_.welcome.set_checkpoint_directory(absl::StrCat(job_.folder() / "checkpoints-", ++runs));
+    return Run(client, absl::StrCat("checkpoints-", ++runs));
+  }
+  absl::Status Run(ScriptedClient& client, const std::string& checkpoints) {
+    options_.welcome.set_checkpoint_directory(job_.folder() / checkpoints);
     v1::Directive run;
     run.set_run_state(v1::RUN_STATE_RUN);
     client.Set(run);
@@ -115,6 +119,24 @@ TEST_F(Sessions, LeaveTheMemoryOfANodeThatHasNoCopyOfTheCheckpoint) {
   const std::vector<RegisteredSegment> left = *ListSegments(memory, "macbook");
   ASSERT_EQ(left.size(), 1u);
   EXPECT_TRUE(RemoveSegment(memory, left[0].name));
+}
+
+TEST_F(Sessions, GoOnWithAReproducibleRunByAsManyThreadsAsBefore) {
+  v1::TrainSpec& train = *options_.welcome.mutable_spec()->mutable_train();
+  train.set_reproducible(true);
+  const int threads = at::get_num_threads();
+  ScriptedClient client;
+  at::set_num_threads(2);
+  EXPECT_TRUE(Run(client, "checkpoints").ok());
+  train.set_steps(4);
+  at::set_num_threads(1);
+  const absl::Status status = Run(client, "checkpoints");
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(absl::StrContains(status.message(), "cpu with 2 threads on ")) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "cpu with 1 thread on ")) << status;
+  at::set_num_threads(2);
+  EXPECT_TRUE(Run(client, "checkpoints").ok());
+  at::set_num_threads(threads);
 }
 
 }  // namespace

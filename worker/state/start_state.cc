@@ -1,15 +1,18 @@
 #include "worker/state/start_state.h"
 
 #include <algorithm>
+#include <array>
 #include <compare>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
 #include "worker/model/pretrained.h"
 #include "worker/state/replica_checkpoint.h"
+#include "worker/state/trainer_state.h"
 #include "worker/tensor/torch_compat.h"
 
 namespace espalier {
@@ -75,6 +78,45 @@ absl::Status CheckSameBase(const RankContext& context, Replica& replica) {
       absl::StrCat("rank ", other - all.begin(),
                    " and rank 0 have different values in the parameters that train.freeze names; "
                    "copy the folder of model.from from one node to the others"));
+}
+
+// How a rank computes, and how the state was computed that it is about to load.
+struct Kind {
+  std::array<char, kComputedByBytes> own{};
+  std::array<char, kComputedByBytes> of_state{};
+};
+
+// Libraries divide a product by device, threads and processor, and one that is divided otherwise
+// adds in another order. How the state was computed decides; of one that does not say, rank 0.
+absl::Status CheckSameKind(const RankContext& context, const std::string& own,
+                           const std::string& of_state, int64_t step) {
+  Kind mine;
+  absl::SNPrintF(mine.own.data(), mine.own.size(), "%s", own);
+  absl::SNPrintF(mine.of_state.data(), mine.of_state.size(), "%s", of_state);
+  ASSIGN_OR_RETURN(const std::vector<Kind> all, GatherValues(context.collective, mine));
+  const auto known = std::find_if(all.begin(), all.end(),
+                                  [](const Kind& kind) { return kind.of_state[0] != '\0'; });
+  const std::string wanted = known == all.end() ? all[0].own.data() : known->of_state.data();
+  std::vector<int32_t> others;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (wanted != all[rank].own.data()) others.push_back(static_cast<int32_t>(rank));
+  }
+  if (others.empty()) return absl::OkStatus();
+  const std::string first =
+      absl::StrCat(wanted, ", but rank ", others[0], " computes by ", all[others[0]].own.data(),
+                   ", which may give other bits; ");
+  if (known == all.end()) {
+    return WithFailedRanks(absl::FailedPreconditionError(
+                               absl::StrCat("train.reproducible is true, and rank 0 computes by ",
+                                            first, "train on nodes of one kind (parallel.nodes)")),
+                           others);
+  }
+  return OfTheirNodes(WithFailedRanks(
+      absl::FailedPreconditionError(absl::StrCat(
+          "train.reproducible is true, and step ", step, " was computed by ", first,
+          "go on where that can be had, or with a job that leaves train.reproducible out and has "
+          "this one's checkpoint.directory")),
+      others));
 }
 
 absl::Status TooOld(int64_t newest, const StartOptions& options) {
@@ -143,15 +185,21 @@ class Holdings {
   Holdings(const RunIdentity& identity, Replica& replica, WarmState* warm,
            const std::optional<Checkpoint>& checkpoint)
       : identity_(identity), replica_(replica), warm_(warm), checkpoint_(checkpoint) {
-    if (checkpoint) newest_ = {checkpoint->step().value(), GlanceAt(*checkpoint).evaluated};
+    if (checkpoint) {
+      const Glance glance = GlanceAt(*checkpoint);
+      newest_ = {checkpoint->step().value(), glance.evaluated};
+      computed_by_ = glance.computed_by;
+    }
     if (warm == nullptr || !warm->found()) return;
     const Held in_memory{warm->found()->step, warm->found()->validation.step};
     if (in_memory <= newest_) return;
     newest_ = in_memory;
+    computed_by_ = warm->computed_by();
     in_memory_ = true;
   }
 
   const Held& newest() const { return newest_; }
+  const std::string& computed_by() const { return computed_by_; }
   std::string origin() const {
     if (newest_.step < 0) return InitialOrigin(identity_.spec);
     if (in_memory_) return absl::StrCat("warm state of step ", newest_.step);
@@ -179,6 +227,7 @@ class Holdings {
   WarmState* const warm_;
   const std::optional<Checkpoint>& checkpoint_;
   Held newest_;
+  std::string computed_by_;
   bool in_memory_ = false;
 };
 
@@ -220,6 +269,11 @@ absl::StatusOr<StartState> AgreeOnStart(const RankContext& context, const Checkp
     return TooOld(newest.step, options);
   }
   const bool frozen = replica.has_frozen(), loads = held.newest() == newest;
+  if (!identity.computed_by.empty()) {
+    RETURN_IF_ERROR(
+        CheckSameKind(context, identity.computed_by, loads ? held.computed_by() : "", newest.step));
+  }
+
   RETURN_IF_ERROR(RunTogether(context, [&]() -> absl::Status {
     // Checkpoints, and what ranks send each other, hold what is trained.
     if (frozen && options.warm == nullptr) {

@@ -39,6 +39,8 @@ struct StartOptions {
 absl::Status SetInitialWeights(const v1::JobSpec& spec, Replica& replica);
 
 // Every rank calls this; errors are the same on all of them. UNAVAILABLE: no rank holds `least`.
+// FAILED_PRECONDITION: the bits of a reproducible run would change, since ranks compute otherwise
+// than each other, or than what they would go on from was computed (OfTheirNodes).
 absl::StatusOr<StartState> AgreeOnStart(const RankContext& context, const CheckpointStore& store,
                                         const RunIdentity& identity, Replica& replica,
                                         const StartOptions& options = {});

@@ -162,6 +162,7 @@ std::string TrainerStateJson(Replica& replica, const RunIdentity& identity) {
                 {"validation", ValidationJson(counters.validation)},
                 {"order", OrderJson(identity)},
                 {"spec", SpecJson(identity.spec)}};
+  if (!identity.computed_by.empty()) state["computed_by"] = identity.computed_by;
   if (replica.has_frozen()) state["base"] = BaseFingerprintJson(replica);
   if (identity.training_samples > 0) {
     state["position"] = {{"epoch", used / identity.training_samples},
@@ -191,6 +192,9 @@ Glance GlanceAt(const Checkpoint& checkpoint) {
   Glance glance;
   const absl::StatusOr<json> state = ReadState(checkpoint);
   if (!state.ok()) return glance;
+  if (const auto by = state->find("computed_by"); by != state->end() && by->is_string()) {
+    glance.computed_by = by->get<std::string>();
+  }
   if (const auto validation = SavedValidation(*state); validation.ok()) {
     glance.evaluated = validation->step;
   }

@@ -1,8 +1,10 @@
 // trainer_state.json: what a checkpoint says of its run besides tensors: the counters, the order of
-// samples, the job, and above which frozen values it was trained. Used by replica_checkpoint.h and
-// worker/session.cc. Compute thread.
+// samples, the job, above which frozen values it was trained, and how it was computed. Used by
+// worker/state (replica_checkpoint.h, warm_segment.h, start_state.cc) and worker/session.cc.
+// Compute thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -15,12 +17,17 @@
 
 namespace espalier {
 
+inline constexpr size_t kComputedByBytes = 256;
+
 // What two checkpoints must have in common to be of one run.
 struct RunIdentity {
   v1::JobSpec spec;
   std::string data_hash;  // SHA-256 (hex) of the data's manifest
   int64_t training_samples = 0;
   std::string architecture;  // config.json
+  // Where every bit must stay as it is (train.reproducible): how this rank computes, in less than
+  // kComputedByBytes. Empty: any rank may go on.
+  std::string computed_by;
   // Written beside the weights; empty: left out.
   std::string tokenizer_json;
   std::string tokenizer_config_json;
@@ -39,7 +46,8 @@ absl::StatusOr<TrainerState> ReadTrainerState(const Checkpoint& checkpoint,
 
 // What can be seen of a checkpoint before it is loaded, whose ever it is.
 struct Glance {
-  int64_t evaluated = 0;  // the last step whose evaluation is counted in it
+  std::string computed_by;  // RunIdentity's; empty: it does not matter, or is not known
+  int64_t evaluated = 0;    // the last step whose evaluation is counted in it
 };
 Glance GlanceAt(const Checkpoint& checkpoint);
 

@@ -48,7 +48,8 @@ absl::StatusOr<std::unique_ptr<WarmCopies>> WarmCopies::Open(const WarmPlace& pl
   std::vector<Slot> slots = {Laid(tensors, end), Laid(tensors, end)};
   Slot all = slots[0];
   all.insert(all.end(), slots[1].begin(), slots[1].end());
-  auto segment = WarmSegment::Open(place, WarmSegment::LayoutText(identity, all, replica), end);
+  auto segment = WarmSegment::Open(place, WarmSegment::LayoutText(identity, all, replica), end,
+                                   identity.computed_by);
   if (!segment.ok()) return WithoutWarmState(segment.status());
   if (const absl::Status room = (*segment)->Reserve(0, end); !room.ok()) {
     (*segment)->Drop();

@@ -47,6 +47,7 @@ class WarmCopies : public WarmState {
   WarmCopies& operator=(const WarmCopies&) = delete;
 
   const std::optional<TrainingCounters>& found() const override { return found_; }
+  std::string computed_by() const override { return segment_->LeftBy(); }
   absl::Status TakeFound() override;
   void Clear() override;
   void Begin(const TrainingCounters& after, const AdamW::Update& update) override;

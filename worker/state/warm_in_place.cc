@@ -57,7 +57,7 @@ absl::StatusOr<std::unique_ptr<WarmInPlace>> WarmInPlace::Open(const WarmPlace& 
                                                                Replica& replica) {
   const Layout layout = LayoutOf(replica);
   auto segment = WarmSegment::Open(place, WarmSegment::LayoutText(identity, layout.arenas, replica),
-                                   layout.bytes);
+                                   layout.bytes, identity.computed_by);
   if (!segment.ok()) return WithoutWarmState(segment.status());
   std::unique_ptr<WarmInPlace> warm(new WarmInPlace(replica, layout, *std::move(segment)));
   if (const absl::Status moved = warm->MoveIn(); !moved.ok()) {

@@ -31,6 +31,7 @@ class WarmInPlace : public WarmState {
   WarmInPlace& operator=(const WarmInPlace&) = delete;
 
   const std::optional<TrainingCounters>& found() const override { return found_; }
+  std::string computed_by() const override { return segment_->LeftBy(); }
   absl::Status TakeFound() override;
   void Clear() override;
   // From here on the update will be made, if not by this process.

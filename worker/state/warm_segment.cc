@@ -43,7 +43,7 @@ std::string WarmSegment::LayoutText(const RunIdentity& identity, const std::vect
                                     Replica& replica) {
   const v1::JobSpec& spec = identity.spec;
   std::string text = absl::StrCat(
-      "warm state 3\n", ESPALIER_VERSION, "\n", identity.data_hash, "\n", identity.training_samples,
+      "warm state 4\n", ESPALIER_VERSION, "\n", identity.data_hash, "\n", identity.training_samples,
       "\n", spec.data().sequence_length(), "\n", spec.data().seed(), "\n",
       spec.train().global_batch(), "\n", static_cast<int>(spec.train().precision()), "\n",
       spec.train().optimizer().SerializeAsString(), "\n", identity.architecture, "\n");
@@ -60,9 +60,17 @@ std::string WarmSegment::LayoutText(const RunIdentity& identity, const std::vect
   return Sha256Hex(text);
 }
 
+WarmSegment::WarmSegment(WarmPlace place, std::unique_ptr<SharedSegment> segment,
+                         const std::string& computed_by)
+    : place_(std::move(place)), segment_(std::move(segment)) {
+  std::copy_n(computed_by.begin(), std::min(computed_by.size(), computed_by_.size() - 1),
+              computed_by_.begin());
+}
+
 absl::StatusOr<std::shared_ptr<WarmSegment>> WarmSegment::Open(const WarmPlace& place,
                                                                const std::string& layout,
-                                                               int64_t bytes) {
+                                                               int64_t bytes,
+                                                               const std::string& computed_by) {
   const SegmentRecord record{.job = place.job,
                              .node = place.node,
                              .worker = place.worker,
@@ -74,7 +82,7 @@ absl::StatusOr<std::shared_ptr<WarmSegment>> WarmSegment::Open(const WarmPlace& 
   for (bool first = true;; first = false) {
     ASSIGN_OR_RETURN(std::unique_ptr<SharedSegment> segment,
                      SharedSegment::Open(place.registry, record));
-    std::shared_ptr<WarmSegment> warm(new WarmSegment(place, std::move(segment)));
+    std::shared_ptr<WarmSegment> warm(new WarmSegment(place, std::move(segment), computed_by));
     if (!warm->segment_->found()) return warm;
     warm->left_ = warm->Read();
     if (warm->left_ && warm->left_->kind != kEmpty && warm->left_->counters.step > 0) return warm;
@@ -96,6 +104,7 @@ void WarmSegment::Write(Record record) {
   static_assert(std::is_trivially_copyable_v<Record> &&
                 std::has_unique_object_representations_v<TrainingCounters> &&
                 sizeof(Record) % sizeof(uint64_t) == 0);
+  record.computed_by = computed_by_;
   record.check = CheckOf(record);
   Header& header = *At<Header>(0);
   const uint64_t next = header.sequence.load() + 1;

@@ -3,6 +3,7 @@
 // warm_in_place.h and warm_copies.h. One thread at a time.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -15,7 +16,7 @@
 #include "common/base/shared_segment.h"
 #include "worker/optimizer/optimizer.h"
 #include "worker/state/replica.h"
-#include "worker/state/replica_checkpoint.h"
+#include "worker/state/trainer_state.h"
 
 namespace espalier {
 
@@ -39,6 +40,7 @@ class WarmSegment {
     TrainingCounters counters;
     AdamW::Update update;
     int64_t lookups = 0;
+    std::array<char, kComputedByBytes> computed_by{};  // set by Write; a text that ends with 0
     uint64_t check = 0;
   };
   // A tensor of the replica and where in the segment its bytes lie.
@@ -55,13 +57,14 @@ class WarmSegment {
                                 Replica& replica);
 
   // Memory of that size: what was left there is kept when its layout is the same and it holds a
-  // step; else it is zeroed.
+  // step; else it is zeroed. `computed_by`: of what is written from now on.
   static absl::StatusOr<std::shared_ptr<WarmSegment>> Open(const WarmPlace& place,
-                                                           const std::string& layout,
-                                                           int64_t bytes);
+                                                           const std::string& layout, int64_t bytes,
+                                                           const std::string& computed_by);
 
   // What was left; its number goes on.
   const std::optional<Record>& left() const { return left_; }
+  std::string LeftBy() const { return left_ ? left_->computed_by.data() : ""; }
   // See SharedSegment.
   absl::Status Reserve(int64_t begin, int64_t size) { return segment_->Reserve(begin, size); }
   absl::Span<std::byte> bytes() const { return segment_->bytes(); }
@@ -83,11 +86,12 @@ class WarmSegment {
 
  private:
   struct Header;
-  WarmSegment(WarmPlace place, std::unique_ptr<SharedSegment> segment)
-      : place_(std::move(place)), segment_(std::move(segment)) {}
+  WarmSegment(WarmPlace place, std::unique_ptr<SharedSegment> segment,
+              const std::string& computed_by);
 
   const WarmPlace place_;
   const std::unique_ptr<SharedSegment> segment_;
+  std::array<char, kComputedByBytes> computed_by_{};
   std::optional<Record> left_;
 };
 

@@ -12,6 +12,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -28,6 +29,8 @@ class WarmState {
   // What the memory holds since Open, an update that is to be finished counted, until Clear or
   // Commit.
   virtual const std::optional<TrainingCounters>& found() const = 0;
+  // How that was computed: RunIdentity's. Empty: it does not matter.
+  virtual std::string computed_by() const = 0;
   // Makes the replica what was found, having finished the update that was interrupted. Gradients
   // that int8 still owed are forgotten: they were its own rank's, and in the middle of an exchange.
   virtual absl::Status TakeFound() = 0;

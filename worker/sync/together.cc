@@ -36,6 +36,7 @@ Report ReportOf(const absl::Status& status) {
 
 // Payload of a shared error: the ranks as text, "0,3".
 constexpr char kFailedRanks[] = "espalier/failed-ranks";
+constexpr char kOfTheirNodes[] = "espalier/of-their-nodes";
 
 absl::Status FirstError(const std::vector<Report>& reports) {
   absl::Status first;
@@ -83,6 +84,15 @@ std::vector<int32_t> FailedRanks(const absl::Status& status) {
     if (absl::SimpleAtoi(word, &rank)) ranks.push_back(rank);
   }
   return ranks;
+}
+
+absl::Status OfTheirNodes(absl::Status status) {
+  status.SetPayload(kOfTheirNodes, absl::Cord());
+  return status;
+}
+
+bool IsOfTheirNodes(const absl::Status& status) {
+  return status.GetPayload(kOfTheirNodes).has_value();
 }
 
 absl::StatusOr<std::optional<SharedOutcome>> LookTogether(const RankContext& context,

@@ -42,6 +42,11 @@ std::vector<int32_t> FailedRanks(const absl::Status& status);
 // The error, which arose at these ranks.
 absl::Status WithFailedRanks(absl::Status status, const std::vector<int32_t>& ranks);
 
+// The error, which these ranks meet because their nodes are as they are: it is not the job's, and
+// others may go on with it.
+absl::Status OfTheirNodes(absl::Status status);
+bool IsOfTheirNodes(const absl::Status& status);
+
 // Every rank calls this at the same place. `work` runs on a thread of its own while this one keeps
 // the ranks in touch; returns when all are done. An error is the collective's (`work` has returned
 // here even then), or DEADLINE_EXCEEDED: the work of the rank that it names (FailedRanks) hangs.

@@ -284,7 +284,7 @@ TEST(WarmState, WithDamagedRecordsIsNotTaken) {
   }
   const int memory = shm_open(("/" + folder.Listed().front().name).c_str(), O_RDWR, 0);
   ASSERT_GE(memory, 0);
-  constexpr size_t kPreamble = 16384, kRecords = 400;
+  constexpr size_t kPreamble = 16384, kRecords = 1200;
   void* const at =
       mmap(nullptr, kPreamble + kRecords, PROT_WRITE | PROT_READ, MAP_SHARED, memory, 0);
   ASSERT_NE(at, MAP_FAILED);

@@ -74,6 +74,7 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
                                                     .values_on_host = options.values_on_host}));
   RETURN_IF_ERROR(result.replica->PrepareExchange(collective.world_size(), spec));
   RunIdentity identity{.spec = spec, .data_hash = "made up"};
+  if (options.computed_by) identity.computed_by = options.computed_by(rank);
   const int64_t length = spec.data().sequence_length();
   const NextToken own_task(std::make_shared<WindowTable>(MakeText(1), length),
                            std::make_shared<WindowTable>(MakeText(2), length));

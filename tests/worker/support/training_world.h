@@ -69,6 +69,8 @@ struct WorldOptions {
   // The registry of warm states, in which each rank has its own; empty: there are none.
   std::string warm;
   bool warm_copies = false;  // of a device with memory of its own
+  // See RunIdentity; null: it does not matter.
+  std::function<std::string(int rank)> computed_by;
   std::function<void(int rank, Step step, const std::string& folder)> on_found;
   int64_t bucket_elements = 2000;
   bool validation = false;

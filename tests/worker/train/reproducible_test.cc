@@ -1,11 +1,17 @@
 // train.reproducible: however a step is divided, the parameters and losses are the same bits.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/base/shared_segment.h"
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/training_world.h"
+#include "worker/sync/together.h"
 
 namespace espalier {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 struct Division {
   int ranks;
@@ -110,6 +116,89 @@ TEST_P(Reproducible, ARunThatWentOnElsewhereHasTheBitsOfAnUndisturbedOne) {
   options.spec.mutable_parallel()->add_shares(11);
   const std::vector<RankResult> resumed = TrainWorld(options);
   EXPECT_EQ(resumed[0].fingerprint, Train(ReproducibleSpec(), {1, {}}, GetParam()).fingerprint);
+}
+
+// Libraries of another version, or another processor, say, on all ranks or on some.
+class ComputedOtherwise : public testing::Test {
+ protected:
+  ~ComputedOtherwise() override {
+    const auto listed = ListSegments(folder_ / "warm", "studio");
+    if (!listed.ok()) return;
+    for (const RegisteredSegment& one : *listed) RemoveSegment(folder_ / "warm", one.name);
+  }
+  WorldOptions By(const std::vector<std::string>& kinds) const {
+    WorldOptions options;
+    options.spec = ReproducibleSpec();
+    options.ranks = static_cast<int>(kinds.size());
+    options.computed_by = [kinds](int rank) { return kinds[static_cast<size_t>(rank)]; };
+    options.checkpoints = folder_ / "checkpoints";
+    return options;
+  }
+  // Trains it by these up to step 6; keeps that as a checkpoint, or in memory.
+  void TrainHalf(WorldOptions options) const {
+    const bool checkpoint = options.warm.empty();
+    options.script = [checkpoint](int rank, ScriptedClient& client) {
+      if (rank != 0) return;
+      client.on_report = [checkpoint](ScriptedClient& to, const v1::AttachRequest& message) {
+        if (!message.has_step() || message.step().step() != 5) return;
+        v1::Directive stop;
+        stop.set_number(1);
+        stop.set_run_state(v1::RUN_STATE_STOP);
+        stop.set_checkpoint_before_stop(checkpoint);
+        to.Set(stop);
+      };
+    };
+    EXPECT_EQ(*TrainWorld(options)[0].outcome, v1::OUTCOME_STOPPED);
+  }
+
+  const TestFolder folder_;
+};
+
+TEST_F(ComputedOtherwise, ACheckpointAndMemoryWaitForOneThatComputesAsBefore) {
+  for (const bool in_memory : {false, true}) {
+    const auto with = [&](const std::vector<std::string>& kinds) {
+      WorldOptions options = By(kinds);
+      if (in_memory) options.warm = folder_ / "warm";
+      options.checkpoints = folder_ / (in_memory ? "none" : "some");
+      return options;
+    };
+    TrainHalf(with({"one thread", "one thread"}));
+    for (const RankResult& result : TrainWorld(with({"two threads", "two threads"}))) {
+      const absl::Status& status = result.outcome.status();
+      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+      EXPECT_THAT(std::string(status.message()),
+                  HasSubstr("step 6 was computed by one thread, but rank 0 computes by two"));
+      EXPECT_THAT(FailedRanks(status), ElementsAre(0, 1));
+      EXPECT_TRUE(IsOfTheirNodes(status));
+    }
+    const std::vector<RankResult> as_before = TrainWorld(with({"one thread", "one thread"}));
+    ASSERT_TRUE(as_before[0].outcome.ok()) << as_before[0].outcome.status();
+    EXPECT_EQ(as_before[0].start.step, Step(6)) << "nothing was lost by it";
+  }
+}
+
+TEST_F(ComputedOtherwise, TheRankThatDiffersFromTheStateIsNamed) {
+  TrainHalf(By({"one thread"}));
+  for (const RankResult& result : TrainWorld(By({"two threads", "one thread"}))) {
+    EXPECT_THAT(FailedRanks(result.outcome.status()), ElementsAre(0));
+    EXPECT_TRUE(IsOfTheirNodes(result.outcome.status()));
+  }
+}
+
+TEST_F(ComputedOtherwise, ARunThatBeginsIsRefusedOnUnlikeRanks) {
+  for (const RankResult& result : TrainWorld(By({"two threads", "one thread"}))) {
+    EXPECT_EQ(result.outcome.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(FailedRanks(result.outcome.status()), ElementsAre(1));
+    EXPECT_FALSE(IsOfTheirNodes(result.outcome.status())) << "nothing says which are wanted";
+  }
+}
+
+TEST_F(ComputedOtherwise, AJobThatNeedNotBeReproducibleGoesOn) {
+  TrainHalf(By({"one thread"}));
+  WorldOptions plain = By({"two threads"});
+  plain.computed_by = nullptr;
+  plain.spec.mutable_train()->set_reproducible(false);
+  EXPECT_EQ(*TrainWorld(plain)[0].outcome, v1::OUTCOME_COMPLETED);
 }
 
 }  // namespace
