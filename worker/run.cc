@@ -166,6 +166,7 @@ void SayGoodbye(ControlClient& client, const v1::Finished& finished) {
   finished.set_code(static_cast<int32_t>(status.code()));
   for (const int32_t rank : FailedRanks(status)) finished.add_failed_ranks(rank);
   for (const int32_t rank : SilentPeers(status)) finished.add_silent_ranks(rank);
+  finished.set_of_their_nodes(IsOfTheirNodes(status));
   SayGoodbye(client, finished);
   LeaveAtOnce(ExitOf(status));
 }

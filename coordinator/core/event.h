@@ -106,6 +106,8 @@ struct WorkerFinished {
   std::vector<Rank> failed_ranks;
   // With kLost: those from which nothing came any more, though they may be well.
   std::vector<Rank> silent_ranks;
+  // They met it because their nodes are as they are: on others the job can go on.
+  bool of_their_nodes = false;
 };
 // The stream is gone.
 struct WorkerDetached {

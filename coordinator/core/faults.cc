@@ -49,6 +49,16 @@ bool IsTheOnlyHolder(const ClusterState& state, const JobRecord& record, const N
   });
 }
 
+// Nodes of a generation on which the job cannot go on as they are, whether it can spare them or
+// not.
+std::vector<NodeName> Unfit(const Job& job) {
+  std::vector<NodeName> unfit;
+  for (const TrackedRank& rank : job.world.ranks) {
+    if (rank.unfit) unfit.push_back(rank.node);
+  }
+  return unfit;
+}
+
 // Nodes of a generation that has committed nothing yet which are new to the job, and which it can
 // spare.
 std::vector<NodeName> Newcomers(const ClusterState& state, const Job& job) {
@@ -193,36 +203,40 @@ std::string LeaveOneOut(Transaction& transaction, Job& job, const Fault& fault) 
                       most > 0 ? "which others do not hear from" : "to try without it");
 }
 
-std::vector<NodeName> SetNewcomersAside(Transaction& transaction, Job& job, const Fault& fault) {
+std::vector<NodeName> SetUnfitAside(Transaction& transaction, Job& job, const Fault& fault) {
   const JobRecord& record = job.record;
-  std::vector<NodeName> newcomers = Newcomers(transaction.state(), job);
-  if (fault.culprit) {
+  std::vector<NodeName> aside = Unfit(job);
+  const bool unfit = !aside.empty();
+  if (!unfit) aside = Newcomers(transaction.state(), job);
+  if (!unfit && fault.culprit) {
     const NodeName& culprit = record.nodes[static_cast<size_t>(fault.culprit->value())];
-    if (!Contains(newcomers, culprit)) return {};
-    newcomers = {culprit};
+    if (!Contains(aside, culprit)) return {};
+    aside = {culprit};
   }
-  for (const NodeName& name : newcomers) {
+  for (const NodeName& name : aside) {
     Node* node = transaction.state().nodes.Edit(name);
     if (node == nullptr || IsSetAside(node->record)) continue;
     SetAside(transaction, node->record,
-             absl::StrCat("job ", record.id.text(), ", which trained on others, did not start on ",
-                          NodeList(newcomers), ": ", fault.reason));
+             absl::StrCat("job ", record.id.text(),
+                          unfit ? " cannot go on as it is on "
+                                : ", which trained on others, did not start on ",
+                          NodeList(aside), ": ", fault.reason));
     transaction.Persist(node->record);
   }
-  if (!newcomers.empty()) {
+  if (!aside.empty()) {
     job.world.blamed = true;
     job.record.failure.reset();  // it was theirs
   }
-  return newcomers;
+  return aside;
 }
 
-bool GoOnWithoutNewcomers(Transaction& transaction, Job& job, const Fault& fault) {
-  const std::vector<NodeName> newcomers = SetNewcomersAside(transaction, job, fault);
-  if (newcomers.empty()) return false;
+bool GoOnWithoutUnfit(Transaction& transaction, Job& job, const Fault& fault) {
+  const std::vector<NodeName> aside = SetUnfitAside(transaction, job, fault);
+  if (aside.empty()) return false;
   job.record.retry_at = transaction.now();
-  transaction.Enter(
-      job, JobState::kRecovering,
-      absl::StrCat(fault.reason, "; goes on without ", NodeList(newcomers), ", new to the job"));
+  transaction.Enter(job, JobState::kRecovering,
+                    absl::StrCat(fault.reason, "; goes on without ", NodeList(aside),
+                                 Unfit(job).empty() ? ", new to the job" : ""));
   return true;
 }
 
@@ -315,6 +329,7 @@ void NoteFailure(Job& job, Rank sender, const WorkerFinished& report) {
     absl::string_view message = report.reason;
     absl::ConsumePrefix(&message, absl::StrCat("rank ", rank.value(), ": "));
     state.failure = absl::Status(report.code, message);
+    state.unfit = report.of_their_nodes;
     state.counters.step = std::max(state.counters.step, report.next_step);
   }
 }
@@ -333,6 +348,11 @@ Judgement JudgeFailure(const ClusterState& state, Job& job) {
   const std::optional<FailureRecord> before = std::exchange(job.record.failure, now);
   Judgement judgement{.ends_job = FailedEverywhere(job),
                       .fault = {.reason = Describe(job, failed), .culprit = failed.front()}};
+  if (!Unfit(job).empty()) {
+    judgement.ends_job = false;
+    judgement.fault.culprit.reset();
+    return judgement;
+  }
   const std::vector<NodeName> newcomers = Newcomers(state, job);
   const bool theirs = std::all_of(now.nodes.begin(), now.nodes.end(),
                                   [&](const NodeName& node) { return Contains(newcomers, node); });

@@ -58,12 +58,13 @@ void NoteSilentPeers(Transaction& transaction, Job& job, const WorkerFinished& r
 // job can go on without it. Of those that others did not hear from, and else of all, the last. What
 // happened, and what was done about it, for people.
 std::string LeaveOneOut(Transaction& transaction, Job& job, const Fault& fault);
-// A generation that has committed nothing met a fault, and those of its nodes that were not among
-// the last to train the job may be why: they are set aside at once. None: none of them is to blame,
-// or the job cannot do without them.
-std::vector<NodeName> SetNewcomersAside(Transaction& transaction, Job& job, const Fault& fault);
+// Sets nodes at once aside on which the job did not start. Those that said that it cannot, as they
+// are: it waits for others, if need be. Else those that were not among the last to train it, of a
+// generation that has committed nothing, which may be why; none, when one of the others is to
+// blame, or the job cannot do without them.
+std::vector<NodeName> SetUnfitAside(Transaction& transaction, Job& job, const Fault& fault);
 // The same, and the job goes on without them, uncounted.
-bool GoOnWithoutNewcomers(Transaction& transaction, Job& job, const Fault& fault);
+bool GoOnWithoutUnfit(Transaction& transaction, Job& job, const Fault& fault);
 // Takes nodes back whose time is over.
 void ReturnNodes(Transaction& transaction);
 
@@ -84,9 +85,9 @@ struct Judgement {
 };
 
 // Judges the failures noted so far, at least one, and remembers them for the next generation. They
-// end the job when every rank met the same bad input, and nodes that are new to it are not why; or
-// when the last failure before, without a new step since, was of the same kind at the same step,
-// and either nodes differ or it is bad input on a node that the job cannot spare.
+// end the job when every rank met the same bad input, and the nodes, or that they are new to it,
+// are not why; or when the last failure before, without a new step since, was of the same kind at
+// the same step, and either nodes differ or it is bad input on a node that the job cannot spare.
 Judgement JudgeFailure(const ClusterState& state, Job& job);
 
 }  // namespace espalier

@@ -190,7 +190,7 @@ void OnFault(Transaction& transaction, Job& job, const Fault& fault) {
     return;
   }
   const bool restarts = record.desired != DesiredState::kPauseHard && !IsExternal(record);
-  if (restarts && GoOnWithoutNewcomers(transaction, job, fault)) {
+  if (restarts && GoOnWithoutUnfit(transaction, job, fault)) {
     EndGeneration(transaction, job);
     return;
   }
@@ -220,8 +220,7 @@ void SettleFailure(Transaction& transaction, Job& job) {
   const bool late = job.record.state == JobState::kRecovering &&
                     job.record.processes == Processes::kEnding &&
                     job.record.verdict == Verdict::kOpen;
-  if (late && SetNewcomersAside(transaction, job, judgement.fault).empty() &&
-      judgement.fault.culprit) {
+  if (late && SetUnfitAside(transaction, job, judgement.fault).empty() && judgement.fault.culprit) {
     BlameNode(transaction, job, *judgement.fault.culprit, judgement.fault.reason);
   }
   OnFault(transaction, job, judgement.fault);

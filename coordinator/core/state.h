@@ -74,6 +74,7 @@ struct TrackedRank {
   std::optional<Outcome> outcome;
   // The error it met by itself, as it said or as others that heard of it did.
   absl::Status failure;
+  bool unfit = false;  // and met it because its node is as it is
   // When a counter last changed, when anything was last heard, and when its stream broke.
   absl::Time progressed_at = absl::UnixEpoch();
   absl::Time heard_at = absl::UnixEpoch();

@@ -72,6 +72,7 @@ std::optional<Event> FromFinished(StreamId stream, const v1::Finished& finished)
                        Step(finished.next_step()), ToCode(finished.code())};
   for (const int32_t rank : finished.failed_ranks()) event.failed_ranks.emplace_back(rank);
   for (const int32_t rank : finished.silent_ranks()) event.silent_ranks.emplace_back(rank);
+  event.of_their_nodes = finished.of_their_nodes();
   return event;
 }
 

@@ -201,7 +201,8 @@ Stage::Result Stage::Finished(Words& words) {
                              .next_step = step,
                              .code = ending.code,
                              .failed_ranks = lost ? std::vector<Rank>{} : ending.ranks,
-                             .silent_ranks = lost ? ending.ranks : std::vector<Rank>{}});
+                             .silent_ranks = lost ? ending.ranks : std::vector<Rank>{},
+                             .of_their_nodes = ending.of_their_nodes});
 }
 
 Stage::Result Stage::Processes(Words& words) {

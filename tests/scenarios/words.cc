@@ -85,16 +85,17 @@ Words::Ending Words::Outcome() {
       *new std::map<std::string, espalier::Outcome>{{"completed", espalier::Outcome::kCompleted},
                                                     {"stopped", espalier::Outcome::kStopped},
                                                     {"failed", espalier::Outcome::kFailed},
+                                                    {"unfit", espalier::Outcome::kFailed},
                                                     {"lost", espalier::Outcome::kLost}};
   const std::string word = Text();
   const std::pair<std::string, std::string> parts = absl::StrSplit(word, absl::MaxSplits(':', 1));
   const std::pair<std::string, std::string> code = absl::StrSplit(parts.second, '@');
   const auto outcome = outcomes.find(parts.first);
   if (outcome == outcomes.end()) {
-    Fail(word, "completed, stopped, lost[:@RANK,...] or failed[:CODE[@RANK,...]]");
+    Fail(word, "completed, stopped, lost[:@RANK,...], or failed or unfit[:CODE[@RANK,...]]");
     return {};
   }
-  Ending ending{.outcome = outcome->second};
+  Ending ending{.outcome = outcome->second, .of_their_nodes = parts.first == "unfit"};
   for (int i = 1; !code.first.empty() && absl::StatusCodeToString(ending.code) != code.first; ++i) {
     if (i > 16) Fail(code.first, "a canonical code such as INTERNAL");
     if (i > 16) break;

@@ -46,6 +46,7 @@ class Words {
     espalier::Outcome outcome = espalier::Outcome::kLost;
     absl::StatusCode code = absl::StatusCode::kFailedPrecondition;
     std::vector<Rank> ranks;
+    bool of_their_nodes = false;  // "unfit:..."
   };
   Ending Outcome();
   std::vector<int64_t> Integers();
