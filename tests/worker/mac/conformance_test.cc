@@ -8,7 +8,6 @@
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/training_world.h"
 #include "worker/collective/in_process.h"
-#include "worker/data/example_table.h"
 #include "worker/model/generate.h"
 #include "worker/task/next_token.h"
 #include "worker/train/evaluate.h"
@@ -104,32 +103,10 @@ TEST_P(OnAMac, TrainingBreaksNoRuleAndComesToWhatTheProcessorComesTo) {
   }
 }
 
-// Prompts of a few tokens with completions, shorter than a sequence.
-NextToken Completions(int64_t count) {
-  constexpr int64_t kEnd = 49;
-  std::vector<int64_t> tokens;
-  std::vector<ExampleSpan> spans;
-  for (int64_t i = 0; i < count; ++i) {
-    ExampleSpan span;
-    span.prompt = static_cast<int64_t>(tokens.size());
-    for (int64_t t = 0; t < 3 + i % 10; ++t) tokens.push_back((i * 5 + t) % 40);
-    span.completion = static_cast<int64_t>(tokens.size());
-    for (int64_t t = 0; t < 1 + i % 6; ++t) tokens.push_back((i * 3 + t) % 40);
-    tokens.push_back(kEnd);
-    span.end = static_cast<int64_t>(tokens.size());
-    spans.push_back(span);
-  }
-  const auto table = std::make_shared<ExampleTable>(
-      *ExampleTable::Create(std::make_shared<VectorTokenRow>(std::move(tokens)),
-                            std::make_shared<VectorExampleIndex>(std::move(spans)),
-                            {.sequence_length = 32, .end_of_text = kEnd}));
-  return NextToken(table, table);
-}
-
 TEST(OnAMacToo, FineTuningBreaksNoRule) {
   const TestFolder folder;
   const MacDevice mac;
-  const NextToken task = Completions(100);
+  const NextToken task(TinyExamples(100), TinyExamples(100));
   WorldOptions options = OnMac(OptionsOf(kKinds[0], folder), folder);
   options.task = &task;
   const std::vector<RankResult> results = TrainWorld(options);
@@ -149,7 +126,7 @@ TEST(OnAMacToo, AnEvaluationWaitsForTheDeviceNowAndThenAndNotInEveryPass) {
   Parameters parameters = *Parameters::Create(TinyConfig(), {.device = MacDevice::device()});
   parameters.Initialize(3, 0.3);
   const Decoder decoder(TinyConfig(), parameters);
-  const NextToken task = Completions(100);
+  const NextToken task(TinyExamples(100), TinyExamples(100));
   const auto alone = InProcessGroup(1, absl::Seconds(60));
   StandingClock clock;
   ProgressBoard board;

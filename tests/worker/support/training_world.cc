@@ -10,6 +10,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/job_file.h"
 #include "worker/collective/in_process.h"
+#include "worker/data/example_table.h"
 #include "worker/state/checkpoint_copies.h"
 #include "worker/state/start_state.h"
 #include "worker/state/warm_copies.h"
@@ -20,7 +21,7 @@
 namespace espalier {
 namespace {
 
-constexpr int64_t kVocabulary = 50;
+constexpr int64_t kVocabulary = 50, kLength = 32;
 // How long a rank that has failed stays, as a process that is being ended does.
 constexpr absl::Duration kLeaving = absl::Seconds(3);
 
@@ -194,7 +195,7 @@ std::vector<v1::EvaluationReport> ScriptedClient::evaluations() const {
 v1::JobSpec TinySpec(int64_t steps) {
   v1::JobSpec spec;
   spec.set_name("tiny");
-  spec.mutable_data()->set_sequence_length(32);
+  spec.mutable_data()->set_sequence_length(kLength);
   spec.mutable_train()->set_steps(steps);
   spec.mutable_train()->set_global_batch(16);
   spec.mutable_train()->mutable_schedule()->set_learning_rate(3e-3);
@@ -203,6 +204,26 @@ v1::JobSpec TinySpec(int64_t steps) {
   spec.mutable_evaluate()->set_every_steps(0);
   FillJobDefaults(spec);
   return spec;
+}
+
+std::shared_ptr<const SampleTable> TinyExamples(int64_t count) {
+  constexpr int64_t kEnd = kVocabulary - 1;
+  std::vector<int64_t> tokens;
+  std::vector<ExampleSpan> spans;
+  for (int64_t i = 0; i < count; ++i) {
+    ExampleSpan span;
+    span.prompt = static_cast<int64_t>(tokens.size());
+    for (int64_t t = 0; t < 3 + i % 10; ++t) tokens.push_back((i * 5 + t) % 40);
+    span.completion = static_cast<int64_t>(tokens.size());
+    for (int64_t t = 0; t < 1 + i % 6; ++t) tokens.push_back((i * 5 + t + 7) % 40);
+    tokens.push_back(kEnd);
+    span.end = static_cast<int64_t>(tokens.size());
+    spans.push_back(span);
+  }
+  return std::make_shared<ExampleTable>(
+      *ExampleTable::Create(std::make_shared<VectorTokenRow>(std::move(tokens)),
+                            std::make_shared<VectorExampleIndex>(std::move(spans)),
+                            {.sequence_length = kLength, .end_of_text = kEnd}));
 }
 
 DecoderConfig TinyConfig() {

@@ -1,42 +1,18 @@
 // Supervised fine-tuning: only the completions' tokens count, however the step is divided.
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <numeric>
 #include <vector>
 
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/training_world.h"
-#include "worker/data/example_table.h"
 #include "worker/task/next_token.h"
 
 namespace espalier {
 namespace {
 
-constexpr int64_t kLength = 32, kVocabulary = 50, kEnd = 49;
-
-// Prompts of 3 to 12 tokens, and completions of 1 to 6 that follow from them.
-std::shared_ptr<const ExampleTable> Examples(int64_t count) {
-  std::vector<int64_t> tokens;
-  std::vector<ExampleSpan> spans;
-  for (int64_t i = 0; i < count; ++i) {
-    ExampleSpan span;
-    span.prompt = static_cast<int64_t>(tokens.size());
-    for (int64_t t = 0; t < 3 + i % 10; ++t) tokens.push_back((i * 5 + t) % 40);
-    span.completion = static_cast<int64_t>(tokens.size());
-    for (int64_t t = 0; t < 1 + i % 6; ++t) tokens.push_back((i * 5 + t + 7) % 40);
-    tokens.push_back(kEnd);
-    span.end = static_cast<int64_t>(tokens.size());
-    spans.push_back(span);
-  }
-  return std::make_shared<ExampleTable>(
-      *ExampleTable::Create(std::make_shared<VectorTokenRow>(std::move(tokens)),
-                            std::make_shared<VectorExampleIndex>(std::move(spans)),
-                            {.sequence_length = kLength, .end_of_text = kEnd}));
-}
-
 TEST(Sft, CountsTheCompletionAndItsEndAlone) {
-  const NextToken task(Examples(7));
+  const NextToken task(TinyExamples(7));
   const Samples samples = *task.training()->Read({2, 5});
   Transfers transfers{torch::kCPU};
   const TokenBatch batch = task.Batch(samples, {0, 2}, transfers);
@@ -51,7 +27,7 @@ TEST(Sft, CountsTheCompletionAndItsEndAlone) {
 
 // Of one row everything is contiguous, and nothing is copied that need not be.
 TEST(Sft, ABatchOfOneRowLeavesItsInputsAlone) {
-  const NextToken task(Examples(7));
+  const NextToken task(TinyExamples(7));
   const Samples samples = *task.training()->Read({4});
   const std::vector<int64_t> before = samples.tokens;
   Transfers transfers{torch::kCPU};
@@ -65,7 +41,7 @@ TEST(Sft, ABatchOfOneRowLeavesItsInputsAlone) {
 // division: tokens are not spread evenly over the ranks here.
 TEST(Sft, SplitInvarianceHoldsUnderAMask) {
   constexpr int64_t kSteps = 20;
-  const NextToken task(Examples(160), Examples(40));
+  const NextToken task(TinyExamples(160), TinyExamples(40));
   struct Split {
     std::vector<int> shares, micro_batch;
   };
