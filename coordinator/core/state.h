@@ -129,9 +129,8 @@ struct WorkerId {
 struct ClusterState {
   NodeTable nodes;
   std::map<JobId, Job> jobs;
-  // Streams that have said hello and were not refused.
+  // Streams that have said hello and were not refused: of workers, and of agents for their nodes.
   std::map<StreamId, WorkerId> streams;
-  // Streams of agents that speak for their nodes.
   std::map<StreamId, NodeName> agents;
   // Until then, the queue waits for agents that were there before espalierd started; past: no more.
   absl::Time agents_due = absl::InfinitePast();

@@ -62,6 +62,14 @@ CheckpointStore StoreOf(const WorldOptions& options, int rank) {
        .keep = options.spec.checkpoint().keep()});
 }
 
+StartOptions StartOf(const WorldOptions& options, int rank) {
+  StartOptions start = options.start;
+  start.on_found = [&options, rank](Step step, const std::string& path) {
+    if (options.on_found) options.on_found(rank, step, path);
+  };
+  return start;
+}
+
 absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult& result) {
   std::unique_ptr<Collective> wrapped;
   if (options.wrap_collective) wrapped = options.wrap_collective(own);
@@ -83,10 +91,7 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
   identity.training_samples = task.training()->size();
   CheckpointStore store = StoreOf(options, rank);
   ASSIGN_OR_RETURN(const CopyRole role, DivideCopies(context, store, spec.checkpoint()));
-  StartOptions start = options.start;
-  start.on_found = [&](Step step, const std::string& path) {
-    if (options.on_found) options.on_found(rank, step, path);
-  };
+  StartOptions start = StartOf(options, rank);
   ASSIGN_OR_RETURN(const std::unique_ptr<WarmState> warm,
                    OpenWarm(options, rank, identity, *result.replica));
   start.warm = warm.get();
