@@ -24,13 +24,9 @@ HolderRecord* Find(JobRecord& record, const NodeName& node) {
 // The agent has seen it in the node's state folder, and no rank has passed over it there: only that
 // one reads all of it.
 bool AgentHas(const Node& node, const JobRecord& record, Step step) {
-  if (node.agent.state != AgentState::kAttached || !node.agent.report) return false;
   const HolderRecord* const known = Find(record, node.record.name);
-  if (known != nullptr && known->passed_over >= step) return false;
-  const auto& held = node.agent.report->held();
-  return std::any_of(held.begin(), held.end(), [&](const v1::HeldState& one) {
-    return one.job_id() == record.id.text() && one.step() >= step.value();
-  });
+  const bool passed_over = known != nullptr && known->passed_over >= step;
+  return !passed_over && NewestSeen(node, record.id) >= step;
 }
 
 // A process that nobody could end has it; nobody else can have it before that is over.
@@ -74,6 +70,15 @@ Step MemoryOf(const Node& node, const JobRecord& record) {
 Step NewestPublished(const JobRecord& record) {
   Step newest(0);
   for (const HolderRecord& holder : record.holders) newest = std::max(newest, holder.step);
+  return newest;
+}
+
+std::optional<Step> NewestSeen(const Node& node, const JobId& job) {
+  if (node.agent.state != AgentState::kAttached || !node.agent.report) return std::nullopt;
+  Step newest(0);
+  for (const v1::HeldState& held : node.agent.report->held()) {
+    if (held.job_id() == job.text()) newest = std::max(newest, Step(held.step()));
+  }
   return newest;
 }
 
@@ -212,14 +217,15 @@ bool NoteHolder(JobRecord& record, const NodeName& node, Step step) {
   return more;
 }
 
-std::optional<Step> NoteFound(JobRecord& record, const NodeName& node, Step step) {
+std::optional<Step> NoteFound(JobRecord& record, const NodeName& node, Step step,
+                              std::optional<Step> seen) {
   HolderRecord* known = Find(record, node);
   if (known == nullptr) {
     if (step > Step(0)) record.holders.push_back({node, step});
     return std::nullopt;
   }
-  const Step newest = std::max(known->passed_over, NewestPublished(record));
-  known->passed_over = step < newest ? newest : Step(0);
+  const Step there = std::max(known->passed_over, seen.value_or(NewestPublished(record)));
+  known->passed_over = step < there ? there : Step(0);
   const Step before = std::exchange(known->step, step);
   if (before <= step) return std::nullopt;
   return before;

@@ -17,6 +17,8 @@ namespace espalier {
 
 // The newest state on a node's disk; Step(0): none was ever published, or all are gone.
 Step NewestPublished(const JobRecord& record);
+// The newest that the node's agent sees on its disk; Step(0): none. Absent: no agent says.
+std::optional<Step> NewestSeen(const Node& node, const JobId& job);
 // By name; not those that only share a machine with them.
 std::vector<NodeName> HoldersOfPublished(const JobRecord& record);
 
@@ -78,9 +80,11 @@ bool MemoryChanged(const Node& node, const std::optional<v1::NodeReport>& before
 void NoteLaunch(JobRecord& record);
 // The node has written a state of the job. True: that is news.
 bool NoteHolder(JobRecord& record, const NodeName& node, Step step);
-// The node has looked for the newest that it holds on a disk: Step(0), none. Newer ones that were
-// published by then and are seen there do not count. What it was known to hold, when that is more.
-std::optional<Step> NoteFound(JobRecord& record, const NodeName& node, Step step);
+// The node has looked for the newest that it holds on a disk: Step(0), none. What its agent sees
+// there besides, up to `seen` (absent: it has not said, and may see what was published), does not
+// count. What the node was known to hold, when that is more.
+std::optional<Step> NoteFound(JobRecord& record, const NodeName& node, Step step,
+                              std::optional<Step> seen);
 // An operator has given up the newest state: a history of the job begins that counts nothing of
 // what any memory holds; where the newest was on disks, nothing of that step. Older ones stay
 // known.

@@ -164,7 +164,9 @@ void OnReport(Transaction& transaction, const WorkerFoundState& report) {
   // Told again after the rank has gone on from there, and perhaps written newer ones.
   if (rank.ready) return;
   JobRecord& record = sender->job->record;
-  if (const std::optional<Step> before = NoteFound(record, rank.node, report.step)) {
+  const Node* const node = transaction.state().nodes.Find(rank.node);
+  const std::optional<Step> seen = node != nullptr ? NewestSeen(*node, record.id) : std::nullopt;
+  if (const std::optional<Step> before = NoteFound(record, rank.node, report.step, seen)) {
     transaction.Note(
         *sender->job,
         absl::StrCat(rank.node.text(), " holds ",

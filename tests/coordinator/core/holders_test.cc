@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -52,6 +53,10 @@ struct Home {
     v1::HeldState& held = *agent.report.emplace().add_held();
     held.set_job_id(record.id.text());
     held.set_step(step);
+  }
+  // A rank there looks for the newest.
+  std::optional<Step> Find(const NodeName& node, int64_t step) {
+    return NoteFound(record, node, Step(step), NewestSeen(*state.nodes.Find(node), record.id));
   }
   std::vector<int64_t> Spare(const NodeName& node) const {
     std::vector<int64_t> steps;
@@ -110,14 +115,24 @@ TEST(Holders, WhatARankPassedOverCountsNoMoreThoughItsAgentListsIt) {
   NoteHolder(home.record, kStudio, Step(500));
   NoteHolder(home.record, kMacbook, Step(500));
   home.List(kMacbook, 500);
-  EXPECT_EQ(NoteFound(home.record, kMacbook, Step(400)), Step(500));
+  EXPECT_EQ(home.Find(kMacbook, 400), Step(500));
   EXPECT_FALSE(home.Holds(kMacbook));
-  EXPECT_EQ(NoteFound(home.record, kMacbook, Step(400)), std::nullopt) << "told again";
+  EXPECT_EQ(home.Find(kMacbook, 400), std::nullopt) << "told again";
   EXPECT_FALSE(home.Holds(kMacbook));
   NoteHolder(home.record, kStudio, Step(600));
   EXPECT_FALSE(home.Holds(kMacbook));
   home.List(kMacbook, 600);
   EXPECT_TRUE(home.Holds(kMacbook)) << "its own word was lost";
+}
+
+TEST(Holders, WhatIsBroughtToANodeThatHadNoneCounts) {
+  Home home;
+  NoteHolder(home.record, kStudio, Step(500));
+  NoteHolder(home.record, kMacbook, Step(400));
+  home.List(kMacbook, 400);
+  EXPECT_EQ(home.Find(kMacbook, 400), std::nullopt);
+  home.List(kMacbook, 500);
+  EXPECT_TRUE(home.Holds(kMacbook));
 }
 
 TEST(Holders, WithADiskThatAllReachAnyNodeWillDo) {
@@ -132,7 +147,7 @@ TEST(Holders, AStateThatEveryHolderHasLostIsGone) {
   home.record.checkpoint = CheckpointRecord{.step = Step(4)};
   NoteHolder(home.record, kStudio, Step(4));
   EXPECT_FALSE(home.Look().gone());
-  EXPECT_EQ(NoteFound(home.record, kStudio, Step(0)), Step(4));
+  EXPECT_EQ(home.Find(kStudio, 0), Step(4));
   EXPECT_TRUE(home.Look().gone());
   EXPECT_TRUE(home.Look().needed());
   ForgetNewest(home.record, /*in_memory=*/false);
@@ -170,7 +185,7 @@ TEST(Memory, OfAJobThatLostItsCheckpointsIsNotGone) {
   Home home;
   home.record.checkpoint = CheckpointRecord{.step = Step(4)};
   NoteHolder(home.record, kStudio, Step(4));
-  NoteFound(home.record, kStudio, Step(0));
+  home.Find(kStudio, 0);
   home.Remember(kStudio, 9);
   EXPECT_FALSE(home.Look().gone());
 }
