@@ -60,7 +60,7 @@ void TakeReport(Transaction& transaction, Node& node, const Message& message) {
   if (const Job* job = WantsRehearsal(transaction.state(), node)) {
     transaction.Do(Rehearse{message.stream, job->record.id, node.record.name});
   }
-  for (const v1::WarmState& spare : SpareMemory(transaction.state(), node)) {
+  for (const v1::WarmState& spare : TakeSpareMemory(transaction.state(), node)) {
     transaction.Do(DropMemory{.stream = message.stream,
                               .job = JobId(spare.job_id()),
                               .history = spare.history(),

@@ -322,12 +322,18 @@ bool KeptInMemory(const ClusterState& state, const JobRecord& record,
   });
 }
 
-std::vector<v1::WarmState> SpareMemory(const ClusterState& state, const Node& node) {
+std::vector<v1::WarmState> TakeSpareMemory(const ClusterState& state, Node& node) {
   std::vector<v1::WarmState> spare;
   if (!node.agent.report) return spare;
+  google::protobuf::RepeatedPtrField<v1::WarmState> kept;
   for (const v1::WarmState& memory : node.agent.report->warm()) {
-    if (IsSpare(state, node, memory)) spare.push_back(memory);
+    if (IsSpare(state, node, memory)) {
+      spare.push_back(memory);
+    } else {
+      *kept.Add() = memory;
+    }
   }
+  *node.agent.report->mutable_warm() = std::move(kept);
   return spare;
 }
 

@@ -118,8 +118,9 @@ bool KeptInMemory(const ClusterState& state, const JobRecord& record,
 
 // What of a node's memory nobody needs any more: of jobs that are over, of what was given up, and,
 // where the job has no processes, what is older than the newest that was published, or as new where
-// a node that could have the job has that on its disk.
-std::vector<v1::WarmState> SpareMemory(const ClusterState& state, const Node& node);
+// a node that could have the job has that on its disk. Taken from what is known of the node: who is
+// told to give it back may have done so when anybody counts on it.
+std::vector<v1::WarmState> TakeSpareMemory(const ClusterState& state, Node& node);
 
 // "waits for 2 nodes".
 std::string WaitsFor(const JobRecord& record);

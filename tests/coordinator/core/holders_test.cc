@@ -60,7 +60,8 @@ struct Home {
   }
   std::vector<int64_t> Spare(const NodeName& node) const {
     std::vector<int64_t> steps;
-    for (const v1::WarmState& one : SpareMemory(state, *state.nodes.Find(node))) {
+    Node asked = *state.nodes.Find(node);
+    for (const v1::WarmState& one : TakeSpareMemory(state, asked)) {
       steps.push_back(one.step());
     }
     return steps;
@@ -299,6 +300,9 @@ TEST(Memory, AsNewAsADiskIsAsGoodAndKeptWhileThatIsAway) {
   EXPECT_TRUE(home.Spare(kMacbook).empty());
   home.state.nodes.Edit(kStudio)->record.drained.reset();
   EXPECT_EQ(home.Spare(kMacbook), std::vector<int64_t>{9});
+  TakeSpareMemory(home.state, *home.state.nodes.Edit(kMacbook));
+  EXPECT_FALSE(home.Holds(kMacbook)) << "it may be gone at any moment";
+  home.Remember(kMacbook, 9);
   NoteHolder(home.record, kStudio, Step(12));
   EXPECT_FALSE(home.Holds(kMacbook));
 }
