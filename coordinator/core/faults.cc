@@ -104,11 +104,12 @@ void NoteAdvance(JobRecord& record) {
   record.fault_step = std::max(record.fault_step, record.step);
 }
 
-void NoteLateAdvance(JobRecord& record) {
-  if (record.step <= record.fault_step) return;
+bool NoteLateAdvance(JobRecord& record) {
+  if (record.step <= record.fault_step) return false;
   if (!record.faults.empty()) record.faults.erase(record.faults.begin(), record.faults.end() - 1);
   record.unexplained = std::min(record.unexplained, 1);
   record.fault_step = record.step;
+  return true;
 }
 
 void CountRestart(Transaction& transaction, Job& job, const std::string& reason) {

@@ -26,8 +26,8 @@ absl::Duration Backoff(const v1::HealthSpec& health, size_t faults_in_window);
 // from a checkpoint is no advance, so that a step that always fails cannot go on for ever.
 void NoteAdvance(JobRecord& record);
 // The same of steps that were committed before the newest fault, but heard of only after it: it
-// alone still counts.
-void NoteLateAdvance(JobRecord& record);
+// alone still counts. True: that is news.
+bool NoteLateAdvance(JobRecord& record);
 // Books a fault after which the job is started again: enters RECOVERING with the time of the next
 // try; or, when health.max_restarts within the window are used up, with the verdict that it failed.
 void CountRestart(Transaction& transaction, Job& job, const std::string& reason);

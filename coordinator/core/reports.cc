@@ -43,7 +43,7 @@ std::optional<Sender> Hear(Transaction& transaction, StreamId stream) {
   return sender;
 }
 
-void Commit(const Sender& sender, Step committed) {
+void Commit(Transaction& transaction, const Sender& sender, Step committed) {
   TrackedRank& rank = sender.state();
   rank.counters.step = std::max(rank.counters.step, committed);
   JobRecord& record = sender.job->record;
@@ -51,7 +51,8 @@ void Commit(const Sender& sender, Step committed) {
   if (record.state != JobState::kLaunching) {
     record.step = std::max(record.step, rank.counters.step);
   }
-  if (record.state == JobState::kRecovering) NoteLateAdvance(record);
+  const bool late = record.state == JobState::kRecovering && NoteLateAdvance(record);
+  if (late) transaction.Persist(*sender.job);
 }
 
 // Whoever reports a step or obeys at a boundary has joined, even if the message that said so was
@@ -60,7 +61,7 @@ void NoteReady(Transaction& transaction, const Sender& sender, Step next_step) {
   TrackedRank& rank = sender.state();
   if (!rank.ready) rank.ready = next_step;
   if (rank.counters.phase == Phase::kStarting) rank.counters.phase = Phase::kBoundary;
-  Commit(sender, next_step);
+  Commit(transaction, sender, next_step);
   const auto& ranks = sender.job->world.ranks;
   if (sender.job->record.state == JobState::kLaunching &&
       std::all_of(ranks.begin(), ranks.end(),
@@ -198,7 +199,7 @@ void OnReport(Transaction& transaction, const WorkerHeartbeat& report) {
   rank.memory_bytes = report.memory_bytes;
   rank.memory_peak_bytes = std::max(rank.memory_peak_bytes, report.memory_peak_bytes);
   RenewLeaseOf(transaction, *sender, report.beat);
-  Commit(*sender, rank.counters.step);
+  Commit(transaction, *sender, rank.counters.step);
 }
 
 // Each step counts once, whichever rank reports it first.
@@ -265,7 +266,7 @@ void OnReport(Transaction& transaction, const WorkerCheckpointed& report) {
   Job& job = *sender->job;
   JobRecord& record = job.record;
   const CheckpointRecord& fresh = report.checkpoint;
-  Commit(*sender, fresh.step);
+  Commit(transaction, *sender, fresh.step);
   if (fresh.error.empty()) {
     NoteWritten(transaction, *sender, fresh);
   } else if (!record.checkpoint_failure || !SameReport(*record.checkpoint_failure, fresh)) {
@@ -298,7 +299,7 @@ void OnReport(Transaction& transaction, const WorkerFinished& report) {
   TrackedRank& rank = sender->state();
   if (rank.outcome) return;
   rank.outcome = report.outcome;
-  Commit(*sender, report.next_step);
+  Commit(transaction, *sender, report.next_step);
   OnOutcome(transaction, *sender, report);
   World& world = sender->job->world;
   const bool all = std::all_of(world.ranks.begin(), world.ranks.end(),
