@@ -15,8 +15,9 @@ class WarmStart : public testing::TestWithParam<bool> {
     for (int worker = 0; worker < 3; ++worker) Forget(worker);
   }
 
-  // Ends after `steps`, of which the job has 10, without a checkpoint unless all are done.
-  WorldOptions Until(int64_t steps, int ranks = 2) const {
+  // Ends after `steps`, of which the job has 10, without a checkpoint unless it is asked for or all
+  // are done.
+  WorldOptions Until(int64_t steps, int ranks = 2, bool checkpoint = false) const {
     WorldOptions options;
     options.ranks = ranks;
     options.spec = TinySpec(10);
@@ -24,12 +25,13 @@ class WarmStart : public testing::TestWithParam<bool> {
     options.checkpoints = folder_ / "checkpoints";
     options.warm = folder_ / "warm";
     options.warm_copies = GetParam();
-    options.script = [steps](int, ScriptedClient& client) {
-      client.on_report = [steps](ScriptedClient& self, const v1::AttachRequest& message) {
+    options.script = [=](int, ScriptedClient& client) {
+      client.on_report = [=](ScriptedClient& self, const v1::AttachRequest& message) {
         if (!message.has_step() || message.step().step() + 1 != steps || steps == 10) return;
         v1::Directive stop;
         stop.set_number(1);
         stop.set_run_state(v1::RUN_STATE_STOP);
+        stop.set_checkpoint_before_stop(checkpoint);
         self.Set(stop);
       };
     };
@@ -127,7 +129,7 @@ TEST_P(WarmStart, RanksAreEqualWhereGradientsTravelAsInt8) {
 // A checkpoint has what they owe and memory has not; neither rank has held other bits.
 TEST_P(WarmStart, MemoryTakesWhatInt8GradientsOweFromACheckpointOfTheSameStep) {
   const auto until = [&](int64_t steps) {
-    WorldOptions options = Until(steps);
+    WorldOptions options = Until(steps, /*ranks=*/2, /*checkpoint=*/true);
     options.spec.mutable_parallel()->set_gradient_dtype(v1::GRADIENT_DTYPE_INT8);
     options.spec.mutable_checkpoint()->set_every_steps(4);
     options.spec.mutable_checkpoint()->set_copies(1);
