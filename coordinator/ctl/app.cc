@@ -1,7 +1,6 @@
 #include "coordinator/ctl/app.h"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -105,9 +104,9 @@ size_t VerbPosition(const CLI::App& app, const std::vector<std::string>& argumen
 std::optional<std::string> UnknownVerb(const CLI::App& app, const std::string& verb) {
   std::vector<std::string> names;
   for (const CLI::App* known : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (known->check_name(verb)) return std::nullopt;
     names.push_back(known->get_name());
   }
-  if (std::find(names.begin(), names.end(), verb) != names.end()) return std::nullopt;
   const std::optional<std::string> nearest = Nearest(verb, names);
   return absl::StrCat("unknown verb '", verb, "'",
                       nearest.has_value() ? absl::StrCat("; did you mean '", *nearest, "'?") : "",

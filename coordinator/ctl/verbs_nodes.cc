@@ -251,6 +251,7 @@ void AddNodeVerbs(VerbTable verbs) {
               "espalier nodes add macbook --address 10.77.0.2\n"
               "espalier nodes drain macbook\n"
               "espalier nodes forget macbook");
+  nodes->alias("node");  // `espalier node drain macbook` reads better of one
   nodes->require_subcommand(0, 1);
   nodes->callback([verbs, nodes] {
     if (nodes->get_subcommands().empty()) verbs.chosen = List;

@@ -208,6 +208,11 @@ TEST_F(Verbs, NodesDrainAndAllowSayWhatBecomesOfTheJob) {
                                               "AllowNode node: \"mini\""));
 }
 
+TEST_F(Verbs, NodeIsNodes) {
+  EXPECT_EQ(Run({"node", "drain", "mini"}).code, 0);
+  EXPECT_THAT(server_.requests(), ElementsAre("DrainNode node: \"mini\""));
+}
+
 TEST_F(Verbs, NodesSetSaysOnlyWhatIsToBecomeOtherwise) {
   server_.script.explanation = "jobs heed it";
   EXPECT_EQ(Run({"nodes", "set", "mini", "--on-battery", "slow", "--largest-share", "0.3",
