@@ -142,6 +142,11 @@ std::optional<Rank> FirstVanished(const Job& job) {
   return found;
 }
 
+std::string WhereItWas(const Job& job, Rank rank) {
+  return absl::StrCat(RankOnNode(job, rank), " (last in ",
+                      Where(job.world.ranks[static_cast<size_t>(rank.value())]), ")");
+}
+
 std::string DescribeLoss(const Job& job, Rank rank) {
   return absl::StrCat(RankOnNode(job, rank), " was lost in ",
                       Where(job.world.ranks[static_cast<size_t>(rank.value())]));

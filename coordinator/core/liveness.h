@@ -65,6 +65,8 @@ bool LastWordsAreHeard(const Job& job, absl::Time now);
 
 // The rank whose stream broke first without a last word.
 std::optional<Rank> FirstVanished(const Job& job);
+// "rank 1 on macbook (last in exchange at step 12)".
+std::string WhereItWas(const Job& job, Rank rank);
 // "rank 1 on macbook was lost in exchange at step 12".
 std::string DescribeLoss(const Job& job, Rank rank);
 // Of the time between two events so much counts against the ranks of a job: a part of its

@@ -105,10 +105,16 @@ void NoteWritten(Transaction& transaction, const Sender& sender, const Checkpoin
   if (held || news) transaction.Persist(*sender.job);
 }
 
-// A rank was lost to this one. When one failed by itself, that is the cause.
-void OnLost(Transaction& transaction, const Sender& sender, const std::string& reason) {
+// A rank was lost to this one. When one failed by itself, that is the cause. Ranks know each other
+// by number; people know machines.
+void OnLost(Transaction& transaction, const Sender& sender, const std::string& reason,
+            const std::vector<Rank>& silent) {
   if (sender.job->world.failed_at) return;
-  const std::string said = absl::StrCat(RankOnNode(*sender.job, sender.rank), " gave up: ", reason);
+  std::string said = absl::StrCat(RankOnNode(*sender.job, sender.rank), " gave up: ", reason);
+  for (const Rank rank : silent) {
+    if (rank.value() < 0 || rank.value() >= std::ssize(sender.job->world.ranks)) continue;
+    absl::StrAppend(&said, "; not heard by it: ", WhereItWas(*sender.job, rank));
+  }
   const auto culprit = FindCulprit(*sender.job, transaction.now());
   OnFault(transaction, *sender.job, {.reason = said, .culprit = culprit});
 }
@@ -143,7 +149,7 @@ void OnOutcome(Transaction& transaction, const Sender& sender, const WorkerFinis
       if (job.record.directive.run_state == RunState::kRun && job.world.called_off) {
         TakeUpChange(transaction, job);
       } else if (job.record.directive.run_state != RunState::kStop) {
-        OnLost(transaction, sender, "stopped without being asked to");
+        OnLost(transaction, sender, "stopped without being asked to", {});
       }
       return;
     case Outcome::kFailed:
@@ -151,7 +157,7 @@ void OnOutcome(Transaction& transaction, const Sender& sender, const WorkerFinis
       return;
     case Outcome::kLost:
       NoteSilentPeers(transaction, job, report);
-      OnLost(transaction, sender, report.reason);
+      OnLost(transaction, sender, report.reason, report.silent_ranks);
       return;
   }
 }
