@@ -64,7 +64,7 @@ absl::StatusOr<std::unique_ptr<ControlClient>> MakeClient(const WorkerOptions& o
     const char* token = std::getenv("ESPALIER_TOKEN_FILE");
     ASSIGN_OR_RETURN(ChannelTarget target,
                      MakeTarget(options.coordinator, options.tls, token == nullptr ? "" : token));
-    return MakeAttachClient({.target = std::move(target),
+    return MakeAttachClient({.target = ByOwnSocket(std::move(target)),
                              .on_fenced =
                                  [](const absl::Status& reason) {
                                    LogError(absl::StrCat("fenced: ", reason.message()));

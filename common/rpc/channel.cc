@@ -16,6 +16,7 @@
 #include "common/rpc/call.h"
 #include "common/rpc/certificate.h"
 #include "common/rpc/local_access.h"
+#include "common/rpc/probe.h"
 
 namespace espalier {
 namespace {
@@ -79,6 +80,12 @@ absl::StatusOr<ChannelTarget> MakeTarget(const std::string& coordinator,
   if (target.tls.has_value()) return target;
   ASSIGN_OR_RETURN(target.token, FindToken(target.address, token_file));
   return target;
+}
+
+ChannelTarget ByOwnSocket(ChannelTarget target) {
+  const std::optional<std::string> socket = SocketOfOwn(target.address);
+  if (!socket.has_value() || TryUnixSocket(*socket) != 0) return target;
+  return {.address = absl::StrCat("unix:", *socket)};
 }
 
 void PrepareCall(grpc::ClientContext& context, const ChannelTarget& target,

@@ -33,6 +33,11 @@ absl::StatusOr<ChannelTarget> MakeTarget(const std::string& coordinator,
                                          std::optional<TlsFiles> tls,
                                          const std::string& token_file);
 
+// The same espalierd by the Unix socket in the default state folder, where it says that it listens
+// at the target's address and answers on the socket: what a machine tells itself must not need a
+// network, whose address may go with its cable. Else the target as it is.
+ChannelTarget ByOwnSocket(ChannelTarget target);
+
 // The call carries the target's token, and ends as SetDeadline says.
 void PrepareCall(grpc::ClientContext& context, const ChannelTarget& target, absl::Duration timeout);
 

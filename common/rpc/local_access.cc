@@ -94,6 +94,13 @@ std::optional<std::string> SocketOf(absl::string_view address) {
   return std::string(address);
 }
 
+std::optional<std::string> SocketOfOwn(absl::string_view address) {
+  const absl::StatusOr<std::string> folder = ExpandHome(kDefaultStateDir);
+  if (!folder.ok() || SocketOf(address) || !ListensAt(*folder, address)) return std::nullopt;
+  const absl::StatusOr<std::string> path = SocketPath(*folder);
+  return path.ok() ? std::optional<std::string>(*path) : std::nullopt;
+}
+
 absl::StatusOr<std::string> TakeToken(const std::string& state_dir) {
   const std::string path = JoinPath(state_dir, "token");
   const absl::Status written = WritePemFile(path, absl::StrCat(RandomHex(kTokenBytes), "\n"),

@@ -25,6 +25,10 @@ absl::StatusOr<std::string> CoordinatorAddress(const std::string& where);
 // The path of "unix:PATH"; nothing for other addresses.
 std::optional<std::string> SocketOf(absl::string_view address);
 
+// The path of the socket in the default state folder, if its espalierd said that it listens at
+// `address`, which is no socket.
+std::optional<std::string> SocketOfOwn(absl::string_view address);
+
 // The secret that a call over TCP without TLS must carry: 64 hexadecimal digits in STATE_DIR/token,
 // for the owner only. Made when there is none; else the one that is there.
 absl::StatusOr<std::string> TakeToken(const std::string& state_dir);

@@ -74,8 +74,8 @@ class AgentProcess final : public Agent {
   AgentProcess(AgentOptions options, std::shared_ptr<grpc::Channel> channel, int lock,
                Generations generations, Clock& clock)
       : options_(std::move(options)),
+        target_(options_.target),
         channel_(std::move(channel)),
-        stub_(v1::AgentService::NewStub(channel_)),
         clock_(clock),
         lock_(lock),
         generations_(std::move(generations)),
@@ -127,17 +127,29 @@ class AgentProcess final : public Agent {
     }
   }
 
+  // An espalierd of this machine may have started only now.
+  void TakeShortestWay() {
+    ChannelTarget target = ByOwnSocket(options_.target);
+    if (target.address == target_.address) return;
+    absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = MakeChannel(target, clock_);
+    if (!channel.ok()) return;  // the way it has will say what is wrong
+    target_ = std::move(target);
+    channel_ = *std::move(channel);
+  }
+
   // One stream from its opening to its end; returns why it ended. The hello is made when there is a
   // connection: it says what is so now, the time of day too.
   absl::Status OneStream() {
     welcomed_ = false;
     explain_at_ = clock_.Monotonic() + kPatience;
+    TakeShortestWay();
     while (!Connect(*channel_, Turn())) {
       LookAfter(nullptr);
       ExplainWhenLate();
       if (stopping_) return absl::CancelledError("stopped");
     }
-    CommandStream stream(options_.target, *stub_, Hello());
+    const std::unique_ptr<v1::AgentService::Stub> stub = v1::AgentService::NewStub(channel_);
+    CommandStream stream(target_, *stub, Hello());
     while (!stream.over() && !stopping_) {
       for (const v1::AgentCommand& command : stream.Take(Turn())) Obey(command, stream);
       LookAfter(welcomed_ ? &stream : nullptr);
@@ -157,10 +169,9 @@ class AgentProcess final : public Agent {
   void ExplainWhenLate() {
     if (clock_.Monotonic() < explain_at_) return;
     explain_at_ = absl::InfiniteDuration();
-    const absl::Status why =
-        ExplainFailure(absl::UnavailableError(absl::StrCat("espalierd at ", options_.target.address,
-                                                           " does not answer")),
-                       options_.target, clock_);
+    const absl::Status why = ExplainFailure(
+        absl::UnavailableError(absl::StrCat("espalierd at ", target_.address, " does not answer")),
+        target_, clock_);
     if (why.message() == last_error_) return;
     LogWarning(absl::StrCat("not attached to espalierd yet: ", why.message()));
     last_error_ = std::string(why.message());
@@ -248,8 +259,8 @@ class AgentProcess final : public Agent {
   }
 
   const AgentOptions options_;
-  const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<v1::AgentService::Stub> stub_;
+  ChannelTarget target_;
+  std::shared_ptr<grpc::Channel> channel_;
   Clock& clock_;
   const int lock_;
   Generations generations_;

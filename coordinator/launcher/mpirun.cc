@@ -52,7 +52,8 @@ std::vector<std::string> Hosts(const CommandContext& context, const Nodes& nodes
     if (agent != context.agents.end()) {
       hosts.push_back(AgentHost(agent->second));
     } else {
-      hosts.push_back(IsLoopbackAddress(node->address()) ? "127.0.0.1" : node->address());
+      const bool here = context.network == kLoopbackNetwork || IsLoopbackAddress(node->address());
+      hosts.push_back(here ? "127.0.0.1" : node->address());
     }
   }
   return hosts;

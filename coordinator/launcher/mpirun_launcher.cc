@@ -56,7 +56,9 @@ std::string GenerationLogPath(const std::string& state_dir, const GenerationKey&
 }
 
 MpirunLauncher::MpirunLauncher(MpirunLauncherOptions options)
-    : options_(std::move(options)), cluster_(*options_.cluster) {}
+    : options_(std::move(options)),
+      cluster_(*options_.cluster),
+      networks_at_start_(LocalNetworks()) {}
 
 // Generations go on without this process; only those still at the gate vanish with it.
 MpirunLauncher::~MpirunLauncher() = default;
@@ -70,13 +72,18 @@ std::string MpirunLauncher::TemporaryFolder(const GenerationKey& key) const {
                          key.generation.value());
 }
 
+// A machine alone needs no network, and may have lost the one that joined it to others.
 absl::StatusOr<std::string> MpirunLauncher::Network(const LaunchRequest& request) const {
-  if (!cluster_.launcher().network().empty()) return cluster_.launcher().network();
   std::vector<std::string> addresses;
   for (const NodeName& name : request.nodes) {
     const v1::NodeSpec* node = FindNode(cluster_, name);
     if (node != nullptr) addresses.push_back(node->address());
   }
+  const bool alone = std::all_of(addresses.begin(), addresses.end(), [&](const auto& address) {
+    return IsOwnAddress(address, networks_at_start_);
+  });
+  if (alone) return kLoopbackNetwork;
+  if (!cluster_.launcher().network().empty()) return cluster_.launcher().network();
   return JoiningNetwork(addresses, LocalNetworks());
 }
 

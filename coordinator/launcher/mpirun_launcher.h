@@ -137,6 +137,8 @@ class MpirunLauncher : public Launcher {
   const MpirunLauncherOptions options_;
   // With the nodes that have joined.
   v1::ClusterSpec cluster_;
+  // An address that was this machine's is so still when its cable is pulled.
+  const std::vector<LocalNetwork> networks_at_start_;
   std::string coordinator_;
   std::map<GenerationKey, Entry> entries_;
   absl::Duration next_log_look_ = absl::ZeroDuration();

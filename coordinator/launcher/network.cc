@@ -70,7 +70,7 @@ absl::StatusOr<std::string> JoiningNetwork(const std::vector<std::string>& addre
     ASSIGN_OR_RETURN(const uint32_t one, ParseIpv4(address));
     parsed.push_back(one);
   }
-  if (AllLoopback(addresses)) return std::string("127.0.0.0/8");
+  if (AllLoopback(addresses)) return std::string(kLoopbackNetwork);
   if (std::any_of(addresses.begin(), addresses.end(), IsLoopbackAddress)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the nodes have the addresses ", absl::StrJoin(addresses, ", "),

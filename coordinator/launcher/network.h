@@ -16,11 +16,13 @@ struct LocalNetwork {
   int prefix_bits = 0;
 };
 
+inline constexpr char kLoopbackNetwork[] = "127.0.0.0/8";
+
 // The IPv4 networks of this machine's interfaces that are up.
 std::vector<LocalNetwork> LocalNetworks();
 
 // CIDR of the smallest of `networks` that holds every address ("10.77.0.0/24"); all loopback:
-// "127.0.0.0/8". INVALID_ARGUMENT: not IPv4, or loopback beside others; NOT_FOUND: no network holds
+// kLoopbackNetwork. INVALID_ARGUMENT: not IPv4, or loopback beside others; NOT_FOUND: no network holds
 // them all, launcher.network must say it.
 absl::StatusOr<std::string> JoiningNetwork(const std::vector<std::string>& addresses,
                                            const std::vector<LocalNetwork>& networks);

@@ -50,6 +50,8 @@ Cluster::Cluster(Nodes nodes) : nodes_(nodes), suffix_(std::to_string(getpid()))
   bin_ = bin;
   char folder[] = "/tmp/espalier-cluster-XXXXXX";
   folder_ = mkdtemp(folder);
+  std::filesystem::create_directories(folder_ + "/.local/state");
+  std::filesystem::create_symlink(folder_ + "/state", folder_ + "/.local/state/espalier");
   MakeNetwork();
   MakeCertificates();
   WriteFiles();
@@ -100,14 +102,23 @@ void Cluster::MakeNetwork() const {
   Must("ip -n " + studio + " addr add " + kStudioAddress + "/24 dev v0");
   Must("ip -n " + macbook + " addr add " + kMacbookAddress + "/24 dev v1");
   for (const std::string& space : {studio, macbook}) Must("ip -n " + space + " link set lo up");
-  RestoreCable();
+  for (const std::string& end : {studio + " link set v0 up", macbook + " link set v1 up"}) {
+    Must("ip -n " + end);
+  }
 }
 
-void Cluster::CutCable() const { Must("ip -n " + Namespace("studio") + " link set v0 down"); }
+// As macOS and most of Linux do, the machine takes the address from what has no cable.
+void Cluster::CutCable() {
+  cut_ = true;
+  Must("ip -n " + Namespace("studio") + " link set v0 down");
+  Must("ip -n " + Namespace("studio") + " addr flush dev v0");
+}
 
-void Cluster::RestoreCable() const {
+void Cluster::RestoreCable() {
+  Must("ip -n " + Namespace("studio") + " addr add " + kStudioAddress + "/24 dev v0");
   Must("ip -n " + Namespace("studio") + " link set v0 up");
   Must("ip -n " + Namespace("macbook") + " link set v1 up");
+  cut_ = false;
 }
 
 CommandResult Cluster::On(const std::string& machine, const std::string& command) const {
@@ -121,6 +132,7 @@ std::string Cluster::Credentials(const std::string& identity) const {
 }
 
 CommandResult Cluster::Cli(const std::string& arguments, const std::string& identity) const {
+  if (cut_) return Shell(bin_ + "/espalier --coordinator " + folder_ + "/state " + arguments);
   return On("studio",
             bin_ + "/espalier --coordinator " + kCoordinator + Credentials(identity) + arguments);
 }

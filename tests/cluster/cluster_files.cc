@@ -100,8 +100,8 @@ void Cluster::StartAgent(const std::string& machine) {
   agent_pids_[machine] =
       Start(machine,
             (machine == "macbook" ? "mount --bind " + disk + " " + state + " && " : std::string()) +
-                "exec " + bin_ + "/espalier-agent run --state-dir " + folder_ + "/agent-" +
-                machine + " --jobs " + state + "/jobs --data " + folder_ + "/data",
+                "HOME=" + folder_ + " exec " + bin_ + "/espalier-agent run --state-dir " + folder_ +
+                "/agent-" + machine + " --jobs " + state + "/jobs --data " + folder_ + "/data",
             log);
   EXPECT_TRUE(Eventually([&] { return Usable(machine); }, 20))
       << Cli("nodes").output << Shell("cat " + log).output;

@@ -3,13 +3,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "common/base/file_system.h"
+#include "common/rpc/channel.h"
 
 namespace espalier {
 namespace {
@@ -84,6 +88,25 @@ TEST_F(LocalAccess, TheDefaultFoldersTokenGoesToItsOwnCoordinatorOnly) {
   const std::string token = TakeToken(DefaultState("127.0.0.1:7070")).value();
   EXPECT_EQ(FindToken("127.0.0.1:7070", "").value(), token);
   EXPECT_EQ(FindToken("127.0.0.1:7071", "").value(), "") << "another program's, perhaps";
+}
+
+TEST_F(LocalAccess, WhatListensHereIsReachedByItsSocketOnceThatAnswers) {
+  const std::string state = DefaultState("10.77.0.1:7070");
+  const ChannelTarget target{.address = "10.77.0.1:7070", .tls = TlsFiles{}};
+  EXPECT_EQ(ByOwnSocket(target).address, "10.77.0.1:7070") << "nothing answers";
+  const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{.sun_family = AF_UNIX};
+  const std::string path = SocketPath(state).value();
+  ASSERT_LT(path.size(), sizeof address.sun_path);
+  path.copy(address.sun_path, path.size());
+  ASSERT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(listen(fd, 4), 0);
+  EXPECT_EQ(ByOwnSocket(target).address, "unix:" + path);
+  EXPECT_FALSE(ByOwnSocket(target).tls.has_value()) << "a socket takes no certificates";
+  EXPECT_EQ(ByOwnSocket({.address = "10.77.0.2:7070"}).address, "10.77.0.2:7070")
+      << "another machine's";
+  EXPECT_EQ(ByOwnSocket({.address = "unix:/a/b"}).address, "unix:/a/b");
+  close(fd);
 }
 
 TEST_F(LocalAccess, ATokenThatWasNamedIsGivenOnLoopbackOnly) {

@@ -102,6 +102,19 @@ TEST_F(Launching, APreparedGenerationDoesNothingUntilReleased) {
   EXPECT_EQ(GenerationLog(), "visible\n");
 }
 
+// Its address may be gone with the cable that joined it to others.
+TEST_F(Launching, ThisMachineAloneNeedsNoNetworkWhateverJoinsItToOthers) {
+  const std::vector<LocalNetwork> networks = LocalNetworks();
+  ASSERT_FALSE(networks.empty());
+  cluster_.mutable_nodes(0)->set_address(networks.back().address);
+  cluster_.mutable_launcher()->set_network("203.0.113.0/24");
+  auto launcher = Make("echo $@");
+  Start(*launcher);
+  AwaitEnd(*launcher);
+  EXPECT_THAT(GenerationLog(),
+              AllOf(HasSubstr("btl_tcp_if_include 127.0.0.0/8"), HasSubstr("--host 127.0.0.1 ")));
+}
+
 TEST_F(Launching, TheReasonOfAFailureQuotesTheLog) {
   auto launcher = Make("echo '[rank 0] no such data'; exit 7");
   Start(*launcher);
