@@ -155,7 +155,9 @@ void InstallLastWords(const ProgressBoard& progress, int rank) {
   if (board.exchange(&progress) != nullptr) return;  // installed already
   // A stack of its own, for the thread that overflows its own.
   static std::array<char, size_t{64} << 10> stack;
-  const stack_t alternative{.ss_sp = stack.data(), .ss_flags = 0, .ss_size = stack.size()};
+  stack_t alternative{};  // by name: the order of its fields is each system's own
+  alternative.ss_sp = stack.data();
+  alternative.ss_size = stack.size();
   sigaltstack(&alternative, nullptr);
   struct sigaction action = {};
   action.sa_sigaction = OnSignal;
