@@ -3,6 +3,7 @@
 #include <grpcpp/server_builder.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"

@@ -3,6 +3,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
+
 #include "absl/functional/function_ref.h"
 #include "common/base/status_macros.h"
 #include "tests/worker/support/checkpoint_fixture.h"
