@@ -26,13 +26,13 @@ Normal Normalize(const Tensor& x, const Tensor& weight, double eps, torch::Scala
   if (!ApplyToNorms(x)) return generic_ops::Normalize(x, weight, eps, type);
   Normal normal{torch::empty_like(x, x.options().dtype(type)),
                 torch::empty({Rows(x)}, FloatOptions(x))};
-  const auto& [y, inverse] = normal;
+  const Tensor& y = normal.y;
   if (x.is_cuda()) {
-    cuda::RmsNorm(x, weight, eps, y, inverse);
+    cuda::RmsNorm(x, weight, eps, y, normal.statistics);
     return normal;
   }
   const int64_t rows = Rows(x), n = x.size(-1);
-  float* pr = Mutable(inverse);
+  float* pr = Mutable(normal.statistics);
   WithNormReals(x, y.scalar_type(), [&](auto in, auto out) {
     const auto* px = Data<decltype(in)>(x);
     auto* py = Mutable<decltype(out)>(y);

@@ -78,10 +78,11 @@ class HeadMajor {
   // heads, D]: few, where the three are parts of the same rows.
   template <typename Move>
   void ForEachPart(const Heads& x, Move&& move) const {
-    const auto [batch, time, keys, kv, group, dim] = sizes_;
+    const auto& [batch, time, keys, kv, group, dim] = sizes_;
     const Tensor all = JoinedColumns({x.q.flatten(2), x.k.flatten(2), x.v.flatten(2)});
     const auto part = [&](int64_t begin, int64_t count) {
-      return flat_.narrow(0, begin * one(), count * one()).view({count, batch, kv, keys, dim});
+      return flat_.narrow(0, begin * one(), count * one())
+          .view({count, sizes_.batch, sizes_.kv, sizes_.keys, sizes_.dim});
     };
     if (all.defined()) {
       const int64_t alike = group == 1 ? 3 : 2;  // parts of as many heads

@@ -200,9 +200,8 @@ absl::Status WriteCheckpointFiles(FileSystem& files, const std::string& folder,
       {"tokenizer_config.json", content.tokenizer_config_json},
       {"generation_config.json", content.generation_config_json}};
   for (const auto& [name, text] : texts) {
-    const bool required = std::find_if(std::begin(kRequired), std::end(kRequired), [&](auto r) {
-                            return absl::string_view(r) == name;
-                          }) != std::end(kRequired);
+    const bool required = std::find(std::begin(kRequired), std::end(kRequired),
+                                    absl::string_view(name)) != std::end(kRequired);
     if (text.empty() && !required) continue;
     ASSIGN_OR_RETURN(CheckpointFile file, WriteText(files, folder, name, text));
     manifest.files.push_back(std::move(file));

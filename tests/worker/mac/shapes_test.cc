@@ -69,9 +69,9 @@ INSTANTIATE_TEST_SUITE_P(Jobs, ShapeOnAMac,
 
 // As many sequences as a job has there, or as one pass may have on MPS.
 TEST_P(ShapeOnAMac, BreaksNoRule) {
-  const auto& [preset, wanted, length] = GetParam();
-  const DecoderConfig config = ConfigOf(preset);
-  const int64_t rows = std::min(wanted, MostSequences(config, length, torch::kMPS));
+  const int64_t length = GetParam().length;
+  const DecoderConfig config = ConfigOf(GetParam().preset);
+  const int64_t rows = std::min(GetParam().rows, MostSequences(config, length, torch::kMPS));
   const MacDevice mac(MacDevice::Mode::kShapesOnly);
   for (const torch::ScalarType type : {torch::kFloat, torch::kBFloat16}) {
     for (const bool recompute : {false, true}) {
