@@ -77,7 +77,7 @@ std::string IncludeLine(const std::string& header) {
 std::vector<const SourceFile*> CppFiles(const SourceFiles& files) {
   std::vector<const SourceFile*> found;
   for (const SourceFile& file : files) {
-    if (IsCpp(file.path)) found.push_back(&file);
+    if (IsCpp(file.path) && !StartsWith(file.path, "deploy/")) found.push_back(&file);
   }
   return found;
 }
