@@ -53,11 +53,32 @@ absl::Status BroadcastTensor(const RankContext& context, torch::Tensor tensor, R
   return CatchTorch("copying the state to the device", [&] { tensor.copy_(*host); });
 }
 
-absl::Status BroadcastReplica(const RankContext& context, Rank root, Replica& replica) {
+// Takes part in a broadcast of so many bytes, and drops them: this rank has the same.
+absl::Status PassOn(const RankContext& context, size_t bytes, Rank root) {
+  auto piece = std::make_unique<std::vector<std::byte>>(std::min(bytes, kPieceBytes));
+  while (bytes > 0) {
+    const absl::Span<std::byte> part = absl::MakeSpan(*piece).subspan(0, bytes);
+    if (absl::Status sent = context.collective.Broadcast(part, root); !sent.ok()) {
+      static_cast<void>(piece.release());  // the exchange may still write there
+      return sent;
+    }
+    context.progress.Worked();
+    bytes -= part.size();
+  }
+  return absl::OkStatus();
+}
+
+// What becomes of the bits that a rank gets: one that has the same keeps its own, which memory that
+// outlives it holds as a state all the while.
+enum class Receives { kReplica, kWhatItHas };
+
+absl::Status BroadcastReplica(const RankContext& context, Rank root, Receives mine,
+                              Replica& replica) {
   RETURN_IF_ERROR(BroadcastValue(context.collective, replica.counters(), root));
   replica.optimizer().set_updates(replica.counters().updates);
   for (const torch::Tensor& buffer : replica.Buffers()) {
-    RETURN_IF_ERROR(BroadcastTensor(context, buffer, root));
+    RETURN_IF_ERROR(mine == Receives::kReplica ? BroadcastTensor(context, buffer, root)
+                                               : PassOn(context, buffer.nbytes(), root));
   }
   if (replica.residual().kept()) {
     RETURN_IF_ERROR(BroadcastTensor(context, replica.residual().values(), root));
@@ -293,8 +314,11 @@ absl::StatusOr<StartState> AgreeOnStart(const RankContext& context, const Checkp
   if (context.collective.rank() == Rank(0)) TellOfDifferences(all, prints, root);
   if (std::any_of(prints.begin(), prints.end(), [&](uint64_t p) { return p != prints[root]; })) {
     const Rank sender(static_cast<int64_t>(root));
-    if (context.collective.rank() != sender) held.Overwrite();
-    RETURN_IF_ERROR(BroadcastReplica(context, sender, replica));
+    const bool has = loads && fingerprint == prints[root];
+    if (!has) held.Overwrite();
+    const bool sends = context.collective.rank() == sender;
+    RETURN_IF_ERROR(BroadcastReplica(
+        context, sender, has && !sends ? Receives::kWhatItHas : Receives::kReplica, replica));
   }
   if (frozen) RETURN_IF_ERROR(CheckSameBase(context, replica));
   if (options.warm != nullptr) options.warm->Commit(replica.counters());

@@ -2,12 +2,39 @@
 // of runs that end at a boundary, whether the memory is the replica's own or holds copies.
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <utility>
+
 #include "absl/strings/match.h"
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/training_world.h"
+#include "worker/collective/collective.h"
 
 namespace espalier {
 namespace {
+
+// Fails in the second of the broadcasts that carry a state, on every rank.
+class BrokenOff : public Collective {
+ public:
+  explicit BrokenOff(Collective& inner) : inner_(inner) {}
+  Rank rank() const override { return inner_.rank(); }
+  int world_size() const override { return inner_.world_size(); }
+  Ticket Start(const Operation& operation) override {
+    constexpr size_t kLarge = 4096;
+    const bool of_state =
+        operation.kind == Operation::Kind::kBroadcast && operation.bytes.size() > kLarge;
+    if (of_state && ++broadcasts_ == 2) Abort(absl::UnavailableError("the sender has died"));
+    return inner_.Start(operation);
+  }
+  absl::Status Wait(Ticket ticket) override { return inner_.Wait(ticket); }
+  absl::Status Quiesce() override { return inner_.Quiesce(); }
+  void Abort(absl::Status reason) override { inner_.Abort(std::move(reason)); }
+  CollectiveStats stats() const override { return inner_.stats(); }
+
+ private:
+  Collective& inner_;
+  int broadcasts_ = 0;
+};
 
 class WarmStart : public testing::TestWithParam<bool> {
  protected:
@@ -90,6 +117,22 @@ TEST_P(WarmStart, ANewcomerReceivesIt) {
     EXPECT_EQ(result.start.step, Step(4));
     EXPECT_EQ(result.fingerprint, results[0].fingerprint);
   }
+}
+
+TEST_P(WarmStart, WhoHoldsItKeepsItWhileANewcomerReceivesIt) {
+  TrainWorld(Until(4));
+  WorldOptions joined = Until(10, /*ranks=*/3);
+  joined.wrap_collective = [](Collective& collective) {
+    return std::make_unique<BrokenOff>(collective);
+  };
+  for (const RankResult& result : TrainWorld(joined)) {
+    EXPECT_EQ(result.outcome.status().message(), "the sender has died");
+  }
+  Forget(0);
+  const std::vector<RankResult> results = TrainWorld(Until(10));
+  EXPECT_EQ(results[1].start.origin, "warm state of step 4");
+  EXPECT_EQ(results[0].start.step, Step(4));
+  EXPECT_EQ(results[0].fingerprint, Straight());
 }
 
 // Of a run on another machine meanwhile, say.
