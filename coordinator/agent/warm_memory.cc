@@ -1,5 +1,6 @@
 #include "coordinator/agent/warm_memory.h"
 
+#include <algorithm>
 #include <tuple>
 #include <vector>
 
@@ -20,6 +21,20 @@ bool IsNewer(const RegisteredSegment& segment, const v1::DropWarm& command) {
          std::make_tuple(command.history(), command.step());
 }
 
+// Told at the report in which it is missed first. What a process has is gone with it.
+void WarnOfLoss(const RegisteredSegment& segment, const v1::NodeReport& before) {
+  const bool was_there =
+      std::any_of(before.warm().begin(), before.warm().end(), [&](const v1::WarmState& warm) {
+        return warm.job_id() == segment.record.job && warm.step() > 0;
+      });
+  if (!segment.lost || !segment.taken || !was_there) return;
+  LogWarning(absl::StrCat(
+      "the memory of job ", segment.record.job, " (/dev/shm/", segment.name,
+      ") was removed while its worker runs, so a fault will cost the steps since its last "
+      "checkpoint; systemd-logind removes what a user has there when the user logs out, unless "
+      "`loginctl enable-linger USER` was said, or RemoveIPC=no in /etc/systemd/logind.conf"));
+}
+
 }  // namespace
 
 void AddWarm(const std::string& folder, const std::string& node, const v1::NodeReport& before,
@@ -33,6 +48,7 @@ void AddWarm(const std::string& folder, const std::string& node, const v1::NodeR
   for (const RegisteredSegment& segment : *segments) {
     if (segment.lost && RemoveSegment(folder, segment.name)) continue;
     if (report.warm_size() >= kSegmentsMax) return;
+    WarnOfLoss(segment, before);
     v1::WarmState& warm = *report.add_warm();
     warm.set_job_id(AsUtf8(segment.record.job));
     warm.set_history(segment.record.history);

@@ -17,7 +17,9 @@
 namespace espalier {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 class WarmMemory : public ::testing::Test {
@@ -81,6 +83,24 @@ TEST_F(WarmMemory, SaysWhichGenerationHasIt) {
     EXPECT_EQ(generation(), 3);
   }
   EXPECT_EQ(generation(), 0);
+}
+
+// systemd-logind does so when the user whose agent it is logs out.
+TEST_F(WarmMemory, WhatSomebodyRemovesUnderAWorkerIsToldOnce) {
+  const auto in_use = Open("nano-1", 12);
+  v1::NodeReport before, after, later;
+  AddWarm(warm(), "studio", {}, before);
+  ASSERT_EQ(before.warm(0).step(), 12);
+  ASSERT_EQ(shm_unlink(("/" + ListSegments(warm(), "studio").value().at(0).name).c_str()), 0);
+  const auto warnings = [&](const v1::NodeReport& last, v1::NodeReport& report) {
+    testing::internal::CaptureStderr();
+    AddWarm(warm(), "studio", last, report);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(warnings(before, after),
+              AllOf(HasSubstr("the memory of job nano-1"), HasSubstr("loginctl enable-linger")));
+  EXPECT_EQ(after.warm(0).step(), 0) << "nothing that could be gone on from";
+  EXPECT_EQ(warnings(after, later), "");
 }
 
 TEST_F(WarmMemory, OfOtherNodesThatShareTheFolderIsTheirs) {
