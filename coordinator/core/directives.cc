@@ -63,6 +63,7 @@ void NoteLimits(Transaction& transaction, Job& job) {
 void FirstDirective(Transaction& transaction, Job& job) {
   JobRecord& record = job.record;
   record.run_state_number = 1;
+  record.called_off = false;
   record.directive = Directive{
       .number = 1,
       .run_state = record.desired == DesiredState::kPauseSoft ? RunState::kPause : RunState::kRun,

@@ -109,6 +109,7 @@ struct JobRecord {
   int64_t run_state_number = 0;
   int64_t last_plan = 0;
   bool checkpoint_wanted = false;  // asked for, and not reported yet
+  bool called_off = false;         // a change of this generation's nodes: a rank may have stopped
 
   // Faults within the restart window since the job last advanced, oldest first.
   std::vector<absl::Time> faults;

@@ -325,7 +325,7 @@ void WatchChange(Transaction& transaction, Job& job) {
     transaction.Note(job, "its checkpoint could not be written; goes on from memory");
     return ChangeDirective(transaction, job, {.run_state = RunState::kStop});
   }
-  job.world.called_off = true;
+  job.record.called_off = true;
   job.world.stays = leave.why;
   transaction.Enter(job, JobState::kRunning,
                     absl::StrCat("runs on ", NodeList(record.nodes),

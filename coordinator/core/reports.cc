@@ -146,7 +146,7 @@ void OnOutcome(Transaction& transaction, const Sender& sender, const WorkerFinis
       }
       return;
     case Outcome::kStopped:
-      if (job.record.directive.run_state == RunState::kRun && job.world.called_off) {
+      if (job.record.directive.run_state == RunState::kRun && job.record.called_off) {
         TakeUpChange(transaction, job);
       } else if (job.record.directive.run_state != RunState::kStop) {
         OnLost(transaction, sender, "stopped without being asked to", {});

@@ -102,9 +102,8 @@ struct World {
   bool unheard_since_restart = false;  // taken over, and no rank has come back yet
   // When the job may next be looked at for nodes that it could take in.
   absl::Time grow_at = absl::InfinitePast();
-  // Since when the checkpoint of a change of nodes cannot be written; whether one was called off.
+  // Since when the checkpoint of a change of nodes cannot be written.
   std::optional<absl::Time> unsaved_since;
-  bool called_off = false;
   std::string stays;  // why it should leave a node, but for want of a checkpoint
   // When every rank had said its last word: the processes must end soon after.
   std::optional<absl::Time> finished_at;

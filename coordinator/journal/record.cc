@@ -25,6 +25,7 @@ void EncodeGeneration(const JobRecord& record, v1::JournalJob& row) {
   row.set_run_state_number(record.run_state_number);
   row.set_last_plan(record.last_plan);
   row.set_checkpoint_wanted(record.checkpoint_wanted);
+  row.set_called_off(record.called_off);
 }
 
 void EncodeFaults(const JobRecord& record, v1::JournalJob& row) {
@@ -67,6 +68,7 @@ void DecodeGeneration(const v1::JournalJob& row, JobRecord& record) {
   record.run_state_number = row.run_state_number();
   record.last_plan = row.last_plan();
   record.checkpoint_wanted = row.checkpoint_wanted();
+  record.called_off = row.called_off();
 }
 
 CheckpointRecord FromProto(const v1::CheckpointReport& from, int64_t at_us) {

@@ -33,6 +33,7 @@ JobRecord FullRecord() {
   record.run_state_number = 4;
   record.last_plan = 6;
   record.checkpoint_wanted = true;
+  record.called_off = true;
   record.faults = {At(3), At(4)};
   record.restarts = 2;
   record.retry_at = At(5);
