@@ -24,6 +24,8 @@ namespace {
 // So many failure timeouts a generation trains before it takes in a node.
 constexpr int kGrowAfter = 3;
 constexpr absl::Duration kLongestSteady = absl::Minutes(10);
+// A disk without room is asked again so long after it said so.
+constexpr absl::Duration kAskAgain = absl::Minutes(1);
 
 // So long a node has been there before it is taken in: twice as long for every fault of late, and
 // for every time that it fell ill.
@@ -170,6 +172,17 @@ void Stay(Transaction& transaction, Job& job, const std::string& why) {
   if (known && runs && !job.record.checkpoint_wanted) AskForCheckpoint(transaction, job);
 }
 
+// There may be room by now, and nobody else asks where every_steps is far away.
+void AskAgain(Transaction& transaction, Job& job) {
+  const JobRecord& record = job.record;
+  const bool stays = !job.world.stays.empty() && record.state == JobState::kRunning &&
+                     Obeys(job, RunState::kRun) && !record.checkpoint_wanted;
+  if (!stays || CanWriteCheckpoints(record)) return;
+  if (transaction.now() - record.checkpoint_failure->at >= kAskAgain) {
+    AskForCheckpoint(transaction, job);
+  }
+}
+
 // What starts or pauses is looked at again when it has.
 void LeaveNodes(Transaction& transaction, Job& job) {
   JobRecord& record = job.record;
@@ -310,6 +323,7 @@ void ChangeNodes(Transaction& transaction, const KeptNodes& kept) {
 }
 
 void WatchChange(Transaction& transaction, Job& job) {
+  AskAgain(transaction, job);
   const JobRecord& record = job.record;
   const std::optional<absl::Time> since = job.world.unsaved_since;
   // Another rank's copy may still be written.
