@@ -195,14 +195,17 @@ Job* Newest(Transaction& transaction, const GenerationKey& key) {
 }
 
 void On(Transaction& transaction, const LaunchFailed& event) {
-  if (Job* job = Newest(transaction, event.key)) {
-    OnGone(transaction, *job, "could not be started: " + event.reason);
-  }
+  Job* job = Newest(transaction, event.key);
+  if (job == nullptr) return;
+  const std::string reason = "could not be started: " + event.reason;
+  RetryLaunch(transaction, *job, reason);
+  OnGone(transaction, *job, reason);
 }
 
 void On(Transaction& transaction, const ProcessesExited& event) {
   Job* job = Newest(transaction, event.key);
   if (job == nullptr || job->world.exited_at) return;
+  job->vain_launches = 0;
   job->world.exited_at = transaction.now();
   job->world.exit_reason = event.reason;
   job->world.unconfirmed = event.unconfirmed;

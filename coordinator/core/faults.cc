@@ -138,6 +138,24 @@ void CountRestart(Transaction& transaction, Job& job, const std::string& reason)
                                  " after ", absl::FormatDuration(wait)));
 }
 
+void RetryLaunch(Transaction& transaction, Job& job, const std::string& reason) {
+  JobRecord& record = job.record;
+  const bool wanted = record.state == JobState::kLaunching && record.verdict == Verdict::kOpen &&
+                      record.processes == Processes::kRunning &&
+                      record.desired != DesiredState::kPauseHard;
+  const bool trained_there =
+      std::all_of(record.nodes.begin(), record.nodes.end(),
+                  [&](const NodeName& name) { return Contains(record.trained_on, name); });
+  if (!wanted || !trained_there) return;
+  const absl::Duration wait =
+      std::max(absl::Seconds(1), Backoff(record.spec.health(), ++job.vain_launches));
+  record.retry_at = transaction.now() + wait;
+  record.processes = Processes::kEnding;
+  transaction.Enter(job, JobState::kRecovering,
+                    absl::StrCat(reason, "; the same nodes have trained it; tries again after ",
+                                 absl::FormatDuration(wait)));
+}
+
 void BlameNode(Transaction& transaction, Job& job, Rank rank, const std::string& reason) {
   const auto index = static_cast<size_t>(rank.value());
   if (std::exchange(job.world.blamed, true)) return;

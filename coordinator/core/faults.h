@@ -31,6 +31,10 @@ bool NoteLateAdvance(JobRecord& record);
 // Books a fault after which the job is started again: enters RECOVERING with the time of the next
 // try; or, when health.max_restarts within the window are used up, with the verdict that it failed.
 void CountRestart(Transaction& transaction, Job& job, const std::string& reason);
+// A launch could not be prepared on nodes that have trained the job: that is for want of something
+// on espalierd's machine, its network above all, which no restart is to be spent on. Enters
+// RECOVERING with the time of the next try; nothing of the generation runs. Any other counts.
+void RetryLaunch(Transaction& transaction, Job& job, const std::string& reason);
 // The job has nodes enough without this one.
 bool CanSpare(const ClusterState& state, const JobRecord& record, const NodeName& name);
 

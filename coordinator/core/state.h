@@ -112,6 +112,7 @@ struct World {
 
 struct Job {
   JobRecord record;
+  size_t vain_launches = 0;  // in a row, for what espalierd's machine lacks
   World world;
   Figures figures;
   TrainingHealth health;

@@ -86,7 +86,9 @@ bool SameNode(const NodeRecord& a, const NodeRecord& b) {
 }  // namespace
 
 bool StartsAgainUncounted(const AppendEvent& row, const SimJournal& journal) {
-  if (absl::StrContains(row.text, "; goes on without ")) return true;
+  for (const char* free : {"; goes on without ", "; tries again after "}) {
+    if (absl::StrContains(row.text, free)) return true;
+  }
   const auto job = journal.jobs.find(row.job);
   return job != journal.jobs.end() && job->second.desired == DesiredState::kPauseHard;
 }
