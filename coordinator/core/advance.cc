@@ -202,6 +202,19 @@ void On(Transaction& transaction, const LaunchFailed& event) {
   OnGone(transaction, *job, reason);
 }
 
+// A rank that could not even attach (a command line that its worker does not know, say) has met it
+// as one that says so; nobody has said more.
+void NoteBadInput(Job& job, const ProcessesExited& event) {
+  World& world = job.world;
+  const bool told = std::any_of(world.ranks.begin(), world.ranks.end(),
+                                [](const TrackedRank& rank) { return rank.outcome.has_value(); });
+  if (!world.exit_culprit && world.ranks.size() == 1) world.exit_culprit = Rank(0);
+  if (told || world.failed_at || !world.exit_culprit) return;
+  NoteFailure(job, *world.exit_culprit,
+              {.reason = event.reason, .code = absl::StatusCode::kInvalidArgument});
+  world.failed_at = world.exited_at;
+}
+
 void On(Transaction& transaction, const ProcessesExited& event) {
   Job* job = Newest(transaction, event.key);
   if (job == nullptr || job->world.exited_at) return;
@@ -211,6 +224,7 @@ void On(Transaction& transaction, const ProcessesExited& event) {
   job->world.unconfirmed = event.unconfirmed;
   const auto ranks = static_cast<int64_t>(job->world.ranks.size());
   if (event.culprit && event.culprit->value() < ranks) job->world.exit_culprit = event.culprit;
+  if (event.bad_input) NoteBadInput(*job, event);
   CheckGone(transaction, *job);
 }
 

@@ -133,6 +133,8 @@ struct ProcessesExited {
   std::optional<Rank> culprit;
   // Where nobody confirms it: what runs there may go on until its lease is over.
   std::vector<NodeName> unconfirmed;
+  // What ended first said by its exit status that what it was given is bad.
+  bool bad_input = false;
 };
 
 using Event =

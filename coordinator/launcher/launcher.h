@@ -36,6 +36,8 @@ struct LaunchEnded {
   std::optional<Rank> culprit;
   // The others: cut off, or their agent is away.
   std::vector<NodeName> unconfirmed;
+  // What ended first had the exit status of a worker whose input is bad.
+  bool bad_input = false;
 };
 
 // Where a generation that an earlier espalierd started may have processes.

@@ -236,6 +236,16 @@ std::optional<LastWords> NamedByMpirun(absl::string_view line) {
   return LastWords{absl::StrCat("rank ", rank, how), Rank(rank), true};
 }
 
+// What mpirun says of a process that exited: "Process name: [[57914,1],0]", or, of Open MPI 5,
+// "[prterun-vm-57914@1,0]".
+std::optional<Rank> RankOfProcess(absl::string_view line) {
+  const size_t comma = line.rfind(',');
+  int64_t rank = 0;
+  const bool named = absl::StartsWith(line, "Process name:") && comma != absl::string_view::npos &&
+                     absl::SimpleAtoi(absl::StripSuffix(line.substr(comma + 1), "]"), &rank);
+  return named ? std::optional<Rank>(rank) : std::nullopt;
+}
+
 }  // namespace
 
 const std::string& NamedWorker(const v1::ClusterSpec& cluster, const v1::NodeSpec& node) {
@@ -350,12 +360,14 @@ LastWords ReadLastWords(const std::string& log_path, int64_t from) {
   // Rules come in pairs; the first of the log may have been cut off.
   bool between_rules = tail.cut && std::count_if(lines.begin(), lines.end(), IsRule) % 2 != 0;
   std::string text;
+  std::optional<Rank> first_exit;
   Telling best = Telling::kNothing;
   for (absl::string_view raw : lines) {
     const absl::string_view line = absl::StripAsciiWhitespace(raw);
     if (IsRule(line)) between_rules = !between_rules;
     if (IsRule(line) || IsDecoration(line)) continue;
     if (std::optional<LastWords> named = NamedByMpirun(line)) return *named;
+    if (!first_exit) first_exit = RankOfProcess(line);
     const Telling telling = TellingOf(line, between_rules);
     if (telling < best) continue;
     if (telling > best) text.clear();
@@ -365,7 +377,7 @@ LastWords ReadLastWords(const std::string& log_path, int64_t from) {
                                                         : std::string(line);
   }
   if (text.size() > kLongest) text = text.substr(0, kLongest - 3) + "...";
-  return {AsUtf8(text), std::nullopt, best > Telling::kWarning};
+  return {AsUtf8(text), std::nullopt, best > Telling::kWarning, first_exit};
 }
 
 }  // namespace espalier

@@ -75,6 +75,9 @@ struct ProbeOptions {
 // that Espalier knows.
 absl::StatusOr<OpenMpiVersion> ProbeOpenMpi(const ProbeOptions& options, Clock& clock);
 
+// WorkerExit::kBadInput of espalier-worker, which mpirun passes on.
+inline constexpr int kBadInputStatus = 2;
+
 struct LastWords {
   // At most 300 characters; empty when there are none. Always UTF-8.
   std::string text;
@@ -82,6 +85,8 @@ struct LastWords {
   std::optional<Rank> culprit;
   // Not only the progress and the warnings of workers, which say nothing of an end.
   bool tells_of_end = false;
+  // The rank that mpirun says exited first with a status that is not 0.
+  std::optional<Rank> first_exit = {};
 };
 
 // The rank on the host whose daemon mpirun says it has lost; absent: it says no such thing, or

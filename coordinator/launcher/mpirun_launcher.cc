@@ -230,8 +230,11 @@ std::vector<LaunchEnded> MpirunLauncher::Poll(absl::Duration now) {
       ++it;
       continue;
     }
-    ended.push_back(
-        {key, entry.reason, entry.culprit, {entry.unconfirmed.begin(), entry.unconfirmed.end()}});
+    ended.push_back({key,
+                     entry.reason,
+                     entry.culprit,
+                     {entry.unconfirmed.begin(), entry.unconfirmed.end()},
+                     entry.exit_status == kBadInputStatus});
     if (options_.agents != nullptr) options_.agents->Forget(key);
     RemoveFolder(TemporaryFolder(key));
     it = entries_.erase(it);
@@ -244,7 +247,7 @@ void MpirunLauncher::PollLeader(const GenerationKey& key, Entry& entry, absl::Du
     absl::StatusOr<std::optional<ExitStatus>> exit = PollChild(entry.leader.pid);
     if (!exit.ok() || exit->has_value()) {
       const ExitStatus status = exit.ok() ? **exit : ExitStatus{};
-      entry.clean_exit = exit.ok() && status.code == 0 && status.signal == 0;
+      if (exit.ok() && status.signal == 0) entry.exit_status = status.code;
       entry.reason = Describe(status);
       return StartSweep(key, entry, now);
     }
@@ -276,11 +279,14 @@ void MpirunLauncher::StartSweep(const GenerationKey& key, Entry& entry, absl::Du
   if (entry.adopted) entry.agent_of = SharedAgents(cluster_, entry.nodes, entry.with_agents);
   const LastWords last_words = ReadLastWords(LogPath(key), entry.log_before);
   // How an mpirun exited that was taken over nobody knows; perhaps well.
-  const bool matter = entry.adopted ? last_words.tells_of_end : !entry.clean_exit;
+  const bool matter = entry.adopted ? last_words.tells_of_end : entry.exit_status != 0;
   if (matter && !last_words.text.empty()) {
     absl::StrAppend(&entry.reason, ": ", last_words.text);
     entry.culprit = last_words.culprit;
     if (!entry.culprit) entry.culprit = RankOfLostDaemon(last_words.text, AgentHosts(entry));
+    // Who exits otherwise may only have followed another.
+    const bool bad_input = entry.exit_status == kBadInputStatus;
+    if (bad_input && !entry.culprit) entry.culprit = last_words.first_exit;
   }
   entry.stage = Stage::kSweeping;
   entry.sweep_until = now + options_.remote_limit;
@@ -289,7 +295,7 @@ void MpirunLauncher::StartSweep(const GenerationKey& key, Entry& entry, absl::Du
     entry.agents.emplace(agent, AgentWait());
     entry.remote_pids.erase(node);
   }
-  if (!entry.clean_exit) StartRemoteKills(key, entry);
+  if (entry.exit_status != 0) StartRemoteKills(key, entry);
 }
 
 void MpirunLauncher::StartRemoteKills(const GenerationKey& key, Entry& entry) {
@@ -354,7 +360,7 @@ bool MpirunLauncher::AgentDone(const GenerationKey& key, const NodeName& agent, 
       if (now - *wait.away_since < options_.remote_limit) return false;
       break;
   }
-  if (!entry.clean_exit) NoteUnconfirmed(entry, agent);
+  if (entry.exit_status != 0) NoteUnconfirmed(entry, agent);
   return true;
 }
 

@@ -91,7 +91,7 @@ class MpirunLauncher : public Launcher {
     // What hangs on this machine is given up then.
     std::optional<absl::Duration> give_up_at;
     bool gave_up = false;
-    bool clean_exit = false;
+    int exit_status = -1;  // of mpirun, where it left by itself and that is known
     std::string reason;
     std::optional<Rank> culprit;
     std::map<NodeName, std::vector<int64_t>> remote_pids;

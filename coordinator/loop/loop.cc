@@ -217,7 +217,7 @@ void Loop::TakeTick(std::vector<Event>& events) {
     const auto job = state_.jobs.find(ended.key.job);
     if (job != state_.jobs.end()) ForgetLaunches(job->second.record);
     events.push_back(ProcessesExited{ended.key, std::move(ended.reason), ended.culprit,
-                                     std::move(ended.unconfirmed)});
+                                     std::move(ended.unconfirmed), ended.bad_input});
   }
   if (parts_.versions != nullptr) {
     parts_.versions->Look();

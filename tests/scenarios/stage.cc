@@ -46,6 +46,7 @@ Stage::Handler Stage::FindHandler(const std::string& command) {
                                           {"finished", &Stage::Finished},
                                           {"exited", &Stage::Processes},
                                           {"exited-unconfirmed", &Stage::Processes},
+                                          {"exited-bad-input", &Stage::Processes},
                                           {"launch-failed", &Stage::Processes},
                                           {"up", &Stage::Up},
                                           {"train", &Stage::Train},
@@ -212,6 +213,10 @@ Stage::Result Stage::Processes(Words& words) {
   ProcessesExited exited{key, "mpirun exited with status 1"};
   if (what == "exited-unconfirmed") {
     while (!words.empty()) exited.unconfirmed.emplace_back(words.Text());
+  } else if (what == "exited-bad-input") {
+    exited.culprit = Rank(words.Integer());
+    exited.bad_input = true;
+    exited.reason = words.Rest();
   } else if (!words.empty()) {
     exited.reason = words.Rest();
   }

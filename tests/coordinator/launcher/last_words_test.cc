@@ -73,6 +73,17 @@ TEST(LastWords, NameTheRankThatDiedFirst) {
   EXPECT_EQ(ReadLastWords(folder.path("log")).culprit, std::nullopt);
 }
 
+TEST(LastWords, NameTheRankThatExitedFirst) {
+  ScratchFolder folder;
+  for (const char* name : {"[[57914,1],3]", "[prterun-vm-57914@1,3]"}) {
+    folder.Write("log", std::string("-----\nThe first process to do so was:\n\n  Process name: ") +
+                            name + "\n  Exit code:    2\n-----\n");
+    EXPECT_EQ(ReadLastWords(folder.path("log")).first_exit, Rank(3)) << name;
+  }
+  folder.Write("log", "Process name: none\n");
+  EXPECT_EQ(ReadLastWords(folder.path("log")).first_exit, std::nullopt);
+}
+
 TEST(LastWords, TellAdviceFromLinesEvenWhereItsFirstRuleIsTooFarBack) {
   ScratchFolder folder;
   folder.Write("log", "-----\n" + std::string(20000, 'x') + "\nPlease check.\n-----\nno data\n");

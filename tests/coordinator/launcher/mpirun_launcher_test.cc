@@ -11,17 +11,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
-#include "tests/coordinator/scratch_folder.h"
-#include "tests/coordinator/wait_until.h"
+#include "tests/coordinator/launcher/launching.h"
 
 namespace espalier {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-const GenerationKey kKey = {JobId("job-1"), Generation(1)};
-const ProcessIdentity kDead = {getpid(), "another-boot/1"};  // gone
 
 class FakeAgents : public NodeAgents {
  public:
@@ -37,59 +33,6 @@ class FakeAgents : public NodeAgents {
   std::set<NodeName> asked;
   std::set<GenerationKey> forgotten;
   Ending ending = Ending::kUnderWay;
-};
-
-class Launching : public ::testing::Test {
- protected:
-  Launching() {
-    v1::NodeSpec& node = *cluster_.add_nodes();
-    node.set_name("a");
-    node.set_address("127.0.0.1");
-    cluster_.mutable_launcher()->set_remote_shell(
-        folder_.WriteScript("shell", "#!/bin/sh\necho \"$@\" >> " + folder_.path("shell.log")));
-  }
-
-  std::unique_ptr<MpirunLauncher> Make(const std::string& script) {
-    return MakeWith(folder_.WriteScript("mpirun", "#!/bin/sh\n" + script));
-  }
-  std::unique_ptr<MpirunLauncher> MakeWith(const std::string& mpirun) {
-    cluster_.mutable_launcher()->set_mpirun(mpirun);
-    return std::make_unique<MpirunLauncher>(
-        MpirunLauncherOptions{.cluster = &cluster_,
-                              .default_worker = "/opt/espalier-worker",
-                              .agents = agents_,
-                              .agent_program = "/opt/espalier-agent",
-                              .state_dir = folder_.root(),
-                              .grace = absl::Milliseconds(200),
-                              .signal_session = signal_session_});
-  }
-  LaunchRequest Request() { return {.key = kKey, .nodes = {NodeName("a")}}; }
-  ProcessIdentity Start(MpirunLauncher& launcher) {
-    absl::StatusOr<ProcessIdentity> process = launcher.Prepare(Request());
-    EXPECT_TRUE(process.ok()) << process.status();
-    launcher.Release(kKey);
-    return *process;
-  }
-  // The reason of the end, which must come.
-  std::string AwaitEnd(MpirunLauncher& launcher) {
-    std::vector<LaunchEnded> ended;
-    EXPECT_TRUE(WaitUntil([&] {
-      ended = launcher.Poll(RealClock().Monotonic());
-      return !ended.empty();
-    }));
-    EXPECT_EQ(ended.size(), 1u);
-    EXPECT_TRUE(launcher.Poll(RealClock().Monotonic()).empty()) << "reported once";
-    if (ended.empty()) return "";
-    unconfirmed_ = ended[0].unconfirmed;
-    return ended[0].reason;
-  }
-  std::string GenerationLog() { return folder_.Read("jobs/job-1/logs/gen-0001.log"); }
-
-  ScratchFolder folder_;
-  v1::ClusterSpec cluster_;
-  NodeAgents* agents_ = nullptr;
-  std::function<int(const ProcessIdentity&, int)> signal_session_ = SignalSession;
-  std::vector<NodeName> unconfirmed_;  // of the end that was awaited last
 };
 
 TEST_F(Launching, APreparedGenerationDoesNothingUntilReleased) {
@@ -119,6 +62,20 @@ TEST_F(Launching, TheReasonOfAFailureQuotesTheLog) {
   auto launcher = Make("echo '[rank 0] no such data'; exit 7");
   Start(*launcher);
   EXPECT_EQ(AwaitEnd(*launcher), "mpirun exited with status 7: [rank 0] no such data");
+}
+
+TEST_F(Launching, AnEndWithTheStatusOfBadInputIsToldApartAndNamesItsRank) {
+  const std::string named = "echo '[rank 1] error: no data'; echo 'Process name: [[57914,1],1]'; ";
+  auto launcher = Make(named + "exit 2");
+  Start(*launcher);
+  EXPECT_EQ(AwaitEnd(*launcher), "mpirun exited with status 2: Process name: [[57914,1],1]");
+  EXPECT_TRUE(ended_.bad_input);
+  EXPECT_EQ(ended_.culprit, Rank(1));
+  launcher = Make(named + "exit 3");
+  Start(*launcher);
+  AwaitEnd(*launcher);
+  EXPECT_FALSE(ended_.bad_input);
+  EXPECT_EQ(ended_.culprit, std::nullopt) << "it may have followed another";
 }
 
 TEST_F(Launching, TemporaryFilesOfAGenerationHaveAFolderOfTheirOwnThatGoesWithIt) {
@@ -163,64 +120,6 @@ TEST_F(Launching, EndBeforeReleaseStartsNothing) {
   launcher->End(kKey);
   AwaitEnd(*launcher);
   EXPECT_EQ(GenerationLog(), "");
-}
-
-TEST_F(Launching, AnotherLauncherAdoptsARunningGenerationAndEndsIt) {
-  auto first = Make("sleep 1000 & echo up; wait");
-  const ProcessIdentity leader = Start(*first);
-  ASSERT_TRUE(WaitUntil([&] { return GenerationLog() == "up\n"; }));
-  first.reset();
-  auto second = Make("exit 1");
-  second->Adopt(kKey, leader, {});
-  EXPECT_TRUE(second->Poll(RealClock().Monotonic()).empty()) << "it still runs";
-  second->End(kKey);
-  EXPECT_THAT(AwaitEnd(*second), HasSubstr("mpirun has ended"));
-  EXPECT_EQ(SignalSession(leader, 0), 0);
-}
-
-// Runs under one launcher until it is up, then under another, which is asked to end it.
-TEST_F(Launching, WhatWasSaidBeforeTheAdoptionIsNotTheReasonOfTheEnd) {
-  constexpr char kLate[] = "2026-11-22T15:03:21.042Z warning [rank 0] cannot attach again yet";
-  auto first =
-      Make(absl::StrCat("trap 'echo ", kLate, "; exit 0' TERM; echo '[rank 1] error: early'",
-                        "; echo up; while :; do sleep 0.01; done"));
-  const ProcessIdentity leader = Start(*first);
-  ASSERT_TRUE(WaitUntil([&] { return absl::EndsWith(GenerationLog(), "up\n"); }));
-  first.reset();
-  auto second = Make("exit 1");
-  second->Adopt(kKey, leader, {});
-  second->End(kKey);
-  EXPECT_EQ(AwaitEnd(*second), "mpirun has ended");
-  EXPECT_THAT(GenerationLog(), HasSubstr(kLate));
-}
-
-TEST_F(Launching, WhatIsSaidOfTheEndAfterTheAdoptionIsItsReason) {
-  auto first = Make(
-      "trap 'echo \"[rank 0] error: late\"; exit 1' TERM; echo early; echo up; "
-      "while :; do sleep 0.01; done");
-  const ProcessIdentity leader = Start(*first);
-  ASSERT_TRUE(WaitUntil([&] { return absl::EndsWith(GenerationLog(), "up\n"); }));
-  first.reset();
-  auto second = Make("exit 1");
-  second->Adopt(kKey, leader, {});
-  second->End(kKey);
-  EXPECT_EQ(AwaitEnd(*second), "mpirun has ended: [rank 0] error: late");
-}
-
-TEST_F(Launching, OfOneThatEndedBeforeTheAdoptionTheReasonIsWhatItSaid) {
-  std::filesystem::create_directories(folder_.path("jobs/job-1/logs"));
-  folder_.Write("jobs/job-1/logs/gen-0001.log", "[rank 0] error: no data\n");
-  auto launcher = Make("exit 0");
-  launcher->Adopt(kKey, kDead, {});
-  EXPECT_EQ(AwaitEnd(*launcher), "mpirun has ended: [rank 0] error: no data");
-}
-
-TEST_F(Launching, AdoptingAGenerationThatIsGoneReportsItAndRemovesItsTemporaryFiles) {
-  std::filesystem::create_directories(folder_.path("jobs/job-1/tmp/gen-0001/left"));
-  auto launcher = Make("exit 0");
-  launcher->Adopt(kKey, kDead, {});
-  EXPECT_EQ(AwaitEnd(*launcher), "mpirun has ended");
-  EXPECT_FALSE(std::filesystem::exists(folder_.path("jobs/job-1/tmp/gen-0001")));
 }
 
 TEST_F(Launching, StrayWorkersOfOtherNodesAreEndedThroughTheRemoteShell) {
