@@ -163,8 +163,17 @@ absl::Time LeaseEnd(const JobRecord& record, absl::Time renewed) {
   return renewed + Lease(record) * 9 / 8;
 }
 
+// A world begins with all its ranks, and each of them with a welcome: where one of them has had
+// none, no step was committed, nor can be.
+bool MayHaveBegun(const Job& job) {
+  return std::none_of(
+      job.world.ranks.begin(), job.world.ranks.end(),
+      [](const TrackedRank& rank) { return rank.lease_until == absl::InfinitePast(); });
+}
+
 OpenLeases FindOpenLeases(const Job& job, absl::Time now) {
   OpenLeases open;
+  if (!IsExternal(job.record) && !MayHaveBegun(job)) return open;
   const auto& unconfirmed = job.world.unconfirmed;
   for (const TrackedRank& rank : job.world.ranks) {
     // Nobody looks after the processes of a person's mpirun.
