@@ -70,7 +70,10 @@ bool CanYield(const JobRecord& record) {
 Hold HoldOn(const JobRecord& holder, const JobRecord& waiting) {
   const bool keeps_place = KeepsItsPlace(holder);
   if (IsLeaving(holder) && !keeps_place) {
-    return QueuesAgain(holder) && GoesBefore(holder, waiting) ? Hold::kStays : Hold::kLeaves;
+    const bool goes_on = holder.state == JobState::kRegrouping &&
+                         holder.spec.priority() == waiting.spec.priority();
+    const bool stays = QueuesAgain(holder) && (goes_on || GoesBefore(holder, waiting));
+    return stays ? Hold::kStays : Hold::kLeaves;
   }
   if (IsExternal(holder) || holder.spec.priority() >= waiting.spec.priority()) return Hold::kStays;
   return CanYield(holder) ? Hold::kYields : Hold::kYieldsLater;
@@ -353,6 +356,11 @@ void Schedule(Transaction& transaction) {
   const std::vector<Job*> waiting = WaitingJobs(transaction);
   GiveUpPlaces(transaction, waiting);
   KeptNodes kept;
+  // A change of nodes is no end: nobody of its priority waits for one, however old.
+  for (const Job* job : waiting) {
+    if (job->record.state != JobState::kRegrouping) continue;
+    kept.Keep(job->record, KeptNodes::From::kSamePriority, job->record.nodes);
+  }
   for (Job* job : waiting) {
     const JobId* ahead =
         job->record.state == JobState::kQueued ? kept.AllKeptFrom(job->record) : nullptr;
