@@ -72,6 +72,22 @@ bool WasOwn(const Node& node, const JobRecord& job) {
          std::find(job.nodes.begin(), job.nodes.end(), node.record.name) != job.nodes.end();
 }
 
+// Empty: not known.
+std::string ProcessorOf(const Node* node) {
+  const bool known = node != nullptr && node->agent.report.has_value();
+  return known ? node->agent.report->resources().processor() : "";
+}
+
+// A reproducible job goes on where it is computed as it was: by processors of one kind. Its workers
+// know more (threads, LibTorch), and look themselves.
+bool ComputesOtherwise(const ClusterState& state, const Node& node, const JobRecord& job) {
+  if (!job.spec.train().reproducible() || Holders(state, job).newest() == Step(0)) return false;
+  const std::string own = ProcessorOf(&node);
+  return std::any_of(job.trained_on.begin(), job.trained_on.end(), [&](const NodeName& name) {
+    return Differs(ProcessorOf(state.nodes.Find(name)), own);
+  });
+}
+
 // No generation will ever start from it, or has to.
 bool IsSpare(const ClusterState& state, const Node& node, const v1::WarmState& memory) {
   const JobId id(memory.job_id());
@@ -159,6 +175,7 @@ Usability Usable(const ClusterState& state, const Node& node, const JobRecord& j
                  const KeptNodes& kept) {
   if (!MayUse(job, node.record.name)) return {Obstacle::kNotNamed, {}};
   if (const Obstacle own = NodeObstacle(state, node); own != Obstacle::kNone) return {own, {}};
+  if (ComputesOtherwise(state, node, job)) return {Obstacle::kProcessor, {}};
   if (!node.holder.empty() && node.holder != job.id) return {Obstacle::kHeld, node.holder};
   if (node.holder == job.id) return {};
   const JobId* keeper = WasOwn(node, job) ? kept.KeptFromEverybody(node.record.name)
@@ -190,6 +207,9 @@ std::string Describe(const ClusterState& state, const Node& node, const Usabilit
       return DescribeClock(node.agent);
     case Obstacle::kUnwell:
       return node.agent.health.why();
+    case Obstacle::kProcessor:
+      return absl::StrCat("has another processor (", ProcessorOf(&node),
+                          ") than the nodes that computed the job so far, which is reproducible");
     case Obstacle::kNotNamed:
       return "is not among the nodes that the job may use";
   }
@@ -269,7 +289,7 @@ const Job* WantsRehearsal(const ClusterState& state, const Node& node) {
   if (!node.holder.empty() || NodeObstacle(state, node) != Obstacle::kNone) return nullptr;
   const Job* first = nullptr;
   for (const auto& [id, job] : state.jobs) {
-    if (!HasRoom(job) || !MayUse(job.record, node.record.name)) continue;
+    if (!HasRoom(job) || Usable(state, node, job.record, {}).obstacle != Obstacle::kNone) continue;
     const bool unfit = IsUnfit(node, job.record, state.now);
     const bool earlier = first == nullptr || unfit == IsUnfit(node, first->record, state.now)
                              ? first == nullptr || GoesBefore(job.record, first->record)

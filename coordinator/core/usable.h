@@ -32,6 +32,8 @@ enum class Obstacle {
   kClock,
   // A battery, heat, its disk or the hour of the day: see planner/node_health.h.
   kUnwell,
+  // Its processor is another than that by which a job was computed that is reproducible.
+  kProcessor,
   // parallel.nodes does not name it, or exclude_nodes does.
   kNotNamed,
 };

@@ -153,6 +153,7 @@ const std::map<std::string, Setter>& Setters() {
        [](auto& s, double v) { s.mutable_health()->set_max_restarts(static_cast<int32_t>(v)); }},
       {"window", [](auto& s, double v) { s.mutable_health()->set_restart_window_seconds(v); }},
       {"backoff", [](auto& s, double v) { s.mutable_health()->set_restart_backoff_seconds(v); }},
+      {"reproducible", [](auto& s, double v) { s.mutable_train()->set_reproducible(v != 0); }},
       {"launch-timeout", [](auto& s, double v) { s.mutable_launch()->set_timeout_seconds(v); }}};
   return setters;
 }
@@ -293,6 +294,8 @@ absl::StatusOr<AgentSays> ReadAgent(Words& words) {
       says.report.mutable_versions()->set_espalier(pair.second);
     } else if (pair.first == "open-mpi") {
       says.report.mutable_versions()->set_open_mpi(pair.second);
+    } else if (pair.first == "processor") {
+      says.report.mutable_resources()->set_processor(pair.second);
     } else if (pair.first == "memory") {
       RETURN_IF_ERROR(ReadMemory(pair.second, says.report));
     } else if (pair.first == "held") {
@@ -325,8 +328,8 @@ absl::StatusOr<AgentSays> ReadAgent(Words& words) {
       says.report.mutable_condition()->set_battery_percent(percent);
     } else if (pair.first != "clock" || !absl::ParseDuration(pair.second, &says.clock_ahead)) {
       return absl::InvalidArgumentError(
-          "an agent has espalier= open-mpi= clock=TIME memory=JOB:STEP held=JOB:STEP heat= "
-          "battery=PERCENT disk=GIGABYTES load=PART rehearsal=JOB:ready");
+          "an agent has espalier= open-mpi= processor= clock=TIME memory=JOB:STEP held=JOB:STEP "
+          "heat= battery=PERCENT disk=GIGABYTES load=PART rehearsal=JOB:ready");
     }
   }
   return says;
