@@ -110,7 +110,8 @@ class KeepAwake {
 class SleepNotice {
  public:
   virtual ~SleepNotice() = default;
-  // Null where the system says nothing to a program (Linux without logind).
+  // Null where the system says nothing to a program. Waits for nobody: Linux says nothing until
+  // there is a logind, which may be later.
   static std::unique_ptr<SleepNotice> Start();
   // From then on until it is awake again. The system waits for Allow, half a minute at most (Linux:
   // 5 s, unless InhibitDelayMaxSec of logind.conf says otherwise). To be asked once a second.

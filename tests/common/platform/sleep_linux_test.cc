@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <systemd/sd-bus.h>
 #include <unistd.h>
@@ -157,7 +159,7 @@ TEST_F(LogindSleep, IsAnnouncedAndWaitsUntilItIsAllowed) {
   PlayedLogind logind(address_);
   const std::unique_ptr<SleepNotice> notice = SleepNotice::Start();
   ASSERT_NE(notice, nullptr);
-  EXPECT_EQ(logind.last(), "sleep delay");
+  EXPECT_TRUE(WaitUntil([&] { return logind.last() == "sleep delay"; }));
   EXPECT_FALSE(notice->about_to_sleep());
   for (int time = 1; time <= 2; ++time) {
     logind.Prepare(true);
@@ -167,7 +169,8 @@ TEST_F(LogindSleep, IsAnnouncedAndWaitsUntilItIsAllowed) {
     EXPECT_TRUE(WaitUntil([&] { return logind.released(); }));
     logind.Prepare(false);
     EXPECT_TRUE(WaitUntil([&] { return !notice->about_to_sleep(); }));
-    EXPECT_EQ(logind.asked(), time + 1) << "it waits for the next one too";
+    EXPECT_TRUE(WaitUntil([&] { return logind.asked() == time + 1; }))
+        << "it waits for the next one";
     EXPECT_FALSE(logind.released());
   }
 }
@@ -177,6 +180,7 @@ TEST_F(LogindSleep, ABusThatEndsSaysNothingMore) {
   const auto logind = std::make_unique<PlayedLogind>(address_);
   const std::unique_ptr<SleepNotice> notice = SleepNotice::Start();
   ASSERT_NE(notice, nullptr);
+  EXPECT_TRUE(WaitUntil([&] { return logind->asked() > 0; }));
   logind->Prepare(true);
   EXPECT_TRUE(WaitUntil([&] { return notice->about_to_sleep(); }));
   EndBus();
@@ -184,11 +188,39 @@ TEST_F(LogindSleep, ABusThatEndsSaysNothingMore) {
   notice->Allow();
 }
 
+TEST_F(LogindSleep, ABusAndALogindThatComeLaterAreFound) {
+  const std::unique_ptr<SleepNotice> notice = SleepNotice::Start();
+  ASSERT_NE(notice, nullptr) << "an agent may be started before D-Bus";
+  EXPECT_FALSE(notice->about_to_sleep());
+  StartBus();
+  usleep(600'000);  // a bus without a logind may be met
+  PlayedLogind logind(address_);
+  EXPECT_TRUE(WaitUntil([&] { return logind.last() == "sleep delay"; }));
+  logind.Prepare(true);
+  EXPECT_TRUE(WaitUntil([&] { return notice->about_to_sleep(); }));
+}
+
+// A bus that hangs would hold up all that an agent does.
+TEST_F(LogindSleep, ABusThatDoesNotAnswerHoldsUpNobody) {
+  const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un name = {};
+  name.sun_family = AF_UNIX;
+  snprintf(name.sun_path, sizeof(name.sun_path), "%s/bus", folder_.c_str());
+  ASSERT_EQ(bind(listener, reinterpret_cast<const sockaddr*>(&name), sizeof(name)), 0);
+  ASSERT_EQ(listen(listener, 1), 0);
+  std::unique_ptr<SleepNotice> notice = SleepNotice::Start();
+  ASSERT_NE(notice, nullptr) << "it has not waited for an answer";
+  EXPECT_FALSE(notice->about_to_sleep());
+  usleep(100'000);  // it is being asked; the end of this test does not wait for the answer either
+  notice.reset();
+  close(listener);
+}
+
 TEST_F(LogindSleep, WithoutABusOrALogindThereIsNoNoticeAndNoError) {
-  EXPECT_EQ(SleepNotice::Start(), nullptr);
+  EXPECT_FALSE(SleepNotice::Start()->about_to_sleep());
   EXPECT_TRUE(absl::IsUnimplemented(KeepAwake::Start("a test").status()));
   StartBus();
-  EXPECT_EQ(SleepNotice::Start(), nullptr);
+  EXPECT_FALSE(SleepNotice::Start()->about_to_sleep());
   EXPECT_TRUE(absl::IsUnimplemented(KeepAwake::Start("a test").status()));
 }
 
