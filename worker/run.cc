@@ -15,6 +15,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/job_file.h"
 #include "common/observe/log.h"
+#include "common/platform/platform.h"
 #include "worker/collective/in_process.h"
 #include "worker/collective/mpi_collective.h"
 #include "worker/collective/peer_watch.h"
@@ -189,6 +190,8 @@ absl::StatusOr<SessionResult> Train(const WorkerOptions& options, const v1::Welc
   const int threads = options.threads != 0 ? options.threads : welcome.spec().launch().threads();
   RETURN_IF_ERROR(SetComputeThreads(threads, environment.local_ranks));
   static Gauge& gauge = *new Gauge{client.progress()};  // the communication thread may outlive us
+  // Others may be long in coming. The session asks for the same, and gives it back in a pause.
+  absl::StatusOr<std::unique_ptr<KeepAwake>> awake = KeepAwake::Start("Espalier begins to train");
   ASSIGN_OR_RETURN(const JoinedWorld world, JoinWorld(options, welcome.spec(), environment, gauge));
   RETURN_IF_ERROR(ProveWorld(*world.collective, welcome.world_secret()));
   SessionOptions session_options;
@@ -206,6 +209,7 @@ absl::StatusOr<SessionResult> Train(const WorkerOptions& options, const v1::Welc
                             PatienceOf(welcome.spec())};
   // A checkpoint whose disk hangs may still be at work in it when the run has stopped.
   WorkerSession& session = *new WorkerSession(context, client, std::move(session_options));
+  awake = absl::CancelledError();
   absl::StatusOr<SessionResult> result = session.Run();
   if (!result.ok()) Fail(client, result.status());
   v1::Finished finished;

@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <future>
 #include <optional>
 #include <utility>
 
@@ -33,6 +35,9 @@ constexpr absl::Duration kRunningTurn = absl::Milliseconds(100);
 constexpr absl::Duration kEndingTurn = absl::Milliseconds(10);
 // What a turn takes beyond it the machine has slept, which its workers do not count either.
 constexpr absl::Duration kLongestTurn = absl::Seconds(10);
+// So long a machine stays awake after a generation, which kept it so, for the next one of the job:
+// two minutes and ten seconds of a lease that is waited out, and a minute of back-off at most.
+constexpr absl::Duration kAwakeAfter = absl::Minutes(4);
 // Without an answer for so long, the log says what stands in the way.
 constexpr absl::Duration kPatience = absl::Seconds(5);
 
@@ -240,6 +245,18 @@ class AgentProcess final : public Agent {
     if (about_to_sleep_ && told && (!attached || generations_.empty())) options_.sleep->Allow();
   }
 
+  // Workers keep the machine awake; nobody does between one generation of a job and the next, and
+  // who has waited for that to sleep does so at once.
+  void StayAwake(absl::Duration now) {
+    const bool runs = !generations_.empty();
+    if (std::exchange(ran_, runs) && !runs && options_.keep_awake && !awake_.valid()) {
+      awake_ = std::async(std::launch::async, options_.keep_awake);
+    }
+    if (runs) awake_until_ = now + kAwakeAfter;
+    const bool over = awake_.valid() && (runs || now >= awake_until_);
+    if (over && awake_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) awake_ = {};
+  }
+
   // What is told while nobody listens is lost without harm: espalierd asks again.
   void LookAfter(CommandStream* stream) {
     const absl::Duration now = clock_.Monotonic();
@@ -248,6 +265,7 @@ class AgentProcess final : public Agent {
     if (stream != nullptr) alone_ = absl::ZeroDuration();
     last_turn_ = now;
     generations_.EndOrphans(alone_);
+    StayAwake(now);
     for (const v1::AgentMessage& news : generations_.Poll(now)) {
       if (stream != nullptr) stream->Write(news);
       if (news.has_gone()) report_at_ = now;  // what it has left in memory
@@ -275,6 +293,9 @@ class AgentProcess final : public Agent {
   absl::Duration report_at_;
   absl::Duration explain_at_;
   bool about_to_sleep_ = false;
+  bool ran_ = false;  // a generation, when it was looked last
+  absl::Duration awake_until_;
+  std::future<absl::StatusOr<std::unique_ptr<KeepAwake>>> awake_;
   bool welcomed_ = false;  // on the stream at hand
   bool ever_welcomed_ = false;
   std::string last_error_;

@@ -4,6 +4,7 @@
 // tests. Thread rule: Start, Run and destruction belong to one thread; Stop may be called from any.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -22,6 +23,8 @@ struct AgentOptions {
   NodeFactsOptions facts;  // its state_dir is the agent's
   // What the machine says of its sleep; null: nothing.
   std::unique_ptr<SleepNotice> sleep;
+  // Keeps the machine awake while what it returns lives; may take its time. Null: nobody does.
+  std::function<absl::StatusOr<std::unique_ptr<KeepAwake>>()> keep_awake;
 };
 
 class Agent {

@@ -130,6 +130,7 @@ absl::StatusOr<AgentOptions> Resolve(const RunOptions& options) {
   facts.data_folders = options.data_folders;
   facts.condition_file = options.condition;
   resolved.sleep = SleepNotice::Start();
+  resolved.keep_awake = [] { return KeepAwake::Start("Espalier may go on with a job"); };
   return resolved;
 }
 

@@ -79,6 +79,16 @@ class ScriptedSleep : public SleepNotice {
   Script& script_;
 };
 
+// Counts who wants the machine awake.
+class CountedAwake : public KeepAwake {
+ public:
+  explicit CountedAwake(std::atomic<int>& count) : count_(count) { ++count_; }
+  ~CountedAwake() override { --count_; }
+
+ private:
+  std::atomic<int>& count_;
+};
+
 // Welcomes, and remembers the last hello and the last report.
 class Listener final : public v1::AgentService::Service {
  public:
@@ -154,7 +164,10 @@ class AnAgent : public ::testing::Test {
                       .facts = {.state_dir = folder_.path("state"),
                                 .mpirun = folder_.path("mpirun"),
                                 .worker = "/no/worker"},
-                      .sleep = std::make_unique<ScriptedSleep>(sleep_)},
+                      .sleep = std::make_unique<ScriptedSleep>(sleep_),
+                      .keep_awake = [this]() -> absl::StatusOr<std::unique_ptr<KeepAwake>> {
+                        return std::make_unique<CountedAwake>(awake_);
+                      }},
                      clock_);
     ASSERT_TRUE(agent.ok()) << agent.status();
     agent_ = *std::move(agent);
@@ -180,6 +193,7 @@ class AnAgent : public ::testing::Test {
   LeapingClock clock_;
   Listener espalierd_;
   ScriptedSleep::Script sleep_;
+  std::atomic<int> awake_{0};
   std::unique_ptr<grpc::Server> server_;
   std::optional<ProcessIdentity> daemon_;
   std::unique_ptr<Agent> agent_;
@@ -225,6 +239,20 @@ TEST_F(AnAgent, ThatIsAboutToSleepSaysSoAndLetsItBeWhenNothingRunsThereAnyMore) 
   EXPECT_FALSE(GenerationLives());
   sleep_.about_to_sleep = false;
   EXPECT_TRUE(WaitUntil([this] { return !espalierd_.report().condition().about_to_sleep(); }));
+}
+
+// Its workers, which kept the machine awake, are gone, and the job may go on here in a moment.
+TEST_F(AnAgent, KeepsTheMachineAwakeForAWhileAfterAGeneration) {
+  LeaveGeneration();
+  StartEspalierd();
+  StartAgent();
+  ASSERT_TRUE(WaitUntil([this] { return espalierd_.hello().has_value(); }));
+  AwaitTurns();
+  EXPECT_EQ(awake_, 0) << "that is for its workers to say, who may be paused";
+  espalierd_.End(NameOf({JobId("job-1"), Generation(3)}));
+  EXPECT_TRUE(WaitUntil([this] { return awake_ == 1; }));
+  clock_.Leap(absl::Minutes(5));
+  EXPECT_TRUE(WaitUntil([this] { return awake_ == 0; }));
 }
 
 TEST_F(AnAgent, ThatIsAboutToSleepWaitsForNobodyWhileItIsAlone) {
