@@ -95,10 +95,7 @@ TEST_F(Sessions, LeaveTheMemoryOfANodeThatHasNoCopyOfTheCheckpoint) {
   options_.welcome.set_job_id("nano-1");
   options_.welcome.set_warm_folder(memory);
   options_.welcome.mutable_spec()->mutable_checkpoint()->set_copies(1);
-  v1::Directive stop;
-  stop.set_number(1);
-  stop.set_run_state(v1::RUN_STATE_STOP);
-  stop.set_checkpoint_before_stop(true);
+  const v1::Directive stop = StopDirective(StopKeeps::kCheckpoint);
   const std::vector<std::unique_ptr<Collective>> world = InProcessGroup(2, absl::Seconds(30));
   std::vector<std::thread> ranks;
   for (const char* node : {"studio", "macbook"}) {

@@ -243,6 +243,23 @@ DecoderConfig TinyConfig() {
   return config;
 }
 
+v1::Directive StopDirective(StopKeeps keeps) {
+  v1::Directive stop;
+  stop.set_number(1);
+  stop.set_run_state(v1::RUN_STATE_STOP);
+  stop.set_checkpoint_before_stop(keeps == StopKeeps::kCheckpoint);
+  return stop;
+}
+
+std::function<void(int rank, ScriptedClient& client)> StopAfter(int64_t steps, StopKeeps keeps) {
+  return [steps, keeps](int rank, ScriptedClient& client) {
+    if (rank != 0) return;
+    client.on_report = [steps, keeps](ScriptedClient& to, const v1::AttachRequest& message) {
+      if (message.has_step() && message.step().step() + 1 == steps) to.Set(StopDirective(keeps));
+    };
+  };
+}
+
 std::vector<RankResult> TrainWorld(const WorldOptions& options) {
   at::set_num_threads(1);
   std::vector<std::unique_ptr<Collective>> group = InProcessGroup(options.ranks, absl::Seconds(60));

@@ -56,6 +56,12 @@ class ScriptedClient : public ControlClient {
   ProgressBoard board_;
 };
 
+enum class StopKeeps { kNothing, kCheckpoint };
+// What a coordinator says first when it wants the run to stop, with a checkpoint or without.
+v1::Directive StopDirective(StopKeeps keeps);
+// The same as a script (WorldOptions): rank 0 hears it after so many committed steps.
+std::function<void(int rank, ScriptedClient& client)> StopAfter(int64_t steps, StopKeeps keeps);
+
 struct WorldOptions {
   int ranks = 1;
   v1::JobSpec spec;

@@ -141,10 +141,7 @@ TEST_F(CheckpointBesideSteps, TheNextOneThatIsDueWaitsForIt) {
 TEST_F(CheckpointBesideSteps, AStopWaitsForIt) {
   on_report_ = [this](ScriptedClient& client, const v1::AttachRequest& message) {
     if (!message.has_step() || message.step().step() != 5) return;
-    v1::Directive stop;
-    stop.set_number(1);
-    stop.set_run_state(v1::RUN_STATE_STOP);
-    client.Set(stop);
+    client.Set(StopDirective(StopKeeps::kNothing));
     files_.Release();
   };
   EXPECT_EQ(*TrainWorld(Options(2))[0].outcome, v1::OUTCOME_STOPPED);
@@ -156,10 +153,7 @@ TEST_F(CheckpointBesideSteps, AStopGivesItUpWhereMemoryKeepsTheState) {
   std::thread disk;
   on_report_ = [&](ScriptedClient& client, const v1::AttachRequest& message) {
     if (!message.has_step() || message.step().step() != 5) return;
-    v1::Directive stop;
-    stop.set_number(1);
-    stop.set_run_state(v1::RUN_STATE_STOP);
-    client.Set(stop);
+    client.Set(StopDirective(StopKeeps::kNothing));
     disk = ReleaseSoon();
   };
   WorldOptions options = Options(2);
@@ -175,11 +169,7 @@ TEST_F(CheckpointBesideSteps, AStopWithANewerOneGivesItUp) {
   std::thread disk;
   on_report_ = [&](ScriptedClient& client, const v1::AttachRequest& message) {
     if (!message.has_step() || message.step().step() != 5) return;
-    v1::Directive stop;
-    stop.set_number(1);
-    stop.set_run_state(v1::RUN_STATE_STOP);
-    stop.set_checkpoint_before_stop(true);
-    client.Set(stop);
+    client.Set(StopDirective(StopKeeps::kCheckpoint));
     disk = ReleaseSoon();
   };
   const std::vector<RankResult> results = TrainWorld(Options(2));
@@ -219,10 +209,7 @@ TEST_F(CheckpointBesideSteps, AFullDiskCostsTheCheckpointAndNotTheRun) {
   files_.Refuse();
   on_report_ = [this](ScriptedClient& client, const v1::AttachRequest& message) {
     if (!message.has_step() || message.step().step() != 10) return;
-    v1::Directive stop;
-    stop.set_number(1);
-    stop.set_run_state(v1::RUN_STATE_STOP);
-    client.Set(stop);
+    client.Set(StopDirective(StopKeeps::kNothing));
   };
   const std::vector<RankResult> results = TrainWorld(Options(2));
   EXPECT_EQ(*results[0].outcome, v1::OUTCOME_STOPPED);

@@ -148,15 +148,7 @@ TEST(Frozen, AreInNoCheckpointAndARunResumesToTheBit) {
   const uint64_t expected = Train(FrozenWorld(2, 12, whole.path()))[0].fingerprint;
   WorldOptions first = FrozenWorld(2, 12, halves.path());
   first.spec.mutable_checkpoint()->set_every_steps(5);
-  first.script = [](int, ScriptedClient& client) {
-    client.on_report = [](ScriptedClient& to, const v1::AttachRequest& message) {
-      if (!message.has_step() || message.step().step() != 5) return;
-      v1::Directive stop;
-      stop.set_number(1);
-      stop.set_run_state(v1::RUN_STATE_STOP);
-      to.Set(stop);
-    };
-  };
+  first.script = StopAfter(6, StopKeeps::kNothing);
   Train(first);
   const CheckpointStore store(PosixFileSystem(), {.directory = halves.path()});
   const auto found = store.FindNewest();

@@ -73,28 +73,13 @@ TEST_P(GradientWire, WhatIsOwedFollowsTheLossScale) {
   EXPECT_TRUE(torch::equal(weights(/*doubles_after=*/3), weights(/*doubles_after=*/100)));
 }
 
-// Stops after `steps` committed steps, leaving a checkpoint.
-std::function<void(int, ScriptedClient&)> StopAfter(int64_t steps) {
-  return [steps](int rank, ScriptedClient& client) {
-    if (rank != 0) return;
-    client.on_report = [steps](ScriptedClient& to, const v1::AttachRequest& message) {
-      if (!message.has_step() || message.step().step() + 1 != steps) return;
-      v1::Directive stop;
-      stop.set_number(1);
-      stop.set_run_state(v1::RUN_STATE_STOP);
-      stop.set_checkpoint_before_stop(true);
-      to.Set(stop);
-    };
-  };
-}
-
 TEST_P(GradientWire, ARunResumedWithInt8HasTheBitsOfTheUninterruptedOne) {
   const TestFolder straight_folder, stopped_folder;
   WorldOptions straight = Options(v1::GRADIENT_DTYPE_INT8, 3, 20, straight_folder.path());
   straight.spec.mutable_checkpoint()->set_every_steps(10);
   WorldOptions stopped = straight;
   stopped.checkpoints = stopped_folder.path();
-  stopped.script = StopAfter(10);
+  stopped.script = StopAfter(10, StopKeeps::kCheckpoint);
   const std::vector<RankResult> expected = Train(straight);
   EXPECT_EQ(Train(stopped)[0].replica->step(), Step(10));
   stopped.script = {};
@@ -109,7 +94,7 @@ TEST_P(GradientWire, ARunResumedWithInt8HasTheBitsOfTheUninterruptedOne) {
 TEST_P(GradientWire, WhatIsOwedSurvivesAnotherWorldSizeAndAnotherType) {
   const TestFolder folder;
   WorldOptions options = Options(v1::GRADIENT_DTYPE_INT8, 3, 30, folder.path());
-  options.script = StopAfter(10);
+  options.script = StopAfter(10, StopKeeps::kCheckpoint);
   const std::vector<RankResult> first = Train(options);
   const torch::Tensor owed = first[0].replica->residual().values();
   options.ranks = 2;
@@ -125,7 +110,7 @@ TEST_P(GradientWire, WhatIsOwedSurvivesAnotherWorldSizeAndAnotherType) {
 TEST_P(GradientWire, ARankAloneAddsWhatIsOwed) {
   const TestFolder folder;
   WorldOptions options = Options(v1::GRADIENT_DTYPE_INT8, 3, 30, folder.path());
-  options.script = StopAfter(10);
+  options.script = StopAfter(10, StopKeeps::kCheckpoint);
   const torch::Tensor owed = Train(options)[0].replica->residual().values();
   EXPECT_GT(owed.abs().max().item<float>(), 0);
   options.ranks = 1;

@@ -98,17 +98,7 @@ TEST_P(Reproducible, ARunThatWentOnElsewhereHasTheBitsOfAnUndisturbedOne) {
   options.spec = ReproducibleSpec();
   options.checkpoints = folder.path();
   options.ranks = 3;
-  options.script = [](int rank, ScriptedClient& client) {
-    if (rank != 0) return;
-    client.on_report = [](ScriptedClient& to, const v1::AttachRequest& message) {
-      if (!message.has_step() || message.step().step() != 6) return;
-      v1::Directive stop;
-      stop.set_number(1);
-      stop.set_run_state(v1::RUN_STATE_STOP);
-      stop.set_checkpoint_before_stop(true);
-      to.Set(stop);
-    };
-  };
+  options.script = StopAfter(7, StopKeeps::kCheckpoint);
   EXPECT_EQ(*TrainWorld(options)[0].outcome, v1::OUTCOME_STOPPED);
   options.script = {};
   options.ranks = 2;
@@ -136,18 +126,8 @@ class ComputedOtherwise : public testing::Test {
   }
   // Trains it by these up to step 6; keeps that as a checkpoint, or in memory.
   void TrainHalf(WorldOptions options) const {
-    const bool checkpoint = options.warm.empty();
-    options.script = [checkpoint](int rank, ScriptedClient& client) {
-      if (rank != 0) return;
-      client.on_report = [checkpoint](ScriptedClient& to, const v1::AttachRequest& message) {
-        if (!message.has_step() || message.step().step() != 5) return;
-        v1::Directive stop;
-        stop.set_number(1);
-        stop.set_run_state(v1::RUN_STATE_STOP);
-        stop.set_checkpoint_before_stop(checkpoint);
-        to.Set(stop);
-      };
-    };
+    options.script =
+        StopAfter(6, options.warm.empty() ? StopKeeps::kCheckpoint : StopKeeps::kNothing);
     EXPECT_EQ(*TrainWorld(options)[0].outcome, v1::OUTCOME_STOPPED);
   }
 

@@ -89,17 +89,7 @@ TEST_P(ValuesOnHost, GoOnFromWhatTheOtherKindHasWritten) {
   const uint64_t expected = TrainWorld(options)[0].fingerprint;
   options.checkpoints = parts.path();
   options.values_on_host = true;
-  options.script = [](int rank, ScriptedClient& client) {
-    if (rank != 0) return;
-    client.on_report = [](ScriptedClient& to, const v1::AttachRequest& message) {
-      if (!message.has_step() || message.step().step() != 5) return;
-      v1::Directive stop;
-      stop.set_number(1);
-      stop.set_run_state(v1::RUN_STATE_STOP);
-      stop.set_checkpoint_before_stop(true);
-      to.Set(stop);
-    };
-  };
+  options.script = StopAfter(6, StopKeeps::kCheckpoint);
   EXPECT_EQ(*TrainWorld(options)[0].outcome, v1::OUTCOME_STOPPED);
   options.script = {};
   options.values_on_host = false;

@@ -52,16 +52,8 @@ class WarmStart : public testing::TestWithParam<bool> {
     options.checkpoints = folder_ / "checkpoints";
     options.warm = folder_ / "warm";
     options.warm_copies = GetParam();
-    options.script = [=](int, ScriptedClient& client) {
-      client.on_report = [=](ScriptedClient& self, const v1::AttachRequest& message) {
-        if (!message.has_step() || message.step().step() + 1 != steps || steps == 10) return;
-        v1::Directive stop;
-        stop.set_number(1);
-        stop.set_run_state(v1::RUN_STATE_STOP);
-        stop.set_checkpoint_before_stop(checkpoint);
-        self.Set(stop);
-      };
-    };
+    const StopKeeps keeps = checkpoint ? StopKeeps::kCheckpoint : StopKeeps::kNothing;
+    if (steps != 10) options.script = StopAfter(steps, keeps);
     return options;
   }
   // Of a run that was never interrupted.
