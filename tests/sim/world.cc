@@ -151,7 +151,7 @@ bool World::StartsInVain() {
 
 void World::Agree() {
   if (over_ || stage_ != Stage::kTraining || StartsInVain()) return;
-  Step newest;
+  Step newest, in_memory;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     if (scene_.Fault(40)) {  // the newest one there turns out to be damaged
       DiskOf(i) = Step(DiskOf(i).value() / 2);
@@ -159,7 +159,10 @@ void World::Agree() {
     }
     TakeMemory(i);
     newest = std::max({newest, DiskOf(i), MemoryOf(i)});
-    ranks_[i]->SayFound(DiskOf(i));
+    in_memory = std::max(in_memory, MemoryOf(i));
+  }
+  for (size_t i = 0; i < ranks_.size(); ++i) {  // a disk that is older is not read
+    if (DiskOf(i) >= in_memory) ranks_[i]->SayFound(DiskOf(i));
   }
   if (newest < least_.value_or(Step(0))) {
     if (scene_.damaged.count(job()) != 0) unharmed_ = false;

@@ -33,7 +33,7 @@ CheckpointSaver::~CheckpointSaver() {
 
 // Whoever started from what differs would go on with the same fault.
 absl::Status CheckpointSaver::CheckEqual(absl::Status equal) {
-  differ_ = absl::IsInternal(equal);
+  differ_ = IsOfUnequalReplicas(equal);
   return equal;
 }
 

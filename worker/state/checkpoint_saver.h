@@ -30,9 +30,10 @@ class CheckpointSaver {
   // Gives up one that is under way.
   ~CheckpointSaver();
 
-  // Errors of all of these are the collective's; INTERNAL: the ranks hold different bits
-  // (CheckReplicasEqual); or ABORTED: a folder has another writer; the run must end. A checkpoint
-  // that could not be written is no error: each rank reports and logs its own.
+  // Errors of all of these are the collective's; those of CheckReplicasEqual: the ranks hold
+  // different bits (differ), or a device could not be read; or ABORTED: a folder has another
+  // writer; the run must end. A checkpoint that could not be written is no error: each rank reports
+  // and logs its own.
 
   // Not while busy. The outcome is OK when one copy was published, else why the lowest rank's was
   // not.

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -23,6 +24,9 @@
 
 namespace espalier {
 namespace {
+
+// Payload of an error.
+constexpr char kUnequalReplicas[] = "espalier/unequal-replicas";
 
 // Bytes hashed on their own; part of the result.
 constexpr int64_t kHashBlock = 1 << 18;
@@ -261,14 +265,18 @@ absl::Status CheckFingerprintsEqual(Collective& collective, uint64_t mine, Step 
     return absl::OkStatus();
   }
   const std::vector<int32_t> odd = OddRanks(all);
-  return WithFailedRanks(
-      absl::InternalError(absl::StrCat(
-          "the ranks do not hold the same bits any more after step ", step.value(), ": ",
-          odd.size() == all.size()
-              ? "which one is wrong cannot be told"
-              : absl::StrCat("rank ", absl::StrJoin(odd, ", "), " differs from the others"),
-          "; no checkpoint is written of it, and what is in memory is not used again")),
-      odd);
+  absl::Status unequal = absl::InternalError(absl::StrCat(
+      "the ranks do not hold the same bits any more after step ", step.value(), ": ",
+      odd.size() == all.size()
+          ? "which one is wrong cannot be told"
+          : absl::StrCat("rank ", absl::StrJoin(odd, ", "), " differs from the others"),
+      "; no checkpoint is written of it, and what is in memory is not used again"));
+  unequal.SetPayload(kUnequalReplicas, absl::Cord());
+  return WithFailedRanks(std::move(unequal), odd);
+}
+
+bool IsOfUnequalReplicas(const absl::Status& status) {
+  return status.GetPayload(kUnequalReplicas).has_value();
 }
 
 }  // namespace espalier

@@ -119,5 +119,8 @@ class Replica {
 absl::Status CheckReplicasEqual(const RankContext& context, Replica& replica);
 // The same of fingerprints that the ranks have made of that step.
 absl::Status CheckFingerprintsEqual(Collective& collective, uint64_t mine, Step step);
+// Whether that is what the error says: devices and the collective have others, after which the bits
+// may be as good as ever.
+bool IsOfUnequalReplicas(const absl::Status& status);
 
 }  // namespace espalier

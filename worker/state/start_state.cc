@@ -34,6 +34,38 @@ absl::StatusOr<std::optional<Checkpoint>> FindNewest(const CheckpointStore& stor
   return std::move(found.newest);
 }
 
+// Nothing is verified, nor told, where the newest of the folder is older than what some rank has in
+// memory: all would wait while a state is read that none of them begins with.
+absl::StatusOr<std::optional<Checkpoint>> FindMine(const RankContext& context,
+                                                   const CheckpointStore& store,
+                                                   const StartOptions& options) {
+  const bool warm = options.warm != nullptr && options.warm->found();
+  ASSIGN_OR_RETURN(const std::vector<int64_t> in_memory,
+                   GatherValues(context.collective, warm ? options.warm->found()->step : -1));
+  const Step newest(*std::max_element(in_memory.begin(), in_memory.end()));
+  std::optional<Checkpoint> mine;
+  bool verified = false;
+  const auto find = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const std::vector<CheckpointStore::Entry> there, store.List());
+    verified = newest < Step(0) || (!there.empty() && there.back().step >= newest);
+    if (!verified) return absl::OkStatus();
+    ASSIGN_OR_RETURN(mine, FindNewest(store));
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(RunTogether(context, [&]() -> absl::Status {
+    const absl::Status found = find();
+    if (found.ok() || context.collective.rank() == Rank(0)) return found;
+    // One that has no folder holds nothing.
+    LogWarning(absl::StrCat("no checkpoint is read here: ", found.message()));
+    verified = true;
+    return absl::OkStatus();
+  }));
+  if (verified && options.on_found) {
+    options.on_found(mine ? mine->step() : Step(0), mine ? mine->folder() : "");
+  }
+  return mine;
+}
+
 absl::Status BroadcastTensor(const RankContext& context, torch::Tensor tensor, Rank root) {
   // After an error the exchange may still use it, so it is left.
   auto host = std::make_unique<torch::Tensor>();
@@ -268,21 +300,7 @@ absl::Status SetInitialWeights(const v1::JobSpec& spec, Replica& replica) {
 absl::StatusOr<StartState> AgreeOnStart(const RankContext& context, const CheckpointStore& store,
                                         const RunIdentity& identity, Replica& replica,
                                         const StartOptions& options) {
-  std::optional<Checkpoint> mine;
-  RETURN_IF_ERROR(RunTogether(context, [&]() -> absl::Status {
-    absl::StatusOr<std::optional<Checkpoint>> found = FindNewest(store);
-    if (found.ok()) {
-      mine = *std::move(found);
-    } else if (context.collective.rank() == Rank(0)) {
-      return found.status();
-    } else {  // one that has no folder holds nothing
-      LogWarning(absl::StrCat("no checkpoint is read here: ", found.status().message()));
-    }
-    return absl::OkStatus();
-  }));
-  if (options.on_found) {
-    options.on_found(mine ? mine->step() : Step(0), mine ? mine->folder() : "");
-  }
+  ASSIGN_OR_RETURN(const std::optional<Checkpoint> mine, FindMine(context, store, options));
   Holdings held(identity, replica, options.warm, mine);
   ASSIGN_OR_RETURN(const std::vector<Held> all, GatherValues(context.collective, held.newest()));
   const Held newest = *std::max_element(all.begin(), all.end());

@@ -29,7 +29,7 @@ struct StartOptions {
   // Their names, for the message to people.
   std::string least_held_by;
   // Told what this rank's own folder holds, before the ranks compare: step 0 and no folder:
-  // nothing.
+  // nothing. Not called where that is older than what some rank has in memory, since nobody looks.
   std::function<void(Step step, const std::string& folder)> on_found;
   // In which the replica lies; the frozen parameters are set then. Null: in private memory.
   WarmState* warm = nullptr;

@@ -46,12 +46,10 @@ void AllReduceSynchroniser::PassDone() { exchange_.Collect(); }
 
 void AllReduceSynchroniser::GradientsFinal(int64_t end) { exchange_.GradientsFinal(end); }
 
-absl::Status AllReduceSynchroniser::PassesDone() {
-  RETURN_IF_ERROR(exchange_.StartRest());
-  return lookups_.StartSum();
-}
+absl::Status AllReduceSynchroniser::PassesDone() { return exchange_.StartRest(); }
 
 absl::Status AllReduceSynchroniser::FinishSums() {
+  RETURN_IF_ERROR(lookups_.StartSum());
   RETURN_IF_ERROR(exchange_.Finish());
   return lookups_.Finish();
 }

@@ -35,7 +35,8 @@ class LookupExchange {
   // from it: no gradient, or alone in the world a dense one. All ranks call this and what follows
   // at the same places of a step.
   absl::StatusOr<EmbeddingRows> Begin(absl::Span<const int64_t> tokens);
-  // After the backward passes: starts the sum of the rows that any rank has looked up.
+  // After the backward passes: starts the sum of the rows that any rank has looked up, once all
+  // ranks have begun the step and said which.
   absl::Status StartSum();
   // Waits for it and adds it to the gradient of the embedding, or makes it Parameters'
   // lookup_gradient. After an error of any of these the gradient is undefined.

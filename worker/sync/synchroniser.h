@@ -41,9 +41,11 @@ class Synchroniser {
   // In the last pass: gradients of flat elements [0, end) are final. Waits for nothing
   // where the device has streams.
   virtual void GradientsFinal(int64_t end) = 0;
-  // All passes have run, or there were none: what is left begins to travel.
+  // All passes have run, or there were none: what is left begins to travel. Waits for the device,
+  // not for other ranks: it counts as computing.
   virtual absl::Status PassesDone() = 0;
-  // Waits for the sums of the gradient. After an error the gradient is undefined.
+  // Waits for the sums of the gradient; RESOURCE_EXHAUSTED when there is no memory for them. After
+  // an error the gradient is undefined.
   virtual absl::Status FinishSums() = 0;
   // This rank's part of a step (its norm is ignored) to that of all: the same bits on all ranks.
   virtual absl::StatusOr<StepTotals> Agree(const StepTotals& mine) = 0;

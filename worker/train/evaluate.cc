@@ -4,12 +4,22 @@
 #include <numeric>
 #include <utility>
 
+#include "common/base/shares.h"
 #include "common/base/status_macros.h"
 #include "worker/sync/exact_sums.h"
 #include "worker/tensor/torch_compat.h"
 #include "worker/train/layer_progress.h"
 
 namespace espalier {
+namespace {
+
+// The part of a rank, of parts that follow each other.
+SlotRange RangeOf(size_t rank, const std::vector<int64_t>& parts) {
+  const int64_t begin = std::accumulate(parts.begin(), parts.begin() + rank, int64_t{0});
+  return {begin, begin + parts[rank]};
+}
+
+}  // namespace
 
 Evaluator::Evaluator(const RankContext& context, const Decoder& decoder, const Task& task,
                      Options options)
@@ -33,6 +43,18 @@ Evaluator::Sums Evaluator::TotalOf(const std::vector<Sums>& all) {
     total.called_away += part.called_away;
   }
   return total;
+}
+
+// Sequences of a rank's next pass. The ranks meet before the one after it, so all that have any
+// left take the same time, which the memory of each lets them; at least one each.
+int64_t Evaluator::RowsOf(size_t rank, const std::vector<Sums>& all,
+                          const std::vector<int64_t>& shares) {
+  int64_t rows = all[rank].most;
+  for (size_t other = 0; other < all.size(); ++other) {
+    if (all[other].left == 0) continue;  // as where its share is 0
+    rows = std::min(rows, all[other].most * shares[rank] / shares[other]);
+  }
+  return std::max<int64_t>(1, rows);
 }
 
 absl::Status Evaluator::Pass(SlotRange range, Sums& sums) {
@@ -64,10 +86,13 @@ absl::StatusOr<int64_t> Evaluator::PassThatFits(SlotRange range,
 
 absl::StatusOr<std::optional<Evaluation>> Evaluator::Run(const Around& around) {
   const absl::Duration begin = context_.clock.Monotonic();
-  int64_t micro_batch = options_.reproducible ? 1 : around.micro_batch;
-  const int64_t rank = context_.collective.rank().value(), ranks = context_.collective.world_size();
-  SlotRange mine{sequences_ * rank / ranks, sequences_ * (rank + 1) / ranks};
+  const Collective& collective = context_.collective;
+  const auto rank = static_cast<size_t>(collective.rank().value());
+  std::vector<int64_t> shares = around.sequences;
+  if (shares.empty()) shares.assign(collective.world_size(), 1);
+  SlotRange mine = RangeOf(rank, DivideByShares(sequences_, shares));
   Sums sums;
+  sums.most = options_.reproducible ? 1 : around.micro_batch;
   for (;;) {
     sums.left = mine.size();
     sums.called_away = around.called_away && around.called_away() ? 1 : 0;
@@ -80,11 +105,11 @@ absl::StatusOr<std::optional<Evaluation>> Evaluator::Run(const Around& around) {
           .seconds = absl::ToDoubleSeconds(context_.clock.Monotonic() - begin)};
     }
     if (total.called_away > 0) return std::nullopt;
-    const int64_t wanted = std::min(micro_batch, mine.size());
-    if (wanted == 0) continue;
+    if (mine.size() == 0) continue;
+    const int64_t wanted = std::min(RowsOf(rank, all, shares), mine.size());
     const SlotRange next{mine.begin, mine.begin + wanted};
     ASSIGN_OR_RETURN(const int64_t rows, PassThatFits(next, around.free_memory, sums));
-    if (rows < wanted) micro_batch = rows;
+    if (rows < wanted) sums.most = rows;
     mine.begin += rows;
   }
 }

@@ -1,5 +1,6 @@
-// Evaluator: mean loss on the validation split, its sequences divided evenly among the ranks. Used
-// by worker/train and worker/. Compute thread.
+// Evaluator: mean loss on the validation split, its sequences divided among the ranks as those of a
+// step are, and so the passes between which they meet. Used by worker/train and worker/. Compute
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,10 @@ class Evaluator {
 
   // What the run around it gives to an evaluation.
   struct Around {
-    int64_t micro_batch = 1;            // sequences of a pass of this rank, if memory allows
+    int64_t micro_batch = 1;  // sequences of a pass of this rank at most, if memory allows
+    // Of each rank in a step, the same on all ranks: what it computes in the time of the others.
+    // Empty: as much as they do.
+    std::vector<int64_t> sequences;
     std::function<void()> free_memory;  // gives back what can be spared
     // Asked before every pass: whether the ranks are wanted at the boundary. Null: never.
     std::function<bool()> called_away;
@@ -50,9 +54,12 @@ class Evaluator {
     double loss = 0;
     int64_t tokens = 0;
     int64_t left = 0;  // sequences this rank has still to do
+    int64_t most = 0;  // of a pass of this rank
     int64_t called_away = 0;
   };
   static Sums TotalOf(const std::vector<Sums>& all);
+  static int64_t RowsOf(size_t rank, const std::vector<Sums>& all,
+                        const std::vector<int64_t>& shares);
   absl::Status Pass(SlotRange range, Sums& sums);
   // The first sequences of `range`, all of them or as many as fit; how many.
   absl::StatusOr<int64_t> PassThatFits(SlotRange range, const std::function<void()>& free_memory,

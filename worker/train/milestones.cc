@@ -48,6 +48,7 @@ absl::StatusOr<bool> Milestones::Evaluate() {
   ASSIGN_OR_RETURN(
       const std::optional<Evaluation> found,
       parts_.evaluator->Run({.micro_batch = parts_.memory.EvaluationRows(),
+                             .sequences = parts_.boundary.sequences(),
                              .free_memory = [this] { parts_.memory.Free(); },
                              .called_away = [this] { return parts_.boundary.CallsAway(); }}));
   parts_.accounts.Book(TimeAccount::kEvaluate);

@@ -12,13 +12,16 @@
 
 namespace espalier {
 
-StepBoundary::StepBoundary(const Parts& parts, Options options, v1::ShardPlan plan)
-    : parts_(parts), options_(std::move(options)), default_plan_(std::move(plan)) {}
+StepBoundary::StepBoundary(const Parts& parts, Options options, const v1::ShardPlan& plan)
+    : parts_(parts),
+      options_(std::move(options)),
+      default_sequences_(plan.sequences().begin(), plan.sequences().end()),
+      sequences_(default_sequences_) {}
 
 absl::StatusOr<StepBoundary> StepBoundary::Create(const Parts& parts, Options options) {
-  ASSIGN_OR_RETURN(v1::ShardPlan plan,
+  ASSIGN_OR_RETURN(const v1::ShardPlan plan,
                    PlanFromShares(parts.spec, parts.context.collective.world_size()));
-  StepBoundary boundary(parts, std::move(options), std::move(plan));
+  StepBoundary boundary(parts, std::move(options), plan);
   boundary.StayAwake(true);
   return boundary;
 }
@@ -121,13 +124,13 @@ absl::StatusOr<SlotRange> StepBoundary::Shard(const Boundary& boundary) {
   }
   const Collective& collective = parts_.context.collective;
   const int64_t global_batch = parts_.spec.train().global_batch();
-  std::vector<int64_t> sequences(default_plan_.sequences().begin(),
-                                 default_plan_.sequences().end());
+  std::vector<int64_t> sequences = default_sequences_;
   if (given) {
     ASSIGN_OR_RETURN(sequences, SequencesOfPlan(boundary, collective.world_size(), global_batch));
   }
   ASSIGN_OR_RETURN(const std::vector<SlotRange> slots, SlotsOfRanks(sequences, global_batch));
   shard_ = slots[collective.rank().value()];
+  sequences_ = std::move(sequences);
   plan_ = given ? boundary.plan : -1;
   return shard_;
 }

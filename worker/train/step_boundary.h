@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -57,6 +58,8 @@ class StepBoundary {
   absl::StatusOr<Boundary> Obey(Step step, const AtBoundary& at_boundary);
   // This rank's part of the step that the message begins: a plan holds from its first step on.
   absl::StatusOr<SlotRange> Shard(const Boundary& boundary);
+  // By rank, of the plan in force; before the first step of this generation, of the job itself.
+  const std::vector<int64_t>& sequences() const { return sequences_; }
   // Waits before a checkpoint is tried again. False: a directive says to leave without it, or not
   // to leave at all.
   absl::StatusOr<bool> WaitToRetry(Step step);
@@ -67,7 +70,7 @@ class StepBoundary {
   bool called_off() const { return called_off_; }
 
  private:
-  StepBoundary(const Parts& parts, Options options, v1::ShardPlan plan);
+  StepBoundary(const Parts& parts, Options options, const v1::ShardPlan& plan);
   absl::StatusOr<Boundary> Meet(Step step);
   void Acknowledge(const Boundary& boundary);
   void NotePause(const Boundary& boundary);
@@ -79,8 +82,9 @@ class StepBoundary {
 
   Parts parts_;
   Options options_;
-  v1::ShardPlan default_plan_;
+  const std::vector<int64_t> default_sequences_;
   std::optional<int64_t> plan_;  // number of the plan in force
+  std::vector<int64_t> sequences_;
   SlotRange shard_;
   bool holds_ = false;   // rank 0: its lease has run out
   bool paused_ = false;  // by a directive, which a hold for the lease is not

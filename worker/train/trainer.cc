@@ -143,7 +143,7 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   // 5. Sums over all ranks. Each has logged its samples before any commits the step.
   reporter_.Enter(v1::PHASE_EXCHANGE);
   memory_->TrimIfDue(replica_.step());
-  RETURN_IF_ERROR(parts_.synchroniser.FinishSums());
+  RETURN_IF_ERROR(memory_->WithAdvice(parts_.synchroniser.FinishSums()));
   accounts_.Book(TimeAccount::kExchangeWait);
   const absl::Status logged = LogSamples(*samples);
   mine.failed = !logged.ok();

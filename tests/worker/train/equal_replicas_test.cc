@@ -3,10 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/training_world.h"
+#include "worker/collective/in_process.h"
+#include "worker/state/checkpoint_saver.h"
 #include "worker/sync/together.h"
 
 namespace espalier {
@@ -32,6 +36,21 @@ class TurnedBit : public SampleSource {
  private:
   Replica& replica_;
   std::unique_ptr<SampleSource> source_;
+};
+
+// Of two ranks, of which nothing that is exchanged arrives.
+class FailingCollective : public Collective {
+ public:
+  Rank rank() const override { return inner_->rank(); }
+  int world_size() const override { return inner_->world_size(); }
+  Ticket Start(const Operation& operation) override { return inner_->Start(operation); }
+  absl::Status Wait(Ticket) override { return absl::InternalError("a device has failed"); }
+  absl::Status Quiesce() override { return absl::OkStatus(); }
+  void Abort(absl::Status reason) override { inner_->Abort(std::move(reason)); }
+  CollectiveStats stats() const override { return inner_->stats(); }
+
+ private:
+  const std::unique_ptr<Collective> inner_ = std::move(InProcessGroup(2, absl::Seconds(60))[0]);
 };
 
 class EqualReplicas : public testing::Test {
@@ -90,6 +109,19 @@ TEST_F(EqualReplicas, AreComparedNowAndThenWithoutACheckpoint) {
     EXPECT_THAT(std::string(result.outcome.status().message()),
                 HasSubstr("after step 100: rank 1 differs from the others"));
   }
+}
+
+// What is in memory may be as good as ever: it is what the run goes on from.
+TEST_F(EqualReplicas, AnErrorInComparingThemSaysNothingOfTheirBits) {
+  const RunIdentity identity{.spec = Options(2).spec};
+  const auto replica = Replica::Create(TinyConfig(), identity.spec.train(), torch::kCPU);
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  FailingCollective collective;
+  ScriptedClient client;
+  CheckpointStore store(PosixFileSystem(), {.directory = folder_ / "checkpoints"});
+  CheckpointSaver saver({collective, RealClock(), client.progress()}, client, store, identity, {});
+  EXPECT_EQ(saver.Save(**replica, std::nullopt).status().code(), absl::StatusCode::kInternal);
+  EXPECT_FALSE(saver.differ());
 }
 
 }  // namespace

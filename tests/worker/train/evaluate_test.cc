@@ -1,5 +1,5 @@
-// Running out of memory makes the passes of an evaluation smaller and changes nothing else, on any
-// rank.
+// An evaluation is divided as a step is, and running out of memory makes its passes smaller;
+// neither changes what it finds, on any rank.
 #include "worker/train/evaluate.h"
 
 #include <gtest/gtest.h>
@@ -75,6 +75,78 @@ TEST(Evaluator, AFailureAtAnyAllocationChangesNothing) {
     EXPECT_EQ(found[1].freed, failed ? 1 : 0) << n;
   }
   EXPECT_GT(n, 20) << "a pass must allocate";
+}
+
+// The text, and how many samples were read at a time.
+class NotedTable : public SampleTable {
+ public:
+  int64_t size() const override { return table_->size(); }
+  int64_t sequence_length() const override { return table_->sequence_length(); }
+  absl::StatusOr<Samples> Read(std::vector<int64_t> ids) const override {
+    passes_.push_back(ids.size());
+    return table_->Read(std::move(ids));
+  }
+  const std::vector<size_t>& passes() const { return passes_; }
+
+ private:
+  const std::shared_ptr<WindowTable> table_ = Text();
+  mutable std::vector<size_t> passes_;  // of one rank's thread
+};
+
+struct Divided {
+  double loss = 0;
+  std::vector<std::vector<size_t>> passes;  // by rank
+};
+
+// `micro_batch`: what the memory of each rank allows.
+Divided EvaluateDivided(const std::vector<int64_t>& sequences,
+                        const std::vector<int64_t>& micro_batch, bool reproducible = false) {
+  const size_t ranks = micro_batch.size();
+  std::vector<std::unique_ptr<Collective>> group =
+      InProcessGroup(static_cast<int>(ranks), absl::Seconds(60));
+  Divided divided;
+  divided.passes.resize(ranks);
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      TinyModel model(TinyModelConfig());
+      ProgressBoard board;
+      const auto table = std::make_shared<NotedTable>();
+      const NextToken task(table, table);
+      Evaluator evaluator({*group[rank], RealClock(), board}, *model.decoder, task,
+                          {.reproducible = reproducible});
+      const auto found = evaluator.Run({.micro_batch = micro_batch[rank], .sequences = sequences});
+      divided.passes[rank] = table->passes();
+      if (rank == 0 && found.ok() && *found) divided.loss = (*found)->loss;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return divided;
+}
+
+using Passes = std::vector<std::vector<size_t>>;
+
+TEST(Evaluator, ARankThatComputesTwiceAsMuchHasPassesOfTwiceTheSize) {
+  const Divided alone = EvaluateDivided({}, {kSequences});
+  const Divided even = EvaluateDivided({}, {2, 2});
+  const Divided uneven = EvaluateDivided({8, 4}, {2, 2});
+  EXPECT_EQ(alone.passes, (Passes{{7}}));
+  EXPECT_EQ(even.passes, (Passes{{2, 2}, {2, 1}}));
+  EXPECT_EQ(uneven.passes, (Passes{{2, 2, 1}, {1, 1}}));
+  EXPECT_NEAR(even.loss, alone.loss, 1e-6);
+  EXPECT_NEAR(uneven.loss, alone.loss, 1e-6);
+}
+
+TEST(Evaluator, PassesFitTheRankWithTheLeastMemoryForItsPartAndOneWithoutAPartHasNone) {
+  EXPECT_EQ(EvaluateDivided({8, 4}, {4, 1}).passes, (Passes{{2, 2, 1}, {1, 1}}));
+  EXPECT_EQ(EvaluateDivided({12, 0}, {3, 1}).passes, (Passes{{3, 3, 1}, {}}));
+}
+
+TEST(Evaluator, AReproducibleLossDoesNotDependOnTheDivision) {
+  const Divided alone = EvaluateDivided({}, {3}, /*reproducible=*/true);
+  const Divided uneven = EvaluateDivided({8, 4}, {2, 2}, /*reproducible=*/true);
+  EXPECT_EQ(uneven.passes, (Passes{{1, 1, 1, 1, 1}, {1, 1}}));
+  EXPECT_EQ(uneven.loss, alone.loss);
 }
 
 }  // namespace

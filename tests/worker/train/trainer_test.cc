@@ -6,7 +6,10 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <memory>
+#include <utility>
 
+#include "absl/time/clock.h"
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/training_world.h"
 
@@ -183,6 +186,38 @@ TEST(StepReport, CarriesWhatHasArrivedFromEachPeerSinceTheLast) {
       EXPECT_DOUBLE_EQ(arrivals.seconds(), static_cast<double>(arrivals.bytes()) / 50);
     }
   }
+}
+
+// As from a slow disk.
+class LateSamples : public SampleSource {
+ public:
+  explicit LateSamples(std::unique_ptr<SampleSource> source) : source_(std::move(source)) {}
+  absl::StatusOr<std::shared_ptr<const Samples>> Fetch(Step step, SlotRange range) override {
+    absl::SleepFor(absl::Milliseconds(500));
+    return source_->Fetch(step, range);
+  }
+
+ private:
+  std::unique_ptr<SampleSource> source_;
+};
+
+// Or the one machine would be taken for slow for the other's disk.
+TEST(StepReport, WaitingForAnotherRanksSamplesIsNoComputing) {
+  const TestFolder folder;
+  WorldOptions options = OptionsOf({"two ranks", {1, 1}, {8}}, 4, folder.path());
+  options.wrap = [](int rank, Replica&,
+                    std::unique_ptr<SampleSource> source) -> std::unique_ptr<SampleSource> {
+    if (rank != 1) return source;
+    return std::make_unique<LateSamples>(std::move(source));
+  };
+  const std::vector<RankResult> results = TrainWorld(options);
+  double computed = 0, waited = 0;
+  for (const v1::StepReport& step : results[0].client->steps()) {
+    computed += step.compute_seconds();
+    waited += step.exchange_wait_seconds();
+  }
+  EXPECT_GT(waited, 1.0) << "of 2 s";
+  EXPECT_LT(computed, waited);
 }
 
 // Adds one NaN to a rank's gradient at one step.

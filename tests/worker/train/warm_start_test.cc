@@ -1,9 +1,13 @@
 // A generation begins with the newest state that any rank holds, in memory or as a checkpoint:
 // of runs that end at a boundary, whether the memory is the replica's own or holds copies.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "tests/worker/support/test_folder.h"
@@ -13,17 +17,15 @@
 namespace espalier {
 namespace {
 
-// Fails in the second of the broadcasts that carry a state, on every rank.
-class BrokenOff : public Collective {
+// A collective as it is, whose owner looks at each broadcast before it starts.
+class WatchedCollective : public Collective {
  public:
-  explicit BrokenOff(Collective& inner) : inner_(inner) {}
+  using Watch = std::function<void(Collective& inner, const Operation& broadcast)>;
+  WatchedCollective(Collective& inner, Watch watch) : inner_(inner), watch_(std::move(watch)) {}
   Rank rank() const override { return inner_.rank(); }
   int world_size() const override { return inner_.world_size(); }
   Ticket Start(const Operation& operation) override {
-    constexpr size_t kLarge = 4096;
-    const bool of_state =
-        operation.kind == Operation::Kind::kBroadcast && operation.bytes.size() > kLarge;
-    if (of_state && ++broadcasts_ == 2) Abort(absl::UnavailableError("the sender has died"));
+    if (operation.kind == Operation::Kind::kBroadcast) watch_(inner_, operation);
     return inner_.Start(operation);
   }
   absl::Status Wait(Ticket ticket) override { return inner_.Wait(ticket); }
@@ -33,7 +35,7 @@ class BrokenOff : public Collective {
 
  private:
   Collective& inner_;
-  int broadcasts_ = 0;
+  const Watch watch_;
 };
 
 class WarmStart : public testing::TestWithParam<bool> {
@@ -62,6 +64,21 @@ class WarmStart : public testing::TestWithParam<bool> {
     options.warm = "";
     options.checkpoints = folder_ / "straight";
     return TrainWorld(options)[0].fingerprint;
+  }
+  static WorldOptions Watched(WorldOptions options, WatchedCollective::Watch watch) {
+    options.wrap_collective = [watch = std::move(watch)](Collective& collective) {
+      return std::make_unique<WatchedCollective>(collective, watch);
+    };
+    return options;
+  }
+  // The step that a worker's memory holds; 0: none that counts.
+  int64_t MarkOf(int worker) const {
+    const auto listed = ListSegments(folder_ / "warm", "studio");
+    if (!listed.ok()) return -1;
+    for (const RegisteredSegment& one : *listed) {
+      if (one.record.worker == worker) return one.mark;
+    }
+    return -1;
   }
   void Forget(int worker) const {
     const auto listed = ListSegments(folder_ / "warm", "studio");
@@ -111,13 +128,33 @@ TEST_P(WarmStart, ANewcomerReceivesIt) {
   }
 }
 
+// Of the three the first one sends.
 TEST_P(WarmStart, WhoHoldsItKeepsItWhileANewcomerReceivesIt) {
   TrainWorld(Until(4));
-  WorldOptions joined = Until(10, /*ranks=*/3);
-  joined.wrap_collective = [](Collective& collective) {
-    return std::make_unique<BrokenOff>(collective);
+  std::vector<int64_t> marks;
+  const auto watch = [&](Collective& inner, const Operation& broadcast) {
+    constexpr size_t kLarge = 4096;  // of the state itself
+    if (inner.rank() == Rank(1) && broadcast.bytes.size() > kLarge) marks.push_back(MarkOf(1));
   };
-  for (const RankResult& result : TrainWorld(joined)) {
+  const std::vector<RankResult> results = TrainWorld(Watched(Until(10, /*ranks=*/3), watch));
+  EXPECT_GE(marks.size(), 3u) << "values and moments";
+  EXPECT_THAT(marks, testing::Each(4));
+  EXPECT_TRUE(results[2].start.received);
+  for (const RankResult& result : results) {
+    ASSERT_TRUE(result.outcome.ok()) << result.outcome.status();
+    EXPECT_EQ(result.start.step, Step(4));
+    EXPECT_EQ(result.fingerprint, results[0].fingerprint);
+  }
+}
+
+TEST_P(WarmStart, WhoHoldsItGoesOnFromItWhenTheSenderDies) {
+  TrainWorld(Until(4));
+  // Before the state itself, which those that fail hold for as long as their process lives.
+  const auto watch = [](Collective& inner, const Operation& broadcast) {
+    if (inner.rank() != Rank(1) || broadcast.bytes.size() != sizeof(TrainingCounters)) return;
+    inner.Abort(absl::UnavailableError("the sender has died"));
+  };
+  for (const RankResult& result : TrainWorld(Watched(Until(10, /*ranks=*/3), watch))) {
     EXPECT_EQ(result.outcome.status().message(), "the sender has died");
   }
   Forget(0);
