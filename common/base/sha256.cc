@@ -66,7 +66,8 @@ bool SameSecret(absl::string_view a, absl::string_view b) {
 }
 
 absl::StatusOr<FileDigest> Sha256OfFile(const std::string& path,
-                                        const std::function<void(int64_t bytes)>& progress) {
+                                        const std::function<void(int64_t bytes)>& progress,
+                                        const std::function<bool()>& cancelled) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
   const absl::Cleanup close_it = [fd] { close(fd); };
@@ -74,6 +75,10 @@ absl::StatusOr<FileDigest> Sha256OfFile(const std::string& path,
   Sha256 hash;
   FileDigest digest;
   for (;;) {
+    if (cancelled && cancelled()) {
+      return absl::CancelledError(
+          absl::StrCat("reading ", path, " was given up after ", digest.bytes, " bytes"));
+    }
     const ssize_t got = read(fd, buffer.data(), buffer.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));

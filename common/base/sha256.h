@@ -46,8 +46,10 @@ struct FileDigest {
   int64_t bytes = 0;
   std::string sha256;
 };
-// Reads the file once, in pieces; `progress` (may be empty) is told the size of each piece.
+// Reads the file once, in pieces of 1 MiB; `progress` (may be empty) is told the size of each.
+// CANCELLED once `cancelled` (may be empty), which is asked before each, says so.
 absl::StatusOr<FileDigest> Sha256OfFile(const std::string& path,
-                                        const std::function<void(int64_t bytes)>& progress = {});
+                                        const std::function<void(int64_t bytes)>& progress = {},
+                                        const std::function<bool()>& cancelled = {});
 
 }  // namespace espalier

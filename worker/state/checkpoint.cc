@@ -107,8 +107,8 @@ absl::StatusOr<CheckpointFile> FileFromJson(const json& entry) {
   return file;
 }
 
-absl::Status CheckFile(const std::string& folder, const CheckpointFile& file,
-                       CheckpointCheck check) {
+absl::Status CheckFile(const std::string& folder, const CheckpointFile& file, CheckpointCheck check,
+                       const std::function<bool()>& cancelled) {
   const std::string path = JoinPath(folder, file.name);
   std::error_code error;
   const auto size = std::filesystem::file_size(path, error);
@@ -118,7 +118,7 @@ absl::Status CheckFile(const std::string& folder, const CheckpointFile& file,
         folder, absl::StrCat(file.name, " has ", size, " bytes, the manifest says ", file.bytes));
   }
   if (check == CheckpointCheck::kSizes) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const FileDigest digest, Sha256OfFile(path));
+  ASSIGN_OR_RETURN(const FileDigest digest, Sha256OfFile(path, /*progress=*/{}, cancelled));
   if (digest.sha256 == file.sha256) return absl::OkStatus();
   return Damaged(folder, absl::StrCat("the SHA-256 of ", file.name, " is ", digest.sha256,
                                       ", the manifest says ", file.sha256));
@@ -212,7 +212,8 @@ absl::Status WriteCheckpointFiles(FileSystem& files, const std::string& folder,
 }
 
 absl::StatusOr<CheckpointManifest> CheckCheckpoint(FileSystem& files, const std::string& folder,
-                                                   CheckpointCheck check) {
+                                                   CheckpointCheck check,
+                                                   const std::function<bool()>& cancelled) {
   const absl::StatusOr<std::string> text =
       files.Read(JoinPath(folder, kManifestName), kTextBytesMax);
   if (absl::IsNotFound(text.status())) {
@@ -234,7 +235,7 @@ absl::StatusOr<CheckpointManifest> CheckCheckpoint(FileSystem& files, const std:
                                         kTrainedName, " with ", kBaseName));
   }
   for (const CheckpointFile& file : manifest->files) {
-    RETURN_IF_ERROR(CheckFile(folder, file, check));
+    RETURN_IF_ERROR(CheckFile(folder, file, check, cancelled));
   }
   return manifest;
 }

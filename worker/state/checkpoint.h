@@ -69,9 +69,11 @@ enum class CheckpointCheck {
   kSizes,   // manifest and file sizes
   kHashes,  // and every SHA-256
 };
-// DATA_LOSS names the folder, the file and what is wrong; NOT_FOUND: no manifest there.
+// DATA_LOSS names the folder, the file and what is wrong; NOT_FOUND: no manifest there. CANCELLED
+// once `cancelled` (may be empty), which is asked before every MiB that is hashed, says so.
 absl::StatusOr<CheckpointManifest> CheckCheckpoint(FileSystem& files, const std::string& folder,
-                                                   CheckpointCheck check);
+                                                   CheckpointCheck check,
+                                                   const std::function<bool()>& cancelled = {});
 
 // The same by every hash for a folder that is to be read as a model: OK when there is no manifest,
 // since it is not a checkpoint of ours then.

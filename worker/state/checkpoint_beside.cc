@@ -85,7 +85,7 @@ void CheckpointBeside::StartWriting() {
   writing_.emplace(
       [this] {
         if (copy_.ok()) {
-          published_ = store_.Write(*copy_);
+          published_ = store_.Write(*copy_, [this] { return cancelled_.load(); });
           copy_ = absl::NotFoundError("it is written");
         } else if (!absl::IsNotFound(copy_.status())) {
           published_ = copy_.status();

@@ -37,8 +37,9 @@ class CheckpointBeside {
   CheckpointBeside(Replica& replica, std::optional<CheckpointContent> content,
                    CheckpointStore& store, Clock& clock, HashThreads threads);
   ~CheckpointBeside() { Cancel(absl::InfiniteDuration()); }
-  // Ends the work, without publishing what is not published yet. False: it has hung for longer than
-  // `patience`, and still refers to all of this, so that the process must end.
+  // Ends the work, without publishing what is not published yet; what is published stays, but is
+  // not read back to its end. False: it has hung for longer than `patience`, and still refers to
+  // all of this, so that the process must end.
   bool Cancel(absl::Duration patience);
   CheckpointBeside(const CheckpointBeside&) = delete;
   CheckpointBeside& operator=(const CheckpointBeside&) = delete;

@@ -167,8 +167,8 @@ absl::StatusOr<SharedOutcome> CheckpointSaver::Conclude(
     last_folder_step_ = step;
     last_bytes_ = wrote ? mine->bytes : copies[role_.writer].bytes;
   }
-  if (wrote && !store_.prune_status().ok()) {
-    LogWarning(absl::StrCat("old checkpoints were not removed: ", store_.prune_status().message()));
+  if (wrote && !mine->pruned.ok()) {
+    LogWarning(absl::StrCat("old checkpoints were not removed: ", mine->pruned.message()));
   }
   if (role_.writes || shared) Report(mine.status(), step, spent);
   return outcome;

@@ -55,9 +55,9 @@ class CheckpointSaver {
   // then is left behind with all that this refers to, and the process must end soon after.
   absl::Status FinishWithin(absl::Duration limit);
   bool busy() const { return beside_ != nullptr; }
-  // Of the one under way.
+  // Of the checkpoint under way; none: the ranks do no more than compare.
   std::optional<Step> step_under_way() const {
-    return busy() ? std::optional<Step>(beside_->step()) : std::nullopt;
+    return busy() && !compares_only_ ? std::optional<Step>(beside_->step()) : std::nullopt;
   }
   // Bytes of memory that this rank has for the one under way, and would take for one.
   int64_t bytes_beside() const { return beside_ == nullptr ? 0 : beside_->bytes(); }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -39,6 +40,12 @@ std::optional<Step> StepOfName(absl::string_view name) {
   return Step(step);
 }
 
+// No write of this process has the name of another, which may hang and come back.
+std::string TemporaryName(absl::string_view name_of_step) {
+  static std::atomic<int64_t> writes = 0;
+  return absl::StrCat(kTemporaryPrefix, name_of_step, "-", getpid(), "-", ++writes);
+}
+
 std::string NameOfStep(Step step) { return absl::StrFormat("step-%08d", step.value()); }
 
 int64_t TotalBytes(const CheckpointManifest& manifest) {
@@ -50,8 +57,10 @@ int64_t TotalBytes(const CheckpointManifest& manifest) {
 // Verified, and the step it says is the step of its name.
 absl::StatusOr<CheckpointManifest> CheckEntry(FileSystem& files,
                                               const CheckpointStore::Entry& entry,
-                                              CheckpointCheck check) {
-  ASSIGN_OR_RETURN(CheckpointManifest manifest, CheckCheckpoint(files, entry.folder, check));
+                                              CheckpointCheck check,
+                                              const CheckpointStore::Cancelled& cancelled = {}) {
+  ASSIGN_OR_RETURN(CheckpointManifest manifest,
+                   CheckCheckpoint(files, entry.folder, check, cancelled));
   if (manifest.step == entry.step) return manifest;
   return absl::DataLossError(absl::StrCat("checkpoint ", entry.folder, " holds step ",
                                           manifest.step.value(), ": the folder was renamed"));
@@ -153,12 +162,14 @@ absl::Status CheckpointStore::SetAside(const std::string& folder) {
   }
 }
 
-absl::Status CheckpointStore::Publish(const CheckpointContent& content, const std::string& folder) {
-  const std::string temporary = JoinPath(
-      options_.directory, absl::StrCat(kTemporaryPrefix, NameOfStep(content.step), "-", getpid()));
+absl::Status CheckpointStore::Publish(const CheckpointContent& content, const std::string& folder,
+                                      const Cancelled& cancelled) {
+  const std::string temporary =
+      JoinPath(options_.directory, TemporaryName(NameOfStep(content.step)));
   const absl::Status written = [&]() -> absl::Status {
     RETURN_IF_ERROR(files_.Remove(temporary));
     RETURN_IF_ERROR(WriteCheckpointFiles(files_, temporary, content));
+    if (cancelled && cancelled()) return absl::CancelledError("given up before it was published");
     RETURN_IF_ERROR(CheckWriter());
     if (files_.List(folder).ok()) RETURN_IF_ERROR(SetAside(folder));
     return files_.Rename(temporary, folder);
@@ -168,21 +179,23 @@ absl::Status CheckpointStore::Publish(const CheckpointContent& content, const st
   return written;
 }
 
-absl::StatusOr<PublishedCheckpoint> CheckpointStore::Write(const CheckpointContent& content) {
+absl::StatusOr<PublishedCheckpoint> CheckpointStore::Write(const CheckpointContent& content,
+                                                           const Cancelled& cancelled) {
   RETURN_IF_ERROR(CheckWriter());
   const Entry entry{content.step, Folder(content.step)};
-  absl::StatusOr<CheckpointManifest> manifest = CheckEntry(files_, entry, CheckpointCheck::kHashes);
+  const auto check = [&] { return CheckEntry(files_, entry, CheckpointCheck::kHashes, cancelled); };
+  absl::StatusOr<CheckpointManifest> manifest = check();
+  if (absl::IsCancelled(manifest.status())) return manifest.status();
   if (!manifest.ok()) {
-    RETURN_IF_ERROR(Publish(content, entry.folder));
+    RETURN_IF_ERROR(Publish(content, entry.folder, cancelled));
     // Reads back what was written: only a copy that is proved good may replace older ones.
-    manifest = CheckEntry(files_, entry, CheckpointCheck::kHashes);
+    manifest = check();
     if (!manifest.ok()) return manifest.status();
   }
-  prune_status_ = Prune(content.step);
-  return PublishedCheckpoint{entry.folder, TotalBytes(*manifest)};
+  return PublishedCheckpoint{entry.folder, TotalBytes(*manifest), Prune(content.step, cancelled)};
 }
 
-absl::Status CheckpointStore::Prune(std::optional<Step> good) {
+absl::Status CheckpointStore::Prune(std::optional<Step> good, const Cancelled& cancelled) {
   struct Candidate {
     Entry entry;
     double loss;
@@ -200,7 +213,10 @@ absl::Status CheckpointStore::Prune(std::optional<Step> good) {
   for (const Candidate& candidate : whole) {
     kept.insert(candidate.entry.step);
     if (candidate.entry.step == good) break;
-    if (CheckEntry(files_, candidate.entry, CheckpointCheck::kHashes).ok()) break;
+    const absl::Status verified =
+        CheckEntry(files_, candidate.entry, CheckpointCheck::kHashes, cancelled).status();
+    if (absl::IsCancelled(verified)) return verified;
+    if (verified.ok()) break;
   }
   for (size_t i = 0; i < whole.size() && i < static_cast<size_t>(options_.keep); ++i) {
     kept.insert(whole[i].entry.step);

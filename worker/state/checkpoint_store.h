@@ -1,7 +1,8 @@
 // CheckpointStore: the folder that receives step-00000500/ and so on: publishes by one atomic
 // rename, finds the newest that verifies, prunes. Old or new, never neither. Every rank finds and
 // reads, one alone writes; of several runs that share a folder, only the one that began last: the
-// others are fenced. Used by worker/state and worker/. One thread at a time.
+// others are fenced. Used by worker/state and worker/. One thread at a time, but for a Write that
+// hangs and is left behind: the next one does not meet it.
 #pragma once
 
 #include <functional>
@@ -31,7 +32,8 @@ struct FoundCheckpoint {
 
 struct PublishedCheckpoint {
   std::string folder;
-  int64_t bytes = 0;  // of all files
+  int64_t bytes = 0;    // of all files
+  absl::Status pruned;  // why old ones are there still; OK: those that were to go are gone
 };
 
 class CheckpointStore {
@@ -46,6 +48,8 @@ class CheckpointStore {
     // permitted.
     std::function<absl::Status()> permit = nullptr;
   };
+  // Whether nobody waits any more.
+  using Cancelled = std::function<bool()>;
   CheckpointStore(FileSystem& files, Options options)
       : files_(files), options_(std::move(options)) {}
 
@@ -68,10 +72,11 @@ class CheckpointStore {
   // Writes, syncs, renames, syncs, prunes. A good checkpoint of the same step that is there already
   // is kept as it is; a bad one is set aside under "step-00000500.bad-1". On an error the old ones
   // are untouched and nothing of the new one is visible (only when the very last sync fails, the
-  // new one is there, complete). A failure to prune is not an error: see prune_status. Errors of
-  // CheckWriter.
-  absl::StatusOr<PublishedCheckpoint> Write(const CheckpointContent& content);
-  const absl::Status& prune_status() const { return prune_status_; }
+  // new one is there, complete). A failure to prune is not an error: see `pruned`. Errors of
+  // CheckWriter. CANCELLED once `cancelled` (may be empty) says so, also while the new one,
+  // complete then, is read back; the old ones stay.
+  absl::StatusOr<PublishedCheckpoint> Write(const CheckpointContent& content,
+                                            const Cancelled& cancelled = {});
 
   // The newest checkpoint whose every hash is right. A directory that does not exist holds none.
   absl::StatusOr<FoundCheckpoint> FindNewest() const;
@@ -89,18 +94,18 @@ class CheckpointStore {
   std::string Folder(Step step) const;
 
   // Removes all but the newest `keep`, the best `keep_best` and the newest that verifies. `good`: a
-  // step that has just been verified and need not be read again.
-  absl::Status Prune(std::optional<Step> good = std::nullopt);
+  // step that has just been verified and need not be read again. CANCELLED as Write.
+  absl::Status Prune(std::optional<Step> good = std::nullopt, const Cancelled& cancelled = {});
 
  private:
   std::string MarkPath(absl::string_view mark) const;
-  absl::Status Publish(const CheckpointContent& content, const std::string& folder);
+  absl::Status Publish(const CheckpointContent& content, const std::string& folder,
+                       const Cancelled& cancelled);
   absl::Status SetAside(const std::string& folder);
 
   FileSystem& files_;
   Options options_;
   std::string claim_;  // what Prepare wrote into the directory; empty before
-  absl::Status prune_status_;
 };
 
 }  // namespace espalier

@@ -31,11 +31,22 @@ absl::Status Milestones::AfterStep() {
   const int64_t step = parts_.replica.step().value();
   stepped_ = true;
   if (step == parts_.spec.train().steps()) return absl::OkStatus();
-  if (Due(step, parts_.spec.evaluate().every_steps())) RETURN_IF_ERROR(Evaluate().status());
+  if (Due(step, parts_.spec.evaluate().every_steps())) {
+    ASSIGN_OR_RETURN(const bool evaluated, Evaluate());
+    if (!evaluated && RanksCheckpoints()) return absl::OkStatus();
+  }
   if (Due(step, parts_.spec.checkpoint().every_steps())) return Save(Manner::kBeside);
   const bool compares = Due(step, kCompareEvery) && parts_.context.collective.world_size() > 1;
   return compares && !parts_.saver.busy() ? parts_.saver.StartToCompare(parts_.replica)
                                           : absl::OkStatus();
+}
+
+absl::Status Milestones::MakeUp() {
+  ASSIGN_OR_RETURN(const bool evaluated, Evaluate());
+  const Step step = parts_.replica.step();
+  const bool begun = parts_.saver.last_step() == step || parts_.saver.step_under_way() == step;
+  const bool due = Due(step.value(), parts_.spec.checkpoint().every_steps());
+  return evaluated && due && !begun ? Save(Manner::kBeside) : absl::OkStatus();
 }
 
 bool Milestones::IsEvaluated() const {
@@ -106,12 +117,14 @@ absl::Status Milestones::AtBoundary(const Boundary& boundary, bool asked) {
 }
 
 // A machine that is about to sleep has seconds: what a newer checkpoint follows, or memory that the
-// run goes on from, is not waited for.
+// run goes on from, is not waited for. What is of this very step is the one that the stop wants:
+// SaveForGood finishes it.
 absl::Status Milestones::EndAtStop(const Boundary& boundary) {
   parts_.reporter.Enter(v1::PHASE_CHECKPOINT);
-  const bool newer = boundary.checkpoint_before_stop
-                         ? parts_.saver.step_under_way() != parts_.replica.step()
-                         : parts_.warm != nullptr;
+  if (boundary.checkpoint_before_stop && parts_.saver.step_under_way() == parts_.replica.step()) {
+    return absl::OkStatus();
+  }
+  const bool newer = boundary.checkpoint_before_stop || parts_.warm != nullptr;
   return parts_.saver.FinishWithin(newer ? absl::ZeroDuration() : kStopPatience);
 }
 
@@ -136,8 +149,7 @@ absl::StatusOr<bool> Milestones::HasRoomBeside() {
 }
 
 absl::Status Milestones::Save(Manner manner) {
-  const bool ranked = parts_.spec.checkpoint().keep_best() > 0;
-  if (ranked && manner == Manner::kBeside) RETURN_IF_ERROR(Evaluate().status());
+  if (RanksCheckpoints() && manner == Manner::kBeside) RETURN_IF_ERROR(Evaluate().status());
   parts_.reporter.Enter(v1::PHASE_CHECKPOINT);
   RETURN_IF_ERROR(Checked(parts_.saver.Finish()));
   parts_.memory.SetBeside(0);

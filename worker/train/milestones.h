@@ -41,14 +41,18 @@ class Milestones {
   // death in between, or the ranks were called away.
   bool MissesEvaluation() const;
   // What is due after the step that has just been committed; at the end of the run nothing, since
-  // Evaluate and SaveForGood follow.
+  // Evaluate and SaveForGood follow. Under keep_best no checkpoint without the evaluation that is
+  // due with it: MakeUp makes both.
   absl::Status AfterStep();
+  // Before the next step: the evaluation that this step misses, and its checkpoint where that is
+  // due too and was not begun.
+  absl::Status MakeUp();
   // Nothing when this step's evaluation is known, or there is nothing to evaluate. False: the ranks
   // were called away, and it is not known.
   absl::StatusOr<bool> Evaluate();
   // At every boundary, with its message: goes on with the checkpoint that is made beside the steps,
-  // and makes one that was `asked` for. A stop waits for the former where nothing
-  // newer is kept, but not for long.
+  // and makes one that was `asked` for. A stop waits for the former where nothing newer is kept,
+  // but not for long, and leaves it to SaveForGood where it is the one that is wanted first.
   absl::Status AtBoundary(const Boundary& boundary, bool asked);
   // Before anything changes the replica.
   void BeforeUpdate();
@@ -63,6 +67,7 @@ class Milestones {
   // How a checkpoint is made: while all ranks wait for it, or beside the steps that follow.
   enum class Manner { kWaiting, kBeside };
   bool IsEvaluated() const;
+  bool RanksCheckpoints() const { return parts_.spec.checkpoint().keep_best() > 0; }
   void NoteProgress();
   // Of the checkpoint that is made beside the steps.
   absl::Status EndAtStop(const Boundary& boundary);

@@ -116,8 +116,11 @@ std::string Trainer::why_early() const {
 
 absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   // 1. Boundary: all ranks take what rank 0 was told, and obey it here.
+  // What a checkpoint found out there may change the message's learning rate, or be the end.
+  const uint64_t progress = replica_.counters().validation.Fingerprint();
   ASSIGN_OR_RETURN(const Boundary boundary, MeetBoundary());
   if (const std::optional<StepEnd> stop = StopOf(boundary)) return *stop;
+  if (replica_.counters().validation.Fingerprint() != progress) return StepEnd::kNotBegun;
   ASSIGN_OR_RETURN(const SlotRange shard, boundary_->Shard(boundary));
 
   // 2. The samples of my shard.
@@ -131,7 +134,7 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   RETURN_IF_ERROR(memory_->Probe(parts_.synchroniser.LookupBytes(samples->tokens)));
   if (milestones_->MissesEvaluation()) {  // which may change the learning rate, or be the last
     accounts_.Book(TimeAccount::kCompute);
-    RETURN_IF_ERROR(milestones_->Evaluate().status());
+    RETURN_IF_ERROR(milestones_->MakeUp());
     return StepEnd::kNotBegun;
   }
   memory_->RecordPasses(shard.size(), passes_->largest());

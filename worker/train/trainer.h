@@ -71,7 +71,7 @@ class Trainer {
  private:
   enum class StepEnd {
     kCommitted,
-    kNotBegun,         // the evaluation of the step before was made up for, or broken off
+    kNotBegun,         // the evaluation of the step before was made now, or broken off
     kStopped,          // as the directive said
     kStoppedToResume,  // the same, and a checkpoint is wanted first
     kCompleted,

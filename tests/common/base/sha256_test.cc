@@ -1,9 +1,14 @@
 #include "common/base/sha256.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
+
+#include "absl/strings/str_cat.h"
 
 namespace espalier {
 namespace {
@@ -11,6 +16,19 @@ namespace {
 // FIPS 180-4, example of one block.
 TEST(Sha256, IsThatOfTheStandard) {
   EXPECT_EQ(Sha256Hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+TEST(Sha256OfFile, IsGivenUpBeforeTheNextMegabyte) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/sha256_test-", getpid());
+  std::ofstream(path).close();
+  std::filesystem::resize_file(path, 5 << 20);
+  int64_t read = 0;
+  const auto digest = Sha256OfFile(
+      path, [&](int64_t bytes) { read += bytes; }, [&] { return read >= 2 << 20; });
+  EXPECT_TRUE(absl::IsCancelled(digest.status())) << digest.status();
+  EXPECT_EQ(read, 2 << 20);
+  EXPECT_EQ(Sha256OfFile(path)->bytes, 5 << 20);
+  std::filesystem::remove(path);
 }
 
 // RFC 4231, test case 2.

@@ -33,8 +33,8 @@ void WriteOld(const TestFolder& folder) {
 absl::Status WriteNew(FileSystem& files, const TestFolder& folder) {
   CheckpointStore store(files, Options(folder));
   RETURN_IF_ERROR(store.Prepare());
-  RETURN_IF_ERROR(store.Write(TinyState(2).Content()).status());
-  return store.prune_status();
+  ASSIGN_OR_RETURN(const PublishedCheckpoint written, store.Write(TinyState(2).Content()));
+  return written.pruned;
 }
 
 int64_t OperationsOfOneWrite() {

@@ -20,7 +20,7 @@ void WriteStep(CheckpointStore& store, int64_t step, std::optional<double> loss 
   content.validation_loss = loss;
   const auto written = store.Write(content);
   ASSERT_TRUE(written.ok()) << written.status();
-  ASSERT_TRUE(store.prune_status().ok()) << store.prune_status();
+  ASSERT_TRUE(written->pruned.ok()) << written->pruned;
 }
 
 TEST(CheckpointStore, ANewDirectoryHoldsNothing) {

@@ -4,13 +4,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <functional>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/synchronization/notification.h"
+#include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/training_world.h"
+#include "worker/state/checkpoint.h"
 
 namespace espalier {
 namespace {
@@ -27,9 +32,11 @@ class HeldFiles : public FileSystem {
     if (!released_.HasBeenNotified()) released_.Notify();
   }
   void Refuse() { refuses_ = true; }
+  int created() const { return created_; }
 
   absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
     if (absl::EndsWith(path, name_)) {
+      ++created_;
       if (refuses_) return absl::ResourceExhaustedError("the disk is full");
       released_.WaitForNotification();
     }
@@ -45,8 +52,10 @@ class HeldFiles : public FileSystem {
     return files_.MakeDirectory(path);
   }
   absl::Status Rename(const std::string& from, const std::string& to) override {
-    return files_.Rename(from, to);
+    RETURN_IF_ERROR(files_.Rename(from, to));
+    return on_rename_ ? on_rename_(to) : absl::OkStatus();
   }
+  void OnRename(std::function<absl::Status(const std::string& to)> told) { on_rename_ = told; }
   absl::Status Remove(const std::string& path) override { return files_.Remove(path); }
   absl::Status SyncDirectory(const std::string& path) override {
     return files_.SyncDirectory(path);
@@ -57,10 +66,17 @@ class HeldFiles : public FileSystem {
   FileSystem& files_ = PosixFileSystem();
   absl::Notification released_;
   std::atomic<bool> refuses_ = false;
+  std::atomic<int> created_ = 0;
+  std::function<absl::Status(const std::string& to)> on_rename_;
 };
 
 class CheckpointBesideSteps : public testing::Test {
  protected:
+  ~CheckpointBesideSteps() override {
+    const auto listed = ListSegments(folder_ / "memory", "studio");
+    if (!listed.ok()) return;
+    for (const RegisteredSegment& one : *listed) RemoveSegment(folder_ / "memory", one.name);
+  }
   // A checkpoint after every fourth of 12 steps. What a rank's coordinator hears is written down.
   WorldOptions Options(int ranks) {
     WorldOptions options;
@@ -164,6 +180,48 @@ TEST_F(CheckpointBesideSteps, AStopGivesItUpWhereMemoryKeepsTheState) {
   EXPECT_TRUE(results[0].client->checkpoints().empty());
 }
 
+// The checkpoint's model has so many bytes, as it says itself; they take no place on the disk.
+absl::Status Grow(const std::string& folder, int64_t bytes) {
+  const std::string path = folder + "/manifest.json";
+  ASSIGN_OR_RETURN(const std::string text, PosixFileSystem().Read(path, 1 << 20));
+  ASSIGN_OR_RETURN(CheckpointManifest manifest, CheckpointManifestFromJson(text));
+  for (CheckpointFile& file : manifest.files) {
+    if (file.name != "model.safetensors") continue;
+    file.bytes = bytes;
+    std::filesystem::resize_file(folder + "/" + file.name, bytes);
+  }
+  return WriteFileAtomically(PosixFileSystem(), path, CheckpointManifestToJson(manifest));
+}
+
+// Of a large model that takes longer than a machine has which falls asleep.
+TEST_F(CheckpointBesideSteps, AStopThatDoesNotWaitForItDoesNotReadItBack) {
+  absl::Notification published;
+  files_.Release();
+  files_.OnRename([&](const std::string& to) {
+    if (!absl::EndsWith(to, "step-00000004")) return absl::OkStatus();
+    const absl::Status grown = Grow(to, int64_t{32} << 30);
+    published.Notify();
+    return grown;
+  });
+  absl::Duration asked;
+  on_report_ = [&](ScriptedClient& client, const v1::AttachRequest& message) {
+    if (!message.has_step() || message.step().step() != 5) return;
+    published.WaitForNotification();
+    v1::Directive stop;
+    stop.set_number(1);
+    stop.set_run_state(v1::RUN_STATE_STOP);
+    client.Set(stop);
+    asked = RealClock().Monotonic();
+  };
+  WorldOptions options = Options(2);
+  options.warm = folder_ / "memory";
+  const std::vector<RankResult> results = TrainWorld(options);
+  EXPECT_LT(RealClock().Monotonic() - asked, absl::Seconds(4));
+  EXPECT_EQ(*results[0].outcome, v1::OUTCOME_STOPPED);
+  EXPECT_TRUE(results[0].client->checkpoints().empty());
+  EXPECT_THAT(Names(folder_ / "checkpoints"), ElementsAre(".writer", "step-00000004"));
+}
+
 // A machine may leave because it has no time.
 TEST_F(CheckpointBesideSteps, AStopWithANewerOneGivesItUp) {
   std::thread disk;
@@ -182,6 +240,29 @@ TEST_F(CheckpointBesideSteps, AStopWithANewerOneGivesItUp) {
   }
   EXPECT_THAT(reported, ElementsAre(stopped_at));
   EXPECT_GT(stopped_at, 4);
+}
+
+// Also where it takes longer than a stop waits for others: given up, it would be written anew.
+TEST_F(CheckpointBesideSteps, AStopThatWantsThisVeryOneWaitsToItsEnd) {
+  std::thread disk;
+  on_report_ = [&](ScriptedClient& client, const v1::AttachRequest& message) {
+    if (!message.has_step() || message.step().step() != 3) return;
+    v1::Directive stop;
+    stop.set_number(1);
+    stop.set_run_state(v1::RUN_STATE_STOP);
+    stop.set_checkpoint_before_stop(true);
+    client.Set(stop);
+    disk = std::thread([this] {
+      absl::SleepFor(absl::Seconds(6));
+      files_.Release();
+    });
+  };
+  const std::vector<RankResult> results = TrainWorld(Options(2));
+  disk.join();
+  EXPECT_EQ(*results[0].outcome, v1::OUTCOME_STOPPED);
+  EXPECT_EQ(heard_.back(), "checkpoint 4");
+  EXPECT_EQ(results[0].client->checkpoints().size(), 1u);
+  EXPECT_EQ(files_.created(), 1);
 }
 
 TEST_F(CheckpointBesideSteps, IsFinishedInAPauseWhichDoesNotWaitForIt) {

@@ -10,6 +10,7 @@
 
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/training_world.h"
+#include "worker/state/checkpoint.h"
 #include "worker/task/next_token.h"
 
 namespace espalier {
@@ -19,6 +20,7 @@ using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::Gt;
+using ::testing::Not;
 
 constexpr int64_t kLength = 32, kSequences = 64;
 
@@ -45,6 +47,12 @@ class ToldTable : public SampleTable {
   const std::shared_ptr<const SampleTable> table_;
   const std::function<void(int64_t)> told_;
 };
+
+std::optional<double> LossOfCheckpoint(const std::string& folder) {
+  const auto manifest = CheckCheckpoint(PosixFileSystem(), folder, CheckpointCheck::kSizes);
+  EXPECT_TRUE(manifest.ok()) << manifest.status();
+  return manifest.ok() ? manifest->validation_loss : std::nullopt;
+}
 
 v1::Directive Make(int64_t number, v1::RunState state) {
   v1::Directive directive;
@@ -83,13 +91,14 @@ class BetweenSteps : public testing::Test {
     for (const RegisteredSegment& one : *listed) RemoveSegment(folder_ / "warm", one.name);
   }
   // Trains until a stop that comes in the middle of an evaluation.
-  void BreakOff(const WorldOptions& options) {
-    on_read_ = [this] { first_->Set(Make(1, v1::RUN_STATE_STOP)); };
+  void BreakOff(const WorldOptions& options,
+                const v1::Directive& stop = Make(1, v1::RUN_STATE_STOP)) {
+    on_read_ = [&] { first_->Set(stop); };
     for (const RankResult& result : TrainWorld(options)) {
       ASSERT_TRUE(result.outcome.ok()) << result.outcome.status();
       EXPECT_EQ(*result.outcome, v1::OUTCOME_STOPPED);
     }
-    EXPECT_LT(reads(), kSequences / 2) << "it went on to its end";
+    EXPECT_LT(reads(), break_at_ + kSequences / 2) << "it went on to its end";
     on_read_ = nullptr;
     told_.clear();
     absl::MutexLock lock(&mutex_);
@@ -103,7 +112,8 @@ class BetweenSteps : public testing::Test {
   const TestFolder folder_;
   ScriptedClient* first_ = nullptr;
   std::function<void(const v1::AttachRequest&)> on_report_;
-  std::function<void()> on_read_;  // the tenth of the validation split
+  int64_t break_at_ = 10;          // reads of the validation split
+  std::function<void()> on_read_;  // that one
   std::vector<int64_t> told_;      // by rank 0: steps, and minus those of evaluations
   mutable absl::Mutex mutex_;
   std::vector<int64_t> rows_;  // of each read of the validation split, of either rank
@@ -111,7 +121,8 @@ class BetweenSteps : public testing::Test {
                         std::make_shared<ToldTable>(Text(kSequences), [this](int64_t rows) {
                           absl::MutexLock lock(&mutex_);
                           rows_.push_back(rows);
-                          if (rows_.size() == 10 && on_read_) on_read_();
+                          if (static_cast<int64_t>(rows_.size()) != break_at_) return;
+                          if (on_read_) on_read_();
                         })};
 };
 
@@ -190,6 +201,90 @@ TEST_F(BetweenSteps, AnEvaluationThatWasMadeUpForIsNotMadeAgain) {
     EXPECT_EQ(result.start.origin, "warm state of step 3");
   }
   EXPECT_THAT(told_, ElementsAre(3, 4, 5, -6));
+}
+
+// The second of them is made at a boundary, for a checkpoint that is asked for there.
+class InABoundary : public BetweenSteps {
+ protected:
+  // Evaluates after every third step; a stop breaks off the evaluation of step 6, and the next
+  // world is asked for a checkpoint as it begins.
+  std::vector<RankResult> TrainBrokenOff(WorldOptions options) {
+    break_at_ = kSequences + 10;
+    BreakOff(options);
+    options.script = [script = options.script](int rank, ScriptedClient& client) {
+      script(rank, client);
+      v1::Directive directive = Make(1, v1::RUN_STATE_RUN);
+      directive.set_checkpoint_request(1);
+      if (rank == 0) client.Set(directive);
+    };
+    return TrainWorld(options);
+  }
+  // No evaluation but the first is a gain.
+  WorldOptions Options() {
+    WorldOptions options = BetweenSteps::Options(9, /*evaluate_every=*/3);
+    options.spec.mutable_evaluate()->set_min_delta(100);
+    options.spec.mutable_checkpoint()->set_keep_best(1);
+    return options;
+  }
+};
+
+TEST_F(InABoundary, AnEvaluationLowersTheRateOfTheVeryNextStep) {
+  WorldOptions options = Options();
+  options.spec.mutable_train()->mutable_schedule()->set_plateau_patience(1);
+  const std::vector<RankResult> resumed = TrainBrokenOff(options);
+  ASSERT_TRUE(resumed[0].outcome.ok()) << resumed[0].outcome.status();
+  EXPECT_THAT(told_, ElementsAre(-6, 6, 7, 8, -9));
+  const TestFolder other;
+  options.checkpoints = other.path();
+  const std::vector<RankResult> undisturbed = TrainWorld(options);
+  EXPECT_EQ(resumed[0].client->steps()[0].learning_rate(),
+            undisturbed[0].client->steps()[6].learning_rate());
+  EXPECT_EQ(resumed[0].fingerprint, undisturbed[0].fingerprint);
+}
+
+TEST_F(InABoundary, AnEvaluationThatEndsTheJobIsFollowedByNoStep) {
+  WorldOptions options = Options();
+  options.spec.mutable_evaluate()->set_patience(1);
+  for (const RankResult& result : TrainBrokenOff(options)) {
+    ASSERT_TRUE(result.outcome.ok()) << result.outcome.status();
+    EXPECT_EQ(*result.outcome, v1::OUTCOME_COMPLETED);
+    EXPECT_EQ(result.replica->step(), Step(6));
+  }
+  EXPECT_THAT(told_, ElementsAre(-6));
+}
+
+// It is ranked by its loss.
+TEST_F(BetweenSteps, ACheckpointDueWithAnEvaluationThatAPauseBrokeOffIsMadeAfterBoth) {
+  WorldOptions options = Options(6, /*evaluate_every=*/4);
+  options.spec.mutable_checkpoint()->set_every_steps(4);
+  options.spec.mutable_checkpoint()->set_keep_best(1);
+  on_read_ = [this] { first_->Set(Make(1, v1::RUN_STATE_PAUSE)); };
+  on_report_ = [this](const v1::AttachRequest& message) {
+    if (message.has_ack() && message.ack().number() == 1) first_->Set(Make(2, v1::RUN_STATE_RUN));
+  };
+  for (const RankResult& result : TrainWorld(options)) {
+    ASSERT_TRUE(result.outcome.ok()) << result.outcome.status();
+    EXPECT_EQ(*result.outcome, v1::OUTCOME_COMPLETED);
+  }
+  EXPECT_THAT(told_, ElementsAre(0, 1, 2, 3, -4, 4, 5, -6));
+  EXPECT_TRUE(LossOfCheckpoint(folder_ / "step-00000004"));
+}
+
+TEST_F(BetweenSteps, ACheckpointDueWithAnEvaluationThatAStopBrokeOffIsMadeByTheNextWorld) {
+  WorldOptions options = Options(6, /*evaluate_every=*/4);
+  options.spec.mutable_checkpoint()->set_every_steps(4);
+  options.spec.mutable_checkpoint()->set_keep_best(1);
+  options.warm = folder_ / "warm";
+  v1::Directive stop = Make(1, v1::RUN_STATE_STOP);
+  stop.set_checkpoint_before_stop(false);
+  BreakOff(options, stop);
+  EXPECT_THAT(Names(folder_.path()), Not(Contains("step-00000004")));
+  for (const RankResult& result : TrainWorld(options)) {
+    ASSERT_TRUE(result.outcome.ok()) << result.outcome.status();
+    EXPECT_EQ(result.start.origin, "warm state of step 4");
+  }
+  EXPECT_THAT(told_, ElementsAre(-4, 4, 5, -6));
+  EXPECT_TRUE(LossOfCheckpoint(folder_ / "step-00000004"));
 }
 
 TEST_F(BetweenSteps, TheLastEvaluationIsBrokenOffLikeAnyOther) {
