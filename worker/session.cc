@@ -86,6 +86,23 @@ std::string ComputedBy(torch::Device device) {
       .substr(0, kComputedByBytes - 1);
 }
 
+// An error that the ranks have shared before the first step. Once the job has trained, whatever a
+// start lacks there was elsewhere: that a volume, a file or the memory for it is missing here is
+// not the job's.
+absl::Status OfTheirNodesOnceTrained(const v1::Welcome& welcome, absl::Status shared) {
+  if (welcome.least_step() == 0) return shared;
+  switch (shared.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kDataLoss:
+      return OfTheirNodes(std::move(shared));
+    default:
+      return shared;
+  }
+}
+
 // The first setting that needs a validation split; null: none does.
 const char* NeedsValidation(const v1::JobSpec& spec) {
   if (spec.checkpoint().keep_best() > 0) return "checkpoint.keep_best";
@@ -113,11 +130,15 @@ absl::StatusOr<SessionResult> WorkerSession::Run() {
 }
 
 absl::StatusOr<SessionResult> WorkerSession::RunStages() {
-  RETURN_IF_ERROR(RunTogether(context_, [this] { return OpenInputs(); }));
+  const auto together = [this](absl::Status (WorkerSession::*stage)()) {
+    return OfTheirNodesOnceTrained(
+        options_.welcome, RunTogether(context_, [this, stage] { return (this->*stage)(); }));
+  };
+  RETURN_IF_ERROR(together(&WorkerSession::OpenInputs));
   RETURN_IF_ERROR(CheckSameRun(context_, inputs_.identity));
-  RETURN_IF_ERROR(RunTogether(context_, [this] { return BuildReplica(); }));
-  RETURN_IF_ERROR(PrepareCheckpoints());
-  RETURN_IF_ERROR(RunTogether(context_, [this] { return KeepWarm(); }));
+  RETURN_IF_ERROR(together(&WorkerSession::BuildReplica));
+  RETURN_IF_ERROR(OfTheirNodesOnceTrained(options_.welcome, PrepareCheckpoints()));
+  RETURN_IF_ERROR(together(&WorkerSession::KeepWarm));
   ASSIGN_OR_RETURN(const StartState start,
                    AgreeOnStart(context_, *store_, inputs_.identity, *replica_, WhatItNeeds()));
   ReleaseFreeMemory();  // what reading the data and the start state took

@@ -83,6 +83,7 @@ void TakeJob(Transaction& transaction, const JobRecord& record) {
   ClusterState& state = transaction.state();
   Job& job = state.jobs[record.id];
   job.record = record;
+  job.entered_at = std::min(record.state_since, transaction.now());
   job.health.TakeUp(record.warnings);
   state.next_job = std::max(state.next_job, record.number + 1);
   NoteHeldNodes(state, record);

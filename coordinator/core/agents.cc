@@ -145,7 +145,7 @@ std::string When(absl::Time time) {
   return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
 }
 
-absl::Status CheckJoin(const NodeRecord* record, const NodeJoined& request, absl::Time now) {
+absl::Status CheckJoin(const NodeRecord* record, const NodeJoined& request, Moment at) {
   const std::string again =
       absl::StrCat("run `espalier nodes add ", request.node.text(), "` again");
   if (record == nullptr || !record->invitation ||
@@ -164,10 +164,10 @@ absl::Status CheckJoin(const NodeRecord* record, const NodeJoined& request, absl
         "machine, once; if that was not you, or its answer was lost, run `espalier nodes forget ",
         request.node.text(), "`, after which the certificate made then is refused, and ", again));
   }
-  if (now >= invitation.expires_at) {
+  if (at.now >= invitation.expires_at) {
     return absl::PermissionDeniedError(
-        absl::StrCat("the token expired on ", When(invitation.expires_at), " (a token lives ",
-                     absl::FormatDuration(kInvitationLife), "); ", again));
+        absl::StrCat("the token expired on ", When(at.wall - (at.now - invitation.expires_at)),
+                     " (a token lives ", absl::FormatDuration(kInvitationLife), "); ", again));
   }
   return absl::OkStatus();
 }
@@ -315,12 +315,12 @@ void OnNode(Transaction& transaction, const NodeInvited& request) {
 void OnNode(Transaction& transaction, const NodeJoined& request) {
   ClusterState& state = transaction.state();
   const NodeRecord* known = FindRecord(state, request.node);
-  absl::Status status = CheckJoin(known, request, transaction.now());
+  absl::Status status = CheckJoin(known, request, transaction.moment());
   if (status.ok()) status = CheckInvitation(state, request.node);
   if (status.ok()) {
     NodeRecord record = *known;
     state.absent.erase(request.node);
-    record.invitation->used_at = transaction.now();
+    record.invitation->used_at = transaction.moment().wall;
     record.joined = record.invitation->spec;
     record.joined_as = state.nodes.empty() ? 1 : (state.nodes.end() - 1)->record.joined_as + 1;
     *record.joined->mutable_tls() = request.files;

@@ -51,6 +51,13 @@ bool HasRoom(const Job& job) {
          static_cast<int32_t>(record.nodes.size()) < MaxNodes(record);
 }
 
+bool LacksWhatItHad(const Job& job) {
+  if (job.world.ranks.size() != 1 || job.record.step == Step(0)) return false;
+  const absl::Status& failure = job.world.ranks.front().failure;
+  return absl::IsNotFound(failure) || absl::IsPermissionDenied(failure) ||
+         absl::IsDataLoss(failure);
+}
+
 bool GoesBefore(const JobRecord& a, const JobRecord& b) {
   const int32_t first = a.spec.priority();
   const int32_t second = b.spec.priority();

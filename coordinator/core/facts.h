@@ -19,6 +19,9 @@ bool IsExternal(const JobRecord& record);
 absl::Duration FailureTimeout(const JobRecord& record);
 // It is running, with fewer nodes than it may have.
 bool HasRoom(const Job& job);
+// The only rank says that something is missing or damaged there, which the job has had: no other
+// machine was asked.
+bool LacksWhatItHad(const Job& job);
 // In the queue: by priority, then age.
 bool GoesBefore(const JobRecord& a, const JobRecord& b);
 // parallel.max_nodes; without it parallel.min_nodes.

@@ -244,7 +244,7 @@ std::vector<NodeName> SetUnfitAside(Transaction& transaction, Job& job, const Fa
   }
   if (!aside.empty()) {
     job.world.blamed = true;
-    job.record.failure.reset();  // it was theirs
+    if (!unfit) job.record.failure.reset();  // it was theirs
   }
   return aside;
 }
@@ -367,6 +367,9 @@ Judgement JudgeFailure(const ClusterState& state, Job& job) {
   const std::optional<FailureRecord> before = std::exchange(job.record.failure, now);
   Judgement judgement{.ends_job = FailedEverywhere(job),
                       .fault = {.reason = Describe(job, failed), .culprit = failed.front()}};
+  const bool again = before && CameAgain(*before, now);
+  const bool of_job = again && IsTheJobs(state, job.record, *before, now);
+  if (!of_job && LacksWhatItHad(job)) job.world.ranks.front().unfit = true;
   if (!Unfit(job).empty()) {
     judgement.ends_job = false;
     judgement.fault.culprit.reset();
@@ -380,10 +383,10 @@ Judgement JudgeFailure(const ClusterState& state, Job& job) {
     if (failed.size() > 1) judgement.fault.culprit.reset();
     return judgement;
   }
-  if (!before || !CameAgain(*before, now)) return judgement;
+  if (!again) return judgement;
   absl::StrAppend(&judgement.fault.reason, "; so it did at the same step in generation ",
                   before->generation.value(), ", on ", NodeList(before->nodes));
-  judgement.ends_job = judgement.ends_job || IsTheJobs(state, job.record, *before, now);
+  judgement.ends_job = judgement.ends_job || of_job;
   return judgement;
 }
 

@@ -63,9 +63,9 @@ void NoteSilentPeers(Transaction& transaction, Job& job, const WorkerFinished& r
 // happened, and what was done about it, for people.
 std::string LeaveOneOut(Transaction& transaction, Job& job, const Fault& fault);
 // Sets nodes at once aside on which the job did not start. Those that said that it cannot, as they
-// are: it waits for others, if need be. Else those that were not among the last to train it, of a
-// generation that has committed nothing, which may be why; none, when one of the others is to
-// blame, or the job cannot do without them.
+// are, or lack what it had elsewhere: it waits for others, if need be. Else those that were not
+// among the last to train it, of a generation that has committed nothing, which may be why; none,
+// when one of the others is to blame, or the job cannot do without them.
 std::vector<NodeName> SetUnfitAside(Transaction& transaction, Job& job, const Fault& fault);
 // The same, and the job goes on without them, uncounted.
 bool GoOnWithoutUnfit(Transaction& transaction, Job& job, const Fault& fault);
@@ -89,9 +89,10 @@ struct Judgement {
 };
 
 // Judges the failures noted so far, at least one, and remembers them for the next generation. They
-// end the job when every rank met the same bad input, and the nodes, or that they are new to it,
-// are not why; or when the last failure before, without a new step since, was of the same kind at
-// the same step, and either nodes differ or it is bad input on a node that the job cannot spare.
+// end the job when every rank met the same bad input, and the nodes, or that they are new to it, or
+// that the only one of them lacks what others had, are not why; or when the last failure before,
+// without a new step since, was of the same kind at the same step, and either nodes differ or it is
+// bad input on a node that the job cannot spare.
 Judgement JudgeFailure(const ClusterState& state, Job& job);
 
 }  // namespace espalier

@@ -248,7 +248,7 @@ void WatchJob(Transaction& transaction, Job& job) {
     }
     return;
   }
-  if (record.state == JobState::kLaunching && transaction.now() > world.launch_deadline) {
+  if (IsLaunchOverdue(job, transaction.now())) {
     OnFault(transaction, job, DescribeLaunchTimeout(job));
     return;
   }
@@ -334,7 +334,8 @@ void AwaitLeases(Transaction& transaction, Job& job, const OpenLeases& open,
   if (std::exchange(job.world.awaits_leases, true)) return;
   JudgeEnd(transaction, job, record.processes, how);
   record.processes = Processes::kEnding;
-  const std::string until = absl::FormatTime("%H:%M:%S UTC", open.until, absl::UTCTimeZone());
+  const absl::Time wall = open.until + transaction.state().wall_ahead;
+  const std::string until = absl::FormatTime("%H:%M:%S UTC", wall, absl::UTCTimeZone());
   const std::string wait =
       absl::StrCat(until, " for ", NodeList(open.nodes),
                    ", which may still be training: nobody has confirmed that its processes ended");

@@ -59,7 +59,7 @@ Job* FindByExternalId(ClusterState& state, const std::string& external_id) {
     const JobRecord& record = job.record;
     const absl::Duration start = absl::Seconds(record.spec.launch().timeout_seconds());
     if (record.external_id != external_id) continue;
-    if (!IsFinal(record.state) || state.now - record.state_since <= start) return &job;
+    if (!IsFinal(record.state) || state.now - job.entered_at <= start) return &job;
   }
   return nullptr;
 }

@@ -83,9 +83,9 @@ struct JobRecord {
   int64_t number = 0;
   // The submitter's; empty when a hand-started mpirun made the job.
   std::string request_id;
-  v1::JobSpec spec;  // with its defaults filled in
-  std::string yaml;  // the file as the person wrote it
-  absl::Time submitted_at = absl::UnixEpoch();
+  v1::JobSpec spec;                             // with its defaults filled in
+  std::string yaml;                             // the file as the person wrote it
+  absl::Time submitted_at = absl::UnixEpoch();  // by espalierd's clock, as is state_since
 
   JobState state = JobState::kQueued;
   // Why the job is in this state, for people.

@@ -103,6 +103,17 @@ std::optional<Fault> FindStuckRank(const Job& job, absl::Time now) {
   return fault;
 }
 
+bool IsLaunchOverdue(const Job& job, absl::Time now) {
+  if (job.record.state != JobState::kLaunching || now <= job.world.launch_deadline) return false;
+  const auto& ranks = job.world.ranks;
+  const auto expected = [](const TrackedRank& rank) { return rank.pid == 0; };
+  const auto progresses = [&](const TrackedRank& rank) {
+    return now - rank.progressed_at <= FailureTimeout(job.record);
+  };
+  return std::any_of(ranks.begin(), ranks.end(), expected) ||
+         std::none_of(ranks.begin(), ranks.end(), progresses);
+}
+
 Fault DescribeLaunchTimeout(const Job& job) {
   const auto& ranks = job.world.ranks;
   std::vector<Rank> missing;
@@ -166,9 +177,9 @@ absl::Time LeaseEnd(const JobRecord& record, absl::Time renewed) {
 // A world begins with all its ranks, and each of them with a welcome: where one of them has had
 // none, no step was committed, nor can be.
 bool MayHaveBegun(const Job& job) {
-  return std::none_of(
-      job.world.ranks.begin(), job.world.ranks.end(),
-      [](const TrackedRank& rank) { return rank.lease_until == absl::InfinitePast(); });
+  return std::none_of(job.world.ranks.begin(), job.world.ranks.end(), [](const TrackedRank& rank) {
+    return rank.lease_until == absl::InfinitePast();
+  });
 }
 
 OpenLeases FindOpenLeases(const Job& job, absl::Time now) {

@@ -36,6 +36,9 @@ struct Fault {
 // progress; blamed on the rank that holds up the others, on none where all wait for each other in
 // one operation. Ranks that said their last word are left out.
 std::optional<Fault> FindStuckRank(const Job& job, absl::Time now);
+// Past launch.timeout_seconds, a rank has not attached, or none made progress within
+// failure_timeout: a large state may take long to come, and shows that it does.
+bool IsLaunchOverdue(const Job& job, absl::Time now);
 // Not every rank was ready in time; blamed on the missing one, when it is only one.
 Fault DescribeLaunchTimeout(const Job& job);
 // The rank that most probably caused a fault that others reported: one that is silent, or whose

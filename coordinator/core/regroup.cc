@@ -71,7 +71,7 @@ bool IsWorthAChange(const Job& job) {
 bool MayGrow(const Job& job, absl::Time now) {
   const JobRecord& record = job.record;
   if (!HasRoom(job) || !Obeys(job, RunState::kRun) || !CanWriteCheckpoints(record)) return false;
-  if (now - record.state_since < kGrowAfter * FailureTimeout(record)) return false;
+  if (now - job.entered_at < kGrowAfter * FailureTimeout(record)) return false;
   const std::optional<Step> began = job.world.ranks.front().ready;
   return began && record.step > *began && IsWorthAChange(job);
 }
@@ -288,7 +288,7 @@ std::string ExplainAllow(const ClusterState& state, const Node& node) {
     const JobRecord& record = job.record;
     if (!HasRoom(job) || !MayUse(record, node.record.name)) continue;
     if (node.agent.state == AgentState::kNone && !HasTrained(record, node.record.name)) continue;
-    const absl::Time ran = record.state_since + kGrowAfter * FailureTimeout(record);
+    const absl::Time ran = job.entered_at + kGrowAfter * FailureTimeout(record);
     const absl::Time steady = SteadySince(node) + SteadySpan(record, node, state.now);
     const absl::Time at = std::max({state.now, ran, steady});
     const absl::Duration wait = absl::Ceil(at - state.now, absl::Seconds(1));

@@ -74,7 +74,7 @@ struct TrackedRank {
   std::optional<Outcome> outcome;
   // The error it met by itself, as it said or as others that heard of it did.
   absl::Status failure;
-  bool unfit = false;  // and met it because its node is as it is
+  bool unfit = false;  // and met it because its node is as it is, or may have
   // When a counter last changed, when anything was last heard, and when its stream broke.
   absl::Time progressed_at = absl::UnixEpoch();
   absl::Time heard_at = absl::UnixEpoch();
@@ -112,7 +112,8 @@ struct World {
 
 struct Job {
   JobRecord record;
-  size_t vain_launches = 0;  // in a row, for what espalierd's machine lacks
+  size_t vain_launches = 0;                   // in a row, for what espalierd's machine lacks
+  absl::Time entered_at = absl::UnixEpoch();  // its state, by the core's time
   World world;
   Figures figures;
   TrainingHealth health;
@@ -138,8 +139,7 @@ struct ClusterState {
   std::map<NodeName, NodeRecord> absent;
   // Serial numbers of certificates that are refused, of all records.
   std::set<std::string> revoked;
-  // espalierd's own; what it does not know is empty.
-  v1::NodeVersions versions;
+  v1::NodeVersions versions;  // espalierd's own; what it does not know is empty
   int64_t next_job = 1;
   absl::Time next_retention = absl::InfinitePast();  // when old jobs are looked for again
   // Time of the last event; it never goes back.

@@ -92,7 +92,7 @@ Job& AddJob(Transaction& transaction, NewJob added) {
   record.request_id = std::move(added.request_id);
   record.spec = std::move(added.spec);
   record.yaml = std::move(added.yaml);
-  record.submitted_at = transaction.now();
+  record.submitted_at = transaction.moment().wall;
   Job& job = state.jobs[record.id];
   job.record = std::move(record);
   transaction.Enter(job, JobState::kQueued,
@@ -138,7 +138,7 @@ void ForgetOldJobs(Transaction& transaction, const RetentionPolicy& policy) {
   std::sort(ended.rbegin(), ended.rend());  // newest first
   for (size_t i = policy.always; i < ended.size(); ++i) {
     const auto& [since, id] = ended[i];
-    if (i < policy.most && transaction.now() - since <= policy.age) continue;
+    if (i < policy.most && transaction.moment().wall - since <= policy.age) continue;
     state.jobs.erase(id);
     transaction.Do(ForgetJob{id});
   }

@@ -29,7 +29,8 @@ void Transaction::Enter(Job& job, JobState state, const std::string& reason) {
                  "a job ends when none of its processes is left");
   record.state = state;
   record.reason = reason;
-  record.state_since = now_;
+  record.state_since = moment().wall;
+  job.entered_at = now_;
   absl::Time progressed_at = absl::InfinitePast();
   for (const TrackedRank& rank : job.world.ranks) {
     progressed_at = std::max(progressed_at, rank.progressed_at);
@@ -42,7 +43,7 @@ void Transaction::Note(Job& job, const std::string& text) {
   JobRecord& record = job.record;
   history_.push_back(AppendEvent{.job = record.id,
                                  .number = ++record.last_event,
-                                 .time = now_,
+                                 .time = moment().wall,
                                  .state = record.state,
                                  .text = text});
   Persist(job);

@@ -151,14 +151,14 @@ std::shared_ptr<const v1::NodeStatus> MakeNodeView(const ClusterState& state, co
   view->set_certificate(node.record.certificate);
   if (IsSetAside(node.record)) {
     view->set_set_aside_reason(node.record.set_aside_reason);
-    view->set_set_aside_until_ms(ToUnixMs(node.record.set_aside_until));
+    view->set_set_aside_until_ms(ToUnixMs(node.record.set_aside_until + state.wall_ahead));
   }
   view->set_drained(node.record.drained.has_value());
   if (node.agent.state == AgentState::kAttached) view->set_spared_reason(node.agent.share.why());
   const AgentSession& agent = node.agent;
   view->set_agent(static_cast<v1::AgentState>(agent.state));
-  view->set_agent_since_ms(ToUnixMs(agent.state_since));
-  view->set_agent_heard_ms(ToUnixMs(agent.heard_at));
+  view->set_agent_since_ms(ToUnixMs(agent.state_since + state.wall_ahead));
+  view->set_agent_heard_ms(ToUnixMs(agent.heard_at + state.wall_ahead));
   if (agent.report) *view->mutable_report() = *agent.report;
   view->set_clock_ahead_seconds(absl::ToDoubleSeconds(agent.clock_ahead));
   return view;

@@ -51,6 +51,7 @@ Stage::Handler Stage::FindHandler(const std::string& command) {
                                           {"up", &Stage::Up},
                                           {"train", &Stage::Train},
                                           {"wait", &Stage::Wait},
+                                          {"hang", &Stage::Wait},
                                           {"sleep", &Stage::Sleep},
                                           {"corrected", &Stage::Correct},
                                           {"crash", &Stage::Crash},
@@ -61,8 +62,10 @@ Stage::Handler Stage::FindHandler(const std::string& command) {
 
 absl::StatusOr<std::string> Stage::Do(const std::string& line) {
   Words probe(line);
-  const bool quietly = probe.Text() == "quietly";
-  Words words(quietly ? probe.Rest() : line);
+  const std::string manner = probe.Text();
+  const bool quietly = manner == "quietly";
+  dated_ = manner == "dated";
+  Words words(quietly || dated_ ? probe.Rest() : line);
   const std::string whole = words.Rest();
   Words again(whole);
   const Handler handler = FindHandler(again.Text());
@@ -85,6 +88,8 @@ std::string Stage::Take(const Event& event) {
       journal_.nodes[node->record.name] = node->record;
     } else if (const auto* launch = std::get_if<Launch>(&effect)) {
       journal_.launches.insert(launch->key);
+    } else if (const auto* row = std::get_if<AppendEvent>(&effect); row != nullptr && dated_) {
+      absl::StrAppend(&text, absl::FormatTime("%d %H:%M:%S ", row->time, absl::UTCTimeZone()));
     }
     absl::StrAppend(&text, sim::Describe(effect), "\n");
   }
@@ -299,7 +304,6 @@ Stage::Result Stage::Train(Words& words) {
 
 std::string Stage::Beat(const std::vector<int64_t>& streams) {
   std::string text;
-  ++beats_;
   for (const StreamId stream : std::vector<StreamId>(streams.begin(), streams.end())) {
     if (state_.agents.count(stream) != 0) {
       absl::StrAppend(&text, Take(AgentReported{.stream = stream, .report = reports_[stream]}));
@@ -312,15 +316,16 @@ std::string Stage::Beat(const std::vector<int64_t>& streams) {
 }
 
 // "wait TIME [STREAM...]": time passes in ticks; the workers on these streams make progress
-// meanwhile, the agents report.
+// meanwhile, the agents report. "hang" is the same, but these workers only say that they live.
 Stage::Result Stage::Wait(Words& words) {
-  words.Text();
+  const bool hang = words.Text() == "hang";
   const absl::Duration time = words.Duration();
   const std::vector<int64_t> streams = words.Integers();
   const absl::Time start = now_;
   std::string text;
   while (now_ < start + time) {
     now_ += kTick;
+    if (!hang) ++beats_;
     const std::string said = absl::StrCat(Beat(streams), Take(Tick{now_ + wall_ahead_}));
     if (said.empty()) continue;
     absl::StrAppend(&text, "after ", absl::FormatDuration(now_ - start), ":\n", said);

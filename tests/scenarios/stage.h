@@ -44,6 +44,8 @@ class Stage {
   Result Crash(Words& words);
   Result Jobs(Words& words);
 
+  // "dated" before a command: rows of the history with their time.
+  bool dated_ = false;
   // The coordinator starts with what the journal holds.
   std::string Start();
   std::string Take(const Event& event);

@@ -39,8 +39,8 @@ std::string FindUnnoticed(const ClusterState& state,
     const JobRecord& record = job.record;
     if (!IsWanted(job)) continue;
     const bool starts = record.state == JobState::kLaunching;
-    const absl::Duration wait =
-        starts ? absl::Seconds(record.spec.launch().timeout_seconds()) : FailureTimeout(record);
+    absl::Duration wait = FailureTimeout(record);  // of the launch: since its last progress
+    if (starts) wait += absl::Seconds(record.spec.launch().timeout_seconds());
     const absl::Time since =
         starts ? watch.begun.at({record.id, record.generation}) : world->SilentSince();
     const absl::Time latest =

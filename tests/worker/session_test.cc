@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -20,6 +21,7 @@
 #include "tests/worker/support/training_world.h"
 #include "tests/worker/tiny_job.h"
 #include "worker/collective/in_process.h"
+#include "worker/sync/together.h"
 
 namespace espalier {
 namespace {
@@ -76,6 +78,41 @@ TEST_F(Sessions, RefuseAModelThatNeverFitsAsTheySayOfBadInput) {
   const absl::Status status = Run(client);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "the model does not fit")) << status;
+}
+
+// Invariant 10: what it lacks there was on the nodes that trained it.
+TEST_F(Sessions, SayOfAJobThatHasTrainedThatItsNodeLacksWhatItStartsWith) {
+  v1::JobSpec& spec = *options_.welcome.mutable_spec();
+  const v1::JobSpec whole = spec;
+  const auto lacks = [&](const std::function<void()>& take, absl::StatusCode code) {
+    spec = whole;
+    take();
+    for (const int64_t least_step : {0, 1}) {
+      options_.welcome.set_least_step(least_step);
+      ScriptedClient client;
+      const absl::Status status = Run(client);
+      EXPECT_EQ(status.code(), code) << status;
+      EXPECT_EQ(IsOfTheirNodes(status), least_step > 0) << status;
+    }
+  };
+  lacks([&] { spec.mutable_data()->set_path(job_.folder() / "of-another-volume"); },
+        absl::StatusCode::kNotFound);
+  lacks([&] { spec.mutable_batch()->set_memory_limit_bytes(1000); },
+        absl::StatusCode::kFailedPrecondition);
+}
+
+// What the nodes have does not make a loss finite.
+TEST_F(Sessions, SayOfALossThatIsNotFiniteThatItIsTheJobs) {
+  ScriptedClient client;
+  ASSERT_TRUE(Run(client, "checkpoints").ok());
+  v1::JobSpec& spec = *options_.welcome.mutable_spec();
+  spec.mutable_train()->set_steps(200);
+  spec.mutable_train()->mutable_schedule()->set_learning_rate(1e30);
+  spec.mutable_health()->set_non_finite(v1::NON_FINITE_POLICY_FAIL);
+  options_.welcome.set_least_step(2);
+  const absl::Status status = Run(client, "checkpoints");
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_FALSE(IsOfTheirNodes(status)) << status;
 }
 
 TEST_F(Sessions, EndWithAStatusWhenAnythingBetweenTheirStagesThrows) {

@@ -265,14 +265,15 @@ absl::Status CheckFingerprintsEqual(Collective& collective, uint64_t mine, Step 
     return absl::OkStatus();
   }
   const std::vector<int32_t> odd = OddRanks(all);
-  absl::Status unequal = absl::InternalError(absl::StrCat(
+  const bool told = odd.size() < all.size();
+  const std::string message = absl::StrCat(
       "the ranks do not hold the same bits any more after step ", step.value(), ": ",
-      odd.size() == all.size()
-          ? "which one is wrong cannot be told"
-          : absl::StrCat("rank ", absl::StrJoin(odd, ", "), " differs from the others"),
-      "; no checkpoint is written of it, and what is in memory is not used again"));
+      told ? absl::StrCat("rank ", absl::StrJoin(odd, ", "), " differs from the others")
+           : "which one is wrong cannot be told",
+      "; no checkpoint is written of it, and what is in memory is not used again");
+  absl::Status unequal = told ? absl::InternalError(message) : absl::AbortedError(message);
   unequal.SetPayload(kUnequalReplicas, absl::Cord());
-  return WithFailedRanks(std::move(unequal), odd);
+  return told ? WithFailedRanks(std::move(unequal), odd) : unequal;
 }
 
 bool IsOfUnequalReplicas(const absl::Status& status) {

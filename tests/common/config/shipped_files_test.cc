@@ -70,5 +70,19 @@ TEST(ShippedFiles, TheQuickstartIsTheRunTheReadmePromises) {
   EXPECT_EQ(spec->parallel().links(), 4);
 }
 
+// "the Studio goes on alone", and "when the MacBook is back, the run takes it in".
+TEST(ShippedFiles, TheRunOnTwoMacsGoesOnOnOneAsTheReadmePromises) {
+  const auto readme = PosixFileSystem().Read(ESPALIER_SOURCE_DIR "/README.md", 1 << 20);
+  ASSERT_TRUE(readme.ok()) << readme.status();
+  const std::string path = "configs/jobs/1b-two-macs.yaml";
+  ASSERT_NE(readme->find("espalier submit " + path), std::string::npos);
+  const auto spec = LoadJobFile(ESPALIER_SOURCE_DIR "/" + path);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->parallel().min_nodes(), 1);
+  EXPECT_EQ(spec->parallel().max_nodes(), 2);
+  EXPECT_EQ(spec->health().failure_timeout_seconds(), 120) << "130 s, says the README";
+  EXPECT_NE(readme->find("130 s for the job of step 7"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace espalier
