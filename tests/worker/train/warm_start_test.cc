@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -10,12 +11,45 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/time/clock.h"
+#include "common/base/file_system.h"
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/training_world.h"
 #include "worker/collective/collective.h"
 
 namespace espalier {
 namespace {
+
+// The machine's, with the manifests of checkpoints that were read, as they are to verify one.
+class CountingFiles : public FileSystem {
+ public:
+  int read() const { return read_; }
+
+  absl::StatusOr<std::string> Read(const std::string& path, int64_t limit) override {
+    read_ += absl::EndsWith(path, "manifest.json");
+    return files_.Read(path, limit);
+  }
+  absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
+    return files_.Create(path);
+  }
+  absl::StatusOr<std::vector<std::string>> List(const std::string& path) override {
+    return files_.List(path);
+  }
+  absl::Status MakeDirectory(const std::string& path) override {
+    return files_.MakeDirectory(path);
+  }
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    return files_.Rename(from, to);
+  }
+  absl::Status Remove(const std::string& path) override { return files_.Remove(path); }
+  absl::Status SyncDirectory(const std::string& path) override {
+    return files_.SyncDirectory(path);
+  }
+
+ private:
+  FileSystem& files_ = PosixFileSystem();
+  std::atomic<int> read_ = 0;
+};
 
 // A collective as it is, whose owner looks at each broadcast before it starts.
 class WatchedCollective : public Collective {
@@ -149,9 +183,13 @@ TEST_P(WarmStart, WhoHoldsItKeepsItWhileANewcomerReceivesIt) {
 
 TEST_P(WarmStart, WhoHoldsItGoesOnFromItWhenTheSenderDies) {
   TrainWorld(Until(4));
-  // Before the state itself, which those that fail hold for as long as their process lives.
-  const auto watch = [](Collective& inner, const Operation& broadcast) {
-    if (inner.rank() != Rank(1) || broadcast.bytes.size() != sizeof(TrainingCounters)) return;
+  // When all are about to broadcast, and none has begun: what fails in there is left to the end of
+  // the process.
+  std::atomic<int> ready = 0;
+  const auto watch = [&](Collective& inner, const Operation& broadcast) {
+    if (broadcast.bytes.size() != sizeof(TrainingCounters)) return;
+    ++ready;
+    while (ready < 3) absl::SleepFor(absl::Milliseconds(1));
     inner.Abort(absl::UnavailableError("the sender has died"));
   };
   for (const RankResult& result : TrainWorld(Watched(Until(10, /*ranks=*/3), watch))) {
@@ -180,6 +218,32 @@ TEST_P(WarmStart, ANewerCheckpointIsTakenInsteadAndAnOlderOneIsNot) {
   const std::vector<RankResult> older = TrainWorld(Until(10));
   EXPECT_EQ(older[1].start.origin, "warm state of step 8");
   EXPECT_EQ(older[0].fingerprint, older[1].fingerprint);
+}
+
+// A newcomer's folder is not read either, which would keep all waiting.
+TEST_P(WarmStart, ACheckpointIsVerifiedOnlyWhereNoMemoryIsNewer) {
+  TrainWorld(Until(3));
+  WorldOptions elsewhere = Until(10);
+  elsewhere.warm = "";
+  elsewhere.spec.mutable_train()->set_steps(4);
+  elsewhere.script = nullptr;
+  TrainWorld(elsewhere);
+  CountingFiles files;
+  std::atomic<int> told = 0;
+  const auto until = [&](int64_t steps, int ranks) {
+    WorldOptions options = Until(steps, ranks);
+    options.checkpoint_files = [&](int) { return &files; };
+    options.on_found = [&](int, Step step, const std::string&) { told += step == Step(4); };
+    return options;
+  };
+  const std::string origin = TrainWorld(until(7, 2))[0].start.origin;
+  EXPECT_TRUE(absl::StartsWith(origin, "checkpoint ")) << origin;
+  const int verified = files.read();
+  EXPECT_GT(verified, 0);
+  EXPECT_EQ(told, 2);
+  for (const RankResult& result : TrainWorld(until(9, 3))) EXPECT_EQ(result.start.step, Step(7));
+  EXPECT_EQ(files.read(), verified);
+  EXPECT_EQ(told, 2);
 }
 
 // What they owed is forgotten: equal to each other, not to a run without an interruption.
