@@ -80,6 +80,20 @@ void Inspector::CheckGuests(const AppendEvent& row) {
   }
 }
 
+// A row books one fault of the record that is written with it: the newest that no row before has.
+void Inspector::NoteRestart(const JobId& job) {
+  ++restarts_[job];
+  const auto record = std::find_if(written_.rbegin(), written_.rend(), [&](const Effect& effect) {
+    const auto* persist = std::get_if<PersistJob>(&effect);
+    return persist != nullptr && persist->record.id == job;
+  });
+  if (!Require(record != written_.rend(), "a restart is not journaled")) return;
+  const std::vector<absl::Time>& faults = std::get<PersistJob>(*record).record.faults;
+  for (auto fault = faults.rbegin(); fault != faults.rend(); ++fault) {
+    if (faults_[job].insert(absl::ToUnixMillis(*fault)).second) return;
+  }
+}
+
 // History rows are numbered without gaps, and follow the table of transitions.
 void Inspector::CheckHistory(const AppendEvent& row) {
   CheckGuests(row);
@@ -94,9 +108,9 @@ void Inspector::CheckHistory(const AppendEvent& row) {
     const bool entered = before->second != row.state && row.state == JobState::kRecovering;
     if (entered) {
       const bool free = StartsAgainUncounted(row, journal_);
-      last_fault_[row.job] = free ? absl::InfinitePast() : row.time;
-      if (absl::StrContains(row.text, "; restart ")) ++restarts_[row.job];
-      faults_[row.job].insert(absl::ToUnixMillis(row.time));
+      const absl::Duration ahead = state_ == nullptr ? absl::ZeroDuration() : state_->wall_ahead;
+      last_fault_[row.job] = free ? absl::InfinitePast() : row.time - ahead;
+      if (absl::StrContains(row.text, "; restart ")) NoteRestart(row.job);
       CheckFault(row.job);
     }
     if (before->second == JobState::kRecovering && row.state == JobState::kLaunching) {
@@ -192,6 +206,7 @@ void Inspector::CheckRestarts(const Job& job, absl::Time now) {
     Require(faults_[job.record.id].count(absl::ToUnixMillis(fault)) != 0,
             absl::StrCat("a fault of ", job.record.id.text(), " is booked that never was"));
   }
+  for (absl::Time& time : times) time = std::min(time, now);  // the wall clock was corrected since
   times.erase(std::remove_if(times.begin(), times.end(),
                              [&](absl::Time time) { return now - time >= window; }),
               times.end());

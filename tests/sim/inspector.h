@@ -61,6 +61,7 @@ class Inspector {
   void CheckLaunchRows();
   void CheckRenewal(const GenerationKey& key);
   void CheckAgentOf(const NodeName& name);
+  void NoteRestart(const JobId& job);
   void CheckRestarts(const Job& job, absl::Time now);
   // Who is not the newest, or not wanted any more, does nothing that lasts.
   void CheckWanted(const World& world, const std::string& does);
@@ -81,7 +82,7 @@ class Inspector {
   std::map<JobId, Step> furthest_;
   // Restarts that were counted since then.
   std::map<JobId, int32_t> restarts_;
-  // When a job entered RECOVERING, in milliseconds.
+  // When the faults were met that were booked on a job, in milliseconds.
   std::map<JobId, std::set<int64_t>> faults_;
   // Of which it was decided that they fail.
   std::set<JobId> judged_;
