@@ -34,7 +34,11 @@ constexpr char kPrepareAbout[] =
     "Turn text and .jsonl files into a folder of tokens that every node can train from.\n"
     "Examples:\n"
     "  espalier data prepare --output build/text README.md coordinator worker\n"
+    "  espalier data prepare --output build/text --tokenizer build/bpe README.md worker\n"
     "  espalier data prepare --output build/chat --format prompt-completion chat.jsonl";
+constexpr char kTokenizerAbout[] =
+    "Learn a byte-level BPE tokenizer from text, to prepare data with.\n"
+    "Example: espalier data tokenizer --output build/bpe --vocab-size 8192 README.md worker";
 constexpr char kInspectAbout[] =
     "Show what a prepared folder holds and verify it.\n"
     "Example: espalier data inspect build/text --samples 2";
@@ -93,6 +97,10 @@ void AddPrepare(CLI::App& data, PrepareCommand& command) {
   PrepareOptions& o = command.options;
   app.add_option("files", o.inputs, "Files and folders")->required();
   app.add_option("--output", o.output, "Folder to be made")->required();
+  app.add_option(
+      "--tokenizer", command.tokenizer,
+      "A tokenizer.json, or the folder of one: a model, a checkpoint, what `espalier data "
+      "tokenizer` wrote; default: a token for each byte");
   app.add_option("--format", command.format,
                  "text, or prompt-completion: lines of .jsonl, each a prompt with its completion")
       ->capture_default_str();
@@ -112,6 +120,26 @@ void AddPrepare(CLI::App& data, PrepareCommand& command) {
   app.add_option("--split-seed", o.split_seed, "Seed of the choice of documents")
       ->capture_default_str();
   app.add_option("--shard-tokens", o.shard_tokens, "Tokens of one shard file")
+      ->capture_default_str();
+}
+
+void AddTokenizer(CLI::App& data, LearnTokenizerOptions& o) {
+  CLI::App& app = *data.add_subcommand("tokenizer", kTokenizerAbout);
+  app.add_option("files", o.inputs, "Files and folders")->required();
+  app.add_option("--output", o.output, "Folder to be made")->required();
+  app.add_option("--vocab-size", o.trainer.vocab_size,
+                 "Ids, with the 256 bytes and the special tokens; at most 2^20")
+      ->capture_default_str();
+  app.add_option("--special-token", o.trainer.special_tokens,
+                 "A token that no text spells; may be repeated. The first one ends documents")
+      ->type_size(1)
+      ->allow_extra_args(false)
+      ->capture_default_str();
+  app.add_option("--min-count", o.trainer.min_count, "Merge no pair that is met less often")
+      ->capture_default_str();
+  app.add_option("--sample-bytes", o.sample_bytes, "Learn from so much of the input at most")
+      ->capture_default_str();
+  app.add_option("--jsonl-field", o.jsonl_field, "Field of a .jsonl line that holds its text")
       ->capture_default_str();
 }
 
@@ -232,6 +260,7 @@ WorkerExit RunCommandLine(int argc, char** argv) {
   app.require_subcommand(0, 1);
   TrainCommand train;
   PrepareCommand prepare;
+  LearnTokenizerOptions tokenizer;
   InspectCommand inspect;
   RehearseCommand rehearse;
   GenerateCommand generate;
@@ -239,6 +268,7 @@ WorkerExit RunCommandLine(int argc, char** argv) {
   CLI::App& data = *app.add_subcommand("data", "Prepare text for training, and look at it.");
   data.require_subcommand(1);
   AddPrepare(data, prepare);
+  AddTokenizer(data, tokenizer);
   AddInspect(data, inspect);
   app.add_subcommand("rehearse", "For espalier-agent: whether this machine could train a job.")
       ->add_option("REQUEST", rehearse.request, "File of the request")
@@ -250,6 +280,7 @@ WorkerExit RunCommandLine(int argc, char** argv) {
     return app.exit(error) == 0 ? WorkerExit::kDone : WorkerExit::kBadInput;
   }
   if (data.got_subcommand("prepare")) return Report(RunPrepare(std::move(prepare)));
+  if (data.got_subcommand("tokenizer")) return Report(RunLearnTokenizer(std::move(tokenizer)));
   if (data.got_subcommand("inspect")) return Report(RunInspect(inspect));
   if (app.got_subcommand("rehearse")) return Report(RunRehearse(rehearse));
   if (app.got_subcommand("generate")) return Report(RunGenerate(std::move(generate)));

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
-#include "worker/formats/tokenizer.h"
+#include "worker/tokenizer/open_tokenizer.h"
 #include "worker/verbs.h"
 
 namespace espalier {
@@ -35,7 +35,23 @@ void ShowProgress(const PrepareProgress& progress) {
   if (progress.done_bytes == progress.total_bytes) std::fputc('\n', stderr);
 }
 
+void ShowLearning(const LearnProgress& progress) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  absl::FPrintF(stderr, "\r%d of %d MB read, %d tokens ", progress.done_bytes / 1000000,
+                progress.total_bytes / 1000000, progress.tokens);
+}
+
 }  // namespace
+
+absl::Status RunLearnTokenizer(LearnTokenizerOptions options) {
+  options.progress = ShowLearning;
+  ASSIGN_OR_RETURN(const LearntTokenizer learnt, LearnTokenizer(PosixFileSystem(), options));
+  if (isatty(STDERR_FILENO) != 0) std::fputc('\n', stderr);
+  absl::PrintF("%s: %d ids, from %.1f MB of %d files; %.2f bytes a token\n", options.output,
+               learnt.vocab_size, static_cast<double>(learnt.read_bytes) / 1e6, learnt.files,
+               learnt.bytes_per_token);
+  return absl::OkStatus();
+}
 
 absl::Status RunPrepare(PrepareCommand command) {
   const absl::StatusOr<DataKind> kind = DataKindFromName(command.format);
@@ -49,11 +65,14 @@ absl::Status RunPrepare(PrepareCommand command) {
     command.options.split_by = SplitBy::kFiles;
   }
   command.options.progress = ShowProgress;
-  const std::unique_ptr<Tokenizer> tokenizer = MakeByteTokenizer();
+  std::unique_ptr<Tokenizer> tokenizer = MakeByteTokenizer();
+  if (!command.tokenizer.empty()) {
+    ASSIGN_OR_RETURN(tokenizer, OpenTokenizer(command.tokenizer));
+  }
   ASSIGN_OR_RETURN(const PrepareResult result,
                    PrepareData(PosixFileSystem(), *tokenizer, command.options));
-  absl::PrintF("%s: %d files, %s tokenizer\n", command.options.output, result.files,
-               result.manifest.tokenizer);
+  absl::PrintF("%s: %d files, %s tokenizer of %d ids\n", command.options.output, result.files,
+               result.manifest.tokenizer, result.manifest.vocab_size);
   for (const auto& [name, split] : result.manifest.splits) {
     absl::PrintF("  %-10s  %d %s, %d tokens\n", name, split.documents,
                  *kind == DataKind::kText ? "documents" : "examples", split.tokens);

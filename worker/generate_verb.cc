@@ -8,11 +8,12 @@
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
-#include "worker/formats/tokenizer.h"
 #include "worker/model/decoder.h"
 #include "worker/model/pretrained.h"
 #include "worker/state/checkpoint_store.h"
 #include "worker/tensor/device.h"
+#include "worker/tokenizer/open_tokenizer.h"
+#include "worker/tokenizer/stream_decoder.h"
 #include "worker/verbs.h"
 
 namespace espalier {
@@ -60,6 +61,13 @@ absl::StatusOr<std::string> ModelFolder(const std::string& folder) {
   return found->newest->folder();
 }
 
+absl::StatusOr<std::vector<int32_t>> PromptIds(const GenerateCommand& command,
+                                               const Tokenizer& tokenizer) {
+  std::vector<int32_t> ids;
+  RETURN_IF_ERROR(tokenizer.Encode(command.prompt, ids, {.frame = true}));
+  return ids;
+}
+
 }  // namespace
 
 absl::Status RunGenerate(GenerateCommand command) {
@@ -72,16 +80,19 @@ absl::Status RunGenerate(GenerateCommand command) {
                    LoadPretrained(command.folder, {.device = device.device}));
   const Decoder decoder(model.config, model.parameters);
 
-  std::vector<int32_t> prompt;
-  tokenizer->Encode(command.prompt, prompt);
+  ASSIGN_OR_RETURN(std::vector<int32_t> prompt, PromptIds(command, *tokenizer));
   if (prompt.empty()) prompt.push_back(tokenizer->end_of_text());  // begins a document
   command.options.stop_ids = StopIds(model.config, *tokenizer);
+  StreamDecoder text_of(*tokenizer);
+  if (!command.prompt.empty()) text_of.Continue();
   command.options.on_token = [&](int32_t id) {
-    if (const absl::StatusOr<std::string> text = tokenizer->Decode({id}); text.ok()) Print(*text);
+    // A model may have ids that its tokenizer has no token for.
+    if (const absl::StatusOr<std::string> text = text_of.Append(id); text.ok()) Print(*text);
     return true;
   };
   Print(command.prompt);
   const absl::Status status = Generate(decoder, prompt, command.options).status();
+  Print(text_of.Finish());
   Print("\n");
   return status;
 }

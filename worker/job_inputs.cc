@@ -11,7 +11,6 @@
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
 #include "common/platform/platform.h"
-#include "worker/formats/tokenizer.h"
 #include "worker/memory/memory_advice.h"
 #include "worker/memory/memory_meter.h"
 #include "worker/model/pretrained.h"
@@ -19,6 +18,7 @@
 #include "worker/task/open_task.h"
 #include "worker/tensor/device.h"
 #include "worker/tensor/torch_compat.h"
+#include "worker/tokenizer/open_tokenizer.h"
 
 namespace espalier {
 namespace {

@@ -1,4 +1,4 @@
-// The verbs of espalier-worker besides training: `data prepare|inspect`, `rehearse` for
+// The verbs of espalier-worker besides training: `data prepare|inspect|tokenizer`, `rehearse` for
 // agents, and `generate`, which continues a text with the model of a checkpoint or of any folder in
 // the Hugging Face layout. Used by command_line.cc. One thread.
 #pragma once
@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "worker/data/dataset.h"
+#include "worker/data/learn_tokenizer.h"
 #include "worker/data/prepare.h"
 #include "worker/model/generate.h"
 
@@ -17,6 +18,7 @@ struct PrepareCommand {
   PrepareOptions options;
   std::string format = "text";  // or prompt-completion
   std::string split = "auto";   // auto, document, tail, files or none
+  std::string tokenizer;        // tokenizer.json or the folder of one; empty: bytes
 };
 // Prints what was made to standard output, progress to standard error.
 absl::Status RunPrepare(PrepareCommand command);
@@ -28,6 +30,9 @@ struct InspectCommand {
   VerifyShards verify = VerifyShards::kOncePerFile;
 };
 absl::Status RunInspect(const InspectCommand& command);
+
+// Prints what was learnt to standard output, progress to standard error.
+absl::Status RunLearnTokenizer(LearnTokenizerOptions options);
 
 struct RehearseCommand {
   std::string request;  // a file that holds a v1::RehearseJob

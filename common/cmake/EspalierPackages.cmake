@@ -19,6 +19,16 @@ if(NOT TARGET yaml-cpp::yaml-cpp)  # before yaml-cpp 0.8
   add_library(yaml-cpp::yaml-cpp ALIAS yaml-cpp)
 endif()
 find_package(MPI REQUIRED COMPONENTS C)
+# Regular expressions and normal forms of Unicode. By hand: neither has a CMake package everywhere.
+foreach(library PCRE2-8 UTF8PROC)
+  string(TOLOWER ${library} name)
+  string(REGEX REPLACE "-.*" "" header ${name})
+  find_path(${library}_INCLUDE_DIR ${header}.h REQUIRED)
+  find_library(${library}_LIBRARY ${name} REQUIRED)
+  add_library(espalier::${header} UNKNOWN IMPORTED)
+  set_target_properties(espalier::${header} PROPERTIES IMPORTED_LOCATION ${${library}_LIBRARY}
+                        INTERFACE_INCLUDE_DIRECTORIES ${${library}_INCLUDE_DIR})
+endforeach()
 # By hand: Debian's package config asks for OpenCL's headers, which nothing here needs.
 find_path(DNNL_INCLUDE_DIR dnnl.h)
 find_library(DNNL_LIBRARY dnnl)

@@ -26,8 +26,8 @@ struct HandedOver {
 const std::vector<HandedOver>& HandedOverVerbs() {
   static const auto& verbs = *new std::vector<HandedOver>{
       {"data",
-       {"prepare", "inspect"},
-       "Prepare and inspect training text (data prepare, data inspect)",
+       {"prepare", "inspect", "tokenizer"},
+       "Prepare and inspect training text (data prepare, data inspect, data tokenizer)",
        "espalier data prepare --output data book.txt",
        "--output"},
       {"generate",

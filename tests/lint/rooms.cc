@@ -22,6 +22,8 @@ const std::vector<Library>& Libraries() {
       {"SQLite", std::regex("sqlite3.*")},
       {"yaml-cpp", std::regex("yaml-cpp/.*")},
       {"nlohmann-json", std::regex("nlohmann/.*")},
+      {"PCRE2", std::regex("pcre2.*")},
+      {"utf8proc", std::regex("utf8proc.*")},
       {"CLI11", std::regex("CLI/.*")},
       {"spdlog", std::regex("spdlog/.*")},
       {"OpenSSL", std::regex("openssl/.*")},

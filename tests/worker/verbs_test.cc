@@ -26,6 +26,7 @@ TEST(Verbs, EveryHelpShowsAnExample) {
   const std::vector<std::string> verbs[] = {{"--help"},
                                             {"data", "prepare", "--help"},
                                             {"data", "inspect", "--help"},
+                                            {"data", "tokenizer", "--help"},
                                             {"generate", "--help"}};
   for (const std::vector<std::string>& verb : verbs) {
     const Ended help = Worker(folder, verb);
@@ -60,6 +61,35 @@ TEST(Verbs, PreparedTextTrainsAndTheCheckpointGenerates) {
     EXPECT_EQ(generated.code, 0) << generated.output;
     EXPECT_THAT(generated.output, HasSubstr("line")) << checkpoint;
   }
+}
+
+TEST(Verbs, ALearntTokenizerGoesAllTheWay) {
+  const TestFolder folder;
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += absl::StrCat("line ", i, " of a short text\n");
+  const std::string file = folder.Write("text.txt", text);
+  const Ended learnt = Worker(
+      folder, {"data", "tokenizer", "--output", folder / "bpe", "--vocab-size", "300", file});
+  ASSERT_EQ(learnt.code, 0) << learnt.output;
+  EXPECT_THAT(learnt.output, HasSubstr("300 ids"));
+  const Ended prepared = Worker(folder, {"data", "prepare", "--output", folder / "data",
+                                         "--tokenizer", folder / "bpe", file});
+  ASSERT_EQ(prepared.code, 0) << prepared.output;
+  EXPECT_THAT(prepared.output, HasSubstr("bpe tokenizer of 300 ids"));
+  folder.Write("job.yaml",
+               "name: tiny\nmodel: {hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, "
+               "num_attention_heads: 2}\ndata: {path: data, sequence_length: 16}\n"
+               "train: {steps: 2, global_batch: 4}\nlaunch: {threads: 1, device: cpu}\n"
+               "checkpoint: {directory: checkpoints}\n");
+  const Ended trained = Worker(folder, {"--standalone", folder / "job.yaml"});
+  ASSERT_EQ(trained.code, 0) << trained.output;
+  const std::string checkpoint = folder / "checkpoints/step-00000002";
+  EXPECT_EQ(ReadText(checkpoint + "/tokenizer.json"), ReadText(folder / "bpe/tokenizer.json"));
+  EXPECT_EQ(ReadText(checkpoint + "/tokenizer_config.json"),
+            ReadText(folder / "bpe/tokenizer_config.json"));
+  const Ended generated = Worker(folder, {"generate", "--checkpoint", checkpoint, "--prompt",
+                                          "line", "--max-tokens", "5", "--threads", "1"});
+  EXPECT_EQ(generated.code, 0) << generated.output;
 }
 
 TEST(Verbs, GenerateReadsNoDamagedCheckpoint) {

@@ -12,7 +12,7 @@
 #include "worker/data/samples.h"
 #include "worker/data/shard_reader.h"
 #include "worker/data/token_manifest.h"
-#include "worker/formats/tokenizer.h"
+#include "worker/tokenizer/tokenizer.h"
 
 namespace espalier {
 

@@ -17,9 +17,21 @@ constexpr size_t kCutSearchBytes = size_t{64} << 10;
 
 bool IsContinuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
-// Where a piece that is followed by more text ends: after its last line, else before the character
-// that may go on.
+// Whether a word may begin with this byte; no part of white space.
+bool BeginsWord(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  return (byte > 0x20 && byte < 0x7f) || (byte >= 0xc3 && (byte < 0xe1 || byte > 0xe3));
+}
+
+// Where a piece that is followed by more text ends, so that no tokenizer sees where it was cut:
+// after a line that ends with a word and is followed by another one. Else after its last line, else
+// before the character that may go on.
 size_t PieceEnd(absl::string_view text) {
+  const size_t first = text.size() - std::min(text.size(), kCutSearchBytes);
+  for (size_t end = text.size() - 1; end > std::max<size_t>(first, 1); --end) {
+    const bool between = text[end - 1] == '\n' && BeginsWord(text[end]);
+    if (between && !absl::ascii_isspace(static_cast<unsigned char>(text[end - 2]))) return end;
+  }
   const size_t newline = text.rfind('\n');
   if (newline != absl::string_view::npos) return newline + 1;
   size_t end = text.size() - 1;

@@ -163,9 +163,9 @@ class Preparer {
     if (split_by_ == SplitBy::kDocument) HoldOutByHash({example.prompt, example.completion});
     if (split_by_ == SplitBy::kTail && position >= tail_begin_) writer_ = &validation_;
     ids_.clear();
-    tokenizer_.Encode(example.prompt, ids_);
+    RETURN_IF_ERROR(tokenizer_.Encode(example.prompt, ids_));
     const auto prompt_tokens = static_cast<int64_t>(ids_.size());
-    tokenizer_.Encode(example.completion, ids_);
+    RETURN_IF_ERROR(tokenizer_.Encode(example.completion, ids_));
     ids_.push_back(tokenizer_.end_of_text());
     source_bytes_ += static_cast<int64_t>(example.prompt.size() + example.completion.size());
     progress_.tokens += static_cast<int64_t>(ids_.size());
@@ -203,7 +203,7 @@ class Preparer {
 
   absl::Status Encode(absl::string_view text) {
     ids_.clear();
-    tokenizer_.Encode(text, ids_);
+    RETURN_IF_ERROR(tokenizer_.Encode(text, ids_));
     source_bytes_ += static_cast<int64_t>(text.size());
     progress_.tokens += static_cast<int64_t>(ids_.size());
     return writer_->Append(ids_);

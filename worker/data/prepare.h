@@ -12,7 +12,7 @@
 #include "common/base/file_system.h"
 #include "worker/data/document_reader.h"
 #include "worker/data/token_manifest.h"
-#include "worker/formats/tokenizer.h"
+#include "worker/tokenizer/tokenizer.h"
 
 namespace espalier {
 

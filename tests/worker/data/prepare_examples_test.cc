@@ -91,11 +91,15 @@ class PairTokenizer : public Tokenizer {
   absl::string_view kind() const override { return "pairs"; }
   int64_t vocab_size() const override { return 256 + 65536 + 1; }
   int32_t end_of_text() const override { return 256 + 65536; }
-  void Encode(absl::string_view text, std::vector<int32_t>& ids) const override {
+  std::optional<int32_t> IdOf(absl::string_view) const override { return std::nullopt; }
+  bool IsSpecial(int32_t) const override { return false; }
+  absl::Status Encode(absl::string_view text, std::vector<int32_t>& ids,
+                      EncodeOptions) const override {
     for (; text.size() > 1; text.remove_prefix(2)) ids.push_back(256 + text[0] * 256 + text[1]);
     if (!text.empty()) ids.push_back(text[0]);
+    return absl::OkStatus();
   }
-  absl::StatusOr<std::string> Decode(absl::Span<const int32_t>) const override { return ""; }
+  absl::StatusOr<absl::string_view> Piece(int32_t) const override { return ""; }
   std::string Json() const override { return "{}"; }
   std::string ConfigJson() const override { return "{}"; }
 };

@@ -1,18 +1,17 @@
-#include "worker/formats/tokenizer.h"
-
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
+
+#include "worker/tokenizer/open_tokenizer.h"
 
 namespace espalier {
 namespace {
 
-std::vector<int32_t> Encoded(const Tokenizer& tokenizer, absl::string_view text) {
+std::vector<int32_t> Encoded(const Tokenizer& tokenizer, absl::string_view text,
+                             EncodeOptions options = {}) {
   std::vector<int32_t> ids;
-  tokenizer.Encode(text, ids);
+  EXPECT_TRUE(tokenizer.Encode(text, ids, options).ok());
   return ids;
 }
 
@@ -33,6 +32,14 @@ TEST(ByteTokenizer, EndOfTextIsLeftOutAndForeignIdsAreRefused) {
   EXPECT_EQ(tokenizer->vocab_size(), 257);
 }
 
+TEST(ByteTokenizer, TakesASpelledOutEndForItselfOnlyWhenAsked) {
+  const auto tokenizer = MakeByteTokenizer();
+  EXPECT_EQ(Encoded(*tokenizer, "a<|endoftext|>b", {.special_tokens = true}),
+            (std::vector<int32_t>{'a', 256, 'b'}));
+  EXPECT_EQ(Encoded(*tokenizer, "a<|endoftext|>b").size(), 15U);
+  EXPECT_EQ(*tokenizer->Decode({'a', 256}, {.special_tokens = true}), "a<|endoftext|>");
+}
+
 // transformers reads it as a byte-level BPE without merges.
 TEST(ByteTokenizer, JsonHasEveryByteOnceInItsPrintableForm) {
   const auto json = nlohmann::json::parse(MakeByteTokenizer()->Json());
@@ -47,26 +54,17 @@ TEST(ByteTokenizer, JsonHasEveryByteOnceInItsPrintableForm) {
   EXPECT_EQ(json["model"]["merges"].size(), 0U);
 }
 
-TEST(TokenizerFromJson, AcceptsItsOwnInAnyLayoutAndNoOther) {
+TEST(ByteTokenizer, IsKnownByItsJsonInAnyLayout) {
   const std::string own = MakeByteTokenizer()->Json();
-  EXPECT_TRUE(TokenizerFromJson(own).ok());
   auto json = nlohmann::json::parse(own);
-  EXPECT_TRUE(TokenizerFromJson(json.dump(4)).ok());
-  json["model"]["merges"] = {{"a", "b"}};
-  const absl::Status other = TokenizerFromJson(json.dump()).status();
-  EXPECT_EQ(other.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_NE(std::string(other.message()).find("BPE tokenizer with 257 entries"), std::string::npos)
-      << other;
-  EXPECT_EQ(TokenizerFromJson("{").status().code(), absl::StatusCode::kInvalidArgument);
-}
-
-TEST(OpenTokenizer, NamesTheFile) {
-  std::string folder = testing::TempDir() + "/tokenizer-XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr) << folder;
-  EXPECT_EQ(OpenTokenizer(folder + "/none").status().code(), absl::StatusCode::kNotFound);
-  std::ofstream(folder + "/tokenizer.json") << MakeByteTokenizer()->Json();
-  EXPECT_TRUE(OpenTokenizer(folder).ok());
-  std::filesystem::remove_all(folder);
+  for (const std::string& text : {own, json.dump(4), json.dump()}) {
+    const auto tokenizer = TokenizerFromJson(text);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    EXPECT_EQ((*tokenizer)->kind(), "byte");
+    EXPECT_EQ((*tokenizer)->Json(), own);
+  }
+  json["model"]["ignore_merges"] = true;
+  EXPECT_EQ((*TokenizerFromJson(json.dump()))->kind(), "bpe");
 }
 
 }  // namespace

@@ -1,0 +1,126 @@
+// Random texts, random bytes and long words: every byte comes back, in time.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/worker/tokenizer/tokenizer_cases.h"
+#include "worker/tokenizer/open_tokenizer.h"
+#include "worker/tokenizer/stream_decoder.h"
+#include "worker/tokenizer/unicode_text.h"
+
+namespace espalier {
+namespace {
+
+// Byte-level tokenizers that change nothing before they encode.
+constexpr const char* kLossless[] = {"gpt2-tiny", "llama-tiny", "smollm2-tiny", "o200k"};
+
+std::unique_ptr<Tokenizer> Open(const std::string& name) {
+  auto opened = TokenizerFromJson(TokenizerJson(name).dump());
+  EXPECT_TRUE(opened.ok()) << opened.status();
+  return *std::move(opened);
+}
+
+std::vector<int32_t> Encoded(const Tokenizer& tokenizer, absl::string_view text,
+                             EncodeOptions options = {}) {
+  std::vector<int32_t> ids;
+  const absl::Status status = tokenizer.Encode(text, ids, options);
+  EXPECT_TRUE(status.ok()) << status;
+  return ids;
+}
+
+// Words, white space, special tokens and arbitrary characters; some bytes are no UTF-8.
+std::string RandomText(std::mt19937_64& random) {
+  static const std::vector<std::string> parts{" ",
+                                              "  ",
+                                              "\n",
+                                              "\r\n",
+                                              "\t",
+                                              "the",
+                                              "I'll",
+                                              "CAN'T",
+                                              "1234",
+                                              "...",
+                                              "é",
+                                              "e\u0301",
+                                              "\u00a0",
+                                              "\u3000",
+                                              "世界",
+                                              "🚀",
+                                              "\xff",
+                                              "\xe2\x82",
+                                              "\xf0",
+                                              "\xc0\xaf",
+                                              "\xed\xa0\x80",
+                                              "<|endoftext|>",
+                                              "<|im_start|>",
+                                              "<|",
+                                              "\u0085",
+                                              "\u200b"};
+  std::string text;
+  for (uint64_t left = random() % 30; left > 0; --left) {
+    if (random() % 4 == 0) {
+      text.push_back(static_cast<char>(random()));
+    } else {
+      text += parts[random() % parts.size()];
+    }
+  }
+  return text;
+}
+
+TEST(RoundTrip, AnyBytesComeBack) {
+  for (const char* name : kLossless) {
+    const std::unique_ptr<Tokenizer> tokenizer = Open(name);
+    std::mt19937_64 random(7);
+    for (int i = 0; i < 2000; ++i) {
+      const std::string text = RandomText(random);
+      for (const bool special : {false, true}) {
+        const std::vector<int32_t> ids = Encoded(*tokenizer, text, {.special_tokens = special});
+        ASSERT_EQ(*tokenizer->Decode(ids, {.special_tokens = true}), text) << name << " " << i;
+      }
+    }
+  }
+}
+
+TEST(RoundTrip, StreamedTextIsTheTextWithReplacements) {
+  for (const char* name : kLossless) {
+    const std::unique_ptr<Tokenizer> tokenizer = Open(name);
+    std::mt19937_64 random(11);
+    for (int i = 0; i < 1000; ++i) {
+      const std::string text = RandomText(random);
+      StreamDecoder decoder(*tokenizer, {.special_tokens = true});
+      std::string streamed;
+      for (const int32_t id : Encoded(*tokenizer, text)) {
+        const std::string part = *decoder.Append(id);
+        ASSERT_TRUE(IsUtf8(part)) << i;
+        streamed += part;
+      }
+      ASSERT_EQ(streamed + decoder.Finish(), WithReplacements(text)) << name << " " << i;
+    }
+  }
+}
+
+TEST(RoundTrip, SpecialTokensInATextAreTextUnlessAskedFor) {
+  const std::unique_ptr<Tokenizer> tokenizer = Open("llama-tiny");
+  const std::string text = "x<|eot_id|>";
+  EXPECT_GT(Encoded(*tokenizer, text).size(), 2U);
+  EXPECT_EQ(Encoded(*tokenizer, text, {.special_tokens = true}).back(),
+            tokenizer->IdOf("<|eot_id|>"));
+}
+
+// 2 MB each, which takes well under a second; quadratic time would take hours.
+TEST(RoundTrip, TimeIsLinearForTextsWithoutAnyBoundary) {
+  constexpr size_t kBytes = 2 << 20;
+  for (const std::string unit :
+       {"a", "ab", " ", "\n", " \n", "1", "!", "\xff", "é", "<|", "the", "\u0301\u0323"}) {
+    std::string text;
+    while (text.size() < kBytes) text += unit;
+    for (const char* name : {"gpt2-tiny", "llama-tiny", "smollm2-tiny", "o200k", "qwen2-tiny"}) {
+      const std::unique_ptr<Tokenizer> tokenizer = Open(name);
+      const std::vector<int32_t> ids = Encoded(*tokenizer, text);
+      EXPECT_EQ(tokenizer->Decode(ids)->size(), text.size()) << name << " " << unit;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace espalier

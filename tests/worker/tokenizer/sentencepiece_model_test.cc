@@ -1,0 +1,73 @@
+#include "worker/tokenizer/sentencepiece_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/worker/support/test_folder.h"
+#include "tests/worker/tokenizer/tokenizer_cases.h"
+#include "worker/tokenizer/open_tokenizer.h"
+
+namespace espalier {
+namespace {
+
+using testing::HasSubstr;
+
+std::unique_ptr<Tokenizer> Open(SentencePieceOptions options = {}) {
+  const auto json = JsonOfSentencePiece(SentencePieceFile(), options);
+  EXPECT_TRUE(json.ok()) << json.status();
+  auto opened = TokenizerFromJson(*json);
+  EXPECT_TRUE(opened.ok()) << opened.status();
+  return *std::move(opened);
+}
+
+TEST(SentencePieceModel, EncodesAsItsLibraryDoes) {
+  const std::unique_ptr<Tokenizer> tokenizer = Open();
+  for (const TokenizerCase& one : SentencePieceCases()) {
+    std::vector<int32_t> ids;
+    ASSERT_TRUE(tokenizer->Encode(one.text, ids).ok()) << one.text;
+    EXPECT_EQ(ids, one.ids) << one.text;
+    EXPECT_EQ(*tokenizer->Decode(ids), one.text);
+  }
+}
+
+TEST(SentencePieceModel, FramesTextsAsAsked) {
+  std::vector<int32_t> ids;
+  ASSERT_TRUE(Open()->Encode("a", ids, {.frame = true}).ok());
+  EXPECT_EQ(ids.front(), 1);
+  EXPECT_EQ(ids.size(), 2U);
+  ids.clear();
+  ASSERT_TRUE(Open({.add_begin = false, .add_end = true})->Encode("a", ids, {.frame = true}).ok());
+  EXPECT_EQ(ids.back(), 2);
+  EXPECT_EQ(ids.size(), 2U);
+}
+
+TEST(SentencePieceModel, AFolderWithoutTokenizerJsonIsReadByItsModel) {
+  const TestFolder folder;
+  folder.Write("tokenizer.model", SentencePieceFile());
+  folder.Write("tokenizer_config.json", R"({"add_bos_token": false, "eos_token": "</s>"})");
+  const auto tokenizer = OpenTokenizer(folder.path());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ((*tokenizer)->end_of_text(), 2);
+  std::vector<int32_t> ids;
+  ASSERT_TRUE((*tokenizer)->Encode("", ids, {.frame = true}).ok());
+  EXPECT_TRUE(ids.empty());
+  folder.Write("tokenizer.model", "no model");
+  EXPECT_THAT(std::string(OpenTokenizer(folder.path()).status().message()),
+              HasSubstr(folder / "tokenizer.model"));
+}
+
+TEST(SentencePieceModel, OtherKindsAreRefusedByName) {
+  const std::string model = SentencePieceFile();
+  EXPECT_EQ(JsonOfSentencePiece("", {}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(JsonOfSentencePiece(model.substr(0, 1000), {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  // A second trainer_spec overrides the first one: model_type (field 3) unigram.
+  EXPECT_THAT(std::string(JsonOfSentencePiece(model + "\x12\x02\x18\x01", {}).status().message()),
+              HasSubstr("the kind unigram; supported: bpe"));
+  // normalizer_spec: remove_extra_whitespaces (field 4).
+  EXPECT_EQ(JsonOfSentencePiece(model + "\x1a\x02\x20\x01", {}).status().code(),
+            absl::StatusCode::kUnimplemented);
+}
+
+}  // namespace
+}  // namespace espalier

@@ -1,0 +1,28 @@
+#include "worker/tokenizer/stream_decoder.h"
+
+#include "common/base/status_macros.h"
+#include "worker/tokenizer/unicode_text.h"
+
+namespace espalier {
+
+absl::StatusOr<std::string> StreamDecoder::Append(int32_t id) {
+  ASSIGN_OR_RETURN(absl::string_view piece, tokenizer_.Piece(id));
+  if (!options_.special_tokens && tokenizer_.IsSpecial(id)) return std::string();
+  if (first_ && !piece.empty()) {
+    if (piece.front() == ' ') piece.remove_prefix(1);
+    first_ = false;
+  }
+  pending_.append(piece.data(), piece.size());
+  const size_t whole = pending_.size() - UnfinishedBytes(pending_);
+  std::string text = WithReplacements(absl::string_view(pending_).substr(0, whole));
+  pending_.erase(0, whole);
+  return text;
+}
+
+std::string StreamDecoder::Finish() {
+  std::string text = WithReplacements(pending_);
+  pending_.clear();
+  return text;
+}
+
+}  // namespace espalier
