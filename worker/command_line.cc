@@ -161,6 +161,8 @@ void AddGenerate(CLI::App& parent, GenerateCommand& command) {
                  "Checkpoint, a folder of them (the newest), or any model folder")
       ->required();
   app.add_option("--prompt", command.prompt, "Text to continue; default: begin a document");
+  app.add_flag("--chat", command.chat,
+               "The prompt is a message to the model: frame it by the model's chat template");
   app.add_option("--max-tokens", o.max_new_tokens, "Most new tokens")->capture_default_str();
   app.add_option("--temperature", o.sample.temperature, "0: always the likeliest")
       ->capture_default_str();

@@ -5,9 +5,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
+#include "worker/chat/chat_template.h"
 #include "worker/model/decoder.h"
 #include "worker/model/pretrained.h"
 #include "worker/state/checkpoint_store.h"
@@ -61,10 +63,29 @@ absl::StatusOr<std::string> ModelFolder(const std::string& folder) {
   return found->newest->folder();
 }
 
+// The text that the model is given when the prompt is what somebody says to it.
+absl::StatusOr<std::string> Conversation(const std::string& message, const Tokenizer& tokenizer) {
+  absl::StatusOr<ChatTemplate> chat = ChatTemplate::FromTokenizerConfig(tokenizer.ConfigJson());
+  if (absl::IsNotFound(chat.status()) && tokenizer.IdOf("<|im_start|>")) {
+    chat = ChatTemplate::ChatMl();
+  }
+  if (!chat.ok()) {
+    return absl::Status(chat.status().code(),
+                        absl::StrCat("--chat: ", chat.status().message(),
+                                     "; without --chat the model continues the prompt"));
+  }
+  return chat->RenderMessage(message, {.add_generation_prompt = true, .now = RealClock().Now()});
+}
+
 absl::StatusOr<std::vector<int32_t>> PromptIds(const GenerateCommand& command,
                                                const Tokenizer& tokenizer) {
   std::vector<int32_t> ids;
-  RETURN_IF_ERROR(tokenizer.Encode(command.prompt, ids, {.frame = true}));
+  if (command.chat) {
+    ASSIGN_OR_RETURN(const std::string text, Conversation(command.prompt, tokenizer));
+    RETURN_IF_ERROR(tokenizer.Encode(text, ids, {.special_tokens = true}));
+  } else {
+    RETURN_IF_ERROR(tokenizer.Encode(command.prompt, ids, {.frame = true}));
+  }
   return ids;
 }
 
@@ -84,13 +105,13 @@ absl::Status RunGenerate(GenerateCommand command) {
   if (prompt.empty()) prompt.push_back(tokenizer->end_of_text());  // begins a document
   command.options.stop_ids = StopIds(model.config, *tokenizer);
   StreamDecoder text_of(*tokenizer);
-  if (!command.prompt.empty()) text_of.Continue();
+  if (!command.prompt.empty() && !command.chat) text_of.Continue();
   command.options.on_token = [&](int32_t id) {
     // A model may have ids that its tokenizer has no token for.
     if (const absl::StatusOr<std::string> text = text_of.Append(id); text.ok()) Print(*text);
     return true;
   };
-  Print(command.prompt);
+  if (!command.chat) Print(command.prompt);
   const absl::Status status = Generate(decoder, prompt, command.options).status();
   Print(text_of.Finish());
   Print("\n");

@@ -43,6 +43,7 @@ absl::Status RunRehearse(const RehearseCommand& command);
 struct GenerateCommand {
   std::string folder;
   std::string prompt;
+  bool chat = false;  // the prompt is a message to the model, framed by its chat template
   GenerateOptions options;
   std::string device = "auto";
   int threads = 0;  // 0: the cores that pay

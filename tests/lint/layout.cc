@@ -58,6 +58,7 @@ Part Worker() {
           {
               {.folder = "worker/formats", .libraries = {"nlohmann-json"}},
               {.folder = "worker/tokenizer", .libraries = {"nlohmann-json", "PCRE2", "utf8proc"}},
+              {.folder = "worker/chat", .libraries = {"nlohmann-json"}},
               {.folder = "worker/tensor", .libraries = {"LibTorch", "CUDA"}},
               {.folder = "worker/kernels", .libraries = {"LibTorch", "oneDNN"}},
               {.folder = "worker/kernels/cuda", .libraries = {"CUDA"}},

@@ -1,5 +1,5 @@
 // What tokenizers need of Unicode: its four normal forms, classes of characters, and UTF-8 that may
-// be none. Used by worker/tokenizer. Pure: any thread.
+// be none. Used by worker/tokenizer and worker/chat. Pure: any thread.
 #pragma once
 
 #include <cstddef>

@@ -1,0 +1,123 @@
+// The texts are those of Jinja2 3.1 with transformers' settings (tests/data/chat_templates).
+#include "worker/chat/chat_template.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+
+namespace espalier {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using testing::HasSubstr;
+
+constexpr char kFolder[] = ESPALIER_SOURCE_DIR "/tests/data/chat_templates/";
+
+std::string ReadFile(const std::string& name) {
+  std::ifstream file(kFolder + name);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+absl::Time TestTime() {
+  return absl::FromCivil(absl::CivilSecond(2026, 2, 3, 4, 5, 6), absl::UTCTimeZone());
+}
+
+absl::StatusOr<std::string> Rendered(absl::string_view source, const Json& variables,
+                                     bool add_generation_prompt = false) {
+  const auto parsed = ChatTemplate::Parse(source);
+  if (!parsed.ok()) return parsed.status();
+  return parsed->Render(variables,
+                        {.add_generation_prompt = add_generation_prompt, .now = TestTime()});
+}
+
+TEST(ChatTemplate, WritesWhatJinjaWrites) {
+  const Json cases = Json::parse(ReadFile("cases.json"));
+  ASSERT_GT(cases.size(), 100U);
+  for (const Json& one : cases) {
+    const std::string name = one["template"];
+    SCOPED_TRACE(absl::StrCat(name, " ", one["name"].get<std::string>()));
+    const auto text = Rendered(ReadFile(name), one["variables"], one["add_generation_prompt"]);
+    if (one.contains("text")) {
+      ASSERT_TRUE(text.ok()) << text.status();
+      EXPECT_EQ(*text, one["text"].get<std::string>());
+    } else if (one.contains("refused")) {
+      EXPECT_EQ(text.status().code(), absl::StatusCode::kFailedPrecondition) << text.status();
+      EXPECT_EQ(std::string(text.status().message()), one["refused"].get<std::string>());
+    } else {
+      EXPECT_EQ(text.status().code(), absl::StatusCode::kInvalidArgument) << text.status();
+    }
+  }
+}
+
+TEST(ChatTemplate, ComesFromATokenizersConfigWithItsTokens) {
+  const auto one = ChatTemplate::FromTokenizerConfig(
+      R"({"bos_token": "<s>", "eos_token": {"content": "</s>"},
+          "chat_template": "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}"})");
+  ASSERT_TRUE(one.ok()) << one.status();
+  const Json variables = {{"messages", Json::array({{{"role", "user"}, {"content", "hi"}}})}};
+  EXPECT_EQ(*one->Render(variables, {}), "<s>hi</s>");
+  const auto several = ChatTemplate::FromTokenizerConfig(
+      R"({"chat_template": [{"name": "tool_use", "template": "no"},
+                            {"name": "default", "template": "yes"}]})");
+  EXPECT_EQ(*several->Render(variables, {}), "yes");
+  EXPECT_EQ(ChatTemplate::FromTokenizerConfig("{}").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(ChatTemplate, ChatMlNeedsNoFile) {
+  const Json variables = {{"messages", Json::array({{{"role", "user"}, {"content", "hi"}}})}};
+  EXPECT_EQ(*ChatTemplate::ChatMl().Render(variables, {.add_generation_prompt = true}),
+            "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
+}
+
+struct Bad {
+  const char* source;
+  absl::StatusCode code;
+  const char* message;
+};
+
+TEST(ChatTemplate, ErrorsNameTheLineAndWhatIsAllowed) {
+  constexpr auto kWrong = absl::StatusCode::kInvalidArgument;
+  constexpr auto kUnknown = absl::StatusCode::kUnimplemented;
+  for (const Bad& bad :
+       {Bad{"a\n{{ 1 +", kWrong, "line 2"}, Bad{"a\n{% if x %}", kWrong, "there is no endif"},
+        Bad{"\n\n{% include 'x' %}", kWrong, "line 3: the statement 'include'"},
+        Bad{"{{ 'a", kWrong, "}}"},
+        Bad{"{{ x | nothing }}", kUnknown, "the filter 'nothing' is not known"},
+        Bad{"{{ x is nothing }}", kUnknown, "the test 'nothing'"},
+        Bad{"{{ nothing() }}", kWrong, "the function 'nothing'"},
+        Bad{"{{ a.b.c }}", kWrong, "'a' is undefined"}, Bad{"{{ 1 / 0 }}", kWrong, "division by 0"},
+        Bad{"{{ 1 + 'a' }}", kWrong, "'+' is not for a integer and a string"},
+        Bad{"{% break %}", kWrong, "outside of a loop"}}) {
+    const absl::Status status = Rendered(bad.source, Json::object()).status();
+    EXPECT_EQ(status.code(), bad.code) << bad.source << " " << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(bad.message)) << bad.source;
+  }
+}
+
+// Anyone may have written the template of a model that somebody downloads.
+TEST(ChatTemplate, AHostileTemplateEndsInTimeAndMemory) {
+  const std::string deep(100'000, '(');
+  for (const std::string& source :
+       {std::string(
+            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"),
+        std::string("{% set ns = namespace(s='aaaaaaaa') %}{% for i in range(99) %}"
+                    "{% set ns.s = ns.s + ns.s %}{% endfor %}"),
+        std::string("{% set ns = namespace(s=[1]) %}{% for i in range(99) %}"
+                    "{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s }}"),
+        std::string("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"),
+        std::string("{{ 'a' * 99999999999 }}"), std::string("{{ range(999999999) }}"),
+        absl::StrCat("{{ ", deep), absl::StrCat("{{ ", std::string(100'000, '-'), "1 }}"),
+        absl::StrCat("{{ 1", std::string(500'000, '['), " }}")}) {
+    EXPECT_FALSE(Rendered(source, Json::object()).ok()) << source.substr(0, 60);
+  }
+}
+
+}  // namespace
+}  // namespace espalier

@@ -1,0 +1,91 @@
+#include "worker/chat/chat_template.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/status_macros.h"
+#include "worker/chat/functions.h"
+#include "worker/chat/interpreter.h"
+#include "worker/chat/parser.h"
+#include "worker/formats/json_fields.h"
+
+namespace espalier {
+namespace {
+
+constexpr char kChatMl[] =
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+// The template among several: [{"name": "default", "template": "..."}, ...].
+std::string DefaultTemplate(const nlohmann::json& templates) {
+  for (const nlohmann::json& one : templates) {
+    if (!one.is_object() || one.value("name", nlohmann::json()) != "default") continue;
+    const auto text = one.find("template");
+    if (text != one.end() && text->is_string()) return text->get<std::string>();
+  }
+  return "";
+}
+
+}  // namespace
+
+ChatTemplate::ChatTemplate(std::vector<Statement> statements)
+    : statements_(std::move(statements)) {}
+
+absl::StatusOr<ChatTemplate> ChatTemplate::Parse(absl::string_view source) {
+  ASSIGN_OR_RETURN(std::vector<Statement> statements, ParseTemplate(source));
+  return ChatTemplate(std::move(statements));
+}
+
+absl::StatusOr<ChatTemplate> ChatTemplate::FromTokenizerConfig(absl::string_view config_json) {
+  ASSIGN_OR_RETURN(const nlohmann::json config, ParseJsonObject(config_json));
+  const auto found = config.find("chat_template");
+  std::string source;
+  if (found != config.end() && found->is_string()) source = found->get<std::string>();
+  if (found != config.end() && found->is_array()) source = DefaultTemplate(*found);
+  if (source.empty()) {
+    return absl::NotFoundError("tokenizer_config.json has no chat_template");
+  }
+  ASSIGN_OR_RETURN(ChatTemplate result, Parse(source));
+  for (const auto& [key, value] : config.items()) {
+    if (!absl::EndsWith(key, "_token")) continue;
+    const bool object = value.is_object() && value.contains("content");
+    const nlohmann::json& token = object ? value["content"] : value;
+    if (!token.is_string()) continue;
+    ASSIGN_OR_RETURN(Value text, Value::Text(token.get<std::string>()));
+    result.tokens_.emplace_back(key, std::move(text));
+  }
+  return result;
+}
+
+ChatTemplate ChatTemplate::ChatMl() {
+  absl::StatusOr<ChatTemplate> parsed = Parse(kChatMl);
+  ESPALIER_CHECK(parsed.ok(), "ChatML is a template");
+  return *std::move(parsed);
+}
+
+absl::StatusOr<std::string> ChatTemplate::Render(const nlohmann::ordered_json& variables,
+                                                 const Options& options) const {
+  if (!variables.is_object()) return absl::InvalidArgumentError("the variables are no object");
+  Value::Dict all = GlobalFunctions(options.now);
+  all.insert(all.end(), tokens_.begin(), tokens_.end());
+  all.emplace_back("add_generation_prompt", Value(options.add_generation_prompt));
+  for (const auto& [name, json] : variables.items()) {
+    ASSIGN_OR_RETURN(Value value, Value::FromJson(json));
+    all.emplace_back(name, std::move(value));
+  }
+  return Interpreter(all).Run(statements_);
+}
+
+absl::StatusOr<std::string> ChatTemplate::RenderMessage(const std::string& message,
+                                                        const Options& options) const {
+  nlohmann::ordered_json variables;
+  variables["messages"] = nlohmann::ordered_json::array({{{"role", "user"}, {"content", message}}});
+  return Render(variables, options);
+}
+
+}  // namespace espalier
