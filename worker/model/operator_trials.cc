@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "worker/ops/ops.h"
+#include "worker/tensor/transfers.h"
 
 namespace espalier {
 namespace {
@@ -146,6 +147,23 @@ std::vector<Tensor> Copies(const TrialPlace& place) {
   return {back, there};
 }
 
+// In turn with what changes their source, and waited for when all are asked for.
+std::vector<Tensor> CopiesInTurn(const TrialPlace& place) {
+  constexpr int64_t kCopies = 4, kSize = int64_t{1} << 18;
+  const torch::NoGradGuard no_grad;
+  Transfers transfers(place.device);
+  const Tensor there = transfers.ToDevice(Numbers({kSize}, 2)).to(place.type);
+  const Tensor back = torch::zeros({kCopies, kSize}, place.type);
+  std::vector<Transfers::Copy> copies;
+  for (int64_t i = 0; i < kCopies; ++i) {
+    copies.push_back(transfers.ToHost(there, back[i]));
+    transfers.Join();
+    there.mul_(0.5).add_(1);
+  }
+  for (const Transfers::Copy& copy : copies) copy.Wait();
+  return {back, there};
+}
+
 }  // namespace
 
 const std::vector<OperatorTrial>& OperatorTrials() {
@@ -157,6 +175,7 @@ const std::vector<OperatorTrial>& OperatorTrials() {
       {"a gated product, or its gradients,", GatedProducts},
       {"rows that are looked up, or their gradients,", LookedUpRows},
       {"copies from the host and back", Copies},
+      {"copies that follow what is computed", CopiesInTurn},
   };
   return trials;
 }

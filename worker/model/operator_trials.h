@@ -27,7 +27,7 @@ struct OperatorTrial {
 // Of products with a common dimension of 33,000, as rows or as a vocabulary (wrong on M1 and M2,
 // pytorch#177116, #195163, unless they are cut); attention of later blocks of rows, with grouped
 // heads and a window; norms with neighbouring products, whose weights begin within their memory;
-// gated products; looked-up rows; copies to the device and back.
+// gated products; looked-up rows; copies to the device and back, also while it computes.
 const std::vector<OperatorTrial>& OperatorTrials();
 
 }  // namespace espalier

@@ -114,6 +114,16 @@ void AddProduct(const torch::Tensor& c, const torch::Tensor& a, const torch::Ten
 }
 #endif
 
+bool HasEvents(torch::Device device) {
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 7)
+  constexpr bool kOfMps = true;
+#else
+  constexpr bool kOfMps = false;
+#endif
+  if (device.is_mps()) return kOfMps;
+  return device.is_cuda() || device.type() == c10::DeviceType::PrivateUse1;
+}
+
 void WaitForEvent(const c10::Event& event) {
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 5)
   event.synchronize();

@@ -47,6 +47,10 @@ std::optional<torch::Tensor> LibraryCausalAttention(const torch::Tensor& q, cons
 torch::Tensor PlusProduct(const torch::Tensor& c, const torch::Tensor& a, const torch::Tensor& b);
 void AddProduct(const torch::Tensor& c, const torch::Tensor& a, const torch::Tensor& b);
 
+// Whether events can be recorded in the device's queue, to know later how far it is: nothing has to
+// wait for all of it then. On MPS from LibTorch 2.7 on; before, recording one ends the process
+// (pytorch#133572, mended by #142468).
+bool HasEvents(torch::Device device);
 // Blocks the calling thread until the device has reached the event.
 void WaitForEvent(const c10::Event& event);
 

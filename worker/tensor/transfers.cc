@@ -3,6 +3,8 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <utility>
+
 #include "worker/tensor/torch_compat.h"
 
 namespace espalier {
@@ -34,6 +36,24 @@ Transfers::Transfers(torch::Device device) : device_(device) {
   stream_ = streams.getStreamFromGlobalPool(device_);
 }
 
+Transfers::~Transfers() {
+  CatchTorch("waiting for transfers", [&] {
+    for (const Sent& sent : sent_) sent.copy.Wait();
+  }).IgnoreError();
+}
+
+Transfers::Copy Transfers::Mark() const {
+  c10::Event event(device_.type());
+  event.record(stream_ ? *stream_ : CurrentStream(device_));
+  return Copy(std::move(event));
+}
+
+// Otherwise LibTorch makes a copy of the copy, on the host, before the device has made the first.
+bool Transfers::Follows(const Tensor& from, const Tensor& to) const {
+  return HasEvents(device_) && from.scalar_type() == to.scalar_type() && from.is_contiguous() &&
+         to.is_contiguous() && from.sizes() == to.sizes();
+}
+
 Transfers::Copy Transfers::ToHost(const Tensor& from, const Tensor& to) {
   Follow();
   return ToHostInTurn(from, to);
@@ -44,15 +64,14 @@ void Transfers::Follow() {
 }
 
 Transfers::Copy Transfers::ToHostInTurn(const Tensor& from, const Tensor& to) {
-  if (!stream_) {
+  if (!stream_ && !Follows(from, to)) {
     to.copy_(from);
     return {};
   }
-  const c10::StreamGuard guard(*stream_);
+  c10::OptionalStreamGuard guard;
+  if (stream_) guard.reset_stream(*stream_);
   to.copy_(from, /*non_blocking=*/true);
-  c10::Event copied(device_.type());
-  copied.record(*stream_);
-  return Copy(std::move(copied));
+  return Mark();
 }
 
 void Transfers::ToDevice(const Tensor& from, const Tensor& to) {
@@ -61,8 +80,18 @@ void Transfers::ToDevice(const Tensor& from, const Tensor& to) {
   to.copy_(from, /*non_blocking=*/!!stream_);
 }
 
+// LibTorch on MPS lets go of memory of the host that the device has not read yet (pytorch#139550,
+// #189690), and knows nothing of memory that is not its own.
+Tensor Transfers::Send(const Tensor& from) {
+  while (!sent_.empty() && sent_.front().copy.Done()) sent_.pop_front();
+  sent_.push_back({from.clone(), {}});
+  Tensor to = sent_.back().from.to(device_, /*non_blocking=*/true);
+  sent_.back().copy = Mark();
+  return to;
+}
+
 Tensor Transfers::ToDevice(const Tensor& from) {
-  if (!stream_) return from.to(device_);
+  if (!stream_) return HasEvents(device_) ? Send(from) : from.to(device_);
   const c10::Stream current = CurrentStream(device_);
   Tensor to;
   {

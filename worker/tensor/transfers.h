@@ -1,12 +1,15 @@
 // Transfers: copies between host memory and a device while the device computes: on a stream of
-// their own where the device has streams (CUDA), at once elsewhere. Used by worker/state,
-// worker/sync, worker/task and worker/train. One transfer at a time, from the thread that runs the
-// forward pass or the one that runs the backward pass.
+// their own where the device has streams (CUDA); in its only queue, with an event behind each,
+// where it has events (MPS, see HasEvents); elsewhere at once, which waits for all that it was
+// asked for. Used by worker/model, worker/state, worker/sync, worker/task and worker/train. One
+// transfer at a time, from the thread that runs the forward pass or the one that runs the backward
+// pass.
 #pragma once
 
 #include <c10/core/Event.h>
 #include <torch/torch.h>
 
+#include <deque>
 #include <optional>
 
 namespace espalier {
@@ -26,8 +29,13 @@ class Transfers {
   };
 
   explicit Transfers(torch::Device device);
+  // Waits for what the device still reads.
+  ~Transfers();
+  Transfers(const Transfers&) = delete;
+  Transfers& operator=(const Transfers&) = delete;
 
-  // Copies from the device, after all that the current stream was asked for until now.
+  // Copies from the device, after all that the current stream was asked for until now. `to` is
+  // valid, and may be given up, when the copy is done.
   Copy ToHost(const torch::Tensor& from, const torch::Tensor& to);
   // What comes next waits for all that the current stream was asked for until now.
   void Follow();
@@ -35,14 +43,27 @@ class Transfers {
   Copy ToHostInTurn(const torch::Tensor& from, const torch::Tensor& to);
   // Copies into a tensor of the device, after the transfers until now.
   void ToDevice(const torch::Tensor& from, const torch::Tensor& to);
-  // A copy of host memory on the device, for the current stream.
+  // A copy of host memory on the device, for the current stream; `from` may be given up at once.
   torch::Tensor ToDevice(const torch::Tensor& from);
   // What the current stream is asked for from now on sees all transfers until now.
   void Join();
 
  private:
+  struct Sent {
+    torch::Tensor from;
+    Copy copy;
+  };
+
+  // Of all that was asked for until now.
+  Copy Mark() const;
+  // Whether a copy to the host is one for LibTorch, too, which a device with one queue can be left
+  // alone with.
+  bool Follows(const torch::Tensor& from, const torch::Tensor& to) const;
+  torch::Tensor Send(const torch::Tensor& from);
+
   std::optional<c10::Stream> stream_;  // none: the device has one queue, or is the CPU
   torch::Device device_;
+  std::deque<Sent> sent_;  // with one queue: what it may not have read yet
 };
 
 }  // namespace espalier

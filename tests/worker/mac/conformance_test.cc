@@ -188,6 +188,7 @@ TEST(OnAMacToo, AStepMovesGradientsOnceDownAndTheCopyOnceUp) {
   const int64_t tokens = 4 * 16 * 33 * static_cast<int64_t>(sizeof(int64_t));
   EXPECT_GE(step.bytes_to_host, model);
   EXPECT_LE(step.bytes_to_host, model + tokens);
+  EXPECT_EQ(step.waits, 0) << "for the device: buckets follow it by events";
   EXPECT_GE(step.bytes_to_device, model);
   EXPECT_LE(step.bytes_to_device, model + tokens);
 }

@@ -6,6 +6,7 @@
 #include <ATen/ops/view_native.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <mutex>
@@ -15,6 +16,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tests/worker/mac/mac_queue.h"
 #include "tests/worker/mac/mac_rules.h"
 
 namespace espalier {
@@ -26,7 +28,9 @@ using torch::Tensor;
 constexpr auto kKey = c10::DispatchKey::PrivateUse1;
 constexpr auto kType = c10::DeviceType::PrivateUse1;
 
-// One queue, in which everything is done at once.
+MacQueue queue;
+
+// One queue, in which everything is done at once but copies that nobody waits for.
 struct MacGuard final : public c10::impl::DeviceGuardImplInterface {
   static constexpr c10::DeviceType static_type = kType;
   c10::DeviceType type() const override { return kType; }
@@ -38,6 +42,19 @@ struct MacGuard final : public c10::impl::DeviceGuardImplInterface {
   c10::Stream getDefaultStream(c10::Device) const override { return Queue(); }
   c10::Stream exchangeStream(c10::Stream) const noexcept override { return Queue(); }
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
+  void record(void** event, const c10::Stream&, const c10::DeviceIndex,
+              const c10::EventFlag) const override {
+    *event = reinterpret_cast<void*>(static_cast<intptr_t>(queue.Mark()));
+  }
+  bool queryEvent(void* event) const override {
+    return queue.Reached(static_cast<int64_t>(reinterpret_cast<intptr_t>(event)));
+  }
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 5)
+  void synchronizeEvent(void* event) const override {
+    while (!queryEvent(event)) {
+    }
+  }
+#endif
   static c10::Stream Queue() { return c10::Stream(c10::Stream::DEFAULT, c10::Device(kType, 0)); }
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, MacGuard);
@@ -151,9 +168,7 @@ std::string NameOf(const c10::FunctionSchema& schema) {
   return schema.name().substr(schema.name().find("::") + 2);
 }
 
-void Note(const c10::FunctionSchema& schema, const std::vector<IValue>& arguments) {
-  const std::string name = NameOf(schema);
-  const std::vector<std::string> against = AgainstRules(name, schema, arguments);
+void NoteViolations(const std::vector<std::string>& against) {
   const std::lock_guard lock(mutex);
   for (const std::string& text : against) {
     if (std::find(tally.violations.begin(), tally.violations.end(), text) ==
@@ -161,6 +176,13 @@ void Note(const c10::FunctionSchema& schema, const std::vector<IValue>& argument
       tally.violations.push_back(text);
     }
   }
+}
+
+void Note(const c10::FunctionSchema& schema, const std::vector<IValue>& arguments) {
+  const std::string name = NameOf(schema);
+  NoteViolations(queue.DoUploads());
+  NoteViolations(AgainstRules(name, schema, arguments));
+  const std::lock_guard lock(mutex);
   if (name == "_local_scalar_dense") {
     ++tally.reads;
   } else if (!Allocates(name)) {
@@ -258,10 +280,13 @@ void Refuse(const c10::OperatorHandle& op, torch::jit::Stack*) {
   throw std::runtime_error(text);
 }
 
-Tensor CopyFrom(const Tensor& from, const Tensor& to, bool) {
+Tensor CopyFrom(const Tensor& from, const Tensor& to, bool non_blocking) {
   const auto bytes = static_cast<int64_t>(from.nbytes());
+  const bool waits = !non_blocking && !(OnMac(from) && OnMac(to));
+  NoteViolations(AgainstRulesOfCopies(from, to, non_blocking));
   {
     const std::lock_guard lock(mutex);
+    if (waits && OnMac(from)) ++tally.waits;
     if (!OnMac(from)) {
       tally.bytes_to_device += bytes;
     } else if (!OnMac(to)) {
@@ -274,7 +299,15 @@ Tensor CopyFrom(const Tensor& from, const Tensor& to, bool) {
     if (!OnMac(to)) to.fill_(1);
     return to;
   }
-  HostAlias(to).copy_(HostAlias(from));
+  if (waits) queue.DoAll();
+  if (non_blocking && !OnMac(to)) {
+    queue.CopyToHost(HostAlias(from).clone(), to);
+  } else if (non_blocking && !OnMac(from)) {
+    queue.CopyToDevice(from, HostAlias(to));
+  } else {
+    NoteViolations(queue.DoUploads());
+    HostAlias(to).copy_(HostAlias(from));
+  }
   return to;
 }
 
@@ -326,6 +359,7 @@ int64_t MacDevice::Tally::all_launches() const {
 MacDevice::MacDevice(Mode wanted) {
   mode = wanted;
   RegisterKernels();
+  queue.Clear();
   Restart();
 }
 

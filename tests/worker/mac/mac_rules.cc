@@ -87,6 +87,44 @@ const Rule kRules[] = {
      }},
 };
 
+struct Copying {
+  const Tensor& from;
+  const Tensor& to;
+  bool non_blocking;
+  bool up;  // to the device
+};
+
+int64_t OffsetInBytes(const Tensor& tensor) {
+  return tensor.storage_offset() * static_cast<int64_t>(tensor.element_size());
+}
+
+struct CopyRule {
+  const char* text;
+  bool (*broken)(const Copying&);
+};
+
+const CopyRule kCopyRules[] = {
+    {"no copy to the host in another type that is not wider: it may overwrite what is copied "
+     "(#189563)",
+     [](const Copying& copy) {
+       return !copy.up && copy.from.scalar_type() != copy.to.scalar_type() &&
+              copy.to.element_size() <= copy.from.element_size();
+     }},
+    {"a copy to the host that nobody waits for is of contiguous tensors of one type: else LibTorch "
+     "copies its result on the host before there is one",
+     [](const Copying& copy) {
+       return !copy.up && copy.non_blocking &&
+              !(copy.from.scalar_type() == copy.to.scalar_type() && copy.from.is_contiguous() &&
+                copy.to.is_contiguous());
+     }},
+    {"places in memory that 4 divides: blits have no others (LibTorch's 'Unaligned blit request')",
+     [](const Copying& copy) {
+       const Tensor& host = copy.up ? copy.from : copy.to;
+       return host.is_contiguous() && (reinterpret_cast<uintptr_t>(host.data_ptr()) % 4 != 0 ||
+                                       OffsetInBytes(copy.up ? copy.to : copy.from) % 4 != 0);
+     }},
+};
+
 std::string Shape(const Tensor& tensor) {
   return absl::StrCat(torch::toString(tensor.scalar_type()), "[",
                       absl::StrJoin(tensor.sizes(), "x"), "]");
@@ -117,6 +155,22 @@ bool Allocates(const std::string& name) {
   static const std::set<std::string> names = {"empty", "empty_strided", "permute", "resize_",
                                               "set_"};
   return names.count(name) > 0;
+}
+
+std::vector<std::string> AgainstRulesOfCopies(const Tensor& from, const Tensor& to,
+                                              bool non_blocking) {
+  const auto on_mac = [](const Tensor& tensor) {
+    return tensor.device().type() == c10::DeviceType::PrivateUse1;
+  };
+  if (on_mac(from) == on_mac(to)) return {};
+  std::vector<std::string> against;
+  for (const CopyRule& rule : kCopyRules) {
+    if (!rule.broken({from, to, non_blocking, on_mac(to)})) continue;
+    against.push_back(absl::StrCat("a copy of ", Shape(from), " at ", OffsetInBytes(from), " to ",
+                                   Shape(to), " at ", OffsetInBytes(to),
+                                   " is against: ", rule.text));
+  }
+  return against;
 }
 
 std::vector<std::string> AgainstRules(const std::string& name, const c10::FunctionSchema& schema,

@@ -4,6 +4,7 @@
 
 #include <ATen/core/function_schema.h>
 #include <ATen/core/ivalue.h>
+#include <torch/torch.h>
 
 #include <string>
 #include <vector>
@@ -23,5 +24,8 @@ bool Allocates(const std::string& name);
 // The rules that a call is against, each with what it was called with; see kRules in mac_rules.cc.
 std::vector<std::string> AgainstRules(const std::string& name, const c10::FunctionSchema& schema,
                                       const std::vector<c10::IValue>& arguments);
+// The same of a copy between host and device; see kCopyRules there.
+std::vector<std::string> AgainstRulesOfCopies(const torch::Tensor& from, const torch::Tensor& to,
+                                              bool non_blocking);
 
 }  // namespace espalier
