@@ -42,6 +42,9 @@ constexpr char kTokenizerAbout[] =
 constexpr char kInspectAbout[] =
     "Show what a prepared folder holds and verify it.\n"
     "Example: espalier data inspect build/text --samples 2";
+constexpr char kSelfTestAbout[] =
+    "Try whether a device computes as the processor does; every run begins with that.\n"
+    "Example: espalier self-test --device mps";
 constexpr char kGenerateAbout[] =
     "Continue a text with a trained model.\n"
     "Example: espalier generate --checkpoint checkpoints/step-00001500 --prompt '// Returns' \\\n"
@@ -152,6 +155,14 @@ void AddInspect(CLI::App& data, InspectCommand& command) {
       ->capture_default_str();
   app.add_flag_callback(
       "--verify", [&command] { command.verify = VerifyShards::kAll; }, "Hash every shard again");
+}
+
+void AddSelfTest(CLI::App& parent, SelfTestCommand& command) {
+  CLI::App& app = *parent.add_subcommand("self-test", kSelfTestAbout);
+  app.add_option("--device", command.device, "auto, cpu, cuda or mps")->capture_default_str();
+  app.add_option("--precision", command.precisions,
+                 "fp32, bf16 or fp16; may be repeated; default: all that are trained in there");
+  app.add_option("--result", command.result, "Write the result to this file too, as JSON");
 }
 
 void AddGenerate(CLI::App& parent, GenerateCommand& command) {
@@ -265,6 +276,7 @@ WorkerExit RunCommandLine(int argc, char** argv) {
   LearnTokenizerOptions tokenizer;
   InspectCommand inspect;
   RehearseCommand rehearse;
+  SelfTestCommand self_test;
   GenerateCommand generate;
   AddTrainOptions(app, train);
   CLI::App& data = *app.add_subcommand("data", "Prepare text for training, and look at it.");
@@ -275,6 +287,7 @@ WorkerExit RunCommandLine(int argc, char** argv) {
   app.add_subcommand("rehearse", "For espalier-agent: whether this machine could train a job.")
       ->add_option("REQUEST", rehearse.request, "File of the request")
       ->required();
+  AddSelfTest(app, self_test);
   AddGenerate(app, generate);
   try {
     app.parse(argc, argv);
@@ -285,6 +298,7 @@ WorkerExit RunCommandLine(int argc, char** argv) {
   if (data.got_subcommand("tokenizer")) return Report(RunLearnTokenizer(std::move(tokenizer)));
   if (data.got_subcommand("inspect")) return Report(RunInspect(inspect));
   if (app.got_subcommand("rehearse")) return Report(RunRehearse(rehearse));
+  if (app.got_subcommand("self-test")) return Report(RunSelfTest(self_test));
   if (app.got_subcommand("generate")) return Report(RunGenerate(std::move(generate)));
   return RunTrain(train);
 }

@@ -1,6 +1,6 @@
 // The verbs of espalier-worker besides training: `data prepare|inspect|tokenizer`, `rehearse` for
-// agents, and `generate`, which continues a text with the model of a checkpoint or of any folder in
-// the Hugging Face layout. Used by command_line.cc. One thread.
+// agents, `self-test` of a device, and `generate`, which continues a text with the model of a
+// checkpoint or of any folder in the Hugging Face layout. Used by command_line.cc. One thread.
 #pragma once
 
 #include <string>
@@ -39,6 +39,16 @@ struct RehearseCommand {
 };
 // Says whether this machine could train the job, or why it cannot. For espalier-agent.
 absl::Status RunRehearse(const RehearseCommand& command);
+
+struct SelfTestCommand {
+  std::string device = "auto";
+  // Empty: all of an accelerator; of the CPU none, with whose fp32 others are compared.
+  std::vector<std::string> precisions;
+  std::string result;  // a file for a v1::DeviceTrial as JSON; empty: none is written
+};
+// Prints whether a device computes as the CPU does; FAILED_PRECONDITION where it does not in any of
+// the precisions.
+absl::Status RunSelfTest(const SelfTestCommand& command);
 
 struct GenerateCommand {
   std::string folder;

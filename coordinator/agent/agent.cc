@@ -20,6 +20,7 @@
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
 #include "coordinator/agent/command_stream.h"
+#include "coordinator/agent/device_trial.h"
 #include "coordinator/agent/generations.h"
 #include "coordinator/agent/rehearsal.h"
 #include "coordinator/agent/warm_memory.h"
@@ -88,6 +89,7 @@ class AgentProcess final : public Agent {
         generations_(std::move(generations)),
         facts_(options_.facts, clock),
         rehearsal_({options_.facts.worker, options_.facts.state_dir + "/rehearsal"}),
+        device_trial_({options_.facts.worker, options_.facts.state_dir + "/self-test"}),
         instance_(absl::StrCat(getpid(), ".", absl::ToUnixNanos(clock.Now()))),
         last_turn_(clock.Monotonic()) {}
 
@@ -205,6 +207,7 @@ class AgentProcess final : public Agent {
         facts_.Drop(command.drop());
         break;
       case v1::AgentCommand::kRehearse:
+        device_trial_.Stop();
         rehearsal_.Ask(command.rehearse(), clock_.Monotonic());
         break;
       case v1::AgentCommand::BODY_NOT_SET:
@@ -215,6 +218,7 @@ class AgentProcess final : public Agent {
   void StartDaemon(const v1::StartDaemon& request, CommandStream& stream) {
     v1::AgentMessage answer;
     rehearsal_.Forget();  // two of them may not fit
+    device_trial_.Stop();
     const absl::StatusOr<int64_t> pid = generations_.Start(request);
     if (pid.ok()) {
       answer.mutable_started()->set_exec_id(request.exec_id());
@@ -232,6 +236,7 @@ class AgentProcess final : public Agent {
     v1::NodeReport report = facts_.Report();
     if (about_to_sleep_) report.mutable_condition()->set_about_to_sleep(true);
     rehearsal_.AddTo(report);
+    device_trial_.AddTo(report);
     return report;
   }
 
@@ -271,6 +276,8 @@ class AgentProcess final : public Agent {
       if (news.has_gone()) report_at_ = now;  // what it has left in memory
     }
     if (rehearsal_.Poll(now)) report_at_ = now;
+    const bool idle = generations_.empty() && !rehearsal_.running();
+    if (device_trial_.Poll(idle, now)) report_at_ = now;
     if (stream == nullptr || now < report_at_) return;
     report_at_ = now + report_interval_;
     v1::AgentMessage message;
@@ -286,6 +293,7 @@ class AgentProcess final : public Agent {
   Generations generations_;
   NodeFacts facts_;
   RehearsalRunner rehearsal_;
+  DeviceTrialRunner device_trial_;
   const std::string instance_;
   absl::Duration last_turn_;
   absl::Duration alone_;  // awake and without a welcome

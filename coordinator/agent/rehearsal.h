@@ -52,6 +52,9 @@ class RehearsalRunner {
   // Ends what runs: a job comes, or another request.
   void Forget();
   void AddTo(v1::NodeReport& report) const;
+  bool running() const {
+    return !rehearsal_.job_id().empty() && rehearsal_.state() == v1::REHEARSAL_STATE_RUNNING;
+  }
 
  private:
   bool Lapsed(absl::Duration now) const;

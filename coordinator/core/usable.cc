@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "coordinator/core/facts.h"
@@ -50,6 +51,44 @@ std::string DescribeVersions(const ClusterState& state, const AgentSession& agen
   AddVersion(text, "Espalier", ours.espalier(), theirs.espalier());
   AddVersion(text, "Open MPI", ours.open_mpi(), theirs.open_mpi());
   return absl::StrCat("has other versions (", text, "); install the same");
+}
+
+// The device that the job would take there is the one that was tried.
+bool TakesTriedDevice(const Node& node, const JobRecord& job, const v1::DeviceTrial& trial) {
+  const std::string& of_job = job.spec.launch().device();
+  const std::string& asked = of_job.empty() || of_job == "auto" ? node.spec.device() : of_job;
+  return asked.empty() || asked == "auto" || absl::StartsWith(trial.device(), asked);
+}
+
+const char* PrecisionOf(const JobRecord& job) {
+  switch (job.spec.train().precision()) {
+    case v1::PRECISION_BF16:
+      return "bf16";
+    case v1::PRECISION_FP16:
+      return "fp16";
+    default:
+      return "fp32";
+  }
+}
+
+bool DeviceFails(const Node& node, const JobRecord& job) {
+  if (node.agent.state == AgentState::kNone || !node.agent.report) return false;
+  const v1::DeviceTrial& trial = node.agent.report->device();
+  if (!TakesTriedDevice(node, job, trial)) return false;
+  return std::any_of(trial.precisions().begin(), trial.precisions().end(), [&](const auto& tried) {
+    return tried.precision() == PrecisionOf(job) && !tried.failed().empty();
+  });
+}
+
+std::string DescribeDevice(const AgentSession& agent) {
+  const v1::DeviceTrial& trial = agent.report->device();
+  std::string text;
+  for (const v1::PrecisionTrial& tried : trial.precisions()) {
+    if (tried.failed().empty()) continue;
+    absl::StrAppend(&text, text.empty() ? "" : "; ", tried.precision(), ": ", tried.failed());
+  }
+  return absl::StrCat("has a device, ", trial.device(), ", that fails its self-test (", text,
+                      "); choose another train.precision or launch.device");
 }
 
 // In whole hours, so that the words stay the same from report to report.
@@ -176,8 +215,9 @@ Usability Usable(const ClusterState& state, const Node& node, const JobRecord& j
   if (!MayUse(job, node.record.name)) return {Obstacle::kNotNamed, {}};
   if (const Obstacle own = NodeObstacle(state, node); own != Obstacle::kNone) return {own, {}};
   if (ComputesOtherwise(state, node, job)) return {Obstacle::kProcessor, {}};
-  if (!node.holder.empty() && node.holder != job.id) return {Obstacle::kHeld, node.holder};
   if (node.holder == job.id) return {};
+  if (DeviceFails(node, job)) return {Obstacle::kDevice, {}};
+  if (!node.holder.empty()) return {Obstacle::kHeld, node.holder};
   const JobId* keeper = WasOwn(node, job) ? kept.KeptFromEverybody(node.record.name)
                                           : kept.KeptFrom(job, node.record.name);
   if (keeper != nullptr) return {Obstacle::kKept, *keeper};
@@ -210,6 +250,8 @@ std::string Describe(const ClusterState& state, const Node& node, const Usabilit
     case Obstacle::kProcessor:
       return absl::StrCat("has another processor (", ProcessorOf(&node),
                           ") than the nodes that computed the job so far, which is reproducible");
+    case Obstacle::kDevice:
+      return DescribeDevice(node.agent);
     case Obstacle::kNotNamed:
       return "is not among the nodes that the job may use";
   }

@@ -34,6 +34,8 @@ enum class Obstacle {
   kUnwell,
   // Its processor is another than that by which a job was computed that is reproducible.
   kProcessor,
+  // Its device does not compute as it should in the job's precision (NodeReport::device).
+  kDevice,
   // parallel.nodes does not name it, or exclude_nodes does.
   kNotNamed,
 };

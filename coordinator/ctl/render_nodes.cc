@@ -42,6 +42,20 @@ Cell VersionCell(const std::string& theirs, const std::string& ours) {
   return {absl::StrCat(theirs, " (", ours, " here)"), Colour::kRed};
 }
 
+// "mps good", "mps fails in bf16: attention, or its gradients"; of a processor nothing is tried.
+Cell SelfTestCell(const v1::NodeStatus& node) {
+  const v1::DeviceTrial& trial = node.report().device();
+  if (!trial.error().empty()) return {absl::StrCat("not known: ", trial.error()), Colour::kYellow};
+  if (trial.precisions().empty()) return {"-"};
+  std::vector<std::string> failed;
+  for (const v1::PrecisionTrial& tried : trial.precisions()) {
+    if (tried.failed().empty()) continue;
+    failed.push_back(absl::StrCat(tried.precision(), ": ", tried.failed()));
+  }
+  if (failed.empty()) return {absl::StrCat(trial.device(), " good"), Colour::kGreen};
+  return {absl::StrCat(trial.device(), " fails in ", absl::StrJoin(failed, "; ")), Colour::kRed};
+}
+
 Cell MemoryCell(const v1::NodeStatus& node) {
   const v1::NodeResources& resources = node.report().resources();
   if (resources.memory_bytes() == 0) return {"-"};
@@ -145,6 +159,7 @@ std::vector<Cell> Row(const v1::NodeStatus& node, const v1::NodeVersions& ours, 
           VersionCell(versions.espalier(), ours.espalier()),
           VersionCell(versions.open_mpi(), ours.open_mpi()),
           VersionCell(versions.libtorch(), ours.libtorch()),
+          SelfTestCell(node),
           MemoryCell(node),
           DiskCell(node),
           ConditionCell(node),
@@ -167,6 +182,7 @@ std::string RenderNodes(const v1::ListNodesResponse& response, const View& view)
                                        {"ESPALIER"},
                                        {"OPEN MPI"},
                                        {"LIBTORCH"},
+                                       {"SELF-TEST"},
                                        {"MEMORY FREE", right},
                                        {"DISK FREE", right},
                                        {"CONDITION"},

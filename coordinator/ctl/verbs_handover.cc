@@ -1,4 +1,4 @@
-// data, generate: what espalier-worker does.
+// data, generate, self-test: what espalier-worker does.
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,6 +34,11 @@ const std::vector<HandedOver>& HandedOverVerbs() {
        {},
        "Continue a text with a trained model",
        "espalier generate --checkpoint checkpoints/step-00000500 --prompt 'Once'",
+       ""},
+      {"self-test",
+       {},
+       "Try whether this machine's device computes as its processor does",
+       "espalier self-test --device mps",
        ""},
   };
   return verbs;

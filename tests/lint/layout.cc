@@ -74,8 +74,9 @@ Part Worker() {
               {.folder = "worker/task", .libraries = torch},
               {.folder = "worker/train", .libraries = torch},
           },
-      .root_files = {"command_line", "data_verb", "generate_verb", "rehearse_verb", "job_inputs",
-                     "ending", "launch_environment", "main", "run", "session", "verbs"},
+      .root_files = {"command_line", "data_verb", "generate_verb", "rehearse_verb",
+                     "self_test_verb", "job_inputs", "ending", "launch_environment", "main", "run",
+                     "session", "verbs"},
       .root_libraries = {"LibTorch", "gRPC", "CLI11"}};
 }
 

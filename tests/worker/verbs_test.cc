@@ -1,5 +1,6 @@
 // The verbs of espalier-worker as a person uses them, with the exit codes that scripts rely on.
 #include <gmock/gmock.h>
+#include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -7,8 +8,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/file_system.h"
 #include "common/config/job_file.h"
 #include "espalier/v1/agent.pb.h"
+#include "espalier/v1/node.pb.h"
 #include "tests/worker/tiny_job.h"
 
 namespace espalier {
@@ -27,6 +30,7 @@ TEST(Verbs, EveryHelpShowsAnExample) {
                                             {"data", "prepare", "--help"},
                                             {"data", "inspect", "--help"},
                                             {"data", "tokenizer", "--help"},
+                                            {"self-test", "--help"},
                                             {"generate", "--help"}};
   for (const std::vector<std::string>& verb : verbs) {
     const Ended help = Worker(folder, verb);
@@ -187,6 +191,25 @@ TEST_F(Rehearsal, SaysWhatIsMissing) {
   EXPECT_THAT(device.output, HasSubstr("mps"));
 }
 
+TEST(SelfTestVerb, SaysWhetherADeviceComputesAsTheProcessorAndWritesItForAnAgent) {
+  const TestFolder folder;
+  const Ended reference = Worker(folder, {"self-test", "--device", "cpu"});
+  EXPECT_EQ(reference.code, 0) << reference.output;
+  EXPECT_THAT(reference.output, HasSubstr("in fp32 what others are compared with"));
+  const Ended tried = Worker(folder, {"self-test", "--device", "cpu", "--precision", "bf16",
+                                      "--result", folder / "result"});
+  EXPECT_EQ(tried.code, 0) << tried.output;
+  EXPECT_THAT(tried.output, HasSubstr("bf16  computes as the processor does in fp32, within"));
+  v1::DeviceTrial trial;
+  const std::string json = PosixFileSystem().Read(folder / "result", 1 << 16).value_or("");
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(json, &trial).ok()) << json;
+  EXPECT_EQ(trial.device(), "cpu");
+  ASSERT_EQ(trial.precisions_size(), 1);
+  EXPECT_EQ(trial.precisions(0).precision(), "bf16");
+  EXPECT_EQ(trial.precisions(0).failed(), "");
+  EXPECT_GT(trial.precisions(0).difference(), 0);
+}
+
 struct Refusal {
   const char* name;
   std::vector<std::string> arguments;
@@ -205,6 +228,8 @@ TEST(Verbs, BadInputIsRefusedWithCodeTwoAndWhatToDo) {
       {"something else to rehearse",
        {"rehearse", folder.Write("b.txt", "\x0f\x0f")},
        "holds no request"},
+      {"no such precision", {"self-test", "--precision", "fp8"}, "allowed: fp32, bf16, fp16"},
+      {"no such device to try", {"self-test", "--device", "tpu"}, "allowed: auto, cpu, cuda, mps"},
       {"no such checkpoint", {"generate", "--checkpoint", folder / "none"}, "none"},
       {"no temperature that there is",
        {"generate", "--checkpoint", folder / "none", "--temperature", "-1"},

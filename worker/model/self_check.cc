@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "worker/model/decoder.h"
 #include "worker/model/operator_trials.h"
 #include "worker/tensor/device.h"
@@ -20,6 +21,8 @@ using torch::Tensor;
 constexpr double kSmallPart = 0.003;
 
 constexpr int64_t kBatch = 2, kVocabulary = 48;
+constexpr char kDecoder[] = "a loss or a gradient";
+constexpr char kDropped[] = "what is dropped";
 
 // Between them the trials need every operation of training.
 DecoderConfig TrialConfig(bool tied) {
@@ -143,15 +146,17 @@ double Allowed(torch::ScalarType type) {
   return type == torch::kHalf ? 0.05 : 0.01;
 }
 
-// What differed most, and by how much.
+// What differed most, and by how much; and what is being tried.
 struct Finding {
   const char* what = "";
   double difference = 0;
+  const char* trying = "";
 };
 
 void Note(Finding& worst, const char* what, double difference) {
   if (std::isnan(worst.difference) || difference <= worst.difference) return;
-  worst = {what, difference};
+  worst.what = what;
+  worst.difference = difference;
 }
 
 // What is tried of a device, and what comes of it.
@@ -168,15 +173,17 @@ Trials TryAll(const TrialPlace& place, EmbeddingGradient embedding, const Trials
   const auto good = [&] { return worst.difference <= Allowed(place.type); };
   for (size_t i = 0; i < OperatorTrials().size() && good(); ++i) {
     const OperatorTrial& trial = OperatorTrials()[i];
+    worst.trying = trial.name;
     found.operators.push_back(trial.run(place));
     if (expected == nullptr) continue;
     Note(worst, trial.name, Difference(found.operators[i], expected->operators[i]));
   }
   for (size_t i = 0; i < 2 && good(); ++i) {
+    worst.trying = kDecoder;
     found.decoders.push_back(RunTrial(TrialConfig(/*tied=*/i == 0), place.device, place.type,
                                       embedding, place.positions));
     if (expected == nullptr) continue;
-    Note(worst, "a loss or a gradient", Difference(found.decoders[i], expected->decoders[i]));
+    Note(worst, kDecoder, Difference(found.decoders[i], expected->decoders[i]));
   }
   return found;
 }
@@ -189,9 +196,14 @@ void StirMemory(torch::Device device) {
   }
 }
 
+absl::Status Refusal(const std::string& why) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      why, "; choose another train.precision ('fp32' always works) or another launch.device"));
+}
+
 }  // namespace
 
-absl::StatusOr<double> SelfTest(torch::Device device, torch::ScalarType type) {
+DeviceTrial TryDevice(torch::Device device, torch::ScalarType type) {
   // As many as attention takes in two blocks of queries there: 128 rows each, or 1024.
   const int64_t positions = device.is_cpu() ? 140 : 1040;
   Finding worst;
@@ -199,27 +211,33 @@ absl::StatusOr<double> SelfTest(torch::Device device, torch::ScalarType type) {
     const EmbeddingGradient embedding = Parameters::ForTraining(device, type).untied_embedding;
     const Trials expected =
         TryAll({torch::kCPU, torch::kFloat, positions}, embedding, nullptr, worst);
-    if (!DropsTheSame(device, type)) return Note(worst, "what is dropped", 1);
+    worst.trying = kDropped;
+    if (!DropsTheSame(device, type)) return Note(worst, kDropped, 1);
     TryAll({device, type, positions}, embedding, &expected, worst);
     if (device.is_cpu()) return;
     StirMemory(device);
     TryAll({device, type, positions}, embedding, &expected, worst);
   });
-  if (absl::IsResourceExhausted(tried)) return tried;
-  const std::string choose =
-      "; choose another train.precision ('fp32' always works) or another launch.device";
+  if (absl::IsResourceExhausted(tried)) return {tried, "", worst.difference};
   if (!tried.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "train.precision is '", PrecisionName(type), "', which device ", device.str(),
-        " does not compute in with LibTorch ", TorchVersion(), tried.message(), choose));
+    const std::string trying(absl::StripSuffix(worst.trying, ","));
+    return {Refusal(absl::StrCat("train.precision is '", PrecisionName(type), "', which device ",
+                                 device.str(), " does not compute in with LibTorch ",
+                                 TorchVersion(), ": ", trying, tried.message())),
+            trying, worst.difference};
   }
-  if (!(worst.difference <= Allowed(type))) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("in ", PrecisionName(type), " device ", device.str(), " computes ", worst.what,
-                     " otherwise than the CPU, by ", worst.difference, " of the norm (at most ",
-                     Allowed(type), " is allowed), with LibTorch ", TorchVersion(), choose));
-  }
-  return worst.difference;
+  if (worst.difference <= Allowed(type)) return {absl::OkStatus(), "", worst.difference};
+  return {Refusal(absl::StrCat("in ", PrecisionName(type), " device ", device.str(), " computes ",
+                               worst.what, " otherwise than the CPU, by ", worst.difference,
+                               " of the norm (at most ", Allowed(type),
+                               " is allowed), with LibTorch ", TorchVersion())),
+          std::string(absl::StripSuffix(worst.what, ",")), worst.difference};
+}
+
+absl::StatusOr<double> SelfTest(torch::Device device, torch::ScalarType type) {
+  const DeviceTrial trial = TryDevice(device, type);
+  if (!trial.status.ok()) return trial.status;
+  return trial.difference;
 }
 
 }  // namespace espalier

@@ -1,20 +1,33 @@
 // SelfTest: whether a device computes a decoder in a precision as the CPU does in fp32, tried
-// before anything is trained on it. Used by worker/state when a replica is made, and by
-// worker/rehearse_verb.cc. Compute thread.
+// before anything is trained on it. Used by worker/state when a replica is made, by
+// worker/rehearse_verb.cc and worker/self_test_verb.cc. Compute thread.
 #pragma once
 
 #include <torch/torch.h>
 
+#include <string>
+
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace espalier {
 
+struct DeviceTrial {
+  // FAILED_PRECONDITION when the device cannot do it with this LibTorch, or comes to something else
+  // than the CPU; RESOURCE_EXHAUSTED when it has no memory for that now.
+  absl::Status status;
+  // The operation that was at fault, as "attention, or its gradients"; empty: none was.
+  std::string failed;
+  // By how much a result, or the gradient of a parameter, differs at most, relative to its norm.
+  double difference = 0;
+};
+
 // Runs single operations (operator_trials.h) and tiny decoders, which between them need every
 // operation of a pass, forward and backward on the device in that type, and on the CPU in fp32; all
 // of it twice on an accelerator, since some compute rightly until much was allocated. A few
-// seconds. Returns by how much a result, or the gradient of a parameter, differs at most, relative
-// to its norm. FAILED_PRECONDITION when the device cannot do it with this LibTorch, or comes to
-// something else than the CPU: it names the operation.
+// seconds.
+DeviceTrial TryDevice(torch::Device device, torch::ScalarType type);
+// Its difference, or its status, which names the operation.
 absl::StatusOr<double> SelfTest(torch::Device device, torch::ScalarType type);
 
 }  // namespace espalier

@@ -90,6 +90,30 @@ TEST(Usable, ClocksAreNotHoursApart) {
   EXPECT_EQ(Why(state, Job("a")), "has a clock about 26 hours behind espalierd's; set it");
 }
 
+TEST(Usable, ADeviceThatFailsInTheJobsPrecisionIsNot) {
+  ClusterState state = State();
+  v1::DeviceTrial& trial = *Attach(state).report->mutable_device();
+  trial.set_device("mps");
+  v1::PrecisionTrial& bf16 = *trial.add_precisions();
+  bf16.set_precision("bf16");
+  bf16.set_failed("attention, or its gradients");
+  EXPECT_EQ(Why(state, Job("a")), "") << "which computes in fp32";
+  JobRecord job = Job("a");
+  job.spec.mutable_train()->set_precision(v1::PRECISION_BF16);
+  EXPECT_EQ(Why(state, job),
+            "has a device, mps, that fails its self-test (bf16: attention, or its gradients); "
+            "choose another train.precision or launch.device");
+  EXPECT_FALSE(WouldDo(Usable(state, *state.nodes.Find(kStudio), job, {}).obstacle));
+  job.spec.mutable_launch()->set_device("cpu");
+  EXPECT_EQ(Why(state, job), "") << "which is not the one that was tried";
+  job.spec.mutable_launch()->set_device("auto");
+  state.nodes.Edit(kStudio)->spec.set_device("cpu");
+  EXPECT_EQ(Why(state, job), "") << "nor is the node's";
+  state.nodes.Edit(kStudio)->spec.set_device("mps");
+  state.nodes.SetHeld(JobId("a"), {kStudio});
+  EXPECT_EQ(Why(state, job), "") << "what runs there has proven itself";
+}
+
 TEST(KeptNodes, AreKeptFromThoseOfTheSamePriorityThatCouldNotBeMadeToGiveThemBack) {
   KeptNodes kept;
   kept.Keep(Job("first", 5), KeptNodes::From::kSamePriority);

@@ -102,6 +102,25 @@ TEST(RenderNodes, WhatIsWrongWithANodeStandsInItsLine) {
             std::string::npos);
 }
 
+TEST(RenderNodes, WhatADeviceFailsInIsNamed) {
+  v1::ListNodesResponse response = Attached();
+  EXPECT_EQ(RenderNodes(response, kView).find("SELF-TEST"), std::string::npos);
+  v1::DeviceTrial& trial = *response.mutable_nodes(0)->mutable_report()->mutable_device();
+  trial.set_device("mps");
+  trial.add_precisions()->set_precision("fp32");
+  v1::PrecisionTrial& bf16 = *trial.add_precisions();
+  bf16.set_precision("bf16");
+  EXPECT_NE(RenderNodes(response, kView).find("SELF-TEST"), std::string::npos);
+  EXPECT_NE(RenderNodes(response, kView).find(" mps good "), std::string::npos);
+  bf16.set_failed("attention, or its gradients");
+  EXPECT_NE(RenderNodes(response, kView).find("mps fails in bf16: attention, or its gradients"),
+            std::string::npos)
+      << RenderNodes(response, kView);
+  trial.Clear();
+  trial.set_error("no memory");
+  EXPECT_NE(RenderNodes(response, kView).find("not known: no memory"), std::string::npos);
+}
+
 TEST(RenderNodes, AnAgentThatIsSilentOrGoneShowsForHowLong) {
   v1::ListNodesResponse response = Attached();
   v1::NodeStatus& node = *response.mutable_nodes(0);

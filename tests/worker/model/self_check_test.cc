@@ -89,9 +89,11 @@ TEST(SelfTest, NamesTheOperationThatIsWrong) {
                                          {"aten::index_add_", "rows that are looked up"},
                                          {"aten::rsqrt", "a norm"}}) {
     const WrongOperator wrong(operation);
-    const absl::Status refused = SelfTest(torch::kCPU, torch::kDouble).status();
-    EXPECT_TRUE(absl::StrContains(refused.message(), absl::StrCat("computes ", named)))
-        << operation << ": " << refused;
+    const DeviceTrial trial = TryDevice(torch::kCPU, torch::kDouble);
+    EXPECT_TRUE(absl::StrContains(trial.status.message(), absl::StrCat("computes ", named)))
+        << operation << ": " << trial.status;
+    EXPECT_TRUE(absl::StartsWith(trial.failed, named)) << trial.failed;
+    EXPECT_NE(trial.failed.back(), ',');
   }
 }
 
