@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
+#include "common/platform/platform.h"
 #include "worker/collective/mpi_world.h"
 #include "worker/launch_environment.h"
 #include "worker/run.h"
@@ -293,6 +294,9 @@ WorkerExit RunCommandLine(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? WorkerExit::kDone : WorkerExit::kBadInput;
+  }
+  if (const absl::Status one = CheckOpenMpRuntimes(LoadedLibraries()); !one.ok()) {
+    return Report(one);
   }
   if (data.got_subcommand("prepare")) return Report(RunPrepare(std::move(prepare)));
   if (data.got_subcommand("tokenizer")) return Report(RunLearnTokenizer(std::move(tokenizer)));

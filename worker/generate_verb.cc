@@ -9,7 +9,9 @@
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
+#include "common/platform/platform.h"
 #include "worker/chat/chat_template.h"
+#include "worker/kernels/parallel.h"
 #include "worker/model/decoder.h"
 #include "worker/model/pretrained.h"
 #include "worker/state/checkpoint_store.h"
@@ -94,6 +96,7 @@ absl::StatusOr<std::vector<int32_t>> PromptIds(const GenerateCommand& command,
 absl::Status RunGenerate(GenerateCommand command) {
   RETURN_IF_ERROR(CheckGenerateOptions(command.options));
   RETURN_IF_ERROR(SetComputeThreads(command.threads, /*workers_here=*/1));
+  cpu::OnEachThread(MarkComputeThread);
   ASSIGN_OR_RETURN(command.folder, ModelFolder(command.folder));
   ASSIGN_OR_RETURN(const SelectedDevice device, SelectDevice({.name = command.device}));
   ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, OpenTokenizer(command.folder));

@@ -3,12 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <climits>
 #include <cstdlib>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/config/open_mpi.h"
+#include "absl/strings/str_join.h"
+#include "common/platform/platform.h"
 
 namespace espalier {
 
@@ -53,21 +54,46 @@ LaunchEnvironment ReadLaunchEnvironment(const ReadVariable& variable) {
   return environment;
 }
 
-// libgomp lets a thread that waits for the others spin for milliseconds before it sleeps. Where
-// cores are shared (two ranks on a host, a build beside the training) the spinning takes the very
-// core that the awaited thread needs: measured on 2 cores under load, 60 % of the processor time.
-// Some tens of microseconds of spinning cost 0 to 10 % where the cores are free (runs differ), and
-// gain 5 to 30 % where they are not.
+std::vector<SpinBound> MissingSpinBounds(const ReadVariable& variable) {
+  std::vector<SpinBound> missing;
+  if (variable("OMP_WAIT_POLICY")) return missing;
+  for (const SpinBound& bound : kSpinBounds) {
+    if (!variable(bound.variable)) missing.push_back(bound);
+  }
+  return missing;
+}
+
+// OpenMP lets a thread that waits for the others spin before it sleeps: libgomp for milliseconds,
+// libomp for 200. Where cores are shared (two ranks on a host, a build beside the training) the
+// spinning takes the very core that the awaited thread needs: measured with libgomp on 2 cores
+// under load, 60 % of the processor time. Some tens of microseconds of spinning cost 0 to 10 %
+// where the cores are free (runs differ), and gain 5 to 30 % where they are not. A millisecond is
+// the least that all versions of libomp understand, but for none.
 void SetLoadEnvironment(char** argv) {
-#if defined(__linux__)
-  if (std::getenv(kSpinVariable) != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
-  setenv(kSpinVariable, kSpinCount, /*overwrite=*/1);
+  const std::vector<SpinBound> missing = MissingSpinBounds(EnvironmentVariable);
+  if (missing.empty()) return;
+  for (const SpinBound& bound : missing) setenv(bound.variable, bound.value, /*overwrite=*/1);
   // By its own path, so that the process keeps its name; on failure training goes on, only slower.
-  char path[PATH_MAX + 1] = {};
-  if (readlink("/proc/self/exe", path, PATH_MAX) > 0) execv(path, argv);
-#else
-  (void)argv;
-#endif
+  const absl::StatusOr<std::string> program = ProgramPath();
+  if (program.ok()) execv(program->c_str(), argv);
+}
+
+absl::Status CheckOpenMpRuntimes(const std::vector<std::string>& libraries) {
+  std::vector<std::string> runtimes;
+  for (const std::string& path : libraries) {
+    const std::string name = path.substr(path.rfind('/') + 1);
+    if (!absl::StartsWith(name, "libomp.") && !absl::StartsWith(name, "libiomp5.")) continue;
+    if (std::find(runtimes.begin(), runtimes.end(), path) == runtimes.end()) {
+      runtimes.push_back(path);
+    }
+  }
+  if (runtimes.size() < 2) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "two OpenMP runtimes are loaded, of which the second would end the process (OMP: Error "
+      "#15): ",
+      absl::StrJoin(runtimes, " and "),
+      "; build against the one that LibTorch uses: with Homebrew's pytorch that is `brew install "
+      "libomp`, then deploy/dev clean, deploy/dev build"));
 }
 
 }  // namespace espalier

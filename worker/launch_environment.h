@@ -7,6 +7,10 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/config/open_mpi.h"
 
 namespace espalier {
 
@@ -24,8 +28,17 @@ using ReadVariable = std::function<std::optional<std::string>(const char* name)>
 LaunchEnvironment ReadLaunchEnvironment(const ReadVariable& variable);
 std::optional<std::string> EnvironmentVariable(const char* name);
 
+// Of what bounds the spinning of OpenMP's threads (common/config/open_mpi.h), that which is not
+// set; nothing where the user has said how threads wait.
+std::vector<SpinBound> MissingSpinBounds(const ReadVariable& variable);
+
 // Returns where nothing is to be set, or all is; else the program begins anew, in this process.
 // A variable that the user has set is left alone.
 void SetLoadEnvironment(char** argv);
+
+// FAILED_PRECONDITION where two of LLVM's or Intel's OpenMP runtimes are among the libraries that a
+// process has loaded: the second one to be used would end it, without naming the program that
+// brought it.
+absl::Status CheckOpenMpRuntimes(const std::vector<std::string>& libraries);
 
 }  // namespace espalier

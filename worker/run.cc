@@ -23,6 +23,7 @@
 #include "worker/control/attach_client.h"
 #include "worker/control/standalone_client.h"
 #include "worker/ending.h"
+#include "worker/kernels/parallel.h"
 #include "worker/launch_environment.h"
 #include "worker/session.h"
 #include "worker/sync/together.h"
@@ -189,6 +190,7 @@ absl::StatusOr<SessionResult> Train(const WorkerOptions& options, const v1::Welc
                                     const LaunchEnvironment& environment, ControlClient& client) {
   const int threads = options.threads != 0 ? options.threads : welcome.spec().launch().threads();
   RETURN_IF_ERROR(SetComputeThreads(threads, environment.local_ranks));
+  cpu::OnEachThread(MarkComputeThread);
   static Gauge& gauge = *new Gauge{client.progress()};  // the communication thread may outlive us
   // Others may be long in coming. The session asks for the same, and gives it back in a pause.
   absl::StatusOr<std::unique_ptr<KeepAwake>> awake = KeepAwake::Start("Espalier begins to train");

@@ -63,7 +63,9 @@ std::vector<std::string> MpirunArguments(const MpirunOptions& options, OpenMpiVe
   for (const OpenMpiParameter& parameter : TransportParameters(options.transport)) {
     arguments.insert(arguments.end(), {"--mca", parameter.name, parameter.value});
   }
-  arguments.insert(arguments.end(), {"-x", absl::StrCat(kSpinVariable, "=", kSpinCount)});
+  for (const SpinBound& bound : kSpinBounds) {
+    arguments.insert(arguments.end(), {"-x", absl::StrCat(bound.variable, "=", bound.value)});
+  }
   return arguments;
 }
 

@@ -1,7 +1,7 @@
 // The one table of Open MPI parameters: what the launcher gives to mpirun, what a worker of a
 // hand-typed mpirun sets for itself before MPI starts, and what every worker reads back. Versions
 // 4.1 and 5.x spell the options of mpirun itself differently; the difference ends here. Used by
-// coordinator/agent, coordinator/launcher/mpirun.h, worker/launch_environment.cc,
+// coordinator/agent, coordinator/launcher/mpirun.h, worker/launch_environment.h,
 // worker/collective/mpi_collective.h and worker/collective/transport.h. Plain functions: any
 // thread.
 #pragma once
@@ -47,11 +47,15 @@ struct MpirunOptions {
   enum class Hosts { kMachines, kAgents, kBoth } hosts = Hosts::kMachines;
 };
 
-// What libgomp (Linux) reads when a worker is loaded, and how often a thread that waits for others
-// is to look before it sleeps (launch_environment.cc says why). A worker that is started without it
-// has to load itself, and LibTorch, twice.
-inline constexpr char kSpinVariable[] = "GOMP_SPINCOUNT";
-inline constexpr char kSpinCount[] = "10000";
+// What OpenMP's runtimes read when a worker is loaded: how often a thread that waits for others is
+// to look before it sleeps (libgomp, on Linux), or for how many milliseconds (LLVM's libomp, on
+// macOS); launch_environment.cc says why. A worker that is started without them has to load itself,
+// and LibTorch, twice.
+struct SpinBound {
+  const char* variable;
+  const char* value;
+};
+inline constexpr SpinBound kSpinBounds[] = {{"GOMP_SPINCOUNT", "10000"}, {"KMP_BLOCKTIME", "1"}};
 
 // Arguments of mpirun that precede the first program.
 std::vector<std::string> MpirunArguments(const MpirunOptions& options, OpenMpiVersion version);

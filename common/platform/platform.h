@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -131,8 +132,12 @@ class EnergyMeter {
   virtual double Joules() = 0;
 };
 
-// The folder of the running program, symbolic links resolved.
+// The running program, symbolic links resolved, and its folder.
+absl::StatusOr<std::string> ProgramPath();
 absl::StatusOr<std::string> ProgramFolder();
+
+// Paths of the shared libraries that this process has loaded.
+std::vector<std::string> LoadedLibraries();
 
 // Processor time that a thread of this process has used; it must not have been joined.
 absl::StatusOr<absl::Duration> ReadThreadTime(pthread_t thread);

@@ -273,7 +273,7 @@ absl::StatusOr<absl::Duration> ReadThreadTime(pthread_t thread) {
 
 void MarkComputeThread() { pthread_set_qos_class_self_np(QOS_CLASS_USER_INITIATED, 0); }
 
-absl::StatusOr<std::string> ProgramFolder() {
+absl::StatusOr<std::string> ProgramPath() {
   std::array<char, MAXPATHLEN> path;
   uint32_t size = path.size();
   if (_NSGetExecutablePath(path.data(), &size) != 0) {
@@ -283,8 +283,21 @@ absl::StatusOr<std::string> ProgramFolder() {
   if (realpath(path.data(), resolved.data()) == nullptr) {
     return absl::ErrnoToStatus(errno, "cannot resolve the path of the program");
   }
-  const std::string program(resolved.data());
-  return program.substr(0, program.rfind('/'));
+  return std::string(resolved.data());
+}
+
+absl::StatusOr<std::string> ProgramFolder() {
+  const absl::StatusOr<std::string> program = ProgramPath();
+  return program.ok() ? program->substr(0, program->rfind('/')) : program;
+}
+
+// Image 0 is the program itself; one that is unloaded meanwhile has no name.
+std::vector<std::string> LoadedLibraries() {
+  std::vector<std::string> paths;
+  for (uint32_t i = 1; i < _dyld_image_count(); ++i) {
+    if (const char* const path = _dyld_get_image_name(i)) paths.emplace_back(path);
+  }
+  return paths;
 }
 
 // powermetrics and IOReport tell root alone, and are no interface.

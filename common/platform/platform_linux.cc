@@ -1,4 +1,5 @@
 // platform.h from /proc, /sys and the control group.
+#include <link.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/utsname.h>
@@ -198,12 +199,28 @@ absl::StatusOr<absl::Duration> ReadThreadTime(pthread_t thread) {
 
 void MarkComputeThread() {}
 
-absl::StatusOr<std::string> ProgramFolder() {
+absl::StatusOr<std::string> ProgramPath() {
   std::array<char, 4096> path;
   const ssize_t size = readlink("/proc/self/exe", path.data(), path.size());
   if (size < 0) return absl::ErrnoToStatus(errno, "cannot read /proc/self/exe");
-  const std::string program(path.data(), static_cast<size_t>(size));
-  return program.substr(0, program.rfind('/'));
+  return std::string(path.data(), static_cast<size_t>(size));
+}
+
+absl::StatusOr<std::string> ProgramFolder() {
+  const absl::StatusOr<std::string> program = ProgramPath();
+  return program.ok() ? program->substr(0, program->rfind('/')) : program;
+}
+
+std::vector<std::string> LoadedLibraries() {
+  std::vector<std::string> paths;
+  dl_iterate_phdr(
+      [](dl_phdr_info* library, size_t, void* to) {
+        const std::string path = library->dlpi_name;  // empty: the program itself
+        if (!path.empty()) static_cast<std::vector<std::string>*>(to)->push_back(path);
+        return 0;
+      },
+      &paths);
+  return paths;
 }
 
 }  // namespace espalier

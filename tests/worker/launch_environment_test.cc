@@ -60,5 +60,34 @@ TEST(LaunchEnvironment, APersonCanTellTwoMpirunsApart) {
   EXPECT_NE(Read(first).run_id, Read(second).run_id);
 }
 
+std::vector<std::string> Missing(const Variables& variables) {
+  std::vector<std::string> names;
+  const auto read = [&](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  };
+  for (const SpinBound& bound : MissingSpinBounds(read)) names.push_back(bound.variable);
+  return names;
+}
+
+TEST(SpinBounds, AreSetWhereNobodyHasSetThem) {
+  EXPECT_EQ(Missing({}), (std::vector<std::string>{"GOMP_SPINCOUNT", "KMP_BLOCKTIME"}));
+  EXPECT_EQ(Missing({{"KMP_BLOCKTIME", "200"}}), std::vector<std::string>{"GOMP_SPINCOUNT"});
+  EXPECT_TRUE(Missing({{"GOMP_SPINCOUNT", "1"}, {"KMP_BLOCKTIME", "0"}}).empty());
+  EXPECT_TRUE(Missing({{"OMP_WAIT_POLICY", "active"}}).empty());
+}
+
+TEST(OpenMpRuntimes, TwoThatWouldEndTheProcessAreNamed) {
+  const std::string brew = "/opt/homebrew/opt/libomp/lib/libomp.dylib";
+  const std::string own = "/opt/torch/lib/libomp.dylib";
+  EXPECT_TRUE(CheckOpenMpRuntimes({"/usr/lib/libSystem.B.dylib", brew, brew}).ok());
+  EXPECT_TRUE(CheckOpenMpRuntimes({"/lib/libgomp.so.1", "/opt/lib/libgomp-1.so", brew}).ok())
+      << "libgomp ends no process";
+  const absl::Status two = CheckOpenMpRuntimes({brew, "/opt/libtorch_cpu.dylib", own});
+  EXPECT_EQ(two.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(std::string(two.message()).find(brew + " and " + own), std::string::npos) << two;
+  EXPECT_FALSE(CheckOpenMpRuntimes({brew, "/opt/intel/libiomp5.dylib"}).ok());
+}
+
 }  // namespace
 }  // namespace espalier

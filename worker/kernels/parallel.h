@@ -1,6 +1,7 @@
 // ParallelFor: a loop on OpenMP's threads whose body may throw. An exception must not leave a
 // parallel region (the process would end); here the first one reaches the caller once all threads
-// are done. Used by the CPU kernels of this folder and by worker/ops. Called from one thread.
+// are done. Used by the CPU kernels of this folder, by worker/ops,
+// worker/run.cc and worker/generate_verb.cc. Called from one thread.
 #pragma once
 
 #include <atomic>
@@ -31,6 +32,15 @@ class FirstException {
   std::atomic<bool> thrown_ = false;
   std::exception_ptr first_;
 };
+
+// Calls body() on each of OpenMP's threads, once: what a system has to know of them.
+template <typename Body>
+void OnEachThread(const Body& body) {
+  FirstException exception;
+#pragma omp parallel
+  exception.Run(body);
+  exception.Rethrow();
+}
 
 // Calls body(i) for 0 <= i < n, each thread a run of neighbours: for iterations of equal work.
 template <typename Body>

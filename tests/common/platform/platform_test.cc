@@ -69,6 +69,16 @@ TEST(Platform, TheProcessorHasAModelAndCores) {
   EXPECT_FALSE(processor->translated);
 }
 
+TEST(Platform, TheProgramAndItsLibrariesHavePaths) {
+  const auto program = ProgramPath();
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(program->substr(0, program->rfind('/')), *ProgramFolder());
+  const std::vector<std::string> libraries = LoadedLibraries();
+  EXPECT_TRUE(std::any_of(libraries.begin(), libraries.end(), [](const std::string& path) {
+    return path.find("libc++") != std::string::npos || path.find("libstdc++") != std::string::npos;
+  }));
+}
+
 TEST(Platform, KeepAwakeWorksOrSaysWhatToDoInstead) {
   const auto awake = KeepAwake::Start("test");
   if (!awake.ok()) {

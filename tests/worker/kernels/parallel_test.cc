@@ -2,9 +2,13 @@
 #include "worker/kernels/parallel.h"
 
 #include <gtest/gtest.h>
+#include <omp.h>
 
+#include <mutex>
 #include <new>
+#include <set>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "worker/kernels/gemm.h"
@@ -18,6 +22,17 @@ TEST(ParallelLoops, RunEveryIterationOnce) {
   ParallelForUneven(1000, [&](int64_t i) { ++uneven[i]; });
   EXPECT_EQ(even, std::vector<int>(1000, 1));
   EXPECT_EQ(uneven, std::vector<int>(1000, 1));
+}
+
+TEST(ParallelLoops, EachThreadIsReachedOnce) {
+  std::mutex mutex;
+  std::multiset<std::thread::id> threads;
+  OnEachThread([&] {
+    const std::lock_guard lock(mutex);
+    threads.insert(std::this_thread::get_id());
+  });
+  EXPECT_EQ(threads.size(), static_cast<size_t>(omp_get_max_threads()));
+  EXPECT_EQ(std::set(threads.begin(), threads.end()).size(), threads.size());
 }
 
 TEST(ParallelLoops, AnExceptionOfAnyThreadReachesTheCaller) {
