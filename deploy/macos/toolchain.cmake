@@ -16,6 +16,6 @@ foreach(language C CXX)
   set(CMAKE_${language}_ABI_COMPILED TRUE)
 endforeach()
 set(CMAKE_SIZEOF_VOID_P 8)
-# Each object names what it takes from others.
-set(CMAKE_CXX_FLAGS_INIT "-O0 -isystem ${CMAKE_CURRENT_LIST_DIR}/stubs")
+# Not optimised, each object names what it takes from others.
+set(CMAKE_CXX_FLAGS_INIT "-O0 -pthread -isystem ${CMAKE_CURRENT_LIST_DIR}/stubs")
 set(CMAKE_TRY_COMPILE_PLATFORM_VARIABLES ESPALIER_MACOS_KIT)
