@@ -1,6 +1,7 @@
 // Bare connections that tell why gRPC's fail: to a Unix socket, or by TCP with a TLS handshake that
 // fetches the server's certificates without judging them.
-// Used by channel.cc, diagnose.cc and pinned_ca.cc only. Any thread; every wait is bounded by a timeout.
+// Used by channel.cc, diagnose.cc and pinned_ca.cc only. Any thread; every wait is bounded by a
+// timeout.
 #pragma once
 
 #include <string>

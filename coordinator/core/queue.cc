@@ -70,8 +70,8 @@ bool CanYield(const JobRecord& record) {
 Hold HoldOn(const JobRecord& holder, const JobRecord& waiting) {
   const bool keeps_place = KeepsItsPlace(holder);
   if (IsLeaving(holder) && !keeps_place) {
-    const bool goes_on = holder.state == JobState::kRegrouping &&
-                         holder.spec.priority() == waiting.spec.priority();
+    const bool goes_on =
+        holder.state == JobState::kRegrouping && holder.spec.priority() == waiting.spec.priority();
     const bool stays = QueuesAgain(holder) && (goes_on || GoesBefore(holder, waiting));
     return stays ? Hold::kStays : Hold::kLeaves;
   }

@@ -22,8 +22,8 @@ inline constexpr char kLoopbackNetwork[] = "127.0.0.0/8";
 std::vector<LocalNetwork> LocalNetworks();
 
 // CIDR of the smallest of `networks` that holds every address ("10.77.0.0/24"); all loopback:
-// kLoopbackNetwork. INVALID_ARGUMENT: not IPv4, or loopback beside others; NOT_FOUND: no network holds
-// them all, launcher.network must say it.
+// kLoopbackNetwork. INVALID_ARGUMENT: not IPv4, or loopback beside others; NOT_FOUND: no network
+// holds them all, launcher.network must say it.
 absl::StatusOr<std::string> JoiningNetwork(const std::vector<std::string>& addresses,
                                            const std::vector<LocalNetwork>& networks);
 

@@ -31,8 +31,8 @@ SourceFiles MadeUpTree(const std::map<std::string, std::string>& texts);
 // "#include" of a project's header or, for a name in <>, of a library's: a line for made-up files.
 std::string IncludeLine(const std::string& header);
 
-// The C++ files (.h, .cc, .cu, .cuh), and those among them that are not under tests/. What lies under
-// deploy/ is in the form of others: it stands in for headers of another system.
+// The C++ files (.h, .cc, .cu, .cuh), and those among them that are not under tests/. What lies
+// under deploy/ is in the form of others: it stands in for headers of another system.
 std::vector<const SourceFile*> CppFiles(const SourceFiles& files);
 std::vector<const SourceFile*> NonTestFiles(const SourceFiles& files);
 

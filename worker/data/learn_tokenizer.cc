@@ -93,8 +93,8 @@ absl::Status CheckOptions(FileSystem& files, const LearnTokenizerOptions& option
   const auto names = files.List(options.output);
   if (absl::IsNotFound(names.status()) || (names.ok() && names->empty())) return absl::OkStatus();
   if (!names.ok()) return names.status();
-  return absl::AlreadyExistsError(absl::StrCat(
-      "output folder ", options.output, " is not empty; remove it or choose another one"));
+  return absl::AlreadyExistsError(absl::StrCat("output folder ", options.output,
+                                               " is not empty; remove it or choose another one"));
 }
 
 }  // namespace
@@ -111,8 +111,8 @@ absl::StatusOr<LearntTokenizer> LearnTokenizer(FileSystem& files,
   std::vector<int32_t> ids;
   RETURN_IF_ERROR(tokenizer->Encode(learner.last_text(), ids));
   RETURN_IF_ERROR(MakeDurableDirectory(files, options.output));
-  RETURN_IF_ERROR(WriteText(files, JoinPath(options.output, "tokenizer_config.json"),
-                            trained.config_json));
+  RETURN_IF_ERROR(
+      WriteText(files, JoinPath(options.output, "tokenizer_config.json"), trained.config_json));
   RETURN_IF_ERROR(WriteText(files, JoinPath(options.output, "tokenizer.json"), trained.json));
   RETURN_IF_ERROR(files.SyncDirectory(options.output));
   return LearntTokenizer{trained.vocab_size, static_cast<int64_t>(input.files.size()),

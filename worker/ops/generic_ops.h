@@ -1,9 +1,9 @@
 // The decoder's operations in LibTorch's own operators: any device, any floating-point type, in few
-// launches, of which an accelerator pays each. Chosen where no kernel of ours applies; contracts and shapes are those of ops.h. Gradients of weights
-// are added in place to weight.grad() when that is defined (the flat gradient), within the backward
-// of the operation itself, so that they are final when it has run. Compute thread (forward),
-// autograd's threads (backward). Used by fused_feed_forward.cc, norms.cc, generic_attention.cc,
-// generic_loss.cc, ops.cc and products.cc.
+// launches, of which an accelerator pays each. Chosen where no kernel of ours applies; contracts
+// and shapes are those of ops.h. Gradients of weights are added in place to weight.grad() when that
+// is defined (the flat gradient), within the backward of the operation itself, so that they are
+// final when it has run. Compute thread (forward), autograd's threads (backward). Used by
+// fused_feed_forward.cc, norms.cc, generic_attention.cc, generic_loss.cc, ops.cc and products.cc.
 #pragma once
 
 #include <torch/torch.h>

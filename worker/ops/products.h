@@ -1,8 +1,7 @@
-// A product with a weight and its gradients, on any device: the building blocks of fused_linear.cc and
-// fused_feed_forward.cc.
-// Weights that are neighbours in memory are one on accelerators, where a product of its own reads
-// or adds to the whole input each time and is launched by itself. Matrices are dense unless said
-// otherwise. Used by worker/ops. Compute thread, or autograd's.
+// A product with a weight and its gradients, on any device: the building blocks of fused_linear.cc
+// and fused_feed_forward.cc. Weights that are neighbours in memory are one on accelerators, where a
+// product of its own reads or adds to the whole input each time and is launched by itself. Matrices
+// are dense unless said otherwise. Used by worker/ops. Compute thread, or autograd's.
 #pragma once
 
 #include <torch/torch.h>

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "coordinator/launcher/mpirun.h"
 #include "tests/coordinator/scratch_folder.h"
 
@@ -86,9 +87,10 @@ TEST(LastWords, NameTheRankThatExitedFirst) {
 
 TEST(LastWords, TellAdviceFromLinesEvenWhereItsFirstRuleIsTooFarBack) {
   ScratchFolder folder;
-  folder.Write("log", "-----\n" + std::string(20000, 'x') + "\nPlease check.\n-----\nno data\n");
+  const std::string words(20000, 'x');
+  folder.Write("log", absl::StrCat("-----\n", words, "\nPlease check.\n-----\nno data\n"));
   EXPECT_EQ(ReadLastWords(folder.path("log")).text, "no data");
-  folder.Write("log", "no data\n-----\n" + std::string(20000, 'x') + "\n-----\n");
+  folder.Write("log", absl::StrCat("no data\n-----\n", words, "\n-----\n"));
   EXPECT_EQ(ReadLastWords(folder.path("log")).text.substr(0, 3), "xxx");
 }
 
