@@ -106,6 +106,9 @@ absl::StatusOr<Value> Interpreter::Evaluate(const Expression& expression) {
   ++depth_;
   Result value = EvaluateKind(expression);
   --depth_;
+  if (value.ok() && expression.kind != Kind::kLiteral && expression.kind != Kind::kName) {
+    Charge(*value);
+  }
   if (value.ok() || absl::IsFailedPrecondition(value.status()) ||
       absl::StartsWith(value.status().message(), "chat template, line")) {
     return value;
@@ -271,6 +274,7 @@ absl::StatusOr<Arguments> Interpreter::ArgumentsOf(const Expression& e) {
 absl::StatusOr<Value> Interpreter::Called(const Expression& e) {
   ASSIGN_OR_RETURN(const Value value, Evaluate(*e.parts[0]));
   ASSIGN_OR_RETURN(const Arguments arguments, ArgumentsOf(e));
+  Charge(value);
   if (e.kind == Kind::kFilter) return ApplyFilter(e.text, value, arguments);
   if (e.kind == Kind::kTest) {
     ASSIGN_OR_RETURN(const bool passes, ApplyTest(e.text, value, arguments));
@@ -295,6 +299,7 @@ absl::StatusOr<Value> Interpreter::Compared(const Expression& e) {
   for (size_t i = 0; i < e.operators.size(); ++i) {
     const std::string& sign = e.operators[i];
     ASSIGN_OR_RETURN(Value right, Evaluate(*e.parts[i + 1]));
+    ChargeAll(right);
     bool holds = false;
     if (sign == "==" || sign == "!=") {
       holds = left.Equals(right) == (sign == "==");

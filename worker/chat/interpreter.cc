@@ -12,7 +12,9 @@
 namespace espalier {
 namespace {
 
-constexpr int64_t kStepsMax = 10'000'000;
+constexpr int64_t kStepsMax = 4'000'000;
+constexpr int64_t kStepsOfRound = 20;  // of a loop
+constexpr int64_t kBytesOfStep = 64, kItemsOfStep = 8;
 constexpr int kDepthMax = 200;
 
 }  // namespace
@@ -33,6 +35,18 @@ absl::Status Interpreter::Step(int line) {
                                                    kStepsMax, " steps, or calls itself over ",
                                                    kDepthMax, " levels deep"));
 }
+
+void Interpreter::Charge(const Value& value) {
+  if (const Value::List* items = value.list()) {
+    steps_ += static_cast<int64_t>(items->size()) / kItemsOfStep;
+  } else if (const Value::Dict* items = value.dict()) {
+    steps_ += static_cast<int64_t>(items->size()) / kItemsOfStep;
+  } else {
+    ChargeAll(value);
+  }
+}
+
+void Interpreter::ChargeAll(const Value& value) { steps_ += value.bytes() / kBytesOfStep; }
 
 absl::Status Interpreter::Write(absl::string_view text) {
   RETURN_IF_ERROR(CheckTextSize(out_.size() + text.size()));
@@ -106,6 +120,7 @@ absl::Status Interpreter::Bind(const std::vector<std::string>& targets, const Va
 // What a loop goes through: the items that its condition lets through.
 absl::StatusOr<Value::List> Interpreter::LoopItems(const Statement& statement) {
   ASSIGN_OR_RETURN(const Value through, Evaluate(*statement.expression));
+  Charge(through);
   ASSIGN_OR_RETURN(Value::List items, ItemsOf(through));
   if (statement.condition == nullptr) return items;
   Value::List kept;
@@ -127,6 +142,7 @@ absl::StatusOr<Interpreter::Flow> Interpreter::ExecuteFor(const Statement& state
     }
     const auto size = static_cast<int64_t>(items.size());
     for (int64_t i = 0; i < size; ++i) {
+      steps_ += kStepsOfRound;
       RETURN_IF_ERROR(Step(statement.line));
       frames_.back().clear();
       const auto item = [&](int64_t at) {

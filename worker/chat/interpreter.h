@@ -18,7 +18,7 @@ class Interpreter {
  public:
   explicit Interpreter(const Value::Dict& variables);
 
-  // The text that the statements write. RESOURCE_EXHAUSTED after 10 million steps, or over 64 MiB
+  // The text that the statements write. RESOURCE_EXHAUSTED after 4 million steps, or over 64 MiB
   // of text.
   absl::StatusOr<std::string> Run(const std::vector<Statement>& statements);
 
@@ -50,6 +50,9 @@ class Interpreter {
 
   const Value* Lookup(const std::string& name) const;
   absl::Status Step(int line);
+  // Takes steps for what an operation on a value costs: by its size, or by all that is in it.
+  void Charge(const Value& value);
+  void ChargeAll(const Value& value);
   absl::Status Write(absl::string_view text);
 
   std::vector<Frame> frames_;

@@ -12,6 +12,8 @@
 namespace espalier {
 namespace {
 
+constexpr size_t kCharactersMax = size_t{1} << 20;  // a list of them takes 100 times as much
+
 using Test = bool (*)(const Value&);
 
 bool IsIterable(const Value& v) {
@@ -121,6 +123,10 @@ absl::StatusOr<Value::List> ItemsOf(const Value& value) {
   }
   if (value.text() == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("a ", value.KindName(), " has no items"));
+  }
+  if (value.text()->size() > kCharactersMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the characters of a text of over ", kCharactersMax, " bytes"));
   }
   for (absl::string_view text = *value.text(); !text.empty();) {
     const size_t bytes = FirstCodePoint(text).bytes;

@@ -74,6 +74,8 @@ class Value {
   // What {{ }} writes, as Python's str(); and as repr() within a list.
   std::string ToText() const;
   std::string ToRepr() const;
+  // Bytes of its text, about; of a number 16.
+  int64_t bytes() const;
   // "string", "list" and so on, for messages.
   absl::string_view KindName() const;
   // The value of a key of a dict; nullptr without one.
@@ -93,7 +95,6 @@ class Value {
   using ListPointer = std::shared_ptr<const Sized<List>>;
   using DictPointer = std::shared_ptr<Sized<Dict>>;
 
-  int64_t bytes() const;
   int depth() const;
   static absl::Status Measure(const Value& item, int64_t& bytes, int& depth);
 

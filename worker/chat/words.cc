@@ -63,6 +63,10 @@ class WordReader {
     return c == '_' || absl::ascii_isalnum(static_cast<unsigned char>(c));
   }
 
+  bool IsDigit(size_t at) const {
+    return at < rest_.size() && absl::ascii_isdigit(static_cast<unsigned char>(rest_[at]));
+  }
+
   std::string Take(size_t bytes) {
     std::string taken(rest_.substr(0, bytes));
     rest_.remove_prefix(taken.size());
@@ -83,14 +87,17 @@ class WordReader {
 
   absl::Status Number() {
     size_t end = 0;
-    bool real = false;
+    bool real = false, exponent_seen = false;
     while (end < rest_.size()) {
       const char c = rest_[end];
-      const bool point = c == '.' && !real && end + 1 < rest_.size() &&
-                         absl::ascii_isdigit(static_cast<unsigned char>(rest_[end + 1]));
-      if (!point && !absl::ascii_isdigit(static_cast<unsigned char>(c))) break;
-      real = real || point;
-      ++end;
+      const bool point = c == '.' && !real && IsDigit(end + 1);
+      const size_t sign =
+          end + 1 < rest_.size() && (rest_[end + 1] == '+' || rest_[end + 1] == '-');
+      const bool exponent = (c == 'e' || c == 'E') && !exponent_seen && IsDigit(end + 1 + sign);
+      if (!point && !exponent && !IsDigit(end)) break;
+      real = real || point || exponent;
+      exponent_seen = exponent_seen || exponent;
+      end += exponent ? 1 + sign : 1;
     }
     TemplateWord word{real ? TemplateWord::Kind::kReal : TemplateWord::Kind::kInteger, Take(end)};
     const bool read =

@@ -148,6 +148,8 @@ OrderedJson MergesOf(const Model& model) {
   return json;
 }
 
+// Tokens of the user's are looked for among marked spaces, as Gemma's are made of them; but not
+// where marks come before texts, since such a mark would be taken for a part of the token.
 OrderedJson AddedTokensOf(const Model& model) {
   OrderedJson added = OrderedJson::array();
   for (size_t id = 0; id < model.pieces.size(); ++id) {
@@ -159,7 +161,7 @@ OrderedJson AddedTokensOf(const Model& model) {
                      {"single_word", false},
                      {"lstrip", false},
                      {"rstrip", false},
-                     {"normalized", !special},
+                     {"normalized", !special && !model.dummy_prefix},
                      {"special", special}});
   }
   return added;

@@ -150,8 +150,11 @@ CodePoint FirstCodePoint(absl::string_view text) {
 
 CodePoint LastCodePoint(absl::string_view text) {
   for (size_t size = 1; size <= std::min<size_t>(4, text.size()); ++size) {
-    const CodePoint point = FirstCodePoint(text.substr(text.size() - size));
+    const absl::string_view end = text.substr(text.size() - size);
+    if ((static_cast<uint8_t>(end.front()) & 0xc0) == 0x80) continue;
+    const CodePoint point = FirstCodePoint(end);
     if (point.bytes == size) return point;
+    break;
   }
   return {kReplacementCodePoint, 1};
 }

@@ -112,6 +112,7 @@ TEST(ChatTemplate, AHostileTemplateEndsInTimeAndMemory) {
         std::string("{% set ns = namespace(s=[1]) %}{% for i in range(99) %}"
                     "{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s }}"),
         std::string("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"),
+        std::string("{% for i in range(9999) %}{{ ('a' * 60000000) | length }}{% endfor %}"),
         std::string("{{ 'a' * 99999999999 }}"), std::string("{{ range(999999999) }}"),
         absl::StrCat("{{ ", deep), absl::StrCat("{{ ", std::string(100'000, '-'), "1 }}"),
         absl::StrCat("{{ 1", std::string(500'000, '['), " }}")}) {

@@ -30,6 +30,14 @@ TEST(SentencePieceModel, EncodesAsItsLibraryDoes) {
   }
 }
 
+TEST(SentencePieceModel, TokensOfTheUsersAreFoundInTexts) {
+  std::vector<int32_t> ids;
+  const std::unique_ptr<Tokenizer> tokenizer = Open();
+  ASSERT_TRUE(tokenizer->Encode("a<tool>", ids).ok());
+  EXPECT_EQ(ids.size(), 2U);
+  EXPECT_EQ(ids.back(), tokenizer->IdOf("<tool>"));
+}
+
 TEST(SentencePieceModel, FramesTextsAsAsked) {
   std::vector<int32_t> ids;
   ASSERT_TRUE(Open()->Encode("a", ids, {.frame = true}).ok());
