@@ -389,11 +389,7 @@ std::vector<v1::WarmState> TakeSpareMemory(const ClusterState& state, Node& node
   if (!node.agent.report) return spare;
   google::protobuf::RepeatedPtrField<v1::WarmState> kept;
   for (const v1::WarmState& memory : node.agent.report->warm()) {
-    if (IsSpare(state, node, memory)) {
-      spare.push_back(memory);
-    } else {
-      *kept.Add() = memory;
-    }
+    (IsSpare(state, node, memory) ? spare.emplace_back() : *kept.Add()) = memory;
   }
   *node.agent.report->mutable_warm() = std::move(kept);
   return spare;

@@ -135,15 +135,13 @@ class MpirunLauncher : public Launcher {
   bool AgentsDone(const GenerationKey& key, Entry& entry, absl::Duration now);
 
   const MpirunLauncherOptions options_;
-  // With the nodes that have joined.
-  v1::ClusterSpec cluster_;
+  v1::ClusterSpec cluster_;  // with the nodes that have joined
   // An address that was this machine's is so still when its cable is pulled.
   const std::vector<LocalNetwork> networks_at_start_;
   std::string coordinator_;
   std::map<GenerationKey, Entry> entries_;
   absl::Duration next_log_look_ = absl::ZeroDuration();
-  // Asked to end, but not known here.
-  std::vector<LaunchEnded> unknown_;
+  std::vector<LaunchEnded> unknown_;  // asked to end, but not known here
 };
 
 // The log of a generation: STATE_DIR/jobs/ID/logs/gen-0001.log.

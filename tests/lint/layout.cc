@@ -77,7 +77,7 @@ Part Worker() {
       .root_files = {"command_line", "data_verb", "generate_verb", "rehearse_verb",
                      "self_test_verb", "job_inputs", "ending", "launch_environment", "main", "run",
                      "session", "verbs"},
-      .root_libraries = {"LibTorch", "gRPC", "CLI11"}};
+      .root_libraries = {"LibTorch", "gRPC", "CLI11", "nlohmann-json"}};
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include "common/base/status_macros.h"
 #include "worker/chat/functions.h"
 #include "worker/chat/text_functions.h"
-#include "worker/chat/value_text.h"
 
 namespace espalier {
 namespace {

@@ -1,5 +1,5 @@
 // Interpreter: runs a parsed chat template, as Jinja's sandbox does with transformers' settings.
-// Used by chat_template.h. One thread; once.
+// Used by chat_template.cc. One thread; once.
 #pragma once
 
 #include <cstdint>

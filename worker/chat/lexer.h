@@ -1,6 +1,6 @@
 // Cuts a chat template into text, {{ outputs }} and {% statements %}, with the white space that
 // transformers' settings of Jinja leave (trim_blocks, lstrip_blocks), and those into words. Used by
-// parser.h. Pure: any thread.
+// parser.cc. Pure: any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Parses a chat template. Used by chat_template.h. Pure: any thread.
+// Parses a chat template. Used by chat_template.cc. Pure: any thread.
 #pragma once
 
 #include <vector>

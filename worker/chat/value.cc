@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/status_macros.h"
-#include "worker/chat/value_text.h"
 
 namespace espalier {
 namespace {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -102,5 +103,12 @@ class Value {
                std::shared_ptr<const Call>>
       data_;
 };
+
+// Python's repr().
+std::string PythonRepr(const Value& value);
+
+// Python's json.dumps(ensure_ascii=False): with `indent` spaces a level, else on one line.
+// INVALID_ARGUMENT for what JSON does not have.
+absl::StatusOr<std::string> PythonJson(const Value& value, std::optional<int64_t> indent);
 
 }  // namespace espalier

@@ -1,5 +1,3 @@
-#include "worker/chat/value_text.h"
-
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -7,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "worker/chat/value.h"
 
 namespace espalier {
 namespace {

@@ -1,5 +1,5 @@
 // BlasCall: a product of gemm.h as cblas_sgemm takes it, row-major, with 32-bit sizes. Used by
-// gemm_darwin.cc. Any thread.
+// accelerate_darwin.cc. Any thread.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // Gemm: matrix product on the CPU, by the fastest library of the platform: oneDNN where CMake finds
-// it for this processor (gemm_dnnl.cc), Accelerate on macOS (gemm_darwin.cc), else LibTorch's BLAS
-// (gemm_torch.cc). Used by cpu_attention.cc, worker/ops/fused_loss.cc and worker/ops/products.cc.
-// Any thread; inside a parallel region it runs on the calling thread alone. What the library
-// refuses, or has no memory for, is an exception.
+// it for this processor (gemm_dnnl.cc), Accelerate on macOS (accelerate_darwin.cc), else LibTorch's
+// BLAS (gemm_torch.cc). Used by cpu_attention.cc, worker/ops/fused_loss.cc and
+// worker/ops/products.cc. Any thread; inside a parallel region it runs on the calling thread alone.
+// What the library refuses, or has no memory for, is an exception.
 #pragma once
 
 #include <cstdint>

@@ -167,12 +167,10 @@ std::optional<int32_t> BpeTokenizer::IdOf(absl::string_view token) const {
   return it->second;
 }
 
-bool BpeTokenizer::IsSpecial(int32_t id) const {
-  return id >= 0 && id < vocab_size() && special_[static_cast<size_t>(id)];
-}
-
-bool BpeTokenizer::IsByteFallback(int32_t id) const {
-  return id >= 0 && id < vocab_size() && pieces_.is_byte(id);
+TokenKind BpeTokenizer::KindOf(int32_t id) const {
+  if (id < 0 || id >= vocab_size()) return TokenKind::kText;
+  if (special_[static_cast<size_t>(id)]) return TokenKind::kSpecial;
+  return pieces_.is_byte(id) ? TokenKind::kByteFallback : TokenKind::kText;
 }
 
 absl::StatusOr<absl::string_view> BpeTokenizer::Piece(int32_t id) const {

@@ -1,5 +1,5 @@
 // BpeTokenizer: byte-pair encoding as a tokenizer.json of Hugging Face describes it: GPT-2, Llama
-// 3, Qwen, SmolLM2 and what is built like them. Used by open_tokenizer.cc and bpe_trainer.h.
+// 3, Qwen, SmolLM2 and what is built like them. Used by open_tokenizer.cc.
 // Immutable: any thread.
 #pragma once
 
@@ -39,12 +39,11 @@ class BpeTokenizer final : public Tokenizer {
   int64_t vocab_size() const override { return pieces_.size(); }
   int32_t end_of_text() const override { return end_; }
   std::optional<int32_t> IdOf(absl::string_view token) const override;
-  bool IsSpecial(int32_t id) const override;
+  TokenKind KindOf(int32_t id) const override;
   absl::Status Encode(absl::string_view text, std::vector<int32_t>& ids,
                       EncodeOptions options) const override;
   absl::StatusOr<absl::string_view> Piece(int32_t id) const override;
   bool DropsFirstSpace() const override { return pieces_.drops_first_space(); }
-  bool IsByteFallback(int32_t id) const override;
   std::string Json() const override { return json_; }
   std::string ConfigJson() const override { return config_json_; }
 

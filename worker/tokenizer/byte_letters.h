@@ -1,5 +1,5 @@
 // The printable characters that stand for bytes in the vocabularies of byte-level tokenizers, as
-// GPT-2 has them. Used by byte_tokenizer.cc, bpe_tokenizer.cc, token_pieces.cc and bpe_trainer.cc.
+// GPT-2 has them. Used by byte_tokenizer.cc, bpe_model_json.cc, token_pieces.cc and bpe_trainer.cc.
 // Pure: any thread.
 #pragma once
 

@@ -25,7 +25,9 @@ class ByteTokenizer final : public Tokenizer {
     if (!byte || byte->size() != 1) return std::nullopt;
     return static_cast<uint8_t>(byte->front());
   }
-  bool IsSpecial(int32_t id) const override { return id == kBytes; }
+  TokenKind KindOf(int32_t id) const override {
+    return id == kBytes ? TokenKind::kSpecial : TokenKind::kText;
+  }
 
   absl::Status Encode(absl::string_view text, std::vector<int32_t>& ids,
                       EncodeOptions options) const override {

@@ -27,7 +27,7 @@ struct Piece {
   PieceType type = PieceType::kNormal;
 };
 
-// What sentencepiece_model.proto calls ModelProto, with its defaults.
+// What SentencePiece calls ModelProto, with its defaults.
 struct Model {
   std::vector<Piece> pieces;
   uint64_t kind = 1;  // unigram, bpe, word, char

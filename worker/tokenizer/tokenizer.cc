@@ -35,8 +35,8 @@ absl::StatusOr<std::string> Tokenizer::DecodeText(absl::Span<const int32_t> ids,
   for (const int32_t id : ids) {
     ASSIGN_OR_RETURN(const absl::string_view piece, Piece(id));
     if (!options.special_tokens && IsSpecial(id)) continue;
-    if (!IsByteFallback(id)) AppendBytes(bytes, text);
-    std::string& part = IsByteFallback(id) ? bytes : text;
+    if (!(KindOf(id) == TokenKind::kByteFallback)) AppendBytes(bytes, text);
+    std::string& part = (KindOf(id) == TokenKind::kByteFallback) ? bytes : text;
     part.append(piece.data(), piece.size());
   }
   AppendBytes(bytes, text);

@@ -27,6 +27,12 @@ struct DecodeOptions {
   bool special_tokens = false;  // spell them out; else they are left out
 };
 
+enum class TokenKind {
+  kText,
+  kSpecial,
+  kByteFallback,  // a byte of a character that has no token of its own (`<0xE2>`)
+};
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -38,7 +44,8 @@ class Tokenizer {
   virtual int32_t end_of_text() const = 0;
   // The id of a token by its spelling in tokenizer.json ("<|im_end|>").
   virtual std::optional<int32_t> IdOf(absl::string_view token) const = 0;
-  virtual bool IsSpecial(int32_t id) const = 0;
+  virtual TokenKind KindOf(int32_t id) const = 0;
+  bool IsSpecial(int32_t id) const { return KindOf(id) == TokenKind::kSpecial; }
 
   // Appends the ids of `text`, which is any bytes. INVALID_ARGUMENT names what the vocabulary has
   // no token for.
@@ -50,8 +57,6 @@ class Tokenizer {
   virtual absl::StatusOr<absl::string_view> Piece(int32_t id) const = 0;
   // The space that such a tokenizer puts before every text is not of the text.
   virtual bool DropsFirstSpace() const { return false; }
-  // Whether the id is a byte of a character that has no token of its own (`<0xE2>`).
-  virtual bool IsByteFallback(int32_t id) const { return false; }
 
   // The pieces together: the bytes that were encoded.
   absl::StatusOr<std::string> Decode(absl::Span<const int32_t> ids,

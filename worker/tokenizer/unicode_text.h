@@ -15,8 +15,8 @@ inline constexpr int32_t kReplacementCodePoint = 0xfffd;
 
 bool IsUtf8(absl::string_view text);
 
-// Every maximal part of an ill-formed sequence as one U+FFFD (Unicode 15, section 3.9, U+FFFD
-// Substitution), as Rust's and Python's decoders do it.
+// Every maximal part of an ill-formed sequence as one U+FFFD (Unicode 15, U+FFFD Substitution), as
+// Rust's and Python's decoders do it.
 std::string WithReplacements(absl::string_view text);
 
 // How many bytes at the end may be the beginning of a character: 0 to 3.

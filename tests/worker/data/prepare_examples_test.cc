@@ -92,7 +92,7 @@ class PairTokenizer : public Tokenizer {
   int64_t vocab_size() const override { return 256 + 65536 + 1; }
   int32_t end_of_text() const override { return 256 + 65536; }
   std::optional<int32_t> IdOf(absl::string_view) const override { return std::nullopt; }
-  bool IsSpecial(int32_t) const override { return false; }
+  TokenKind KindOf(int32_t) const override { return TokenKind::kText; }
   absl::Status Encode(absl::string_view text, std::vector<int32_t>& ids,
                       EncodeOptions) const override {
     for (; text.size() > 1; text.remove_prefix(2)) ids.push_back(256 + text[0] * 256 + text[1]);
