@@ -52,7 +52,12 @@ std::vector<NodeName> World::LivingNodes() const {
 
 absl::Time World::may_train_until() const {
   const RankProcess& leader = *ranks_.front();
-  return leader.dead() || leader.finished() ? absl::InfinitePast() : leader.lease_until();
+  // It begins with all its ranks, each of which is welcomed first.
+  const bool begins = std::none_of(ranks_.begin(), ranks_.end(), [](const auto& rank) {
+    return rank->lease_until() == absl::InfinitePast();
+  });
+  return !begins || leader.dead() || leader.finished() ? absl::InfinitePast()
+                                                       : leader.lease_until();
 }
 
 absl::Time World::SilentSince() const {
