@@ -24,8 +24,8 @@ absl::Status NotFor(absl::string_view sign, const Value& left, const Value& righ
 }
 
 Result Repeated(const std::string& text, int64_t times) {
-  times = std::max<int64_t>(times, 0);
-  if (times > int64_t{1} << 26) times = int64_t{1} << 26;
+  constexpr int64_t kTooOften = (int64_t{1} << 26) + 1;  // of any text that is not empty
+  times = std::clamp<int64_t>(times, 0, kTooOften);
   RETURN_IF_ERROR(CheckTextSize(text.size() * static_cast<size_t>(times)));
   std::string out;
   for (int64_t i = 0; i < times && !text.empty(); ++i) out += text;

@@ -35,6 +35,7 @@ enum class TokenKind {
 
 class Tokenizer {
  public:
+  explicit Tokenizer(bool drops_first_space = false) : drops_first_space_(drops_first_space) {}
   virtual ~Tokenizer() = default;
   // Short name written to manifests: "byte", "bpe" or "sentencepiece".
   virtual absl::string_view kind() const = 0;
@@ -56,7 +57,7 @@ class Tokenizer {
   // nothing. Valid as long as the tokenizer.
   virtual absl::StatusOr<absl::string_view> Piece(int32_t id) const = 0;
   // The space that such a tokenizer puts before every text is not of the text.
-  virtual bool DropsFirstSpace() const { return false; }
+  bool DropsFirstSpace() const { return drops_first_space_; }
 
   // The pieces together: the bytes that were encoded.
   absl::StatusOr<std::string> Decode(absl::Span<const int32_t> ids,
@@ -68,6 +69,9 @@ class Tokenizer {
   // Contents of tokenizer.json and tokenizer_config.json, the same bytes every time.
   virtual std::string Json() const = 0;
   virtual std::string ConfigJson() const = 0;
+
+ private:
+  const bool drops_first_space_;
 };
 
 // One token per byte (id = byte) and <|endoftext|> (id 256). Any bytes survive the round trip.
