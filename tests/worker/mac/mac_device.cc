@@ -301,6 +301,7 @@ Tensor CopyFrom(const Tensor& from, const Tensor& to, bool non_blocking) {
   }
   if (waits) queue.DoAll();
   if (non_blocking && !OnMac(to)) {
+    NoteViolations(queue.DoUploads());  // the queue has an order
     queue.CopyToHost(HostAlias(from).clone(), to);
   } else if (non_blocking && !OnMac(from)) {
     queue.CopyToDevice(from, HostAlias(to));
