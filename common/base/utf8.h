@@ -1,5 +1,6 @@
 // UTF-8 for bytes that came from elsewhere. Used by common/config, common/rpc,
-// coordinator/agent, coordinator/launcher and coordinator/service. Pure: any thread.
+// coordinator/agent, coordinator/launcher, coordinator/service and worker/tokenizer. Pure: any
+// thread.
 #pragma once
 
 #include <cstddef>

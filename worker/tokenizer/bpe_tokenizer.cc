@@ -35,7 +35,7 @@ const nlohmann::json& Part(const nlohmann::json& json, const char* key) {
 }  // namespace
 
 BpeTokenizer::BpeTokenizer(PreTokenizer pre_tokenizer, BpeModel model, TokenPieces pieces)
-    : Tokenizer(pieces.drops_first_space()),
+    : Tokenizer("bpe", pieces.drops_first_space()),
       number_(NextNumber()),
       pre_tokenizer_(std::move(pre_tokenizer)),
       model_(std::move(model)),

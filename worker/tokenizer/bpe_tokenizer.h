@@ -35,7 +35,6 @@ class BpeTokenizer final : public Tokenizer {
                                                          const nlohmann::json& json,
                                                          Surroundings surroundings);
 
-  absl::string_view kind() const override { return "bpe"; }
   int64_t vocab_size() const override { return pieces_.size(); }
   int32_t end_of_text() const override { return end_; }
   std::optional<int32_t> IdOf(absl::string_view token) const override;

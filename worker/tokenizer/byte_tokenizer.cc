@@ -15,7 +15,7 @@ constexpr absl::string_view kEndOfText = "<|endoftext|>";
 
 class ByteTokenizer final : public Tokenizer {
  public:
-  absl::string_view kind() const override { return "byte"; }
+  ByteTokenizer() : Tokenizer("byte") {}
   int64_t vocab_size() const override { return kBytes + 1; }
   int32_t end_of_text() const override { return kBytes; }
 

@@ -35,10 +35,12 @@ enum class TokenKind {
 
 class Tokenizer {
  public:
-  explicit Tokenizer(bool drops_first_space = false) : drops_first_space_(drops_first_space) {}
+  // `kind` is a literal.
+  explicit Tokenizer(absl::string_view kind, bool drops_first_space = false)
+      : kind_(kind), drops_first_space_(drops_first_space) {}
   virtual ~Tokenizer() = default;
   // Short name written to manifests: "byte", "bpe" or "sentencepiece".
-  virtual absl::string_view kind() const = 0;
+  absl::string_view kind() const { return kind_; }
   // One more than the largest id.
   virtual int64_t vocab_size() const = 0;
   // The id that ends every document.
@@ -71,6 +73,7 @@ class Tokenizer {
   virtual std::string ConfigJson() const = 0;
 
  private:
+  const absl::string_view kind_;
   const bool drops_first_space_;
 };
 

@@ -88,7 +88,7 @@ TEST(PrepareExamples, TheFieldsHaveTheNamesThatAreGiven) {
 // Two bytes are one token where there are two.
 class PairTokenizer : public Tokenizer {
  public:
-  absl::string_view kind() const override { return "pairs"; }
+  PairTokenizer() : Tokenizer("pairs") {}
   int64_t vocab_size() const override { return 256 + 65536 + 1; }
   int32_t end_of_text() const override { return 256 + 65536; }
   std::optional<int32_t> IdOf(absl::string_view) const override { return std::nullopt; }
