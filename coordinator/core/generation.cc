@@ -186,16 +186,16 @@ void OnFault(Transaction& transaction, Job& job, const Fault& fault) {
   if (record.verdict != Verdict::kOpen || record.state == JobState::kCancelling ||
       record.processes == Processes::kEnding) {
     transaction.Note(job, fault.reason);
-    EndGeneration(transaction, job);
-    return;
+    return EndGeneration(transaction, job);
   }
   const bool restarts = record.desired != DesiredState::kPauseHard && !IsExternal(record);
-  if (restarts && GoOnWithoutUnfit(transaction, job, fault)) {
-    EndGeneration(transaction, job);
-    return;
+  const bool paused = record.state == JobState::kPausedSoft;
+  if (restarts && !paused && GoOnWithoutUnfit(transaction, job, fault)) {
+    return EndGeneration(transaction, job);
   }
-  if (fault.culprit) BlameNode(transaction, job, *fault.culprit, fault.reason);
-  if (record.state == JobState::kPausedSoft) {
+  const bool aside = paused && !SetUnfitAside(transaction, job, fault).empty();
+  if (fault.culprit && !aside) BlameNode(transaction, job, *fault.culprit, fault.reason);
+  if (paused) {
     record.desired = DesiredState::kPauseHard;
     transaction.Enter(job, JobState::kPausing, absl::StrCat(fault.reason, " during the pause"));
     ChangeDirective(transaction, job, {.run_state = RunState::kStop});
