@@ -73,13 +73,13 @@ TEST(Verbs, ALearntTokenizerGoesAllTheWay) {
   for (int i = 0; i < 400; ++i) text += absl::StrCat("line ", i, " of a short text\n");
   const std::string file = folder.Write("text.txt", text);
   const Ended learnt = Worker(
-      folder, {"data", "tokenizer", "--output", folder / "bpe", "--vocab-size", "300", file});
+      folder, {"data", "tokenizer", "--output", folder / "bpe", "--vocab-size", "274", file});
   ASSERT_EQ(learnt.code, 0) << learnt.output;
-  EXPECT_THAT(learnt.output, HasSubstr("300 ids"));
+  EXPECT_THAT(learnt.output, HasSubstr("274 ids"));
   const Ended prepared = Worker(folder, {"data", "prepare", "--output", folder / "data",
                                          "--tokenizer", folder / "bpe", file});
   ASSERT_EQ(prepared.code, 0) << prepared.output;
-  EXPECT_THAT(prepared.output, HasSubstr("bpe tokenizer of 300 ids"));
+  EXPECT_THAT(prepared.output, HasSubstr("bpe tokenizer of 274 ids"));
   folder.Write("job.yaml",
                "name: tiny\nmodel: {hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, "
                "num_attention_heads: 2}\ndata: {path: data, sequence_length: 16}\n"

@@ -23,10 +23,10 @@ TEST(LearnTokenizer, WhatItLearntPreparesData) {
   const TestFolder folder;
   const std::string file = folder.Write("in.txt", Lines(500));
   LearnTokenizerOptions options{.inputs = {file}, .output = folder / "bpe"};
-  options.trainer.vocab_size = 300;
+  options.trainer.vocab_size = 274;
   const auto learnt = LearnTokenizer(PosixFileSystem(), options);
   ASSERT_TRUE(learnt.ok()) << learnt.status();
-  EXPECT_EQ(learnt->vocab_size, 300);
+  EXPECT_EQ(learnt->vocab_size, 274);
   EXPECT_GT(learnt->bytes_per_token, 2);
   const auto tokenizer = OpenTokenizer(folder / "bpe");
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
@@ -36,7 +36,7 @@ TEST(LearnTokenizer, WhatItLearntPreparesData) {
   const auto prepared = PrepareData(PosixFileSystem(), **tokenizer, prepare);
   ASSERT_TRUE(prepared.ok()) << prepared.status();
   EXPECT_EQ(prepared->manifest.tokenizer, "bpe");
-  EXPECT_EQ(prepared->manifest.vocab_size, 300);
+  EXPECT_EQ(prepared->manifest.vocab_size, 274);
   EXPECT_EQ(prepared->manifest.token_bytes, 2);
   const auto data = Dataset::Open(folder / "data", {});
   const auto carried = OpenTokenizer(folder / "data");
