@@ -53,6 +53,12 @@ set(TORCH_INCLUDE_DIRS ${ESPALIER_MACOS_KIT}/torch
 set(spdlog_FOUND TRUE)
 target_compile_definitions(spdlog::spdlog INTERFACE SPDLOG_FMT_EXTERNAL SPDLOG_COMPILED_LIB)
 
+# Those without a CMake package are looked for by their files. No library is read: any file will do.
+foreach(library PCRE2-8 UTF8PROC)
+  set(${library}_INCLUDE_DIR ${ESPALIER_MACOS_KIT}/include CACHE PATH "of the kit")
+  set(${library}_LIBRARY ${ESPALIER_MACOS_KIT}/.complete CACHE FILEPATH "of the kit")
+endforeach()
+
 # What makes sources runs here.
 foreach(tool protoc grpc_cpp_plugin)
   find_program(ESPALIER_${tool} ${tool} REQUIRED NO_CMAKE_FIND_ROOT_PATH)
