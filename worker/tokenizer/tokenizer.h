@@ -39,7 +39,7 @@ class Tokenizer {
   explicit Tokenizer(absl::string_view kind, bool drops_first_space = false)
       : kind_(kind), drops_first_space_(drops_first_space) {}
   virtual ~Tokenizer() = default;
-  // Short name written to manifests: "byte", "bpe" or "sentencepiece".
+  // Short name written to manifests: "byte" or "bpe".
   absl::string_view kind() const { return kind_; }
   // One more than the largest id.
   virtual int64_t vocab_size() const = 0;
