@@ -99,8 +99,9 @@ absl::StatusOr<AddedTokens> AddedTokens::FromJson(const nlohmann::json& json,
     ASSIGN_OR_RETURN(AddedToken token, TokenFromJson(one));
     const auto index = static_cast<int32_t>(added.tokens_.size());
     if (token.normalized) {
-      ASSIGN_OR_RETURN(const std::string content, normalizer.Apply(token.content));
-      if (!content.empty()) added.normalized_.Add(content, index);
+      const absl::StatusOr<std::string> content = normalizer.Apply(token.content);
+      RETURN_IF_ERROR(content.status());
+      if (!content->empty()) added.normalized_.Add(*content, index);
     } else {
       added.raw_.Add(token.content, index);
     }
