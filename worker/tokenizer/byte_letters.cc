@@ -22,10 +22,10 @@ Letters MakeLetters() {
     letters.byte_of[static_cast<size_t>(code_point)] = byte;
     std::string& letter = letters.of_byte[static_cast<size_t>(byte)];
     if (code_point < 0x80) {
-      letter = {static_cast<char>(code_point)};
+      letter.push_back(static_cast<char>(code_point));
     } else {
-      letter = {static_cast<char>(0xc0 | (code_point >> 6)),
-                static_cast<char>(0x80 | (code_point & 0x3f))};
+      letter.push_back(static_cast<char>(0xc0 | (code_point >> 6)));
+      letter.push_back(static_cast<char>(0x80 | (code_point & 0x3f)));
     }
   }
   return letters;
