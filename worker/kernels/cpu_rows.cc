@@ -100,6 +100,75 @@ ESPALIER_INLINE void RmsNormGradient(const In* x, const float* weight, const Out
   }
 }
 
+template <typename In, typename Out>
+ESPALIER_INLINE CentredRow LayerNorm(const In* x, const float* weight, const float* bias, Out* out,
+                                     int64_t n, float eps) {
+  const auto count = static_cast<float>(n);
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) sum += ToFloat(x[i]);
+  const float mean = sum / count;
+  float squares = 0;
+#pragma omp simd reduction(+ : squares)
+  for (int64_t i = 0; i < n; ++i) squares += (ToFloat(x[i]) - mean) * (ToFloat(x[i]) - mean);
+  const float r = 1.0F / std::sqrt(squares / count + eps);
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    out[i] = FromFloat<Out>((ToFloat(x[i]) - mean) * r * weight[i] + bias[i]);
+  }
+  return {.mean = mean, .r = r};
+}
+
+// With z = (x - mean) r and g = dy * weight: dx = r (g - mean(g) - z mean(g z)); dweight += dy z,
+// dbias += dy.
+template <bool kOther, typename In, typename Out>
+ESPALIER_INLINE void LayerNormGradient(const In* x, const float* weight, const Out* dy,
+                                       CentredRow of, const In* other, In* dx, NormSums sums,
+                                       int64_t n) {
+  const float mean = of.mean, r = of.r;
+  float sum = 0, dot = 0;
+#pragma omp simd reduction(+ : sum, dot)
+  for (int64_t i = 0; i < n; ++i) {
+    const float g = ToFloat(dy[i]) * weight[i];
+    sum += g;
+    dot += g * (ToFloat(x[i]) - mean);
+  }
+  const float shift = sum / static_cast<float>(n), pull = dot * r * r / static_cast<float>(n);
+  float *dweight = sums.weight, *dbias = sums.bias;
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const float centred = ToFloat(x[i]) - mean, d = ToFloat(dy[i]);
+    dweight[i] += d * centred * r;
+    dbias[i] += d;
+    const float own = r * (d * weight[i] - shift - centred * pull);
+    dx[i] = FromFloat<In>(kOther ? own + ToFloat(other[i]) : own);
+  }
+}
+
+// gelu(x) = x (1 + tanh(u)) / 2 = x sigmoid(2 u), with u = sqrt(2 / pi) (x + 0.044715 x^3)
+// (Hendrycks and Gimpel 2016).
+constexpr float kGeluScale = 1.59576912F;  // 2 sqrt(2 / pi)
+constexpr float kGeluCube = 0.044715F;
+
+template <typename Real>
+ESPALIER_INLINE void Gelu(const Real* x, Real* out, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const float v = ToFloat(x[i]);
+    out[i] = FromFloat<Real>(v * Sigmoid(kGeluScale * (v + kGeluCube * v * v * v)));
+  }
+}
+
+template <typename Real>
+ESPALIER_INLINE void GeluGradient(const Real* x, const Real* dy, Real* dx, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const float v = ToFloat(x[i]), s = Sigmoid(kGeluScale * (v + kGeluCube * v * v * v));
+    const float slope = kGeluScale * (1.0F + 3.0F * kGeluCube * v * v);
+    dx[i] = FromFloat<Real>(ToFloat(dy[i]) * (s + v * slope * s * (1.0F - s)));
+  }
+}
+
 template <typename Real>
 ESPALIER_INLINE void SwiGlu(const Real* gate, const Real* up, Real* out, int64_t n) {
 #pragma omp simd
@@ -152,19 +221,32 @@ ESPALIER_INLINE void Scaled(const float* x, float factor, Real* to, int64_t n) {
 }  // namespace
 
 // Several versions of a template cannot be compiled, so each type has functions of its own.
-#define ESPALIER_DEFINE_NORM_ROWS(In, Out)                                                       \
-  ESPALIER_SIMD_CLONES float RmsNormRow(const In* x, const float* weight, Out* out, int64_t n,   \
-                                        float eps) {                                             \
-    return RmsNorm(x, weight, out, n, eps);                                                      \
-  }                                                                                              \
-  ESPALIER_SIMD_CLONES void RmsNormGradientRow(const In* x, const float* weight, const Out* dy,  \
-                                               float r, const In* other, In* dx, float* dweight, \
-                                               int64_t n) {                                      \
-    if (other == nullptr) {                                                                      \
-      RmsNormGradient<false>(x, weight, dy, r, other, dx, dweight, n);                           \
-    } else {                                                                                     \
-      RmsNormGradient<true>(x, weight, dy, r, other, dx, dweight, n);                            \
-    }                                                                                            \
+#define ESPALIER_DEFINE_NORM_ROWS(In, Out)                                                        \
+  ESPALIER_SIMD_CLONES float RmsNormRow(const In* x, const float* weight, Out* out, int64_t n,    \
+                                        float eps) {                                              \
+    return RmsNorm(x, weight, out, n, eps);                                                       \
+  }                                                                                               \
+  ESPALIER_SIMD_CLONES void RmsNormGradientRow(const In* x, const float* weight, const Out* dy,   \
+                                               float r, const In* other, In* dx, float* dweight,  \
+                                               int64_t n) {                                       \
+    if (other == nullptr) {                                                                       \
+      RmsNormGradient<false>(x, weight, dy, r, other, dx, dweight, n);                            \
+    } else {                                                                                      \
+      RmsNormGradient<true>(x, weight, dy, r, other, dx, dweight, n);                             \
+    }                                                                                             \
+  }                                                                                               \
+  ESPALIER_SIMD_CLONES CentredRow LayerNormRow(                                                   \
+      const In* x, const float* weight, const float* bias, Out* out, int64_t n, float eps) {      \
+    return LayerNorm(x, weight, bias, out, n, eps);                                               \
+  }                                                                                               \
+  ESPALIER_SIMD_CLONES void LayerNormGradientRow(const In* x, const float* weight, const Out* dy, \
+                                                 CentredRow of, const In* other, In* dx,          \
+                                                 NormSums sums, int64_t n) {                      \
+    if (other == nullptr) {                                                                       \
+      LayerNormGradient<false>(x, weight, dy, of, other, dx, sums, n);                            \
+    } else {                                                                                      \
+      LayerNormGradient<true>(x, weight, dy, of, other, dx, sums, n);                             \
+    }                                                                                             \
   }
 
 ESPALIER_DEFINE_NORM_ROWS(float, float)
@@ -196,6 +278,10 @@ ESPALIER_DEFINE_SOFTMAX_ROWS(Bf16)
   ESPALIER_SIMD_CLONES void SwiGluGradientRow(const Real* gate, const Real* up, const Real* dy,    \
                                               Real* dgate, Real* dup, int64_t n) {                 \
     SwiGluGradient(gate, up, dy, dgate, dup, n);                                                   \
+  }                                                                                                \
+  ESPALIER_SIMD_CLONES void GeluRow(const Real* x, Real* out, int64_t n) { Gelu(x, out, n); }      \
+  ESPALIER_SIMD_CLONES void GeluGradientRow(const Real* x, const Real* dy, Real* dx, int64_t n) {  \
+    GeluGradient(x, dy, dx, n);                                                                    \
   }                                                                                                \
   ESPALIER_SIMD_CLONES void RopeRow(const Real* x, const float* cosine, const float* sine,         \
                                     float sign, Real* out, int64_t half) {                         \

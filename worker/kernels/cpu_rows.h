@@ -21,13 +21,30 @@ struct SoftmaxRowGradient {
   float delta;    // sum of probability * gradient
 };
 
+struct CentredRow {
+  float mean;
+  float r;  // 1 / sqrt(variance + eps)
+};
+
+// Gradients that rows add up.
+struct NormSums {
+  float* weight;
+  float* bias;
+};
+
 // For float and Bf16: numbers are read and written as such and computed as float.
-#define ESPALIER_DECLARE_NORM_ROWS(In, Out)                                           \
-  /* out = x * weight * r with r = 1 / sqrt(mean(x^2) + eps); returns r. */           \
-  float RmsNormRow(const In* x, const float* weight, Out* out, int64_t n, float eps); \
-  /* Adds to dweight; writes dx plus `other`, unless that is null. */                 \
-  void RmsNormGradientRow(const In* x, const float* weight, const Out* dy, float r,   \
-                          const In* other, In* dx, float* dweight, int64_t n)
+#define ESPALIER_DECLARE_NORM_ROWS(In, Out)                                                 \
+  /* out = x * weight * r with r = 1 / sqrt(mean(x^2) + eps); returns r. */                 \
+  float RmsNormRow(const In* x, const float* weight, Out* out, int64_t n, float eps);       \
+  /* Adds to dweight; writes dx plus `other`, unless that is null. */                       \
+  void RmsNormGradientRow(const In* x, const float* weight, const Out* dy, float r,         \
+                          const In* other, In* dx, float* dweight, int64_t n);              \
+  /* out = (x - mean) * weight * r + bias with r = 1 / sqrt(variance + eps). */             \
+  CentredRow LayerNormRow(const In* x, const float* weight, const float* bias, Out* out,    \
+                          int64_t n, float eps);                                            \
+  /* Adds to dweight and dbias; writes dx plus `other`, unless that is null. */             \
+  void LayerNormGradientRow(const In* x, const float* weight, const Out* dy, CentredRow of, \
+                            const In* other, In* dx, NormSums sums, int64_t n)
 ESPALIER_DECLARE_NORM_ROWS(float, float);
 ESPALIER_DECLARE_NORM_ROWS(Bf16, Bf16);
 ESPALIER_DECLARE_NORM_ROWS(float, Bf16);
@@ -55,6 +72,10 @@ inline SoftmaxRow ExpRow(float* x, int64_t n, float scale) { return ExpRow(x, x,
   /* Gradients of the same, computed from the inputs; dup may be dy. */                            \
   void SwiGluGradientRow(const Real* gate, const Real* up, const Real* dy, Real* dgate, Real* dup, \
                          int64_t n);                                                               \
+  /* out = gelu(x), by its approximation with tanh. */                                             \
+  void GeluRow(const Real* x, Real* out, int64_t n);                                               \
+  /* dx may be dy. */                                                                              \
+  void GeluGradientRow(const Real* x, const Real* dy, Real* dx, int64_t n);                        \
   /* Rotates (x[i], x[i + half]) by the angle whose cosine and sine are given; sign -1: back. */   \
   void RopeRow(const Real* x, const float* cosine, const float* sine, float sign, Real* out,       \
                int64_t half);                                                                      \

@@ -177,7 +177,7 @@ Tensor Decoder::Hidden(const Tensor& ids, KeyValueCache* cache, const PassInputs
     if (inputs.worked) inputs.worked(context.layer);
   }
   TellWhenFinal(x, head_end_, inputs);
-  return ops::RmsNorm(x, final_norm_, config_.rms_norm_eps, head_.scalar_type());
+  return ops::Normalize(x, {final_norm_, {}, config_.rms_norm_eps}, head_.scalar_type());
 }
 
 Tensor Decoder::Embedded(const Tensor& ids, const EmbeddingRows& lookup) const {
@@ -202,8 +202,8 @@ Tensor Decoder::RunLayer(const Tensor& x, const Context& context) const {
 
 Tensor Decoder::Attention(const Layer& layer, const Tensor& x, const Context& context) const {
   const int64_t batch = x.size(0), time = x.size(1);
-  const ops::Branches in =
-      ops::NormLinears(x, layer.input_norm, config_.rms_norm_eps, {layer.q, layer.k, layer.v});
+  const ops::Branches in = ops::NormLinears(x, {layer.input_norm, {}, config_.rms_norm_eps},
+                                            {layer.q, layer.k, layer.v});
   const auto heads = [&](const Tensor& product, int64_t count) {
     return product.view({batch, time, count, config_.head_dim});
   };
@@ -211,8 +211,8 @@ Tensor Decoder::Attention(const Layer& layer, const Tensor& x, const Context& co
                  heads(in.products[2], config_.kv_heads)};
   auto& [q, k, v] = qkv;
   if (layer.q_norm.defined()) {
-    q = ops::RmsNorm(q, layer.q_norm, config_.rms_norm_eps, q.scalar_type());
-    k = ops::RmsNorm(k, layer.k_norm, config_.rms_norm_eps, k.scalar_type());
+    q = ops::Normalize(q, {layer.q_norm, {}, config_.rms_norm_eps}, q.scalar_type());
+    k = ops::Normalize(k, {layer.k_norm, {}, config_.rms_norm_eps}, k.scalar_type());
   }
   Tensor mixed;
   if (context.cache == nullptr) {
@@ -231,7 +231,7 @@ Tensor Decoder::Attention(const Layer& layer, const Tensor& x, const Context& co
 
 Tensor Decoder::FeedForward(const Layer& layer, const Tensor& x, const Context& context) const {
   const ops::Branches in =
-      ops::NormLinears(x, layer.post_norm, config_.rms_norm_eps, {layer.gate, layer.up});
+      ops::NormLinears(x, {layer.post_norm, {}, config_.rms_norm_eps}, {layer.gate, layer.up});
   const auto add = [&](const Tensor& to) {
     return ops::SwiGluLinearAdd(in.products[0], in.products[1], layer.down, to);
   };

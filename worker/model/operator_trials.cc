@@ -116,8 +116,9 @@ std::vector<Tensor> NormedProducts(const TrialPlace& place) {
   Inputs inputs(place);
   const Tensor x = inputs.Activations({2, 40, 32});
   const std::vector<Tensor> w = inputs.Neighbours({48, 24, 24}, 32);
-  const auto y = ops::NormLinears(x.to(ops::ResidualType(place.device, place.type)),
-                                  inputs.Norm(32), 1e-5, {{w[0], {}}, {w[1], {}}, {w[2], {}}});
+  const auto y =
+      ops::NormLinears(x.to(ops::ResidualType(place.device, place.type)),
+                       {inputs.Norm(32), {}, 1e-5}, {{w[0], {}}, {w[1], {}}, {w[2], {}}});
   return inputs.Results(torch::cat({y.products[0], y.products[1], y.products[2]}, -1));
 }
 

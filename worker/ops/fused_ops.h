@@ -2,7 +2,7 @@
 // chooses them for fp32 and bf16 tensors on the CPU, and for what the kernels of CUDA take;
 // contracts and shapes are those of ops.h. Gradients of weights go straight into weight.grad() when
 // that is defined (the flat gradient). Compute thread only; the kernels spread rows over OpenMP
-// threads. Used by fused_linear.cc, fused_loss.cc, ops.cc and worker/memory/memory_advice.cc.
+// threads. Used by the .cc files that define them, ops.cc and worker/memory/memory_advice.cc.
 #pragma once
 
 #include <torch/torch.h>
@@ -15,18 +15,19 @@
 
 namespace espalier::fused_ops {
 
-torch::Tensor RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps,
-                      torch::ScalarType type);
+torch::Tensor Normalize(const torch::Tensor& x, const ops::Norm& norm, torch::ScalarType type);
+std::vector<torch::Tensor> Split(const torch::Tensor& x, const std::vector<int64_t>& columns);
 ops::Heads Rope(const ops::Heads& x, const RopeTable& table);
 torch::Tensor CausalAttention(const torch::Tensor& q, const torch::Tensor& k,
                               const torch::Tensor& v, int64_t window);
-// At most three weights; an undefined norm: none.
-ops::Branches NormLinears(const torch::Tensor& x, const torch::Tensor& norm, double eps,
+ops::Branches NormLinears(const torch::Tensor& x, const ops::Norm& norm,
                           const std::vector<ops::Projection>& projections);
 torch::Tensor LinearAdd(const torch::Tensor& x, const ops::Projection& projection,
                         const torch::Tensor& residual);
 torch::Tensor SwiGluLinearAdd(const torch::Tensor& gate, const torch::Tensor& up,
                               const ops::Projection& projection, const torch::Tensor& residual);
+torch::Tensor GeluLinearAdd(const torch::Tensor& x, const ops::Projection& projection,
+                            const torch::Tensor& residual);
 torch::Tensor Embedding(const torch::Tensor& ids, const torch::Tensor& table);
 
 // The gradient is made in the forward pass, chunk by chunk, so that logits exist once and for one

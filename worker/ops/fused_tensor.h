@@ -22,6 +22,10 @@ inline bool ApplyToNorms(const torch::Tensor& x) {
   return Apply(x) && (x.is_cpu() || x.size(-1) <= cuda::kMostNormColumns);
 }
 
+// Whether what feeds a product is kept for the backward pass rather than made again: on
+// accelerators that costs more time than on the CPU, compared with the product.
+inline bool KeepsInputs(const torch::Tensor& x) { return !x.is_cpu() || !Apply(x); }
+
 // The elements of a contiguous tensor whose type is Real's.
 template <typename Real = float>
 const Real* Data(const torch::Tensor& tensor) {

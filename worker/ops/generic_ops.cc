@@ -19,20 +19,6 @@ Tensor Deliver(const Tensor& leaf, const Tensor& gradient) {
   return {};
 }
 
-struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight, double eps,
-                        torch::ScalarType type) {
-    const Normal normal = Normalize(x, weight, eps, type);
-    ctx->save_for_backward({x, weight, normal.statistics});
-    return normal.y;
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list upstream) {
-    const variable_list saved = ctx->get_saved_variables();
-    const auto [dx, dweight] = NormalizeBackward(saved[0], saved[1], saved[2], upstream[0], {});
-    return {dx, dweight, Tensor(), Tensor()};
-  }
-};
-
 // x [B, T, H, D] turned by its angles, or back.
 Tensor Turned(const Tensor& x, const RopeTable& table, double direction) {
   Tensor turned =
@@ -51,6 +37,23 @@ struct RopeFunction : torch::autograd::Function<RopeFunction> {
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
     const variable_list saved = ctx->get_saved_variables();
     return {Turned(upstream[0], {{}, {}, saved[0], saved[1]}, -1), Tensor(), Tensor()};
+  }
+};
+
+struct PositionsFunction : torch::autograd::Function<PositionsFunction> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& table, int64_t begin) {
+    ctx->save_for_backward({table});
+    ctx->saved_data["begin"] = begin;
+    return x + table.narrow(0, begin, x.size(1));
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list upstream) {
+    const Tensor table = ctx->get_saved_variables()[0], &dy = upstream[0];
+    if (!table.requires_grad()) return {dy, Tensor(), Tensor()};
+    const bool bound = table.grad().defined();
+    const Tensor all =
+        bound ? table.grad() : torch::zeros(table.sizes(), dy.options().dtype(SumType(dy)));
+    all.narrow(0, ctx->saved_data["begin"].toInt(), dy.size(1)).add_(Wide(dy).sum(0));
+    return {dy, bound ? Tensor() : As(all, table), Tensor()};
   }
 };
 
@@ -78,11 +81,17 @@ struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
 Tensor Product(const Tensor& x, const ops::Projection& projection, const Tensor& residual) {
   const auto given = [](const Tensor& tensor) { return tensor.defined() && tensor.numel() > 0; };
   const Tensor bias = given(projection.bias) ? projection.bias : Tensor();
-  if (!given(residual)) return torch::linear(x, projection.weight, bias);
-  if (residual.scalar_type() != x.scalar_type()) {
-    return residual + torch::linear(x, projection.weight, bias);
-  }
-  const Tensor y = torch::addmm(Rows(residual), Rows(x), projection.weight.t());
+  const auto alone = [&] {
+    if (!projection.transposed) return torch::linear(x, projection.weight, bias);
+    const Tensor y = Rows(x).mm(projection.weight);
+    std::vector<int64_t> shape = x.sizes().vec();
+    shape.back() = projection.out();
+    return (bias.defined() ? y.add_(bias) : y).view(shape);
+  };
+  if (!given(residual)) return alone();
+  if (residual.scalar_type() != x.scalar_type()) return residual + alone();
+  const Tensor right = projection.transposed ? projection.weight : projection.weight.t();
+  const Tensor y = torch::addmm(Rows(residual), Rows(x), right);
   return (bias.defined() ? y.add_(bias) : y).view_as(residual);
 }
 
@@ -93,45 +102,6 @@ Tensor WeightGradient(const Tensor& weight, const Tensor& dy, const Tensor& x) {
       in_place ? weight.grad() : torch::zeros(weight.sizes(), x.options().dtype(SumType(x)));
   AddOuterProducts(sum, Rows(dy), Rows(x));
   return in_place ? Tensor() : Deliver(weight, sum);
-}
-
-Normal Normalize(const Tensor& x, const Tensor& weight, double eps, torch::ScalarType type) {
-  const Tensor rows = Wide(Rows(x)), statistics = rows.new_empty({2, rows.size(0)});
-  Tensor mean_square = statistics[0], inverse = statistics[1];
-  at::mean_out(mean_square, rows.square(), 1);
-  at::rsqrt_out(inverse, mean_square.add_(eps));
-  return {(rows * inverse.unsqueeze(1)).mul_(weight).to(type).view_as(x), statistics};
-}
-
-// With m = mean(x^2) + eps and r = 1 / sqrt(m): dx = r (w dy - x mean(x w dy) / m), dw = sum over
-// rows of r x dy.
-std::pair<Tensor, Tensor> NormalizeBackward(const Tensor& x, const Tensor& weight,
-                                            const Tensor& statistics, const Tensor& dy,
-                                            const Tensor& other) {
-  const Tensor rows = Wide(Rows(x)), dy_rows = Rows(dy), product = rows * dy_rows;
-  const Tensor mean_square = statistics[0], inverse = statistics[1];
-  Tensor dweight;
-  if (weight.requires_grad()) {
-    const bool bound = weight.grad().defined();
-    const Tensor sum = bound ? weight.grad() : torch::zeros_like(weight);
-    AddWeightedRows(sum, inverse, product);
-    if (!bound) dweight = sum;
-  }
-  const Tensor mean = product.mv(As(weight, product)).div_(mean_square).unsqueeze(1);
-  const Tensor inner =
-      (dy_rows * weight).addcmul_(rows, mean, -1 / static_cast<double>(x.size(-1)));
-  Tensor dx;
-  if (other.defined() && other.scalar_type() == inner.scalar_type()) {
-    dx = torch::addcmul(Rows(other), inner, inverse.unsqueeze(1));
-  } else {
-    dx = As(inner * inverse.unsqueeze(1), x);
-    if (other.defined()) dx.add_(Rows(other));
-  }
-  return {dx.view_as(x), dweight};
-}
-
-Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps, torch::ScalarType type) {
-  return RmsNormFunction::apply(x, weight, eps, type);
 }
 
 Tensor Rope(const Tensor& x, const RopeTable& table) {
@@ -157,6 +127,16 @@ std::vector<Tensor> SwiGluBackward(const Tensor& gate, const Tensor& up, const T
   }
   const int64_t columns = gate.size(-1);
   return PartsOf(As(torch::cat({dup, dgate}, -1), gate), {columns, columns});
+}
+
+Tensor Gelu(const Tensor& x) { return As(at::gelu(Wide(x), "tanh"), x); }
+
+Tensor GeluBackward(const Tensor& x, const Tensor& dy) {
+  return As(at::gelu_backward(Wide(dy), Wide(x), "tanh"), x);
+}
+
+Tensor AddPositions(const Tensor& x, const Tensor& table, int64_t begin) {
+  return PositionsFunction::apply(x, table, begin);
 }
 
 Tensor Embedding(const Tensor& ids, const Tensor& table) {

@@ -1,19 +1,18 @@
 // The decoder's operations in LibTorch's own operators: any device, any floating-point type, in few
-// launches, of which an accelerator pays each. ops.cc, products.cc and fused_linear.cc choose them
-// where no kernel of ours applies; contracts and shapes are those of ops.h. Gradients of weights
-// are added in place to weight.grad() when that is defined (the flat gradient), within the backward
-// of the operation itself, so that they are final when it has run. Compute thread (forward),
-// autograd's threads (backward). Used by fused_linear.cc, generic_attention.cc, generic_loss.cc,
-// ops.cc and products.cc.
+// launches, of which an accelerator pays each. Chosen where no kernel of ours applies; contracts
+// and shapes are those of ops.h. Gradients of weights are added in place to weight.grad() when that
+// is defined (the flat gradient), within the backward of the operation itself, so that they are
+// final when it has run. Compute thread (forward), autograd's threads (backward). Used by
+// fused_feed_forward.cc, norms.cc, generic_attention.cc, generic_loss.cc, ops.cc and products.cc.
 #pragma once
 
 #include <torch/torch.h>
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "worker/ops/causal_masks.h"
+#include "worker/ops/norms.h"
 #include "worker/ops/operand_bounds.h"
 #include "worker/ops/operands.h"
 #include "worker/ops/row_loss.h"
@@ -33,22 +32,12 @@ torch::Tensor Product(const torch::Tensor& x, const ops::Projection& projection,
 torch::Tensor WeightGradient(const torch::Tensor& weight, const torch::Tensor& dy,
                              const torch::Tensor& x);
 
-// x / rms(x) * weight as `type`, and of each row what the gradients need: rms^2 and 1 / rms, [2,
-// rows].
-struct Normal {
-  torch::Tensor y, statistics;
-};
-Normal Normalize(const torch::Tensor& x, const torch::Tensor& weight, double eps,
-                 torch::ScalarType type);
-// The gradients of x, plus `other` where that is defined, and of the weight, which is undefined
-// when it was added to weight.grad() or none is wanted.
-std::pair<torch::Tensor, torch::Tensor> NormalizeBackward(const torch::Tensor& x,
-                                                          const torch::Tensor& weight,
-                                                          const torch::Tensor& statistics,
-                                                          const torch::Tensor& dy,
-                                                          const torch::Tensor& other);
-torch::Tensor RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps,
-                      torch::ScalarType type);
+// Norms and their gradients, as norms.h has them. Statistics: rms^2 and 1 / rms, or the mean and
+// 1 / deviation, [2, rows].
+NormalRows Normalize(const torch::Tensor& x, const ops::Norm& norm, torch::ScalarType type);
+NormGradients NormalizeBackward(const torch::Tensor& x, const ops::Norm& norm,
+                                const torch::Tensor& statistics, const torch::Tensor& dy,
+                                const torch::Tensor& other);
 
 torch::Tensor Rope(const torch::Tensor& x, const RopeTable& table);
 // Turns x [.., T, D] in place by the angles of its positions, or (-1) back.
@@ -69,7 +58,12 @@ torch::Tensor SwiGlu(const torch::Tensor& gate, const torch::Tensor& up);
 std::vector<torch::Tensor> SwiGluBackward(const torch::Tensor& gate, const torch::Tensor& up,
                                           const torch::Tensor& dy);
 
+// gelu(x), and the gradient of x.
+torch::Tensor Gelu(const torch::Tensor& x);
+torch::Tensor GeluBackward(const torch::Tensor& x, const torch::Tensor& dy);
+
 torch::Tensor Embedding(const torch::Tensor& ids, const torch::Tensor& table);
+torch::Tensor AddPositions(const torch::Tensor& x, const torch::Tensor& table, int64_t begin);
 torch::Tensor LossSum(const torch::Tensor& hidden, const torch::Tensor& head,
                       const torch::Tensor& targets, const RowLoss& loss,
                       const std::function<void()>& worked = {});

@@ -30,6 +30,18 @@ namespace ops {
 // place to its grad() when that is defined.
 struct Projection {
   torch::Tensor weight, bias;
+  bool transposed = false;  // weight is [in, out], as GPT-2 has it
+
+  int64_t out() const { return weight.size(transposed ? 1 : 0); }
+};
+
+// What normalises rows [.., C], by weight and bias [C], which are fp32 where x is not fp64. With a
+// bias: (x - mean) / sqrt(variance + eps) * weight + bias (Ba et al. 2016, eq. 4). Without:
+// x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich 2019, eq. 4). An undefined weight: nothing
+// is normalised.
+struct Norm {
+  torch::Tensor weight, bias;
+  double eps = 0;
 };
 
 // What becomes of the residual stream where a block begins.
@@ -51,7 +63,8 @@ torch::Tensor JoinedRows(const std::vector<torch::Tensor>& matrices);
 // not, or less than two.
 torch::Tensor JoinedColumns(const std::vector<torch::Tensor>& parts);
 
-// The parts [..., n_i] of the rows of x [..., sum of n_i].
+// The parts [..., n_i] of the rows of x [..., sum of n_i], of which the first comes last there: as
+// weights lie whose products are one.
 std::vector<torch::Tensor> PartsOf(const torch::Tensor& x, const std::vector<int64_t>& columns);
 
 }  // namespace espalier

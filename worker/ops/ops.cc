@@ -10,17 +10,20 @@ namespace espalier::ops {
 using torch::Tensor;
 
 Tensor Linear(const Tensor& x, const Projection& projection) {
-  return fused_ops::NormLinears(x, {}, 0, {projection}).products[0];
+  return fused_ops::NormLinears(x, {}, {projection}).products[0];
 }
 
-Branches NormLinears(const Tensor& x, const Tensor& norm, double eps,
+Branches NormLinears(const Tensor& x, const Norm& norm,
                      const std::vector<Projection>& projections) {
-  return fused_ops::NormLinears(x, norm, eps, projections);
+  return fused_ops::NormLinears(x, norm, projections);
 }
 
-Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps, torch::ScalarType type) {
-  return fused_ops::ApplyToNorms(x) ? fused_ops::RmsNorm(x, weight, eps, type)
-                                    : generic_ops::RmsNorm(x, weight, eps, type);
+Tensor Normalize(const Tensor& x, const Norm& norm, torch::ScalarType type) {
+  return fused_ops::Normalize(x, norm, type);
+}
+
+std::vector<Tensor> Split(const Tensor& x, const std::vector<int64_t>& columns) {
+  return fused_ops::Split(x, columns);
 }
 
 namespace {
@@ -30,6 +33,7 @@ bool HasRopeKernel(const Tensor& q) {
 }  // namespace
 
 Heads Rope(const Heads& x, const RopeTable& table) {
+  if (!table.cosine.defined()) return x;
   if (HasRopeKernel(x.q)) return fused_ops::Rope(x, table);
   return {generic_ops::Rope(x.q, table), generic_ops::Rope(x.k, table), x.v};
 }
@@ -47,6 +51,7 @@ Tensor CausalAttention(const Tensor& q, const Tensor& k, const Tensor& v, int64_
 }
 
 Tensor RotaryAttention(const Heads& x, const RopeTable& table, int64_t window, const Masks& masks) {
+  if (!table.cosine.defined()) return CausalAttention(x.q, x.k, x.v, window, masks);
   if (!HasRopeKernel(x.q)) return generic_ops::RotaryAttention(x, table, window, masks);
   const Heads turned = Rope(x, table);
   return CausalAttention(turned.q, turned.k, turned.v, window, masks);
@@ -59,6 +64,14 @@ Tensor LinearAdd(const Tensor& x, const Projection& projection, const Tensor& re
 Tensor SwiGluLinearAdd(const Tensor& gate, const Tensor& up, const Projection& projection,
                        const Tensor& residual) {
   return fused_ops::SwiGluLinearAdd(gate, up, projection, residual);
+}
+
+Tensor GeluLinearAdd(const Tensor& x, const Projection& projection, const Tensor& residual) {
+  return fused_ops::GeluLinearAdd(x, projection, residual);
+}
+
+Tensor AddPositions(const Tensor& x, const Tensor& table, int64_t begin) {
+  return generic_ops::AddPositions(x, table, begin);
 }
 
 Tensor Embedding(const Tensor& ids, const Tensor& table) {

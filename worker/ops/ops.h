@@ -27,23 +27,25 @@ namespace ops {
 // x [..., in] -> [..., out].
 torch::Tensor Linear(const torch::Tensor& x, const Projection& projection);
 
-// Linear of RmsNorm(x, norm, eps) by each projection, in the type of the weights; at most three.
-// The normalised values are not kept for the backward pass where making them again is cheap.
-Branches NormLinears(const torch::Tensor& x, const torch::Tensor& norm, double eps,
+// Linear of Normalize(x, norm) by each projection, in the type of the weights; at most three, which
+// are all transposed or none. The normalised values are not kept for the backward pass where making
+// them again is cheap.
+Branches NormLinears(const torch::Tensor& x, const Norm& norm,
                      const std::vector<Projection>& projections);
 
-// x * weight / sqrt(mean(x^2) + eps) over the last dimension (Zhang and Sennrich 2019, eq. 4), as
-// `type`: x's own, or a narrower one. The weight of a norm is fp32 where x is not fp64.
-torch::Tensor RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps,
-                      torch::ScalarType type);
+// As `type`: x's own, or a narrower one.
+torch::Tensor Normalize(const torch::Tensor& x, const Norm& norm, torch::ScalarType type);
+
+// The parts [..., n_i] of the rows of x, which is no longer of use. Their gradients meet at once.
+std::vector<torch::Tensor> Split(const torch::Tensor& x, const std::vector<int64_t>& columns);
 
 // What a decoder keeps of masks, one of its own.
 using Masks = c10::intrusive_ptr<CausalMasks>;
 
 // Rotates the halves of each head of q and k by the angle of its position ("rotate half", the
 // Hugging Face layout); v goes along, so that the gradients of the three can meet. Row t of the
-// table belongs to position t. On CUDA, where q, k and v are parts of the same rows, q and k are
-// overwritten.
+// table belongs to position t. Without a table (undefined) nothing is turned. On CUDA, where q, k
+// and v are parts of the same rows, q and k are overwritten.
 Heads Rope(const Heads& x, const RopeTable& table);
 
 // q [B, T, H, D], k and v [B, T, K, D] -> [B, T, H, D]; scale 1/sqrt(D), causal, each position sees
@@ -64,8 +66,15 @@ torch::Tensor LinearAdd(const torch::Tensor& x, const Projection& projection,
 torch::Tensor SwiGluLinearAdd(const torch::Tensor& gate, const torch::Tensor& up,
                               const Projection& projection, const torch::Tensor& residual);
 
+// residual + Linear of gelu(x) (Hendrycks and Gimpel 2016, the approximation with tanh).
+torch::Tensor GeluLinearAdd(const torch::Tensor& x, const Projection& projection,
+                            const torch::Tensor& residual);
+
 // ids [B, T] int64, table [V, C] -> [B, T, C].
 torch::Tensor Embedding(const torch::Tensor& ids, const torch::Tensor& table);
+
+// x [B, T, C] + rows `begin` to begin + T of table [P, C], whatever the sequence.
+torch::Tensor AddPositions(const torch::Tensor& x, const torch::Tensor& table, int64_t begin);
 
 // The type of the residual stream of a decoder that computes in `type`.
 torch::ScalarType ResidualType(torch::Device device, torch::ScalarType type);

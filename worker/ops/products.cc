@@ -27,6 +27,13 @@ void Multiply(const cpu::GemmShape& shape, const cpu::Matrix<Real>& a, const cpu
   cpu::Gemm(shape, a, b, beta, Mutable(c), shape.n);
 }
 
+// A projection's weight as the right side of a product of rows of `in` numbers.
+template <typename Real>
+cpu::Matrix<Real> RightSide(const ops::Projection& projection, int64_t in) {
+  if (projection.transposed) return {Data<Real>(projection.weight), projection.out()};
+  return {Data<Real>(projection.weight), in, cpu::Op::kTranspose};
+}
+
 // The weights' gradients side by side in the flat gradient; undefined when a weight takes none or
 // has no neighbours.
 Tensor JoinedGradients(const std::vector<Tensor>& weights) {
@@ -52,14 +59,16 @@ bool IsWithinBounds(const Tensor& x, int64_t columns) {
 Tensor Product(const Tensor& x, const ops::Projection& projection, const Tensor& residual) {
   if (!Apply(x)) return generic_ops::Product(x, projection, residual);
   const Tensor &weight = projection.weight, &bias = projection.bias;
-  const int64_t n = weight.size(0), k = weight.size(1);
+  const int64_t n = projection.out(), k = x.size(-1);
   if (x.is_cuda()) {
-    if (!Given(residual)) return torch::linear(x, weight, Given(bias) ? bias : Tensor());
+    const Tensor right = projection.transposed ? weight : weight.t();  // [k, n]
+    if (!Given(residual)) return torch::linear(x, right.t(), Given(bias) ? bias : Tensor());
     const Tensor rows = x.view({-1, k}), to = residual.reshape({-1, n});
-    const bool narrow = x.element_size() == 2 && to.scalar_type() == x.scalar_type();
+    const bool narrow =
+        x.element_size() == 2 && to.scalar_type() == x.scalar_type() && !projection.transposed;
     Tensor y = narrow ? torch::empty_like(to) : Tensor();
     if (!narrow || !cuda::ResidualProduct(rows, weight, to, y)) {
-      y = PlusProduct(to, rows, weight.t());
+      y = PlusProduct(to, rows, right);
     }
     return (Given(bias) ? y.add_(bias) : y).view_as(residual);
   }
@@ -68,27 +77,35 @@ Tensor Product(const Tensor& x, const ops::Projection& projection, const Tensor&
   if (Given(bias)) Given(residual) ? y.add_(bias) : y.copy_(bias.expand_as(y));
   WithReal(x, [&](auto zero) {
     using Real = decltype(zero);
-    Multiply<Real>({Rows(x), n, k}, {Data<Real>(x), k},
-                   {Data<Real>(weight), k, cpu::Op::kTranspose}, Given(bias) || Given(residual), y);
+    Multiply<Real>({Rows(x), n, k}, {Data<Real>(x), k}, RightSide<Real>(projection, k),
+                   Given(bias) || Given(residual), y);
   });
   return y;
 }
 
-void InputGradient(const Tensor& dy, const Tensor& weight, bool add, const Tensor& dx) {
-  const int64_t n = weight.size(0), k = weight.size(1);
+void InputGradient(const Tensor& dy, const ops::Projection& projection, bool add,
+                   const Tensor& dx) {
+  const int64_t n = dy.size(-1), k = dx.size(-1);
   if (!dy.is_cpu() || !Apply(dy)) {
+    const Tensor weight = projection.transposed ? projection.weight.t() : projection.weight;
     Tensor out = dx.view({-1, k});  // on CUDA also of parts of wider rows
     add ? out.addmm_(dy.view({-1, n}), weight) : torch::mm_out(out, dy.view({-1, n}), weight);
     return;
   }
+  // What is the right side of a product of x is, turned round, that of one of dy.
+  const ops::Projection back{projection.weight, {}, !projection.transposed};
   WithReal(dy, [&](auto zero) {
     using Real = decltype(zero);
-    Multiply<Real>({Rows(dy), k, n}, {Data<Real>(dy), n}, {Data<Real>(weight), k}, add, dx);
+    Multiply<Real>({Rows(dy), k, n}, {Data<Real>(dy), n}, RightSide<Real>(back, n), add, dx);
   });
 }
 
-Tensor WeightGradient(const Tensor& weight, const Tensor& dy, const Tensor& x) {
+Tensor WeightGradient(const ops::Projection& projection, const Tensor& dy_in, const Tensor& x_in) {
+  const Tensor& weight = projection.weight;
   if (!weight.requires_grad()) return {};
+  // (dy' x)' = x' dy.
+  const Tensor &dy = projection.transposed ? x_in : dy_in,
+               &x = projection.transposed ? dy_in : x_in;
   if (!Apply(x)) return generic_ops::WeightGradient(weight, dy, x);
   const int64_t out = weight.size(0), in = weight.size(1);
   const bool bound = weight.grad().defined();
@@ -134,7 +151,7 @@ Tensor JoinedGradient(const std::vector<Tensor>& weights, const std::vector<Tens
   const Tensor input = x.view({-1, x.size(-1)});
   Apply(x) ? AddProduct(gradient, rows.t(), input) : AddOuterProducts(gradient, rows, input);
   for (const Tensor& one : weights) MarkAdded(one.grad());
-  InputGradient(rows, weight, /*add=*/false, dx);
+  InputGradient(rows, {weight, {}}, /*add=*/false, dx);
   return dx;
 }
 

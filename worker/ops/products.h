@@ -1,7 +1,7 @@
-// A product with a weight and its gradients, on any device: the building blocks of fused_linear.cc.
-// Weights that are neighbours in memory are one on accelerators, where a product of its own reads
-// or adds to the whole input each time and is launched by itself. Matrices are dense unless said
-// otherwise. Used by worker/ops. Compute thread, or autograd's.
+// A product with a weight and its gradients, on any device: the building blocks of fused_linear.cc
+// and fused_feed_forward.cc. Weights that are neighbours in memory are one on accelerators, where a
+// product of its own reads or adds to the whole input each time and is launched by itself. Matrices
+// are dense unless said otherwise. Used by worker/ops. Compute thread, or autograd's.
 #pragma once
 
 #include <torch/torch.h>
@@ -19,12 +19,12 @@ torch::Tensor Product(const torch::Tensor& x, const ops::Projection& projection,
                       const torch::Tensor& residual);
 
 // dx = dy weight, or added to dx, which may be a part of wider rows on CUDA.
-void InputGradient(const torch::Tensor& dy, const torch::Tensor& weight, bool add,
+void InputGradient(const torch::Tensor& dy, const ops::Projection& projection, bool add,
                    const torch::Tensor& dx);
 
 // Adds dy' x to weight.grad(), or returns it where there is none to add to. Nothing of a frozen
 // weight.
-torch::Tensor WeightGradient(const torch::Tensor& weight, const torch::Tensor& dy,
+torch::Tensor WeightGradient(const ops::Projection& projection, const torch::Tensor& dy,
                              const torch::Tensor& x);
 // The same of a bias: the sum of the rows of dy.
 torch::Tensor BiasGradient(const torch::Tensor& bias, const torch::Tensor& dy);

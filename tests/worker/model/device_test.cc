@@ -146,7 +146,7 @@ TEST_P(EveryDevice, NormalisesRowsOfAnyWidth) {
       torch::manual_seed(5);
       Tensor x = torch::randn({7, width}).to(on, in).set_requires_grad(true);
       Tensor weight = torch::rand({width}).to(on).set_requires_grad(true);
-      const Tensor y = ops::RmsNorm(x, weight, 1e-5, in);
+      const Tensor y = ops::Normalize(x, {weight, {}, 1e-5}, in);
       y.backward(torch::randn({7, width}).to(on, in));
       return torch::cat({y.flatten().to(torch::kFloat), x.grad().flatten().to(torch::kFloat),
                          weight.grad()})

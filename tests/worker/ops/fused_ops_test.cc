@@ -102,7 +102,7 @@ TEST(FusedOps, LinearsEqualMatrixProducts) {
     return torch::cat({torch::linear(in[0], in[1], in[2]), torch::linear(in[0], in[3], in[4])}, -1);
   };
   const Function kernel = [](const Inputs& in) {
-    return torch::cat(NormLinears(in[0], {}, 0, {{in[1], in[2]}, {in[3], in[4]}}).products, -1);
+    return torch::cat(NormLinears(in[0], {}, {{in[1], in[2]}, {in[3], in[4]}}).products, -1);
   };
   ExpectSame(kernel, formula,
              {Random({3, 5, 7}), Random({11, 7}), Random({11}), Random({4, 7}), Random({4})});
@@ -110,10 +110,10 @@ TEST(FusedOps, LinearsEqualMatrixProducts) {
 
 TEST(FusedOps, LinearsAddToTheGradientThatIsThere) {
   const Tensor x = Random({4, 6}), w = Random({5, 6}).set_requires_grad(true);
-  NormLinears(x, {}, 0, {{w, {}}}).products[0].sum().backward();
+  NormLinears(x, {}, {{w, {}}}).products[0].sum().backward();
   const Tensor once = w.grad().clone();
   const void* place = w.grad().data_ptr();
-  NormLinears(x, {}, 0, {{w, {}}}).products[0].sum().backward();
+  NormLinears(x, {}, {{w, {}}}).products[0].sum().backward();
   EXPECT_TRUE(torch::allclose(w.grad(), 2 * once));
   EXPECT_EQ(w.grad().data_ptr(), place) << "the flat gradient must stay in place";
 }
@@ -126,7 +126,7 @@ TEST(FusedOps, WeightGradientsOfManyRowsAreTheirSums) {
   for (const bool bound : {false, true}) {
     Tensor w = torch::zeros({40, 24}).set_requires_grad(true);
     if (bound) w.mutable_grad() = torch::ones_like(w);
-    NormLinears(x, {}, 0, {{w, {}}}).products[0].backward(dy);
+    NormLinears(x, {}, {{w, {}}}).products[0].backward(dy);
     const Tensor sums = (w.grad() - (bound ? 1 : 0)).to(torch::kDouble);
     EXPECT_LT((sums - expected).abs().max().item<double>(), 1e-3) << "bound " << bound;
   }
@@ -136,7 +136,7 @@ TEST(FusedOps, GradientsOfBf16WeightsAddUpInFp32) {
   const Tensor x = torch::ones({4, 6}, torch::kBFloat16);
   const Tensor w = Random({5, 6}).to(torch::kBFloat16).set_requires_grad(true);
   w.mutable_grad() = torch::full({5, 6}, 1000.0, torch::kFloat);
-  NormLinears(x, {}, 0, {{w, {}}}).products[0].sum().backward();
+  NormLinears(x, {}, {{w, {}}}).products[0].sum().backward();
   EXPECT_TRUE(w.grad().eq(1004).all().item<bool>()) << "bfloat16 would have lost the 4";
 }
 
@@ -145,10 +145,15 @@ TEST(FusedOps, RmsNormEqualsItsFormula) {
   const Function formula = [](const Inputs& in) {
     return in[0] * in[1] * torch::rsqrt(in[0].pow(2).mean(-1, true) + 1e-5);
   };
-  ExpectSame([](const Inputs& in) { return RmsNorm(in[0], in[1], 1e-5, in[0].scalar_type()); },
-             formula, inputs, {1});
+  ExpectSame(
+      [](const Inputs& in) {
+        return Normalize(in[0], {in[1], {}, 1e-5}, in[0].scalar_type());
+      },
+      formula, inputs, {1});
   ExpectSameIn(torch::kBFloat16, 2e-2,
-               [](const Inputs& in) { return RmsNorm(in[0], in[1], 1e-5, torch::kBFloat16); },
+               [](const Inputs& in) {
+                 return Normalize(in[0], {in[1], {}, 1e-5}, torch::kBFloat16);
+               },
                formula, inputs, {0, 1});
 }
 
@@ -158,7 +163,8 @@ TEST(FusedOps, NormLinearsEqualTheirFormula) {
   };
   // The residual too, whose gradient is added to that which comes through the products.
   const Function kernel = [](const Inputs& in) {
-    const ops::Branches branches = NormLinears(in[0], in[1], 1e-5, {{in[2], in[4]}, {in[3], {}}});
+    const ops::Branches branches =
+        NormLinears(in[0], {in[1], {}, 1e-5}, {{in[2], in[4]}, {in[3], {}}});
     EXPECT_EQ(branches.products[0].scalar_type(), in[2].scalar_type());
     EXPECT_EQ(branches.residual.scalar_type(), in[0].scalar_type());
     return torch::cat({branches.residual, branches.products[0], branches.products[1]}, -1);
@@ -175,7 +181,7 @@ TEST(FusedOps, NormLinearsEqualTheirFormula) {
 
 TEST(FusedOps, ABranchWhoseProductsAreNotUsedPassesTheGradientOn) {
   const Tensor x = Random({4, 6}).set_requires_grad(true), norm = torch::ones({6});
-  NormLinears(x, norm, 1e-5, {{Random({5, 6}), {}}}).residual.mul(3).sum().backward();
+  NormLinears(x, {norm, {}, 1e-5}, {{Random({5, 6}), {}}}).residual.mul(3).sum().backward();
   EXPECT_TRUE(x.grad().eq(3).all().item<bool>());
 }
 
@@ -209,6 +215,73 @@ TEST(FusedOps, SwiGluLinearAddEqualsItsFormula) {
       {Random({3, 7, 33}) * 10, Random({3, 7, 33}), Random({5, 33}), Random({5}),
        Random({3, 7, 5})},
       {4});
+}
+
+TEST(FusedOps, LayerNormEqualsItsFormula) {
+  const Inputs inputs = {Random({3, 19, 33}) + 2, Random({33}), Random({33})};
+  const Function kernel = [](const Inputs& in) {
+    return Normalize(in[0], {in[1], in[2], 1e-5}, in[0].scalar_type());
+  };
+  const Function formula = [](const Inputs& in) {
+    const Tensor centred = in[0] - in[0].mean(-1, true);
+    return centred * torch::rsqrt(centred.pow(2).mean(-1, true) + 1e-5) * in[1] + in[2];
+  };
+  ExpectSame(kernel, formula, inputs, {1, 2});
+}
+
+TEST(FusedOps, TransposedLinearsOfALayerNormEqualTheirFormula) {
+  const Function kernel = [](const Inputs& in) {
+    const ops::Branches out =
+        NormLinears(in[0], {in[1], in[2], 1e-5}, {{in[3], in[4], /*transposed=*/true}});
+    EXPECT_EQ(out.products[0].scalar_type(), in[3].scalar_type());
+    const std::vector<Tensor> parts = Split(out.products[0], {4, 4, 3});
+    return torch::cat({out.residual, parts[2], parts[0], parts[1] * 2}, -1);
+  };
+  const Function formula = [](const Inputs& in) {
+    const Tensor y = torch::layer_norm(in[0], {33}, in[1], in[2], 1e-5).matmul(in[3]) + in[4];
+    return torch::cat({in[0], y.narrow(-1, 8, 3), y.narrow(-1, 0, 4), y.narrow(-1, 4, 4) * 2}, -1);
+  };
+  const Inputs inputs = {Random({3, 19, 33}), Random({33}), Random({33}), Random({33, 11}),
+                         Random({11})};
+  ExpectSame(kernel, formula, inputs, {1, 2});
+  ExpectSameIn(torch::kBFloat16, 2e-2, kernel, formula, inputs, {0, 1, 2});
+}
+
+TEST(FusedOps, TransposedLinearAddEqualsItsFormula) {
+  ExpectSame(
+      [](const Inputs& in) {
+        return LinearAdd(in[0], {in[1], in[2], /*transposed=*/true}, in[3]);
+      },
+      [](const Inputs& in) { return in[3] + in[0].matmul(in[1]) + in[2]; },
+      {Random({3, 7, 33}), Random({33, 5}), Random({5}), Random({3, 7, 5})}, {3});
+}
+
+TEST(FusedOps, TransposedGradientsAreAddedToTheGradientThatIsThere) {
+  const Tensor x = Random({2, 9, 6}), w = Random({6, 4}).set_requires_grad(true);
+  w.mutable_grad() = torch::ones({6, 4});
+  LinearAdd(x, {w, {}, /*transposed=*/true}, {}).sum().backward();
+  const Tensor expected = x.view({-1, 6}).sum(0).unsqueeze(1).expand({6, 4}) + 1;
+  EXPECT_LT(Error(w.grad(), expected), 1e-5);
+}
+
+TEST(FusedOps, GeluLinearAddEqualsItsFormula) {
+  for (const bool transposed : {false, true}) {
+    ExpectSame(
+        [&](const Inputs& in) {
+          const Tensor w = transposed ? in[1] : in[1].t().contiguous();
+          return GeluLinearAdd(in[0], {w, in[2], transposed}, in[3]);
+        },
+        [](const Inputs& in) { return in[3] + torch::gelu(in[0], "tanh").matmul(in[1]) + in[2]; },
+        {Random({3, 7, 33}) * 3, Random({33, 5}), Random({5}), Random({3, 7, 5})}, {3});
+  }
+}
+
+TEST(FusedOps, GeluOfLargeNumbersIsTheNumberOrNothing) {
+  const Tensor x = torch::tensor({{-3e4F, -50.0F, 0.0F, 50.0F, 3e4F}}).set_requires_grad(true);
+  const Tensor y = GeluLinearAdd(x, {torch::eye(5), {}}, {});
+  EXPECT_TRUE(torch::allclose(y.detach(), torch::tensor({{0.0F, 0.0F, 0.0F, 50.0F, 3e4F}})));
+  y.sum().backward();
+  EXPECT_TRUE(torch::allclose(x.grad(), torch::tensor({{0.0F, 0.0F, 0.5F, 1.0F, 1.0F}})));
 }
 
 TEST(FusedOps, RopeEqualsComplexRotationOfQueriesAndKeys) {
@@ -269,7 +342,7 @@ TEST(FusedOps, ResultsDoNotDependOnTheNumberOfThreads) {
   const auto gradient = [&](int threads) {
     torch::set_num_threads(threads);
     const Tensor weight = w.clone().set_requires_grad(true);
-    RmsNorm(x, weight, 1e-5, torch::kFloat).pow(2).sum().backward();
+    Normalize(x, {weight, {}, 1e-5}, torch::kFloat).pow(2).sum().backward();
     return weight.grad();
   };
   const Tensor one = gradient(1), two = gradient(2);

@@ -37,9 +37,66 @@ TEST_F(GenericOps, LinearGradients) {
 TEST_F(GenericOps, RmsNormValuesAndGradients) {
   const Tensor x = Random({2, 3, 6}), weight = Random({6});
   const Tensor expected = x * weight / (x.pow(2).mean(-1, true) + 1e-3).sqrt();
-  EXPECT_TRUE(torch::allclose(RmsNorm(x, weight, 1e-3, torch::kDouble), expected, 1e-12));
-  ExpectGradients([](const Inputs& in) { return RmsNorm(in[0], in[1], 1e-3, torch::kDouble); },
-                  {x, weight});
+  EXPECT_TRUE(
+      torch::allclose(ops::Normalize(x, {weight, {}, 1e-3}, torch::kDouble), expected, 1e-12));
+  ExpectGradients(
+      [](const Inputs& in) {
+        return ops::Normalize(in[0], {in[1], {}, 1e-3}, torch::kDouble);
+      },
+      {x, weight});
+}
+
+TEST_F(GenericOps, LayerNormValuesAndGradients) {
+  const Inputs inputs = {Random({2, 3, 6}), Random({6}), Random({6}), Random({6, 5}), Random({5})};
+  const auto norm = [](const Inputs& in) {
+    return ops::Normalize(in[0], {in[1], in[2], 1e-3}, torch::kDouble);
+  };
+  const Tensor centred = inputs[0] - inputs[0].mean(-1, true);
+  const Tensor expected =
+      centred * inputs[1] / (centred.pow(2).mean(-1, true) + 1e-3).sqrt() + inputs[2];
+  EXPECT_TRUE(torch::allclose(norm(inputs), expected, 1e-12));
+  ExpectGradients(norm, {inputs.begin(), inputs.begin() + 3});
+  const auto products = [](const Inputs& in) {
+    const ops::Branches out =
+        ops::NormLinears(in[0], {in[1], in[2], 1e-3}, {{in[3], in[4], /*transposed=*/true}});
+    const std::vector<Tensor> parts = ops::Split(out.products[0], {3, 2});
+    return torch::cat({out.residual, parts[1], parts[0]}, -1);
+  };
+  const Tensor y = expected.matmul(inputs[3]) + inputs[4];
+  EXPECT_TRUE(torch::allclose(products(inputs),
+                              torch::cat({inputs[0], y.narrow(-1, 3, 2), y.narrow(-1, 0, 3)}, -1),
+                              1e-12));
+  ExpectGradients(products, inputs);
+}
+
+TEST_F(GenericOps, TransposedProductsAfterGelu) {
+  const Inputs inputs = {Random({2, 3, 4}), Random({4, 5}), Random({5}), Random({2, 3, 5})};
+  const auto gelu = [](const Inputs& in) {
+    return ops::GeluLinearAdd(in[0], {in[1], in[2], /*transposed=*/true}, in[3]);
+  };
+  const Tensor inner = std::sqrt(2 / M_PI) * (inputs[0] + 0.044715 * inputs[0].pow(3));
+  const Tensor expected =
+      (0.5 * inputs[0] * (1 + inner.tanh())).matmul(inputs[1]) + inputs[2] + inputs[3];
+  EXPECT_TRUE(torch::allclose(gelu(inputs), expected, 1e-12));
+  ExpectGradients(gelu, inputs);
+  ExpectGradients(
+      [](const Inputs& in) {
+        return ops::LinearAdd(in[0], {in[1], in[2], /*transposed=*/true}, in[3]);
+      },
+      inputs);
+}
+
+TEST_F(GenericOps, PositionsAreAddedToEverySequence) {
+  const Inputs inputs = {Random({2, 3, 4}), Random({7, 4})};
+  const auto add = [](const Inputs& in) { return ops::AddPositions(in[0], in[1], 2); };
+  const Tensor y = add(inputs);
+  EXPECT_TRUE(torch::equal(y[1][2], inputs[0][1][2] + inputs[1][4]));
+  ExpectGradients(add, inputs);
+  const Tensor table = Random({7, 4}).set_requires_grad(true);
+  table.mutable_grad() = torch::ones({7, 4}, torch::kDouble);
+  ops::AddPositions(inputs[0], table, 2).sum().backward();
+  EXPECT_TRUE(torch::equal(table.grad().sum(1),
+                           torch::tensor({4., 4., 12., 12., 12., 4., 4.}, torch::kDouble)));
 }
 
 TEST_F(GenericOps, SwiGluLinearAddValuesAndGradients) {
@@ -59,10 +116,11 @@ TEST_F(GenericOps, NormLinearsValuesAndGradients) {
   const Inputs inputs = {Random({2, 3, 5}), Random({5}), Random({4, 5}), Random({4}),
                          Random({2, 5})};
   const auto function = [](const Inputs& in) {
-    const ops::Branches out = ops::NormLinears(in[0], in[1], 1e-3, {{in[2], in[3]}, {in[4], {}}});
+    const ops::Branches out =
+        ops::NormLinears(in[0], {in[1], {}, 1e-3}, {{in[2], in[3]}, {in[4], {}}});
     return torch::cat({out.residual, out.products[0], out.products[1]}, -1);
   };
-  const Tensor normal = RmsNorm(inputs[0], inputs[1], 1e-3, torch::kDouble);
+  const Tensor normal = ops::Normalize(inputs[0], {inputs[1], {}, 1e-3}, torch::kDouble);
   const Tensor expected = torch::cat(
       {inputs[0], torch::linear(normal, inputs[2], inputs[3]), torch::linear(normal, inputs[4])},
       -1);
@@ -90,7 +148,8 @@ TEST_F(GenericOps, NeighboursAreOneProductWithTheirOwnGradients) {
     weights[i].set_requires_grad(true).mutable_grad() = gradients[i];
   }
   const auto products = [&](const Inputs& w) {
-    const ops::Branches out = ops::NormLinears(x, norm, 1e-3, {{w[0], {}}, {w[1], {}}, {w[2], {}}});
+    const ops::Branches out =
+        ops::NormLinears(x, {norm, {}, 1e-3}, {{w[0], {}}, {w[1], {}}, {w[2], {}}});
     return out.products;
   };
   const Inputs joined = products(weights), apart = products(alone);
@@ -193,7 +252,7 @@ TEST_F(GenericOps, WeightGradientsAreAddedToTheBoundBuffer) {
   const Tensor targets = torch::tensor({1, 0}, torch::kLong);
   Inputs weights = {Random({3, 4}), Random({4}), Random({4, 4}), Random({4}), Random({3, 4})};
   const auto loss = [&] {
-    Tensor x = RmsNorm(Embedding(ids, weights[0]), weights[1], 1e-5, torch::kDouble);
+    Tensor x = ops::Normalize(Embedding(ids, weights[0]), {weights[1], {}, 1e-5}, torch::kDouble);
     x = ops::Linear(x, {weights[2], weights[3]});
     return LossSum(x.view({2, 4}), weights[4], targets, {}) * 0.5;
   };
