@@ -92,6 +92,23 @@ TEST_P(LoadingMemory, AModelPeaksBelowSixFifthsOfItself) {
   EXPECT_LT(peak, model * 6 / 5);
 }
 
+// As a base that is frozen is.
+TEST_P(LoadingMemory, AModelThatIsKeptInItsStoredTypePeaksBelowSixFifthsOfThat) {
+  const TestFolder folder;
+  const DecoderConfig config = LargeConfig();
+  WriteModel(folder, config, GetParam());
+  Parameters::Options options;
+  if (GetParam() == TensorType::kBF16) options.compute_type = torch::kBFloat16;
+  if (GetParam() == TensorType::kF16) options.compute_type = torch::kHalf;
+  const int64_t model = ElementsOf(config) * TensorTypeBytes(GetParam());
+  const int64_t peak = PeakOf([&] {
+    const auto loaded = LoadPretrained(folder.path(), options);
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+  });
+  EXPECT_GT(peak, model * 9 / 10) << "it is not in memory";
+  EXPECT_LT(peak, model * 6 / 5);
+}
+
 TEST(LoadingMemoryOfCheckpoints, ACheckpointPeaksBelowSixFifthsOfTheStateItFills) {
   const TestFolder folder;
   RunIdentity identity;
