@@ -60,7 +60,8 @@ absl::Status RunRehearse(const RehearseCommand& command) {
   ASSIGN_OR_RETURN(const Parameters::Options options,
                    ParameterOptions(inputs.config, spec.train(), device.device));
   if (!device.device.is_cpu() || options.compute_type != torch::kFloat) {
-    RETURN_IF_ERROR(SelfTest(device.device, options.compute_type).status());
+    RETURN_IF_ERROR(
+        SelfTest(device.device, options.compute_type, inputs.config.architecture).status());
   }
   std::printf("could train %s on %s\n", request.job_id().c_str(), device.description.c_str());
   return absl::OkStatus();

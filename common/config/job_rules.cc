@@ -58,10 +58,12 @@ class JobChecker {
     if (!resolved.has_hidden_size() || !resolved.has_intermediate_size() ||
         !resolved.has_num_hidden_layers() || !resolved.has_num_attention_heads()) {
       Refuse(
-          "model is not complete; give model.preset (nano, 17m, 124m, 1b), or model.from, or all "
+          "model is not complete; give model.preset (nano, 17m, 124m, 1b, gpt2), or model.from, or "
+          "all "
           "of hidden_size, intermediate_size, num_hidden_layers and num_attention_heads");
       return;
     }
+    CheckArchitecture(resolved);
     CheckHeads(resolved);
     CheckPositions(resolved);
     CheckRecompute(resolved.num_hidden_layers());
@@ -72,13 +74,33 @@ class JobChecker {
     if (!recomputed.ok()) Refuse(recomputed.status().message());
   }
 
+  void CheckArchitecture(const v1::ModelSpec& model) {
+    if (model.architecture() != "gpt2") return;
+    const std::pair<const char*, bool> given[] = {
+        {"num_key_value_heads", model.num_key_value_heads() != model.num_attention_heads()},
+        {"head_dim", model.has_head_dim() &&
+                         model.head_dim() * model.num_attention_heads() != model.hidden_size()},
+        {"rope_theta", model.has_rope_theta()},
+        {"rope_scaling", model.has_rope_scaling()},
+        {"attention_bias", model.attention_bias()},
+        {"qk_norm", model.qk_norm()},
+        {"sliding_window", model.sliding_window() > 0},
+    };
+    for (const auto& [field, is_given] : given) {
+      if (!is_given) continue;
+      Refuse("model.", field,
+             " is not an option of model.architecture gpt2; leave it out, or take ",
+             "architecture llama");
+    }
+  }
+
   void CheckHeads(const v1::ModelSpec& model) {
     const int heads = model.num_attention_heads();
     if (!model.has_head_dim()) {
       Refuse("model.hidden_size is ", model.hidden_size(),
              ", not a multiple of model.num_attention_heads, which is ", heads,
              "; change one of them or give model.head_dim");
-    } else if (model.head_dim() % 2 != 0) {
+    } else if (model.head_dim() % 2 != 0 && model.architecture() != "gpt2") {
       Refuse("model.head_dim is ", model.head_dim(),
              "; it must be even, because rotary positions turn pairs");
     }

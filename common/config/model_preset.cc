@@ -32,6 +32,15 @@ v1::ModelSpec TwoMacModel() {
   return model;
 }
 
+// Radford et al. 2019, the smallest.
+v1::ModelSpec Gpt2Model() {
+  v1::ModelSpec model = ModelOf({.layers = 12, .hidden = 768, .heads = 12, .intermediate = 3072});
+  model.set_architecture("gpt2");
+  model.set_vocab_size(50257);
+  model.set_max_position_embeddings(1024);
+  return model;
+}
+
 }  // namespace
 
 const v1::ModelSpec* FindModelPreset(absl::string_view name) {
@@ -40,6 +49,7 @@ const v1::ModelSpec* FindModelPreset(absl::string_view name) {
       {"17m", ModelOf({.layers = 6, .hidden = 384, .heads = 6, .intermediate = 1024})},
       {"124m", ModelOf({.layers = 12, .hidden = 768, .heads = 12, .intermediate = 2048})},
       {"1b", TwoMacModel()},
+      {"gpt2", Gpt2Model()},
   };
   const auto found = presets.find(std::string(name));
   return found == presets.end() ? nullptr : &found->second;

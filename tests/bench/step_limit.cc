@@ -133,7 +133,8 @@ std::vector<StepProduct> ProductsOfStep(const DecoderConfig& config, int64_t bat
   AddProjection("k, v", rows, key, width, 2 * layers, products);
   AddAttention(config, batch, time, products);
   AddProjection("o", rows, width, query, layers, products);
-  AddProjection("gate, up", rows, hidden, width, 2 * layers, products);
+  const double inner = config.architecture == Architecture::kGpt2 ? 1 : 2;  // of SwiGLU two
+  AddProjection("gate, up", rows, hidden, width, inner * layers, products);
   AddProjection("down", rows, width, hidden, layers, products);
   AddProjection("head", rows, config.vocab_size, width, 1, products);
   return products;

@@ -142,6 +142,10 @@ def variants():
     yield "llama-bf16", llama(**SMALL), {"dtype": torch.bfloat16}
     yield "llama-fp16-tied", llama(**{**SMALL, "tie_word_embeddings": True}), {
         "dtype": torch.float16}
+    gpt2 = dict(vocab_size=320, n_embd=48, n_layer=3, n_head=4, n_positions=128)
+    yield "gpt2-untied", transformers.GPT2Config(**gpt2, n_inner=80, tie_word_embeddings=False), {}
+    yield "gpt2-fp16-sharded", transformers.GPT2Config(**gpt2), {
+        "dtype": torch.float16, "max_shard_size": "60KB"}
     yield "qwen2-window", qwen2(**SMALL, **window), {}
     yield "qwen3-window", qwen3(**SMALL, head_dim=16, **window), {}
     yield "qwen3-biases", qwen3(**SMALL, head_dim=16, attention_bias=True), {}
@@ -155,7 +159,8 @@ def randomize(model):
             if parameter.dim() == 2:
                 parameter.copy_(noise * 0.12)
             else:
-                parameter.copy_(noise * 0.1 + (1 if "norm" in name else 0))
+                norm = "norm" in name or ".ln_" in name
+                parameter.copy_(noise * 0.1 + (1 if norm and "weight" in name else 0))
 
 
 def make(parent):

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/config/model_preset.h"
 
@@ -14,6 +15,8 @@ constexpr ConfigFamily kLlama = {"llama", "LlamaForCausalLM", 0, 0, 2048, -1, fa
 constexpr ConfigFamily kMistral = {"mistral", "MistralForCausalLM", 8, 0, 131072, 4096, false};
 constexpr ConfigFamily kQwen2 = {"qwen2", "Qwen2ForCausalLM", 32, 0, 32768, 4096, true};
 constexpr ConfigFamily kQwen3 = {"qwen3", "Qwen3ForCausalLM", 32, 128, 32768, 4096, true};
+constexpr ConfigFamily kGpt2 = {"gpt2", "GPT2LMHeadModel", 0, 0, 1024, -1, false};
+constexpr const ConfigFamily* kFamilies[] = {&kLlama, &kMistral, &kQwen2, &kQwen3, &kGpt2};
 
 absl::Status Inexpressible(absl::string_view combination, absl::string_view advice) {
   return absl::InvalidArgumentError(absl::StrCat(
@@ -24,13 +27,17 @@ absl::Status Inexpressible(absl::string_view combination, absl::string_view advi
 }
 
 absl::Status NeedField(absl::string_view field) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("model.", field,
-                   " is missing: give model.preset (nano, 17m, 124m, 1b), or all of hidden_size, "
-                   "intermediate_size, num_hidden_layers and num_attention_heads"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "model.", field,
+      " is missing: give model.preset (nano, 17m, 124m, 1b, gpt2), or all of hidden_size, "
+      "intermediate_size, num_hidden_layers and num_attention_heads"));
 }
 
 void Override(const v1::ModelSpec& spec, DecoderConfig& config) {
+  if (spec.has_architecture()) {
+    config.architecture =
+        spec.architecture() == "gpt2" ? Architecture::kGpt2 : Architecture::kLlama;
+  }
   if (spec.has_vocab_size()) config.vocab_size = spec.vocab_size();
   if (spec.has_hidden_size()) config.hidden_size = spec.hidden_size();
   if (spec.has_intermediate_size()) config.intermediate_size = spec.intermediate_size();
@@ -129,17 +136,49 @@ absl::Status CheckRope(const DecoderConfig& c) {
   return absl::OkStatus();
 }
 
+// GPT2LMHeadModel has no options of this kind.
+absl::Status CheckGpt2(const DecoderConfig& c) {
+  const std::pair<const char*, bool> given[] = {
+      {"attention_bias (all its projections have biases)", c.attention_bias},
+      {"output_bias", c.output_bias},
+      {"mlp_bias", c.mlp_bias},
+      {"qk_norm", c.qk_norm},
+      {"sliding_window", c.sliding_window > 0},
+      {"rope_scaling", c.rope_scaling.has_value()},
+      {"num_key_value_heads below num_attention_heads", c.kv_heads != c.heads},
+      {"head_dim other than hidden_size / num_attention_heads",
+       c.head_dim * c.heads != c.hidden_size},
+  };
+  for (const auto& [option, is_given] : given) {
+    if (is_given) {
+      return Inexpressible(absl::StrCat("architecture gpt2 and ", option),
+                           "leave the option out, or take architecture llama");
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 const ConfigFamily* FindFamily(absl::string_view model_type) {
-  for (const ConfigFamily* family : {&kLlama, &kMistral, &kQwen2, &kQwen3}) {
+  for (const ConfigFamily* family : kFamilies) {
     if (family->model_type == model_type) return family;
   }
   return nullptr;
 }
 
+std::string FamilyNames() {
+  return absl::StrJoin(kFamilies, ", ", [](std::string* out, const ConfigFamily* family) {
+    absl::StrAppend(out, family->model_type);
+  });
+}
+
 absl::StatusOr<const ConfigFamily*> FamilyOf(const DecoderConfig& c) {
   const bool window = c.sliding_window > 0;
+  if (c.architecture == Architecture::kGpt2) {
+    RETURN_IF_ERROR(CheckGpt2(c));
+    return &kGpt2;
+  }
   const bool mixed = window && std::any_of(c.full_attention.begin(), c.full_attention.end(),
                                            [](uint8_t full) { return full != 0; });
   if (c.qk_norm) {
@@ -180,7 +219,7 @@ absl::Status ValidateDecoderConfig(const DecoderConfig& c) {
         absl::StrCat("model num_key_value_heads is ", c.kv_heads,
                      "; it must divide num_attention_heads, which is ", c.heads));
   }
-  if (c.head_dim % 2 != 0) {
+  if (c.architecture == Architecture::kLlama && c.head_dim % 2 != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("model head_dim is ", c.head_dim, "; it must be even (rotary pairs)"));
   }
@@ -208,8 +247,8 @@ absl::StatusOr<DecoderConfig> DecoderConfigFromSpec(const v1::ModelSpec& spec,
   if (spec.has_preset()) {
     const v1::ModelSpec* preset = FindModelPreset(spec.preset());
     if (preset == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("model.preset is '", spec.preset(), "'; allowed: nano, 17m, 124m, 1b"));
+      return absl::InvalidArgumentError(absl::StrCat("model.preset is '", spec.preset(),
+                                                     "'; allowed: nano, 17m, 124m, 1b, gpt2"));
     }
     Override(*preset, config);
   }

@@ -1,6 +1,6 @@
 // DecoderConfig: the shape of a decoder and nothing else, and the Hugging Face class it is written
 // as. Built from a job's ModelSpec (preset and overrides: decoder_config.cc) or from a Hugging Face
-// config.json, and written as one (decoder_config_json.cc).
+// config.json, and written as one (decoder_config_json.cc, gpt2_config_json.cc).
 // Used by worker/ops (scaling of RoPE), worker/model, worker/memory, worker/state and
 // worker/job_inputs.h. Plain data.
 #pragma once
@@ -40,7 +40,19 @@ struct RopeScalingConfig {
   friend bool operator==(const RopeScalingConfig&, const RopeScalingConfig&) = default;
 };
 
+// How a layer is built.
+enum class Architecture {
+  // RMSNorm, rotary positions, SwiGLU, and what the options below add (Llama, Mistral, Qwen).
+  kLlama,
+  // LayerNorm, learned positions, one weight of q, k and v, GELU, biases on all (GPT-2). None of
+  // the
+  // options of rotary positions, biases, norms of heads and windows; as many key/value heads as
+  // heads.
+  kGpt2,
+};
+
 struct DecoderConfig {
+  Architecture architecture = Architecture::kLlama;
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
@@ -50,7 +62,7 @@ struct DecoderConfig {
   int64_t head_dim = 0;
   double rope_theta = 10000;
   std::optional<RopeScalingConfig> rope_scaling;
-  double rms_norm_eps = 1e-5;
+  double rms_norm_eps = 1e-5;  // of LayerNorm too
   bool tie_word_embeddings = true;
   bool attention_bias = false;  // on q, k, v (Qwen 2)
   bool output_bias = false;     // on o as well (Llama with attention_bias)
@@ -86,6 +98,8 @@ struct ConfigFamily {
 
 // nullptr when the decoder does not know the model_type.
 const ConfigFamily* FindFamily(absl::string_view model_type);
+// All of them: "llama, mistral, ...".
+std::string FamilyNames();
 
 // The family that expresses every option of the config; INVALID_ARGUMENT names the combination
 // that none does.
@@ -101,9 +115,10 @@ absl::Status ValidateDecoderConfig(const DecoderConfig& config);
 absl::StatusOr<DecoderConfig> DecoderConfigFromSpec(const v1::ModelSpec& spec,
                                                     int64_t data_vocab_size);
 
-// Reads Hugging Face's config.json (llama, qwen2, qwen3, mistral families; both the old and the
+// Reads Hugging Face's config.json (llama, mistral, qwen2, qwen3 and gpt2; both the old and the
 // transformers-5 spelling of RoPE). An architecture or option this decoder cannot express is
-// UNIMPLEMENTED, with its name; keys that do not change the mathematics are ignored.
+// UNIMPLEMENTED, with its name and what is supported; keys that do not change the mathematics are
+// ignored.
 absl::StatusOr<DecoderConfig> DecoderConfigFromJson(absl::string_view json);
 
 // The inverse: a config.json with which transformers' AutoModelForCausalLM loads the weights. The

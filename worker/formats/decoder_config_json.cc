@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "worker/formats/config_json.h"
 #include "worker/formats/decoder_config.h"
 #include "worker/formats/json_fields.h"
 
@@ -12,11 +13,6 @@ namespace espalier {
 namespace {
 
 using Json = nlohmann::json;
-
-absl::Status Unsupported(absl::string_view what, absl::string_view supported) {
-  return absl::UnimplementedError(
-      absl::StrCat("config.json: ", what, " is not supported; supported: ", supported));
-}
 
 constexpr std::pair<const char*, RopeScalingConfig::Kind> kRopeTypes[] = {
     {"llama3", RopeScalingConfig::Kind::kLlama3},
@@ -65,19 +61,19 @@ absl::Status ReadRope(const Json& rope, absl::string_view name, DecoderConfig& c
     return absl::InvalidArgumentError(absl::StrCat("config.json: ", name, " is not an object"));
   }
   if (rope.contains("full_attention") || rope.contains("sliding_attention")) {
-    return Unsupported(absl::StrCat(name, " per layer type"), "one setting for all layers");
+    return UnsupportedConfig(absl::StrCat(name, " per layer type"), "one setting for all layers");
   }
   JsonKeys keys(rope, "config.json", absl::StrCat(name, "."));
   config.rope_theta = keys.Real("rope_theta", config.rope_theta);
   if (const double part = keys.Real("partial_rotary_factor", 1); part != 1) {
-    return Unsupported(absl::StrCat("partial_rotary_factor ", part), "1");
+    return UnsupportedConfig(absl::StrCat("partial_rotary_factor ", part), "1");
   }
   const std::string type = keys.Text("rope_type", keys.Text("type", "default"));
   if (type == "default") return keys.status();
   const std::optional<RopeScalingConfig::Kind> kind = KindOf(type);
   if (!kind) {
-    return Unsupported(absl::StrCat("RoPE type '", type, "'"),
-                       "default, linear, dynamic, yarn, llama3");
+    return UnsupportedConfig(absl::StrCat("RoPE type '", type, "'"),
+                             "default, linear, dynamic, yarn, llama3");
   }
   ReadScaling(keys, *kind, config);
   return keys.status();
@@ -97,8 +93,8 @@ absl::Status ReadLayerTypes(JsonKeys& keys, DecoderConfig& config) {
   }
   for (const Json& type : *types) {
     if (type != "full_attention" && type != "sliding_attention") {
-      return Unsupported(absl::StrCat("layer type ", type.dump().substr(0, 60)),
-                         "full_attention, sliding_attention");
+      return UnsupportedConfig(absl::StrCat("layer type ", type.dump().substr(0, 60)),
+                               "full_attention, sliding_attention");
     }
     config.full_attention.push_back(type == "full_attention");
   }
@@ -171,18 +167,42 @@ void ReadTokenIds(JsonKeys& keys, DecoderConfig& config) {
 
 absl::StatusOr<const ConfigFamily*> ReadFamily(JsonKeys& keys) {
   const std::string type = keys.Text("model_type", "");
+  RETURN_IF_ERROR(keys.status());
   const ConfigFamily* family = FindFamily(type);
   if (family == nullptr) {
-    return Unsupported(absl::StrCat("model_type '", type, "'"), "llama, mistral, qwen2, qwen3");
+    return UnsupportedConfig(
+        type.empty() ? "a model without model_type" : absl::StrCat("model_type '", type, "'"),
+        FamilyNames());
   }
   if (const std::string act = keys.Text("hidden_act", "silu"); act != "silu" && act != "swish") {
-    return Unsupported(absl::StrCat("hidden_act '", act, "'"), "silu");
+    return UnsupportedConfig(absl::StrCat("hidden_act '", act, "'"), "silu");
   }
   if (keys.Find("quantization_config") != nullptr) {
-    return Unsupported("a quantized model (quantization_config)",
-                       "weights in float32, bfloat16 or float16");
+    return UnsupportedConfig("a quantized model (quantization_config)",
+                             "weights in float32, bfloat16 or float16");
   }
   return family;
+}
+
+// Every family but gpt2.
+absl::Status ReadLlama(const ConfigFamily& family, JsonKeys& keys, const Json& json,
+                       DecoderConfig& config) {
+  ReadSizes(family, keys, json, config);
+  RETURN_IF_ERROR(keys.status());
+  config.rms_norm_eps = keys.Real("rms_norm_eps", 1e-6);
+  config.tie_word_embeddings = keys.Flag("tie_word_embeddings", false);
+  ReadBiases(family, keys, config);
+  config.rope_theta = keys.Real("rope_theta", 10000);
+  if (const double part = keys.Real("partial_rotary_factor", 1); part != 1) {
+    return UnsupportedConfig(absl::StrCat("partial_rotary_factor ", part), "1");
+  }
+  // Where both are there, transformers goes by rope_scaling.
+  if (const Json* scaling = keys.Find("rope_scaling"); scaling != nullptr && !scaling->empty()) {
+    RETURN_IF_ERROR(ReadRope(*scaling, "rope_scaling", config));
+  } else if (const Json* rope = keys.Find("rope_parameters")) {
+    RETURN_IF_ERROR(ReadRope(*rope, "rope_parameters", config));
+  }
+  return ReadWindow(family, keys, json, config);
 }
 
 Json RopeToJson(const RopeScalingConfig& scaling) {
@@ -236,6 +256,32 @@ void WriteWindow(const ConfigFamily& family, const DecoderConfig& config, Json& 
   json["max_window_layers"] = full;  // what transformers before layer_types goes by
 }
 
+void WriteLlama(const ConfigFamily& family, const DecoderConfig& config, Json& json) {
+  json["hidden_act"] = "silu";
+  json["hidden_size"] = config.hidden_size;
+  json["intermediate_size"] = config.intermediate_size;
+  json["num_hidden_layers"] = config.layers;
+  json["num_attention_heads"] = config.heads;
+  json["num_key_value_heads"] = config.kv_heads;
+  json["head_dim"] = config.head_dim;
+  json["max_position_embeddings"] = config.max_position_embeddings;
+  json["rms_norm_eps"] = config.rms_norm_eps;
+  json["attention_dropout"] = 0.0;
+  if (family.model_type == "llama" || family.model_type == "qwen3") {
+    json["attention_bias"] = config.attention_bias;
+  }
+  if (family.model_type == "llama") json["mlp_bias"] = config.mlp_bias;
+  WriteRope(config, json);
+  WriteWindow(family, config, json);
+}
+
+void WriteTokenIds(const DecoderConfig& config, Json& json) {
+  json["bos_token_id"] = config.bos_token_id ? Json(*config.bos_token_id) : Json(nullptr);
+  json["pad_token_id"] = nullptr;
+  const auto& eos = config.eos_token_ids;
+  json["eos_token_id"] = eos.empty() ? Json(nullptr) : eos.size() == 1 ? Json(eos[0]) : Json(eos);
+}
+
 }  // namespace
 
 absl::StatusOr<DecoderConfig> DecoderConfigFromJson(absl::string_view text) {
@@ -246,24 +292,13 @@ absl::StatusOr<DecoderConfig> DecoderConfigFromJson(absl::string_view text) {
   JsonKeys keys(json, "config.json");
   ASSIGN_OR_RETURN(const ConfigFamily* family, ReadFamily(keys));
   DecoderConfig config;
-  ReadSizes(*family, keys, json, config);
-  RETURN_IF_ERROR(keys.status());
-  config.rms_norm_eps = keys.Real("rms_norm_eps", 1e-6);
+  if (family->model_type == "gpt2") {
+    RETURN_IF_ERROR(ReadGpt2Config(keys, config));
+  } else {
+    RETURN_IF_ERROR(ReadLlama(*family, keys, json, config));
+  }
   config.initializer_range = keys.Real("initializer_range", 0.02);
-  config.tie_word_embeddings = keys.Flag("tie_word_embeddings", false);
-  ReadBiases(*family, keys, config);
   ReadTokenIds(keys, config);
-  config.rope_theta = keys.Real("rope_theta", 10000);
-  if (const double part = keys.Real("partial_rotary_factor", 1); part != 1) {
-    return Unsupported(absl::StrCat("partial_rotary_factor ", part), "1");
-  }
-  // Where both are there, transformers goes by rope_scaling.
-  if (const Json* scaling = keys.Find("rope_scaling"); scaling != nullptr && !scaling->empty()) {
-    RETURN_IF_ERROR(ReadRope(*scaling, "rope_scaling", config));
-  } else if (const Json* rope = keys.Find("rope_parameters")) {
-    RETURN_IF_ERROR(ReadRope(*rope, "rope_parameters", config));
-  }
-  RETURN_IF_ERROR(ReadWindow(*family, keys, json, config));
   RETURN_IF_ERROR(keys.status());
   RETURN_IF_ERROR(ValidateDecoderConfig(config));
   return config;
@@ -275,30 +310,16 @@ std::string DecoderConfigToJson(const DecoderConfig& config) {
   json["architectures"] = Json::array({std::string(family.architecture)});
   json["model_type"] = std::string(family.model_type);
   json["dtype"] = "float32";
-  json["hidden_act"] = "silu";
   json["vocab_size"] = config.vocab_size;
-  json["hidden_size"] = config.hidden_size;
-  json["intermediate_size"] = config.intermediate_size;
-  json["num_hidden_layers"] = config.layers;
-  json["num_attention_heads"] = config.heads;
-  json["num_key_value_heads"] = config.kv_heads;
-  json["head_dim"] = config.head_dim;
-  json["max_position_embeddings"] = config.max_position_embeddings;
-  json["rms_norm_eps"] = config.rms_norm_eps;
   json["initializer_range"] = config.initializer_range;
   json["tie_word_embeddings"] = config.tie_word_embeddings;
-  json["attention_dropout"] = 0.0;
   json["use_cache"] = true;
-  if (family.model_type == "llama" || family.model_type == "qwen3") {
-    json["attention_bias"] = config.attention_bias;
+  if (config.architecture == Architecture::kGpt2) {
+    WriteGpt2Config(config, json);
+  } else {
+    WriteLlama(family, config, json);
   }
-  if (family.model_type == "llama") json["mlp_bias"] = config.mlp_bias;
-  WriteRope(config, json);
-  WriteWindow(family, config, json);
-  json["bos_token_id"] = config.bos_token_id ? Json(*config.bos_token_id) : Json(nullptr);
-  json["pad_token_id"] = nullptr;
-  const auto& eos = config.eos_token_ids;
-  json["eos_token_id"] = eos.empty() ? Json(nullptr) : eos.size() == 1 ? Json(eos[0]) : Json(eos);
+  WriteTokenIds(config, json);
   return json.dump(2) + "\n";
 }
 

@@ -23,10 +23,11 @@ std::string Gigabytes(int64_t bytes) {
 }
 
 // What one layer keeps of one position: its input, queries, keys and values, the attention's
-// output, the input of the feed-forward part, and both products of that.
+// output, the input of the feed-forward part, and the products of that: two, or one before GELU.
 int64_t LayerFloats(const DecoderConfig& config) {
   const int64_t q = config.heads * config.head_dim, kv = config.kv_heads * config.head_dim;
-  return 2 * config.hidden_size + 2 * q + 2 * kv + 2 * config.intermediate_size;
+  const int64_t inner = config.architecture == Architecture::kGpt2 ? 1 : 2;
+  return 2 * config.hidden_size + 2 * q + 2 * kv + inner * config.intermediate_size;
 }
 
 }  // namespace
@@ -61,8 +62,9 @@ int64_t PassBytes(const DecoderConfig& config, int64_t sequence_length) {
 
 int64_t MostSequences(const DecoderConfig& config, int64_t sequence_length, torch::Device device) {
   if (!device.is_mps()) return std::numeric_limits<int64_t>::max();
-  const int64_t widest =
-      std::max({config.hidden_size, config.intermediate_size, config.heads * config.head_dim});
+  const int64_t query = config.heads * config.head_dim;
+  const int64_t together = config.architecture == Architecture::kGpt2 ? 3 * query : query;
+  const int64_t widest = std::max({config.hidden_size, config.intermediate_size, together});
   return ((int64_t{1} << 32) - 1) / (sequence_length * widest * kFloat);
 }
 

@@ -1,9 +1,8 @@
 #include "worker/model/decoder.h"
 
 #include <algorithm>
+#include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "common/base/check.h"
 #include "worker/ops/recompute.h"
 #include "worker/tensor/torch_compat.h"
 
@@ -44,68 +43,17 @@ void CheckIds(const Tensor& ids, const DecoderConfig& config, int64_t extra) {
 }  // namespace
 
 Decoder::Decoder(const DecoderConfig& config, const Parameters& parameters)
-    : config_(config), trained_elements_(parameters.trained_elements()) {
-  const auto get = [&](const std::string& name) {
-    const Parameter* parameter = parameters.Find(name);
-    ESPALIER_CHECK(parameter != nullptr, "the parameters were made for another config");
-    return parameter->leaf;
-  };
-  const auto projection = [&](const std::string& name, bool bias) {
-    return ops::Projection{get(name + ".weight"), bias ? get(name + ".bias") : Tensor()};
-  };
-  for (int64_t i = 0; i < config_.layers; ++i) {
-    const std::string prefix = absl::StrCat("model.layers.", i, ".");
-    const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
-    Layer& layer = layers_.emplace_back();
-    layer.input_norm = get(prefix + "input_layernorm.weight");
-    layer.post_norm = get(prefix + "post_attention_layernorm.weight");
-    if (config_.qk_norm) {
-      layer.q_norm = get(attention + "q_norm.weight");
-      layer.k_norm = get(attention + "k_norm.weight");
-    }
-    layer.q = projection(attention + "q_proj", config_.attention_bias);
-    layer.k = projection(attention + "k_proj", config_.attention_bias);
-    layer.v = projection(attention + "v_proj", config_.attention_bias);
-    layer.o = projection(attention + "o_proj", config_.output_bias);
-    layer.gate = projection(mlp + "gate_proj", config_.mlp_bias);
-    layer.up = projection(mlp + "up_proj", config_.mlp_bias);
-    layer.down = projection(mlp + "down_proj", config_.mlp_bias);
-    layer.window = config_.Window(i);
-  }
+    : config_(config),
+      layers_(DecoderLayers(config, parameters)),
+      final_norm_(FinalNorm(config, parameters)),
+      embedding_(parameters.Embedding().leaf),
+      head_(parameters.Head()),
+      head_end_(HeadEnd(parameters)),
+      trained_elements_(parameters.trained_elements()),
+      table_with_head_(config.tie_word_embeddings &&
+                       parameters.embedding() == EmbeddingGradient::kDense) {
   for (const Parameter& parameter : parameters.all()) {
-    const int64_t layer = parameter.shape.layer;
-    if (layer >= 0) layers_[layer].leaves.push_back(parameter.leaf);
-  }
-  FindStageEnds(parameters);
-  embedding_ = get(kEmbeddingName);
-  final_norm_ = get("model.norm.weight");
-  head_ = parameters.Head();
-  table_with_head_ =
-      config_.tie_word_embeddings && parameters.embedding() == EmbeddingGradient::kDense;
-}
-
-// A stage of which nothing is trained ends where the one before it does.
-void Decoder::FindStageEnds(const Parameters& parameters) {
-  int64_t end = 0;
-  for (const Parameter& parameter : parameters.all()) {
-    if (parameter.trained) end = parameter.offset + parameter.size;
-    const ParameterShape& shape = parameter.shape;
-    switch (shape.stage) {
-      case BackwardStage::kHead:
-        head_end_ = end;
-        break;
-      case BackwardStage::kFeedForward:
-        layers_[shape.layer].feed_forward_end = end;
-        break;
-      case BackwardStage::kOutput:
-        layers_[shape.layer].output_end = end;
-        break;
-      case BackwardStage::kAttention:
-        layers_[shape.layer].attention_end = end;
-        break;
-      case BackwardStage::kEmbedding:
-        break;
-    }
+    if (parameter.shape.role == ParameterRole::kPositions) positions_ = parameter.leaf;
   }
 }
 
@@ -140,6 +88,7 @@ Tensor Decoder::NextLogits(const Tensor& ids, KeyValueCache& cache) const {
 }
 
 RopeTable Decoder::RopeOf(int64_t begin, int64_t positions) const {
+  if (positions_.defined()) return {};
   const int64_t end = begin + positions;
   const int64_t held = rope_.cosine.defined() ? rope_.cosine.size(0) : 0;
   if (RopeDependsOnLength(config_, std::max(end, held))) {
@@ -160,14 +109,10 @@ void Decoder::TellWhenFinal(const Tensor& input, int64_t end, const PassInputs& 
 
 Tensor Decoder::Hidden(const Tensor& ids, KeyValueCache* cache, const PassInputs& inputs) const {
   CheckIds(ids, config_, 0);
-  Context context{RopeOf(cache == nullptr ? 0 : cache->length, ids.size(1)), cache, inputs, 0};
-  const Tensor embedded = Embedded(ids, inputs.lookup);
-  if (inputs.gradients_final) {
-    AfterBackward(embedded,
-                  [callback = inputs.gradients_final, end = trained_elements_] { callback(end); });
-  }
-  Tensor x = embedded.to(ops::ResidualType(device(), head_.scalar_type()));
-  for (const Layer& layer : layers_) {
+  const int64_t begin = cache == nullptr ? 0 : cache->length;
+  Context context{RopeOf(begin, ids.size(1)), cache, inputs, 0};
+  Tensor x = Input(ids, begin, inputs);
+  for (const DecoderLayer& layer : layers_) {
     TellWhenFinal(x, layer.attention_end, inputs);
     if (inputs.worked) {
       OnGradient(x, [worked = inputs.worked, next = context.layer - 1] { worked(next); });
@@ -177,7 +122,24 @@ Tensor Decoder::Hidden(const Tensor& ids, KeyValueCache* cache, const PassInputs
     if (inputs.worked) inputs.worked(context.layer);
   }
   TellWhenFinal(x, head_end_, inputs);
-  return ops::Normalize(x, {final_norm_, {}, config_.rms_norm_eps}, head_.scalar_type());
+  return ops::Normalize(x, final_norm_, head_.scalar_type());
+}
+
+Tensor Decoder::Input(const Tensor& ids, int64_t begin, const PassInputs& inputs) const {
+  const Tensor embedded = Embedded(ids, inputs.lookup);
+  Tensor x = embedded;
+  if (positions_.defined()) {
+    const int64_t end = begin + ids.size(1);
+    TORCH_CHECK_INDEX(end <= positions_.size(0), "a sequence of ", end,
+                      " tokens is longer than the ", positions_.size(0),
+                      " positions that the model has learned");
+    x = ops::AddPositions(embedded, positions_, begin);
+  }
+  if (inputs.gradients_final) {  // the embedding's backward pass comes last
+    AfterBackward(embedded.requires_grad() ? embedded : x,
+                  [callback = inputs.gradients_final, end = trained_elements_] { callback(end); });
+  }
+  return x.to(ops::ResidualType(device(), head_.scalar_type()));
 }
 
 Tensor Decoder::Embedded(const Tensor& ids, const EmbeddingRows& lookup) const {
@@ -194,45 +156,52 @@ Tensor Decoder::KeptOrRecomputed(const Tensor& x, const Context& context) const 
 }
 
 Tensor Decoder::RunLayer(const Tensor& x, const Context& context) const {
-  const Layer& layer = layers_[context.layer];
+  const DecoderLayer& layer = layers_[context.layer];
   const Tensor middle = Attention(layer, x, context);
   TellWhenFinal(middle, layer.feed_forward_end, context.inputs);
   return FeedForward(layer, middle, context);
 }
 
-Tensor Decoder::Attention(const Layer& layer, const Tensor& x, const Context& context) const {
-  const int64_t batch = x.size(0), time = x.size(1);
-  const ops::Branches in = ops::NormLinears(x, {layer.input_norm, {}, config_.rms_norm_eps},
-                                            {layer.q, layer.k, layer.v});
+ops::Heads Decoder::HeadsOf(const DecoderLayer& layer, std::vector<Tensor> products) const {
+  const int64_t q = config_.heads * config_.head_dim, kv = config_.kv_heads * config_.head_dim;
+  if (products.size() == 1) products = ops::Split(products[0], {q, kv, kv});
   const auto heads = [&](const Tensor& product, int64_t count) {
-    return product.view({batch, time, count, config_.head_dim});
+    return product.view({product.size(0), product.size(1), count, config_.head_dim});
   };
-  ops::Heads qkv{heads(in.products[0], config_.heads), heads(in.products[1], config_.kv_heads),
-                 heads(in.products[2], config_.kv_heads)};
-  auto& [q, k, v] = qkv;
-  if (layer.q_norm.defined()) {
-    q = ops::Normalize(q, {layer.q_norm, {}, config_.rms_norm_eps}, q.scalar_type());
-    k = ops::Normalize(k, {layer.k_norm, {}, config_.rms_norm_eps}, k.scalar_type());
+  ops::Heads qkv{heads(products[0], config_.heads), heads(products[1], config_.kv_heads),
+                 heads(products[2], config_.kv_heads)};
+  if (layer.q_norm.weight.defined()) {
+    qkv.q = ops::Normalize(qkv.q, layer.q_norm, qkv.q.scalar_type());
+    qkv.k = ops::Normalize(qkv.k, layer.k_norm, qkv.k.scalar_type());
   }
+  return qkv;
+}
+
+Tensor Decoder::Attention(const DecoderLayer& layer, const Tensor& x,
+                          const Context& context) const {
+  ops::Branches in = ops::NormLinears(x, layer.input_norm, layer.qkv);
+  ops::Heads qkv = HeadsOf(layer, std::move(in.products));
   Tensor mixed;
   if (context.cache == nullptr) {
     mixed = ops::RotaryAttention(qkv, context.rope, layer.window, masks_);
   } else {
     qkv = ops::Rope(qkv, context.rope);
+    auto& [q, k, v] = qkv;
     k = Extended(context.cache->keys[context.layer], k, *context.cache);
     v = Extended(context.cache->values[context.layer], v, *context.cache);
     mixed = ops::CausalAttention(q, k, v, layer.window, masks_);
   }
-  mixed = mixed.reshape({batch, time, -1});
+  mixed = mixed.reshape({x.size(0), x.size(1), -1});
   TellWhenFinal(mixed, layer.output_end, context.inputs);
   const auto add = [&](const Tensor& to) { return ops::LinearAdd(mixed, layer.o, to); };
   return WithDropout(in.residual, context, /*site=*/0, add);
 }
 
-Tensor Decoder::FeedForward(const Layer& layer, const Tensor& x, const Context& context) const {
-  const ops::Branches in =
-      ops::NormLinears(x, {layer.post_norm, {}, config_.rms_norm_eps}, {layer.gate, layer.up});
+Tensor Decoder::FeedForward(const DecoderLayer& layer, const Tensor& x,
+                            const Context& context) const {
+  const ops::Branches in = ops::NormLinears(x, layer.post_norm, layer.inner);
   const auto add = [&](const Tensor& to) {
+    if (in.products.size() == 1) return ops::GeluLinearAdd(in.products[0], layer.down, to);
     return ops::SwiGluLinearAdd(in.products[0], in.products[1], layer.down, to);
   };
   return WithDropout(in.residual, context, /*site=*/1, add);

@@ -1,7 +1,7 @@
 // Decoder: the one language model of Espalier, driven by DecoderConfig: embedding, layers of
-// RMSNorm, RoPE grouped-query attention and SwiGLU, final norm, head (Llama family).
-// Used by generate.h and self_check.cc, and by worker/sync, worker/state, worker/task, worker/train
-// and worker/generate_verb.cc. Compute thread only.
+// attention and feed-forward, each behind a norm (Architecture says how they are built), final
+// norm, head. Used by generate.h and self_check.cc, and by worker/sync, worker/state, worker/task,
+// worker/train and worker/generate_verb.cc. Compute thread only.
 #pragma once
 
 #include <torch/torch.h>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "worker/formats/decoder_config.h"
+#include "worker/model/decoder_layer.h"
 #include "worker/model/parameters.h"
 #include "worker/ops/dropout.h"
 #include "worker/ops/ops.h"
@@ -50,7 +51,8 @@ struct PassInputs {
   std::function<void(int64_t next)> worked;
 };
 
-// Failures of LibTorch, and ids outside the vocabulary, are exceptions: call within CatchTorch.
+// Failures of LibTorch, ids outside the vocabulary and positions beyond those that are learned are
+// exceptions: call within CatchTorch.
 class Decoder {
  public:
   // `parameters` must outlive the decoder and have been made for the same config.
@@ -77,23 +79,13 @@ class Decoder {
   void set_recompute(std::vector<bool> layers) { recompute_ = std::move(layers); }
 
   // The angles that passes read besides parameters and arguments; replaced by a longer one when a
-  // longer sequence comes.
+  // longer sequence comes. Undefined where positions are learned.
   const RopeTable& rope() const { return rope_; }
 
   const DecoderConfig& config() const { return config_; }
   torch::Device device() const { return embedding_.device(); }
 
  private:
-  struct Layer {
-    torch::Tensor input_norm, q_norm, k_norm, post_norm;  // q_norm, k_norm undefined: none
-    ops::Projection q, k, v, o, gate, up, down;
-    std::vector<torch::Tensor> leaves;  // all of these
-    int64_t window = 0;
-    // Flat offsets up to which gradients are final after a BackwardStage.
-    int64_t feed_forward_end = 0;
-    int64_t output_end = 0;
-    int64_t attention_end = 0;
-  };
   // What a layer sees besides its input.
   struct Context {
     RopeTable rope;  // of the positions of the input
@@ -106,24 +98,30 @@ class Decoder {
                        const PassInputs& inputs = {}) const;
   torch::Tensor KeptOrRecomputed(const torch::Tensor& x, const Context& context) const;
   torch::Tensor RunLayer(const torch::Tensor& x, const Context& context) const;
+  // From the products of a layer's input.
+  ops::Heads HeadsOf(const DecoderLayer& layer, std::vector<torch::Tensor> products) const;
   // x and what the block adds to it.
-  torch::Tensor Attention(const Layer& layer, const torch::Tensor& x, const Context& context) const;
-  torch::Tensor FeedForward(const Layer& layer, const torch::Tensor& x,
+  torch::Tensor Attention(const DecoderLayer& layer, const torch::Tensor& x,
+                          const Context& context) const;
+  torch::Tensor FeedForward(const DecoderLayer& layer, const torch::Tensor& x,
                             const Context& context) const;
   // The residual stream and what `add` adds to its argument. A block's last product adds the stream
   // itself, unless dropout comes between the two.
   torch::Tensor WithDropout(const torch::Tensor& residual, const Context& context, int64_t site,
                             const std::function<torch::Tensor(const torch::Tensor&)>& add) const;
   torch::Tensor Embedded(const torch::Tensor& ids, const EmbeddingRows& lookup) const;
+  // The residual stream before the first layer, of ids that follow `begin` positions.
+  torch::Tensor Input(const torch::Tensor& ids, int64_t begin, const PassInputs& inputs) const;
   RopeTable RopeOf(int64_t begin, int64_t positions) const;
-  void FindStageEnds(const Parameters& parameters);
   // Has gradients_final called with `end` when the backward pass has come to `input`.
   void TellWhenFinal(const torch::Tensor& input, int64_t end, const PassInputs& inputs) const;
 
   DecoderConfig config_;
-  std::vector<Layer> layers_;
-  torch::Tensor embedding_, final_norm_, head_;
-  int64_t head_end_ = 0;  // flat offset up to which gradients are final after the head
+  std::vector<DecoderLayer> layers_;
+  ops::Norm final_norm_;
+  torch::Tensor embedding_, head_;
+  torch::Tensor positions_;  // learned; undefined: none
+  int64_t head_end_ = 0;     // flat offset up to which gradients are final after the head
   int64_t trained_elements_ = 0;
   bool table_with_head_ = false;  // one gradient for both, dense
   mutable RopeTable rope_;        // grows with the longest sequence seen

@@ -57,10 +57,11 @@ torch::Tensor NormalTensor(const ParameterShape& shape, uint64_t seed, double de
 void Parameters::Initialize(uint64_t seed, double initializer_range) {
   torch::NoGradGuard no_grad;
   for (Parameter& parameter : all_) {
-    if (parameter.shape.shape.size() == 2) {
-      parameter.value.copy_(NormalTensor(parameter.shape, seed, initializer_range));
+    const ParameterShape& shape = parameter.shape;
+    if (shape.shape.size() == 2) {
+      parameter.value.copy_(NormalTensor(shape, seed, initializer_range * shape.spread));
     } else {
-      parameter.value.fill_(parameter.shape.is_norm() ? 1 : 0);
+      parameter.value.fill_(shape.role == ParameterRole::kNorm ? 1 : 0);
     }
   }
   RefreshCopy();

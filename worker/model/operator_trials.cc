@@ -131,6 +131,31 @@ std::vector<Tensor> GatedProducts(const TrialPlace& place) {
                            residual.to(ops::ResidualType(place.device, place.type))));
 }
 
+std::vector<Tensor> CentredProducts(const TrialPlace& place) {
+  Inputs inputs(place);
+  const Tensor x = inputs.Activations({2, 40, 32});
+  const ops::Norm norm{inputs.Norm(32), inputs.Norm(32), 1e-5};
+  const auto y =
+      ops::NormLinears(x.to(ops::ResidualType(place.device, place.type)), norm,
+                       {{inputs.Weight({32, 96}), inputs.Weight({96}), /*transposed=*/true}});
+  const std::vector<Tensor> parts = ops::Split(y.products[0], {32, 48, 16});
+  return inputs.Results(torch::cat({parts[1], parts[0], parts[2]}, -1));
+}
+
+std::vector<Tensor> GeluProducts(const TrialPlace& place) {
+  Inputs inputs(place);
+  const Tensor x = inputs.Activations({2, 40, 48}), residual = inputs.Activations({2, 40, 32});
+  return inputs.Results(
+      ops::GeluLinearAdd(x, {inputs.Weight({48, 32}), inputs.Weight({32}), /*transposed=*/true},
+                         residual.to(ops::ResidualType(place.device, place.type))));
+}
+
+std::vector<Tensor> Positions(const TrialPlace& place) {
+  Inputs inputs(place);
+  const Tensor x = inputs.Activations({2, 40, 32});
+  return inputs.Results(ops::AddPositions(x, inputs.Weight({50, 32}), 0));
+}
+
 std::vector<Tensor> LookedUpRows(const TrialPlace& place) {
   Inputs inputs(place);
   const Tensor ids = (torch::arange(80, torch::kLong) * 7).remainder(40).view({2, 40});
@@ -166,17 +191,26 @@ std::vector<Tensor> CopiesInTurn(const TrialPlace& place) {
 
 }  // namespace
 
-const std::vector<OperatorTrial>& OperatorTrials() {
-  static const std::vector<OperatorTrial> trials = {
+std::vector<OperatorTrial> OperatorTrials(Architecture architecture) {
+  std::vector<OperatorTrial> trials = {
       {"a product of 33,000 rows, or its gradients,", ManyRows},
       {"the loss of a vocabulary of 33,000, or its gradients,", ManyWords},
       {"attention, or its gradients,", Attention},
-      {"a norm with the products of what it gives, or their gradients,", NormedProducts},
-      {"a gated product, or its gradients,", GatedProducts},
       {"rows that are looked up, or their gradients,", LookedUpRows},
       {"copies from the host and back", Copies},
       {"copies that follow what is computed", CopiesInTurn},
   };
+  const std::vector<OperatorTrial> of_llama = {
+      {"a norm with the products of what it gives, or their gradients,", NormedProducts},
+      {"a gated product, or its gradients,", GatedProducts},
+  };
+  const std::vector<OperatorTrial> of_gpt2 = {
+      {"a centred norm with the product of what it gives, or their gradients,", CentredProducts},
+      {"a product of what GELU gives, or its gradients,", GeluProducts},
+      {"learned positions, or their gradients,", Positions},
+  };
+  const auto& own = architecture == Architecture::kGpt2 ? of_gpt2 : of_llama;
+  trials.insert(trials.begin() + 3, own.begin(), own.end());
   return trials;
 }
 

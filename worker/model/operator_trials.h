@@ -9,6 +9,8 @@
 #include <functional>
 #include <vector>
 
+#include "worker/formats/decoder_config.h"
+
 namespace espalier {
 
 struct TrialPlace {
@@ -27,7 +29,8 @@ struct OperatorTrial {
 // Of products with a common dimension of 33,000, as rows or as a vocabulary (wrong on M1 and M2,
 // pytorch#177116, #195163, unless they are cut); attention of later blocks of rows, with grouped
 // heads and a window; norms with neighbouring products, whose weights begin within their memory;
-// gated products; looked-up rows; copies to the device and back, also while it computes.
-const std::vector<OperatorTrial>& OperatorTrials();
+// gated products; looked-up rows; copies to the device and back, also while it computes. Of GPT-2
+// its own norms, products and positions.
+std::vector<OperatorTrial> OperatorTrials(Architecture architecture);
 
 }  // namespace espalier

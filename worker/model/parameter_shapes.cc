@@ -1,9 +1,9 @@
 #include "worker/model/parameter_shapes.h"
 
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 
 namespace espalier {
 namespace {
@@ -15,31 +15,17 @@ class ShapeList {
   explicit ShapeList(const DecoderConfig& config) : config_(config) {}
 
   // Outside of layers.
-  void Table(absl::string_view name) {
-    Add(absl::StripSuffix(name, ".weight"), ".weight", {config_.vocab_size, config_.hidden_size});
+  void Table(ParameterRole role, std::string name, int64_t rows) {
+    Add(role, std::move(name), {rows, config_.hidden_size});
   }
-  void Norm(absl::string_view name, int64_t size) { Add(name, ".weight", {size}); }
+  void Norm(absl::string_view name, int64_t size, bool bias) {
+    if (bias) Add(ParameterRole::kNormBias, absl::StrCat(name, ".bias"), {size});
+    Add(ParameterRole::kNorm, absl::StrCat(name, ".weight"), {size});
+  }
 
   // The reverse of the forward pass.
   void Layer(int64_t layer) {
-    const DecoderConfig& c = config_;
-    const int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
-    At(BackwardStage::kFeedForward, layer);
-    Projection("mlp.down_proj", c.hidden_size, c.intermediate_size, c.mlp_bias);
-    Projection("mlp.up_proj", c.intermediate_size, c.hidden_size, c.mlp_bias);
-    Projection("mlp.gate_proj", c.intermediate_size, c.hidden_size, c.mlp_bias);
-    Norm("post_attention_layernorm", c.hidden_size);
-    At(BackwardStage::kOutput, layer);
-    Projection("self_attn.o_proj", c.hidden_size, q, c.output_bias);
-    At(BackwardStage::kAttention, layer);
-    if (c.qk_norm) {
-      Norm("self_attn.k_norm", c.head_dim);
-      Norm("self_attn.q_norm", c.head_dim);
-    }
-    Projection("self_attn.v_proj", kv, c.hidden_size, c.attention_bias);
-    Projection("self_attn.k_proj", kv, c.hidden_size, c.attention_bias);
-    Projection("self_attn.q_proj", q, c.hidden_size, c.attention_bias);
-    Norm("input_layernorm", c.hidden_size);
+    config_.architecture == Architecture::kGpt2 ? Gpt2Layer(layer) : LlamaLayer(layer);
   }
   void At(BackwardStage stage, int64_t layer) {
     stage_ = stage;
@@ -48,15 +34,63 @@ class ShapeList {
   std::vector<ParameterShape> Take() { return std::move(shapes_); }
 
  private:
-  void Projection(absl::string_view name, int64_t out, int64_t in, bool bias) {
-    if (bias) Add(name, ".bias", {out});
-    Add(name, ".weight", {out, in});
+  void LlamaLayer(int64_t layer) {
+    const DecoderConfig& c = config_;
+    const int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
+    const std::string at = absl::StrCat("model.layers.", layer, ".");
+    const std::string attention = at + "self_attn.", mlp = at + "mlp.";
+    At(BackwardStage::kFeedForward, layer);
+    Projection(mlp + "down_proj", c.hidden_size, c.intermediate_size, c.mlp_bias);
+    Projection(mlp + "up_proj", c.intermediate_size, c.hidden_size, c.mlp_bias);
+    Projection(mlp + "gate_proj", c.intermediate_size, c.hidden_size, c.mlp_bias);
+    Norm(at + "post_attention_layernorm", c.hidden_size, /*bias=*/false);
+    At(BackwardStage::kOutput, layer);
+    Projection(attention + "o_proj", c.hidden_size, q, c.output_bias);
+    At(BackwardStage::kAttention, layer);
+    if (c.qk_norm) {
+      Norm(attention + "k_norm", c.head_dim, /*bias=*/false);
+      Norm(attention + "q_norm", c.head_dim, /*bias=*/false);
+    }
+    Projection(attention + "v_proj", kv, c.hidden_size, c.attention_bias);
+    Projection(attention + "k_proj", kv, c.hidden_size, c.attention_bias);
+    Projection(attention + "q_proj", q, c.hidden_size, c.attention_bias);
+    Norm(at + "input_layernorm", c.hidden_size, /*bias=*/false);
   }
-  void Add(absl::string_view name, absl::string_view kind, std::vector<int64_t> shape) {
+
+  // Weights are [in, out] there. What adds to the residual stream begins smaller, the more layers
+  // do (Radford et al. 2019, section 2.3).
+  void Gpt2Layer(int64_t layer) {
+    const int64_t width = config_.hidden_size, inner = config_.intermediate_size;
+    const double less = 1 / std::sqrt(2 * static_cast<double>(config_.layers));
+    const std::string at = absl::StrCat("transformer.h.", layer, ".");
+    At(BackwardStage::kFeedForward, layer);
+    Projection(at + "mlp.c_proj", inner, width, /*bias=*/true, width);
+    shapes_.back().spread = less;
+    Projection(at + "mlp.c_fc", width, inner, /*bias=*/true, inner);
+    Norm(at + "ln_2", width, /*bias=*/true);
+    At(BackwardStage::kOutput, layer);
+    Projection(at + "attn.c_proj", width, width, /*bias=*/true, width);
+    shapes_.back().spread = less;
+    At(BackwardStage::kAttention, layer);
+    Projection(at + "attn.c_attn", width, 3 * width, /*bias=*/true, 3 * width);
+    Norm(at + "ln_1", width, /*bias=*/true);
+  }
+
+  void Projection(const std::string& name, int64_t rows, int64_t columns, bool bias) {
+    Projection(name, rows, columns, bias, rows);
+  }
+  void Projection(const std::string& name, int64_t rows, int64_t columns, bool bias, int64_t out) {
+    if (bias) Add(ParameterRole::kBias, name + ".bias", {out});
+    Add(ParameterRole::kMatrix, name + ".weight", {rows, columns});
+  }
+  void Add(ParameterRole role, std::string name, std::vector<int64_t> shape) {
     const bool matrix = shape.size() == 2;
-    const std::string prefix = layer_ == kOutside ? "" : absl::StrCat("model.layers.", layer_, ".");
-    shapes_.push_back(
-        {absl::StrCat(prefix, name, kind), std::move(shape), stage_, layer_, /*decay=*/matrix});
+    shapes_.push_back({.name = std::move(name),
+                       .shape = std::move(shape),
+                       .stage = stage_,
+                       .layer = layer_,
+                       .role = role,
+                       .decay = matrix});
   }
 
   const DecoderConfig& config_;
@@ -67,6 +101,10 @@ class ShapeList {
 
 }  // namespace
 
+std::string EmbeddingName(const DecoderConfig& config) {
+  return config.architecture == Architecture::kGpt2 ? "transformer.wte.weight" : kEmbeddingName;
+}
+
 int64_t ParameterShape::elements() const {
   int64_t elements = 1;
   for (const int64_t size : shape) elements *= size;
@@ -74,18 +112,32 @@ int64_t ParameterShape::elements() const {
 }
 
 bool ParameterShape::is_norm() const {
-  return shape.size() == 1 && name.find("norm") != std::string::npos;
+  return role == ParameterRole::kNorm || role == ParameterRole::kNormBias;
 }
 
-bool ParameterShape::read_in_full() const { return is_norm() || name == kEmbeddingName; }
+bool ParameterShape::read_in_full() const {
+  return is_norm() || is_embedding() || role == ParameterRole::kPositions;
+}
 
 std::vector<ParameterShape> ParameterShapes(const DecoderConfig& config) {
+  const bool gpt2 = config.architecture == Architecture::kGpt2;
+  const auto embedding = [&](ShapeList& list) {
+    list.Table(ParameterRole::kEmbedding, EmbeddingName(config), config.vocab_size);
+  };
   ShapeList list(config);
-  list.Table(config.tie_word_embeddings ? kEmbeddingName : kHeadName);
-  list.Norm("model.norm", config.hidden_size);
+  if (config.tie_word_embeddings) {
+    embedding(list);
+  } else {
+    list.Table(ParameterRole::kHead, kHeadName, config.vocab_size);
+  }
+  list.Norm(gpt2 ? "transformer.ln_f" : "model.norm", config.hidden_size, /*bias=*/gpt2);
   for (int64_t layer = config.layers - 1; layer >= 0; --layer) list.Layer(layer);
+  if (gpt2) {
+    list.At(BackwardStage::kPositions, kOutside);
+    list.Table(ParameterRole::kPositions, "transformer.wpe.weight", config.max_position_embeddings);
+  }
   list.At(BackwardStage::kEmbedding, kOutside);
-  if (!config.tie_word_embeddings) list.Table(kEmbeddingName);
+  if (!config.tie_word_embeddings) embedding(list);
   return list.Take();
 }
 

@@ -13,8 +13,10 @@
 
 namespace espalier {
 
+// Of all architectures but GPT-2.
 inline constexpr char kEmbeddingName[] = "model.embed_tokens.weight";
 inline constexpr char kHeadName[] = "lm_head.weight";
+std::string EmbeddingName(const DecoderConfig& config);
 
 // Places of the backward pass, in its order: when it has gone by one, the gradients of the
 // parameters there are final, whichever of them are trained.
@@ -23,8 +25,11 @@ enum class BackwardStage {
   kFeedForward,  // of a layer: down, up, gate and their norm
   kOutput,       // of a layer: the product after attention
   kAttention,    // of a layer: q, k, v and their norms
+  kPositions,    // learned positions
   kEmbedding,    // an untied embedding
 };
+
+enum class ParameterRole { kMatrix, kBias, kNorm, kNormBias, kHead, kPositions, kEmbedding };
 
 // What becomes of an embedding's gradient.
 enum class EmbeddingGradient {
@@ -37,11 +42,14 @@ struct ParameterShape {
   std::string name;  // "model.layers.3.self_attn.q_proj.weight"
   std::vector<int64_t> shape;
   BackwardStage stage = BackwardStage::kHead;
-  int64_t layer = 0;   // of the decoder; -1 outside of layers
+  int64_t layer = 0;  // of the decoder; -1 outside of layers
+  ParameterRole role = ParameterRole::kMatrix;
   bool decay = false;  // matrices are decayed, norms and biases are not
+  double spread = 1;   // of initial values, as a multiple of initializer_range
 
   int64_t elements() const;
-  bool is_norm() const;
+  bool is_norm() const;  // its weight or bias
+  bool is_embedding() const { return role == ParameterRole::kEmbedding; }
   // Read in fp32 whatever type the decoder computes in: in bfloat16 a norm's weight near 1 would
   // move in steps of a hundredth.
   bool read_in_full() const;

@@ -20,8 +20,8 @@ Tensor ViewOf(const FlatTensor& flat, const Parameter& parameter) {
 // What is frozen is kept as it is computed with.
 torch::ScalarType FrozenType(const ParameterShape& shape, bool tied,
                              const Parameters::Options& options) {
-  if (shape.is_norm()) return torch::kFloat;
-  const bool untied_embedding = !tied && shape.name == kEmbeddingName;
+  if (shape.is_norm() || shape.role == ParameterRole::kPositions) return torch::kFloat;
+  const bool untied_embedding = !tied && shape.is_embedding();
   return untied_embedding ? options.frozen_embedding_type : options.compute_type;
 }
 
@@ -90,7 +90,7 @@ void Parameters::Place(const DecoderConfig& config, const Options& options) {
       offset += size;
       part_ends.push_back(offset);
       if (parameter.shape.stage != BackwardStage::kEmbedding) before_embedding_ = offset;
-      const bool embedding = parameter.shape.name == kEmbeddingName;
+      const bool embedding = parameter.shape.is_embedding();
       if (embedding) embedding_ = tied ? EmbeddingGradient::kDense : options.untied_embedding;
       if (!embedding || embedding_ == EmbeddingGradient::kDense) dense_ = offset;
       // A tied head reads the table's copy.
@@ -151,7 +151,7 @@ void Parameters::MakeViews(Parameter& parameter) {
 }
 
 void Parameters::MakeTiedHead() {
-  const Parameter& table = *Find(kEmbeddingName);
+  const Parameter& table = Embedding();
   if (!table.trained) {
     tied_head_ = table.leaf;
     return;
@@ -189,6 +189,11 @@ const Parameter* Parameters::Find(absl::string_view name) const {
   const auto it = std::find_if(all_.begin(), all_.end(),
                                [name](const Parameter& one) { return one.shape.name == name; });
   return it == all_.end() ? nullptr : &*it;
+}
+
+const Parameter& Parameters::Embedding() const {
+  return *std::find_if(all_.begin(), all_.end(),
+                       [](const Parameter& one) { return one.shape.is_embedding(); });
 }
 
 Tensor Parameters::Get(absl::string_view name) const {

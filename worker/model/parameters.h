@@ -76,8 +76,9 @@ class Parameters {
   // Allocates values and zeroed gradients. RESOURCE_EXHAUSTED names the bytes needed.
   static absl::StatusOr<Parameters> Create(const DecoderConfig& config, const Options& options);
 
-  // Normal(0, initializer_range) matrices, zero biases, ones for norms; each tensor from its own
-  // stream of `seed`, whatever the device, rank or thread count, and what is trained.
+  // Normal(0, initializer_range) matrices (times their spread), zero biases, ones for norms; each
+  // tensor from its own stream of `seed`, whatever the device, rank or thread count, and what is
+  // trained.
   void Initialize(uint64_t seed, double initializer_range);
 
   // In flat order; those that are trained have places in the flat buffers.
@@ -85,6 +86,7 @@ class Parameters {
   absl::Span<const Parameter> trained() const { return trained_; }
   // Null when there is no such parameter.
   const Parameter* Find(absl::string_view name) const;
+  const Parameter& Embedding() const;
   // Its value; an undefined tensor when there is no such parameter.
   torch::Tensor Get(absl::string_view name) const;
   // lm_head.weight in the compute type; of a tied head a leaf of its own that shares the memory of

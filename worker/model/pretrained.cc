@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
 #include "common/config/model_preset.h"
@@ -72,7 +73,11 @@ class WeightFiles {
     }
     for (const Safetensors& file : files.files_) {
       for (const TensorView& tensor : file.tensors()) {
-        files.tensors_[tensor.spec.name] = {&file, &tensor};
+        if (files.tensors_.emplace(tensor.spec.name, Entry{&file, &tensor}).second) continue;
+        return absl::InvalidArgumentError(
+            absl::StrCat(folder, " holds tensor ", tensor.spec.name,
+                         " in two of the files that model.safetensors.index.json names; one of "
+                         "them is of another model or another time: fetch the folder anew"));
       }
     }
     return files;
@@ -127,24 +132,49 @@ absl::Status CopyTensor(const Safetensors& file, const TensorView& from, const P
 
 // What files carry besides parameters: buffers of old versions, and the head where it is tied.
 bool MayBeIgnored(absl::string_view name, const DecoderConfig& config) {
-  return absl::EndsWith(name, ".rotary_emb.inv_freq") ||
-         (config.tie_word_embeddings && name == "lm_head.weight");
+  if (config.tie_word_embeddings && name == kHeadName) return true;
+  if (config.architecture == Architecture::kLlama) {
+    return absl::EndsWith(name, ".rotary_emb.inv_freq");
+  }
+  return absl::EndsWith(name, ".attn.bias") || absl::EndsWith(name, ".attn.masked_bias");
+}
+
+// Files of the class without a head, such as GPT-2's own, leave the first word of names out.
+absl::string_view NameWithoutHead(absl::string_view name) {
+  for (const absl::string_view base : {"model.", "transformer."}) {
+    if (absl::ConsumePrefix(&name, base)) return name;
+  }
+  return name;
+}
+
+const WeightFiles::Entry* Find(const WeightFiles& files, absl::string_view name) {
+  for (const absl::string_view one : {name, NameWithoutHead(name)}) {
+    const auto it = files.tensors().find(std::string(one));
+    if (it != files.tensors().end()) return &it->second;
+  }
+  return nullptr;
+}
+
+bool IsOf(const Parameters& parameters, const std::string& name) {
+  return parameters.Find(name) != nullptr ||
+         std::any_of(parameters.all().begin(), parameters.all().end(),
+                     [&](const Parameter& one) { return NameWithoutHead(one.shape.name) == name; });
 }
 
 absl::Status Fill(const WeightFiles& files, const DecoderConfig& config, Parameters& parameters) {
   size_t used = 0;
   for (const Parameter& parameter : parameters.all()) {
-    const auto it = files.tensors().find(parameter.shape.name);
-    if (it == files.tensors().end()) {
+    const WeightFiles::Entry* const found = Find(files, parameter.shape.name);
+    if (found == nullptr) {
       return absl::NotFoundError(absl::StrCat("the weights have no tensor ", parameter.shape.name,
                                               ", which config.json asks for"));
     }
-    RETURN_IF_ERROR(CopyTensor(*it->second.file, *it->second.tensor, parameter));
+    RETURN_IF_ERROR(CopyTensor(*found->file, *found->tensor, parameter));
     ++used;
   }
   if (used == files.tensors().size()) return absl::OkStatus();
   for (const auto& [name, tensor] : files.tensors()) {
-    if (parameters.Get(name).defined() || MayBeIgnored(name, config)) continue;
+    if (IsOf(parameters, name) || MayBeIgnored(name, config)) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("the weights hold tensor ", name,
                      ", for which the model of config.json has no place; loading without it would "
@@ -209,12 +239,13 @@ absl::Status LoadWithBase(const std::string& folder, const DecoderConfig& config
 }
 
 // That of the file's embedding, or fp32 where that is wider.
-absl::StatusOr<torch::ScalarType> EmbeddingType(const std::string& folder) {
+absl::StatusOr<torch::ScalarType> EmbeddingType(const std::string& folder,
+                                                const DecoderConfig& config) {
   const absl::StatusOr<WeightFiles> files = WeightFiles::Open(folder);
   if (!files.ok()) return torch::kFloat;  // whoever loads it says why
-  const auto it = files->tensors().find(kEmbeddingName);
-  if (it == files->tensors().end()) return torch::kFloat;
-  ASSIGN_OR_RETURN(const torch::ScalarType type, ScalarType(it->second.tensor->spec));
+  const WeightFiles::Entry* const table = Find(*files, EmbeddingName(config));
+  if (table == nullptr) return torch::kFloat;
+  ASSIGN_OR_RETURN(const torch::ScalarType type, ScalarType(table->tensor->spec));
   return type == torch::kDouble ? torch::kFloat : type;
 }
 
@@ -263,7 +294,7 @@ absl::Status LoadWeights(const std::string& folder, const DecoderConfig& config,
 absl::StatusOr<PretrainedModel> LoadPretrained(const std::string& folder,
                                                Parameters::Options options) {
   ASSIGN_OR_RETURN(const DecoderConfig config, ReadModelConfig(folder));
-  ASSIGN_OR_RETURN(options.frozen_embedding_type, EmbeddingType(folder));
+  ASSIGN_OR_RETURN(options.frozen_embedding_type, EmbeddingType(folder, config));
   ASSIGN_OR_RETURN(Parameters parameters, Parameters::Create(config, options));
   RETURN_IF_ERROR(LoadWeights(folder, config, parameters));
   return PretrainedModel{config, std::move(parameters)};

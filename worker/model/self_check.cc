@@ -24,9 +24,11 @@ constexpr int64_t kBatch = 2, kVocabulary = 48;
 constexpr char kDecoder[] = "a loss or a gradient";
 constexpr char kDropped[] = "what is dropped";
 
-// Between them the trials need every operation of training.
-DecoderConfig TrialConfig(bool tied) {
+// Between them the trials of an architecture need every operation of its training.
+DecoderConfig TrialConfig(Architecture architecture, int64_t positions, bool tied) {
   DecoderConfig config;
+  config.architecture = architecture;
+  config.max_position_embeddings = positions;
   config.vocab_size = kVocabulary;
   config.hidden_size = 32;
   config.intermediate_size = 48;
@@ -35,6 +37,10 @@ DecoderConfig TrialConfig(bool tied) {
   config.kv_heads = 2;
   config.head_dim = 8;
   config.tie_word_embeddings = tied;
+  if (architecture == Architecture::kGpt2) {
+    config.kv_heads = config.heads;
+    return config;
+  }
   config.sliding_window = 40;
   config.full_attention = {1, 0};
   config.qk_norm = tied;
@@ -78,7 +84,7 @@ Trial RunTrial(const DecoderConfig& config, torch::Device device, torch::ScalarT
   const Decoder decoder(config, parameters);
   PassInputs inputs;
   if (parameters.embedding() == EmbeddingGradient::kRowsApart) {
-    const Tensor table = parameters.Find(kEmbeddingName)->leaf;
+    const Tensor table = parameters.Embedding().leaf;
     inputs.lookup = {table.detach().clone().set_requires_grad(true),
                      torch::arange(kVocabulary, torch::kLong).to(device)};
     inputs.lookup.rows.mutable_grad() = torch::zeros_like(table);
@@ -161,18 +167,19 @@ void Note(Finding& worst, const char* what, double difference) {
 
 // What is tried of a device, and what comes of it.
 struct Trials {
-  std::vector<std::vector<Tensor>> operators;  // of OperatorTrials()
+  std::vector<std::vector<Tensor>> operators;  // of OperatorTrials
   std::vector<Trial> decoders;                 // tied, untied
 };
 
 // In the place of `expected` where that is given: then what differs is noted, and what comes after
 // something wrong is left out.
-Trials TryAll(const TrialPlace& place, EmbeddingGradient embedding, const Trials* expected,
-              Finding& worst) {
+Trials TryAll(const TrialPlace& place, Architecture architecture, EmbeddingGradient embedding,
+              const Trials* expected, Finding& worst) {
   Trials found;
   const auto good = [&] { return worst.difference <= Allowed(place.type); };
-  for (size_t i = 0; i < OperatorTrials().size() && good(); ++i) {
-    const OperatorTrial& trial = OperatorTrials()[i];
+  const std::vector<OperatorTrial> trials = OperatorTrials(architecture);
+  for (size_t i = 0; i < trials.size() && good(); ++i) {
+    const OperatorTrial& trial = trials[i];
     worst.trying = trial.name;
     found.operators.push_back(trial.run(place));
     if (expected == nullptr) continue;
@@ -180,8 +187,8 @@ Trials TryAll(const TrialPlace& place, EmbeddingGradient embedding, const Trials
   }
   for (size_t i = 0; i < 2 && good(); ++i) {
     worst.trying = kDecoder;
-    found.decoders.push_back(RunTrial(TrialConfig(/*tied=*/i == 0), place.device, place.type,
-                                      embedding, place.positions));
+    found.decoders.push_back(RunTrial(TrialConfig(architecture, place.positions, /*tied=*/i == 0),
+                                      place.device, place.type, embedding, place.positions));
     if (expected == nullptr) continue;
     Note(worst, kDecoder, Difference(found.decoders[i], expected->decoders[i]));
   }
@@ -203,20 +210,22 @@ absl::Status Refusal(const std::string& why) {
 
 }  // namespace
 
-DeviceTrial TryDevice(torch::Device device, torch::ScalarType type) {
+DeviceTrial TryDevice(torch::Device device, torch::ScalarType type, Architecture architecture) {
   // As many as attention takes in two blocks of queries there: 128 rows each, or 1024.
   const int64_t positions = device.is_cpu() ? 140 : 1040;
   Finding worst;
   const absl::Status tried = CatchTorch("", [&] {
     const EmbeddingGradient embedding = Parameters::ForTraining(device, type).untied_embedding;
-    const Trials expected =
-        TryAll({torch::kCPU, torch::kFloat, positions}, embedding, nullptr, worst);
+    const auto all_of = [&](torch::Device in, torch::ScalarType as, const Trials* than) {
+      return TryAll({in, as, positions}, architecture, embedding, than, worst);
+    };
+    const Trials expected = all_of(torch::kCPU, torch::kFloat, nullptr);
     worst.trying = kDropped;
     if (!DropsTheSame(device, type)) return Note(worst, kDropped, 1);
-    TryAll({device, type, positions}, embedding, &expected, worst);
+    all_of(device, type, &expected);
     if (device.is_cpu()) return;
     StirMemory(device);
-    TryAll({device, type, positions}, embedding, &expected, worst);
+    all_of(device, type, &expected);
   });
   if (absl::IsResourceExhausted(tried)) return {tried, "", worst.difference};
   if (!tried.ok()) {
@@ -234,8 +243,9 @@ DeviceTrial TryDevice(torch::Device device, torch::ScalarType type) {
           std::string(absl::StripSuffix(worst.what, ",")), worst.difference};
 }
 
-absl::StatusOr<double> SelfTest(torch::Device device, torch::ScalarType type) {
-  const DeviceTrial trial = TryDevice(device, type);
+absl::StatusOr<double> SelfTest(torch::Device device, torch::ScalarType type,
+                                Architecture architecture) {
+  const DeviceTrial trial = TryDevice(device, type, architecture);
   if (!trial.status.ok()) return trial.status;
   return trial.difference;
 }

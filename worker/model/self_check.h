@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "worker/formats/decoder_config.h"
 
 namespace espalier {
 
@@ -25,9 +26,11 @@ struct DeviceTrial {
 // Runs single operations (operator_trials.h) and tiny decoders, which between them need every
 // operation of a pass, forward and backward on the device in that type, and on the CPU in fp32; all
 // of it twice on an accelerator, since some compute rightly until much was allocated. A few
-// seconds.
-DeviceTrial TryDevice(torch::Device device, torch::ScalarType type);
+// seconds. Only what a decoder of the architecture needs is tried.
+DeviceTrial TryDevice(torch::Device device, torch::ScalarType type,
+                      Architecture architecture = Architecture::kLlama);
 // Its difference, or its status, which names the operation.
-absl::StatusOr<double> SelfTest(torch::Device device, torch::ScalarType type);
+absl::StatusOr<double> SelfTest(torch::Device device, torch::ScalarType type,
+                                Architecture architecture = Architecture::kLlama);
 
 }  // namespace espalier

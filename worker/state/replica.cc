@@ -179,7 +179,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(const DecoderConfig& co
   const torch::ScalarType type = options.compute_type;
   std::optional<double> self_test;
   if (!device.is_cpu() || type != torch::kFloat) {  // what is compared with
-    ASSIGN_OR_RETURN(self_test, SelfTest(device, type));
+    ASSIGN_OR_RETURN(self_test, SelfTest(device, type, config.architecture));
     LogInfo(
         absl::StrFormat("self-test: what %s computes in %s differs by at most %.1e of its norm "
                         "from fp32 on the CPU",

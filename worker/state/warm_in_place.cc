@@ -37,7 +37,7 @@ WarmInPlace::Layout WarmInPlace::LayoutOf(Replica& replica) {
   }
   layout.ids = end;
   if (parameters.embedding() == EmbeddingGradient::kRowsApart) {
-    const torch::Tensor table = parameters.Get(kEmbeddingName);
+    const torch::Tensor table = parameters.Embedding().value;
     end += WarmSegment::PageEnd(table.size(0) * static_cast<int64_t>(sizeof(int64_t)));
     layout.rows = end;
     end += WarmSegment::PageEnd(static_cast<int64_t>(table.nbytes()));
@@ -121,7 +121,7 @@ absl::Status WarmInPlace::TakeFound() {
 void WarmInPlace::FinishUpdate(const WarmSegment::Record& record) {
   if (record.lookups > 0) {
     const int64_t* ids = segment_->At<int64_t>(layout_.ids);
-    const int64_t width = replica_.parameters().Get(kEmbeddingName).size(1);
+    const int64_t width = replica_.parameters().Embedding().value.size(1);
     replica_.parameters().lookup_gradient() = {
         {ids, ids + record.lookups},
         torch::from_blob(segment_->At<float>(layout_.rows), {record.lookups, width},

@@ -41,9 +41,9 @@ LookupExchange::LookupExchange(Collective& collective, Parameters& parameters, W
     : collective_(collective),
       parameters_(parameters),
       wire_(wire == WireType::kInt8 ? WireType::kBf16 : wire),
-      table_(parameters.Get(kEmbeddingName)),
+      table_(parameters.Embedding().value),
       device_(parameters.device()),
-      gradient_(SumOf(parameters, *parameters.Find(kEmbeddingName))) {}
+      gradient_(SumOf(parameters, parameters.Embedding())) {}
 
 bool LookupExchange::Needed() const {
   switch (parameters_.embedding()) {

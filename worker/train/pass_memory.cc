@@ -107,7 +107,7 @@ EmbeddingRows PassMemory::MadeUpRows() const {
   const Parameters& parameters = parts_.replica.parameters();
   if (parameters.embedding() != EmbeddingGradient::kRowsApart) return {};
   torch::NoGradGuard no_grad;
-  const torch::Tensor table = parameters.Find(kEmbeddingName)->leaf;
+  const torch::Tensor table = parameters.Embedding().leaf;
   torch::Tensor rows = table.narrow(0, 0, 1).clone().set_requires_grad(true);
   rows.mutable_grad() = torch::zeros_like(rows);
   return {rows, torch::zeros({table.size(0)}, table.options().dtype(torch::kInt64))};

@@ -25,7 +25,8 @@ TEST(DecoderConfigFromSpec, PresetsHaveTheirShapes) {
   for (const Case& c : {Case{"nano", 3, 128, 4, 4, 32, 344, 257, true},
                         Case{"17m", 6, 384, 6, 6, 64, 1024, 257, true},
                         Case{"124m", 12, 768, 12, 12, 64, 2048, 257, true},
-                        Case{"1b", 22, 2048, 16, 4, 128, 5504, 32000, false}}) {
+                        Case{"1b", 22, 2048, 16, 4, 128, 5504, 32000, false},
+                        Case{"gpt2", 12, 768, 12, 12, 64, 3072, 50257, true}}) {
     const auto config = DecoderConfigFromSpec(Preset(c.name), 257);
     ASSERT_TRUE(config.ok()) << config.status();
     EXPECT_EQ(config->layers, c.layers) << c.name;
@@ -64,13 +65,19 @@ TEST(DecoderConfigFromSpec, BadSpecsAreRefusedWithWhatIsWrong) {
     const char* message;
   };
   const std::vector<Case> cases = {
-      {"unknown preset", [](auto& s) { s.set_preset("2b"); }, "allowed: nano, 17m, 124m, 1b"},
+      {"unknown preset", [](auto& s) { s.set_preset("2b"); }, "allowed: nano, 17m, 124m, 1b, gpt2"},
       {"nothing given", [](auto& s) { s.Clear(); }, "model.hidden_size is missing"},
       {"folder too", [](auto& s) { s.set_from("x"); }, "do not apply"},
       {"kv heads", [](auto& s) { s.set_num_key_value_heads(3); }, "must divide"},
       {"odd head", [](auto& s) { s.set_head_dim(31); }, "must be even"},
       {"no head_dim", [](auto& s) { s.set_hidden_size(130); }, "not a multiple of"},
       {"small vocabulary", [](auto& s) { s.set_vocab_size(100); }, "has 257 ids"},
+      {"gpt2 and qk_norm",
+       [](auto& s) {
+         s.set_architecture("gpt2");
+         s.set_qk_norm(true);
+       },
+       "architecture gpt2 and qk_norm"},
       {"qk_norm and bias",
        [](auto& s) {
          s.set_qk_norm(true);
@@ -140,6 +147,15 @@ TEST(DecoderConfigToJson, RoundTripsThroughTheRightFamily) {
          c.kv_heads = 2;
          c.tie_word_embeddings = false;
        }},
+      {"gpt2", [](DecoderConfig& c) { c.architecture = Architecture::kGpt2; }},
+      {"gpt2",
+       [](DecoderConfig& c) {
+         c.architecture = Architecture::kGpt2;
+         c.intermediate_size = 4 * c.hidden_size;
+         c.tie_word_embeddings = false;
+         c.rms_norm_eps = 1e-4;
+         c.eos_token_ids = {256};
+       }},
   };
   for (const RoundTrip& c : cases) {
     DecoderConfig config = Nano();
@@ -208,6 +224,71 @@ TEST(DecoderConfigFromJson, AbsentKeysMeanWhatTransformersTakes) {
   EXPECT_EQ(Read(json).head_dim, 128);
 }
 
+Json Gpt2() {
+  return {
+      {"model_type", "gpt2"}, {"vocab_size", 100}, {"n_embd", 32}, {"n_layer", 2}, {"n_head", 4}};
+}
+
+TEST(DecoderConfigFromJson, KeysOfGpt2AreItsOwn) {
+  Json json = Gpt2();
+  const DecoderConfig absent = Read(json);
+  EXPECT_EQ(absent.architecture, Architecture::kGpt2);
+  EXPECT_EQ(absent.intermediate_size, 128);
+  EXPECT_EQ(absent.kv_heads, 4);
+  EXPECT_EQ(absent.head_dim, 8);
+  EXPECT_EQ(absent.max_position_embeddings, 1024);
+  EXPECT_EQ(absent.rms_norm_eps, 1e-5);
+  EXPECT_TRUE(absent.tie_word_embeddings);
+  json["n_inner"] = 48;
+  json["n_positions"] = 77;
+  json["layer_norm_epsilon"] = 1e-3;
+  json["activation_function"] = "gelu_pytorch_tanh";
+  json["n_ctx"] = 77;
+  const DecoderConfig given = Read(json);
+  EXPECT_EQ(given.intermediate_size, 48);
+  EXPECT_EQ(given.max_position_embeddings, 77);
+  EXPECT_EQ(given.rms_norm_eps, 1e-3);
+}
+
+TEST(DecoderConfigFromJson, OptionsOfGpt2ThatCannotBeExpressedAreNamed) {
+  const std::vector<std::pair<const char*, Json>> cases = {
+      {"activation_function", "relu"}, {"activation_function", "gelu"},
+      {"scale_attn_weights", false},   {"scale_attn_by_inverse_layer_idx", true},
+      {"add_cross_attention", true},   {"quantization_config", {{"bits", 4}}},
+  };
+  for (const auto& [key, value] : cases) {
+    Json json = Gpt2();
+    json[key] = value;
+    const absl::Status status = DecoderConfigFromJson(json.dump()).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << key << ": " << status;
+    EXPECT_NE(std::string(status.message()).find(key), std::string::npos) << status;
+  }
+  for (const char* key : {"n_embd", "n_head", "n_layer", "vocab_size"}) {
+    Json json = Gpt2();
+    json.erase(key);
+    const absl::Status status = DecoderConfigFromJson(json.dump()).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << key << ": " << status;
+  }
+  Json uneven = Gpt2();
+  uneven["n_head"] = 5;
+  EXPECT_FALSE(DecoderConfigFromJson(uneven.dump()).ok());
+}
+
+TEST(DecoderConfigFromJson, AnUnknownArchitectureIsNamedWithThoseThatAreKnown) {
+  for (const char* type : {"gpt_neox", "gemma2", "mixtral", "phi3"}) {
+    Json json = Llama();
+    json["model_type"] = type;
+    EXPECT_EQ(DecoderConfigFromJson(json.dump()).status().message(),
+              std::string("config.json: model_type '") + type +
+                  "' is not supported; supported: llama, mistral, qwen2, qwen3, gpt2");
+  }
+  Json json = Llama();
+  json.erase("model_type");
+  EXPECT_EQ(DecoderConfigFromJson(json.dump()).status().message(),
+            "config.json: a model without model_type is not supported; supported: llama, mistral, "
+            "qwen2, qwen3, gpt2");
+}
+
 TEST(DecoderConfigFromJson, BothSpellingsOfRope) {
   Json old = Llama(), now = Llama();
   old["rope_theta"] = 5e5;
@@ -240,7 +321,7 @@ TEST(DecoderConfigFromJson, QwenWindowsFollowTheirSwitch) {
 
 TEST(DecoderConfigFromJson, WhatCannotBeExpressedIsUnimplemented) {
   const std::vector<std::pair<const char*, Json>> cases = {
-      {"model_type", "gpt2"},
+      {"model_type", "gpt_neox"},
       {"hidden_act", "gelu"},
       {"rope_scaling", {{"rope_type", "longrope"}, {"factor", 4.0}}},
       {"rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}},

@@ -25,7 +25,13 @@ struct Kind {
   std::vector<std::string> frozen = {};
   v1::GradientDtype wire = v1::GRADIENT_DTYPE_FP32;
   v1::MomentType moments = v1::MOMENT_TYPE_FP32;
+  Architecture architecture = Architecture::kLlama;
 };
+
+Kind Gpt2(Kind kind) {
+  kind.architecture = Architecture::kGpt2;
+  return kind;
+}
 
 void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
 
@@ -46,12 +52,16 @@ const Kind kKinds[] = {
      {},
      v1::GRADIENT_DTYPE_BF16,
      v1::MOMENT_TYPE_INT8},
+    Gpt2({"Gpt2TwoRanks", v1::PRECISION_FP32, true, 2, 0.1}),
+    Gpt2({"Gpt2Bf16Recompute", v1::PRECISION_BF16, true, 1, 0, {"all"}}),
+    Gpt2({"Gpt2Fp16Untied", v1::PRECISION_FP16}),
 };
 
 WorldOptions OptionsOf(const Kind& kind, const TestFolder& folder) {
   WorldOptions options;
   options.ranks = kind.ranks;
   options.tied = kind.tied;
+  options.architecture = kind.architecture;
   options.validation = true;
   options.spec = TinySpec(6);
   v1::TrainSpec& train = *options.spec.mutable_train();
@@ -145,13 +155,23 @@ TEST(OnAMacToo, AReproducibleRunIsRefused) {
   EXPECT_EQ(TrainWorld(options)[0].outcome.status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(OnAMacToo, GenerationBreaksNoRuleAndSaysWhatTheProcessorSays) {
+class GenerationOnAMac : public testing::TestWithParam<Architecture> {};
+INSTANTIATE_TEST_SUITE_P(Of, GenerationOnAMac,
+                         testing::Values(Architecture::kLlama, Architecture::kGpt2),
+                         [](const auto& info) {
+                           return info.param == Architecture::kGpt2 ? "Gpt2" : "Llama";
+                         });
+
+TEST_P(GenerationOnAMac, BreaksNoRuleAndSaysWhatTheProcessorSays) {
   const MacDevice mac;
+  DecoderConfig config = TinyConfig();
+  config.architecture = GetParam();
+  config.kv_heads = config.heads;
   std::vector<std::vector<int32_t>> said;
   for (const torch::Device device : {MacDevice::device(), torch::Device(torch::kCPU)}) {
-    Parameters parameters = *Parameters::Create(TinyConfig(), {.device = device});
+    Parameters parameters = *Parameters::Create(config, {.device = device});
     parameters.Initialize(3, 0.3);
-    const Decoder decoder(TinyConfig(), parameters);
+    const Decoder decoder(config, parameters);
     const std::vector<int32_t> prompt = {1, 2, 3};
     const auto words =
         Generate(decoder, prompt, {.max_new_tokens = 12, .sample = {.temperature = 0}});

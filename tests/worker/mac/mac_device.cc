@@ -201,6 +201,20 @@ std::optional<std::vector<int64_t>> ShapeOf(const std::string& name,
   return sizes;
 }
 
+// Of shapes only: the results of a norm and of its gradients, for which LibTorch 1.13 wants memory.
+std::vector<Tensor> ResultsOfANorm(const std::string& name, const std::vector<IValue>& arguments) {
+  const bool backward = name == "native_layer_norm_backward";
+  if (!backward && name != "native_layer_norm") return {};
+  const Tensor x = arguments[backward ? 1 : 0].toTensor();
+  const auto made = [&](const std::vector<int64_t>& shape) {
+    return ToMac(torch::empty(shape, torch::TensorOptions().dtype(x.dtype()).device(torch::kMeta)));
+  };
+  const int64_t columns = x.size(-1), rows = x.numel() / columns;
+  const std::vector<int64_t> row = {columns}, statistics = {rows, 1};
+  return {made(x.sizes().vec()), made(backward ? row : statistics),
+          made(backward ? row : statistics)};
+}
+
 // Of shapes only: the result of what is done in place, where nothing is to do, and of ShapeOf.
 // None: the operator is to be called.
 std::optional<IValue> WithoutCalling(const c10::FunctionSchema& schema, const std::string& name,
@@ -228,6 +242,11 @@ void Run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   Note(schema, arguments);
   const std::string name = NameOf(schema);
   if (shapes_only()) {
+    if (const std::vector<Tensor> several = ResultsOfANorm(name, arguments); !several.empty()) {
+      stack->erase(stack->end() - static_cast<int64_t>(count), stack->end());
+      stack->insert(stack->end(), several.begin(), several.end());
+      return;
+    }
     std::optional<IValue> result = WithoutCalling(schema, name, arguments);
     if (name == "_local_scalar_dense") result = IValue(c10::Scalar(1));
     if (result) {

@@ -61,7 +61,8 @@ void PrintTo(const Shape& shape, std::ostream* out) {
 class ShapeOnAMac : public testing::TestWithParam<Shape> {};
 INSTANTIATE_TEST_SUITE_P(Jobs, ShapeOnAMac,
                          testing::Values(Shape{"17m", 4096, 256}, Shape{"124m", 512, 1024},
-                                         Shape{"1b", 32, 1024}, Shape{"1b", 64, 2048}),
+                                         Shape{"1b", 32, 1024}, Shape{"1b", 64, 2048},
+                                         Shape{"gpt2", 512, 1024}),
                          [](const auto& info) {
                            return absl::StrCat(info.param.preset, "Of", info.param.rows, "x",
                                                info.param.length);

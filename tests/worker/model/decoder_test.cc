@@ -35,14 +35,17 @@ std::vector<Variant> Variants() {
          c.sliding_window = 3;
          c.full_attention = {0, 1, 0};
        })},
+      {"Gpt2", TinyGpt2Config()},
+      {"Gpt2UntiedHead", With([](DecoderConfig& c) {
+         c = TinyGpt2Config();
+         c.tie_word_embeddings = false;
+       })},
   };
 }
 
-constexpr char kTable[] = "model.embed_tokens.weight";
-
 // Of every id, its own row.
 EmbeddingRows WholeLookup(const TinyModel& model) {
-  const Tensor rows = model.parameters.Get(kTable).detach().clone().set_requires_grad(true);
+  const Tensor rows = model.parameters.Embedding().value.detach().clone().set_requires_grad(true);
   rows.mutable_grad() = torch::zeros_like(rows);
   return {rows, torch::arange(rows.size(0))};
 }
@@ -93,6 +96,32 @@ TEST_P(DecoderVariants, GradientsThatAreToldToBeFinalAre) {
   }
 }
 
+// Positions are added to the table's rows, and run backward where these do not.
+TEST(Decoder, OfPositionsAboveAFrozenTableAllIsFinalAtTheEnd) {
+  Parameters::Options options = Trained(EmbeddingGradient::kDense);
+  options.trained = [](const ParameterShape& shape) { return !shape.is_embedding(); };
+  TinyModel model(TinyGpt2Config(), options);
+  Tensor seen;
+  PassInputs inputs;
+  inputs.gradients_final = [&](int64_t end) {
+    seen = model.parameters.flat_gradient().Only().narrow(0, 0, end).clone();
+  };
+  const Tensor ids = SomeIds(2, 9, 23);
+  Backward(model, ids, (ids + 1).remainder(23), inputs);
+  EXPECT_TRUE(torch::equal(seen, model.parameters.flat_gradient().Only()));
+  const Tensor positions = model.parameters.Find("transformer.wpe.weight")->leaf.grad();
+  EXPECT_GT(positions.narrow(0, 0, 9).abs().min().item<double>(), 0);
+  EXPECT_EQ(positions.narrow(0, 9, 55).abs().max().item<double>(), 0);
+}
+
+TEST(Decoder, PositionsBeyondThoseLearnedAreRefused) {
+  const TinyModel model(TinyGpt2Config());
+  EXPECT_THROW(model.decoder->Logits(SomeIds(1, 65, 23)), c10::IndexError);
+  KeyValueCache cache;
+  model.decoder->NextLogits(SomeIds(1, 64, 23), cache);
+  EXPECT_THROW(model.decoder->NextLogits(SomeIds(1, 1, 23), cache), c10::IndexError);
+}
+
 // Also of layers above and below one that is frozen.
 TEST(Decoder, GradientsAroundAFrozenLayerThatAreToldToBeFinalAre) {
   DecoderConfig config = TinyModelConfig();
@@ -126,15 +155,15 @@ TEST_P(DecoderVariants, ALookupTakesTheGradientOfTheEmbedding) {
   model.parameters.ZeroGradients();
   // Half of the ids, in an order of their own.
   const Tensor used = std::get<0>(torch::_unique(ids)).flip(0);
-  EmbeddingRows lookup{model.parameters.Get(kTable).detach().index_select(0, used),
+  EmbeddingRows lookup{model.parameters.Embedding().value.detach().index_select(0, used),
                        torch::full({23}, -1, torch::kLong)};
   lookup.row_of.index_put_({used}, torch::arange(used.size(0)));
   lookup.rows.set_requires_grad(true).mutable_grad() = torch::zeros_like(lookup.rows);
   EXPECT_EQ(Backward(model, ids, targets, {.lookup = lookup}), loss);
   if (!GetParam().config.tie_word_embeddings) {
-    EXPECT_EQ(model.parameters.Find(kTable)->leaf.grad().abs().max().item<double>(), 0);
+    EXPECT_EQ(model.parameters.Embedding().leaf.grad().abs().max().item<double>(), 0);
   }
-  model.parameters.Find(kTable)->leaf.mutable_grad().index_add_(0, used, lookup.rows.grad());
+  model.parameters.Embedding().leaf.mutable_grad().index_add_(0, used, lookup.rows.grad());
   EXPECT_LT(LargestDifference(model.parameters.flat_gradient().Only(), expected),
             1e-6 * expected.abs().max().item<double>());
 }

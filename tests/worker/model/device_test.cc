@@ -90,6 +90,16 @@ TEST_P(EveryDevice, GivesTheLossAndTheGradientOfTheCpu) {
   }
 }
 
+TEST_P(EveryDevice, GivesTheLossAndTheGradientOfTheCpuForGpt2) {
+  for (const bool tied : {false, true}) {
+    DecoderConfig config = Config(tied, 0);
+    config.architecture = Architecture::kGpt2;
+    config.qk_norm = false;
+    config.kv_heads = config.heads;
+    ExpectWhatTheCpuGives(config);
+  }
+}
+
 // As a task with a mask or advantages has them.
 TEST_P(EveryDevice, WeighsTheRowsOfTheLoss) {
   const auto& [device, type, tolerance] = GetParam();
@@ -193,10 +203,12 @@ TEST_P(EveryDevice, TellsOfGradientsThatAreFinal) {
 }
 
 TEST_P(EveryDevice, PassesItsSelfTest) {
-  const absl::StatusOr<double> difference =
-      SelfTest(torch::Device(GetParam().device), GetParam().type);
-  ASSERT_TRUE(difference.ok()) << difference.status();
-  EXPECT_EQ(*difference == 0, GetParam().device == "cpu" && GetParam().type == torch::kFloat);
+  for (const Architecture architecture : {Architecture::kLlama, Architecture::kGpt2}) {
+    const absl::StatusOr<double> difference =
+        SelfTest(torch::Device(GetParam().device), GetParam().type, architecture);
+    ASSERT_TRUE(difference.ok()) << difference.status();
+    EXPECT_EQ(*difference == 0, GetParam().device == "cpu" && GetParam().type == torch::kFloat);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, EveryDevice, testing::ValuesIn(Cases()), [](const auto& info) {

@@ -3,6 +3,8 @@
 #include "worker/model/parameters.h"
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "tests/worker/support/tiny_model.h"
 
 namespace espalier {
@@ -28,16 +30,38 @@ TEST(ParameterShapes, RunFromTheHeadToTheEmbedding) {
   EXPECT_EQ(Names(config).size(), tied.size() + 1);
 }
 
-TEST(ParameterShapes, CountOfThePresetsIsTheKnownOne) {
-  v1::ModelSpec spec;
-  spec.set_preset("1b");
-  int64_t elements = 0;
-  for (const ParameterShape& shape : ParameterShapes(*DecoderConfigFromSpec(spec, 257))) {
-    int64_t size = 1;
-    for (const int64_t n : shape.shape) size *= n;
-    elements += size;
+TEST(ParameterShapes, OfGpt2HaveTheNamesAndShapesOfItsFiles) {
+  DecoderConfig config = TinyGpt2Config();
+  config.layers = 1;
+  std::vector<std::string> found;
+  for (const ParameterShape& shape : ParameterShapes(config)) {
+    found.push_back(absl::StrCat(shape.name, " ", absl::StrJoin(shape.shape, "x")));
   }
-  EXPECT_EQ(elements, 1105815552);
+  EXPECT_EQ(found,
+            (std::vector<std::string>{
+                "transformer.wte.weight 23x16", "transformer.ln_f.bias 16",
+                "transformer.ln_f.weight 16", "transformer.h.0.mlp.c_proj.bias 16",
+                "transformer.h.0.mlp.c_proj.weight 24x16", "transformer.h.0.mlp.c_fc.bias 24",
+                "transformer.h.0.mlp.c_fc.weight 16x24", "transformer.h.0.ln_2.bias 16",
+                "transformer.h.0.ln_2.weight 16", "transformer.h.0.attn.c_proj.bias 16",
+                "transformer.h.0.attn.c_proj.weight 16x16", "transformer.h.0.attn.c_attn.bias 48",
+                "transformer.h.0.attn.c_attn.weight 16x48", "transformer.h.0.ln_1.bias 16",
+                "transformer.h.0.ln_1.weight 16", "transformer.wpe.weight 64x16"}));
+  config.tie_word_embeddings = false;
+  EXPECT_EQ(Names(config).front(), "lm_head.weight");
+  EXPECT_EQ(Names(config).back(), "transformer.wte.weight");
+}
+
+TEST(ParameterShapes, CountsOfThePresetsAreTheKnownOnes) {
+  for (const auto& [preset, known] : {std::pair{"1b", 1105815552}, {"gpt2", 124439808}}) {
+    v1::ModelSpec spec;
+    spec.set_preset(preset);
+    int64_t elements = 0;
+    for (const ParameterShape& shape : ParameterShapes(*DecoderConfigFromSpec(spec, 257))) {
+      elements += shape.elements();
+    }
+    EXPECT_EQ(elements, known) << preset;
+  }
 }
 
 TEST(ParameterShapes, OnlyMatricesDecay) {
@@ -107,6 +131,16 @@ TEST(Parameters, OnlyWhatMatricesAreMultipliedWithIsNarrow) {
   }
 }
 
+TEST(Parameters, OfGpt2NormsAndPositionsAreInFullToo) {
+  const TinyModel model(TinyGpt2Config(), torch::kBFloat16);
+  for (const Parameter& parameter : model.parameters.all()) {
+    const std::string& name = parameter.shape.name;
+    const bool full = absl::StrContains(name, "ln_") || absl::StrContains(name, "wpe") ||
+                      absl::StrContains(name, "wte");
+    EXPECT_EQ(parameter.leaf.scalar_type(), full ? torch::kFloat : torch::kBFloat16) << name;
+  }
+}
+
 TEST(Parameters, NoGradientsWhereNoneAreWanted) {
   const auto parameters = Parameters::Create(TinyModelConfig(), {.device = torch::kCPU});
   ASSERT_TRUE(parameters.ok());
@@ -164,6 +198,24 @@ TEST(Parameters, InitialValuesAreNormalAndNormsAreOne) {
   EXPECT_NEAR((z.abs() > 1.959964).to(torch::kDouble).mean().item<double>(), 0.05, 0.002);
   EXPECT_TRUE(parameters.Get("model.layers.1.input_layernorm.weight").eq(1).all().item<bool>());
   EXPECT_TRUE(parameters.Get("model.layers.1.self_attn.q_proj.bias").eq(0).all().item<bool>());
+}
+
+TEST(Parameters, OfGpt2WhatAddsToTheResidualStreamBeginsSmaller) {
+  DecoderConfig config = TinyGpt2Config();
+  config.hidden_size = 256;
+  config.head_dim = 64;
+  config.layers = 8;
+  auto parameters = *Parameters::Create(config, {.device = torch::kCPU});
+  parameters.Initialize(3, 0.02);
+  const auto deviation = [&](const char* name) {
+    return parameters.Get(absl::StrCat("transformer.", name)).std().item<double>();
+  };
+  EXPECT_NEAR(deviation("h.3.attn.c_attn.weight"), 0.02, 2e-4);
+  EXPECT_NEAR(deviation("wpe.weight"), 0.02, 4e-4);
+  EXPECT_NEAR(deviation("h.3.attn.c_proj.weight"), 0.005, 1e-4);
+  EXPECT_NEAR(deviation("h.3.mlp.c_proj.weight"), 0.005, 2e-4);
+  EXPECT_TRUE(parameters.Get("transformer.ln_f.weight").eq(1).all().item<bool>());
+  EXPECT_TRUE(parameters.Get("transformer.ln_f.bias").eq(0).all().item<bool>());
 }
 
 }  // namespace

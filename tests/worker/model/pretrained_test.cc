@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "tests/worker/support/tiny_model.h"
 #include "worker/formats/safetensors.h"
 #include "worker/tensor/device.h"
@@ -103,6 +104,14 @@ TEST_F(Pretrained, ShardsAreFoundThroughTheIndex) {
   ExpectRefused(absl::StatusCode::kNotFound, "b.safetensors");
 }
 
+TEST_F(Pretrained, ATensorThatTwoShardsHoldIsRefused) {
+  WriteTensors("a.safetensors", tensors_);
+  WriteTensors("b.safetensors", {{"model.norm.weight", torch::ones({16})}});
+  WriteText("model.safetensors.index.json",
+            R"({"weight_map": {"x": "a.safetensors", "model.norm.weight": "b.safetensors"}})");
+  ExpectRefused(absl::StatusCode::kInvalidArgument, "holds tensor model.norm.weight in two of");
+}
+
 TEST_F(Pretrained, AnIndexCannotNameFilesElsewhere) {
   WriteText("model.safetensors.index.json", R"({"weight_map": {"a": "../../etc/passwd"}})");
   ExpectRefused(absl::StatusCode::kInvalidArgument, "not the name of a file beside it");
@@ -131,6 +140,30 @@ TEST_F(Pretrained, WrongShapesAndTypesAreNamed) {
   wrong["model.norm.weight"] = torch::ones({16}, torch::kLong);
   WriteTensors("model.safetensors", wrong);
   ExpectRefused(absl::StatusCode::kUnimplemented, "type I64");
+}
+
+// As GPT-2's own files, with the masks that old versions stored.
+TEST_F(Pretrained, NamesOfAModelWithoutItsHeadAreFound) {
+  const DecoderConfig config = TinyGpt2Config();
+  WriteText("config.json", DecoderConfigToJson(config));
+  const TinyModel model(config);
+  Tensors stored;
+  for (const Parameter& parameter : model.parameters.all()) {
+    const std::string name = parameter.shape.name.substr(std::string("transformer.").size());
+    stored[name] = parameter.value.detach().to(torch::kBFloat16);
+  }
+  for (int layer = 0; layer < 3; ++layer) {
+    stored[absl::StrCat("h.", layer, ".attn.bias")] = torch::ones({1, 1, 64, 64});
+    stored[absl::StrCat("h.", layer, ".attn.masked_bias")] = torch::zeros({});
+  }
+  WriteTensors("model.safetensors", stored);
+  const auto loaded = Load();
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_TRUE(torch::equal(loaded->parameters.Get("transformer.h.2.attn.c_attn.weight"),
+                           stored["h.2.attn.c_attn.weight"].to(torch::kFloat)));
+  stored["h.3.ln_1.bias"] = torch::zeros({16});
+  WriteTensors("model.safetensors", stored);
+  ExpectRefused(absl::StatusCode::kInvalidArgument, "h.3.ln_1.bias, for which");
 }
 
 TEST_F(Pretrained, TiedHeadsAndOldBuffersAreIgnored) {

@@ -82,6 +82,24 @@ INSTANTIATE_TEST_SUITE_P(Each, WrongOperators,
                                          "bitwise_xor"),
                          [](const auto& info) { return std::string(info.param); });
 
+TEST(SelfTest, OfGpt2TriesItsOwnOperations) {
+  const absl::StatusOr<double> difference =
+      SelfTest(torch::kCPU, torch::kDouble, Architecture::kGpt2);
+  ASSERT_TRUE(difference.ok()) << difference.status();
+  EXPECT_LT(*difference, 1e-4);
+  for (const auto& [operation, named] : {std::pair{"aten::native_layer_norm", "a centred norm"},
+                                         {"aten::native_layer_norm_backward", "a centred norm"},
+                                         {"aten::gelu", "a product of what GELU gives"},
+                                         {"aten::gelu_backward", "a product of what GELU gives"}}) {
+    const WrongOperator wrong(operation);
+    const absl::Status refused =
+        SelfTest(torch::kCPU, torch::kDouble, Architecture::kGpt2).status();
+    EXPECT_TRUE(absl::StrContains(refused.message(), absl::StrCat("computes ", named)))
+        << operation << ": " << refused;
+    EXPECT_TRUE(SelfTest(torch::kCPU, torch::kDouble).ok()) << "Llama has none of it";
+  }
+}
+
 // As products with a long common dimension are on M1 and M2.
 TEST(SelfTest, NamesTheOperationThatIsWrong) {
   for (const auto& [operation, named] : {std::pair{"aten::bmm", "attention"},

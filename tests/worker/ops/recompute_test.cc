@@ -16,19 +16,22 @@ struct Case {
   torch::ScalarType type;
   double dropout;
   std::function<bool(const ParameterShape&)> frozen;
+  Architecture architecture = Architecture::kLlama;
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 bool Nothing(const ParameterShape&) { return false; }
-bool IsEmbedding(const ParameterShape& shape) { return shape.name == kEmbeddingName; }
+bool IsEmbedding(const ParameterShape& shape) { return shape.is_embedding(); }
 bool IsFirstLayerOrEmbedding(const ParameterShape& shape) {
   return shape.layer == 0 || IsEmbedding(shape);
 }
 bool IsMatrix(const ParameterShape& shape) { return shape.decay; }
 
-DecoderConfig Config() {
-  DecoderConfig config = TinyModelConfig();
+DecoderConfig Config(Architecture architecture = Architecture::kLlama) {
+  const bool gpt2 = architecture == Architecture::kGpt2;
+  DecoderConfig config = gpt2 ? TinyGpt2Config() : TinyModelConfig();
   config.tie_word_embeddings = false;
+  if (gpt2) return config;
   config.qk_norm = config.attention_bias = true;
   return config;
 }
@@ -43,7 +46,7 @@ struct Passed {
 Passed Pass(const Case& c, std::vector<bool> recompute) {
   Parameters::Options options = Trained(EmbeddingGradient::kDense, torch::kCPU, c.type);
   options.trained = [&c](const ParameterShape& shape) { return !c.frozen(shape); };
-  TinyModel model(Config(), options);
+  TinyModel model(Config(c.architecture), options);
   model.decoder->set_recompute(std::move(recompute));
   Passed result;
   const Tensor ids = SomeIds(6, 12, 23), targets = (ids * 3 + 1).remainder(23);
@@ -57,16 +60,18 @@ Passed Pass(const Case& c, std::vector<bool> recompute) {
 }
 
 class Recomputation : public testing::TestWithParam<Case> {};
-INSTANTIATE_TEST_SUITE_P(All, Recomputation,
-                         testing::Values(Case{"Fp32", torch::kFloat, 0, Nothing},
-                                         Case{"Bf16", torch::kBFloat16, 0, Nothing},
-                                         Case{"Dropout", torch::kFloat, 0.3, Nothing},
-                                         Case{"DropoutInBf16", torch::kBFloat16, 0.3, Nothing},
-                                         Case{"FrozenEmbedding", torch::kFloat, 0.3, IsEmbedding},
-                                         Case{"FrozenFirstLayer", torch::kFloat, 0.3,
-                                              IsFirstLayerOrEmbedding},
-                                         Case{"FrozenMatrices", torch::kBFloat16, 0, IsMatrix}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    All, Recomputation,
+    testing::Values(Case{"Fp32", torch::kFloat, 0, Nothing},
+                    Case{"Bf16", torch::kBFloat16, 0, Nothing},
+                    Case{"Dropout", torch::kFloat, 0.3, Nothing},
+                    Case{"DropoutInBf16", torch::kBFloat16, 0.3, Nothing},
+                    Case{"FrozenEmbedding", torch::kFloat, 0.3, IsEmbedding},
+                    Case{"FrozenFirstLayer", torch::kFloat, 0.3, IsFirstLayerOrEmbedding},
+                    Case{"FrozenMatrices", torch::kBFloat16, 0, IsMatrix},
+                    Case{"Gpt2", torch::kFloat, 0.3, Nothing, Architecture::kGpt2},
+                    Case{"Gpt2FrozenMatrices", torch::kBFloat16, 0, IsMatrix, Architecture::kGpt2}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(Recomputation, ChangesNoBit) {
   const Passed kept = Pass(GetParam(), {});

@@ -15,6 +15,7 @@
 #include "tests/worker/support/training_world.h"
 #include "worker/collective/in_process.h"
 #include "worker/formats/decoder_config.h"
+#include "worker/model/pretrained.h"
 
 namespace espalier {
 namespace {
@@ -113,6 +114,34 @@ TEST(ReplicaCheckpoint, BringsBackEveryBit) {
       EXPECT_EQ(other->Fingerprint(), replica->Fingerprint());
     }
   }
+}
+
+TEST(ReplicaCheckpoint, OfGpt2IsAFolderThatItsClassLoads) {
+  const TestFolder folder;
+  const RunIdentity identity = IdentityOf(v1::MOMENT_TYPE_FP32);
+  DecoderConfig config = TinyConfig();
+  config.architecture = Architecture::kGpt2;
+  config.kv_heads = config.heads;
+  const auto replica = Replica::Create(config, identity.spec.train(), torch::kCPU);
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  (*replica)->parameters().Initialize(4, 0.2);
+  const auto checkpoint = Written(folder, ContentOf(**replica, identity, std::nullopt));
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  const auto loaded = LoadPretrained(folder / "c", {});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_TRUE(loaded->config == config);
+  for (const Parameter& parameter : (*replica)->parameters().all()) {
+    EXPECT_TRUE(torch::equal(loaded->parameters.Get(parameter.shape.name), parameter.value))
+        << parameter.shape.name;
+  }
+  const auto other = Replica::Create(config, identity.spec.train(), torch::kCPU);
+  ASSERT_TRUE(LoadReplica(*checkpoint, identity, **other).ok());
+  EXPECT_EQ((*other)->Fingerprint(), (*replica)->Fingerprint());
+  config.max_position_embeddings /= 2;
+  EXPECT_FALSE(LoadReplica(*checkpoint, identity,
+                           **Replica::Create(config, identity.spec.train(), torch::kCPU))
+                   .ok())
+      << "positions are learned";
 }
 
 // How many positions a model is meant for follows a job's sequences and changes no output.

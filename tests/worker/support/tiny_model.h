@@ -25,6 +25,15 @@ inline DecoderConfig TinyModelConfig() {
   return config;
 }
 
+// The same size, with what GPT-2 is built of.
+inline DecoderConfig TinyGpt2Config() {
+  DecoderConfig config = TinyModelConfig();
+  config.architecture = Architecture::kGpt2;
+  config.kv_heads = config.heads;
+  config.head_dim = config.hidden_size / config.heads;
+  return config;
+}
+
 // All is trained; what becomes of an untied embedding's gradient is said.
 inline Parameters::Options Trained(EmbeddingGradient untied_embedding,
                                    torch::Device device = torch::kCPU,

@@ -41,6 +41,8 @@ DecoderConfig ConfigOf(const WorldOptions& options) {
   DecoderConfig config = TinyConfig();
   config.tie_word_embeddings = options.tied;
   config.layers = options.layers;
+  config.architecture = options.architecture;
+  if (config.architecture == Architecture::kGpt2) config.kv_heads = config.heads;
   return config;
 }
 

@@ -82,6 +82,7 @@ struct WorldOptions {
   bool validation = false;
   bool tied = false;  // the embedding to the head
   int64_t layers = 2;
+  Architecture architecture = Architecture::kLlama;
   int64_t arena_elements = kArenaElements;
   torch::Device device = torch::kCPU;
   bool values_on_host = false;  // as with MPS

@@ -1,0 +1,26 @@
+// What reading and writing a config.json of any family shares with that of GPT-2, which has keys of
+// its own. Used by decoder_config_json.cc and gpt2_config_json.cc. Any thread.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "worker/formats/decoder_config.h"
+#include "worker/formats/json_fields.h"
+
+namespace espalier {
+
+inline absl::Status UnsupportedConfig(absl::string_view what, absl::string_view supported) {
+  return absl::UnimplementedError(
+      absl::StrCat("config.json: ", what, " is not supported; supported: ", supported));
+}
+
+// Sizes and options of model_type gpt2. Wrong keys are left to `keys`; UNIMPLEMENTED names an
+// option that changes the mathematics and is not known.
+absl::Status ReadGpt2Config(JsonKeys& keys, DecoderConfig& config);
+// The inverse, without what all families write.
+void WriteGpt2Config(const DecoderConfig& config, nlohmann::json& json);
+
+}  // namespace espalier
