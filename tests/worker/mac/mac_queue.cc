@@ -43,7 +43,7 @@ std::vector<std::string> MacQueue::DoUploads() {
     Copy& copy = copies_[i];
     if (!copy.up || copy.done) continue;
     if (copy.from.use_count() == 1 && copy.from.storage().use_count() == 1) {
-      wrong.push_back(
+      wrong.emplace_back(
           "memory of the host was given up before the device had read it: other numbers come there "
           "then (#139550, #189690)");
     }
