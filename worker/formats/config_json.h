@@ -2,15 +2,16 @@
 // its own. Used by decoder_config_json.cc and gpt2_config_json.cc. Any thread.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "worker/formats/decoder_config.h"
-#include "worker/formats/json_fields.h"
 
 namespace espalier {
+
+class JsonKeys;
+struct DecoderConfig;
 
 inline absl::Status UnsupportedConfig(absl::string_view what, absl::string_view supported) {
   return absl::UnimplementedError(

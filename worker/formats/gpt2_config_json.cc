@@ -2,6 +2,8 @@
 #include <string>
 
 #include "worker/formats/config_json.h"
+#include "worker/formats/decoder_config.h"
+#include "worker/formats/json_fields.h"
 
 namespace espalier {
 namespace {

@@ -1,12 +1,11 @@
 // Parameters: every tensor of a decoder under its Hugging Face name. What is trained are views of
 // flat fp32 arenas, with gradients as views of others (no packing copies, one fused pass of the
 // optimizer, one contiguous state); a model that computes in 16 bits has a flat copy of the values
-// in that type besides. Where the device shares the machine's memory (MPS), the values lie on the
-// host, with the sums of their gradients, where they are updated and outlive the process; the
-// device has the copy that it computes with, and the gradients of its own passes. What is frozen
-// has storages of its own, in the type it is computed with, and no gradient. Used by decoder.h, and
-// by worker/sync, worker/optimizer, worker/memory, worker/state and worker/train for what is
-// trained. Compute thread; another reader of the flat memory must be told when (ticket).
+// in that type besides. Where the device shares the machine's memory (MPS), values and sums of
+// gradients lie on the host, where they are updated and outlive the process; the device has the
+// copy that it computes with. What is frozen has storages of its own, in the type it is computed
+// with, and no gradient. Used by decoder.h, and by all rooms that know what is trained. Compute
+// thread; another reader of the flat memory must be told when (ticket).
 #pragma once
 
 #include <torch/torch.h>
@@ -29,8 +28,7 @@ struct Parameter {
   bool trained = false;
   int64_t offset = 0;  // elements from the start of the flat buffers; of what is trained
   int64_t size = 0;    // elements
-  // [shape] fp32, a view of the flat values; of what is frozen the leaf.
-  torch::Tensor value;
+  torch::Tensor value;  // [shape] fp32, a view of the flat values; of what is frozen the leaf
   // What the decoder computes with: its copy in the compute type where it is multiplied as a matrix
   // or added as a bias, else `value` itself, or an fp32 copy where that lies on the host. Of what
   // is trained a leaf that requires grad (but a table whose rows are apart), and leaf.grad() is the

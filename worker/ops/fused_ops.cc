@@ -9,6 +9,7 @@
 #include "worker/kernels/parallel.h"
 #include "worker/ops/cuda_ops.h"
 #include "worker/ops/fused_tensor.h"
+#include "worker/ops/norms.h"
 #include "worker/ops/products.h"
 
 namespace espalier::fused_ops {
@@ -183,7 +184,28 @@ struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
   }
 };
 
+struct NormFunction : torch::autograd::Function<NormFunction> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& weight,
+                        const Tensor& bias, double eps, torch::ScalarType type) {
+    const Tensor x = x_in.contiguous();
+    const NormalRows normal = NormalizedRows(x, {weight, bias, eps}, type);
+    ctx->save_for_backward({x, weight, bias, normal.statistics});
+    return normal.y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list upstream) {
+    const variable_list saved = ctx->get_saved_variables();
+    const NormGradients of = NormalizedRowsBackward(saved[0], {saved[1], saved[2]}, saved[3],
+                                                    upstream[0].contiguous(), {}, {});
+    return {of.x, of.weight, of.bias, Tensor(), Tensor()};
+  }
+};
+
 }  // namespace
+
+Tensor Normalize(const Tensor& x, const ops::Norm& norm, torch::ScalarType type) {
+  return NormFunction::apply(x, norm.weight, OrNone(norm.bias, x), norm.eps, type);
+}
 
 ops::Heads Rope(const ops::Heads& x, const RopeTable& table) {
   const variable_list y = RopeFunction::apply(x.q, x.k, x.v, table.cosine, table.sine);

@@ -2,7 +2,7 @@
 // chooses them for fp32 and bf16 tensors on the CPU, and for what the kernels of CUDA take;
 // contracts and shapes are those of ops.h. Gradients of weights go straight into weight.grad() when
 // that is defined (the flat gradient). Compute thread only; the kernels spread rows over OpenMP
-// threads. Used by the .cc files that define them, ops.cc and worker/memory/memory_advice.cc.
+// threads. Used by ops.cc and worker/memory/memory_advice.cc.
 #pragma once
 
 #include <torch/torch.h>

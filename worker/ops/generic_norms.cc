@@ -49,7 +49,7 @@ NormGradients CentredBackward(const Tensor& x, const ops::Norm& norm, const Tens
   const Tensor rows = Wide(Rows(x));
   const auto [dx, dweight, dbias] = at::native_layer_norm_backward(
       As(Rows(dy), rows), rows, {x.size(-1)}, statistics[0].unsqueeze(1),
-      statistics[1].unsqueeze(1), norm.weight, norm.bias,
+      statistics[1].unsqueeze(1), As(norm.weight, rows), As(norm.bias, rows),
       {true, norm.weight.requires_grad(), norm.bias.requires_grad()});
   Tensor of_x = As(dx, x).view_as(x);
   if (other.defined()) of_x = of_x.add_(other.view_as(x));
@@ -61,8 +61,8 @@ NormGradients CentredBackward(const Tensor& x, const ops::Norm& norm, const Tens
 NormalRows Normalize(const Tensor& x, const ops::Norm& norm, torch::ScalarType type) {
   const Tensor rows = Wide(Rows(x));
   if (norm.bias.defined() && norm.bias.numel() > 0) {
-    const auto [y, mean, inverse] =
-        at::native_layer_norm(rows, {x.size(-1)}, norm.weight, norm.bias, norm.eps);
+    const auto [y, mean, inverse] = at::native_layer_norm(rows, {x.size(-1)}, As(norm.weight, rows),
+                                                          As(norm.bias, rows), norm.eps);
     return {y.to(type).view_as(x), torch::cat({mean.view({1, -1}), inverse.view({1, -1})})};
   }
   const Tensor statistics = rows.new_empty({2, rows.size(0)});

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "worker/ops/causal_masks.h"
-#include "worker/ops/norms.h"
 #include "worker/ops/operand_bounds.h"
 #include "worker/ops/operands.h"
 #include "worker/ops/row_loss.h"

@@ -3,7 +3,6 @@
 #include "worker/kernels/cpu_rows.h"
 #include "worker/kernels/parallel.h"
 #include "worker/ops/cuda_ops.h"
-#include "worker/ops/fused_ops.h"
 #include "worker/ops/fused_tensor.h"
 #include "worker/ops/generic_ops.h"
 
@@ -11,8 +10,6 @@ namespace espalier::fused_ops {
 namespace {
 
 using torch::Tensor;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 bool IsCentred(const ops::Norm& norm) { return norm.bias.defined() && Given(norm.bias); }
 
@@ -89,23 +86,6 @@ Tensor BackwardOnCpu(const Tensor& x, const ops::Norm& norm, const Tensor& stati
   return partial.sum(0);
 }
 
-struct NormFunction : torch::autograd::Function<NormFunction> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& weight,
-                        const Tensor& bias, double eps, torch::ScalarType type) {
-    const Tensor x = x_in.contiguous();
-    const NormalRows normal = NormalizedRows(x, {weight, bias, eps}, type);
-    ctx->save_for_backward({x, weight, bias, normal.statistics});
-    return normal.y;
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list upstream) {
-    const variable_list saved = ctx->get_saved_variables();
-    const NormGradients of = NormalizedRowsBackward(saved[0], {saved[1], saved[2]}, saved[3],
-                                                    upstream[0].contiguous(), {}, {});
-    return {of.x, of.weight, of.bias, Tensor(), Tensor()};
-  }
-};
-
 }  // namespace
 
 NormalRows NormalizedRows(const Tensor& x, const ops::Norm& norm, torch::ScalarType type) {
@@ -137,10 +117,6 @@ NormGradients NormalizedRowsBackward(const Tensor& x, const ops::Norm& norm,
     of.bias = Deliver(norm.bias, sums.narrow(0, n, n));
   }
   return of;
-}
-
-Tensor Normalize(const Tensor& x, const ops::Norm& norm, torch::ScalarType type) {
-  return NormFunction::apply(x, norm.weight, OrNone(norm.bias, x), norm.eps, type);
 }
 
 }  // namespace espalier::fused_ops

@@ -56,6 +56,18 @@ struct Heads {
 };
 
 }  // namespace ops
+
+// What a norm gives, and of each row what its gradients need: for norms.cc and generic_norms.cc to
+// know.
+struct NormalRows {
+  torch::Tensor y, statistics;
+};
+
+// Of x, and of weight and bias: undefined when they were added to their grad() or none is wanted.
+struct NormGradients {
+  torch::Tensor x, weight, bias;
+};
+
 // Matrices [n_i, k] that follow each other: [sum of n_i, k]. Undefined when they do not, or are
 // less than two.
 torch::Tensor JoinedRows(const std::vector<torch::Tensor>& matrices);

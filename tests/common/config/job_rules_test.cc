@@ -60,7 +60,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"Gpt2BeyondItsPositions",
              {"model={preset: gpt2}", "data.sequence_length=2048"},
              "data.sequence_length is 2048, longer than model.max_position_embeddings (1024)"},
-        Case{"UnknownArchitecture", {"model.architecture=mamba"}, "allowed: llama, gpt2"},
+        Case{"UnknownArchitecture", {"model.architecture=mamba"}, "allowed: one of: llama, gpt2"},
         Case{"WidthThatHeadsDoNotDivide", {"model.hidden_size=130"}, "not a multiple"},
         Case{"OnlyFrom", {"model={from: /m}"}, ""},
         Case{"FromWithPreset", {"model.from=/m"}, "model.from takes the whole model"},
