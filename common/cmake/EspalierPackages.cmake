@@ -67,6 +67,10 @@ if(ESPALIER_TORCH)
   target_include_directories(espalier_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
   separate_arguments(torch_flags UNIX_COMMAND "${TORCH_CXX_FLAGS}")
   target_compile_options(espalier_torch INTERFACE ${torch_flags})
+  # GCC 13 and 14 see writes behind the end of a vector<bool> in torch::autograd::Function::apply.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+    target_compile_options(espalier_torch INTERFACE -Wno-array-bounds)
+  endif()
 endif()
 
 add_library(espalier_mpi INTERFACE)
