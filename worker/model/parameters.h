@@ -4,8 +4,8 @@
 // in that type besides. Where the device shares the machine's memory (MPS), values and sums of
 // gradients lie on the host, where they are updated and outlive the process; the device has the
 // copy that it computes with. What is frozen has storages of its own, in the type it is computed
-// with, and no gradient. Used by decoder.h, and by all rooms that know what is trained. Compute
-// thread; another reader of the flat memory must be told when (ticket).
+// with, and no gradient. Used by decoder.h, worker/sync, worker/optimizer, worker/memory,
+// worker/state and worker/train. Compute thread; another reader of flat memory is told when.
 #pragma once
 
 #include <torch/torch.h>
