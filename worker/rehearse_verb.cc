@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
+#include "common/config/job_file.h"
 #include "espalier/v1/agent.pb.h"
 #include "worker/job_inputs.h"
 #include "worker/model/self_check.h"
@@ -37,7 +38,8 @@ absl::Status RunRehearse(const RehearseCommand& command) {
     return absl::InvalidArgumentError(absl::StrCat(
         command.request, " holds no request; espalier-agent of this version writes such files"));
   }
-  const v1::JobSpec& spec = request.spec();
+  v1::JobSpec& spec = *request.mutable_spec();
+  RETURN_IF_ERROR(ExpandJobPaths(spec));
   RETURN_IF_ERROR(SetComputeThreads(spec.launch().threads(), 1));
   ASSIGN_OR_RETURN(const JobInputs inputs, OpenJobInputs(spec));
   if (const std::string& wanted = request.data_sha256();

@@ -198,6 +198,7 @@ absl::StatusOr<SessionResult> Train(const WorkerOptions& options, const v1::Welc
   RETURN_IF_ERROR(ProveWorld(*world.collective, welcome.world_secret()));
   SessionOptions session_options;
   session_options.welcome = welcome;
+  RETURN_IF_ERROR(ExpandJobPaths(*session_options.welcome.mutable_spec()));
   session_options.device = options.device;
   session_options.node = NodeOf(options);
   session_options.warm = options.warm;

@@ -1,5 +1,5 @@
 // Job files: YAML -> v1::JobSpec with every default filled in, and back. Used by espalierd,
-// espalier and espalier-worker. Functions are pure but for reading the file named: any thread.
+// espalier and worker/. Functions are pure but for reading the file named: any thread.
 #pragma once
 
 #include <string>

@@ -21,15 +21,16 @@ Cell OrDash(const std::string& text) { return {text.empty() ? "-" : text}; }
 
 Cell AgentCell(const v1::NodeStatus& node, const View& view) {
   const auto since = [&](int64_t unix_ms) {
-    return unix_ms == 0 ? "" : DurationText(view.now - absl::FromUnixMillis(unix_ms));
+    return unix_ms == 0 ? ""
+                        : absl::StrCat(" ", DurationText(view.now - absl::FromUnixMillis(unix_ms)));
   };
   switch (node.agent()) {
     case v1::AGENT_STATE_ATTACHED:
-      return {absl::StrCat("attached ", since(node.agent_since_ms())), Colour::kGreen};
+      return {absl::StrCat("attached", since(node.agent_since_ms())), Colour::kGreen};
     case v1::AGENT_STATE_SILENT:
-      return {absl::StrCat("silent ", since(node.agent_heard_ms())), Colour::kRed};
+      return {absl::StrCat("silent", since(node.agent_heard_ms())), Colour::kRed};
     case v1::AGENT_STATE_GONE:
-      return {absl::StrCat("gone ", since(node.agent_since_ms())), Colour::kRed};
+      return {absl::StrCat("gone", since(node.agent_since_ms())), Colour::kRed};
     default:
       return {"-"};
   }

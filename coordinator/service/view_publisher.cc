@@ -157,8 +157,11 @@ std::shared_ptr<const v1::NodeStatus> MakeNodeView(const ClusterState& state, co
   if (node.agent.state == AgentState::kAttached) view->set_spared_reason(node.agent.share.why());
   const AgentSession& agent = node.agent;
   view->set_agent(static_cast<v1::AgentState>(agent.state));
-  view->set_agent_since_ms(ToUnixMs(agent.state_since + state.wall_ahead));
-  view->set_agent_heard_ms(ToUnixMs(agent.heard_at + state.wall_ahead));
+  const auto if_ever = [&](absl::Time at) {
+    return at == absl::UnixEpoch() ? 0 : ToUnixMs(at + state.wall_ahead);
+  };
+  view->set_agent_since_ms(if_ever(agent.state_since));
+  view->set_agent_heard_ms(if_ever(agent.heard_at));
   if (agent.report) *view->mutable_report() = *agent.report;
   view->set_clock_ahead_seconds(absl::ToDoubleSeconds(agent.clock_ahead));
   return view;

@@ -167,6 +167,25 @@ TEST_F(Rehearsal, SaysThatThisMachineCouldTrainTheJob) {
   EXPECT_THAT(ended.output, HasSubstr("could train tiny-1 on cpu"));
 }
 
+// espalierd and job files hand paths on as they were written.
+TEST_F(Rehearsal, AndTrainingTakeATildeForTheHomeOfWhoOpensThePath) {
+  const auto at_home = [&](std::vector<std::string> arguments) {
+    const std::vector<std::string> env = {
+        "/usr/bin/env", absl::StrCat("HOME=", job_.folder().path()), WorkerProgram()};
+    arguments.insert(arguments.begin(), env.begin(), env.end());
+    return RunToEnd(std::move(arguments), job_.folder() / "home.log");
+  };
+  request_.mutable_spec()->mutable_data()->set_path("~/data");
+  const std::string file = job_.folder().Write("request", request_.SerializeAsString());
+  const Ended rehearsed = at_home({"rehearse", file});
+  EXPECT_EQ(rehearsed.code, 0) << rehearsed.output;
+  const Ended trained =
+      at_home({"--standalone", job_.folder() / "job.yaml", "--set", "data.path=~/data", "--set",
+               "train.steps=1", "--set", "checkpoint.directory=~/kept"});
+  EXPECT_EQ(trained.code, 0) << trained.output;
+  EXPECT_TRUE(std::filesystem::exists(job_.folder() / "kept"));
+}
+
 TEST_F(Rehearsal, SaysWhatIsMissing) {
   v1::DataSpec& data = *request_.mutable_spec()->mutable_data();
   const std::string path = std::exchange(*data.mutable_path(), job_.folder() / "none");

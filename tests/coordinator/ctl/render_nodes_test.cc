@@ -134,6 +134,8 @@ TEST(RenderNodes, AnAgentThatIsSilentOrGoneShowsForHowLong) {
   node.set_agent(v1::AGENT_STATE_GONE);
   node.set_agent_since_ms(1799996400000);
   EXPECT_NE(RenderNodes(response, kView).find("gone 1h00m"), std::string::npos);
+  node.set_agent_since_ms(0);  // not since this espalierd was started
+  EXPECT_NE(RenderNodes(response, kView).find("gone  "), std::string::npos);
 }
 
 }  // namespace
