@@ -26,8 +26,8 @@ namespace espalier {
 struct Parameter {
   ParameterShape shape;
   bool trained = false;
-  int64_t offset = 0;  // elements from the start of the flat buffers; of what is trained
-  int64_t size = 0;    // elements
+  int64_t offset = 0;   // elements from the start of the flat buffers; of what is trained
+  int64_t size = 0;     // elements
   torch::Tensor value;  // [shape] fp32, a view of the flat values; of what is frozen the leaf
   // What the decoder computes with: its copy in the compute type where it is multiplied as a matrix
   // or added as a bias, else `value` itself, or an fp32 copy where that lies on the host. Of what
