@@ -59,8 +59,7 @@ class JobChecker {
         !resolved.has_num_hidden_layers() || !resolved.has_num_attention_heads()) {
       Refuse(
           "model is not complete; give model.preset (nano, 17m, 124m, 1b, gpt2), or model.from, or "
-          "all "
-          "of hidden_size, intermediate_size, num_hidden_layers and num_attention_heads");
+          "all of hidden_size, intermediate_size, num_hidden_layers and num_attention_heads");
       return;
     }
     CheckArchitecture(resolved);
