@@ -29,6 +29,15 @@ foreach(library PCRE2-8 UTF8PROC)
   set_target_properties(espalier::${header} PROPERTIES IMPORTED_LOCATION ${${library}_LIBRARY}
                         INTERFACE_INCLUDE_DIRECTORIES ${${library}_INCLUDE_DIR})
 endforeach()
+# HTTP. Debian and Homebrew build it as a library, whose classes have members by these options.
+find_package(httplib CONFIG QUIET)
+if(TARGET httplib::httplib)
+  add_library(espalier::httplib ALIAS httplib::httplib)
+else()
+  find_package(PkgConfig REQUIRED)
+  pkg_check_modules(HTTPLIB REQUIRED IMPORTED_TARGET cpp-httplib)
+  add_library(espalier::httplib ALIAS PkgConfig::HTTPLIB)
+endif()
 # By hand: Debian's package config asks for OpenCL's headers, which nothing here needs.
 find_path(DNNL_INCLUDE_DIR dnnl.h)
 find_library(DNNL_LIBRARY dnnl)
@@ -69,7 +78,7 @@ if(ESPALIER_TORCH)
   target_compile_options(espalier_torch INTERFACE ${torch_flags})
   # GCC 13 and 14 see writes behind the end of a vector<bool> in torch::autograd::Function::apply.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
-    target_compile_options(espalier_torch INTERFACE -Wno-array-bounds)
+    target_compile_options(espalier_torch INTERFACE -Wno-array-bounds -Wno-stringop-overflow)
   endif()
 endif()
 

@@ -6,7 +6,10 @@
 add_library(espalier_options INTERFACE)
 target_include_directories(espalier_options INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(espalier_options INTERFACE ESPALIER_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
-                           ESPALIER_VERSION="${PROJECT_VERSION}")
+                           ESPALIER_VERSION="${PROJECT_VERSION}"
+                           # gRPC's targets define it with newer versions of Abseil, and what is
+                           # compiled with it may not use a precompiled header made without.
+                           NOMINMAX)
 target_compile_options(espalier_options INTERFACE -Wall -Wextra -Wno-unused-parameter
                        -Wno-missing-field-initializers)  # designated initialisers leave defaults
 if(ESPALIER_WERROR)
@@ -127,10 +130,14 @@ if(ESPALIER_TORCH)
 endif()
 
 # Torch files share one precompiled header: it saves about 15 s a file. Loading it takes 3 s, so
-# files that do not use it go without.
+# files that do not use it go without. HEADER: another than espalier_torch_header.
 function(espalier_torch_pch target)
+  cmake_parse_arguments(ARG "" "HEADER" "" ${ARGN})
+  if(NOT ARG_HEADER)
+    set(ARG_HEADER espalier_torch_header)
+  endif()
   target_link_libraries(${target} PRIVATE OpenMP::OpenMP_CXX)
-  espalier_share_header(${target} espalier_torch_header)
+  espalier_share_header(${target} ${ARG_HEADER})
   get_target_property(sources ${target} SOURCES)
   foreach(source ${sources})
     get_filename_component(path ${source} ABSOLUTE)

@@ -40,6 +40,7 @@ espalier_kit_package(SQLite3 "" SQLite::SQLite3)  # macOS has it
 target_include_directories(SQLite::SQLite3 INTERFACE ${ESPALIER_MACOS_KIT}/include)
 espalier_kit_package(nlohmann_json include nlohmann_json::nlohmann_json)
 espalier_kit_package(CLI11 include CLI11::CLI11)
+espalier_kit_package(httplib include httplib::httplib)
 espalier_kit_package(spdlog include spdlog::spdlog)
 espalier_kit_package(yaml-cpp include yaml-cpp::yaml-cpp)
 espalier_kit_package(MPI include MPI::MPI_C)
