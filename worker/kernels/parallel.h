@@ -1,7 +1,7 @@
 // ParallelFor: a loop on OpenMP's threads whose body may throw. An exception must not leave a
 // parallel region (the process would end); here the first one reaches the caller once all threads
 // are done. Used by the CPU kernels of this folder, by worker/ops,
-// worker/run.cc and worker/generate_verb.cc. Called from one thread.
+// worker/generation, worker/run.cc and worker/open_model.cc. Called from one thread.
 #pragma once
 
 #include <atomic>

@@ -26,15 +26,11 @@ constexpr int64_t kChannels = 2, kBits = 16;
 constexpr uint32_t kGolden = 0x9e3779b9U;
 constexpr uint32_t kFirst = 0x7feb352dU, kSecond = 0x846ca68bU;
 
-struct Choice {
-  uint32_t threshold;  // bits below it: dropped
-  float kept_factor;
-};
+constexpr double kRange = 1 << kBits;
 
-Choice ChoiceOf(double rate) {
-  constexpr double kRange = 1 << kBits;
-  const double threshold = std::min(std::round(rate * kRange), kRange - 1);
-  return {static_cast<uint32_t>(threshold), static_cast<float>(kRange / (kRange - threshold))};
+// Bits below it: dropped.
+uint32_t ThresholdOf(double rate) {
+  return static_cast<uint32_t>(std::min(std::round(rate * kRange), kRange - 1));
 }
 
 uint64_t SiteKey(int64_t site) {
@@ -54,20 +50,20 @@ uint32_t RowKey(int64_t key, int64_t site) {
 }
 
 // The channels of one position, whose words follow from `state`.
-ESPALIER_SIMD_CLONES void MaskRow(uint32_t state, Choice choice, float* to, int64_t channels) {
+ESPALIER_SIMD_CLONES void MaskRow(uint32_t state, uint32_t threshold, float* to, int64_t channels) {
   const int64_t words = channels / kChannels;
   for (int64_t word = 0; word < words; ++word) {
     const uint32_t bits = Mixed(state + kGolden * static_cast<uint32_t>(word + 1));
-    to[2 * word] = (bits & 0xffff) < choice.threshold ? 0.0F : choice.kept_factor;
-    to[2 * word + 1] = bits >> kBits < choice.threshold ? 0.0F : choice.kept_factor;
+    to[2 * word] = (bits & 0xffff) < threshold ? 0.0F : 1.0F;
+    to[2 * word + 1] = bits >> kBits < threshold ? 0.0F : 1.0F;
   }
   if (channels % kChannels == 0) return;
   const uint32_t bits = Mixed(state + kGolden * static_cast<uint32_t>(words + 1));
-  to[channels - 1] = (bits & 0xffff) < choice.threshold ? 0.0F : choice.kept_factor;
+  to[channels - 1] = (bits & 0xffff) < threshold ? 0.0F : 1.0F;
 }
 
 Tensor CpuDropoutMask(const Tensor& like, const DropoutKeys& keys, int64_t site) {
-  const Choice choice = ChoiceOf(keys.rate);
+  const uint32_t threshold = ThresholdOf(keys.rate);
   const int64_t time = like.size(1), channels = like.size(2);
   Tensor mask = torch::empty(like.sizes(), torch::kFloat);
   float* to = mask.data_ptr<float>();
@@ -75,7 +71,7 @@ Tensor CpuDropoutMask(const Tensor& like, const DropoutKeys& keys, int64_t site)
   at::parallel_for(0, like.size(0) * time, 16, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const uint32_t position = kGolden * static_cast<uint32_t>(row % time + 1);
-      MaskRow(Mixed(RowKey(key[row / time], site) + position), choice, to + row * channels,
+      MaskRow(Mixed(RowKey(key[row / time], site) + position), threshold, to + row * channels,
               channels);
     }
   });
@@ -101,12 +97,19 @@ Tensor Steps(int64_t n, const Tensor& like) {
   return torch::arange(1, n + 1, like.options()).mul_(Signed(kGolden));
 }
 
-// The factors of rows whose words are given, [rows, words] -> [rows, channels], fp32.
-Tensor MaskOf(const Tensor& words, Choice choice, int64_t channels) {
+// What is kept in rows whose words are given, [rows, words] -> [rows, channels].
+Tensor MaskOf(const Tensor& words, uint32_t threshold, int64_t channels) {
   const Tensor bits = torch::stack({words.bitwise_and(0xffff), ShiftRight(words, kBits)}, 2)
                           .view({words.size(0), -1})
                           .narrow(1, 0, channels);
-  return bits.ge(static_cast<int64_t>(choice.threshold)).to(torch::kFloat).mul_(choice.kept_factor);
+  return bits.ge(static_cast<int64_t>(threshold));
+}
+
+// A factor of 16 bits would be rounded, alike for all values. What it is above 1 is a small part of
+// the result, and so is its error.
+Tensor Dropped(const Tensor& x, const DropoutKeys& keys, int64_t site) {
+  const Tensor kept = x * DropoutMask(x, keys, site);
+  return torch::add(kept, kept, KeptFactor(keys.rate) - 1);
 }
 
 struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
@@ -115,13 +118,12 @@ struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
     ctx->save_for_backward({of_row});
     ctx->saved_data["rate"] = rate;
     ctx->saved_data["site"] = site;
-    return x * DropoutMask(x, {rate, of_row}, site);
+    return Dropped(x, {rate, of_row}, site);
   }
   // The mask is made again: it is as large as what it would be kept for.
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
     const DropoutKeys keys{ctx->saved_data["rate"].toDouble(), ctx->get_saved_variables()[0]};
-    const Tensor& dy = upstream[0];
-    return {dy * DropoutMask(dy, keys, ctx->saved_data["site"].toInt()), Tensor(), Tensor(),
+    return {Dropped(upstream[0], keys, ctx->saved_data["site"].toInt()), Tensor(), Tensor(),
             Tensor()};
   }
 };
@@ -145,12 +147,13 @@ Tensor internal::GenericDropoutMask(const Tensor& like, const DropoutKeys& keys,
   const int64_t step = RowsWithin(row_bytes, batch * time, kMostMaskBytes);
   for (int64_t begin = 0; begin < batch * time; begin += step) {
     const int64_t rows = std::min(step, batch * time - begin);
-    mask.narrow(0, begin, rows)
-        .copy_(
-            MaskOf(Mixed(position.narrow(0, begin, rows) + steps), ChoiceOf(keys.rate), channels));
+    const Tensor bits = Mixed(position.narrow(0, begin, rows) + steps);
+    mask.narrow(0, begin, rows).copy_(MaskOf(bits, ThresholdOf(keys.rate), channels));
   }
   return mask.view(like.sizes());
 }
+
+double KeptFactor(double rate) { return kRange / (kRange - ThresholdOf(rate)); }
 
 Tensor DropoutMask(const Tensor& like, const DropoutKeys& keys, int64_t site) {
   return like.is_cpu() ? CpuDropoutMask(like, keys, site)

@@ -13,19 +13,25 @@ namespace espalier {
 
 // What a pass drops.
 struct DropoutKeys {
-  double rate = 0;       // share of the values that become 0, in [0, 1); 0: none
-  torch::Tensor of_row;  // [B] int64: a well mixed key per sequence; undefined when the rate is 0
+  double rate = 0;  // share of the values that become 0, in [0, 1); 0: none
+  // [B] int64: a well mixed key per sequence; undefined when nothing is dropped.
+  torch::Tensor of_row;
+  double adapter_rate = 0;  // the same share of what adapters are given
+
+  bool any() const { return rate > 0 || adapter_rate > 0; }
 };
 
 // x [B, T, C] with values dropped, the others divided by the share that is kept. The rate is taken
 // as a whole number of 1/65536. `site` tells the places of a model apart.
 torch::Tensor Dropout(const torch::Tensor& x, const DropoutKeys& keys, int64_t site);
 
-// The factors of Dropout: 0 or 1 / kept, [B, T, C] in the type and on the device of `like`.
+// Which values Dropout keeps: 0 or 1, [B, T, C] in the type and on the device of `like`; and what
+// it multiplies those by, 1 / kept, which 16 bits would round.
 torch::Tensor DropoutMask(const torch::Tensor& like, const DropoutKeys& keys, int64_t site);
+double KeptFactor(double rate);
 
 namespace internal {
-// The same by LibTorch's operators, which is what devices other than the CPU use; for tests.
+// DropoutMask by LibTorch's operators, which is what devices other than the CPU use; for tests.
 torch::Tensor GenericDropoutMask(const torch::Tensor& like, const DropoutKeys& keys, int64_t site);
 }  // namespace internal
 

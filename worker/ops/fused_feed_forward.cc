@@ -5,10 +5,12 @@
 #include "common/base/check.h"
 #include "worker/kernels/cpu_rows.h"
 #include "worker/kernels/parallel.h"
+#include "worker/ops/adapters.h"
 #include "worker/ops/cuda_ops.h"
 #include "worker/ops/fused_ops.h"
 #include "worker/ops/fused_tensor.h"
 #include "worker/ops/generic_ops.h"
+#include "worker/ops/held.h"
 #include "worker/ops/products.h"
 
 namespace espalier::fused_ops {
@@ -51,61 +53,86 @@ void ActivateBackward(const Tensor& gate, const Tensor& up, const Tensor& dy, co
   });
 }
 
-// What SwiGluLinearAddFunction keeps.
-struct SavedSwiGlu {
-  Tensor gate, up, weight, bias;
-  Tensor activated;  // silu(gate) * up; undefined: made again
+// What the functions below keep: of GELU in `gate`.
+struct SavedActivation {
+  Tensor gate, up;
+  Tensor activated;           // silu(gate) * up, or gelu(gate); undefined: made again
+  std::vector<Tensor> inner;  // of the adapter
 
-  variable_list Packed() const { return {gate, up, weight, bias, activated}; }
-  static SavedSwiGlu From(const variable_list& v) { return {v[0], v[1], v[2], v[3], v[4]}; }
+  variable_list Packed() const {
+    variable_list all = {gate, up, activated};
+    all.insert(all.end(), inner.begin(), inner.end());
+    return all;
+  }
+  static SavedActivation From(const variable_list& v) {
+    return {v[0], v[1], v[2], {v.begin() + 3, v.end()}};
+  }
 };
+
+// The product of what was activated, of which what is kept is kept in `saved`.
+Tensor ProductOf(const Tensor& activated, const Projections& one, const Tensor& residual,
+                 AutogradContext* ctx, SavedActivation& saved) {
+  Tensor y = Product(activated, one[0], residual);
+  saved.inner = AddAdapters(activated, one, {y});
+  if (KeepsInputs(saved.gate)) saved.activated = activated;
+  ctx->save_for_backward(saved.Packed());
+  Hold(ctx, one);
+  return y;
+}
+
+// Gradients of the leaves, and of `dactivated` (undefined: not wanted), which is written.
+variable_list ProductGradients(const Projections& one, const SavedActivation& saved,
+                               const Tensor& activated, const Tensor& upstream,
+                               const Tensor& dactivated) {
+  const Tensor dy = upstream.to(saved.gate.scalar_type()).contiguous();
+  variable_list gradients = {WeightGradient(one[0], dy, activated)};
+  if (one[0].bias.defined()) gradients.push_back(BiasGradient(one[0].bias, upstream));
+  if (dactivated.defined()) InputGradient(dy, one[0], /*add=*/false, dactivated);
+  const auto adapters = AddAdapterGradients(activated, one, saved.inner, {dy}, dactivated);
+  gradients.insert(gradients.end(), adapters.begin(), adapters.end());
+  return gradients;
+}
 
 struct SwiGluLinearAddFunction : torch::autograd::Function<SwiGluLinearAddFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& gate_in, const Tensor& up_in,
-                        const Tensor& weight, const Tensor& bias, const Tensor& residual) {
+                        const Tensor& residual, at::TensorList /*leaves*/, const Projections& one) {
     const bool joined = KeepsInputs(gate_in) && JoinedColumns({gate_in, up_in}).defined();
-    SavedSwiGlu saved{joined ? gate_in : gate_in.contiguous(),
-                      joined ? up_in : up_in.contiguous(),
-                      weight,
-                      bias,
-                      {}};
-    const Tensor activated = Activated(saved.gate, saved.up);
-    if (KeepsInputs(saved.gate)) saved.activated = activated;
-    ctx->save_for_backward(saved.Packed());
-    return Product(activated, {weight, bias}, residual);
+    SavedActivation saved{
+        joined ? gate_in : gate_in.contiguous(), joined ? up_in : up_in.contiguous(), {}, {}};
+    return ProductOf(Activated(saved.gate, saved.up), one, residual, ctx, saved);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
-    const SavedSwiGlu saved = SavedSwiGlu::From(ctx->get_saved_variables());
+    const SavedActivation saved = SavedActivation::From(ctx->get_saved_variables());
+    const auto one = Held<Projections>(ctx);
     const Tensor& gate = saved.gate;
-    const Tensor dy = upstream[0].to(gate.scalar_type()).contiguous();
     Tensor activated = saved.activated;
     if (!activated.defined()) activated = Activated(gate, saved.up);
-    variable_list gradients = {Tensor(), Tensor(),
-                               WeightGradient({saved.weight, saved.bias}, dy, activated),
-                               BiasGradient(saved.bias, upstream[0]), upstream[0]};
-    if (!ctx->needs_input_grad(0) && !ctx->needs_input_grad(1)) return gradients;
-    if (!Apply(gate)) {
-      const Tensor dactivated = torch::empty_like(activated);
-      InputGradient(dy, {saved.weight, saved.bias}, /*add=*/false, dactivated);
-      const auto parts = generic_ops::SwiGluBackward(gate, saved.up, dactivated);
-      gradients[0] = parts[0];
-      gradients[1] = parts[1];
-      return gradients;
-    }
-    // What came side by side goes so. Else the memory of the activated values receives the gradient
-    // of gate.
+    const bool wanted = ctx->needs_input_grad(0) || ctx->needs_input_grad(1);
+    // What came side by side goes so.
+    const bool joined = gate.is_cuda() && JoinedColumns({gate, saved.up}).defined();
     Tensor dgate, dup;
-    if (gate.is_cuda() && JoinedColumns({gate, saved.up}).defined()) {
+    if (wanted && joined) {
       const int64_t n = gate.size(-1);
       const std::vector<Tensor> parts = PartsOf(ResizedLast(gate, 2 * n), {n, n});
       dgate = parts[0];
       dup = parts[1];
-    } else {
-      dgate = saved.activated.defined() ? torch::empty_like(gate) : activated;
-      dup = torch::empty_like(gate);
+    } else if (wanted) {
+      dup = torch::empty_like(activated);
     }
-    InputGradient(dy, {saved.weight, saved.bias}, /*add=*/false, dup);
+    variable_list gradients = {Tensor(), Tensor(), upstream[0]};
+    const variable_list leaves = ProductGradients(one, saved, activated, upstream[0], dup);
+    gradients.insert(gradients.end(), leaves.begin(), leaves.end());
+    gradients.emplace_back();
+    if (!wanted) return gradients;
+    if (!Apply(gate)) {
+      const auto parts = generic_ops::SwiGluBackward(gate, saved.up, dup);
+      gradients[0] = parts[0];
+      gradients[1] = parts[1];
+      return gradients;
+    }
+    // The memory of the activated values receives the gradient of gate.
+    if (!joined) dgate = saved.activated.defined() ? torch::empty_like(gate) : activated;
     ActivateBackward(gate, saved.up, dup, dgate);
     gradients[0] = dgate;
     gradients[1] = dup;
@@ -143,25 +170,23 @@ Tensor GeluBackward(const Tensor& x, const Tensor& dy) {
 }
 
 struct GeluLinearAddFunction : torch::autograd::Function<GeluLinearAddFunction> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& weight,
-                        const Tensor& bias, bool transposed, const Tensor& residual) {
-    const Tensor x = x_in.contiguous(), activated = GeluOf(x);
-    ctx->save_for_backward({x, weight, bias, KeepsInputs(x) ? activated : Tensor()});
-    ctx->saved_data["transposed"] = transposed;
-    return Product(activated, {weight, bias, transposed}, residual);
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& residual,
+                        at::TensorList /*leaves*/, const Projections& one) {
+    SavedActivation saved{x.contiguous(), {}, {}, {}};
+    return ProductOf(GeluOf(saved.gate), one, residual, ctx, saved);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
-    const variable_list saved = ctx->get_saved_variables();
-    const Tensor &x = saved[0], activated = saved[3].defined() ? saved[3] : GeluOf(x);
-    const ops::Projection projection{saved[1], saved[2], ctx->saved_data["transposed"].toBool()};
-    const Tensor dy = upstream[0].to(x.scalar_type()).contiguous();
-    variable_list gradients = {Tensor(), WeightGradient(projection, dy, activated),
-                               BiasGradient(projection.bias, upstream[0]), Tensor(), upstream[0]};
-    if (!ctx->needs_input_grad(0)) return gradients;
-    const Tensor dactivated = torch::empty_like(x);
-    InputGradient(dy, projection, /*add=*/false, dactivated);
-    gradients[0] = GeluBackward(x, dactivated);
+    const SavedActivation saved = SavedActivation::From(ctx->get_saved_variables());
+    const auto one = Held<Projections>(ctx);
+    const Tensor &x = saved.gate,
+                 activated = saved.activated.defined() ? saved.activated : GeluOf(x);
+    const Tensor dactivated = ctx->needs_input_grad(0) ? torch::empty_like(x) : Tensor();
+    variable_list gradients = {Tensor(), upstream[0]};
+    const variable_list leaves = ProductGradients(one, saved, activated, upstream[0], dactivated);
+    gradients.insert(gradients.end(), leaves.begin(), leaves.end());
+    gradients.emplace_back();
+    if (dactivated.defined()) gradients[0] = GeluBackward(x, dactivated);
     return gradients;
   }
 };
@@ -171,13 +196,14 @@ struct GeluLinearAddFunction : torch::autograd::Function<GeluLinearAddFunction> 
 Tensor SwiGluLinearAdd(const Tensor& gate, const Tensor& up, const ops::Projection& projection,
                        const Tensor& residual) {
   ESPALIER_CHECK(!projection.transposed, "no model has SwiGLU before a transposed weight");
-  return SwiGluLinearAddFunction::apply(gate, up, projection.weight, OrNone(projection.bias, gate),
-                                        OrNone(residual, gate));
+  const Projections one = {projection};
+  return SwiGluLinearAddFunction::apply(gate, up, OrNone(residual, gate),
+                                        at::TensorList(LeavesOf(one)), one);
 }
 
 Tensor GeluLinearAdd(const Tensor& x, const ops::Projection& projection, const Tensor& residual) {
-  return GeluLinearAddFunction::apply(x, projection.weight, OrNone(projection.bias, x),
-                                      projection.transposed, OrNone(residual, x));
+  const Projections one = {projection};
+  return GeluLinearAddFunction::apply(x, OrNone(residual, x), at::TensorList(LeavesOf(one)), one);
 }
 
 }  // namespace espalier::fused_ops

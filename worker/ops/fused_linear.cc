@@ -1,12 +1,13 @@
 // Products with weights, and the norm that feeds them, on any device: on the CPU what the norm
 // makes is made again in the backward pass instead of being kept.
 #include <algorithm>
-#include <array>
+#include <iterator>
 #include <vector>
 
-#include "common/base/check.h"
+#include "worker/ops/adapters.h"
 #include "worker/ops/fused_ops.h"
 #include "worker/ops/fused_tensor.h"
+#include "worker/ops/held.h"
 #include "worker/ops/norms.h"
 #include "worker/ops/products.h"
 
@@ -17,122 +18,141 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr size_t kMostProjections = 3;
-using Projections = std::array<ops::Projection, kMostProjections>;
+// Products of one input, or of what a norm makes of it.
+struct Linears {
+  ops::Norm norm;  // an empty weight: no norm
+  Projections projections;
 
-// What LinearsFunction keeps.
-struct SavedLinears {
-  Tensor x;
-  ops::Norm norm;           // an empty weight: no norm
-  Projections projections;  // those that are not there have empty weights
-  Tensor statistics;        // of the norm
-  Tensor input;             // the normalised x; undefined: made again
-
-  void KeepIn(AutogradContext* ctx) const {
-    const Projections& p = projections;
-    ctx->save_for_backward({x, norm.weight, norm.bias, p[0].weight, p[1].weight, p[2].weight,
-                            p[0].bias, p[1].bias, p[2].bias, statistics, input});
-    ctx->saved_data["eps"] = norm.eps;
-    ctx->saved_data["transposed"] = p[0].transposed;
-  }
-  static SavedLinears From(AutogradContext* ctx) {
-    const variable_list v = ctx->get_saved_variables();
-    const bool turned = ctx->saved_data["transposed"].toBool();
-    return {v[0],
-            {v[1], v[2], ctx->saved_data["eps"].toDouble()},
-            {{{v[3], v[6], turned}, {v[4], v[7], turned}, {v[5], v[8], turned}}},
-            v[9],
-            v[10]};
-  }
   std::vector<Tensor> Weights() const {
-    std::vector<Tensor> given;
-    for (const ops::Projection& one : projections) {
-      if (Given(one.weight)) given.push_back(one.weight);
-    }
-    return given;
+    std::vector<Tensor> weights;
+    for (const ops::Projection& one : projections) weights.push_back(one.weight);
+    return weights;
   }
   bool HasBias() const {
     return std::any_of(projections.begin(), projections.end(),
-                       [](const ops::Projection& one) { return Given(one.bias); });
+                       [](const ops::Projection& one) { return one.bias.defined(); });
+  }
+  torch::ScalarType type() const { return projections[0].weight.scalar_type(); }
+};
+
+// What LinearsFunction keeps.
+struct SavedLinears {
+  Tensor x;                   // or what the norm keeps of it
+  Tensor statistics;          // of the norm
+  Tensor input;               // the normalised x; undefined: made again
+  std::vector<Tensor> inner;  // of the adapters
+
+  variable_list Packed() const {
+    variable_list all = {x, statistics, input};
+    all.insert(all.end(), inner.begin(), inner.end());
+    return all;
+  }
+  static SavedLinears From(const variable_list& v) {
+    return {v[0], v[1], v[2], {v.begin() + 3, v.end()}};
   }
 };
 
-// x, and products of x, or of what a norm makes of it.
+// x, and the products.
 struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
   static variable_list forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& norm_weight,
-                               const Tensor& norm_bias, double eps, const Tensor& w0,
-                               const Tensor& w1, const Tensor& w2, const Tensor& b0,
-                               const Tensor& b1, const Tensor& b2, bool transposed) {
-    SavedLinears saved{x_in.contiguous(),
-                       {norm_weight, norm_bias, eps},
-                       {{{w0, b0, transposed}, {w1, b1, transposed}, {w2, b2, transposed}}},
-                       {},
-                       {}};
-    const Tensor& x = saved.x;
+                               const Tensor& /*norm_bias*/, at::TensorList /*leaves*/,
+                               const Linears& linears) {
+    const Tensor x = x_in.contiguous();
+    SavedLinears saved{x, {}, {}, {}};
     Tensor input = x;
     if (Given(norm_weight)) {
-      const NormalRows normal = NormalizedRows(x, saved.norm, w0.scalar_type());
+      const NormalRows normal = NormalizedRows(x, linears.norm, linears.type());
       input = normal.y;
       saved.statistics = normal.statistics;
+      if (normal.kept.defined()) saved.x = normal.kept;
       if (KeepsInputs(x)) saved.input = input;
     }
-    saved.statistics = OrNone(saved.statistics, x);
-    saved.KeepIn(ctx);
-    variable_list out = {x};
-    const std::vector<Tensor> weights = saved.Weights();
-    if (!saved.HasBias()) {
-      const std::vector<Tensor> products = JoinedProducts(input, weights);
-      out.insert(out.end(), products.begin(), products.end());
-      if (!products.empty()) return out;
+    std::vector<Tensor> products;
+    if (!linears.HasBias()) products = JoinedProducts(input, linears.Weights());
+    if (products.empty()) {
+      for (const ops::Projection& one : linears.projections) {
+        products.push_back(Product(input, one, {}));
+      }
     }
-    for (size_t i = 0; i < weights.size(); ++i) {
-      out.push_back(Product(input, saved.projections[i], {}));
-    }
-    return out;
+    saved.inner = AddAdapters(input, linears.projections, products);
+    ctx->save_for_backward(saved.Packed());
+    Hold(ctx, linears);
+    products.insert(products.begin(), x);
+    return products;
   }
 
   // upstream: of x, then of each product.
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
-    const SavedLinears saved = SavedLinears::From(ctx);
-    const ops::Norm& norm = saved.norm;
+    const SavedLinears saved = SavedLinears::From(ctx->get_saved_variables());
+    const auto linears = Held<Linears>(ctx);
+    const ops::Norm& norm = linears.norm;
     Tensor input = saved.input.defined() ? saved.input : saved.x;
     if (Given(norm.weight) && !saved.input.defined()) {
-      input = NormalizedRows(saved.x, norm, saved.projections[0].weight.scalar_type()).y;
+      input = NormalizedRows(saved.x, norm, linears.type()).y;
     }
     const bool wanted =
         ctx->needs_input_grad(0) || norm.weight.requires_grad() || norm.bias.requires_grad();
-    variable_list gradients(kInputs);
-    Tensor dinput = JoinedGradient(saved.Weights(), {upstream.begin() + 1, upstream.end()}, input);
-    if (dinput.defined()) upstream.resize(1);
-    for (size_t i = 0; i + 1 < upstream.size(); ++i) {
-      const ops::Projection& projection = saved.projections[i];
-      if (!upstream[1 + i].defined()) continue;
-      const Tensor dy = upstream[1 + i].contiguous();
-      gradients[kFirstWeight + i] = WeightGradient(projection, dy, input);
-      gradients[kFirstBias + i] = BiasGradient(projection.bias, dy);
-      if (!wanted) continue;
-      const bool add = dinput.defined();
-      if (!add) dinput = torch::empty_like(input);
-      InputGradient(dy, projection, add, dinput);
-      upstream[1 + i].reset();
+    variable_list gradients(kFirstLeaf);
+    std::vector<Tensor> dy(std::make_move_iterator(upstream.begin() + 1),
+                           std::make_move_iterator(upstream.end()));
+    const Products of = ProductGradients(linears, input, dy, wanted);
+    Tensor dinput = of.dinput;
+    const std::vector<Tensor> adapters =
+        AddAdapterGradients(input, linears.projections, saved.inner, dy, dinput);
+    dy.clear();
+    auto next = adapters.begin();
+    for (size_t i = 0; i < linears.projections.size(); ++i) {
+      const ops::Projection& one = linears.projections[i];
+      gradients.push_back(of.weights[i]);
+      if (one.bias.defined()) gradients.push_back(of.biases[i]);
+      if (!one.adapter.a.defined()) continue;
+      gradients.insert(gradients.end(), next, next + 2);
+      next += 2;
     }
+    gradients.emplace_back();  // of what is no tensor
     const Tensor other = upstream[0].defined() ? upstream[0].contiguous() : upstream[0];
-    FinishInput(saved, dinput, other, gradients);
+    FinishInput(norm, saved, dinput, other, gradients);
     return gradients;
   }
 
  private:
-  // Of the arguments of forward that have gradients.
-  static constexpr size_t kFirstWeight = 4, kFirstBias = 7, kInputs = 11;
+  static constexpr size_t kFirstLeaf = 3;  // of the arguments of forward
+
+  // What the products come to by themselves.
+  struct Products {
+    Tensor dinput;
+    std::vector<Tensor> weights, biases;
+  };
+  static Products ProductGradients(const Linears& linears, const Tensor& input,
+                                   std::vector<Tensor>& dy, bool wanted) {
+    const size_t count = linears.projections.size();
+    Products of{JoinedGradient(linears.Weights(), dy, input), {}, {}};
+    const bool joined = of.dinput.defined();
+    of.weights.resize(count);
+    of.biases.resize(count);
+    for (size_t i = 0; i < count && !joined; ++i) {
+      const ops::Projection& projection = linears.projections[i];
+      if (!dy[i].defined()) continue;
+      dy[i] = dy[i].contiguous();
+      of.weights[i] = WeightGradient(projection, dy[i], input);
+      of.biases[i] = BiasGradient(projection.bias, dy[i]);
+      if (!wanted) continue;
+      const bool add = of.dinput.defined();
+      if (!add) of.dinput = torch::empty_like(input);
+      InputGradient(dy[i], projection, add, of.dinput);
+      if (!projection.adapter.a.defined()) dy[i].reset();
+    }
+    return of;
+  }
 
   // From the gradient of what is multiplied to those of x and the norm; `other` came by x itself.
-  static void FinishInput(const SavedLinears& saved, Tensor dinput, const Tensor& other,
-                          variable_list& gradients) {
+  static void FinishInput(const ops::Norm& norm, const SavedLinears& saved, Tensor dinput,
+                          const Tensor& other, variable_list& gradients) {
     if (!dinput.defined()) {
       gradients[0] = other;
-    } else if (Given(saved.norm.weight)) {
+    } else if (Given(norm.weight)) {
       const bool same = dinput.scalar_type() == saved.x.scalar_type();
-      const NormGradients of = NormalizedRowsBackward(saved.x, saved.norm, saved.statistics, dinput,
+      const NormGradients of = NormalizedRowsBackward(saved.x, norm, saved.statistics, dinput,
                                                       other, same ? dinput : Tensor());
       gradients[0] = of.x;
       gradients[1] = of.weight;
@@ -145,23 +165,31 @@ struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
 
 // One product of x, added to a residual.
 struct LinearAddFunction : torch::autograd::Function<LinearAddFunction> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& weight,
-                        const Tensor& bias, bool transposed, const Tensor& residual) {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& residual,
+                        at::TensorList /*leaves*/, const Projections& one) {
     const Tensor x = x_in.contiguous();
-    ctx->save_for_backward({x, weight, bias});
-    ctx->saved_data["transposed"] = transposed;
-    return Product(x, {weight, bias, transposed}, residual);
+    Tensor y = Product(x, one[0], residual);
+    variable_list saved = {x};
+    for (const Tensor& inner : AddAdapters(x, one, {y})) saved.push_back(inner);
+    ctx->save_for_backward(saved);
+    Hold(ctx, one);
+    return y;
   }
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
     const variable_list saved = ctx->get_saved_variables();
     const Tensor& x = saved[0];
-    const ops::Projection projection{saved[1], saved[2], ctx->saved_data["transposed"].toBool()};
+    const auto one = Held<Projections>(ctx);
     const Tensor dy = upstream[0].to(x.scalar_type()).contiguous();
-    variable_list gradients = {Tensor(), WeightGradient(projection, dy, x),
-                               BiasGradient(projection.bias, upstream[0]), Tensor(), upstream[0]};
-    if (!ctx->needs_input_grad(0)) return gradients;
-    gradients[0] = torch::empty_like(x);
-    InputGradient(dy, projection, /*add=*/false, gradients[0]);
+    variable_list gradients = {Tensor(), upstream[0], WeightGradient(one[0], dy, x)};
+    if (one[0].bias.defined()) gradients.push_back(BiasGradient(one[0].bias, upstream[0]));
+    if (ctx->needs_input_grad(0)) {
+      gradients[0] = torch::empty_like(x);
+      InputGradient(dy, one[0], /*add=*/false, gradients[0]);
+    }
+    const auto adapters =
+        AddAdapterGradients(x, one, {saved.begin() + 1, saved.end()}, {dy}, gradients[0]);
+    gradients.insert(gradients.end(), adapters.begin(), adapters.end());
+    gradients.emplace_back();
     return gradients;
   }
 };
@@ -188,21 +216,16 @@ struct SplitFunction : torch::autograd::Function<SplitFunction> {
 
 ops::Branches NormLinears(const Tensor& x, const ops::Norm& norm,
                           const std::vector<ops::Projection>& projections) {
-  ESPALIER_CHECK(projections.size() <= kMostProjections, "more products than there is room for");
-  const auto at = [&](size_t i) {
-    const ops::Projection one = i < projections.size() ? projections[i] : ops::Projection{};
-    return ops::Projection{OrNone(one.weight, x), OrNone(one.bias, x)};
-  };
-  const Projections p = {at(0), at(1), at(2)};
-  variable_list out = LinearsFunction::apply(
-      x, OrNone(norm.weight, x), OrNone(norm.bias, x), norm.eps, p[0].weight, p[1].weight,
-      p[2].weight, p[0].bias, p[1].bias, p[2].bias, projections.at(0).transposed);
+  const Linears linears{{OrNone(norm.weight, x), OrNone(norm.bias, x), norm.eps, norm.constants},
+                        projections};
+  variable_list out = LinearsFunction::apply(x, linears.norm.weight, linears.norm.bias,
+                                             at::TensorList(LeavesOf(projections)), linears);
   return {out[0], {out.begin() + 1, out.end()}};
 }
 
 Tensor LinearAdd(const Tensor& x, const ops::Projection& projection, const Tensor& residual) {
-  return LinearAddFunction::apply(x, projection.weight, OrNone(projection.bias, x),
-                                  projection.transposed, OrNone(residual, x));
+  const Projections one = {projection};
+  return LinearAddFunction::apply(x, OrNone(residual, x), at::TensorList(LeavesOf(one)), one);
 }
 
 std::vector<Tensor> Split(const Tensor& x, const std::vector<int64_t>& columns) {

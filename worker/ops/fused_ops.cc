@@ -9,6 +9,7 @@
 #include "worker/kernels/parallel.h"
 #include "worker/ops/cuda_ops.h"
 #include "worker/ops/fused_tensor.h"
+#include "worker/ops/held.h"
 #include "worker/ops/norms.h"
 #include "worker/ops/products.h"
 
@@ -185,17 +186,18 @@ struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
 };
 
 struct NormFunction : torch::autograd::Function<NormFunction> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& weight,
-                        const Tensor& bias, double eps, torch::ScalarType type) {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& /*weight*/,
+                        const Tensor& /*bias*/, const ops::Norm& norm, torch::ScalarType type) {
     const Tensor x = x_in.contiguous();
-    const NormalRows normal = NormalizedRows(x, {weight, bias, eps}, type);
-    ctx->save_for_backward({x, weight, bias, normal.statistics});
+    const NormalRows normal = NormalizedRows(x, norm, type);
+    ctx->save_for_backward({normal.kept.defined() ? normal.kept : x, normal.statistics});
+    Hold(ctx, norm);
     return normal.y;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
     const variable_list saved = ctx->get_saved_variables();
-    const NormGradients of = NormalizedRowsBackward(saved[0], {saved[1], saved[2]}, saved[3],
+    const NormGradients of = NormalizedRowsBackward(saved[0], Held<ops::Norm>(ctx), saved[1],
                                                     upstream[0].contiguous(), {}, {});
     return {of.x, of.weight, of.bias, Tensor(), Tensor()};
   }
@@ -204,7 +206,8 @@ struct NormFunction : torch::autograd::Function<NormFunction> {
 }  // namespace
 
 Tensor Normalize(const Tensor& x, const ops::Norm& norm, torch::ScalarType type) {
-  return NormFunction::apply(x, norm.weight, OrNone(norm.bias, x), norm.eps, type);
+  const ops::Norm given{norm.weight, OrNone(norm.bias, x), norm.eps, norm.constants};
+  return NormFunction::apply(x, given.weight, given.bias, given, type);
 }
 
 ops::Heads Rope(const ops::Heads& x, const RopeTable& table) {

@@ -27,6 +27,11 @@ struct Sizes {
   int64_t matrices() const { return batch * kv; }
   int64_t elements() const { return matrices() * dim * (2 * keys + group * time); }
   double scale() const { return 1 / std::sqrt(static_cast<double>(dim)); }
+  // Whether what each query takes of each key is kept for the backward pass instead of being made
+  // again, in three launches: where it is no more than four times as much as the queries.
+  bool KeepsProbabilities(torch::ScalarType type, int64_t rows) const {
+    return type != torch::kHalf && type != torch::kBFloat16 && time <= rows && keys <= 4 * dim;
+  }
 };
 
 AttentionPart PartOf(const Heads& x, int64_t window, int64_t most_score_bytes) {
@@ -138,22 +143,24 @@ class Part {
     return heads.flat();
   }
 
-  // Writes what is mixed to out [B, Tq, H, D].
-  void Forward(const Tensor& flat, const Tensor& out) const {
+  // Writes what is mixed to out [B, Tq, H, D]. Returns the probabilities of the last block.
+  Tensor Forward(const Tensor& flat, const Tensor& out) const {
     const HeadMajor heads(flat, sizes_);
     const Tensor to = heads.RowsOf(out);
+    Tensor p;
     for (const Block& block : Blocks()) {
-      const Tensor p = Probabilities(QueriesOf(heads, block), Of(heads.keys(), block), block);
+      p = Probabilities(QueriesOf(heads, block), Of(heads.keys(), block), block);
       const Tensor mixed = BoundedProduct(p, Of(heads.values(), block));
       const Tensor place = to.narrow(3, block.begin, block.rows);
       place.copy_(mixed.view(place.sizes()));
     }
+    return p;
   }
 
   // With P = softmax(S) and S = scale Q K': dV = P' dO, dS = P (dO V' - rowsum(dO O)),
-  // dQ = scale dS K, dK = scale dS' Q. Writes the gradients to `to`.
-  void Backward(const Tensor& flat, const RopeTable& table, const Tensor& upstream,
-                const Heads& to) const {
+  // dQ = scale dS K, dK = scale dS' Q. Writes the gradients to `to`. `kept`: P, where it was kept.
+  void Backward(const Tensor& flat, const Tensor& kept, const RopeTable& table,
+                const Tensor& upstream, const Heads& to) const {
     const HeadMajor heads(flat, sizes_);
     const std::vector<Block> blocks = Blocks();
     const bool whole = blocks.size() == 1 && blocks[0].keys == sizes_.keys;
@@ -163,7 +170,7 @@ class Part {
       const Tensor keys = Of(heads.keys(), block), values = Of(heads.values(), block);
       const Tensor q = QueriesOf(heads, block),
                    dout_block = dout.narrow(3, block.begin, block.rows);
-      const Tensor p = Probabilities(q, keys, block);
+      const Tensor p = kept.defined() ? kept : Probabilities(q, keys, block);
       // Of values and keys, transposed: the small left side is made dense, since transposed views
       // come out wrong on MPS before 2.14 (pytorch#193487).
       const Tensor both = torch::empty({2, q.size(0), sizes_.dim, block.keys}, flat.options());
@@ -257,14 +264,16 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
                         const Masks& masks, AttentionPart cut) {
     const Heads x{q, k, v};
     const Tensor out = torch::empty(q.sizes(), q.options());
+    const bool keeps = Sizes::Of(x).KeepsProbabilities(q.scalar_type(), cut.rows);
     variable_list saved = {cosine, sine};
     for (int64_t begin = 0; begin < q.size(0); begin += cut.batch) {
       const int64_t size = std::min(cut.batch, q.size(0) - begin);
       const Heads some = PartsOfBatch(x, begin, size);
       const Part part(Sizes::Of(some), window, cut.rows, masks);
       const Tensor flat = part.Gathered(some, {{}, {}, cosine, sine});
-      part.Forward(flat, out.narrow(0, begin, size));
+      const Tensor probabilities = part.Forward(flat, out.narrow(0, begin, size));
       saved.push_back(flat.to(q.scalar_type()));
+      saved.push_back(keeps ? probabilities : Tensor());
     }
     ctx->save_for_backward(saved);
     ctx->saved_data["keys"] = c10::IValue(k.sizes());
@@ -287,9 +296,9 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     const int64_t step = ctx->saved_data["batch"].toInt(), whole = sizes.batch;
     for (int64_t begin = 0; begin < whole; begin += step) {
       sizes.batch = std::min(step, whole - begin);
-      const Tensor& flat = saved[static_cast<size_t>(2 + begin / step)];
+      const auto at = static_cast<size_t>(2 + 2 * (begin / step));
       Part(sizes, ctx->saved_data["window"].toInt(), ctx->saved_data["rows"].toInt(), masks)
-          .Backward(Wide(flat), table, dout.narrow(0, begin, sizes.batch),
+          .Backward(Wide(saved[at]), saved[at + 1], table, dout.narrow(0, begin, sizes.batch),
                     PartsOfBatch(to, begin, sizes.batch));
     }
     return {to.q, to.k, to.v, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};

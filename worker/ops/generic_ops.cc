@@ -19,6 +19,19 @@ Tensor Deliver(const Tensor& leaf, const Tensor& gradient) {
   return {};
 }
 
+// x right + bias + residual of a long common dimension; bias and residual may be undefined.
+Tensor LongProduct(const Tensor& x, const Tensor& right, const Tensor& bias,
+                   const Tensor& residual) {
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.back() = right.size(1);
+  const bool to_residual = residual.defined() && residual.scalar_type() == x.scalar_type();
+  const Tensor y = to_residual ? residual.clone(torch::MemoryFormat::Contiguous)
+                               : torch::empty(shape, x.options());
+  ProductInParts(Rows(x), right, to_residual, y.view({-1, right.size(1)}));
+  if (bias.defined()) y.add_(bias);
+  return residual.defined() && !to_residual ? residual + y : y;
+}
+
 // x [B, T, H, D] turned by its angles, or back.
 Tensor Turned(const Tensor& x, const RopeTable& table, double direction) {
   Tensor turned =
@@ -81,6 +94,10 @@ struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
 Tensor Product(const Tensor& x, const ops::Projection& projection, const Tensor& residual) {
   const auto given = [](const Tensor& tensor) { return tensor.defined() && tensor.numel() > 0; };
   const Tensor bias = given(projection.bias) ? projection.bias : Tensor();
+  const Tensor right = projection.transposed ? projection.weight : projection.weight.t();
+  if (x.size(-1) > kMostReduction) {
+    return LongProduct(x, right, bias, given(residual) ? residual : Tensor());
+  }
   const auto alone = [&] {
     if (!projection.transposed) return torch::linear(x, projection.weight, bias);
     const Tensor y = Rows(x).mm(projection.weight);
@@ -90,7 +107,6 @@ Tensor Product(const Tensor& x, const ops::Projection& projection, const Tensor&
   };
   if (!given(residual)) return alone();
   if (residual.scalar_type() != x.scalar_type()) return residual + alone();
-  const Tensor right = projection.transposed ? projection.weight : projection.weight.t();
   const Tensor y = torch::addmm(Rows(residual), Rows(x), right);
   return (bias.defined() ? y.add_(bias) : y).view_as(residual);
 }

@@ -31,8 +31,8 @@ torch::Tensor Product(const torch::Tensor& x, const ops::Projection& projection,
 torch::Tensor WeightGradient(const torch::Tensor& weight, const torch::Tensor& dy,
                              const torch::Tensor& x);
 
-// Norms and their gradients, as norms.h has them. Statistics: rms^2 and 1 / rms, or the mean and
-// 1 / deviation, [2, rows].
+// Norms and their gradients, as norms.h has them. Statistics: sqrt(C) rms of each row, [rows, 1],
+// or the mean and 1 / deviation, [2, rows].
 NormalRows Normalize(const torch::Tensor& x, const ops::Norm& norm, torch::ScalarType type);
 NormGradients NormalizeBackward(const torch::Tensor& x, const ops::Norm& norm,
                                 const torch::Tensor& statistics, const torch::Tensor& dy,

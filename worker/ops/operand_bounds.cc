@@ -47,6 +47,19 @@ Tensor BoundedProduct(const Tensor& a, const Tensor& b) {
   return sum.to(a.scalar_type());
 }
 
+void ProductInParts(const Tensor& a, const Tensor& b, bool add, Tensor to) {
+  const int64_t inner = a.size(1);
+  if (inner <= kMostReduction) {
+    add ? to.addmm_(a, b) : torch::mm_out(to, a, b);
+    return;
+  }
+  for (int64_t begin = 0; begin < inner; begin += kMostReduction) {
+    const int64_t length = std::min(kMostReduction, inner - begin);
+    const Tensor left = a.narrow(1, begin, length).contiguous(), right = b.narrow(0, begin, length);
+    add || begin > 0 ? to.addmm_(left, right) : torch::mm_out(to, left, right);
+  }
+}
+
 void AddOuterProducts(const Tensor& sum, const Tensor& dy, const Tensor& x) {
   const int64_t widest = std::max(dy.size(1), x.size(1));
   const int64_t step =
@@ -60,12 +73,12 @@ void AddOuterProducts(const Tensor& sum, const Tensor& dy, const Tensor& x) {
   sum.add_(own);
 }
 
-void AddWeightedRows(const Tensor& sum, const Tensor& weights, const Tensor& rows) {
+void AddWeightedRows(const Tensor& sum, const Tensor& weights, const Tensor& rows, double scale) {
   Tensor row = sum.unsqueeze(0);
   for (int64_t begin = 0; begin < rows.size(0); begin += kMostReduction) {
     const int64_t length = std::min(kMostReduction, rows.size(0) - begin);
     row.addmm_(weights.narrow(0, begin, length).unsqueeze(0).to(sum.scalar_type()),
-               rows.narrow(0, begin, length).to(sum.scalar_type()));
+               rows.narrow(0, begin, length).to(sum.scalar_type()), /*beta=*/1, scale);
   }
 }
 

@@ -2,7 +2,8 @@
 // (pytorch#149325), and on M1 and M2 products whose common dimension reaches 32,767 are wrong
 // (pytorch#177116, #195163); elsewhere working memory would grow with the batch. So what does is
 // made in parts.
-// Used by generic_attention.cc, generic_loss.cc, generic_ops.cc and dropout.cc. Any thread.
+// Used by generic_attention.cc, generic_loss.cc, generic_ops.cc, kept_attention.cc, products.cc and
+// dropout.cc. Any thread.
 #pragma once
 
 #include <torch/torch.h>
@@ -35,13 +36,17 @@ AttentionPart AttentionPartOf(const AttentionSize& size, int64_t most_rows, int6
 // added in the type of sums.
 torch::Tensor BoundedProduct(const torch::Tensor& a, const torch::Tensor& b);
 
+// to [N, M] = a [N, R] b [R, M], or added to it, of one type; a long common dimension is cut, and
+// each part is rounded to that type.
+void ProductInParts(const torch::Tensor& a, const torch::Tensor& b, bool add, torch::Tensor to);
+
 // sum [M, C] += dy' x for dy [N, M] and x [N, C] of any types, computed in the type of the sum,
 // which is not rounded in between: a few hundred rows of 16 bits already lose the last ones. The
 // sum changes once, when all is allocated: a pass that runs out of memory has added all or nothing.
 void AddOuterProducts(const torch::Tensor& sum, const torch::Tensor& dy, const torch::Tensor& x);
 
-// sum [C] += weights' rows for weights [N] and rows [N, C], computed in the type of the sum.
+// sum [C] += scale weights' rows for weights [N] and rows [N, C], computed in the type of the sum.
 void AddWeightedRows(const torch::Tensor& sum, const torch::Tensor& weights,
-                     const torch::Tensor& rows);
+                     const torch::Tensor& rows, double scale);
 
 }  // namespace espalier

@@ -8,6 +8,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "worker/ops/dropout.h"
+#include "worker/ops/norm_constants.h"
+
 namespace espalier {
 
 // Rotation angles of every position, fp32: cosine and sine, each [positions, D / 2]; and the two
@@ -21,9 +24,23 @@ struct RopeTable {
     const auto part = [&](const torch::Tensor& all) { return all.narrow(0, begin, positions); };
     return {part(cosine), part(sine), part(whole_cosine), part(signed_sine)};
   }
+  // Those of positions [n] int64, each in its place.
+  RopeTable At(const torch::Tensor& positions) const {
+    const auto rows = [&](const torch::Tensor& all) { return all.index_select(0, positions); };
+    return {rows(cosine), rows(sine), rows(whole_cosine), rows(signed_sine)};
+  }
 };
 
 namespace ops {
+
+// What is added to a linear map: scale * b a dropout(x) (Hu et al. 2021), a [rank, in] and
+// b [out, rank].
+struct Adapter {
+  torch::Tensor a, b;  // undefined: none
+  double scale = 1;
+  DropoutKeys dropout = {};  // of the pass
+  int64_t site = 0;
+};
 
 // A learned linear map: weight [out, in] and bias [out], or undefined: none. Either may be frozen
 // (it requires no gradient, and none is computed); the gradients of what is trained are added in
@@ -31,6 +48,7 @@ namespace ops {
 struct Projection {
   torch::Tensor weight, bias;
   bool transposed = false;  // weight is [in, out], as GPT-2 has it
+  Adapter adapter = {};
 
   int64_t out() const { return weight.size(transposed ? 1 : 0); }
 };
@@ -42,6 +60,7 @@ struct Projection {
 struct Norm {
   torch::Tensor weight, bias;
   double eps = 0;
+  c10::intrusive_ptr<NormConstants> constants = {};  // null: made anew each time
 };
 
 // What becomes of the residual stream where a block begins.
@@ -61,6 +80,7 @@ struct Heads {
 // know.
 struct NormalRows {
   torch::Tensor y, statistics;
+  torch::Tensor kept = {};  // what the gradients take in place of x; undefined: x
 };
 
 // Of x, and of weight and bias: undefined when they were added to their grad() or none is wanted.

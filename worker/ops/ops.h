@@ -27,9 +27,9 @@ namespace ops {
 // x [..., in] -> [..., out].
 torch::Tensor Linear(const torch::Tensor& x, const Projection& projection);
 
-// Linear of Normalize(x, norm) by each projection, in the type of the weights; at most three, which
-// are all transposed or none. The normalised values are not kept for the backward pass where making
-// them again is cheap.
+// Linear of Normalize(x, norm) by each projection, in the type of the weights, which
+// are all transposed or none; their adapters drop alike. The normalised values are not kept for the
+// backward pass where making them again is cheap.
 Branches NormLinears(const torch::Tensor& x, const Norm& norm,
                      const std::vector<Projection>& projections);
 

@@ -1,8 +1,10 @@
 #include "worker/ops/products.h"
 
+#include <algorithm>
 #include <type_traits>
 
 #include "worker/kernels/gemm.h"
+#include "worker/kernels/rows_apart.h"
 #include "worker/ops/cuda_ops.h"
 #include "worker/ops/fused_tensor.h"
 #include "worker/ops/generic_ops.h"
@@ -27,12 +29,26 @@ void Multiply(const cpu::GemmShape& shape, const cpu::Matrix<Real>& a, const cpu
   cpu::Gemm(shape, a, b, beta, Mutable(c), shape.n);
 }
 
+// The same by RowProduct.
+template <typename Real>
+void MultiplyRows(const cpu::GemmShape& shape, const Tensor& x, const cpu::Matrix<Real>& w,
+                  bool add, const Tensor& y) {
+  if constexpr (!std::is_same_v<Real, float>) {
+    if (y.scalar_type() != torch::kFloat) {
+      return cpu::RowProduct(shape, Data<Real>(x), w, add, Mutable<Real>(y));
+    }
+  }
+  cpu::RowProduct(shape, Data<Real>(x), w, add, Mutable(y));
+}
+
 // A projection's weight as the right side of a product of rows of `in` numbers.
 template <typename Real>
 cpu::Matrix<Real> RightSide(const ops::Projection& projection, int64_t in) {
   if (projection.transposed) return {Data<Real>(projection.weight), projection.out()};
   return {Data<Real>(projection.weight), in, cpu::Op::kTranspose};
 }
+
+bool TakesGradient(const Tensor& weight) { return weight.requires_grad(); }
 
 // The weights' gradients side by side in the flat gradient; undefined when a weight takes none or
 // has no neighbours.
@@ -77,10 +93,29 @@ Tensor Product(const Tensor& x, const ops::Projection& projection, const Tensor&
   if (Given(bias)) Given(residual) ? y.add_(bias) : y.copy_(bias.expand_as(y));
   WithReal(x, [&](auto zero) {
     using Real = decltype(zero);
-    Multiply<Real>({Rows(x), n, k}, {Data<Real>(x), k}, RightSide<Real>(projection, k),
-                   Given(bias) || Given(residual), y);
+    const bool add = Given(bias) || Given(residual);
+    const cpu::Matrix<Real> right = RightSide<Real>(projection, k);
+    cpu::RowsApart::Here() ? MultiplyRows<Real>({Rows(x), n, k}, x, right, add, y)
+                           : Multiply<Real>({Rows(x), n, k}, {Data<Real>(x), k}, right, add, y);
   });
   return y;
+}
+
+void AddProductTo(const Tensor& y, const Tensor& x, const ops::Projection& projection) {
+  const int64_t n = projection.out(), k = x.size(-1);
+  if (x.is_cpu() && Apply(x)) {
+    return WithReal(x, [&](auto zero) {
+      using Real = decltype(zero);
+      const cpu::Matrix<Real> right = RightSide<Real>(projection, k);
+      cpu::RowsApart::Here()
+          ? MultiplyRows<Real>({Rows(x), n, k}, x, right, /*add=*/true, y)
+          : Multiply<Real>({Rows(x), n, k}, {Data<Real>(x), k}, right, /*add=*/true, y);
+    });
+  }
+  const Tensor right = projection.transposed ? projection.weight : projection.weight.t();
+  const Tensor rows = x.view({-1, k});
+  Tensor out = y.view({-1, n});
+  y.scalar_type() == x.scalar_type() ? out.addmm_(rows, right) : out.add_(rows.mm(right));
 }
 
 void InputGradient(const Tensor& dy, const ops::Projection& projection, bool add,
@@ -89,6 +124,7 @@ void InputGradient(const Tensor& dy, const ops::Projection& projection, bool add
   if (!dy.is_cpu() || !Apply(dy)) {
     const Tensor weight = projection.transposed ? projection.weight.t() : projection.weight;
     Tensor out = dx.view({-1, k});  // on CUDA also of parts of wider rows
+    if (!Apply(dy)) return ProductInParts(dy.view({-1, n}), weight, add, out);
     add ? out.addmm_(dy.view({-1, n}), weight) : torch::mm_out(out, dy.view({-1, n}), weight);
     return;
   }
@@ -145,12 +181,16 @@ Tensor JoinedGradient(const std::vector<Tensor>& weights, const std::vector<Tens
                       const Tensor& x) {
   if (!Joins(x)) return {};
   const Tensor rows = JoinedColumns(dy), weight = JoinedRows(weights);
-  const Tensor gradient = JoinedGradients(weights);
-  if (!rows.defined() || !weight.defined() || !gradient.defined()) return {};
+  if (!rows.defined() || !weight.defined()) return {};
+  const bool frozen = std::none_of(weights.begin(), weights.end(), TakesGradient);
+  const Tensor gradient = frozen ? Tensor() : JoinedGradients(weights);
+  if (!frozen && !gradient.defined()) return {};
   Tensor dx = torch::empty_like(x);
   const Tensor input = x.view({-1, x.size(-1)});
-  Apply(x) ? AddProduct(gradient, rows.t(), input) : AddOuterProducts(gradient, rows, input);
-  for (const Tensor& one : weights) MarkAdded(one.grad());
+  if (!frozen) {
+    Apply(x) ? AddProduct(gradient, rows.t(), input) : AddOuterProducts(gradient, rows, input);
+    for (const Tensor& one : weights) MarkAdded(one.grad());
+  }
   InputGradient(rows, {weight, {}}, /*add=*/false, dx);
   return dx;
 }

@@ -18,6 +18,11 @@ namespace espalier::fused_ops {
 torch::Tensor Product(const torch::Tensor& x, const ops::Projection& projection,
                       const torch::Tensor& residual);
 
+// y += x weight', without a bias; y of the type of x or fp32, and on CUDA also a part of wider
+// rows.
+void AddProductTo(const torch::Tensor& y, const torch::Tensor& x,
+                  const ops::Projection& projection);
+
 // dx = dy weight, or added to dx, which may be a part of wider rows on CUDA.
 void InputGradient(const torch::Tensor& dy, const ops::Projection& projection, bool add,
                    const torch::Tensor& dx);
@@ -33,8 +38,9 @@ torch::Tensor BiasGradient(const torch::Tensor& bias, const torch::Tensor& dy);
 // parts of the rows of one result. Empty where that is not so.
 std::vector<torch::Tensor> JoinedProducts(const torch::Tensor& x,
                                           const std::vector<torch::Tensor>& weights);
-// Their backward pass, where `dy` lies side by side too: adds the weights' gradients and returns
-// the input's. Undefined, having done nothing, where that is not so.
+// Their backward pass, where `dy` lies side by side too and all or none of the weights are frozen:
+// adds the weights' gradients and returns the input's. Undefined, having done nothing, where that
+// is not so.
 torch::Tensor JoinedGradient(const std::vector<torch::Tensor>& weights,
                              const std::vector<torch::Tensor>& dy, const torch::Tensor& x);
 

@@ -3,7 +3,7 @@
 // holds there. On the CPU, and on MPS, whose allocations are part of the process's footprint, the
 // process itself is measured instead (common/platform). Used by worker/model, worker/memory,
 // worker/state, worker/train, worker/job_inputs.cc, worker/session.cc, worker/run.cc,
-// worker/generate_verb.cc, worker/rehearse_verb.cc and worker/self_test_verb.cc. Any thread.
+// worker/open_model.cc, worker/rehearse_verb.cc and worker/self_test_verb.cc. Any thread.
 #pragma once
 
 #include <torch/torch.h>

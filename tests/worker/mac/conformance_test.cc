@@ -3,12 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "absl/strings/str_join.h"
 #include "tests/worker/mac/mac_device.h"
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/training_world.h"
 #include "worker/collective/in_process.h"
-#include "worker/model/generate.h"
+#include "worker/generation/batch_generator.h"
 #include "worker/task/next_token.h"
 #include "worker/train/evaluate.h"
 
@@ -26,10 +28,16 @@ struct Kind {
   v1::GradientDtype wire = v1::GRADIENT_DTYPE_FP32;
   v1::MomentType moments = v1::MOMENT_TYPE_FP32;
   Architecture architecture = Architecture::kLlama;
+  int32_t lora_rank = 0;  // 0: the model itself is trained
 };
 
 Kind Gpt2(Kind kind) {
   kind.architecture = Architecture::kGpt2;
+  return kind;
+}
+
+Kind Lora(Kind kind) {
+  kind.lora_rank = 4;
   return kind;
 }
 
@@ -55,6 +63,10 @@ const Kind kKinds[] = {
     Gpt2({"Gpt2TwoRanks", v1::PRECISION_FP32, true, 2, 0.1}),
     Gpt2({"Gpt2Bf16Recompute", v1::PRECISION_BF16, true, 1, 0, {"all"}}),
     Gpt2({"Gpt2Fp16Untied", v1::PRECISION_FP16}),
+    Lora({"LoraTwoRanks", v1::PRECISION_FP32, true, 2}),
+    Lora({"LoraBf16DropoutRecompute", v1::PRECISION_BF16, false, 1, 0.1, {"all"}}),
+    Lora({"LoraFp16", v1::PRECISION_FP16}),
+    Gpt2(Lora({"LoraGpt2", v1::PRECISION_FP32, true, 1, 0.1})),
 };
 
 WorldOptions OptionsOf(const Kind& kind, const TestFolder& folder) {
@@ -67,6 +79,10 @@ WorldOptions OptionsOf(const Kind& kind, const TestFolder& folder) {
   v1::TrainSpec& train = *options.spec.mutable_train();
   train.set_precision(kind.precision);
   train.mutable_optimizer()->set_moments(kind.moments);
+  if (kind.lora_rank > 0) {
+    train.mutable_lora()->set_rank(kind.lora_rank);
+    train.mutable_lora()->set_dropout(kind.dropout);
+  }
   train.mutable_freeze()->Assign(kind.frozen.begin(), kind.frozen.end());
   if (!kind.recompute.empty()) {
     train.mutable_recompute()->Assign(kind.recompute.begin(), kind.recompute.end());
@@ -167,16 +183,30 @@ TEST_P(GenerationOnAMac, BreaksNoRuleAndSaysWhatTheProcessorSays) {
   DecoderConfig config = TinyConfig();
   config.architecture = GetParam();
   config.kv_heads = config.heads;
-  std::vector<std::vector<int32_t>> said;
+  std::vector<std::map<int64_t, std::vector<int32_t>>> said;
   for (const torch::Device device : {MacDevice::device(), torch::Device(torch::kCPU)}) {
     Parameters parameters = *Parameters::Create(config, {.device = device});
     parameters.Initialize(3, 0.3);
     const Decoder decoder(config, parameters);
-    const std::vector<int32_t> prompt = {1, 2, 3};
-    const auto words =
-        Generate(decoder, prompt, {.max_new_tokens = 12, .sample = {.temperature = 0}});
-    ASSERT_TRUE(words.ok()) << words.status();
-    said.push_back(*words);
+    // Of many lengths, in fewer rows than there are, prompts that are shared and in parts.
+    BatchGenerator batch =
+        *BatchGenerator::Create(decoder, {.rows = 3, .positions = 24, .prompt_part = 2});
+    std::map<int64_t, std::vector<int32_t>> of;
+    for (const std::vector<int32_t>& prompt :
+         std::vector<std::vector<int32_t>>{{1, 2, 3}, {4}, {1, 2, 3}, {1, 2, 9, 8, 7}, {5, 6}}) {
+      const auto size = static_cast<int64_t>(prompt.size());
+      ASSERT_TRUE(
+          batch
+              .Add(
+                  {.prompt = prompt, .max_new_tokens = 15 - 2 * size, .sample = {.temperature = 0}})
+              .ok());
+    }
+    while (batch.busy()) {
+      const auto ended = batch.Turn();
+      ASSERT_TRUE(ended.ok()) << ended.status();
+      for (const Continued& one : *ended) of[one.id] = one.new_ids;
+    }
+    said.push_back(of);
   }
   EXPECT_EQ(said[0], said[1]);
   EXPECT_THAT(mac.tally().violations, testing::IsEmpty());

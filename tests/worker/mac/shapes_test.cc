@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "nlohmann/json.hpp"
 #include "tests/worker/mac/mac_device.h"
@@ -23,9 +24,12 @@ Tensor Ids(int64_t rows, int64_t length) {
 
 // A pass forward and backward of so many sequences.
 void RunPass(const DecoderConfig& config, torch::ScalarType type, int64_t rows, int64_t length,
-             double dropout, const std::vector<bool>& recompute) {
-  Parameters parameters =
-      Parameters::Create(config, Parameters::ForTraining(MacDevice::device(), type)).value();
+             double dropout, const std::vector<bool>& recompute,
+             const std::optional<LoraConfig>& lora = std::nullopt) {
+  Parameters::Options options = Parameters::ForTraining(MacDevice::device(), type);
+  options.lora = lora;
+  if (lora) options.trained = [](const ParameterShape& shape) { return shape.is_adapter(); };
+  Parameters parameters = Parameters::Create(config, options).value();
   Decoder decoder(config, parameters);
   decoder.set_recompute(recompute);
   PassInputs inputs;
@@ -38,7 +42,8 @@ void RunPass(const DecoderConfig& config, torch::ScalarType type, int64_t rows, 
   }
   if (dropout > 0) {
     inputs.dropout = {.rate = dropout,
-                      .of_row = torch::zeros({rows}, torch::kLong).to(MacDevice::device())};
+                      .of_row = torch::zeros({rows}, torch::kLong).to(MacDevice::device()),
+                      .adapter_rate = lora ? dropout : 0};
   }
   decoder.LossSum(Ids(rows, length), Ids(rows, length), {}, inputs).backward();
 }
@@ -86,6 +91,36 @@ TEST_P(ShapeOnAMac, BreaksNoRule) {
   EXPECT_THAT(mac.tally().violations, testing::IsEmpty());
 }
 
+// Adapters on a model of 7 or 8 billion parameters, of which one layer is as all are: its gate and
+// up are one product of 28,672 or 37,888 columns, and Qwen's down has 18,944 inputs.
+TEST(ShapeOnAMacToo, AdaptersOnALargeModelBreakNoRule) {
+  DecoderConfig llama;
+  llama.vocab_size = 128256;
+  llama.hidden_size = 4096;
+  llama.intermediate_size = 14336;
+  llama.layers = 1;
+  llama.heads = 32;
+  llama.kv_heads = 8;
+  llama.head_dim = 128;
+  DecoderConfig qwen = llama;
+  qwen.vocab_size = 152064;
+  qwen.hidden_size = 3584;
+  qwen.intermediate_size = 18944;
+  qwen.heads = 28;
+  qwen.kv_heads = 4;
+  qwen.attention_bias = true;
+  const MacDevice mac(MacDevice::Mode::kShapesOnly);
+  for (const DecoderConfig& config : {llama, qwen}) {
+    for (const bool recompute : {false, true}) {
+      const absl::Status done = CatchTorch("a pass", [&] {
+        RunPass(config, torch::kBFloat16, 1, 2048, recompute ? 0.05 : 0, {recompute}, LoraConfig{});
+      });
+      EXPECT_TRUE(done.ok()) << done;
+    }
+  }
+  EXPECT_THAT(mac.tally().violations, testing::IsEmpty());
+}
+
 // What a layer adds to the launches of a pass, forward and backward, by operator.
 std::map<std::string, int64_t> LaunchesOfALayer(torch::ScalarType type) {
   DecoderConfig config = ConfigOf("17m");
@@ -101,7 +136,7 @@ std::map<std::string, int64_t> LaunchesOfALayer(torch::ScalarType type) {
 }
 
 TEST(LaunchesOnAMac, OfALayerAreNoMoreThanTheyWere) {
-  for (const auto& [type, most] : {std::pair{torch::kFloat, 74}, {torch::kBFloat16, 92}}) {
+  for (const auto& [type, most] : {std::pair{torch::kFloat, 65}, {torch::kBFloat16, 86}}) {
     int64_t all = 0;
     nlohmann::json operators;
     for (const auto& [name, count] : LaunchesOfALayer(type)) {

@@ -65,7 +65,28 @@ TEST(Dropout, PassesTheGradientOfKeptValuesOnly) {
   const Tensor x = torch::randn({1, 4, 8}).set_requires_grad(true);
   const DropoutKeys keys = Keys(0.5, {3});
   Dropout(x, keys, 2).sum().backward();
-  EXPECT_TRUE(torch::equal(x.grad(), DropoutMask(x, keys, 2)));
+  EXPECT_TRUE(torch::equal(x.grad(), DropoutMask(x, keys, 2) * 2));
+}
+
+// 1 / 0.95 is none of the numbers of 16 bits: rounded once for all values it would be 0.2 % off.
+TEST(Dropout, MultipliesByTheSameInEveryType) {
+  torch::manual_seed(3);
+  const DropoutKeys keys = Keys(0.05, {1, 2, 3, 4});
+  for (const torch::ScalarType type : {torch::kFloat, torch::kBFloat16, torch::kHalf}) {
+    const Tensor x = torch::rand({4, 256, 512}).add_(1).to(type).set_requires_grad(true);
+    const Tensor kept = DropoutMask(x.detach(), keys, 0);
+    EXPECT_TRUE(torch::logical_or(kept == 0, kept == 1).all().item<bool>());
+    const Tensor y = Dropout(x, keys, 0), dy = torch::rand({4, 256, 512}).add_(1).to(type);
+    const Tensor dx = torch::autograd::grad({y}, {x}, {dy})[0];
+    const auto factor = [&](const Tensor& to, const Tensor& from) {
+      return (to.detach().to(torch::kDouble).sum() /
+              (from.detach().to(torch::kDouble) * kept.to(torch::kDouble)).sum())
+          .item<double>();
+    };
+    EXPECT_NEAR(factor(y, x), 1 / 0.95, 5e-4);
+    EXPECT_NEAR(factor(dx, dy), 1 / 0.95, 5e-4);
+    EXPECT_NEAR(KeptFactor(0.05), 1 / 0.95, 1e-5);
+  }
 }
 
 TEST(Dropout, ActsInTrainingPassesOnly) {

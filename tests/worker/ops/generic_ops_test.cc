@@ -34,6 +34,28 @@ TEST_F(GenericOps, LinearGradients) {
       {Random({3, 5}), Random({4, 5})});
 }
 
+// Beyond what MPS multiplies rightly: made in parts, forward in the input and back in the output.
+TEST_F(GenericOps, LinearOfALongCommonDimensionIsMadeInParts) {
+  constexpr int64_t kLong = 2 * kMostReduction + 5;
+  for (const auto& [in, out] : {std::pair{kLong, int64_t{3}}, {int64_t{3}, kLong}}) {
+    const Tensor x = Random({2, 3, in}).set_requires_grad(true), residual = Random({2, 3, out}),
+                 weight = Random({out, in}), bias = Random({out});
+    for (const bool transposed : {false, true}) {
+      const ops::Projection projection{transposed ? weight.t().contiguous() : weight, bias,
+                                       transposed};
+      const Tensor expected = torch::linear(x, weight, bias), dy = torch::randn_like(expected);
+      const Tensor dx = torch::autograd::grad({expected}, {x}, {dy})[0];
+      const auto near = [](const Tensor& a, const Tensor& b) {
+        return (a - b).abs().max().item<double>() < 1e-9;
+      };
+      const Tensor y = ops::Linear(x, projection), sum = ops::LinearAdd(x, projection, residual);
+      EXPECT_TRUE(near(y, expected)) << in << " " << transposed;
+      EXPECT_TRUE(near(sum, expected + residual)) << in << " " << transposed;
+      EXPECT_TRUE(near(torch::autograd::grad({y}, {x}, {dy})[0], dx)) << in << " " << transposed;
+    }
+  }
+}
+
 TEST_F(GenericOps, RmsNormValuesAndGradients) {
   const Tensor x = Random({2, 3, 6}), weight = Random({6});
   const Tensor expected = x * weight / (x.pow(2).mean(-1, true) + 1e-3).sqrt();

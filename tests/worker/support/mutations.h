@@ -1,5 +1,5 @@
-// Seeded damage for what is parsed, and how long to go on with it. Used by tests/worker/tokenizer
-// and tests/worker/chat. One thread.
+// Seeded damage for what is parsed, and how long to go on with it. Used by tests/worker/tokenizer,
+// tests/worker/chat, tests/worker/data and tests/worker/serve. One thread.
 #pragma once
 
 #include <chrono>

@@ -99,9 +99,7 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
   start.warm = warm.get();
   ASSIGN_OR_RETURN(result.start, AgreeOnStart(context, store, identity, *result.replica, start));
   ASSIGN_OR_RETURN(const SampleOrder order,
-                   SampleOrder::Create({.samples = identity.training_samples,
-                                        .global_batch = spec.train().global_batch(),
-                                        .seed = spec.data().seed()}));
+                   SampleOrder::Create(OrderOptions(spec, task.training())));
   std::unique_ptr<SampleSource> source = std::make_unique<DirectSamples>(task.training(), order);
   if (options.wrap) source = options.wrap(rank, *result.replica, std::move(source));
   std::unique_ptr<SampleLog> sample_log;

@@ -1,0 +1,76 @@
+#include "worker/ops/kept_attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "worker/kernels/rows_apart.h"
+#include "worker/ops/fused_tensor.h"
+#include "worker/ops/generic_ops.h"
+#include "worker/ops/operand_bounds.h"
+
+namespace espalier::ops {
+namespace {
+
+using torch::Tensor;
+
+Tensor OnTheCpu(const Tensor& q_in, const Tensor& keys, const Tensor& values,
+                const KeptLengths& lengths, int64_t window) {
+  const Tensor q = q_in.contiguous();
+  Tensor out = torch::empty_like(q);
+  const cpu::RowAttentionShape shape{.rows = q.size(0),
+                                     .heads = q.size(1),
+                                     .kv_heads = keys.size(1),
+                                     .head_dim = q.size(2),
+                                     .capacity = keys.size(2),
+                                     .window = window};
+  fused_ops::WithReal(q, [&](auto zero) {
+    using Real = decltype(zero);
+    cpu::RowAttention(shape, fused_ops::Data<Real>(q), fused_ops::Data<Real>(keys),
+                      fused_ops::Data<Real>(values), lengths.lengths().data(),
+                      fused_ops::Mutable<Real>(out));
+  });
+  return out;
+}
+
+// The positions of the first rows that any of them holds, heads apart: [B K, longest, D].
+Tensor Held(const Tensor& kept, int64_t rows, int64_t longest) {
+  return kept.narrow(0, 0, rows).flatten(0, 1).narrow(1, 0, longest);
+}
+
+}  // namespace
+
+KeptLengths::KeptLengths(std::vector<int64_t> lengths, torch::Device device)
+    : lengths_(std::move(lengths)),
+      longest_(lengths_.empty() ? 0 : *std::max_element(lengths_.begin(), lengths_.end())),
+      on_device_(torch::tensor(lengths_, torch::kLong).to(device)) {}
+
+Tensor KeptLengths::Mask(int64_t window) const {
+  for (const auto& [known, mask] : masks_) {
+    if (known == window) return mask;
+  }
+  const Tensor key = torch::arange(longest_, on_device_.options()).unsqueeze(0);
+  const Tensor length = on_device_.unsqueeze(1);
+  Tensor hidden = key >= length;
+  if (window > 0) hidden = hidden.logical_or(key < length - window);
+  const Tensor mask = torch::zeros(hidden.sizes(), on_device_.options().dtype(torch::kFloat))
+                          .masked_fill_(hidden, -INFINITY)
+                          .unsqueeze(1);
+  masks_.emplace_back(window, mask);
+  return mask;
+}
+
+Tensor KeptAttention(const Tensor& q, const Tensor& keys, const Tensor& values,
+                     const KeptLengths& lengths, int64_t window) {
+  if (q.is_cpu() && fused_ops::Apply(q)) return OnTheCpu(q, keys, values, lengths, window);
+  const int64_t rows = q.size(0), heads = q.size(1), kv = keys.size(1), dim = q.size(2);
+  const Tensor queries = q.contiguous().view({rows * kv, heads / kv, dim});
+  const Tensor scores =
+      generic_ops::Wide(queries.bmm(Held(keys, rows, lengths.longest()).transpose(1, 2)));
+  Tensor of_row = scores.view({rows, heads, lengths.longest()});
+  const double scale = 1 / std::sqrt(static_cast<double>(dim));
+  torch::add_out(of_row, lengths.Mask(window).to(scores.scalar_type()), of_row, scale);
+  const Tensor taken = scores.softmax(-1).to(q.scalar_type());
+  return BoundedProduct(taken, Held(values, rows, lengths.longest())).view(q.sizes());
+}
+
+}  // namespace espalier::ops
