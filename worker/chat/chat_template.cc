@@ -1,5 +1,6 @@
 #include "worker/chat/chat_template.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -31,10 +32,17 @@ std::string DefaultTemplate(const nlohmann::json& templates) {
   return "";
 }
 
+bool HasGeneration(const std::vector<Statement>& statements) {
+  return std::any_of(statements.begin(), statements.end(), [](const Statement& statement) {
+    return statement.kind == Statement::Kind::kGeneration || HasGeneration(statement.body) ||
+           HasGeneration(statement.otherwise);
+  });
+}
+
 }  // namespace
 
 ChatTemplate::ChatTemplate(std::vector<Statement> statements)
-    : statements_(std::move(statements)) {}
+    : statements_(std::move(statements)), marks_answers_(HasGeneration(statements_)) {}
 
 absl::StatusOr<ChatTemplate> ChatTemplate::Parse(absl::string_view source) {
   ASSIGN_OR_RETURN(std::vector<Statement> statements, ParseTemplate(source));
@@ -68,8 +76,8 @@ ChatTemplate ChatTemplate::ChatMl() {
   return *std::move(parsed);
 }
 
-absl::StatusOr<std::string> ChatTemplate::Render(const nlohmann::ordered_json& variables,
-                                                 const Options& options) const {
+absl::StatusOr<MarkedText> ChatTemplate::Write(const nlohmann::ordered_json& variables,
+                                               const Options& options) const {
   if (!variables.is_object()) return absl::InvalidArgumentError("the variables are no object");
   Value::Dict all = GlobalFunctions(options.now);
   all.insert(all.end(), tokens_.begin(), tokens_.end());
@@ -78,7 +86,17 @@ absl::StatusOr<std::string> ChatTemplate::Render(const nlohmann::ordered_json& v
     ASSIGN_OR_RETURN(Value value, Value::FromJson(json));
     all.emplace_back(name, std::move(value));
   }
-  return Interpreter(all).Run(statements_);
+  Interpreter interpreter(all);
+  MarkedText marked;
+  ASSIGN_OR_RETURN(marked.text, interpreter.Run(statements_));
+  marked.answers = interpreter.generated();
+  return marked;
+}
+
+absl::StatusOr<std::string> ChatTemplate::Render(const nlohmann::ordered_json& variables,
+                                                 const Options& options) const {
+  ASSIGN_OR_RETURN(MarkedText marked, Write(variables, options));
+  return std::move(marked.text);
 }
 
 absl::StatusOr<std::string> ChatTemplate::RenderMessage(const std::string& message,
@@ -86,6 +104,30 @@ absl::StatusOr<std::string> ChatTemplate::RenderMessage(const std::string& messa
   nlohmann::ordered_json variables;
   variables["messages"] = nlohmann::ordered_json::array({{{"role", "user"}, {"content", message}}});
   return Render(variables, options);
+}
+
+absl::StatusOr<ChatTemplate> ChatTemplateOf(const Tokenizer& tokenizer) {
+  absl::StatusOr<ChatTemplate> chat = ChatTemplate::FromTokenizerConfig(tokenizer.ConfigJson());
+  if (absl::IsNotFound(chat.status()) && tokenizer.IdOf("<|im_start|>")) {
+    return ChatTemplate::ChatMl();
+  }
+  if (chat.ok()) return chat;
+  return absl::Status(chat.status().code(),
+                      absl::StrCat("the model cannot be talked to: ", chat.status().message(),
+                                   "; `espalier generate` without --chat has it continue a text"));
+}
+
+absl::StatusOr<std::vector<int32_t>> ConversationIds(const ChatTemplate& chat,
+                                                     const Tokenizer& tokenizer,
+                                                     const nlohmann::ordered_json& messages,
+                                                     absl::Time now) {
+  nlohmann::ordered_json variables;
+  variables["messages"] = messages;
+  ASSIGN_OR_RETURN(const std::string text,
+                   chat.Render(variables, {.add_generation_prompt = true, .now = now}));
+  std::vector<int32_t> ids;
+  RETURN_IF_ERROR(tokenizer.Encode(text, ids, {.special_tokens = true}));
+  return ids;
 }
 
 }  // namespace espalier

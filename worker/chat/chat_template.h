@@ -1,8 +1,11 @@
 // ChatTemplate: the text that a model is given for a conversation, by the Jinja template of its
-// tokenizer, as transformers' apply_chat_template writes it. Used by generate_verb.cc. Immutable:
-// any thread.
+// tokenizer, as transformers' apply_chat_template writes it. Used by worker/generate_verb.cc,
+// worker/chat_verb.cc, worker/serve_verb.cc, worker/serve and worker/data/row_renderer.h.
+// Immutable: any thread.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -12,8 +15,16 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "worker/chat/syntax.h"
+#include "worker/tokenizer/tokenizer.h"
 
 namespace espalier {
+
+// A rendered conversation, and where in it the assistant's answers lie, in order: what a model that
+// is shown all before them is to write, with the mark that ends an answer.
+struct MarkedText {
+  std::string text;
+  std::vector<TextSpan> answers;
+};
 
 class ChatTemplate {
  public:
@@ -37,15 +48,45 @@ class ChatTemplate {
   // says why; INVALID_ARGUMENT, UNIMPLEMENTED and RESOURCE_EXHAUSTED name the line.
   absl::StatusOr<std::string> Render(const nlohmann::ordered_json& variables,
                                      const Options& options) const;
+  // The same without a generation prompt, with the answers: those that {% generation %} marks, or,
+  // in a template without it, what the conversation up to an answer has more than the conversation
+  // before it with a generation prompt, or as much of its end as is left once others follow (Qwen 3
+  // writes <think> before the last one alone). INVALID_ARGUMENT besides for messages that are no
+  // list of objects, and when answers cannot be told in what the template writes of these.
+  absl::StatusOr<MarkedText> RenderMarked(const nlohmann::ordered_json& variables,
+                                          absl::Time now) const;
   // The same of one message of a user.
   absl::StatusOr<std::string> RenderMessage(const std::string& message,
                                             const Options& options) const;
 
  private:
   explicit ChatTemplate(std::vector<Statement> statements);
+  absl::StatusOr<MarkedText> Write(const nlohmann::ordered_json& variables,
+                                   const Options& options) const;
+  // The answer that is message `at`, in `text`, which all of the messages are rendered to.
+  absl::StatusOr<TextSpan> AnswerOf(const nlohmann::ordered_json& variables, size_t at,
+                                    absl::string_view text, absl::Time now) const;
+  // How much of the end of `answer`, which is message `at` while it is the last, `rest` begins
+  // with: at least what ends an answer and something before it, else 0.
+  absl::StatusOr<size_t> EndOfRewritten(const nlohmann::ordered_json& variables, size_t at,
+                                        absl::string_view answer, absl::string_view rest,
+                                        absl::Time now) const;
 
   std::vector<Statement> statements_;
-  Value::Dict tokens_;  // "bos_token" and so on
+  Value::Dict tokens_;          // "bos_token" and so on
+  bool marks_answers_ = false;  // it has a {% generation %}
 };
+
+// The template of a tokenizer, or ChatML where it has none but knows its tokens. NOT_FOUND where
+// there is neither, with what the model can do without.
+absl::StatusOr<ChatTemplate> ChatTemplateOf(const Tokenizer& tokenizer);
+
+// Ids of `messages`, [{"role": ..., "content": ...}, ...], and the beginning of the answer. Special
+// tokens are tokens, also those that messages spell, as in transformers. Errors as
+// ChatTemplate::Render and Tokenizer::Encode have them.
+absl::StatusOr<std::vector<int32_t>> ConversationIds(const ChatTemplate& chat,
+                                                     const Tokenizer& tokenizer,
+                                                     const nlohmann::ordered_json& messages,
+                                                     absl::Time now);
 
 }  // namespace espalier

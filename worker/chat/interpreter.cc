@@ -94,6 +94,12 @@ absl::StatusOr<Interpreter::Flow> Interpreter::Execute(const Statement& statemen
       frames_.back()[statement.text] = Value(Value::Call(
           [this, &statement](const Arguments& given) { return CallMacro(statement, given); }));
       return Flow::kNext;
+    case Statement::Kind::kGeneration: {
+      const size_t begin = out_.size();
+      ASSIGN_OR_RETURN(const Flow flow, Execute(statement.body));
+      if (captures_ == 0) generated_.push_back({begin, out_.size()});
+      return flow;
+    }
     case Statement::Kind::kBreak:
       return Flow::kBreak;
     case Statement::Kind::kContinue:
@@ -171,7 +177,9 @@ absl::StatusOr<Interpreter::Flow> Interpreter::ExecuteFor(const Statement& state
 
 absl::StatusOr<std::string> Interpreter::Captured(const std::vector<Statement>& statements) {
   std::string before = std::exchange(out_, "");
+  ++captures_;
   const absl::StatusOr<Flow> flow = Execute(statements);
+  --captures_;
   std::string written = std::exchange(out_, std::move(before));
   if (!flow.ok()) return flow.status();
   return written;

@@ -21,6 +21,8 @@ class Interpreter {
   // The text that the statements write. RESOURCE_EXHAUSTED after 4 million steps, or over 64 MiB
   // of text.
   absl::StatusOr<std::string> Run(const std::vector<Statement>& statements);
+  // Where in that text {% generation %} wrote. What a macro or a set block writes is not followed.
+  const std::vector<TextSpan>& generated() const { return generated_; }
 
  private:
   using Frame = absl::flat_hash_map<std::string, Value>;
@@ -57,6 +59,8 @@ class Interpreter {
 
   std::vector<Frame> frames_;
   std::string out_;
+  int captures_ = 0;  // out_ is not the text itself
+  std::vector<TextSpan> generated_;
   int64_t steps_ = 0;
   int depth_ = 0;
 };

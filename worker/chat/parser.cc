@@ -55,8 +55,6 @@ class Parser {
         --depth_;
         return found;
       }
-      // transformers marks so what the assistant said; it changes no text.
-      if (name == "generation" || name == "endgeneration") continue;
       ASSIGN_OR_RETURN(Statement statement, One(name, rest, part.line));
       found.push_back(std::move(statement));
     }
@@ -74,6 +72,12 @@ class Parser {
     if (name == "macro") return Macro(rest, line);
     Statement statement;
     statement.line = line;
+    if (name == "generation") {
+      statement.kind = Kind::kGeneration;
+      RETURN_IF_ERROR(rest.ExpectEnd());
+      ASSIGN_OR_RETURN(statement.body, Until({"endgeneration"}));
+      return statement;
+    }
     if (name == "break" || name == "continue") {
       statement.kind = name == "break" ? Kind::kBreak : Kind::kContinue;
       RETURN_IF_ERROR(rest.ExpectEnd());

@@ -43,6 +43,13 @@ struct Expression {
   std::vector<std::string> operators;
 };
 
+// A part of a text, in bytes: [begin, end).
+struct TextSpan {
+  size_t begin = 0;
+  size_t end = 0;
+  friend bool operator==(const TextSpan&, const TextSpan&) = default;
+};
+
 struct Statement {
   enum class Kind {
     kText,      // text
@@ -52,6 +59,8 @@ struct Statement {
     kSet,       // targets = expression; text: of the namespace targets[0]
     kSetBlock,  // targets[0] = what body writes
     kMacro,     // text(targets ..., defaults): body
+    // body, which writes what the assistant says: transformers marks it so
+    kGeneration,
     kBreak,
     kContinue,
   };

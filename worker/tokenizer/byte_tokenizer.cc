@@ -1,5 +1,6 @@
 #include <array>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "worker/tokenizer/byte_letters.h"
@@ -15,7 +16,8 @@ constexpr absl::string_view kEndOfText = "<|endoftext|>";
 
 class ByteTokenizer final : public Tokenizer {
  public:
-  ByteTokenizer() : Tokenizer("byte") {}
+  explicit ByteTokenizer(std::string config_json)
+      : Tokenizer("byte"), config_json_(std::move(config_json)) {}
   int64_t vocab_size() const override { return kBytes + 1; }
   int32_t end_of_text() const override { return kBytes; }
 
@@ -90,6 +92,7 @@ class ByteTokenizer final : public Tokenizer {
   }
 
   std::string ConfigJson() const override {
+    if (!config_json_.empty()) return config_json_;
     const OrderedJson config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
                                 {"eos_token", std::string(kEndOfText)},
                                 {"clean_up_tokenization_spaces", false}};
@@ -103,10 +106,13 @@ class ByteTokenizer final : public Tokenizer {
     return bytes;
   }
   const std::array<char, kBytes> bytes_ = AllBytes();
+  const std::string config_json_;
 };
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> MakeByteTokenizer() { return std::make_unique<ByteTokenizer>(); }
+std::unique_ptr<Tokenizer> MakeByteTokenizer(std::string config_json) {
+  return std::make_unique<ByteTokenizer>(std::move(config_json));
+}
 
 }  // namespace espalier

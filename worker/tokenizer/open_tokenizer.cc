@@ -20,15 +20,16 @@ constexpr absl::string_view kName = "tokenizer.json";
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> FromJson(absl::string_view text,
                                                     BpeTokenizer::Surroundings surroundings) {
-  std::unique_ptr<Tokenizer> bytes = MakeByteTokenizer();
-  if (text == bytes->Json()) return bytes;
+  const std::unique_ptr<Tokenizer> bytes = MakeByteTokenizer();
+  const auto of_bytes = [&] { return MakeByteTokenizer(std::move(surroundings.config_json)); };
+  if (text == bytes->Json()) return of_bytes();
   const nlohmann::json json =
       nlohmann::json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {
     return absl::InvalidArgumentError("tokenizer.json is not a JSON object; is the file whole?");
   }
   // Another tool may have written the same tokenizer with other spacing or key order.
-  if (json == nlohmann::json::parse(bytes->Json())) return bytes;
+  if (json == nlohmann::json::parse(bytes->Json())) return of_bytes();
   return BpeTokenizer::Open(std::string(text), json, std::move(surroundings));
 }
 

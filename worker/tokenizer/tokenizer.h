@@ -78,6 +78,7 @@ class Tokenizer {
 };
 
 // One token per byte (id = byte) and <|endoftext|> (id 256). Any bytes survive the round trip.
-std::unique_ptr<Tokenizer> MakeByteTokenizer();
+// `config_json`: the tokenizer_config.json beside it, with a chat template perhaps; empty: made up.
+std::unique_ptr<Tokenizer> MakeByteTokenizer(std::string config_json = {});
 
 }  // namespace espalier

@@ -138,5 +138,16 @@ TEST(OpenTokenizer, AnExpressionThatTakesTooLongEndsWithAnError) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
 }
 
+TEST(OpenTokenizer, BytesKeepTheChatTemplateThatLiesBesideThem) {
+  const TestFolder folder;
+  folder.Write("tokenizer.json", MakeByteTokenizer()->Json());
+  const std::string config = "{\"chat_template\": \"{{ messages }}\"}";
+  folder.Write("tokenizer_config.json", config);
+  const auto tokenizer = OpenTokenizer(folder.path());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ((*tokenizer)->kind(), "byte");
+  EXPECT_EQ((*tokenizer)->ConfigJson(), config);
+}
+
 }  // namespace
 }  // namespace espalier

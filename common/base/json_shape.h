@@ -1,0 +1,44 @@
+// What JSON from outside may look like before anybody parses it: deep nesting uses the stack, and
+// ordered objects take the square of their members. Used by worker/data/json_lines.cc and
+// worker/serve/openai_request.cc. Pure: any thread.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace espalier {
+
+// INVALID_ARGUMENT for a text that nests deeper than 64, or has an object of more than 4,096
+// members, whatever else it is: to parse or to use such a thing may take any time. In linear time.
+inline absl::Status CheckShape(absl::string_view json) {
+  constexpr size_t kMostDepth = 64;
+  constexpr int kMostMembers = 4096;
+  std::vector<int> members;  // colons of the objects and lists that are open
+  bool text = false;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (text) {
+      if (c == '\\') ++i;
+      if (c == '"') text = false;
+    } else if (c == '"') {
+      text = true;
+    } else if (c == '{' || c == '[') {
+      members.push_back(0);
+      if (members.size() > kMostDepth) {
+        return absl::InvalidArgumentError(absl::StrCat("it nests deeper than ", kMostDepth));
+      }
+    } else if ((c == '}' || c == ']') && !members.empty()) {
+      members.pop_back();
+    } else if (c == ':' && !members.empty() && ++members.back() > kMostMembers) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("it has an object of more than ", kMostMembers, " members"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace espalier
