@@ -1,12 +1,15 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <map>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "worker/tokenizer/open_tokenizer.h"
 #include "worker/verbs.h"
@@ -14,16 +17,63 @@
 namespace espalier {
 namespace {
 
-absl::StatusOr<SplitBy> ParseSplit(const std::string& text) {
-  static const auto& names = *new std::map<std::string, SplitBy>{{"auto", SplitBy::kAuto},
-                                                                 {"document", SplitBy::kDocument},
-                                                                 {"tail", SplitBy::kTail},
-                                                                 {"files", SplitBy::kFiles},
-                                                                 {"none", SplitBy::kNone}};
-  const auto found = names.find(text);
-  if (found != names.end()) return found->second;
+constexpr int kToldRowsMax = 20;
+
+template <typename T>
+using Names = std::vector<std::pair<absl::string_view, T>>;
+
+// What `text` names.
+template <typename T>
+absl::StatusOr<T> Parse(const char* option, absl::string_view text, const Names<T>& names) {
+  std::vector<absl::string_view> allowed;
+  for (const auto& [name, value] : names) {
+    if (name == text) return value;
+    allowed.push_back(name);
+  }
   return absl::InvalidArgumentError(
-      absl::StrCat("--split is '", text, "'; allowed: auto, document, tail, files, none"));
+      absl::StrCat(option, " is '", text, "'; allowed: ", absl::StrJoin(allowed, ", ")));
+}
+
+absl::StatusOr<SplitBy> ParseSplit(const std::string& text) {
+  return Parse<SplitBy>("--split", text,
+                        {{"auto", SplitBy::kAuto},
+                         {"document", SplitBy::kDocument},
+                         {"tail", SplitBy::kTail},
+                         {"files", SplitBy::kFiles},
+                         {"none", SplitBy::kNone}});
+}
+
+// Absent: the input is text.
+absl::StatusOr<std::optional<RowOptions>> ParseRows(const PrepareCommand& command) {
+  Names<std::optional<RowFormat>> formats{{"text", std::nullopt}, {"auto", std::nullopt}};
+  for (const RowFormat format : {RowFormat::kText, RowFormat::kPromptCompletion,
+                                 RowFormat::kMessages, RowFormat::kShareGpt, RowFormat::kAlpaca}) {
+    formats.emplace_back(RowFormatName(format), format);
+  }
+  RowOptions rows;
+  ASSIGN_OR_RETURN(rows.format, Parse("--format", command.format, formats));
+  if (!command.loss.empty()) {
+    ASSIGN_OR_RETURN(rows.loss,
+                     Parse<LossOn>("--loss", command.loss,
+                                   {{"all", LossOn::kAll}, {"completions", LossOn::kCompletions}}));
+  }
+  if (command.format != "text") return rows;
+  if (command.loss.empty() && command.options.max_tokens == 0) return std::nullopt;
+  return absl::InvalidArgumentError(
+      "--loss and --max-tokens are for rows, and --format is text, of which all counts, in "
+      "sequences of data.sequence_length; for rows that are examples say --format auto");
+}
+
+// Tells the first rows that are left out; the summary has the number of all.
+std::function<void(const std::string&)> TellBadRows() {
+  return [told = 0](const std::string& message) mutable {
+    if (++told > kToldRowsMax + 1) return;
+    if (told > kToldRowsMax) {
+      absl::FPrintF(stderr, "further rows are left out without a line here\n");
+      return;
+    }
+    absl::FPrintF(stderr, "left out: %s\n", message);
+  };
 }
 
 // One line that is redrawn, on a terminal only.
@@ -54,12 +104,16 @@ absl::Status RunLearnTokenizer(LearnTokenizerOptions options) {
 }
 
 absl::Status RunPrepare(PrepareCommand command) {
-  const absl::StatusOr<DataKind> kind = DataKindFromName(command.format);
-  if (!kind.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--format is '", command.format, "'; allowed: text, prompt-completion"));
-  }
-  command.options.kind = *kind;
+  ASSIGN_OR_RETURN(command.options.rows, ParseRows(command));
+  ASSIGN_OR_RETURN(command.options.bad_rows, Parse<BadRowPolicy>("--bad-rows", command.bad_rows,
+                                                                 {{"error", BadRowPolicy::kError},
+                                                                  {"skip", BadRowPolicy::kSkip}}));
+  ASSIGN_OR_RETURN(command.options.long_rows, Parse<LongRows>("--long-rows", command.long_rows,
+                                                              {{"cut", LongRows::kCut},
+                                                               {"error", LongRows::kError},
+                                                               {"skip", LongRows::kSkip}}));
+  command.options.bad_row = TellBadRows();
+  command.options.fields.text = command.options.jsonl_field;
   ASSIGN_OR_RETURN(command.options.split_by, ParseSplit(command.split));
   if (!command.options.validation_inputs.empty() && command.split == "auto") {
     command.options.split_by = SplitBy::kFiles;
@@ -75,9 +129,25 @@ absl::Status RunPrepare(PrepareCommand command) {
                result.manifest.tokenizer, result.manifest.vocab_size);
   for (const auto& [name, split] : result.manifest.splits) {
     absl::PrintF("  %-10s  %d %s, %d tokens\n", name, split.documents,
-                 *kind == DataKind::kText ? "documents" : "examples", split.tokens);
+                 result.format ? "examples" : "documents", split.tokens);
+  }
+  if (result.format) {
+    absl::PrintF("  rows        %s: %s\n", RowFormatName(*result.format),
+                 DescribeRows(result.manifest.rows));
+  } else if (result.manifest.rows.left_out() > 0) {
+    absl::PrintF("  left out    %d empty documents, %d malformed lines\n",
+                 result.manifest.rows.empty, result.manifest.rows.malformed);
   }
   if (result.skipped_files > 0) absl::PrintF("  %d binary files left out\n", result.skipped_files);
+  return absl::OkStatus();
+}
+
+absl::Status RunPreview(PreviewCommand command) {
+  ASSIGN_OR_RETURN(const Dataset dataset, Dataset::Open(command.folder, {}));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, OpenTokenizer(command.folder));
+  command.options.colour = isatty(STDOUT_FILENO) != 0;
+  ASSIGN_OR_RETURN(const std::string text, PreviewData(dataset, *tokenizer, command.options));
+  std::fputs(text.c_str(), stdout);
   return absl::OkStatus();
 }
 

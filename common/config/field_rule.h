@@ -1,6 +1,7 @@
 // What may stand in a configuration field: its type in words and its `rule` option (rule.proto).
 // One check of values for the YAML loader and for messages that came over the network, so that both
-// allow the same. Used by common/config. Pure: any thread.
+// allow the same. Used by common/config and
+// coordinator/ctl/trainer_config.cc. Pure: any thread.
 #pragma once
 
 #include <optional>

@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
+#include "common/config/epochs.h"
 #include "common/config/field_rule.h"
 #include "common/config/rules.h"
 #include "common/config/yaml_reader.h"
@@ -25,8 +26,20 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-// "Default: min_nodes", and that of parallel.plan.
-void FillDerivedDefaults(v1::JobSpec& spec) {
+// Fields that another one stands for, which are no problem when absent and take no default.
+struct LeftOut {
+  bool steps = false;   // train.epochs
+  bool warmup = false;  // train.schedule.warmup_ratio
+};
+LeftOut LeftOutOf(const v1::JobSpec& spec) {
+  const v1::ScheduleSpec& schedule = spec.train().schedule();
+  return {NeedsSamples(spec), schedule.has_warmup_ratio() && !schedule.has_warmup_steps()};
+}
+
+// "Default: min_nodes", and that of parallel.plan; `left_out` before any default was filled in.
+void FillDerivedDefaults(const LeftOut& left_out, v1::JobSpec& spec) {
+  if (left_out.steps) spec.mutable_train()->clear_steps();
+  if (left_out.warmup) ResolveWarmup(spec);
   v1::ParallelSpec& parallel = *spec.mutable_parallel();
   if (!parallel.has_max_nodes()) parallel.set_max_nodes(parallel.min_nodes());
   if (!parallel.has_plan()) {
@@ -109,8 +122,9 @@ absl::StatusOr<v1::JobSpec> LoadJobText(const JobText& text) {
   YamlReader reader(problems);
   v1::JobSpec spec;
   reader.Read(root, "", spec);
+  const LeftOut left_out = LeftOutOf(spec);
   reader.FillDefaults(root.kind == YamlNode::Kind::kMap ? &root : nullptr, "", spec);
-  FillDerivedDefaults(spec);
+  FillDerivedDefaults(left_out, spec);
   // Values that were refused are absent, so rules between fields would only add confusion.
   if (problems.empty()) CheckJobRules(spec, text.origin, problems);
   RETURN_IF_ERROR(problems.ToStatus());
@@ -135,8 +149,9 @@ absl::Status ValidateJobSpec(const v1::JobSpec& spec) {
 }
 
 void FillJobDefaults(v1::JobSpec& spec) {
+  const LeftOut left_out = LeftOutOf(spec);
   FillDefaultValues(spec);
-  FillDerivedDefaults(spec);
+  FillDerivedDefaults(left_out, spec);
 }
 
 absl::Status ExpandJobPaths(v1::JobSpec& spec) { return ExpandPaths("", spec); }

@@ -23,7 +23,8 @@ struct JobText {
 };
 
 // INVALID_ARGUMENT lists up to 20 problems, one a line: "FILE:LINE: PATH is VALUE; allowed: ...".
-// What is returned has passed ValidateJobSpec.
+// What is returned has passed ValidateJobSpec, unless train.epochs is given without train.steps:
+// these are absent then, and ResolveEpochs (epochs.h) sets them.
 absl::StatusOr<v1::JobSpec> LoadJobText(const JobText& text);
 
 // Also NOT_FOUND and the like when the file cannot be read.

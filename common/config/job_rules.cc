@@ -1,3 +1,4 @@
+#include <cmath>
 #include <set>
 
 #include "absl/algorithm/container.h"
@@ -26,6 +27,7 @@ class JobChecker {
     }
     CheckModel();
     CheckTraining();
+    if (spec_.train().has_lora()) CheckLora();
     CheckNodes();
     CheckShares();
     CheckBatch();
@@ -125,13 +127,43 @@ class JobChecker {
 
   void CheckTraining() {
     const v1::ScheduleSpec& schedule = spec_.train().schedule();
-    if (schedule.warmup_steps() > spec_.train().steps()) {
+    // Where the steps follow from train.epochs later, so does the warm-up.
+    const double warmup = schedule.warmup_ratio() * static_cast<double>(spec_.train().steps());
+    if (schedule.has_warmup_ratio() &&
+        static_cast<double>(schedule.warmup_steps()) != std::ceil(warmup)) {
+      Refuse("train.schedule.warmup_steps is ", schedule.warmup_steps(), ", and warmup_ratio ",
+             schedule.warmup_ratio(), " of the steps is another number; leave one of them out");
+    }
+    if (spec_.train().has_steps() && schedule.warmup_steps() > spec_.train().steps()) {
       Refuse("train.schedule.warmup_steps is ", schedule.warmup_steps(),
              "; it must not exceed train.steps, which is ", spec_.train().steps());
     }
     if (spec_.parallel().chunk_bytes() % 4 != 0) {
       Refuse("parallel.chunk_bytes is ", spec_.parallel().chunk_bytes(),
              "; it must be a multiple of 4, the size of a gradient value");
+    }
+  }
+
+  void CheckLora() {
+    const v1::LoraSpec& lora = spec_.train().lora();
+    if (!spec_.model().has_from()) {
+      Refuse(
+          "train.lora adapts a model that is there, and model.from names none; give model.from, ",
+          "or leave out train.lora to train the whole model");
+    }
+    if (spec_.train().freeze_size() > 0) {
+      Refuse(
+          "train.freeze and train.lora both say what keeps its values; with train.lora the whole ",
+          "model does, so leave out train.freeze");
+    }
+    if (lora.has_from() &&
+        (lora.has_rank() || lora.has_alpha() || lora.targets_size() > 0 || lora.has_rslora())) {
+      Refuse("train.lora.from takes rank, alpha, targets and rslora from the adapter ",
+             Quoted(lora.from()), "; leave them out, or leave out train.lora.from");
+    }
+    if (lora.targets_size() > 1 && absl::c_linear_search(lora.targets(), "all-linear")) {
+      Refuse("train.lora.targets has 'all-linear' in a list; it stands for every projection, so ",
+             "give it alone, or name projections: [q_proj, v_proj]");
     }
   }
 

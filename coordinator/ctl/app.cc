@@ -73,6 +73,7 @@ std::unique_ptr<CLI::App> MakeApp(GlobalOptions& options, Action& chosen) {
   AddNodeVerbs(verbs);
   AddFollowVerbs(verbs);
   AddControlVerbs(verbs);
+  AddConvertVerb(verbs);
   AddHandedOverVerbs(verbs);
   AddPkiVerbs(verbs);
   AddReferenceVerb(verbs);

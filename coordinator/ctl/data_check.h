@@ -18,8 +18,9 @@ namespace espalier::ctl {
 struct HeldData {
   // Prompts with completions; else text.
   bool examples = false;
-  // Of the split 'train'.
+  // Of the split 'train'; documents or examples.
   int64_t training_tokens = 0;
+  int64_t training_documents = 0;
 };
 
 // Absent where the manifest is damaged, or of a version that is not known here: the workers say
@@ -30,8 +31,10 @@ std::optional<HeldData> ReadManifest(absl::string_view manifest);
 // sequence. `folder` is for the message.
 absl::Status CheckHeldData(const v1::JobSpec& spec, const HeldData& held, absl::string_view folder);
 
-// The same of what lies in data.path here; OK where there is no manifest that can be read.
-absl::Status CheckData(const v1::JobSpec& spec);
+// The same of what lies in data.path here; OK where there is no manifest that can be read. Sets
+// what follows from train.epochs: FAILED_PRECONDITION when that needs a manifest and there is none
+// here.
+absl::Status CheckData(v1::JobSpec& spec);
 
 // "data.path: ... does not exist on this machine ...", or that it holds no manifest; empty when it
 // does.

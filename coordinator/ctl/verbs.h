@@ -25,6 +25,7 @@ void AddControlVerbs(VerbTable verbs);     // pause, resume, cancel, checkpoint
 void AddFollowVerbs(VerbTable verbs);      // watch, logs
 void AddPkiVerbs(VerbTable verbs);         // pki init, issue, show
 void AddHandedOverVerbs(VerbTable verbs);  // data, generate: espalier-worker does them
+void AddConvertVerb(VerbTable verbs);      // convert
 void AddReferenceVerb(VerbTable verbs);    // reference job, cluster
 void AddCompletionVerb(VerbTable verbs);   // completion bash, zsh
 

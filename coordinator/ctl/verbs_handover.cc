@@ -1,4 +1,4 @@
-// data, generate, self-test: what espalier-worker does.
+// data, generate, chat, serve, export, self-test: what espalier-worker does.
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,8 +26,8 @@ struct HandedOver {
 const std::vector<HandedOver>& HandedOverVerbs() {
   static const auto& verbs = *new std::vector<HandedOver>{
       {"data",
-       {"prepare", "inspect", "tokenizer"},
-       "Prepare and inspect training text (data prepare, data inspect, data tokenizer)",
+       {"prepare", "inspect", "preview", "tokenizer"},
+       "Prepare and inspect training data (data prepare, inspect, preview, tokenizer)",
        "espalier data prepare --output data book.txt",
        "--output"},
       {"generate",
@@ -35,6 +35,21 @@ const std::vector<HandedOver>& HandedOverVerbs() {
        "Continue a text with a trained model",
        "espalier generate --checkpoint checkpoints/step-00000500 --prompt 'Once'",
        ""},
+      {"chat",
+       {},
+       "Talk to a trained model",
+       "espalier chat --model checkpoints/step-00000500",
+       ""},
+      {"serve",
+       {},
+       "Let programs talk to a trained model by OpenAI's HTTP interface",
+       "espalier serve --model checkpoints/step-00000500",
+       ""},
+      {"export",
+       {},
+       "Write what was trained as an adapter or a model that other programs load",
+       "espalier export --checkpoint checkpoints --merge --output model",
+       "--output"},
       {"self-test",
        {},
        "Try whether this machine's device computes as its processor does",

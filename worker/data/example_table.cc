@@ -76,6 +76,11 @@ absl::Status ExampleTable::ReadRow(const ExampleSpan& span, absl::Span<int64_t> 
   return absl::OkStatus();
 }
 
+int64_t ExampleTable::Length(int64_t id) const {
+  const Kept kept = KeptOf(index_->At(id));
+  return kept.prompt + kept.completion;
+}
+
 absl::StatusOr<Samples> ExampleTable::Read(std::vector<int64_t> ids) const {
   const auto length = static_cast<size_t>(options_.sequence_length);
   Samples samples;

@@ -69,6 +69,7 @@ class ExampleTable : public SampleTable {
 
   int64_t size() const override { return index_->size(); }
   int64_t sequence_length() const override { return options_.sequence_length; }
+  int64_t Length(int64_t id) const override;
   absl::StatusOr<Samples> Read(std::vector<int64_t> ids) const override;
   const Summary& summary() const { return summary_; }
 

@@ -35,7 +35,7 @@ absl::StatusOr<bool> LooksBinary(const fs::path& path) {
 
 class Finder {
  public:
-  explicit Finder(const InputFiles& excluded) {
+  Finder(const InputFiles& excluded, InputKind kind) : kind_(kind) {
     for (const InputFile& file : excluded.files) excluded_.insert(RealPath(file.path));
   }
 
@@ -78,7 +78,9 @@ class Finder {
 
   absl::Status AddFile(const fs::path& path, bool named) {
     if (excluded_.count(RealPath(path)) > 0) return absl::OkStatus();
-    if (!named) {
+    const std::string extension = path.extension().string();
+    const bool parquet = extension == ".parquet";
+    if (!named && !(parquet && kind_ == InputKind::kRows)) {
       ASSIGN_OR_RETURN(const bool binary, LooksBinary(path));
       found_.skipped += binary;
       if (binary) return absl::OkStatus();
@@ -86,13 +88,14 @@ class Finder {
     std::error_code error;
     const uintmax_t bytes = fs::file_size(path, error);
     if (error) return PathError(path, error);
-    const std::string extension = path.extension().string();
     found_.files.push_back({.path = path.string(),
                             .bytes = static_cast<int64_t>(bytes),
-                            .jsonl = extension == ".jsonl" || extension == ".ndjson"});
+                            .jsonl = extension == ".jsonl" || extension == ".ndjson",
+                            .parquet = parquet});
     return absl::OkStatus();
   }
 
+  InputKind kind_;
   std::set<std::string> excluded_;
   InputFiles found_;
 };
@@ -106,8 +109,8 @@ int64_t InputFiles::bytes() const {
 }
 
 absl::StatusOr<InputFiles> FindInputFiles(const std::vector<std::string>& paths,
-                                          const InputFiles& excluded) {
-  Finder finder(excluded);
+                                          const InputFiles& excluded, InputKind kind) {
+  Finder finder(excluded, kind);
   for (const std::string& path : paths) RETURN_IF_ERROR(finder.Add(path, /*named=*/true));
   return finder.Take();
 }

@@ -1,5 +1,5 @@
 // The input of `data prepare`: which files in which order, and one of them read forward. Used by
-// document_reader.h and prepare.cc. One thread.
+// document_reader.h, json_lines.h, preparer.h and learn_tokenizer.cc. One thread.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,9 @@ namespace espalier {
 struct InputFile {
   std::string path;
   int64_t bytes = 0;
-  bool jsonl = false;  // one document per line, else one document
+  // By its name; else it is one document.
+  bool jsonl = false;    // one document or row per line
+  bool parquet = false;  // rows
 };
 
 struct InputFiles {
@@ -27,10 +29,12 @@ struct InputFiles {
 };
 
 // Files as they are; folders walked in order of name, hidden entries, binary files (a NUL in the
-// first 8 KiB) and links to folders left out. Files of `excluded` (compared by their real path) are
-// left out. NOT_FOUND and INVALID_ARGUMENT name the path.
+// first 8 KiB; not Parquet for `kRows`) and links to folders left out. Files of `excluded`
+// (compared by their real path) are left out. NOT_FOUND and INVALID_ARGUMENT name the path.
+enum class InputKind { kText, kRows };
 absl::StatusOr<InputFiles> FindInputFiles(const std::vector<std::string>& paths,
-                                          const InputFiles& excluded);
+                                          const InputFiles& excluded,
+                                          InputKind kind = InputKind::kText);
 
 // Reads a file forward into a buffer that grows only as far as the caller asks.
 class ForwardFile {

@@ -45,8 +45,10 @@ class Learner {
   absl::Status Read(DocumentReader& reader) {
     DocumentPiece piece;
     for (;;) {
-      ASSIGN_OR_RETURN(const bool found, reader.Next(piece));
-      if (!found) return absl::OkStatus();
+      const absl::StatusOr<bool> found = reader.Next(piece);
+      if (absl::IsFailedPrecondition(found.status())) continue;  // an empty document
+      if (!found.ok()) return found.status();
+      if (!*found) return absl::OkStatus();
       if (TakesNext(piece)) {
         RETURN_IF_ERROR(trainer_.Add(piece.text));
         read_bytes_ += static_cast<int64_t>(piece.text.size());

@@ -1,10 +1,12 @@
 // SampleOrder: which samples a step uses, as a pure function of (samples, seed, step): never of
-// ranks, restarts, micro-batches or timing. Every sample is used exactly once per epoch.
-// Used by samples.h, worker/train and audits. Immutable values: any thread.
+// ranks, restarts, micro-batches or timing. Every sample is used exactly once per epoch. An epoch
+// runs into the next within a step, or ends with a step of its own. Used by samples.h,
+// worker/state, worker/train and audits. Immutable values: any thread.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -54,22 +56,40 @@ class SampleOrder {
     int64_t samples = 0;       // of the training split, at least 1
     int64_t global_batch = 0;  // sequences per step, at least 1
     uint64_t seed = 0;
+    // The last step of an epoch takes what is left of it; its further slots are empty.
+    bool whole_epochs = false;
+    // Tokens of a sample; set: samples of a step are about as long.
+    std::function<int64_t(int64_t sample)> length;
   };
   // INVALID_ARGUMENT when there is no sample or no slot.
   static absl::StatusOr<SampleOrder> Create(Options options);
 
   // Sample ids of the slots `range` of step `step`. Slot j of step s has the global index
-  // g = s * global_batch + j; epoch g / samples; sample permutation(seed, epoch)(g % samples).
+  // g = s * global_batch + j; epoch g / samples; sample permutation(seed, epoch)(g % samples). With
+  // whole_epochs s is counted from the epoch's first step, so that slots at its end may be empty.
+  // With a length, the samples of 50 batches, which the permutation draws as before, are sorted by
+  // theirs, cut into batches, and these shuffled: every sample is still used once per epoch.
   std::vector<int64_t> SamplesOfStep(Step step, SlotRange range) const;
   // All slots.
   std::vector<int64_t> SamplesOfStep(Step step) const;
   // Epochs begun before slot 0 of the step: 0 in the first epoch.
   int64_t EpochOfStep(Step step) const;
+  // Samples of that epoch that were used before the step.
+  int64_t UsedInEpoch(Step step) const;
 
   const Options& options() const { return options_; }
 
  private:
   explicit SampleOrder(Options options) : options_(options) {}
+  // Global index of slot 0 of the step.
+  int64_t FirstOfStep(Step step) const;
+  // The samples of the places [begin, end) of an epoch, appended.
+  void AppendPlaces(int64_t epoch, int64_t begin, int64_t end, std::vector<int64_t>& ids) const;
+  std::vector<int64_t> GroupedByLength(int64_t epoch, int64_t group) const;
+  // Places of an epoch that are sorted together.
+  int64_t group_size() const { return kGroupedSteps * options_.global_batch; }
+  static constexpr int64_t kGroupedSteps = 50;
+
   Options options_;
 };
 

@@ -28,6 +28,40 @@ int64_t Samples::LossTokens(SlotRange range) const {
                     uint8_t{1});
 }
 
+int64_t Samples::CountedColumns(SlotRange range) const {
+  ESPALIER_CHECK(0 <= range.begin && range.begin <= range.end && range.end <= rows(),
+                 "rows outside the samples");
+  const int64_t length = sequence_length();
+  if (counted.empty()) return length;
+  int64_t columns = 0;
+  for (int64_t row = range.begin; row < range.end; ++row) {
+    const uint8_t* const begin = counted.data() + row * length;
+    int64_t end = length;
+    while (end > columns && begin[end - 1] == 0) --end;
+    columns = end;
+  }
+  return columns;
+}
+
+Samples LongestFirst(const Samples& samples) {
+  std::vector<std::pair<int64_t, int64_t>> order;  // columns, negated, and row
+  for (int64_t row = 0; row < samples.rows(); ++row) {
+    order.emplace_back(-samples.CountedColumns({row, row + 1}), row);
+  }
+  std::sort(order.begin(), order.end());
+  const int64_t length = samples.sequence_length();
+  Samples sorted;
+  for (const auto& [unused, row] : order) {
+    const auto tokens = samples.tokens.begin() + row * (length + 1);
+    sorted.ids.push_back(samples.ids[static_cast<size_t>(row)]);
+    sorted.tokens.insert(sorted.tokens.end(), tokens, tokens + length + 1);
+    if (samples.counted.empty()) continue;
+    const auto counted = samples.counted.begin() + row * length;
+    sorted.counted.insert(sorted.counted.end(), counted, counted + length);
+  }
+  return sorted;
+}
+
 absl::StatusOr<Samples> WindowTable::Read(std::vector<int64_t> ids) const {
   const auto width = static_cast<size_t>(sequence_length_ + 1);
   Samples samples;

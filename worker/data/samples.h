@@ -52,7 +52,13 @@ struct Samples {
   }
   // Targets that count in the loss, of the rows [range.begin, range.end).
   int64_t LossTokens(SlotRange range) const;
+  // Columns as far as the last target of those rows that counts: a pass over so many of them has
+  // the same loss and gradients, since attention looks back only.
+  int64_t CountedColumns(SlotRange range) const;
 };
+
+// The same rows, those with more counted columns first, so that rows of one pass are about as long.
+Samples LongestFirst(const Samples& samples);
 
 class SampleTable {
  public:
@@ -60,6 +66,8 @@ class SampleTable {
   // Samples are numbered [0, size()).
   virtual int64_t size() const = 0;
   virtual int64_t sequence_length() const = 0;
+  // Tokens of a sample, without what only fills its row; `id` in [0, size()).
+  virtual int64_t Length(int64_t id) const = 0;
   // The samples `ids`, in that order. OUT_OF_RANGE for a number outside the table, DATA_LOSS for
   // damaged data.
   virtual absl::StatusOr<Samples> Read(std::vector<int64_t> ids) const = 0;
@@ -76,6 +84,7 @@ class WindowTable : public SampleTable {
   }
   int64_t size() const override { return Count(row_->size(), sequence_length_); }
   int64_t sequence_length() const override { return sequence_length_; }
+  int64_t Length(int64_t) const override { return sequence_length_ + 1; }
   absl::StatusOr<Samples> Read(std::vector<int64_t> ids) const override;
 
  private:

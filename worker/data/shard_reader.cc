@@ -261,6 +261,29 @@ class MappedExamples : public ExampleIndex {
   MappedShards shards_;
 };
 
+class MappedMasked : public MaskedIndex {
+ public:
+  MappedMasked(MappedShards examples, MappedShards runs)
+      : examples_(std::move(examples)), runs_(std::move(runs)) {}
+  int64_t size() const override { return examples_.size(); }
+  int64_t runs() const override { return runs_.size(); }
+  MaskedSpan At(int64_t example) const override {
+    const auto entry = Item<MaskedEntry>(examples_, example);
+    const auto before = example == 0 ? MaskedEntry{} : Item<MaskedEntry>(examples_, example - 1);
+    return {before.end, entry.end, before.runs_end, entry.runs_end};
+  }
+  TokenRun Run(int64_t run) const override { return Item<TokenRun>(runs_, run); }
+
+ private:
+  template <typename T>
+  static T Item(const MappedShards& shards, int64_t at) {
+    T item;
+    std::memcpy(&item, shards.From(at).items, sizeof(item));
+    return item;
+  }
+  MappedShards examples_, runs_;
+};
+
 absl::StatusOr<MappedShards> MapShards(const std::string& folder,
                                        const std::vector<DataShard>& shards, int item_bytes) {
   MappedShards mapped(static_cast<size_t>(item_bytes));
@@ -273,19 +296,23 @@ absl::StatusOr<MappedShards> MapShards(const std::string& folder,
 absl::Status VerifyFolder(const std::string& folder, const TokenManifest& manifest,
                           const VerifyOptions& options) {
   std::vector<ShardFile> files;
-  for (const auto& [name, split] : manifest.splits) {
-    for (const auto* shards : {&split.shards, &split.examples}) {
-      const bool tokens = shards == &split.shards;
-      for (const DataShard& shard : *shards) {
-        const absl::StatusOr<ShardFile> file =
-            CheckSizeAndHeader(folder, shard,
-                               {.holds = tokens ? ShardHolds::kTokens : ShardHolds::kExamples,
-                                .item_bytes = tokens ? manifest.token_bytes : kExampleEntryBytes,
-                                .count = shard.count});
-        if (!file.ok()) return Advise(file.status());
-        files.push_back(*file);
-      }
+  const auto check = [&](const std::vector<DataShard>& shards, ShardHolds holds) -> absl::Status {
+    const bool tokens = holds == ShardHolds::kTokens;
+    for (const DataShard& shard : shards) {
+      const absl::StatusOr<ShardFile> file =
+          CheckSizeAndHeader(folder, shard,
+                             {.holds = holds,
+                              .item_bytes = tokens ? manifest.token_bytes : kExampleEntryBytes,
+                              .count = shard.count});
+      if (!file.ok()) return Advise(file.status());
+      files.push_back(*file);
     }
+    return absl::OkStatus();
+  };
+  for (const auto& [name, split] : manifest.splits) {
+    RETURN_IF_ERROR(check(split.shards, ShardHolds::kTokens));
+    RETURN_IF_ERROR(check(split.examples, ExampleShardsOf(manifest.holds)));
+    RETURN_IF_ERROR(check(split.runs, ShardHolds::kRuns));
   }
   std::set<std::string> before, passed;
   if (options.verify == VerifyShards::kOncePerFile) before = ReadPassed(folder);
@@ -312,7 +339,12 @@ absl::StatusOr<SplitRows> MapSplit(const std::string& folder, const TokenManifes
       std::make_shared<MappedTokens>(std::move(tokens), manifest.token_bytes, manifest.vocab_size);
   if (manifest.holds == DataKind::kText) return rows;
   ASSIGN_OR_RETURN(MappedShards examples, MapShards(folder, split.examples, kExampleEntryBytes));
-  rows.examples = std::make_shared<MappedExamples>(std::move(examples));
+  if (manifest.holds == DataKind::kPromptCompletion) {
+    rows.examples = std::make_shared<MappedExamples>(std::move(examples));
+    return rows;
+  }
+  ASSIGN_OR_RETURN(MappedShards runs, MapShards(folder, split.runs, kExampleEntryBytes));
+  rows.masked = std::make_shared<MappedMasked>(std::move(examples), std::move(runs));
   return rows;
 }
 

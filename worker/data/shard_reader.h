@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/data/example_table.h"
+#include "worker/data/masked_table.h"
 #include "worker/data/samples.h"
 #include "worker/data/token_manifest.h"
 
@@ -38,7 +39,9 @@ absl::Status VerifyFolder(const std::string& folder, const TokenManifest& manife
 // A split, mapped.
 struct SplitRows {
   std::shared_ptr<const TokenRow> tokens;
-  std::shared_ptr<const ExampleIndex> examples;  // none: the folder holds text
+  // Of what the folder holds, one or none.
+  std::shared_ptr<const ExampleIndex> examples;
+  std::shared_ptr<const MaskedIndex> masked;
 };
 absl::StatusOr<SplitRows> MapSplit(const std::string& folder, const TokenManifest& manifest,
                                    const TokenSplit& split);

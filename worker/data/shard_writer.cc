@@ -18,6 +18,16 @@ void Narrow(absl::Span<const int32_t> ids, std::byte* out) {
   }
 }
 
+template <typename T>
+ShardHeader HeaderOf(ShardHolds holds, const std::vector<T>& items) {
+  return {holds, sizeof(T), static_cast<int64_t>(items.size())};
+}
+
+template <typename T>
+absl::Span<const std::byte> BytesOf(const std::vector<T>& items) {
+  return {reinterpret_cast<const std::byte*>(items.data()), items.size() * sizeof(T)};
+}
+
 }  // namespace
 
 absl::Status SplitWriter::Append(absl::Span<const int32_t> ids) {
@@ -45,7 +55,7 @@ absl::Status SplitWriter::Append(absl::Span<const int32_t> ids) {
 }
 
 absl::Status SplitWriter::AppendExample(absl::Span<const int32_t> ids, int64_t prompt_tokens) {
-  const int64_t begin = split_.tokens + static_cast<int64_t>(buffer_.size()) / options_.token_bytes;
+  const int64_t begin = tokens();
   RETURN_IF_ERROR(Append(ids));
   EndDocument();
   examples_.push_back({begin + prompt_tokens, begin + static_cast<int64_t>(ids.size())});
@@ -53,9 +63,31 @@ absl::Status SplitWriter::AppendExample(absl::Span<const int32_t> ids, int64_t p
   return full ? WriteExamples() : absl::OkStatus();
 }
 
+absl::Status SplitWriter::AppendMasked(absl::Span<const int32_t> ids,
+                                       absl::Span<const TokenRun> counted) {
+  const int64_t begin = tokens();
+  RETURN_IF_ERROR(Append(ids));
+  EndDocument();
+  for (const TokenRun& run : counted) {
+    runs_.push_back({begin + run.begin, begin + run.end});
+    ++split_.loss_runs;
+    if (static_cast<int64_t>(runs_.size()) == options_.shard_examples) RETURN_IF_ERROR(WriteRuns());
+  }
+  masked_.push_back({split_.loss_runs, tokens()});
+  const bool full = static_cast<int64_t>(masked_.size()) == options_.shard_examples;
+  return full ? WriteMasked() : absl::OkStatus();
+}
+
+// Of the split so far.
+int64_t SplitWriter::tokens() const {
+  return split_.tokens + static_cast<int64_t>(buffer_.size()) / options_.token_bytes;
+}
+
 absl::Status SplitWriter::Finish() {
   if (!buffer_.empty()) RETURN_IF_ERROR(WriteTokens());
-  return examples_.empty() ? absl::OkStatus() : WriteExamples();
+  if (!examples_.empty()) RETURN_IF_ERROR(WriteExamples());
+  if (!masked_.empty()) RETURN_IF_ERROR(WriteMasked());
+  return runs_.empty() ? absl::OkStatus() : WriteRuns();
 }
 
 absl::Status SplitWriter::WriteTokens() {
@@ -70,14 +102,28 @@ absl::Status SplitWriter::WriteTokens() {
 }
 
 absl::Status SplitWriter::WriteExamples() {
-  const auto count = static_cast<int64_t>(examples_.size());
   ASSIGN_OR_RETURN(DataShard shard,
                    WriteShard("examples", split_.examples.size(),
-                              {ShardHolds::kExamples, kExampleEntryBytes, count},
-                              {reinterpret_cast<const std::byte*>(examples_.data()),
-                               examples_.size() * sizeof(ExampleEntry)}));
+                              HeaderOf(ShardHolds::kExamples, examples_), BytesOf(examples_)));
   examples_.clear();
   split_.examples.push_back(std::move(shard));
+  return absl::OkStatus();
+}
+
+absl::Status SplitWriter::WriteMasked() {
+  ASSIGN_OR_RETURN(DataShard shard,
+                   WriteShard("examples", split_.examples.size(),
+                              HeaderOf(ShardHolds::kMasked, masked_), BytesOf(masked_)));
+  masked_.clear();
+  split_.examples.push_back(std::move(shard));
+  return absl::OkStatus();
+}
+
+absl::Status SplitWriter::WriteRuns() {
+  ASSIGN_OR_RETURN(DataShard shard, WriteShard("runs", split_.runs.size(),
+                                               HeaderOf(ShardHolds::kRuns, runs_), BytesOf(runs_)));
+  runs_.clear();
+  split_.runs.push_back(std::move(shard));
   return absl::OkStatus();
 }
 

@@ -1,5 +1,5 @@
 // SplitWriter: collects the tokens of one split, and where its examples lie, and writes them as
-// shard files. Used by prepare.cc only. One thread.
+// shard files. Used by preparer.h only. One thread.
 #pragma once
 
 #include <cstdint>
@@ -30,13 +30,18 @@ class SplitWriter {
   // A whole example: its first `prompt_tokens` tokens are the prompt, the others the completion and
   // the end-of-text token.
   absl::Status AppendExample(absl::Span<const int32_t> ids, int64_t prompt_tokens);
+  // The same of a folder of kMasked; `counted` are the stretches that count in the loss, within it.
+  absl::Status AppendMasked(absl::Span<const int32_t> ids, absl::Span<const TokenRun> counted);
   // Writes what is left.
   absl::Status Finish();
   const TokenSplit& split() const { return split_; }
 
  private:
   absl::Status WriteTokens();
+  int64_t tokens() const;
   absl::Status WriteExamples();
+  absl::Status WriteMasked();
+  absl::Status WriteRuns();
   absl::StatusOr<DataShard> WriteShard(const char* extension, size_t number, ShardHeader header,
                                        absl::Span<const std::byte> items);
 
@@ -45,6 +50,8 @@ class SplitWriter {
   TokenSplit split_;
   std::vector<std::byte> buffer_;       // encoded tokens of the shard in progress
   std::vector<ExampleEntry> examples_;  // of the table in progress
+  std::vector<MaskedEntry> masked_;     // the same, and of the next
+  std::vector<TokenRun> runs_;
 };
 
 }  // namespace espalier

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "worker/formats/json_fields.h"
@@ -18,8 +20,7 @@ constexpr char kFormat[] = "espalier-tokens";
 constexpr int64_t kTextVersion = 1;
 constexpr int64_t kVersion = 2;
 constexpr uint32_t kShardVersion = 1;
-constexpr absl::string_view kTokenMagic = "ESPTOKEN";
-constexpr absl::string_view kExampleMagic = "ESPEXMPL";
+constexpr absl::string_view kMagics[] = {"ESPTOKEN", "ESPEXMPL", "ESPMASKD", "ESPLRUNS"};
 constexpr int64_t kVocabularyMax = int64_t{1} << 32;
 
 // Offsets of the shard header.
@@ -41,6 +42,20 @@ uint64_t HeaderChecksum(absl::Span<const std::byte> bytes) {
   uint64_t sum = 0;
   for (size_t at = 0; at < kChecksumAt; at += 8) sum = MixBits(sum ^ LoadAt<uint64_t>(bytes, at));
   return sum;
+}
+
+absl::string_view NameOf(ShardHolds holds) {
+  switch (holds) {
+    case ShardHolds::kTokens:
+      return "tokens";
+    case ShardHolds::kExamples:
+      return "examples";
+    case ShardHolds::kMasked:
+      return "masked examples";
+    case ShardHolds::kRuns:
+      return "loss runs";
+  }
+  return "?";
 }
 
 // `counted` is what the shards count: "tokens", "examples".
@@ -80,10 +95,33 @@ nlohmann::ordered_json SplitToJson(const TokenSplit& split, DataKind holds) {
   json["tokens"] = split.tokens;
   json["documents"] = split.documents;
   json["shards"] = ShardsToJson(split.shards, "tokens");
-  if (holds == DataKind::kPromptCompletion) {
-    json["examples"] = ShardsToJson(split.examples, "examples");
+  if (holds != DataKind::kText) json["examples"] = ShardsToJson(split.examples, "examples");
+  if (holds == DataKind::kMasked) {
+    json["loss_runs"] = split.loss_runs;
+    json["runs"] = ShardsToJson(split.runs, "runs");
   }
   return json;
+}
+
+// Of pairs that were all used nothing is said, as it was before rows were counted.
+nlohmann::ordered_json RowsToJson(const RowCounts& rows) {
+  return {{"read", rows.read},
+          {"empty", rows.empty},
+          {"malformed", rows.malformed},
+          {"too_long", rows.too_long},
+          {"cut", rows.cut}};
+}
+
+absl::StatusOr<RowCounts> RowsFromJson(const nlohmann::json& json) {
+  RowCounts rows;
+  if (!json.contains("rows")) return rows;
+  ASSIGN_OR_RETURN(const nlohmann::json* counts, ObjectField(json, "rows"));
+  ASSIGN_OR_RETURN(rows.read, IntegerField(*counts, "read"));
+  ASSIGN_OR_RETURN(rows.empty, IntegerField(*counts, "empty"));
+  ASSIGN_OR_RETURN(rows.malformed, IntegerField(*counts, "malformed"));
+  ASSIGN_OR_RETURN(rows.too_long, IntegerField(*counts, "too_long"));
+  ASSIGN_OR_RETURN(rows.cut, IntegerField(*counts, "cut"));
+  return rows;
 }
 
 absl::StatusOr<TokenSplit> SplitFromJson(const nlohmann::json& json, DataKind holds) {
@@ -94,6 +132,9 @@ absl::StatusOr<TokenSplit> SplitFromJson(const nlohmann::json& json, DataKind ho
   ASSIGN_OR_RETURN(split.shards, ShardsFromJson(json, "shards", "tokens", split.tokens));
   if (holds == DataKind::kText) return split;
   ASSIGN_OR_RETURN(split.examples, ShardsFromJson(json, "examples", "examples", split.documents));
+  if (holds != DataKind::kMasked) return split;
+  ASSIGN_OR_RETURN(split.loss_runs, IntegerField(json, "loss_runs"));
+  ASSIGN_OR_RETURN(split.runs, ShardsFromJson(json, "runs", "runs", split.loss_runs));
   return split;
 }
 
@@ -129,7 +170,7 @@ absl::Status CheckManifest(const TokenManifest& manifest) {
   }
   std::set<absl::string_view> names;
   for (const auto& [name, split] : manifest.splits) {
-    for (const auto* shards : {&split.shards, &split.examples}) {
+    for (const auto* shards : {&split.shards, &split.examples, &split.runs}) {
       for (const DataShard& shard : *shards) {
         if (names.insert(shard.file).second) continue;
         return absl::InvalidArgumentError(absl::StrCat("shard ", shard.file, " is listed twice"));
@@ -147,17 +188,19 @@ absl::string_view DataKindName(DataKind kind) {
       return "text";
     case DataKind::kPromptCompletion:
       return "prompt-completion";
+    case DataKind::kMasked:
+      return "masked-examples";
   }
   return "?";
 }
 
 absl::StatusOr<DataKind> DataKindFromName(absl::string_view name) {
-  for (DataKind kind : {DataKind::kText, DataKind::kPromptCompletion}) {
+  for (DataKind kind : {DataKind::kText, DataKind::kPromptCompletion, DataKind::kMasked}) {
     if (DataKindName(kind) == name) return kind;
   }
   return absl::InvalidArgumentError(absl::StrCat("data of the kind '", name.substr(0, 40),
                                                  "' are not known; allowed: text, "
-                                                 "prompt-completion"));
+                                                 "prompt-completion, masked-examples"));
 }
 
 std::string TokenManifestToJson(const TokenManifest& manifest) {
@@ -170,6 +213,11 @@ std::string TokenManifestToJson(const TokenManifest& manifest) {
   json["eos_id"] = manifest.eos_id;
   json["token_bytes"] = manifest.token_bytes;
   json["source_bytes"] = manifest.source_bytes;
+  const bool all_used = manifest.rows.left_out() == 0 && manifest.rows.cut == 0;
+  if (manifest.holds == DataKind::kMasked ||
+      (manifest.holds == DataKind::kPromptCompletion && !all_used)) {
+    json["rows"] = RowsToJson(manifest.rows);
+  }
   json["splits"] = nlohmann::ordered_json::object();
   for (const auto& [name, split] : manifest.splits) {
     json["splits"][name] = SplitToJson(split, manifest.holds);
@@ -189,6 +237,7 @@ absl::StatusOr<TokenManifest> TokenManifestFromJson(absl::string_view text) {
   ASSIGN_OR_RETURN(const int64_t token_bytes, IntegerField(json, "token_bytes"));
   manifest.token_bytes = static_cast<int>(std::min<int64_t>(token_bytes, 1000));
   ASSIGN_OR_RETURN(manifest.source_bytes, IntegerField(json, "source_bytes"));
+  ASSIGN_OR_RETURN(manifest.rows, RowsFromJson(json));
   ASSIGN_OR_RETURN(const nlohmann::json* splits, ObjectField(json, "splits"));
   for (const auto& [name, split] : splits->items()) {
     ASSIGN_OR_RETURN(manifest.splits[name], SplitFromJson(split, manifest.holds));
@@ -197,19 +246,33 @@ absl::StatusOr<TokenManifest> TokenManifestFromJson(absl::string_view text) {
   return manifest;
 }
 
+std::string DescribeRows(const RowCounts& rows) {
+  if (rows.read == 0) return "";
+  std::string text = absl::StrCat(rows.read, " read");
+  std::vector<std::string> left_out;
+  if (rows.empty > 0) left_out.push_back(absl::StrCat(rows.empty, " empty"));
+  if (rows.malformed > 0) left_out.push_back(absl::StrCat(rows.malformed, " malformed"));
+  if (rows.too_long > 0) left_out.push_back(absl::StrCat(rows.too_long, " too long"));
+  if (!left_out.empty()) absl::StrAppend(&text, "; left out: ", absl::StrJoin(left_out, ", "));
+  if (rows.cut > 0) absl::StrAppend(&text, "; ", rows.cut, " cut at their end");
+  return text;
+}
+
 int TokenBytesFor(int64_t vocab_size) {
   return vocab_size <= 0x100 ? 1 : vocab_size <= 0x10000 ? 2 : 4;
 }
 
+ShardHolds ExampleShardsOf(DataKind kind) {
+  return kind == DataKind::kMasked ? ShardHolds::kMasked : ShardHolds::kExamples;
+}
+
 std::string Describe(const ShardHeader& header) {
-  return absl::StrCat(header.count,
-                      header.holds == ShardHolds::kTokens ? " tokens of " : " examples of ",
-                      header.item_bytes, " bytes");
+  return absl::StrCat(header.count, " ", NameOf(header.holds), " of ", header.item_bytes, " bytes");
 }
 
 std::array<std::byte, kShardHeaderBytes> EncodeShardHeader(const ShardHeader& header) {
   std::array<std::byte, kShardHeaderBytes> bytes{};
-  const absl::string_view magic = header.holds == ShardHolds::kTokens ? kTokenMagic : kExampleMagic;
+  const absl::string_view magic = kMagics[static_cast<size_t>(header.holds)];
   const auto item_bytes = static_cast<uint32_t>(header.item_bytes);
   const auto count = static_cast<uint64_t>(header.count);
   std::memcpy(bytes.data(), magic.data(), magic.size());
@@ -227,12 +290,13 @@ absl::StatusOr<ShardHeader> DecodeShardHeader(absl::Span<const std::byte> bytes,
     return absl::DataLossError(absl::StrCat(path, " is cut: it has ", bytes.size(),
                                             " bytes, its header alone takes ", kShardHeaderBytes));
   }
-  const absl::string_view magic(reinterpret_cast<const char*>(bytes.data()), kTokenMagic.size());
-  if (magic != kTokenMagic && magic != kExampleMagic) {
-    return absl::InvalidArgumentError(absl::StrCat(path,
-                                                   " is not a shard (its first bytes are neither ",
-                                                   kTokenMagic, " nor ", kExampleMagic, ")"));
+  const absl::string_view magic(reinterpret_cast<const char*>(bytes.data()), kMagics[0].size());
+  const auto* const known = std::find(std::begin(kMagics), std::end(kMagics), magic);
+  if (known == std::end(kMagics)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, " is not a shard (its first bytes are none of ", absl::StrJoin(kMagics, ", "), ")"));
   }
+  const auto holds = static_cast<ShardHolds>(known - std::begin(kMagics));
   if (HeaderChecksum(bytes) != LoadAt<uint64_t>(bytes, kChecksumAt)) {
     return absl::DataLossError(absl::StrCat(path, " has a damaged header (checksum differs)"));
   }
@@ -241,17 +305,16 @@ absl::StatusOr<ShardHeader> DecodeShardHeader(absl::Span<const std::byte> bytes,
     return absl::InvalidArgumentError(absl::StrCat(path, " has version ", version,
                                                    "; this program reads version ", kShardVersion));
   }
-  const bool tokens = magic == kTokenMagic;
+  const bool tokens = holds == ShardHolds::kTokens;
   const auto item_bytes = LoadAt<uint32_t>(bytes, kItemBytesAt);
   const auto count = LoadAt<uint64_t>(bytes, kCountAt);
   const bool right = tokens ? IsTokenBytes(item_bytes) : item_bytes == kExampleEntryBytes;
   if (!right || count > (uint64_t{1} << 48)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, " says ", count, tokens ? " tokens of " : " examples of ", item_bytes,
+        absl::StrCat(path, " says ", count, " ", NameOf(holds), " of ", item_bytes,
                      " bytes; allowed: ", tokens ? "1, 2 or 4" : "16"));
   }
-  return ShardHeader{tokens ? ShardHolds::kTokens : ShardHolds::kExamples,
-                     static_cast<int>(item_bytes), static_cast<int64_t>(count)};
+  return ShardHeader{holds, static_cast<int>(item_bytes), static_cast<int64_t>(count)};
 }
 
 }  // namespace espalier

@@ -25,8 +25,9 @@ inline constexpr char kValidationSplit[] = "validation";
 enum class DataKind {
   kText,              // documents one after the other
   kPromptCompletion,  // examples of a prompt and its completion
+  kMasked,            // examples any of whose tokens may count in the loss: conversations and texts
 };
-// As in the manifest and the options of `data prepare`: "text", "prompt-completion".
+// As in the manifest: "text", "prompt-completion", "masked-examples".
 absl::string_view DataKindName(DataKind kind);
 absl::StatusOr<DataKind> DataKindFromName(absl::string_view name);
 
@@ -40,8 +41,25 @@ struct TokenSplit {
   int64_t tokens = 0;     // end-of-text tokens included
   int64_t documents = 0;  // or examples
   std::vector<DataShard> shards;
-  std::vector<DataShard> examples;  // kPromptCompletion: where each example lies in the tokens
+  std::vector<DataShard> examples;  // of examples: where each of them lies in the tokens
+  int64_t loss_runs = 0;            // kMasked: stretches of tokens that count in the loss
+  std::vector<DataShard> runs;      // and where they lie
 };
+
+// What became of the rows that were read. Rows of examples; of text only those left out.
+struct RowCounts {
+  int64_t read = 0;
+  int64_t empty = 0;  // left out, as the two that follow
+  int64_t malformed = 0;
+  int64_t too_long = 0;
+  int64_t cut = 0;  // kept without their end
+
+  int64_t left_out() const { return empty + malformed + too_long; }
+  friend bool operator==(const RowCounts&, const RowCounts&) = default;
+};
+
+// "989 read; left out: 2 empty, 1 malformed; 3 cut"; empty when none was read.
+std::string DescribeRows(const RowCounts& rows);
 
 struct TokenManifest {
   DataKind holds = DataKind::kText;
@@ -51,6 +69,7 @@ struct TokenManifest {
   int64_t eos_id = 0;
   int token_bytes = 0;       // 1, 2 or 4: unsigned, little endian
   int64_t source_bytes = 0;  // of text, end-of-document tokens not counted
+  RowCounts rows;            // of kText not kept in the manifest
   std::map<std::string, TokenSplit> splits;
 };
 
@@ -72,7 +91,22 @@ struct ExampleEntry {
 };
 inline constexpr int kExampleEntryBytes = sizeof(ExampleEntry);
 
-enum class ShardHolds { kTokens, kExamples };
+// The same of kMasked: behind its tokens, and behind its stretches, of those of the split.
+struct MaskedEntry {
+  int64_t runs_end = 0;
+  int64_t end = 0;
+};
+// A stretch of tokens: [begin, end).
+struct TokenRun {
+  int64_t begin = 0;
+  int64_t end = 0;
+  friend bool operator==(const TokenRun&, const TokenRun&) = default;
+};
+static_assert(sizeof(MaskedEntry) == kExampleEntryBytes && sizeof(TokenRun) == kExampleEntryBytes);
+
+enum class ShardHolds { kTokens, kExamples, kMasked, kRuns };
+// What the tables of examples of a folder hold.
+ShardHolds ExampleShardsOf(DataKind kind);
 inline constexpr size_t kShardHeaderBytes = 64;
 struct ShardHeader {
   ShardHolds holds = ShardHolds::kTokens;

@@ -70,6 +70,15 @@ TEST(ShippedFiles, TheQuickstartIsTheRunTheReadmePromises) {
   EXPECT_EQ(spec->parallel().links(), 4);
 }
 
+// Steps would be of one number of samples.
+TEST(ShippedFiles, AdaptersAreTrainedForEpochsOfWhateverDataThereIs) {
+  const auto spec = LoadJobFile(kConfigs + "jobs/lora-llama-3.2-3b.yaml");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->train().epochs(), 3);
+  EXPECT_FALSE(spec->train().has_steps());
+  EXPECT_EQ(spec->train().schedule().warmup_ratio(), 0.03);
+}
+
 // "the Studio goes on alone", and "when the MacBook is back, the run takes it in".
 TEST(ShippedFiles, TheRunOnTwoMacsGoesOnOnOneAsTheReadmePromises) {
   const auto readme = PosixFileSystem().Read(ESPALIER_SOURCE_DIR "/README.md", 1 << 20);

@@ -48,12 +48,12 @@ TEST(CheckManifest, RefusesAnotherKindAndSaysWhatToDo) {
   const absl::Status sft = CheckManifest(Job(v1::TASK_SFT, 128), Text(1000), "/text");
   EXPECT_EQ(sft.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(sft.message()),
-              AllOf(HasSubstr("/text, which holds text"), HasSubstr("--format prompt-completion"),
+              AllOf(HasSubstr("/text, which holds text"), HasSubstr("--format auto"),
                     HasSubstr("train.task to pretrain")));
   const absl::Status pretrain = CheckManifest(Job(v1::TASK_PRETRAIN, 8), kExamples, "/pairs");
   EXPECT_EQ(pretrain.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(pretrain.message()),
-              AllOf(HasSubstr("/pairs, which holds prompts"), HasSubstr("train.task to sft")));
+              AllOf(HasSubstr("/pairs, which holds examples"), HasSubstr("train.task to sft")));
 }
 
 TEST(CheckManifest, RefusesSequencesLongerThanTheText) {
@@ -74,6 +74,28 @@ TEST(ReadManifest, SaysNothingOfWhatItDoesNotKnow) {
        R"({"format": "espalier-tokens", "version": 1, "splits": {"train": {"tokens": "many"}}})"}) {
     EXPECT_FALSE(ReadManifest(manifest).has_value()) << manifest;
   }
+}
+
+TEST(CheckData, TellsHowManyStepsTheEpochsAre) {
+  ScratchFolder folder;
+  folder.Write("manifest.json",
+               R"({"format": "espalier-tokens", "version": 2, "holds": "masked-examples",
+                   "splits": {"train": {"tokens": 9000, "documents": 890}}})");
+  v1::JobSpec spec = Job(v1::TASK_SFT, 8);
+  spec.mutable_train()->set_epochs(3);
+  spec.mutable_train()->set_global_batch(8);
+  spec.mutable_data()->set_path(folder.root());
+  EXPECT_EQ(CheckData(spec), absl::OkStatus());
+  EXPECT_EQ(spec.train().steps(), 336);
+  spec.mutable_train()->clear_steps();
+  spec.mutable_train()->set_task(v1::TASK_PRETRAIN);
+  folder.Write("manifest.json", Text(8 * 890 + 1));  // windows of 8, and the last target
+  EXPECT_EQ(CheckData(spec), absl::OkStatus());
+  EXPECT_EQ(spec.train().steps(), 336);
+  spec.mutable_train()->clear_steps();
+  spec.mutable_data()->set_path(folder.path("none"));
+  EXPECT_EQ(CheckData(spec).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(CheckData(spec).message()), HasSubstr("give train.steps"));
 }
 
 TEST(CheckData, IsOfThisMachineAlone) {

@@ -202,7 +202,7 @@ TEST_F(Completion, BashAsksTheWorkerForTheOptionsOfItsVerbs) {
       "  --checkpoint TEXT REQUIRED  Checkpoint, or --any folder\n  --top-k INT [0]  Only\n");
   EXPECT_EQ(Bash("generate --", 2), "--help --checkpoint --top-k\n");
   EXPECT_EQ(Bash("generate --checkpoint x --to", 4), "--top-k\n");
-  EXPECT_EQ(Bash("data ''", 2), "prepare inspect tokenizer --help --checkpoint --top-k\n");
+  EXPECT_EQ(Bash("data ''", 2), "prepare inspect preview tokenizer --help --checkpoint --top-k\n");
   EXPECT_EQ(Bash("data prepare --ch", 3), "--checkpoint\n");
   EXPECT_EQ(Bash("data prepare --output ''", 4), "\n") << "bash completes a file itself";
 }

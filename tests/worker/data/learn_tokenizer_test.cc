@@ -5,6 +5,7 @@
 
 #include "tests/worker/support/test_folder.h"
 #include "worker/data/dataset.h"
+#include "worker/data/inspect.h"
 #include "worker/data/prepare.h"
 #include "worker/tokenizer/open_tokenizer.h"
 

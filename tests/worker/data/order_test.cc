@@ -141,5 +141,74 @@ TEST(ShardOrder, PlansThatDoNotCoverTheBatchAreRefused) {
   EXPECT_FALSE(SampleOrder::Create({.samples = 1, .global_batch = 0}).ok());
 }
 
+TEST(SampleOrder, WholeEpochsEndWithWhatIsLeft) {
+  const SampleOrder order =
+      Order({.samples = 890, .global_batch = 8, .seed = 42, .whole_epochs = true});
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    std::vector<int64_t> used;
+    for (int64_t s = epoch * 112; s < (epoch + 1) * 112; ++s) {
+      const Step step(s);
+      EXPECT_EQ(order.EpochOfStep(step), epoch);
+      EXPECT_EQ(order.UsedInEpoch(step), static_cast<int64_t>(used.size()));
+      const std::vector<int64_t> ids = order.SamplesOfStep(step);
+      EXPECT_EQ(ids.size(), s % 112 == 111 ? 2u : 8u);
+      // However the slots are divided, the same samples.
+      std::vector<int64_t> parts;
+      for (const SlotRange range : {SlotRange{0, 1}, SlotRange{1, 5}, SlotRange{5, 8}}) {
+        for (const int64_t id : order.SamplesOfStep(step, range)) parts.push_back(id);
+      }
+      EXPECT_EQ(parts, ids);
+      used.insert(used.end(), ids.begin(), ids.end());
+    }
+    EXPECT_EQ(used.size(), 890u);
+    EXPECT_TRUE(IsBijection(used));
+  }
+}
+
+TEST(SampleOrder, TheFirstEpochDoesNotDependOnHowItEnds) {
+  const SampleOrder::Options options{.samples = 100, .global_batch = 8, .seed = 3};
+  SampleOrder::Options whole = options;
+  whole.whole_epochs = true;
+  for (int64_t s = 0; s < 12; ++s) {
+    EXPECT_EQ(Order(options).SamplesOfStep(Step(s)), Order(whole).SamplesOfStep(Step(s)));
+  }
+}
+
+// What a batch is padded to, over what its samples have.
+double PadRatio(const SampleOrder& order, int64_t steps) {
+  int64_t padded = 0, tokens = 0;
+  for (int64_t s = 0; s < steps; ++s) {
+    int64_t longest = 0, rows = 0;
+    for (const int64_t id : order.SamplesOfStep(Step(s))) {
+      const int64_t length = id * id % 997 + 1;
+      longest = std::max(longest, length);
+      tokens += length;
+      ++rows;
+    }
+    padded += longest * rows;
+  }
+  return static_cast<double>(padded) / static_cast<double>(tokens);
+}
+
+TEST(SampleOrder, GroupedByLengthPadsLessAndUsesEachOnce) {
+  for (const bool whole : {false, true}) {
+    SampleOrder::Options options{
+        .samples = 1003, .global_batch = 8, .seed = 7, .whole_epochs = whole};
+    EXPECT_GT(PadRatio(Order(options), 125), 1.5);
+    options.length = [](int64_t id) { return id * id % 997 + 1; };
+    const SampleOrder order = Order(options);
+    EXPECT_LT(PadRatio(order, 125), 1.1);
+    std::vector<int64_t> used;
+    for (int64_t s = 0; s < 126; ++s) {
+      for (const int64_t id : order.SamplesOfStep(Step(s))) used.push_back(id);
+    }
+    used.resize(1003);  // the first epoch
+    EXPECT_TRUE(IsBijection(used));
+    // Of any step, in any order, the same.
+    EXPECT_EQ(order.SamplesOfStep(Step(60)), Order(options).SamplesOfStep(Step(60)));
+    EXPECT_NE(order.SamplesOfStep(Step(0)), order.SamplesOfStep(Step(126)));
+  }
+}
+
 }  // namespace
 }  // namespace espalier

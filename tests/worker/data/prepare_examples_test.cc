@@ -4,6 +4,7 @@
 #include "absl/strings/match.h"
 #include "tests/worker/support/test_folder.h"
 #include "worker/data/dataset.h"
+#include "worker/data/inspect.h"
 #include "worker/data/prepare.h"
 #include "worker/data/shard_writer.h"
 
@@ -19,7 +20,7 @@ PrepareOptions Options(const TestFolder& folder, const std::string& input,
                        SplitBy split_by = SplitBy::kNone) {
   return {.inputs = {input},
           .output = folder / "out",
-          .kind = DataKind::kPromptCompletion,
+          .rows = RowOptions{.format = RowFormat::kPromptCompletion},
           .split_by = split_by};
 }
 
@@ -166,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"HalfASurrogatePair", R"({"prompt": "\ud83d", "completion": "b"})", "not valid JSON"},
         {"ANulByte", std::string("{\"prompt\": \"\0\", \"completion\": \"b\"}", 34),
          "not valid JSON"},
-        {"DeeplyNested", Nested(1000000), "'completion' is not a text"},
+        {"DeeplyNested", Nested(1000000), "it nests deeper than 64"},
     }),
     [](const auto& info) { return info.param.name; });
 

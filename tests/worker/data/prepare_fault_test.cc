@@ -14,6 +14,13 @@ namespace {
 
 using Fault = FaultFileSystem::Fault;
 
+std::optional<RowOptions> RowsOf(DataKind kind) {
+  if (kind == DataKind::kText) return std::nullopt;
+  const bool masked = kind == DataKind::kMasked;
+  return RowOptions{.format = RowFormat::kPromptCompletion,
+                    .loss = masked ? LossOn::kAll : LossOn::kCompletions};
+}
+
 PrepareOptions Options(const TestFolder& folder, DataKind kind = DataKind::kText) {
   const bool text = kind == DataKind::kText;
   std::string lines = "some text\nin four\nshort\nlines\n";
@@ -25,7 +32,7 @@ PrepareOptions Options(const TestFolder& folder, DataKind kind = DataKind::kText
   }
   return {.inputs = {folder.Write(text ? "in.txt" : "in.jsonl", lines)},
           .output = folder / "new/out",
-          .kind = kind,
+          .rows = RowsOf(kind),
           .split_by = SplitBy::kTail,
           .validation_fraction = 0.3,
           .shard_tokens = 20};
@@ -47,8 +54,9 @@ void ExpectAllOrNothing(const TestFolder& folder, DataKind kind) {
   const PrepareOptions options = Options(folder, kind);
   const auto data = Dataset::Open(options.output, {});
   if (data.ok()) {
-    EXPECT_TRUE(kind == DataKind::kText ? data->Windows("validation", 4).ok()
-                                        : data->Examples("validation", 4).ok());
+    EXPECT_TRUE(kind == DataKind::kText               ? data->Windows("validation", 4).ok()
+                : kind == DataKind::kPromptCompletion ? data->Examples("validation", 4).ok()
+                                                      : data->Masked("validation", 4).ok());
   } else {
     ASSERT_EQ(data.status().code(), absl::StatusCode::kNotFound) << data.status();
     FaultFileSystem files({});  // spares the machine's disk the syncs
@@ -109,9 +117,12 @@ TEST_P(PrepareAllOrNothing, SigkillAtEveryOperation) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, PrepareAllOrNothing,
-                         testing::Values(DataKind::kText, DataKind::kPromptCompletion),
+                         testing::Values(DataKind::kText, DataKind::kPromptCompletion,
+                                         DataKind::kMasked),
                          [](const auto& info) {
-                           return info.param == DataKind::kText ? "Text" : "PromptCompletion";
+                           return info.param == DataKind::kText               ? "Text"
+                                  : info.param == DataKind::kPromptCompletion ? "PromptCompletion"
+                                                                              : "Masked";
                          });
 
 TEST(PrepareLeftovers, ARunInProgressIsLeftAlone) {

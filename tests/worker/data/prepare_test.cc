@@ -6,6 +6,7 @@
 #include "tests/worker/support/test_folder.h"
 #include "worker/data/dataset.h"
 #include "worker/data/document_reader.h"
+#include "worker/data/inspect.h"
 
 namespace espalier {
 namespace {

@@ -140,6 +140,7 @@ class ThrowingTable : public SampleTable {
  public:
   int64_t size() const override { return 100; }
   int64_t sequence_length() const override { return kLength; }
+  int64_t Length(int64_t) const override { return kLength + 1; }
   absl::StatusOr<Samples> Read(std::vector<int64_t>) const override { throw std::bad_alloc(); }
 };
 
@@ -147,6 +148,25 @@ TEST(PrefetchedSamples, MemoryThatRunsOutOnItsThreadIsAnErrorOfTheStep) {
   PrefetchedSamples source(std::make_shared<ThrowingTable>(), Order(100, 1), {});
   const auto got = source.Fetch(Step(0), {0, 1});
   EXPECT_TRUE(absl::IsResourceExhausted(got.status())) << got.status();
+}
+
+TEST(Samples, CountAsFarAsTheLastTargetThatCounts) {
+  const Samples samples{.ids = {7, 8, 9},
+                        .tokens = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12},
+                        .counted = {1, 0, 0, 0, 0, 0, 0, 1, 0}};
+  EXPECT_EQ(samples.CountedColumns({0, 1}), 1);
+  EXPECT_EQ(samples.CountedColumns({1, 2}), 0);
+  EXPECT_EQ(samples.CountedColumns({0, 3}), 2);
+  const Samples text{.ids = {1}, .tokens = {1, 2, 3}, .counted = {}};
+  EXPECT_EQ(text.CountedColumns({0, 1}), 2);
+}
+
+TEST(Samples, LongestFirstMovesWholeRows) {
+  const Samples sorted = LongestFirst(
+      {.ids = {7, 8, 9}, .tokens = {1, 2, 3, 4, 5, 6, 7, 8, 9}, .counted = {1, 0, 0, 0, 0, 1}});
+  EXPECT_EQ(sorted.ids, (std::vector<int64_t>{9, 7, 8}));
+  EXPECT_EQ(sorted.tokens, (std::vector<int64_t>{7, 8, 9, 1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(sorted.counted, (std::vector<uint8_t>{0, 1, 1, 0, 0, 0}));
 }
 
 }  // namespace
