@@ -1,8 +1,11 @@
 #include "worker/model/decoder.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "common/base/status_macros.h"
+#include "worker/kernels/rows_apart.h"
 #include "worker/ops/recompute.h"
 #include "worker/tensor/torch_compat.h"
 
@@ -11,23 +14,9 @@ namespace {
 
 using torch::Tensor;
 
-// Room for at least `needed` positions in a cache of one layer.
-void Reserve(Tensor& slots, const Tensor& like, int64_t needed, int64_t capacity) {
-  if (slots.defined() && slots.size(1) >= needed) return;
-  const int64_t grown = slots.defined() ? std::max(needed, 2 * slots.size(1)) : needed;
-  Tensor larger = torch::empty(
-      {like.size(0), std::max(grown, capacity), like.size(2), like.size(3)}, like.options());
-  if (slots.defined()) larger.narrow(1, 0, slots.size(1)).copy_(slots);
-  slots = larger;
-}
-
-// Appends to one layer's keys or values and returns all of them.
-Tensor Extended(Tensor& slots, const Tensor& added, const KeyValueCache& cache) {
-  const int64_t end = cache.length + added.size(1);
-  Reserve(slots, added, end, cache.capacity);
-  slots.narrow(1, cache.length, added.size(1)).copy_(added);
-  return slots.narrow(1, 0, end);
-}
+// Sites of dropout for adapters, beyond those of what layers add to the residual stream; inputs of
+// a layer's projections.
+constexpr int64_t kAdapterSites = int64_t{1} << 40, kInputs = 4;
 
 // The kernels index memory with ids. On other devices the check would cost a wait for the device,
 // which checks by itself.
@@ -60,7 +49,7 @@ Decoder::Decoder(const DecoderConfig& config, const Parameters& parameters)
 Tensor Decoder::LossSum(const Tensor& ids, const Tensor& targets, const RowLoss& loss,
                         const PassInputs& inputs) const {
   CheckIds(targets, config_, kIgnoredTarget);
-  const Tensor hidden = Hidden(ids, nullptr, inputs);
+  const Tensor hidden = Hidden(ids, inputs);
   std::function<void()> worked;
   if (inputs.worked) worked = [on = inputs.worked, loss = config_.layers] { on(loss); };
   return ops::LossSum(hidden.view({-1, hidden.size(2)}), head_, targets.flatten(), loss, worked);
@@ -69,22 +58,67 @@ Tensor Decoder::LossSum(const Tensor& ids, const Tensor& targets, const RowLoss&
 Tensor Decoder::TargetLogProbabilities(const Tensor& ids, const Tensor& targets) const {
   torch::NoGradGuard no_grad;
   CheckIds(targets, config_, kIgnoredTarget);
-  const Tensor hidden = Hidden(ids, nullptr);
+  const Tensor hidden = Hidden(ids);
   return ops::TargetLogProbabilities(hidden.view({-1, hidden.size(2)}), head_, targets.flatten())
       .view_as(targets);
 }
 
-Tensor Decoder::Logits(const Tensor& ids) const {
-  return ops::Linear(Hidden(ids, nullptr), {head_, {}});
+Tensor Decoder::Logits(const Tensor& ids) const { return ops::Linear(Hidden(ids), {head_, {}}); }
+
+absl::StatusOr<KeyValueCache> Decoder::MakeCache(const KeyValueCache::Size& size) const {
+  RETURN_IF_ERROR(KeyValueCache::CheckSize(
+      config_, size, static_cast<int64_t>(torch::elementSize(head_.scalar_type()))));
+  std::optional<KeyValueCache> made;
+  RETURN_IF_ERROR(CatchTorch("making room for keys and values", [&] {
+    made.emplace(config_, size, torch::TensorOptions(device()).dtype(head_.scalar_type()));
+  }));
+  return *std::move(made);
 }
 
 Tensor Decoder::NextLogits(const Tensor& ids, KeyValueCache& cache) const {
   torch::NoGradGuard no_grad;
-  cache.keys.resize(layers_.size());
-  cache.values.resize(layers_.size());
-  const Tensor hidden = Hidden(ids, &cache);
-  cache.length += ids.size(1);
-  return ops::Linear(hidden.select(1, ids.size(1) - 1), {head_, {}});
+  const cpu::RowsApart rows_apart(cache.is_step());
+  Tensor x = KeptHidden(ids, cache)[0];
+  if (!cache.is_step()) x = x.narrow(0, x.size(0) - 1, 1);
+  return ops::Linear(ops::Normalize(x, final_norm_, head_.scalar_type()), {head_, {}});
+}
+
+void Decoder::Keep(const Tensor& ids, KeyValueCache& cache) const {
+  torch::NoGradGuard no_grad;
+  const cpu::RowsApart rows_apart(cache.is_step());
+  KeptHidden(ids, cache);
+}
+
+Tensor Decoder::KeptHidden(const Tensor& ids, KeyValueCache& cache) const {
+  TORCH_CHECK_INDEX(ids.size(0) == cache.pass_positions(), "a pass over ", ids.size(0),
+                    " ids, of which the cache expects ", cache.pass_positions());
+  CheckIds(ids, config_, 0);
+  Context context{KeptRope(cache), &cache, {}, 0};
+  Tensor x = KeptInput(ids, cache);
+  for (const DecoderLayer& layer : layers_) {
+    x = FeedForward(layer, Attention(layer, x, context), context);
+    ++context.layer;
+  }
+  cache.Finish();
+  return x;
+}
+
+// A step's sequences are positions of one, which the angles and learned positions follow.
+Tensor Decoder::KeptInput(const Tensor& ids, const KeyValueCache& cache) const {
+  Tensor x = ops::Embedding(ids.unsqueeze(0), embedding_);
+  if (positions_.defined()) {
+    const bool step = cache.is_step();
+    CheckPositions(step ? cache.step_longest() : cache.prompt_begin() + ids.size(0));
+    x = step ? ops::AddPositions(x, positions_.index_select(0, cache.step_positions()), 0)
+             : ops::AddPositions(x, positions_, cache.prompt_begin());
+  }
+  return x.to(ops::ResidualType(device(), head_.scalar_type()));
+}
+
+RopeTable Decoder::KeptRope(const KeyValueCache& cache) const {
+  if (!cache.is_step()) return RopeOf(cache.prompt_begin(), cache.pass_positions());
+  if (positions_.defined()) return {};
+  return RopeOf(0, cache.step_longest()).At(cache.step_positions());
 }
 
 RopeTable Decoder::RopeOf(int64_t begin, int64_t positions) const {
@@ -107,11 +141,10 @@ void Decoder::TellWhenFinal(const Tensor& input, int64_t end, const PassInputs& 
   OnGradient(input, [callback = inputs.gradients_final, end] { callback(end); });
 }
 
-Tensor Decoder::Hidden(const Tensor& ids, KeyValueCache* cache, const PassInputs& inputs) const {
+Tensor Decoder::Hidden(const Tensor& ids, const PassInputs& inputs) const {
   CheckIds(ids, config_, 0);
-  const int64_t begin = cache == nullptr ? 0 : cache->length;
-  Context context{RopeOf(begin, ids.size(1)), cache, inputs, 0};
-  Tensor x = Input(ids, begin, inputs);
+  Context context{RopeOf(0, ids.size(1)), nullptr, inputs, 0};
+  Tensor x = Input(ids, inputs);
   for (const DecoderLayer& layer : layers_) {
     TellWhenFinal(x, layer.attention_end, inputs);
     if (inputs.worked) {
@@ -125,15 +158,17 @@ Tensor Decoder::Hidden(const Tensor& ids, KeyValueCache* cache, const PassInputs
   return ops::Normalize(x, final_norm_, head_.scalar_type());
 }
 
-Tensor Decoder::Input(const Tensor& ids, int64_t begin, const PassInputs& inputs) const {
+void Decoder::CheckPositions(int64_t end) const {
+  TORCH_CHECK_INDEX(end <= positions_.size(0), "a sequence of ", end, " tokens is longer than the ",
+                    positions_.size(0), " positions that the model has learned");
+}
+
+Tensor Decoder::Input(const Tensor& ids, const PassInputs& inputs) const {
   const Tensor embedded = Embedded(ids, inputs.lookup);
   Tensor x = embedded;
   if (positions_.defined()) {
-    const int64_t end = begin + ids.size(1);
-    TORCH_CHECK_INDEX(end <= positions_.size(0), "a sequence of ", end,
-                      " tokens is longer than the ", positions_.size(0),
-                      " positions that the model has learned");
-    x = ops::AddPositions(embedded, positions_, begin);
+    CheckPositions(ids.size(1));
+    x = ops::AddPositions(embedded, positions_, 0);
   }
   if (inputs.gradients_final) {  // the embedding's backward pass comes last
     AfterBackward(embedded.requires_grad() ? embedded : x,
@@ -177,32 +212,41 @@ ops::Heads Decoder::HeadsOf(const DecoderLayer& layer, std::vector<Tensor> produ
   return qkv;
 }
 
+std::vector<ops::Projection> Decoder::Dropping(std::vector<ops::Projection> projections,
+                                               const Context& context, int64_t place) {
+  const DropoutKeys& keys = context.inputs.dropout;
+  for (ops::Projection& one : projections) {
+    one.adapter.dropout = {.rate = keys.adapter_rate, .of_row = keys.of_row};
+    one.adapter.site = kAdapterSites + kInputs * static_cast<int64_t>(context.layer) + place;
+  }
+  return projections;
+}
+
 Tensor Decoder::Attention(const DecoderLayer& layer, const Tensor& x,
                           const Context& context) const {
-  ops::Branches in = ops::NormLinears(x, layer.input_norm, layer.qkv);
+  ops::Branches in = ops::NormLinears(x, layer.input_norm, Dropping(layer.qkv, context, 0));
   ops::Heads qkv = HeadsOf(layer, std::move(in.products));
   Tensor mixed;
   if (context.cache == nullptr) {
     mixed = ops::RotaryAttention(qkv, context.rope, layer.window, masks_);
   } else {
-    qkv = ops::Rope(qkv, context.rope);
-    auto& [q, k, v] = qkv;
-    k = Extended(context.cache->keys[context.layer], k, *context.cache);
-    v = Extended(context.cache->values[context.layer], v, *context.cache);
-    mixed = ops::CausalAttention(q, k, v, layer.window, masks_);
+    mixed =
+        context.cache->Attend(context.layer, ops::Rope(qkv, context.rope), layer.window, masks_);
   }
   mixed = mixed.reshape({x.size(0), x.size(1), -1});
   TellWhenFinal(mixed, layer.output_end, context.inputs);
-  const auto add = [&](const Tensor& to) { return ops::LinearAdd(mixed, layer.o, to); };
+  const ops::Projection o = Dropping({layer.o}, context, 1)[0];
+  const auto add = [&](const Tensor& to) { return ops::LinearAdd(mixed, o, to); };
   return WithDropout(in.residual, context, /*site=*/0, add);
 }
 
 Tensor Decoder::FeedForward(const DecoderLayer& layer, const Tensor& x,
                             const Context& context) const {
-  const ops::Branches in = ops::NormLinears(x, layer.post_norm, layer.inner);
+  const ops::Branches in = ops::NormLinears(x, layer.post_norm, Dropping(layer.inner, context, 2));
+  const ops::Projection down = Dropping({layer.down}, context, 3)[0];
   const auto add = [&](const Tensor& to) {
-    if (in.products.size() == 1) return ops::GeluLinearAdd(in.products[0], layer.down, to);
-    return ops::SwiGluLinearAdd(in.products[0], in.products[1], layer.down, to);
+    if (in.products.size() == 1) return ops::GeluLinearAdd(in.products[0], down, to);
+    return ops::SwiGluLinearAdd(in.products[0], in.products[1], down, to);
   };
   return WithDropout(in.residual, context, /*site=*/1, add);
 }

@@ -1,7 +1,7 @@
 // Decoder: the one language model of Espalier, driven by DecoderConfig: embedding, layers of
 // attention and feed-forward, each behind a norm (Architecture says how they are built), final
-// norm, head. Used by generate.h and self_check.cc, and by worker/sync, worker/state, worker/task,
-// worker/train and worker/generate_verb.cc. Compute thread only.
+// norm, head. Used by self_check.cc, and by worker/generation, worker/sync, worker/state,
+// worker/task, worker/train and worker/open_model.h. Compute thread only.
 #pragma once
 
 #include <torch/torch.h>
@@ -13,20 +13,12 @@
 
 #include "worker/formats/decoder_config.h"
 #include "worker/model/decoder_layer.h"
+#include "worker/model/key_value_cache.h"
 #include "worker/model/parameters.h"
 #include "worker/ops/dropout.h"
 #include "worker/ops/ops.h"
 
 namespace espalier {
-
-// Keys and values of the positions that a decoder has already seen. Made by the caller, filled by
-// Decoder::NextLogits; belongs to one batch of sequences.
-struct KeyValueCache {
-  std::vector<torch::Tensor> keys;  // per layer [B, capacity, K, D], after RoPE
-  std::vector<torch::Tensor> values;
-  int64_t length = 0;    // positions held
-  int64_t capacity = 0;  // positions to make room for; grows when that is not enough
-};
 
 // Rows of the embedding to look ids up in, instead of the table: fp32 leaves whose gradient is
 // apart from the table's, which is then the head's alone where the two are tied.
@@ -71,8 +63,14 @@ class Decoder {
   // [B, T] -> [B, T, V].
   torch::Tensor Logits(const torch::Tensor& ids) const;
 
-  // ids [B, T] follow the positions in `cache`, which they join: logits after the last one, [B, V].
+  // For NextLogits; RESOURCE_EXHAUSTED as KeyValueCache::CheckSize says.
+  absl::StatusOr<KeyValueCache> MakeCache(const KeyValueCache::Size& size) const;
+  // ids [T] are the positions that the cache was told to begin with, which they join: logits after
+  // the last one of a prompt, [1, V], or after each of a step, [T, V]. On the CPU, in fp32 and
+  // bf16, those of a step have the same bits whatever other rows are in it.
   torch::Tensor NextLogits(const torch::Tensor& ids, KeyValueCache& cache) const;
+  // The same without logits.
+  void Keep(const torch::Tensor& ids, KeyValueCache& cache) const;
 
   // Layers that are computed again in the backward pass instead of keeping their intermediate
   // values (recompute.h): one flag per layer. Changes memory and time, not a bit of the result.
@@ -94,8 +92,9 @@ class Decoder {
     size_t layer = 0;
   };
   // After the final norm.
-  torch::Tensor Hidden(const torch::Tensor& ids, KeyValueCache* cache,
-                       const PassInputs& inputs = {}) const;
+  torch::Tensor Hidden(const torch::Tensor& ids, const PassInputs& inputs = {}) const;
+  // The same of ids [T] that a cache was told of, [1, T, C]; not normalised.
+  torch::Tensor KeptHidden(const torch::Tensor& ids, KeyValueCache& cache) const;
   torch::Tensor KeptOrRecomputed(const torch::Tensor& x, const Context& context) const;
   torch::Tensor RunLayer(const torch::Tensor& x, const Context& context) const;
   // From the products of a layer's input.
@@ -109,9 +108,16 @@ class Decoder {
   // itself, unless dropout comes between the two.
   torch::Tensor WithDropout(const torch::Tensor& residual, const Context& context, int64_t site,
                             const std::function<torch::Tensor(const torch::Tensor&)>& add) const;
+  // With what the pass drops of the input of their adapters; `place` is that of the input in a
+  // layer.
+  static std::vector<ops::Projection> Dropping(std::vector<ops::Projection> projections,
+                                               const Context& context, int64_t place);
   torch::Tensor Embedded(const torch::Tensor& ids, const EmbeddingRows& lookup) const;
-  // The residual stream before the first layer, of ids that follow `begin` positions.
-  torch::Tensor Input(const torch::Tensor& ids, int64_t begin, const PassInputs& inputs) const;
+  // The residual stream before the first layer.
+  torch::Tensor Input(const torch::Tensor& ids, const PassInputs& inputs) const;
+  torch::Tensor KeptInput(const torch::Tensor& ids, const KeyValueCache& cache) const;
+  RopeTable KeptRope(const KeyValueCache& cache) const;
+  void CheckPositions(int64_t end) const;
   RopeTable RopeOf(int64_t begin, int64_t positions) const;
   // Has gradients_final called with `end` when the backward pass has come to `input`.
   void TellWhenFinal(const torch::Tensor& input, int64_t end, const PassInputs& inputs) const;

@@ -23,7 +23,8 @@ class Leaves {
   }
 
   ops::Norm Norm(const std::string& name, bool bias) const {
-    return {Get(name + ".weight"), bias ? Get(name + ".bias") : Tensor(), config_.rms_norm_eps};
+    return {Get(name + ".weight"), bias ? Get(name + ".bias") : Tensor(), config_.rms_norm_eps,
+            constants_};
   }
 
  private:
@@ -67,7 +68,11 @@ class Leaves {
   }
 
   ops::Projection Projection(const std::string& name, bool bias) const {
-    return {Get(name + ".weight"), bias ? Get(name + ".bias") : Tensor()};
+    ops::Projection made{Get(name + ".weight"), bias ? Get(name + ".bias") : Tensor()};
+    if (!parameters_.lora() || !parameters_.lora()->Targets(name)) return made;
+    made.adapter = {Get(AdapterName(name, ParameterRole::kAdapterA)),
+                    Get(AdapterName(name, ParameterRole::kAdapterB)), parameters_.lora()->scale()};
+    return made;
   }
   Tensor Get(const std::string& name) const {
     const Parameter* parameter = parameters_.Find(name);
@@ -77,6 +82,7 @@ class Leaves {
 
   const DecoderConfig& config_;
   const Parameters& parameters_;
+  c10::intrusive_ptr<NormConstants> constants_ = c10::make_intrusive<NormConstants>();
 };
 
 // A stage of which nothing is trained ends where the one before it does.

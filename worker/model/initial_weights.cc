@@ -36,7 +36,17 @@ void FillNormal(float* to, int64_t n, uint64_t seed, uint64_t chunk, double devi
   }
 }
 
-torch::Tensor NormalTensor(const ParameterShape& shape, uint64_t seed, double deviation) {
+// Uniform in [-bound, bound).
+void FillUniform(float* to, int64_t n, uint64_t seed, uint64_t chunk, double bound) {
+  SplitMix64 random(seed, chunk);
+  for (int64_t i = 0; i < n; ++i) {
+    to[i] = static_cast<float>((2 * random.Uniform() - 1) * bound);
+  }
+}
+
+// `fill` sets the values of a chunk from a stream.
+template <typename Fill>
+torch::Tensor RandomTensor(const ParameterShape& shape, uint64_t seed, Fill&& fill) {
   torch::Tensor values = torch::empty(shape.shape, torch::kFloat);
   float* data = values.data_ptr<float>();
   const int64_t size = values.numel();
@@ -45,26 +55,52 @@ torch::Tensor NormalTensor(const ParameterShape& shape, uint64_t seed, double de
   at::parallel_for(0, chunks, 4, [&](int64_t begin, int64_t end) {
     for (int64_t chunk = begin; chunk < end; ++chunk) {
       const int64_t first = chunk * kStreamElements;
-      FillNormal(data + first, std::min(kStreamElements, size - first), stream,
-                 static_cast<uint64_t>(chunk), deviation);
+      fill(data + first, std::min(kStreamElements, size - first), stream,
+           static_cast<uint64_t>(chunk));
     }
   });
   return values;
 }
 
+torch::Tensor NormalTensor(const ParameterShape& shape, uint64_t seed, double deviation) {
+  return RandomTensor(shape, seed, [&](float* to, int64_t n, uint64_t stream, uint64_t chunk) {
+    FillNormal(to, n, stream, chunk, deviation);
+  });
+}
+
+// Kaiming-uniform(a) has a bound of sqrt(6 / ((1 + a^2) inputs)) (He et al. 2015, eq. 14).
+torch::Tensor KaimingTensor(const ParameterShape& shape, uint64_t seed) {
+  const double bound = 1 / std::sqrt(static_cast<double>(shape.shape[1]));
+  return RandomTensor(shape, seed, [&](float* to, int64_t n, uint64_t stream, uint64_t chunk) {
+    FillUniform(to, n, stream, chunk, bound);
+  });
+}
+
 }  // namespace
+
+void Parameters::InitializeAdapters(uint64_t seed) {
+  torch::NoGradGuard no_grad;
+  for (Parameter& parameter : all_) {
+    const ParameterRole role = parameter.shape.role;
+    if (role == ParameterRole::kAdapterA)
+      parameter.value.copy_(KaimingTensor(parameter.shape, seed));
+    if (role == ParameterRole::kAdapterB) parameter.value.zero_();
+  }
+  RefreshCopy();
+}
 
 void Parameters::Initialize(uint64_t seed, double initializer_range) {
   torch::NoGradGuard no_grad;
   for (Parameter& parameter : all_) {
     const ParameterShape& shape = parameter.shape;
+    if (shape.is_adapter()) continue;
     if (shape.shape.size() == 2) {
       parameter.value.copy_(NormalTensor(shape, seed, initializer_range * shape.spread));
     } else {
       parameter.value.fill_(shape.role == ParameterRole::kNorm ? 1 : 0);
     }
   }
-  RefreshCopy();
+  InitializeAdapters(seed);
 }
 
 }  // namespace espalier

@@ -1,9 +1,15 @@
 #include "worker/model/parameter_shapes.h"
 
+#include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 namespace espalier {
 namespace {
@@ -100,6 +106,98 @@ class ShapeList {
 };
 
 }  // namespace
+
+namespace {
+
+// Of a weight without its last word.
+absl::string_view ProjectionName(const ParameterShape& weight) {
+  return absl::StripSuffix(weight.name, ".weight");
+}
+
+ParameterShape AdapterOf(const DecoderConfig& config, const ParameterShape& weight,
+                         ParameterRole role, int64_t rank) {
+  const bool turned = config.architecture == Architecture::kGpt2;  // [in, out]
+  const int64_t out = weight.shape[turned ? 1 : 0], in = weight.shape[turned ? 0 : 1];
+  ParameterShape adapter = weight;
+  adapter.role = role;
+  adapter.name = AdapterName(ProjectionName(weight), role);
+  adapter.shape = role == ParameterRole::kAdapterA ? std::vector<int64_t>{rank, in}
+                                                   : std::vector<int64_t>{out, rank};
+  return adapter;
+}
+
+// "self_attn.q_proj" of "model.layers.0.self_attn.q_proj".
+std::string WordsInLayer(absl::string_view projection) {
+  const std::vector<absl::string_view> words = absl::StrSplit(projection, '.');
+  return absl::StrJoin(words.begin() + 3, words.end(), ".");
+}
+
+}  // namespace
+
+std::string AdapterName(absl::string_view projection, ParameterRole role) {
+  const char* const which = role == ParameterRole::kAdapterA ? "A" : "B";
+  return absl::StrCat("base_model.model.", projection, ".lora_", which, ".weight");
+}
+
+std::vector<ParameterShape> ParameterShapes(const DecoderConfig& config,
+                                            const std::optional<LoraConfig>& lora) {
+  std::vector<ParameterShape> base = ParameterShapes(config);
+  if (!lora) return base;
+  std::vector<ParameterShape> all;
+  for (size_t begin = 0, end = 0; begin < base.size(); begin = end) {
+    while (end < base.size() && base[end].stage == base[begin].stage &&
+           base[end].layer == base[begin].layer) {
+      ++end;
+    }
+    all.insert(all.end(), base.begin() + begin, base.begin() + end);
+    for (const ParameterRole role : {ParameterRole::kAdapterB, ParameterRole::kAdapterA}) {
+      for (size_t i = begin; i < end; ++i) {
+        if (base[i].role != ParameterRole::kMatrix) continue;
+        if (!lora->Targets(ProjectionName(base[i]))) continue;
+        all.push_back(AdapterOf(config, base[i], role, lora->rank));
+      }
+    }
+  }
+  return all;
+}
+
+absl::Status CheckLoraTargets(const DecoderConfig& config, const LoraConfig& lora,
+                              LoraTargetsFound wanted) {
+  std::set<std::string> projections;
+  for (const ParameterShape& shape : ParameterShapes(config)) {
+    if (shape.role == ParameterRole::kMatrix) {
+      projections.insert(WordsInLayer(ProjectionName(shape)));
+    }
+  }
+  const auto is_one = [&](const std::string& target) {
+    LoraConfig one;
+    one.targets = {target};
+    return std::any_of(projections.begin(), projections.end(),
+                       [&](const std::string& name) { return one.Targets(name); });
+  };
+  const auto& targets = lora.targets;
+  if (wanted == LoraTargetsFound::kSome && std::any_of(targets.begin(), targets.end(), is_one)) {
+    return absl::OkStatus();
+  }
+  for (const std::string& target : targets) {
+    if (is_one(target)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "adapters are asked for on '", target, "', and the model has no such projection; it has ",
+        absl::StrJoin(projections, ", "), "; all-linear stands for all of them"));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> LoraTargets(const DecoderConfig& config, const LoraConfig& lora) {
+  if (!lora.targets.empty()) return lora.targets;
+  std::set<std::string> words;
+  for (const ParameterShape& shape : ParameterShapes(config)) {
+    if (shape.role != ParameterRole::kMatrix) continue;
+    const std::vector<std::string> parts = absl::StrSplit(ProjectionName(shape), '.');
+    words.insert(parts.back());
+  }
+  return {words.begin(), words.end()};
+}
 
 std::string EmbeddingName(const DecoderConfig& config) {
   return config.architecture == Architecture::kGpt2 ? "transformer.wte.weight" : kEmbeddingName;

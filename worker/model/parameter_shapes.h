@@ -5,11 +5,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "worker/formats/decoder_config.h"
+#include "worker/formats/lora_config.h"
 
 namespace espalier {
 
@@ -29,7 +32,17 @@ enum class BackwardStage {
   kEmbedding,    // an untied embedding
 };
 
-enum class ParameterRole { kMatrix, kBias, kNorm, kNormBias, kHead, kPositions, kEmbedding };
+enum class ParameterRole {
+  kMatrix,
+  kBias,
+  kNorm,
+  kNormBias,
+  kHead,
+  kPositions,
+  kEmbedding,
+  kAdapterA,  // [rank, in]
+  kAdapterB,  // [out, rank]
+};
 
 // What becomes of an embedding's gradient.
 enum class EmbeddingGradient {
@@ -50,6 +63,9 @@ struct ParameterShape {
   int64_t elements() const;
   bool is_norm() const;  // its weight or bias
   bool is_embedding() const { return role == ParameterRole::kEmbedding; }
+  bool is_adapter() const {
+    return role == ParameterRole::kAdapterA || role == ParameterRole::kAdapterB;
+  }
   // Read in fp32 whatever type the decoder computes in: in bfloat16 a norm's weight near 1 would
   // move in steps of a hundredth.
   bool read_in_full() const;
@@ -57,5 +73,17 @@ struct ParameterShape {
 
 // In flat order. A tied head has no entry of its own: the embedding stands in its place.
 std::vector<ParameterShape> ParameterShapes(const DecoderConfig& config);
+// With adapters, under PEFT's names, each in the stage of its projection.
+std::vector<ParameterShape> ParameterShapes(const DecoderConfig& config,
+                                            const std::optional<LoraConfig>& lora);
+// Those of the projection of that name ("model.layers.0.mlp.up_proj").
+std::string AdapterName(absl::string_view projection, ParameterRole role);
+// INVALID_ARGUMENT names a target that is no projection of the model, and those that are. PEFT's
+// lists may be of several models' names (["q_proj", "query_key_value"]): for kSome one is enough.
+enum class LoraTargetsFound { kAll, kSome };
+absl::Status CheckLoraTargets(const DecoderConfig& config, const LoraConfig& lora,
+                              LoraTargetsFound wanted = LoraTargetsFound::kAll);
+// Last words of the names of the projections that have adapters, sorted.
+std::vector<std::string> LoraTargets(const DecoderConfig& config, const LoraConfig& lora);
 
 }  // namespace espalier

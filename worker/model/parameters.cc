@@ -30,6 +30,43 @@ constexpr int64_t kCopyPiece = int64_t{1} << 24;
 
 int64_t Width(torch::ScalarType type) { return static_cast<int64_t>(torch::elementSize(type)); }
 
+// Matrices of one input that follow each other lie side by side, so that their products can be one.
+void AllocateFrozen(const DecoderConfig& config, const Parameters::Options& options,
+                    std::vector<Parameter>& all) {
+  const auto type = [&](const Parameter& one) {
+    return FrozenType(one.shape, config.tie_word_embeddings, options);
+  };
+  const auto is_neighbour = [&](const Parameter& a, const Parameter& b) {
+    return !a.trained && !b.trained && a.shape.role == ParameterRole::kMatrix &&
+           b.shape.role == ParameterRole::kMatrix && a.shape.layer == b.shape.layer &&
+           a.shape.stage == b.shape.stage && a.shape.shape[1] == b.shape.shape[1];
+  };
+  for (size_t begin = 0, end = 0; begin < all.size(); begin = end) {
+    int64_t elements = all[begin].size;
+    for (end = begin + 1; end < all.size() && is_neighbour(all[end - 1], all[end]); ++end) {
+      if (elements + all[end].size > options.arena_elements) break;
+      elements += all[end].size;
+    }
+    if (all[begin].trained) continue;
+    const Tensor storage = torch::empty(
+        {elements}, torch::TensorOptions().dtype(type(all[begin])).device(options.device));
+    for (int64_t at = 0; begin < end; at += all[begin++].size) {
+      const Tensor part = storage.narrow(0, at, all[begin].size);
+      all[begin].value = part.view(all[begin].shape.shape).variable_data();
+      all[begin].leaf = all[begin].value;
+    }
+  }
+}
+
+// Adapters that nobody fills add nothing, whatever the memory held.
+void ZeroAdapters(const std::vector<Parameter>& all) {
+  torch::NoGradGuard no_grad;
+  for (const Parameter& parameter : all) {
+    if (!parameter.shape.is_adapter()) continue;
+    for (const Tensor& values : {parameter.value, parameter.leaf}) Tensor(values).zero_();
+  }
+}
+
 }  // namespace
 
 Parameters::Options Parameters::ForTraining(torch::Device device, torch::ScalarType compute_type) {
@@ -58,16 +95,10 @@ absl::StatusOr<Parameters> Parameters::Create(const DecoderConfig& config, const
                  [&] {
                    parameters.Allocate(options);
                    for (Parameter& parameter : parameters.all_) {
-                     if (parameter.trained) {
-                       parameters.MakeViews(parameter);
-                       continue;
-                     }
-                     const torch::ScalarType type =
-                         FrozenType(parameter.shape, config.tie_word_embeddings, options);
-                     const auto at = torch::TensorOptions().dtype(type).device(options.device);
-                     parameter.value = torch::empty(parameter.shape.shape, at);
-                     parameter.leaf = parameter.value;
+                     if (parameter.trained) parameters.MakeViews(parameter);
                    }
+                   AllocateFrozen(config, options, parameters.all_);
+                   ZeroAdapters(parameters.all_);
                  }));
   for (const Parameter& parameter : parameters.all_) {
     if (parameter.trained) parameters.trained_.push_back(parameter);
@@ -81,7 +112,8 @@ void Parameters::Place(const DecoderConfig& config, const Options& options) {
   const bool tied = config.tie_word_embeddings;
   std::vector<int64_t> part_ends;
   int64_t offset = 0;
-  for (ParameterShape& shape : ParameterShapes(config)) {
+  lora_ = options.lora;
+  for (ParameterShape& shape : ParameterShapes(config, options.lora)) {
     const bool trained = options.trained && options.trained(shape);
     const int64_t size = shape.elements();
     elements_ += size;

@@ -12,36 +12,18 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "worker/model/parameter.h"
 #include "worker/model/parameter_shapes.h"
 #include "worker/tensor/flat_tensor.h"
 
 namespace espalier {
-
-struct Parameter {
-  ParameterShape shape;
-  bool trained = false;
-  int64_t offset = 0;   // elements from the start of the flat buffers; of what is trained
-  int64_t size = 0;     // elements
-  torch::Tensor value;  // [shape] fp32, a view of the flat values; of what is frozen the leaf
-  // What the decoder computes with: its copy in the compute type where it is multiplied as a matrix
-  // or added as a bias, else `value` itself, or an fp32 copy where that lies on the host. Of what
-  // is trained a leaf that requires grad (but a table whose rows are apart), and leaf.grad() is the
-  // fp32 view of the flat gradient also where the leaf is of another type: operations add to it in
-  // place.
-  torch::Tensor leaf;
-};
-
-// The gradient of an untied embedding, as the rows that a step has looked up; all others are zero.
-struct LookupGradient {
-  std::vector<int64_t> ids;  // growing
-  torch::Tensor rows;        // [ids, C] fp32, on any device; undefined without ids
-};
 
 class Parameters {
  public:
@@ -54,9 +36,9 @@ class Parameters {
     torch::ScalarType frozen_embedding_type = torch::kFloat;
     // Of an untied embedding that is trained.
     EmbeddingGradient untied_embedding = EmbeddingGradient::kRowsApart;
+    std::optional<LoraConfig> lora = std::nullopt;
     int64_t arena_elements = kArenaElements;  // most of an arena
-    // What is trained lies on the host, and the device has copies.
-    bool values_on_host = false;
+    bool values_on_host = false;              // what is trained; the device has copies
   };
   // All are trained, with the embedding as training keeps it on that device: on CUDA passes are
   // recorded, in which nothing may change from step to step but the ids, so the gradient is dense.
@@ -75,9 +57,11 @@ class Parameters {
   static absl::StatusOr<Parameters> Create(const DecoderConfig& config, const Options& options);
 
   // Normal(0, initializer_range) matrices (times their spread), zero biases, ones for norms; each
-  // tensor from its own stream of `seed`, whatever the device, rank or thread count, and what is
-  // trained.
+  // tensor from its own stream of `seed`, whatever the device, threads, and what is trained.
   void Initialize(uint64_t seed, double initializer_range);
+  // Of adapters alone: A kaiming-uniform(sqrt 5), B zero, so that they add nothing.
+  void InitializeAdapters(uint64_t seed);
+  const std::optional<LoraConfig>& lora() const { return lora_; }
 
   // In flat order; those that are trained have places in the flat buffers.
   absl::Span<const Parameter> all() const { return all_; }
@@ -117,7 +101,6 @@ class Parameters {
   int64_t elements() const { return elements_; }  // trained and frozen
   int64_t trained_elements() const { return flat_.numel(); }
   int64_t dense_elements() const { return gradient_.numel(); }
-  // Those before an untied embedding, which comes last.
   int64_t elements_before_embedding() const { return before_embedding_; }
   torch::Device device() const { return all_.front().leaf.device(); }
 
@@ -128,8 +111,8 @@ class Parameters {
   torch::Tensor FullCopyOf(const Parameter& parameter);
   void MakeTiedHead();
 
-  std::vector<Parameter> all_;
-  std::vector<Parameter> trained_;
+  std::vector<Parameter> all_, trained_;
+  std::optional<LoraConfig> lora_;
   EmbeddingGradient embedding_ = EmbeddingGradient::kFrozen;
   int64_t elements_ = 0;
   std::vector<int64_t> arena_ends_;
@@ -137,9 +120,7 @@ class Parameters {
   int64_t copied_ = 0, norms_ = 0;            // elements of copy_, and of those in norms_copy_
   int64_t bytes_ = 0;
   bool values_on_host_ = false;
-  FlatTensor flat_;
-  FlatTensor copy_;
-  FlatTensor gradient_;
+  FlatTensor flat_, copy_, gradient_;
   FlatTensor sums_;  // on the host; defined with values_on_host_
   // Of values on the host, beside a copy in 16 bits: all norms in fp32, and where they are joined.
   torch::Tensor norms_copy_, norms_host_;

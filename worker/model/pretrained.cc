@@ -1,7 +1,6 @@
 #include "worker/model/pretrained.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -16,6 +15,8 @@
 #include "common/base/status_macros.h"
 #include "common/config/model_preset.h"
 #include "worker/formats/safetensors.h"
+#include "worker/model/adapter_files.h"
+#include "worker/model/copy_tensor.h"
 #include "worker/tensor/torch_compat.h"
 
 namespace espalier {
@@ -94,42 +95,6 @@ class WeightFiles {
   std::map<std::string, Entry> tensors_;
 };
 
-absl::StatusOr<torch::ScalarType> ScalarType(const TensorSpec& spec) {
-  if (spec.type == TensorType::kF32) return torch::kFloat;
-  if (spec.type == TensorType::kBF16) return torch::kBFloat16;
-  if (spec.type == TensorType::kF16) return torch::kHalf;
-  if (spec.type == TensorType::kF64) return torch::kDouble;
-  return absl::UnimplementedError(absl::StrCat("tensor ", spec.name, " is of type ",
-                                               TensorTypeName(spec.type),
-                                               "; supported: F32, BF16, F16, F64"));
-}
-
-absl::Status CopyTensor(const Safetensors& file, const TensorView& from, const Parameter& to) {
-  if (from.spec.shape != to.shape.shape) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "tensor ", from.spec.name, " has shape [", absl::StrJoin(from.spec.shape, ", "),
-        "]; config.json asks for [", absl::StrJoin(to.shape.shape, ", "), "]"));
-  }
-  ASSIGN_OR_RETURN(const torch::ScalarType type, ScalarType(from.spec));
-  const int64_t width = TensorTypeBytes(from.spec.type);
-  torch::Tensor values = to.value.detach().view({-1});
-  int64_t at = 0;
-  return file.Stream(from, [&](absl::Span<const std::byte> piece) {
-    const int64_t n = static_cast<int64_t>(piece.size()) / width;
-    return CatchTorch(absl::StrCat("loading ", from.spec.name), [&] {
-      torch::Tensor source;
-      if (reinterpret_cast<uintptr_t>(piece.data()) % static_cast<uintptr_t>(width) == 0) {
-        source = torch::from_blob(const_cast<std::byte*>(piece.data()), {n}, type);
-      } else {
-        source = torch::empty({n}, type);
-        std::memcpy(source.data_ptr(), piece.data(), piece.size());
-      }
-      values.narrow(0, at, n).copy_(source);
-      at += n;
-    });
-  });
-}
-
 // What files carry besides parameters: buffers of old versions, and the head where it is tied.
 bool MayBeIgnored(absl::string_view name, const DecoderConfig& config) {
   if (config.tie_word_embeddings && name == kHeadName) return true;
@@ -164,6 +129,7 @@ bool IsOf(const Parameters& parameters, const std::string& name) {
 absl::Status Fill(const WeightFiles& files, const DecoderConfig& config, Parameters& parameters) {
   size_t used = 0;
   for (const Parameter& parameter : parameters.all()) {
+    if (parameter.shape.is_adapter()) continue;
     const WeightFiles::Entry* const found = Find(files, parameter.shape.name);
     if (found == nullptr) {
       return absl::NotFoundError(absl::StrCat("the weights have no tensor ", parameter.shape.name,
@@ -219,6 +185,20 @@ absl::Status LoadBase(const std::string& text, const DecoderConfig& config, int 
   });
 }
 
+// What a folder of adapters rests on, and the adapters.
+absl::Status LoadAdapted(const std::string& folder, const std::string& base,
+                         const DecoderConfig& config, int depth, Parameters& parameters) {
+  if (!parameters.lora()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(folder,
+                     " holds an adapter, not a model; take its base, with the adapter "
+                     "beside it, or merge the two (espalier export --merge)"));
+  }
+  absl::Status status = LoadBase(base, config, depth, parameters);
+  if (status.ok()) status = LoadAdapter(folder, parameters);
+  return status.ok() ? status : Named(status, folder);
+}
+
 absl::Status LoadWithBase(const std::string& folder, const DecoderConfig& config, int depth,
                           Parameters& parameters) {
   if (depth > kMostBases) {
@@ -227,6 +207,9 @@ absl::Status LoadWithBase(const std::string& folder, const DecoderConfig& config
   }
   const absl::StatusOr<std::string> base =
       PosixFileSystem().Read(JoinPath(folder, kBaseName), kJsonLimitBytes);
+  if (base.ok() && HoldsAdapter(folder)) {
+    return LoadAdapted(folder, *base, config, depth, parameters);
+  }
   if (base.ok()) {
     absl::Status status = LoadBase(*base, config, depth, parameters);
     if (status.ok()) status = Overlay(folder, parameters);
@@ -235,7 +218,9 @@ absl::Status LoadWithBase(const std::string& folder, const DecoderConfig& config
   if (!absl::IsNotFound(base.status())) return base.status();
   ASSIGN_OR_RETURN(const WeightFiles files, WeightFiles::Open(folder));
   const absl::Status status = Fill(files, config, parameters);
-  return status.ok() ? status : Named(status, folder);
+  if (!status.ok()) return Named(status, folder);
+  const bool adapted = depth == 0 && parameters.lora() && HoldsAdapter(folder);
+  return adapted ? LoadAdapter(folder, parameters) : absl::OkStatus();  // beside the weights
 }
 
 // That of the file's embedding, or fp32 where that is wider.
@@ -262,6 +247,13 @@ absl::StatusOr<DecoderConfig> ReadModelConfig(const std::string& folder) {
 absl::StatusOr<DecoderConfig> JobModelConfig(const v1::JobSpec& spec, int64_t data_vocab_size) {
   const v1::ModelSpec& model = spec.model();
   const int64_t length = spec.data().sequence_length();
+  if (HoldsAdapter(model.from())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model.from is ", model.from(),
+                     ", which holds an adapter; give model.from the model that it "
+                     "adapts and train.lora.from this folder, or merge the two first (espalier "
+                     "export --merge)"));
+  }
   if (!model.has_from()) {
     ASSIGN_OR_RETURN(DecoderConfig config, DecoderConfigFromSpec(model, data_vocab_size));
     if (!ResolveModel(model).has_max_position_embeddings()) {
@@ -291,12 +283,47 @@ absl::Status LoadWeights(const std::string& folder, const DecoderConfig& config,
   return CatchTorch("narrowing the weights", [&] { parameters.RefreshCopy(); });
 }
 
-absl::StatusOr<PretrainedModel> LoadPretrained(const std::string& folder,
-                                               Parameters::Options options) {
+absl::StatusOr<std::string> BaseFolder(const std::string& folder) {
+  std::string at = folder;
+  for (int depth = 0; depth <= kMostBases; ++depth) {
+    const auto text = PosixFileSystem().Read(JoinPath(at, kBaseName), kJsonLimitBytes);
+    if (absl::IsNotFound(text.status())) return depth == 0 ? std::string() : at;
+    if (!text.ok()) return text.status();
+    const auto base = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+    if (!base.is_object() || !base.contains("model") || !base["model"].is_string()) {
+      return std::string();
+    }
+    at = base["model"].get<std::string>();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(folder, " rests on more than ", kMostBases,
+                                                 " models, one on the other; is it its own?"));
+}
+
+absl::StatusOr<torch::ScalarType> StoredType(const std::string& folder) {
   ASSIGN_OR_RETURN(const DecoderConfig config, ReadModelConfig(folder));
-  ASSIGN_OR_RETURN(options.frozen_embedding_type, EmbeddingType(folder, config));
+  return EmbeddingType(folder, config);
+}
+
+absl::StatusOr<PretrainedModel> LoadPretrained(const std::string& folder,
+                                               Parameters::Options options,
+                                               const std::string& adapter) {
+  ASSIGN_OR_RETURN(const DecoderConfig config, ReadModelConfig(folder));
+  ASSIGN_OR_RETURN(const std::string base, BaseFolder(folder));
+  ASSIGN_OR_RETURN(options.frozen_embedding_type,
+                   EmbeddingType(base.empty() ? folder : base, config));
+  if (HoldsAdapter(folder) && !adapter.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        folder, " has an adapter of its own; merge it first (espalier export --merge), or leave ",
+        adapter, " out"));
+  }
+  const std::string adapted = adapter.empty() ? folder : adapter;
+  if (!adapter.empty() || HoldsAdapter(folder)) {
+    ASSIGN_OR_RETURN(options.lora, ReadLoraConfig(adapted));
+    RETURN_IF_ERROR(CheckLoraTargets(config, *options.lora, LoraTargetsFound::kSome));
+  }
   ASSIGN_OR_RETURN(Parameters parameters, Parameters::Create(config, options));
   RETURN_IF_ERROR(LoadWeights(folder, config, parameters));
+  if (!adapter.empty()) RETURN_IF_ERROR(LoadAdapter(adapter, parameters));
   return PretrainedModel{config, std::move(parameters)};
 }
 

@@ -1,7 +1,7 @@
 // Pretrained: a model folder in the Hugging Face layout (config.json, model.safetensors or its
 // shards under model.safetensors.index.json; or trained.safetensors above what base.json names)
-// into Parameters. Used by worker/generate_verb.cc, worker/job_inputs.cc and
-// worker/state/start_state.cc. Compute thread.
+// into Parameters. Used by worker/open_model.h, worker/job_inputs.cc,
+// worker/state/export_model.cc and worker/state/start_state.cc. Compute thread.
 #pragma once
 
 #include <torch/torch.h>
@@ -32,12 +32,20 @@ absl::StatusOr<DecoderConfig> JobModelConfig(const v1::JobSpec& spec, int64_t da
 absl::Status LoadWeights(const std::string& folder, const DecoderConfig& config,
                          Parameters& parameters);
 
+// The folder with the weights on which a checkpoint of trained parts or of adapters rests; empty:
+// the folder's own, or initial ones.
+absl::StatusOr<std::string> BaseFolder(const std::string& folder);
+// The type of most of a folder's weights, by its embedding; fp32 for wider ones.
+absl::StatusOr<torch::ScalarType> StoredType(const std::string& folder);
+
 struct PretrainedModel {
   DecoderConfig config;
   Parameters parameters;
 };
-// An untied embedding that is frozen keeps the type it has in the file.
+// An untied embedding that is frozen keeps the type it has in the file. A checkpoint of adapters is
+// a model with them. `adapter`: a folder of adapters to put on the model; empty: none.
 absl::StatusOr<PretrainedModel> LoadPretrained(const std::string& folder,
-                                               Parameters::Options options);
+                                               Parameters::Options options,
+                                               const std::string& adapter = "");
 
 }  // namespace espalier

@@ -117,9 +117,11 @@ TEST(Decoder, OfPositionsAboveAFrozenTableAllIsFinalAtTheEnd) {
 TEST(Decoder, PositionsBeyondThoseLearnedAreRefused) {
   const TinyModel model(TinyGpt2Config());
   EXPECT_THROW(model.decoder->Logits(SomeIds(1, 65, 23)), c10::IndexError);
-  KeyValueCache cache;
-  model.decoder->NextLogits(SomeIds(1, 64, 23), cache);
-  EXPECT_THROW(model.decoder->NextLogits(SomeIds(1, 1, 23), cache), c10::IndexError);
+  KeyValueCache cache = *model.decoder->MakeCache({.rows = 1, .positions = 65});
+  cache.BeginPrompt(0, 64);
+  model.decoder->NextLogits(SomeIds(1, 64, 23)[0], cache);
+  cache.BeginStep(1);
+  EXPECT_THROW(model.decoder->NextLogits(SomeIds(1, 1, 23)[0], cache), c10::IndexError);
 }
 
 // Also of layers above and below one that is frozen.
@@ -226,16 +228,60 @@ TEST_P(DecoderVariants, Bf16GivesTheLossAndTheGradientToItsPrecision) {
 
 TEST_P(DecoderVariants, KeptKeysGiveTheSameLogits) {
   const TinyModel model(GetParam().config);
-  const Tensor ids = SomeIds(2, 12, 23);
-  const Tensor expected = model.decoder->Logits(ids);
-  KeyValueCache cache;
+  const Tensor ids = SomeIds(1, 12, 23)[0];
+  const Tensor expected = model.decoder->Logits(ids.unsqueeze(0))[0];
+  KeyValueCache cache = *model.decoder->MakeCache({.rows = 2, .positions = 12});
   int64_t at = 0;
   for (const int64_t count : {4, 1, 1, 3, 1, 2}) {
-    const Tensor got = model.decoder->NextLogits(ids.narrow(1, at, count), cache);
+    cache.BeginPrompt(1, count);
+    const Tensor got = model.decoder->NextLogits(ids.narrow(0, at, count), cache);
     at += count;
-    EXPECT_LT(LargestDifference(got, expected.select(1, at - 1)), 1e-4) << "position " << at - 1;
+    EXPECT_LT(LargestDifference(got[0], expected[at - 1]), 1e-4) << "position " << at - 1;
   }
-  EXPECT_EQ(cache.length, 12);
+  EXPECT_EQ(cache.length(1), 12);
+  EXPECT_EQ(cache.length(0), 0);
+}
+
+// Sequences of lengths of their own, each a row.
+TEST_P(DecoderVariants, AStepOfManyRowsGivesTheLogitsOfEach) {
+  const TinyModel model(GetParam().config);
+  const std::vector<int64_t> lengths = {3, 9, 1};
+  KeyValueCache cache = *model.decoder->MakeCache({.rows = 4, .positions = 16});
+  const Tensor ids = SomeIds(3, 12, 23);
+  for (int64_t row = 0; row < 3; ++row) {
+    cache.BeginPrompt(row, lengths[row]);
+    model.decoder->Keep(ids[row].narrow(0, 0, lengths[row]), cache);
+  }
+  for (int64_t step = 0; step < 3; ++step) {
+    Tensor next = torch::empty({3}, torch::kLong);
+    for (int64_t row = 0; row < 3; ++row) next[row] = ids[row][lengths[row] + step];
+    cache.BeginStep(3);
+    const Tensor got = model.decoder->NextLogits(next, cache);
+    for (int64_t row = 0; row < 3; ++row) {
+      const Tensor whole =
+          model.decoder->Logits(ids[row].narrow(0, 0, lengths[row] + step + 1).unsqueeze(0));
+      EXPECT_LT(LargestDifference(got[row], whole[0][lengths[row] + step]), 1e-4)
+          << "row " << row << " step " << step;
+    }
+  }
+}
+
+TEST_P(DecoderVariants, ARowOfAStepHasTheSameBitsWhateverRowsGoAlong) {
+  for (const auto type : {torch::kFloat, torch::kBFloat16}) {
+    const TinyModel model(GetParam().config, type);
+    const Tensor ids = SomeIds(7, 6, 23);
+    const auto step = [&](int64_t rows) {  // that of row 0
+      KeyValueCache cache = *model.decoder->MakeCache({.rows = 7, .positions = 16});
+      for (int64_t row = 0; row < rows; ++row) {
+        cache.BeginPrompt(row, 6 - row % 3);
+        model.decoder->Keep(ids[row].narrow(0, 0, 6 - row % 3), cache);
+      }
+      cache.BeginStep(rows);
+      return model.decoder->NextLogits(ids.select(1, 0).narrow(0, 0, rows).contiguous(), cache)[0];
+    };
+    const Tensor alone = step(1);
+    for (const int64_t rows : {2, 4, 5, 7}) EXPECT_TRUE(torch::equal(step(rows), alone)) << rows;
+  }
 }
 
 TEST(Decoder, NoPositionSeesALaterOne) {

@@ -139,10 +139,16 @@ TEST_P(EveryDevice, ContinuesFromKeptKeysAndValues) {
   torch::NoGradGuard no_grad;
   const Tensor ids = SomeIds(2, 20, 64).to(torch::Device(device));
   const Tensor expected = decoder.Logits(ids).select(1, 19).to(torch::kFloat);
-  KeyValueCache cache;
-  decoder.NextLogits(ids.narrow(1, 0, 17), cache);
+  KeyValueCache cache = *decoder.MakeCache({.rows = 3, .positions = 24});
+  for (int64_t row = 0; row < 2; ++row) {
+    cache.BeginPrompt(row, 17);
+    decoder.Keep(ids[row].narrow(0, 0, 17), cache);
+  }
   Tensor logits;
-  for (int64_t t = 17; t < 20; ++t) logits = decoder.NextLogits(ids.narrow(1, t, 1), cache);
+  for (int64_t t = 17; t < 20; ++t) {
+    cache.BeginStep(2);
+    logits = decoder.NextLogits(ids.select(1, t).contiguous(), cache);
+  }
   EXPECT_LT((logits.to(torch::kFloat) - expected).norm().item<double>(),
             tolerance * expected.norm().item<double>());
 }

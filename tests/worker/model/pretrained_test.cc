@@ -9,7 +9,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/worker/support/tiny_model.h"
+#include "worker/formats/lora_config.h"
 #include "worker/formats/safetensors.h"
+#include "worker/model/parameter_shapes.h"
 #include "worker/tensor/device.h"
 
 namespace espalier {
@@ -172,6 +174,29 @@ TEST_F(Pretrained, TiedHeadsAndOldBuffersAreIgnored) {
   extra["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch::ones({3});
   WriteTensors("model.safetensors", extra);
   EXPECT_TRUE(Load().ok()) << Load().status();
+}
+
+// Weights and an adapter in one folder, without the base.json of our checkpoints.
+TEST_F(Pretrained, AnAdapterBesideTheWeightsIsLoadedOrMissedByName) {
+  WriteTensors("model.safetensors", tensors_);
+  const LoraConfig lora{.rank = 2, .alpha = 4, .targets = {"q_proj", "query_key_value"}};
+  WriteText("adapter_config.json",
+            AdapterConfigToJson(lora, {.base = "", .targets = lora.targets}));
+  ExpectRefused(absl::StatusCode::kNotFound, "adapter_model.safetensors");
+  Tensors adapter;
+  for (const ParameterShape& shape : ParameterShapes(config_, lora)) {
+    if (shape.is_adapter()) adapter[shape.name] = torch::randn(shape.shape);
+  }
+  WriteTensors("adapter_model.safetensors", adapter);
+  const auto model = Load();
+  ASSERT_TRUE(model.ok()) << model.status();
+  ASSERT_EQ(adapter.size(), 2U);
+  for (const auto& [name, value] : adapter) {
+    EXPECT_TRUE(torch::equal(model->parameters.Get(name), value)) << name;
+  }
+  adapter.erase(adapter.begin());
+  WriteTensors("adapter_model.safetensors", adapter);
+  ExpectRefused(absl::StatusCode::kNotFound, "lora_A");
 }
 
 TEST(SelectDevice, CpuIsAlwaysThereAndNamesAreChecked) {

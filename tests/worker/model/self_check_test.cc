@@ -75,11 +75,11 @@ TEST_P(WrongOperators, AreRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, WrongOperators,
-                         testing::Values("add", "addcmul", "addcmul_", "addmm", "addmm_", "bmm",
-                                         "cat", "copy_", "exp_", "gather", "index_add_", "linear",
-                                         "mm", "mv", "rsqrt", "scatter_add_", "silu",
-                                         "silu_backward", "_softmax", "_softmax_backward_data",
-                                         "bitwise_xor"),
+                         testing::Values("add", "addcdiv", "addcmul", "addcmul_", "addmm", "addmm_",
+                                         "bmm", "cat", "copy_", "exp_", "gather", "hypot_",
+                                         "index_add_", "linalg_vector_norm", "linear", "mm", "mv",
+                                         "scatter_add_", "silu", "silu_backward", "_softmax",
+                                         "_softmax_backward_data", "bitwise_xor"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(SelfTest, OfGpt2TriesItsOwnOperations) {
@@ -105,7 +105,7 @@ TEST(SelfTest, NamesTheOperationThatIsWrong) {
   for (const auto& [operation, named] : {std::pair{"aten::bmm", "attention"},
                                          {"aten::silu", "a gated product"},
                                          {"aten::index_add_", "rows that are looked up"},
-                                         {"aten::rsqrt", "a norm"}}) {
+                                         {"aten::hypot_", "a norm"}}) {
     const WrongOperator wrong(operation);
     const DeviceTrial trial = TryDevice(torch::kCPU, torch::kDouble);
     EXPECT_TRUE(absl::StrContains(trial.status.message(), absl::StrCat("computes ", named)))

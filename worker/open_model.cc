@@ -1,0 +1,89 @@
+#include "worker/open_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/file_system.h"
+#include "common/base/status_macros.h"
+#include "common/observe/log.h"
+#include "common/platform/platform.h"
+#include "worker/kernels/parallel.h"
+#include "worker/state/checkpoint_store.h"
+#include "worker/tensor/device.h"
+#include "worker/tokenizer/open_tokenizer.h"
+
+namespace espalier {
+namespace {
+
+// Those of the model and of its tokenizer, and those that end a turn of the usual chat templates
+// where the tokenizer has them: config.json often names the end of documents alone.
+std::vector<int32_t> StopIds(const DecoderConfig& config, const Tokenizer& tokenizer) {
+  std::vector<int32_t> ids(config.eos_token_ids.begin(), config.eos_token_ids.end());
+  ids.push_back(tokenizer.end_of_text());
+  for (const char* end : {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>"}) {
+    const std::optional<int32_t> id = tokenizer.IdOf(end);
+    if (id && tokenizer.IsSpecial(*id)) ids.push_back(*id);
+  }
+  return ids;
+}
+
+absl::StatusOr<torch::ScalarType> TypeOf(const std::string& precision) {
+  if (precision == "fp32") return torch::kFloat;
+  if (precision == "bf16") return torch::kBFloat16;
+  if (precision == "fp16") return torch::kHalf;
+  return absl::InvalidArgumentError(
+      absl::StrCat("precision is '", precision, "'; allowed: fp32, bf16, fp16"));
+}
+
+// INVALID_ARGUMENT, with what would do, for what is no model folder.
+absl::Status CheckModelFolder(const std::string& folder) {
+  const absl::StatusOr<std::vector<std::string>> names = PosixFileSystem().List(folder);
+  const std::string seen = names.ok() ? "it holds no config.json and no checkpoint (step-...)"
+                                      : std::string(names.status().message());
+  const bool model =
+      names.ok() && std::find(names->begin(), names->end(), "config.json") != names->end();
+  if (model) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("no model in ", folder, ": ", seen,
+                   "; give a checkpoint, a folder of checkpoints, or a folder of a model in the "
+                   "Hugging Face layout"));
+}
+
+// A folder of checkpoints stands for the newest of them that is whole; a checkpoint is verified.
+absl::StatusOr<std::string> ModelFolder(const std::string& folder) {
+  const CheckpointStore store(PosixFileSystem(), {.directory = folder});
+  const absl::StatusOr<FoundCheckpoint> found = store.FindNewest();
+  if (!found.ok() || (!found->newest && found->rejected.empty())) {
+    RETURN_IF_ERROR(CheckModelFolder(folder));
+    RETURN_IF_ERROR(CheckIfCheckpoint(PosixFileSystem(), folder));
+    return folder;
+  }
+  for (const RejectedCheckpoint& rejected : found->rejected) {
+    LogWarning(absl::StrCat("passed over ", rejected.folder, ": ", rejected.reason.message()));
+  }
+  if (!found->newest) return found->rejected.front().reason;
+  LogInfo(absl::StrCat(folder, " holds checkpoints; taking ", found->newest->folder()));
+  return found->newest->folder();
+}
+
+}  // namespace
+
+absl::StatusOr<OpenedModel> OpenModel(const ModelPlace& place) {
+  ASSIGN_OR_RETURN(const torch::ScalarType type, TypeOf(place.precision));
+  RETURN_IF_ERROR(SetComputeThreads(place.threads, /*workers_here=*/1));
+  cpu::OnEachThread(MarkComputeThread);
+  OpenedModel opened;
+  ASSIGN_OR_RETURN(opened.folder, ModelFolder(place.folder));
+  ASSIGN_OR_RETURN(const SelectedDevice device, SelectDevice({.name = place.device}));
+  ASSIGN_OR_RETURN(opened.tokenizer, OpenTokenizer(opened.folder));
+  ASSIGN_OR_RETURN(PretrainedModel model,
+                   LoadPretrained(opened.folder, {.device = device.device, .compute_type = type},
+                                  place.adapter));
+  opened.model = std::make_unique<PretrainedModel>(std::move(model));
+  opened.decoder = std::make_unique<Decoder>(opened.config(), opened.model->parameters);
+  opened.stop_ids = StopIds(opened.config(), *opened.tokenizer);
+  return opened;
+}
+
+}  // namespace espalier
