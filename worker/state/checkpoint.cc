@@ -8,9 +8,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
 #include "worker/formats/json_fields.h"
+#include "worker/formats/lora_config.h"
 
 namespace espalier {
 namespace {
@@ -23,6 +25,8 @@ constexpr char kManifestName[] = "manifest.json";
 constexpr char kModelName[] = "model.safetensors";
 constexpr char kTrainedName[] = "trained.safetensors";
 constexpr char kBaseName[] = "base.json";
+// The names of the model's file where not all of it is there.
+constexpr const char* kPartNames[] = {kTrainedName, kAdapterModelName};
 constexpr char kOptimizerName[] = "optimizer.safetensors";
 constexpr char kConfigName[] = "config.json";
 constexpr char kStateName[] = "trainer_state.json";
@@ -90,6 +94,19 @@ absl::StatusOr<CheckpointFile> WriteTensors(FileSystem& files, const std::string
   }
   RETURN_IF_ERROR(writer.Finish());
   return file->Finish();
+}
+
+const char* ModelNameOf(const CheckpointContent& content) {
+  if (content.base_json.empty()) return kModelName;
+  return content.adapter_config_json.empty() ? kTrainedName : kAdapterModelName;
+}
+
+// The part that is there, if any is.
+const char* ModelNameOf(const CheckpointManifest& manifest) {
+  for (const char* part : kPartNames) {
+    if (!manifest.Lists(kModelName) && manifest.Lists(part)) return part;
+  }
+  return kModelName;
 }
 
 absl::Status Damaged(const std::string& folder, absl::string_view what) {
@@ -185,9 +202,8 @@ absl::Status WriteCheckpointFiles(FileSystem& files, const std::string& folder,
   if (content.validation_loss && std::isfinite(*content.validation_loss)) {
     manifest.validation_loss = content.validation_loss;
   }
-  const bool whole = content.base_json.empty();
   ASSIGN_OR_RETURN(CheckpointFile model,
-                   WriteTensors(files, folder, whole ? kModelName : kTrainedName, content.model));
+                   WriteTensors(files, folder, ModelNameOf(content), content.model));
   manifest.files.push_back(std::move(model));
   ASSIGN_OR_RETURN(CheckpointFile optimizer,
                    WriteTensors(files, folder, kOptimizerName, content.optimizer));
@@ -196,6 +212,7 @@ absl::Status WriteCheckpointFiles(FileSystem& files, const std::string& folder,
       {kConfigName, content.config_json},
       {kStateName, content.trainer_state_json},
       {kBaseName, content.base_json},
+      {kAdapterConfigName, content.adapter_config_json},
       {"tokenizer.json", content.tokenizer_json},
       {"tokenizer_config.json", content.tokenizer_config_json},
       {"generation_config.json", content.generation_config_json}};
@@ -229,10 +246,10 @@ absl::StatusOr<CheckpointManifest> CheckCheckpoint(FileSystem& files, const std:
     if (manifest->Lists(required)) continue;
     return Damaged(folder, absl::StrCat("the manifest does not list ", required));
   }
-  const bool part = manifest->Lists(kTrainedName) && manifest->Lists(kBaseName);
-  if (!manifest->Lists(kModelName) && !part) {
+  const absl::string_view model = ModelNameOf(*manifest);
+  if (!manifest->Lists(model) || (model != kModelName && !manifest->Lists(kBaseName))) {
     return Damaged(folder, absl::StrCat("the manifest lists neither ", kModelName, " nor ",
-                                        kTrainedName, " with ", kBaseName));
+                                        absl::StrJoin(kPartNames, " or "), " with ", kBaseName));
   }
   for (const CheckpointFile& file : manifest->files) {
     RETURN_IF_ERROR(CheckFile(folder, file, check, cancelled));
@@ -250,9 +267,8 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(FileSystem& files, const std::string
   checkpoint.folder_ = folder;
   checkpoint.files_ = &files;
   ASSIGN_OR_RETURN(checkpoint.manifest_, CheckCheckpoint(files, folder, CheckpointCheck::kHashes));
-  const bool whole = checkpoint.manifest_.Lists(kModelName);
   ASSIGN_OR_RETURN(checkpoint.model_,
-                   Safetensors::Open(JoinPath(folder, whole ? kModelName : kTrainedName)));
+                   Safetensors::Open(JoinPath(folder, ModelNameOf(checkpoint.manifest_))));
   ASSIGN_OR_RETURN(checkpoint.optimizer_, Safetensors::Open(JoinPath(folder, kOptimizerName)));
   return checkpoint;
 }

@@ -30,10 +30,12 @@ struct NamedTensor {
 struct CheckpointContent {
   Step step;  // committed steps: the number of the next one
   // What is trained, fp32, Hugging Face names: model.safetensors; trained.safetensors where
-  // something is frozen, so that nobody takes a part for the model.
+  // something is frozen, so that nobody takes a part for the model; of adapters, by PEFT's names,
+  // adapter_model.safetensors.
   std::vector<NamedTensor> model;
   // base.json, of a model of which something is frozen: where that is. Empty: all is trained.
   std::string base_json;
+  std::string adapter_config_json;     // adapter_config.json, of adapters
   std::vector<NamedTensor> optimizer;  // optimizer.safetensors
   std::string config_json;             // config.json
   std::string tokenizer_json;          // tokenizer.json and so on; empty: no such file

@@ -18,6 +18,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/recompute.h"
 #include "common/observe/log.h"
+#include "worker/model/adapter_files.h"
 #include "worker/model/self_check.h"
 #include "worker/tensor/device.h"
 #include "worker/tensor/torch_compat.h"
@@ -149,7 +150,10 @@ absl::StatusOr<Parameters::Options> ParameterOptions(const DecoderConfig& config
                                                      torch::Device device) {
   ASSIGN_OR_RETURN(const torch::ScalarType type, ComputeType(train.precision(), device));
   Parameters::Options options = Parameters::ForTraining(device, type);
+  ASSIGN_OR_RETURN(options.lora, JobLora(config, train));
   ASSIGN_OR_RETURN(options.trained, TrainedOf(config, train));
+  if (options.lora)
+    options.trained = [](const ParameterShape& shape) { return shape.is_adapter(); };
   if (!train.reproducible()) return options;
   if (!device.is_cpu()) {
     return absl::FailedPreconditionError(

@@ -38,9 +38,9 @@ struct TrainingCounters {
   ValidationProgress validation;
 };
 
-// How a job keeps its parameters on a device. INVALID_ARGUMENT when train.freeze does not fit the
-// model; FAILED_PRECONDITION when the device has no such precision, or is not reproducible and is
-// to be.
+// How a job keeps its parameters on a device. INVALID_ARGUMENT when train.freeze or train.lora does
+// not fit the model; FAILED_PRECONDITION when the device has no such precision, or is not
+// reproducible and is to be.
 absl::StatusOr<Parameters::Options> ParameterOptions(const DecoderConfig& config,
                                                      const v1::TrainSpec& train,
                                                      torch::Device device);
@@ -53,7 +53,7 @@ class Replica {
   // Allocates everything, for the optimizer, the precision and the frozen parameters of `train`;
   // the values are not set (start_state.h does that). RESOURCE_EXHAUSTED names the bytes;
   // FAILED_PRECONDITION when the device does not compute in that precision; INVALID_ARGUMENT when
-  // train.recompute or train.freeze does not fit the model.
+  // train.recompute, train.freeze or train.lora does not fit the model.
   static absl::StatusOr<std::unique_ptr<Replica>> Create(const DecoderConfig& config,
                                                          const v1::TrainSpec& train,
                                                          torch::Device device) {

@@ -21,6 +21,7 @@ namespace {
 struct Digest {
   uint64_t spec = 0;
   uint64_t architecture = 0;
+  uint64_t adapters = 0;
   std::array<char, 64> data{};
   std::array<char, 32> version{};
 };
@@ -43,6 +44,7 @@ uint64_t HashSpec(v1::JobSpec spec) {
   spec.mutable_data()->clear_path();
   spec.mutable_model()->clear_from();
   spec.mutable_checkpoint()->clear_directory();
+  if (spec.train().has_lora()) spec.mutable_train()->mutable_lora()->clear_from();
   spec.clear_launch();
   return Hash(spec.SerializeAsString());
 }
@@ -58,6 +60,7 @@ absl::Status CheckSameRun(const RankContext& context, const RunIdentity& identit
   Digest mine;
   mine.spec = HashSpec(identity.spec);
   mine.architecture = Hash(identity.architecture);
+  mine.adapters = Hash(identity.adapters);
   CopyText(identity.data_hash, mine.data);
   CopyText(ESPALIER_VERSION, mine.version);
   ASSIGN_OR_RETURN(const std::vector<Digest> all, GatherValues(context.collective, mine));
@@ -77,6 +80,10 @@ absl::Status CheckSameRun(const RankContext& context, const RunIdentity& identit
       return Differs(rank, "architectures",
                      "copy the folder of model.from from one node to the others");
     }
+    if (all[rank].adapters != all[0].adapters) {
+      return Differs(rank, "adapters",
+                     "copy the folder of train.lora.from from one node to the others");
+    }
   }
   return absl::OkStatus();
 }
@@ -87,12 +94,17 @@ using nlohmann::json;
 
 constexpr char kResidual[] = "gradient_residual.";
 
+// Where a job's model lies, as it was given when that cannot be told.
+std::string BaseFolder(const v1::JobSpec& spec) {
+  std::error_code error;
+  const auto path = std::filesystem::absolute(spec.model().from(), error);
+  return error ? spec.model().from() : path.string();
+}
+
 // What the frozen parameters are: those of a model, or initial ones.
 std::string BaseJson(const v1::JobSpec& spec, const DecoderConfig& config) {
   if (spec.model().has_from()) {
-    std::error_code error;  // on an error the path as it was given
-    const auto path = std::filesystem::absolute(spec.model().from(), error);
-    return json{{"model", error ? spec.model().from() : path.string()}}.dump(2) + "\n";
+    return json{{"model", BaseFolder(spec)}}.dump(2) + "\n";
   }
   const json base = {{"seed", spec.train().seed()},
                      {"initializer_range", config.initializer_range}};
@@ -201,6 +213,19 @@ absl::Status CheckArchitecture(const Checkpoint& checkpoint, const DecoderConfig
   return absl::OkStatus();
 }
 
+// Adapters of equal shapes may add different multiples.
+absl::Status CheckAdapters(const Checkpoint& checkpoint, const std::optional<LoraConfig>& lora) {
+  if (!lora) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::string text, checkpoint.Text(kAdapterConfigName));
+  ASSIGN_OR_RETURN(const LoraConfig saved, LoraConfigFromJson(text));
+  if (saved.ComputesAs(*lora)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "checkpoint ", checkpoint.folder(), " holds adapters of rank ", saved.rank, " that add ",
+      saved.scale(), " times what they make, and the job's, of rank ", lora->rank, ", add ",
+      lora->scale(), " times; give the job the train.lora that it was made with, or another ",
+      "checkpoint.directory"));
+}
+
 // A checkpoint of a run that trained other parameters holds others.
 absl::Status CheckTrained(const Checkpoint& checkpoint, absl::Span<const Parameter> trained) {
   const size_t held = checkpoint.model().tensors().size();
@@ -212,8 +237,8 @@ absl::Status CheckTrained(const Checkpoint& checkpoint, absl::Span<const Paramet
   return absl::FailedPreconditionError(
       absl::StrCat("checkpoint ", checkpoint.folder(), " holds ", held,
                    " trained parameters and the job trains ", trained.size(),
-                   "; give the job the model and the train.freeze that it was made with, or "
-                   "another checkpoint.directory"));
+                   "; give the job the model, the train.freeze and the train.lora that it "
+                   "was made with, or another checkpoint.directory"));
 }
 
 }  // namespace
@@ -251,6 +276,12 @@ CheckpointContent ContentOf(Replica& replica, const RunIdentity& identity,
   if (replica.has_frozen()) {
     content.base_json = BaseJson(identity.spec, replica.config());
   }
+  if (const auto& lora = replica.parameters().lora()) {
+    content.adapter_config_json = AdapterConfigToJson(
+        *lora, {.base = identity.spec.model().has_from() ? BaseFolder(identity.spec) : "",
+                .targets = LoraTargets(replica.config(), *lora),
+                .weights_are_in_out = replica.config().architecture == Architecture::kGpt2});
+  }
   content.validation_loss = validation_loss;
   return content;
 }
@@ -261,6 +292,7 @@ absl::Status LoadReplica(const Checkpoint& checkpoint, const RunIdentity& identi
   const absl::Span<const Parameter> parameters = replica.parameters().trained();
   RETURN_IF_ERROR(CheckArchitecture(checkpoint, replica.config()));
   RETURN_IF_ERROR(CheckTrained(checkpoint, parameters));
+  RETURN_IF_ERROR(CheckAdapters(checkpoint, replica.parameters().lora()));
   RETURN_IF_ERROR(CheckFrozen(checkpoint, replica));
   for (size_t i = 0; i < parameters.size(); ++i) {
     RETURN_IF_ERROR(LoadPart(checkpoint.model(), "", parameters[i], parameters[i].value));

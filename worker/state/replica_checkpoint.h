@@ -19,8 +19,8 @@
 
 namespace espalier {
 
-// Fails on all ranks alike, with the rank and the key, unless all have the same job, data and
-// architecture.
+// Fails on all ranks alike, with the rank and the key, unless all have the same job, data,
+// architecture and adapters.
 // Paths, device and threads may differ from node to node.
 absl::Status CheckSameRun(const RankContext& context, const RunIdentity& identity);
 

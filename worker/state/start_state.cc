@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
+#include "worker/model/adapter_files.h"
 #include "worker/model/pretrained.h"
 #include "worker/state/replica_checkpoint.h"
 #include "worker/state/trainer_state.h"
@@ -129,8 +130,9 @@ absl::Status CheckSameBase(const RankContext& context, Replica& replica) {
   if (other == all.end()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("rank ", other - all.begin(),
-                   " and rank 0 have different values in the parameters that train.freeze names; "
-                   "copy the folder of model.from from one node to the others"));
+                   " and rank 0 have different values in the parameters that are not trained (by "
+                   "train.freeze, or under train.lora); copy the folder of model.from from one "
+                   "node to the others"));
 }
 
 // How a rank computes, and how the state was computed that it is about to load.
@@ -286,15 +288,33 @@ class Holdings {
 
 }  // namespace
 
+namespace {
+
+// Those of train.lora.from, or initial ones.
+absl::Status SetInitialAdapters(const v1::JobSpec& spec, Parameters& parameters) {
+  const v1::LoraSpec& lora = spec.train().lora();
+  if (lora.has_from()) {
+    RETURN_IF_ERROR(CheckIfCheckpoint(PosixFileSystem(), lora.from()));
+    return LoadAdapter(lora.from(), parameters);
+  }
+  return CatchTorch("setting the initial adapters",
+                    [&] { parameters.InitializeAdapters(spec.train().seed()); });
+}
+
+}  // namespace
+
 absl::Status SetInitialWeights(const v1::JobSpec& spec, Replica& replica) {
   replica.counters() = {.loss_scale = LossScale::For(spec.train().precision())};
+  Parameters& parameters = replica.parameters();
   if (spec.model().has_from()) {
     RETURN_IF_ERROR(CheckIfCheckpoint(PosixFileSystem(), spec.model().from()));
-    return LoadWeights(spec.model().from(), replica.config(), replica.parameters());
+    RETURN_IF_ERROR(LoadWeights(spec.model().from(), replica.config(), parameters));
+  } else {
+    RETURN_IF_ERROR(CatchTorch("setting the initial weights", [&] {
+      parameters.Initialize(spec.train().seed(), replica.config().initializer_range);
+    }));
   }
-  return CatchTorch("setting the initial weights", [&] {
-    replica.parameters().Initialize(spec.train().seed(), replica.config().initializer_range);
-  });
+  return parameters.lora() ? SetInitialAdapters(spec, parameters) : absl::OkStatus();
 }
 
 absl::StatusOr<StartState> AgreeOnStart(const RankContext& context, const CheckpointStore& store,

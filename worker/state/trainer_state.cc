@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "worker/data/order.h"
 #include "worker/formats/json_fields.h"
 
 namespace espalier {
@@ -32,7 +33,9 @@ json OrderJson(const RunIdentity& identity) {
   return {{"data_sha256", identity.data_hash},
           {"sequence_length", identity.spec.data().sequence_length()},
           {"seed", identity.spec.data().seed()},
-          {"global_batch", identity.spec.train().global_batch()}};
+          {"global_batch", identity.spec.train().global_batch()},
+          {"whole_epochs", identity.spec.train().has_epochs()},
+          {"group_by_length", identity.spec.data().group_by_length()}};
 }
 
 json LossScaleJson(const LossScale& scale) {
@@ -136,10 +139,14 @@ absl::Status CheckOrder(const json& state, const RunIdentity& identity, const st
   ASSIGN_OR_RETURN(const json* order, ObjectField(state, "order"));
   const json wanted = OrderJson(identity);
   for (const auto& [key, value] : wanted.items()) {
-    if (order->contains(key) && (*order)[key] == value) continue;
+    const auto found = order->find(key);
+    // Older checkpoints name a way of drawing samples only where it is theirs.
+    const json otherwise = value.is_boolean() ? json(false) : json("unknown");
+    const json& saved = found == order->end() ? otherwise : *found;
+    if (saved == value) continue;
     return absl::FailedPreconditionError(absl::StrCat(
-        "checkpoint ", folder, " was made with ", key, " ",
-        order->contains(key) ? (*order)[key].dump() : "unknown", " and the job has ", value.dump(),
+        "checkpoint ", folder, " was made with ", key, " ", saved.dump(), " and the job has ",
+        value.dump(),
         ", so it cannot be resumed: give the job another checkpoint.directory, or start from these "
         "weights with model.from: ",
         folder));
@@ -151,7 +158,6 @@ absl::Status CheckOrder(const json& state, const RunIdentity& identity, const st
 
 std::string TrainerStateJson(Replica& replica, const RunIdentity& identity) {
   const TrainingCounters& counters = replica.counters();
-  const int64_t used = counters.step * identity.spec.train().global_batch();
   json state = {{"format", kStateFormat},
                 {"version", ESPALIER_VERSION},
                 {"step", counters.step},
@@ -164,9 +170,13 @@ std::string TrainerStateJson(Replica& replica, const RunIdentity& identity) {
                 {"spec", SpecJson(identity.spec)}};
   if (!identity.computed_by.empty()) state["computed_by"] = identity.computed_by;
   if (replica.has_frozen()) state["base"] = BaseFingerprintJson(replica);
-  if (identity.training_samples > 0) {
-    state["position"] = {{"epoch", used / identity.training_samples},
-                         {"samples_used_in_epoch", used % identity.training_samples}};
+  const auto order = SampleOrder::Create({.samples = identity.training_samples,
+                                          .global_batch = identity.spec.train().global_batch(),
+                                          .whole_epochs = identity.spec.train().has_epochs()});
+  if (order.ok()) {
+    const Step step(counters.step);
+    state["position"] = {{"epoch", order->EpochOfStep(step)},
+                         {"samples_used_in_epoch", order->UsedInEpoch(step)}};
   }
   return state.dump(2) + "\n";
 }
@@ -213,10 +223,9 @@ absl::Status CheckFrozen(const Checkpoint& checkpoint, Replica& replica) {
   }
   return absl::FailedPreconditionError(
       absl::StrCat("checkpoint ", checkpoint.folder(),
-                   " was trained above other values of the parameters that "
-                   "train.freeze names; give the job the model.from (or the train.seed) that it "
-                   "was made with, or "
-                   "another checkpoint.directory"));
+                   " was trained above other values of the parameters that are not trained (by "
+                   "train.freeze, or under train.lora); give the job the model.from (or the "
+                   "train.seed) that it was made with, or another checkpoint.directory"));
 }
 
 }  // namespace espalier

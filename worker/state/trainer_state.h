@@ -25,6 +25,7 @@ struct RunIdentity {
   std::string data_hash;  // SHA-256 (hex) of the data's manifest
   int64_t training_samples = 0;
   std::string architecture;  // config.json
+  std::string adapters;      // AdaptersText
   // Where every bit must stay as it is (train.reproducible): how this rank computes, in less than
   // kComputedByBytes. Empty: any rank may go on.
   std::string computed_by;

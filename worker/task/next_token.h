@@ -51,8 +51,8 @@ class NextToken final : public Task {
 // `pretrain`: windows of text, every token of which counts (pretrain.cc).
 absl::StatusOr<std::unique_ptr<Task>> OpenPretrain(const v1::JobSpec& spec, const Dataset& dataset);
 
-// `sft`, supervised fine-tuning: a sample is a prompt with its completion; the tokens of the
-// completion and its end count, those of the prompt are only read (sft.cc).
+// `sft`, supervised fine-tuning: a sample is an example; the tokens that the data say count, as
+// those of completions and answers, the others are only read (sft.cc).
 absl::StatusOr<std::unique_ptr<Task>> OpenSft(const v1::JobSpec& spec, const Dataset& dataset);
 
 }  // namespace espalier

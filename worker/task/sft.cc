@@ -1,5 +1,6 @@
-// The task `sft`: supervised fine-tuning on prompts and completions. A sample is one of each; the
-// tokens of the completion and its end count, those of the prompt are only read.
+// The task `sft`: supervised fine-tuning on examples: prompts with their completions,
+// conversations, or texts. A sample is one of them; the tokens that the data say count, the others
+// are only read.
 #include <string>
 #include <utility>
 
@@ -8,14 +9,28 @@
 #include "worker/task/next_token.h"
 
 namespace espalier {
+namespace {
+
+template <typename Table>
+absl::StatusOr<std::unique_ptr<Task>> OpenOn(
+    absl::StatusOr<std::shared_ptr<const Table>> training,
+    absl::StatusOr<std::shared_ptr<const Table>> validation, int64_t sequence_length) {
+  if (!training.ok()) return training.status();
+  const std::string warning = (*training)->summary().Warning(sequence_length);
+  if (!warning.empty()) LogWarning(warning);
+  return NextToken::Open(*std::move(training), std::move(validation));
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Task>> OpenSft(const v1::JobSpec& spec, const Dataset& dataset) {
   const int64_t length = spec.data().sequence_length();
-  ASSIGN_OR_RETURN(std::shared_ptr<const ExampleTable> training,
-                   dataset.Examples(kTrainSplit, length));
-  const std::string warning = training->summary().Warning(length);
-  if (!warning.empty()) LogWarning(warning);
-  return NextToken::Open(std::move(training), dataset.Examples(kValidationSplit, length));
+  if (dataset.manifest().holds == DataKind::kMasked) {
+    return OpenOn(dataset.Masked(kTrainSplit, length), dataset.Masked(kValidationSplit, length),
+                  length);
+  }
+  return OpenOn(dataset.Examples(kTrainSplit, length), dataset.Examples(kValidationSplit, length),
+                length);
 }
 
 }  // namespace espalier

@@ -27,7 +27,8 @@ class Task {
   virtual std::shared_ptr<const SampleTable> training() const = 0;
   virtual std::shared_ptr<const SampleTable> validation() const = 0;
 
-  // The rows `rows` of `samples` as the tensors of one pass. Of one shape for one number of rows.
+  // The rows `rows` of `samples` as the tensors of one pass: a function of these rows. No larger
+  // than MadeUpBatch of as many.
   virtual TokenBatch Batch(const Samples& samples, SlotRange rows, Transfers& transfers) const = 0;
   // Such tensors of `rows` samples of no split: to measure what a pass takes, or to be filled in
   // later. Every token counts.
@@ -42,5 +43,18 @@ class Task {
   virtual torch::Tensor LossSum(const Decoder& decoder, const TokenBatch& batch,
                                 const PassInputs& inputs) const = 0;
 };
+
+// The order in which a job uses its samples.
+inline SampleOrder::Options OrderOptions(const v1::JobSpec& spec,
+                                         const std::shared_ptr<const SampleTable>& samples) {
+  SampleOrder::Options options{.samples = samples->size(),
+                               .global_batch = spec.train().global_batch(),
+                               .seed = spec.data().seed(),
+                               .whole_epochs = spec.train().has_epochs()};
+  if (spec.data().group_by_length()) {
+    options.length = [samples](int64_t sample) { return samples->Length(sample); };
+  }
+  return options;
+}
 
 }  // namespace espalier

@@ -14,9 +14,10 @@
 namespace espalier {
 
 struct TokenBatch {
-  torch::Tensor inputs;   // [rows, T] int64: columns [0, T) of the samples
-  torch::Tensor targets;  // [rows, T] int64: columns [1, T]; kIgnoredTarget: does not count
-  torch::Tensor weights;  // [rows * T] fp32: factors of the tokens' losses; undefined: 1
+  // C is the sequence length T, or less where no target behind counts.
+  torch::Tensor inputs;   // [rows, C] int64: columns [0, C) of the samples
+  torch::Tensor targets;  // [rows, C] int64: columns [1, C]; kIgnoredTarget: does not count
+  torch::Tensor weights;  // [rows * C] fp32: factors of the tokens' losses; undefined: 1
 };
 
 // The rows `rows` of `samples`, which must outlive the batch.
@@ -27,8 +28,10 @@ TokenBatch MakeTokenBatch(const Samples& samples, SlotRange rows, Transfers& tra
 TokenBatch MadeUpTokenBatch(int64_t rows, int64_t sequence_length, torch::Device device);
 
 // What a training pass over those rows drops at a step: a function of (train.seed, step, sample),
-// so that ranks and micro-batches do not matter. None without model.dropout.
+// so that ranks and micro-batches do not matter. None without model.dropout and train.lora.dropout.
 DropoutKeys MakeDropoutKeys(const v1::JobSpec& spec, int64_t step, const Samples& samples,
                             SlotRange rows, Transfers& transfers);
+// The same without the keys.
+DropoutKeys DropoutRates(const v1::JobSpec& spec);
 
 }  // namespace espalier

@@ -52,7 +52,10 @@ torch::Tensor GradientPasses::Compute(const Samples& samples, SlotRange rows, Pa
   return parts_.runner.Run(batch, inputs, replica.counters().loss_scale.value());
 }
 
-absl::StatusOr<StepTotals> GradientPasses::Run(const Samples& samples) {
+absl::StatusOr<StepTotals> GradientPasses::Run(const Samples& shard) {
+  const bool alike = shard.counted.empty();
+  const Samples sorted = alike ? Samples{} : LongestFirst(shard);
+  const Samples& samples = alike ? shard : sorted;
   parts_.memory.Restart();
   losses_.clear();
   absl::StatusOr<EmbeddingRows> lookup = BeginStep(samples);

@@ -118,9 +118,9 @@ absl::Status PassMemory::ProbePass(int64_t size) {
   return CatchTorch("measuring a forward and backward pass", [&] {
     const TokenBatch batch =
         parts_.task.MadeUpBatch(size, parts_.spec.data().sequence_length(), decoder.device());
-    PassInputs inputs{.dropout = {.rate = parts_.spec.model().dropout(), .of_row = {}},
+    PassInputs inputs{.dropout = DropoutRates(parts_.spec),
                       .worked = LayerProgress(parts_.context, decoder.device())};
-    if (inputs.dropout.rate > 0) {
+    if (inputs.dropout.any()) {
       inputs.dropout.of_row = batch.inputs.select(1, 0).contiguous();
     }
     inputs.lookup = MadeUpRows();
@@ -174,7 +174,7 @@ void PassMemory::RecordPasses(int64_t rows, int64_t largest) {
   runner.Forget();
   if (!HasRoomToRecord()) return;
   const absl::Status status =
-      runner.Record(sizes, parts_.spec.data().sequence_length(), parts_.spec.model().dropout());
+      runner.Record(sizes, parts_.spec.data().sequence_length(), DropoutRates(parts_.spec));
   if (!status.ok()) {
     LogWarning(absl::StrCat("passes go on kernel by kernel: ", status.message()));
     return;

@@ -74,18 +74,20 @@ Tensor PassRunner::Replay(Recording& recording, const TokenBatch& batch, const D
 bool PassRunner::CanRecord() const { return decoder_.device().is_cuda() && cuda::CanRecord(); }
 
 PassRunner::Recording PassRunner::MakeRecording(int64_t size, int64_t time,
-                                                double dropout_rate) const {
+                                                const DropoutKeys& rates) const {
   const auto numbers = torch::TensorOptions().dtype(torch::kInt64).device(decoder_.device());
   Recording recording;
   recording.batch = task_.MadeUpBatch(size, time, decoder_.device());
-  recording.dropout = {dropout_rate, dropout_rate > 0 ? torch::zeros({size}, numbers) : Tensor()};
+  recording.dropout = rates;
+  if (rates.any()) recording.dropout.of_row = torch::zeros({size}, numbers);
   recording.loss_scale = torch::ones({}, numbers.dtype(torch::kFloat));
   recording.loss = torch::zeros({}, numbers.dtype(torch::kFloat));
   recording.receives = Receives();
   return recording;
 }
 
-absl::Status PassRunner::Record(std::vector<int64_t> sizes, int64_t time, double dropout_rate) {
+absl::Status PassRunner::Record(std::vector<int64_t> sizes, int64_t time,
+                                const DropoutKeys& rates) {
   Forget();
   if (!CanRecord()) return absl::OkStatus();
   // The largest first, so that the others find room in its memory.
@@ -96,7 +98,7 @@ absl::Status PassRunner::Record(std::vector<int64_t> sizes, int64_t time, double
     const int64_t before = FreeBytes(device);
     const cuda::Graph* first = nullptr;
     for (const int64_t size : sizes) {
-      Recording recording = MakeRecording(size, time, dropout_rate);
+      Recording recording = MakeRecording(size, time, rates);
       recording.graph = cuda::Record(
           device,
           [&] {

@@ -34,7 +34,7 @@ class PassRunner {
   // Records passes over these numbers of sequences of T tokens, and forgets others. Frees the
   // caches of allocators. Each of these sizes must have run before, since what is set up in a first
   // run cannot be recorded. After an error nothing is recorded, and passes run as ever.
-  absl::Status Record(std::vector<int64_t> sizes, int64_t time, double dropout_rate);
+  absl::Status Record(std::vector<int64_t> sizes, int64_t time, const DropoutKeys& rates);
   // Waits for the device and gives back what recordings hold.
   void Forget();
   // Device memory that recordings keep for themselves and that is in no tensor between passes.
@@ -55,7 +55,7 @@ class PassRunner {
                         const torch::Tensor& loss_scale) const;
   Recording* RecordingFor(const TokenBatch& batch, const PassInputs& inputs);
   std::vector<bool> Receives() const;
-  Recording MakeRecording(int64_t size, int64_t time, double dropout_rate) const;
+  Recording MakeRecording(int64_t size, int64_t time, const DropoutKeys& rates) const;
   torch::Tensor Replay(Recording& recording, const TokenBatch& batch, const DropoutKeys& dropout,
                        double loss_scale) const;
 

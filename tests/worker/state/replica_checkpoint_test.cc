@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "tests/worker/support/training_world.h"
 #include "worker/collective/in_process.h"
 #include "worker/formats/decoder_config.h"
+#include "worker/model/adapter_files.h"
 #include "worker/model/pretrained.h"
 
 namespace espalier {
@@ -211,6 +213,45 @@ TEST(ReplicaCheckpoint, AJobWithOtherEvaluationSettingsCountsItsPatienceAnew) {
   EXPECT_EQ(resumed(identity).reductions, 0);
 }
 
+// Whole epochs, and samples of about one length together, are orders of their own.
+TEST(ReplicaCheckpoint, ASampleOrderThatIsGivenUpOrTakenUpIsRefusedByName) {
+  const auto plain = IdentityOf(v1::MOMENT_TYPE_FP32);
+  RunIdentity whole = plain, grouped = plain;
+  whole.spec.mutable_train()->set_epochs(3);
+  grouped.spec.mutable_data()->set_group_by_length(true);
+  const auto resumed = [](const RunIdentity& made, const RunIdentity& job) {
+    const TestFolder folder;
+    const auto checkpoint =
+        Written(folder, ContentOf(*TrainedReplica(made, true), made, std::nullopt));
+    EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
+    return LoadReplica(*checkpoint, job, *MakeReplica(job, true));
+  };
+  for (const auto& [with, name] :
+       {std::pair{whole, "whole_epochs"}, {grouped, "group_by_length"}}) {
+    EXPECT_TRUE(resumed(with, with).ok());
+    for (const absl::Status& status : {resumed(with, plain), resumed(plain, with)}) {
+      EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+      EXPECT_TRUE(absl::StrContains(status.message(), name)) << status;
+    }
+  }
+}
+
+// Checkpoints from before there were other orders say nothing of them.
+TEST(ReplicaCheckpoint, OfAnOlderVersionIsOfThePlainOrder) {
+  const TestFolder folder;
+  RunIdentity identity = IdentityOf(v1::MOMENT_TYPE_FP32);
+  CheckpointContent content = ContentOf(*TrainedReplica(identity, true), identity, std::nullopt);
+  auto state = nlohmann::json::parse(content.trainer_state_json);
+  state["order"].erase("whole_epochs");
+  state["order"].erase("group_by_length");
+  content.trainer_state_json = state.dump();
+  const auto checkpoint = Written(folder, content);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  EXPECT_TRUE(LoadReplica(*checkpoint, identity, *MakeReplica(identity, true)).ok());
+  identity.spec.mutable_train()->set_epochs(3);
+  EXPECT_FALSE(LoadReplica(*checkpoint, identity, *MakeReplica(identity, true)).ok());
+}
+
 TEST(ReplicaCheckpoint, MomentsOfTwoKindsAreRefused) {
   const RunIdentity narrow = IdentityOf(v1::MOMENT_TYPE_INT8),
                     wide = IdentityOf(v1::MOMENT_TYPE_FP32);
@@ -269,6 +310,22 @@ TEST(SameRun, RanksWithOtherArchitecturesFailAlikeAndSayWhose) {
     EXPECT_TRUE(absl::IsFailedPrecondition(each)) << each;
     EXPECT_TRUE(absl::StrContains(each.message(), "rank 1 and rank 0 have different architectures"))
         << each;
+  }
+}
+
+// train.lora.from too, and its scale is in no shape.
+TEST(SameRun, RanksWithAdaptersOfOtherFoldersFailAlikeAndSayWhose) {
+  const std::vector<absl::Status> status = CheckedByTwo([](int rank, RunIdentity& identity) {
+    LoraConfig lora;
+    lora.alpha += rank;
+    identity.spec.mutable_train()->mutable_lora()->set_from(absl::StrCat("/of/rank", rank));
+    identity.adapters = AdaptersText(TinyConfig(), lora);
+  });
+  for (const absl::Status& each : status) {
+    EXPECT_TRUE(absl::IsFailedPrecondition(each)) << each;
+    EXPECT_TRUE(absl::StrContains(each.message(), "rank 1 and rank 0 have different adapters"))
+        << each;
+    EXPECT_TRUE(absl::StrContains(each.message(), "train.lora.from")) << each;
   }
 }
 

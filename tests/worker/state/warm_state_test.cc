@@ -259,6 +259,14 @@ TEST(WarmState, OfAnotherRunIsNotTaken) {
   other = identity;
   other.spec.mutable_train()->mutable_optimizer()->set_beta2(0.5);
   EXPECT_FALSE(Life(other, folder.path()).found());
+  leave_one();
+  other = identity;
+  other.spec.mutable_train()->set_epochs(3);
+  EXPECT_FALSE(Life(other, folder.path()).found()) << "another order of samples";
+  leave_one();
+  other = identity;
+  other.spec.mutable_data()->set_group_by_length(true);
+  EXPECT_FALSE(Life(other, folder.path()).found()) << "another order of samples";
 }
 
 TEST(WarmState, CountsNoMoreOnceItWasCleared) {

@@ -82,6 +82,7 @@ class NotedTable : public SampleTable {
  public:
   int64_t size() const override { return table_->size(); }
   int64_t sequence_length() const override { return table_->sequence_length(); }
+  int64_t Length(int64_t id) const override { return table_->Length(id); }
   absl::StatusOr<Samples> Read(std::vector<int64_t> ids) const override {
     passes_.push_back(ids.size());
     return table_->Read(std::move(ids));

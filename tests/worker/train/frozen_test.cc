@@ -137,7 +137,7 @@ TEST(Frozen, TakeTheMemoryOfTheAccount) {
     }
     EXPECT_EQ(StateBytesOf({config, spec, (*replica)->parameter_options()}).on_device, bytes);
     // Of a frozen matrix what it is computed with, and nothing else.
-    const Parameter& matrix = *parameters.Find("model.layers.0.mlp.up_proj.weight");
+    const Parameter& matrix = *parameters.Find("model.layers.0.mlp.down_proj.weight");
     const int64_t width = precision == v1::PRECISION_BF16 ? 2 : 4;
     EXPECT_EQ(static_cast<int64_t>(matrix.leaf.storage().nbytes()), width * matrix.size);
   }

@@ -38,6 +38,7 @@ class ToldTable : public SampleTable {
       : table_(std::move(table)), told_(std::move(told)) {}
   int64_t size() const override { return table_->size(); }
   int64_t sequence_length() const override { return table_->sequence_length(); }
+  int64_t Length(int64_t id) const override { return table_->Length(id); }
   absl::StatusOr<Samples> Read(std::vector<int64_t> ids) const override {
     told_(static_cast<int64_t>(ids.size()));
     return table_->Read(std::move(ids));

@@ -75,7 +75,9 @@ class EveryDevicesPass : public testing::TestWithParam<DeviceCase> {
       if (dropout_rate > 0) dropout.of_row = (torch::arange(rows) + variant * 1000003).to(device);
       return runner.Run({ids, (ids + 1) % 64, {}}, {.dropout = dropout}, loss_scale).item<double>();
     }
-    absl::Status Record() { return runner.Record({2, 3}, kTime, dropout_rate); }
+    absl::Status Record() {
+      return runner.Record({2, 3}, kTime, {.rate = dropout_rate, .of_row = {}});
+    }
     Tensor Gradient() { return parameters.flat_gradient().Only().cpu(); }
 
     torch::Device device;
@@ -181,7 +183,7 @@ TEST_P(EveryDevicesPass, OfASmallerSizeFindsRoomInTheMemoryOfALarger) {
       const Tensor ids = torch::zeros({size, 2048}, torch::kInt64).to(model.device);
       model.runner.Run({ids, ids, {}}, {}, 1);
     }
-    EXPECT_TRUE(model.runner.Record(sizes, 2048, 0).ok());
+    EXPECT_TRUE(model.runner.Record(sizes, 2048, {}).ok());
     return model.runner.recorded_bytes();
   };
   const int64_t larger = bytes({8}), both = bytes({7, 8});

@@ -1,0 +1,62 @@
+// A folder that is being exported: tensors in files of a bounded size, texts, and the files that
+// stand beside any model. Used by export_model.cc. One thread.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/base/file_system.h"
+#include "worker/formats/safetensors.h"
+
+namespace espalier {
+
+// A tensor to be written; `value` is called when its turn comes, and gives it on the host.
+struct ExportedTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::function<torch::Tensor()> value;
+};
+
+class ExportFolder {
+ public:
+  // Beside `output`, under another name. ALREADY_EXISTS when that is there.
+  static absl::StatusOr<ExportFolder> Begin(FileSystem& files, std::string output);
+  ExportFolder(ExportFolder&& other) noexcept;
+  ~ExportFolder();  // removes what was not published
+
+  absl::Status WriteText(absl::string_view name, absl::string_view text);
+  // Of the first of `folders` that has the file; fine when none has.
+  absl::Status CopyText(absl::string_view name, const std::vector<std::string>& folders);
+  // Whatever it holds.
+  absl::Status CopyFile(absl::string_view name, const std::string& from);
+  // As NAME.safetensors, or as files of at most `shard_bytes` under NAME.safetensors.index.json.
+  // INVALID_ARGUMENT when a value is not finite in `type` and was in fp32.
+  absl::Status WriteTensors(const std::string& name, const std::vector<ExportedTensor>& tensors,
+                            torch::ScalarType type, int64_t shard_bytes);
+  // Gives the folder its name.
+  absl::Status Publish();
+
+  int64_t bytes() const { return bytes_; }  // of tensors
+  int64_t weight_files() const { return weight_files_; }
+
+ private:
+  ExportFolder(FileSystem& files, std::string output)
+      : files_(&files), output_(std::move(output)), folder_(output_ + ".partial") {}
+  absl::Status WriteShard(const std::string& file, absl::Span<const ExportedTensor> tensors,
+                          torch::ScalarType type);
+
+  FileSystem* files_;
+  std::string output_;
+  std::string folder_;  // empty: published, or moved away
+  int64_t bytes_ = 0, weight_files_ = 0;
+};
+
+}  // namespace espalier
