@@ -36,7 +36,10 @@ constexpr char kPrepareAbout[] =
     "Examples:\n"
     "  espalier data prepare --output build/text README.md coordinator worker\n"
     "  espalier data prepare --output build/text --tokenizer build/bpe README.md worker\n"
-    "  espalier data prepare --output build/chat --format prompt-completion chat.jsonl";
+    "  espalier data prepare --output build/chat --format auto --tokenizer models/smol chat.jsonl";
+constexpr char kPreviewAbout[] =
+    "Show rows of a prepared folder token by token, and which tokens count in the loss.\n"
+    "Example: espalier data preview build/chat --rows 3";
 constexpr char kTokenizerAbout[] =
     "Learn a byte-level BPE tokenizer from text, to prepare data with.\n"
     "Example: espalier data tokenizer --output build/bpe --vocab-size 8192 README.md worker";
@@ -46,10 +49,11 @@ constexpr char kInspectAbout[] =
 constexpr char kSelfTestAbout[] =
     "Try whether a device computes as the processor does; every run begins with that.\n"
     "Example: espalier self-test --device mps";
-constexpr char kGenerateAbout[] =
-    "Continue a text with a trained model.\n"
-    "Example: espalier generate --checkpoint checkpoints/step-00001500 --prompt '// Returns' \\\n"
-    "           --temperature 0.7 --max-tokens 300";
+constexpr char kExportAbout[] =
+    "Write what was trained in the form that other programs load: an adapter, or a whole model.\n"
+    "Examples:\n"
+    "  espalier export --checkpoint checkpoints/step-00000336 --output adapter\n"
+    "  espalier export --checkpoint checkpoints --merge --dtype bf16 --output model";
 
 // What differs from rank to rank is given once for all of them, or once for each.
 struct TrainCommand {
@@ -96,6 +100,29 @@ void AddTrainOptions(CLI::App& app, TrainCommand& train) {
   app.add_option("--log-level", train.log_level, "debug, info, warning or error");
 }
 
+void AddRowOptions(CLI::App& app, PrepareCommand& command) {
+  PrepareOptions& o = command.options;
+  app.add_option("--loss", command.loss,
+                 "Which tokens of a row count: all, or completions (what the assistant says); "
+                 "default: completions of prompt-completion, all of others");
+  app.add_option("--max-tokens", o.max_tokens, "Most tokens of a row; 0: any number")
+      ->capture_default_str();
+  app.add_option("--long-rows", command.long_rows, "Rows of more: cut (their end), error, skip")
+      ->capture_default_str();
+  app.add_option("--bad-rows", command.bad_rows,
+                 "Rows that are empty or malformed: error, or skip, with their number told")
+      ->capture_default_str();
+  app.add_option("--jsonl-field", o.jsonl_field, "Field of a row that holds its text")
+      ->capture_default_str();
+  app.add_option("--prompt-field", o.fields.prompt, "Field of a row that holds the prompt")
+      ->capture_default_str();
+  app.add_option("--completion-field", o.fields.completion,
+                 "Field of a row that holds the completion")
+      ->capture_default_str();
+  app.add_option("--messages-field", o.fields.messages, "Field of a row that holds its messages")
+      ->capture_default_str();
+}
+
 void AddPrepare(CLI::App& data, PrepareCommand& command) {
   CLI::App& app = *data.add_subcommand("prepare", kPrepareAbout);
   PrepareOptions& o = command.options;
@@ -106,21 +133,16 @@ void AddPrepare(CLI::App& data, PrepareCommand& command) {
       "A tokenizer.json, or the folder of one: a model, a checkpoint, what `espalier data "
       "tokenizer` wrote; default: a token for each byte");
   app.add_option("--format", command.format,
-                 "text, or prompt-completion: lines of .jsonl, each a prompt with its completion")
+                 "text; or, of rows of .jsonl that are examples for fine-tuning: auto, "
+                 "messages, sharegpt, alpaca, prompt-completion, text-rows")
       ->capture_default_str();
-  app.add_option("--prompt-field", o.fields.prompt, "Field of a .jsonl line that holds the prompt")
-      ->capture_default_str();
-  app.add_option("--completion-field", o.fields.completion,
-                 "Field of a .jsonl line that holds the completion")
-      ->capture_default_str();
+  AddRowOptions(app, command);
   app.add_option("--split", command.split,
                  "What is held out for validation: auto, document, tail, files, none")
       ->capture_default_str();
   app.add_option("--validation-fraction", o.validation_fraction, "Part held out")
       ->capture_default_str();
   app.add_option("--validation-files", o.validation_inputs, "Hold out these files instead");
-  app.add_option("--jsonl-field", o.jsonl_field, "Field of a .jsonl line that holds its text")
-      ->capture_default_str();
   app.add_option("--split-seed", o.split_seed, "Seed of the choice of documents")
       ->capture_default_str();
   app.add_option("--shard-tokens", o.shard_tokens, "Tokens of one shard file")
@@ -158,6 +180,20 @@ void AddInspect(CLI::App& data, InspectCommand& command) {
       "--verify", [&command] { command.verify = VerifyShards::kAll; }, "Hash every shard again");
 }
 
+void AddPreview(CLI::App& data, PreviewCommand& command) {
+  CLI::App& app = *data.add_subcommand("preview", kPreviewAbout);
+  PreviewOptions& o = command.options;
+  app.add_option("folder", command.folder, "Folder written by prepare")->required();
+  app.add_option("--rows", o.rows, "Rows shown")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--first", o.first, "Number of the first of them")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--split", o.split, "train or validation")->capture_default_str();
+  app.add_option("--sequence-length", o.sequence_length, "Tokens of a sample")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+}
+
 void AddSelfTest(CLI::App& parent, SelfTestCommand& command) {
   CLI::App& app = *parent.add_subcommand("self-test", kSelfTestAbout);
   app.add_option("--device", command.device, "auto, cpu, cuda or mps")->capture_default_str();
@@ -166,26 +202,17 @@ void AddSelfTest(CLI::App& parent, SelfTestCommand& command) {
   app.add_option("--result", command.result, "Write the result to this file too, as JSON");
 }
 
-void AddGenerate(CLI::App& parent, GenerateCommand& command) {
-  CLI::App& app = *parent.add_subcommand("generate", kGenerateAbout);
-  GenerateOptions& o = command.options;
-  app.add_option("--checkpoint", command.folder,
-                 "Checkpoint, a folder of them (the newest), or any model folder")
+void AddExport(CLI::App& parent, ExportCommand& command) {
+  CLI::App& app = *parent.add_subcommand("export", kExportAbout);
+  app.add_option("--checkpoint", command.options.from,
+                 "Checkpoint, or a folder of them (the newest)")
       ->required();
-  app.add_option("--prompt", command.prompt, "Text to continue; default: begin a document");
-  app.add_flag("--chat", command.chat,
-               "The prompt is a message to the model: frame it by the model's chat template");
-  app.add_option("--max-tokens", o.max_new_tokens, "Most new tokens")->capture_default_str();
-  app.add_option("--temperature", o.sample.temperature, "0: always the likeliest")
-      ->capture_default_str();
-  app.add_option("--top-k", o.sample.top_k, "Only the k likeliest; 0: all")->capture_default_str();
-  app.add_option("--top-p", o.sample.top_p, "Only the likeliest that reach this probability")
-      ->capture_default_str();
-  app.add_option("--seed", o.seed, "Seed of the choices")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  app.add_option("--device", command.device, "auto, cpu, cuda or mps")->capture_default_str();
-  app.add_option("--threads", command.threads, "Compute threads; 0: the cores that pay")
+  app.add_option("--output", command.options.output, "Folder to be made")->required();
+  app.add_flag("--merge", command.merge,
+               "Write the whole model, with the adapters added to its weights");
+  app.add_option("--dtype", command.dtype,
+                 "Of a merged model: fp32, bf16 or fp16; default: that of its base");
+  app.add_option("--format", command.format, "Of adapters that are not merged: peft or mlx")
       ->capture_default_str();
 }
 
@@ -276,20 +303,28 @@ WorkerExit RunCommandLine(int argc, char** argv) {
   PrepareCommand prepare;
   LearnTokenizerOptions tokenizer;
   InspectCommand inspect;
+  PreviewCommand preview;
   RehearseCommand rehearse;
   SelfTestCommand self_test;
+  ExportCommand export_command;
   GenerateCommand generate;
+  ChatCommand chat;
+  ServeCommand serve;
   AddTrainOptions(app, train);
   CLI::App& data = *app.add_subcommand("data", "Prepare text for training, and look at it.");
   data.require_subcommand(1);
   AddPrepare(data, prepare);
   AddTokenizer(data, tokenizer);
   AddInspect(data, inspect);
+  AddPreview(data, preview);
   app.add_subcommand("rehearse", "For espalier-agent: whether this machine could train a job.")
       ->add_option("REQUEST", rehearse.request, "File of the request")
       ->required();
   AddSelfTest(app, self_test);
+  AddExport(app, export_command);
   AddGenerate(app, generate);
+  AddChat(app, chat);
+  AddServe(app, serve);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -300,10 +335,14 @@ WorkerExit RunCommandLine(int argc, char** argv) {
   }
   if (data.got_subcommand("prepare")) return Report(RunPrepare(std::move(prepare)));
   if (data.got_subcommand("tokenizer")) return Report(RunLearnTokenizer(std::move(tokenizer)));
+  if (data.got_subcommand("preview")) return Report(RunPreview(std::move(preview)));
   if (data.got_subcommand("inspect")) return Report(RunInspect(inspect));
   if (app.got_subcommand("rehearse")) return Report(RunRehearse(rehearse));
   if (app.got_subcommand("self-test")) return Report(RunSelfTest(self_test));
+  if (app.got_subcommand("export")) return Report(RunExport(std::move(export_command)));
   if (app.got_subcommand("generate")) return Report(RunGenerate(std::move(generate)));
+  if (app.got_subcommand("chat")) return Report(RunChat(std::move(chat)));
+  if (app.got_subcommand("serve")) return Report(RunServe(std::move(serve)));
   return RunTrain(train);
 }
 

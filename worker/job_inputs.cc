@@ -9,10 +9,12 @@
 #include "absl/strings/str_format.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
+#include "common/config/epochs.h"
 #include "common/observe/log.h"
 #include "common/platform/platform.h"
 #include "worker/memory/memory_advice.h"
 #include "worker/memory/memory_meter.h"
+#include "worker/model/adapter_files.h"
 #include "worker/model/pretrained.h"
 #include "worker/state/replica.h"
 #include "worker/task/open_task.h"
@@ -49,10 +51,13 @@ absl::StatusOr<JobInputs> OpenJobInputs(const v1::JobSpec& spec) {
   RunIdentity& identity = inputs.identity;
   identity.training_samples = inputs.task->training()->size();
   identity.spec = spec;
+  RETURN_IF_ERROR(ResolveEpochs(identity.training_samples, identity.spec));  // has them already
   identity.data_hash = inputs.dataset->manifest_hash();
   identity.tokenizer_json = tokenizer->Json();
   identity.tokenizer_config_json = tokenizer->ConfigJson();
   identity.architecture = DecoderConfigToJson(inputs.config);
+  ASSIGN_OR_RETURN(const std::optional<LoraConfig> lora, JobLora(inputs.config, spec.train()));
+  identity.adapters = AdaptersText(inputs.config, lora);
   return inputs;
 }
 

@@ -12,7 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/file_system.h"
 #include "common/base/status_macros.h"
+#include "common/config/epochs.h"
 #include "common/config/job_file.h"
 #include "common/observe/log.h"
 #include "common/platform/platform.h"
@@ -22,6 +24,7 @@
 #include "worker/collective/transport.h"
 #include "worker/control/attach_client.h"
 #include "worker/control/standalone_client.h"
+#include "worker/data/dataset.h"
 #include "worker/ending.h"
 #include "worker/kernels/parallel.h"
 #include "worker/launch_environment.h"
@@ -225,11 +228,22 @@ absl::StatusOr<SessionResult> Train(const WorkerOptions& options, const v1::Welc
   return result;
 }
 
+// A job file; espalierd gives what it launches its steps.
+absl::StatusOr<v1::JobSpec> LoadJob(const WorkerOptions& options) {
+  ASSIGN_OR_RETURN(v1::JobSpec spec, LoadJobFile(options.job_file, options.overrides));
+  if (!NeedsSamples(spec)) return spec;
+  ASSIGN_OR_RETURN(const std::string folder, ExpandHome(spec.data().path()));
+  ASSIGN_OR_RETURN(const int64_t samples,
+                   CountTrainingSamples(folder, spec.data().sequence_length()));
+  RETURN_IF_ERROR(ResolveEpochs(samples, spec));
+  return spec;
+}
+
 absl::Status Run(const WorkerOptions& options, const LaunchEnvironment& environment) {
   RETURN_IF_ERROR(CheckRankCount(options, environment));
   v1::JobSpec spec;
   if (!options.job_file.empty()) {
-    ASSIGN_OR_RETURN(spec, LoadJobFile(options.job_file, options.overrides));
+    ASSIGN_OR_RETURN(spec, LoadJob(options));
     // Before the client's threads, which may read the environment. What espalierd launches has it
     // all from mpirun.
     const bool one_host = environment.ranks > 1 && environment.local_ranks == environment.ranks;

@@ -234,9 +234,7 @@ void WorkerSession::ReportReady(const StartState& start) {
 
 absl::StatusOr<SessionResult> WorkerSession::Train() {
   ASSIGN_OR_RETURN(const SampleOrder order,
-                   SampleOrder::Create({.samples = inputs_.identity.training_samples,
-                                        .global_batch = spec_.train().global_batch(),
-                                        .seed = spec_.data().seed()}));
+                   SampleOrder::Create(OrderOptions(spec_, inputs_.task->training())));
   PrefetchedSamples samples(inputs_.task->training(), order, {});
   std::optional<Evaluator> evaluator;
   if (inputs_.task->validation() != nullptr) {

@@ -1,24 +1,35 @@
-// The verbs of espalier-worker besides training: `data prepare|inspect|tokenizer`, `rehearse` for
-// agents, `self-test` of a device, and `generate`, which continues a text with the model of a
-// checkpoint or of any folder in the Hugging Face layout. Used by command_line.cc. One thread.
+// The verbs of espalier-worker besides training: `data prepare|inspect|preview|tokenizer`,
+// `rehearse` for agents, `self-test` of a device, `export` of what was trained, and `generate`,
+// `chat` and `serve`, which have the model of a checkpoint or of any folder in the Hugging Face
+// layout continue texts and conversations. Used by command_line.cc. One thread.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "worker/data/dataset.h"
+#include "worker/data/inspect.h"
 #include "worker/data/learn_tokenizer.h"
 #include "worker/data/prepare.h"
-#include "worker/model/generate.h"
+#include "worker/data/preview.h"
+#include "worker/generation/batch_generator.h"
+#include "worker/open_model.h"
+#include "worker/state/export_model.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace espalier {
 
 struct PrepareCommand {
   PrepareOptions options;
-  std::string format = "text";  // or prompt-completion
-  std::string split = "auto";   // auto, document, tail, files or none
-  std::string tokenizer;        // tokenizer.json or the folder of one; empty: bytes
+  std::string format = "text";     // or auto, or a RowFormatName
+  std::string loss;                // all or completions; empty: by the format
+  std::string bad_rows = "error";  // or skip
+  std::string long_rows = "cut";   // or error, or skip
+  std::string split = "auto";      // auto, document, tail, files or none
+  std::string tokenizer;           // tokenizer.json or the folder of one; empty: bytes
 };
 // Prints what was made to standard output, progress to standard error.
 absl::Status RunPrepare(PrepareCommand command);
@@ -30,6 +41,13 @@ struct InspectCommand {
   VerifyShards verify = VerifyShards::kOncePerFile;
 };
 absl::Status RunInspect(const InspectCommand& command);
+
+struct PreviewCommand {
+  std::string folder;
+  PreviewOptions options;
+};
+// Prints rows token by token, in colour where standard output is a terminal.
+absl::Status RunPreview(PreviewCommand command);
 
 // Prints what was learnt to standard output, progress to standard error.
 absl::Status RunLearnTokenizer(LearnTokenizerOptions options);
@@ -50,15 +68,53 @@ struct SelfTestCommand {
 // the precisions.
 absl::Status RunSelfTest(const SelfTestCommand& command);
 
+struct ExportCommand {
+  ExportOptions options;
+  bool merge = false;
+  std::string dtype;            // fp32, bf16 or fp16; empty: that of the base
+  std::string format = "peft";  // or mlx: of adapters that are not merged
+};
+// Prints what was written, and what loads it.
+absl::Status RunExport(ExportCommand command);
+
 struct GenerateCommand {
-  std::string folder;
+  ModelPlace place;
   std::string prompt;
   bool chat = false;  // the prompt is a message to the model, framed by its chat template
-  GenerateOptions options;
-  std::string device = "auto";
-  int threads = 0;  // 0: the cores that pay
+  Sequence sequence;  // without its prompt
+  std::vector<std::string> stop;
 };
 // Prints the prompt and its continuation, token by token.
 absl::Status RunGenerate(GenerateCommand command);
+
+struct ChatCommand {
+  ModelPlace place;
+  std::string system;  // said to the model before all else
+  Sequence sequence;   // without its prompt
+  std::vector<std::string> stop;
+  int64_t context = 4096;  // positions, those of the model at most
+  bool terminal = false;   // a person types
+};
+// Answers the lines of standard input, one after the other, until it ends.
+absl::Status RunChat(ChatCommand command);
+
+struct ServeCommand {
+  ModelPlace place;
+  std::string name;  // of the model; empty: its folder's
+  std::string host = "127.0.0.1";
+  int port = 8080;  // 0: one that is free
+  std::string api_key;
+  std::string api_key_file;  // instead, so that no list of processes shows it
+  int64_t rows = 16;         // answers that are generated at a time
+  int64_t context = 4096;    // positions of each, those of the model at most
+  int64_t most_waiting = 64;
+};
+// Serves until SIGTERM or SIGINT, of which a second one ends it at once. Prints where.
+absl::Status RunServe(ServeCommand command);
+
+// Options of the three, by which `parent` fills the commands.
+void AddGenerate(CLI::App& parent, GenerateCommand& command);
+void AddChat(CLI::App& parent, ChatCommand& command);
+void AddServe(CLI::App& parent, ServeCommand& command);
 
 }  // namespace espalier

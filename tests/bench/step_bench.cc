@@ -129,7 +129,7 @@ Measured Measure(const Options& options, const DecoderConfig& config) {
   ReleaseFreeMemory();
   for (int step = 0; step < options.steps + kWarmUp; ++step) {
     if (step == 1 && !options.kernel_by_kernel) {  // as the trainer does
-      ESPALIER_CHECK(runner.Record({options.batch}, options.time, 0).ok(), "not recorded");
+      ESPALIER_CHECK(runner.Record({options.batch}, options.time, {}).ok(), "not recorded");
     }
     const absl::Duration start = RealClock().Monotonic();
     const PassInputs inputs{.lookup = lookups.Begin(ids).value()};

@@ -28,6 +28,7 @@ const std::vector<Library>& Libraries() {
       {"spdlog", std::regex("spdlog/.*")},
       {"OpenSSL", std::regex("openssl/.*")},
       {"libsystemd", std::regex("systemd/.*")},
+      {"cpp-httplib", std::regex("httplib\\.h")},
       {"oneDNN", std::regex("(dnnl|oneapi)[./].*")},
       {"jemalloc", std::regex("jemalloc/.*")},
       {"CUDA", std::regex("(cuda|cublas|cudnn|nccl).*")},

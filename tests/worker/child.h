@@ -1,5 +1,5 @@
-// Child: a program that a test starts, watches and kills. Used by memory_test.cc and tiny_job.h.
-// One thread.
+// Child: a program that a test starts, watches and kills. Used by chat_verb_test.cc,
+// memory_test.cc and tiny_job.h. One thread.
 #pragma once
 
 #include <sys/types.h>

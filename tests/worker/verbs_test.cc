@@ -31,7 +31,9 @@ TEST(Verbs, EveryHelpShowsAnExample) {
                                             {"data", "inspect", "--help"},
                                             {"data", "tokenizer", "--help"},
                                             {"self-test", "--help"},
-                                            {"generate", "--help"}};
+                                            {"generate", "--help"},
+                                            {"chat", "--help"},
+                                            {"serve", "--help"}};
   for (const std::vector<std::string>& verb : verbs) {
     const Ended help = Worker(folder, verb);
     EXPECT_EQ(help.code, 0) << help.output;
@@ -270,7 +272,7 @@ TEST(Verbs, BadInputIsRefusedWithCodeTwoAndWhatToDo) {
        "allowed: auto, document"},
       {"unknown format",
        {"data", "prepare", "--output", folder / "d", "--format", "chat", "x"},
-       "allowed: text, prompt-completion"},
+       "allowed: text, auto, text-rows, prompt-completion"},
   };
   for (const Refusal& refusal : refusals) {
     const Ended ended = Worker(folder, refusal.arguments);
