@@ -13,9 +13,10 @@ Tensor MakeMask(const CausalMasks::Shape& shape, const torch::TensorOptions& opt
   const torch::TensorOptions ids = options.dtype(torch::kLong);
   const Tensor position = torch::arange(shape.keys - shape.rows, shape.keys, ids).unsqueeze(1);
   const Tensor key = torch::arange(shape.keys, ids).unsqueeze(0);
-  Tensor hidden = key > position;
-  if (shape.window > 0) hidden = hidden.logical_or(key <= position - shape.window);
-  return torch::zeros({shape.rows, shape.keys}, options).masked_fill_(hidden, -INFINITY);
+  Tensor mask = torch::zeros({shape.rows, shape.keys}, options);
+  mask.masked_fill_(key > position, -INFINITY);
+  if (shape.window > 0) mask.masked_fill_(key <= position - shape.window, -INFINITY);
+  return mask;
 }
 
 }  // namespace

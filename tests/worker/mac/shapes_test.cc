@@ -4,12 +4,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <optional>
+#include <filesystem>
+#include <map>
 
+#include "absl/strings/str_replace.h"
+#include "common/base/file_system.h"
+#include "common/config/job_file.h"
+#include "common/config/recompute.h"
 #include "nlohmann/json.hpp"
 #include "tests/worker/mac/mac_device.h"
 #include "worker/memory/memory_advice.h"
 #include "worker/model/decoder.h"
+#include "worker/state/replica.h"
 #include "worker/tensor/device.h"
 #include "worker/tensor/torch_compat.h"
 
@@ -23,12 +29,8 @@ Tensor Ids(int64_t rows, int64_t length) {
 }
 
 // A pass forward and backward of so many sequences.
-void RunPass(const DecoderConfig& config, torch::ScalarType type, int64_t rows, int64_t length,
-             double dropout, const std::vector<bool>& recompute,
-             const std::optional<LoraConfig>& lora = std::nullopt) {
-  Parameters::Options options = Parameters::ForTraining(MacDevice::device(), type);
-  options.lora = lora;
-  if (lora) options.trained = [](const ParameterShape& shape) { return shape.is_adapter(); };
+void RunPass(const DecoderConfig& config, const Parameters::Options& options, int64_t rows,
+             int64_t length, double dropout, const std::vector<bool>& recompute) {
   Parameters parameters = Parameters::Create(config, options).value();
   Decoder decoder(config, parameters);
   decoder.set_recompute(recompute);
@@ -43,9 +45,15 @@ void RunPass(const DecoderConfig& config, torch::ScalarType type, int64_t rows, 
   if (dropout > 0) {
     inputs.dropout = {.rate = dropout,
                       .of_row = torch::zeros({rows}, torch::kLong).to(MacDevice::device()),
-                      .adapter_rate = lora ? dropout : 0};
+                      .adapter_rate = options.lora ? dropout : 0};
   }
   decoder.LossSum(Ids(rows, length), Ids(rows, length), {}, inputs).backward();
+}
+
+void RunPass(const DecoderConfig& config, torch::ScalarType type, int64_t rows, int64_t length,
+             double dropout, const std::vector<bool>& recompute) {
+  RunPass(config, Parameters::ForTraining(MacDevice::device(), type), rows, length, dropout,
+          recompute);
 }
 
 DecoderConfig ConfigOf(const std::string& preset) {
@@ -91,6 +99,56 @@ TEST_P(ShapeOnAMac, BreaksNoRule) {
   EXPECT_THAT(mac.tally().violations, testing::IsEmpty());
 }
 
+// Of the models that shipped jobs start from, by the names of their folders.
+DecoderConfig ConfigOfFolder(const std::string& name) {
+  if (name == "checkpoint") return ConfigOf("17m");  // of 17m.yaml
+  EXPECT_EQ(name, "Llama-3.2-3B-Instruct") << "give its configuration here";
+  DecoderConfig llama;
+  llama.vocab_size = 128256;
+  llama.hidden_size = 3072;
+  llama.intermediate_size = 8192;
+  llama.layers = 28;
+  llama.heads = 24;
+  llama.kv_heads = 8;
+  llama.head_dim = 128;
+  return llama;
+}
+
+std::vector<std::string> JobFiles() {
+  return PosixFileSystem().List(ESPALIER_SOURCE_DIR "/configs/jobs").value();
+}
+
+class JobOnAMac : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Files, JobOnAMac, testing::ValuesIn(JobFiles()), [](const auto& info) {
+  return absl::StrReplaceAll(info.param.substr(0, info.param.rfind('.')), {{"-", "_"}, {".", "_"}});
+});
+
+// What the file trains, as it says, in the largest pass that it allows there.
+TEST_P(JobOnAMac, BreaksNoRule) {
+  v1::JobSpec job =
+      LoadJobFile(absl::StrCat(ESPALIER_SOURCE_DIR "/configs/jobs/", GetParam())).value();
+  const std::string from = job.model().from();
+  DecoderConfig config = from.empty()
+                             ? DecoderConfigFromSpec(job.model(), /*data_vocab_size=*/32000).value()
+                             : ConfigOfFolder(std::filesystem::path(from).filename());
+  const int64_t length = job.data().sequence_length();
+  const auto& given = job.batch().micro_batch();
+  const int64_t rows =
+      std::min<int64_t>({given.empty() ? job.batch().max_micro_batch()
+                                       : *std::max_element(given.begin(), given.end()),
+                         job.train().global_batch(), MostSequences(config, length, torch::kMPS)});
+  const double dropout = std::max(job.model().dropout(), job.train().lora().dropout());
+  const auto recompute = RecomputedLayers(job.train(), config.layers);
+  ASSERT_TRUE(recompute.ok()) << recompute.status();
+  const MacDevice mac(MacDevice::Mode::kShapesOnly);
+  const auto options = ParameterOptions(config, job.train(), MacDevice::device());
+  ASSERT_TRUE(options.ok()) << options.status();
+  const absl::Status done =
+      CatchTorch("a pass", [&] { RunPass(config, *options, rows, length, dropout, *recompute); });
+  EXPECT_TRUE(done.ok()) << done;
+  EXPECT_THAT(mac.tally().violations, testing::IsEmpty());
+}
+
 // Adapters on a model of 7 or 8 billion parameters, of which one layer is as all are: its gate and
 // up are one product of 28,672 or 37,888 columns, and Qwen's down has 18,944 inputs.
 TEST(ShapeOnAMacToo, AdaptersOnALargeModelBreakNoRule) {
@@ -113,7 +171,11 @@ TEST(ShapeOnAMacToo, AdaptersOnALargeModelBreakNoRule) {
   for (const DecoderConfig& config : {llama, qwen}) {
     for (const bool recompute : {false, true}) {
       const absl::Status done = CatchTorch("a pass", [&] {
-        RunPass(config, torch::kBFloat16, 1, 2048, recompute ? 0.05 : 0, {recompute}, LoraConfig{});
+        Parameters::Options options =
+            Parameters::ForTraining(MacDevice::device(), torch::kBFloat16);
+        options.lora = LoraConfig{};
+        options.trained = [](const ParameterShape& shape) { return shape.is_adapter(); };
+        RunPass(config, options, 1, 2048, recompute ? 0.05 : 0, {recompute});
       });
       EXPECT_TRUE(done.ok()) << done;
     }
