@@ -1,7 +1,10 @@
 #include <fcntl.h>
+#include <sys/sysctl.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
+#include <cstdint>
 
 #include "common/base/file_system.h"
 #include "common/base/shared_segment.h"
@@ -16,7 +19,13 @@ int SyncDescriptor(int descriptor) {
   return fsync(descriptor) == 0 ? 0 : errno;
 }
 
-// Shared memory is ordinary memory there, which may be swapped: nothing can be reserved.
-int ReserveDescriptor(int, int64_t, int64_t) { return 0; }
+// Shared memory is ordinary memory there, which may be swapped: nothing can be reserved, and
+// nothing but this refuses what is larger than the machine.
+int ReserveDescriptor(int /*descriptor*/, int64_t begin, int64_t size) {
+  int64_t machine = 0;
+  size_t length = sizeof(machine);
+  if (sysctlbyname("hw.memsize", &machine, &length, nullptr, 0) != 0) return errno;
+  return size > machine - begin ? ENOMEM : 0;
+}
 
 }  // namespace espalier

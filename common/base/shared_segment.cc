@@ -59,7 +59,10 @@ absl::Status Failed(absl::string_view operation, absl::string_view what) {
 absl::Status NoRoom(int64_t bytes) {
   return absl::ResourceExhaustedError(absl::StrCat(
       "there are no ", bytes,
-      " bytes of shared memory; on Linux make /dev/shm larger (`mount -o remount,size=90% "
+      " bytes of shared memory; on macOS it is the machine's memory that is too small: keep less "
+      "of "
+      "what is trained in memory (checkpoint.warm_state: false); on Linux make /dev/shm larger "
+      "(`mount -o remount,size=90% "
       "/dev/shm`, or `docker run --shm-size`), and see whether `ls -l /dev/shm/espalier-*` shows "
       "what runs that were killed have left"));
 }
