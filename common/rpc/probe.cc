@@ -43,17 +43,11 @@ bool WaitFor(int fd, short events, absl::Duration timeout) {
   return poll(&entry, 1, PollMs(timeout)) > 0;
 }
 
-absl::Status Unreachable(const HostPort& address, int error) {
-  if (error == ECONNREFUSED) {
-    return absl::UnavailableError(
-        absl::StrCat("nothing listens on ", address.ToString(),
-                     "; start espalierd there, or give with --coordinator the address, or on its "
-                     "machine the state folder, of the one you mean"));
-  }
-  return absl::UnavailableError(
-      absl::StrCat("cannot reach ", address.ToString(), ": ", std::strerror(error),
-                   error == ETIMEDOUT ? "; is the machine on, is a firewall in between?" : ""));
-}
+#ifdef __APPLE__
+constexpr bool kOnMac = true;
+#else
+constexpr bool kOnMac = false;
+#endif
 
 // 0 or errno.
 int ConnectOne(int fd, const addrinfo& to, absl::Duration timeout) {
@@ -126,6 +120,23 @@ absl::Status ReceiveSome(SSL* connection, int fd, absl::Duration timeout) {
 
 }  // namespace
 
+std::string WhyUnreachable(const HostPort& address, int error, bool on_mac) {
+  if (error == ECONNREFUSED) {
+    return absl::StrCat("nothing listens on ", address.ToString(),
+                        "; start espalierd there, or give with --coordinator the address, or on "
+                        "its machine the state folder, of the one you mean");
+  }
+  std::string text = absl::StrCat("cannot reach ", address.ToString(), ": ", std::strerror(error));
+  if (error == ETIMEDOUT) absl::StrAppend(&text, "; is the machine on, is a firewall in between?");
+  if (error == EHOSTUNREACH && on_mac) {
+    absl::StrAppend(&text,
+                    "; where the other machine is on, macOS keeps the programs of this terminal "
+                    "from the local network: start them from Terminal.app, over ssh or by launchd, "
+                    "or allow it in System Settings, Privacy & Security, Local Network");
+  }
+  return text;
+}
+
 Socket::~Socket() {
   if (fd_ >= 0) close(fd_);
 }
@@ -154,7 +165,7 @@ absl::StatusOr<Socket> ConnectTcp(const HostPort& address, absl::Duration timeou
     error = ConnectOne(socket.fd(), *to, timeout);
     if (error == 0) return socket;
   }
-  return Unreachable(address, error);
+  return absl::UnavailableError(WhyUnreachable(address, error, kOnMac));
 }
 
 absl::StatusOr<std::vector<std::string>> FetchServerChain(const Socket& socket,

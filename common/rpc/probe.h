@@ -30,6 +30,10 @@ class Socket {
   int fd_;
 };
 
+// What an errno of connect() to another machine means, and what to do. `on_mac`: this machine is
+// one.
+std::string WhyUnreachable(const HostPort& address, int error, bool on_mac);
+
 // UNAVAILABLE says why not: no such host, nothing listens there, no answer in time.
 absl::StatusOr<Socket> ConnectTcp(const HostPort& address, absl::Duration timeout);
 

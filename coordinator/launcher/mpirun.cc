@@ -165,6 +165,8 @@ absl::StatusOr<MpirunOptions> Options(const CommandContext& context, const Launc
 
 constexpr std::streamoff kTailBytes = 16384;
 constexpr size_t kLongest = 300;
+constexpr absl::string_view kNoRoute =
+    " (from a Mac: allow its agent's terminal in Privacy & Security, Local Network)";
 
 struct Tail {
   std::string text;
@@ -354,6 +356,16 @@ absl::StatusOr<OpenMpiVersion> ProbeOpenMpi(const ProbeOptions& options, Clock& 
   return ParseOpenMpiVersion(text.str());
 }
 
+std::function<absl::StatusOr<OpenMpiVersion>()> RememberingProbe(ProbeOptions options,
+                                                                 Clock& clock) {
+  absl::StatusOr<OpenMpiVersion> known = ProbeOpenMpi(options, clock);
+  options.limit = options.later_limit;
+  return [options = std::move(options), known = std::move(known), &clock]() mutable {
+    if (absl::IsDeadlineExceeded(known.status())) known = ProbeOpenMpi(options, clock);
+    return known;
+  };
+}
+
 LastWords ReadLastWords(const std::string& log_path, int64_t from) {
   const Tail tail = ReadTail(log_path, from);
   const std::vector<absl::string_view> lines = absl::StrSplit(tail.text, '\n');
@@ -376,7 +388,10 @@ LastWords ReadLastWords(const std::string& log_path, int64_t from) {
     text = telling == Telling::kAdvice && !text.empty() ? absl::StrCat(text, " ", line)
                                                         : std::string(line);
   }
-  if (text.size() > kLongest) text = text.substr(0, kLongest - 3) + "...";
+  const absl::string_view advice = absl::StrContains(text, "No route to host") ? kNoRoute : "";
+  const size_t most = kLongest - advice.size();
+  if (text.size() > most) text = text.substr(0, most - 3) + "...";
+  absl::StrAppend(&text, advice);
   return {AsUtf8(text), std::nullopt, best > Telling::kWarning, first_exit};
 }
 

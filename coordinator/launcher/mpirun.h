@@ -1,10 +1,11 @@
 // mpirun as a program: which Open MPI it belongs to, the command line of a generation, the one that
 // ends stray workers on another machine, and what it says last. Ranks are mapped to nodes one by
 // one, in order, so that it is explicit which rank runs on which node. Used by MpirunLauncher, and
-// by espalierd when it starts. Any thread; ProbeOpenMpi waits for the program, at most for its
-// bound.
+// by espalierd when it starts. Any thread; ProbeOpenMpi and RememberingProbe wait for the program,
+// at most for their bounds.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -68,12 +69,20 @@ struct ProbeOptions {
   std::string mpirun;
   // A file that may be written; removed again.
   std::string scratch;
-  absl::Duration limit = absl::Seconds(20);
+  // macOS looks at a program before it starts it for the first time, which has taken 40 s.
+  absl::Duration limit = absl::Seconds(60);
+  // Of RememberingProbe, when it asks again: who launches waits for it.
+  absl::Duration later_limit = absl::Seconds(5);
 };
 
 // NOT_FOUND: no such program; DEADLINE_EXCEEDED: it does not end; UNIMPLEMENTED: not an Open MPI
 // that Espalier knows.
 absl::StatusOr<OpenMpiVersion> ProbeOpenMpi(const ProbeOptions& options, Clock& clock);
+
+// Asks at once, and says what came of it whenever it is called; asks again then while there has
+// been no answer in time. `clock` outlives it.
+std::function<absl::StatusOr<OpenMpiVersion>()> RememberingProbe(ProbeOptions options,
+                                                                 Clock& clock);
 
 // WorkerExit::kBadInput of espalier-worker, which mpirun passes on.
 inline constexpr int kBadInputStatus = 2;

@@ -120,7 +120,7 @@ std::vector<std::string> MpirunLauncher::Environment(
 
 absl::StatusOr<ProcessIdentity> MpirunLauncher::Prepare(const LaunchRequest& request) {
   const GenerationKey& key = request.key;
-  ASSIGN_OR_RETURN(const OpenMpiVersion version, options_.version);
+  ASSIGN_OR_RETURN(const OpenMpiVersion version, options_.version());
   ASSIGN_OR_RETURN(const std::string network, Network(request));
   const std::map<NodeName, NodeName> agents = AgentsOf(request.nodes);
   ASSIGN_OR_RETURN(std::vector<std::string> command,

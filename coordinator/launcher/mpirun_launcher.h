@@ -39,8 +39,8 @@ struct MpirunLauncherOptions {
   std::string agent_program;
   // Holds jobs/ID/logs and jobs/ID/tmp.
   std::string state_dir;
-  // From ProbeOpenMpi; its error is that of every launch.
-  absl::StatusOr<OpenMpiVersion> version = OpenMpiVersion::kFour;
+  // Asked at every launch (RememberingProbe); its error is the launch's.
+  std::function<absl::StatusOr<OpenMpiVersion>()> version = [] { return OpenMpiVersion::kFour; };
   // Between SIGTERM and SIGKILL.
   absl::Duration grace = absl::Seconds(2);
   // Longest time for ending stray workers on a node that cannot be reached.

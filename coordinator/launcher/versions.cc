@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
@@ -40,10 +41,17 @@ std::string LibTorchVersionIn(absl::string_view answer) {
 }
 
 ProgramVersions::ProgramVersions(const ProgramVersionsOptions& options, Clock& clock)
-    : clock_(clock) {
+    : limit_(options.limit), clock_(clock) {
   versions_.set_espalier(ESPALIER_VERSION);
-  Ask(options, options.mpirun, &OpenMpiVersionIn, versions_.mutable_open_mpi());
-  Ask(options, options.worker, &LibTorchVersionIn, versions_.mutable_libtorch());
+  questions_ = {{.program = options.mpirun,
+                 .answer_path = options.scratch + "/version-0",
+                 .version_in = &OpenMpiVersionIn,
+                 .version = versions_.mutable_open_mpi()},
+                {.program = options.worker,
+                 .answer_path = options.scratch + "/version-1",
+                 .version_in = &LibTorchVersionIn,
+                 .version = versions_.mutable_libtorch()}};
+  std::erase_if(questions_, [this](Question& question) { return !Ask(question); });
 }
 
 ProgramVersions::~ProgramVersions() {
@@ -53,26 +61,26 @@ ProgramVersions::~ProgramVersions() {
   }
 }
 
-void ProgramVersions::Ask(const ProgramVersionsOptions& options, const std::string& program,
-                          std::string (*version_in)(absl::string_view answer),
-                          std::string* version) {
-  const std::string path = absl::StrCat(options.scratch, "/version-", questions_.size());
-  unlink(path.c_str());
-  absl::StatusOr<GatedProcess> process =
-      GatedProcess::Spawn({.argv = {program, "--version"}, .log_path = path});
-  if (!process.ok()) return;
+bool ProgramVersions::Ask(Question& question) {
+  unlink(question.answer_path.c_str());
+  absl::StatusOr<GatedProcess> process = GatedProcess::Spawn(
+      {.argv = {question.program, "--version"}, .log_path = question.answer_path});
+  if (!process.ok()) return false;
   process->Release();
-  questions_.push_back({.process = process->identity(),
-                        .answer_path = path,
-                        .version_in = version_in,
-                        .version = version,
-                        .until = clock_.Monotonic() + options.limit});
+  question.process = process->identity();
+  question.until = clock_.Monotonic() + limit_;
+  return true;
 }
 
-bool ProgramVersions::Answered(const Question& question) {
+bool ProgramVersions::Answered(Question& question) {
   const absl::StatusOr<std::optional<ExitStatus>> exit = PollChild(question.process.pid);
   if (exit.ok() && !exit->has_value()) {
-    if (clock_.Monotonic() > question.until) SignalSession(question.process, SIGKILL);
+    question.ended = clock_.Monotonic() > question.until;
+    if (question.ended) SignalSession(question.process, SIGKILL);
+    return false;
+  }
+  if (std::exchange(question.ended, false) && !std::exchange(question.again, true) &&
+      Ask(question)) {
     return false;
   }
   *question.version = question.version_in(AsUtf8(ReadText(question.answer_path)));
@@ -81,7 +89,7 @@ bool ProgramVersions::Answered(const Question& question) {
 }
 
 void ProgramVersions::Look() {
-  std::erase_if(questions_, [this](const Question& question) { return Answered(question); });
+  std::erase_if(questions_, [this](Question& question) { return Answered(question); });
 }
 
 }  // namespace espalier

@@ -21,8 +21,9 @@ struct ProgramVersionsOptions {
   std::string worker;
   // A folder where they may write their answers; files "version-N", removed again.
   std::string scratch;
-  // Who has not answered by then is ended.
-  absl::Duration limit = absl::Seconds(20);
+  // Who has not answered by then is ended, and asked once more: the first start of a program has
+  // taken 40 s on macOS, which looks at it before.
+  absl::Duration limit = absl::Seconds(60);
 };
 
 class ProgramVersions {
@@ -43,18 +44,22 @@ class ProgramVersions {
 
  private:
   struct Question {
-    ProcessIdentity process;
+    std::string program;
     std::string answer_path;
     std::string (*version_in)(absl::string_view answer);
     std::string* version;
-    absl::Duration until;
+    ProcessIdentity process = {};
+    absl::Duration until = {};
+    bool ended = false;  // for want of an answer
+    bool again = false;  // it is the second time
   };
 
-  void Ask(const ProgramVersionsOptions& options, const std::string& program,
-           std::string (*version_in)(absl::string_view answer), std::string* version);
+  // Whether the program could be started.
+  bool Ask(Question& question);
   // Whether it is over.
-  bool Answered(const Question& question);
+  bool Answered(Question& question);
 
+  const absl::Duration limit_;
   Clock& clock_;
   v1::NodeVersions versions_;
   std::vector<Question> questions_;

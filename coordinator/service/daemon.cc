@@ -333,7 +333,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const v1::ClusterSpec& clu
       .agents = parts.agents.get(),
       .agent_program = ProgramBeside(program, "espalier-agent"),
       .state_dir = cluster.state_dir(),
-      .version = ProbeOpenMpi({.mpirun = mpirun, .scratch = scratch}, clock)});
+      .version = RememberingProbe({.mpirun = mpirun, .scratch = scratch}, clock)});
   parts.attach = std::make_unique<AttachService>(parts.inbox, clock);
   parts.streams = std::make_unique<AllStreams>(*parts.attach, *parts.agents);
   parts.publisher = std::make_unique<ViewPublisher>(parts.board, cluster, cluster.state_dir());

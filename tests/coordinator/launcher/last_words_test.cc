@@ -36,6 +36,10 @@ INSTANTIATE_TEST_SUITE_P(
                  "returned\na non-zero exit code. Per user-direction, the job has been aborted.\n"
                  "-----\n",
                  "[rank 0] error: no data"},
+        TailCase{"WhatAMacKeepsFromTheLocalNetworkIsToldSo",
+                 "connect() to 10.77.0.1:1024 failed: No route to host (65)\n",
+                 "connect() to 10.77.0.1:1024 failed: No route to host (65) (from a Mac: allow its "
+                 "agent's terminal in Privacy & Security, Local Network)"},
         TailCase{"ARefusedOptionIsNamed",
                  "espalier-worker: The following argument was not expected: --slow\n"
                  "Run with --help for more information.\n",
@@ -116,6 +120,8 @@ TEST(LastWords, OfProgressAndWarningsTellOfNoEnd) {
 TEST(LastWords, AreShort) {
   ScratchFolder folder;
   folder.Write("log", std::string(5000, 'x') + "\n");
+  EXPECT_EQ(ReadLastWords(folder.path("log")).text.size(), 300u);
+  folder.Write("log", "No route to host" + std::string(5000, 'x') + "\n");
   EXPECT_EQ(ReadLastWords(folder.path("log")).text.size(), 300u);
   EXPECT_EQ(ReadLastWords(folder.path("absent")).text, "");
 }

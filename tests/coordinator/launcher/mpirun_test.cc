@@ -313,6 +313,25 @@ TEST(ProbeOpenMpi, DoesNotWaitForEver) {
   EXPECT_EQ(Probe(folder, "sleep 1000").status().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
+// As macOS does with a program that is started for the first time.
+TEST(RememberingProbe, AsksAgainWhereThereWasNoAnswerInTime) {
+  ScratchFolder folder;
+  const std::string asked = folder.path("asked");
+  const std::string answer = "echo 'mpirun (Open MPI) 5.0.9'";
+  const std::string script = absl::StrCat("if [ -e ", asked, " ]; then ", answer, "; else touch ",
+                                          asked, "; sleep 1000; fi");
+  const auto version =
+      RememberingProbe({.mpirun = folder.WriteScript("mpirun", "#!/bin/sh\n" + script),
+                        .scratch = folder.path("scratch"),
+                        .limit = absl::Seconds(1),
+                        .later_limit = absl::Seconds(20)},
+                       RealClock());
+  EXPECT_TRUE(std::filesystem::exists(asked)) << "it asks at once";
+  EXPECT_EQ(*version(), OpenMpiVersion::kFive);
+  folder.WriteScript("mpirun", "#!/bin/sh\necho 'mpirun (Open MPI) 4.1.4'");
+  EXPECT_EQ(*version(), OpenMpiVersion::kFive) << "an answer is remembered";
+}
+
 TEST(ProbeOpenMpi, TheInstalledOneIsKnown) {
   ScratchFolder folder;
   EXPECT_TRUE(

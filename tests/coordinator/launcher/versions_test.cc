@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "absl/strings/str_cat.h"
 #include "tests/coordinator/scratch_folder.h"
 #include "tests/coordinator/wait_until.h"
 
@@ -55,6 +56,16 @@ TEST_F(Asked, ProgramsAnswerInTheirOwnTime) {
   EXPECT_EQ(versions.libtorch(), "2.6.0");
   EXPECT_EQ(versions.espalier(), ESPALIER_VERSION);
   EXPECT_FALSE(std::filesystem::exists(folder_.path("version-0"))) << "answers are taken away";
+}
+
+TEST_F(Asked, WhoIsNotInTimeIsAskedOnceMore) {
+  const std::string asked = folder_.path("asked");
+  const std::string slow_once =
+      folder_.WriteScript("mpirun", absl::StrCat("#!/bin/sh\nif [ -e ", asked,
+                                                 " ]; then echo 'mpirun (Open MPI) 5.0.9'; "
+                                                 "else touch ",
+                                                 asked, "; exec sleep 600; fi\n"));
+  EXPECT_EQ(Ask(slow_once, folder_.path("nothing"), absl::Seconds(1)).open_mpi(), "5.0.9");
 }
 
 TEST_F(Asked, WhoIsMissingOrHangsHasNoVersion) {
