@@ -172,9 +172,30 @@ absl::string_view WithoutProfile(absl::string_view text) {
   return text;
 }
 
+// Of a parameter that no table has: whether it could only have changed a figure or a choice.
+bool IsHarmless(const std::string& option, const std::string& name, const std::string& value) {
+  static const auto& choices = *new std::set<std::string, std::less<>>{
+      "true", "false", "yes", "no", "on", "off", "enabled", "disabled"};
+  constexpr absl::string_view kOfCode[] = {"agent",  "command", "component", "dir",    "env",
+                                           "exec",   "file",    "launch",    "lib",    "load",
+                                           "output", "param",   "path",      "plugin", "prefix",
+                                           "script", "server",  "tmp",       "topo",   "uri"};
+  const bool of_five = absl::EndsWith(option, "-prtemca") || absl::EndsWith(option, "-pmixmca");
+  const std::string lower = absl::AsciiStrToLower(name);
+  return of_five && !name.empty() && AllOf(name, "_") &&
+         std::none_of(std::begin(kOfCode), std::end(kOfCode),
+                      [&](absl::string_view part) { return absl::StrContains(lower, part); }) &&
+         (choices.count(value) > 0 || Fits(Value::kNumber, value));
+}
+
 absl::Status AddParameter(const std::string& option, const std::string& name,
                           const std::string& value, DaemonCommand& command) {
   const auto known = Parameters().find(name);
+  if (known == Parameters().end() && command.program == "prted" &&
+      IsHarmless(option, name, value)) {
+    command.left_out.push_back(absl::StrCat(name, " ", value));
+    return absl::OkStatus();
+  }
   if (known == Parameters().end()) {
     return Refused(
         "unknown parameter (where espalierd is of another build than this agent, restart the agent "

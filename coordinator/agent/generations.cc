@@ -4,12 +4,15 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
@@ -138,15 +141,17 @@ absl::Status Generations::TakeOver() {
   RETURN_IF_ERROR(MakeDurableDirectory(files, root));
   ASSIGN_OR_RETURN(const std::vector<std::string> names, files.List(root));
   for (const std::string& name : names) {
+    const std::string folder = absl::StrCat(root, "/", name);
+    std::error_code unknown;
+    if (std::filesystem::is_regular_file(folder, unknown)) continue;  // of Finder: .DS_Store
     const size_t dot = name.rfind('.');
     int64_t number = 0;
-    const absl::StatusOr<std::string> text =
-        files.Read(absl::StrCat(root, "/", name, "/record"), kRecordBytesMax);
+    const absl::StatusOr<std::string> text = files.Read(folder + "/record", kRecordBytesMax);
     if (!text.ok() && !absl::IsNotFound(text.status())) return CannotTell(text.status(), root);
     const std::optional<Record> record = text.ok() ? ParseRecord(*text) : std::nullopt;
     if (dot == std::string::npos || !absl::SimpleAtoi(name.substr(dot + 1), &number) || !record) {
       // A folder without its record: the agent ended before the gate of its daemon was opened.
-      RETURN_IF_ERROR(files.Remove(absl::StrCat(root, "/", name)));
+      RETURN_IF_ERROR(files.Remove(folder));
       continue;
     }
     entries_[{JobId(name.substr(0, dot)), Generation(number)}] = {
@@ -159,6 +164,11 @@ absl::StatusOr<GatedProcess> Generations::Spawn(const v1::StartDaemon& request,
                                                 const std::string& folder) {
   const std::vector<std::string> words(request.command().begin(), request.command().end());
   ASSIGN_OR_RETURN(const DaemonCommand command, ParseDaemonCommand(words));
+  if (!command.left_out.empty()) {
+    LogWarning(absl::StrCat("mpirun gives its daemon parameters that this agent does not know; ",
+                            command.program,
+                            " runs without them: ", absl::StrJoin(command.left_out, ", ")));
+  }
   const std::string program = absl::StrCat(options_.open_mpi_folder, "/", command.program);
   if (access(program.c_str(), X_OK) != 0) {
     return absl::FailedPreconditionError(

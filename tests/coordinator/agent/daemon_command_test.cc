@@ -11,7 +11,9 @@
 namespace espalier {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 // As mpirun 4.1.4 gives it.
 const std::vector<std::string>& FourWords() {
@@ -207,6 +209,45 @@ TEST(DaemonCommand, ParametersThatNameProgramsLibrariesOrFilesAreRefused) {
         "hwloc_base_topo_file", "mca_base_env_list", "ess_singleton_server", "PML", ""}) {
     EXPECT_THAT(Error(FourWith({"-mca", name, "x"})), HasSubstr("nothing but")) << name;
   }
+}
+
+std::vector<std::string> FiveWith(const std::vector<std::string>& more) {
+  std::vector<std::string> words = FiveWords();
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+// Homebrew's Open MPI 5 is newer than the one whose words are known here.
+TEST(DaemonCommand, AnUnknownFigureOrChoiceOfANewerOpenMpiIsLeftOutAndTold) {
+  const absl::StatusOr<DaemonCommand> known = ParseDaemonCommand(FiveWords());
+  const absl::StatusOr<DaemonCommand> command = ParseDaemonCommand(FiveWith(
+      {"--prtemca", "prte_new_timeout", "\"30\"", "--pmixmca", "ptl_base_new_choice", "true"}));
+  ASSERT_TRUE(known.ok() && command.ok()) << command.status();
+  EXPECT_EQ(command->arguments, known->arguments);
+  EXPECT_THAT(command->left_out, ElementsAre("prte_new_timeout 30", "ptl_base_new_choice true"));
+  EXPECT_THAT(known->left_out, IsEmpty());
+}
+
+TEST(DaemonCommand, AnythingElseThatIsUnknownIsRefusedOfANewerOpenMpiToo) {
+  const std::vector<std::pair<std::string, std::string>> wrong = {{"prte_new_thing", "word"},
+                                                                  {"prte_new_thing", "/tmp/1"},
+                                                                  {"prte_new_thing", "-1"},
+                                                                  {"prte_new_thing", "1x"},
+                                                                  {"prte_fork_agent", "1"},
+                                                                  {"mca_base_component_path", "1"},
+                                                                  {"prte_new_library_folder", "1"},
+                                                                  {"pmix_mca_base_env_list", "1"},
+                                                                  {"PRTE_Output_To", "1"},
+                                                                  {"prte.new", "1"},
+                                                                  {"prte_tmpdir_base", "1"},
+                                                                  {"prte_launch_now", "true"},
+                                                                  {"", "1"}};
+  for (const auto& [name, value] : wrong) {
+    EXPECT_THAT(Error(FiveWith({"--prtemca", name, value})), HasSubstr("nothing but"))
+        << name << " " << value;
+  }
+  EXPECT_THAT(Error(FiveWith({"--mca", "new_timeout", "30"})), HasSubstr("unknown parameter"));
+  EXPECT_THAT(Error(FourWith({"--prtemca", "new_timeout", "30"})), HasSubstr("unknown parameter"));
 }
 
 TEST(DaemonCommand, AValueMustBeOfItsParametersKind) {

@@ -190,6 +190,14 @@ TEST_F(OnThisNode, AFolderWhoseRecordIsNoneIsRemoved) {
   EXPECT_FALSE(std::filesystem::exists(folder_.path("state/generations/job-1.3")));
 }
 
+// Finder leaves .DS_Store where somebody looks.
+TEST_F(OnThisNode, AFileBesideTheGenerationsIsLeftAlone) {
+  std::filesystem::create_directories(folder_.path("state/generations"));
+  folder_.Write("state/generations/.DS_Store", "x");
+  EXPECT_TRUE(Open().empty());
+  EXPECT_TRUE(std::filesystem::exists(folder_.path("state/generations/.DS_Store")));
+}
+
 TEST_F(OnThisNode, ARecordThatCannotBeReadIsNotForgotten) {
   const std::string record = folder_.path("state/generations/job-1.3/record");
   std::filesystem::create_directories(record);
