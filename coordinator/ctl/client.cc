@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/call.h"
 #include "coordinator/ctl/text.h"
@@ -55,7 +56,8 @@ class WatchStream {
   // Waits for a newer status or the end, at most for `timeout`. True: `status` was replaced.
   bool Next(v1::JobStatus& status, absl::Duration timeout) {
     absl::MutexLock lock(&mutex_);
-    mutex_.AwaitWithTimeout(absl::Condition(this, &WatchStream::HasNews), timeout);
+    news_.Wait(mutex_, timeout,
+               [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return HasNews(); });
     if (!latest_.has_value()) return false;
     status = *std::exchange(latest_, std::nullopt);
     return true;
@@ -77,15 +79,18 @@ class WatchStream {
     while (reader_->Read(&response)) {
       absl::MutexLock lock(&mutex_);
       latest_ = response.status();
+      news_.WakeAll();
     }
     const grpc::Status end = reader_->Finish();
     absl::MutexLock lock(&mutex_);
     end_ = end;
+    news_.WakeAll();
   }
 
   grpc::ClientContext call_;
   std::unique_ptr<grpc::ClientReader<v1::WatchResponse>> reader_;
   absl::Mutex mutex_;
+  SteadyCondition news_;
   std::optional<v1::JobStatus> latest_ ABSL_GUARDED_BY(mutex_);
   std::optional<grpc::Status> end_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;

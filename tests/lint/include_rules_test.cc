@@ -68,6 +68,19 @@ TEST(IncludeRules, TheCoreIsPure) {
             "");
 }
 
+// LibTorch's own of 1.13 is std's later, and its name goes: what is derived from what LibTorch
+// takes and returns fits both.
+TEST(IncludeRules, NobodyNamesTheOptionalOfAnOldLibTorch) {
+  static const std::regex old(R"(\b(c10|at|torch)::(optional|nullopt)\b)");
+  Problems problems;
+  for (const SourceFile* file : CppFiles(SourceTree())) {
+    for (size_t i = 0; i < file->lines.size(); ++i) {
+      if (std::regex_search(file->lines[i], old)) problems.push_back(At(*file, i) + file->lines[i]);
+    }
+  }
+  EXPECT_EQ(AsText(problems), "");
+}
+
 TEST(IncludeRules, TimeIsReadInOneFile) {
   static const std::regex now(R"(::now\(\)|absl::Now\(\)|\btime\((NULL|nullptr|0)\))");
   EXPECT_EQ(AsText(LinesLike(
@@ -77,13 +90,17 @@ TEST(IncludeRules, TimeIsReadInOneFile) {
       << "the pattern no longer finds the one place";
 }
 
-// Abseil's follow the wall clock in older releases; SteadyCondition does not.
-TEST(IncludeRules, BoundedWaitsOfWorkersFollowTheMonotonicClock) {
+// Abseil's follow the wall clock in older releases, and those of the standard library where it
+// lacks another: SteadyCondition is the one place that knows. A wait of no time asks no clock.
+TEST(IncludeRules, BoundedWaitsAreMadeInOneFile) {
   static const std::regex wait(
-      R"(\b(AwaitWithTimeout|WaitForNotificationWithTimeout|WaitWithTimeout)\b)");
-  EXPECT_EQ(
-      AsText(LinesLike(wait, [](const std::string& path) { return StartsWith(path, "worker/"); })),
-      "");
+      R"(\b(AwaitWithTimeout|WaitForNotificationWithTimeout|WaitWithTimeout)\b)"
+      R"(|\bwait_(for|until)\((?!std::chrono::seconds\(0\)))");
+  EXPECT_EQ(AsText(LinesLike(
+                wait, [](const std::string& path) { return path != "common/base/clock.h"; })),
+            "");
+  EXPECT_FALSE(LinesLike(wait, [](const std::string&) { return true; }).empty())
+      << "the pattern no longer finds the one place";
 }
 
 }  // namespace

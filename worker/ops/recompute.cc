@@ -40,7 +40,7 @@ struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
     // Operations add to the flat gradient themselves and leave that of the leaf undefined; what
     // they do not add goes on through autograd.
     const variable_list found =
-        torch::autograd::grad({y}, wanted, {upstream[0]}, /*retain_graph=*/c10::nullopt,
+        torch::autograd::grad({y}, wanted, {upstream[0]}, /*retain_graph=*/{},
                               /*create_graph=*/false, /*allow_unused=*/true);
     variable_list gradients(inputs.size() + 1);
     for (size_t i = 0, next = 0; i < inputs.size(); ++i) {

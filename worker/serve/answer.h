@@ -2,17 +2,18 @@
 // Used by generation_service.h and openai_server.cc. Any thread.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "worker/generation/batch_generator.h"
 
 namespace espalier {
@@ -28,26 +29,27 @@ class Answer {
 
   // By who computes. As many pieces are held as the request has tokens, at most.
   void Push(Piece piece) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     pieces_.push_back(std::move(piece));
-    changed_.notify_all();
+    changed_.WakeAll();
   }
   void Fail(absl::Status status) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     if (failed_.ok()) failed_ = std::move(status);
-    changed_.notify_all();
+    changed_.WakeAll();
   }
   bool abandoned() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     return abandoned_;
   }
 
   // By who sends: the next piece, once there is one; why there will be none. Nothing where there
   // is none within the time.
   absl::StatusOr<std::optional<Piece>> Next(absl::Duration wait) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait_for(lock, absl::ToChronoMilliseconds(wait),
-                      [this] { return !pieces_.empty() || !failed_.ok(); });
+    const absl::MutexLock lock(&mutex_);
+    changed_.Wait(mutex_, wait, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return !pieces_.empty() || !failed_.ok();
+    });
     if (pieces_.empty() && failed_.ok()) return std::nullopt;
     if (pieces_.empty()) return failed_;
     Piece piece = std::move(pieces_.front());
@@ -56,16 +58,16 @@ class Answer {
   }
   // Nobody wants the rest.
   void Abandon() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     abandoned_ = true;
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Piece> pieces_;
-  absl::Status failed_;
-  bool abandoned_ = false;
+  mutable absl::Mutex mutex_;
+  SteadyCondition changed_;
+  std::deque<Piece> pieces_ ABSL_GUARDED_BY(mutex_);
+  absl::Status failed_ ABSL_GUARDED_BY(mutex_);
+  bool abandoned_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace espalier

@@ -118,9 +118,10 @@ IValue ToHost(const IValue& argument, bool& mac) {
     return list;
   }
   if (argument.isOptionalTensorList()) {
-    c10::List<c10::optional<Tensor>> list;
+    decltype(argument.toOptionalTensorList()) list;
+    using TensorOrNone = decltype(list)::value_type;
     for (const IValue& one : argument.toListRef()) {
-      list.push_back(one.isTensor() ? c10::optional<Tensor>(note(one.toTensor())) : c10::nullopt);
+      list.push_back(one.isTensor() ? TensorOrNone(note(one.toTensor())) : TensorOrNone());
     }
     return list;
   }
@@ -331,10 +332,6 @@ Tensor CopyFrom(const Tensor& from, const Tensor& to, bool non_blocking) {
   return to;
 }
 
-Tensor AsStrided(const Tensor& self, at::IntArrayRef size, at::IntArrayRef stride,
-                 c10::optional<int64_t> offset) {
-  return at::native::as_strided_tensorimpl(self, size, stride, offset);
-}
 Tensor View(const Tensor& self, at::IntArrayRef size) { return at::native::view(self, size); }
 Tensor ReshapeAlias(const Tensor& self, at::IntArrayRef size, at::IntArrayRef stride) {
   return at::native::_reshape_alias(self, size, stride);
@@ -346,7 +343,7 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from", CopyFrom);
-  m.impl("as_strided", AsStrided);
+  m.impl("as_strided", at::native::as_strided_tensorimpl);
   m.impl("view", View);
   m.impl("_reshape_alias", ReshapeAlias);
 }
