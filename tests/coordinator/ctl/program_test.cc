@@ -1,13 +1,16 @@
 // The real program: what only a process shows. ESPALIER_BIN names the folder of the programs.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "tests/coordinator/ctl/fake_operator.h"
@@ -78,13 +81,27 @@ TEST_F(Program, APipeGetsNeitherColoursNorRedrawing) {
   EXPECT_THAT(ran.output, Not(HasSubstr("\x1b")));
 }
 
-// `script` gives the program a terminal.
-std::string OnATerminal(const std::string& command) {
-#ifdef __APPLE__
-  return absl::StrCat("script -q /dev/null sh -c '", command, "' < /dev/null");
-#else
-  return absl::StrCat("script -qec '", command, "' /dev/null < /dev/null");
-#endif
+// A terminal, and what is written to it: a thread reads while the command runs, since a terminal
+// holds little. (script(1) wants one for itself on some systems.)
+Ran OnATerminal(const std::string& command) {
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+  const char* const name = terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0
+                               ? ptsname(terminal)
+                               : nullptr;
+  const int end = name == nullptr ? -1 : open(name, O_RDWR | O_NOCTTY);
+  if (end < 0) return {.code = -1, .output = "there is no terminal to be had"};
+  std::string output;
+  std::thread reader([&] {
+    char buffer[4096];
+    for (ssize_t n; (n = read(terminal, buffer, sizeof buffer)) > 0;) {
+      output.append(buffer, static_cast<size_t>(n));
+    }
+  });
+  const int code = Shell(absl::StrCat("{ ", command, "; } <", name, " >", name, " 2>&1")).code;
+  close(end);
+  reader.join();  // the last end is closed: what is left has been read
+  close(terminal);
+  return {.code = code, .output = output};
 }
 
 TEST_F(Program, ATerminalGetsAFrameThatIsRedrawnAndNoColorIsRespected) {
@@ -93,11 +110,11 @@ TEST_F(Program, ATerminalGetsAFrameThatIsRedrawnAndNoColorIsRespected) {
   done.set_state(v1::JOB_STATE_COMPLETED);
   server.script.watched = {done};
   const std::string watch = program_ + " --coordinator " + server.address() + " watch quick";
-  const Ran coloured = Shell(OnATerminal("TERM=xterm " + watch));
+  const Ran coloured = OnATerminal("TERM=xterm " + watch);
   EXPECT_EQ(coloured.code, 0) << coloured.output;
   EXPECT_THAT(coloured.output, HasSubstr("\x1b[?7l"));
   EXPECT_THAT(coloured.output, HasSubstr("\x1b[32mCOMPLETED\x1b[0m"));
-  const Ran plain = Shell(OnATerminal("NO_COLOR=1 TERM=xterm " + watch));
+  const Ran plain = OnATerminal("NO_COLOR=1 TERM=xterm " + watch);
   EXPECT_THAT(plain.output, HasSubstr("  COMPLETED"));
   EXPECT_THAT(plain.output, Not(HasSubstr("\x1b[32m")));
 }

@@ -23,6 +23,13 @@ std::string ReadFile(const std::string& path) {
 
 const std::string kDeployed = ESPALIER_SOURCE_DIR "/deploy/prometheus";
 
+// The port, as Prometheus 2 and 3 log it; 0: not yet.
+int PortInLog(const std::string& log) {
+  static const std::regex listening("msg=\"Listening on\".* address=127\\.0\\.0\\.1:([0-9]+)");
+  std::smatch match;
+  return std::regex_search(log, match, listening) ? std::stoi(match[1]) : 0;
+}
+
 class Prometheus : public ::testing::Test {
  protected:
   ~Prometheus() override {
@@ -63,13 +70,7 @@ class Prometheus : public ::testing::Test {
         << folder_.Read("prometheus.log");
   }
 
-  // As prometheus logs it; 0: not yet.
-  int ListeningPort() const {
-    static const std::regex listening("msg=\"Listening on\" address=127\\.0\\.0\\.1:([0-9]+)");
-    const std::string log = folder_.Read("prometheus.log");
-    std::smatch match;
-    return std::regex_search(log, match, listening) ? std::stoi(match[1]) : 0;
-  }
+  int ListeningPort() const { return PortInLog(folder_.Read("prometheus.log")); }
 
   // The body of an instant query once it holds `wanted`.
   std::string AwaitQuery(const std::string& query, const std::string& wanted) {
@@ -88,6 +89,16 @@ class Prometheus : public ::testing::Test {
   ScratchFolder folder_;
   std::optional<ProcessIdentity> process_;
 };
+
+TEST(PrometheusLog, NamesThePortInItsSecondAndThirdVersion) {
+  EXPECT_EQ(PortInLog("ts=2026-11-20T10:00:00.000Z caller=tls_config.go:274 level=info "
+                      "component=web msg=\"Listening on\" address=127.0.0.1:40123\n"),
+            40123);
+  EXPECT_EQ(PortInLog("time=2026-11-20T10:00:00.000Z level=INFO source=tls_config.go:347 "
+                      "msg=\"Listening on\" component=web address=127.0.0.1:40123\n"),
+            40123);
+  EXPECT_EQ(PortInLog("msg=\"Start listening for connections\" address=127.0.0.1:0\n"), 0);
+}
 
 TEST_F(Prometheus, AcceptsTheShippedRulesAndConfiguration) {
   EXPECT_EQ(Run({"promtool", "check", "rules", kDeployed + "/rules.yml"}), 0)
