@@ -1,7 +1,9 @@
 """espalierd and one agent on this machine, for the checks that need them, or an espalierd that runs
-already. Whatever is started is ended by its process, and lies in one folder of a short path:
-sockets have at most 103 letters on macOS. Used by all that checks here.
+already. Whatever is started is ended by its process, and lies in one folder, whose path is short
+unless it is asked to be long: sockets have at most 103 letters on macOS. Used by all that checks
+here.
 """
+import hashlib
 import json
 import os
 import pathlib
@@ -72,11 +74,21 @@ class Operator:
         return self.until(f"step {step} of {job}", there, seconds)
 
 
+def padded(path, letters):
+    """A folder of that name whose path has at least so many letters."""
+    missing = letters - len(str(path)) - 1
+    return path / ("x" * missing) if missing > 0 else path
+
+
 class Cluster(Operator):
-    def __init__(self):
+    """`letters`: of its state folders' paths, at least."""
+
+    def __init__(self, letters=0):
         base = "/tmp" if os.path.isdir("/tmp") else None
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="espc-", dir=base)).resolve()
-        self.state = self.folder / "state"
+        self.state = padded(self.folder / "state", letters)
+        self.agent_state = padded(self.folder / "agent", letters)
+        self.state.mkdir(parents=True, mode=0o700)
         self.log = (self.folder / "log").open("ab")
         self.data, self.number, self.processes = self.folder / "data", 0, []
         try:
@@ -95,7 +107,7 @@ class Cluster(Operator):
         self.start("espalierd", "--cluster", path, "--state-dir", self.state)
         self.until("espalierd answers", lambda: self.ask("jobs", fail_ok=True) is not None)
         self.start("espalier-agent", "run", "--coordinator", self.state, "--node", NODE,
-                   "--state-dir", self.folder / "agent", "--data", self.data)
+                   "--state-dir", self.agent_state, "--data", self.data)
         self.until("the agent attaches", lambda: self.node()["agent"] == "ATTACHED")
 
     def start(self, program, *words):
@@ -115,6 +127,21 @@ class Cluster(Operator):
 
     def submit(self, **settings):
         return self.ask("submit", self.file(**settings))["job_id"]
+
+    def complete(self, job):
+        """Waits for its end; its status then."""
+        def ended():
+            status = self.job(job)
+            return status if status["state"] in FINAL else None
+        status = self.until(f"{job} ends", ended, 300)
+        if status["state"] != "COMPLETED":
+            raise RuntimeError(f"{job} is {status['state']}: {status.get('reason')}")
+        return status
+
+    def model_hash(self, job):
+        """Of its newest checkpoint."""
+        newest = max((self.state / "jobs" / job / "checkpoints").glob("step-*"))
+        return hashlib.sha256((newest / "model.safetensors").read_bytes()).hexdigest()
 
     def cancel(self, job):
         self.ask("cancel", job)

@@ -21,6 +21,8 @@ import training
 from cluster import BIN, REPOSITORY, Cluster
 from report import Report, one_line, output_of
 
+PATIENCE = 60  # seconds, of what waits for a program's first start
+
 
 def arguments():
     options = argparse.ArgumentParser(description=__doc__,
@@ -41,6 +43,18 @@ def arguments():
     return chosen
 
 
+def first_starts():
+    """Seconds of the first start of each program, to be taken before all else, and of the next."""
+    def start(program):
+        before = time.monotonic()
+        output_of(BIN / program, "--version", seconds=180)
+        return time.monotonic() - before
+    found = {program: (start(program), start(program))
+             for program in ("espalier", "espalierd", "espalier-agent", "espalier-worker")}
+    figures = [f"{program} {one:.1f} s, then {two:.1f} s" for program, (one, two) in found.items()]
+    return max(one for one, _ in found.values()) < PATIENCE, "; ".join(figures)
+
+
 def heading():
     commit = subprocess.run(["git", "-C", str(REPOSITORY), "rev-parse", "--short", "HEAD"],
                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
@@ -52,9 +66,12 @@ def heading():
 def main():
     chosen = arguments()
     os.environ["TMPDIR"] = "/tmp"  # sockets have at most 103 letters
+    starts = first_starts()
     print(heading(), flush=True)
     report, cluster = Report(), Cluster()
     try:
+        report.check("first starts", "macOS looks at new programs within what waits allow for it",
+                     lambda: starts)
         machine.check_all(report, cluster)
         training.check_all(report, cluster, chosen.quick)
         network.check_all(report, cluster, chosen.peer, chosen.data)

@@ -1,6 +1,8 @@
 """Links between two workers: of this machine, and with --peer of another one over a cable."""
+import errno
 import os
 import re
+import socket
 import subprocess
 import time
 
@@ -108,6 +110,25 @@ class Peer:
         self.operator.ask("cancel", self.job)
 
 
+def route(name):
+    """Whether this terminal's programs may reach the peer: nothing needs to listen there."""
+    node = next((one for one in Operator().ask("nodes")["nodes"] if one["name"] == name), None)
+    if node is None:
+        raise RuntimeError(f"espalierd knows no node '{name}'")
+    address = node["address"]
+    try:
+        socket.create_connection((address, 7070), timeout=5).close()
+    except ConnectionRefusedError:
+        pass
+    except OSError as error:
+        if error.errno != errno.EHOSTUNREACH:
+            raise
+        return False, (f"{address}: {os.strerror(error.errno)}; macOS keeps the programs of this "
+                       "terminal from the local network: start this from Terminal.app or over ssh, "
+                       "or allow it in System Settings, Privacy & Security, Local Network")
+    return True, f"{address} answers"
+
+
 def check_all(report, cluster, peer, data):
     report.check("four links here", "btl_tcp_links opens four connections for a pair of ranks",
                  lambda: between_two_here(cluster))
@@ -116,9 +137,13 @@ def check_all(report, cluster, peer, data):
     def with_peer(look):
         if peer is None:
             raise NotHere("give --peer NODE and --data FOLDER")
+        if look is route:
+            return route(peer)
         if not found:
             found.append(Peer(cluster, peer, data))
         return getattr(found[0], look)()
+    report.check("the local network", "macOS lets programs of this terminal reach the peer",
+                 lambda: with_peer(route))
     report.check("four links over the cable", "Open MPI takes the cable's interface alone, 4 times",
                  lambda: with_peer("links"))
     report.check("exchange over the cable", "two Macs train together",

@@ -9,7 +9,7 @@ import subprocess
 import time
 
 import readings
-from cluster import BIN, REPOSITORY
+from cluster import BIN, REPOSITORY, Cluster
 from machine import DARWIN, sysctl
 from report import NotHere, gigabytes, near, one_line, output_of
 
@@ -28,6 +28,7 @@ KINDS = {
     "fine-tuning": {"train": ", task: sft", "data": "chat"},
 }
 QUICK = ("fp32", "bf16")
+LONGEST_STATE = 88  # letters of a state folder, with whose socket a path has the 103 of macOS
 STEP = re.compile(r"step (\d+)/\d+  loss (\S+) .*?(\d+) tokens/s  (\d+) MB")
 SMALLER = {"fp32": 0.005, "bf16": 0.05, "fp16": 0.05}  # of the loss, after as many steps
 
@@ -183,6 +184,34 @@ class Launched:
         self.cluster.cancel(self.job)
 
 
+def same_bits(cluster):
+    """On the processor: twice, and once with its worker killed."""
+    def hashed(kill):
+        job = cluster.submit(steps=200, checkpoint=200, device="cpu")
+        if kill:
+            status = cluster.reach(job, 10)
+            os.kill(int(status["ranks"][0]["pid"]), signal.SIGKILL)
+        cluster.complete(job)
+        events = cluster.ask("events", job)["events"]
+        if kill and not any(event["state"] == "RECOVERING" for event in events):
+            raise RuntimeError("it ended before it was killed")
+        return cluster.model_hash(job)
+    first, again, killed = hashed(False), hashed(False), hashed(True)
+    return (first == again == killed,
+            f"model {first[:8]}, again {again[:8]}, with its worker killed {killed[:8]}")
+
+
+def at_a_long_path():
+    """A whole launch where the state folders' paths are as long as sockets allow."""
+    cluster = Cluster(letters=LONGEST_STATE)
+    try:
+        job = cluster.submit(steps=20, device="cpu")
+        status = cluster.complete(job)
+        return True, f"step {status['step']} from a folder of {len(str(cluster.state))} letters"
+    finally:
+        cluster.close(keep=False)
+
+
 def tells(cluster, device):
     """The agent's own self-test, as `espalier nodes` shows it."""
     trial = cluster.until("the agent has tried its device", lambda: cluster.node()["report"].get(
@@ -217,6 +246,10 @@ def check_all(report, cluster, quick):
         report.check(name, fact, lambda look=look: getattr(first(jobs), look)())
     for job in jobs:
         job.end()
+    report.check("launch from a long path", "Open MPI takes TMPDIR deep in a home folder",
+                 at_a_long_path)
+    report.check("same bits", "Accelerate gives the same bits for the same call, and after a kill",
+                 lambda: same_bits(cluster))
 
 
 def first(jobs):
