@@ -42,10 +42,22 @@ int64_t Width(const AttentionShape& shape, int64_t columns) {
   return std::min((columns + step - 1) / step * step, shape.time);
 }
 
+// The same with the begins of one sequence.
+AttentionShape OfSequence(AttentionShape shape, int64_t b) {
+  if (shape.begins != nullptr) shape.begins += b * shape.time;
+  return shape;
+}
+
+// The first position that position t of a sequence sees.
+int64_t FirstSeen(const AttentionShape& of_sequence, int64_t t) {
+  const int64_t begin = of_sequence.begins == nullptr ? 0 : of_sequence.begins[t];
+  return of_sequence.window == 0 ? begin : std::max(begin, t - of_sequence.window + 1);
+}
+
 template <typename Compute>
 Block BlockAt(const AttentionShape& shape, int64_t begin) {
   const int64_t end = std::min(begin + kBlockRows<Compute>, shape.time);
-  const int64_t seen = shape.window == 0 ? 0 : std::max<int64_t>(0, begin - shape.window + 1);
+  const int64_t seen = FirstSeen(shape, begin);
   const int64_t width = Width<Compute>(shape, end - seen);
   const int64_t first = std::min(seen, shape.time - width);
   return {.begin = begin, .end = end, .first = first, .last = first + width};
@@ -58,8 +70,8 @@ struct Seen {
   int64_t size() const { return to - from; }
 };
 Seen SeenBy(const AttentionShape& shape, const Block& block, int64_t t) {
-  const int64_t from = shape.window == 0 ? 0 : std::max<int64_t>(0, t - shape.window + 1);
-  return {.from = std::max(from, block.first) - block.first, .to = t + 1 - block.first};
+  return {.from = std::max(FirstSeen(shape, t), block.first) - block.first,
+          .to = t + 1 - block.first};
 }
 
 template <typename Compute>
@@ -281,7 +293,7 @@ void Forward(const AttentionShape& shape, const Real* q, const Real* k, const Re
       return ForProducts<Compute>(HeadOf(data, shape, heads, b, head), scratch.head(place, shape),
                                   shape);
     };
-    HeadForward(shape, rows(q, shape.heads, h, 0), rows(k, shape.kv_heads, g, 1),
+    HeadForward(OfSequence(shape, b), rows(q, shape.heads, h, 0), rows(k, shape.kv_heads, g, 1),
                 rows(v, shape.kv_heads, g, 2), HeadOf(out, shape, shape.heads, b, h),
                 log_sum + i * shape.time, scratch);
   });
@@ -289,8 +301,9 @@ void Forward(const AttentionShape& shape, const Real* q, const Real* k, const Re
 
 // One key/value head of one sequence with all its query heads.
 template <typename Compute, typename Real>
-void Backward(const AttentionShape& shape, const AttentionInputs<Real>& in, int64_t b, int64_t g,
+void Backward(const AttentionShape& whole, const AttentionInputs<Real>& in, int64_t b, int64_t g,
               const AttentionGradients<Real>& gradients, Scratch<Compute>& scratch) {
+  const AttentionShape shape = OfSequence(whole, b);
   const int64_t group = shape.heads / shape.kv_heads;
   const auto rows = [&](const Real* data, int64_t heads, int64_t head, int64_t place) {
     return ForProducts<Compute>(HeadOf(data, shape, heads, b, head), scratch.head(place, shape),

@@ -1,6 +1,7 @@
 // Causal attention on the CPU without a T x T tensor: scores exist for one block of query rows of
 // one head at a time, forward and backward (the blocking of Dao et al. 2022, with full rows, since
-// a row of scores fits the cache). Grouped key/value heads and a sliding window are loop bounds.
+// a row of scores fits the cache). Grouped key/value heads, a sliding window and where an example
+// begins in a row that several share are loop bounds.
 // Used by fused_ops.cc. Called from one thread; spreads the work over OpenMP threads.
 #pragma once
 
@@ -17,6 +18,8 @@ struct AttentionShape {
   int64_t kv_heads;
   int64_t head_dim;
   int64_t window;  // positions seen, the own one included; 0: all
+  // [B, T]: the first position that each sees at most, which never falls along a row; null: 0.
+  const int64_t* begins = nullptr;
 };
 
 // q, out [B, T, H, D]; k, v [B, T, K, D]; log_sum [B, H, T] (natural log of each row's sum of

@@ -93,7 +93,7 @@ Tensor Decoder::KeptHidden(const Tensor& ids, KeyValueCache& cache) const {
   TORCH_CHECK_INDEX(ids.size(0) == cache.pass_positions(), "a pass over ", ids.size(0),
                     " ids, of which the cache expects ", cache.pass_positions());
   CheckIds(ids, config_, 0);
-  Context context{KeptRope(cache), &cache, {}, 0};
+  Context context{KeptRope(cache), &cache, {}, 0, masks_};
   Tensor x = KeptInput(ids, cache);
   for (const DecoderLayer& layer : layers_) {
     x = FeedForward(layer, Attention(layer, x, context), context);
@@ -134,6 +134,15 @@ RopeTable Decoder::RopeOf(int64_t begin, int64_t positions) const {
   return rope_.Of(begin, positions);
 }
 
+// Of each column of each row. Where angles depend on how long a sequence is, that is the longest
+// example; else the table is one for all passes.
+RopeTable Decoder::SharedRope(const SharedRows& shared, const Tensor& places) const {
+  if (positions_.defined()) return {};
+  const int64_t columns = places.size(1);
+  const bool by_length = RopeDependsOnLength(config_, columns);
+  return RopeOf(0, by_length ? shared.longest : columns).At(places.flatten());
+}
+
 // Everything from `input` to the loss contributes to the gradient of `input`, so when that is known
 // all of it has run backward.
 void Decoder::TellWhenFinal(const Tensor& input, int64_t end, const PassInputs& inputs) const {
@@ -143,8 +152,17 @@ void Decoder::TellWhenFinal(const Tensor& input, int64_t end, const PassInputs& 
 
 Tensor Decoder::Hidden(const Tensor& ids, const PassInputs& inputs) const {
   CheckIds(ids, config_, 0);
-  Context context{RopeOf(0, ids.size(1)), nullptr, inputs, 0};
-  Tensor x = Input(ids, inputs);
+  const SharedRows& shared = inputs.shared;
+  Context context{{}, nullptr, inputs, 0, masks_};
+  Tensor places;
+  if (shared.begins.defined()) {
+    places = shared.Positions();
+    context.rope = SharedRope(shared, places);
+    context.masks = c10::make_intrusive<CausalMasks>(shared.begins);
+  } else {
+    context.rope = RopeOf(0, ids.size(1));
+  }
+  Tensor x = Input(ids, inputs, places);
   for (const DecoderLayer& layer : layers_) {
     TellWhenFinal(x, layer.attention_end, inputs);
     if (inputs.worked) {
@@ -163,12 +181,13 @@ void Decoder::CheckPositions(int64_t end) const {
                     positions_.size(0), " positions that the model has learned");
 }
 
-Tensor Decoder::Input(const Tensor& ids, const PassInputs& inputs) const {
+Tensor Decoder::Input(const Tensor& ids, const PassInputs& inputs, const Tensor& places) const {
   const Tensor embedded = Embedded(ids, inputs.lookup);
   Tensor x = embedded;
   if (positions_.defined()) {
-    CheckPositions(ids.size(1));
-    x = ops::AddPositions(embedded, positions_, 0);
+    CheckPositions(places.defined() ? inputs.shared.longest : ids.size(1));
+    x = places.defined() ? ops::AddPositions(embedded, positions_, places)
+                         : ops::AddPositions(embedded, positions_, 0);
   }
   if (inputs.gradients_final) {  // the embedding's backward pass comes last
     AfterBackward(embedded.requires_grad() ? embedded : x,
@@ -216,7 +235,8 @@ std::vector<ops::Projection> Decoder::Dropping(std::vector<ops::Projection> proj
                                                const Context& context, int64_t place) {
   const DropoutKeys& keys = context.inputs.dropout;
   for (ops::Projection& one : projections) {
-    one.adapter.dropout = {.rate = keys.adapter_rate, .of_row = keys.of_row};
+    one.adapter.dropout = {
+        .rate = keys.adapter_rate, .of_row = keys.of_row, .positions = keys.positions};
     one.adapter.site = kAdapterSites + kInputs * static_cast<int64_t>(context.layer) + place;
   }
   return projections;
@@ -228,10 +248,10 @@ Tensor Decoder::Attention(const DecoderLayer& layer, const Tensor& x,
   ops::Heads qkv = HeadsOf(layer, std::move(in.products));
   Tensor mixed;
   if (context.cache == nullptr) {
-    mixed = ops::RotaryAttention(qkv, context.rope, layer.window, masks_);
+    mixed = ops::RotaryAttention(qkv, context.rope, layer.window, context.masks);
   } else {
-    mixed =
-        context.cache->Attend(context.layer, ops::Rope(qkv, context.rope), layer.window, masks_);
+    mixed = context.cache->Attend(context.layer, ops::Rope(qkv, context.rope), layer.window,
+                                  context.masks);
   }
   mixed = mixed.reshape({x.size(0), x.size(1), -1});
   TellWhenFinal(mixed, layer.output_end, context.inputs);

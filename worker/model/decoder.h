@@ -33,6 +33,7 @@ struct PassInputs {
   // For training: acts on what each layer adds to the residual stream.
   DropoutKeys dropout;
   EmbeddingRows lookup;
+  SharedRows shared;
   // Called during the backward pass when every gradient of flat elements [0, end) is final for
   // this pass, with ends that never fall: at each BackwardStage that gradients reach, the embedding
   // (end = all) included. Of a tied table that is trained, without a lookup, nothing is final
@@ -90,6 +91,7 @@ class Decoder {
     KeyValueCache* cache = nullptr;
     PassInputs inputs;
     size_t layer = 0;
+    ops::Masks masks;
   };
   // After the final norm.
   torch::Tensor Hidden(const torch::Tensor& ids, const PassInputs& inputs = {}) const;
@@ -113,12 +115,15 @@ class Decoder {
   static std::vector<ops::Projection> Dropping(std::vector<ops::Projection> projections,
                                                const Context& context, int64_t place);
   torch::Tensor Embedded(const torch::Tensor& ids, const EmbeddingRows& lookup) const;
-  // The residual stream before the first layer.
-  torch::Tensor Input(const torch::Tensor& ids, const PassInputs& inputs) const;
+  // The residual stream before the first layer. `places`: SharedRows::Positions, where rows are
+  // shared.
+  torch::Tensor Input(const torch::Tensor& ids, const PassInputs& inputs,
+                      const torch::Tensor& places) const;
   torch::Tensor KeptInput(const torch::Tensor& ids, const KeyValueCache& cache) const;
   RopeTable KeptRope(const KeyValueCache& cache) const;
   void CheckPositions(int64_t end) const;
   RopeTable RopeOf(int64_t begin, int64_t positions) const;
+  RopeTable SharedRope(const SharedRows& shared, const torch::Tensor& places) const;
   // Has gradients_final called with `end` when the backward pass has come to `input`.
   void TellWhenFinal(const torch::Tensor& input, int64_t end, const PassInputs& inputs) const;
 

@@ -112,6 +112,23 @@ std::vector<Tensor> Attention(const TrialPlace& place) {
                                              time - 30, c10::make_intrusive<CausalMasks>()));
 }
 
+// In examples of 23 columns, and of 24 in the other row.
+std::vector<Tensor> PackedAttention(const TrialPlace& place) {
+  const int64_t time = place.positions;
+  DecoderConfig config;
+  config.head_dim = 16;
+  Inputs inputs(place);
+  const ops::Heads x{inputs.Activations({2, time, 4, 16}), inputs.Activations({2, time, 2, 16}),
+                     inputs.Activations({2, time, 2, 16})};
+  const Tensor column = torch::arange(time, torch::kLong);
+  const Tensor begins =
+      torch::stack({column - column.remainder(23), column - column.remainder(24)});
+  const SharedRows shared{begins.to(place.device), 24};
+  const auto masks = c10::make_intrusive<CausalMasks>(shared.begins);
+  const RopeTable table = MakeRopeTable(config, time, place.device);
+  return inputs.Results(ops::RotaryAttention(x, table.At(shared.Positions().flatten()), 0, masks));
+}
+
 std::vector<Tensor> NormedProducts(const TrialPlace& place) {
   Inputs inputs(place);
   const Tensor x = inputs.Activations({2, 40, 32});
@@ -196,6 +213,7 @@ std::vector<OperatorTrial> OperatorTrials(Architecture architecture) {
       {"a product of 33,000 rows, or its gradients,", ManyRows},
       {"the loss of a vocabulary of 33,000, or its gradients,", ManyWords},
       {"attention, or its gradients,", Attention},
+      {"attention over packed rows, or its gradients,", PackedAttention},
       {"rows that are looked up, or their gradients,", LookedUpRows},
       {"copies from the host and back", Copies},
       {"copies that follow what is computed", CopiesInTurn},

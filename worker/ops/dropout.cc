@@ -68,10 +68,13 @@ Tensor CpuDropoutMask(const Tensor& like, const DropoutKeys& keys, int64_t site)
   Tensor mask = torch::empty(like.sizes(), torch::kFloat);
   float* to = mask.data_ptr<float>();
   const int64_t* key = keys.of_row.data_ptr<int64_t>();
+  const int64_t columns = keys.of_row.dim() == 1 ? time : 1;  // that have one key
+  const int64_t* own = keys.positions.defined() ? keys.positions.data_ptr<int64_t>() : nullptr;
   at::parallel_for(0, like.size(0) * time, 16, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const uint32_t position = kGolden * static_cast<uint32_t>(row % time + 1);
-      MaskRow(Mixed(RowKey(key[row / time], site) + position), threshold, to + row * channels,
+      const int64_t place = own == nullptr ? row % time : own[row];
+      const uint32_t position = kGolden * static_cast<uint32_t>(place + 1);
+      MaskRow(Mixed(RowKey(key[row / columns], site) + position), threshold, to + row * channels,
               channels);
     }
   });
@@ -113,18 +116,27 @@ Tensor Dropped(const Tensor& x, const DropoutKeys& keys, int64_t site) {
 }
 
 struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& of_row, double rate,
-                        int64_t site) {
-    ctx->save_for_backward({of_row});
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& of_row,
+                        const Tensor& positions, double rate, int64_t site) {
+    ctx->save_for_backward({of_row, positions});
     ctx->saved_data["rate"] = rate;
     ctx->saved_data["site"] = site;
-    return Dropped(x, {rate, of_row}, site);
+    return Dropped(x, KeysOf(rate, of_row, positions), site);
   }
   // The mask is made again: it is as large as what it would be kept for.
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
-    const DropoutKeys keys{ctx->saved_data["rate"].toDouble(), ctx->get_saved_variables()[0]};
+    const variable_list saved = ctx->get_saved_variables();
+    const DropoutKeys keys = KeysOf(ctx->saved_data["rate"].toDouble(), saved[0], saved[1]);
     return {Dropped(upstream[0], keys, ctx->saved_data["site"].toInt()), Tensor(), Tensor(),
-            Tensor()};
+            Tensor(), Tensor()};
+  }
+
+ private:
+  // LibTorch takes no undefined inputs: without positions they are empty.
+  static DropoutKeys KeysOf(double rate, const Tensor& of_row, const Tensor& positions) {
+    DropoutKeys keys{.rate = rate, .of_row = of_row};
+    if (positions.numel() > 0) keys.positions = positions;
+    return keys;
   }
 };
 
@@ -136,11 +148,14 @@ Tensor internal::GenericDropoutMask(const Tensor& like, const DropoutKeys& keys,
   const uint64_t of_site = SiteKey(site);
   // Of a single row every stride is contiguous, which is not enough to see its halves.
   const Tensor halves =
-      keys.of_row.clone(torch::MemoryFormat::Contiguous).view(torch::kInt).view({batch, 2});
+      keys.of_row.clone(torch::MemoryFormat::Contiguous).view(torch::kInt).view({-1, 2});
   const Tensor low = halves.select(1, 0).bitwise_xor(Signed(static_cast<uint32_t>(of_site)));
   const Tensor high = halves.select(1, 1).bitwise_xor(Signed(static_cast<uint32_t>(of_site >> 32)));
-  const Tensor row = Mixed(Mixed(low).bitwise_xor_(high)).view({batch, 1});
-  const Tensor position = Mixed(row + Steps(time, row)).view({batch * time, 1});
+  const Tensor row = Mixed(Mixed(low).bitwise_xor_(high)).view({batch, -1});
+  const Tensor places = keys.positions.defined()
+                            ? keys.positions.to(torch::kInt).add_(1).mul_(Signed(kGolden))
+                            : Steps(time, row);
+  const Tensor position = Mixed(row + places).view({batch * time, 1});
   const Tensor steps = Steps(words, row);
   const Tensor mask = torch::empty({batch * time, channels}, like.options());
   const int64_t row_bytes = words * kChannels * static_cast<int64_t>(sizeof(int32_t));
@@ -162,7 +177,9 @@ Tensor DropoutMask(const Tensor& like, const DropoutKeys& keys, int64_t site) {
 
 Tensor Dropout(const Tensor& x, const DropoutKeys& keys, int64_t site) {
   if (keys.rate == 0) return x;
-  return DropoutFunction::apply(x, keys.of_row, keys.rate, site);
+  const Tensor positions =
+      keys.positions.defined() ? keys.positions : torch::empty({0}, keys.of_row.options());
+  return DropoutFunction::apply(x, keys.of_row, positions, keys.rate, site);
 }
 
 }  // namespace espalier

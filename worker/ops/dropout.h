@@ -14,9 +14,12 @@ namespace espalier {
 // What a pass drops.
 struct DropoutKeys {
   double rate = 0;  // share of the values that become 0, in [0, 1); 0: none
-  // [B] int64: a well mixed key per sequence; undefined when nothing is dropped.
+  // [B] int64: a well mixed key per sequence; undefined when nothing is dropped. Of rows that
+  // examples share, [B, T]: the key of the example at each column.
   torch::Tensor of_row;
   double adapter_rate = 0;  // the same share of what adapters are given
+  // [B, T] int64: the position of each column in its sequence; undefined: its number.
+  torch::Tensor positions = {};
 
   bool any() const { return rate > 0 || adapter_rate > 0; }
 };

@@ -43,16 +43,26 @@ void CopyHeads(const Tensor& from, const Tensor& to) {
   b.view(torch::kLong).copy_(a.view(torch::kLong));
 }
 
+// The kernel of CUDA on x and y, which are dense or parts of wider rows. Where sequences have
+// angles of their own, they are one long sequence to it.
+void CudaRope(const Tensor& x, const Tensor& cosine, const Tensor& sine, float sign,
+              const Tensor& y) {
+  const bool own = cosine.size(0) != x.size(1);
+  const auto rows = [own](const Tensor& all) { return own ? all.flatten(0, 1).unsqueeze(0) : all; };
+  cuda::Rope(rows(x), cosine, sine, sign, rows(y));
+}
+
 Tensor Rotated(const Tensor& x_in, const Tensor& cosine, const Tensor& sine, float sign) {
   if (x_in.is_cuda()) {
     const Tensor x = Dense(x_in);
     Tensor y = torch::empty(x.sizes(), x.options());
-    cuda::Rope(x, cosine, sine, sign, y);
+    CudaRope(x, cosine, sine, sign, y);
     return y;
   }
   const Tensor x = x_in.contiguous();
   Tensor y = torch::empty_like(x);
-  const int64_t rows = x.size(0) * x.size(1), time = x.size(1), heads = x.size(2), d = x.size(3);
+  const int64_t rows = x.size(0) * x.size(1), time = cosine.size(0), heads = x.size(2),
+                d = x.size(3);
   const float *pc = Data(cosine), *ps = Data(sine);
   WithReal(x, [&](auto zero) {
     using Real = decltype(zero);
@@ -76,7 +86,7 @@ struct RopeFunction : torch::autograd::Function<RopeFunction> {
     const bool joined = q.is_cuda() && JoinedColumns(Flat({q, k, v})).defined();
     ctx->saved_data["joined"] = joined;
     if (joined) {  // in place: v keeps their memory in any case
-      for (const Tensor& x : {q, k}) cuda::Rope(x, cosine, sine, 1, x);
+      for (const Tensor& x : {q, k}) CudaRope(x, cosine, sine, 1, x);
       return {q.variable_data(), k.variable_data(), v};
     }
     return {Rotated(q, cosine, sine, 1), Rotated(k, cosine, sine, 1), v};
@@ -94,7 +104,7 @@ struct RopeFunction : torch::autograd::Function<RopeFunction> {
       variable_list dx =
           PartsOf(torch::empty({dy[0].size(0), dy[0].size(1), width}, dy[0].options()), columns);
       for (size_t i = 0; i < 3; ++i) dx[i] = dx[i].view(dy[i].sizes());
-      for (size_t i = 0; i < 2; ++i) cuda::Rope(Dense(dy[i]), cosine, sine, -1, dx[i]);
+      for (size_t i = 0; i < 2; ++i) CudaRope(Dense(dy[i]), cosine, sine, -1, dx[i]);
       CopyHeads(dy[2], dx[2]);
       return {dx[0], dx[1], dx[2], Tensor(), Tensor()};
     }
@@ -113,27 +123,30 @@ struct RopeFunction : torch::autograd::Function<RopeFunction> {
   }
 };
 
-cpu::AttentionShape ShapeOf(const Tensor& q, const Tensor& k, int64_t window) {
+cpu::AttentionShape ShapeOf(const Tensor& q, const Tensor& k, int64_t window,
+                            const Tensor& begins) {
   return {.batch = q.size(0),
           .time = q.size(1),
           .heads = q.size(2),
           .kv_heads = k.size(2),
           .head_dim = q.size(3),
-          .window = window};
+          .window = window,
+          .begins = Given(begins) ? begins.data_ptr<int64_t>() : nullptr};
 }
 
 struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& q_in, const Tensor& k_in,
-                        const Tensor& v_in, int64_t window) {
+                        const Tensor& v_in, const Tensor& begins_in, int64_t window) {
     const Tensor q = q_in.contiguous(), k = k_in.contiguous(), v = v_in.contiguous();
+    const Tensor begins = begins_in.contiguous();
     Tensor out = torch::empty_like(q);
     Tensor log_sum = torch::empty({q.size(0), q.size(2), q.size(1)}, FloatOptions(q));
     WithReal(q, [&](auto zero) {
       using Real = decltype(zero);
-      cpu::AttentionForward(ShapeOf(q, k, window), Data<Real>(q), Data<Real>(k), Data<Real>(v),
-                            Mutable<Real>(out), Mutable(log_sum));
+      cpu::AttentionForward(ShapeOf(q, k, window, begins), Data<Real>(q), Data<Real>(k),
+                            Data<Real>(v), Mutable<Real>(out), Mutable(log_sum));
     });
-    ctx->save_for_backward({q, k, v, out, log_sum});
+    ctx->save_for_backward({q, k, v, out, log_sum, begins});
     ctx->saved_data["window"] = window;
     return out;
   }
@@ -149,9 +162,10 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
                                               Data(saved[4]), Data<Real>(dout)};
       const cpu::AttentionGradients<Real> gradients{Mutable<Real>(dq), Mutable<Real>(dk),
                                                     Mutable<Real>(dv)};
-      cpu::AttentionBackward(ShapeOf(q, k, ctx->saved_data["window"].toInt()), inputs, gradients);
+      cpu::AttentionBackward(ShapeOf(q, k, ctx->saved_data["window"].toInt(), saved[5]), inputs,
+                             gradients);
     });
-    return {dq, dk, dv, Tensor()};
+    return {dq, dk, dv, Tensor(), Tensor()};
   }
 };
 
@@ -215,8 +229,10 @@ ops::Heads Rope(const ops::Heads& x, const RopeTable& table) {
   return {y[0], y[1], y[2]};
 }
 
-Tensor CausalAttention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window) {
-  return AttentionFunction::apply(q, k, v, window);
+Tensor CausalAttention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window,
+                       const Tensor& begins) {
+  const Tensor given = begins.defined() ? begins : torch::empty({0}, torch::kLong);
+  return AttentionFunction::apply(q, k, v, given, window);
 }
 
 Tensor Embedding(const Tensor& ids, const Tensor& table) {

@@ -18,8 +18,10 @@ namespace espalier::fused_ops {
 torch::Tensor Normalize(const torch::Tensor& x, const ops::Norm& norm, torch::ScalarType type);
 std::vector<torch::Tensor> Split(const torch::Tensor& x, const std::vector<int64_t>& columns);
 ops::Heads Rope(const ops::Heads& x, const RopeTable& table);
+// `begins`: CausalMasks::begins, perhaps undefined.
 torch::Tensor CausalAttention(const torch::Tensor& q, const torch::Tensor& k,
-                              const torch::Tensor& v, int64_t window);
+                              const torch::Tensor& v, int64_t window,
+                              const torch::Tensor& begins = {});
 ops::Branches NormLinears(const torch::Tensor& x, const ops::Norm& norm,
                           const std::vector<ops::Projection>& projections);
 torch::Tensor LinearAdd(const torch::Tensor& x, const ops::Projection& projection,

@@ -131,15 +131,20 @@ void ProductInto(const Tensor& out, const Tensor& a, const Tensor& b) {
 // of 16 bits would be rounded by more than what they decide.
 class Part {
  public:
-  Part(const Sizes& sizes, int64_t window, int64_t rows, Masks masks)
-      : sizes_(sizes), window_(window), rows_(rows), masks_(std::move(masks)) {}
+  // Its first sequence is `sequence`.
+  Part(const Sizes& sizes, int64_t sequence, int64_t window, int64_t rows, Masks masks)
+      : sizes_(sizes),
+        sequence_(sequence),
+        window_(window),
+        rows_(rows),
+        masks_(std::move(masks)) {}
 
   // The three as they are attended with, turned where there is a table.
   Tensor Gathered(const Heads& x, const RopeTable& table) const {
     const HeadMajor heads(torch::empty({sizes_.elements()}, x.q.options().dtype(SumType(x.q))),
                           sizes_);
     heads.ForEachPart(x, [](const Tensor& rows, const Tensor& part) { part.copy_(rows); });
-    if (table.whole_cosine.numel() > 0) Turn(heads.turning(), table, 1);
+    TurnHeads(heads, table, 1);
     return heads.flat();
   }
 
@@ -184,11 +189,24 @@ class Part {
       whole ? dkv.copy_(both.transpose(2, 3)) : dkv.add_(both.transpose(2, 3));
       ProductInto(gradients.queries().narrow(2, block.begin, block.rows), ds, keys);
     }
-    if (table.whole_cosine.numel() > 0) Turn(gradients.turning(), table, -1);
+    TurnHeads(gradients, table, -1);
     gradients.ForEachPart(to, [](const Tensor& rows, const Tensor& part) { rows.copy_(part); });
   }
 
  private:
+  // Where every sequence has angles of its own, keys and queries are turned one by one, since those
+  // of a sequence do not follow each other.
+  void TurnHeads(const HeadMajor& heads, const RopeTable& table, double direction) const {
+    if (table.whole_cosine.numel() == 0) return;
+    if (table.whole_cosine.size(0) == sizes_.time) return Turn(heads.turning(), table, direction);
+    const auto own = [&](const Tensor& all) {
+      return all.narrow(0, sequence_ * sizes_.time, sizes_.batch * sizes_.time);
+    };
+    const RopeTable angles{{}, {}, own(table.whole_cosine), own(table.signed_sine)};
+    Turn(heads.keys(), angles, direction);
+    Turn(heads.queries().flatten(0, 1), angles, direction);
+  }
+
   std::vector<Block> Blocks() const {
     const int64_t offset = sizes_.keys - sizes_.time;
     std::vector<Block> blocks;
@@ -218,18 +236,23 @@ class Part {
   // [B K, G rows, keys]: what each query takes of each key.
   Tensor Probabilities(const Tensor& queries, const Tensor& keys, const Block& block) const {
     const Tensor scores = queries.bmm(keys.transpose(1, 2));
-    if (block.rows == 1) {  // sees all
+    const CausalMasks::Shape shape{block.rows, block.keys, window_};
+    if (masks_->begins().defined()) {
+      const CausalMasks::Place place{sequence_, sizes_.batch, block.key_begin};
+      Tensor of_sequence = scores.view({sizes_.batch, -1, block.rows, block.keys});
+      torch::add_out(of_sequence, masks_->Of(shape, place, scores.options()), of_sequence,
+                     sizes_.scale());
+    } else if (block.rows == 1) {  // sees all
       scores.mul_(sizes_.scale());
     } else {
       Tensor of_head = scores.view({-1, block.rows, block.keys});
-      torch::add_out(of_head, masks_->Of({block.rows, block.keys, window_}, scores.options()),
-                     of_head, sizes_.scale());
+      torch::add_out(of_head, masks_->Of(shape, scores.options()), of_head, sizes_.scale());
     }
     return scores.softmax(-1);
   }
 
   Sizes sizes_;
-  int64_t window_, rows_;
+  int64_t sequence_, window_, rows_;
   Masks masks_;
 };
 
@@ -269,7 +292,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     for (int64_t begin = 0; begin < q.size(0); begin += cut.batch) {
       const int64_t size = std::min(cut.batch, q.size(0) - begin);
       const Heads some = PartsOfBatch(x, begin, size);
-      const Part part(Sizes::Of(some), window, cut.rows, masks);
+      const Part part(Sizes::Of(some), begin, window, cut.rows, masks);
       const Tensor flat = part.Gathered(some, {{}, {}, cosine, sine});
       const Tensor probabilities = part.Forward(flat, out.narrow(0, begin, size));
       saved.push_back(flat.to(q.scalar_type()));
@@ -297,7 +320,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     for (int64_t begin = 0; begin < whole; begin += step) {
       sizes.batch = std::min(step, whole - begin);
       const auto at = static_cast<size_t>(2 + 2 * (begin / step));
-      Part(sizes, ctx->saved_data["window"].toInt(), ctx->saved_data["rows"].toInt(), masks)
+      Part(sizes, begin, ctx->saved_data["window"].toInt(), ctx->saved_data["rows"].toInt(), masks)
           .Backward(Wide(saved[at]), saved[at + 1], table, dout.narrow(0, begin, sizes.batch),
                     PartsOfBatch(to, begin, sizes.batch));
     }

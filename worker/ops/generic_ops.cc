@@ -53,20 +53,28 @@ struct RopeFunction : torch::autograd::Function<RopeFunction> {
   }
 };
 
+// `places` is empty: row `begin` of the table is the first position's.
 struct PositionsFunction : torch::autograd::Function<PositionsFunction> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& table, int64_t begin) {
-    ctx->save_for_backward({table});
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& table,
+                        const Tensor& places, int64_t begin) {
+    ctx->save_for_backward({table, places});
     ctx->saved_data["begin"] = begin;
-    return x + table.narrow(0, begin, x.size(1));
+    if (places.numel() == 0) return x + table.narrow(0, begin, x.size(1));
+    return x + table.index_select(0, places.flatten()).view_as(x);
   }
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
-    const Tensor table = ctx->get_saved_variables()[0], &dy = upstream[0];
-    if (!table.requires_grad()) return {dy, Tensor(), Tensor()};
+    const variable_list saved = ctx->get_saved_variables();
+    const Tensor &table = saved[0], &places = saved[1], &dy = upstream[0];
+    if (!table.requires_grad()) return {dy, Tensor(), Tensor(), Tensor()};
     const bool bound = table.grad().defined();
     const Tensor all =
         bound ? table.grad() : torch::zeros(table.sizes(), dy.options().dtype(SumType(dy)));
-    all.narrow(0, ctx->saved_data["begin"].toInt(), dy.size(1)).add_(Wide(dy).sum(0));
-    return {dy, bound ? Tensor() : As(all, table), Tensor()};
+    if (places.numel() == 0) {
+      all.narrow(0, ctx->saved_data["begin"].toInt(), dy.size(1)).add_(Wide(dy).sum(0));
+    } else {
+      Tensor(all).index_add_(0, places.flatten(), Wide(Rows(dy)));
+    }
+    return {dy, bound ? Tensor() : As(all, table), Tensor(), Tensor()};
   }
 };
 
@@ -124,10 +132,16 @@ Tensor Rope(const Tensor& x, const RopeTable& table) {
   return RopeFunction::apply(x, table.whole_cosine, table.signed_sine);
 }
 
-void Turn(const Tensor& x, const RopeTable& table, double direction) {
-  const int64_t half = x.size(-1) / 2;
+void Turn(const Tensor& x_in, const RopeTable& table, double direction) {
+  const int64_t time = x_in.size(-2), dim = x_in.size(-1), half = dim / 2;
+  const int64_t sequences = table.whole_cosine.size(0) / time;
+  const bool own = sequences > 1;
+  const Tensor x = own ? x_in.view({sequences, -1, time, dim}) : x_in;
+  const auto angles = [&](const Tensor& all) {
+    return As(own ? all.view({sequences, 1, time, dim}) : all, x);
+  };
   const Tensor swapped = torch::cat({x.narrow(-1, half, half), x.narrow(-1, 0, half)}, -1);
-  x.mul_(As(table.whole_cosine, x)).addcmul_(swapped, As(table.signed_sine, x), direction);
+  x.mul_(angles(table.whole_cosine)).addcmul_(swapped, angles(table.signed_sine), direction);
 }
 
 Tensor SwiGlu(const Tensor& gate, const Tensor& up) {
@@ -152,7 +166,12 @@ Tensor GeluBackward(const Tensor& x, const Tensor& dy) {
 }
 
 Tensor AddPositions(const Tensor& x, const Tensor& table, int64_t begin) {
-  return PositionsFunction::apply(x, table, begin);
+  const Tensor none = torch::empty({0}, x.options().dtype(torch::kLong));
+  return PositionsFunction::apply(x, table, none, begin);
+}
+
+Tensor AddPositions(const Tensor& x, const Tensor& table, const Tensor& places) {
+  return PositionsFunction::apply(x, table, places, 0);
 }
 
 Tensor Embedding(const Tensor& ids, const Tensor& table) {

@@ -39,7 +39,8 @@ NormGradients NormalizeBackward(const torch::Tensor& x, const ops::Norm& norm,
                                 const torch::Tensor& other);
 
 torch::Tensor Rope(const torch::Tensor& x, const RopeTable& table);
-// Turns x [.., T, D] in place by the angles of its positions, or (-1) back.
+// Turns x [.., T, D] in place by the angles of its positions, or (-1) back. Where the table has
+// those of several sequences, x has the sequences outermost.
 void Turn(const torch::Tensor& x, const RopeTable& table, double direction);
 
 // No more than most_score_bytes of scores exist at a time.
@@ -63,6 +64,8 @@ torch::Tensor GeluBackward(const torch::Tensor& x, const torch::Tensor& dy);
 
 torch::Tensor Embedding(const torch::Tensor& ids, const torch::Tensor& table);
 torch::Tensor AddPositions(const torch::Tensor& x, const torch::Tensor& table, int64_t begin);
+torch::Tensor AddPositions(const torch::Tensor& x, const torch::Tensor& table,
+                           const torch::Tensor& places);
 torch::Tensor LossSum(const torch::Tensor& hidden, const torch::Tensor& head,
                       const torch::Tensor& targets, const RowLoss& loss,
                       const std::function<void()>& worked = {});

@@ -1,6 +1,6 @@
 // What the operations of the decoder take and give: shapes as ops.h names them; and neighbours in
-// memory seen as one tensor, so that one product does the work of several. Used by worker/ops and
-// worker/model. Plain data; any thread.
+// memory seen as one tensor, so that one product does the work of several. Used by worker/ops,
+// worker/model and worker/task/token_batch.h. Plain data; any thread.
 #pragma once
 
 #include <torch/torch.h>
@@ -15,7 +15,8 @@ namespace espalier {
 
 // Rotation angles of every position, fp32: cosine and sine, each [positions, D / 2]; and the two
 // for whole heads, [positions, D], as operators on whole tensors want them: the cosine twice, and
-// the sine with its sign, minus first.
+// the sine with its sign, minus first. Those of sequences that have positions of their own follow
+// each other: [B T, ..].
 struct RopeTable {
   torch::Tensor cosine, sine;
   torch::Tensor whole_cosine, signed_sine;
@@ -28,6 +29,19 @@ struct RopeTable {
   RopeTable At(const torch::Tensor& positions) const {
     const auto rows = [&](const torch::Tensor& all) { return all.index_select(0, positions); };
     return {rows(cosine), rows(sine), rows(whole_cosine), rows(signed_sine)};
+  }
+};
+
+// Rows of a batch that examples share: none sees another, and the positions of each begin at 0.
+struct SharedRows {
+  // [B, T] int64: the column in which the example at each column begins; undefined: a row is one
+  // sequence.
+  torch::Tensor begins;
+  int64_t longest = 0;  // columns of the longest example
+
+  // Where each column is in its example, [B, T] int64.
+  torch::Tensor Positions() const {
+    return torch::arange(begins.size(1), begins.options()) - begins;
   }
 };
 

@@ -40,11 +40,11 @@ Heads Rope(const Heads& x, const RopeTable& table) {
 
 Tensor CausalAttention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window,
                        const Masks& masks) {
-  const bool whole = q.size(1) == k.size(1);
+  const bool whole = q.size(1) == k.size(1), shared = masks->begins().defined();
   if (whole && q.is_cpu() && fused_ops::Apply(q)) {
-    return fused_ops::CausalAttention(q, k, v, window);
+    return fused_ops::CausalAttention(q, k, v, window, masks->begins());
   }
-  if (whole && (window == 0 || window >= q.size(1))) {
+  if (whole && !shared && (window == 0 || window >= q.size(1))) {
     if (auto mixed = LibraryCausalAttention(q, k, v)) return *mixed;
   }
   return generic_ops::CausalAttention(q, k, v, window, masks);
@@ -72,6 +72,9 @@ Tensor GeluLinearAdd(const Tensor& x, const Projection& projection, const Tensor
 
 Tensor AddPositions(const Tensor& x, const Tensor& table, int64_t begin) {
   return generic_ops::AddPositions(x, table, begin);
+}
+Tensor AddPositions(const Tensor& x, const Tensor& table, const Tensor& places) {
+  return generic_ops::AddPositions(x, table, places);
 }
 
 Tensor Embedding(const Tensor& ids, const Tensor& table) {

@@ -39,13 +39,13 @@ torch::Tensor Normalize(const torch::Tensor& x, const Norm& norm, torch::ScalarT
 // The parts [..., n_i] of the rows of x, which is no longer of use. Their gradients meet at once.
 std::vector<torch::Tensor> Split(const torch::Tensor& x, const std::vector<int64_t>& columns);
 
-// What a decoder keeps of masks, one of its own.
+// What a decoder, or a pass over rows that examples share, keeps of masks.
 using Masks = c10::intrusive_ptr<CausalMasks>;
 
 // Rotates the halves of each head of q and k by the angle of its position ("rotate half", the
 // Hugging Face layout); v goes along, so that the gradients of the three can meet. Row t of the
-// table belongs to position t. Without a table (undefined) nothing is turned. On CUDA, where q, k
-// and v are parts of the same rows, q and k are overwritten.
+// table belongs to position t, or row b T + t to that of sequence b. Without a table (undefined)
+// nothing is turned. On CUDA, where q, k and v are parts of the same rows, q and k are overwritten.
 Heads Rope(const Heads& x, const RopeTable& table);
 
 // q [B, T, H, D], k and v [B, T, K, D] -> [B, T, H, D]; scale 1/sqrt(D), causal, each position sees
@@ -73,8 +73,11 @@ torch::Tensor GeluLinearAdd(const torch::Tensor& x, const Projection& projection
 // ids [B, T] int64, table [V, C] -> [B, T, C].
 torch::Tensor Embedding(const torch::Tensor& ids, const torch::Tensor& table);
 
-// x [B, T, C] + rows `begin` to begin + T of table [P, C], whatever the sequence.
+// x [B, T, C] + rows `begin` to begin + T of table [P, C], whatever the sequence; or + its rows
+// `places`, [B, T] int64.
 torch::Tensor AddPositions(const torch::Tensor& x, const torch::Tensor& table, int64_t begin);
+torch::Tensor AddPositions(const torch::Tensor& x, const torch::Tensor& table,
+                           const torch::Tensor& places);
 
 // The type of the residual stream of a decoder that computes in `type`.
 torch::ScalarType ResidualType(torch::Device device, torch::ScalarType type);

@@ -52,8 +52,19 @@ struct Result {
   Tensor gradient;
 };
 
+enum class Rows { kOfOne, kPacked };
+
+// Examples of 11 columns, of 9 and of 40.
+SharedRows PackedRowsOf(torch::Device device) {
+  const Tensor column = torch::arange(40, torch::kLong);
+  const Tensor begins = torch::stack(
+      {column - column.remainder(11), column - column.remainder(9), torch::zeros_like(column)});
+  return {begins.to(device), 40};
+}
+
 // Two passes, so that gradients are added to what is there.
-Result TwoPasses(const DecoderConfig& config, torch::Device device, torch::ScalarType type) {
+Result TwoPasses(const DecoderConfig& config, torch::Device device, torch::ScalarType type,
+                 Rows rows) {
   Parameters parameters =
       *Parameters::Create(config, Trained(EmbeddingGradient::kDense, device, type));
   parameters.Initialize(7, config.initializer_range);
@@ -62,7 +73,9 @@ Result TwoPasses(const DecoderConfig& config, torch::Device device, torch::Scala
   for (int64_t pass = 0; pass < 2; ++pass) {
     Tensor ids = (SomeIds(3, 40, 64) + pass).remainder(64), targets = (ids + 1).remainder(64);
     targets[0][pass] = -100;
-    const Tensor loss = decoder.LossSum(ids.to(device), targets.to(device));
+    PassInputs inputs;
+    if (rows == Rows::kPacked) inputs.shared = PackedRowsOf(device);
+    const Tensor loss = decoder.LossSum(ids.to(device), targets.to(device), {}, inputs);
     loss.backward();
     sum += loss.item<double>();
   }
@@ -71,10 +84,10 @@ Result TwoPasses(const DecoderConfig& config, torch::Device device, torch::Scala
 
 class EveryDevice : public testing::TestWithParam<DeviceCase> {
  protected:
-  static void ExpectWhatTheCpuGives(const DecoderConfig& config) {
+  static void ExpectWhatTheCpuGives(const DecoderConfig& config, Rows rows = Rows::kOfOne) {
     const auto& [device, type, tolerance] = GetParam();
-    const Result expected = TwoPasses(config, torch::kCPU, torch::kFloat);
-    const Result result = TwoPasses(config, torch::Device(device), type);
+    const Result expected = TwoPasses(config, torch::kCPU, torch::kFloat, rows);
+    const Result result = TwoPasses(config, torch::Device(device), type, rows);
     EXPECT_NEAR(result.loss / expected.loss, 1, tolerance / 4);
     EXPECT_LT((result.gradient - expected.gradient).norm().item<double>(),
               tolerance * expected.gradient.norm().item<double>());
@@ -97,6 +110,20 @@ TEST_P(EveryDevice, GivesTheLossAndTheGradientOfTheCpuForGpt2) {
     config.qk_norm = false;
     config.kv_heads = config.heads;
     ExpectWhatTheCpuGives(config);
+  }
+}
+
+TEST_P(EveryDevice, GivesTheLossAndTheGradientOfTheCpuOverPackedRows) {
+  for (const bool tied : {false, true}) {
+    for (const int64_t window : {0, 5}) {
+      SCOPED_TRACE(testing::Message() << "tied " << tied << ", window " << window);
+      ExpectWhatTheCpuGives(Config(tied, window), Rows::kPacked);
+    }
+    DecoderConfig gpt2 = Config(tied, 0);
+    gpt2.architecture = Architecture::kGpt2;
+    gpt2.qk_norm = false;
+    gpt2.kv_heads = gpt2.heads;
+    ExpectWhatTheCpuGives(gpt2, Rows::kPacked);
   }
 }
 
