@@ -62,8 +62,9 @@ ExampleTable::Kept ExampleTable::KeptOf(const ExampleSpan& span) const {
   return kept;
 }
 
-absl::Status ExampleTable::ReadRow(const ExampleSpan& span, absl::Span<int64_t> tokens,
+absl::Status ExampleTable::ReadRow(int64_t id, absl::Span<int64_t> tokens,
                                    absl::Span<uint8_t> counted) const {
+  const ExampleSpan span = index_->At(id);
   const Kept kept = KeptOf(span);
   std::fill(tokens.begin(), tokens.end(), options_.end_of_text);
   std::fill(counted.begin(), counted.end(), uint8_t{0});
@@ -79,24 +80,6 @@ absl::Status ExampleTable::ReadRow(const ExampleSpan& span, absl::Span<int64_t> 
 int64_t ExampleTable::Length(int64_t id) const {
   const Kept kept = KeptOf(index_->At(id));
   return kept.prompt + kept.completion;
-}
-
-absl::StatusOr<Samples> ExampleTable::Read(std::vector<int64_t> ids) const {
-  const auto length = static_cast<size_t>(options_.sequence_length);
-  Samples samples;
-  samples.tokens.resize(ids.size() * (length + 1));
-  samples.counted.resize(ids.size() * length);
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < 0 || ids[i] >= size()) {
-      return absl::OutOfRangeError(
-          absl::StrCat("example ", ids[i], " is wanted, the split has ", size()));
-    }
-    RETURN_IF_ERROR(ReadRow(index_->At(ids[i]),
-                            absl::MakeSpan(samples.tokens).subspan(i * (length + 1), length + 1),
-                            absl::MakeSpan(samples.counted).subspan(i * length, length)));
-  }
-  samples.ids = std::move(ids);
-  return samples;
 }
 
 }  // namespace espalier

@@ -44,7 +44,7 @@ class VectorExampleIndex : public ExampleIndex {
 // them has a token before it: an empty prompt is stood in for by one end-of-text token.
 // An example of more than T + 1 tokens loses the front of its prompt, so that the completion stays
 // whole; a completion of more than T tokens keeps the prompt's last one and loses its own end.
-class ExampleTable : public SampleTable {
+class ExampleTable : public ExampleRows {
  public:
   struct Options {
     int64_t sequence_length = 0;
@@ -70,7 +70,8 @@ class ExampleTable : public SampleTable {
   int64_t size() const override { return index_->size(); }
   int64_t sequence_length() const override { return options_.sequence_length; }
   int64_t Length(int64_t id) const override;
-  absl::StatusOr<Samples> Read(std::vector<int64_t> ids) const override;
+  absl::Status ReadRow(int64_t id, absl::Span<int64_t> tokens,
+                       absl::Span<uint8_t> counted) const override;
   const Summary& summary() const { return summary_; }
 
  private:
@@ -82,8 +83,6 @@ class ExampleTable : public SampleTable {
   ExampleTable(std::shared_ptr<const TokenRow> row, std::shared_ptr<const ExampleIndex> index,
                Options options);
   Kept KeptOf(const ExampleSpan& span) const;
-  absl::Status ReadRow(const ExampleSpan& span, absl::Span<int64_t> tokens,
-                       absl::Span<uint8_t> counted) const;
 
   std::shared_ptr<const TokenRow> row_;
   std::shared_ptr<const ExampleIndex> index_;

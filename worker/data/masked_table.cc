@@ -74,8 +74,9 @@ bool MaskedTable::Summarise(const MaskedSpan& span) {
   return true;
 }
 
-absl::Status MaskedTable::ReadRow(const MaskedSpan& span, absl::Span<int64_t> tokens,
+absl::Status MaskedTable::ReadRow(int64_t id, absl::Span<int64_t> tokens,
                                   absl::Span<uint8_t> counted) const {
+  const MaskedSpan span = index_->At(id);
   const size_t kept = std::min(static_cast<size_t>(span.tokens()), tokens.size());
   RETURN_IF_ERROR(row_->Copy(span.begin, tokens.first(kept)));
   std::fill(tokens.begin() + static_cast<std::ptrdiff_t>(kept), tokens.end(), options_.end_of_text);
@@ -90,24 +91,6 @@ absl::Status MaskedTable::ReadRow(const MaskedSpan& span, absl::Span<int64_t> to
 
 int64_t MaskedTable::Length(int64_t id) const {
   return std::min(index_->At(id).tokens(), options_.sequence_length + 1);
-}
-
-absl::StatusOr<Samples> MaskedTable::Read(std::vector<int64_t> ids) const {
-  const auto length = static_cast<size_t>(options_.sequence_length);
-  Samples samples;
-  samples.tokens.resize(ids.size() * (length + 1));
-  samples.counted.resize(ids.size() * length);
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < 0 || ids[i] >= size()) {
-      return absl::OutOfRangeError(
-          absl::StrCat("example ", ids[i], " is wanted, the split has ", size()));
-    }
-    RETURN_IF_ERROR(ReadRow(index_->At(ids[i]),
-                            absl::MakeSpan(samples.tokens).subspan(i * (length + 1), length + 1),
-                            absl::MakeSpan(samples.counted).subspan(i * length, length)));
-  }
-  samples.ids = std::move(ids);
-  return samples;
 }
 
 }  // namespace espalier

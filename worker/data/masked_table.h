@@ -50,7 +50,7 @@ class VectorMaskedIndex : public MaskedIndex {
 // A row is one example from its beginning, and then end-of-text tokens up to T + 1. An example of
 // more than T + 1 tokens loses its end. A token counts when a stretch has it and it is not the
 // first of its example.
-class MaskedTable : public SampleTable {
+class MaskedTable : public ExampleRows {
  public:
   struct Options {
     int64_t sequence_length = 0;
@@ -77,7 +77,8 @@ class MaskedTable : public SampleTable {
   int64_t size() const override { return index_->size(); }
   int64_t sequence_length() const override { return options_.sequence_length; }
   int64_t Length(int64_t id) const override;
-  absl::StatusOr<Samples> Read(std::vector<int64_t> ids) const override;
+  absl::Status ReadRow(int64_t id, absl::Span<int64_t> tokens,
+                       absl::Span<uint8_t> counted) const override;
   const Summary& summary() const { return summary_; }
 
  private:
@@ -86,8 +87,6 @@ class MaskedTable : public SampleTable {
       : row_(std::move(row)), index_(std::move(index)), options_(options) {}
   // Adds what the example has to the summary; false when an entry is wrong.
   bool Summarise(const MaskedSpan& span);
-  absl::Status ReadRow(const MaskedSpan& span, absl::Span<int64_t> tokens,
-                       absl::Span<uint8_t> counted) const;
 
   std::shared_ptr<const TokenRow> row_;
   std::shared_ptr<const MaskedIndex> index_;

@@ -43,6 +43,15 @@ int64_t Samples::CountedColumns(SlotRange range) const {
   return columns;
 }
 
+std::vector<int64_t> Samples::UsedIds() const {
+  if (parts.empty()) return ids;
+  std::vector<int64_t> used;
+  for (const std::vector<RowPart>& row : parts) {
+    for (const RowPart& part : row) used.push_back(part.id);
+  }
+  return used;
+}
+
 Samples LongestFirst(const Samples& samples) {
   std::vector<std::pair<int64_t, int64_t>> order;  // columns, negated, and row
   for (int64_t row = 0; row < samples.rows(); ++row) {
@@ -55,6 +64,7 @@ Samples LongestFirst(const Samples& samples) {
     const auto tokens = samples.tokens.begin() + row * (length + 1);
     sorted.ids.push_back(samples.ids[static_cast<size_t>(row)]);
     sorted.tokens.insert(sorted.tokens.end(), tokens, tokens + length + 1);
+    if (!samples.parts.empty()) sorted.parts.push_back(samples.parts[static_cast<size_t>(row)]);
     if (samples.counted.empty()) continue;
     const auto counted = samples.counted.begin() + row * length;
     sorted.counted.insert(sorted.counted.end(), counted, counted + length);
@@ -69,6 +79,24 @@ absl::StatusOr<Samples> WindowTable::Read(std::vector<int64_t> ids) const {
   for (size_t i = 0; i < ids.size(); ++i) {
     const absl::Span<int64_t> window = absl::MakeSpan(samples.tokens).subspan(i * width, width);
     RETURN_IF_ERROR(row_->Copy(ids[i] * sequence_length_, window));
+  }
+  samples.ids = std::move(ids);
+  return samples;
+}
+
+absl::StatusOr<Samples> ExampleRows::Read(std::vector<int64_t> ids) const {
+  const auto length = static_cast<size_t>(sequence_length());
+  Samples samples;
+  samples.tokens.resize(ids.size() * (length + 1));
+  samples.counted.resize(ids.size() * length);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= size()) {
+      return absl::OutOfRangeError(
+          absl::StrCat("example ", ids[i], " is wanted, the split has ", size()));
+    }
+    RETURN_IF_ERROR(ReadRow(ids[i],
+                            absl::MakeSpan(samples.tokens).subspan(i * (length + 1), length + 1),
+                            absl::MakeSpan(samples.counted).subspan(i * length, length)));
   }
   samples.ids = std::move(ids);
   return samples;

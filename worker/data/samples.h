@@ -1,15 +1,17 @@
 // Samples, and the table they are read from. A SampleTable numbers the samples of a split: windows
-// over a row of tokens (WindowTable), or prompts with their completions (example_table.h). A
-// SampleSource hands the trainer those of its slots of a step, in the order of order.h. Sources:
-// DirectSamples (reads when asked; tests) and PrefetchedSamples (prefetch.h). Both give the same
-// samples for the same (step, range). Used by worker/data, worker/task and worker/train. Thread
-// rule: rows and tables are immutable, any thread; one thread calls Fetch.
+// over a row of tokens (WindowTable), examples (example_table.h, masked_table.h), or rows that
+// several examples share (packed_table.h). A SampleSource hands the trainer those of its slots of a
+// step, in the order of order.h. Sources: DirectSamples (reads when asked; tests) and
+// PrefetchedSamples (prefetch.h). Both give the same samples for the same (step, range). Used by
+// worker/data, worker/task and worker/train. Thread rule: rows and tables are immutable, any
+// thread; one thread calls Fetch.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/base/ids.h"
@@ -37,6 +39,13 @@ class VectorTokenRow : public TokenRow {
   std::vector<int64_t> tokens_;
 };
 
+// An example in a row: its tokens are those of the columns [begin, end).
+struct RowPart {
+  int64_t id = 0;  // its number
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
 struct Samples {
   std::vector<int64_t> ids;  // sample numbers, one per row
   // [rows, T + 1], row-major. Inputs are columns [0, T), targets [1, T].
@@ -44,6 +53,9 @@ struct Samples {
   // [rows, T]: 1 where the target at column t, which is the token at t + 1, counts in the loss,
   // else 0. Empty: all count.
   std::vector<uint8_t> counted;
+  // Of rows that examples share: those of each row, in order, the first at column 0; none sees
+  // another, and its positions begin at 0. Empty: a row is one sample.
+  std::vector<std::vector<RowPart>> parts = {};
 
   int64_t rows() const { return static_cast<int64_t>(ids.size()); }
   // T; 0 without rows.
@@ -55,6 +67,8 @@ struct Samples {
   // Columns as far as the last target of those rows that counts: a pass over so many of them has
   // the same loss and gradients, since attention looks back only.
   int64_t CountedColumns(SlotRange range) const;
+  // Numbers of the samples, or of the examples that share them: all that is used.
+  std::vector<int64_t> UsedIds() const;
 };
 
 // The same rows, those with more counted columns first, so that rows of one pass are about as long.
@@ -68,6 +82,8 @@ class SampleTable {
   virtual int64_t sequence_length() const = 0;
   // Tokens of a sample, without what only fills its row; `id` in [0, size()).
   virtual int64_t Length(int64_t id) const = 0;
+  // Whether examples share rows: Samples::parts.
+  virtual bool packed() const { return false; }
   // The samples `ids`, in that order. OUT_OF_RANGE for a number outside the table, DATA_LOSS for
   // damaged data.
   virtual absl::StatusOr<Samples> Read(std::vector<int64_t> ids) const = 0;
@@ -90,6 +106,16 @@ class WindowTable : public SampleTable {
  private:
   std::shared_ptr<const TokenRow> row_;
   int64_t sequence_length_;
+};
+
+// A table whose samples are one example each, at the beginning of its row.
+class ExampleRows : public SampleTable {
+ public:
+  // The example, and end-of-text tokens behind it, in tokens [n], n from Length(id) to T + 1;
+  // counted [n - 1] says which of the targets count, which are the tokens from the second on.
+  virtual absl::Status ReadRow(int64_t id, absl::Span<int64_t> tokens,
+                               absl::Span<uint8_t> counted) const = 0;
+  absl::StatusOr<Samples> Read(std::vector<int64_t> ids) const final;
 };
 
 class SampleSource {
