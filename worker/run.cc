@@ -234,7 +234,8 @@ absl::StatusOr<v1::JobSpec> LoadJob(const WorkerOptions& options) {
   if (!NeedsSamples(spec)) return spec;
   ASSIGN_OR_RETURN(const std::string folder, ExpandHome(spec.data().path()));
   ASSIGN_OR_RETURN(const int64_t samples,
-                   CountTrainingSamples(folder, spec.data().sequence_length()));
+                   CountTrainingSamples(folder, {.sequence_length = spec.data().sequence_length(),
+                                                 .packing = spec.data().packing()}));
   RETURN_IF_ERROR(ResolveEpochs(samples, spec));
   return spec;
 }

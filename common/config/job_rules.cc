@@ -27,6 +27,7 @@ class JobChecker {
     }
     CheckModel();
     CheckTraining();
+    CheckPacking();
     if (spec_.train().has_lora()) CheckLora();
     CheckNodes();
     CheckShares();
@@ -141,6 +142,18 @@ class JobChecker {
     if (spec_.parallel().chunk_bytes() % 4 != 0) {
       Refuse("parallel.chunk_bytes is ", spec_.parallel().chunk_bytes(),
              "; it must be a multiple of 4, the size of a gradient value");
+    }
+  }
+
+  void CheckPacking() {
+    if (!spec_.data().packing()) return;
+    if (spec_.train().task() != v1::TASK_SFT) {
+      Refuse("data.packing has examples share rows, and train.task is not sft: sequences of text ",
+             "are full without it; leave it out");
+    }
+    if (spec_.data().group_by_length()) {
+      Refuse("data.packing and data.group_by_length both keep rows from being filled up with ",
+             "nothing; leave one of them out");
     }
   }
 

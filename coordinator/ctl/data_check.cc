@@ -1,11 +1,14 @@
 #include "coordinator/ctl/data_check.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/file_system.h"
+#include "common/base/packing.h"
 #include "common/base/status_macros.h"
 #include "common/config/epochs.h"
 
@@ -13,6 +16,7 @@ namespace espalier::ctl {
 namespace {
 
 constexpr int64_t kManifestBytesMax = 64 << 20;
+constexpr size_t kTableHeaderBytes = 64, kEntryBytes = 16;  // worker/data/README.md
 
 std::optional<HeldData> Parse(absl::string_view manifest) {
   const auto json = nlohmann::json::parse(manifest.begin(), manifest.end(), nullptr,
@@ -26,9 +30,41 @@ std::optional<HeldData> Parse(absl::string_view manifest) {
   const auto tokens = nlohmann::json::json_pointer("/splits/train/tokens");
   if (!json.contains(tokens)) return std::nullopt;
   const auto documents = nlohmann::json::json_pointer("/splits/train/documents");
-  return HeldData{.examples = examples,
-                  .training_tokens = json.at(tokens).get<int64_t>(),
-                  .training_documents = json.value(documents, int64_t{0})};
+  HeldData held{.examples = examples,
+                .pairs = holds == "prompt-completion",
+                .training_tokens = json.at(tokens).get<int64_t>(),
+                .training_documents = json.value(documents, int64_t{0})};
+  const auto tables = nlohmann::json::json_pointer("/splits/train/examples");
+  for (const nlohmann::json& table : json.value(tables, nlohmann::json::array())) {
+    held.tables.push_back(table.at("file").get<std::string>());
+    if (absl::StrContains(held.tables.back(), '/')) return std::nullopt;  // leaves the folder
+  }
+  return held;
+}
+
+uint64_t LittleEndian(const char* bytes) {
+  uint64_t value = 0;
+  for (int i = 7; i >= 0; --i) value = value << 8 | static_cast<uint8_t>(bytes[i]);
+  return value;
+}
+
+// Adds the tokens of each example of a table, whose first one begins where `end` is, and moves that
+// on. False for what cannot be.
+bool AddLengths(absl::string_view table, const HeldData& held, int64_t room, int64_t& end,
+                std::vector<int64_t>& lengths) {
+  if (table.size() < kTableHeaderBytes || (table.size() - kTableHeaderBytes) % kEntryBytes != 0) {
+    return false;
+  }
+  for (size_t at = kTableHeaderBytes; at < table.size(); at += kEntryBytes) {
+    const auto completion = static_cast<int64_t>(LittleEndian(&table[at]));
+    const auto next = static_cast<int64_t>(LittleEndian(&table[at + 8]));
+    if (next <= end || next > held.training_tokens) return false;
+    // An empty prompt is stood in for by a token.
+    const int64_t more = held.pairs && completion == end ? 1 : 0;
+    lengths.push_back(std::min(next - end + more, room));
+    end = next;
+  }
+  return true;
 }
 
 std::string FolderOf(const v1::JobSpec& spec) {
@@ -73,6 +109,25 @@ absl::Status CheckHeldData(const v1::JobSpec& spec, const HeldData& held,
                    ", or prepare more text"));
 }
 
+absl::StatusOr<int64_t> CountPackedRows(const HeldData& held, absl::string_view folder,
+                                        int64_t sequence_length) {
+  const int64_t room = sequence_length + 1;
+  std::vector<int64_t> lengths;
+  int64_t end = 0;
+  for (const std::string& name : held.tables) {
+    const std::string path = JoinPath(folder, name);
+    ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
+    const absl::string_view bytes(reinterpret_cast<const char*>(file.bytes().data()),
+                                  file.bytes().size());
+    if (AddLengths(bytes, held, room, end, lengths)) continue;
+    return absl::DataLossError(
+        absl::StrCat(path,
+                     " is damaged, so the rows that data.packing makes of it cannot be "
+                     "counted; run `espalier data prepare` again"));
+  }
+  return PackLongestFirst(lengths, room).rows();
+}
+
 absl::Status CheckData(v1::JobSpec& spec) {
   const std::string folder = FolderOf(spec);
   const absl::StatusOr<std::string> manifest =
@@ -80,8 +135,12 @@ absl::Status CheckData(v1::JobSpec& spec) {
   const std::optional<HeldData> held = manifest.ok() ? ReadManifest(*manifest) : std::nullopt;
   if (held) {
     RETURN_IF_ERROR(CheckHeldData(spec, *held, folder));
-    const int64_t windows = (held->training_tokens - 1) / spec.data().sequence_length();
-    return ResolveEpochs(held->examples ? held->training_documents : windows, spec);
+    int64_t samples = (held->training_tokens - 1) / spec.data().sequence_length();
+    if (held->examples) samples = held->training_documents;
+    if (held->examples && spec.data().packing() && spec.train().has_epochs()) {
+      ASSIGN_OR_RETURN(samples, CountPackedRows(*held, folder, spec.data().sequence_length()));
+    }
+    return ResolveEpochs(samples, spec);
   }
   if (!NeedsSamples(spec)) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(

@@ -1,4 +1,4 @@
-// Whether the data of a job can be trained on as the job says, by the manifest of its folder, so
+// Whether the data of a job can be trained on as the job says, by its folder, so
 // that `submit` and `validate` refuse what the workers would refuse minutes later. This machine may
 // hold no data, or be none of the nodes: where nothing can be read here, nothing is said against
 // it. Used by verbs_submit.cc. Pure but for the file that they read: any thread.
@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "espalier/v1/job.pb.h"
 
@@ -16,11 +18,13 @@ namespace espalier::ctl {
 
 // What a prepared folder holds, of what its manifest tells (worker/data/README.md).
 struct HeldData {
-  // Prompts with completions; else text.
+  // Prompts with completions, or others; else text.
   bool examples = false;
+  bool pairs = false;  // prompts with completions
   // Of the split 'train'; documents or examples.
   int64_t training_tokens = 0;
   int64_t training_documents = 0;
+  std::vector<std::string> tables = {};  // files that say where examples lie
 };
 
 // Absent where the manifest is damaged, or of a version that is not known here: the workers say
@@ -31,9 +35,14 @@ std::optional<HeldData> ReadManifest(absl::string_view manifest);
 // sequence. `folder` is for the message.
 absl::Status CheckHeldData(const v1::JobSpec& spec, const HeldData& held, absl::string_view folder);
 
-// The same of what lies in data.path here; OK where there is no manifest that can be read. Sets
-// what follows from train.epochs: FAILED_PRECONDITION when that needs a manifest and there is none
-// here.
+// The rows that the examples of the split 'train' share (data.packing), by the tables of the
+// folder. DATA_LOSS names one that is damaged.
+absl::StatusOr<int64_t> CountPackedRows(const HeldData& held, absl::string_view folder,
+                                        int64_t sequence_length);
+
+// CheckHeldData of what lies in data.path here; OK where there is no manifest that can be read.
+// Sets what follows from train.epochs: FAILED_PRECONDITION when that needs a manifest and there is
+// none here, DATA_LOSS when it needs a table that is damaged.
 absl::Status CheckData(v1::JobSpec& spec);
 
 // "data.path: ... does not exist on this machine ...", or that it holds no manifest; empty when it

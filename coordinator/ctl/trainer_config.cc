@@ -163,8 +163,15 @@ class Converter {
     const Json* length = config.FindFirst({"max_seq_length", "max_length"});
     Line(absl::StrCat("data:\n  path: ", Quoted(folder), "\n  seed: ", seed_));
     Line(absl::StrCat("  sequence_length: ", length == nullptr ? "1024" : length->dump()));
-    if (config.Flag("group_by_length", false)) Line("  group_by_length: true");
-    config.MustBeOff("packing", "rows are not packed; set it to false");
+    const bool packing = config.Flag("packing", false);
+    const bool grouped = config.Flag("group_by_length", false);
+    if (packing) Line("  packing: true");
+    if (grouped) Line("  group_by_length: true");
+    if (packing && grouped) {
+      problems_.push_back(
+          "packing and group_by_length are both true; rows that are full are as "
+          "long as each other, so set group_by_length to false");
+    }
   }
 
   void Train(Section& config) {

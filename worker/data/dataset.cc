@@ -12,6 +12,7 @@
 #include "common/base/file_system.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
+#include "worker/data/packed_table.h"
 
 namespace espalier {
 namespace {
@@ -41,15 +42,24 @@ absl::StatusOr<ReadManifest> Read(const std::string& folder) {
 
 }  // namespace
 
-absl::StatusOr<int64_t> CountTrainingSamples(const std::string& folder, int64_t sequence_length) {
+absl::StatusOr<int64_t> CountTrainingSamples(const std::string& folder, const SampleShape& shape) {
   ASSIGN_OR_RETURN(const ReadManifest read, Read(folder));
   const auto split = read.manifest.splits.find(kTrainSplit);
   if (split == read.manifest.splits.end()) {
     return absl::NotFoundError(absl::StrCat(folder, " has no split '", kTrainSplit, "'"));
   }
-  return read.manifest.holds == DataKind::kText
-             ? WindowTable::Count(split->second.tokens, sequence_length)
-             : split->second.documents;
+  if (read.manifest.holds == DataKind::kText) {
+    return WindowTable::Count(split->second.tokens, shape.sequence_length);
+  }
+  if (!shape.packing) return split->second.documents;
+  ASSIGN_OR_RETURN(const Dataset dataset, Dataset::Open(folder, {}));
+  std::shared_ptr<const ExampleRows> examples;
+  if (read.manifest.holds == DataKind::kMasked) {
+    ASSIGN_OR_RETURN(examples, dataset.Masked(kTrainSplit, shape.sequence_length));
+  } else {
+    ASSIGN_OR_RETURN(examples, dataset.Examples(kTrainSplit, shape.sequence_length));
+  }
+  return PackedTable(std::move(examples), /*seed=*/0).size();
 }
 
 absl::StatusOr<Dataset> Dataset::Open(const std::string& folder, VerifyOptions options) {

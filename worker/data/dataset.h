@@ -16,9 +16,13 @@
 
 namespace espalier {
 
-// Training samples of a prepared folder, by its manifest alone: windows of `sequence_length`
-// tokens, or examples. Errors as those of Dataset::Open.
-absl::StatusOr<int64_t> CountTrainingSamples(const std::string& folder, int64_t sequence_length);
+struct SampleShape {
+  int64_t sequence_length = 0;
+  bool packing = false;  // examples share rows
+};
+// Training samples of a prepared folder: windows of `sequence_length` tokens, or examples, by its
+// manifest alone; or the rows that examples share. Errors as those of Dataset::Open.
+absl::StatusOr<int64_t> CountTrainingSamples(const std::string& folder, const SampleShape& shape);
 
 class Dataset {
  public:

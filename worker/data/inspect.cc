@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "worker/data/packed_table.h"
 
 namespace espalier {
 namespace {
@@ -80,7 +81,7 @@ absl::StatusOr<std::string> InspectExamples(const Dataset& dataset, const Tokeni
                                             const TableOf& table_of) {
   std::string text = absl::StrFormat("%-12s%14s%12s%8s%14s%10s\n", "split", "tokens", "examples",
                                      "shards", "loss tokens", "longest");
-  std::string notes, shown;
+  std::string notes, packing, shown;
   for (const auto& [name, split] : dataset.manifest().splits) {
     ASSIGN_OR_RETURN(const auto table, table_of(name));
     const auto& summary = table->summary();
@@ -89,6 +90,7 @@ absl::StatusOr<std::string> InspectExamples(const Dataset& dataset, const Tokeni
                           summary.loss_tokens, summary.longest);
     const std::string warning = summary.Warning(options.sequence_length);
     if (!warning.empty()) absl::StrAppend(&notes, "\n", name, ": ", warning, "\n");
+    absl::StrAppend(&packing, name, ": with data.packing, ", PackedTable(table, 0).Summary(), "\n");
     for (int64_t i = 0; i < std::min(table->size(), options.shown_samples); ++i) {
       ASSIGN_OR_RETURN(const std::string sample, ShowSample(*table, tokenizer, name, i));
       shown += sample;
@@ -96,7 +98,7 @@ absl::StatusOr<std::string> InspectExamples(const Dataset& dataset, const Tokeni
   }
   const std::string rows = DescribeRows(dataset.manifest().rows);
   return absl::StrCat(text, rows.empty() ? "" : "rows        ", rows, rows.empty() ? "" : "\n",
-                      notes, shown);
+                      packing, notes, shown);
 }
 
 absl::StatusOr<std::string> InspectBody(const Dataset& dataset, const Tokenizer& tokenizer,

@@ -35,7 +35,8 @@ json OrderJson(const RunIdentity& identity) {
           {"seed", identity.spec.data().seed()},
           {"global_batch", identity.spec.train().global_batch()},
           {"whole_epochs", identity.spec.train().has_epochs()},
-          {"group_by_length", identity.spec.data().group_by_length()}};
+          {"group_by_length", identity.spec.data().group_by_length()},
+          {"packing", identity.spec.data().packing()}};
 }
 
 json LossScaleJson(const LossScale& scale) {

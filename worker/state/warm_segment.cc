@@ -43,10 +43,10 @@ std::string WarmSegment::LayoutText(const RunIdentity& identity, const std::vect
                                     Replica& replica) {
   const v1::JobSpec& spec = identity.spec;
   std::string text = absl::StrCat(
-      "warm state 5\n", ESPALIER_VERSION, "\n", identity.data_hash, "\n", identity.training_samples,
+      "warm state 6\n", ESPALIER_VERSION, "\n", identity.data_hash, "\n", identity.training_samples,
       "\n", spec.data().sequence_length(), "\n", spec.data().seed(), "\n",
-      spec.data().group_by_length(), "\n", spec.train().has_epochs(), "\n",
-      spec.train().global_batch(), "\n", static_cast<int>(spec.train().precision()), "\n",
+      spec.data().group_by_length(), "\n", spec.data().packing(), "\n", spec.train().has_epochs(),
+      "\n", spec.train().global_batch(), "\n", static_cast<int>(spec.train().precision()), "\n",
       spec.train().optimizer().SerializeAsString(), "\n", identity.architecture, "\n");
   if (replica.has_frozen()) {
     absl::StrAppend(&text, spec.model().from(), "\n", spec.train().seed(), "\n");

@@ -5,6 +5,8 @@
 
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/coordinator/scratch_folder.h"
@@ -71,6 +73,8 @@ TEST(ReadManifest, SaysNothingOfWhatItDoesNotKnow) {
       {"", "{}", "[]", "{", R"({"format": "espalier-tokens", "version": 3})",
        R"({"format": 7, "version": "1"})",
        R"({"format": "espalier-tokens", "version": 2, "holds": "images"})",
+       R"({"format": "espalier-tokens", "version": 2, "holds": "prompt-completion",
+           "splits": {"train": {"tokens": 9, "examples": [{"file": "../a"}]}}})",
        R"({"format": "espalier-tokens", "version": 1, "splits": {"train": {"tokens": "many"}}})"}) {
     EXPECT_FALSE(ReadManifest(manifest).has_value()) << manifest;
   }
@@ -96,6 +100,51 @@ TEST(CheckData, TellsHowManyStepsTheEpochsAre) {
   spec.mutable_data()->set_path(folder.path("none"));
   EXPECT_EQ(CheckData(spec).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(CheckData(spec).message()), HasSubstr("give train.steps"));
+}
+
+// A table of examples, as worker/data/README.md says: where completions begin, and where examples
+// end.
+std::string Table(const std::vector<std::pair<int64_t, int64_t>>& examples) {
+  std::string bytes(64, '\0');
+  for (const auto& [completion, end] : examples) {
+    for (const int64_t number : {completion, end}) {
+      for (int i = 0; i < 8; ++i) bytes += static_cast<char>(number >> (8 * i) & 0xff);
+    }
+  }
+  return bytes;
+}
+
+std::string ManifestOfTables(const char* holds, int64_t tokens) {
+  return absl::StrCat(R"({"format": "espalier-tokens", "version": 2, "holds": ")", holds,
+                      R"(", "splits": {"train": {"tokens": )", tokens,
+                      R"(, "documents": 6, "examples": [{"file": "a"}, {"file": "b"}]}}})");
+}
+
+// Of 12, 3, 5, 4, 3 and 4 tokens, in rows of 9: 9, 5 + 4, 4 + 3, 3. Of pairs one of the last four
+// stands in for an empty prompt.
+TEST(CheckData, CountsTheRowsThatExamplesShare) {
+  ScratchFolder folder;
+  v1::JobSpec spec = Job(v1::TASK_SFT, 8);
+  spec.mutable_train()->set_epochs(2);
+  spec.mutable_train()->set_global_batch(3);
+  spec.mutable_data()->set_packing(true);
+  spec.mutable_data()->set_path(folder.root());
+  folder.Write("a", Table({{11, 12}, {14, 15}, {19, 20}}));
+  for (const bool pairs : {false, true}) {
+    folder.Write("manifest.json", pairs ? ManifestOfTables("prompt-completion", 30)
+                                        : ManifestOfTables("masked-examples", 31));
+    folder.Write("b", Table({{23, 24}, {26, 27}, {27, pairs ? 30 : 31}}));
+    spec.mutable_train()->clear_steps();
+    EXPECT_EQ(CheckData(spec), absl::OkStatus());
+    EXPECT_EQ(spec.train().steps(), 4) << "2 an epoch";
+  }
+  spec.mutable_train()->clear_steps();
+  for (const std::string& damaged :
+       {Table({{23, 24}, {19, 20}}), Table({{23, 24}, {98, 99}}), std::string(70, 'x')}) {
+    folder.Write("b", damaged);
+    EXPECT_EQ(CheckData(spec).code(), absl::StatusCode::kDataLoss);
+  }
+  EXPECT_THAT(std::string(CheckData(spec).message()), HasSubstr("b is damaged"));
 }
 
 TEST(CheckData, IsOfThisMachineAlone) {

@@ -98,6 +98,14 @@ checkpoint:
             HasSubstr("# report_to has no counterpart."), HasSubstr("not in models/checkpoints")));
 }
 
+TEST(TrainerConfig, PackedRowsArePacked) {
+  const auto yaml = ConvertTrainerConfig(R"({"packing": true})", {.model = "m"});
+  ASSERT_TRUE(yaml.ok()) << yaml.status();
+  EXPECT_THAT(*yaml, HasSubstr("\n  packing: true\n"));
+  EXPECT_THAT(Problems(R"({"packing": true, "group_by_length": true})"),
+              HasSubstr("set group_by_length to false"));
+}
+
 TEST(TrainerConfig, KeysThatAreNotKnownAreRefusedAllAtOnce) {
   EXPECT_THAT(
       Problems(R"({"num_train_epoch": 3, "frobnicate": 1, "lora": {"rank": 8}})"),

@@ -213,12 +213,14 @@ TEST(ReplicaCheckpoint, AJobWithOtherEvaluationSettingsCountsItsPatienceAnew) {
   EXPECT_EQ(resumed(identity).reductions, 0);
 }
 
-// Whole epochs, and samples of about one length together, are orders of their own.
+// Whole epochs, samples of about one length together, and rows that examples share are orders of
+// their own.
 TEST(ReplicaCheckpoint, ASampleOrderThatIsGivenUpOrTakenUpIsRefusedByName) {
   const auto plain = IdentityOf(v1::MOMENT_TYPE_FP32);
-  RunIdentity whole = plain, grouped = plain;
+  RunIdentity whole = plain, grouped = plain, packed = plain;
   whole.spec.mutable_train()->set_epochs(3);
   grouped.spec.mutable_data()->set_group_by_length(true);
+  packed.spec.mutable_data()->set_packing(true);
   const auto resumed = [](const RunIdentity& made, const RunIdentity& job) {
     const TestFolder folder;
     const auto checkpoint =
@@ -227,7 +229,7 @@ TEST(ReplicaCheckpoint, ASampleOrderThatIsGivenUpOrTakenUpIsRefusedByName) {
     return LoadReplica(*checkpoint, job, *MakeReplica(job, true));
   };
   for (const auto& [with, name] :
-       {std::pair{whole, "whole_epochs"}, {grouped, "group_by_length"}}) {
+       {std::pair{whole, "whole_epochs"}, {grouped, "group_by_length"}, {packed, "packing"}}) {
     EXPECT_TRUE(resumed(with, with).ok());
     for (const absl::Status& status : {resumed(with, plain), resumed(plain, with)}) {
       EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
@@ -244,6 +246,7 @@ TEST(ReplicaCheckpoint, OfAnOlderVersionIsOfThePlainOrder) {
   auto state = nlohmann::json::parse(content.trainer_state_json);
   state["order"].erase("whole_epochs");
   state["order"].erase("group_by_length");
+  state["order"].erase("packing");
   content.trainer_state_json = state.dump();
   const auto checkpoint = Written(folder, content);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();

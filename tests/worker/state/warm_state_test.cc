@@ -267,6 +267,10 @@ TEST(WarmState, OfAnotherRunIsNotTaken) {
   other = identity;
   other.spec.mutable_data()->set_group_by_length(true);
   EXPECT_FALSE(Life(other, folder.path()).found()) << "another order of samples";
+  leave_one();
+  other = identity;
+  other.spec.mutable_data()->set_packing(true);
+  EXPECT_FALSE(Life(other, folder.path()).found()) << "other samples";
 }
 
 TEST(WarmState, CountsNoMoreOnceItWasCleared) {
