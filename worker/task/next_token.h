@@ -33,15 +33,18 @@ class NextToken final : public Task {
   }
   TokenBatch MadeUpBatch(int64_t rows, int64_t sequence_length,
                          torch::Device device) const override {
-    return MadeUpTokenBatch(rows, sequence_length, device);
+    const bool packed = training_ != nullptr && training_->packed();
+    return MadeUpTokenBatch({rows, sequence_length, packed}, device);
   }
   int64_t LossTokens(const Samples& samples, SlotRange rows) const override {
     return samples.LossTokens(rows);
   }
   torch::Tensor LossSum(const Decoder& decoder, const TokenBatch& batch,
                         const PassInputs& inputs) const override {
+    PassInputs with = inputs;
+    with.shared = batch.shared;
     return decoder.LossSum(batch.inputs, batch.targets, {.weights = batch.weights, .function = {}},
-                           inputs);
+                           with);
   }
 
  private:

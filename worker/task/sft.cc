@@ -1,11 +1,12 @@
 // The task `sft`: supervised fine-tuning on examples: prompts with their completions,
-// conversations, or texts. A sample is one of them; the tokens that the data say count, the others
-// are only read.
+// conversations, or texts. A sample is one of them, or (data.packing) a row that several share; the
+// tokens that the data say count, the others are only read.
 #include <string>
 #include <utility>
 
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
+#include "worker/data/packed_table.h"
 #include "worker/task/next_token.h"
 
 namespace espalier {
@@ -14,23 +15,27 @@ namespace {
 template <typename Table>
 absl::StatusOr<std::unique_ptr<Task>> OpenOn(
     absl::StatusOr<std::shared_ptr<const Table>> training,
-    absl::StatusOr<std::shared_ptr<const Table>> validation, int64_t sequence_length) {
+    absl::StatusOr<std::shared_ptr<const Table>> validation, const v1::DataSpec& data) {
   if (!training.ok()) return training.status();
-  const std::string warning = (*training)->summary().Warning(sequence_length);
+  const std::string warning = (*training)->summary().Warning(data.sequence_length());
   if (!warning.empty()) LogWarning(warning);
-  return NextToken::Open(*std::move(training), std::move(validation));
+  if (!data.packing()) return NextToken::Open(*std::move(training), std::move(validation));
+  auto packed = std::make_shared<const PackedTable>(*std::move(training), data.seed());
+  LogInfo(packed->Summary());
+  return NextToken::Open(std::move(packed), std::move(validation));
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Task>> OpenSft(const v1::JobSpec& spec, const Dataset& dataset) {
-  const int64_t length = spec.data().sequence_length();
+  const v1::DataSpec& data = spec.data();
+  const int64_t length = data.sequence_length();
   if (dataset.manifest().holds == DataKind::kMasked) {
     return OpenOn(dataset.Masked(kTrainSplit, length), dataset.Masked(kValidationSplit, length),
-                  length);
+                  data);
   }
   return OpenOn(dataset.Examples(kTrainSplit, length), dataset.Examples(kValidationSplit, length),
-                length);
+                data);
 }
 
 }  // namespace espalier

@@ -29,6 +29,42 @@ torch::Tensor Columns(const std::vector<T>& matrix, torch::Dtype type, SlotRange
       .contiguous();
 }
 
+// A number for each of the first `columns` of each row that examples share, [rows, columns]: that
+// of a column is told its example, or null behind the last.
+template <typename Number>
+torch::Tensor OfColumns(const Samples& samples, SlotRange rows, int64_t columns,
+                        const Number& number) {
+  torch::Tensor made = torch::empty({rows.size(), columns}, torch::kInt64);
+  auto* to = made.data_ptr<int64_t>();
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    int64_t column = 0;
+    for (const RowPart& part : samples.parts[static_cast<size_t>(row)]) {
+      for (; column < std::min(part.end, columns); ++column) *to++ = number(column, &part);
+    }
+    for (; column < columns; ++column) *to++ = number(column, nullptr);
+  }
+  return made;
+}
+
+// What no example fills sees itself.
+int64_t BeginOf(int64_t column, const RowPart* part) {
+  return part == nullptr ? column : part->begin;
+}
+
+SharedRows SharedRowsOf(const Samples& samples, SlotRange rows, int64_t columns,
+                        Transfers& transfers) {
+  SharedRows shared;
+  if (samples.parts.empty()) return shared;
+  shared.begins = transfers.ToDevice(OfColumns(samples, rows, columns, BeginOf));
+  shared.longest = 1;
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    for (const RowPart& part : samples.parts[static_cast<size_t>(row)]) {
+      shared.longest = std::max(shared.longest, std::min(part.end, columns) - part.begin);
+    }
+  }
+  return shared;
+}
+
 }  // namespace
 
 TokenBatch MakeTokenBatch(const Samples& samples, SlotRange rows, Transfers& transfers) {
@@ -38,6 +74,7 @@ TokenBatch MakeTokenBatch(const Samples& samples, SlotRange rows, Transfers& tra
   TokenBatch batch;
   batch.inputs = windows.narrow(1, 0, time).contiguous();
   batch.targets = windows.narrow(1, 1, time).contiguous();
+  batch.shared = SharedRowsOf(samples, rows, time, transfers);
   if (samples.counted.empty()) return batch;
   const torch::Tensor counted = transfers.ToDevice(
       Columns(samples.counted, torch::kByte, rows, time, samples.sequence_length()));
@@ -46,10 +83,14 @@ TokenBatch MakeTokenBatch(const Samples& samples, SlotRange rows, Transfers& tra
   return batch;
 }
 
-TokenBatch MadeUpTokenBatch(int64_t rows, int64_t sequence_length, torch::Device device) {
-  const auto ids = torch::TensorOptions().dtype(torch::kInt64).device(device);
-  return {
-      torch::zeros({rows, sequence_length}, ids), torch::zeros({rows, sequence_length}, ids), {}};
+TokenBatch MadeUpTokenBatch(const MadeUpRows& size, torch::Device device) {
+  const auto zeros = [&] {
+    return torch::zeros({size.rows, size.sequence_length},
+                        torch::TensorOptions().dtype(torch::kInt64).device(device));
+  };
+  TokenBatch batch{zeros(), zeros(), {}};
+  if (size.packed) batch.shared = {zeros(), size.sequence_length};
+  return batch;
 }
 
 DropoutKeys MakeDropoutKeys(const v1::JobSpec& spec, int64_t step, const Samples& samples,
@@ -57,18 +98,41 @@ DropoutKeys MakeDropoutKeys(const v1::JobSpec& spec, int64_t step, const Samples
   DropoutKeys made = DropoutRates(spec);
   if (!made.any()) return made;
   const uint64_t of_step = SplitMix64(spec.train().seed(), static_cast<uint64_t>(step)).Next();
-  std::vector<int64_t> keys;
-  for (int64_t row = rows.begin; row < rows.end; ++row) {
-    const uint64_t sample = SplitMix64(static_cast<uint64_t>(samples.ids[row])).Next();
-    keys.push_back(static_cast<int64_t>(MixBits(of_step ^ sample)));
+  const auto key = [of_step](int64_t id) {
+    const uint64_t sample = SplitMix64(static_cast<uint64_t>(id)).Next();
+    return static_cast<int64_t>(MixBits(of_step ^ sample));
+  };
+  if (samples.parts.empty()) {
+    std::vector<int64_t> keys;
+    for (int64_t row = rows.begin; row < rows.end; ++row) keys.push_back(key(samples.ids[row]));
+    made.of_row = transfers.ToDevice(torch::tensor(keys, torch::kInt64));
+    return made;
   }
-  made.of_row = transfers.ToDevice(torch::tensor(keys, torch::kInt64));
+  const int64_t columns = ColumnsOf(samples, rows);
+  const auto of_example = [&](int64_t, const RowPart* part) {
+    return part == nullptr ? 0 : key(part->id);
+  };
+  const auto position = [](int64_t column, const RowPart* part) {
+    return column - BeginOf(column, part);
+  };
+  made.of_row = transfers.ToDevice(OfColumns(samples, rows, columns, of_example));
+  made.positions = transfers.ToDevice(OfColumns(samples, rows, columns, position));
   return made;
 }
 
 DropoutKeys DropoutRates(const v1::JobSpec& spec) {
   return {
       .rate = spec.model().dropout(), .of_row = {}, .adapter_rate = spec.train().lora().dropout()};
+}
+
+DropoutKeys MadeUpDropoutKeys(const DropoutKeys& rates, const TokenBatch& batch) {
+  DropoutKeys made = rates;
+  if (!made.any()) return made;
+  const torch::Tensor zeros = torch::zeros_like(batch.inputs);
+  const bool shared = batch.shared.begins.defined();
+  made.of_row = shared ? zeros : zeros.select(1, 0).contiguous();
+  if (shared) made.positions = torch::zeros_like(batch.inputs);
+  return made;
 }
 
 }  // namespace espalier

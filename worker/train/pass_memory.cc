@@ -118,11 +118,8 @@ absl::Status PassMemory::ProbePass(int64_t size) {
   return CatchTorch("measuring a forward and backward pass", [&] {
     const TokenBatch batch =
         parts_.task.MadeUpBatch(size, parts_.spec.data().sequence_length(), decoder.device());
-    PassInputs inputs{.dropout = DropoutRates(parts_.spec),
+    PassInputs inputs{.dropout = MadeUpDropoutKeys(DropoutRates(parts_.spec), batch),
                       .worked = LayerProgress(parts_.context, decoder.device())};
-    if (inputs.dropout.any()) {
-      inputs.dropout.of_row = batch.inputs.select(1, 0).contiguous();
-    }
     inputs.lookup = MadeUpRows();
     const torch::Tensor loss = parts_.task.LossSum(decoder, batch, inputs);
     loss.backward();

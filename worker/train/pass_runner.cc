@@ -47,7 +47,8 @@ PassRunner::Recording* PassRunner::RecordingFor(const TokenBatch& batch, const P
   }
   const auto it = recordings_.find(batch.inputs.size(0));
   const bool same = it != recordings_.end() && it->second.receives == Receives() &&
-                    it->second.batch.inputs.sizes() == batch.inputs.sizes();
+                    it->second.batch.inputs.sizes() == batch.inputs.sizes() &&
+                    it->second.batch.shared.begins.defined() == batch.shared.begins.defined();
   return same ? &it->second : nullptr;
 }
 
@@ -63,7 +64,9 @@ Tensor PassRunner::Replay(Recording& recording, const TokenBatch& batch, const D
                           double loss_scale) const {
   recording.batch.inputs.copy_(batch.inputs);
   recording.batch.targets.copy_(batch.targets);
+  if (batch.shared.begins.defined()) recording.batch.shared.begins.copy_(batch.shared.begins);
   if (dropout.of_row.defined()) recording.dropout.of_row.copy_(dropout.of_row);
+  if (dropout.positions.defined()) recording.dropout.positions.copy_(dropout.positions);
   recording.loss_scale.fill_(loss_scale);
   // Before the launch, which nothing may follow that could run out of memory: the pass counts then.
   Tensor loss = torch::empty_like(recording.loss);
@@ -78,8 +81,7 @@ PassRunner::Recording PassRunner::MakeRecording(int64_t size, int64_t time,
   const auto numbers = torch::TensorOptions().dtype(torch::kInt64).device(decoder_.device());
   Recording recording;
   recording.batch = task_.MadeUpBatch(size, time, decoder_.device());
-  recording.dropout = rates;
-  if (rates.any()) recording.dropout.of_row = torch::zeros({size}, numbers);
+  recording.dropout = MadeUpDropoutKeys(rates, recording.batch);
   recording.loss_scale = torch::ones({}, numbers.dtype(torch::kFloat));
   recording.loss = torch::zeros({}, numbers.dtype(torch::kFloat));
   recording.receives = Receives();

@@ -237,7 +237,7 @@ absl::Status Trainer::SkipUpdate(const StepTotals& total, bool expected, Trainin
 
 absl::Status Trainer::LogSamples(const Samples& samples) {
   if (parts_.sample_log == nullptr) return absl::OkStatus();
-  return parts_.sample_log->Append(replica_.step(), samples.ids);
+  return parts_.sample_log->Append(replica_.step(), samples.UsedIds());
 }
 
 }  // namespace espalier

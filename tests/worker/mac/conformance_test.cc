@@ -10,6 +10,7 @@
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/training_world.h"
 #include "worker/collective/in_process.h"
+#include "worker/data/packed_table.h"
 #include "worker/generation/batch_generator.h"
 #include "worker/task/next_token.h"
 #include "worker/train/evaluate.h"
@@ -138,6 +139,28 @@ TEST(OnAMacToo, FineTuningBreaksNoRule) {
   const std::vector<RankResult> results = TrainWorld(options);
   EXPECT_TRUE(results[0].outcome.ok()) << results[0].outcome.status();
   EXPECT_THAT(mac.tally().violations, testing::IsEmpty());
+}
+
+// The positions of examples that share a row, and what each sees, in all that a model may have.
+TEST(OnAMacToo, FineTuningOnPackedRowsBreaksNoRuleAndComesToWhatTheProcessorComesTo) {
+  const NextToken task(std::make_shared<const PackedTable>(TinyExamples(300), 1), TinyExamples(20));
+  for (Kind kind : {kKinds[1], kKinds[3], Gpt2(kKinds[1]), Lora(kKinds[2])}) {
+    const TestFolder there, here;
+    const MacDevice mac;
+    WorldOptions options = OptionsOf(kind, here);
+    options.spec.mutable_data()->set_packing(true);
+    options.task = &task;
+    const std::vector<RankResult> results = TrainWorld(OnMac(options, there));
+    EXPECT_THAT(mac.tally().violations, testing::IsEmpty());
+    const std::vector<RankResult> expected = TrainWorld(options);
+    ASSERT_TRUE(results[0].outcome.ok()) << results[0].outcome.status();
+    const double tolerance = kind.precision == v1::PRECISION_FP32 ? 1e-3 : 0.05;
+    ASSERT_EQ(results[0].losses.size(), 6u);
+    for (size_t step = 0; step < 6; ++step) {
+      EXPECT_NEAR(results[0].losses[step], expected[0].losses[step],
+                  tolerance * expected[0].losses[step]);
+    }
+  }
 }
 
 struct StandingClock : Clock {

@@ -28,13 +28,15 @@ Tensor Ids(int64_t rows, int64_t length) {
   return torch::zeros({rows, length}, torch::kLong).to(MacDevice::device());
 }
 
-// A pass forward and backward of so many sequences.
+// A pass forward and backward of so many sequences; `packed`: which examples share.
 void RunPass(const DecoderConfig& config, const Parameters::Options& options, int64_t rows,
-             int64_t length, double dropout, const std::vector<bool>& recompute) {
+             int64_t length, double dropout, const std::vector<bool>& recompute,
+             bool packed = false) {
   Parameters parameters = Parameters::Create(config, options).value();
   Decoder decoder(config, parameters);
   decoder.set_recompute(recompute);
   PassInputs inputs;
+  if (packed) inputs.shared = {Ids(rows, length), length};
   if (parameters.embedding() == EmbeddingGradient::kRowsApart) {
     const int64_t looked_up = std::min(config.vocab_size, rows * length);
     inputs.lookup = {torch::zeros({looked_up, config.hidden_size}).to(MacDevice::device()),
@@ -51,9 +53,9 @@ void RunPass(const DecoderConfig& config, const Parameters::Options& options, in
 }
 
 void RunPass(const DecoderConfig& config, torch::ScalarType type, int64_t rows, int64_t length,
-             double dropout, const std::vector<bool>& recompute) {
+             double dropout, const std::vector<bool>& recompute, bool packed = false) {
   RunPass(config, Parameters::ForTraining(MacDevice::device(), type), rows, length, dropout,
-          recompute);
+          recompute, packed);
 }
 
 DecoderConfig ConfigOf(const std::string& preset) {
@@ -89,11 +91,13 @@ TEST_P(ShapeOnAMac, BreaksNoRule) {
   const MacDevice mac(MacDevice::Mode::kShapesOnly);
   for (const torch::ScalarType type : {torch::kFloat, torch::kBFloat16}) {
     for (const bool recompute : {false, true}) {
-      const absl::Status done = CatchTorch("a pass", [&] {
-        RunPass(config, type, rows, length, recompute ? 0.1 : 0,
-                std::vector<bool>(static_cast<size_t>(config.layers), recompute));
-      });
-      EXPECT_TRUE(done.ok()) << done;
+      for (const bool packed : {false, true}) {
+        const absl::Status done = CatchTorch("a pass", [&] {
+          RunPass(config, type, rows, length, recompute ? 0.1 : 0,
+                  std::vector<bool>(static_cast<size_t>(config.layers), recompute), packed);
+        });
+        EXPECT_TRUE(done.ok()) << done;
+      }
     }
   }
   EXPECT_THAT(mac.tally().violations, testing::IsEmpty());
@@ -184,14 +188,14 @@ TEST(ShapeOnAMacToo, AdaptersOnALargeModelBreakNoRule) {
 }
 
 // What a layer adds to the launches of a pass, forward and backward, by operator.
-std::map<std::string, int64_t> LaunchesOfALayer(torch::ScalarType type) {
+std::map<std::string, int64_t> LaunchesOfALayer(torch::ScalarType type, bool packed = false) {
   DecoderConfig config = ConfigOf("17m");
   MacDevice mac(MacDevice::Mode::kShapesOnly);
   std::map<std::string, int64_t> launches;
   for (const int64_t sign : {-1, 1}) {
     config.layers = 2 + (sign > 0 ? 1 : 0);
     mac.Restart();
-    RunPass(config, type, 8, 256, 0, {});
+    RunPass(config, type, 8, 256, 0, {}, packed);
     for (const auto& [name, count] : mac.tally().launches) launches[name] += sign * count;
   }
   return launches;
@@ -212,6 +216,16 @@ TEST(LaunchesOnAMac, OfALayerAreNoMoreThanTheyWere) {
     std::printf("%s\n", line.dump().c_str());
     EXPECT_LE(all, most);
   }
+}
+
+// Where examples share rows, keys and queries are turned one by one, each in three, both ways.
+TEST(LaunchesOnAMac, OfALayerOverPackedRowsAreSixMore) {
+  const auto all = [](bool packed) {
+    int64_t launches = 0;
+    for (const auto& [name, count] : LaunchesOfALayer(torch::kFloat, packed)) launches += count;
+    return launches;
+  };
+  EXPECT_LE(all(true), all(false) + 6);
 }
 
 }  // namespace

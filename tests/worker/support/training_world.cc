@@ -211,7 +211,7 @@ v1::JobSpec TinySpec(int64_t steps) {
   return spec;
 }
 
-std::shared_ptr<const SampleTable> TinyExamples(int64_t count) {
+std::shared_ptr<const ExampleRows> TinyExamples(int64_t count) {
   constexpr int64_t kEnd = kVocabulary - 1;
   std::vector<int64_t> tokens;
   std::vector<ExampleSpan> spans;

@@ -111,7 +111,7 @@ struct RankResult {
 
 // Prompts of 3 to 12 tokens, and completions of 1 to 6 that follow from them and end; as long as
 // TinySpec's sequences at most.
-std::shared_ptr<const SampleTable> TinyExamples(int64_t count);
+std::shared_ptr<const ExampleRows> TinyExamples(int64_t count);
 
 // A job of `steps` steps of 16 sequences of 32 tokens for a decoder of 2 x 32.
 v1::JobSpec TinySpec(int64_t steps);

@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "tests/worker/support/training_world.h"
+#include "worker/data/packed_table.h"
 #include "worker/task/next_token.h"
 #include "worker/tensor/device.h"
 #include "worker/tensor/torch_compat.h"
@@ -58,9 +60,11 @@ class EveryDevicesPass : public testing::TestWithParam<DeviceCase> {
  protected:
   // One run of a model that everything starts with: what is set up then cannot be recorded.
   struct Model {
-    Model(const DecoderConfig& config, const DeviceCase& of, double dropout = 0)
+    Model(const DecoderConfig& config, const DeviceCase& of, double dropout = 0,
+          std::shared_ptr<const SampleTable> table = nullptr)
         : device(of.device),
           dropout_rate(dropout),
+          task(std::move(table)),
           parameters(*Parameters::Create(config, Dense(device, of.type))),
           decoder(config, parameters),
           runner(task, decoder, parameters) {
@@ -73,7 +77,17 @@ class EveryDevicesPass : public testing::TestWithParam<DeviceCase> {
           ((torch::arange(rows * kTime) * 13 + variant * 7) % 64).view({rows, kTime}).to(device);
       DropoutKeys dropout{.rate = dropout_rate, .of_row = {}};
       if (dropout_rate > 0) dropout.of_row = (torch::arange(rows) + variant * 1000003).to(device);
-      return runner.Run({ids, (ids + 1) % 64, {}}, {.dropout = dropout}, loss_scale).item<double>();
+      TokenBatch batch{ids, (ids + 1) % 64, {}};
+      if (task.training() != nullptr) Pack(rows, variant, batch, dropout);
+      return runner.Run(batch, {.dropout = dropout}, loss_scale).item<double>();
+    }
+    // In examples of as many columns as `variant` says.
+    void Pack(int64_t rows, int64_t variant, TokenBatch& batch, DropoutKeys& dropout) const {
+      const Tensor column = torch::arange(kTime).expand({rows, kTime});
+      batch.shared = {(column - column.remainder(3 + variant)).to(device), 3 + variant};
+      if (dropout_rate == 0) return;
+      dropout.positions = batch.shared.Positions();
+      dropout.of_row = batch.shared.begins + dropout.of_row.unsqueeze(1);
     }
     absl::Status Record() {
       return runner.Record({2, 3}, kTime, {.rate = dropout_rate, .of_row = {}});
@@ -82,11 +96,27 @@ class EveryDevicesPass : public testing::TestWithParam<DeviceCase> {
 
     torch::Device device;
     double dropout_rate;
+    NextToken task;
     Parameters parameters;
     Decoder decoder;
-    NextToken task{nullptr};
     PassRunner runner;
   };
+  // `recorded` is told to record, and gives what `model` does.
+  static void ExpectRepeated(Model& model, Model& recorded) {
+    ASSERT_TRUE(recorded.Record().ok());
+    EXPECT_EQ(recorded.Gradient().abs().sum().item<double>(), 0) << "recording computes nothing";
+    EXPECT_EQ(recorded.runner.recorded_bytes() > 0, recorded.runner.CanRecord());
+    // Several passes of either size, each with ids, dropout and a scale of its own.
+    for (int64_t variant = 1; variant < 4; ++variant) {
+      for (const int64_t rows : {2, 3}) {
+        const double scale = static_cast<double>(variant * variant);
+        EXPECT_EQ(recorded.Run(rows, variant, scale), model.Run(rows, variant, scale));
+      }
+    }
+    EXPECT_GT(model.Gradient().norm().item<double>(), 0);
+    EXPECT_LE((recorded.Gradient() - model.Gradient()).abs().max().item<double>(),
+              1e-6 * model.Gradient().abs().max().item<double>());
+  }
 };
 
 TEST_P(EveryDevicesPass, IsRepeatedAsItWasRecorded) {
@@ -94,20 +124,18 @@ TEST_P(EveryDevicesPass, IsRepeatedAsItWasRecorded) {
     for (const double dropout : {0.0, 0.3}) {
       SCOPED_TRACE(testing::Message() << "tied " << tied << ", dropout " << dropout);
       Model model(Config(tied), GetParam(), dropout), recorded(Config(tied), GetParam(), dropout);
-      ASSERT_TRUE(recorded.Record().ok());
-      EXPECT_EQ(recorded.Gradient().abs().sum().item<double>(), 0) << "recording computes nothing";
-      EXPECT_EQ(recorded.runner.recorded_bytes() > 0, recorded.runner.CanRecord());
-      // Several passes of either size, each with ids, dropout and a scale of its own.
-      for (int64_t variant = 1; variant < 4; ++variant) {
-        for (const int64_t rows : {2, 3}) {
-          const double scale = static_cast<double>(variant * variant);
-          EXPECT_EQ(recorded.Run(rows, variant, scale), model.Run(rows, variant, scale));
-        }
-      }
-      EXPECT_GT(model.Gradient().norm().item<double>(), 0);
-      EXPECT_LE((recorded.Gradient() - model.Gradient()).abs().max().item<double>(),
-                1e-6 * model.Gradient().abs().max().item<double>());
+      ExpectRepeated(model, recorded);
     }
+  }
+}
+
+TEST_P(EveryDevicesPass, IsRepeatedOverPackedRows) {
+  const auto packed = std::make_shared<const PackedTable>(TinyExamples(9), 1);
+  for (const double dropout : {0.0, 0.3}) {
+    SCOPED_TRACE(testing::Message() << "dropout " << dropout);
+    Model model(Config(false), GetParam(), dropout, packed);
+    Model recorded(Config(false), GetParam(), dropout, packed);
+    ExpectRepeated(model, recorded);
   }
 }
 
