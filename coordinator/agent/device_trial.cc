@@ -12,7 +12,7 @@
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
 #include "common/base/utf8.h"
-#include "coordinator/launcher/process.h"
+#include "common/platform/process.h"
 
 namespace espalier {
 namespace {

@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/ids.h"
-#include "coordinator/launcher/process.h"
+#include "common/platform/process.h"
 #include "espalier/v1/agent.pb.h"
 
 namespace espalier {

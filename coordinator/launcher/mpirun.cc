@@ -20,8 +20,8 @@
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
 #include "common/base/utf8.h"
+#include "common/platform/process.h"
 #include "coordinator/launcher/network.h"
-#include "coordinator/launcher/process.h"
 
 namespace espalier {
 namespace {

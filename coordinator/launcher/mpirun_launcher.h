@@ -19,12 +19,12 @@
 #include <utility>
 #include <vector>
 
+#include "common/platform/process.h"
 #include "coordinator/launcher/launcher.h"
 #include "coordinator/launcher/log_limit.h"
 #include "coordinator/launcher/mpirun.h"
 #include "coordinator/launcher/network.h"
 #include "coordinator/launcher/node_agents.h"
-#include "coordinator/launcher/process.h"
 
 namespace espalier {
 

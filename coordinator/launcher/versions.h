@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
-#include "coordinator/launcher/process.h"
+#include "common/platform/process.h"
 #include "espalier/v1/node.pb.h"
 
 namespace espalier {

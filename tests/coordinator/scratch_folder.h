@@ -1,5 +1,6 @@
 // A folder of its own for one test, gone with the test. Header only: shared by the tests of
-// coordinator/journal, launcher, loop and service. Used by tests/coordinator/.
+// coordinator/journal, launcher, loop and service. Used by tests/coordinator/
+// and tests/common/platform.
 #pragma once
 
 #include <gtest/gtest.h>

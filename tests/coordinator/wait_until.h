@@ -1,6 +1,7 @@
 // Waits for a condition with a bound, for tests against real processes and sockets. The bound is
 // far beyond what any machine needs: it ends a broken test, it measures nothing. Used by
-// tests/coordinator/agent, tests/coordinator/launcher and tests/coordinator/service.
+// tests/common/platform, tests/coordinator/agent, tests/coordinator/launcher and
+// tests/coordinator/service.
 #pragma once
 
 #include <functional>

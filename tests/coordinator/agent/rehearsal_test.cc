@@ -7,7 +7,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/launcher/process.h"
+#include "common/platform/process.h"
 #include "tests/coordinator/scratch_folder.h"
 #include "tests/coordinator/wait_until.h"
 

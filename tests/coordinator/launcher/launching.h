@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/platform/process.h"
 #include "coordinator/launcher/mpirun_launcher.h"
-#include "coordinator/launcher/process.h"
 #include "tests/coordinator/scratch_folder.h"
 #include "tests/coordinator/wait_until.h"
 

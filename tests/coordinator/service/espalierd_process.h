@@ -12,8 +12,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/platform/process.h"
 #include "coordinator/journal/sqlite_journal.h"
-#include "coordinator/launcher/process.h"
 #include "espalier/v1/operator.grpc.pb.h"
 #include "tests/coordinator/scratch_folder.h"
 #include "tests/coordinator/service/local_server.h"

@@ -1,7 +1,6 @@
 // Processes that outlive espalierd: starting one detached behind a gate, knowing it again after a
-// restart, and ending it with all its descendants. Used by mpirun.cc, mpirun_launcher.h and
-// coordinator/agent. Thread rule: free functions, any thread; a GatedProcess belongs
-// to one thread.
+// restart, and ending it with all its descendants. Used by coordinator/launcher and
+// coordinator/agent. Thread rule: free functions, any thread; a GatedProcess belongs to one thread.
 #pragma once
 
 #include <sys/types.h>

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/launcher/process.h"
+#include "common/platform/process.h"
 
 namespace espalier {
 

@@ -1,4 +1,4 @@
-#include "coordinator/launcher/process.h"
+#include "common/platform/process.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

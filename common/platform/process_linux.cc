@@ -10,7 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "coordinator/launcher/process.h"
+#include "common/platform/process.h"
 
 namespace espalier {
 namespace {
