@@ -304,6 +304,7 @@ WorkerExit RunCommandLine(int argc, char** argv) {
   LearnTokenizerOptions tokenizer;
   InspectCommand inspect;
   PreviewCommand preview;
+  MakeDataCommand make_data;
   RehearseCommand rehearse;
   SelfTestCommand self_test;
   ExportCommand export_command;
@@ -317,6 +318,7 @@ WorkerExit RunCommandLine(int argc, char** argv) {
   AddTokenizer(data, tokenizer);
   AddInspect(data, inspect);
   AddPreview(data, preview);
+  AddMakeData(data, make_data);
   app.add_subcommand("rehearse", "For espalier-agent: whether this machine could train a job.")
       ->add_option("REQUEST", rehearse.request, "File of the request")
       ->required();
@@ -336,6 +338,7 @@ WorkerExit RunCommandLine(int argc, char** argv) {
   if (data.got_subcommand("prepare")) return Report(RunPrepare(std::move(prepare)));
   if (data.got_subcommand("tokenizer")) return Report(RunLearnTokenizer(std::move(tokenizer)));
   if (data.got_subcommand("preview")) return Report(RunPreview(std::move(preview)));
+  if (data.got_subcommand("make")) return Report(RunMakeData(make_data));
   if (data.got_subcommand("inspect")) return Report(RunInspect(inspect));
   if (app.got_subcommand("rehearse")) return Report(RunRehearse(rehearse));
   if (app.got_subcommand("self-test")) return Report(RunSelfTest(self_test));

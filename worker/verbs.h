@@ -1,4 +1,4 @@
-// The verbs of espalier-worker besides training: `data prepare|inspect|preview|tokenizer`,
+// The verbs of espalier-worker besides training: `data prepare|inspect|preview|tokenizer|make`,
 // `rehearse` for agents, `self-test` of a device, `export` of what was trained, and `generate`,
 // `chat` and `serve`, which have the model of a checkpoint or of any folder in the Hugging Face
 // layout continue texts and conversations. Used by command_line.cc. One thread.
@@ -14,6 +14,9 @@
 #include "worker/data/preview.h"
 #include "worker/generation/batch_generator.h"
 #include "worker/open_model.h"
+#include "worker/reward/arithmetic.h"
+#include "worker/reward/unit_conversion.h"
+#include "worker/reward/wordle_teacher.h"
 #include "worker/state/export_model.h"
 
 namespace CLI {
@@ -51,6 +54,20 @@ absl::Status RunPreview(PreviewCommand command);
 
 // Prints what was learnt to standard output, progress to standard error.
 absl::Status RunLearnTokenizer(LearnTokenizerOptions options);
+
+struct MakeDataCommand {
+  std::string kind;  // wordle, units or arithmetic
+  std::string output;
+  DataAmount amount;
+  std::string form;  // chat or plain; empty: chat of wordle, plain of others
+  std::string words, secrets;
+  WordleTeacher teacher;
+  UnitQuestionOptions units;
+  ArithmeticOptions arithmetic;
+};
+// Prints what was made.
+absl::Status RunMakeData(const MakeDataCommand& command);
+void AddMakeData(CLI::App& data, MakeDataCommand& command);
 
 struct RehearseCommand {
   std::string request;  // a file that holds a v1::RehearseJob

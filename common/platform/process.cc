@@ -70,11 +70,13 @@ struct ChildPlan {
   char* const* argv;
   char* const* envp;
   const char* folder;  // null: stays
+  SpawnOptions::Apart apart;
   int gate;
   // Told once the session exists.
   int started;
-  int log;
-  int null_input;
+  int input;
+  int output;
+  int errors;
 };
 
 [[noreturn]] void FailChild(const char* what) {
@@ -89,7 +91,7 @@ struct ChildPlan {
 }
 
 // Above all the state folder's lock and the listening sockets go.
-void CloseAllBut(std::array<int, 4> kept) {
+void CloseAllBut(std::array<int, 5> kept) {
   std::sort(kept.begin(), kept.end());
   int first = STDERR_FILENO + 1;
   for (const int fd : kept) {
@@ -101,9 +103,13 @@ void CloseAllBut(std::array<int, 4> kept) {
 }
 
 [[noreturn]] void RunChild(const ChildPlan& plan) {
-  setsid();
+  if (plan.apart == SpawnOptions::Apart::kSession) {
+    setsid();
+  } else {
+    setpgid(0, 0);
+  }
   char byte = 0;
-  CloseAllBut({plan.gate, plan.started, plan.log, plan.null_input});
+  CloseAllBut({plan.gate, plan.started, plan.input, plan.output, plan.errors});
   (void)!write(plan.started, &byte, 1);
   ssize_t got = 0;
   do {
@@ -116,9 +122,9 @@ void CloseAllBut(std::array<int, 4> kept) {
   signal(SIGPIPE, SIG_DFL);
   signal(SIGTERM, SIG_DFL);
   signal(SIGINT, SIG_DFL);
-  dup2(plan.null_input, STDIN_FILENO);
-  dup2(plan.log, STDOUT_FILENO);
-  dup2(plan.log, STDERR_FILENO);
+  dup2(plan.input, STDIN_FILENO);
+  dup2(plan.output, STDOUT_FILENO);
+  dup2(plan.errors, STDERR_FILENO);
   CloseDescriptors(STDERR_FILENO + 1, INT_MAX);
   if (plan.folder != nullptr && chdir(plan.folder) != 0) FailChild(plan.folder);
   execve(plan.program, plan.argv, plan.envp);
@@ -129,7 +135,10 @@ class Fd {
  public:
   explicit Fd(int fd) : fd_(fd) {}
   Fd(Fd&& other) noexcept : fd_(other.release()) {}
-  Fd& operator=(Fd&&) = delete;
+  Fd& operator=(Fd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
   ~Fd() {
     if (fd_ >= 0) close(fd_);
   }
@@ -183,8 +192,11 @@ int SignalSession(const ProcessIdentity& leader, int signal) {
 absl::StatusOr<GatedProcess> GatedProcess::Spawn(const SpawnOptions& options) {
   if (options.argv.empty()) return absl::InvalidArgumentError("no program to start");
   ASSIGN_OR_RETURN(std::string program, ResolveProgram(options.argv[0]));
-  Fd log(open(options.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  if (log.get() < 0) return Errno(absl::StrCat("cannot open the log ", options.log_path));
+  Fd log(-1);
+  if (options.output < 0 || options.errors < 0) {
+    log = Fd(open(options.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+    if (log.get() < 0) return Errno(absl::StrCat("cannot open the log ", options.log_path));
+  }
   Fd null_input(open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (null_input.get() < 0) return Errno("cannot open /dev/null");
   ASSIGN_OR_RETURN(Pipe gate, MakePipe());
@@ -197,10 +209,12 @@ absl::StatusOr<GatedProcess> GatedProcess::Spawn(const SpawnOptions& options) {
                           .argv = argv.data(),
                           .envp = envp.data(),
                           .folder = options.folder.empty() ? nullptr : options.folder.c_str(),
+                          .apart = options.apart,
                           .gate = gate.reader.get(),
                           .started = started.writer.get(),
-                          .log = log.get(),
-                          .null_input = null_input.get()};
+                          .input = options.input < 0 ? null_input.get() : options.input,
+                          .output = options.output < 0 ? log.get() : options.output,
+                          .errors = options.errors < 0 ? log.get() : options.errors};
   const pid_t pid = fork();
   if (pid < 0) return Errno(absl::StrCat("cannot start ", program));
   if (pid == 0) {

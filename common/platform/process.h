@@ -1,6 +1,6 @@
 // Processes that outlive espalierd: starting one detached behind a gate, knowing it again after a
-// restart, and ending it with all its descendants. Used by coordinator/launcher and
-// coordinator/agent. Thread rule: free functions, any thread; a GatedProcess belongs to one thread.
+// restart, and ending it with all its descendants. Used by coordinator/launcher,
+// coordinator/agent and worker/reward. Thread rule: free functions, any thread; a GatedProcess belongs to one thread.
 #pragma once
 
 #include <sys/types.h>
@@ -50,10 +50,18 @@ struct SpawnOptions {
   std::string folder;
   // Receives stdout and stderr, appended; created when absent. stdin is /dev/null.
   std::string log_path;
+  // Descriptors that the program gets in place of these; they stay the caller's. With both `output`
+  // and `errors` there need not be a log.
+  int input = -1;
+  int output = -1;
+  int errors = -1;
+  // kGroup: a process group of its own in this session, which whoever ends this session ends too.
+  enum class Apart { kSession, kGroup } apart = Apart::kSession;
 };
 
-// A child in its own session that waits, having done nothing visible, until Release(). If the
-// object or this whole process goes first, the child exits without having run the program.
+// A child in a session, or group, of its own that waits, having done nothing visible, until
+// Release(). If the object or this whole process goes first, the child exits without having run the
+// program.
 class GatedProcess {
  public:
   static absl::StatusOr<GatedProcess> Spawn(const SpawnOptions& options);

@@ -66,6 +66,7 @@ Part Worker() {
               {.folder = "worker/model", .libraries = {"LibTorch", "nlohmann-json"}},
               {.folder = "worker/generation", .libraries = torch},
               {.folder = "worker/data", .libraries = {"nlohmann-json"}},
+              {.folder = "worker/reward", .libraries = {"nlohmann-json"}},
               {.folder = "worker/collective", .libraries = {"MPI"}, .closed = {"proto"}},
               {.folder = "worker/control", .libraries = {"gRPC"}, .closed = {"worker/collective"}},
               {.folder = "worker/optimizer", .libraries = torch},
@@ -80,7 +81,7 @@ Part Worker() {
                           "worker/memory", "worker/state", "worker/task", "worker/train"}},
           },
       .root_files = {"chat_verb", "command_line", "data_verb", "export_verb", "generate_verb",
-                     "generation_options", "open_model", "rehearse_verb", "self_test_verb",
+                     "generation_options", "make_data_verb", "open_model", "rehearse_verb", "self_test_verb",
                      "serve_verb", "job_inputs", "ending", "launch_environment", "main", "run",
                      "session", "verbs"},
       .root_libraries = {"LibTorch", "gRPC", "CLI11", "nlohmann-json"}};

@@ -99,6 +99,38 @@ TEST_F(Gated, HoldsNothingOfItsParentAtTheGate) {
   close(ends[0]);
 }
 
+TEST_F(Gated, SpeaksThroughTheDescriptorsThatItIsGiven) {
+  int in[2], out[2], errors[2];
+  ASSERT_EQ(pipe(in) + pipe(out) + pipe(errors), 0);
+  GatedProcess process = *GatedProcess::Spawn(
+      {.argv = {"/bin/sh", "-c", "read word; echo got $word; echo complaint >&2"},
+       .input = in[0],
+       .output = out[1],
+       .errors = errors[1]});
+  process.Release();
+  for (const int end : {in[0], out[1], errors[1]}) close(end);
+  ASSERT_EQ(write(in[1], "this\n", 5), 5);
+  EXPECT_EQ(Wait(process.identity().pid).code, 0);
+  char text[32] = {};
+  EXPECT_EQ(read(out[0], text, sizeof(text)), 9);
+  EXPECT_STREQ(text, "got this\n");
+  EXPECT_EQ(read(errors[0], text, sizeof(text)), 10);
+  for (const int end : {in[1], out[0], errors[0]}) close(end);
+}
+
+TEST_F(Gated, AGroupOfItsOwnStaysInTheSession) {
+  GatedProcess process = *GatedProcess::Spawn({.argv = {"/bin/sh", "-c", "sleep 1000 & wait"},
+                                               .log_path = folder_.path("log"),
+                                               .apart = SpawnOptions::Apart::kGroup});
+  const pid_t child = static_cast<pid_t>(process.identity().pid);
+  EXPECT_EQ(getsid(child), getsid(0));
+  EXPECT_EQ(getpgid(child), child);
+  process.Release();
+  EXPECT_EQ(kill(-child, SIGKILL), 0);
+  EXPECT_EQ(Wait(child).signal, SIGKILL);
+  EXPECT_TRUE(WaitUntil([&] { return kill(-child, 0) != 0; }));
+}
+
 TEST_F(Gated, AMissingProgramIsNamed) {
   const absl::Status status =
       GatedProcess::Spawn({.argv = {"no-such-program"}, .log_path = folder_.path("log")}).status();

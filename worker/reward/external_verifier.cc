@@ -1,0 +1,332 @@
+#include "worker/reward/external_verifier.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/clock.h"
+#include "common/base/json_shape.h"
+#include "common/base/status_macros.h"
+#include "common/observe/log.h"
+#include "worker/reward/line_process.h"
+#include "worker/reward/record.h"
+
+namespace espalier {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kShownBytes = 200;
+constexpr int kAloneFailuresMax = 2;
+constexpr absl::Duration kBackOffMax = absl::Seconds(10);
+// How often an end is looked for that shows in no pipe.
+constexpr absl::Duration kTick = absl::Milliseconds(200);
+
+// A completion of the call under way.
+struct Asked {
+  std::string request;  // but for its id
+  int alone_failures = 0;
+  bool alone = false;  // to be given to a process that has no other
+};
+
+// A place for a process, which may have to be started again.
+struct Seat {
+  std::optional<LineProcess> process;
+  std::map<int64_t, size_t> owed;  // id of a request -> index of its completion
+  bool exclusive = false;          // what is owed was to be alone
+  bool answered = false;           // this process has, once
+  absl::Duration heard;            // since when it owes an answer and was silent
+  int failures = 0;                // in a row
+  absl::Duration start_at = -absl::InfiniteDuration();
+};
+
+absl::StatusOr<double> FiniteNumber(const Json& value, absl::string_view what) {
+  if (value.is_number() && std::isfinite(value.get<double>())) return value.get<double>();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "its ", what, " is ", DumpJson(value).substr(0, kShownBytes), ", which is no finite number"));
+}
+
+absl::Status ReadComponents(const Json& components, Judgement& judgement) {
+  if (!components.is_object()) {
+    return absl::InvalidArgumentError("its 'components' is no object of numbers");
+  }
+  for (const auto& [name, value] : components.items()) {
+    ASSIGN_OR_RETURN(const double number,
+                     FiniteNumber(value, absl::StrCat("component '", name, "'")));
+    judgement.Add(name, number);
+  }
+  return absl::OkStatus();
+}
+
+// Of an answer, besides its id.
+absl::StatusOr<Judgement> ReadJudgement(const Json& answer) {
+  Judgement judgement;
+  for (const auto& [key, value] : answer.items()) {
+    if (key == "components") {
+      RETURN_IF_ERROR(ReadComponents(value, judgement));
+    } else if (key == "invalid" && value.is_string()) {
+      judgement.invalid = value.get<std::string>();
+    } else if (key == "invalid" && !value.is_null()) {
+      return absl::InvalidArgumentError("its 'invalid' is no text; it says why, or is left out");
+    } else if (key != "id" && key != "total" && key != "invalid") {
+      return absl::InvalidArgumentError(
+          absl::StrCat("it has '", key, "'; allowed: id, total, components, invalid"));
+    }
+  }
+  if (answer.contains("total")) {
+    ASSIGN_OR_RETURN(judgement.total, FiniteNumber(answer["total"], "'total'"));
+  } else if (!answer.contains("components")) {
+    return absl::InvalidArgumentError("it has neither 'total' nor 'components'");
+  }
+  return judgement;
+}
+
+absl::StatusOr<Json> ReadAnswer(const std::string& line) {
+  RETURN_IF_ERROR(CheckShape(line));
+  Json answer = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!answer.is_object()) return absl::InvalidArgumentError("it is no JSON object");
+  if (!answer.contains("id") || !answer["id"].is_number_integer()) {
+    return absl::InvalidArgumentError("it has no 'id' that is a whole number");
+  }
+  return answer;
+}
+
+class ExternalVerifier final : public Verifier {
+ public:
+  explicit ExternalVerifier(ExternalVerifierOptions options)
+      : options_(std::move(options)),
+        program_(absl::StrJoin(options_.command, " ")),
+        seats_(static_cast<size_t>(options_.processes)) {}
+
+  ~ExternalVerifier() override { EndAll(); }
+
+  absl::Status Start() {
+    for (Seat& seat : seats_) RETURN_IF_ERROR(StartProcess(seat));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<Judgement>> Judge(absl::Span<const Completion> completions,
+                                               const TrainingMoment& moment) override {
+    RETURN_IF_ERROR(Prepare(completions, moment));
+    while (open_ > 0) {
+      if (const absl::Status status = Turn(); !status.ok()) {
+        EndAll();
+        return status;
+      }
+    }
+    return std::move(judgements_);
+  }
+
+ private:
+  absl::Status Prepare(absl::Span<const Completion> completions, const TrainingMoment& moment) {
+    asked_.clear();
+    waiting_.clear();
+    judgements_.assign(completions.size(), {});
+    open_ = completions.size();
+    for (size_t i = 0; i < completions.size(); ++i) {
+      ASSIGN_OR_RETURN(Json record, ParseRecord(completions[i].record));
+      const Json request{{"record", std::move(record)},
+                         {"completion", std::string(completions[i].text)},
+                         {"step", moment.step},
+                         {"progress", moment.progress}};
+      asked_.push_back({.request = DumpJson(request).substr(1)});
+      waiting_.push_back(i);
+    }
+    return absl::OkStatus();
+  }
+
+  // Hands out what waits, waits for something to happen, and takes what has.
+  absl::Status Turn() {
+    std::vector<pollfd> waits;
+    absl::Duration until = kTick;
+    const absl::Duration now = clock_.Monotonic();
+    for (Seat& seat : seats_) {
+      if (!seat.process && !waiting_.empty() && now >= seat.start_at) {
+        RETURN_IF_ERROR(StartProcess(seat));
+      }
+      if (seat.process) {
+        HandOut(seat);
+        RETURN_IF_ERROR(Take(seat));
+      }
+    }
+    for (const Seat& seat : seats_) {
+      if (seat.process) seat.process->AppendWaits(waits);
+      if (!seat.owed.empty()) until = std::min(until, seat.heard + LimitOf(seat) - now);
+      if (!seat.process && !waiting_.empty()) until = std::min(until, seat.start_at - now);
+    }
+    if (open_ == 0) return absl::OkStatus();
+    const int64_t milliseconds = std::max<int64_t>(1, absl::ToInt64Milliseconds(until));
+    poll(waits.data(), static_cast<nfds_t>(waits.size()), static_cast<int>(milliseconds));
+    return absl::OkStatus();
+  }
+
+  absl::Status StartProcess(Seat& seat) {
+    const size_t number = static_cast<size_t>(&seat - seats_.data()) + 1;
+    ASSIGN_OR_RETURN(LineProcess process,
+                     LineProcess::Start({.command = options_.command,
+                                         .folder = options_.folder,
+                                         .name = absl::StrCat("verifier ", number)}));
+    seat.process.emplace(std::move(process));
+    seat.answered = false;
+    return absl::OkStatus();
+  }
+
+  void HandOut(Seat& seat) {
+    while (!waiting_.empty() && !seat.exclusive &&
+           seat.owed.size() < static_cast<size_t>(options_.in_flight)) {
+      const size_t index = waiting_.front();
+      if (asked_[index].alone && !seat.owed.empty()) return;
+      if (seat.owed.empty()) seat.heard = clock_.Monotonic();
+      waiting_.pop_front();
+      const int64_t id = next_id_++;
+      seat.exclusive = asked_[index].alone;
+      seat.owed[id] = index;
+      seat.process->Send(absl::StrCat("{\"id\":", id, ",", asked_[index].request));
+    }
+  }
+
+  absl::Status Take(Seat& seat) {
+    if (const absl::Status moved = seat.process->Move(); !moved.ok()) {
+      return absl::Status(moved.code(), absl::StrCat("the verifier `", program_, "` wrote ",
+                                                     moved.message(), "; answers are short"));
+    }
+    while (const std::optional<std::string> line = seat.process->TakeLine()) {
+      if (const absl::Status status = TakeAnswer(seat, *line); !status.ok()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "the verifier `", program_, "` wrote a line that is no answer: ", status.message(),
+            ". The line: '", absl::CHexEscape(line->substr(0, kShownBytes)),
+            line->size() > kShownBytes ? "..." : "",
+            "'. An answer is {\"id\": 7, \"total\": 0.5}, one a line; what is for people belongs "
+            "on "
+            "standard error"));
+      }
+    }
+    if (seat.process->ended()) return Fail(seat, /*silent=*/false);
+    const bool owes = !seat.owed.empty();
+    if (owes && clock_.Monotonic() > seat.heard + LimitOf(seat)) return Fail(seat, /*silent=*/true);
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeAnswer(Seat& seat, const std::string& line) {
+    ASSIGN_OR_RETURN(const Json answer, ReadAnswer(line));
+    const int64_t id = answer["id"].get<int64_t>();
+    const auto owed = seat.owed.find(id);
+    if (owed == seat.owed.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("nothing with the id ", id, " is asked of it, or it has answered already"));
+    }
+    ASSIGN_OR_RETURN(judgements_[owed->second], ReadJudgement(answer));
+    --open_;
+    seat.owed.erase(owed);
+    seat.exclusive = false;
+    seat.answered = true;
+    seat.failures = 0;
+    seat.heard = clock_.Monotonic();
+    return absl::OkStatus();
+  }
+
+  // Ends the process of the seat, and decides about what it owed.
+  absl::Status Fail(Seat& seat, bool silent) {
+    const absl::Duration limit = LimitOf(seat);
+    seat.process->End(absl::ZeroDuration());
+    const std::string reason =
+        silent ? absl::StrCat("the verifier gave no answer within ", absl::FormatDuration(limit))
+               : absl::StrCat("the verifier gave no answer: ", seat.process->Ending());
+    LogWarning(absl::StrCat(reason, "; its process is started again (", program_, ")"));
+    seat.process.reset();
+    if (++seat.failures >= options_.failures_max) {
+      return absl::UnavailableError(
+          absl::StrCat("the verifier `", program_, "` failed ", seat.failures,
+                       " times in a row without an answer in between; the last time: ", reason,
+                       ". Try it by hand: it reads a request from standard input and answers on "
+                       "standard output"));
+    }
+    seat.start_at = clock_.Monotonic() +
+                    std::min(kBackOffMax, options_.first_back_off * (1 << (seat.failures - 1)));
+    const bool alone = seat.owed.size() == 1;
+    for (const auto& [id, index] : std::exchange(seat.owed, {})) {
+      Asked& asked = asked_[index];
+      asked.alone_failures += alone ? 1 : 0;
+      if (alone && (silent || asked.alone_failures >= kAloneFailuresMax)) {
+        judgements_[index] = {.total = options_.failed_reward, .invalid = reason};
+        --open_;
+      } else {
+        asked.alone = true;
+        waiting_.push_front(index);
+      }
+    }
+    seat.exclusive = false;
+    return absl::OkStatus();
+  }
+
+  absl::Duration LimitOf(const Seat& seat) const {
+    return seat.answered ? options_.time_limit
+                         : std::max(options_.time_limit, options_.start_limit);
+  }
+
+  // All inputs first, so that sound programs end at the same time.
+  void EndAll() {
+    for (Seat& seat : seats_) {
+      if (seat.process) seat.process->CloseInput();
+    }
+    for (Seat& seat : seats_) {
+      const bool sound = seat.owed.empty();
+      if (seat.process) seat.process->End(sound ? options_.end_limit : absl::ZeroDuration());
+      seat = Seat();
+    }
+  }
+
+  const ExternalVerifierOptions options_;
+  const std::string program_;
+  Clock& clock_ = RealClock();
+  std::vector<Seat> seats_;
+  int64_t next_id_ = 1;
+  // Of the call under way, by the index of a completion.
+  std::vector<Asked> asked_;
+  std::vector<Judgement> judgements_;
+  std::deque<size_t> waiting_;
+  size_t open_ = 0;  // without a judgement as yet
+};
+
+absl::Status CheckOptions(const ExternalVerifierOptions& options) {
+  const auto refuse = [](auto... what) {
+    return absl::InvalidArgumentError(absl::StrCat("the verifier is to have ", what...));
+  };
+  if (options.command.empty()) return refuse("no program; name one, and its arguments");
+  if (options.processes < 1 || options.processes > 256) {
+    return refuse(options.processes, " processes; allowed: 1 to 256");
+  }
+  if (options.in_flight < 1 || options.in_flight > 4096) {
+    return refuse(options.in_flight, " completions in flight; allowed: 1 to 4096");
+  }
+  if (options.failures_max < 1 || options.failures_max > 20) {
+    return refuse(options.failures_max, " failures in a row; allowed: 1 to 20");
+  }
+  if (options.time_limit <= absl::ZeroDuration()) {
+    return refuse("a time limit of ", absl::FormatDuration(options.time_limit),
+                  "; it must be longer");
+  }
+  if (!std::isfinite(options.failed_reward)) return refuse("a failed_reward that is not finite");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Verifier>> StartExternalVerifier(ExternalVerifierOptions options) {
+  RETURN_IF_ERROR(CheckOptions(options));
+  auto verifier = std::make_unique<ExternalVerifier>(std::move(options));
+  RETURN_IF_ERROR(verifier->Start());
+  return verifier;
+}
+
+}  // namespace espalier

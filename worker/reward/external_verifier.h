@@ -1,0 +1,46 @@
+// A verifier that is a program of the user's, in any language: JSON lines on its standard input and
+// output (README.md has the protocol). Used by open_verifier.cc. One thread, in which Judge waits
+// for the answers.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "worker/reward/verifier.h"
+
+namespace espalier {
+
+struct ExternalVerifierOptions {
+  std::vector<std::string> command;  // the program and its arguments
+  std::string folder;                // where it runs; empty: where this process does
+  int processes = 1;                 // 1 to 256, among which completions are shared out
+  int in_flight = 1;                 // completions that a process is given at a time, 1 to 4096
+  // A process that owes an answer and gives none for so long is ended.
+  absl::Duration time_limit = absl::Seconds(10);
+  // The same until its first answer, when the program may have to load much.
+  absl::Duration start_limit = absl::Seconds(60);
+  // What a completion earns that no judgement can be had of (see below).
+  double failed_reward = 0;
+  // Ends of a process in a row, without an answer in between, before Judge gives up.
+  int failures_max = 5;
+  // Before a process that failed is started again: this, and twice as long each further time.
+  absl::Duration first_back_off = absl::Milliseconds(100);
+  // Ending: from the end of its input to SIGKILL.
+  absl::Duration end_limit = absl::Seconds(1);
+};
+
+// Starts the processes. NOT_FOUND: no such program; INVALID_ARGUMENT: an option is out of range.
+//
+// When a process ends or is silent for too long, the completions that it had are given once more,
+// each to a process that has no other at the time. One that was alone with a process that stayed
+// silent, or twice with one that ended, is taken to be the reason: it earns failed_reward and is
+// not accepted, and what happened is why. Judge fails when the reason is not one completion:
+// UNAVAILABLE after failures_max, with how the process ended and what it said last;
+// INVALID_ARGUMENT for a line that is no answer, with the line and what is wrong with it. All
+// processes are ended then; the next call starts them again.
+absl::StatusOr<std::unique_ptr<Verifier>> StartExternalVerifier(ExternalVerifierOptions options);
+
+}  // namespace espalier

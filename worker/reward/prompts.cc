@@ -1,0 +1,87 @@
+#include "worker/reward/prompts.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace espalier {
+namespace {
+
+constexpr absl::string_view kWordleRules =
+    "You play Wordle: find a secret English word of five letters in at most six guesses.\n"
+    "\n"
+    "Every letter of a guess gets a mark:\n"
+    "  (✓)  the secret has this letter at this very place\n"
+    "  (-)  the secret has this letter, but at another place\n"
+    "  (x)  the secret does not have this letter. In a guess that has a letter twice, the secret "
+    "has\n"
+    "       it as often as it is marked (✓) or (-), and no more\n"
+    "\n"
+    "An example: when the secret is ABIDE, the guess SPEED is marked\n"
+    "  S(x) P(x) E(-) E(x) D(-)\n"
+    "so the secret has exactly one E, which is not the third letter, and a D, which is not the "
+    "last; "
+    "it has no S and no P.\n"
+    "\n"
+    "First think about what the marks say, inside <think> </think>: which letters have their "
+    "place, "
+    "which are elsewhere, which are not there. Then, on a line of its own, answer with one word of "
+    "five capital letters that agrees with all marks, inside <guess> </guess>, such as:\n"
+    "<think>The secret has an E at the end and no A.</think>\n"
+    "<guess>TROPE</guess>";
+
+constexpr absl::string_view kQuestionRules =
+    "You answer questions with a number. Reason briefly, step by step, and write the number alone "
+    "inside <answer> </answer>.";
+
+std::string WordleChat(absl::Span<const Guess> history) {
+  std::string user = history.empty() ? "Nothing is known yet." : "Your guesses so far:";
+  for (size_t i = 0; i < history.size(); ++i) {
+    absl::StrAppend(&user, "\n", i + 1, ". ", history[i].word.text(), ": ", SpellMarks(history[i]));
+  }
+  absl::StrAppend(&user, history.empty() ? " Make your first guess." : "\nMake your next guess.");
+  return SpellChatMl({{"system", std::string(kWordleRules)}, {"user", user}},
+                     "Let me think about the marks.\n<think>");
+}
+
+}  // namespace
+
+absl::StatusOr<PromptForm> ParsePromptForm(absl::string_view text) {
+  if (text == "plain") return PromptForm::kPlain;
+  if (text == "chat") return PromptForm::kChat;
+  return absl::InvalidArgumentError(
+      absl::StrCat("there is no form of prompts '", text, "'; allowed: plain, chat"));
+}
+
+std::string SpellChatMl(absl::Span<const ChatTurn> turns, absl::string_view opening) {
+  std::string text;
+  for (const ChatTurn& turn : turns) {
+    absl::StrAppend(&text, "<|im_start|>", turn.role, "\n", turn.content, "<|im_end|>\n");
+  }
+  return absl::StrCat(text, "<|im_start|>assistant\n", opening);
+}
+
+std::string WordlePrompt(absl::Span<const Guess> history, PromptForm form) {
+  if (form == PromptForm::kChat) return WordleChat(history);
+  std::string text = "Wordle.";
+  for (const Guess& guess : history) {
+    absl::StrAppend(&text, " ", guess.word.text(), " ", SpellPattern(guess.pattern), ".");
+  }
+  return text + "\n<think>";
+}
+
+std::string WordleCompletion(absl::string_view thoughts, WordleWord guess) {
+  return absl::StrCat(thoughts, "</think>\n<guess>", guess.text(), "</guess>");
+}
+
+std::string QuestionPrompt(absl::string_view question, absl::Span<const WorkedExample> examples,
+                           PromptForm form) {
+  if (form == PromptForm::kPlain) return absl::StrCat(question, " ");
+  std::vector<ChatTurn> turns{{"system", std::string(kQuestionRules)}};
+  for (const WorkedExample& example : examples) {
+    turns.push_back({"user", example.question});
+    turns.push_back({"assistant", example.solution});
+  }
+  turns.push_back({"user", std::string(question)});
+  return SpellChatMl(turns, "");
+}
+
+}  // namespace espalier

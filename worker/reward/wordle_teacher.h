@@ -1,0 +1,51 @@
+// Good games of Wordle to learn from. The teacher sees what a player sees, never the secret: it
+// guesses words that agree with the marks, and says what it knows. Used by
+// worker/make_data_verb.cc. Pure but for what it writes: any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/base/random.h"
+#include "worker/reward/data_writer.h"
+#include "worker/reward/prompts.h"
+#include "worker/reward/word_list.h"
+#include "worker/reward/wordle.h"
+
+namespace espalier {
+
+// How a teacher chooses among the words that agree.
+struct WordleTeacher {
+  // The one expected to tell most of so many, drawn at random; 1: any.
+  int considered = 32;
+};
+
+// The teacher's next word: a secret that agrees with the history. `candidates` are all of these, at
+// least one.
+WordleWord TeachGuess(const WordleTeacher& teacher, absl::Span<const WordleWord> candidates,
+                      SplitMix64& random);
+
+// What the history says, in a sentence or two, and that `guess` agrees with it.
+std::string TeachThoughts(absl::Span<const Guess> history, WordleWord guess);
+
+// A game to its end, at most six turns. `secrets` has `secret`.
+History TeachGame(const WordleTeacher& teacher, WordleWord secret,
+                  absl::Span<const WordleWord> secrets, SplitMix64& random);
+
+struct WordleDataOptions {
+  DataAmount amount;  // games
+  WordleTeacher teacher;
+  PromptForm form = PromptForm::kChat;
+};
+
+// Every turn of every game is an example; of each game one state, after any number of its guesses
+// but the last, is a prompt. No secret of a game for training is one of a game for validation.
+// INVALID_ARGUMENT: too few secrets for both.
+absl::Status MakeWordleData(const Vocabulary& vocabulary, const WordleDataOptions& options,
+                            DataWriter& writer);
+
+}  // namespace espalier
