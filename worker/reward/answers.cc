@@ -109,6 +109,7 @@ std::optional<absl::string_view> AnswerText(absl::string_view completion) {
 }
 
 std::optional<double> ParseMeasure(absl::string_view text) {
+  if (text.find_first_not_of("0123456789+-.eE") != absl::string_view::npos) return std::nullopt;
   double value = 0;
   if (!absl::SimpleAtod(text, &value) || !std::isfinite(value)) return std::nullopt;
   return value;

@@ -173,7 +173,8 @@ Question AskArithmetic(const ArithmeticOptions& options, SplitMix64& random) {
 
 std::vector<WorkedExample> ArithmeticExamples() {
   const auto example = [](ExpressionPtr expression) {
-    const Question question = Ask(std::move(expression), 0);
+    const int64_t answer = *Evaluate(*expression);
+    const Question question = Ask(std::move(expression), answer);
     return WorkedExample{.question = question.text, .solution = question.solution};
   };
   return {example(Join(Number(17), '-', Number(25))),

@@ -231,6 +231,7 @@ class ExternalVerifier final : public Verifier {
     seat.exclusive = false;
     seat.answered = true;
     seat.failures = 0;
+    answered_ = true;
     seat.heard = clock_.Monotonic();
     return absl::OkStatus();
   }
@@ -253,11 +254,11 @@ class ExternalVerifier final : public Verifier {
     }
     seat.start_at = clock_.Monotonic() +
                     std::min(kBackOffMax, options_.first_back_off * (1 << (seat.failures - 1)));
-    const bool alone = seat.owed.size() == 1;
+    const bool blamed = answered_ && seat.owed.size() == 1;
     for (const auto& [id, index] : std::exchange(seat.owed, {})) {
       Asked& asked = asked_[index];
-      asked.alone_failures += alone ? 1 : 0;
-      if (alone && (silent || asked.alone_failures >= kAloneFailuresMax)) {
+      asked.alone_failures += blamed ? 1 : 0;
+      if (blamed && (silent || asked.alone_failures >= kAloneFailuresMax)) {
         judgements_[index] = {.total = options_.failed_reward, .invalid = reason};
         --open_;
       } else {
@@ -291,6 +292,7 @@ class ExternalVerifier final : public Verifier {
   Clock& clock_ = RealClock();
   std::vector<Seat> seats_;
   int64_t next_id_ = 1;
+  bool answered_ = false;  // somebody has, once: the program works
   // Of the call under way, by the index of a completion.
   std::vector<Asked> asked_;
   std::vector<Judgement> judgements_;

@@ -37,10 +37,10 @@ struct ExternalVerifierOptions {
 // When a process ends or is silent for too long, the completions that it had are given once more,
 // each to a process that has no other at the time. One that was alone with a process that stayed
 // silent, or twice with one that ended, is taken to be the reason: it earns failed_reward and is
-// not accepted, and what happened is why. Judge fails when the reason is not one completion:
-// UNAVAILABLE after failures_max, with how the process ended and what it said last;
-// INVALID_ARGUMENT for a line that is no answer, with the line and what is wrong with it. All
-// processes are ended then; the next call starts them again.
+// not accepted, and what happened is why. A program that has never answered is broken itself. Judge
+// fails when the reason is not one completion: UNAVAILABLE after failures_max, with how the process
+// ended and what it said last; INVALID_ARGUMENT for a line that is no answer, with the line and
+// what is wrong with it. All processes are ended then; the next call starts them again.
 absl::StatusOr<std::unique_ptr<Verifier>> StartExternalVerifier(ExternalVerifierOptions options);
 
 }  // namespace espalier

@@ -1,0 +1,152 @@
+#include "worker/reward/wordle_teacher.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tests/worker/reward/made_data.h"
+#include "worker/reward/wordle_guess.h"
+#include "worker/reward/wordle_verifier.h"
+
+namespace espalier {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+
+WordleWord Word(absl::string_view text) { return *WordleWord::Parse(text); }
+
+const Vocabulary& Shipped() {
+  static const Vocabulary& shipped =
+      *new Vocabulary(*Vocabulary::Load(ESPALIER_SOURCE_DIR "/configs/data/wordle-words.txt",
+                                        ESPALIER_SOURCE_DIR "/configs/data/wordle-secrets.txt"));
+  return shipped;
+}
+
+double MeanTurns(const WordleTeacher& teacher) {
+  SplitMix64 random(1);
+  const auto secrets = Shipped().secrets.words();
+  double turns = 0;
+  for (int i = 0; i < 100; ++i) {
+    const WordleWord secret = secrets[random.Below(secrets.size())];
+    turns += static_cast<double>(TeachGame(teacher, secret, secrets, random).size());
+  }
+  return turns / 100;
+}
+
+TEST(WordleTeacher, GuessesOnlyWhatAgreesWithTheMarks) {
+  SplitMix64 random(2);
+  const auto secrets = Shipped().secrets.words();
+  for (int i = 0; i < 40; ++i) {
+    const WordleWord secret = secrets[random.Below(secrets.size())];
+    const History game = TeachGame({.considered = 4}, secret, secrets, random);
+    for (size_t turn = 0; turn < game.size(); ++turn) {
+      EXPECT_TRUE(Agrees(game[turn].word, absl::MakeSpan(game).first(turn)));
+      EXPECT_EQ(game[turn].pattern, Feedback(secret, game[turn].word));
+    }
+    EXPECT_TRUE(game.back().pattern.solved() || game.size() == kWordleTurns);
+  }
+}
+
+TEST(WordleTeacher, ThatAsksForInformationNeedsFewerTurns) {
+  EXPECT_LT(MeanTurns({.considered = 16}), MeanTurns({.considered = 1}));
+}
+
+TEST(WordleTeacher, SaysWhatTheMarksSay) {
+  const WordleWord secret = Word("ALLEY");
+  const History history{{Word("CRANE"), Feedback(secret, Word("CRANE"))},
+                        {Word("SLATE"), Feedback(secret, Word("SLATE"))},
+                        {Word("ABBEY"), Feedback(secret, Word("ABBEY"))}};
+  EXPECT_EQ(TeachThoughts(history, secret),
+            "Places: A L _ E Y. Elsewhere: A not at 3, E not at 5. Not there: B, C, N, R, S, T. "
+            "ALLEY agrees.");
+  EXPECT_THAT(TeachThoughts({}, secret), HasSubstr("Nothing is known"));
+}
+
+TEST(WordleData, HoldsTurnsThatTheVerifierAccepts) {
+  const TestFolder folder;
+  const WordleDataOptions options{.amount = {.train = 30, .validation = 5, .seed = 9},
+                                  .teacher = {.considered = 2}};
+  ASSERT_TRUE(MakeData(folder, "data", [&](DataWriter& writer) {
+                return MakeWordleData(Shipped(), options, writer);
+              }).ok());
+  const auto verifier = MakeWordleVerifier(Shipped(), {});
+  const auto prompts = RowsOf(folder / "data/train-prompts.jsonl");
+  const auto examples = RowsOf(folder / "data/train.jsonl");
+  ASSERT_EQ(prompts.size(), 30u);
+  EXPECT_GT(examples.size(), 60u);
+  std::map<std::string, std::string> taught;
+  for (const JsonRow& row : examples) {
+    const std::string completion = row["completion"];
+    EXPECT_TRUE(ReadGuessStrictly(completion).word) << completion;
+    EXPECT_THAT(std::string(row["prompt"]), EndsWith("<think>"));
+    taught[row["prompt"]] = completion;
+  }
+  for (const JsonRow& row : prompts) {
+    ASSERT_TRUE(taught.count(row["prompt"])) << "a state that was taught";
+    const std::string record = row["record"].dump();
+    const auto judged = verifier->Judge({{record, taught[row["prompt"]]}}, {});
+    ASSERT_TRUE(judged.ok()) << judged.status();
+    EXPECT_EQ((*judged)[0].invalid, "");
+  }
+}
+
+TEST(WordleData, SharesNoSecretBetweenTrainingAndValidation) {
+  const TestFolder folder;
+  const WordleDataOptions options{.amount = {.train = 300, .validation = 100, .seed = 4},
+                                  .teacher = {.considered = 1}};
+  const WordList few =
+      *WordList::Of({Shipped().secrets.words().begin(), Shipped().secrets.words().begin() + 40});
+  ASSERT_TRUE(MakeData(folder, "data", [&](DataWriter& writer) {
+                return MakeWordleData({.guesses = few, .secrets = few}, options, writer);
+              }).ok());
+  std::set<std::string> train, validation, shared;
+  for (const JsonRow& row : RowsOf(folder / "data/train-prompts.jsonl")) {
+    train.insert(row["record"]["secret"]);
+  }
+  for (const JsonRow& row : RowsOf(folder / "data/validation-prompts.jsonl")) {
+    validation.insert(row["record"]["secret"]);
+  }
+  std::set_intersection(train.begin(), train.end(), validation.begin(), validation.end(),
+                        std::inserter(shared, shared.end()));
+  EXPECT_TRUE(shared.empty());
+  EXPECT_GT(train.size(), validation.size());
+  EXPECT_EQ(validation.size(), 10u) << "a quarter of the secrets, each of them met";
+}
+
+TEST(WordleData, IsAFunctionOfTheSeed) {
+  const TestFolder folder;
+  const auto make = [&](const std::string& name, uint64_t seed) {
+    const WordleDataOptions options{.amount = {.train = 10, .validation = 2, .seed = seed},
+                                    .teacher = {.considered = 2},
+                                    .form = PromptForm::kPlain};
+    EXPECT_TRUE(MakeData(folder, name, [&](DataWriter& writer) {
+                  return MakeWordleData(Shipped(), options, writer);
+                }).ok());
+    return AllText(folder / name);
+  };
+  const std::string first = make("a", 1);
+  EXPECT_EQ(make("b", 1), first);
+  EXPECT_NE(make("c", 2), first);
+}
+
+TEST(WordleData, OfOneSecretCannotHoldAnyOut) {
+  const TestFolder folder;
+  const WordList one = *WordList::Of({Word("CRANE")});
+  const auto make = [&](int64_t validation) {
+    return MakeData(folder, absl::StrCat("v", validation), [&](DataWriter& writer) {
+      return MakeWordleData({.guesses = one, .secrets = one},
+                            {.amount = {.train = 1, .validation = validation}}, writer);
+    });
+  };
+  EXPECT_TRUE(make(0).ok());
+  EXPECT_THAT(std::string(make(1).message()), HasSubstr("too few"));
+}
+
+}  // namespace
+}  // namespace espalier
