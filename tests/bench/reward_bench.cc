@@ -1,7 +1,6 @@
 // What judging a turn of Wordle costs, with a list as large as that of the game and histories of
 // several lengths: the candidates that are left, the information of a guess, and a whole judgement.
-// Beside it the same by a table of marks letter by letter, as the rules are told. One JSON line a
-// figure.
+// One JSON line a figure.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -74,12 +73,6 @@ void RunHistory(const std::vector<WordleWord>& words, size_t guesses, int rounds
   double bits = 0;
   Print("information", words.size(), guesses,
         MedianMicroseconds(rounds, [&] { bits += InformationBits(guess, candidates); }));
-  Print("information, marks letter by letter", words.size(), guesses,
-        MedianMicroseconds(rounds, [&] {
-          std::vector<int> split(Pattern::kCount);
-          for (const WordleWord word : candidates) ++split[Feedback(word, guess).code()];
-          bits += split[0];
-        }));
   const WordList list = *WordList::Of(words);
   const auto verifier = MakeWordleVerifier({.guesses = list, .secrets = list}, {});
   const std::string json = WriteWordleRecord(record);

@@ -30,6 +30,7 @@ TEST(Verbs, EveryHelpShowsAnExample) {
                                             {"data", "prepare", "--help"},
                                             {"data", "inspect", "--help"},
                                             {"data", "tokenizer", "--help"},
+                                            {"data", "make", "--help"},
                                             {"self-test", "--help"},
                                             {"generate", "--help"},
                                             {"chat", "--help"},
@@ -96,6 +97,37 @@ TEST(Verbs, ALearntTokenizerGoesAllTheWay) {
   const Ended generated = Worker(folder, {"generate", "--checkpoint", checkpoint, "--prompt",
                                           "line", "--max-tokens", "5", "--threads", "1"});
   EXPECT_EQ(generated.code, 0) << generated.output;
+}
+
+TEST(Verbs, MadeUpDataIsPreparedAsItIs) {
+  const TestFolder folder;
+  const std::string words = std::string(ESPALIER_SOURCE_DIR) + "/configs/data/wordle-words.txt";
+  const std::vector<std::string> kinds[] = {
+      {"wordle", "--words", words, "--considered", "1", "--form", "plain"},
+      {"units", "--family", "mass", "--family", "time", "--most", "9"},
+      {"arithmetic", "--terms", "3", "--operations", "+-", "--parentheses"}};
+  for (const std::vector<std::string>& kind : kinds) {
+    std::vector<std::string> make{"data",    "make", kind[0],        "--output", folder / kind[0],
+                                  "--train", "20",   "--validation", "4",        "--seed",
+                                  "3"};
+    make.insert(make.end(), kind.begin() + 1, kind.end());
+    const Ended made = Worker(folder, make);
+    ASSERT_EQ(made.code, 0) << made.output;
+    EXPECT_THAT(made.output, HasSubstr("validation-prompts.jsonl  4 rows"));
+    EXPECT_EQ(Worker(folder, make).code, 2) << "the folder is there already";
+    const Ended prepared =
+        Worker(folder, {"data", "prepare", "--format", "prompt-completion", "--output",
+                        folder / kind[0] + "-data", folder / kind[0] + "/train.jsonl",
+                        "--validation-files", folder / kind[0] + "/validation.jsonl"});
+    EXPECT_EQ(prepared.code, 0) << prepared.output;
+    EXPECT_THAT(prepared.output, HasSubstr("validation"));
+  }
+  EXPECT_TRUE(std::filesystem::exists(folder / "wordle/words.txt"));
+  const Ended refused =
+      Worker(folder, {"data", "make", "arithmetic", "--output", folder / "x", "--terms", "1"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.output, HasSubstr("allowed: 2 to 8"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "x"));
 }
 
 TEST(Verbs, GenerateReadsNoDamagedCheckpoint) {

@@ -280,9 +280,12 @@ class ExternalVerifier final : public Verifier {
     for (Seat& seat : seats_) {
       if (seat.process) seat.process->CloseInput();
     }
+    const absl::Duration deadline = clock_.Monotonic() + options_.end_limit;
     for (Seat& seat : seats_) {
       const bool sound = seat.owed.empty();
-      if (seat.process) seat.process->End(sound ? options_.end_limit : absl::ZeroDuration());
+      if (seat.process) {
+        seat.process->End(sound ? deadline - clock_.Monotonic() : absl::ZeroDuration());
+      }
       seat = Seat();
     }
   }

@@ -51,6 +51,9 @@ class Pipes {
   // Ours from now on, and never waited for.
   int Take(size_t end) {
     fcntl(ends_[end], F_SETFL, fcntl(ends_[end], F_GETFL) | O_NONBLOCK);
+#ifdef F_SETNOSIGPIPE  // macOS, where the signal may go to another thread
+    fcntl(ends_[end], F_SETNOSIGPIPE, 1);
+#endif
     return std::exchange(ends_[end], -1);
   }
 

@@ -40,47 +40,6 @@ std::optional<Mark> TakeLetter(WordleWord word, int position, absl::string_view&
   return mark;
 }
 
-// A guess, prepared for its marks beside many secrets: one comparison of its letters with each
-// place of the secret, and no memory.
-class GuessMarks {
- public:
-  explicit GuessMarks(WordleWord guess) {
-    for (int i = 0; i < kWordleLetters; ++i) {
-      letters_[i] = guess.letter(i);
-      for (int j = 0; j < i; ++j) {
-        if (letters_[j] == letters_[i]) earlier_[i] |= 1u << j;
-      }
-    }
-  }
-
-  int CodeOf(WordleWord secret) const {
-    unsigned at[kWordleLetters] = {};  // places of the secret that have the letter
-    unsigned green = 0;
-    for (int i = 0; i < kWordleLetters; ++i) {
-      for (int j = 0; j < kWordleLetters; ++j) {
-        at[i] |= static_cast<unsigned>(secret.letter(j) == letters_[i]) << j;
-      }
-      green |= at[i] & (1u << i);
-    }
-    int code = 0;
-    for (int i = 0; i < kWordleLetters; ++i) {
-      const int free = Ones(at[i] & ~green), claimed = Ones(earlier_[i] & ~green);
-      const int mark = (green >> i & 1) != 0 ? 2 : static_cast<int>(free > claimed);
-      code = code * 3 + mark;
-    }
-    return code;
-  }
-
- private:
-  static int Ones(unsigned bits) {  // of five
-    return static_cast<int>(0x5443433243323221ULL >> ((bits & 15) * 4) & 7) - 1 +
-           static_cast<int>(bits >> 4 & 1);
-  }
-
-  int letters_[kWordleLetters] = {};
-  unsigned earlier_[kWordleLetters] = {};  // places before that ask for the same letter
-};
-
 }  // namespace
 
 std::optional<WordleWord> WordleWord::Parse(absl::string_view text) {
@@ -171,9 +130,8 @@ LetterKnowledge KnowledgeOf(absl::Span<const Guess> history) {
 std::array<int32_t, Pattern::kCount> SplitByPattern(WordleWord guess,
                                                     absl::Span<const WordleWord> candidates) {
   std::array<int32_t, Pattern::kCount> split{};
-  const GuessMarks marks(guess);
   for (const WordleWord candidate : candidates) {
-    ++split[static_cast<size_t>(marks.CodeOf(candidate))];
+    ++split[static_cast<size_t>(Feedback(candidate, guess).code())];
   }
   return split;
 }

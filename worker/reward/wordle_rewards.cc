@@ -133,11 +133,10 @@ double GuessOnlySolved(const Turn& turn) {
   return IsWord(turn.kind) && *turn.guess.word == turn.position.secret ? 2 : 0;
 }
 
-constexpr char kInformation[] = "information";
-
 struct Part {
   const char* name;
   double (*reward)(const Turn& turn);
+  bool may_begin_later = false;
 };
 
 std::vector<Part> PartsOf(RewardSet set) {
@@ -145,17 +144,17 @@ std::vector<Part> PartsOf(RewardSet set) {
     case RewardSet::kPredibase:
       return {{"format", PredibaseFormat},
               {"feedback", PredibaseFeedback},
-              {kInformation, PredibaseInformation}};
+              {"information", PredibaseInformation, true}};
     case RewardSet::kShaped:
       return {{"format", ShapedFormat},
               {"feedback", ShapedFeedback},
               {"accuracy", ShapedAccuracy},
-              {kInformation, ShapedInformation}};
+              {"information", ShapedInformation, true}};
     case RewardSet::kGuessOnly:
       return {{"format", GuessOnlyFormat},
               {"repeat", GuessOnlyRepeat},
               {"consistency", GuessOnlyConsistency},
-              {kInformation, GuessOnlyInformation},
+              {"information", GuessOnlyInformation, true},
               {"solved", GuessOnlySolved}};
   }
   return {};
@@ -184,7 +183,7 @@ Judgement JudgeTurn(const WordlePosition& position, const WordList& words,
                   .progress = moment.progress};
   Judgement judgement;
   for (const Part& part : PartsOf(options.set)) {
-    const bool on = part.name != kInformation || options.information.IsOn(moment);
+    const bool on = !part.may_begin_later || options.information.IsOn(moment);
     judgement.Add(part.name, on ? part.reward(turn) : 0);
   }
   judgement.invalid = Explain(kind, turn.guess);
