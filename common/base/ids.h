@@ -1,5 +1,5 @@
 // Strong ids and counters of the system (see the words in README.md): a Step cannot be passed where
-// a Rank is meant. Used by common/rpc, coordinator/, worker/. Plain values: any thread.
+// a Rank is meant. Used by common/, coordinator/, worker/. Plain values: any thread.
 #pragma once
 
 #include <compare>

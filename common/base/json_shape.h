@@ -1,6 +1,6 @@
 // What JSON from outside may look like before anybody parses it: deep nesting uses the stack, and
-// ordered objects take the square of their members. Used by worker/data/json_lines.cc and
-// worker/serve/openai_request.cc. Pure: any thread.
+// ordered objects take the square of their members. Used by worker/data/json_lines.cc,
+// worker/reward and worker/serve/openai_request.cc. Pure: any thread.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,7 @@
 // Processes that outlive espalierd: starting one detached behind a gate, knowing it again after a
-// restart, and ending it with all its descendants. Used by coordinator/launcher,
-// coordinator/agent and worker/reward. Thread rule: free functions, any thread; a GatedProcess belongs to one thread.
+// restart, and ending it with all its descendants; also those of workers, spoken with through
+// pipes. Used by coordinator/launcher, coordinator/agent and worker/reward. Thread rule: free
+// functions, any thread; a GatedProcess belongs to one thread.
 #pragma once
 
 #include <sys/types.h>

@@ -81,9 +81,9 @@ Part Worker() {
                           "worker/memory", "worker/state", "worker/task", "worker/train"}},
           },
       .root_files = {"chat_verb", "command_line", "data_verb", "export_verb", "generate_verb",
-                     "generation_options", "make_data_verb", "open_model", "rehearse_verb", "self_test_verb",
-                     "serve_verb", "job_inputs", "ending", "launch_environment", "main", "run",
-                     "session", "verbs"},
+                     "generation_options", "make_data_verb", "open_model", "rehearse_verb",
+                     "self_test_verb", "serve_verb", "job_inputs", "ending", "launch_environment",
+                     "main", "run", "session", "verbs"},
       .root_libraries = {"LibTorch", "gRPC", "CLI11", "nlohmann-json"}};
 }
 

@@ -1,5 +1,5 @@
 // JsonLines: the lines of a JSONL file as objects, with errors that name file and line. Used by
-// document_reader.cc, fine_tune_row.cc and preparer.cc. One thread.
+// document_reader.cc, fine_tune_row.cc, preparer.cc and worker/reward. One thread.
 #pragma once
 
 #include <cstdint>

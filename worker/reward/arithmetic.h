@@ -1,7 +1,7 @@
 // Questions of whole numbers, as "What is (7 + 5) * 3?", with solutions that work one operation out
 // at a time:
 //   (7 + 5) * 3 = 12 * 3 = 36 <answer>36</answer>
-// Negative numbers in between are in parentheses. Used by worker/make_data_verb.cc. Pure: any
+// Negative numbers in between are in parentheses. Used by worker/verbs.h. Pure: any
 // thread.
 #pragma once
 

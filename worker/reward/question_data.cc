@@ -51,7 +51,7 @@ absl::Status MakeQuestionData(const std::function<Question(SplitMix64& random)>&
   return absl::OkStatus();
 }
 
-std::string NumberText(double value) {
+std::string SpellNumber(double value) {
   constexpr int kDigits = 6;
   if (value == std::round(value) && std::abs(value) < kWholeMax) {
     return absl::StrFormat("%.0f", value + 0.0);  // no "-0"

@@ -42,6 +42,6 @@ absl::Status MakeQuestionData(const std::function<Question(SplitMix64& random)>&
 
 // A number as a person writes it: whole ones whole, others with six digits at most; never with an
 // exponent.
-std::string NumberText(double value);
+std::string SpellNumber(double value);
 
 }  // namespace espalier

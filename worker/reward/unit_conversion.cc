@@ -111,11 +111,11 @@ const Family& DrawFamily(const UnitQuestionOptions& options, SplitMix64& random)
 std::string Solve(double quantity, const Unit& from, const Unit& to) {
   const bool larger = from.size >= to.size;
   const double ratio = larger ? from.size / to.size : to.size / from.size;
-  const std::string n = NumberText(quantity);
-  const std::string answer = NumberText(quantity * from.size / to.size);
-  return absl::StrCat("1 ", larger ? from.name : to.name, " is ", NumberText(ratio), " ",
+  const std::string n = SpellNumber(quantity);
+  const std::string answer = SpellNumber(quantity * from.size / to.size);
+  return absl::StrCat("1 ", larger ? from.name : to.name, " is ", SpellNumber(ratio), " ",
                       larger ? to.name : from.name, ", so ", n, " ", from.name, " are ", n,
-                      larger ? " * " : " / ", NumberText(ratio), " = ", answer, " ", to.name,
+                      larger ? " * " : " / ", SpellNumber(ratio), " = ", answer, " ", to.name,
                       ": <answer>", answer, "</answer>");
 }
 
@@ -155,11 +155,11 @@ Question AskConversion(const UnitQuestionOptions& options, SplitMix64& random) {
     const absl::string_view wording = kWordings[random.Below(std::size(kWordings))];
     const double answer = quantity * from.size / to.size;
     if (&from == &to || answer < kAnswerMin || answer > kAnswerMax) continue;
-    const std::string n = NumberText(quantity);
+    const std::string n = SpellNumber(quantity);
     return {
         .key = absl::StrCat(n, " ", from.name, " in ", to.name),
         .text = absl::StrReplaceAll(wording, {{"$n", n}, {"$from", from.name}, {"$to", to.name}}),
-        .answer = NumberText(answer),
+        .answer = SpellNumber(answer),
         .solution = Solve(quantity, from, to)};
   }
 }
@@ -168,7 +168,7 @@ std::vector<WorkedExample> UnitExamples() {
   std::vector<WorkedExample> examples;
   for (const auto& [n, from, to] :
        {std::tuple(3.0, "km", "m"), std::tuple(45.0, "minute", "hour")}) {
-    examples.push_back({.question = absl::StrCat("How many ", to, " are there per ", NumberText(n),
+    examples.push_back({.question = absl::StrCat("How many ", to, " are there per ", SpellNumber(n),
                                                  " ", from, "?"),
                         .solution = Solve(n, *FindUnit(from)->unit, *FindUnit(to)->unit)});
   }

@@ -2,7 +2,7 @@
 // size, as "How many gram are there per 6 kg?", with solutions such as
 //   1 kg is 1000 gram, so 6 kg are 6 * 1000 = 6000 gram: <answer>6000</answer>
 // Measures that countries have of their own are those of the United States; a kB is 1000 bytes, a
-// KiB 1024. Used by worker/make_data_verb.cc. Pure: any thread.
+// KiB 1024. Used by worker/verbs.h. Pure: any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Good games of Wordle to learn from. The teacher sees what a player sees, never the secret: it
 // guesses words that agree with the marks, and says what it knows. Used by
-// worker/make_data_verb.cc. Pure but for what it writes: any thread.
+// worker/verbs.h. Pure but for what it writes: any thread.
 #pragma once
 
 #include <cstdint>

@@ -96,7 +96,7 @@ TEST(Numbers, AreWrittenAsPeopleDo) {
                                                   {999999.7, "1000000"},
                                                   {-4.25, "-4.25"},
                                                   {0.1 + 0.2, "0.3"}};
-  for (const auto& [value, text] : cases) EXPECT_EQ(NumberText(value), text) << value;
+  for (const auto& [value, text] : cases) EXPECT_EQ(SpellNumber(value), text) << value;
 }
 
 // The value of an expression, by its grammar.
