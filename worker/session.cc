@@ -238,7 +238,7 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
   PrefetchedSamples samples(inputs_.task->training(), order, {});
   std::optional<Evaluator> evaluator;
   if (inputs_.task->validation() != nullptr) {
-    evaluator.emplace(context_, replica_->decoder(), *inputs_.task,
+    evaluator.emplace(context_, replica_->model(), *inputs_.task,
                       Evaluator::Options{.max_sequences = spec_.evaluate().max_sequences(),
                                          .reproducible = spec_.train().reproducible()});
   } else if (const char* needs = NeedsValidation(spec_); needs != nullptr) {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/base/status_macros.h"
 #include "worker/kernels/rows_apart.h"
 #include "worker/ops/recompute.h"
@@ -18,18 +19,13 @@ using torch::Tensor;
 // a layer's projections.
 constexpr int64_t kAdapterSites = int64_t{1} << 40, kInputs = 4;
 
-// The kernels index memory with ids. On other devices the check would cost a wait for the device,
-// which checks by itself.
-void CheckIds(const Tensor& ids, const DecoderConfig& config, int64_t extra) {
-  if (!ids.is_cpu() || ids.numel() == 0) return;
-  const Tensor wrong = ids.lt(0).logical_and(ids.ne(extra)).logical_or(ids.ge(config.vocab_size));
-  if (!wrong.any().item<bool>()) return;
-  TORCH_CHECK_INDEX(false, "token id ", ids.masked_select(wrong)[0].item<int64_t>(),
-                    " is outside the model's vocabulary of ", config.vocab_size,
-                    " ids; was the data prepared with another tokenizer?");
-}
-
 }  // namespace
+
+const Decoder& DecoderOf(const Model& model) {
+  const auto* decoder = dynamic_cast<const Decoder*>(&model);
+  ESPALIER_CHECK(decoder != nullptr, "the task was opened for a decoder");
+  return *decoder;
+}
 
 Decoder::Decoder(const DecoderConfig& config, const Parameters& parameters)
     : config_(config),
@@ -182,7 +178,7 @@ void Decoder::CheckPositions(int64_t end) const {
 }
 
 Tensor Decoder::Input(const Tensor& ids, const PassInputs& inputs, const Tensor& places) const {
-  const Tensor embedded = Embedded(ids, inputs.lookup);
+  const Tensor embedded = EmbeddedIds(ids, embedding_, inputs.lookup);
   Tensor x = embedded;
   if (positions_.defined()) {
     CheckPositions(places.defined() ? inputs.shared.longest : ids.size(1));
@@ -194,11 +190,6 @@ Tensor Decoder::Input(const Tensor& ids, const PassInputs& inputs, const Tensor&
                   [callback = inputs.gradients_final, end = trained_elements_] { callback(end); });
   }
   return x.to(ops::ResidualType(device(), head_.scalar_type()));
-}
-
-Tensor Decoder::Embedded(const Tensor& ids, const EmbeddingRows& lookup) const {
-  if (!lookup.rows.defined()) return ops::Embedding(ids, embedding_);
-  return ops::Embedding(lookup.row_of.index_select(0, ids.flatten()).view_as(ids), lookup.rows);
 }
 
 Tensor Decoder::KeptOrRecomputed(const Tensor& x, const Context& context) const {

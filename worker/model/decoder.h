@@ -1,7 +1,7 @@
 // Decoder: the one language model of Espalier, driven by DecoderConfig: embedding, layers of
 // attention and feed-forward, each behind a norm (Architecture says how they are built), final
-// norm, head. Used by self_check.cc, and by worker/generation, worker/sync, worker/state,
-// worker/task, worker/train and worker/open_model.h. Compute thread only.
+// norm, head. Used by self_check.cc, and by worker/generation, worker/task and
+// worker/open_model.h. Compute thread only.
 #pragma once
 
 #include <torch/torch.h>
@@ -14,39 +14,15 @@
 #include "worker/formats/decoder_config.h"
 #include "worker/model/decoder_layer.h"
 #include "worker/model/key_value_cache.h"
+#include "worker/model/model.h"
 #include "worker/model/parameters.h"
-#include "worker/ops/dropout.h"
 #include "worker/ops/ops.h"
 
 namespace espalier {
 
-// Rows of the embedding to look ids up in, instead of the table: fp32 leaves whose gradient is
-// apart from the table's, which is then the head's alone where the two are tied.
-struct EmbeddingRows {
-  torch::Tensor rows;    // [rows, C] with a grad() to add to; undefined: the table
-  torch::Tensor row_of;  // [V] int64: the row of each id that is looked up
-};
-
-// What a training pass takes besides ids and targets. What is called is called on the thread that
-// runs the pass, forward or backward.
-struct PassInputs {
-  // For training: acts on what each layer adds to the residual stream.
-  DropoutKeys dropout;
-  EmbeddingRows lookup;
-  SharedRows shared;
-  // Called during the backward pass when every gradient of flat elements [0, end) is final for
-  // this pass, with ends that never fall: at each BackwardStage that gradients reach, the embedding
-  // (end = all) included. Of a tied table that is trained, without a lookup, nothing is final
-  // before that. On a device the work is queued, not done. For the last micro-batch of a step.
-  std::function<void(int64_t end)> gradients_final;
-  // Called after each layer, forward and backward, and each chunk of the loss, with the layer that
-  // comes next (from 0 on; as many as there are: the loss; -1: the embedding): work goes on.
-  std::function<void(int64_t next)> worked;
-};
-
 // Failures of LibTorch, ids outside the vocabulary and positions beyond those that are learned are
 // exceptions: call within CatchTorch.
-class Decoder {
+class Decoder final : public Model {
  public:
   // `parameters` must outlive the decoder and have been made for the same config.
   Decoder(const DecoderConfig& config, const Parameters& parameters);
@@ -73,16 +49,11 @@ class Decoder {
   // The same without logits.
   void Keep(const torch::Tensor& ids, KeyValueCache& cache) const;
 
-  // Layers that are computed again in the backward pass instead of keeping their intermediate
-  // values (recompute.h): one flag per layer. Changes memory and time, not a bit of the result.
-  void set_recompute(std::vector<bool> layers) { recompute_ = std::move(layers); }
-
-  // The angles that passes read besides parameters and arguments; replaced by a longer one when a
-  // longer sequence comes. Undefined where positions are learned.
-  const RopeTable& rope() const { return rope_; }
-
-  const DecoderConfig& config() const { return config_; }
-  torch::Device device() const { return embedding_.device(); }
+  void set_recompute(std::vector<bool> layers) override { recompute_ = std::move(layers); }
+  // Undefined where positions are learned.
+  const RopeTable& rope() const override { return rope_; }
+  const DecoderConfig& config() const override { return config_; }
+  torch::Device device() const override { return embedding_.device(); }
 
  private:
   // What a layer sees besides its input.
@@ -114,7 +85,6 @@ class Decoder {
   // layer.
   static std::vector<ops::Projection> Dropping(std::vector<ops::Projection> projections,
                                                const Context& context, int64_t place);
-  torch::Tensor Embedded(const torch::Tensor& ids, const EmbeddingRows& lookup) const;
   // The residual stream before the first layer. `places`: SharedRows::Positions, where rows are
   // shared.
   torch::Tensor Input(const torch::Tensor& ids, const PassInputs& inputs,
@@ -139,5 +109,8 @@ class Decoder {
   ops::Masks masks_ = c10::make_intrusive<CausalMasks>();
   std::vector<bool> recompute_;  // empty: none
 };
+
+// The model of a job whose architecture is a decoder's, which the job's task has made sure of.
+const Decoder& DecoderOf(const Model& model);
 
 }  // namespace espalier

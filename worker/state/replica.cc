@@ -169,7 +169,7 @@ Replica::Replica(const DecoderConfig& config, const Parameters::Options& options
                  std::unique_ptr<Parameters> parameters, AdamW optimizer)
     : options_(options),
       parameters_(std::move(parameters)),
-      decoder_(config, *parameters_),
+      model_(MakeModel(config, *parameters_)),
       optimizer_(std::move(optimizer)) {}
 
 absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(const DecoderConfig& config,
@@ -195,7 +195,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(const DecoderConfig& co
   ASSIGN_OR_RETURN(AdamW adamw, AdamW::Create(train.optimizer(), *owned));
   auto replica =
       std::unique_ptr<Replica>(new Replica(config, options, std::move(owned), std::move(adamw)));
-  replica->decoder().set_recompute(std::move(recompute));
+  replica->model().set_recompute(std::move(recompute));
   replica->self_test_ = self_test;
   return replica;
 }

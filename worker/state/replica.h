@@ -16,7 +16,7 @@
 #include "common/base/ids.h"
 #include "espalier/v1/job.pb.h"
 #include "worker/formats/decoder_config.h"
-#include "worker/model/decoder.h"
+#include "worker/model/model.h"
 #include "worker/model/parameters.h"
 #include "worker/optimizer/optimizer.h"
 #include "worker/optimizer/precision.h"
@@ -69,10 +69,10 @@ class Replica {
                                                          torch::Device device,
                                                          const Places& places);
 
-  const DecoderConfig& config() const { return decoder_.config(); }
+  const DecoderConfig& config() const { return model_->config(); }
   const Parameters::Options& parameter_options() const { return options_; }
   Parameters& parameters() { return *parameters_; }
-  Decoder& decoder() { return decoder_; }
+  Model& model() { return *model_; }
   AdamW& optimizer() { return optimizer_; }
   // What SelfTest found; none on the CPU in fp32, which others are compared with.
   std::optional<double> self_test() const { return self_test_; }
@@ -102,7 +102,7 @@ class Replica {
           std::unique_ptr<Parameters> parameters, AdamW optimizer);
   Parameters::Options options_;
   std::unique_ptr<Parameters> parameters_;
-  Decoder decoder_;
+  std::unique_ptr<Model> model_;
   AdamW optimizer_;
   std::optional<double> self_test_;
   TrainingCounters counters_;

@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "worker/collective/collective.h"
-#include "worker/model/decoder.h"
+#include "worker/model/model.h"
 #include "worker/model/parameters.h"
 
 namespace espalier {

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "worker/model/decoder.h"
+#include "worker/model/model.h"
 #include "worker/optimizer/optimizer.h"
 
 namespace espalier {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "worker/model/decoder.h"
 #include "worker/task/task.h"
 
 namespace espalier {
@@ -39,12 +40,12 @@ class NextToken final : public Task {
   int64_t LossTokens(const Samples& samples, SlotRange rows) const override {
     return samples.LossTokens(rows);
   }
-  torch::Tensor LossSum(const Decoder& decoder, const TokenBatch& batch,
+  torch::Tensor LossSum(const Model& model, const TokenBatch& batch,
                         const PassInputs& inputs) const override {
     PassInputs with = inputs;
     with.shared = batch.shared;
-    return decoder.LossSum(batch.inputs, batch.targets, {.weights = batch.weights, .function = {}},
-                           with);
+    return DecoderOf(model).LossSum(batch.inputs, batch.targets,
+                                    {.weights = batch.weights, .function = {}}, with);
   }
 
  private:

@@ -14,7 +14,7 @@
 #include "espalier/v1/job.pb.h"
 #include "worker/data/dataset.h"
 #include "worker/data/samples.h"
-#include "worker/model/decoder.h"
+#include "worker/model/model.h"
 #include "worker/task/token_batch.h"
 
 namespace espalier {
@@ -40,7 +40,7 @@ class Task {
   // The sum over the batch's tokens that count of their losses: a scalar on the device, to be
   // differentiated. Reads nothing but the batch and the model, so that it can be recorded. Throws
   // what LibTorch throws.
-  virtual torch::Tensor LossSum(const Decoder& decoder, const TokenBatch& batch,
+  virtual torch::Tensor LossSum(const Model& model, const TokenBatch& batch,
                                 const PassInputs& inputs) const = 0;
 };
 

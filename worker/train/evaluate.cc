@@ -21,14 +21,14 @@ SlotRange RangeOf(size_t rank, const std::vector<int64_t>& parts) {
 
 }  // namespace
 
-Evaluator::Evaluator(const RankContext& context, const Decoder& decoder, const Task& task,
+Evaluator::Evaluator(const RankContext& context, const Model& model, const Task& task,
                      Options options)
     : context_(context),
-      decoder_(decoder),
+      model_(model),
       task_(task),
       options_(options),
-      transfers_(decoder.device()),
-      worked_(LayerProgress(context, decoder.device())) {
+      transfers_(model.device()),
+      worked_(LayerProgress(context, model.device())) {
   sequences_ = task.validation()->size();
   if (options_.max_sequences > 0) sequences_ = std::min(sequences_, options_.max_sequences);
 }
@@ -65,7 +65,7 @@ absl::Status Evaluator::Pass(SlotRange range, Sums& sums) {
     torch::NoGradGuard no_grad;
     const SlotRange all{0, range.size()};
     const TokenBatch batch = task_.Batch(samples, all, transfers_);
-    const double loss = task_.LossSum(decoder_, batch, {.worked = worked_}).item<double>();
+    const double loss = task_.LossSum(model_, batch, {.worked = worked_}).item<double>();
     sums.loss += options_.reproducible ? RoundedForSum(loss) : loss;
     sums.tokens += task_.LossTokens(samples, all);
   });

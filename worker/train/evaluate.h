@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "worker/data/order.h"
-#include "worker/model/decoder.h"
+#include "worker/model/model.h"
 #include "worker/sync/together.h"
 #include "worker/task/task.h"
 #include "worker/tensor/transfers.h"
@@ -30,8 +30,8 @@ class Evaluator {
     // Passes of one sequence, whose losses are added in a way that no division into ranks changes.
     bool reproducible = false;
   };
-  // Decoder and task outlive this; the task has a validation split.
-  Evaluator(const RankContext& context, const Decoder& decoder, const Task& task, Options options);
+  // Model and task outlive this; the task has a validation split.
+  Evaluator(const RankContext& context, const Model& model, const Task& task, Options options);
 
   // What the run around it gives to an evaluation.
   struct Around {
@@ -66,7 +66,7 @@ class Evaluator {
                                        Sums& sums);
 
   RankContext context_;
-  const Decoder& decoder_;
+  const Model& model_;
   const Task& task_;
   Options options_;
   Transfers transfers_;

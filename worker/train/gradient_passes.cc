@@ -14,12 +14,12 @@ GradientPasses::GradientPasses(const Parts& parts)
     : parts_(parts),
       micro_batches_(parts.memory.governor(), [&memory = parts.memory] { memory.Free(); }),
       pace_(parts.pace, parts.context.clock),
-      worked_([this, worked = LayerProgress(parts.context, parts.replica.decoder().device())](
+      worked_([this, worked = LayerProgress(parts.context, parts.replica.model().device())](
                   int64_t next) {
         worked(next);
         pace_.Hold();
       }),
-      transfers_(parts.replica.decoder().device()) {}
+      transfers_(parts.replica.model().device()) {}
 
 absl::StatusOr<EmbeddingRows> GradientPasses::BeginStep(const Samples& samples) {
   absl::StatusOr<EmbeddingRows> lookup = parts_.synchroniser.Begin(samples.tokens);

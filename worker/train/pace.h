@@ -8,7 +8,7 @@
 
 #include "absl/time/time.h"
 #include "common/base/clock.h"
-#include "worker/model/decoder.h"
+#include "worker/model/model.h"
 
 namespace espalier {
 

@@ -24,7 +24,7 @@ double Megabytes(int64_t bytes) { return static_cast<double>(bytes) / 1e6; }
 PassMemory::PassMemory(const Parts& parts, const MemoryGovernor::Options& options, int local_ranks,
                        std::string limit_source)
     : parts_(parts),
-      meter_(parts.replica.decoder().device(), parts.context.clock),
+      meter_(parts.replica.model().device(), parts.context.clock),
       governor_(options),
       local_ranks_(local_ranks),
       limit_source_(std::move(limit_source)) {}
@@ -35,13 +35,13 @@ absl::StatusOr<std::unique_ptr<PassMemory>> PassMemory::Create(const Parts& part
   ASSIGN_OR_RETURN(std::optional<int64_t> fixed,
                    MicroBatchOf(batch, collective.rank(), collective.world_size()));
   if (parts.spec.train().reproducible()) fixed = 1;
-  const MemoryMeter meter(parts.replica.decoder().device(), parts.context.clock);
+  const MemoryMeter meter(parts.replica.model().device(), parts.context.clock);
   const absl::StatusOr<MemoryLimit> limit =
       meter.Limit(limits.memory_limit_bytes, limits.local_ranks);
   if (!limit.ok() && !fixed) return limit.status();
-  const Decoder& decoder = parts.replica.decoder();
+  const Model& model = parts.replica.model();
   const int64_t length = parts.spec.data().sequence_length();
-  const int64_t most = MostSequences(decoder.config(), length, decoder.device());
+  const int64_t most = MostSequences(model.config(), length, model.device());
   if (most < fixed.value_or(1)) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "a pass of %d sequences of %d positions needs tensors of 4 GiB or more, which MPS does not "
@@ -114,14 +114,14 @@ EmbeddingRows PassMemory::MadeUpRows() const {
 }
 
 absl::Status PassMemory::ProbePass(int64_t size) {
-  const Decoder& decoder = parts_.replica.decoder();
+  const Model& model = parts_.replica.model();
   return CatchTorch("measuring a forward and backward pass", [&] {
     const TokenBatch batch =
-        parts_.task.MadeUpBatch(size, parts_.spec.data().sequence_length(), decoder.device());
+        parts_.task.MadeUpBatch(size, parts_.spec.data().sequence_length(), model.device());
     PassInputs inputs{.dropout = MadeUpDropoutKeys(DropoutRates(parts_.spec), batch),
-                      .worked = LayerProgress(parts_.context, decoder.device())};
+                      .worked = LayerProgress(parts_.context, model.device())};
     inputs.lookup = MadeUpRows();
-    const torch::Tensor loss = parts_.task.LossSum(decoder, batch, inputs);
+    const torch::Tensor loss = parts_.task.LossSum(model, batch, inputs);
     loss.backward();
     loss.item<double>();  // the device has finished
   });
@@ -204,7 +204,7 @@ void PassMemory::TrimIfDue(Step step) {
 
 absl::StatusOr<MemoryMeter::Reading> PassMemory::ReadPasses() {
   ASSIGN_OR_RETURN(MemoryMeter::Reading reading, meter_.Read());
-  if (parts_.replica.decoder().device().is_cuda()) return reading;  // of the device's own memory
+  if (parts_.replica.model().device().is_cuda()) return reading;  // of the device's own memory
   reading.now -= beside_;
   reading.peak -= beside_;
   return reading;
@@ -214,7 +214,7 @@ int64_t PassMemory::Room() {
   const absl::StatusOr<MachineMemory> machine = ReadMachineMemory();
   const absl::StatusOr<MemoryMeter::Reading> reading = ReadPasses();
   if (!machine.ok() || !reading.ok()) return 0;
-  const bool apart = parts_.replica.decoder().device().is_cuda();
+  const bool apart = parts_.replica.model().device().is_cuda();
   const int64_t to_come =
       apart ? 0 : reading->peak - reading->now;  // as the next passes take again
   // A sixteenth stays free: less is called short of memory.

@@ -21,12 +21,12 @@ int64_t FreeBytes(torch::Device device) {
 
 }  // namespace
 
-PassRunner::PassRunner(const Task& task, const Decoder& decoder, const Parameters& parameters)
-    : task_(task), decoder_(decoder), leaves_(parameters.GradientLeaves()) {}
+PassRunner::PassRunner(const Task& task, const Model& model, const Parameters& parameters)
+    : task_(task), model_(model), leaves_(parameters.GradientLeaves()) {}
 
 Tensor PassRunner::Compute(const TokenBatch& batch, const PassInputs& inputs,
                            const Tensor& loss_scale) const {
-  const Tensor loss = task_.LossSum(decoder_, batch, inputs);
+  const Tensor loss = task_.LossSum(model_, batch, inputs);
   // Done again after memory ran out at its very end, a pass may have nothing left to add.
   if (loss.requires_grad()) loss.backward(loss_scale);
   return loss.detach();
@@ -56,7 +56,7 @@ Tensor PassRunner::Run(const TokenBatch& batch, const PassInputs& inputs, double
   if (Recording* recording = RecordingFor(batch, inputs)) {
     return Replay(*recording, batch, inputs.dropout, loss_scale);
   }
-  const auto options = torch::TensorOptions().dtype(torch::kFloat).device(decoder_.device());
+  const auto options = torch::TensorOptions().dtype(torch::kFloat).device(model_.device());
   return Compute(batch, inputs, torch::full({}, loss_scale, options));
 }
 
@@ -74,13 +74,13 @@ Tensor PassRunner::Replay(Recording& recording, const TokenBatch& batch, const D
   return loss.copy_(recording.loss);
 }
 
-bool PassRunner::CanRecord() const { return decoder_.device().is_cuda() && cuda::CanRecord(); }
+bool PassRunner::CanRecord() const { return model_.device().is_cuda() && cuda::CanRecord(); }
 
 PassRunner::Recording PassRunner::MakeRecording(int64_t size, int64_t time,
                                                 const DropoutKeys& rates) const {
-  const auto numbers = torch::TensorOptions().dtype(torch::kInt64).device(decoder_.device());
+  const auto numbers = torch::TensorOptions().dtype(torch::kInt64).device(model_.device());
   Recording recording;
-  recording.batch = task_.MadeUpBatch(size, time, decoder_.device());
+  recording.batch = task_.MadeUpBatch(size, time, model_.device());
   recording.dropout = MadeUpDropoutKeys(rates, recording.batch);
   recording.loss_scale = torch::ones({}, numbers.dtype(torch::kFloat));
   recording.loss = torch::zeros({}, numbers.dtype(torch::kFloat));
@@ -95,7 +95,7 @@ absl::Status PassRunner::Record(std::vector<int64_t> sizes, int64_t time,
   // The largest first, so that the others find room in its memory.
   std::sort(sizes.begin(), sizes.end(), std::greater<>());
   const absl::Status status = CatchTorch("recording a pass", [&] {
-    const torch::Device device = decoder_.device();
+    const torch::Device device = model_.device();
     FreeDeviceCache(device);
     const int64_t before = FreeBytes(device);
     const cuda::Graph* first = nullptr;
@@ -108,7 +108,7 @@ absl::Status PassRunner::Record(std::vector<int64_t> sizes, int64_t time,
                 Compute(recording.batch, {.dropout = recording.dropout}, recording.loss_scale));
           },
           first);
-      recording.rope = decoder_.rope();
+      recording.rope = model_.rope();
       if (first == nullptr) first = recording.graph.get();
       recordings_.emplace(size, std::move(recording));
     }

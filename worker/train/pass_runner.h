@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "worker/model/decoder.h"
+#include "worker/model/model.h"
 #include "worker/model/parameters.h"
 #include "worker/ops/cuda_ops.h"
 #include "worker/ops/dropout.h"
@@ -23,7 +23,7 @@ namespace espalier {
 class PassRunner {
  public:
   // All outlive this.
-  PassRunner(const Task& task, const Decoder& decoder, const Parameters& parameters);
+  PassRunner(const Task& task, const Model& model, const Parameters& parameters);
 
   // Adds `loss_scale` times the gradient of the loss, and returns the loss: a scalar on the device.
   // A pass that tells of final gradients, or looks ids up in rows of its own, does not run as
@@ -47,7 +47,7 @@ class PassRunner {
     DropoutKeys dropout;
     torch::Tensor loss_scale;  // scalar, fp32
     torch::Tensor loss;
-    RopeTable rope;              // kept, should the decoder replace its own
+    RopeTable rope;              // kept, should the model replace its own
     std::vector<bool> receives;  // of the gradient leaves
     std::unique_ptr<cuda::Graph> graph;
   };
@@ -60,7 +60,7 @@ class PassRunner {
                        double loss_scale) const;
 
   const Task& task_;
-  const Decoder& decoder_;
+  const Model& model_;
   const std::vector<torch::Tensor> leaves_;
   std::map<int64_t, Recording> recordings_;  // by size
   int64_t recorded_bytes_ = 0;

@@ -16,7 +16,7 @@ Trainer::Trainer(const v1::JobSpec& spec, const Parts& parts)
       replica_(parts.replica),
       accounts_(parts.context.clock),
       reporter_(parts.context, parts.client, parts.observer),
-      runner_(parts.task, replica_.decoder(), replica_.parameters()) {}
+      runner_(parts.task, replica_.model(), replica_.parameters()) {}
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const v1::JobSpec& spec,
                                                          const Parts& parts, Options options) {

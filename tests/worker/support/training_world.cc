@@ -108,7 +108,7 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
                                                  options.checkpoints + "/samples"));
   }
   CheckpointSaver saver(context, *result.client, store, identity, role);
-  Evaluator evaluator(context, result.replica->decoder(), task,
+  Evaluator evaluator(context, result.replica->model(), task,
                       {.reproducible = spec.train().reproducible()});
   AllReduceSynchroniser synchroniser(
       collective,
