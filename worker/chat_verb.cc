@@ -128,7 +128,7 @@ class Conversation {
 
 absl::Status RunChat(ChatCommand command) {
   RETURN_IF_ERROR(CheckSequenceOptions(command.sequence));
-  ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(command.place));
+  ASSIGN_OR_RETURN(const OpenedModel opened, OpenDecoder(command.place));
   ASSIGN_OR_RETURN(ChatTemplate chat, ChatTemplateOf(*opened.tokenizer));
   const int64_t positions = std::min(command.context, opened.config().max_position_embeddings);
   // Half of what there is room for is for what was said.

@@ -7,6 +7,7 @@
 #include "common/base/status_macros.h"
 #include "worker/chat/chat_template.h"
 #include "worker/generation/batch_generator.h"
+#include "worker/generation/recursive_generation.h"
 #include "worker/generation/text_stream.h"
 #include "worker/open_model.h"
 #include "worker/verbs.h"
@@ -35,12 +36,31 @@ absl::StatusOr<std::vector<int32_t>> PromptIds(const GenerateCommand& command,
   return ids;
 }
 
+// A puzzle has an answer of as many tokens, which is printed alone.
+absl::Status PrintAnswer(const GenerateCommand& command, const OpenedModel& opened) {
+  std::vector<int32_t> puzzle;
+  RETURN_IF_ERROR(opened.tokenizer->Encode(command.prompt, puzzle, {}));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> answer, Answer(*opened.recursive, puzzle));
+  ASSIGN_OR_RETURN(const std::string text, opened.tokenizer->DecodeText(answer));
+  Print(text);
+  Print("\n");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<int32_t>> Continue(const OpenedModel& opened, Sequence sequence) {
+  if (opened.recursive != nullptr) return Generate(*opened.recursive, std::move(sequence));
+  return Generate(*opened.decoder, std::move(sequence));
+}
+
 }  // namespace
 
 absl::Status RunGenerate(GenerateCommand command) {
   Sequence& sequence = command.sequence;
   RETURN_IF_ERROR(CheckSequenceOptions(sequence));
   ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(command.place));
+  if (opened.recursive != nullptr && !opened.recursive->recursion().causal) {
+    return PrintAnswer(command, opened);
+  }
   ASSIGN_OR_RETURN(sequence.prompt, PromptIds(command, *opened.tokenizer));
   sequence.stop_ids = opened.stop_ids;
   TextStream text(*opened.tokenizer, command.stop);
@@ -50,7 +70,7 @@ absl::Status RunGenerate(GenerateCommand command) {
     return !text.stopped();
   };
   if (!command.chat) Print(command.prompt);
-  const absl::Status status = Generate(*opened.decoder, std::move(sequence)).status();
+  const absl::Status status = Continue(opened, std::move(sequence)).status();
   Print(text.Finish());
   Print("\n");
   return status;

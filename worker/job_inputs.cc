@@ -47,6 +47,14 @@ absl::StatusOr<JobInputs> OpenJobInputs(const v1::JobSpec& spec) {
   ASSIGN_OR_RETURN(inputs.task, OpenTask(spec, *inputs.dataset));
   ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, OpenTokenizer(spec.data().path()));
   ASSIGN_OR_RETURN(inputs.config, JobModelConfig(spec, inputs.dataset->manifest().vocab_size));
+  const bool recursive = inputs.config.recursion.has_value();
+  if (recursive != (spec.train().task() == v1::TASK_TRM)) {
+    return absl::InvalidArgumentError(
+        recursive ? "the model is a recursive one (architecture trm), which train.task trm trains; "
+                    "set train.task: trm, or take another model"
+                  : "train.task trm trains a recursive model and this one is not; give "
+                    "model.architecture: trm with model.recursion, or another train.task");
+  }
   if (!spec.model().has_from()) inputs.config.eos_token_ids = {tokenizer->end_of_text()};
   RunIdentity& identity = inputs.identity;
   identity.training_samples = inputs.task->training()->size();

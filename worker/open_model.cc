@@ -81,9 +81,22 @@ absl::StatusOr<OpenedModel> OpenModel(const ModelPlace& place) {
                    LoadPretrained(opened.folder, {.device = device.device, .compute_type = type},
                                   place.adapter));
   opened.model = std::make_unique<PretrainedModel>(std::move(model));
-  opened.decoder = std::make_unique<Decoder>(opened.config(), opened.model->parameters);
+  if (opened.config().recursion) {
+    opened.recursive = std::make_unique<RecursiveModel>(opened.config(), opened.model->parameters);
+  } else {
+    opened.decoder = std::make_unique<Decoder>(opened.config(), opened.model->parameters);
+  }
   opened.stop_ids = StopIds(opened.config(), *opened.tokenizer);
   return opened;
+}
+
+absl::StatusOr<OpenedModel> OpenDecoder(const ModelPlace& place) {
+  ASSIGN_OR_RETURN(OpenedModel opened, OpenModel(place));
+  if (opened.decoder != nullptr) return opened;
+  return absl::InvalidArgumentError(
+      absl::StrCat(opened.folder,
+                   " holds a recursive model, which keeps nothing from one token to the next; "
+                   "espalier generate continues a prompt with it"));
 }
 
 }  // namespace espalier

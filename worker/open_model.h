@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "worker/model/decoder.h"
 #include "worker/model/pretrained.h"
+#include "worker/model/recursive_model.h"
 #include "worker/tokenizer/tokenizer.h"
 
 namespace espalier {
@@ -27,8 +28,9 @@ struct OpenedModel {
   std::string folder;  // of the model itself
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<PretrainedModel> model;
-  std::unique_ptr<Decoder> decoder;
-  std::vector<int32_t> stop_ids;  // what ends a text, or an answer
+  std::unique_ptr<Decoder> decoder;           // null: the model is
+  std::unique_ptr<RecursiveModel> recursive;  // this
+  std::vector<int32_t> stop_ids;              // what ends a text, or an answer
 
   const DecoderConfig& config() const { return model->config; }
 };
@@ -37,5 +39,7 @@ struct OpenedModel {
 // newest that is whole. INVALID_ARGUMENT, with what would do, for what is no model, and for a
 // device or a precision that there is not.
 absl::StatusOr<OpenedModel> OpenModel(const ModelPlace& place);
+// The same of a decoder; INVALID_ARGUMENT for another model.
+absl::StatusOr<OpenedModel> OpenDecoder(const ModelPlace& place);
 
 }  // namespace espalier

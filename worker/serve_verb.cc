@@ -104,7 +104,7 @@ std::string NameOf(const std::string& folder) {
 
 absl::Status RunServe(ServeCommand command) {
   RETURN_IF_ERROR(TakeKey(command));
-  ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(command.place));
+  ASSIGN_OR_RETURN(const OpenedModel opened, OpenDecoder(command.place));
   const int64_t positions = std::min(command.context, opened.config().max_position_embeddings);
   RETURN_IF_ERROR(CheckRoom(command, opened, positions));
   ASSIGN_OR_RETURN(

@@ -29,6 +29,7 @@ class JobChecker {
     CheckTraining();
     CheckPacking();
     if (spec_.train().has_lora()) CheckLora();
+    CheckRecursion();
     CheckNodes();
     CheckShares();
     CheckBatch();
@@ -58,8 +59,9 @@ class JobChecker {
       return;
     }
     const v1::ModelSpec resolved = ResolveModel(model);
-    if (!resolved.has_hidden_size() || !resolved.has_intermediate_size() ||
-        !resolved.has_num_hidden_layers() || !resolved.has_num_attention_heads()) {
+    const bool inner = resolved.has_intermediate_size() || IsRecursive(resolved);
+    if (!resolved.has_hidden_size() || !inner || !resolved.has_num_hidden_layers() ||
+        !resolved.has_num_attention_heads()) {
       Refuse(
           "model is not complete; give model.preset (nano, 17m, 124m, 1b, gpt2), or model.from, or "
           "all of hidden_size, intermediate_size, num_hidden_layers and num_attention_heads");
@@ -93,6 +95,44 @@ class JobChecker {
       Refuse("model.", field,
              " is not an option of model.architecture gpt2; leave it out, or take ",
              "architecture llama");
+    }
+  }
+
+  static bool IsRecursive(const v1::ModelSpec& model) {
+    return model.architecture() == "trm" || model.has_recursion();
+  }
+
+  // What a recursive model has, and what trains it. The workers look at that of a folder.
+  void CheckRecursion() {
+    const v1::ModelSpec& model = spec_.model();
+    if (model.has_from()) return;
+    const bool trains = spec_.train().task() == v1::TASK_TRM;
+    if (trains != IsRecursive(model)) {
+      Refuse(trains ? "train.task trm trains a recursive model; give model.architecture: trm and "
+                      "model.recursion, or another train.task"
+                    : "model.recursion is trained by train.task trm; set that, or leave "
+                      "model.recursion out");
+    }
+    if (!IsRecursive(model)) return;
+    const std::pair<const char*, bool> given[] = {
+        {"model.architecture", model.has_architecture() && model.architecture() != "trm"},
+        {"model.num_key_value_heads", model.has_num_key_value_heads()},
+        {"model.head_dim", model.has_head_dim()},
+        {"model.rope_scaling", model.has_rope_scaling()},
+        {"model.tie_word_embeddings", model.tie_word_embeddings()},
+        {"model.attention_bias", model.attention_bias()},
+        {"model.qk_norm", model.qk_norm()},
+        {"model.sliding_window", model.sliding_window() > 0},
+        {"model.dropout", model.dropout() > 0},
+        {"train.lora", spec_.train().has_lora()},
+    };
+    for (const auto& [field, is_given] : given) {
+      if (is_given) Refuse(field, " is no option of a recursive model; leave it out");
+    }
+    if (model.recursion().mix_positions() && model.recursion().causal()) {
+      Refuse(
+          "model.recursion.mix_positions sees the tokens that a causal model is to give; turn it "
+          "off for text, or model.recursion.causal for puzzles");
     }
   }
 

@@ -1,5 +1,6 @@
-// What reading and writing a config.json of any family shares with that of GPT-2, which has keys of
-// its own. Used by decoder_config_json.cc and gpt2_config_json.cc. Any thread.
+// What reading and writing a config.json of any family shares with those of GPT-2 and of recursive
+// models, which have keys of their own. Used by decoder_config_json.cc, gpt2_config_json.cc and
+// trm_config_json.cc. Any thread.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -23,5 +24,9 @@ inline absl::Status UnsupportedConfig(absl::string_view what, absl::string_view 
 absl::Status ReadGpt2Config(JsonKeys& keys, DecoderConfig& config);
 // The inverse, without what all families write.
 void WriteGpt2Config(const DecoderConfig& config, nlohmann::json& json);
+
+// The same of tiny recursive models, by the names that TinyRecursiveModels gives its options.
+absl::Status ReadTrmConfig(JsonKeys& keys, DecoderConfig& config);
+void WriteTrmConfig(const DecoderConfig& config, nlohmann::json& json);
 
 }  // namespace espalier

@@ -1,6 +1,7 @@
 #include "worker/formats/decoder_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -16,7 +17,8 @@ constexpr ConfigFamily kMistral = {"mistral", "MistralForCausalLM", 8, 0, 131072
 constexpr ConfigFamily kQwen2 = {"qwen2", "Qwen2ForCausalLM", 32, 0, 32768, 4096, true};
 constexpr ConfigFamily kQwen3 = {"qwen3", "Qwen3ForCausalLM", 32, 128, 32768, 4096, true};
 constexpr ConfigFamily kGpt2 = {"gpt2", "GPT2LMHeadModel", 0, 0, 1024, -1, false};
-constexpr const ConfigFamily* kFamilies[] = {&kLlama, &kMistral, &kQwen2, &kQwen3, &kGpt2};
+constexpr ConfigFamily kTrm = {"trm", "TinyRecursiveModel", 0, 0, 512, -1, false};
+constexpr const ConfigFamily* kFamilies[] = {&kLlama, &kMistral, &kQwen2, &kQwen3, &kGpt2, &kTrm};
 
 absl::Status Inexpressible(absl::string_view combination, absl::string_view advice) {
   return absl::InvalidArgumentError(absl::StrCat(
@@ -33,11 +35,38 @@ absl::Status NeedField(absl::string_view field) {
       "intermediate_size, num_hidden_layers and num_attention_heads"));
 }
 
+RecursionConfig RecursionOf(const v1::RecursionSpec& spec) {
+  RecursionConfig made;
+  if (spec.has_h_cycles()) made.high_cycles = spec.h_cycles();
+  if (spec.has_l_cycles()) made.low_cycles = spec.l_cycles();
+  if (spec.has_halt_max_steps()) made.halt_max_steps = spec.halt_max_steps();
+  if (spec.has_halt_exploration()) made.halt_exploration = spec.halt_exploration();
+  made.halt_continue = spec.halt_continue();
+  made.mix_positions = spec.mix_positions();
+  made.causal = spec.causal();
+  made.halt_reads_last = spec.has_halt_position() ? spec.halt_position() == "last" : spec.causal();
+  made.stablemax = spec.probabilities() != "softmax";
+  if (spec.has_expansion()) made.expansion = spec.expansion();
+  if (spec.positions() == "learned") made.positions = RecursionConfig::Positions::kLearned;
+  if (spec.positions() == "none") made.positions = RecursionConfig::Positions::kNone;
+  return made;
+}
+
+// Initial values have a standard deviation of 1 / sqrt(inputs), by their spread.
+void MakeRecursive(const v1::ModelSpec& spec, DecoderConfig& config) {
+  config.architecture = Architecture::kTrm;
+  config.recursion = RecursionOf(spec.recursion());
+  config.tie_word_embeddings = false;
+  config.initializer_range = 1;
+  config.max_position_embeddings = 1;  // more where the data have more
+}
+
 void Override(const v1::ModelSpec& spec, DecoderConfig& config) {
   if (spec.has_architecture()) {
     config.architecture =
         spec.architecture() == "gpt2" ? Architecture::kGpt2 : Architecture::kLlama;
   }
+  if (spec.architecture() == "trm" || spec.has_recursion()) MakeRecursive(spec, config);
   if (spec.has_vocab_size()) config.vocab_size = spec.vocab_size();
   if (spec.has_hidden_size()) config.hidden_size = spec.hidden_size();
   if (spec.has_intermediate_size()) config.intermediate_size = spec.intermediate_size();
@@ -158,7 +187,56 @@ absl::Status CheckGpt2(const DecoderConfig& c) {
   return absl::OkStatus();
 }
 
+absl::Status RefuseRecursion(absl::string_view what, absl::string_view remedy) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("a recursive model (model.architecture trm) with ", what, "; ", remedy));
+}
+
+absl::Status CheckTrm(const DecoderConfig& c) {
+  const std::pair<const char*, bool> given[] = {
+      {"attention_bias", c.attention_bias},
+      {"output_bias", c.output_bias},
+      {"mlp_bias", c.mlp_bias},
+      {"qk_norm", c.qk_norm},
+      {"sliding_window", c.sliding_window > 0},
+      {"rope_scaling", c.rope_scaling.has_value()},
+      {"tie_word_embeddings", c.tie_word_embeddings},
+      {"num_key_value_heads below num_attention_heads", c.kv_heads != c.heads},
+      {"head_dim other than hidden_size / num_attention_heads",
+       c.head_dim * c.heads != c.hidden_size},
+  };
+  for (const auto& [option, is_given] : given) {
+    if (is_given) return RefuseRecursion(option, "it has no such option: leave it out");
+  }
+  const RecursionConfig& r = *c.recursion;
+  if (r.mix_positions && r.causal) {
+    return RefuseRecursion(
+        "recursion.mix_positions and recursion.causal would see the tokens that it is to give",
+        "turn mix_positions off for text, or causal for puzzles");
+  }
+  const bool turns = !r.mix_positions && r.positions == RecursionConfig::Positions::kRope;
+  if (turns && c.head_dim % 2 != 0) {
+    return RefuseRecursion(absl::StrCat("heads of ", c.head_dim, " numbers"),
+                           "rotary positions turn pairs: give heads of an even width");
+  }
+  if (r.high_cycles < 1 || r.low_cycles < 1 || r.halt_max_steps < 1 || !(r.expansion > 0) ||
+      !(r.halt_exploration >= 0 && r.halt_exploration <= 1)) {
+    return RefuseRecursion(
+        absl::StrCat("h_cycles ", r.high_cycles, ", l_cycles ", r.low_cycles, ", halt_max_steps ",
+                     r.halt_max_steps, ", halt_exploration ", r.halt_exploration, " and expansion ",
+                     r.expansion),
+        "allowed: at least 1, 1 and 1, 0 to 1, and above 0");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+int64_t RecursionConfig::Inner(int64_t input) const {
+  constexpr int64_t kStep = 256;
+  const auto wanted = std::llround(expansion * static_cast<double>(input) * 2 / 3);
+  return std::max<int64_t>(1, (wanted + kStep - 1) / kStep) * kStep;
+}
 
 const ConfigFamily* FindFamily(absl::string_view model_type) {
   for (const ConfigFamily* family : kFamilies) {
@@ -178,6 +256,10 @@ absl::StatusOr<const ConfigFamily*> FamilyOf(const DecoderConfig& c) {
   if (c.architecture == Architecture::kGpt2) {
     RETURN_IF_ERROR(CheckGpt2(c));
     return &kGpt2;
+  }
+  if (c.architecture == Architecture::kTrm) {
+    RETURN_IF_ERROR(CheckTrm(c));
+    return &kTrm;
   }
   const bool mixed = window && std::any_of(c.full_attention.begin(), c.full_attention.end(),
                                            [](uint8_t full) { return full != 0; });
@@ -253,6 +335,9 @@ absl::StatusOr<DecoderConfig> DecoderConfigFromSpec(const v1::ModelSpec& spec,
     Override(*preset, config);
   }
   Override(spec, config);
+  if (config.recursion && !spec.has_intermediate_size()) {
+    config.intermediate_size = config.recursion->Inner(config.hidden_size);
+  }
   RETURN_IF_ERROR(RequireSizes(config));
   if (config.head_dim == 0) {
     if (config.hidden_size % config.heads != 0) {

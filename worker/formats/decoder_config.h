@@ -1,6 +1,7 @@
 // DecoderConfig: the shape of a decoder and nothing else, and the Hugging Face class it is written
 // as. Built from a job's ModelSpec (preset and overrides: decoder_config.cc) or from a Hugging Face
-// config.json, and written as one (decoder_config_json.cc, gpt2_config_json.cc).
+// config.json, and written as one (decoder_config_json.cc, gpt2_config_json.cc,
+// trm_config_json.cc).
 // Used by worker/ops (scaling of RoPE), worker/model, worker/memory, worker/state and
 // worker/job_inputs.h. Plain data.
 #pragma once
@@ -14,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "espalier/v1/job.pb.h"
+#include "worker/formats/recursion_config.h"
 
 namespace espalier {
 
@@ -49,6 +51,9 @@ enum class Architecture {
   // options of rotary positions, biases, norms of heads and windows; as many key/value heads as
   // heads.
   kGpt2,
+  // A tiny recursive model: RMSNorm without a weight behind each block, SwiGLU, an untied head; the
+  // rest is in `recursion`. None of the options of biases, norms of heads, windows and scaling.
+  kTrm,
 };
 
 struct DecoderConfig {
@@ -73,6 +78,8 @@ struct DecoderConfig {
   std::vector<uint8_t> full_attention;
   int64_t max_position_embeddings = 2048;
   double initializer_range = 0.02;
+  std::optional<RecursionConfig>
+      recursion;  // of kTrm, which is made for the longest sequence alone
   // Token ids that config.json carries for generation: where a text begins, which ids end it.
   std::optional<int64_t> bos_token_id;
   std::vector<int64_t> eos_token_ids;

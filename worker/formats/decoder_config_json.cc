@@ -294,6 +294,8 @@ absl::StatusOr<DecoderConfig> DecoderConfigFromJson(absl::string_view text) {
   DecoderConfig config;
   if (family->model_type == "gpt2") {
     RETURN_IF_ERROR(ReadGpt2Config(keys, config));
+  } else if (family->model_type == "trm") {
+    RETURN_IF_ERROR(ReadTrmConfig(keys, config));
   } else {
     RETURN_IF_ERROR(ReadLlama(*family, keys, json, config));
   }
@@ -316,6 +318,8 @@ std::string DecoderConfigToJson(const DecoderConfig& config) {
   json["use_cache"] = true;
   if (config.architecture == Architecture::kGpt2) {
     WriteGpt2Config(config, json);
+  } else if (config.architecture == Architecture::kTrm) {
+    WriteTrmConfig(config, json);
   } else {
     WriteLlama(family, config, json);
   }

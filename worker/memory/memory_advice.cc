@@ -30,6 +30,14 @@ int64_t LayerFloats(const DecoderConfig& config) {
   return 2 * config.hidden_size + 2 * q + 2 * kv + inner * config.intermediate_size;
 }
 
+// What the slots of a step keep of a recursive model from one supervision step to the next.
+int64_t SlotBytes(const TrainedModel& model) {
+  const DecoderConfig& config = model.config;
+  if (!config.recursion || config.recursion->halt_max_steps == 1) return 0;
+  const int64_t of_slot = 2 * model.spec.data().sequence_length() * config.hidden_size;
+  return 2 * model.spec.train().global_batch() * of_slot * kFloat;  // before and after a step
+}
+
 }  // namespace
 
 StateBytes StateBytesOf(const TrainedModel& model) {
@@ -39,8 +47,13 @@ StateBytes StateBytesOf(const TrainedModel& model) {
   StateBytes bytes;
   const int64_t moments =
       MomentBytes(model.spec.train().optimizer().moments(), size.trained_elements);
-  bytes.on_device = size.bytes + moments;
+  const bool averages = model.spec.train().ema() > 0;
+  const int64_t average = averages ? size.trained_elements * kFloat : 0;
+  bytes.on_device = size.bytes + moments + average;
+  // What weights that a pass uses many times are given by it (recursive_model.h).
+  if (model.config.recursion) bytes.on_device += size.dense_elements * kFloat;
   if (int8) bytes.on_host += size.elements_before_embedding * kFloat;
+  bytes.on_host += SlotBytes(model);
   const bool exact = model.spec.train().reproducible();
   if (exact) bytes.on_host += ExactSums::BytesOf(size.dense_elements);
   if (!device.is_cpu() && !model.parameters.values_on_host && (model.ranks > 1 || int8 || exact)) {
@@ -51,11 +64,12 @@ StateBytes StateBytesOf(const TrainedModel& model) {
       model.parameters.values_on_host ? (size.trained_elements + size.dense_elements) * kFloat : 0;
   return {.on_device = bytes.on_device + bytes.on_host,
           .on_host = 0,
-          .outside_allocator = values_and_sums + moments + bytes.on_host};
+          .outside_allocator = values_and_sums + moments + average + bytes.on_host};
 }
 
 int64_t PassBytes(const DecoderConfig& config, int64_t sequence_length) {
-  const int64_t positions = sequence_length * kFloat;
+  const int64_t passes = config.recursion ? config.recursion->low_cycles + 1 : 1;
+  const int64_t positions = sequence_length * passes * kFloat;
   return positions * (config.layers * LayerFloats(config) + 2 * config.hidden_size) +
          fused_ops::LogitRows(sequence_length, config.vocab_size) * config.vocab_size * kFloat;
 }
@@ -63,8 +77,9 @@ int64_t PassBytes(const DecoderConfig& config, int64_t sequence_length) {
 int64_t MostSequences(const DecoderConfig& config, int64_t sequence_length, torch::Device device) {
   if (!device.is_mps()) return std::numeric_limits<int64_t>::max();
   const int64_t query = config.heads * config.head_dim;
-  const int64_t together = config.architecture == Architecture::kGpt2 ? 3 * query : query;
-  const int64_t widest = std::max({config.hidden_size, config.intermediate_size, together});
+  const bool joined = config.architecture != Architecture::kLlama;
+  const int64_t inner = (config.recursion ? 2 : 1) * config.intermediate_size;
+  const int64_t widest = std::max({config.hidden_size, inner, joined ? 3 * query : query});
   return ((int64_t{1} << 32) - 1) / (sequence_length * widest * kFloat);
 }
 

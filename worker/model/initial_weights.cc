@@ -36,6 +36,22 @@ void FillNormal(float* to, int64_t n, uint64_t seed, uint64_t chunk, double devi
   }
 }
 
+// The deviation of a normal distribution of deviation 1 without what lies beyond 2.
+constexpr double kTruncatedDeviation = 0.8796256610342398;
+
+// As FillNormal, without what lies beyond 2 before it is scaled; of the deviation that is asked
+// for.
+void FillTruncated(float* to, int64_t n, uint64_t seed, uint64_t chunk, double deviation) {
+  constexpr double kTwoPi = 6.283185307179586, kMost = 2;
+  SplitMix64 random(seed, chunk);
+  for (int64_t i = 0; i < n;) {
+    const double radius = std::sqrt(-2 * std::log(1 - random.Uniform()));
+    const double along = std::cos(kTwoPi * random.Uniform());
+    if (std::abs(radius * along) > kMost) continue;
+    to[i++] = Normal(radius, along, deviation / kTruncatedDeviation);
+  }
+}
+
 // Uniform in [-bound, bound).
 void FillUniform(float* to, int64_t n, uint64_t seed, uint64_t chunk, double bound) {
   SplitMix64 random(seed, chunk);
@@ -68,6 +84,12 @@ torch::Tensor NormalTensor(const ParameterShape& shape, uint64_t seed, double de
   });
 }
 
+torch::Tensor TruncatedTensor(const ParameterShape& shape, uint64_t seed, double deviation) {
+  return RandomTensor(shape, seed, [&](float* to, int64_t n, uint64_t stream, uint64_t chunk) {
+    FillTruncated(to, n, stream, chunk, deviation);
+  });
+}
+
 // Kaiming-uniform(a) has a bound of sqrt(6 / ((1 + a^2) inputs)) (He et al. 2015, eq. 14).
 torch::Tensor KaimingTensor(const ParameterShape& shape, uint64_t seed) {
   const double bound = 1 / std::sqrt(static_cast<double>(shape.shape[1]));
@@ -94,10 +116,12 @@ void Parameters::Initialize(uint64_t seed, double initializer_range) {
   for (Parameter& parameter : all_) {
     const ParameterShape& shape = parameter.shape;
     if (shape.is_adapter()) continue;
-    if (shape.shape.size() == 2) {
+    if (shape.truncated) {
+      parameter.value.copy_(TruncatedTensor(shape, seed, initializer_range * shape.spread));
+    } else if (shape.shape.size() == 2) {
       parameter.value.copy_(NormalTensor(shape, seed, initializer_range * shape.spread));
     } else {
-      parameter.value.fill_(shape.role == ParameterRole::kNorm ? 1 : 0);
+      parameter.value.fill_(shape.role == ParameterRole::kNorm ? 1 : shape.initial);
     }
   }
   InitializeAdapters(seed);

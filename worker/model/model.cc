@@ -1,6 +1,7 @@
 #include "worker/model/model.h"
 
 #include "worker/model/decoder.h"
+#include "worker/model/recursive_model.h"
 #include "worker/ops/ops.h"
 
 namespace espalier {
@@ -8,6 +9,9 @@ namespace espalier {
 using torch::Tensor;
 
 std::unique_ptr<Model> MakeModel(const DecoderConfig& config, const Parameters& parameters) {
+  if (config.architecture == Architecture::kTrm) {
+    return std::make_unique<RecursiveModel>(config, parameters);
+  }
   return std::make_unique<Decoder>(config, parameters);
 }
 

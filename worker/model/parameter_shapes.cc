@@ -31,7 +31,37 @@ class ShapeList {
 
   // The reverse of the forward pass.
   void Layer(int64_t layer) {
-    config_.architecture == Architecture::kGpt2 ? Gpt2Layer(layer) : LlamaLayer(layer);
+    switch (config_.architecture) {
+      case Architecture::kLlama:
+        return LlamaLayer(layer);
+      case Architecture::kGpt2:
+        return Gpt2Layer(layer);
+      case Architecture::kTrm:
+        return TrmLayer(layer);
+    }
+  }
+  // All of a recursive model, by the names that TinyRecursiveModels gives them. Its layers are used
+  // many times in a pass, so that their gradients are final together.
+  void Trm() {
+    const int64_t width = config_.hidden_size, positions = config_.max_position_embeddings;
+    Table(ParameterRole::kHead, "inner.lm_head.weight", config_.vocab_size);
+    Drawn(width);
+    Projection("inner.q_head", 2, width, /*bias=*/true);
+    shapes_[shapes_.size() - 2].initial = -5;  // begins by not halting
+    shapes_.back().spread = 0;
+    for (int64_t layer = config_.layers - 1; layer >= 0; --layer) Layer(layer);
+    if (config_.recursion->positions == RecursionConfig::Positions::kLearned) {
+      At(BackwardStage::kPositions, kOutside);
+      Table(ParameterRole::kPositions, "inner.embed_pos.embedding_weight", positions);
+      Drawn(width);
+    }
+    At(BackwardStage::kEmbedding, kOutside);
+    for (const char* state : {"inner.H_init", "inner.L_init"}) {
+      Add(ParameterRole::kState, state, {width});
+      Drawn(1);
+    }
+    Table(ParameterRole::kEmbedding, EmbeddingName(config_), config_.vocab_size);
+    Drawn(width);
   }
   void At(BackwardStage stage, int64_t layer) {
     stage_ = stage;
@@ -80,6 +110,32 @@ class ShapeList {
     At(BackwardStage::kAttention, layer);
     Projection(at + "attn.c_attn", width, 3 * width, /*bias=*/true, 3 * width);
     Norm(at + "ln_1", width, /*bias=*/true);
+  }
+
+  void TrmLayer(int64_t layer) {
+    const int64_t width = config_.hidden_size, positions = config_.max_position_embeddings;
+    const std::string at = absl::StrCat("inner.L_level.layers.", layer, ".");
+    At(BackwardStage::kFeedForward, layer);
+    Gated(at + "mlp.", width, config_.intermediate_size);
+    At(BackwardStage::kAttention, layer);
+    if (config_.recursion->mix_positions) {
+      return Gated(at + "mlp_t.", positions, config_.recursion->Inner(positions));
+    }
+    Projection(at + "self_attn.o_proj", width, width, /*bias=*/false);
+    Drawn(width);
+    Projection(at + "self_attn.qkv_proj", 3 * width, width, /*bias=*/false);
+    Drawn(width);
+  }
+  void Gated(const std::string& at, int64_t width, int64_t inner) {
+    Projection(at + "down_proj", width, inner, /*bias=*/false);
+    Drawn(inner);
+    Projection(at + "gate_up_proj", 2 * inner, width, /*bias=*/false);
+    Drawn(width);
+  }
+  // The last one is drawn with a variance of 1 / `inputs`.
+  void Drawn(int64_t inputs) {
+    shapes_.back().truncated = true;
+    shapes_.back().spread = 1 / std::sqrt(static_cast<double>(inputs));
   }
 
   void Projection(const std::string& name, int64_t rows, int64_t columns, bool bias) {
@@ -200,7 +256,15 @@ std::vector<std::string> LoraTargets(const DecoderConfig& config, const LoraConf
 }
 
 std::string EmbeddingName(const DecoderConfig& config) {
-  return config.architecture == Architecture::kGpt2 ? "transformer.wte.weight" : kEmbeddingName;
+  switch (config.architecture) {
+    case Architecture::kLlama:
+      break;
+    case Architecture::kGpt2:
+      return "transformer.wte.weight";
+    case Architecture::kTrm:
+      return "inner.embed_tokens.embedding_weight";
+  }
+  return kEmbeddingName;
 }
 
 int64_t ParameterShape::elements() const {
@@ -214,7 +278,8 @@ bool ParameterShape::is_norm() const {
 }
 
 bool ParameterShape::read_in_full() const {
-  return is_norm() || is_embedding() || role == ParameterRole::kPositions;
+  return is_norm() || is_embedding() || role == ParameterRole::kPositions ||
+         role == ParameterRole::kState;
 }
 
 std::vector<ParameterShape> ParameterShapes(const DecoderConfig& config) {
@@ -223,6 +288,10 @@ std::vector<ParameterShape> ParameterShapes(const DecoderConfig& config) {
     list.Table(ParameterRole::kEmbedding, EmbeddingName(config), config.vocab_size);
   };
   ShapeList list(config);
+  if (config.architecture == Architecture::kTrm) {
+    list.Trm();
+    return list.Take();
+  }
   if (config.tie_word_embeddings) {
     embedding(list);
   } else {

@@ -16,7 +16,7 @@
 
 namespace espalier {
 
-// Of all architectures but GPT-2.
+// Of llama.
 inline constexpr char kEmbeddingName[] = "model.embed_tokens.weight";
 inline constexpr char kHeadName[] = "lm_head.weight";
 std::string EmbeddingName(const DecoderConfig& config);
@@ -42,6 +42,7 @@ enum class ParameterRole {
   kEmbedding,
   kAdapterA,  // [rank, in]
   kAdapterB,  // [out, rank]
+  kState,     // what states of a recursive model begin as: drawn once, never learned or decayed
 };
 
 // What becomes of an embedding's gradient.
@@ -55,10 +56,13 @@ struct ParameterShape {
   std::string name;  // "model.layers.3.self_attn.q_proj.weight"
   std::vector<int64_t> shape;
   BackwardStage stage = BackwardStage::kHead;
-  int64_t layer = 0;  // of the decoder; -1 outside of layers
+  int64_t layer = 0;  // of the model; -1 outside of layers
   ParameterRole role = ParameterRole::kMatrix;
   bool decay = false;  // matrices are decayed, norms and biases are not
   double spread = 1;   // of initial values, as a multiple of initializer_range
+  // They are of a normal distribution without what lies beyond twice its width, of that deviation.
+  bool truncated = false;
+  double initial = 0;  // what a bias begins as
 
   int64_t elements() const;
   bool is_norm() const;  // its weight or bias

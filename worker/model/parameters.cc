@@ -20,7 +20,7 @@ Tensor ViewOf(const FlatTensor& flat, const Parameter& parameter) {
 // What is frozen is kept as it is computed with.
 torch::ScalarType FrozenType(const ParameterShape& shape, bool tied,
                              const Parameters::Options& options) {
-  if (shape.is_norm() || shape.role == ParameterRole::kPositions) return torch::kFloat;
+  if (shape.read_in_full() && !shape.is_embedding()) return torch::kFloat;
   const bool untied_embedding = !tied && shape.is_embedding();
   return untied_embedding ? options.frozen_embedding_type : options.compute_type;
 }
@@ -105,6 +105,34 @@ absl::StatusOr<Parameters> Parameters::Create(const DecoderConfig& config, const
   }
   if (config.tie_word_embeddings) parameters.MakeTiedHead();
   return parameters;
+}
+
+absl::StatusOr<Parameters> Parameters::WithValues(const FlatTensor& values) const {
+  Parameters other = *this;
+  other.flat_ = values;
+  other.gradient_ = other.sums_ = FlatTensor();
+  other.dense_ = other.norms_ = 0;
+  other.lookup_gradient_ = {};
+  other.trained_.clear();
+  RETURN_IF_ERROR(CatchTorch("allocating a copy of the averaged parameters", [&] {
+    if (copy_.defined()) {
+      other.copy_ = FlatTensor::Empty(copy_.ends(), copy_.arenas().front().options());
+    }
+    if (norms_copy_.defined()) {
+      other.norms_copy_ = torch::empty_like(norms_copy_);
+      other.norms_host_ = torch::empty_like(norms_host_);
+    }
+    for (Parameter& parameter : other.all_) {
+      if (!parameter.trained) continue;
+      other.MakeViews(parameter);
+      other.trained_.push_back(parameter);
+    }
+    if (tied_head_.defined() && Embedding().trained) {
+      other.tied_head_ = ViewOf(other.copy_.defined() ? other.copy_ : values, Embedding());
+    }
+    other.RefreshCopy();
+  }));
+  return other;
 }
 
 // Numbers what is trained through, and decides what lies where.
@@ -234,7 +262,10 @@ Tensor Parameters::Get(absl::string_view name) const {
 }
 
 Tensor Parameters::Head() const {
-  return tied_head_.defined() ? tied_head_ : Find(kHeadName)->leaf;
+  if (tied_head_.defined()) return tied_head_;
+  return std::find_if(all_.begin(), all_.end(),
+                      [](const Parameter& one) { return one.shape.role == ParameterRole::kHead; })
+      ->leaf;
 }
 
 std::vector<Tensor> Parameters::GradientLeaves() const {

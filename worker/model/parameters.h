@@ -56,6 +56,11 @@ class Parameters {
   // Allocates values and zeroed gradients. RESOURCE_EXHAUSTED names the bytes needed.
   static absl::StatusOr<Parameters> Create(const DecoderConfig& config, const Options& options);
 
+  // The same with other values of what is trained, [trained_elements()] where flat() lies, which
+  // are read where they are; without gradients. What is frozen is shared. RESOURCE_EXHAUSTED names
+  // the bytes of the copy in the compute type.
+  absl::StatusOr<Parameters> WithValues(const FlatTensor& values) const;
+
   // Normal(0, initializer_range) matrices (times their spread), zero biases, ones for norms; each
   // tensor from its own stream of `seed`, whatever the device, threads, and what is trained.
   void Initialize(uint64_t seed, double initializer_range);
@@ -71,7 +76,7 @@ class Parameters {
   const Parameter& Embedding() const;
   // Its value; an undefined tensor when there is no such parameter.
   torch::Tensor Get(absl::string_view name) const;
-  // lm_head.weight in the compute type; of a tied head a leaf of its own that shares the memory of
+  // The head in the compute type; of a tied head a leaf of its own that shares the memory of
   // the embedding's values, or copy, and of its gradient.
   torch::Tensor Head() const;
   // Every leaf that the decoder computes with and that has a gradient: parameters, and a tied head.

@@ -101,6 +101,7 @@ bool MayBeIgnored(absl::string_view name, const DecoderConfig& config) {
   if (config.architecture == Architecture::kLlama) {
     return absl::EndsWith(name, ".rotary_emb.inv_freq");
   }
+  if (config.architecture == Architecture::kTrm) return false;
   return absl::EndsWith(name, ".attn.bias") || absl::EndsWith(name, ".attn.masked_bias");
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "worker/model/decoder.h"
 #include "worker/model/operator_trials.h"
+#include "worker/model/recursive_model.h"
 #include "worker/tensor/device.h"
 #include "worker/tensor/torch_compat.h"
 
@@ -41,6 +43,16 @@ DecoderConfig TrialConfig(Architecture architecture, int64_t positions, bool tie
     config.kv_heads = config.heads;
     return config;
   }
+  if (architecture == Architecture::kTrm) {  // of text, and of puzzles
+    config.kv_heads = config.heads;
+    config.tie_word_embeddings = false;
+    RecursionConfig& recursion = config.recursion.emplace();
+    recursion.high_cycles = 2;
+    recursion.low_cycles = 1;
+    recursion.causal = recursion.halt_reads_last = tied;
+    recursion.stablemax = !tied;
+    return config;
+  }
   config.sliding_window = 40;
   config.full_attention = {1, 0};
   config.qk_norm = tied;
@@ -55,6 +67,21 @@ std::pair<Tensor, Tensor> TrialTokens(int64_t positions, int64_t pass) {
   Tensor targets = (ids * 3 + 1).remainder(kVocabulary);
   targets.narrow(1, 0, 9 + pass).fill_(kIgnoredTarget);
   return {ids, targets};
+}
+
+// Of a decoder, or of a supervision step and what it says of halting.
+Tensor TrialLoss(const Model& model, const Tensor& ids, const Tensor& targets,
+                 const PassInputs& inputs) {
+  if (!model.config().recursion) return DecoderOf(model).LossSum(ids, targets, {}, inputs);
+  const RecursiveModel& recursive = RecursiveModelOf(model);
+  const RecursiveModel::State state =
+      recursive.Think(ids, recursive.Begin(ids.size(0), ids.size(1)), inputs);
+  const Tensor last = torch::full({ids.size(0)}, ids.size(1) - 1, ids.options());
+  RowLoss loss;
+  if (recursive.recursion().stablemax) loss.probabilities = Probabilities::kStablemax;
+  loss.right = torch::zeros({ids.numel()}, ids.options().dtype(torch::kBool));
+  return recursive.LossSum(state.high, targets, loss, inputs) +
+         recursive.Halting(state.high, last).sum();
 }
 
 Tensor TrialKeys() { return torch::tensor({int64_t{-5}, int64_t{1} << 62}); }
@@ -81,7 +108,7 @@ Trial RunTrial(const DecoderConfig& config, torch::Device device, torch::ScalarT
   options.untied_embedding = untied_embedding;
   Parameters parameters = Parameters::Create(config, options).value();
   parameters.Initialize(1, 0.3);
-  const Decoder decoder(config, parameters);
+  const std::unique_ptr<Model> model = MakeModel(config, parameters);
   PassInputs inputs;
   if (parameters.embedding() == EmbeddingGradient::kRowsApart) {
     const Tensor table = parameters.Embedding().leaf;
@@ -95,7 +122,7 @@ Trial RunTrial(const DecoderConfig& config, torch::Device device, torch::ScalarT
   for (int64_t pass = 0; pass < 2; ++pass) {
     const auto [ids, targets] = TrialTokens(positions, pass);
     if (pass == 1) inputs.dropout = {.rate = 0.1, .of_row = TrialKeys().to(device)};
-    const Tensor loss = decoder.LossSum(ids.to(device), targets.to(device), {}, inputs);
+    const Tensor loss = TrialLoss(*model, ids.to(device), targets.to(device), inputs);
     loss.backward();
     trial.loss += loss.item<double>();
     if (pass == 0) Update(parameters);

@@ -14,6 +14,9 @@
 
 namespace espalier {
 
+// As a window: each position sees all, also those after it.
+inline constexpr int64_t kBothWays = -1;
+
 class CausalMasks : public torch::CustomClassHolder {
  public:
   // [rows, keys]: the queries are the last `rows` of `keys` positions, and each sees itself and

@@ -33,7 +33,7 @@ struct LossArguments {
   const Tensor& hidden;
   const Tensor& head;
   const Tensor& targets;
-  const RowLoss& loss;
+  const RowLoss& loss;                  // of softmax
   const std::function<void()>& worked;  // after each chunk, unless null
 };
 
@@ -47,6 +47,7 @@ class Chunk {
         logits_(torch::empty({rows, vocabulary}, torch::kFloat)),
         gradient_(type == torch::kFloat ? logits_ : torch::empty({rows, vocabulary}, type)),
         log_p_(torch::empty({rows}, torch::kFloat)),
+        right_(rows),
         sums_(rows),
         losses_(rows) {}
 
@@ -83,6 +84,9 @@ class Chunk {
     return std::accumulate(losses_.begin(), losses_.begin() + rows, 0.0);
   }
 
+  // Of each of the rows that were last: whether no logit is above the target's.
+  const uint8_t* right() const { return right_.data(); }
+
  private:
   // Turns row `i` of logits into exponentials; returns the target's log-probability.
   double ToExponentials(int64_t i, int64_t target) {
@@ -91,6 +95,7 @@ class Chunk {
     const float logit = row[target];
     const cpu::SoftmaxRow softmax = cpu::ExpRow(row, vocabulary_, 1.0F);
     sums_[i] = softmax.sum;
+    right_[i] = logit >= softmax.max;
     return logit - softmax.max - std::log(static_cast<double>(softmax.sum));
   }
 
@@ -111,6 +116,7 @@ class Chunk {
   Tensor logits_;
   Tensor gradient_;
   Tensor log_p_;
+  std::vector<uint8_t> right_;
   std::vector<float> sums_;
   std::vector<double> losses_;
 };
@@ -135,6 +141,8 @@ double SumOnCpu(const LossArguments& in, const Gradients& gradients) {
       sum += chunk.CrossEntropy(n, targets + begin, weights == nullptr ? nullptr : weights + begin,
                                 gradients.factor);
     }
+    if (in.loss.right.defined())
+      std::copy_n(chunk.right(), n, in.loss.right.data_ptr<bool>() + begin);
     if (gradients.hidden.defined()) {
       cpu::Gemm({n, width, vocabulary}, chunk.Gradient(cpu::Op::kPlain), weight, 0,
                 Mutable<Real>(gradients.hidden) + begin * width, width);
@@ -156,6 +164,11 @@ Tensor SumOnCuda(const LossArguments& in, const Gradients& gradients) {
     const int64_t n = std::min(kCudaChunkRows, rows - begin);
     const Tensor x = in.hidden.narrow(0, begin, n), logits = x.mm(in.head.t());
     const Tensor& weights = in.loss.weights;
+    if (in.loss.right.defined()) {
+      const Tensor target = in.targets.narrow(0, begin, n).clamp_min(0).unsqueeze(1);
+      in.loss.right.narrow(0, begin, n)
+          .copy_(logits.gather(1, target).squeeze(1) >= logits.amax(1));
+    }
     cuda::CrossEntropy(logits, in.targets.narrow(0, begin, n),
                        weights.defined() ? weights.narrow(0, begin, n) : weights,
                        losses.narrow(0, begin, n));

@@ -52,7 +52,7 @@ AttentionPart PartOf(const Heads& x, int64_t window, int64_t most_score_bytes) {
 // Some queries in a row and the keys that at least one of them sees.
 struct Block {
   int64_t begin, rows;      // of queries
-  int64_t key_begin, keys;  // the queries are the last of these positions
+  int64_t key_begin, keys;  // the queries are the last of these positions, unless all see all
 };
 
 // q, k and v with the heads first, behind one another in one buffer, so that what is done with two
@@ -211,7 +211,8 @@ class Part {
     const int64_t offset = sizes_.keys - sizes_.time;
     std::vector<Block> blocks;
     for (int64_t begin = 0; begin < sizes_.time; begin += rows_) {
-      const int64_t rows = std::min(rows_, sizes_.time - begin), end = offset + begin + rows;
+      const int64_t rows = std::min(rows_, sizes_.time - begin);
+      const int64_t end = window_ == kBothWays ? sizes_.keys : offset + begin + rows;
       const int64_t first = window_ > 0 ? std::max<int64_t>(0, end - rows - window_ + 1) : 0;
       blocks.push_back({begin, rows, first, end - first});
     }
@@ -242,7 +243,7 @@ class Part {
       Tensor of_sequence = scores.view({sizes_.batch, -1, block.rows, block.keys});
       torch::add_out(of_sequence, masks_->Of(shape, place, scores.options()), of_sequence,
                      sizes_.scale());
-    } else if (block.rows == 1) {  // sees all
+    } else if (block.rows == 1 || window_ == kBothWays) {  // see all
       scores.mul_(sizes_.scale());
     } else {
       Tensor of_head = scores.view({-1, block.rows, block.keys});

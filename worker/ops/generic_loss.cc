@@ -18,11 +18,23 @@ int64_t ChunkRows(const Tensor& hidden, const Tensor& head) {
 
 // Logits of some rows, in the type of sums, and what both directions need of them.
 struct Chunk {
-  Chunk(const Tensor& rows, const Tensor& head, const Tensor& target)
+  Chunk(const Tensor& rows, const Tensor& head, const Tensor& target,
+        Probabilities probabilities = Probabilities::kSoftmax)
       : logits(rows.mm(head.t()).to(SumType(rows))),
         counted(target != kIgnoredTarget),
-        safe_target(target.clamp_min(0).unsqueeze(1)),
-        log_sum(logits.logsumexp(1, /*keepdim=*/true)) {}
+        safe_target(target.clamp_min(0).unsqueeze(1)) {
+    if (probabilities == Probabilities::kStablemax) ToLogarithms();
+    log_sum = logits.logsumexp(1, /*keepdim=*/true);
+  }
+
+  // Stablemax is softmax of log s(v), which is log(1 + |v|) with the sign of v.
+  void ToLogarithms() {
+    const Tensor size = logits.abs().add_(1);
+    logits = size.log().mul_(logits.sign());
+    slope = size.reciprocal();
+  }
+
+  Tensor Right() const { return logits.gather(1, safe_target).squeeze(1) >= logits.amax(1); }
 
   // [rows]; 0 where the target is ignored.
   Tensor LogProbability() const {
@@ -33,13 +45,15 @@ struct Chunk {
   }
   // derivative * (one-hot - softmax), in place of the logits.
   Tensor Gradient(const Tensor& derivative) {
-    const Tensor slope = Counted(derivative).neg().unsqueeze(1);
+    const Tensor scale = Counted(derivative).neg().unsqueeze(1);
     logits.sub_(log_sum).exp_();
     logits.scatter_add_(1, safe_target, torch::full_like(log_sum, -1));
-    return logits.mul_(slope);
+    logits.mul_(scale);
+    return slope.defined() ? logits.mul_(slope) : logits;
   }
 
   Tensor logits, counted, safe_target, log_sum;
+  Tensor slope;  // of what softmax takes, by the logits; undefined: 1
 };
 
 template <typename Body>
@@ -60,7 +74,8 @@ struct LossFunction : torch::autograd::Function<LossFunction> {
     Tensor dhead = want_head ? torch::zeros(head.sizes(), options) : Tensor();
     ForEachChunk(hidden, head, [&](int64_t begin, int64_t rows) {
       const Tensor h = hidden.narrow(0, begin, rows);
-      Chunk chunk(h, head, targets.narrow(0, begin, rows));
+      Chunk chunk(h, head, targets.narrow(0, begin, rows), loss.probabilities);
+      if (loss.right.defined()) loss.right.narrow(0, begin, rows).copy_(chunk.Right());
       const RowLoss::Terms terms = loss.Of(chunk.LogProbability(), begin);
       sum.add_(chunk.Counted(terms.loss).sum());
       if (want_hidden || want_head) {

@@ -41,7 +41,7 @@ Heads Rope(const Heads& x, const RopeTable& table) {
 Tensor CausalAttention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window,
                        const Masks& masks) {
   const bool whole = q.size(1) == k.size(1), shared = masks->begins().defined();
-  if (whole && q.is_cpu() && fused_ops::Apply(q)) {
+  if (whole && q.is_cpu() && fused_ops::Apply(q) && window != kBothWays) {
     return fused_ops::CausalAttention(q, k, v, window, masks->begins());
   }
   if (whole && !shared && (window == 0 || window >= q.size(1))) {
@@ -90,7 +90,8 @@ Tensor LossSum(const Tensor& hidden, const Tensor& head, const Tensor& targets, 
                const std::function<void()>& worked) {
   // The kernel of CUDA computes cross-entropies.
   const bool cuda = !loss.function && head.size(0) % 4 == 0;
-  const bool fused = fused_ops::Apply(hidden) && (hidden.is_cpu() || cuda);
+  const bool fused = fused_ops::Apply(hidden) && (hidden.is_cpu() || cuda) &&
+                     loss.probabilities == Probabilities::kSoftmax;
   return fused ? fused_ops::LossSum(hidden, head, targets, loss, worked)
                : generic_ops::LossSum(hidden, head, targets, loss, worked);
 }

@@ -49,8 +49,8 @@ using Masks = c10::intrusive_ptr<CausalMasks>;
 Heads Rope(const Heads& x, const RopeTable& table);
 
 // q [B, T, H, D], k and v [B, T, K, D] -> [B, T, H, D]; scale 1/sqrt(D), causal, each position sees
-// the last `window` ones (0: all). q may be shorter than k and v: its positions are their last
-// ones. Holds no T x T tensor.
+// the last `window` ones (0: all; kBothWays: also all after it). q may be shorter than k and v: its
+// positions are their last ones. Holds no T x T tensor.
 torch::Tensor CausalAttention(const torch::Tensor& q, const torch::Tensor& k,
                               const torch::Tensor& v, int64_t window, const Masks& masks);
 

@@ -1,7 +1,7 @@
 // RowLoss: what each row of hidden values loses, as a function of the log-probability that it gives
 // its target. Next-token, masked, weighted, policy-gradient and KL losses are all of this form, so
 // one chunked operation (ops::LossSum) serves them: d loss / d logits follows from
-// d loss / d log p alone. Used by ops.h and by worker/task. Compute thread.
+// d loss / d log p alone. Used by ops.h, worker/model and worker/task. Compute thread.
 #pragma once
 
 #include <torch/torch.h>
@@ -14,6 +14,12 @@ namespace espalier {
 // The target of a row that loses nothing and has no gradient.
 inline constexpr int64_t kIgnoredTarget = -100;
 
+// How logits become probabilities.
+enum class Probabilities {
+  kSoftmax,
+  kStablemax,  // s(v) over its sum, with s(v) = v + 1 or, below 0, 1 / (1 - v) (Prieto et al. 2025)
+};
+
 struct RowLoss {
   // [N] fp32 on the device of the hidden values: factors of the rows' losses. Undefined: 1.
   torch::Tensor weights;
@@ -25,6 +31,10 @@ struct RowLoss {
     torch::Tensor derivative;
   };
   std::function<Terms(const torch::Tensor& log_p, int64_t first_row)> function;
+  Probabilities probabilities = Probabilities::kSoftmax;
+  // [N] bool on the device of the hidden values: set to whether no id is likelier than the target;
+  // what is at rows without a target does not matter. Undefined: not wanted.
+  torch::Tensor right = {};
 
   // The same of rows [first_row, first_row + log_p.numel()), weighted.
   Terms Of(const torch::Tensor& log_p, int64_t first_row) const {

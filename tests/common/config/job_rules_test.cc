@@ -162,6 +162,38 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"PackedAndGrouped",
              {"train.task=sft", "data.packing=true", "data.group_by_length=true"},
              "leave one of them out"},
+        Case{"RecursiveModel",
+             {"train.task=trm",
+              "model={hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 4, "
+              "architecture: trm, recursion: {causal: true}}"},
+             ""},
+        Case{"RecursiveTaskOnADecoder",
+             {"train.task=trm"},
+             "train.task trm trains a recursive model; give model.architecture: trm"},
+        Case{"RecursiveModelOfAnotherTask",
+             {"model={hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 4, "
+              "recursion: {}}"},
+             "model.recursion is trained by train.task trm"},
+        Case{"RecursiveModelThatSeesWhatItIsToGive",
+             {"train.task=trm",
+              "model={hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 4, "
+              "recursion: {causal: true, mix_positions: true}}"},
+             "model.recursion.mix_positions sees the tokens that a causal model is to give"},
+        Case{"RecursiveModelWithHeadsOfAnOddWidth",
+             {"train.task=trm",
+              "model={hidden_size: 60, num_hidden_layers: 2, num_attention_heads: 4, "
+              "recursion: {}}"},
+             "model.head_dim is 15; it must be even"},
+        Case{"RecursiveModelWithPartsOfHeads",
+             {"train.task=trm",
+              "model={hidden_size: 512, num_hidden_layers: 2, num_attention_heads: 12, "
+              "recursion: {}}"},
+             "model.hidden_size is 512, not a multiple of model.num_attention_heads, which is 12"},
+        Case{"RecursiveModelWithDropout",
+             {"train.task=trm",
+              "model={hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 4, "
+              "recursion: {}, dropout: 0.1}"},
+             "model.dropout is no option of a recursive model"},
         Case{"OneMicroBatchForAll", {"batch.micro_batch=5", "parallel.max_nodes=3"}, ""},
         Case{"FewerSequencesThanNodes",
              {"train.global_batch=2", "parallel.min_nodes=3"},

@@ -20,7 +20,7 @@ Tensor NaiveAttention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t
   for (int64_t b = 0; b < q.size(0); ++b) {
     for (int64_t t = 0; t < q.size(1); ++t) {
       for (int64_t h = 0; h < q.size(2); ++h) {
-        const int64_t end = offset + t + 1;
+        const int64_t end = window == kBothWays ? k.size(1) : offset + t + 1;
         const int64_t begin = window > 0 ? std::max<int64_t>(0, end - window) : 0;
         const Tensor keys = k[b].slice(0, begin, end).select(1, h / group);
         const Tensor values = v[b].slice(0, begin, end).select(1, h / group);
@@ -56,18 +56,20 @@ TEST_P(GenericAttention, EqualsTheFormulaForwardAndBackward) {
   if (c.key_time <= 8) ExpectGradients(attention, inputs);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, GenericAttention,
-                         testing::Values(AttentionCase{"OnePosition", 1, 1, 2, 2, 0},
-                                         AttentionCase{"AllPositions", 6, 6, 2, 2, 0},
-                                         AttentionCase{"GroupedHeads", 5, 5, 4, 2, 0},
-                                         AttentionCase{"Window", 7, 7, 2, 1, 3},
-                                         AttentionCase{"WindowOfOne", 4, 4, 2, 2, 1},
-                                         AttentionCase{"LastPositionsOnly", 2, 7, 4, 2, 0},
-                                         AttentionCase{"LastPositionsInAWindow", 3, 8, 2, 2, 4},
-                                         AttentionCase{"SeveralBlocks", 300, 300, 2, 1, 0},
-                                         AttentionCase{"SeveralBlocksAndWindow", 300, 310, 2, 2,
-                                                       150}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, GenericAttention,
+    testing::Values(AttentionCase{"OnePosition", 1, 1, 2, 2, 0},
+                    AttentionCase{"AllPositions", 6, 6, 2, 2, 0},
+                    AttentionCase{"GroupedHeads", 5, 5, 4, 2, 0},
+                    AttentionCase{"Window", 7, 7, 2, 1, 3},
+                    AttentionCase{"WindowOfOne", 4, 4, 2, 2, 1},
+                    AttentionCase{"LastPositionsOnly", 2, 7, 4, 2, 0},
+                    AttentionCase{"LastPositionsInAWindow", 3, 8, 2, 2, 4},
+                    AttentionCase{"BothWays", 6, 6, 4, 2, kBothWays},
+                    AttentionCase{"SeveralBlocksBothWays", 300, 300, 2, 2, kBothWays},
+                    AttentionCase{"SeveralBlocks", 300, 300, 2, 1, 0},
+                    AttentionCase{"SeveralBlocksAndWindow", 300, 310, 2, 2, 150}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 // Parts of the batch, blocks of fewer rows, single rows: what MPS needs of large batches.
 TEST_P(GenericAttention, IsTheSameHoweverFewScoresExistAtATime) {

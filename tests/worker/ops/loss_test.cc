@@ -10,6 +10,7 @@
 #include "tests/worker/support/failing_allocator.h"
 #include "worker/ops/fused_ops.h"
 #include "worker/ops/generic_ops.h"
+#include "worker/ops/ops.h"
 
 namespace espalier {
 namespace {
@@ -148,6 +149,44 @@ TEST_P(ChunkedLoss, AFrozenHeadHasNoGradientAndChangesNoOther) {
   EXPECT_GT(gradients_of_the_head(h2, head_.clone().set_requires_grad(true)), 0);
   EXPECT_TRUE(torch::equal(h.grad(), h2.grad()));
   EXPECT_FALSE(head.grad().defined());
+}
+
+TEST_P(ChunkedLoss, TellsWhichTargetsAreTheLikeliest) {
+  RowLoss loss = Loss();
+  loss.right = torch::zeros({kRows}, torch::kBool);
+  const Tensor best = hidden_.mm(head_.t()).argmax(1);
+  targets_ = torch::where(torch::arange(kRows).remainder(3).eq(0), best, targets_);
+  targets_[5] = kIgnoredTarget;
+  std::get<1>(GetParam()).loss(hidden_, head_, targets_, loss, {});
+  const Tensor counted = targets_.ne(kIgnoredTarget);
+  EXPECT_TRUE(torch::equal(loss.right.logical_and(counted), best.eq(targets_)));
+  EXPECT_GT(loss.right.sum().item<int64_t>(), kRows / 3 - 2);
+}
+
+// By s(v) itself, in double precision.
+TEST(Stablemax, EqualsTheFormulaForwardAndBackward) {
+  torch::manual_seed(3);
+  const Tensor h = (torch::randn({kRows, kWidth}) * 3).set_requires_grad(true),
+               w = torch::randn({kVocabulary, kWidth}).set_requires_grad(true);
+  const Tensor targets = torch::arange(kRows).remainder(kVocabulary),
+               weights = torch::rand({kRows});
+  Tensor(targets).index_put_({torch::tensor({0, 7, 300, 2499})}, kIgnoredTarget);
+  const Tensor h2 = h.detach().to(torch::kDouble).set_requires_grad(true),
+               w2 = w.detach().to(torch::kDouble).set_requires_grad(true);
+  const Tensor logits = h2.mm(w2.t());
+  const Tensor s = torch::where(logits >= 0, logits + 1, 1 / (1 - logits.clamp_max(0)));
+  const Tensor p = s / s.sum(1, /*keepdim=*/true);
+  const Tensor of_target = p.gather(1, targets.clamp_min(0).unsqueeze(1)).squeeze(1);
+  const Tensor rows = of_target.log().neg() * weights;
+  const Tensor expected = rows.masked_fill(targets.eq(kIgnoredTarget), 0).sum();
+  const Tensor loss = ops::LossSum(
+      h, w, targets,
+      {.weights = weights, .function = {}, .probabilities = Probabilities::kStablemax});
+  EXPECT_NEAR(loss.item<double>(), expected.item<double>(), 1e-5 * expected.item<double>());
+  loss.backward();
+  expected.backward();
+  ExpectClose(h.grad().to(torch::kDouble), h2.grad());
+  ExpectClose(w.grad().to(torch::kDouble), w2.grad());
 }
 
 // A pass that ran out of memory is done again; what a part of it had added would count twice.
