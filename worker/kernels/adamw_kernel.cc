@@ -26,6 +26,12 @@ ESPALIER_SIMD_CLONES void AdamWUpdate(const AdamWBlock& block, const AdamWStep& 
   }
 }
 
+ESPALIER_SIMD_CLONES void AverageUpdate(const float* __restrict value, float* __restrict average,
+                                        int64_t size, float share) {
+#pragma omp simd
+  for (int64_t i = 0; i < size; ++i) average[i] += (value[i] - average[i]) * share;
+}
+
 namespace {
 
 // Numbers are in the order of their bits; of what is none, the result is none.

@@ -18,6 +18,9 @@ struct AdamWBlock {
 };
 void AdamWUpdate(const AdamWBlock& block, const AdamWStep& step);
 
+// average += (value - average) * share.
+void AverageUpdate(const float* value, float* average, int64_t size, float share);
+
 struct AdamW8Block {
   float* value;
   float* gradient;  // set to 0 once used

@@ -7,12 +7,14 @@
 #include <type_traits>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "worker/kernels/adamw_kernel.h"
 #include "worker/kernels/cpu_rows.h"
 #include "worker/ops/cuda_ops.h"
+#include "worker/tensor/torch_compat.h"
 
 namespace espalier {
 namespace {
@@ -86,6 +88,16 @@ Moments8 From(const Moments8& moments, int64_t from) {
           moments.second_unit + block};
 }
 
+// The same bits as cpu::AverageUpdate: each operation is rounded by itself.
+void AverageOnDevice(const torch::Tensor& value, torch::Tensor average, float share) {
+  torch::NoGradGuard no_grad;
+  for (int64_t begin = 0; begin < average.numel(); begin += kHostPiece) {
+    const int64_t size = std::min(kHostPiece, average.numel() - begin);
+    torch::Tensor part = average.narrow(0, begin, size);
+    part.add_((value.narrow(0, begin, size) - part).mul_(share));
+  }
+}
+
 }  // namespace
 
 // Of neighbouring elements; one kind or the other.
@@ -100,6 +112,7 @@ struct AdamW::Piece {
   float* value = nullptr;
   float* gradient = nullptr;  // null: lookups
   PieceOfMoments moments;
+  float* average = nullptr;  // null: none
 
   // What an update of elements [from, to) changes.
   UndoLog::Block Memory(int64_t from, int64_t to) const {
@@ -110,7 +123,8 @@ struct AdamW::Piece {
                             (to - from) * sizeof(Element));
     };
     if (moments.first != nullptr) {
-      return {part(value), part(gradient), part(moments.first), part(moments.second)};
+      return {part(value), part(gradient), part(moments.first), part(moments.second),
+              part(average)};
     }
     const Moments8 block = From(moments.narrow, from);
     const auto units = [from, to](float* unit) {
@@ -122,10 +136,11 @@ struct AdamW::Piece {
             part(moments.narrow.first),
             part(moments.narrow.second),
             units(block.first_unit),
-            units(block.second_unit)};
+            units(block.second_unit),
+            part(average)};
   }
 };
-static_assert(4 * kBlock * sizeof(float) <= UndoLog::kSlotBytes);
+static_assert(5 * kBlock * sizeof(float) <= UndoLog::kSlotBytes);
 
 struct AdamW::Factors {
   double gradient_scale, step_size, second_root, decayed_keep;
@@ -136,7 +151,8 @@ AdamW::AdamW(const v1::OptimizerSpec& spec, Parameters& parameters, Moments mome
   const absl::Span<const int64_t> arenas = parameters.flat().ends();
   for (size_t i = 0; i < parameters.trained().size(); ++i) {
     const Parameter& parameter = parameters.trained()[i];
-    const bool decay = parameter.shape.decay || spec.decay_all();
+    const bool decays = parameter.shape.role != ParameterRole::kState;
+    const bool decay = decays && (parameter.shape.decay || spec.decay_all());
     const bool copied = parameter.offset < parameters.flat_copy().numel();
     const bool looked_up = parameter.offset >= parameters.dense_elements();
     const bool new_arena = std::binary_search(arenas.begin(), arenas.end(), parameter.offset);
@@ -154,9 +170,26 @@ int64_t AdamW::blocks() const {
   return groups_.back().first_block + BlocksOf(groups_.back().end - groups_.back().begin);
 }
 
-absl::StatusOr<AdamW> AdamW::Create(const v1::OptimizerSpec& spec, Parameters& parameters) {
+absl::StatusOr<AdamW> AdamW::Create(const v1::OptimizerSpec& spec, Parameters& parameters,
+                                    double ema) {
   ASSIGN_OR_RETURN(Moments moments, Moments::Create(spec.moments(), parameters));
-  return AdamW(spec, parameters, std::move(moments));
+  AdamW made(spec, parameters, std::move(moments));
+  if (ema == 0) return made;
+  const FlatTensor& values = parameters.flat();
+  RETURN_IF_ERROR(
+      CatchTorch(absl::StrCat("allocating ", values.nbytes(), " bytes for train.ema"), [&] {
+        made.average_ = FlatTensor::Zeros(
+            values.ends(), torch::TensorOptions(values.device()).dtype(torch::kFloat));
+      }));
+  made.average_share_ = static_cast<float>(1 - ema);
+  return made;
+}
+
+void AdamW::ResetAverage() {
+  torch::NoGradGuard no_grad;
+  for (size_t i = 0; i < average_.arenas().size(); ++i) {
+    torch::Tensor(average_.arenas()[i]).copy_(parameters_->flat().arenas()[i]);
+  }
 }
 
 AdamW::Factors AdamW::FactorsOf(const Update& update) const {
@@ -213,6 +246,8 @@ void AdamW::ApplyToPiece(const AdamWStep& step, const Group& group, int64_t begi
   torch::Tensor values = parameters_->flat().Slice(begin, size);
   const bool here = values.is_cpu();
   const torch::Tensor on_host = values.cpu();
+  const torch::Tensor averages =
+      average_.defined() ? average_.Slice(begin, size).cpu() : torch::Tensor();
   const torch::Tensor gradients =
       group.looked_up ? torch::Tensor() : parameters_->summed_gradient().Slice(begin, size).cpu();
   // The CPU computes in fp32 and bf16 alone (precision.h).
@@ -220,9 +255,9 @@ void AdamW::ApplyToPiece(const AdamWStep& step, const Group& group, int64_t begi
                    ? static_cast<cpu::Bf16*>(parameters_->flat_copy().Slice(begin, size).data_ptr())
                    : nullptr;
   const int64_t at = begin - group.begin;
-  const Piece piece{on_host.data_ptr<float>(),
-                    group.looked_up ? nullptr : gradients.data_ptr<float>(),
-                    MomentsOf(group, at, size)};
+  const Piece piece{
+      on_host.data_ptr<float>(), group.looked_up ? nullptr : gradients.data_ptr<float>(),
+      MomentsOf(group, at, size), averages.defined() ? averages.data_ptr<float>() : nullptr};
   UndoLog* const undo = here ? undo_ : nullptr;
   ForBlocks(size, [&](int64_t i, int64_t from, int64_t to, int lane) {
     const int64_t block = group.first_block + i;
@@ -241,10 +276,15 @@ void AdamW::ApplyToPiece(const AdamWStep& step, const Group& group, int64_t begi
           {value, gradient, piece.moments.first + from, piece.moments.second + from, to - from},
           step);
     }
+    if (piece.average != nullptr) {
+      cpu::AverageUpdate(value, piece.average + from, to - from, average_share_);
+    }
     if (undo != nullptr) undo->Done(block);
     if (copy != nullptr) cpu::FromFloatRow(value, copy + from, to - from);
   });
-  if (!here) values.copy_(on_host);
+  if (here) return;
+  values.copy_(on_host);
+  if (averages.defined()) average_.Slice(begin, size).copy_(averages);
 }
 
 void AdamW::Redo(const Update& update) {
@@ -255,7 +295,8 @@ void AdamW::Redo(const Update& update) {
         parameters_->flat().Slice(group.begin, size).data_ptr<float>(),
         group.looked_up ? nullptr
                         : parameters_->summed_gradient().Slice(group.begin, size).data_ptr<float>(),
-        MomentsOf(group, 0, size)};
+        MomentsOf(group, 0, size),
+        average_.defined() ? average_.Slice(group.begin, size).data_ptr<float>() : nullptr};
     for (int64_t i = 0; i < BlocksOf(size); ++i) {
       undo_->Restore(group.first_block + i,
                      piece.Memory(i * kBlock, std::min((i + 1) * kBlock, size)));
@@ -299,6 +340,7 @@ void AdamW::ApplyOnCuda(const Factors& factors) {
     } else {
       cuda::AdamW(step, value, gradient, part(moments_.first()), part(moments_.second()), copy);
     }
+    if (average_.defined()) AverageOnDevice(value, part(average_), average_share_);
   }
 }
 

@@ -1,4 +1,5 @@
-// AdamW over the flat buffers of Parameters, and the norm of the gradient. One pass over raw
+// AdamW over the flat buffers of Parameters, with a moving average of the values where one is
+// wanted, and the norm of the gradient. One pass over raw
 // memory, on the CPU and on CUDA; for other devices on the host. The same bits everywhere and with
 // any number of threads. Used by worker/state: replica.h and warm_segment.h, and by
 // worker/sync/synchroniser.h. Compute thread only.
@@ -21,8 +22,9 @@ namespace espalier {
 class AdamW {
  public:
   // Allocates the moments, zeroed, on the device of the parameters, which must have gradients and
-  // outlive this. RESOURCE_EXHAUSTED names the bytes needed.
-  static absl::StatusOr<AdamW> Create(const v1::OptimizerSpec& spec, Parameters& parameters);
+  // outlive this. RESOURCE_EXHAUSTED names the bytes needed. `ema`: as train.ema has it; 0: none.
+  static absl::StatusOr<AdamW> Create(const v1::OptimizerSpec& spec, Parameters& parameters,
+                                      double ema = 0);
 
   struct Update {
     double learning_rate = 0;
@@ -46,6 +48,10 @@ class AdamW {
   double GradientNorm() const;
 
   const Moments& moments() const { return moments_; }
+  // The moving average of the values, where they lie; undefined: none is wanted.
+  const FlatTensor& average() const { return average_; }
+  // It begins as the values are.
+  void ResetAverage();
   // Updates applied, on which the correction of the moments' bias depends.
   int64_t updates() const { return updates_; }
   void set_updates(int64_t updates) { updates_ = updates; }
@@ -79,6 +85,8 @@ class AdamW {
   Parameters* parameters_;
   std::vector<Group> groups_;
   Moments moments_;
+  FlatTensor average_;
+  float average_share_ = 0;  // of the new values
   int64_t updates_ = 0;
   UndoLog* undo_ = nullptr;
 };

@@ -23,9 +23,9 @@ class UndoLog {
  public:
   static constexpr int kSlots = 64;
   // Of all parts of a block together.
-  static constexpr int64_t kSlotBytes = int64_t{256} << 10;
+  static constexpr int64_t kSlotBytes = int64_t{320} << 10;
   // What an update of a block changes.
-  static constexpr size_t kParts = 6;
+  static constexpr size_t kParts = 7;
   using Block = std::array<absl::Span<std::byte>, kParts>;
 
   // Of the log's memory: marks first, then slots, of which as many are used as there are threads.

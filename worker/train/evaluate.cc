@@ -57,7 +57,7 @@ int64_t Evaluator::RowsOf(size_t rank, const std::vector<Sums>& all,
   return std::max<int64_t>(1, rows);
 }
 
-absl::Status Evaluator::Pass(SlotRange range, Sums& sums) {
+absl::Status Evaluator::Pass(const Model& model, SlotRange range, Sums& sums) {
   std::vector<int64_t> ids(range.size());
   std::iota(ids.begin(), ids.end(), range.begin);
   ASSIGN_OR_RETURN(const Samples samples, task_.validation()->Read(std::move(ids)));
@@ -65,21 +65,20 @@ absl::Status Evaluator::Pass(SlotRange range, Sums& sums) {
     torch::NoGradGuard no_grad;
     const SlotRange all{0, range.size()};
     const TokenBatch batch = task_.Batch(samples, all, transfers_);
-    const double loss = task_.LossSum(model_, batch, {.worked = worked_}).item<double>();
+    const double loss = task_.LossSum(model, batch, {.worked = worked_}).item<double>();
     sums.loss += options_.reproducible ? RoundedForSum(loss) : loss;
     sums.tokens += task_.LossTokens(samples, all);
   });
 }
 
-absl::StatusOr<int64_t> Evaluator::PassThatFits(SlotRange range,
-                                                const std::function<void()>& free_memory,
-                                                Sums& sums) {
+absl::StatusOr<int64_t> Evaluator::PassThatFits(const Around& around, SlotRange range, Sums& sums) {
+  const Model& model = around.model != nullptr ? *around.model : model_;
   int64_t rows = range.size();
   for (bool last_try = false;; rows = (rows + 1) / 2) {
-    const absl::Status status = Pass({range.begin, range.begin + rows}, sums);
+    const absl::Status status = Pass(model, {range.begin, range.begin + rows}, sums);
     if (status.ok()) return rows;
     if (!absl::IsResourceExhausted(status) || last_try) return status;
-    free_memory();
+    around.free_memory();
     last_try = rows == 1;
   }
 }
@@ -108,7 +107,7 @@ absl::StatusOr<std::optional<Evaluation>> Evaluator::Run(const Around& around) {
     if (mine.size() == 0) continue;
     const int64_t wanted = std::min(RowsOf(rank, all, shares), mine.size());
     const SlotRange next{mine.begin, mine.begin + wanted};
-    ASSIGN_OR_RETURN(const int64_t rows, PassThatFits(next, around.free_memory, sums));
+    ASSIGN_OR_RETURN(const int64_t rows, PassThatFits(around, next, sums));
     if (rows < wanted) sums.most = rows;
     mine.begin += rows;
   }

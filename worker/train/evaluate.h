@@ -35,7 +35,8 @@ class Evaluator {
 
   // What the run around it gives to an evaluation.
   struct Around {
-    int64_t micro_batch = 1;  // sequences of a pass of this rank at most, if memory allows
+    const Model* model = nullptr;  // in place of that which was given at first; null: that one
+    int64_t micro_batch = 1;       // sequences of a pass of this rank at most, if memory allows
     // Of each rank in a step, the same on all ranks: what it computes in the time of the others.
     // Empty: as much as they do.
     std::vector<int64_t> sequences;
@@ -60,10 +61,9 @@ class Evaluator {
   static Sums TotalOf(const std::vector<Sums>& all);
   static int64_t RowsOf(size_t rank, const std::vector<Sums>& all,
                         const std::vector<int64_t>& shares);
-  absl::Status Pass(SlotRange range, Sums& sums);
+  absl::Status Pass(const Model& model, SlotRange range, Sums& sums);
   // The first sequences of `range`, all of them or as many as fit; how many.
-  absl::StatusOr<int64_t> PassThatFits(SlotRange range, const std::function<void()>& free_memory,
-                                       Sums& sums);
+  absl::StatusOr<int64_t> PassThatFits(const Around& around, SlotRange range, Sums& sums);
 
   RankContext context_;
   const Model& model_;

@@ -56,9 +56,17 @@ bool Milestones::IsEvaluated() const {
 absl::StatusOr<bool> Milestones::Evaluate() {
   if (IsEvaluated()) return true;
   parts_.reporter.Enter(v1::PHASE_EVALUATE);
+  std::unique_ptr<Replica::Averaged> averaged;
+  if (parts_.replica.optimizer().average().defined()) {
+    RETURN_IF_ERROR(RunTogether(parts_.context, [&]() -> absl::Status {
+      ASSIGN_OR_RETURN(averaged, parts_.replica.MakeAveraged());
+      return absl::OkStatus();
+    }));
+  }
   ASSIGN_OR_RETURN(
       const std::optional<Evaluation> found,
-      parts_.evaluator->Run({.micro_batch = parts_.memory.EvaluationRows(),
+      parts_.evaluator->Run({.model = averaged == nullptr ? nullptr : averaged->model.get(),
+                             .micro_batch = parts_.memory.EvaluationRows(),
                              .sequences = parts_.boundary.sequences(),
                              .free_memory = [this] { parts_.memory.Free(); },
                              .called_away = [this] { return parts_.boundary.CallsAway(); }}));

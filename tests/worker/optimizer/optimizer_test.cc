@@ -95,6 +95,46 @@ TEST(AdamW, AgreesWithLibTorchsOverTwentySteps) {
   }
 }
 
+// After k updates it is mu^k of the first values and (1 - mu) mu^(k - i) of those after update i.
+TEST(AdamW, AveragesTheValuesOfAllUpdates) {
+  constexpr double kDecay = 0.75;
+  Parameters parameters = MakeParameters();
+  AdamW optimizer = *AdamW::Create(Spec(), parameters, kDecay);
+  optimizer.ResetAverage();
+  torch::Tensor expected = parameters.flat().Only().to(torch::kDouble);
+  for (int step = 0; step < 12; ++step) {
+    FillGradient(parameters, step);
+    optimizer.Apply({.learning_rate = 0.05});
+    expected = kDecay * expected + (1 - kDecay) * parameters.flat().Only().to(torch::kDouble);
+  }
+  const torch::Tensor average = optimizer.average().Only();
+  EXPECT_LT((average - expected).abs().max().item<double>(), 1e-6);
+  EXPECT_GT((average - parameters.flat().Only()).abs().max().item<double>(), 0.01);
+  EXPECT_FALSE((*AdamW::Create(Spec(), parameters)).average().defined());
+}
+
+TEST(AdamW, ParametersWithTheAverageShareNothingThatIsTrained) {
+  for (const auto type : {torch::kFloat, torch::kBFloat16}) {
+    DecoderConfig config = Config();
+    config.tie_word_embeddings = type == torch::kFloat;
+    Parameters parameters =
+        *Parameters::Create(config, Trained(EmbeddingGradient::kDense, torch::kCPU, type));
+    parameters.Initialize(/*seed=*/3, /*initializer_range=*/0.5);
+    AdamW optimizer = *AdamW::Create(Spec(), parameters, 0.5);
+    optimizer.ResetAverage();
+    const torch::Tensor before = parameters.Head().clone();
+    FillGradient(parameters, 1);
+    optimizer.Apply({.learning_rate = 0.05});
+    const Parameters averaged = *parameters.WithValues(optimizer.average());
+    const torch::Tensor head = averaged.Head().to(torch::kFloat);
+    const torch::Tensor between = (before + parameters.Head()).to(torch::kFloat) / 2;
+    EXPECT_LT((head - between).abs().max().item<double>(), type == torch::kFloat ? 1e-5 : 0.02);
+    EXPECT_FALSE(averaged.Head().requires_grad());
+    EXPECT_EQ(averaged.Head().scalar_type(), type);
+    EXPECT_TRUE(averaged.GradientLeaves().empty());
+  }
+}
+
 TEST(AdamW, LeavesTheGradientZero) {
   Parameters parameters = MakeParameters();
   AdamW optimizer = *AdamW::Create(Spec(), parameters);
