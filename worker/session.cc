@@ -173,6 +173,8 @@ absl::Status WorkerSession::BuildReplica() {
   if (const std::optional<double> found = replica_->self_test()) {
     absl::StrAppendFormat(&device_text_, ", self-test within %.1g", *found);
   }
+  const SlotStates::Size kept = inputs_.task->Keeps(spec_, inputs_.config);
+  if (kept.slots > 0) RETURN_IF_ERROR(replica_->slots().Keep(kept));
   return replica_->PrepareExchange(context_.collective.world_size(), spec_);
 }
 

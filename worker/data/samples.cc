@@ -59,12 +59,17 @@ Samples LongestFirst(const Samples& samples) {
   }
   std::sort(order.begin(), order.end());
   const int64_t length = samples.sequence_length();
+  const auto kept_length =
+      static_cast<int64_t>(samples.kept.size()) / std::max<int64_t>(1, samples.rows());
   Samples sorted;
   for (const auto& [unused, row] : order) {
     const auto tokens = samples.tokens.begin() + row * (length + 1);
     sorted.ids.push_back(samples.ids[static_cast<size_t>(row)]);
     sorted.tokens.insert(sorted.tokens.end(), tokens, tokens + length + 1);
     if (!samples.parts.empty()) sorted.parts.push_back(samples.parts[static_cast<size_t>(row)]);
+    if (!samples.slots.empty()) sorted.slots.push_back(samples.slots[static_cast<size_t>(row)]);
+    const auto kept = samples.kept.begin() + row * kept_length;
+    sorted.kept.insert(sorted.kept.end(), kept, kept + kept_length);
     if (samples.counted.empty()) continue;
     const auto counted = samples.counted.begin() + row * length;
     sorted.counted.insert(sorted.counted.end(), counted, counted + length);

@@ -56,6 +56,10 @@ struct Samples {
   // Of rows that examples share: those of each row, in order, the first at column 0; none sees
   // another, and its positions begin at 0. Empty: a row is one sample.
   std::vector<std::vector<RowPart>> parts = {};
+  // Of a step whose samples may take several: the slot of the global batch of each row, and the
+  // numbers that it kept, [rows, n]. Empty: each step has samples of its own.
+  std::vector<int64_t> slots = {};
+  std::vector<float> kept = {};
 
   int64_t rows() const { return static_cast<int64_t>(ids.size()); }
   // T; 0 without rows.

@@ -192,7 +192,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(const DecoderConfig& co
   AllowTf32(train.allow_tf32());
   ASSIGN_OR_RETURN(Parameters parameters, Parameters::Create(config, options));
   auto owned = std::make_unique<Parameters>(std::move(parameters));
-  ASSIGN_OR_RETURN(AdamW adamw, AdamW::Create(train.optimizer(), *owned));
+  ASSIGN_OR_RETURN(AdamW adamw, AdamW::Create(train.optimizer(), *owned, train.ema()));
   auto replica =
       std::unique_ptr<Replica>(new Replica(config, options, std::move(owned), std::move(adamw)));
   replica->model().set_recompute(std::move(recompute));
@@ -222,10 +222,27 @@ absl::Status Replica::PrepareExchange(int ranks, const v1::JobSpec& spec) {
                     [&] { host_gradient_ = FlatTensor::Zeros(gradient.ends(), host); });
 }
 
-std::vector<torch::Tensor> Replica::Buffers() {
+std::vector<torch::Tensor> Replica::UpdatedBuffers() {
   std::vector<torch::Tensor> buffers = parameters_->flat().arenas();
   const std::vector<torch::Tensor> moments = optimizer_.moments().Buffers();
   buffers.insert(buffers.end(), moments.begin(), moments.end());
+  const std::vector<torch::Tensor>& average = optimizer_.average().arenas();
+  buffers.insert(buffers.end(), average.begin(), average.end());
+  return buffers;
+}
+
+absl::StatusOr<std::unique_ptr<Replica::Averaged>> Replica::MakeAveraged() const {
+  if (!optimizer_.average().defined()) return nullptr;
+  ASSIGN_OR_RETURN(Parameters parameters, parameters_->WithValues(optimizer_.average()));
+  auto averaged = std::make_unique<Averaged>(Averaged{std::move(parameters), nullptr});
+  averaged->model = MakeModel(config(), averaged->parameters);
+  return averaged;
+}
+
+std::vector<torch::Tensor> Replica::Buffers() {
+  std::vector<torch::Tensor> buffers = UpdatedBuffers();
+  const std::vector<torch::Tensor> slots = slots_.Buffers();
+  buffers.insert(buffers.end(), slots.begin(), slots.end());
   return buffers;
 }
 
@@ -234,7 +251,12 @@ uint64_t Replica::Fingerprint(HashThreads threads, const std::atomic<bool>* canc
                   MixBits(static_cast<uint64_t>(counters_.updates) + (uint64_t{1} << 40)) ^
                   MixBits(counters_.loss_scale.Fingerprint() + (uint64_t{1} << 41)) ^
                   counters_.validation.Fingerprint();
-  for (const torch::Tensor& buffer : Buffers()) {
+  std::vector<torch::Tensor> buffers = UpdatedBuffers();
+  if (slots_.kept()) {  // the other half is of the step before
+    const std::vector<torch::Tensor> kept = slots_.PartsOf(step());
+    buffers.insert(buffers.end(), kept.begin(), kept.end());
+  }
+  for (const torch::Tensor& buffer : buffers) {
     if (cancelled != nullptr && *cancelled) return 0;
     hash = MixBits(hash ^ HashTensor(buffer, threads));
   }

@@ -21,6 +21,7 @@
 #include "worker/optimizer/optimizer.h"
 #include "worker/optimizer/precision.h"
 #include "worker/optimizer/validation_progress.h"
+#include "worker/state/slot_states.h"
 #include "worker/sync/exact_sums.h"
 #include "worker/sync/gradient_residual.h"
 #include "worker/sync/together.h"
@@ -74,10 +75,19 @@ class Replica {
   Parameters& parameters() { return *parameters_; }
   Model& model() { return *model_; }
   AdamW& optimizer() { return optimizer_; }
+  // The model with the moving average of what is trained, as it is now: for evaluation. Null: there
+  // is none (train.ema). RESOURCE_EXHAUSTED as Parameters::WithValues.
+  struct Averaged {
+    Parameters parameters;
+    std::unique_ptr<Model> model;
+  };
+  absl::StatusOr<std::unique_ptr<Averaged>> MakeAveraged() const;
   // What SelfTest found; none on the CPU in fp32, which others are compared with.
   std::optional<double> self_test() const { return self_test_; }
   TrainingCounters& counters() { return counters_; }
   GradientResidual& residual() { return residual_; }
+  // What a task keeps from one step to the next; to be allocated before the warm state is opened.
+  SlotStates& slots() { return slots_; }
   // Where sums of a gradient that is on a device are made. Here, since it must last as long as the
   // operations of the collective, which a failed step leaves behind.
   FlatTensor& host_gradient() { return host_gradient_; }
@@ -87,7 +97,7 @@ class Replica {
   absl::Status PrepareExchange(int ranks, const v1::JobSpec& spec);
   Step step() const { return Step(counters_.step); }
 
-  // Values of what is trained and what Moments::Buffers names.
+  // Values of what is trained and their average, what Moments::Buffers names, and what slots keep.
   std::vector<torch::Tensor> Buffers();
   // A hash of all that is trained, equal on all ranks: of the residual only when it is gathered.
   // Means nothing, and comes soon, once `cancelled` is set.
@@ -98,6 +108,7 @@ class Replica {
   bool has_frozen() const { return parameters_->trained().size() < parameters_->all().size(); }
 
  private:
+  std::vector<torch::Tensor> UpdatedBuffers();
   Replica(const DecoderConfig& config, const Parameters::Options& options,
           std::unique_ptr<Parameters> parameters, AdamW optimizer);
   Parameters::Options options_;
@@ -107,6 +118,7 @@ class Replica {
   std::optional<double> self_test_;
   TrainingCounters counters_;
   GradientResidual residual_;
+  SlotStates slots_;
   FlatTensor host_gradient_;
   ExactSums exact_sums_;
   std::optional<uint64_t> frozen_fingerprint_;

@@ -93,6 +93,8 @@ namespace {
 using nlohmann::json;
 
 constexpr char kResidual[] = "gradient_residual.";
+constexpr char kValue[] = "value.";  // where the model's are averages
+constexpr const char* kSlotParts[] = {"slots.records", "slots.numbers"};
 
 // Where a job's model lies, as it was given when that cannot be told.
 std::string BaseFolder(const v1::JobSpec& spec) {
@@ -173,6 +175,24 @@ absl::Status LoadMoments(const Safetensors& file, const Moments& moments, size_t
   return absl::OkStatus();
 }
 
+// Undefined where there is no average.
+torch::Tensor AverageOf(Replica& replica, const Parameter& parameter) {
+  const FlatTensor& average = replica.optimizer().average();
+  if (!average.defined()) return torch::Tensor();
+  return average.Slice(parameter.offset, parameter.size).view(parameter.shape.shape);
+}
+
+// Values, and their average. A run that begins to average begins with what the values are.
+absl::Status LoadValues(const Checkpoint& checkpoint, const Parameter& parameter,
+                        const torch::Tensor& average) {
+  const bool held =
+      checkpoint.optimizer().Find(absl::StrCat(kValue, parameter.shape.name)) != nullptr;
+  RETURN_IF_ERROR(held ? LoadPart(checkpoint.optimizer(), kValue, parameter, parameter.value)
+                       : LoadPart(checkpoint.model(), "", parameter, parameter.value));
+  return average.defined() ? LoadPart(checkpoint.model(), "", parameter, average)
+                           : absl::OkStatus();
+}
+
 // Undefined for lookups, which travel otherwise.
 torch::Tensor ResidualOf(Replica& replica, const Parameter& parameter) {
   const torch::Tensor& values = replica.residual().values();
@@ -191,6 +211,21 @@ absl::Status LoadResidual(const Safetensors& file, Replica& replica) {
     const absl::Status loaded = LoadPart(file, kResidual, parameter, part);
     if (absl::IsNotFound(loaded)) return absl::OkStatus();
     RETURN_IF_ERROR(loaded);
+  }
+  return absl::OkStatus();
+}
+
+TensorSpec SlotSpec(size_t part, const torch::Tensor& values) {
+  return {kSlotParts[part], TypeOf(values), values.sizes().vec()};
+}
+
+// Of a run that keeps them. One that goes on from another's weights alone begins with none.
+absl::Status LoadSlots(const Safetensors& file, Step step, SlotStates& slots) {
+  if (!slots.kept()) return absl::OkStatus();
+  slots.Reset();
+  const std::vector<torch::Tensor> parts = slots.PartsOf(step);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    RETURN_IF_ERROR(LoadTensor(file, SlotSpec(i, parts[i]), BytesOf(parts[i])));
   }
   return absl::OkStatus();
 }
@@ -261,12 +296,23 @@ CheckpointContent ContentOf(Replica& replica, const RunIdentity& identity,
   const bool kept = replica.residual().kept();
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Parameter& parameter = parameters[i];
-    add("", parameter, parameter.value, content.model);
+    const torch::Tensor average = AverageOf(replica, parameter);
+    add("", parameter, average.defined() ? average : parameter.value, content.model);
+    if (average.defined()) add(kValue, parameter, parameter.value, content.optimizer);
     for (const Moments::Part& part : replica.optimizer().moments().PartsOf(i)) {
       add(part.prefix, parameter, part.values, content.optimizer);
     }
     const torch::Tensor residual = kept ? ResidualOf(replica, parameter) : torch::Tensor();
     if (residual.defined()) add(kResidual, parameter, residual, content.optimizer);
+  }
+  const std::vector<torch::Tensor> slots = replica.slots().kept()
+                                               ? replica.slots().PartsOf(replica.step())
+                                               : std::vector<torch::Tensor>();
+  for (size_t i = 0; i < slots.size(); ++i) {
+    content.optimizer.push_back(
+        {SlotSpec(i, slots[i]), [part = slots[i]]() -> absl::StatusOr<absl::Span<const std::byte>> {
+           return BytesOf(part);
+         }});
   }
   content.config_json = DecoderConfigToJson(replica.config());
   content.generation_config_json = GenerationConfigJson(replica.config());
@@ -295,11 +341,12 @@ absl::Status LoadReplica(const Checkpoint& checkpoint, const RunIdentity& identi
   RETURN_IF_ERROR(CheckAdapters(checkpoint, replica.parameters().lora()));
   RETURN_IF_ERROR(CheckFrozen(checkpoint, replica));
   for (size_t i = 0; i < parameters.size(); ++i) {
-    RETURN_IF_ERROR(LoadPart(checkpoint.model(), "", parameters[i], parameters[i].value));
+    RETURN_IF_ERROR(LoadValues(checkpoint, parameters[i], AverageOf(replica, parameters[i])));
     RETURN_IF_ERROR(
         LoadMoments(checkpoint.optimizer(), replica.optimizer().moments(), i, parameters[i]));
   }
   RETURN_IF_ERROR(LoadResidual(checkpoint.optimizer(), replica));
+  RETURN_IF_ERROR(LoadSlots(checkpoint.optimizer(), Step(state.counters.step), replica.slots()));
   replica.residual().Rescale(state.counters.loss_scale.value() / state.saved_scale.value());
   const auto kind = [](bool in_8_bits) { return in_8_bits ? "int8" : "fp32"; };
   const bool in_8_bits = replica.optimizer().moments().in_8_bits();

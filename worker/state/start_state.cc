@@ -305,6 +305,7 @@ absl::Status SetInitialAdapters(const v1::JobSpec& spec, Parameters& parameters)
 
 absl::Status SetInitialWeights(const v1::JobSpec& spec, Replica& replica) {
   replica.counters() = {.loss_scale = LossScale::For(spec.train().precision())};
+  replica.slots().Reset();
   Parameters& parameters = replica.parameters();
   if (spec.model().has_from()) {
     RETURN_IF_ERROR(CheckIfCheckpoint(PosixFileSystem(), spec.model().from()));
@@ -314,7 +315,8 @@ absl::Status SetInitialWeights(const v1::JobSpec& spec, Replica& replica) {
       parameters.Initialize(spec.train().seed(), replica.config().initializer_range);
     }));
   }
-  return parameters.lora() ? SetInitialAdapters(spec, parameters) : absl::OkStatus();
+  if (parameters.lora()) RETURN_IF_ERROR(SetInitialAdapters(spec, parameters));
+  return CatchTorch("beginning an average", [&] { replica.optimizer().ResetAverage(); });
 }
 
 absl::StatusOr<StartState> AgreeOnStart(const RankContext& context, const CheckpointStore& store,

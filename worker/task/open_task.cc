@@ -1,6 +1,7 @@
 #include "worker/task/open_task.h"
 
 #include "absl/strings/str_cat.h"
+#include "worker/task/deep_supervision.h"
 #include "worker/task/next_token.h"
 
 namespace espalier {
@@ -11,10 +12,12 @@ absl::StatusOr<std::unique_ptr<Task>> OpenTask(const v1::JobSpec& spec, const Da
       return OpenPretrain(spec, dataset);
     case v1::TASK_SFT:
       return OpenSft(spec, dataset);
+    case v1::TASK_TRM:
+      return OpenTrm(spec, dataset);
     default:
       return absl::InvalidArgumentError(
           absl::StrCat("train.task ", static_cast<int>(spec.train().task()),
-                       " is not one that this worker knows; allowed: pretrain, sft"));
+                       " is not one that this worker knows; allowed: pretrain, sft, trm"));
   }
 }
 

@@ -2,19 +2,22 @@
 // of passes, and says what their sum is divided by: which samples there are, which tensors a pass
 // over some of them takes, and which loss over which tokens, with which weights. Boundaries,
 // passes, memory, exchange, update, reports and checkpoints know no task, and no task knows
-// another. Implementations: next_token.h. Used by worker/train, worker/job_inputs.h and
-// worker/session.h. Compute thread.
+// another. Implementations: next_token.h, deep_supervision.h. Used by worker/train,
+// worker/job_inputs.h and worker/session.h. Compute thread.
 #pragma once
 
 #include <torch/torch.h>
 
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "espalier/v1/job.pb.h"
 #include "worker/data/dataset.h"
 #include "worker/data/samples.h"
+#include "worker/formats/decoder_config.h"
 #include "worker/model/model.h"
+#include "worker/state/slot_states.h"
 #include "worker/task/token_batch.h"
 
 namespace espalier {
@@ -42,6 +45,20 @@ class Task {
   // what LibTorch throws.
   virtual torch::Tensor LossSum(const Model& model, const TokenBatch& batch,
                                 const PassInputs& inputs) const = 0;
+
+  // Of a task whose samples take several steps: what a slot of the global batch keeps of one for
+  // the next. By default nothing, and the two below are not called.
+  virtual SlotStates::Size Keeps(const v1::JobSpec&, const DecoderConfig&) const { return {}; }
+  // The samples with which the slots `shard` go on at `step`: those that they keep, or those of
+  // `fresh`, which the order has for them. Reads those that are kept.
+  virtual absl::StatusOr<Samples> Continue(Step, SlotRange /*shard*/, const Samples& fresh,
+                                           SlotStates&) const {
+    return fresh;
+  }
+  // The passes of a step are done, of which one with `model` over the rows `rows` has left
+  // `results` (of its batch): writes what their slots keep. Throws what LibTorch throws.
+  virtual void Keep(const Model&, Step, const Samples&, SlotRange /*rows*/,
+                    const std::vector<torch::Tensor>& /*results*/, SlotStates&) const {}
 };
 
 // The order in which a job uses its samples.

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "espalier/v1/job.pb.h"
 #include "worker/data/samples.h"
@@ -20,6 +21,9 @@ struct TokenBatch {
   torch::Tensor targets;   // [rows, C] int64: columns [1, C]; kIgnoredTarget: does not count
   torch::Tensor weights;   // [rows * C] fp32: factors of the tokens' losses; undefined: 1
   SharedRows shared = {};  // of samples that examples share: begins [rows, C]
+  // Of a task whose samples take several steps: what the slots of the rows have kept, and, to be
+  // filled in by the loss, what they keep next. Such a pass is not recorded.
+  std::vector<torch::Tensor> kept = {}, results = {};
 };
 
 // The rows `rows` of `samples`, which must outlive the batch.

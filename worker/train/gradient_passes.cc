@@ -49,7 +49,9 @@ torch::Tensor GradientPasses::Compute(const Samples& samples, SlotRange rows, Pa
   pace_.Begin();
   const TokenBatch batch = parts_.task.Batch(samples, rows, transfers_);
   inputs.dropout = MakeDropoutKeys(parts_.spec, replica.step().value(), samples, rows, transfers_);
-  return parts_.runner.Run(batch, inputs, replica.counters().loss_scale.value());
+  torch::Tensor loss = parts_.runner.Run(batch, inputs, replica.counters().loss_scale.value());
+  if (!batch.results.empty()) left_.push_back({rows, batch.results});
+  return loss;
 }
 
 absl::StatusOr<StepTotals> GradientPasses::Run(const Samples& shard) {
@@ -58,6 +60,7 @@ absl::StatusOr<StepTotals> GradientPasses::Run(const Samples& shard) {
   const Samples& samples = alike ? shard : sorted;
   parts_.memory.Restart();
   losses_.clear();
+  left_.clear();
   absl::StatusOr<EmbeddingRows> lookup = BeginStep(samples);
   if (!lookup.ok()) return parts_.memory.WithAdvice(lookup.status());
   std::vector<torch::Tensor> leaves = parts_.replica.parameters().GradientLeaves();
@@ -76,6 +79,12 @@ absl::StatusOr<StepTotals> GradientPasses::Run(const Samples& shard) {
     for (const torch::Tensor& loss : losses_) {
       mine.loss += exact ? RoundedForSum(loss.item<double>()) : loss.item<double>();
     }
+    Replica& replica = parts_.replica;
+    for (const Left& left : left_) {
+      parts_.task.Keep(replica.model(), replica.step(), samples, left.rows, left.results,
+                       replica.slots());
+    }
+    left_.clear();
   }));
   mine.tokens = parts_.task.LossTokens(samples, {0, samples.rows()});
   mine.finite = std::isfinite(mine.loss) ? 1 : 0;

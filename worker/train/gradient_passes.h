@@ -56,6 +56,12 @@ class GradientPasses {
   const std::function<void(int64_t)> worked_;  // of every pass, so that it knows the device
   Transfers transfers_;
   std::vector<torch::Tensor> losses_;  // of the step's micro-batches, on the device
+  // What those leave that their slots are to keep.
+  struct Left {
+    SlotRange rows;
+    std::vector<torch::Tensor> results;
+  };
+  std::vector<Left> left_;
 };
 
 }  // namespace espalier

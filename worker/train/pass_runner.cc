@@ -42,7 +42,8 @@ std::vector<bool> PassRunner::Receives() const {
 
 // Null where the pass is not one that was recorded.
 PassRunner::Recording* PassRunner::RecordingFor(const TokenBatch& batch, const PassInputs& inputs) {
-  if (inputs.gradients_final || inputs.lookup.rows.defined() || batch.weights.defined()) {
+  if (inputs.gradients_final || inputs.lookup.rows.defined() || batch.weights.defined() ||
+      !batch.results.empty()) {
     return nullptr;
   }
   const auto it = recordings_.find(batch.inputs.size(0));
@@ -91,7 +92,8 @@ PassRunner::Recording PassRunner::MakeRecording(int64_t size, int64_t time,
 absl::Status PassRunner::Record(std::vector<int64_t> sizes, int64_t time,
                                 const DropoutKeys& rates) {
   Forget();
-  if (!CanRecord()) return absl::OkStatus();
+  const bool alike = CanRecord() && task_.MadeUpBatch(1, 1, model_.device()).results.empty();
+  if (!alike) return absl::OkStatus();
   // The largest first, so that the others find room in its memory.
   std::sort(sizes.begin(), sizes.end(), std::greater<>());
   const absl::Status status = CatchTorch("recording a pass", [&] {

@@ -125,8 +125,7 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
 
   // 2. The samples of my shard.
   reporter_.Enter(v1::PHASE_DATA_WAIT);
-  ASSIGN_OR_RETURN(const std::shared_ptr<const Samples> samples,
-                   parts_.samples.Fetch(replica_.step(), shard));
+  ASSIGN_OR_RETURN(const std::shared_ptr<const Samples> samples, SamplesOf(shard));
   accounts_.Book(TimeAccount::kDataWait);
 
   // 3. How many of them a micro-batch holds, in the first step, and how passes are run.
@@ -147,6 +146,9 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   reporter_.Enter(v1::PHASE_EXCHANGE);
   memory_->TrimIfDue(replica_.step());
   RETURN_IF_ERROR(memory_->WithAdvice(parts_.synchroniser.FinishSums()));
+  if (replica_.slots().kept()) {
+    RETURN_IF_ERROR(replica_.slots().Share(parts_.context.collective, shard, replica_.step()));
+  }
   accounts_.Book(TimeAccount::kExchangeWait);
   const absl::Status logged = LogSamples(*samples);
   mine.failed = !logged.ok();
@@ -174,6 +176,15 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   memory_->Report(passes_->largest(), report);
   reporter_.Step(std::move(report), accounts_);
   return StepEnd::kCommitted;
+}
+
+absl::StatusOr<std::shared_ptr<const Samples>> Trainer::SamplesOf(SlotRange shard) {
+  ASSIGN_OR_RETURN(std::shared_ptr<const Samples> fresh,
+                   parts_.samples.Fetch(replica_.step(), shard));
+  if (!replica_.slots().kept()) return fresh;
+  ASSIGN_OR_RETURN(Samples samples,
+                   parts_.task.Continue(replica_.step(), shard, *fresh, replica_.slots()));
+  return std::make_shared<const Samples>(std::move(samples));
 }
 
 // Commits the step. No update when a rank's loss or the sum of the gradients is not finite.

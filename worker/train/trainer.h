@@ -87,6 +87,8 @@ class Trainer {
   absl::StatusOr<Boundary> MeetBoundary();
   // Absent: the message does not say to stop.
   static std::optional<StepEnd> StopOf(const Boundary& boundary);
+  // Of my slots of the next step.
+  absl::StatusOr<std::shared_ptr<const Samples>> SamplesOf(SlotRange shard);
   absl::Status UpdateOrSkip(const StepTotals& total, v1::StepReport& report);
   // `expected`: the loss scale was too large, and has been reduced. Counts it in `after`.
   absl::Status SkipUpdate(const StepTotals& total, bool expected, TrainingCounters& after);

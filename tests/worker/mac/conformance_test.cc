@@ -8,10 +8,12 @@
 #include "absl/strings/str_join.h"
 #include "tests/worker/mac/mac_device.h"
 #include "tests/worker/support/test_folder.h"
+#include "tests/worker/support/tiny_trm.h"
 #include "tests/worker/support/training_world.h"
 #include "worker/collective/in_process.h"
 #include "worker/data/packed_table.h"
 #include "worker/generation/batch_generator.h"
+#include "worker/task/deep_supervision.h"
 #include "worker/task/next_token.h"
 #include "worker/train/evaluate.h"
 
@@ -160,6 +162,38 @@ TEST(OnAMacToo, FineTuningOnPackedRowsBreaksNoRuleAndComesToWhatTheProcessorCome
       EXPECT_NEAR(results[0].losses[step], expected[0].losses[step],
                   tolerance * expected[0].losses[step]);
     }
+  }
+}
+
+class RecursionOnAMac : public testing::TestWithParam<std::tuple<bool, v1::Precision>> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, RecursionOnAMac,
+                         testing::Combine(testing::Bool(),
+                                          testing::Values(v1::PRECISION_FP32, v1::PRECISION_BF16)));
+
+// Of text, and of what sees both ways; samples stay for several steps.
+TEST_P(RecursionOnAMac, DeepSupervisionBreaksNoRuleAndComesToWhatTheProcessorComesTo) {
+  const auto [causal, precision] = GetParam();
+  const TestFolder there, here;
+  const MacDevice mac;
+  const DeepSupervision task(DeepSupervision::Kind::kText, 32, TinyExamples(100), TinyExamples(30),
+                             /*seed=*/5);
+  WorldOptions options = OptionsOf({"Recursion", precision, false, 2}, here);
+  options.config = TinyTrmConfig(causal);
+  options.config->vocab_size = 50;
+  options.config->max_position_embeddings = 32;
+  options.config->recursion->halt_continue = true;
+  options.config->recursion->halt_reads_last = causal;
+  options.spec.mutable_train()->set_task(v1::TASK_TRM);
+  options.task = &task;
+  const std::vector<RankResult> results = TrainWorld(OnMac(options, there));
+  EXPECT_THAT(mac.tally().violations, testing::IsEmpty());
+  EXPECT_GT(mac.tally().all_launches(), 0);
+  const std::vector<RankResult> expected = TrainWorld(options);
+  ASSERT_TRUE(results[0].outcome.ok()) << results[0].outcome.status();
+  ASSERT_EQ(results[0].losses.size(), expected[0].losses.size());
+  for (size_t step = 0; step < expected[0].losses.size(); ++step) {
+    EXPECT_NEAR(results[0].losses[step], expected[0].losses[step],
+                (precision == v1::PRECISION_FP32 ? 1e-3 : 0.05) * expected[0].losses[step]);
   }
 }
 

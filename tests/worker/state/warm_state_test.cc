@@ -41,11 +41,13 @@ struct Kind {
   bool tied;
   bool values_on_host = false;  // as with MPS
   bool copies = false;          // as with CUDA
+  double ema = 0;
 };
 constexpr Kind kKinds[] = {
     {"Fp32", v1::PRECISION_FP32, v1::MOMENT_TYPE_FP32, true},
     {"Bf16Lookups", v1::PRECISION_BF16, v1::MOMENT_TYPE_FP32, false},
     {"MomentsOf8BitsLookups", v1::PRECISION_FP32, v1::MOMENT_TYPE_INT8, false},
+    {"Averaged", v1::PRECISION_FP32, v1::MOMENT_TYPE_FP32, false, false, false, 0.5},
     {"OnHost", v1::PRECISION_FP32, v1::MOMENT_TYPE_FP32, true, true},
     {"OnHostBf16Lookups", v1::PRECISION_BF16, v1::MOMENT_TYPE_FP32, false, true},
     {"Copies", v1::PRECISION_BF16, v1::MOMENT_TYPE_FP32, true, false, true},
@@ -59,6 +61,7 @@ class Life {
     identity_.spec = TinySpec(10);
     identity_.spec.mutable_train()->set_precision(kind.precision);
     identity_.spec.mutable_train()->mutable_optimizer()->set_moments(kind.moments);
+    identity_.spec.mutable_train()->set_ema(kind.ema);
     Create(kind, folder);
   }
   Life(const RunIdentity& identity, const std::string& folder) : identity_(identity) {
@@ -124,6 +127,7 @@ class Life {
       return;
     }
     replica_->parameters().Initialize(/*seed=*/5, /*initializer_range=*/0.3);
+    replica_->optimizer().ResetAverage();
     if (warm_ != nullptr) warm_->Commit(replica_->counters());
   }
 

@@ -38,6 +38,7 @@ std::shared_ptr<const TokenRow> MakeText(uint64_t seed) {
 }
 
 DecoderConfig ConfigOf(const WorldOptions& options) {
+  if (options.config) return *options.config;
   DecoderConfig config = TinyConfig();
   config.tie_word_embeddings = options.tied;
   config.layers = options.layers;
@@ -83,7 +84,6 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
   ASSIGN_OR_RETURN(result.replica, Replica::Create(config, spec.train(), options.device,
                                                    {.arena_elements = options.arena_elements,
                                                     .values_on_host = options.values_on_host}));
-  RETURN_IF_ERROR(result.replica->PrepareExchange(collective.world_size(), spec));
   RunIdentity identity{.spec = spec, .data_hash = "made up"};
   if (options.computed_by) identity.computed_by = options.computed_by(rank);
   const int64_t length = spec.data().sequence_length();
@@ -91,6 +91,10 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
                            std::make_shared<WindowTable>(MakeText(2), length));
   const Task& task = options.task != nullptr ? *options.task : own_task;
   identity.training_samples = task.training()->size();
+  if (const SlotStates::Size kept = task.Keeps(spec, config); kept.slots > 0) {
+    RETURN_IF_ERROR(result.replica->slots().Keep(kept));
+  }
+  RETURN_IF_ERROR(result.replica->PrepareExchange(collective.world_size(), spec));
   CheckpointStore store = StoreOf(options, rank);
   ASSIGN_OR_RETURN(const CopyRole role, DivideCopies(context, store, spec.checkpoint()));
   StartOptions start = StartOf(options, rank);

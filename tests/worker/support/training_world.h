@@ -83,6 +83,7 @@ struct WorldOptions {
   bool tied = false;  // the embedding to the head
   int64_t layers = 2;
   Architecture architecture = Architecture::kLlama;
+  std::optional<DecoderConfig> config;  // in place of TinyConfig with the above
   int64_t arena_elements = kArenaElements;
   torch::Device device = torch::kCPU;
   bool values_on_host = false;  // as with MPS

@@ -1,0 +1,280 @@
+// Deep supervision as a run has it: samples stay in their slots until they halt, whatever ranks,
+// passes, plans and generations compute them.
+#include "worker/task/deep_supervision.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "tests/worker/support/test_folder.h"
+#include "tests/worker/support/tiny_trm.h"
+#include "tests/worker/support/training_world.h"
+
+namespace espalier {
+namespace {
+
+using Kind = DeepSupervision::Kind;
+
+constexpr int64_t kLength = 32;
+
+DecoderConfig Config(int64_t halt_max_steps) {
+  DecoderConfig config = TinyTrmConfig(/*causal=*/true);
+  config.vocab_size = 50;
+  config.max_position_embeddings = kLength;
+  config.recursion->halt_max_steps = halt_max_steps;
+  config.recursion->halt_exploration = 0.5;
+  config.recursion->halt_reads_last = true;
+  return config;
+}
+
+const DeepSupervision& Texts() {
+  static const auto& task =
+      *new DeepSupervision(Kind::kText, kLength, TinyExamples(160), TinyExamples(24), /*seed=*/5);
+  return task;
+}
+
+WorldOptions OptionsOf(int64_t steps, const std::string& folder, std::vector<int> shares = {1},
+                       std::vector<int> micro_batch = {16}) {
+  WorldOptions options;
+  options.ranks = static_cast<int>(shares.size());
+  options.spec = TinySpec(steps);
+  options.spec.mutable_train()->set_task(v1::TASK_TRM);
+  options.spec.mutable_train()->mutable_schedule()->set_kind(v1::SCHEDULE_KIND_CONSTANT);
+  for (const int share : shares) options.spec.mutable_parallel()->add_shares(share);
+  for (const int size : micro_batch) options.spec.mutable_batch()->add_micro_batch(size);
+  options.checkpoints = folder;
+  options.config = Config(4);
+  options.task = &Texts();
+  return options;
+}
+
+std::vector<RankResult> Train(const WorldOptions& options) {
+  std::vector<RankResult> results = TrainWorld(options);
+  for (const RankResult& result : results) {
+    EXPECT_TRUE(result.outcome.ok()) << result.outcome.status();
+    EXPECT_EQ(result.fingerprint, results[0].fingerprint) << "replicas differ";
+    EXPECT_EQ(result.losses, results[0].losses);
+  }
+  return results;
+}
+
+std::vector<SupervisedSlot> SlotsOf(const RankResult& result) {
+  const auto slots = result.replica->slots().Records<SupervisedSlot>(result.replica->step());
+  return {slots.begin(), slots.end()};
+}
+
+void ExpectSameSlots(const std::vector<SupervisedSlot>& a, const std::vector<SupervisedSlot>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].sample, b[i].sample) << "slot " << i;
+    EXPECT_EQ(a[i].steps, b[i].steps) << "slot " << i;
+    EXPECT_EQ(a[i].running, b[i].running) << "slot " << i;
+  }
+}
+
+TEST(DeepSupervision, SplitInvarianceHoldsForSamplesThatTakeSeveralSteps) {
+  constexpr int64_t kSteps = 14;
+  const TestFolder folder;
+  const std::vector<RankResult> one = Train(OptionsOf(kSteps, folder / "one"));
+  ASSERT_EQ(one[0].losses.size(), kSteps);
+  EXPECT_LT(one[0].losses.back(), 0.95 * one[0].losses.front()) << "it does not learn";
+  struct Split {
+    std::vector<int> shares, micro_batch;
+  };
+  int number = 0;
+  for (const Split& split :
+       {Split{{1}, {5}}, Split{{1, 1}, {8}}, Split{{10, 4, 2}, {3, 4, 1}}, Split{{9, 0, 7}, {4}}}) {
+    const std::vector<RankResult> other =
+        Train(OptionsOf(kSteps, folder / absl::StrCat(++number), split.shares, split.micro_batch));
+    for (int64_t step = 0; step < kSteps; ++step) {
+      EXPECT_NEAR(other[0].losses[step], one[0].losses[step], 2e-5 * one[0].losses[step])
+          << "split " << number << ", step " << step;
+    }
+    ExpectSameSlots(SlotsOf(one[0]), SlotsOf(other[0]));
+  }
+}
+
+// A run that goes on elsewhere, by another plan and with other ranks, has what its slots kept.
+TEST(DeepSupervision, SlotsGoOnWithAnyWorldFromACheckpoint) {
+  constexpr int64_t kSteps = 12;
+  const TestFolder folder;
+  const std::vector<RankResult> straight = Train(OptionsOf(kSteps, folder / "straight"));
+  const auto part = [&](std::vector<int> shares, int64_t until) {
+    WorldOptions options = OptionsOf(kSteps, folder / "parts", std::move(shares), {4});
+    if (until < kSteps) options.script = StopAfter(until, StopKeeps::kCheckpoint);
+    return Train(options);
+  };
+  part({1, 1}, 5);
+  const std::vector<RankResult> middle = part({3, 4, 9}, 8);
+  EXPECT_EQ(middle[0].start.step, Step(5));
+  const std::vector<SupervisedSlot> between = SlotsOf(middle[0]);
+  EXPECT_TRUE(std::any_of(between.begin(), between.end(),
+                          [](const SupervisedSlot& slot) { return slot.running != 0; }));
+  const std::vector<RankResult> last = part({1}, kSteps);
+  EXPECT_EQ(last[0].start.step, Step(8));
+  for (size_t i = 0; i < last[0].losses.size(); ++i) {
+    EXPECT_NEAR(last[0].losses[i], straight[0].losses[8 + i], 2e-5 * last[0].losses[i]);
+  }
+  ExpectSameSlots(SlotsOf(last[0]), SlotsOf(straight[0]));
+}
+
+TEST(DeepSupervision, SlotsGoOnFromMemoryAndFromOtherRanks) {
+  constexpr int64_t kSteps = 12;
+  for (const bool copies : {false, true}) {
+    const TestFolder folder;
+    const std::vector<RankResult> straight =
+        Train(OptionsOf(kSteps, folder / "straight", {1, 1}, {4}));
+    const auto part = [&](std::vector<int> shares, int64_t until) {
+      WorldOptions options = OptionsOf(kSteps, folder / "parts", std::move(shares), {4});
+      options.warm = folder / "warm";
+      options.warm_copies = copies;
+      if (until < kSteps) options.script = StopAfter(until, StopKeeps::kNothing);
+      return Train(options);
+    };
+    part({1}, 3);
+    const std::vector<RankResult> joined = part({1, 1}, 7);
+    EXPECT_EQ(joined[0].start.origin, "warm state of step 3");
+    EXPECT_TRUE(joined[1].start.received);
+    const std::vector<RankResult> last = part({1, 1}, kSteps);
+    EXPECT_EQ(last[1].start.origin, "warm state of step 7");
+    ExpectSameSlots(SlotsOf(last[0]), SlotsOf(straight[0]));
+    for (int worker = 0; worker < 2; ++worker) {
+      const auto left = ListSegments(folder / "warm", "studio");
+      ASSERT_TRUE(left.ok()) << left.status();
+      for (const RegisteredSegment& one : *left) RemoveSegment(folder / "warm", one.name);
+    }
+  }
+}
+
+// With one supervision step nothing stays, and the samples are those of the order.
+TEST(DeepSupervision, WithOneStepEverySampleIsUsedOnce) {
+  const TestFolder folder;
+  WorldOptions options = OptionsOf(10, folder.path());
+  options.config = Config(1);
+  const std::vector<RankResult> results = Train(options);
+  EXPECT_EQ(results[0].replica->slots().size().numbers, 0);
+  const SampleOrder order = *SampleOrder::Create(OrderOptions(options.spec, Texts().training()));
+  const std::vector<int64_t> samples = order.SamplesOfStep(Step(9));
+  const std::vector<SupervisedSlot> slots = SlotsOf(results[0]);
+  ASSERT_EQ(slots.size(), samples.size());
+  for (size_t i = 0; i < slots.size(); ++i) {
+    EXPECT_EQ(slots[i].sample, samples[i]);
+    EXPECT_EQ(slots[i].steps, 1);
+    EXPECT_EQ(slots[i].running, 0);
+  }
+}
+
+TEST(DeepSupervision, EvaluationsRunAllStepsAndAreDividedAsAnyOther) {
+  std::vector<double> losses;
+  for (const std::vector<int>& shares : {std::vector<int>{1}, {2, 1}}) {
+    const TestFolder folder;
+    WorldOptions options = OptionsOf(4, folder.path(), shares);
+    options.validation = true;
+    options.spec.mutable_evaluate()->set_every_steps(4);
+    const auto evaluations = Train(options)[0].client->evaluations();
+    ASSERT_FALSE(evaluations.empty());
+    EXPECT_EQ(evaluations.back().tokens(), 24) << "samples";
+    losses.push_back(evaluations.back().loss());
+  }
+  EXPECT_NEAR(losses[0], losses[1], 1e-4 * losses[0]);
+}
+
+// What the model says of halting is replaced.
+class ScriptedHalting : public testing::Test {
+ protected:
+  ScriptedHalting() : tiny_(Config(4)) {
+    v1::JobSpec spec;
+    spec.mutable_train()->set_global_batch(2);
+    EXPECT_TRUE(slots_.Keep(Texts().Keeps(spec, tiny_.model->config())).ok());
+  }
+
+  // The samples that the two slots have; `fresh` are those of the order.
+  std::vector<int64_t> Step2(int64_t step, std::vector<int64_t> fresh, std::vector<float> halting) {
+    const Samples samples =
+        *Texts().Continue(Step(step), {0, 2}, *Texts().training()->Read(std::move(fresh)), slots_);
+    Transfers transfers{torch::kCPU};
+    const TokenBatch batch = Texts().Batch(samples, {0, samples.rows()}, transfers);
+    batch.results[0].select(1, 3).copy_(torch::tensor(halting));
+    batch.results[1].fill_(static_cast<double>(step + 1));
+    Texts().Keep(*tiny_.model, Step(step), samples, {0, samples.rows()}, batch.results, slots_);
+    return samples.ids;
+  }
+  std::vector<int64_t> StepsAfter(int64_t step) const {
+    const auto slots = slots_.Records<SupervisedSlot>(Step(step + 1));
+    return {slots[0].steps, slots[1].steps};
+  }
+
+  TinyTrm tiny_;
+  SlotStates slots_;
+};
+
+TEST_F(ScriptedHalting, HaltedSlotsTakeTheNextSampleAndOthersKeepTheirs) {
+  tiny_.model = std::make_unique<RecursiveModel>(
+      [] {
+        DecoderConfig config = Config(4);
+        config.recursion->halt_exploration = 0;
+        return config;
+      }(),
+      tiny_.parameters);
+  EXPECT_EQ(Step2(0, {10, 11}, {1, -1}), (std::vector<int64_t>{10, 11}));
+  EXPECT_EQ(Step2(1, {12, 13}, {-1, -1}), (std::vector<int64_t>{12, 11})) << "13 is dropped";
+  EXPECT_EQ(StepsAfter(1), (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(slots_.Numbers(Step(2))[1][5].item<double>(), 2) << "its state follows";
+  EXPECT_EQ(Step2(2, {14, 15}, {-1, -1}), (std::vector<int64_t>{12, 11}));
+  EXPECT_EQ(Step2(3, {16, 17}, {-1, -1}), (std::vector<int64_t>{12, 11})) << "the last for 11";
+  EXPECT_EQ(slots_.Numbers(Step(4))[1].abs().max().item<double>(), 0) << "what halts keeps nothing";
+  EXPECT_EQ(Step2(4, {18, 19}, {-1, 1}), (std::vector<int64_t>{12, 19}));
+}
+
+TEST_F(ScriptedHalting, WhatIsNoNumberIsGivenUp) {
+  Step2(0, {10, 11}, {std::nanf(""), -1});
+  EXPECT_EQ(Step2(1, {12, 13}, {-1, -1}), (std::vector<int64_t>{12, 11}));
+}
+
+// At the end of an epoch there are fewer samples than slots.
+TEST_F(ScriptedHalting, SlotsWithoutASampleRest) {
+  EXPECT_EQ(Step2(0, {10}, {-1}), (std::vector<int64_t>{10}));
+  EXPECT_EQ(Step2(1, {}, {-1}), (std::vector<int64_t>{10}));
+  EXPECT_EQ(StepsAfter(1), (std::vector<int64_t>{2, 0}));
+}
+
+// Who wants to halt at once is kept by exploration, in about as many slots as is asked for, and in
+// the same ones whenever that is asked.
+TEST_F(ScriptedHalting, ExplorationIsAFunctionOfSeedStepAndSlot) {
+  std::vector<std::vector<int64_t>> kept;
+  for (int run = 0; run < 2; ++run) {
+    slots_.Reset();
+    kept.emplace_back();
+    for (int64_t step = 0; step < 60; ++step) {
+      Step2(step, {2 * step, 2 * step + 1}, {1, 1});
+      for (const SupervisedSlot& slot : slots_.Records<SupervisedSlot>(Step(step + 1))) {
+        kept.back().push_back(slot.running);
+      }
+    }
+  }
+  EXPECT_EQ(kept[0], kept[1]);
+  const auto stayed = std::accumulate(kept[0].begin(), kept[0].end(), int64_t{0});
+  EXPECT_GT(stayed, 30);
+  EXPECT_LT(stayed, 90);
+}
+
+TEST(DeepSupervision, MetricsAreOfSlotsThatHalted) {
+  const std::vector<SupervisedSlot> slots = {
+      {.steps = 3, .running = 0, .counted = 4, .right = 4, .loss = 1, .halt_loss = 2, .halting = 1},
+      {.steps = 2, .running = 0, .counted = 4, .right = 1, .loss = 1, .halt_loss = 2, .halting = 1},
+      {.steps = 1, .running = 1, .counted = 4, .right = 4, .loss = 1, .halt_loss = 2, .halting = 1},
+      {}};
+  const SupervisionMetrics metrics = MetricsOf(slots);
+  EXPECT_EQ(metrics.count, 2);
+  EXPECT_EQ(metrics.accuracy, 1.25);
+  EXPECT_EQ(metrics.exact_accuracy, 1);
+  EXPECT_EQ(metrics.halt_accuracy, 1);
+  EXPECT_EQ(metrics.steps, 5);
+  EXPECT_EQ(metrics.loss, 3);
+  EXPECT_EQ(metrics.halt_loss, 6);
+}
+
+}  // namespace
+}  // namespace espalier

@@ -1,0 +1,319 @@
+#include "worker/task/deep_supervision.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/base/random.h"
+#include "common/base/status_macros.h"
+
+namespace espalier {
+namespace {
+
+using torch::Tensor;
+
+// Columns of a pass's outcomes, [rows, kOutcomes] fp32.
+enum Outcome : int64_t { kCounted, kRight, kHaltLoss, kHalting, kGoingOn, kLoss, kOutcomes };
+
+// Places of TokenBatch::results.
+enum Result : size_t { kOfRows, kStates };
+
+// What a slot keeps: whether its sample stays (1 or 0), then the high and the low state.
+constexpr int64_t kFlag = 1;
+
+Tensor Outcomes(int64_t rows, torch::Device device) {
+  return torch::zeros({rows, kOutcomes}, torch::TensorOptions(device).dtype(torch::kFloat));
+}
+
+// The states that the rows go on with: those that were kept, or new ones.
+RecursiveModel::State StateOf(const RecursiveModel& model, const TokenBatch& batch) {
+  const int64_t rows = batch.inputs.size(0), positions = batch.inputs.size(1);
+  const RecursiveModel::State fresh = model.Begin(rows, positions);
+  if (batch.kept.empty()) return fresh;
+  const Tensor& kept = batch.kept[0];
+  const Tensor stays = kept.narrow(1, 0, kFlag).view({rows, 1, 1}).gt(0);
+  const Tensor states =
+      kept.narrow(1, kFlag, kept.size(1) - kFlag).to(fresh.high.scalar_type()).contiguous();
+  const Tensor both = states.view({rows, 2, positions, -1});
+  return {torch::where(stays, both.select(1, 0), fresh.high),
+          torch::where(stays, both.select(1, 1), fresh.low)};
+}
+
+Tensor LastCounted(const Tensor& counted) {
+  const auto options = torch::TensorOptions(counted.device()).dtype(torch::kInt64);
+  const Tensor places = torch::arange(counted.size(1), options).unsqueeze(0);
+  return places.mul(counted).amax(1);
+}
+
+Tensor CrossEntropy(const Tensor& logits, const Tensor& wanted) {
+  return torch::binary_cross_entropy_with_logits(logits, wanted, {}, {}, at::Reduction::None);
+}
+
+// What a step after this one promises, as Q-learning takes it (Watkins and Dayan 1992): 1 step.
+Tensor PromiseOfNext(const RecursiveModel& model, const TokenBatch& batch,
+                     const RecursiveModel::State& state, const Tensor& last) {
+  torch::NoGradGuard no_grad;
+  const Tensor next = model.Halting(model.Think(batch.inputs, state).high, last);
+  return next.amax(1).sigmoid();
+}
+
+// The losses of a supervision step, and in batch.results what it leaves.
+Tensor StepLoss(const RecursiveModel& model, const TokenBatch& batch, const PassInputs& inputs) {
+  const RecursionConfig& recursion = model.recursion();
+  const RecursiveModel::State state = model.Think(batch.inputs, StateOf(model, batch), inputs);
+  const Tensor counted = batch.targets.ne(kIgnoredTarget), last = LastCounted(counted);
+  const Tensor right = torch::zeros_like(counted.flatten());
+  const RowLoss loss{
+      .weights = batch.weights,
+      .function = {},
+      .probabilities = recursion.stablemax ? Probabilities::kStablemax : Probabilities::kSoftmax,
+      .right = right};
+  const Tensor of_answers = model.LossSum(state.high, batch.targets, loss, inputs);
+  const Tensor counts = counted.sum(1);
+  const Tensor rights = right.view_as(counted).logical_and(counted).sum(1);
+  const Tensor halting = model.Halting(state.high, last);
+  const Tensor exact = rights.eq(counts).to(halting.scalar_type());
+  const Tensor of_halting = CrossEntropy(halting.select(1, 0), exact);
+  Tensor all = of_answers + 0.5 * of_halting.sum();
+  if (recursion.halt_continue) {
+    const Tensor promise =
+        PromiseOfNext(model, batch, {state.high.detach(), state.low.detach()}, last);
+    all = all + 0.5 * CrossEntropy(halting.select(1, 1), promise).sum();
+  }
+  torch::NoGradGuard no_grad;
+  const Tensor of_row = (of_answers.detach() / batch.inputs.size(0)).expand_as(counts);
+  const auto number = [](const Tensor& x) { return x.detach().to(torch::kFloat); };
+  const Tensor outcomes =
+      torch::stack({number(counts), number(rights), number(of_halting),
+                    number(halting.select(1, 0)), number(halting.select(1, 1)), number(of_row)},
+                   1);
+  Tensor(batch.results[kOfRows]).copy_(outcomes);
+  if (batch.results.size() > kStates) {
+    const Tensor both = torch::stack({number(state.high), number(state.low)}, 1);
+    Tensor(batch.results[kStates]).copy_(both.flatten(1));
+  }
+  return all;
+}
+
+}  // namespace
+
+SupervisionMetrics MetricsOf(absl::Span<const SupervisedSlot> slots) {
+  SupervisionMetrics sums;
+  for (const SupervisedSlot& slot : slots) {
+    if (slot.steps == 0) continue;  // had no sample
+    sums.loss += slot.loss;
+    sums.halt_loss += slot.halt_loss;
+    if (slot.running != 0 || slot.counted == 0) continue;
+    sums.count += 1;
+    sums.accuracy += static_cast<double>(slot.right) / static_cast<double>(slot.counted);
+    sums.exact_accuracy += slot.exact() ? 1 : 0;
+    sums.halt_accuracy += (slot.halting >= 0) == slot.exact() ? 1 : 0;
+    sums.steps += static_cast<double>(slot.steps);
+  }
+  return sums;
+}
+
+Tensor DeepSupervision::LossSum(const Model& model, const TokenBatch& batch,
+                                const PassInputs& inputs) const {
+  const RecursiveModel& recursive = RecursiveModelOf(model);
+  if (!batch.results.empty()) return StepLoss(recursive, batch, inputs);
+  RecursiveModel::State state = recursive.Begin(batch.inputs.size(0), batch.inputs.size(1));
+  for (int64_t step = 1; step < recursive.recursion().halt_max_steps; ++step) {
+    state = recursive.Think(batch.inputs, state, inputs);
+  }
+  TokenBatch last = batch;
+  last.results = {Outcomes(batch.inputs.size(0), batch.inputs.device())};
+  const Tensor flag = torch::ones({batch.inputs.size(0), kFlag}, last.results[0].options());
+  const Tensor both = torch::stack({state.high, state.low}, 1).flatten(1).to(torch::kFloat);
+  last.kept = {torch::cat({flag, both}, 1)};
+  return StepLoss(recursive, last, inputs);
+}
+
+void DeepSupervision::FillRow(const Samples& samples, int64_t row, int64_t* inputs,
+                              int64_t* targets) const {
+  if (kind_ == Kind::kPuzzle) return FillPuzzle(samples, row, inputs, targets);
+  const int64_t* tokens = samples.tokens.data() + row * (positions_ + 1);
+  std::copy_n(tokens, positions_, inputs);
+  std::copy_n(tokens + 1, positions_, targets);
+  for (int64_t i = 0; i < positions_ && !samples.counted.empty(); ++i) {
+    if (samples.counted[row * positions_ + i] == 0) targets[i] = kIgnoredTarget;
+  }
+}
+
+// The first column that counts gives the first token of the completion, the last one its end.
+void DeepSupervision::FillPuzzle(const Samples& samples, int64_t row, int64_t* inputs,
+                                 int64_t* targets) const {
+  const int64_t length = 2 * positions_;
+  const int64_t* tokens = samples.tokens.data() + row * (length + 1);
+  const uint8_t* counted = samples.counted.data() + row * length;
+  const int64_t places = std::find(counted, counted + length, 1) - counted + 1;
+  const int64_t answers = std::count(counted, counted + length, 1) - 1;
+  TORCH_CHECK(answers == places, "sample ", samples.ids[row], " has a prompt of ", places,
+              " tokens and a completion of ", answers,
+              "; a puzzle has an answer for each of its places, so they are as long");
+  std::fill_n(inputs, positions_, tokens[length]);
+  std::fill_n(targets, positions_, kIgnoredTarget);
+  std::copy_n(tokens, places, inputs);
+  std::copy_n(tokens + places, places, targets);
+}
+
+TokenBatch DeepSupervision::Batch(const Samples& samples, SlotRange rows,
+                                  Transfers& transfers) const {
+  const std::vector<int64_t> shape = {rows.size(), positions_};
+  const Tensor inputs = torch::empty(shape, torch::kInt64), targets = torch::empty_like(inputs);
+  for (int64_t row = 0; row < rows.size(); ++row) {
+    FillRow(samples, rows.begin + row, inputs.data_ptr<int64_t>() + row * positions_,
+            targets.data_ptr<int64_t>() + row * positions_);
+  }
+  const Tensor counted = targets.ne(kIgnoredTarget).to(torch::kFloat);
+  TokenBatch batch;
+  batch.inputs = transfers.ToDevice(inputs);
+  batch.targets = transfers.ToDevice(targets);
+  batch.weights =
+      transfers.ToDevice((counted / counted.sum(1, /*keepdim=*/true).clamp_min(1)).flatten());
+  if (samples.slots.empty()) return batch;
+  batch.results = {Outcomes(rows.size(), batch.inputs.device())};
+  const int64_t numbers = static_cast<int64_t>(samples.kept.size()) / samples.rows();
+  if (numbers == 0) return batch;
+  const Tensor kept =
+      torch::from_blob(const_cast<float*>(samples.kept.data()) + rows.begin * numbers,
+                       {rows.size(), numbers}, torch::kFloat);
+  batch.kept = {transfers.ToDevice(kept)};
+  batch.results.push_back(
+      torch::empty({rows.size(), numbers - kFlag}, batch.results[kOfRows].options()));
+  return batch;
+}
+
+TokenBatch DeepSupervision::MadeUpBatch(int64_t rows, int64_t sequence_length,
+                                        torch::Device device) const {
+  TokenBatch batch = MadeUpTokenBatch({rows, sequence_length}, device);
+  batch.weights = torch::full({rows * sequence_length}, 1 / static_cast<double>(sequence_length),
+                              torch::TensorOptions(device).dtype(torch::kFloat));
+  batch.results = {Outcomes(rows, device)};
+  return batch;
+}
+
+SlotStates::Size DeepSupervision::Keeps(const v1::JobSpec& spec,
+                                        const DecoderConfig& config) const {
+  const bool one_step = config.recursion->halt_max_steps == 1;
+  return {.slots = spec.train().global_batch(),
+          .record_bytes = sizeof(SupervisedSlot),
+          .numbers = one_step ? 0 : kFlag + 2 * positions_ * config.hidden_size};
+}
+
+absl::StatusOr<Samples> DeepSupervision::Continue(Step step, SlotRange shard, const Samples& fresh,
+                                                  SlotStates& slots) const {
+  const auto records = slots.Records<SupervisedSlot>(step);
+  std::vector<int64_t> stay;
+  for (int64_t slot = shard.begin; slot < shard.end; ++slot) {
+    if (records[slot].running != 0) stay.push_back(records[slot].sample);
+  }
+  ASSIGN_OR_RETURN(const Samples held, training_->Read(std::move(stay)));
+  const int64_t length = training_->sequence_length(), numbers = slots.size().numbers;
+  Samples next;
+  const auto take = [&](const Samples& from, int64_t row) {
+    const auto tokens = from.tokens.begin() + row * (length + 1);
+    next.ids.push_back(from.ids[row]);
+    next.tokens.insert(next.tokens.end(), tokens, tokens + length + 1);
+    if (from.counted.empty()) return;
+    const auto counted = from.counted.begin() + row * length;
+    next.counted.insert(next.counted.end(), counted, counted + length);
+  };
+  int64_t next_held = 0;
+  for (int64_t slot = shard.begin; slot < shard.end; ++slot) {
+    slots.NextRecords<SupervisedSlot>(step)[slot] = {};
+    if (numbers > 0) slots.NextNumbers(step)[slot].zero_();
+    const bool stays = records[slot].running != 0;
+    if (!stays && slot - shard.begin >= fresh.rows()) continue;  // at the end of an epoch
+    stays ? take(held, next_held++) : take(fresh, slot - shard.begin);
+    next.slots.push_back(slot);
+    if (numbers == 0) continue;
+    const float* kept = slots.Numbers(step).data_ptr<float>() + slot * numbers;
+    next.kept.insert(next.kept.end(), kept, kept + numbers);
+  }
+  return next;
+}
+
+int64_t DeepSupervision::StepsAtLeast(const RecursionConfig& recursion, Step step,
+                                      int64_t slot) const {
+  const uint64_t of_step = SplitMix64(seed_, static_cast<uint64_t>(step.value())).Next();
+  SplitMix64 random(of_step, static_cast<uint64_t>(slot));
+  if (random.Uniform() >= recursion.halt_exploration || recursion.halt_max_steps < 2) return 0;
+  return 2 +
+         static_cast<int64_t>(random.Below(static_cast<uint64_t>(recursion.halt_max_steps - 1)));
+}
+
+void DeepSupervision::Keep(const Model& model, Step step, const Samples& samples, SlotRange rows,
+                           const std::vector<Tensor>& results, SlotStates& slots) const {
+  const RecursionConfig& recursion = RecursiveModelOf(model).recursion();
+  const Tensor outcomes = results[kOfRows].cpu();
+  const Tensor states = results.size() > kStates ? results[kStates].cpu() : Tensor();
+  for (int64_t row = 0; row < rows.size(); ++row) {
+    const int64_t slot = samples.slots[rows.begin + row];
+    const float* of = outcomes.data_ptr<float>() + row * kOutcomes;
+    const SupervisedSlot& before = slots.Records<SupervisedSlot>(step)[slot];
+    SupervisedSlot next{.sample = samples.ids[rows.begin + row],
+                        .steps = (before.running != 0 ? before.steps : 0) + 1,
+                        .counted = static_cast<int64_t>(of[kCounted]),
+                        .right = static_cast<int64_t>(of[kRight]),
+                        .loss = of[kLoss],
+                        .halt_loss = of[kHaltLoss],
+                        .halting = of[kHalting]};
+    const bool wants = of[kHalting] > (recursion.halt_continue ? of[kGoingOn] : 0);
+    const bool halted = next.steps >= recursion.halt_max_steps || !std::isfinite(of[kHalting]) ||
+                        (wants && next.steps >= StepsAtLeast(recursion, step, slot));
+    next.running = halted ? 0 : 1;
+    slots.NextRecords<SupervisedSlot>(step)[slot] = next;
+    if (halted || !states.defined()) continue;
+    const Tensor numbers = slots.NextNumbers(step)[slot];
+    numbers.narrow(0, 0, kFlag).fill_(1);
+    numbers.narrow(0, kFlag, states.size(1)).copy_(states[row]);
+  }
+}
+
+namespace {
+
+// An error for a table whose samples are longer than their rows.
+absl::Status CheckWhole(const ExampleTable& table, int64_t positions) {
+  const ExampleTable::Summary& summary = table.summary();
+  if (summary.prompts_cut + summary.completions_cut == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the longest puzzle has ", (summary.longest - 1) / 2, " places and data.sequence_length is ",
+      positions, "; a puzzle is learned whole: give as many or more"));
+}
+
+absl::StatusOr<std::shared_ptr<const SampleTable>> Puzzles(const Dataset& dataset,
+                                                           absl::string_view split,
+                                                           int64_t positions) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<const ExampleTable> table,
+                   dataset.Examples(split, 2 * positions));
+  RETURN_IF_ERROR(CheckWhole(*table, positions));
+  return table;
+}
+
+absl::StatusOr<std::shared_ptr<const SampleTable>> Texts(const Dataset& dataset,
+                                                         absl::string_view split,
+                                                         int64_t positions) {
+  if (dataset.manifest().holds == DataKind::kMasked) return dataset.Masked(split, positions);
+  return dataset.Windows(split, positions);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Task>> OpenTrm(const v1::JobSpec& spec, const Dataset& dataset) {
+  using Kind = DeepSupervision::Kind;
+  const int64_t positions = spec.data().sequence_length();
+  const bool puzzles = dataset.manifest().holds == DataKind::kPromptCompletion;
+  const auto open = [&](absl::string_view split) {
+    return puzzles ? Puzzles(dataset, split, positions) : Texts(dataset, split, positions);
+  };
+  ASSIGN_OR_RETURN(std::shared_ptr<const SampleTable> training, open(kTrainSplit));
+  absl::StatusOr<std::shared_ptr<const SampleTable>> validation = open(kValidationSplit);
+  const bool none =
+      absl::IsNotFound(validation.status()) || absl::IsFailedPrecondition(validation.status());
+  if (!validation.ok() && !none) return validation.status();
+  return std::make_unique<DeepSupervision>(
+      puzzles ? Kind::kPuzzle : Kind::kText, positions, std::move(training),
+      none ? nullptr : *std::move(validation), spec.train().seed());
+}
+
+}  // namespace espalier
