@@ -1,19 +1,10 @@
 #include "worker/model/model.h"
 
-#include "worker/model/decoder.h"
-#include "worker/model/recursive_model.h"
 #include "worker/ops/ops.h"
 
 namespace espalier {
 
 using torch::Tensor;
-
-std::unique_ptr<Model> MakeModel(const DecoderConfig& config, const Parameters& parameters) {
-  if (config.architecture == Architecture::kTrm) {
-    return std::make_unique<RecursiveModel>(config, parameters);
-  }
-  return std::make_unique<Decoder>(config, parameters);
-}
 
 void CheckIds(const Tensor& ids, const DecoderConfig& config, int64_t extra) {
   if (!ids.is_cpu() || ids.numel() == 0) return;

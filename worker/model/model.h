@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <vector>
 
 #include "worker/formats/decoder_config.h"
@@ -55,10 +54,6 @@ class Model {
   // values (recompute.h): one flag per layer. Changes memory and time, not a bit of the result.
   virtual void set_recompute(std::vector<bool> layers) = 0;
 };
-
-// That of the config's architecture. `parameters` must outlive it and have been made for the same
-// config.
-std::unique_ptr<Model> MakeModel(const DecoderConfig& config, const Parameters& parameters);
 
 // For models: throws for an id that is neither `extra` nor of the vocabulary, on the CPU, whose
 // kernels index memory with ids; other devices check by themselves, without a wait for them.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "worker/model/decoder.h"
 #include "worker/ops/recompute.h"
 #include "worker/tensor/torch_compat.h"
 
@@ -20,6 +21,13 @@ Tensor LeafOf(const Parameters& parameters, const std::string& name) {
 }
 
 }  // namespace
+
+std::unique_ptr<Model> MakeModel(const DecoderConfig& config, const Parameters& parameters) {
+  if (config.architecture == Architecture::kTrm) {
+    return std::make_unique<RecursiveModel>(config, parameters);
+  }
+  return std::make_unique<Decoder>(config, parameters);
+}
 
 const RecursiveModel& RecursiveModelOf(const Model& model) {
   const auto* recursive = dynamic_cast<const RecursiveModel*>(&model);

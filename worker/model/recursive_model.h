@@ -1,12 +1,14 @@
 // RecursiveModel: a tiny recursive model (Jolicoeur-Martineau 2025), driven by DecoderConfig: one
 // small stack of layers that improves an answer by thinking about it again and again. Used by
-// model.cc, self_check.cc, worker/generation and worker/task. Compute thread only.
+// self_check.cc, worker/generation, worker/state, worker/task and worker/open_model.h. Compute
+// thread only.
 #pragma once
 
 #include <torch/torch.h>
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -102,6 +104,10 @@ class RecursiveModel final : public Model {
   ops::Masks masks_ = c10::make_intrusive<CausalMasks>();
   std::vector<bool> recompute_;  // empty: none
 };
+
+// The model of the config's architecture, this one or a decoder. `parameters` must outlive it and
+// have been made for the same config.
+std::unique_ptr<Model> MakeModel(const DecoderConfig& config, const Parameters& parameters);
 
 // The model of a job whose architecture is trm, which the job's task has made sure of.
 const RecursiveModel& RecursiveModelOf(const Model& model);

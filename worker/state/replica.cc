@@ -19,6 +19,7 @@
 #include "common/config/recompute.h"
 #include "common/observe/log.h"
 #include "worker/model/adapter_files.h"
+#include "worker/model/recursive_model.h"
 #include "worker/model/self_check.h"
 #include "worker/tensor/device.h"
 #include "worker/tensor/torch_compat.h"

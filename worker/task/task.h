@@ -15,7 +15,6 @@
 #include "espalier/v1/job.pb.h"
 #include "worker/data/dataset.h"
 #include "worker/data/samples.h"
-#include "worker/formats/decoder_config.h"
 #include "worker/model/model.h"
 #include "worker/state/slot_states.h"
 #include "worker/task/token_batch.h"
