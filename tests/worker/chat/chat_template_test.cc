@@ -3,8 +3,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -117,6 +119,58 @@ TEST(ChatTemplate, AHostileTemplateEndsInTimeAndMemory) {
         absl::StrCat("{{ ", deep), absl::StrCat("{{ ", std::string(100'000, '-'), "1 }}"),
         absl::StrCat("{{ 1", std::string(500'000, '['), " }}")}) {
     EXPECT_FALSE(Rendered(source, Json::object()).ok()) << source.substr(0, 60);
+  }
+}
+
+// Calls `body` on a thread of 384 KiB: macOS's have 512, of which the server takes some.
+// (Sanitizers take several times as much for the same calls.)
+void OnASmallStack(const std::function<void()>& body) {
+#ifdef __SANITIZE_ADDRESS__
+  constexpr size_t kStack = 8 * (3 << 17);
+#else
+  constexpr size_t kStack = 3 << 17;
+#endif
+  pthread_attr_t attributes;
+  ASSERT_EQ(pthread_attr_init(&attributes), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, kStack), 0);
+  pthread_t thread;
+  const auto run = [](void* given) -> void* {
+    (*static_cast<const std::function<void()>*>(given))();
+    return nullptr;
+  };
+  void* const given = const_cast<std::function<void()>*>(&body);
+  ASSERT_EQ(pthread_create(&thread, &attributes, run, given), 0);
+  pthread_join(thread, nullptr);
+  pthread_attr_destroy(&attributes);
+}
+
+std::string Repeated(absl::string_view text, int times) {
+  std::string all;
+  for (int i = 0; i < times; ++i) absl::StrAppend(&all, text);
+  return all;
+}
+
+// As it is there where requests are answered.
+TEST(ChatTemplate, TheDeepestFitsTheStackOfAThreadOnMacos) {
+  const std::string calls = "{{ m() }}";
+  const auto macro = [](absl::string_view body) {
+    return absl::StrCat("{% macro m() %}", body, "{% endmacro %}{{ m() }}");
+  };
+  for (const std::string& source :
+       {macro(calls),
+        macro(absl::StrCat(Repeated("{% if true %}", 45), calls, Repeated("{% endif %}", 45))),
+        macro(
+            absl::StrCat(Repeated("{% for i in [1] %}", 45), calls, Repeated("{% endfor %}", 45))),
+        macro(absl::StrCat(Repeated("{% set a %}", 45), calls, Repeated("{% endset %}", 45))),
+        macro(absl::StrCat("{{ ", Repeated("[", 30), "m()", Repeated("]", 30), " }}")),
+        macro(absl::StrCat("{{ ", Repeated("1 + (", 30), "m()", Repeated(")", 30), " }}")),
+        absl::StrCat("{{ ", Repeated("[", 5000), Repeated("]", 5000), " }}"),
+        absl::StrCat(Repeated("{% if true %}", 5000), Repeated("{% endif %}", 5000)),
+        absl::StrCat("{% if a %}", Repeated("{% elif a %}", 5000), "{% endif %}"),
+        absl::StrCat("{% set n = namespace(s=[1]) %}{% for i in range(180) %}{% set n.s = [n.s] %}",
+                     "{% endfor %}{{ n.s }}{{ n.s == n.s }}{{ n.s | tojson }}{{ 1 / 0 }}"),
+        absl::StrCat("{{ 1", Repeated(" | string", 5000), " }}")}) {
+    OnASmallStack([&] { EXPECT_FALSE(Rendered(source, Json::object()).ok()) << source; });
   }
 }
 
