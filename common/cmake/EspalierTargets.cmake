@@ -18,6 +18,11 @@ endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   target_compile_options(espalier_options INTERFACE -Wthread-safety)
 endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "AppleClang")
+  # Homebrew's Abseil and gRPC are newer than those we fit besides: hundreds of warnings would hide
+  # others.
+  target_compile_options(espalier_options INTERFACE -Wno-deprecated-declarations)
+endif()
 if(ESPALIER_SANITIZE STREQUAL "address")
   # GCC 12 takes members of LibTorch's guards for uninitialised when it instruments them.
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined

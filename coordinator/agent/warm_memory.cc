@@ -29,9 +29,9 @@ void WarnOfLoss(const RegisteredSegment& segment, const v1::NodeReport& before) 
       });
   if (!segment.lost || !segment.taken || !was_there) return;
   LogWarning(absl::StrCat(
-      "the memory of job ", segment.record.job, " (/dev/shm/", segment.name,
+      "the memory of job ", segment.record.job, " (", segment.name,
       ") was removed while its worker runs, so a fault will cost the steps since its last "
-      "checkpoint; systemd-logind removes what a user has there when the user logs out, unless "
+      "checkpoint; on Linux systemd-logind removes a user's from /dev/shm at log-out, unless "
       "`loginctl enable-linger USER` was said, or RemoveIPC=no in /etc/systemd/logind.conf"));
 }
 

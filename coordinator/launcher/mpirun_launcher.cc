@@ -377,7 +377,7 @@ bool MpirunLauncher::AgentsDone(const GenerationKey& key, Entry& entry, absl::Du
 void MpirunLauncher::GiveUpHere(Entry& entry, int processes) {
   absl::StrAppend(&entry.reason, "; ", processes, processes == 1 ? " process" : " processes",
                   " of it on this machine did not end within ", absl::FormatDuration(kConfirmLimit),
-                  " of SIGKILL: look at them with `ps -s ", entry.leader.pid, "`");
+                  " of SIGKILL: `ps -Ao pid,pgid,stat,args` shows them, from ", entry.leader.pid);
   for (const NodeName& name : entry.nodes) {
     const v1::NodeSpec* node = FindNode(cluster_, name);
     const bool here = node != nullptr && IsHere(*node, entry);
