@@ -2,6 +2,7 @@
 // which they were planned. Used by scene.h. One thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <queue>

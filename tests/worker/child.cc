@@ -103,6 +103,8 @@ std::string WorkerProgram() {
 std::vector<std::string> MpirunWorker(int ranks, const std::string& folder,
                                       const std::vector<std::string>& arguments) {
   std::vector<std::string> command = {
+      "env",
+      "TMPDIR=/tmp",  // macOS gives a long one, and Open MPI puts sockets there
       "mpirun",
       "--oversubscribe",
       "-np",

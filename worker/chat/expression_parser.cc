@@ -1,5 +1,6 @@
 #include "worker/chat/expression_parser.h"
 
+#include <algorithm>
 #include <array>
 
 #include "absl/strings/str_cat.h"

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/worker/data/model_tokenizers.h"
 #include "worker/data/bad_rows.h"
 

@@ -1,6 +1,7 @@
 // Small checkpoint contents for tests. Used by tests/worker/state. One thread.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
