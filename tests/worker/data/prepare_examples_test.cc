@@ -1,8 +1,6 @@
 // Prompts with completions: from lines of JSONL to rows of tokens and back.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "absl/strings/match.h"
 #include "tests/worker/support/test_folder.h"
 #include "worker/data/dataset.h"
