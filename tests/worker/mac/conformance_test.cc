@@ -146,7 +146,7 @@ TEST(OnAMacToo, FineTuningBreaksNoRule) {
 // The positions of examples that share a row, and what each sees, in all that a model may have.
 TEST(OnAMacToo, FineTuningOnPackedRowsBreaksNoRuleAndComesToWhatTheProcessorComesTo) {
   const NextToken task(std::make_shared<const PackedTable>(TinyExamples(300), 1), TinyExamples(20));
-  for (Kind kind : {kKinds[1], kKinds[3], Gpt2(kKinds[1]), Lora(kKinds[2])}) {
+  for (const Kind& kind : {kKinds[1], Gpt2(kKinds[3]), Lora(kKinds[2])}) {
     const TestFolder there, here;
     const MacDevice mac;
     WorldOptions options = OptionsOf(kind, here);
