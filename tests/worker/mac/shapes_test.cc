@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_replace.h"
 #include "common/base/file_system.h"
+#include "common/config/cluster_file.h"
 #include "common/config/job_file.h"
 #include "common/config/recompute.h"
 #include "nlohmann/json.hpp"
@@ -118,6 +119,16 @@ DecoderConfig ConfigOfFolder(const std::string& name) {
   return llama;
 }
 
+DecoderConfig ConfigOf(const v1::JobSpec& job) {
+  const std::string from = job.model().from();
+  if (from.empty()) return DecoderConfigFromSpec(job.model(), /*data_vocab_size=*/32000).value();
+  return ConfigOfFolder(std::filesystem::path(from).filename());
+}
+
+v1::JobSpec JobOf(const std::string& file) {
+  return LoadJobFile(absl::StrCat(ESPALIER_SOURCE_DIR "/configs/jobs/", file)).value();
+}
+
 std::vector<std::string> JobFiles() {
   return PosixFileSystem().List(ESPALIER_SOURCE_DIR "/configs/jobs").value();
 }
@@ -129,12 +140,8 @@ INSTANTIATE_TEST_SUITE_P(Files, JobOnAMac, testing::ValuesIn(JobFiles()), [](con
 
 // What the file trains, as it says, in the largest pass that it allows there.
 TEST_P(JobOnAMac, BreaksNoRule) {
-  v1::JobSpec job =
-      LoadJobFile(absl::StrCat(ESPALIER_SOURCE_DIR "/configs/jobs/", GetParam())).value();
-  const std::string from = job.model().from();
-  DecoderConfig config = from.empty()
-                             ? DecoderConfigFromSpec(job.model(), /*data_vocab_size=*/32000).value()
-                             : ConfigOfFolder(std::filesystem::path(from).filename());
+  const v1::JobSpec job = JobOf(GetParam());
+  const DecoderConfig config = ConfigOf(job);
   const int64_t length = job.data().sequence_length();
   const auto& given = job.batch().micro_batch();
   const int64_t rows =
@@ -151,6 +158,47 @@ TEST_P(JobOnAMac, BreaksNoRule) {
       CatchTorch("a pass", [&] { RunPass(config, *options, rows, length, dropout, *recompute); });
   EXPECT_TRUE(done.ok()) << done;
   EXPECT_THAT(mac.tally().violations, testing::IsEmpty());
+}
+
+// Where the README, or the job's own comment, has it run.
+struct Home {
+  std::string job, profile;
+  int64_t limit_bytes = 0;  // 0: the profile's
+  int64_t sequences = 1;    // of a pass
+};
+
+std::vector<Home> Homes() {
+  std::vector<Home> homes = {{"1b-one-machine.yaml", "macbook-m3-max", int64_t{28} << 30}};
+  for (const char* profile : {"mac-studio-m2-ultra", "macbook-m3-max"}) {
+    for (const char* job : {"quickstart.yaml", "17m.yaml", "17m-sft.yaml", "124m.yaml",
+                            "1b-two-macs.yaml", "lora-llama-3.2-3b.yaml"}) {
+      homes.push_back({job, profile});
+    }
+  }
+  const v1::ClusterSpec named =
+      LoadClusterFile(ESPALIER_SOURCE_DIR "/configs/clusters/studio-macbook.yaml").value();
+  for (int i = 0; i < named.nodes_size(); ++i) {
+    const char* job = "llama-1b-two-macs.yaml";
+    homes.push_back({job, named.nodes(i).profile(), named.nodes(i).memory_limit_bytes(),
+                     JobOf(job).batch().micro_batch(i)});
+  }
+  return homes;
+}
+
+// A job that does not is refused at its start, on the machine that its guide names.
+TEST(JobOnAMacToo, FitsTheMemoryThatItsMachinesMayUse) {
+  for (const Home& home : Homes()) {
+    const v1::JobSpec job = JobOf(home.job);
+    const DecoderConfig config = ConfigOf(job);
+    const auto options = ParameterOptions(config, job.train(), torch::kMPS);
+    ASSERT_TRUE(options.ok()) << options.status();
+    const int64_t limit = home.limit_bytes > 0
+                              ? home.limit_bytes
+                              : LoadShippedProfile(home.profile)->memory_limit_bytes();
+    const int64_t state = StateBytesOf({config, job, *options, /*ranks=*/2}).on_device;
+    EXPECT_LE(state + home.sequences * PassBytes(config, job.data().sequence_length()), limit)
+        << home.job << " on " << home.profile << ", whose state takes " << state;
+  }
 }
 
 // Adapters on a model of 7 or 8 billion parameters, of which one layer is as all are: its gate and
