@@ -7,10 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "worker/kernels/parallel.h"
+#include "worker/ops/operand_bounds.h"
 #include "worker/tensor/torch_compat.h"
 
 namespace espalier {
 namespace {
+
+// Prompts have any length, and a shape for each would be a compilation each on a Mac.
+constexpr int64_t kPositionsOfAShape = 32;
 
 // Rows of logits as numbers here.
 torch::Tensor OnHost(const torch::Tensor& logits) {
@@ -186,6 +190,12 @@ bool BatchGenerator::BeginPrompt() {
   return true;
 }
 
+int64_t BatchGenerator::ComputedPositions(int64_t begin, int64_t count) const {
+  const int64_t room =
+      std::min(options_.positions, decoder_->config().max_position_embeddings) - begin;
+  return std::min(SharedSize(count, kPositionsOfAShape, decoder_->device()), room);
+}
+
 int64_t BatchGenerator::FillPart() {
   const std::vector<int32_t>& prompt = rows_[static_cast<size_t>(*filling_)]->sequence.prompt;
   HeldPrompt& held = prompts_.at(*filling_);
@@ -197,8 +207,10 @@ int64_t BatchGenerator::FillPart() {
   }
   const int64_t count = std::min(options_.prompt_part, left);
   const auto first = prompt.begin() + begin;
-  const torch::Tensor ids = OnDevice({first, first + count});
-  cache_.BeginPrompt(*filling_, count);
+  std::vector<int64_t> part(first, first + count);
+  part.resize(static_cast<size_t>(ComputedPositions(begin, count)));
+  const torch::Tensor ids = OnDevice(part);
+  cache_.BeginPrompt(*filling_, count, ids.size(0));
   prompt_count_.computed += count;
   if (count < left) {
     decoder_->Keep(ids, cache_);

@@ -75,7 +75,7 @@ Tensor Decoder::NextLogits(const Tensor& ids, KeyValueCache& cache) const {
   torch::NoGradGuard no_grad;
   const cpu::RowsApart rows_apart(cache.is_step());
   Tensor x = KeptHidden(ids, cache)[0];
-  if (!cache.is_step()) x = x.narrow(0, x.size(0) - 1, 1);
+  if (!cache.is_step()) x = x.narrow(0, cache.prompt_last(), 1);
   return ops::Linear(ops::Normalize(x, final_norm_, head_.scalar_type()), {head_, {}});
 }
 
@@ -114,7 +114,8 @@ Tensor Decoder::KeptInput(const Tensor& ids, const KeyValueCache& cache) const {
 RopeTable Decoder::KeptRope(const KeyValueCache& cache) const {
   if (!cache.is_step()) return RopeOf(cache.prompt_begin(), cache.pass_positions());
   if (positions_.defined()) return {};
-  return RopeOf(0, cache.step_longest()).At(cache.step_positions());
+  RopeOf(0, cache.step_longest());
+  return rope_.At(cache.step_positions());
 }
 
 RopeTable Decoder::RopeOf(int64_t begin, int64_t positions) const {

@@ -83,14 +83,16 @@ void KeyValueCache::Swap(int64_t a, int64_t positions_of_a, int64_t b, int64_t p
   }
 }
 
-void KeyValueCache::BeginPrompt(int64_t row, int64_t count) {
-  TORCH_CHECK_INDEX(row >= 0 && row < size_.rows && length(row) + count <= size_.positions, "row ",
-                    row, " holds ", row < size_.rows ? length(row) : 0, " positions, and ", count,
-                    " more exceed the ", size_.positions, " that each of ", size_.rows,
+void KeyValueCache::BeginPrompt(int64_t row, int64_t count, int64_t computed_in) {
+  const int64_t computed = std::max(count, computed_in);
+  TORCH_CHECK_INDEX(row >= 0 && row < size_.rows && length(row) + computed <= size_.positions,
+                    "row ", row, " holds ", row < size_.rows ? length(row) : 0, " positions, and ",
+                    computed, " more exceed the ", size_.positions, " that each of ", size_.rows,
                     " rows has room for");
   step_ = false;
   pass_row_ = row;
   pass_count_ = count;
+  pass_computed_ = computed;
 }
 
 void KeyValueCache::BeginStep(int64_t rows) {
@@ -121,10 +123,10 @@ Tensor KeyValueCache::Attend(size_t layer, const ops::Heads& x, int64_t window,
 
 Tensor KeyValueCache::AttendPrompt(size_t layer, const ops::Heads& x, int64_t window,
                                    const ops::Masks& masks) {
-  const int64_t begin = prompt_begin(), end = begin + pass_count_;
+  const int64_t begin = prompt_begin(), end = begin + pass_computed_;
   const auto keep = [&](const Tensor& kept, const Tensor& added) {
     const Tensor row = kept.select(0, pass_row_);
-    row.narrow(1, begin, pass_count_).copy_(added[0].transpose(0, 1));
+    row.narrow(1, begin, pass_computed_).copy_(added[0].transpose(0, 1));
     return row.narrow(1, 0, end).transpose(0, 1).unsqueeze(0);
   };
   const Tensor keys = keep(keys_[layer], x.k), values = keep(values_[layer], x.v);
@@ -142,7 +144,7 @@ Tensor KeyValueCache::AttendStep(size_t layer, const ops::Heads& x, int64_t wind
 void KeyValueCache::Keep(const Tensor& kept, const Tensor& added_in) const {
   const Tensor added = added_in.reshape({-1, kept.size(3)}).contiguous();
   Tensor places = kept.view({-1, kept.size(3)});
-  if (!kept.is_cpu()) {
+  if (!kept.is_cpu() || kept.scalar_type() == torch::kDouble) {  // as other devices do, for tests
     places.index_put_({step_places_}, added);
     return;
   }

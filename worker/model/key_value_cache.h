@@ -44,12 +44,15 @@ class KeyValueCache {
   void Swap(int64_t a, int64_t positions_of_a, int64_t b, int64_t positions_of_b);
 
   // Says what the decoder's next pass adds: `count` positions to one row, or one position to each
-  // of the first `rows` ones. What has no room is an exception (IndexError).
-  void BeginPrompt(int64_t row, int64_t count);
+  // of the first `rows` ones. What has no room is an exception (IndexError). `computed`: positions
+  // that the pass takes, of which those from `count` on are forgotten; 0: as many.
+  void BeginPrompt(int64_t row, int64_t count, int64_t computed = 0);
   void BeginStep(int64_t rows);
 
   // For the decoder, of the pass that was begun.
-  int64_t pass_positions() const { return step_ ? pass_rows_ : pass_count_; }
+  int64_t pass_positions() const { return step_ ? pass_rows_ : pass_computed_; }
+  // The last one of a prompt's that is kept.
+  int64_t prompt_last() const { return pass_count_ - 1; }
   bool is_step() const { return step_; }
   int64_t prompt_begin() const { return lengths_[static_cast<size_t>(pass_row_)]; }
   int64_t step_longest() const { return step_lengths_.longest(); }
@@ -72,7 +75,7 @@ class KeyValueCache {
   std::vector<torch::Tensor> keys_, values_;  // of each layer [rows, K, positions, D]
   std::vector<int64_t> lengths_;              // of each row
   bool step_ = false;
-  int64_t pass_row_ = 0, pass_count_ = 0, pass_rows_ = 0;
+  int64_t pass_row_ = 0, pass_count_ = 0, pass_computed_ = 0, pass_rows_ = 0;
   ops::KeptLengths step_lengths_;
   torch::Tensor step_positions_;
   torch::Tensor step_places_;  // [B K] rows of keys_ seen as [rows K positions, D]

@@ -32,9 +32,12 @@ Tensor OnTheCpu(const Tensor& q_in, const Tensor& keys, const Tensor& values,
   return out;
 }
 
-// The positions of the first rows that any of them holds, heads apart: [B K, longest, D].
-Tensor Held(const Tensor& kept, int64_t rows, int64_t longest) {
-  return kept.narrow(0, 0, rows).flatten(0, 1).narrow(1, 0, longest);
+// Positions that the mask hides are cheaper than a shape of its own for each new one.
+constexpr int64_t kKeysOfAShape = 64;
+
+// The first positions of the first rows, heads apart: [B K, keys, D].
+Tensor Held(const Tensor& kept, int64_t rows, int64_t keys) {
+  return kept.narrow(0, 0, rows).flatten(0, 1).narrow(1, 0, keys);
 }
 
 }  // namespace
@@ -44,11 +47,11 @@ KeptLengths::KeptLengths(std::vector<int64_t> lengths, torch::Device device)
       longest_(lengths_.empty() ? 0 : *std::max_element(lengths_.begin(), lengths_.end())),
       on_device_(torch::tensor(lengths_, torch::kLong).to(device)) {}
 
-Tensor KeptLengths::Mask(int64_t window) const {
+Tensor KeptLengths::Mask(int64_t window, int64_t keys) const {
   for (const auto& [known, mask] : masks_) {
     if (known == window) return mask;
   }
-  const Tensor key = torch::arange(longest_, on_device_.options()).unsqueeze(0);
+  const Tensor key = torch::arange(keys, on_device_.options()).unsqueeze(0);
   const Tensor length = on_device_.unsqueeze(1);
   Tensor hidden = key >= length;
   if (window > 0) hidden = hidden.logical_or(key < length - window);
@@ -63,14 +66,15 @@ Tensor KeptAttention(const Tensor& q, const Tensor& keys, const Tensor& values,
                      const KeptLengths& lengths, int64_t window) {
   if (q.is_cpu() && fused_ops::Apply(q)) return OnTheCpu(q, keys, values, lengths, window);
   const int64_t rows = q.size(0), heads = q.size(1), kv = keys.size(1), dim = q.size(2);
+  const int64_t count =
+      std::min(SharedSize(lengths.longest(), kKeysOfAShape, q.device()), keys.size(2));
   const Tensor queries = q.contiguous().view({rows * kv, heads / kv, dim});
-  const Tensor scores =
-      generic_ops::Wide(queries.bmm(Held(keys, rows, lengths.longest()).transpose(1, 2)));
-  Tensor of_row = scores.view({rows, heads, lengths.longest()});
+  const Tensor scores = generic_ops::Wide(queries.bmm(Held(keys, rows, count).transpose(1, 2)));
+  Tensor of_row = scores.view({rows, heads, count});
   const double scale = 1 / std::sqrt(static_cast<double>(dim));
-  torch::add_out(of_row, lengths.Mask(window).to(scores.scalar_type()), of_row, scale);
+  torch::add_out(of_row, lengths.Mask(window, count).to(scores.scalar_type()), of_row, scale);
   const Tensor taken = scores.softmax(-1).to(q.scalar_type());
-  return BoundedProduct(taken, Held(values, rows, lengths.longest())).view(q.sizes());
+  return BoundedProduct(taken, Held(values, rows, count)).view(q.sizes());
 }
 
 }  // namespace espalier::ops

@@ -21,9 +21,9 @@ class KeptLengths {
   int64_t longest() const { return longest_; }
   // [B] int64 on the device.
   const torch::Tensor& on_device() const { return on_device_; }
-  // Added to scores, [B, 1, longest]: 0 for a key that a sequence's new position sees, else minus
-  // infinity. Made once for each window.
-  torch::Tensor Mask(int64_t window) const;
+  // Added to scores, [B, 1, keys]: 0 for a key that a sequence's new position sees, else minus
+  // infinity. Made once for each window; `keys` is the same each time.
+  torch::Tensor Mask(int64_t window, int64_t keys) const;
 
  private:
   std::vector<int64_t> lengths_;
@@ -33,8 +33,9 @@ class KeptLengths {
 };
 
 // q [B, H, D]; keys and values [rows, K, capacity, D] of one type, of which the first B rows are
-// meant -> [B, H, D]. Each position sees the last `window` ones (0: all). On the CPU each sequence
-// is computed by itself. Elsewhere the products are in the type of q, the softmax is in fp32.
+// meant, and all numbers are finite -> [B, H, D]. Each position sees the last `window` ones (0:
+// all). On the CPU each sequence is computed by itself. Elsewhere the products are in the type of
+// q, the softmax is in fp32.
 torch::Tensor KeptAttention(const torch::Tensor& q, const torch::Tensor& keys,
                             const torch::Tensor& values, const KeptLengths& lengths,
                             int64_t window);

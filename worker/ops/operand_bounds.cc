@@ -25,6 +25,10 @@ int64_t RowsWithin(int64_t row_bytes, int64_t most_rows, int64_t most_bytes) {
   return std::max<int64_t>(1, std::min(fitting, most_rows));
 }
 
+int64_t SharedSize(int64_t size, int64_t step, torch::Device device) {
+  return device.is_cpu() || device.is_cuda() ? size : (size + step - 1) / step * step;
+}
+
 AttentionPart AttentionPartOf(const AttentionSize& size, int64_t most_rows, int64_t most_bytes) {
   const int64_t row_bytes = size.heads * size.keys * size.score_bytes;
   // Rows of the heads that share keys are the common dimension of the keys' gradients.
@@ -74,12 +78,15 @@ void AddOuterProducts(const Tensor& sum, const Tensor& dy, const Tensor& x) {
 }
 
 void AddWeightedRows(const Tensor& sum, const Tensor& weights, const Tensor& rows, double scale) {
-  Tensor row = sum.unsqueeze(0);
+  const bool parts = rows.size(0) > kMostReduction;
+  const Tensor own = parts ? torch::zeros_like(sum) : sum;
+  Tensor row = own.unsqueeze(0);
   for (int64_t begin = 0; begin < rows.size(0); begin += kMostReduction) {
     const int64_t length = std::min(kMostReduction, rows.size(0) - begin);
     row.addmm_(weights.narrow(0, begin, length).unsqueeze(0).to(sum.scalar_type()),
                rows.narrow(0, begin, length).to(sum.scalar_type()), /*beta=*/1, scale);
   }
+  if (parts) sum.add_(own);
 }
 
 }  // namespace espalier

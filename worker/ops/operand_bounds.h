@@ -2,8 +2,8 @@
 // (pytorch#149325), and on M1 and M2 products whose common dimension reaches 32,767 are wrong
 // (pytorch#177116, #195163); elsewhere working memory would grow with the batch. So what does is
 // made in parts.
-// Used by generic_attention.cc, generic_loss.cc, generic_ops.cc, kept_attention.cc, products.cc and
-// dropout.cc. Any thread.
+// Used by generic_attention.cc, generic_loss.cc, generic_ops.cc, generic_norms.cc,
+// kept_attention.cc, products.cc and dropout.cc, by worker/sync and worker/generation. Any thread.
 #pragma once
 
 #include <torch/torch.h>
@@ -17,6 +17,11 @@ inline constexpr int64_t kMostReduction = 16384;
 
 // Rows of `row_bytes` that an operand holds: at least 1, at most `most_rows`.
 int64_t RowsWithin(int64_t row_bytes, int64_t most_rows, int64_t most_bytes = kMostOperandBytes);
+
+// `size`, or a multiple of `step` that is not less, on a device where LibTorch compiles most
+// operators for each shape that they meet, and keeps what it compiled as long as the process lives
+// (MPS: pytorch#132596, #181485): for sizes that differ from call to call.
+int64_t SharedSize(int64_t size, int64_t step, torch::Device device);
 
 // Attention over queries of `heads` heads, of which `group` share a key/value head, that see up to
 // `keys` keys each.
@@ -45,7 +50,8 @@ void ProductInParts(const torch::Tensor& a, const torch::Tensor& b, bool add, to
 // sum changes once, when all is allocated: a pass that runs out of memory has added all or nothing.
 void AddOuterProducts(const torch::Tensor& sum, const torch::Tensor& dy, const torch::Tensor& x);
 
-// sum [C] += scale weights' rows for weights [N] and rows [N, C], computed in the type of the sum.
+// sum [C] += scale weights' rows for weights [N] and rows [N, C], computed in the type of the sum,
+// which changes once, too.
 void AddWeightedRows(const torch::Tensor& sum, const torch::Tensor& weights,
                      const torch::Tensor& rows, double scale);
 

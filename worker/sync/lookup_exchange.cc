@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
+#include "worker/ops/operand_bounds.h"
 #include "worker/tensor/torch_compat.h"
 
 namespace espalier {
@@ -19,6 +20,9 @@ std::vector<int64_t> IdsOf(const std::vector<float>& used) {
   }
   return ids;
 }
+
+// Steps look up other ids each, so that rows are no more than this part of a shape of their own.
+constexpr int64_t kRowsOfAShape = 1024;
 
 // Where the sum of its gradient is.
 Tensor SumOf(Parameters& parameters, const Parameter& parameter) {
@@ -67,9 +71,13 @@ std::vector<float> LookupExchange::UsedBy(absl::Span<const int64_t> tokens) cons
   return used;
 }
 
+int64_t LookupExchange::RowsFor(int64_t ids) const {
+  return std::min(SharedSize(ids, kRowsOfAShape, device_), table_.size(0));
+}
+
 int64_t LookupExchange::Bytes(absl::Span<const int64_t> tokens) const {
   if (!Needed()) return 0;
-  const auto rows = static_cast<int64_t>(IdsOf(UsedBy(tokens)).size());
+  const int64_t rows = RowsFor(static_cast<int64_t>(IdsOf(UsedBy(tokens)).size()));
   if (rows == 0) return 0;
   constexpr int64_t kRowAndGradient = 2 * sizeof(float);
   return rows * table_.size(1) * kRowAndGradient +
@@ -86,9 +94,11 @@ absl::StatusOr<EmbeddingRows> LookupExchange::Begin(absl::Span<const int64_t> to
   if (!mine_.empty()) {
     std::vector<int64_t> row_of(vocabulary);
     for (size_t row = 0; row < mine_.size(); ++row) row_of[mine_[row]] = static_cast<int64_t>(row);
+    std::vector<int64_t> taken = mine_;
+    taken.resize(static_cast<size_t>(RowsFor(static_cast<int64_t>(mine_.size()))));
     RETURN_IF_ERROR(CatchTorch("taking the rows of the embedding that a step needs", [&] {
       torch::NoGradGuard no_grad;
-      rows_ = table_.index_select(0, OnDevice(mine_, table_.device()))
+      rows_ = table_.index_select(0, OnDevice(taken, table_.device()))
                   .to(device_)
                   .set_requires_grad(true);
       rows_.mutable_grad() = torch::zeros_like(rows_);
@@ -114,7 +124,8 @@ absl::Status LookupExchange::StartSum() {
       for (const int64_t id : mine_) {
         places.push_back(std::lower_bound(all_.begin(), all_.end(), id) - all_.begin());
       }
-      sums_.index_copy_(0, torch::tensor(places, torch::kInt64), rows_.grad().cpu());
+      const Tensor mine = rows_.grad().cpu().narrow(0, 0, static_cast<int64_t>(mine_.size()));
+      sums_.index_copy_(0, torch::tensor(places, torch::kInt64), mine);
       rows_ = Tensor();
     }
     const auto size = static_cast<size_t>(sums_.numel());
@@ -128,8 +139,9 @@ absl::Status LookupExchange::Finish() {
     if (!rows_.defined()) return absl::OkStatus();
     const Tensor gradient = std::exchange(rows_, Tensor()).grad();
     return CatchTorch("taking the gradient of the embedding's rows", [&] {
+      const Tensor rows = parameters_.values_on_host() ? gradient.cpu() : gradient;
       parameters_.lookup_gradient() = {mine_,
-                                       parameters_.values_on_host() ? gradient.cpu() : gradient};
+                                       rows.narrow(0, 0, static_cast<int64_t>(mine_.size()))};
     });
   }
   if (!sums_ticket_) return absl::OkStatus();

@@ -45,6 +45,8 @@ class LookupExchange {
  private:
   bool Needed() const;
   std::vector<float> UsedBy(absl::Span<const int64_t> tokens) const;
+  // Of the tensor that the rows of so many ids are in; no token refers to those behind.
+  int64_t RowsFor(int64_t ids) const;
 
   Collective& collective_;
   Parameters& parameters_;
@@ -54,7 +56,7 @@ class LookupExchange {
   torch::Tensor gradient_;     // [V, C] fp32, of a dense one
   std::vector<float> used_;    // [V]: by how many ranks; in the exchange until StartSum
   std::vector<int64_t> mine_;  // ids that this rank looks up, growing
-  torch::Tensor rows_;         // [mine, C], a leaf
+  torch::Tensor rows_;         // [RowsFor(mine), C], a leaf
   std::vector<int64_t> all_;   // ids that any rank looks up, growing
   torch::Tensor sums_;         // [all, C] on the host
   std::optional<Ticket> used_ticket_, sums_ticket_;

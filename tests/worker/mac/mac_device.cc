@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/worker/mac/mac_queue.h"
 #include "tests/worker/mac/mac_rules.h"
+#include "tests/worker/mac/mac_shapes.h"
 
 namespace espalier {
 namespace {
@@ -61,6 +62,7 @@ C10_REGISTER_GUARD_IMPL(PrivateUse1, MacGuard);
 
 std::mutex mutex;
 MacDevice::Tally tally;  // under the mutex
+int64_t lost = 0;        // launches to come that have no effect; under the mutex
 MacDevice::Mode mode;    // of the device that lives
 bool shapes_only() { return mode == MacDevice::Mode::kShapesOnly; }
 
@@ -188,32 +190,17 @@ void Note(const c10::FunctionSchema& schema, const std::vector<IValue>& argument
     ++tally.reads;
   } else if (!Allocates(name)) {
     ++tally.launches[name];
+    tally.graphs.insert(mac_shapes::Signature(name, arguments));
   }
 }
 
-// What LibTorch 1.13 comes to only with memory: the shape of its result.
-std::optional<std::vector<int64_t>> ShapeOf(const std::string& name,
-                                            const std::vector<IValue>& arguments) {
-  static const std::set<std::string> kAlike = {"abs", "logical_not", "masked_fill"};
-  if (kAlike.count(name) > 0) return arguments[0].toTensor().sizes().vec();
-  if (name != "index_select") return std::nullopt;
-  std::vector<int64_t> sizes = arguments[0].toTensor().sizes().vec();
-  sizes[static_cast<size_t>(arguments[1].toInt())] = arguments[2].toTensor().numel();
-  return sizes;
-}
-
-// Of shapes only: the results of a norm and of its gradients, for which LibTorch 1.13 wants memory.
-std::vector<Tensor> ResultsOfANorm(const std::string& name, const std::vector<IValue>& arguments) {
-  const bool backward = name == "native_layer_norm_backward";
-  if (!backward && name != "native_layer_norm") return {};
-  const Tensor x = arguments[backward ? 1 : 0].toTensor();
-  const auto made = [&](const std::vector<int64_t>& shape) {
-    return ToMac(torch::empty(shape, torch::TensorOptions().dtype(x.dtype()).device(torch::kMeta)));
-  };
-  const int64_t columns = x.size(-1), rows = x.numel() / columns;
-  const std::vector<int64_t> row = {columns}, statistics = {rows, 1};
-  return {made(x.sizes().vec()), made(backward ? row : statistics),
-          made(backward ? row : statistics)};
+// Whether this launch is one of those that have no effect.
+bool IsLost(const c10::FunctionSchema& schema) {
+  const bool in_place = schema.returns().size() == 1 && WrittenArgument(schema, 0) >= 0;
+  const std::lock_guard lock(mutex);
+  if (lost == 0 || Allocates(NameOf(schema))) return false;
+  --lost;
+  return in_place;
 }
 
 // Of shapes only: the result of what is done in place, where nothing is to do, and of ShapeOf.
@@ -225,7 +212,7 @@ std::optional<IValue> WithoutCalling(const c10::FunctionSchema& schema, const st
   const bool grows = written >= 0 && IsGrown(schema.arguments()[static_cast<size_t>(written)],
                                              arguments[static_cast<size_t>(written)]);
   if (written >= 0 && !grows) return arguments[static_cast<size_t>(written)];
-  const auto shape = ShapeOf(name, arguments);
+  const auto shape = mac_shapes::Result(name, arguments);
   if (!shape) return std::nullopt;
   const Tensor& of_its_type = arguments[grows ? static_cast<size_t>(written) : 0].toTensor();
   const Tensor result = ToMac(
@@ -242,10 +229,15 @@ void Run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::vector<IValue> arguments(stack->end() - static_cast<int64_t>(count), stack->end());
   Note(schema, arguments);
   const std::string name = NameOf(schema);
+  if (IsLost(schema)) {
+    stack->erase(stack->end() - static_cast<int64_t>(count), stack->end());
+    stack->push_back(arguments[static_cast<size_t>(WrittenArgument(schema, 0))]);
+    return;
+  }
   if (shapes_only()) {
-    if (const std::vector<Tensor> several = ResultsOfANorm(name, arguments); !several.empty()) {
+    if (const std::vector<Tensor> norm = mac_shapes::Norm(name, arguments); !norm.empty()) {
       stack->erase(stack->end() - static_cast<int64_t>(count), stack->end());
-      stack->insert(stack->end(), several.begin(), several.end());
+      for (const Tensor& one : norm) stack->push_back(ToMac(one));
       return;
     }
     std::optional<IValue> result = WithoutCalling(schema, name, arguments);
@@ -377,6 +369,7 @@ MacDevice::MacDevice(Mode wanted) {
   mode = wanted;
   RegisterKernels();
   queue.Clear();
+  Lose(0);
   Restart();
 }
 
@@ -385,6 +378,11 @@ MacDevice::~MacDevice() { mode = Mode::kComputes; }
 MacDevice::Tally MacDevice::tally() const {
   const std::lock_guard lock(mutex);
   return espalier::tally;
+}
+
+void MacDevice::Lose(int64_t launches) {
+  const std::lock_guard guard(mutex);
+  lost = launches;
 }
 
 void MacDevice::Restart() {

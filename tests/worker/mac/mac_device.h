@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,9 @@ class MacDevice {
   struct Tally {
     // Launches: operators that compute, by name; neither views nor allocations.
     std::map<std::string, int64_t> launches;
+    // The same with the shapes and types of what they take: LibTorch compiles most for each of
+    // them and keeps what it compiled (pytorch#132596, #181485).
+    std::set<std::string> graphs;
     int64_t bytes_to_device = 0;
     int64_t bytes_to_host = 0;
     int64_t reads = 0;  // of single numbers, each of which waits for all that was launched
@@ -45,6 +49,9 @@ class MacDevice {
   };
   Tally tally() const;
   void Restart();
+  // So many launches from now on have no effect on what they write to, as those of a command buffer
+  // that the GPU aborts; nothing says so.
+  void Lose(int64_t launches);
 };
 
 }  // namespace espalier
