@@ -19,6 +19,11 @@ Tensor Deliver(const Tensor& leaf, const Tensor& gradient) {
   return {};
 }
 
+// On MPS linear drops its bias where there is one row (pytorch#188438, M1), and goes wrong with it
+// above 65,536 (#189495). What is linear there has two dimensions: those of more are slow, or wrong
+// in 16 bits (#189847, #180776).
+bool BiasIsSafe(const Tensor& rows) { return rows.size(0) > 1 && rows.size(0) <= 65536; }
+
 // x right + bias + residual of a long common dimension; bias and residual may be undefined.
 Tensor LongProduct(const Tensor& x, const Tensor& right, const Tensor& bias,
                    const Tensor& residual) {
@@ -107,10 +112,12 @@ Tensor Product(const Tensor& x, const ops::Projection& projection, const Tensor&
     return LongProduct(x, right, bias, given(residual) ? residual : Tensor());
   }
   const auto alone = [&] {
-    if (!projection.transposed) return torch::linear(x, projection.weight, bias);
-    const Tensor y = Rows(x).mm(projection.weight);
+    const Tensor rows = Rows(x);
     std::vector<int64_t> shape = x.sizes().vec();
     shape.back() = projection.out();
+    const bool fused = !projection.transposed && BiasIsSafe(rows);
+    if (fused) return torch::linear(rows, projection.weight, bias).view(shape);
+    const Tensor y = projection.transposed ? rows.mm(right) : torch::linear(rows, right.t());
     return (bias.defined() ? y.add_(bias) : y).view(shape);
   };
   if (!given(residual)) return alone();

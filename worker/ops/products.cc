@@ -174,7 +174,9 @@ std::vector<Tensor> JoinedProducts(const Tensor& x, const std::vector<Tensor>& w
   if (!joined.defined() || !IsWithinBounds(x, joined.size(0))) return {};
   std::vector<int64_t> columns;
   for (const Tensor& weight : weights) columns.push_back(weight.size(0));
-  return PartsOf(torch::linear(x, joined), columns);
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.back() = joined.size(0);
+  return PartsOf(torch::linear(x.reshape({-1, x.size(-1)}), joined).view(shape), columns);
 }
 
 Tensor JoinedGradient(const std::vector<Tensor>& weights, const std::vector<Tensor>& dy,

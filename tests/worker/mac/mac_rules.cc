@@ -18,8 +18,9 @@ using torch::Tensor;
 struct Call {
   const std::string& name;
   const std::vector<Tensor>& tensors;  // its arguments, those in lists too, on the device
-  // Of a product, its left and right side, else undefined.
-  Tensor left, right;
+  // Of a product, its left and right side, and what it is written to; else undefined.
+  Tensor left, right, place;
+  bool all = true;  // results are wanted: the first of an output mask
 };
 
 bool AnyOf(const std::vector<Tensor>& tensors, const std::function<bool(const Tensor&)>& is) {
@@ -77,14 +78,31 @@ const Rule kRules[] = {
      }},
     {"contiguous operands of addcmul and addcdiv: wrong else before 2.4 (#118115)",
      [](const Call& call) {
-       return (call.name == "addcmul_" || call.name == "addcdiv_") &&
+       return (call.name.rfind("addcmul", 0) == 0 || call.name.rfind("addcdiv", 0) == 0) &&
               AnyOf(call.tensors, [](const Tensor& t) { return !t.is_contiguous(); });
      }},
-    {"no shift of 64-bit numbers, of which Metal's kernels are not proven",
+    {"no shift or product of 64-bit numbers, of which Metal's kernels are not proven",
      [](const Call& call) {
-       return (call.name.find("shift") != std::string::npos) &&
+       const bool shifts = call.name.find("shift") != std::string::npos;
+       return (shifts || call.name == "mul" || call.name == "mul_") &&
               AnyOf(call.tensors, [](const Tensor& t) { return t.scalar_type() == torch::kLong; });
      }},
+    {"matrices for linear: rows of more dimensions are slow, or wrong in 16 bits on M5 (#180776, "
+     "#181936, #189847)",
+     [](const Call& call) {
+       return call.name == "linear" && call.left.defined() && call.left.dim() != 2;
+     }},
+    {"no bias in linear of one row, which drops it on M1 (#188438), nor of more than 65,536 "
+     "(#189495)",
+     [](const Call& call) {
+       const bool biased = call.name == "linear" && call.left.defined() && call.tensors.size() > 2;
+       const int64_t rows = biased ? call.left.numel() / call.left.size(-1) : 2;
+       return rows < 2 || rows > 65536;
+     }},
+    {"a contiguous place for a product: views may be written wrongly (#104832)",
+     [](const Call& call) { return call.place.defined() && !call.place.is_contiguous(); }},
+    {"all gradients of a norm, or none of its input is right (#183825)",
+     [](const Call& call) { return call.name == "native_layer_norm_backward" && !call.all; }},
 };
 
 struct Copying {
@@ -104,6 +122,12 @@ struct CopyRule {
 };
 
 const CopyRule kCopyRules[] = {
+    {"a copy to the host of what is dense as it lies or strided on one side alone: equal strides "
+     "of "
+     "views are taken for dense in 2.13 (#189961)",
+     [](const Copying& copy) {
+       return !copy.up && !copy.from.is_contiguous() && copy.from.strides() == copy.to.strides();
+     }},
     {"no copy to the host in another type that is not wider: it may overwrite what is copied "
      "(#189563)",
      [](const Copying& copy) {
@@ -177,23 +201,29 @@ std::vector<std::string> AgainstRules(const std::string& name, const c10::Functi
                                       const std::vector<c10::IValue>& arguments) {
   std::vector<Tensor> tensors;
   std::vector<Tensor> sides;  // of a product, in order, without what it is added to
+  Tensor place;
+  bool all = true;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = schema.arguments()[i].name();
     std::vector<Tensor> here;
     if (arguments[i].isTensor()) here.push_back(arguments[i].toTensor());
     if (arguments[i].isTensorList()) here = arguments[i].toTensorVector();
+    if (argument == "output_mask") all = arguments[i].toBoolList()[0];
     for (const Tensor& tensor : here) {
       if (!tensor.defined() || tensor.device().type() != c10::DeviceType::PrivateUse1) continue;
       tensors.push_back(tensor);
       const bool added = argument == "out" || argument == "bias" ||
                          (argument == "self" && name.find("add") != std::string::npos);
       if (!added) sides.push_back(tensor);
+      const auto* alias = schema.arguments()[i].alias_info();
+      if (alias != nullptr && alias->isWrite() && tensor.numel() > 0) place = tensor;
     }
   }
-  Call call{name, tensors, {}, {}};
+  Call call{name, tensors, {}, {}, {}, all};
   if (IsProduct(name) && sides.size() >= 2) {
     call.left = sides[0];
     call.right = sides[1];
+    call.place = place;
   }
   std::vector<std::string> against;
   for (const Rule& rule : kRules) {
