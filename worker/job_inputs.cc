@@ -19,7 +19,6 @@
 #include "worker/state/replica.h"
 #include "worker/task/open_task.h"
 #include "worker/tensor/device.h"
-#include "worker/tensor/torch_compat.h"
 #include "worker/tokenizer/open_tokenizer.h"
 
 namespace espalier {
@@ -102,15 +101,10 @@ absl::Status FitMemory(const v1::JobSpec& spec, const DecoderConfig& config, tor
     return absl::FailedPreconditionError(
         absl::StrCat("the model does not fit: ", MemoryAdvice(model, capacity)));
   }
-  if (!device.is_mps()) return absl::OkStatus();
-  return CatchTorch("limiting the memory of the GPU", [&] {
-    LimitMpsMemory({.physical_bytes = machine.physical_bytes,
-                    .wanted_bytes = place.memory_limit_bytes,
-                    .beside_bytes = state.outside_allocator,
-                    .sharers = place.local_ranks},
-                   {.recommended = [device] { return RecommendedDeviceMemory(device); },
-                    .limit = [device](double part) { LimitDeviceMemory(device, part); }});
-  });
+  return LimitGpuMemory(device, {.physical_bytes = machine.physical_bytes,
+                                 .wanted_bytes = place.memory_limit_bytes,
+                                 .beside_bytes = state.outside_allocator,
+                                 .sharers = place.local_ranks});
 }
 
 }  // namespace espalier

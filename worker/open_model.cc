@@ -9,6 +9,8 @@
 #include "common/observe/log.h"
 #include "common/platform/platform.h"
 #include "worker/kernels/parallel.h"
+#include "worker/memory/memory_meter.h"
+#include "worker/model/self_check.h"
 #include "worker/state/checkpoint_store.h"
 #include "worker/tensor/device.h"
 #include "worker/tokenizer/open_tokenizer.h"
@@ -67,6 +69,16 @@ absl::StatusOr<std::string> ModelFolder(const std::string& folder) {
   return found->newest->folder();
 }
 
+// On MPS, as runs do before they train: memory has a limit below which nothing is swapped, and what
+// the GPU computes is what the processor computes.
+absl::Status PrepareGpu(torch::Device device, torch::ScalarType type, const std::string& folder) {
+  if (!device.is_mps()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const MachineMemory machine, ReadMachineMemory());
+  RETURN_IF_ERROR(LimitGpuMemory(device, {.physical_bytes = machine.physical_bytes}));
+  ASSIGN_OR_RETURN(const DecoderConfig config, ReadModelConfig(folder));
+  return SelfTest(device, type, config.architecture).status();
+}
+
 }  // namespace
 
 absl::StatusOr<OpenedModel> OpenModel(const ModelPlace& place) {
@@ -77,6 +89,7 @@ absl::StatusOr<OpenedModel> OpenModel(const ModelPlace& place) {
   ASSIGN_OR_RETURN(opened.folder, ModelFolder(place.folder));
   ASSIGN_OR_RETURN(const SelectedDevice device, SelectDevice({.name = place.device}));
   ASSIGN_OR_RETURN(opened.tokenizer, OpenTokenizer(opened.folder));
+  RETURN_IF_ERROR(PrepareGpu(device.device, type, opened.folder));
   ASSIGN_OR_RETURN(PretrainedModel model,
                    LoadPretrained(opened.folder, {.device = device.device, .compute_type = type},
                                   place.adapter));

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "worker/memory/allocator.h"
@@ -20,7 +21,10 @@ constexpr int64_t kSwapGrowthBytes = int64_t{32} << 20;
 constexpr int64_t kLittle = 33;
 // Part of a Mac's memory that it recommends at most for its GPU.
 constexpr double kMostRecommended = 0.75;
-// Of that, so that a job which does not fit says so itself: 0 would mean no limit.
+// Parts of the machine's memory that are a worker's, and in how many it is: the rest is the
+// system's, which would swap to have it.
+constexpr double kOwnParts = 15, kParts = 16;
+// Of what is recommended, so that a job which does not fit says so itself: 0 would mean no limit.
 constexpr double kLeastPart = 0.01;
 
 void Lower(MemoryLimit& limit, int64_t bytes, absl::string_view source) {
@@ -45,26 +49,44 @@ MpsWatermarks MpsWatermarksFor(int64_t recommended_bytes, const MpsShare& share)
       recommended_bytes > 0 ? static_cast<double>(recommended_bytes) : kMostRecommended * physical;
   if (most <= 0) return {};
   const int sharers = std::max(1, share.sharers);
-  const double own =
-      share.wanted_bytes > 0 ? static_cast<double>(share.wanted_bytes) : physical / sharers;
+  double own = physical / sharers * kOwnParts / kParts;
+  if (share.wanted_bytes > 0) own = std::min(own, static_cast<double>(share.wanted_bytes));
   const double left = own - static_cast<double>(share.beside_bytes);
   const double high = std::clamp(left / most, kLeastPart, 1.0 / sharers);
   return {.high = high, .low = 0.9 * high};
 }
 
 bool SetMpsWatermarks(const MpsWatermarks& watermarks) {
-  const char* high = "PYTORCH_MPS_HIGH_WATERMARK_RATIO";
-  const char* low = "PYTORCH_MPS_LOW_WATERMARK_RATIO";
-  if (std::getenv(high) != nullptr || std::getenv(low) != nullptr) return false;
-  setenv(high, absl::StrCat(watermarks.high).c_str(), 1);
-  setenv(low, absl::StrCat(watermarks.low).c_str(), 1);
-  return true;
+  const char* high_name = "PYTORCH_MPS_HIGH_WATERMARK_RATIO";
+  const char* low_name = "PYTORCH_MPS_LOW_WATERMARK_RATIO";
+  const char *high = std::getenv(high_name), *low = std::getenv(low_name);
+  double given = 0;
+  if (high == nullptr && low == nullptr) {
+    setenv(high_name, absl::StrCat(watermarks.high).c_str(), 1);
+    setenv(low_name, absl::StrCat(watermarks.low).c_str(), 1);
+    return true;
+  }
+  // LibTorch's own other half is too large for a low, or too small for a high one.
+  if (low == nullptr && absl::SimpleAtod(high, &given) && given > 0) {
+    setenv(low_name, absl::StrCat(0.9 * given).c_str(), 1);
+  } else if (high == nullptr && absl::SimpleAtod(low, &given)) {
+    setenv(high_name, absl::StrCat(std::max(watermarks.high, given)).c_str(), 1);
+  }
+  return false;
 }
 
 void LimitMpsMemory(const MpsShare& share, const MpsAllocator& allocator) {
   if (!SetMpsWatermarks(MpsWatermarksFor(0, share))) return;
   const int64_t recommended = allocator.recommended();
   if (recommended > 0) allocator.limit(MpsWatermarksFor(recommended, share).high);
+}
+
+absl::Status LimitGpuMemory(torch::Device device, const MpsShare& share) {
+  if (!device.is_mps()) return absl::OkStatus();
+  return CatchTorch("limiting the memory of the GPU", [&] {
+    LimitMpsMemory(share, {.recommended = [device] { return RecommendedDeviceMemory(device); },
+                           .limit = [device](double part) { LimitDeviceMemory(device, part); }});
+  });
 }
 
 absl::Status CheckOneWorkerEach(int workers, int devices) {

@@ -1,7 +1,7 @@
 // MemoryMeter: measures for the memory governor. Memory of a CUDA device is what LibTorch's
 // allocator holds there; elsewhere it is what the process holds, without the pages of mapped files,
-// which the system drops before it runs short. Used by worker/train/pass_memory.h and
-// worker/job_inputs.cc. Compute thread.
+// which the system drops before it runs short. Used by worker/train/pass_memory.h,
+// worker/job_inputs.cc, worker/open_model.cc and worker/self_test_verb.cc. Compute thread.
 #pragma once
 
 #include <torch/torch.h>
@@ -45,13 +45,15 @@ struct MpsShare {
   int sharers = 1;             // workers of this machine
 };
 
+// With what lies beside, they leave a sixteenth of the machine's memory to the system.
 // `recommended_bytes`: what the device recommends (recommendedMaxWorkingSetSize); 0: not known, and
 // three quarters of the machine's memory are assumed, the most that macOS recommends by itself.
 MpsWatermarks MpsWatermarksFor(int64_t recommended_bytes, const MpsShare& share);
 
 // Puts them into the environment (PYTORCH_MPS_HIGH_WATERMARK_RATIO and _LOW_), where LibTorch reads
-// them once, with the first thing that is asked of its allocator; what a person has set there
-// stays, and false is returned.
+// them once, with the first thing that is asked of its allocator. What a person has set there
+// stays, with a half that goes with it where that is missing (LibTorch throws where low is above
+// high), and false is returned.
 bool SetMpsWatermarks(const MpsWatermarks& watermarks);
 
 // What LibTorch's allocator is asked; both make it, so that it reads the environment.
@@ -62,6 +64,8 @@ struct MpsAllocator {
 // Limits memory on MPS before anything is allocated there: in the environment by what can be known
 // without the allocator, then by what that recommends.
 void LimitMpsMemory(const MpsShare& share, const MpsAllocator& allocator);
+// The same with LibTorch's; nothing on other devices.
+absl::Status LimitGpuMemory(torch::Device device, const MpsShare& share);
 
 // FAILED_PRECONDITION when workers of this machine share a CUDA device: what one measures there,
 // the other moves meanwhile.

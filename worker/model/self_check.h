@@ -1,6 +1,6 @@
 // SelfTest: whether a device computes a decoder in a precision as the CPU does in fp32, tried
 // before anything is trained on it. Used by worker/state when a replica is made, by
-// worker/rehearse_verb.cc and worker/self_test_verb.cc. Compute thread.
+// worker/rehearse_verb.cc, worker/self_test_verb.cc and worker/open_model.cc. Compute thread.
 #pragma once
 
 #include <torch/torch.h>

@@ -154,10 +154,55 @@ TEST(MpsWatermarks, LeaveWhatIsKeptOnTheHostToIt) {
   const MpsShare limited{
       .physical_bytes = 128 * kGb, .wanted_bytes = 96 * kGb, .beside_bytes = 16 * kGb};
   EXPECT_DOUBLE_EQ(MpsWatermarksFor(160 * kGb, limited).high, 0.5);
-  const MpsShare whole{.physical_bytes = 64 * kGb, .beside_bytes = 40 * kGb};
-  EXPECT_DOUBLE_EQ(MpsWatermarksFor(48 * kGb, whole).high, 0.5);
+  const MpsShare whole{.physical_bytes = 64 * kGb, .beside_bytes = 36 * kGb};
+  EXPECT_DOUBLE_EQ(MpsWatermarksFor(48 * kGb, whole).high, 0.5) << "of 60, a sixteenth less";
   const MpsShare none{.physical_bytes = 64 * kGb, .beside_bytes = 80 * kGb};
   EXPECT_GT(MpsWatermarksFor(48 * kGb, none).high, 0) << "which would mean no limit";
+}
+
+// All of the machine's memory is too much: macOS would swap to have its own.
+TEST(MpsWatermarks, LeaveTheSystemItsPartWhereNobodyLimitsThem) {
+  const int64_t machine = 64 * kGb, recommended = 48 * kGb;
+  for (const int64_t wanted : {int64_t{0}, 200 * kGb}) {
+    for (const int sharers : {1, 2}) {
+      const MpsShare share{.physical_bytes = machine,
+                           .wanted_bytes = wanted,
+                           .beside_bytes = 17 * kGb,
+                           .sharers = sharers};
+      const double most = MpsWatermarksFor(recommended, share).high * recommended;
+      EXPECT_LE(sharers * (most + 17 * kGb), machine * 15 / 16) << wanted << " " << sharers;
+    }
+  }
+}
+
+TEST(MpsWatermarks, AreOfMpsAlone) {
+  const char* high = "PYTORCH_MPS_HIGH_WATERMARK_RATIO";
+  const MpsShare share{.physical_bytes = 64 * kGb};
+  EXPECT_TRUE(LimitGpuMemory(torch::kCPU, share).ok());
+  EXPECT_EQ(std::getenv(high), nullptr);
+  EXPECT_TRUE(LimitGpuMemory(torch::kMPS, share).ok());
+  EXPECT_STREQ(std::getenv(high), "1");
+  unsetenv(high);
+  unsetenv("PYTORCH_MPS_LOW_WATERMARK_RATIO");
+}
+
+// LibTorch throws at its first allocation where low is above high, and knows 1.4 and 1.7 by itself.
+TEST(MpsWatermarks, OfWhichAPersonGaveOneHalfGetTheOther) {
+  const char* high = "PYTORCH_MPS_HIGH_WATERMARK_RATIO";
+  const char* low = "PYTORCH_MPS_LOW_WATERMARK_RATIO";
+  for (const auto& [given, value] :
+       {std::pair{high, "0.7"}, {high, "2.0"}, {low, "0.2"}, {low, "1.2"}}) {
+    unsetenv(high);
+    unsetenv(low);
+    setenv(given, value, 1);
+    EXPECT_FALSE(SetMpsWatermarks({.high = 0.5, .low = 0.4}));
+    EXPECT_STREQ(std::getenv(given), value);
+    ASSERT_NE(std::getenv(high), nullptr);
+    ASSERT_NE(std::getenv(low), nullptr);
+    EXPECT_LE(std::atof(std::getenv(low)), std::atof(std::getenv(high))) << given << value;
+  }
+  unsetenv(high);
+  unsetenv(low);
 }
 
 // Which would read the environment too early: it does so once, when it is made.
