@@ -2,13 +2,16 @@
 // every run finds out before it trains, for people and for espalier-agent, which reports it.
 #include <google/protobuf/util/json_util.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
+#include "common/platform/platform.h"
 #include "espalier/v1/node.pb.h"
+#include "worker/memory/memory_meter.h"
 #include "worker/model/self_check.h"
 #include "worker/tensor/device.h"
 #include "worker/verbs.h"
@@ -24,10 +27,17 @@ absl::StatusOr<torch::ScalarType> TypeOf(const std::string& precision) {
       absl::StrCat("--precision is '", precision, "'; allowed: fp32, bf16, fp16"));
 }
 
-// RESOURCE_EXHAUSTED: others have the device's memory, and nothing is known.
+// Of what any model needs. RESOURCE_EXHAUSTED: others have the device's memory, and nothing is
+// known.
 absl::StatusOr<v1::PrecisionTrial> Try(torch::Device device, torch::ScalarType type) {
-  const DeviceTrial found = TryDevice(device, type);
-  if (absl::IsResourceExhausted(found.status)) return found.status;
+  DeviceTrial found;
+  for (const Architecture architecture : {Architecture::kLlama, Architecture::kGpt2}) {
+    const double before = found.difference;
+    found = TryDevice(device, type, architecture);
+    if (absl::IsResourceExhausted(found.status)) return found.status;
+    found.difference = std::max(before, found.difference);
+    if (!found.status.ok()) break;
+  }
   v1::PrecisionTrial trial;
   trial.set_precision(std::string(PrecisionName(type)));
   trial.set_difference(found.difference);
@@ -59,6 +69,8 @@ absl::Status Write(const v1::DeviceTrial& trial, const std::string& path) {
 
 absl::Status RunSelfTest(const SelfTestCommand& command) {
   ASSIGN_OR_RETURN(const SelectedDevice selected, SelectDevice({.name = command.device}));
+  ASSIGN_OR_RETURN(const MachineMemory machine, ReadMachineMemory());
+  RETURN_IF_ERROR(LimitGpuMemory(selected.device, {.physical_bytes = machine.physical_bytes}));
   std::vector<std::string> precisions = command.precisions;
   if (precisions.empty() && !selected.device.is_cpu()) precisions = {"fp32", "bf16", "fp16"};
   v1::DeviceTrial trial;

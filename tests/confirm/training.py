@@ -26,6 +26,9 @@ KINDS = {
     "moments of 8 bits": {"train": ", optimizer: {moments: int8}"},
     "long sequences": {"sequence": 1100, "steps": 4},
     "fine-tuning": {"train": ", task: sft", "data": "chat"},
+    "adapters": {"model": "trained", "train": ", lora: {rank: 4, dropout: 0.1}"},
+    "gpt2": {"model": "architecture: gpt2, hidden_size: 64, num_hidden_layers: 2, "
+                      "num_attention_heads: 4, intermediate_size: 256"},
 }
 QUICK = ("fp32", "bf16")
 LONGEST_STATE = 88  # letters of a state folder, with whose socket a path has the 103 of macOS
@@ -80,6 +83,8 @@ def conforms(cluster, device, kind):
     settings = dict(KINDS[kind])
     if settings.get("data") == "chat":
         settings["data"] = chat(cluster)
+    if settings.get("model") == "trained":
+        settings["model"] = f"from: {trained(cluster)}"
     precision = settings.get("precision", "fp32")
     there = alone(cluster, cluster.file(**settings, device=device))[-1]
     settings["precision"] = "fp32" if precision == "fp16" else precision
@@ -96,6 +101,33 @@ def chat(cluster):
         output_of(BIN / "espalier-worker", "data", "prepare", "--output", folder, "--format",
                   "prompt-completion", lines)
     return folder
+
+
+def trained(cluster):
+    """A small model, by the processor."""
+    folder = cluster.folder / "trained"
+    if not folder.exists():
+        folder.mkdir()
+        output_of(BIN / "espalier-worker", "--standalone",
+                  cluster.file(device="cpu", steps=100, checkpoint=100, sequence=512),
+                  seconds=1200, cwd=folder)
+    return next(folder.rglob("step-*"))
+
+
+def generates(cluster, device):
+    """The likeliest tokens one after another, behind a prompt of more than one part."""
+    if device == "cpu":
+        raise NotHere("no accelerator to compare with the processor")
+
+    def said(where):
+        return subprocess.run(
+            [BIN / "espalier-worker", "generate", "--model", trained(cluster), "--device", where,
+             "--temperature", "0", "--max-tokens", "150", "--prompt", "espalier " * 40],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout
+    there, here = said(device), said("cpu")
+    same = next((i for i, (a, b) in enumerate(zip(there, here)) if a != b),
+                min(len(there), len(here)))
+    return there == here, f"{same} of {len(here)} characters are the processor's"
 
 
 def seventeen_million(cluster, device):
@@ -231,6 +263,9 @@ def check_all(report, cluster, quick):
     for kind in QUICK if quick else KINDS:
         report.check(f"conformance: {kind}", "training comes to the processor's losses",
                      lambda kind=kind: conforms(cluster, device.name, kind))
+    if not quick:
+        report.check("generation", "tokens are those of the processor",
+                     lambda: generates(cluster, device.name))
     report.check("memory limit", "micro-batches stay within the node's limit, nothing is swapped",
                  lambda: limit_holds(cluster, device.name))
     if not quick:

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "worker/model/key_value_cache.h"
 #include "worker/ops/ops.h"
 #include "worker/tensor/transfers.h"
 
@@ -173,6 +174,67 @@ std::vector<Tensor> Positions(const TrialPlace& place) {
   return inputs.Results(ops::AddPositions(x, inputs.Weight({50, 32}), 0));
 }
 
+// A low-rank map beside each of several weights that lie side by side, and one alone.
+std::vector<Tensor> AdaptedProducts(const TrialPlace& place) {
+  Inputs inputs(place);
+  const Tensor x = inputs.Activations({2, 40, 32});
+  const std::vector<Tensor> w = inputs.Neighbours({48, 24}, 32);
+  const auto adapted = [&](const Tensor& weight) {
+    const ops::Adapter adapter{inputs.Weight({4, weight.size(1)}),
+                               inputs.Weight({weight.size(0), 4}), /*scale=*/2};
+    return ops::Projection{weight, {}, /*transposed=*/false, adapter};
+  };
+  const auto residual = x.to(ops::ResidualType(place.device, place.type));
+  const auto y =
+      ops::NormLinears(residual, {inputs.Norm(32), {}, 1e-5}, {adapted(w[0]), adapted(w[1])});
+  const Tensor alone =
+      ops::LinearAdd(y.products[0].contiguous(), adapted(inputs.Weight({32, 48})), residual);
+  return inputs.Results(torch::cat({y.products[1], alone.to(place.type)}, -1));
+}
+
+// Prompts of their own lengths, then a token each, of which the second attends to the first.
+std::vector<Tensor> KeptPositions(const TrialPlace& place) {
+  const torch::NoGradGuard no_grad;
+  constexpr int64_t kRows = 3, kWindow = 70;
+  DecoderConfig config;
+  config.layers = 1;
+  config.kv_heads = 2;
+  config.head_dim = 16;
+  KeyValueCache cache(config, {kRows, 140},
+                      torch::TensorOptions().dtype(place.type).device(place.device));
+  double phase = 0;
+  const auto heads = [&](int64_t positions, int64_t count) {
+    return Numbers({1, positions, count, 16}, ++phase).to(place.type).to(place.device);
+  };
+  const auto masks = c10::make_intrusive<CausalMasks>();
+  std::vector<Tensor> results;
+  const auto pass = [&](int64_t positions) {
+    const ops::Heads x{heads(positions, 4), heads(positions, 2), heads(positions, 2)};
+    results.push_back(cache.Attend(0, x, kWindow, masks));
+    cache.Finish();
+  };
+  for (int64_t row = 0; row < kRows; ++row) {
+    cache.BeginPrompt(row, 90 - 40 * row);
+    pass(90 - 40 * row);
+  }
+  cache.BeginPrompt(1, 20);
+  pass(20);
+  for (int64_t step = 0; step < 2; ++step) {
+    cache.BeginStep(kRows);
+    pass(kRows);
+  }
+  return results;
+}
+
+// As of a token: one row, with a bias.
+std::vector<Tensor> OneRow(const TrialPlace& place) {
+  const torch::NoGradGuard no_grad;
+  Inputs inputs(place);
+  const Tensor x = inputs.Activations({1, 1, 32}), bias = inputs.Weight({48});
+  return {ops::Linear(x, {inputs.Weight({48, 32}), bias}),
+          ops::Linear(x, {inputs.Weight({32, 48}), bias, /*transposed=*/true})};
+}
+
 std::vector<Tensor> LookedUpRows(const TrialPlace& place) {
   Inputs inputs(place);
   const Tensor ids = (torch::arange(80, torch::kLong) * 7).remainder(40).view({2, 40});
@@ -215,6 +277,9 @@ std::vector<OperatorTrial> OperatorTrials(Architecture architecture) {
       {"attention, or its gradients,", Attention},
       {"attention over packed rows, or its gradients,", PackedAttention},
       {"rows that are looked up, or their gradients,", LookedUpRows},
+      {"a product with adapters, or its gradients,", AdaptedProducts},
+      {"attention to keys and values that were kept", KeptPositions},
+      {"a product of one row", OneRow},
       {"copies from the host and back", Copies},
       {"copies that follow what is computed", CopiesInTurn},
   };

@@ -1,6 +1,6 @@
 // What the self-test tries of a device one by one, so that what is wrong can be named: operations
-// of training at the sizes and places in memory where devices are known to fail. Used by
-// worker/model/self_check.cc. Compute thread.
+// of training and generating at the sizes and places in memory where devices are known to fail.
+// Used by worker/model/self_check.cc. Compute thread.
 #pragma once
 
 #include <torch/torch.h>
@@ -29,8 +29,9 @@ struct OperatorTrial {
 // Of products with a common dimension of 33,000, as rows or as a vocabulary (wrong on M1 and M2,
 // pytorch#177116, #195163, unless they are cut); attention of later blocks of rows, with grouped
 // heads and a window; norms with neighbouring products, whose weights begin within their memory;
-// gated products; looked-up rows; copies to the device and back, also while it computes. Of GPT-2
-// its own norms, products and positions.
+// gated products; looked-up rows; products with adapters; keys and values that are kept, and
+// products of one row, as tokens are generated with; copies to the device and back, also while it
+// computes. Of GPT-2 its own norms, products and positions.
 std::vector<OperatorTrial> OperatorTrials(Architecture architecture);
 
 }  // namespace espalier

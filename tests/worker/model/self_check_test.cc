@@ -2,60 +2,16 @@
 // in fp64, which LibTorch's operators compute as they do on devices without kernels of ours.
 #include "worker/model/self_check.h"
 
-#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <memory>
 #include <string>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tests/worker/support/wrong_operator.h"
 
 namespace espalier {
 namespace {
-
-// While it lives, results of an operator in fp64 or in whole numbers are too large.
-class WrongOperator {
- public:
-  explicit WrongOperator(const char* name) {
-    name_ = name;
-    calls_ = 0;
-    handle_ = at::addGlobalCallback(
-        at::RecordFunctionCallback(
-            [](const at::RecordFunction&) { return std::unique_ptr<at::ObserverContext>(); }, Spoil)
-            .needsOutputs(true)
-            .scopes({at::RecordScope::FUNCTION}));
-  }
-  ~WrongOperator() { at::removeCallback(handle_); }
-  static int calls() { return calls_; }
-
- private:
-  static void Spoil(const at::RecordFunction& function, at::ObserverContext*) {
-    static thread_local bool spoiling = false;  // by operators of its own
-    if (spoiling || std::strcmp(function.name(), name_) != 0) return;
-    if (function.outputs().empty()) return;
-    const c10::IValue& out = function.outputs()[0];
-    if (!out.isTensor() || !out.toTensor().defined()) return;
-    const torch::NoGradGuard no_grad;
-    const torch::Tensor result = out.toTensor().variable_data();
-    spoiling = true;
-    if (result.scalar_type() == torch::kDouble) {
-      ++calls_;
-      result.mul_(1.125).add_(0.125);
-    } else if (result.scalar_type() == torch::kLong || result.scalar_type() == torch::kInt) {
-      ++calls_;
-      result.add_(1);
-    }
-    spoiling = false;
-  }
-
-  static const char* name_;
-  static int calls_;
-  at::CallbackHandle handle_;
-};
-const char* WrongOperator::name_ = nullptr;
-int WrongOperator::calls_ = 0;
 
 TEST(SelfTest, PassesWithTheOperatorsOfLibTorch) {
   const absl::StatusOr<double> difference = SelfTest(torch::kCPU, torch::kDouble);
@@ -67,7 +23,7 @@ class WrongOperators : public testing::TestWithParam<const char*> {};
 
 TEST_P(WrongOperators, AreRefused) {
   const std::string name = absl::StrCat("aten::", GetParam());
-  const WrongOperator wrong(name.c_str());
+  const WrongOperator wrong(name.c_str(), torch::kDouble);
   const absl::Status refused = SelfTest(torch::kCPU, torch::kDouble).status();
   EXPECT_GT(WrongOperator::calls(), 0);
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
@@ -77,9 +33,9 @@ TEST_P(WrongOperators, AreRefused) {
 INSTANTIATE_TEST_SUITE_P(Each, WrongOperators,
                          testing::Values("add", "addcdiv", "addcmul", "addcmul_", "addmm", "addmm_",
                                          "bmm", "cat", "copy_", "exp_", "gather", "hypot_",
-                                         "index_add_", "linalg_vector_norm", "linear", "mm", "mv",
-                                         "scatter_add_", "silu", "silu_backward", "_softmax",
-                                         "_softmax_backward_data", "bitwise_xor"),
+                                         "index_add_", "index_put_", "linalg_vector_norm", "linear",
+                                         "mm", "mv", "scatter_add_", "silu", "silu_backward",
+                                         "_softmax", "_softmax_backward_data", "bitwise_xor"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(SelfTest, OfGpt2TriesItsOwnOperations) {
@@ -91,7 +47,7 @@ TEST(SelfTest, OfGpt2TriesItsOwnOperations) {
                                          {"aten::native_layer_norm_backward", "a centred norm"},
                                          {"aten::gelu", "a product of what GELU gives"},
                                          {"aten::gelu_backward", "a product of what GELU gives"}}) {
-    const WrongOperator wrong(operation);
+    const WrongOperator wrong(operation, torch::kDouble);
     const absl::Status refused =
         SelfTest(torch::kCPU, torch::kDouble, Architecture::kGpt2).status();
     EXPECT_TRUE(absl::StrContains(refused.message(), absl::StrCat("computes ", named)))
@@ -105,8 +61,9 @@ TEST(SelfTest, NamesTheOperationThatIsWrong) {
   for (const auto& [operation, named] : {std::pair{"aten::bmm", "attention"},
                                          {"aten::silu", "a gated product"},
                                          {"aten::index_add_", "rows that are looked up"},
+                                         {"aten::index_put_", "attention to keys and values"},
                                          {"aten::hypot_", "a norm"}}) {
-    const WrongOperator wrong(operation);
+    const WrongOperator wrong(operation, torch::kDouble);
     const DeviceTrial trial = TryDevice(torch::kCPU, torch::kDouble);
     EXPECT_TRUE(absl::StrContains(trial.status.message(), absl::StrCat("computes ", named)))
         << operation << ": " << trial.status;
