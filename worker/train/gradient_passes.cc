@@ -6,7 +6,6 @@
 #include "common/base/status_macros.h"
 #include "worker/sync/exact_sums.h"
 #include "worker/tensor/torch_compat.h"
-#include "worker/train/layer_progress.h"
 
 namespace espalier {
 
@@ -14,8 +13,10 @@ GradientPasses::GradientPasses(const Parts& parts)
     : parts_(parts),
       micro_batches_(parts.memory.governor(), [&memory = parts.memory] { memory.Free(); }),
       pace_(parts.pace, parts.context.clock),
+      count_(parts.replica.model().device()),
       worked_([this, worked = LayerProgress(parts.context, parts.replica.model().device())](
                   int64_t next) {
+        count_.Add();
         worked(next);
         pace_.Hold();
       }),
@@ -32,7 +33,10 @@ void GradientPasses::Pass(const Samples& samples, SlotRange rows, const PassInpu
                           bool last) {
   PassInputs inputs = step_inputs;
   if (last && parts_.context.collective.world_size() > 1) {
-    inputs.gradients_final = [this](int64_t end) { parts_.synchroniser.GradientsFinal(end); };
+    inputs.gradients_final = [this](int64_t end) {
+      parts_.synchroniser.GradientsFinal(end);
+      count_.Add();
+    };
   }
   torch::Tensor loss = Compute(samples, rows, inputs);
   if (!last) parts_.synchroniser.PassDone();
@@ -73,6 +77,7 @@ absl::StatusOr<StepTotals> GradientPasses::Run(const Samples& shard) {
                          [&](SlotRange rows, bool last) { Pass(samples, rows, inputs, last); })));
   // A device may still be computing. Buckets follow it as they become final; then losses are known.
   RETURN_IF_ERROR(parts_.memory.WithAdvice(parts_.synchroniser.PassesDone()));
+  RETURN_IF_ERROR(CatchTorch("counting", [this] { count_.Add(); }));
   StepTotals mine;
   RETURN_IF_ERROR(CatchTorch("reading losses", [&] {
     const bool exact = parts_.spec.train().reproducible();
@@ -86,6 +91,7 @@ absl::StatusOr<StepTotals> GradientPasses::Run(const Samples& shard) {
     }
     left_.clear();
   }));
+  RETURN_IF_ERROR(count_.Check());
   mine.tokens = parts_.task.LossTokens(samples, {0, samples.rows()});
   mine.finite = std::isfinite(mine.loss) ? 1 : 0;
   return mine;

@@ -15,6 +15,7 @@
 #include "worker/sync/together.h"
 #include "worker/task/task.h"
 #include "worker/tensor/transfers.h"
+#include "worker/train/layer_progress.h"
 #include "worker/train/micro_batches.h"
 #include "worker/train/pace.h"
 #include "worker/train/pass_memory.h"
@@ -39,7 +40,8 @@ class GradientPasses {
 
   // Leaves the gradient sums of the shard, times the loss scale, in the flat gradient, zero before
   // (those of lookups apart come with Synchroniser::FinishSums), and returns the loss and the
-  // number of tokens that count. An empty shard adds nothing.
+  // number of tokens that count. An empty shard adds nothing. INTERNAL when the device has not done
+  // all of it (WorkCount).
   absl::StatusOr<StepTotals> Run(const Samples& samples);
   // Rows of the largest micro-batch of the last Run.
   int64_t largest() const { return micro_batches_.largest(); }
@@ -53,6 +55,7 @@ class GradientPasses {
   const Parts parts_;
   MicroBatches micro_batches_;
   Pace pace_;
+  WorkCount count_;
   const std::function<void(int64_t)> worked_;  // of every pass, so that it knows the device
   Transfers transfers_;
   std::vector<torch::Tensor> losses_;  // of the step's micro-batches, on the device

@@ -4,7 +4,10 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/platform/platform.h"
+#include "worker/tensor/torch_compat.h"
 
 namespace espalier {
 namespace {
@@ -29,6 +32,31 @@ bool DevicePacer::Queued() {
   if (took > kLongest) interval_ = std::max<int64_t>(1, interval_ / 2);
   if (took < kShortest) interval_ = std::min(kLayersMax, interval_ * 2);
   return true;
+}
+
+WorkCount::WorkCount(torch::Device device) {
+  if (device.is_cpu() || device.is_cuda()) return;
+  done_ = torch::zeros({1}, torch::TensorOptions(device).dtype(torch::kInt32));
+}
+
+void WorkCount::Add() {
+  if (!done_.defined()) return;
+  const torch::NoGradGuard no_grad;
+  done_.add_(1);
+  ++asked_;
+}
+
+absl::Status WorkCount::Check() const {
+  if (!done_.defined()) return absl::OkStatus();
+  uint32_t done = 0;
+  RETURN_IF_ERROR(CatchTorch("reading what the device has done",
+                             [&] { done = static_cast<uint32_t>(done_.item<int32_t>()); }));
+  if (done == asked_) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(
+      "device ", done_.device().str(), " did not do all of the step: ", asked_ - done,
+      " of its layers' passes and copies were lost, as when macOS ends work of the GPU that takes "
+      "too long or too much memory; nothing of the step is used. If this comes back, give "
+      "batch.max_micro_batch, so that passes are shorter, or let the machine do less beside"));
 }
 
 std::function<void(int64_t)> LayerProgress(const RankContext& context, torch::Device device) {

@@ -10,9 +10,11 @@
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/tiny_trm.h"
 #include "tests/worker/support/training_world.h"
+#include "tests/worker/support/wrong_operator.h"
 #include "worker/collective/in_process.h"
 #include "worker/data/packed_table.h"
 #include "worker/generation/batch_generator.h"
+#include "worker/model/self_check.h"
 #include "worker/task/deep_supervision.h"
 #include "worker/task/next_token.h"
 #include "worker/train/evaluate.h"
@@ -267,6 +269,85 @@ TEST_P(GenerationOnAMac, BreaksNoRuleAndSaysWhatTheProcessorSays) {
   }
   EXPECT_EQ(said[0], said[1]);
   EXPECT_THAT(mac.tally().violations, testing::IsEmpty());
+}
+
+// Each is compiled and kept for ever: a Mac would swap after days, and each token would wait.
+TEST(OnAMacToo, StepsThatLookUpOtherRowsShareTheirGraphs) {
+  const TestFolder folder;
+  MacDevice mac;
+  std::vector<size_t> graphs;
+  WorldOptions options = OnMac(OptionsOf(kKinds[0], folder), folder);
+  options.validation = false;
+  options.spec.mutable_train()->set_global_batch(2);
+  options.spec.mutable_train()->set_steps(12);
+  options.spec.mutable_evaluate()->set_every_steps(0);
+  options.spec.mutable_checkpoint()->set_every_steps(0);
+  options.script = [&](int, ScriptedClient& client) {
+    client.on_report = [&](ScriptedClient&, const v1::AttachRequest& message) {
+      if (message.has_step()) graphs.push_back(mac.tally().graphs.size());
+    };
+  };
+  const std::vector<RankResult> results = TrainWorld(options);
+  ASSERT_TRUE(results[0].outcome.ok()) << results[0].outcome.status();
+  ASSERT_EQ(graphs.size(), 12u);
+  EXPECT_EQ(graphs.back(), graphs[3]);
+}
+
+TEST_P(GenerationOnAMac, TokensAndPromptsOfOtherLengthsShareTheirGraphs) {
+  MacDevice mac;
+  DecoderConfig config = TinyConfig();
+  config.architecture = GetParam();
+  config.kv_heads = config.heads;
+  config.max_position_embeddings = 256;
+  Parameters parameters = *Parameters::Create(config, {.device = MacDevice::device()});
+  parameters.Initialize(3, 0.3);
+  const Decoder decoder(config, parameters);
+  BatchGenerator batch = *BatchGenerator::Create(decoder, {.rows = 1, .positions = 200});
+  std::vector<size_t> graphs;
+  for (const int32_t length : {40, 50}) {
+    Sequence sequence{.prompt = std::vector<int32_t>(static_cast<size_t>(length), length % 40),
+                      .max_new_tokens = 125 - length};
+    sequence.on_token = [&](int32_t) {
+      graphs.push_back(mac.tally().graphs.size());
+      return true;
+    };
+    ASSERT_TRUE(batch.Add(sequence).ok());
+    while (batch.busy()) ASSERT_TRUE(batch.Turn().ok());
+  }
+  ASSERT_EQ(graphs.size(), 85u + 75u);
+  EXPECT_EQ(graphs[40], graphs.back());
+  EXPECT_THAT(mac.tally().violations, testing::IsEmpty());
+}
+
+// As one of the known faults is: of a single product, in 16 bits, which a whole decoder would round
+// as much in.
+TEST(SelfTestOnAMac, SeesAFaultOfAnEighthInSixteenBits) {
+  const MacDevice mac;
+  for (const torch::ScalarType type : {torch::kBFloat16, torch::kHalf}) {
+    const absl::StatusOr<double> good = SelfTest(MacDevice::device(), type);
+    EXPECT_TRUE(good.ok()) << good.status();
+    const WrongOperator wrong("aten::linear", type);
+    const absl::Status refused = SelfTest(MacDevice::device(), type).status();
+    EXPECT_GT(WrongOperator::calls(), 0);
+    EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  }
+}
+
+// Nothing says that the GPU has given up what it was told to do, but what it has not counted.
+TEST(OnAMacToo, AStepOfWhichLaunchesWereLostIsNoStep) {
+  const TestFolder folder;
+  MacDevice mac;
+  WorldOptions options = OnMac(OptionsOf(kKinds[0], folder), folder);
+  options.script = [&](int, ScriptedClient& client) {
+    client.on_report = [&](ScriptedClient&, const v1::AttachRequest& message) {
+      if (message.has_step() && message.step().step() == 2) mac.Lose(200);
+    };
+  };
+  const std::vector<RankResult> results = TrainWorld(options);
+  const absl::Status& status = results[0].outcome.status();
+  EXPECT_TRUE(absl::IsInternal(status)) << status;
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("did not do"));
+  EXPECT_EQ(results[0].losses.size(), 3u);
 }
 
 // Down go the sums of gradients, up the copy that is computed with: nothing else that grows with
