@@ -1,5 +1,6 @@
 #include "worker/model/copy_tensor.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -29,12 +30,15 @@ absl::Status CopyTensor(const Safetensors& file, const TensorView& from, const P
   ASSIGN_OR_RETURN(const torch::ScalarType type, ScalarType(from.spec));
   const int64_t width = TensorTypeBytes(from.spec.type);
   torch::Tensor values = to.value.detach().view({-1});
+  // As the type wants it here, and as the blits of MPS want it.
+  const auto alignment =
+      static_cast<uintptr_t>(values.is_cpu() ? width : std::max<int64_t>(width, 4));
   int64_t at = 0;
   return file.Stream(from, [&](absl::Span<const std::byte> piece) {
     const int64_t n = static_cast<int64_t>(piece.size()) / width;
     return CatchTorch(absl::StrCat("loading ", from.spec.name), [&] {
       torch::Tensor source;
-      if (reinterpret_cast<uintptr_t>(piece.data()) % static_cast<uintptr_t>(width) == 0) {
+      if (reinterpret_cast<uintptr_t>(piece.data()) % alignment == 0) {
         source = torch::from_blob(const_cast<std::byte*>(piece.data()), {n}, type);
       } else {
         source = torch::empty({n}, type);

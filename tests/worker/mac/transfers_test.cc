@@ -5,10 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstring>
 #include <thread>
 
 #include "tests/worker/mac/mac_device.h"
 #include "worker/collective/in_process.h"
+#include "worker/model/copy_tensor.h"
 #include "worker/sync/gradient_exchange.h"
 #include "worker/tensor/flat_tensor.h"
 
@@ -63,6 +66,24 @@ TEST(TransfersOnAMac, WhatIsSentMayBeGivenUpAtOnce) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(sent[static_cast<size_t>(i)].sum().item<int64_t>(), 8 * i);
   EXPECT_THAT(mac.tally().violations, testing::IsEmpty());
   EXPECT_EQ(mac.tally().waits, 0);
+}
+
+// A file promises no alignment, and the GPU's blits want places that 4 divides.
+TEST(TransfersOnAMac, AFileMayHoldItsNumbersAnywhere) {
+  const std::vector<c10::BFloat16> numbers = {1, 2, 3, 4, 5, 6, 7};
+  alignas(8) std::array<std::byte, 24> memory{};
+  for (const size_t begin : {0u, 2u, 4u, 6u}) {
+    MacDevice mac;
+    std::memcpy(memory.data() + begin, numbers.data(), 14);
+    const TensorSpec spec{.name = "t", .type = TensorType::kBF16, .shape = {7}};
+    const TensorView view{spec, absl::MakeConstSpan(memory).subspan(begin, 14)};
+    Parameter to;
+    to.shape.shape = {7};
+    to.value = torch::zeros({7}, OnMac().dtype(torch::kBFloat16));
+    ASSERT_TRUE(CopyTensor(Safetensors(), view, to).ok());
+    EXPECT_EQ(to.value.cpu().to(torch::kFloat).sum().item<float>(), 28);
+    EXPECT_THAT(mac.tally().violations, testing::IsEmpty()) << begin;
+  }
 }
 
 // On two ranks, as the backward pass tells them of two buckets.
