@@ -57,8 +57,8 @@ class Model {
 
 // For models: throws for an id that is neither `extra` nor of the vocabulary, on the CPU, whose
 // kernels index memory with ids. On other devices that would cost a wait: there ids are checked
-// where they come from, on the host, since MPS takes zeros for those outside (pytorch#144825, before
-// 2.10).
+// where they come from, on the host, since MPS takes zeros for those outside (pytorch#144825,
+// before 2.10).
 void CheckIds(const torch::Tensor& ids, const DecoderConfig& config, int64_t extra);
 // Rows of the embedding [V, C], or those of the lookup, for ids [B, T]: [B, T, C].
 torch::Tensor EmbeddedIds(const torch::Tensor& ids, const torch::Tensor& embedding,

@@ -1,6 +1,6 @@
 // Recompute: a part of a model whose intermediate values are not kept for the backward pass but
-// made again there (Chen et al. 2016), at the price of a second forward pass. Used by decoder.cc and
-// recursive_model.cc. Compute thread (forward), autograd's threads (backward).
+// made again there (Chen et al. 2016), at the price of a second forward pass. Used by decoder.cc
+// and recursive_model.cc. Compute thread (forward), autograd's threads (backward).
 #pragma once
 
 #include <torch/torch.h>
