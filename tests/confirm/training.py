@@ -219,9 +219,9 @@ class Launched:
 def same_bits(cluster):
     """On the processor: twice, and once with its worker killed."""
     def hashed(kill):
-        job = cluster.submit(steps=200, checkpoint=200, device="cpu")
+        job = cluster.submit(steps=120, checkpoint=120, device="cpu")
         if kill:
-            status = cluster.reach(job, 10)
+            status = cluster.reach(job, 1)
             os.kill(int(status["ranks"][0]["pid"]), signal.SIGKILL)
         cluster.complete(job)
         events = cluster.ask("events", job)["events"]
