@@ -17,6 +17,21 @@ absl::Status Append(WritableFile& file, absl::string_view text) {
       absl::MakeConstSpan(reinterpret_cast<const std::byte*>(text.data()), text.size()));
 }
 
+// As `data prepare` reads it, which encodes special tokens in conversations alone.
+std::string ExampleRow(const Prompt& prompt, absl::string_view completion) {
+  using Json = nlohmann::ordered_json;
+  if (prompt.turns.empty()) {
+    return DumpJson({{"prompt", prompt.opening}, {"completion", std::string(completion)}}) + "\n";
+  }
+  Json messages = Json::array();
+  const auto add = [&](const std::string& role, const std::string& content) {
+    messages.push_back(Json{{"role", role}, {"content", content}});
+  };
+  for (const ChatTurn& turn : prompt.turns) add(turn.role, turn.content);
+  add("assistant", absl::StrCat(prompt.opening, completion));
+  return DumpJson(Json{{"messages", std::move(messages)}}) + "\n";
+}
+
 }  // namespace
 
 absl::Status CheckAmount(const DataAmount& amount) {
@@ -47,7 +62,7 @@ DataWriter::~DataWriter() {
   if (!partial_.empty() && !rows_.empty()) files_->Remove(partial_).IgnoreError();
 }
 
-absl::Status DataWriter::AddExample(DataSplit split, absl::string_view prompt,
+absl::Status DataWriter::AddExample(DataSplit split, const Prompt& prompt,
                                     absl::string_view completion) {
   return AddRow(static_cast<size_t>(split), ExampleRow(prompt, completion));
 }

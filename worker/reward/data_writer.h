@@ -2,7 +2,8 @@
 // are judged, each for training and for validation. Used by question_data.h, wordle_teacher.h and
 // worker/make_data_verb.cc. One thread.
 //
-//   train.jsonl, validation.jsonl                  {"prompt": ..., "completion": ...}
+//   train.jsonl, validation.jsonl                  {"prompt": ..., "completion": ...}, or of a chat
+//                                                  {"messages": [...]}
 //   train-prompts.jsonl, validation-prompts.jsonl  {"prompt": ..., "record": {...}}
 #pragma once
 
@@ -16,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/base/file_system.h"
+#include "worker/reward/prompts.h"
 #include "worker/reward/record.h"
 
 namespace espalier {
@@ -39,7 +41,7 @@ class DataWriter {
   // Leaves nothing when it was not finished.
   ~DataWriter();
 
-  absl::Status AddExample(DataSplit split, absl::string_view prompt, absl::string_view completion);
+  absl::Status AddExample(DataSplit split, const Prompt& prompt, absl::string_view completion);
   absl::Status AddPrompt(DataSplit split, const RewardPrompt& prompt);
   // A further file of the folder.
   absl::Status AddFile(absl::string_view name, absl::string_view text);

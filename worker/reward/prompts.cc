@@ -32,14 +32,14 @@ constexpr absl::string_view kQuestionRules =
     "You answer questions with a number. Reason briefly, step by step, and write the number alone "
     "inside <answer> </answer>.";
 
-std::string WordleChat(absl::Span<const Guess> history) {
+Prompt WordleChat(absl::Span<const Guess> history) {
   std::string user = history.empty() ? "Nothing is known yet." : "Your guesses so far:";
   for (size_t i = 0; i < history.size(); ++i) {
     absl::StrAppend(&user, "\n", i + 1, ". ", history[i].word.text(), ": ", SpellMarks(history[i]));
   }
   absl::StrAppend(&user, history.empty() ? " Make your first guess." : "\nMake your next guess.");
-  return SpellChatMl({{"system", std::string(kWordleRules)}, {"user", user}},
-                     "Let me think about the marks.\n<think>");
+  return {.turns = {{"system", std::string(kWordleRules)}, {"user", user}},
+          .opening = "Let me think about the marks.\n<think>"};
 }
 
 }  // namespace
@@ -51,37 +51,38 @@ absl::StatusOr<PromptForm> ParsePromptForm(absl::string_view text) {
       absl::StrCat("there is no form of prompts '", text, "'; allowed: plain, chat"));
 }
 
-std::string SpellChatMl(absl::Span<const ChatTurn> turns, absl::string_view opening) {
+std::string SpellPrompt(const Prompt& prompt) {
+  if (prompt.turns.empty()) return prompt.opening;
   std::string text;
-  for (const ChatTurn& turn : turns) {
+  for (const ChatTurn& turn : prompt.turns) {
     absl::StrAppend(&text, "<|im_start|>", turn.role, "\n", turn.content, "<|im_end|>\n");
   }
-  return absl::StrCat(text, "<|im_start|>assistant\n", opening);
+  return absl::StrCat(text, "<|im_start|>assistant\n", prompt.opening);
 }
 
-std::string WordlePrompt(absl::Span<const Guess> history, PromptForm form) {
+Prompt WordlePrompt(absl::Span<const Guess> history, PromptForm form) {
   if (form == PromptForm::kChat) return WordleChat(history);
   std::string text = "Wordle.";
   for (const Guess& guess : history) {
     absl::StrAppend(&text, " ", guess.word.text(), " ", SpellPattern(guess.pattern), ".");
   }
-  return text + "\n<think>";
+  return {.opening = text + "\n<think>"};
 }
 
 std::string WordleCompletion(absl::string_view thoughts, WordleWord guess) {
   return absl::StrCat(thoughts, "</think>\n<guess>", guess.text(), "</guess>");
 }
 
-std::string QuestionPrompt(absl::string_view question, absl::Span<const WorkedExample> examples,
-                           PromptForm form) {
-  if (form == PromptForm::kPlain) return absl::StrCat(question, " ");
-  std::vector<ChatTurn> turns{{"system", std::string(kQuestionRules)}};
+Prompt QuestionPrompt(absl::string_view question, absl::Span<const WorkedExample> examples,
+                      PromptForm form) {
+  if (form == PromptForm::kPlain) return {.opening = absl::StrCat(question, " ")};
+  Prompt prompt{.turns = {{"system", std::string(kQuestionRules)}}};
   for (const WorkedExample& example : examples) {
-    turns.push_back({"user", example.question});
-    turns.push_back({"assistant", example.solution});
+    prompt.turns.push_back({"user", example.question});
+    prompt.turns.push_back({"assistant", example.solution});
   }
-  turns.push_back({"user", std::string(question)});
-  return SpellChatMl(turns, "");
+  prompt.turns.push_back({"user", std::string(question)});
+  return prompt;
 }
 
 }  // namespace espalier

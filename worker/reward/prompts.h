@@ -23,12 +23,18 @@ struct ChatTurn {
   std::string role;  // system, user or assistant
   std::string content;
 };
-// The turns in ChatML, and an assistant's turn that begins with `opening`.
-std::string SpellChatMl(absl::Span<const ChatTurn> turns, absl::string_view opening);
+// What a completion goes on from.
+struct Prompt {
+  std::vector<ChatTurn> turns;  // none in the plain form
+  // What stands before the completion: the beginning of the assistant's turn, or all there is.
+  std::string opening;
+};
+// In ChatML, its special tokens spelled out; plain as it is.
+std::string SpellPrompt(const Prompt& prompt);
 
 // A game before its next turn. Either form ends with "<think>", behind which a completion goes on
 // with reasoning, "</think>", a line break and "<guess>WORD</guess>".
-std::string WordlePrompt(absl::Span<const Guess> history, PromptForm form);
+Prompt WordlePrompt(absl::Span<const Guess> history, PromptForm form);
 // Such a completion.
 std::string WordleCompletion(absl::string_view thoughts, WordleWord guess);
 
@@ -38,7 +44,7 @@ struct WorkedExample {
   std::string question;
   std::string solution;
 };
-std::string QuestionPrompt(absl::string_view question, absl::Span<const WorkedExample> examples,
-                           PromptForm form);
+Prompt QuestionPrompt(absl::string_view question, absl::Span<const WorkedExample> examples,
+                      PromptForm form);
 
 }  // namespace espalier

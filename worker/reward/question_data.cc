@@ -44,9 +44,10 @@ absl::Status MakeQuestionData(const std::function<Question(SplitMix64& random)>&
     }
     repeats = 0;
     const DataSplit split = made++ < amount.train ? DataSplit::kTrain : DataSplit::kValidation;
-    const std::string prompt = QuestionPrompt(question.text, examples, options.form);
+    const Prompt prompt = QuestionPrompt(question.text, examples, options.form);
     RETURN_IF_ERROR(writer.AddExample(split, prompt, question.solution));
-    RETURN_IF_ERROR(writer.AddPrompt(split, {.prompt = prompt, .record = RecordOf(question)}));
+    RETURN_IF_ERROR(
+        writer.AddPrompt(split, {.prompt = SpellPrompt(prompt), .record = RecordOf(question)}));
   }
   return absl::OkStatus();
 }

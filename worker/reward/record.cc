@@ -61,9 +61,4 @@ std::string RewardPromptRow(const RewardPrompt& prompt) {
   return DumpJson(row) + "\n";
 }
 
-std::string ExampleRow(absl::string_view prompt, absl::string_view completion) {
-  const Json row{{"prompt", std::string(prompt)}, {"completion", std::string(completion)}};
-  return DumpJson(row) + "\n";
-}
-
 }  // namespace espalier

@@ -28,13 +28,12 @@ struct RewardPrompt {
   std::string prompt;
   std::string record;  // JSON
 };
-// In the order of the file. INVALID_ARGUMENT, with file and line: a row without both; an empty
-// file.
+// The prompts of a file, in its order; further members of a row are ignored, and records are not
+// looked into: their verifier does that. INVALID_ARGUMENT, with file and line: a row without both;
+// a line that is no JSON object; a file without a row. NOT_FOUND: there is no file.
 absl::StatusOr<std::vector<RewardPrompt>> LoadRewardPrompts(const std::string& path);
 
 // The row of a prompt, with its line break.
 std::string RewardPromptRow(const RewardPrompt& prompt);
-// The row of an example for fine-tuning, likewise.
-std::string ExampleRow(absl::string_view prompt, absl::string_view completion);
 
 }  // namespace espalier

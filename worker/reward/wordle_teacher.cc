@@ -64,8 +64,8 @@ absl::Status WriteGame(const History& game, WordleWord secret, DataSplit split, 
   }
   const absl::Span<const Guess> state = guesses.first(random.Below(game.size()));
   const WordleRecord record{.secret = secret, .history = History(state.begin(), state.end())};
-  return writer.AddPrompt(
-      split, {.prompt = WordlePrompt(state, form), .record = WriteWordleRecord(record)});
+  return writer.AddPrompt(split, {.prompt = SpellPrompt(WordlePrompt(state, form)),
+                                  .record = WriteWordleRecord(record)});
 }
 
 }  // namespace

@@ -26,7 +26,8 @@ struct WordleRecord {
   History history;
 };
 absl::StatusOr<WordleRecord> ParseWordleRecord(absl::string_view json);
-// On one line, with marks as "XXYXY".
+// On one line, with marks as "XXYXY", whatever they were read from: ParseWordleRecord gives the
+// same record back.
 std::string WriteWordleRecord(const WordleRecord& record);
 
 // Judges by JudgeTurn. The candidates, by which information is reckoned, are the secrets of the

@@ -245,25 +245,26 @@ TEST(QuestionData, IsAFunctionOfTheSeed) {
 }
 
 TEST(QuestionPrompt, InAChatShowsTheExamplesFirst) {
-  const std::string prompt =
-      QuestionPrompt("How many?", {{.question = "Q", .solution = "S"}}, PromptForm::kChat);
+  const std::string prompt = SpellPrompt(
+      QuestionPrompt("How many?", {{.question = "Q", .solution = "S"}}, PromptForm::kChat));
   EXPECT_THAT(prompt, StartsWith("<|im_start|>system\n"));
   EXPECT_THAT(prompt,
               HasSubstr("<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nS<|im_end|>"));
   EXPECT_THAT(prompt, EndsWith("<|im_start|>user\nHow many?<|im_end|>\n<|im_start|>assistant\n"));
-  EXPECT_EQ(QuestionPrompt("How many?", {}, PromptForm::kPlain), "How many? ");
+  EXPECT_EQ(SpellPrompt(QuestionPrompt("How many?", {}, PromptForm::kPlain)), "How many? ");
 }
 
 TEST(WordlePrompt, HasTheHistoryAndEndsWhereThinkingBegins) {
   const WordleWord crane = *WordleWord::Parse("CRANE");
   const History history{{crane, Feedback(*WordleWord::Parse("ALLEY"), crane)}};
-  const std::string chat = WordlePrompt(history, PromptForm::kChat);
+  const std::string chat = SpellPrompt(WordlePrompt(history, PromptForm::kChat));
   EXPECT_THAT(chat, StartsWith("<|im_start|>system\n"));
   EXPECT_THAT(chat, HasSubstr("1. CRANE: C(x) R(x) A(-) N(x) E(-)\n"));
   EXPECT_THAT(chat, EndsWith("\n<think>"));
   EXPECT_THAT(chat, HasSubstr("S(x) P(x) E(-) E(x) D(-)")) << "the example of the rules";
-  EXPECT_EQ(WordlePrompt(history, PromptForm::kPlain), "Wordle. CRANE XXYXY.\n<think>");
-  EXPECT_EQ(WordlePrompt({}, PromptForm::kPlain), "Wordle.\n<think>");
+  EXPECT_EQ(SpellPrompt(WordlePrompt(history, PromptForm::kPlain)),
+            "Wordle. CRANE XXYXY.\n<think>");
+  EXPECT_EQ(SpellPrompt(WordlePrompt({}, PromptForm::kPlain)), "Wordle.\n<think>");
   EXPECT_EQ(WordleCompletion("So.", crane), "So.</think>\n<guess>CRANE</guess>");
   EXPECT_EQ(*ParsePromptForm("chat"), PromptForm::kChat);
   EXPECT_THAT(std::string(ParsePromptForm("short").status().message()), HasSubstr("plain, chat"));

@@ -51,7 +51,7 @@ TEST(RewardPrompts, ThatAreNoneAreNamedByFileAndLine) {
 TEST(DataWriter, ShowsTheFolderWhenItIsWholeAndNeverTouchesOneThatIsThere) {
   const TestFolder folder;
   ASSERT_TRUE(MakeData(folder, "data", [&](DataWriter& writer) {
-                EXPECT_TRUE(writer.AddExample(DataSplit::kTrain, "p", "c").ok());
+                EXPECT_TRUE(writer.AddExample(DataSplit::kTrain, {.opening = "p"}, "c").ok());
                 EXPECT_TRUE(writer.AddPrompt(DataSplit::kValidation, {"p", "{}"}).ok());
                 EXPECT_TRUE(writer.AddFile("words.txt", "CRANE\n").ok());
                 EXPECT_FALSE(Names(folder.path()).count("data"));
@@ -71,7 +71,7 @@ TEST(DataWriter, ShowsTheFolderWhenItIsWholeAndNeverTouchesOneThatIsThere) {
 TEST(DataWriter, LeavesNothingWhenItFails) {
   const TestFolder folder;
   EXPECT_FALSE(MakeData(folder, "data", [](DataWriter& writer) {
-                 EXPECT_TRUE(writer.AddExample(DataSplit::kTrain, "p", "c").ok());
+                 EXPECT_TRUE(writer.AddExample(DataSplit::kTrain, {.opening = "p"}, "c").ok());
                  return absl::CancelledError();
                }).ok());
   EXPECT_TRUE(Names(folder.path()).empty());

@@ -82,12 +82,17 @@ TEST(WordleData, HoldsTurnsThatTheVerifierAccepts) {
   EXPECT_GT(examples.size(), 60u);
   std::map<std::string, std::string> taught;
   for (const JsonRow& row : examples) {
-    const std::string completion = row["completion"];
+    const auto& said = row["messages"];
+    ASSERT_EQ(said.size(), 3u);
+    const std::string answer = said[2]["content"];
+    const size_t thinks = answer.find("<think>") + sizeof("<think>") - 1;
+    const std::string completion = answer.substr(thinks);
     EXPECT_TRUE(ReadGuessStrictly(completion).word) << completion;
-    EXPECT_THAT(std::string(row["prompt"]), EndsWith("<think>"));
-    taught[row["prompt"]] = completion;
+    taught[SpellPrompt({.turns = {{"system", said[0]["content"]}, {"user", said[1]["content"]}},
+                        .opening = answer.substr(0, thinks)})] = completion;
   }
   for (const JsonRow& row : prompts) {
+    EXPECT_THAT(std::string(row["prompt"]), EndsWith("<think>"));
     ASSERT_TRUE(taught.count(row["prompt"])) << "a state that was taught";
     const std::string record = row["record"].dump();
     const auto judged = verifier->Judge({{record, taught[row["prompt"]]}}, {});
