@@ -38,10 +38,11 @@ RecursiveModel::State StateOf(const RecursiveModel& model, const TokenBatch& bat
           torch::where(stays, both.select(1, 1), fresh.low)};
 }
 
+// By floating-point numbers, whose maxima every device has.
 Tensor LastCounted(const Tensor& counted) {
-  const auto options = torch::TensorOptions(counted.device()).dtype(torch::kInt64);
+  const auto options = torch::TensorOptions(counted.device()).dtype(torch::kFloat);
   const Tensor places = torch::arange(counted.size(1), options).unsqueeze(0);
-  return places.mul(counted).amax(1);
+  return places.mul(counted).amax(1).to(torch::kLong);
 }
 
 Tensor CrossEntropy(const Tensor& logits, const Tensor& wanted) {

@@ -56,6 +56,18 @@ TEST(SelfTest, OfGpt2TriesItsOwnOperations) {
   }
 }
 
+TEST(SelfTest, OfRecursiveModelsTriesTheirOwnOperations) {
+  for (const auto type : {torch::kDouble, torch::kBFloat16}) {
+    const absl::StatusOr<double> difference = SelfTest(torch::kCPU, type, Architecture::kTrm);
+    ASSERT_TRUE(difference.ok()) << difference.status();
+    EXPECT_LT(*difference, type == torch::kDouble ? 1e-4 : 0.2);
+  }
+  const WrongOperator wrong("aten::sign");  // of stablemax
+  EXPECT_EQ(SelfTest(torch::kCPU, torch::kDouble, Architecture::kTrm).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(SelfTest(torch::kCPU, torch::kDouble).ok()) << "Llama has none of it";
+}
+
 // As products with a long common dimension are on M1 and M2.
 TEST(SelfTest, NamesTheOperationThatIsWrong) {
   for (const auto& [operation, named] : {std::pair{"aten::bmm", "attention"},

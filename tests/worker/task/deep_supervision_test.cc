@@ -89,7 +89,7 @@ TEST(DeepSupervision, SplitInvarianceHoldsForSamplesThatTakeSeveralSteps) {
     const std::vector<RankResult> other =
         Train(OptionsOf(kSteps, folder / absl::StrCat(++number), split.shares, split.micro_batch));
     for (int64_t step = 0; step < kSteps; ++step) {
-      EXPECT_NEAR(other[0].losses[step], one[0].losses[step], 2e-5 * one[0].losses[step])
+      EXPECT_NEAR(other[0].losses[step], one[0].losses[step], 2e-4 * one[0].losses[step])
           << "split " << number << ", step " << step;
     }
     ExpectSameSlots(SlotsOf(one[0]), SlotsOf(other[0]));
@@ -115,7 +115,7 @@ TEST(DeepSupervision, SlotsGoOnWithAnyWorldFromACheckpoint) {
   const std::vector<RankResult> last = part({1}, kSteps);
   EXPECT_EQ(last[0].start.step, Step(8));
   for (size_t i = 0; i < last[0].losses.size(); ++i) {
-    EXPECT_NEAR(last[0].losses[i], straight[0].losses[8 + i], 2e-5 * last[0].losses[i]);
+    EXPECT_NEAR(last[0].losses[i], straight[0].losses[8 + i], 2e-4 * last[0].losses[i]);
   }
   ExpectSameSlots(SlotsOf(last[0]), SlotsOf(straight[0]));
 }
