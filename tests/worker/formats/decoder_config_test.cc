@@ -280,13 +280,13 @@ TEST(DecoderConfigFromJson, AnUnknownArchitectureIsNamedWithThoseThatAreKnown) {
     json["model_type"] = type;
     EXPECT_EQ(DecoderConfigFromJson(json.dump()).status().message(),
               std::string("config.json: model_type '") + type +
-                  "' is not supported; supported: llama, mistral, qwen2, qwen3, gpt2");
+                  "' is not supported; supported: llama, mistral, qwen2, qwen3, gpt2, trm");
   }
   Json json = Llama();
   json.erase("model_type");
   EXPECT_EQ(DecoderConfigFromJson(json.dump()).status().message(),
             "config.json: a model without model_type is not supported; supported: llama, mistral, "
-            "qwen2, qwen3, gpt2");
+            "qwen2, qwen3, gpt2, trm");
 }
 
 TEST(DecoderConfigFromJson, BothSpellingsOfRope) {
