@@ -93,6 +93,10 @@ absl::Status CheckName(std::set<std::string>& seen, const std::string& name, siz
 
 }  // namespace
 
+void AddFact(GgufFacts& facts, std::string name, GgufValue value) {
+  facts.emplace_back(std::move(name), std::move(value));
+}
+
 absl::StatusOr<int64_t> GgufBytes(const GgufTensor& tensor) {
   if (tensor.shape.empty() || tensor.shape.size() > kDimensionsMax ||
       *std::min_element(tensor.shape.begin(), tensor.shape.end()) < 1) {
