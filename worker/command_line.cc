@@ -53,7 +53,8 @@ constexpr char kExportAbout[] =
     "Write what was trained in the form that other programs load: an adapter, or a whole model.\n"
     "Examples:\n"
     "  espalier export --checkpoint checkpoints/step-00000336 --output adapter\n"
-    "  espalier export --checkpoint checkpoints --merge --dtype bf16 --output model";
+    "  espalier export --checkpoint checkpoints --merge --dtype bf16 --output model\n"
+    "  espalier export --checkpoint checkpoints --format gguf --dtype q8_0 --output model.gguf";
 
 // What differs from rank to rank is given once for all of them, or once for each.
 struct TrainCommand {
@@ -207,12 +208,16 @@ void AddExport(CLI::App& parent, ExportCommand& command) {
   app.add_option("--checkpoint", command.options.from,
                  "Checkpoint, or a folder of them (the newest)")
       ->required();
-  app.add_option("--output", command.options.output, "Folder to be made")->required();
+  app.add_option("--output", command.options.output, "Folder to be made, or with gguf file")
+      ->required();
   app.add_flag("--merge", command.merge,
                "Write the whole model, with the adapters added to its weights");
   app.add_option("--dtype", command.dtype,
-                 "Of a merged model: fp32, bf16 or fp16; default: that of its base");
-  app.add_option("--format", command.format, "Of adapters that are not merged: peft or mlx")
+                 "Of a merged model: fp32, bf16 or fp16, with gguf also q8_0; default: that of its "
+                 "base");
+  app.add_option("--format", command.format,
+                 "Of adapters that are not merged: peft or mlx; or gguf: the whole model as a file "
+                 "for llama.cpp")
       ->capture_default_str();
 }
 

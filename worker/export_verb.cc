@@ -9,6 +9,8 @@
 namespace espalier {
 namespace {
 
+constexpr char kGguf[] = "gguf";
+
 // The newest of a folder of checkpoints, or the folder itself.
 absl::StatusOr<std::string> SourceFolder(const std::string& folder) {
   const CheckpointStore store(PosixFileSystem(), {.directory = folder});
@@ -28,7 +30,21 @@ absl::StatusOr<std::optional<torch::ScalarType>> TypeOf(const std::string& dtype
       absl::StrCat("--dtype is '", dtype, "'; allowed: fp32, bf16, fp16"));
 }
 
+absl::StatusOr<std::optional<GgufType>> GgufTypeOf(const std::string& dtype) {
+  if (dtype.empty()) return std::nullopt;
+  if (dtype == "fp32") return GgufType::kF32;
+  if (dtype == "bf16") return GgufType::kBF16;
+  if (dtype == "fp16") return GgufType::kF16;
+  if (dtype == "q8_0") return GgufType::kQ8_0;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--dtype is '", dtype, "'; allowed with --format gguf: fp32, bf16, fp16, q8_0"));
+}
+
 absl::StatusOr<Exported> Export(const ExportCommand& command) {
+  if (command.format == kGguf) {
+    ASSIGN_OR_RETURN(const std::optional<GgufType> type, GgufTypeOf(command.dtype));
+    return ExportGguf({command.options.from, command.options.output, type});
+  }
   if (command.merge) return ExportModel(command.options);
   if (command.options.type) {
     return absl::InvalidArgumentError(
@@ -38,14 +54,17 @@ absl::StatusOr<Exported> Export(const ExportCommand& command) {
   if (command.format == "peft") return ExportPeftAdapter(command.options);
   if (command.format == "mlx") return ExportMlxAdapter(command.options);
   return absl::InvalidArgumentError(
-      absl::StrCat("--format is '", command.format, "'; allowed: peft, mlx"));
+      absl::StrCat("--format is '", command.format, "'; allowed: peft, mlx, gguf"));
 }
 
 }  // namespace
 
 absl::Status RunExport(ExportCommand command) {
-  ASSIGN_OR_RETURN(command.options.type, TypeOf(command.dtype));
-  if (command.merge && command.format != "peft") {
+  const bool gguf = command.format == kGguf;
+  if (!gguf) {
+    ASSIGN_OR_RETURN(command.options.type, TypeOf(command.dtype));
+  }
+  if (command.merge && !gguf && command.format != "peft") {
     return absl::InvalidArgumentError(
         absl::StrCat("--format ", command.format, " is of adapters and --merge makes a model ",
                      "without, which MLX and transformers load alike; leave one of them out"));
@@ -55,8 +74,11 @@ absl::Status RunExport(ExportCommand command) {
   absl::PrintF("%s: %d parameters, %.3g GB in %d %s\n", command.options.output, exported.parameters,
                static_cast<double>(exported.bytes) / 1e9, exported.weight_files,
                exported.weight_files == 1 ? "file" : "files");
+  for (const std::string& note : exported.notes) absl::PrintF("note: %s\n", note);
   const std::string& to = command.options.output;
-  if (command.merge) {
+  if (gguf) {
+    absl::PrintF("load it: llama-cli -m %s\n", to);
+  } else if (command.merge) {
     absl::PrintF("load it: transformers: AutoModelForCausalLM.from_pretrained(\"%s\")\n", to);
   } else if (command.format == "mlx") {
     absl::PrintF("load it: mlx_lm.generate --model %s --adapter-path %s\n", exported.base, to);

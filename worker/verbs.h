@@ -88,8 +88,8 @@ absl::Status RunSelfTest(const SelfTestCommand& command);
 struct ExportCommand {
   ExportOptions options;
   bool merge = false;
-  std::string dtype;            // fp32, bf16 or fp16; empty: that of the base
-  std::string format = "peft";  // or mlx: of adapters that are not merged
+  std::string dtype;            // fp32, bf16, fp16, of gguf also q8_0; empty: that of the base
+  std::string format = "peft";  // or mlx: of adapters that are not merged; or gguf: merged
 };
 // Prints what was written, and what loads it.
 absl::Status RunExport(ExportCommand command);

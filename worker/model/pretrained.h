@@ -1,7 +1,7 @@
 // Pretrained: a model folder in the Hugging Face layout (config.json, model.safetensors or its
 // shards under model.safetensors.index.json; or trained.safetensors above what base.json names)
-// into Parameters. Used by worker/open_model.h, worker/job_inputs.cc,
-// worker/state/export_model.cc and worker/state/start_state.cc. Compute thread.
+// into Parameters. Used by worker/open_model.h, worker/job_inputs.cc and worker/state.
+// Compute thread.
 #pragma once
 
 #include <torch/torch.h>

@@ -1,8 +1,9 @@
 // The operations of the decoder, differentiable, on any device: a fused implementation on the CPU
 // and on CUDA (fused_*.cc) where it pays, LibTorch's operators (generic_*.cc) elsewhere; chosen by
-// device and type of the input in ops.cc alone. Used by worker/ops and worker/model. Compute thread
-// only (forward), autograd's threads (backward). Shapes: B sequences, T positions, C width, H
-// heads, K key/value heads, D head width, V ids.
+// device and type of the input in ops.cc alone. Used by worker/ops, worker/model and
+// worker/state/gguf_model.cc (frequencies). Compute thread only (forward), autograd's threads
+// (backward). Shapes: B sequences, T positions, C width, H heads, K key/value heads, D head width,
+// V ids.
 #pragma once
 
 #include <torch/torch.h>
@@ -17,6 +18,13 @@
 
 namespace espalier {
 
+// What a position turns each pair of dimensions by, [D / 2] fp32, for sequences of so many
+// positions; and what cosines and sines are multiplied with.
+struct RopeFrequencies {
+  torch::Tensor frequency;
+  double scale = 1;
+};
+RopeFrequencies MakeRopeFrequencies(const DecoderConfig& config, int64_t positions);
 // Angles as in Su et al. 2021, eq. 15, with the config's frequency scaling.
 RopeTable MakeRopeTable(const DecoderConfig& config, int64_t positions, torch::Device device);
 // Whether a table of so many positions serves sequences of exactly that length only.

@@ -77,7 +77,7 @@ bool RopeDependsOnLength(const DecoderConfig& config, int64_t positions) {
 
 // In fp32 throughout, as transformers computes them: at far positions the rounding of the angle is
 // part of the model.
-RopeTable MakeRopeTable(const DecoderConfig& config, int64_t positions, torch::Device device) {
+RopeFrequencies MakeRopeFrequencies(const DecoderConfig& config, int64_t positions) {
   const torch::Tensor exponent =
       torch::arange(0, config.head_dim, 2, torch::kLong).to(torch::kFloat) / config.head_dim;
   torch::Tensor frequency = 1.0 / torch::pow(Base(config, positions), exponent);
@@ -98,6 +98,11 @@ RopeTable MakeRopeTable(const DecoderConfig& config, int64_t positions, torch::D
         break;
     }
   }
+  return {frequency, scale};
+}
+
+RopeTable MakeRopeTable(const DecoderConfig& config, int64_t positions, torch::Device device) {
+  const auto [frequency, scale] = MakeRopeFrequencies(config, positions);
   const torch::Tensor position = torch::arange(positions, torch::kLong).to(torch::kFloat);
   const torch::Tensor angle = torch::outer(position, frequency);
   const torch::Tensor cosine = angle.cos() * scale, sine = angle.sin() * scale;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "worker/state/checkpoint.h"
 #include "worker/tensor/torch_compat.h"
 
 namespace espalier {
@@ -24,20 +25,6 @@ int64_t BytesOf(const ExportedTensor& tensor, torch::ScalarType type) {
   auto bytes = static_cast<int64_t>(torch::elementSize(type));
   for (const int64_t size : tensor.shape) bytes *= size;
   return bytes;
-}
-
-absl::StatusOr<torch::Tensor> Converted(const ExportedTensor& tensor, torch::ScalarType type) {
-  torch::Tensor value;
-  bool finite = true;
-  RETURN_IF_ERROR(CatchTorch(absl::StrCat("converting ", tensor.name), [&] {
-    const torch::Tensor whole = tensor.value();
-    value = whole.to(type).contiguous();
-    finite = value.isfinite().all().item<bool>() || !whole.isfinite().all().item<bool>();
-  }));
-  if (finite) return value;
-  return absl::InvalidArgumentError(
-      absl::StrCat("tensor ", tensor.name, " has values beyond the range of ",
-                   torch::toString(type), "; export as fp32 or bf16, whose range is larger"));
 }
 
 // Where files begin and end, of tensors in order.
@@ -58,6 +45,30 @@ std::vector<std::pair<size_t, size_t>> Shards(const std::vector<ExportedTensor>&
 }
 
 }  // namespace
+
+absl::StatusOr<torch::Tensor> ConvertedValue(const ExportedTensor& tensor, torch::ScalarType type) {
+  torch::Tensor value;
+  bool finite = true;
+  RETURN_IF_ERROR(CatchTorch(absl::StrCat("converting ", tensor.name), [&] {
+    const torch::Tensor whole = tensor.value();
+    value = whole.to(type).contiguous();
+    finite = value.isfinite().all().item<bool>() || !whole.isfinite().all().item<bool>();
+  }));
+  if (finite) return value;
+  return absl::InvalidArgumentError(
+      absl::StrCat("tensor ", tensor.name, " has values beyond the range of ",
+                   torch::toString(type), "; export as fp32 or bf16, whose range is larger"));
+}
+
+absl::StatusOr<ExportSource> OpenExportSource(const std::string& from) {
+  RETURN_IF_ERROR(CheckIfCheckpoint(PosixFileSystem(), from));
+  ASSIGN_OR_RETURN(std::string base, BaseFolder(from));
+  ASSIGN_OR_RETURN(const torch::ScalarType stored, StoredType(base.empty() ? from : base));
+  const auto is_adapter = [](const ParameterShape& shape) { return shape.is_adapter(); };
+  ASSIGN_OR_RETURN(PretrainedModel model,
+                   LoadPretrained(from, {.compute_type = stored, .trained = is_adapter}));
+  return ExportSource{std::move(base), stored, std::move(model)};
+}
 
 ExportFolder::ExportFolder(ExportFolder&& other) noexcept
     : files_(other.files_),
@@ -126,7 +137,7 @@ absl::Status ExportFolder::WriteShard(const std::string& file,
                        std::move(specs), {{"format", "pt"}},
                        [&](absl::Span<const std::byte> bytes) { return out->Append(bytes); }));
   for (const ExportedTensor& one : tensors) {
-    ASSIGN_OR_RETURN(const torch::Tensor value, Converted(one, type));
+    ASSIGN_OR_RETURN(const torch::Tensor value, ConvertedValue(one, type));
     RETURN_IF_ERROR(
         writer.Append({static_cast<const std::byte*>(value.data_ptr()), value.nbytes()}));
     bytes_ += static_cast<int64_t>(value.nbytes());

@@ -1,5 +1,6 @@
 // A folder that is being exported: tensors in files of a bounded size, texts, and the files that
-// stand beside any model. Used by export_model.cc. One thread.
+// stand beside any model; and what is exported, opened. Used by export_model.cc and export_gguf.cc.
+// One thread.
 #pragma once
 
 #include <torch/torch.h>
@@ -15,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "common/base/file_system.h"
 #include "worker/formats/safetensors.h"
+#include "worker/model/pretrained.h"
 
 namespace espalier {
 
@@ -24,6 +26,17 @@ struct ExportedTensor {
   std::vector<int64_t> shape;
   std::function<torch::Tensor()> value;
 };
+// Its value in that type. INVALID_ARGUMENT when it is not finite there and was before.
+absl::StatusOr<torch::Tensor> ConvertedValue(const ExportedTensor& tensor, torch::ScalarType type);
+
+// What is exported as a whole model: its adapters in fp32, the rest in the type of its files.
+struct ExportSource {
+  std::string base;  // the model that a checkpoint's adapters or trained parts belong to; or empty
+  torch::ScalarType stored_type = torch::kFloat;  // of the base's files
+  PretrainedModel model;
+};
+// `from`: a checkpoint, whose hashes are compared, or any folder in the Hugging Face layout.
+absl::StatusOr<ExportSource> OpenExportSource(const std::string& from);
 
 class ExportFolder {
  public:

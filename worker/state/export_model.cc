@@ -106,13 +106,6 @@ std::string ModelCard(const ExportOptions& options, const std::string& base,
   return card + FactsOf(options.from);
 }
 
-// The adapter is kept in fp32, the model as in its files.
-absl::StatusOr<PretrainedModel> Load(const std::string& from, torch::ScalarType type) {
-  return LoadPretrained(from, {.compute_type = type, .trained = [](const ParameterShape& shape) {
-                                 return shape.is_adapter();
-                               }});
-}
-
 absl::Status CheckIsAdapter(const std::string& from) {
   if (HoldsAdapter(from)) return absl::OkStatus();
   return absl::FailedPreconditionError(
@@ -160,12 +153,11 @@ absl::StatusOr<std::vector<ExportedTensor>> MlxTensors(const Safetensors& file,
 }  // namespace
 
 absl::StatusOr<Exported> ExportModel(const ExportOptions& options) {
-  RETURN_IF_ERROR(CheckIfCheckpoint(PosixFileSystem(), options.from));
   ASSIGN_OR_RETURN(ExportFolder folder, ExportFolder::Begin(PosixFileSystem(), options.output));
-  ASSIGN_OR_RETURN(const std::string base, BaseFolder(options.from));
-  ASSIGN_OR_RETURN(const torch::ScalarType stored, StoredType(base.empty() ? options.from : base));
-  ASSIGN_OR_RETURN(const PretrainedModel model, Load(options.from, stored));
-  const torch::ScalarType type = options.type.value_or(stored);
+  ASSIGN_OR_RETURN(const ExportSource source, OpenExportSource(options.from));
+  const std::string& base = source.base;
+  const PretrainedModel& model = source.model;
+  const torch::ScalarType type = options.type.value_or(source.stored_type);
   std::vector<ExportedTensor> tensors;
   Exported exported{.base = base};
   for (const Parameter& parameter : model.parameters.all()) {

@@ -1,7 +1,7 @@
 // What was trained, in the form that other programs load: a model in the layout of transformers,
-// with its adapters merged into it, or the adapters alone as PEFT or MLX has them. A folder appears
-// when all of it is on the disk. Used by worker/export_verb.cc and worker/verbs.h. Compute
-// thread.
+// with its adapters merged into it, one file of it for llama.cpp, or the adapters alone as PEFT or
+// MLX has them. A folder or file appears when all of it is on the disk. Used by
+// worker/export_verb.cc and worker/verbs.h. Compute thread.
 #pragma once
 
 #include <torch/torch.h>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "worker/formats/gguf.h"
 
 namespace espalier {
 
@@ -28,11 +29,23 @@ struct Exported {
   int64_t parameters = 0;
   int64_t bytes = 0;
   int64_t weight_files = 0;
+  std::vector<std::string> notes = {};  // what the program that loads it does otherwise: sentences
 };
 
 // ALREADY_EXISTS when `output` is there; INVALID_ARGUMENT when a value is beyond the range of the
 // type.
 absl::StatusOr<Exported> ExportModel(const ExportOptions& options);
+
+struct GgufExportOptions {
+  std::string from;    // as above
+  std::string output;  // a file that is not there yet
+  // Of matrices; what is no matrix, and positions, are in fp32, rows that are no whole blocks of
+  // Q8_0 in fp16. Absent: that of the base's files.
+  std::optional<GgufType> type;
+};
+// As ExportModel, with the tokenizer beside the model. UNIMPLEMENTED names what llama.cpp cannot
+// compute or cut.
+absl::StatusOr<Exported> ExportGguf(const GgufExportOptions& options);
 // FAILED_PRECONDITION when `from` holds no adapter; UNIMPLEMENTED for a model that MLX names
 // otherwise (GPT-2).
 absl::StatusOr<Exported> ExportPeftAdapter(const ExportOptions& options);

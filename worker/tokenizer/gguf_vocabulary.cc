@@ -50,12 +50,17 @@ struct KnownSpaces {
   bool mark_before;  // a text
   absl::string_view note = "";
 };
-constexpr absl::string_view kAfterTokens =
-    "this tokenizer puts a space before a text alone, llama.cpp also behind special tokens";
+constexpr absl::string_view kWhereNone =
+    "this tokenizer puts a space before texts that begin with none, llama.cpp before all";
+constexpr absl::string_view kBehindTokens =
+    "this tokenizer puts a space before texts that begin with none, llama.cpp before all, and also "
+    "behind special tokens";
 constexpr KnownSpaces kKnownSpaces[] = {
-    {"prepend, replace", true},          {"replace", false},
+    {"prepend, replace", true},
+    {"replace", false},
     {"replace, split at spaces", false},  // of which there are none left
-    {"metaspace always", true},          {"metaspace first", true, kAfterTokens},
+    {"metaspace always", true, kWhereNone},
+    {"metaspace first", true, kBehindTokens},
     {"metaspace never", false}};
 
 struct Token {

@@ -165,6 +165,9 @@ TEST(GgufVocabulary, WhatLlamaCppDoesOtherwiseIsSaid) {
   EXPECT_THAT(Made(TokenizerJson("gpt2-tiny"))->notes, ElementsAre());
   EXPECT_THAT(Made(TokenizerJson("qwen2-tiny"))->notes, ElementsAre(HasSubstr("NFC")));
   EXPECT_THAT(Made(TokenizerJson("mistral"))->notes, ElementsAre(HasSubstr("behind special")));
+  json always = TokenizerJson("mistral");
+  always["pre_tokenizer"]["prepend_scheme"] = "always";
+  EXPECT_THAT(Made(always)->notes, ElementsAre(HasSubstr("begin with none")));
   EXPECT_THAT(Made(WithAddedTokens())->notes,
               testing::IsSupersetOf({HasSubstr("lstrip of the token '<mask>'"),
                                      HasSubstr("single_word of the token 'word'")}));
