@@ -117,8 +117,7 @@ class BatchGenerator {
   bool BeginPrompt();
   // Computes a part of it, and has it join those that run when that was the last. Positions.
   int64_t FillPart();
-  // Of a pass over `count` positions from `begin` on: no fewer, what comes behind them is
-  // forgotten.
+  // No fewer than `count`; what is computed behind those is forgotten.
   int64_t ComputedPositions(int64_t begin, int64_t count) const;
   void Join(std::vector<float> logits);
   void Step();

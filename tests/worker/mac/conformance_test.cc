@@ -338,6 +338,9 @@ TEST(OnAMacToo, AStepOfWhichLaunchesWereLostIsNoStep) {
   const TestFolder folder;
   MacDevice mac;
   WorldOptions options = OnMac(OptionsOf(kKinds[0], folder), folder);
+  options.validation = false;
+  options.spec.mutable_evaluate()->set_every_steps(0);
+  options.spec.mutable_checkpoint()->set_every_steps(0);
   options.script = [&](int, ScriptedClient& client) {
     client.on_report = [&](ScriptedClient&, const v1::AttachRequest& message) {
       if (message.has_step() && message.step().step() == 2) mac.Lose(200);
