@@ -178,11 +178,11 @@ double Allowed(torch::ScalarType type) {
   if (type == torch::kBFloat16) return 0.2;
   return type == torch::kHalf ? 0.05 : 0.01;
 }
-// Of one operation, of which the longest, a product with adapters, comes to 0.045 in bfloat16 on
-// the CPU: faults of a tenth are to be seen.
+// Of one operation, of which the longest, a product with adapters, comes to 0.045 in bfloat16 and
+// 0.016 in float16: faults of a tenth are to be seen.
 double AllowedOfOne(torch::ScalarType type) {
   if (type == torch::kBFloat16) return 0.08;
-  return type == torch::kHalf ? 0.02 : 0.01;
+  return type == torch::kHalf ? 0.04 : 0.01;
 }
 
 // What differed most, compared with what is allowed; and what is being tried.
