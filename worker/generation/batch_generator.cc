@@ -59,6 +59,7 @@ BatchGenerator::BatchGenerator(const Decoder& decoder, const Options& options, K
     : decoder_(&decoder),
       options_(options),
       cache_(std::move(cache)),
+      steps_(decoder),
       prompts_(options.rows, options.prompt_part),
       rows_(static_cast<size_t>(options.rows)) {}
 
@@ -238,8 +239,7 @@ void BatchGenerator::Step() {
   for (int64_t row = 0; row < ready_; ++row) {
     last.push_back(rows_[static_cast<size_t>(row)]->new_ids.back());
   }
-  cache_.BeginStep(ready_);
-  const torch::Tensor logits = OnHost(decoder_->NextLogits(OnDevice(last), cache_));
+  const torch::Tensor logits = steps_.NextLogits(last, cache_);
   std::vector<std::optional<int32_t>> chosen(static_cast<size_t>(ready_));
   cpu::ParallelForUneven(ready_, [&](int64_t row) {
     const auto place = static_cast<size_t>(row);

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "worker/generation/prompt_rows.h"
 #include "worker/generation/sample.h"
+#include "worker/generation/step_runner.h"
 #include "worker/model/decoder.h"
 
 namespace espalier {
@@ -129,6 +130,7 @@ class BatchGenerator {
   const Decoder* decoder_;
   Options options_;
   KeyValueCache cache_;
+  StepRunner steps_;
   PromptRows prompts_;
   std::deque<Waiting> waiting_;
   std::vector<std::optional<Running>> rows_;  // the first ready_ run

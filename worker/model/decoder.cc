@@ -114,7 +114,11 @@ Tensor Decoder::KeptInput(const Tensor& ids, const KeyValueCache& cache) const {
 RopeTable Decoder::KeptRope(const KeyValueCache& cache) const {
   if (!cache.is_step()) return RopeOf(cache.prompt_begin(), cache.pass_positions());
   if (positions_.defined()) return {};
-  RopeOf(0, cache.step_longest());
+  // Alike also in the table, as long as angles do not depend on lengths.
+  const int64_t end = cache.StepsAreAlike() && !RopeDependsOnLength(config_, cache.size().positions)
+                          ? cache.size().positions
+                          : cache.step_longest();
+  RopeOf(0, end);
   return rope_.At(cache.step_positions());
 }
 
@@ -242,8 +246,7 @@ Tensor Decoder::Attention(const DecoderLayer& layer, const Tensor& x,
   if (context.cache == nullptr) {
     mixed = ops::RotaryAttention(qkv, context.rope, layer.window, context.masks);
   } else {
-    mixed = context.cache->Attend(context.layer, ops::Rope(qkv, context.rope), layer.window,
-                                  context.masks);
+    mixed = context.cache->Attend(context.layer, qkv, context.rope, layer.window, context.masks);
   }
   mixed = mixed.reshape({x.size(0), x.size(1), -1});
   TellWhenFinal(mixed, layer.output_end, context.inputs);

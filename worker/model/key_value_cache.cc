@@ -52,6 +52,10 @@ KeyValueCache::KeyValueCache(const DecoderConfig& config, const Size& size,
                                    options.requires_grad(false)));
     }
   }
+  if (!keys_.empty() && cuda::TakesKept(keys_[0], config.heads)) {
+    work_ = cuda::MakeKeptWork(keys_[0], config.heads);
+    all_positions_ = torch::zeros({size.rows}, keys_[0].options().dtype(torch::kLong));
+  }
 }
 
 void KeyValueCache::Clear(int64_t row) {
@@ -98,27 +102,36 @@ void KeyValueCache::BeginPrompt(int64_t row, int64_t count, int64_t computed_in)
 void KeyValueCache::BeginStep(int64_t rows) {
   TORCH_CHECK_INDEX(rows > 0 && rows <= size_.rows, "a step of ", rows, " rows, of ", size_.rows);
   std::vector<int64_t> lengths(lengths_.begin(), lengths_.begin() + rows);
-  const int64_t heads = keys_[0].size(1);
-  std::vector<int64_t> places;
   for (int64_t row = 0; row < rows; ++row) {
     TORCH_CHECK_INDEX(length(row) < size_.positions, "row ", row, " is full: it has room for ",
                       size_.positions, " positions");
+  }
+  step_ = true;
+  pass_rows_ = rows;
+  step_longest_ = *std::max_element(lengths.begin(), lengths.end()) + 1;
+  if (StepsAreAlike()) {
+    step_positions_ = all_positions_.narrow(0, 0, rows);
+    step_positions_.copy_(torch::tensor(lengths, torch::kLong));
+    return;
+  }
+  const int64_t heads = keys_[0].size(1);
+  std::vector<int64_t> places;
+  for (int64_t row = 0; row < rows; ++row) {
     for (int64_t head = 0; head < heads; ++head) {
       places.push_back((row * heads + head) * size_.positions + length(row));
     }
   }
   const torch::Device device = keys_[0].device();
-  step_ = true;
-  pass_rows_ = rows;
   step_positions_ = torch::tensor(lengths, torch::kLong).to(device);
   step_places_ = torch::tensor(places, torch::kLong).to(device);
   for (int64_t& one : lengths) ++one;
   step_lengths_ = ops::KeptLengths(std::move(lengths), device);
 }
 
-Tensor KeyValueCache::Attend(size_t layer, const ops::Heads& x, int64_t window,
-                             const ops::Masks& masks) {
-  return step_ ? AttendStep(layer, x, window) : AttendPrompt(layer, x, window, masks);
+Tensor KeyValueCache::Attend(size_t layer, const ops::Heads& x, const RopeTable& rope,
+                             int64_t window, const ops::Masks& masks) {
+  return step_ ? AttendStep(layer, x, rope, window)
+               : AttendPrompt(layer, ops::Rope(x, rope), window, masks);
 }
 
 Tensor KeyValueCache::AttendPrompt(size_t layer, const ops::Heads& x, int64_t window,
@@ -134,7 +147,15 @@ Tensor KeyValueCache::AttendPrompt(size_t layer, const ops::Heads& x, int64_t wi
   return ops::CausalAttention(x.q, keys, values, window, masks);
 }
 
-Tensor KeyValueCache::AttendStep(size_t layer, const ops::Heads& x, int64_t window) {
+Tensor KeyValueCache::AttendStep(size_t layer, const ops::Heads& heads, const RopeTable& rope,
+                                 int64_t window) {
+  if (StepsAreAlike()) {
+    const cuda::KeptRows kept{keys_[layer], values_[layer], step_positions_, window};
+    return cuda::KeptAttention(heads.q[0], heads.k[0], heads.v[0], rope.cosine, rope.sine, kept,
+                               work_)
+        .unsqueeze(0);
+  }
+  const ops::Heads x = ops::Rope(heads, rope);
   Keep(keys_[layer], x.k);
   Keep(values_[layer], x.v);
   return ops::KeptAttention(x.q[0], keys_[layer], values_[layer], step_lengths_, window)
@@ -158,12 +179,12 @@ void KeyValueCache::Keep(const Tensor& kept, const Tensor& added_in) const {
   }
 }
 
-void KeyValueCache::Finish() {
+void KeyValueCache::Count(int64_t times) {
   if (!step_) {
-    lengths_[static_cast<size_t>(pass_row_)] += pass_count_;
+    lengths_[static_cast<size_t>(pass_row_)] += times * pass_count_;
     return;
   }
-  for (int64_t row = 0; row < pass_rows_; ++row) ++lengths_[static_cast<size_t>(row)];
+  for (int64_t row = 0; row < pass_rows_; ++row) lengths_[static_cast<size_t>(row)] += times;
 }
 
 }  // namespace espalier

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "worker/formats/decoder_config.h"
+#include "worker/ops/cuda_ops.h"
 #include "worker/ops/kept_attention.h"
 #include "worker/ops/ops.h"
 
@@ -55,19 +56,28 @@ class KeyValueCache {
   int64_t prompt_last() const { return pass_count_ - 1; }
   bool is_step() const { return step_; }
   int64_t prompt_begin() const { return lengths_[static_cast<size_t>(pass_row_)]; }
-  int64_t step_longest() const { return step_lengths_.longest(); }
+  int64_t step_longest() const { return step_longest_; }
   // Where each of a step's positions is in its sequence, [rows] int64 on the device.
   const torch::Tensor& step_positions() const { return step_positions_; }
-  // x: q, k and v of the pass [1, T, heads, D], turned. Keeps k and v, and returns what attention
-  // makes of them, [1, T, H, D].
-  torch::Tensor Attend(size_t layer, const ops::Heads& x, int64_t window, const ops::Masks& masks);
+  // x: q, k and v of the pass [1, T, heads, D], to be turned by the angles of its positions. Keeps
+  // k and v, and returns what attention makes of them, [1, T, H, D].
+  torch::Tensor Attend(size_t layer, const ops::Heads& x, const RopeTable& rope, int64_t window,
+                       const ops::Masks& masks);
+  // Whether steps of the same number of rows differ in nothing but the ids and what
+  // step_positions() holds, always in the same place: on CUDA, for heads that its kernel takes.
+  bool StepsAreAlike() const { return work_.finished.defined(); }
   // The positions of the pass are there.
-  void Finish();
+  void Finish() { Count(1); }
+  // They are not, after all: the pass was recorded, not executed.
+  void Undo() { Count(-1); }
 
  private:
   torch::Tensor AttendPrompt(size_t layer, const ops::Heads& x, int64_t window,
                              const ops::Masks& masks);
-  torch::Tensor AttendStep(size_t layer, const ops::Heads& x, int64_t window);
+  torch::Tensor AttendStep(size_t layer, const ops::Heads& x, const RopeTable& rope,
+                           int64_t window);
+  // Of the pass, `times` as many positions.
+  void Count(int64_t times);
   // Writes a step's new rows [1, B, K, D].
   void Keep(const torch::Tensor& kept, const torch::Tensor& added) const;
 
@@ -76,8 +86,11 @@ class KeyValueCache {
   std::vector<int64_t> lengths_;              // of each row
   bool step_ = false;
   int64_t pass_row_ = 0, pass_count_ = 0, pass_computed_ = 0, pass_rows_ = 0;
-  ops::KeptLengths step_lengths_;
+  int64_t step_longest_ = 0;
+  ops::KeptLengths step_lengths_;  // not where steps are alike
   torch::Tensor step_positions_;
+  torch::Tensor all_positions_;  // [rows], where steps are alike: step_positions_ is its part
+  cuda::KeptWork work_;
   torch::Tensor step_places_;  // [B K] rows of keys_ seen as [rows K positions, D]
 };
 

@@ -23,6 +23,18 @@ std::vector<torch::Tensor> LeavesOf(const Projections& projections);
 std::vector<torch::Tensor> AddAdapters(const torch::Tensor& x, const Projections& projections,
                                        const std::vector<torch::Tensor>& y);
 
+// Products of x with weights that lie side by side and what adapters add to them, without biases,
+// in one result on CUDA: what adapters make is there first, so that the large product adds to it in
+// its last step and nothing passes over the result again. `inner` as AddAdapters returns it. Empty,
+// having done nothing, where that is not so.
+std::vector<torch::Tensor> AdaptedProducts(const torch::Tensor& x, const Projections& projections,
+                                           std::vector<torch::Tensor>& inner);
+
+// Whether what x gets through the adapters may be written before what it gets through the weights,
+// for the same reason: WriteAdapterGradients does that.
+bool WritesAdapterGradientsFirst(const torch::Tensor& x, const Projections& projections,
+                                 const std::vector<torch::Tensor>& dy);
+
 // The backward pass of AddAdapters: adds the gradients of a and b, and to dx (undefined: not
 // wanted) what x gets through the adapters. `inner` is what AddAdapters returned; a dy that is
 // undefined is zero. Returns those of [a, b, a, b ...] that have no grad() to add to.
@@ -31,5 +43,11 @@ std::vector<torch::Tensor> AddAdapterGradients(const torch::Tensor& x,
                                                const std::vector<torch::Tensor>& inner,
                                                const std::vector<torch::Tensor>& dy,
                                                const torch::Tensor& dx);
+// The same, where WritesAdapterGradientsFirst, with a dx that holds nothing yet.
+std::vector<torch::Tensor> WriteAdapterGradients(const torch::Tensor& x,
+                                                 const Projections& projections,
+                                                 const std::vector<torch::Tensor>& inner,
+                                                 const std::vector<torch::Tensor>& dy,
+                                                 const torch::Tensor& dx);
 
 }  // namespace espalier::fused_ops

@@ -1,7 +1,7 @@
 // The fused operations' kernels on CUDA tensors, on the current stream. A build against a LibTorch
 // without CUDA has none (cuda_ops_none.cc), and no CUDA header is needed for it.
-// Used by fused_*.cc and products.cc of this folder, by worker/optimizer and by worker/train
-// (recorded passes). Any thread.
+// Used by worker/ops and worker/optimizer, by worker/model and worker/generation (steps), by
+// worker/train (recorded passes) and by tests/bench. Any thread.
 #pragma once
 
 #include <torch/torch.h>
@@ -23,8 +23,8 @@ bool Apply(const torch::Tensor& x);
 // x, y [..., C], y in x's type or a narrower one; weight [C] and inverse [rows] fp32.
 void RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps,
              const torch::Tensor& y, const torch::Tensor& inverse);
-// Writes dx, which may be dy, plus `other` where that is defined; returns the weight's gradient,
-// [C] fp32. dy has the type of y, the others that of x.
+// Writes dx, which may be dy, plus `other` where that is defined; returns the gradient of the
+// weight, [C] fp32, where that takes one. dy has the type of y, the others that of x.
 torch::Tensor RmsNormBackward(const torch::Tensor& x, const torch::Tensor& weight,
                               const torch::Tensor& inverse, const torch::Tensor& dy,
                               const torch::Tensor& other, const torch::Tensor& dx);
@@ -39,6 +39,9 @@ void Rope(const torch::Tensor& x, const torch::Tensor& cosine, const torch::Tens
 // logits [rows, V] become their gradient; weights (undefined: 1) and losses [rows] fp32.
 void CrossEntropy(const torch::Tensor& logits, const torch::Tensor& targets,
                   const torch::Tensor& weights, const torch::Tensor& losses);
+// y = what is kept of x [B, T, C], or added to y: as dropout.h says, `site` as its key of 64 bits.
+void Drop(const torch::Tensor& x, const torch::Tensor& of_row, uint64_t site, uint32_t threshold,
+          bool add, const torch::Tensor& y);
 // Flat fp32 tensors of one length; copy: theirs in 16 bits, or undefined.
 void AdamW(const AdamWStep& step, const torch::Tensor& value, const torch::Tensor& gradient,
            const torch::Tensor& first, const torch::Tensor& second, const torch::Tensor& copy);
@@ -50,6 +53,38 @@ void AdamW8(const AdamWStep& step, const torch::Tensor& value, const torch::Tens
 // copy the residual first. False, having done nothing, where cuBLASLt cannot.
 bool ResidualProduct(const torch::Tensor& x, const torch::Tensor& weight,
                      const torch::Tensor& residual, const torch::Tensor& y);
+
+// What feeds the product of one row: x, or a norm of x without a bias, or silu(x) * up.
+struct OneRowInput {
+  torch::Tensor x;          // [..., k], of k numbers
+  torch::Tensor norm = {};  // [k] fp32
+  double eps = 0;
+  torch::Tensor up = {};
+};
+// The product with a weight [n, k], plus a residual [..., n] unless that is undefined, in one
+// launch that takes as long as reading the weight; undefined, having done nothing, where the kernel
+// does not take the shape or type. The weight must not come from the launch right before.
+torch::Tensor OneRowProduct(const OneRowInput& input, const torch::Tensor& weight,
+                            const torch::Tensor& residual);
+
+// Where new positions of sequences lie, and what they see.
+struct KeptRows {
+  torch::Tensor keys, values;  // [rows, K, capacity, D]
+  torch::Tensor positions;     // [B] int64
+  int64_t window = 0;          // 0: all
+};
+// Working memory of KeptAttention, for so many rows: [numbers] fp32 and zeros [places] int32.
+struct KeptWork {
+  torch::Tensor parts, finished;
+};
+KeptWork MakeKeptWork(const torch::Tensor& keys, int64_t heads);
+// Whether it takes these heads.
+bool TakesKept(const torch::Tensor& keys, int64_t heads);
+// q [B, H, D], k and v [B, K, D], parts of the same rows or dense: turns q and k by cosine and sine
+// [B, D / 2] (undefined: not), keeps k and v, and returns what attention makes of them: [B, H, D].
+torch::Tensor KeptAttention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
+                            const torch::Tensor& cosine, const torch::Tensor& sine,
+                            const KeptRows& kept, const KeptWork& work);
 
 // Kernels that are launched together, on the current stream.
 class Graph {

@@ -1,42 +1,16 @@
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
-#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
 
 #include <map>
 
+#include "worker/ops/cuda_launch.h"
 #include "worker/ops/cuda_ops.h"
 
 namespace espalier::cuda {
 namespace {
 
 using torch::Tensor;
-
-Type TypeOf(const Tensor& x) {
-  return x.scalar_type() == torch::kBFloat16 ? Type::kBf16
-         : x.scalar_type() == torch::kHalf   ? Type::kHalf
-                                             : Type::kFloat;
-}
-
-// Elements from one row to the next, of rows [..., C] that may be parts of wider ones. (A dimension
-// of size 1 may have any stride.)
-int64_t RowStride(const Tensor& x) { return x.is_contiguous() ? x.size(-1) : x.stride(-2); }
-
-RowShape RowsOf(const Tensor& x) { return {x.numel() / x.size(-1), x.size(-1)}; }
-
-// Makes the tensors' device the current one, on whose stream kernels go, and asks in the end
-// whether they could be launched.
-class Launch {
- public:
-  explicit Launch(const Tensor& x) : guard_(x.device()) {}
-  void Check() const { C10_CUDA_KERNEL_LAUNCH_CHECK(); }
-  Stream stream() const { return c10::cuda::getCurrentCUDAStream().stream(); }
-
- private:
-  c10::cuda::CUDAGuard guard_;
-};
 
 // Kernels read four values at a time. A view of the flat buffer behind an odd number of biases is
 // not aligned so.
@@ -70,13 +44,15 @@ void RmsNorm(const Tensor& x, const Tensor& weight, double eps, const Tensor& y,
 
 Tensor RmsNormBackward(const Tensor& x, const Tensor& weight, const Tensor& inverse,
                        const Tensor& dy, const Tensor& other, const Tensor& dx) {
-  const Tensor partial = torch::empty({NormBlocks(x.size(-1)), x.size(-1)}, inverse.options());
+  const bool wanted = weight.requires_grad();
+  const Tensor partial =
+      wanted ? torch::empty({NormBlocks(x.size(-1)), x.size(-1)}, inverse.options()) : Tensor();
   const Launch launch(x);
   RmsNormBackward({TypeOf(x), TypeOf(dy)}, RowsOf(x), x.data_ptr(), Floats(weight), Floats(inverse),
                   dy.data_ptr(), other.defined() ? other.data_ptr() : nullptr, dx.data_ptr(),
-                  partial.data_ptr<float>(), launch.stream());
+                  wanted ? partial.data_ptr<float>() : nullptr, launch.stream());
   launch.Check();
-  return partial.sum(0);
+  return wanted ? partial.sum(0) : Tensor();
 }
 
 void SwiGlu(const Tensor& gate, const Tensor& up, const Tensor& y) {
@@ -102,6 +78,19 @@ void Rope(const Tensor& x, const Tensor& cosine, const Tensor& sine, float sign,
                         .to_stride = RowStride(y.flatten(2))};
   const Launch launch(x);
   Rope(TypeOf(x), shape, x.data_ptr(), Floats(cosine), Floats(sine), sign, y.data_ptr(),
+       launch.stream());
+  launch.Check();
+}
+
+void Drop(const Tensor& x, const Tensor& of_row, uint64_t site, uint32_t threshold, bool add,
+          const Tensor& y) {
+  const DropShape shape{.rows = x.size(0) * x.size(1),
+                        .time = x.size(1),
+                        .channels = x.size(2),
+                        .site = site,
+                        .threshold = threshold};
+  const Launch launch(x);
+  Drop(TypeOf(x), shape, of_row.const_data_ptr<int64_t>(), x.data_ptr(), add, y.data_ptr(),
        launch.stream());
   launch.Check();
 }

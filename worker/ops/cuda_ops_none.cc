@@ -25,6 +25,7 @@ Tensor RmsNormBackward(const Tensor&, const Tensor&, const Tensor&, const Tensor
 void SwiGlu(const Tensor&, const Tensor&, const Tensor&) { Missing(); }
 void SwiGluBackward(const Tensor&, const Tensor&, const Tensor&, const Tensor&) { Missing(); }
 void Rope(const Tensor&, const Tensor&, const Tensor&, float, const Tensor&) { Missing(); }
+void Drop(const Tensor&, const Tensor&, uint64_t, uint32_t, bool, const Tensor&) { Missing(); }
 void CrossEntropy(const Tensor&, const Tensor&, const Tensor&, const Tensor&) { Missing(); }
 void AdamW(const AdamWStep&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
            const Tensor&) {
@@ -36,6 +37,14 @@ void AdamW8(const AdamWStep&, const Tensor&, const Tensor&, const Moments8&, con
 }
 
 bool ResidualProduct(const Tensor&, const Tensor&, const Tensor&, const Tensor&) { Missing(); }
+
+Tensor OneRowProduct(const OneRowInput&, const Tensor&, const Tensor&) { return {}; }
+bool TakesKept(const Tensor&, int64_t) { return false; }
+KeptWork MakeKeptWork(const Tensor&, int64_t) { Missing(); }
+Tensor KeptAttention(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                     const KeptRows&, const KeptWork&) {
+  Missing();
+}
 
 bool CanRecord() { return false; }
 std::unique_ptr<Graph> Record(torch::Device, const std::function<void()>&, const Graph*) {

@@ -7,6 +7,7 @@
 
 #include "common/base/random.h"
 #include "common/base/simd.h"
+#include "worker/ops/cuda_ops.h"
 #include "worker/ops/operand_bounds.h"
 
 namespace espalier {
@@ -108,10 +109,15 @@ Tensor MaskOf(const Tensor& words, uint32_t threshold, int64_t channels) {
   return bits.ge(static_cast<int64_t>(threshold));
 }
 
+// Dense rows of a device that hashes in one launch.
+bool HasDropKernel(const Tensor& x) {
+  return x.is_cuda() && cuda::Apply(x) && x.dim() == 3 && x.is_contiguous();
+}
+
 // A factor of 16 bits would be rounded, alike for all values. What it is above 1 is a small part of
 // the result, and so is its error.
 Tensor Dropped(const Tensor& x, const DropoutKeys& keys, int64_t site) {
-  const Tensor kept = x * DropoutMask(x, keys, site);
+  const Tensor kept = KeptOf(x, keys, site);
   return torch::add(kept, kept, KeptFactor(keys.rate) - 1);
 }
 
@@ -166,6 +172,21 @@ Tensor internal::GenericDropoutMask(const Tensor& like, const DropoutKeys& keys,
     mask.narrow(0, begin, rows).copy_(MaskOf(bits, ThresholdOf(keys.rate), channels));
   }
   return mask.view(like.sizes());
+}
+
+Tensor KeptOf(const Tensor& x, const DropoutKeys& keys, int64_t site) {
+  if (!HasDropKernel(x)) return x * DropoutMask(x, keys, site);
+  const Tensor y = torch::empty_like(x);
+  cuda::Drop(x, keys.of_row, SiteKey(site), ThresholdOf(keys.rate), /*add=*/false, y);
+  return y;
+}
+
+void AddKept(const Tensor& to, const Tensor& x, const DropoutKeys& keys, int64_t site) {
+  if (!HasDropKernel(x)) {
+    Tensor(to).add_(Tensor(x).mul_(DropoutMask(x, keys, site)));
+    return;
+  }
+  cuda::Drop(x, keys.of_row, SiteKey(site), ThresholdOf(keys.rate), /*add=*/true, to);
 }
 
 double KeptFactor(double rate) { return kRange / (kRange - ThresholdOf(rate)); }

@@ -32,6 +32,11 @@ torch::Tensor Dropout(const torch::Tensor& x, const DropoutKeys& keys, int64_t s
 // it multiplies those by, 1 / kept, which 16 bits would round.
 torch::Tensor DropoutMask(const torch::Tensor& like, const DropoutKeys& keys, int64_t site);
 double KeptFactor(double rate);
+// x with what is dropped made 0 and the others as they are; and that added to `to`, where x is of
+// no more use.
+torch::Tensor KeptOf(const torch::Tensor& x, const DropoutKeys& keys, int64_t site);
+void AddKept(const torch::Tensor& to, const torch::Tensor& x, const DropoutKeys& keys,
+             int64_t site);
 
 namespace internal {
 // DropoutMask by LibTorch's operators, which is what devices other than the CPU use; for tests.

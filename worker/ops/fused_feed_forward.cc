@@ -87,8 +87,11 @@ variable_list ProductGradients(const Projections& one, const SavedActivation& sa
   const Tensor dy = upstream.to(saved.gate.scalar_type()).contiguous();
   variable_list gradients = {WeightGradient(one[0], dy, activated)};
   if (one[0].bias.defined()) gradients.push_back(BiasGradient(one[0].bias, upstream));
-  if (dactivated.defined()) InputGradient(dy, one[0], /*add=*/false, dactivated);
-  const auto adapters = AddAdapterGradients(activated, one, saved.inner, {dy}, dactivated);
+  const bool first = WritesAdapterGradientsFirst(activated, one, {dy});
+  std::vector<Tensor> adapters;
+  if (first) adapters = WriteAdapterGradients(activated, one, saved.inner, {dy}, dactivated);
+  if (dactivated.defined()) InputGradient(dy, one[0], /*add=*/first, dactivated);
+  if (!first) adapters = AddAdapterGradients(activated, one, saved.inner, {dy}, dactivated);
   gradients.insert(gradients.end(), adapters.begin(), adapters.end());
   return gradients;
 }

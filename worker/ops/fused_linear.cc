@@ -67,14 +67,7 @@ struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
       if (normal.kept.defined()) saved.x = normal.kept;
       if (KeepsInputs(x)) saved.input = input;
     }
-    std::vector<Tensor> products;
-    if (!linears.HasBias()) products = JoinedProducts(input, linears.Weights());
-    if (products.empty()) {
-      for (const ops::Projection& one : linears.projections) {
-        products.push_back(Product(input, one, {}));
-      }
-    }
-    saved.inner = AddAdapters(input, linears.projections, products);
+    std::vector<Tensor> products = AllProducts(linears, input, saved.inner);
     ctx->save_for_backward(saved.Packed());
     Hold(ctx, linears);
     products.insert(products.begin(), x);
@@ -95,10 +88,18 @@ struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
     variable_list gradients(kFirstLeaf);
     std::vector<Tensor> dy(std::make_move_iterator(upstream.begin() + 1),
                            std::make_move_iterator(upstream.end()));
-    const Products of = ProductGradients(linears, input, dy, wanted);
-    Tensor dinput = of.dinput;
-    const std::vector<Tensor> adapters =
-        AddAdapterGradients(input, linears.projections, saved.inner, dy, dinput);
+    Tensor dinput;
+    std::vector<Tensor> adapters;
+    const bool first = WritesAdapterGradientsFirst(input, linears.projections, dy);
+    if (first) {
+      if (wanted) dinput = torch::empty_like(input);
+      adapters = WriteAdapterGradients(input, linears.projections, saved.inner, dy, dinput);
+    }
+    const Products of = ProductGradients(linears, input, dy, wanted, dinput);
+    dinput = of.dinput;
+    if (!first) {
+      adapters = AddAdapterGradients(input, linears.projections, saved.inner, dy, dinput);
+    }
     dy.clear();
     auto next = adapters.begin();
     for (size_t i = 0; i < linears.projections.size(); ++i) {
@@ -118,18 +119,40 @@ struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
  private:
   static constexpr size_t kFirstLeaf = 3;  // of the arguments of forward
 
-  // What the products come to by themselves.
+  // Of `input`, with what adapters add.
+  static std::vector<Tensor> AllProducts(const Linears& linears, const Tensor& input,
+                                         std::vector<Tensor>& inner) {
+    std::vector<Tensor> products;
+    if (!linears.HasBias()) {
+      products = AdaptedProducts(input, linears.projections, inner);
+      if (!products.empty()) return products;
+      products = JoinedProducts(input, linears.Weights());
+    }
+    if (products.empty()) {
+      for (const ops::Projection& one : linears.projections) {
+        products.push_back(Product(input, one, {}));
+      }
+    }
+    inner = AddAdapters(input, linears.projections, products);
+    return products;
+  }
+
+  // What the products come to by themselves; the gradient of the input is added to `to` where that
+  // is defined. One that is not wanted may be undefined.
   struct Products {
     Tensor dinput;
     std::vector<Tensor> weights, biases;
   };
   static Products ProductGradients(const Linears& linears, const Tensor& input,
-                                   std::vector<Tensor>& dy, bool wanted) {
+                                   std::vector<Tensor>& dy, bool wanted, const Tensor& to) {
     const size_t count = linears.projections.size();
-    Products of{JoinedGradient(linears.Weights(), dy, input), {}, {}};
-    const bool joined = of.dinput.defined();
+    Products of;
     of.weights.resize(count);
     of.biases.resize(count);
+    if (!wanted && !TakesGradients(linears)) return of;
+    of.dinput = JoinedGradient(linears.Weights(), dy, input, to);
+    const bool joined = of.dinput.defined();
+    if (!joined) of.dinput = to;
     for (size_t i = 0; i < count && !joined; ++i) {
       const ops::Projection& projection = linears.projections[i];
       if (!dy[i].defined()) continue;
@@ -143,6 +166,13 @@ struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
       if (!projection.adapter.a.defined()) dy[i].reset();
     }
     return of;
+  }
+
+  static bool TakesGradients(const Linears& linears) {
+    const auto takes = [](const Tensor& one) { return one.defined() && one.requires_grad(); };
+    return std::any_of(
+        linears.projections.begin(), linears.projections.end(),
+        [&](const ops::Projection& one) { return takes(one.weight) || takes(one.bias); });
   }
 
   // From the gradient of what is multiplied to those of x and the norm; `other` came by x itself.
@@ -182,12 +212,13 @@ struct LinearAddFunction : torch::autograd::Function<LinearAddFunction> {
     const Tensor dy = upstream[0].to(x.scalar_type()).contiguous();
     variable_list gradients = {Tensor(), upstream[0], WeightGradient(one[0], dy, x)};
     if (one[0].bias.defined()) gradients.push_back(BiasGradient(one[0].bias, upstream[0]));
-    if (ctx->needs_input_grad(0)) {
-      gradients[0] = torch::empty_like(x);
-      InputGradient(dy, one[0], /*add=*/false, gradients[0]);
-    }
-    const auto adapters =
-        AddAdapterGradients(x, one, {saved.begin() + 1, saved.end()}, {dy}, gradients[0]);
+    const std::vector<Tensor> inner = {saved.begin() + 1, saved.end()};
+    const bool first = WritesAdapterGradientsFirst(x, one, {dy}), wanted = ctx->needs_input_grad(0);
+    std::vector<Tensor> adapters;
+    if (wanted) gradients[0] = torch::empty_like(x);
+    if (first) adapters = WriteAdapterGradients(x, one, inner, {dy}, gradients[0]);
+    if (wanted) InputGradient(dy, one[0], /*add=*/first, gradients[0]);
+    if (!first) adapters = AddAdapterGradients(x, one, inner, {dy}, gradients[0]);
     gradients.insert(gradients.end(), adapters.begin(), adapters.end());
     gradients.emplace_back();
     return gradients;

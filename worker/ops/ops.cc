@@ -1,5 +1,6 @@
 #include "worker/ops/ops.h"
 
+#include "worker/ops/one_row.h"
 #include "worker/ops/fused_ops.h"
 #include "worker/ops/fused_tensor.h"
 #include "worker/ops/generic_ops.h"
@@ -15,6 +16,7 @@ Tensor Linear(const Tensor& x, const Projection& projection) {
 
 Branches NormLinears(const Tensor& x, const Norm& norm,
                      const std::vector<Projection>& projections) {
+  if (auto few = one_row::NormLinears(x, norm, projections)) return *std::move(few);
   return fused_ops::NormLinears(x, norm, projections);
 }
 
@@ -63,6 +65,7 @@ Tensor LinearAdd(const Tensor& x, const Projection& projection, const Tensor& re
 
 Tensor SwiGluLinearAdd(const Tensor& gate, const Tensor& up, const Projection& projection,
                        const Tensor& residual) {
+  if (auto few = one_row::SwiGluLinearAdd(gate, up, projection, residual)) return *few;
   return fused_ops::SwiGluLinearAdd(gate, up, projection, residual);
 }
 

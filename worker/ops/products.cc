@@ -65,6 +65,14 @@ Tensor JoinedGradients(const std::vector<Tensor>& weights) {
 // the CPU.
 bool Joins(const Tensor& x) { return !x.is_cpu() || !Apply(x); }
 
+// On CUDA; undefined where that has no kernel for it.
+Tensor OneRowProduct(const Tensor& x, const ops::Projection& projection, const Tensor& residual) {
+  if (projection.transposed) return {};
+  Tensor y =
+      cuda::OneRowProduct({.x = x}, projection.weight, Given(residual) ? residual : Tensor());
+  return y.defined() && Given(projection.bias) ? y.add_(projection.bias) : y;
+}
+
 // Whether rows of so many columns may exist for all rows of x.
 bool IsWithinBounds(const Tensor& x, int64_t columns) {
   return Apply(x) || Rows(x) * columns * x.element_size() <= kMostOperandBytes;
@@ -77,6 +85,8 @@ Tensor Product(const Tensor& x, const ops::Projection& projection, const Tensor&
   const Tensor &weight = projection.weight, &bias = projection.bias;
   const int64_t n = projection.out(), k = x.size(-1);
   if (x.is_cuda()) {
+    const Tensor few = OneRowProduct(x, projection, residual);
+    if (few.defined()) return few;
     const Tensor right = projection.transposed ? weight : weight.t();  // [k, n]
     if (!Given(residual)) return torch::linear(x, right.t(), Given(bias) ? bias : Tensor());
     const Tensor rows = x.view({-1, k}), to = residual.reshape({-1, n});
@@ -162,6 +172,23 @@ Tensor WeightGradient(const ops::Projection& projection, const Tensor& dy_in, co
   return bound ? Tensor() : target.to(weight.scalar_type());
 }
 
+std::vector<Tensor> WeightGradients(const std::vector<Tensor>& weights,
+                                    const std::vector<Tensor>& dy, const Tensor& x) {
+  const Tensor rows = Joins(x) ? JoinedColumns(dy) : Tensor();
+  const Tensor gradient = rows.defined() ? JoinedGradients(weights) : Tensor();
+  std::vector<Tensor> unbound(weights.size());
+  if (!gradient.defined()) {
+    for (size_t i = 0; i < weights.size(); ++i) {
+      unbound[i] = WeightGradient({weights[i], {}}, dy[i], x);
+    }
+    return unbound;
+  }
+  const Tensor input = x.view({-1, x.size(-1)});
+  Apply(x) ? AddProduct(gradient, rows.t(), input) : AddOuterProducts(gradient, rows, input);
+  for (const Tensor& one : weights) MarkAdded(one.grad());
+  return unbound;
+}
+
 Tensor BiasGradient(const Tensor& bias, const Tensor& dy) {
   if (!bias.requires_grad()) return {};
   return Deliver(bias,
@@ -174,26 +201,28 @@ std::vector<Tensor> JoinedProducts(const Tensor& x, const std::vector<Tensor>& w
   if (!joined.defined() || !IsWithinBounds(x, joined.size(0))) return {};
   std::vector<int64_t> columns;
   for (const Tensor& weight : weights) columns.push_back(weight.size(0));
+  const Tensor few = OneRowProduct(x, {joined, {}}, {});
+  if (few.defined()) return PartsOf(few, columns);
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = joined.size(0);
   return PartsOf(torch::linear(x.reshape({-1, x.size(-1)}), joined).view(shape), columns);
 }
 
 Tensor JoinedGradient(const std::vector<Tensor>& weights, const std::vector<Tensor>& dy,
-                      const Tensor& x) {
+                      const Tensor& x, const Tensor& to) {
   if (!Joins(x)) return {};
   const Tensor rows = JoinedColumns(dy), weight = JoinedRows(weights);
   if (!rows.defined() || !weight.defined()) return {};
   const bool frozen = std::none_of(weights.begin(), weights.end(), TakesGradient);
   const Tensor gradient = frozen ? Tensor() : JoinedGradients(weights);
   if (!frozen && !gradient.defined()) return {};
-  Tensor dx = torch::empty_like(x);
+  Tensor dx = to.defined() ? to : torch::empty_like(x);
   const Tensor input = x.view({-1, x.size(-1)});
   if (!frozen) {
     Apply(x) ? AddProduct(gradient, rows.t(), input) : AddOuterProducts(gradient, rows, input);
     for (const Tensor& one : weights) MarkAdded(one.grad());
   }
-  InputGradient(rows, {weight, {}}, /*add=*/false, dx);
+  InputGradient(rows, {weight, {}}, /*add=*/to.defined(), dx);
   return dx;
 }
 

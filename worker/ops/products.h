@@ -31,6 +31,11 @@ void InputGradient(const torch::Tensor& dy, const ops::Projection& projection, b
 // weight.
 torch::Tensor WeightGradient(const ops::Projection& projection, const torch::Tensor& dy,
                              const torch::Tensor& x);
+// The same of several weights of one input, as one product where weights, gradients and dy lie side
+// by side.
+std::vector<torch::Tensor> WeightGradients(const std::vector<torch::Tensor>& weights,
+                                           const std::vector<torch::Tensor>& dy,
+                                           const torch::Tensor& x);
 // The same of a bias: the sum of the rows of dy.
 torch::Tensor BiasGradient(const torch::Tensor& bias, const torch::Tensor& dy);
 
@@ -39,9 +44,10 @@ torch::Tensor BiasGradient(const torch::Tensor& bias, const torch::Tensor& dy);
 std::vector<torch::Tensor> JoinedProducts(const torch::Tensor& x,
                                           const std::vector<torch::Tensor>& weights);
 // Their backward pass, where `dy` lies side by side too and all or none of the weights are frozen:
-// adds the weights' gradients and returns the input's. Undefined, having done nothing, where that
-// is not so.
+// adds the weights' gradients and returns the input's, which is `to` with that added where `to` is
+// defined. Undefined, having done nothing, where that is not so.
 torch::Tensor JoinedGradient(const std::vector<torch::Tensor>& weights,
-                             const std::vector<torch::Tensor>& dy, const torch::Tensor& x);
+                             const std::vector<torch::Tensor>& dy, const torch::Tensor& x,
+                             const torch::Tensor& to = {});
 
 }  // namespace espalier::fused_ops

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "absl/strings/match.h"
 #include "tests/worker/support/tiny_model.h"
 #include "worker/model/self_check.h"
@@ -156,6 +158,47 @@ TEST_P(EveryDevice, AddsBiasesToProductsThatLieSideBySide) {
   ExpectWhatTheCpuGives(config);
 }
 
+// Beside a frozen base, of all projections or of some of those that lie side by side, with and
+// without what is dropped.
+TEST_P(EveryDevice, GivesTheGradientsOfAdaptersOfTheCpu) {
+  const auto& [device, type, tolerance] = GetParam();
+  const DecoderConfig config = Config(false, 0);
+  const auto run = [&](torch::Device on, torch::ScalarType in, const LoraConfig& lora) {
+    Parameters::Options options = Parameters::ForTraining(on, in);
+    options.lora = lora;
+    options.trained = [](const ParameterShape& shape) { return shape.is_adapter(); };
+    Parameters parameters = *Parameters::Create(config, options);
+    parameters.Initialize(7, config.initializer_range);  // the second half of adapters too
+    const Decoder decoder(config, parameters);
+    PassInputs inputs;
+    if (lora.dropout > 0) {
+      inputs.dropout = {.of_row = torch::tensor({3, 1'000'000'007, 5}).to(on),
+                        .adapter_rate = lora.dropout};
+    }
+    for (int64_t pass = 0; pass < 2; ++pass) {
+      const Tensor ids = (SomeIds(3, 40, 64) + pass).remainder(64);
+      decoder.LossSum(ids.to(on), (ids + 1).remainder(64).to(on), {}, inputs).backward();
+    }
+    return parameters.flat_gradient().Only().cpu();
+  };
+  for (const std::vector<std::string>& targets :
+       {std::vector<std::string>{}, {"q_proj", "v_proj", "up_proj"}}) {
+    for (const double rate : {0.0, 0.3}) {
+      LoraConfig lora;
+      lora.rank = 8;
+      lora.alpha = 12;
+      lora.dropout = rate;
+      lora.targets = targets;
+      const Tensor expected = run(torch::kCPU, torch::kFloat, lora),
+                   result = run(torch::Device(device), type, lora);
+      ASSERT_GT(expected.norm().item<double>(), 0);
+      EXPECT_LT((result - expected).norm().item<double>(),
+                tolerance * expected.norm().item<double>())
+          << targets.size() << " targets, " << rate << " dropped";
+    }
+  }
+}
+
 TEST_P(EveryDevice, ContinuesFromKeptKeysAndValues) {
   const auto& [device, type, tolerance] = GetParam();
   const DecoderConfig config = Config(false, 0);
@@ -178,6 +221,82 @@ TEST_P(EveryDevice, ContinuesFromKeptKeysAndValues) {
   }
   EXPECT_LT((logits.to(torch::kFloat) - expected).norm().item<double>(),
             tolerance * expected.norm().item<double>());
+}
+
+// As many as are divided among blocks of threads, of sequences of different lengths; heads of
+// several widths, of which one to six share keys.
+TEST_P(EveryDevice, ContinuesLongSequencesOfAnyHeads) {
+  const auto& [device, type, tolerance] = GetParam();
+  for (const auto& [queries, head_dim, window] :
+       {std::tuple(1, 64, 0), {3, 128, 0}, {6, 16, 0}, {2, 96, 70}, {4, 256, 0}}) {
+    SCOPED_TRACE(testing::Message() << queries << " of " << head_dim << ", window " << window);
+    DecoderConfig config = Config(false, window);
+    config.layers = 2;
+    config.kv_heads = 2;
+    config.heads = 2 * queries;
+    config.head_dim = head_dim;
+    config.max_position_embeddings = 256;
+    Parameters parameters =
+        *Parameters::Create(config, {.device = torch::Device(device), .compute_type = type});
+    parameters.Initialize(7, config.initializer_range);
+    const Decoder decoder(config, parameters);
+    torch::NoGradGuard no_grad;
+    const Tensor ids = SomeIds(3, 200, 64).to(torch::Device(device));
+    KeyValueCache cache = *decoder.MakeCache({.rows = 4, .positions = 210});
+    const std::vector<int64_t> lengths = {195, 60, 1};
+    for (int64_t row = 0; row < 3; ++row) {
+      const int64_t length = lengths[static_cast<size_t>(row)];
+      cache.BeginPrompt(row, length);
+      decoder.Keep(ids[row].narrow(0, 0, length), cache);
+    }
+    Tensor logits;
+    for (int64_t step = 0; step < 3; ++step) {
+      std::vector<Tensor> next;
+      for (int64_t row = 0; row < 3; ++row) {
+        next.push_back(ids[row][lengths[static_cast<size_t>(row)] + step]);
+      }
+      cache.BeginStep(3);
+      logits = decoder.NextLogits(torch::stack(next), cache).to(torch::kFloat);
+    }
+    for (int64_t row = 0; row < 3; ++row) {
+      const int64_t length = lengths[static_cast<size_t>(row)] + 3;
+      const Tensor expected =
+          decoder.Logits(ids[row].narrow(0, 0, length).unsqueeze(0))[0][length - 1].to(
+              torch::kFloat);
+      EXPECT_LT((logits[row] - expected).norm().item<double>(),
+                tolerance * expected.norm().item<double>())
+          << row;
+    }
+  }
+}
+
+// Few rows, which have kernels of their own where no gradient is wanted.
+TEST_P(EveryDevice, MultipliesAnyNumberOfRows) {
+  const auto& [device, type, tolerance] = GetParam();
+  torch::NoGradGuard no_grad;
+  torch::manual_seed(6);
+  const Tensor weights = torch::randn({2 * 128, 192}), back = torch::randn({40, 128}) / 8,
+               norm = torch::rand({192}) + 0.5;
+  for (const int64_t rows : {1, 2, 5, 8, 9, 16, 17}) {
+    const Tensor x = torch::randn({1, rows, 192}), residual = torch::randn({1, rows, 40});
+    const auto run = [&](torch::Device on, torch::ScalarType in) {
+      const Tensor all = weights.to(on, in), w = back.to(on, in);
+      const ops::Branches out = ops::NormLinears(x.to(on, in), {norm.to(on), {}, 1e-5},
+                                                 {{all.narrow(0, 128, 128).variable_data(), {}},
+                                                  {all.narrow(0, 0, 128).variable_data(), {}}});
+      const Tensor y =
+          ops::SwiGluLinearAdd(out.products[0], out.products[1], {w, {}}, residual.to(on, in));
+      const Tensor z = ops::LinearAdd(out.products[0].contiguous(), {w, {}}, y);
+      return torch::cat({out.products[0].flatten(), out.products[1].flatten(), y.flatten() / 100,
+                         z.flatten() / 100})
+          .to(torch::kFloat)
+          .cpu();
+    };
+    const Tensor expected = run(torch::kCPU, torch::kFloat);
+    EXPECT_LT((run(torch::Device(device), type) - expected).norm().item<double>(),
+              tolerance * expected.norm().item<double>())
+        << rows;
+  }
 }
 
 // Rows of one round of loads or several, which they fill or not.

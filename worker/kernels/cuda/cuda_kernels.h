@@ -1,7 +1,7 @@
 // Element-wise kernels and row reductions of the CUDA path, launched on a stream. Pointers are the
 // device's, matrices are dense and row-major, 16-bit numbers are computed with as fp32. Implemented
-// in the cuda_*kernels.cu, called by cuda_ops_device.cc alone. Used by worker/kernels/cuda and
-// worker/ops.
+// in the cuda_*kernels.cu, called by cuda_ops_device.cc and cuda_one_row.cc. Used by
+// worker/kernels/cuda and worker/ops.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct NormTypes {
 void RmsNorm(NormTypes types, const RowShape& shape, const void* x, const float* weight, float eps,
              void* y, float* inverse, Stream stream);
 // dx from dy (dx may be dy), plus `other` unless that is null; partial [NormBlocks(columns),
-// columns] sums up to the weight's gradient. dy has y's type, dx and `other` x's.
+// columns] sums up to the weight's gradient, or is null. dy has y's type, dx and `other` x's.
 void RmsNormBackward(NormTypes types, const RowShape& shape, const void* x, const float* weight,
                      const float* inverse, const void* dy, const void* other, void* dx,
                      float* partial, Stream stream);
@@ -65,6 +65,59 @@ void Rope(Type type, const RopeShape& shape, const void* x, const float* cosine,
 // negative; losses[row] = -weight * log softmax[target], or 0. weights null: 1.
 void CrossEntropy(Type type, const RowShape& shape, void* logits, const int64_t* targets,
                   const float* weights, float* losses, Stream stream);
+
+// The product of one row with a weight [columns, inner]: y = input weight' + residual.
+struct OneRow {
+  enum class Input {
+    kPlain,
+    kNormal,  // x / sqrt(mean(x^2) + eps) * norm
+    kSwiGlu,  // silu(x) * up
+  };
+  Input input = Input::kPlain;
+  int64_t columns = 0, inner = 0;
+  const void* x = nullptr;
+  const void* up = nullptr;
+  const float* norm = nullptr;
+  float eps = 0;
+};
+// Whether it can be done: in 16 bits, an inner dimension of whole steps of 64, for which there is
+// room in shared memory. Addresses are multiples of 16 bytes.
+bool TakesOneRow(Type type, const OneRow& f);
+// The weight must not be written by the kernel right before. residual null: none.
+void OneRowProduct(Type type, const OneRow& f, const void* weight, const void* residual, void* y,
+                   Stream stream);
+
+// One new position of each sequence, which is kept, and sees those that are kept.
+struct KeptAttentionShape {
+  int rows, heads, kv_heads, head_dim;  // head_dim a multiple of 16, at most 256
+  int64_t stride;                       // of the rows of q, k and v
+  int64_t capacity;                     // positions of a row of keys
+  int64_t window;                       // 0: all
+  int splits;                           // KeptAttentionSplits
+  float scale;                          // of scores, times log2(e)
+};
+struct KeptAttentionPointers {
+  const void *q, *k, *v;       // [rows, heads or kv_heads, head_dim]
+  const float *cosine, *sine;  // [rows, head_dim / 2] by which q and k are turned; null: not
+  void *keys, *values;         // [rows, kv_heads, capacity, head_dim]
+  const int64_t* positions;    // [rows]: where the new ones are
+  void* out;                   // [rows, heads, head_dim]
+  float* parts;                // [rows, heads, splits, head_dim + 2]
+  int* finished;               // [rows, heads], zeros, as they are afterwards
+};
+int KeptAttentionSplits(int64_t rows, int64_t kv_heads);
+void KeptAttention(Type type, const KeptAttentionShape& shape,
+                   const KeptAttentionPointers& pointers, Stream stream);
+
+// y = x with values dropped, or added to y: those of rows [sequences, time, channels] that
+// worker/ops/dropout.h says.
+struct DropShape {
+  int64_t rows, time, channels;
+  uint64_t site;
+  uint32_t threshold;
+};
+void Drop(Type type, const DropShape& shape, const int64_t* keys, const void* x, bool add, void* y,
+          Stream stream);
 
 // One update of `elements` values and, where `copy` is not null, of their copy in `type`; the
 // gradient becomes zero.

@@ -59,9 +59,10 @@ __global__ void RmsNormKernel(RowPlace<kSlots, kWhole> place, const In* x, const
   }
 }
 
-// A block takes every gridDim-th row and keeps its part of the weight's gradient in registers too.
+// A block takes every gridDim-th row and keeps its part of the weight's gradient in registers too
+// (kSums: where one is wanted).
 // With g = dy * weight: dx = r g - x r^3 mean(g x); dweight = sum of dy x r.
-template <int kSlots, bool kWhole, bool kOther, typename In, typename Out>
+template <int kSlots, bool kWhole, bool kOther, bool kSums, typename In, typename Out>
 __global__ void RmsNormBackwardKernel(RowPlace<kSlots, kWhole> place, int64_t rows, const In* x,
                                       const float* weight, const float* inverse, const Out* dy,
                                       const In* other, In* dx, float* partial) {
@@ -103,16 +104,18 @@ __global__ void RmsNormBackwardKernel(RowPlace<kSlots, kWhole> place, int64_t ro
       if (kOther) Unpack(packs_other[slot], o);
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
-        sums[slot][i] += g[i] * v[i] * r;
+        if (kSums) sums[slot][i] += g[i] * v[i] * r;
         o[i] += r * g[i] * w[slot][i] - v[i] * pull;
       }
       Store(o, dx + begin + place.Column(slot));
     }
   }
+  if constexpr (kSums) {
 #pragma unroll
-  for (int slot = 0; slot < kSlots; ++slot) {
-    if (!place.Has(slot)) break;
-    Store(sums[slot], partial + blockIdx.x * place.columns + place.Column(slot));
+    for (int slot = 0; slot < kSlots; ++slot) {
+      if (!place.Has(slot)) break;
+      Store(sums[slot], partial + blockIdx.x * place.columns + place.Column(slot));
+    }
   }
 }
 
@@ -138,6 +141,7 @@ void WithNorm(NormTypes types, const RowThreads& row, int64_t columns, Body&& bo
     const auto with_slots = [&](auto* in) {
       if (row.slots <= 1) return with_place(in, std::integral_constant<int, 1>());
       if (row.slots <= 2) return with_place(in, std::integral_constant<int, 2>());
+      if (row.slots == 3) return with_place(in, std::integral_constant<int, 3>());
       if (row.slots <= 4) return with_place(in, std::integral_constant<int, 4>());
       return with_place(in, std::integral_constant<int, 8>());
     };
@@ -179,8 +183,12 @@ void RmsNormBackward(NormTypes types, const RowShape& shape, const void* x, cons
     };
     constexpr int kSlots = decltype(place)::kRounds;
     constexpr bool kWhole = decltype(place)::kExact;
-    other == nullptr ? launch(RmsNormBackwardKernel<kSlots, kWhole, false, In, Out>)
-                     : launch(RmsNormBackwardKernel<kSlots, kWhole, true, In, Out>);
+    const auto with = [&](auto sums) {
+      constexpr bool kSums = decltype(sums)::value;
+      other == nullptr ? launch(RmsNormBackwardKernel<kSlots, kWhole, false, kSums, In, Out>)
+                       : launch(RmsNormBackwardKernel<kSlots, kWhole, true, kSums, In, Out>);
+    };
+    partial == nullptr ? with(std::false_type()) : with(std::true_type());
   });
 }
 

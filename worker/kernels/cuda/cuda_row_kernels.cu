@@ -81,6 +81,35 @@ __global__ void RopeKernel(RopeShape shape, const T* x, const float* cosine, con
   Store(second, to + shape.half);
 }
 
+// The hash of worker/ops/dropout.cc: of a 32-bit word, which decides two channels.
+__device__ uint32_t Mixed(uint32_t x) {
+  x = (x ^ x >> 16) * 0x7feb352dU;
+  x = (x ^ x >> 15) * 0x846ca68bU;
+  return x ^ x >> 16;
+}
+
+template <bool kAdd, typename T>
+__global__ void DropKernel(DropShape shape, const int64_t* keys, const T* x, T* y) {
+  constexpr uint32_t kGolden = 0x9e3779b9U;
+  const int64_t row = blockIdx.x, c = (blockIdx.y * blockDim.x + threadIdx.x) * int64_t{kPack};
+  if (c >= shape.channels) return;
+  const uint64_t key = static_cast<uint64_t>(keys[row / shape.time]) ^ shape.site;
+  const uint32_t of_row =
+      Mixed(Mixed(static_cast<uint32_t>(key)) ^ static_cast<uint32_t>(key >> 32));
+  const uint32_t state = Mixed(of_row + kGolden * static_cast<uint32_t>(row % shape.time + 1));
+  const int64_t at = row * shape.channels + c;
+  float v[kPack], to[kPack] = {};
+  Load(x + at, v);
+  if (kAdd) Load(y + at, to);
+#pragma unroll
+  for (int i = 0; i < kPack; i += 2) {
+    const uint32_t bits = Mixed(state + kGolden * static_cast<uint32_t>((c + i) / 2 + 1));
+    if ((bits & 0xffff) >= shape.threshold) to[i] += v[i];
+    if (bits >> 16 >= shape.threshold) to[i + 1] += v[i + 1];
+  }
+  Store(to, y + at);
+}
+
 constexpr int kLossThreads = 1024;
 
 template <int kCount, typename T>
@@ -167,6 +196,20 @@ void Rope(Type type, const RopeShape& shape, const void* x, const float* cosine,
       RopeKernel<pack.value><<<blocks, kThreads, 0, Of(stream)>>>(
           shape, static_cast<const T*>(x), cosine, sine, sign, static_cast<T*>(y));
     });
+  });
+}
+
+void Drop(Type type, const DropShape& shape, const int64_t* keys, const void* x, bool add, void* y,
+          Stream stream) {
+  if (shape.rows == 0) return;
+  WithType(type, [&](auto* t) {
+    using T = std::remove_pointer_t<decltype(t)>;
+    const RowGrid grid({shape.rows, shape.channels}, kPack);
+    const auto launch = [&](auto kernel) {
+      kernel<<<grid.blocks, grid.threads, 0, Of(stream)>>>(shape, keys, static_cast<const T*>(x),
+                                                           static_cast<T*>(y));
+    };
+    add ? launch(DropKernel<true, T>) : launch(DropKernel<false, T>);
   });
 }
 

@@ -1,0 +1,48 @@
+// StepRunner: the logits after one new position of each of several sequences, on the host. On
+// devices that can (CUDA graphs), steps of as many sequences as came before are recorded and from
+// then on launched at once: launching kernel after kernel takes longer than the kernels. Used by
+// batch_generator.h. Compute thread.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "worker/model/decoder.h"
+#include "worker/ops/cuda_ops.h"
+
+namespace espalier {
+
+class StepRunner {
+ public:
+  // `decoder` must outlive it.
+  explicit StepRunner(const Decoder& decoder) : decoder_(&decoder) {}
+
+  // ids: the newest of each of the first rows of `cache`, which is always the same one. [rows, V]
+  // fp32 on the host, until the next call. Throws what LibTorch throws.
+  torch::Tensor NextLogits(const std::vector<int64_t>& ids, KeyValueCache& cache);
+
+ private:
+  struct Recording {
+    int64_t steps = 0;                   // that have run
+    torch::Tensor ids;                   // on the device, in their place
+    torch::Tensor logits;                // fp32, on the device
+    RopeTable rope;                      // kept, should the decoder replace its own
+    std::unique_ptr<cuda::Graph> graph;  // null: not recorded
+  };
+  bool CanRecord(const KeyValueCache& cache) const;
+  torch::Tensor Compute(const torch::Tensor& ids, KeyValueCache& cache) const;
+  // Makes the graph of a step that has begun; without one when there is no room for it.
+  void Record(Recording& recording, KeyValueCache& cache);
+  torch::Tensor OnHost(const torch::Tensor& logits);
+
+  const Decoder* decoder_;
+  std::map<int64_t, Recording> recordings_;  // by rows
+  bool records_ = true;
+  torch::Tensor host_;  // pinned, of the most rows so far
+};
+
+}  // namespace espalier
