@@ -3,7 +3,7 @@
 
 compare.py BENCH LINES. Each side is taken at its best setting of those that a comparison allows;
 like for like comes first: fp32 with fp32. Fails when the two sides trained on different tokens.
-Used by bench_cpu_step.sh, bench_ddp.sh and bench_h200.sh.
+Used by bench_cpu_step.sh, bench_ddp.sh, bench_h200.sh and bench_h200_lora.sh.
 """
 import collections
 import json
@@ -33,6 +33,14 @@ def eager(setting):
     return not compiled(setting)
 
 
+def recomputed(setting):
+    return "recompute all" in setting
+
+
+def checkpointed(setting):
+    return "checkpointed" in setting
+
+
 def anything(_):
     return True
 
@@ -52,6 +60,10 @@ COMPARISONS = {
     "h200": [
         ("compiled", ANY, anything, ANY, compiled),
         ("eager", ANY, anything, ANY, eager),
+    ],
+    "h200_lora": [
+        ("best of each", ANY, anything, ANY, anything),
+        ("both recomputed", ANY, recomputed, ANY, checkpointed),
     ],
 }
 

@@ -1,6 +1,7 @@
 // Measures generation of one process with random weights: tokens per second by the number of
-// sequences that run at once, and the share of what reading the weights alone would allow, as JSON
-// lines. Run by `deploy/dev bench generation`.
+// sequences that run at once, and the share of what reading the weights alone would allow, or on
+// CUDA of what the memory would: bytes of weights and of what is kept, by the rate of a copy, as
+// JSON lines. Run by `deploy/dev bench generation` and `h200_lora`.
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
@@ -11,8 +12,10 @@
 #include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/platform/platform.h"
+#include "tests/bench/llama_3b.h"
 #include "worker/formats/decoder_config.h"
 #include "worker/generation/batch_generator.h"
+#include "worker/ops/cuda_ops.h"
 #include "worker/tensor/device.h"
 
 namespace espalier {
@@ -32,7 +35,8 @@ struct Options {
 Options Parse(int argc, char** argv) {
   Options options;
   CLI::App app("One process that generates, measured");
-  app.add_option("--shape", options.shape)->check(CLI::IsMember({"nano", "17m", "124m", "1b"}));
+  app.add_option("--shape", options.shape)
+      ->check(CLI::IsMember({"nano", "17m", "124m", "1b", "3b"}));
   app.add_option("--precision", options.precision)->check(CLI::IsMember({"fp32", "bf16"}));
   app.add_option("--device", options.device)->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--threads", options.threads);
@@ -101,14 +105,52 @@ double ReadSeconds(const Parameters& parameters) {
   });
 }
 
-int Main(const Options& options) {
+// Bytes per second, read and written together, of the best of some large copies on the device.
+double CopyRate(torch::Device device) {
+  constexpr int64_t kBytes = int64_t{4} << 30;
+  const auto bytes = torch::TensorOptions().dtype(torch::kByte).device(device);
+  const torch::Tensor from = torch::ones({kBytes}, bytes), to = torch::empty({kBytes}, bytes);
+  double best = 0;
+  for (int round = 0; round < 5; ++round) {
+    cuda::Synchronize();
+    const double seconds = Seconds([&] {
+      to.copy_(from);
+      cuda::Synchronize();
+    });
+    best = std::max(best, 2.0 * kBytes / seconds);
+  }
+  return best;
+}
+
+// Bytes that a turn has to read: the weights once (a tied table is the head), and what is kept of
+// each sequence, halfway through the turns that are measured.
+double TurnBytes(const Decoder& decoder, const Parameters& parameters, const Options& options,
+                 int64_t rows) {
+  int64_t weights = 0;
+  for (const Parameter& one : parameters.all()) {
+    const bool looked_up = one.shape.is_embedding() && !decoder.config().tie_word_embeddings;
+    if (!looked_up) weights += one.leaf.numel() * one.leaf.element_size();
+  }
+  const int64_t element = options.precision == "bf16" ? 2 : 4;
+  return static_cast<double>(
+      weights + KeyValueCache::Bytes(
+                    decoder.config(),
+                    {.rows = rows, .positions = options.prompt + options.tokens / 4}, element));
+}
+
+DecoderConfig ConfigOf(const Options& options) {
+  if (options.shape == "3b") return bench::Llama3b();
   v1::ModelSpec spec;
   spec.set_preset(options.shape);
   if (options.shape != "1b") spec.set_vocab_size(8192);
+  return DecoderConfigFromSpec(spec, 0).value();
+}
+
+int Main(const Options& options) {
   ESPALIER_CHECK(SetComputeThreads(options.threads, 1).ok(), "no such number of threads");
   const auto device = SelectDevice({.name = options.device});
   ESPALIER_CHECK(device.ok(), "no such device");
-  DecoderConfig config = DecoderConfigFromSpec(spec, 0).value();
+  DecoderConfig config = ConfigOf(options);
   config.max_position_embeddings =
       std::max(config.max_position_embeddings, options.prompt + options.tokens + 1);
   Parameters parameters = *Parameters::Create(
@@ -117,6 +159,8 @@ int Main(const Options& options) {
   parameters.Initialize(7, 0.02);
   const Decoder decoder(config, parameters);
   Measure(decoder, options, 1);  // warm up
+  const bool on_cuda = device->device.is_cuda();
+  const double copy_rate = on_cuda ? CopyRate(device->device) : 0;
   for (const int64_t rows : options.rows) {
     std::vector<double> prompts, turns, reads;
     for (int round = 0; round < options.rounds; ++round) {
@@ -126,19 +170,25 @@ int Main(const Options& options) {
       reads.push_back(ReadSeconds(parameters));
     }
     const auto count = static_cast<double>(rows);
-    std::cout << nlohmann::json{{"bench", "generation"},
-                                {"shape", options.shape},
-                                {"precision", options.precision},
-                                {"device", options.device},
-                                {"threads", options.threads},
-                                {"rows", rows},
-                                {"tokens_per_second", count / Median(turns)},
-                                {"prompt_tokens_per_second",
-                                 count * static_cast<double>(options.prompt) / Median(prompts)},
-                                {"weights_read_seconds", Median(reads)},
-                                {"turn_seconds", Median(turns)}}
-                     .dump()
-              << std::endl;
+    nlohmann::json line = {
+        {"bench", "generation"},
+        {"shape", options.shape},
+        {"precision", options.precision},
+        {"device", options.device},
+        {"threads", options.threads},
+        {"rows", rows},
+        {"prompt", options.prompt},
+        {"tokens_per_second", count / Median(turns)},
+        {"prompt_tokens_per_second", count * static_cast<double>(options.prompt) / Median(prompts)},
+        {"weights_read_seconds", Median(reads)},
+        {"turn_seconds", Median(turns)}};
+    if (on_cuda) {
+      const double bytes = TurnBytes(decoder, parameters, options, rows);
+      line["turn_bytes"] = bytes;
+      line["copy_bytes_per_second"] = copy_rate;
+      line["share_of_memory"] = bytes / Median(turns) / copy_rate;
+    }
+    std::cout << line.dump() << std::endl;
   }
   return 0;
 }

@@ -1,5 +1,6 @@
 // Measures the training step of one process: tokens per second and peak memory, as one JSON line in
-// the form of tests/bench/peers/pytorch_step.py. Run by `deploy/dev bench cpu_step` and `h200`.
+// the form of tests/bench/peers/pytorch_step.py, or pytorch_lora.py for shape 3b, of which adapters
+// alone are trained. Run by `deploy/dev bench cpu_step`, `h200` and `h200_lora`.
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
@@ -11,6 +12,7 @@
 #include "common/base/clock.h"
 #include "common/config/recompute.h"
 #include "common/platform/platform.h"
+#include "tests/bench/llama_3b.h"
 #include "tests/bench/step_limit.h"
 #include "tests/bench/token_ids.h"
 #include "worker/collective/in_process.h"
@@ -38,6 +40,7 @@ struct Options {
   std::string device = "cpu";
   std::string moments = "fp32";
   std::string recompute = "none";
+  double adapter_dropout = 0;
   bool kernel_by_kernel = false;
   bool limit = false;
   bool products = false;
@@ -46,7 +49,7 @@ struct Options {
 Options Parse(int argc, char** argv) {
   Options options;
   CLI::App app("One process, one training step, measured");
-  app.add_option("--shape", options.shape)->check(CLI::IsMember({"17m", "124m", "1b"}));
+  app.add_option("--shape", options.shape)->check(CLI::IsMember({"17m", "124m", "1b", "3b"}));
   app.add_option("--device", options.device)->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--batch", options.batch);
   app.add_option("--time", options.time);
@@ -56,6 +59,7 @@ Options Parse(int argc, char** argv) {
   app.add_option("--moments", options.moments)->check(CLI::IsMember({"fp32", "int8"}));
   app.add_option("--recompute", options.recompute)
       ->check(CLI::IsMember({"none", "alternate", "all"}));
+  app.add_option("--adapter-dropout", options.adapter_dropout, "shape 3b: what adapters drop");
   app.add_flag("--kernel-by-kernel", options.kernel_by_kernel,
                "launch each kernel of a pass by itself where passes could be recorded");
   app.add_flag("--limit", options.limit,
@@ -74,6 +78,7 @@ Options Parse(int argc, char** argv) {
 
 // The shapes of the peer: 17m tied with 8192 ids, 124m untied with 50304, 1b as it is.
 DecoderConfig ConfigOf(const Options& options) {
+  if (options.shape == "3b") return bench::Llama3b();
   v1::ModelSpec spec;
   spec.set_preset(options.shape);
   if (options.shape != "1b") {
@@ -91,17 +96,27 @@ struct Measured {
   std::vector<double> rates;  // tokens per second, ascending
   double loss = 0;
   std::string ids;  // digest of what was trained on
+  int64_t trained = 0;
 };
+
+// As the trainer has them: all in training, or adapters beside a frozen base.
+Parameters::Options ParametersOf(const Options& options, torch::Device device) {
+  const bool narrow = options.precision == "bf16";
+  Parameters::Options parameters =
+      Parameters::ForTraining(device, narrow ? torch::kBFloat16 : torch::kFloat);
+  if (options.shape != "3b") return parameters;
+  parameters.lora = bench::Llama3bAdapters();
+  parameters.trained = [](const ParameterShape& shape) { return shape.is_adapter(); };
+  return parameters;
+}
 
 Measured Measure(const Options& options, const DecoderConfig& config) {
   Measured measured;
   const torch::Device device(options.device);
-  Parameters parameters =
-      Parameters::Create(
-          config, Parameters::ForTraining(
-                      device, options.precision == "bf16" ? torch::kBFloat16 : torch::kFloat))
-          .value();
+  Parameters parameters = Parameters::Create(config, ParametersOf(options, device)).value();
   parameters.Initialize(1, config.initializer_range);
+  if (parameters.lora()) parameters.InitializeAdapters(1);
+  measured.trained = parameters.trained_elements();
   Decoder decoder(config, parameters);
   v1::TrainSpec train;
   train.add_recompute(options.recompute);
@@ -123,16 +138,18 @@ Measured Measure(const Options& options, const DecoderConfig& config) {
       tokens.slice(1, 0, options.time).contiguous(), tokens.slice(1, 1).contiguous(), {}};
   const auto elements = static_cast<double>(batch.targets.numel());
   const NextToken task(nullptr);
+  DropoutKeys dropout{.adapter_rate = options.adapter_dropout};
+  if (dropout.any()) dropout.of_row = torch::arange(options.batch, tokens.options());
   PassRunner runner(task, decoder, parameters);
   const std::vector<std::unique_ptr<Collective>> alone = InProcessGroup(1, absl::Minutes(1));
   LookupExchange lookups(*alone[0], parameters, WireType::kFp32);
   ReleaseFreeMemory();
   for (int step = 0; step < options.steps + kWarmUp; ++step) {
     if (step == 1 && !options.kernel_by_kernel) {  // as the trainer does
-      ESPALIER_CHECK(runner.Record({options.batch}, options.time, {}).ok(), "not recorded");
+      ESPALIER_CHECK(runner.Record({options.batch}, options.time, dropout).ok(), "not recorded");
     }
     const absl::Duration start = RealClock().Monotonic();
-    const PassInputs inputs{.lookup = lookups.Begin(ids).value()};
+    const PassInputs inputs{.dropout = dropout, .lookup = lookups.Begin(ids).value()};
     const torch::Tensor loss = runner.Run(batch, inputs, 1);
     ESPALIER_CHECK(lookups.StartSum().ok() && lookups.Finish().ok(), "alone nothing travels");
     const double clip = ClipFactor(optimizer.GradientNorm() / elements, 1.0);
@@ -154,9 +171,10 @@ int64_t PeakBytes(torch::Device device) {
 nlohmann::json LineOf(const Options& options, const Measured& measured) {
   const std::vector<double>& rates = measured.rates;
   return {
-      {"bench", "train_step"},
+      {"bench", options.shape == "3b" ? "lora_step" : "train_step"},
       {"who", "espalier"},
       {"setting", options.moments + " moments, recompute " + options.recompute},
+      {"trained", measured.trained},
       {"shape", options.shape},
       {"batch", options.batch},
       {"time", options.time},

@@ -1,9 +1,9 @@
 #include "worker/ops/ops.h"
 
-#include "worker/ops/one_row.h"
 #include "worker/ops/fused_ops.h"
 #include "worker/ops/fused_tensor.h"
 #include "worker/ops/generic_ops.h"
+#include "worker/ops/one_row.h"
 #include "worker/tensor/torch_compat.h"
 
 namespace espalier::ops {
