@@ -198,8 +198,10 @@ std::vector<Tensor> KeptPositions(const TrialPlace& place) {
   constexpr int64_t kRows = 3, kWindow = 70;
   DecoderConfig config;
   config.layers = 1;
+  config.heads = 4;
   config.kv_heads = 2;
   config.head_dim = 16;
+  const RopeTable rope = MakeRopeTable(config, 140, place.device);
   KeyValueCache cache(config, {kRows, 140},
                       torch::TensorOptions().dtype(place.type).device(place.device));
   double phase = 0;
@@ -210,7 +212,9 @@ std::vector<Tensor> KeptPositions(const TrialPlace& place) {
   std::vector<Tensor> results;
   const auto pass = [&](int64_t positions) {
     const ops::Heads x{heads(positions, 4), heads(positions, 2), heads(positions, 2)};
-    results.push_back(cache.Attend(0, x, kWindow, masks));
+    const RopeTable angles = cache.is_step() ? rope.At(cache.step_positions())
+                                             : rope.Of(cache.prompt_begin(), positions);
+    results.push_back(cache.Attend(0, x, angles, kWindow, masks));
     cache.Finish();
   };
   for (int64_t row = 0; row < kRows; ++row) {
