@@ -74,10 +74,8 @@ class BatchGenerator {
   absl::Status Check(const Sequence& sequence) const {
     return CheckSequence(sequence, decoder_->config(), options_.positions);
   }
-  // Its number, of a sequence that Check passes.
-  absl::StatusOr<int64_t> Add(Sequence sequence);
-  // Has it end in the next turn; nothing where it has ended.
-  void Cancel(int64_t id);
+  absl::StatusOr<int64_t> Add(Sequence sequence);  // its number; Check passes it
+  void Cancel(int64_t id);  // it ends in the next turn; nothing where it has ended
 
   // One id more for all that run; those that have ended. RESOURCE_EXHAUSTED for memory: this is of
   // no more use then.

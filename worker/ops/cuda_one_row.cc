@@ -2,8 +2,8 @@
 // kept.
 #include <cmath>
 
-#include "worker/ops/cuda_launch.h"
 #include "worker/ops/cuda_ops.h"
+#include "worker/ops/cuda_ops_device.h"
 
 namespace espalier::cuda {
 namespace {

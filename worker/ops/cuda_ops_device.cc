@@ -1,10 +1,11 @@
+#include "worker/ops/cuda_ops_device.h"
+
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 
 #include <map>
 
-#include "worker/ops/cuda_launch.h"
 #include "worker/ops/cuda_ops.h"
 
 namespace espalier::cuda {
