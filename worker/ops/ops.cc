@@ -1,12 +1,61 @@
 #include "worker/ops/ops.h"
 
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "worker/ops/cuda_ops.h"
 #include "worker/ops/fused_ops.h"
 #include "worker/ops/fused_tensor.h"
 #include "worker/ops/generic_ops.h"
-#include "worker/ops/one_row.h"
 #include "worker/tensor/torch_compat.h"
 
-namespace espalier::ops {
+namespace espalier {
+
+// One new position of one sequence on CUDA, without gradients: what feeds a product is made by the
+// product's own launch, since a launch of its own takes longer. Each is empty, having done nothing,
+// where the usual way has to be taken.
+namespace one_row {
+namespace {
+
+using torch::Tensor;
+
+bool IsMeant(const Tensor& x) { return x.is_cuda() && !torch::GradMode::is_enabled(); }
+
+// Without what is added by a launch of its own in any case.
+bool IsPlain(const ops::Projection& one) {
+  return !one.transposed && !one.bias.defined() && !one.adapter.a.defined();
+}
+
+std::optional<ops::Branches> NormLinears(const Tensor& x, const ops::Norm& norm,
+                                         const std::vector<ops::Projection>& projections) {
+  if (!IsMeant(x) || !norm.weight.defined() || norm.bias.defined()) return std::nullopt;
+  if (!std::all_of(projections.begin(), projections.end(), IsPlain)) return std::nullopt;
+  std::vector<Tensor> weights;
+  std::vector<int64_t> columns;
+  for (const ops::Projection& one : projections) {
+    weights.push_back(one.weight);
+    columns.push_back(one.weight.size(0));
+  }
+  const Tensor weight = weights.size() == 1 ? weights[0] : JoinedRows(weights);
+  if (!weight.defined()) return std::nullopt;
+  const Tensor y = cuda::OneRowProduct({.x = x, .norm = norm.weight, .eps = norm.eps}, weight, {});
+  if (!y.defined()) return std::nullopt;
+  return ops::Branches{x, PartsOf(y, columns)};
+}
+
+std::optional<Tensor> SwiGluLinearAdd(const Tensor& gate, const Tensor& up,
+                                      const ops::Projection& projection, const Tensor& residual) {
+  if (!IsMeant(gate) || !IsPlain(projection)) return std::nullopt;
+  const Tensor y = cuda::OneRowProduct({.x = gate, .up = up}, projection.weight, residual);
+  if (!y.defined()) return std::nullopt;
+  return y;
+}
+
+}  // namespace
+}  // namespace one_row
+
+namespace ops {
 
 using torch::Tensor;
 
@@ -103,4 +152,5 @@ Tensor TargetLogProbabilities(const Tensor& hidden, const Tensor& head, const Te
   return generic_ops::TargetLogProbabilities(hidden, head, targets);
 }
 
-}  // namespace espalier::ops
+}  // namespace ops
+}  // namespace espalier

@@ -1,6 +1,6 @@
 // Element-wise kernels and row reductions of the CUDA path, launched on a stream. Pointers are the
 // device's, matrices are dense and row-major, 16-bit numbers are computed with as fp32. Implemented
-// in the cuda_*kernels.cu, called by cuda_ops_device.cc and cuda_one_row.cc. Used by
+// in the cuda_*kernels.cu, called by cuda_ops_device.cc. Used by
 // worker/kernels/cuda and worker/ops.
 #pragma once
 
