@@ -62,7 +62,7 @@ TEST(SelfTest, OfRecursiveModelsTriesTheirOwnOperations) {
     ASSERT_TRUE(difference.ok()) << difference.status();
     EXPECT_LT(*difference, type == torch::kDouble ? 1e-4 : 0.2);
   }
-  const WrongOperator wrong("aten::sign");  // of stablemax
+  const WrongOperator wrong("aten::sign", torch::kDouble);  // of stablemax
   EXPECT_EQ(SelfTest(torch::kCPU, torch::kDouble, Architecture::kTrm).status().code(),
             absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(SelfTest(torch::kCPU, torch::kDouble).ok()) << "Llama has none of it";

@@ -15,6 +15,7 @@
 #include "tests/worker/support/training_world.h"
 #include "worker/formats/safetensors.h"
 #include "worker/model/adapter_files.h"
+#include "worker/model/decoder.h"
 #include "worker/model/pretrained.h"
 #include "worker/state/replica_checkpoint.h"
 
