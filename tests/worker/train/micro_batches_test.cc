@@ -12,6 +12,7 @@
 #include "tests/worker/support/failing_allocator.h"
 #include "tests/worker/support/training_world.h"
 #include "worker/collective/in_process.h"
+#include "worker/model/decoder.h"
 #include "worker/sync/gradient_exchange.h"
 #include "worker/task/token_batch.h"
 
