@@ -70,7 +70,7 @@ Tensor StepLoss(const RecursiveModel& model, const TokenBatch& batch, const Pass
       .right = right};
   const Tensor of_answers = model.LossSum(state.high, batch.targets, loss, inputs);
   const Tensor counts = counted.sum(1);
-  const Tensor rights = right.view_as(counted).logical_and(counted).sum(1);
+  const Tensor rights = right.view_as(counted).bitwise_and(counted).sum(1);
   const Tensor halting = model.Halting(state.high, last);
   const Tensor exact = rights.eq(counts).to(halting.scalar_type());
   const Tensor of_halting = CrossEntropy(halting.select(1, 0), exact);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <memory>
 
 #include "absl/strings/str_replace.h"
 #include "common/base/file_system.h"
@@ -17,6 +18,7 @@
 #include "worker/memory/memory_advice.h"
 #include "worker/model/decoder.h"
 #include "worker/state/replica.h"
+#include "worker/task/deep_supervision.h"
 #include "worker/tensor/device.h"
 #include "worker/tensor/torch_compat.h"
 
@@ -34,8 +36,6 @@ void RunPass(const DecoderConfig& config, const Parameters::Options& options, in
              int64_t length, double dropout, const std::vector<bool>& recompute,
              bool packed = false) {
   Parameters parameters = Parameters::Create(config, options).value();
-  Decoder decoder(config, parameters);
-  decoder.set_recompute(recompute);
   PassInputs inputs;
   if (packed) inputs.shared = {Ids(rows, length), length};
   if (parameters.embedding() == EmbeddingGradient::kRowsApart) {
@@ -50,7 +50,14 @@ void RunPass(const DecoderConfig& config, const Parameters::Options& options, in
                       .of_row = torch::zeros({rows}, torch::kLong).to(MacDevice::device()),
                       .adapter_rate = options.lora ? dropout : 0};
   }
-  decoder.LossSum(Ids(rows, length), Ids(rows, length), {}, inputs).backward();
+  const std::unique_ptr<Model> model = MakeModel(config, parameters);
+  model->set_recompute(recompute);
+  if (config.architecture != Architecture::kTrm) {
+    DecoderOf(*model).LossSum(Ids(rows, length), Ids(rows, length), {}, inputs).backward();
+    return;
+  }
+  const DeepSupervision task(DeepSupervision::Kind::kText, length, nullptr, nullptr, /*seed=*/0);
+  task.LossSum(*model, task.MadeUpBatch(rows, length, MacDevice::device()), inputs).backward();
 }
 
 void RunPass(const DecoderConfig& config, torch::ScalarType type, int64_t rows, int64_t length,
