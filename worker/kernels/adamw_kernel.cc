@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "common/base/simd.h"
+#include "worker/kernels/adam_atan2_math.h"
 
 namespace espalier::cpu {
 
@@ -15,6 +16,18 @@ ESPALIER_SIMD_CLONES void AdamWUpdate(const AdamWBlock& block, const AdamWStep& 
   float* __restrict second = block.second;
   const AdamWStep f = step;
   const int64_t size = block.size;
+  if (f.first_factor > 0) {
+#pragma omp simd
+    for (int64_t i = 0; i < size; ++i) {
+      float m = first[i], v = second[i], p = value[i];
+      AdamAtan2Element(f, gradient[i], m, v, p);
+      first[i] = m;
+      second[i] = v;
+      value[i] = p;
+      gradient[i] = 0;
+    }
+    return;
+  }
 #pragma omp simd
   for (int64_t i = 0; i < size; ++i) {
     float m = first[i], v = second[i], p = value[i];

@@ -144,6 +144,7 @@ static_assert(5 * kBlock * sizeof(float) <= UndoLog::kSlotBytes);
 
 struct AdamW::Factors {
   double gradient_scale, step_size, second_root, decayed_keep;
+  double first_factor = 0;  // AdamWStep's
 };
 
 AdamW::AdamW(const v1::OptimizerSpec& spec, Parameters& parameters, Moments moments)
@@ -198,6 +199,11 @@ AdamW::Factors AdamW::FactorsOf(const Update& update) const {
   factors.step_size = update.learning_rate / (1 - Power(spec_.beta1(), updates_));
   factors.second_root = 1 / std::sqrt(1 - Power(spec_.beta2(), updates_));
   factors.decayed_keep = 1 - update.learning_rate * spec_.weight_decay();
+  if (spec_.kind() == v1::OPTIMIZER_KIND_ADAM_ATAN2) {
+    constexpr double kFourOverPi = 1.2732395447351628;  // moments of one size give a whole step
+    factors.step_size = update.learning_rate * kFourOverPi;
+    factors.first_factor = 1 / (1 - Power(spec_.beta1(), updates_));
+  }
   return factors;
 }
 
@@ -209,6 +215,7 @@ AdamWStep AdamW::StepOf(const Factors& factors, const Group& group) const {
   step.step_size = static_cast<float>(factors.step_size);
   step.second_root = static_cast<float>(factors.second_root);
   step.eps = static_cast<float>(spec_.eps());
+  step.first_factor = static_cast<float>(factors.first_factor);
   step.keep = group.decay ? static_cast<float>(factors.decayed_keep) : 1.0F;
   return step;
 }

@@ -96,6 +96,36 @@ TEST(AdamW, AgreesWithLibTorchsOverTwentySteps) {
   }
 }
 
+// By the library's atan2, in double precision, of gradients that span many decades.
+TEST(AdamAtan2, TakesTheAngleOfItsMoments) {
+  v1::OptimizerSpec spec = Spec();
+  spec.set_kind(v1::OPTIMIZER_KIND_ADAM_ATAN2);
+  Parameters parameters = MakeParameters();
+  AdamW optimizer = *AdamW::Create(spec, parameters);
+  torch::Tensor first = torch::zeros({parameters.elements()}, torch::kDouble),
+                second = first.clone();
+  for (int step = 1; step <= 12; ++step) {
+    FillGradient(parameters, step);
+    torch::Tensor gradient = parameters.flat_gradient().Only();
+    gradient.mul_(torch::pow(10, torch::randn_like(gradient).mul_(3)));
+    gradient[7] = 0;
+    const torch::Tensor g = gradient.to(torch::kDouble), before = parameters.flat().Only().clone();
+    first = 0.9 * first + 0.1 * g;
+    second = 0.95 * second + 0.05 * g.square();
+    const torch::Tensor angle = torch::atan2(first / (1 - std::pow(0.9, step)),
+                                             (second / (1 - std::pow(0.95, step))).sqrt());
+    optimizer.Apply({.learning_rate = 0.01});
+    for (const Parameter& parameter : parameters.all()) {
+      const auto part = [&](const torch::Tensor& flat) {
+        return flat.narrow(0, parameter.offset, parameter.size);
+      };
+      const double keep = parameter.shape.decay ? 1 - 0.01 * 0.1 : 1;
+      const torch::Tensor expected = part(before) * keep - 0.01 * 4 / M_PI * part(angle);
+      EXPECT_LT((part(parameters.flat().Only()) - expected).abs().max().item<double>(), 5e-7);
+    }
+  }
+}
+
 // After k updates it is mu^k of the first values and (1 - mu) mu^(k - i) of those after update i.
 TEST(AdamW, AveragesTheValuesOfAllUpdates) {
   constexpr double kDecay = 0.75;

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "worker/kernels/adam_atan2_math.h"
 #include "worker/kernels/adamw_math.h"
 #include "worker/kernels/cuda/cuda_kernels.h"
 #include "worker/kernels/cuda/cuda_pack.cuh"
@@ -14,7 +15,7 @@ __global__ void AdamWKernel(int64_t elements, AdamWStep f, float* value, float* 
                             float* first, float* second, T* copy) {
   const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
   if (i >= elements) return;
-  AdamWElement(f, gradient[i], first[i], second[i], value[i]);
+  AdamElement(f, gradient[i], first[i], second[i], value[i]);
   gradient[i] = 0;
   if (copy != nullptr) copy[i] = FromFloat<T>(value[i]);
 }
@@ -31,7 +32,7 @@ __global__ void AdamWPackKernel(int64_t packs, AdamWStep f, float* value, float*
   Load(second + i, v);
   Load(value + i, p);
 #pragma unroll
-  for (int j = 0; j < kPack; ++j) AdamWElement(f, g[j], m[j], v[j], p[j]);
+  for (int j = 0; j < kPack; ++j) AdamElement(f, g[j], m[j], v[j], p[j]);
   const float zero[kPack] = {};
   Store(m, first + i);
   Store(v, second + i);
@@ -52,7 +53,7 @@ __global__ void AdamW8Kernel(int64_t elements, AdamWStep f, float* value, float*
   if (mine) {
     m = moment8::DecodeFirst(moments.first[i], first_unit);
     v = moment8::DecodeSecond(moments.second[i], second_unit);
-    AdamWElement(f, gradient[i], m, v, value[i]);
+    AdamElement(f, gradient[i], m, v, value[i]);
     gradient[i] = 0;
     if (copy != nullptr) copy[i] = FromFloat<T>(value[i]);
   }
