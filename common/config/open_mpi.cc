@@ -29,9 +29,11 @@ std::vector<OpenMpiParameter> TransportParameters(const OpenMpiSettings& setting
 
 absl::StatusOr<OpenMpiVersion> ParseOpenMpiVersion(absl::string_view text) {
   if (absl::StrContains(text, "(Open MPI) 4.")) return OpenMpiVersion::kFour;
-  if (absl::StrContains(text, "(Open MPI) 5.")) return OpenMpiVersion::kFive;
+  for (const char* later : {"(Open MPI) 5.", "(Open MPI) 6."}) {
+    if (absl::StrContains(text, later)) return OpenMpiVersion::kFive;
+  }
   return absl::UnimplementedError(absl::StrCat(
-      "mpirun is not Open MPI 4 or 5; it says: '", text.substr(0, 80),
+      "mpirun is not Open MPI 4, 5 or 6; it says: '", text.substr(0, 80),
       "'; install Open MPI, or name its mpirun in the cluster file (launcher.mpirun)"));
 }
 

@@ -1,7 +1,7 @@
 // The one table of Open MPI parameters: what the launcher gives to mpirun, what a worker of a
 // hand-typed mpirun sets for itself before MPI starts, and what every worker reads back. Versions
-// 4.1 and 5.x spell the options of mpirun itself differently; the difference ends here. Used by
-// coordinator/agent, coordinator/launcher/mpirun.h, worker/launch_environment.h,
+// 4.1 and 5.x (with 6.x) spell the options of mpirun itself differently; the difference ends here.
+// Used by coordinator/agent, coordinator/launcher/mpirun.h, worker/launch_environment.h,
 // worker/collective/mpi_collective.h and worker/collective/transport.h. Plain functions: any
 // thread.
 #pragma once
@@ -30,10 +30,13 @@ struct OpenMpiParameter {
   friend bool operator==(const OpenMpiParameter&, const OpenMpiParameter&) = default;
 };
 
-// Parameters of the transport; the same names in 4.1 and 5.x.
+// Parameters of the transport; the same names in all versions.
 std::vector<OpenMpiParameter> TransportParameters(const OpenMpiSettings& settings);
 
-enum class OpenMpiVersion { kFour, kFive };
+enum class OpenMpiVersion {
+  kFour,
+  kFive,  // and 6, which spells everything alike
+};
 
 // From the output of `mpirun --version`. UNIMPLEMENTED for other implementations and versions.
 absl::StatusOr<OpenMpiVersion> ParseOpenMpiVersion(absl::string_view text);
