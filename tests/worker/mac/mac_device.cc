@@ -33,7 +33,6 @@ MacQueue queue;
 
 // One queue, in which everything is done at once but copies that nobody waits for.
 struct MacGuard final : public c10::impl::DeviceGuardImplInterface {
-  static constexpr c10::DeviceType static_type = kType;
   c10::DeviceType type() const override { return kType; }
   c10::Device exchangeDevice(c10::Device) const override { return {kType, 0}; }
   c10::Device getDevice() const override { return {kType, 0}; }

@@ -288,7 +288,7 @@ TEST_F(CheckpointBesideSteps, IsFinishedInAPauseWhichDoesNotWaitForIt) {
 
 TEST_F(CheckpointBesideSteps, AFullDiskCostsTheCheckpointAndNotTheRun) {
   files_.Refuse();
-  on_report_ = [this](ScriptedClient& client, const v1::AttachRequest& message) {
+  on_report_ = [](ScriptedClient& client, const v1::AttachRequest& message) {
     if (!message.has_step() || message.step().step() != 10) return;
     client.Set(StopDirective(StopKeeps::kNothing));
   };
