@@ -1,10 +1,11 @@
-// Every metric of metric_names.h, in one list. Used by
+// Every metric of metric_names.h and task_figures.h, in one list. Used by
 // tests/coordinator/service/metrics_test.cc: the exporter and the alerts are checked against it.
 #pragma once
 
 #include <array>
 
 #include "common/observe/metric_names.h"
+#include "common/observe/task_figures.h"
 
 namespace espalier {
 
@@ -37,6 +38,8 @@ inline constexpr std::array kAllMetrics = {
     metrics::kJobGradientNorm,
     metrics::kJobLearningRate,
     metrics::kJobTokensPerSecond,
+    metrics::kJobTaskFigure,
+    metrics::kJobEvaluationFigure,
     metrics::kJobSkippedSteps,
     metrics::kJobGeneration,
     metrics::kJobRestarts,

@@ -50,6 +50,16 @@ std::string CheckpointText(const v1::CheckpointReport& report) {
                       report.path().empty() ? "" : ", ", report.path());
 }
 
+// "accuracy 0.9375, steps 3.5", where there are any.
+void AddFigures(std::string& out, absl::string_view label,
+                const google::protobuf::RepeatedPtrField<v1::TaskFigure>& figures) {
+  if (figures.empty()) return;
+  const auto append = [](std::string* text, const v1::TaskFigure& figure) {
+    absl::StrAppendFormat(text, "%s %.4g", figure.name(), figure.value());
+  };
+  AddLine(out, label, absl::StrJoin(figures, ", ", append));
+}
+
 void AddTraining(std::string& out, const v1::JobStatus& status) {
   AddLine(out, "steps", StepsText(status));
   AddLine(out, "loss", LossText(status.loss()));
@@ -58,6 +68,8 @@ void AddTraining(std::string& out, const v1::JobStatus& status) {
         out, "validation loss",
         absl::StrCat(LossText(status.validation_loss()), " after step ", status.validation_step()));
   }
+  AddFigures(out, "last step", status.figures());
+  AddFigures(out, "last evaluation", status.evaluation_figures());
   AddLine(out, "tokens/s", RateText(status.tokens_per_second()));
   AddLine(out, "time left", EtaText(status));
   if (status.learning_rate() > 0) {

@@ -22,6 +22,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/address.h"
 #include "common/observe/metric_names.h"
+#include "common/observe/task_figures.h"
 #include "coordinator/loop/outlets.h"
 #include "coordinator/planner/training_health.h"
 
@@ -202,6 +203,15 @@ void AddProgress(MetricBuilder& builder, const JobView& job, const MetricLabels&
   }
 }
 
+void AddFigures(MetricBuilder& builder, const MetricName& name, const MetricLabels& labels,
+                const google::protobuf::RepeatedPtrField<v1::TaskFigure>& figures) {
+  for (const v1::TaskFigure& figure : figures) {
+    MetricLabels with_figure = labels;
+    with_figure.emplace_back("figure", figure.name());
+    builder.Add(name, with_figure, figure.value());
+  }
+}
+
 void AddCheckpoint(MetricBuilder& builder, const JobView& job, const MetricLabels& labels,
                    absl::Duration now) {
   builder.Add(metrics::kJobCheckpointFailures, labels,
@@ -285,6 +295,8 @@ void AddJob(MetricBuilder& builder, const JobView& job, absl::Duration now) {
   builder.Add(metrics::kJobInfo, {{"job", job.status.id()}, {"name", job.status.name()}}, 1);
   AddJobState(builder, job, labels);
   AddProgress(builder, job, labels);
+  AddFigures(builder, metrics::kJobTaskFigure, labels, job.status.figures());
+  AddFigures(builder, metrics::kJobEvaluationFigure, labels, job.status.evaluation_figures());
   AddCheckpoint(builder, job, labels, now);
   for (const auto& [cause, count] : job.restarts_by_cause) {
     builder.Add(metrics::kJobRestarts, {{"job", job.status.id()}, {"cause", cause}},

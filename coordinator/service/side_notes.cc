@@ -3,8 +3,24 @@
 #include <algorithm>
 #include <variant>
 
+#include "common/observe/task_figures.h"
+
 namespace espalier {
 namespace {
+
+using SaidFigures = google::protobuf::RepeatedPtrField<v1::TaskFigure>;
+
+// A worker says what it likes; what is a label must be one of a few.
+SaidFigures Known(const SaidFigures& said) {
+  SaidFigures known;
+  for (const v1::TaskFigure& figure : said) {
+    const bool again = std::any_of(known.begin(), known.end(), [&](const v1::TaskFigure& other) {
+      return other.name() == figure.name();
+    });
+    if (IsTaskFigure(figure.name()) && !again) *known.Add() = figure;
+  }
+  return known;
+}
 
 template <typename T>
 T& At(std::vector<T>& values, Rank rank) {
@@ -31,8 +47,11 @@ void SideNotes::Heard(const WorkerId& worker, const v1::AttachRequest& message,
   if (message.has_step()) {
     At(notes.tallies, worker.rank).Reported(message.step(), now);
     At(notes.last_steps, worker.rank) = message.step();
+    if (worker.rank == Rank(0)) notes.figures = Known(message.step().figures());
   }
-  if (message.has_evaluation()) notes.evaluation = message.evaluation();
+  if (message.has_evaluation()) {
+    notes.evaluation_figures = Known(message.evaluation().figures());
+  }
 }
 
 void SideNotes::Attached(const WorkerId& worker, absl::Duration now) {

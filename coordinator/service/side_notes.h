@@ -18,7 +18,8 @@ namespace espalier {
 
 struct JobNotes {
   std::map<std::string, int64_t> restarts_by_cause;
-  std::optional<v1::EvaluationReport> evaluation;
+  // Of the task, those that are known by name: of the newest step and the newest evaluation.
+  google::protobuf::RepeatedPtrField<v1::TaskFigure> figures, evaluation_figures;
   // By rank; as many as the widest generation had.
   std::vector<WorkerTally> tallies;
   // By rank, of the newest generation.

@@ -122,6 +122,8 @@ std::shared_ptr<const JobView> MakeJobView(const Job& job, const JobNotes& notes
   *status.mutable_plan() = ToProto(record.directive.plan);
   FillProgress(job, status);
   FillResults(record, status);
+  *status.mutable_figures() = notes.figures;
+  *status.mutable_evaluation_figures() = notes.evaluation_figures;
   FillRanks(job, notes, moment, *view);
   view->spec = std::make_shared<v1::JobSpec>(record.spec);
   if (record.checkpoint) {

@@ -53,8 +53,10 @@ def put_in(expression, values):
 
 
 def known_metrics():
-    """Those of the header, as Prometheus stores them, and what the rules record."""
-    header = (REPOSITORY / "common/observe/metric_names.h").read_text(encoding="utf-8")
+    """Those of the headers, as Prometheus stores them, and what the rules record."""
+    headers = ("metric_names.h", "task_figures.h")
+    header = "".join((REPOSITORY / "common/observe" / name).read_text(encoding="utf-8")
+                     for name in headers)
     known = set()
     for name, kind in re.findall(r'"(espalier_\w+)",\s*MetricKind::k(\w+)', header):
         parts = ("_bucket", "_sum", "_count") if kind == "Histogram" else ("",)

@@ -25,12 +25,22 @@ import world as worlds
 from world import Broken
 
 SHIPPED = dashboards.REPOSITORY / "deploy" / "prometheus"
-# Wide enough that a bucket of gradients is over 1 MiB: bandwidth is not measured in less.
+# Wide enough that a bucket of gradients is over 1 MiB: bandwidth is not measured in less. Of a task
+# that has figures of its own.
 JOB = """
 name: watched
-model: {preset: nano, num_hidden_layers: 1, hidden_size: 512, intermediate_size: 1376}
+model:
+  architecture: trm
+  hidden_size: 512
+  num_hidden_layers: 1
+  num_attention_heads: 8
+  recursion: {h_cycles: 1, l_cycles: 1, halt_max_steps: 1, halt_exploration: 0, causal: true}
 data: {path: DATA, sequence_length: 32}
-train: {steps: 1000000000, global_batch: 8, schedule: {kind: constant, warmup_steps: 0}}
+train:
+  task: trm
+  steps: 1000000000
+  global_batch: 8
+  schedule: {kind: constant, warmup_steps: 0}
 batch: {max_micro_batch: 4}
 parallel: {min_nodes: 2, max_nodes: 2}
 checkpoint: {every_steps: 20}

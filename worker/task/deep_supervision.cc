@@ -102,6 +102,7 @@ SupervisionMetrics MetricsOf(absl::Span<const SupervisedSlot> slots) {
   SupervisionMetrics sums;
   for (const SupervisedSlot& slot : slots) {
     if (slot.steps == 0) continue;  // had no sample
+    sums.samples += 1;
     sums.loss += slot.loss;
     sums.halt_loss += slot.halt_loss;
     if (slot.running != 0 || slot.counted == 0) continue;
@@ -114,10 +115,11 @@ SupervisionMetrics MetricsOf(absl::Span<const SupervisedSlot> slots) {
   return sums;
 }
 
-Tensor DeepSupervision::LossSum(const Model& model, const TokenBatch& batch,
-                                const PassInputs& inputs) const {
-  const RecursiveModel& recursive = RecursiveModelOf(model);
-  if (!batch.results.empty()) return StepLoss(recursive, batch, inputs);
+namespace {
+
+// The batch of an evaluation as of the last of all supervision steps.
+TokenBatch LastStep(const RecursiveModel& recursive, const TokenBatch& batch,
+                    const PassInputs& inputs) {
   RecursiveModel::State state = recursive.Begin(batch.inputs.size(0), batch.inputs.size(1));
   for (int64_t step = 1; step < recursive.recursion().halt_max_steps; ++step) {
     state = recursive.Think(batch.inputs, state, inputs);
@@ -127,7 +129,52 @@ Tensor DeepSupervision::LossSum(const Model& model, const TokenBatch& batch,
   const Tensor flag = torch::ones({batch.inputs.size(0), kFlag}, last.results[0].options());
   const Tensor both = torch::stack({state.high, state.low}, 1).flatten(1).to(torch::kFloat);
   last.kept = {torch::cat({flag, both}, 1)};
-  return StepLoss(recursive, last, inputs);
+  return last;
+}
+
+}  // namespace
+
+Tensor DeepSupervision::LossSum(const Model& model, const TokenBatch& batch,
+                                const PassInputs& inputs) const {
+  const RecursiveModel& recursive = RecursiveModelOf(model);
+  const bool trains = !batch.results.empty();
+  return StepLoss(recursive, trains ? batch : LastStep(recursive, batch, inputs), inputs);
+}
+
+std::vector<TaskFigure> DeepSupervision::StepFigures(Step step, const SlotStates& slots) const {
+  const SupervisionMetrics sums = MetricsOf(slots.Records<SupervisedSlot>(step.next()));
+  std::vector<TaskFigure> figures;
+  if (sums.count > 0) {
+    figures = {{"accuracy", sums.accuracy / sums.count},
+               {"exact_accuracy", sums.exact_accuracy / sums.count},
+               {"halt_accuracy", sums.halt_accuracy / sums.count},
+               {"steps", sums.steps / sums.count}};
+  }
+  if (sums.samples > 0) figures.push_back({"halt_loss", sums.halt_loss / sums.samples});
+  return figures;
+}
+
+std::vector<absl::string_view> DeepSupervision::EvaluationFigures() const {
+  return {"accuracy", "exact_accuracy", "halt_accuracy", "halt_loss"};
+}
+
+std::vector<double> DeepSupervision::EvaluationSums(const Model& model, const TokenBatch& batch,
+                                                    const PassInputs& inputs) const {
+  const RecursiveModel& recursive = RecursiveModelOf(model);
+  const TokenBatch last = LastStep(recursive, batch, inputs);
+  const double loss = StepLoss(recursive, last, inputs).item<double>();
+  const Tensor outcomes = last.results[kOfRows].cpu();
+  std::vector<SupervisedSlot> slots;
+  for (int64_t row = 0; row < outcomes.size(0); ++row) {
+    const float* of = outcomes.data_ptr<float>() + row * kOutcomes;
+    slots.push_back({.steps = 1,
+                     .counted = static_cast<int64_t>(of[kCounted]),
+                     .right = static_cast<int64_t>(of[kRight]),
+                     .halt_loss = of[kHaltLoss],
+                     .halting = of[kHalting]});
+  }
+  const SupervisionMetrics sums = MetricsOf(slots);
+  return {loss, sums.accuracy, sums.exact_accuracy, sums.halt_accuracy, sums.halt_loss};
 }
 
 void DeepSupervision::FillRow(const Samples& samples, int64_t row, int64_t* inputs,

@@ -33,9 +33,10 @@ struct SupervisedSlot {
   bool exact() const { return right == counted; }
 };
 
-// Sums over slots that halted, and, of the losses, over all slots.
+// Sums over slots that halted, and, of the losses, over all slots that had a sample.
 struct SupervisionMetrics {
   double count = 0;
+  double samples = 0;
   double accuracy = 0;
   double exact_accuracy = 0;
   double halt_accuracy = 0;
@@ -77,6 +78,12 @@ class DeepSupervision final : public Task {
                                    SlotStates& slots) const override;
   void Keep(const Model& model, Step step, const Samples& samples, SlotRange rows,
             const std::vector<torch::Tensor>& results, SlotStates& slots) const override;
+  // Means over the slots that halted in the step, where one has, and of the loss of halting over
+  // all; evaluations, in which all samples halt, tell the same but for the steps.
+  std::vector<TaskFigure> StepFigures(Step step, const SlotStates& slots) const override;
+  std::vector<absl::string_view> EvaluationFigures() const override;
+  std::vector<double> EvaluationSums(const Model& model, const TokenBatch& batch,
+                                     const PassInputs& inputs) const override;
 
  private:
   // The ids of a row and what each place is to give, [positions_] each.

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/observe/task_figures.h"
 #include "espalier/v1/job.pb.h"
 #include "worker/data/dataset.h"
 #include "worker/data/samples.h"
@@ -58,7 +60,21 @@ class Task {
   // `results` (of its batch): writes what their slots keep. Throws what LibTorch throws.
   virtual void Keep(const Model&, Step, const Samples&, SlotRange /*rows*/,
                     const std::vector<torch::Tensor>& /*results*/, SlotStates&) const {}
+
+  // What it tells of a step beside the loss, when every rank has what all slots keep after it: the
+  // same on all ranks.
+  virtual std::vector<TaskFigure> StepFigures(Step, const SlotStates&) const { return {}; }
+  // Names of what it tells of an evaluation: at most kEvaluationFigures.
+  virtual std::vector<absl::string_view> EvaluationFigures() const { return {}; }
+  // Of a pass of an evaluation, without gradients: the sum of its losses, and then of each of these
+  // figures; what divides the losses divides them all. Throws what LibTorch throws.
+  virtual std::vector<double> EvaluationSums(const Model& model, const TokenBatch& batch,
+                                             const PassInputs& inputs) const {
+    return {LossSum(model, batch, inputs).item<double>()};
+  }
 };
+
+inline constexpr size_t kEvaluationFigures = 4;
 
 // The order in which a job uses its samples.
 inline SampleOrder::Options OrderOptions(const v1::JobSpec& spec,

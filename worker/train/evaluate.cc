@@ -41,8 +41,19 @@ Evaluator::Sums Evaluator::TotalOf(const std::vector<Sums>& all) {
     total.tokens += part.tokens;
     total.left += part.left;
     total.called_away += part.called_away;
+    for (size_t i = 0; i < kEvaluationFigures; ++i) total.figures[i] += part.figures[i];
   }
   return total;
+}
+
+Evaluation Evaluator::Mean(const Sums& total) const {
+  const auto tokens = static_cast<double>(std::max<int64_t>(1, total.tokens));
+  Evaluation mean{.loss = total.loss / tokens, .tokens = total.tokens};
+  const std::vector<absl::string_view> names = task_.EvaluationFigures();
+  for (size_t i = 0; i < names.size(); ++i) {
+    mean.figures.push_back({names[i], total.figures[i] / tokens});
+  }
+  return mean;
 }
 
 // Sequences of a rank's next pass. The ranks meet before the one after it, so all that have any
@@ -65,8 +76,13 @@ absl::Status Evaluator::Pass(const Model& model, SlotRange range, Sums& sums) {
     torch::NoGradGuard no_grad;
     const SlotRange all{0, range.size()};
     const TokenBatch batch = task_.Batch(samples, all, transfers_);
-    const double loss = task_.LossSum(model, batch, {.worked = worked_}).item<double>();
-    sums.loss += options_.reproducible ? RoundedForSum(loss) : loss;
+    std::vector<double> found = task_.EvaluationSums(model, batch, {.worked = worked_});
+    TORCH_CHECK(found.size() <= 1 + kEvaluationFigures, "too many figures of an evaluation");
+    if (options_.reproducible) {
+      std::transform(found.begin(), found.end(), found.begin(), RoundedForSum);
+    }
+    sums.loss += found[0];
+    for (size_t i = 1; i < found.size(); ++i) sums.figures[i - 1] += found[i];
     sums.tokens += task_.LossTokens(samples, all);
   });
 }
@@ -98,10 +114,9 @@ absl::StatusOr<std::optional<Evaluation>> Evaluator::Run(const Around& around) {
     ASSIGN_OR_RETURN(const std::vector<Sums> all, GatherValues(context_.collective, sums));
     const Sums total = TotalOf(all);
     if (total.left == 0) {
-      return Evaluation{
-          .loss = total.loss / static_cast<double>(std::max<int64_t>(1, total.tokens)),
-          .tokens = total.tokens,
-          .seconds = absl::ToDoubleSeconds(context_.clock.Monotonic() - begin)};
+      Evaluation found = Mean(total);
+      found.seconds = absl::ToDoubleSeconds(context_.clock.Monotonic() - begin);
+      return found;
     }
     if (total.called_away > 0) return std::nullopt;
     if (mine.size() == 0) continue;

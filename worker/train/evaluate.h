@@ -3,6 +3,7 @@
 // thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -21,6 +22,7 @@ struct Evaluation {
   double loss = 0;  // mean per token that counts, in nats; the same on all ranks
   int64_t tokens = 0;
   double seconds = 0;
+  std::vector<TaskFigure> figures = {};  // of the task; the same on all ranks
 };
 
 class Evaluator {
@@ -57,7 +59,9 @@ class Evaluator {
     int64_t left = 0;  // sequences this rank has still to do
     int64_t most = 0;  // of a pass of this rank
     int64_t called_away = 0;
+    std::array<double, kEvaluationFigures> figures = {};
   };
+  Evaluation Mean(const Sums& total) const;
   static Sums TotalOf(const std::vector<Sums>& all);
   static int64_t RowsOf(size_t rank, const std::vector<Sums>& all,
                         const std::vector<int64_t>& shares);

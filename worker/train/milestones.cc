@@ -103,6 +103,7 @@ void Milestones::NoteProgress() {
   report.set_reductions(progress.reductions);
   report.set_rate_factor(progress.RateFactor(parts_.spec));
   report.set_lowers_rate(progress.reductions > before);
+  *report.mutable_figures() = ToProto(evaluation_->figures);
   parts_.reporter.Evaluated(std::move(report));
 }
 

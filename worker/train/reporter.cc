@@ -1,5 +1,6 @@
 #include "worker/train/reporter.h"
 
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -7,6 +8,28 @@
 #include "common/observe/log.h"
 
 namespace espalier {
+namespace {
+
+// "  accuracy 0.9375  steps 3.5", or nothing.
+std::string Text(const google::protobuf::RepeatedPtrField<v1::TaskFigure>& figures) {
+  std::string text;
+  for (const v1::TaskFigure& figure : figures) {
+    absl::StrAppendFormat(&text, "  %s %.4g", figure.name(), figure.value());
+  }
+  return text;
+}
+
+}  // namespace
+
+google::protobuf::RepeatedPtrField<v1::TaskFigure> ToProto(const std::vector<TaskFigure>& figures) {
+  google::protobuf::RepeatedPtrField<v1::TaskFigure> made;
+  for (const TaskFigure& figure : figures) {
+    v1::TaskFigure& one = *made.Add();
+    one.set_name(std::string(figure.name));
+    one.set_value(figure.value);
+  }
+  return made;
+}
 
 void ConsoleReporter::OnStep(const v1::StepReport& report) {
   tokens_ += report.tokens();
@@ -25,15 +48,17 @@ void ConsoleReporter::OnStep(const v1::StepReport& report) {
                       report.learning_rate(), static_cast<double>(tokens_) / seconds,
                       static_cast<double>(report.pass_peak_bytes()) / 1e6,
                       absl::FormatDuration(eta)),
-      report.skipped() ? "  (update skipped: not finite)" : ""));
+      Text(report.figures()), report.skipped() ? "  (update skipped: not finite)" : ""));
   last_line_ = now;
   tokens_ = steps_ = 0;
   seconds_ = 0;
 }
 
 void ConsoleReporter::OnEvaluation(const v1::EvaluationReport& report) {
-  LogInfo(absl::StrFormat("validation after step %d: loss %.4f (%d tokens, %.1f s)", report.step(),
-                          report.loss(), report.tokens(), report.seconds()));
+  LogInfo(absl::StrCat(
+      absl::StrFormat("validation after step %d: loss %.4f", report.step(), report.loss()),
+      Text(report.figures()),
+      absl::StrFormat(" (%d tokens, %.1f s)", report.tokens(), report.seconds())));
 }
 
 StepReporter::StepReporter(const RankContext& context, ControlClient& client,

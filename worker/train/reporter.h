@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "common/base/clock.h"
+#include "common/observe/task_figures.h"
 #include "espalier/v1/worker.pb.h"
 #include "worker/control/control_client.h"
 #include "worker/data/samples.h"
@@ -15,6 +17,8 @@
 #include "worker/train/time_accounts.h"
 
 namespace espalier {
+
+google::protobuf::RepeatedPtrField<v1::TaskFigure> ToProto(const std::vector<TaskFigure>& figures);
 
 class StepObserver {
  public:

@@ -166,6 +166,7 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   v1::StepReport report;
   report.set_step(boundary.step);
   report.set_learning_rate(boundary.learning_rate);
+  *report.mutable_figures() = ToProto(parts_.task.StepFigures(replica_.step(), replica_.slots()));
   milestones_->BeforeUpdate();
   RETURN_IF_ERROR(UpdateOrSkip(total, report));
   accounts_.Book(TimeAccount::kUpdate);

@@ -1,6 +1,7 @@
 // What people see, as whole screens.
 #include "coordinator/ctl/render.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +11,8 @@
 
 namespace espalier::ctl {
 namespace {
+
+using ::testing::HasSubstr;
 
 const View kView{.now = absl::FromUnixSeconds(1800000000)};
 
@@ -67,6 +70,23 @@ shard plan
   imbalance: the latest rank takes 1.6 % longer than the mean
   because: even: no measurements yet
 )");
+}
+
+TEST(RenderJob, FiguresOfTheTaskHaveALineEach) {
+  v1::JobStatus job = RunningJob();
+  const auto add = [](v1::TaskFigure& figure, const std::string& name, double value) {
+    figure.set_name(name);
+    figure.set_value(value);
+  };
+  add(*job.add_figures(), "reward", 0.51239);
+  add(*job.add_figures(), "completion_tokens", 96);
+  add(*job.add_evaluation_figures(), "solve_rate", 1);
+  EXPECT_THAT(RenderJob(job, Detail::kSummary, kView), HasSubstr(R"(
+validation loss 2.2000 after step 500
+last step       reward 0.5124, completion_tokens 96
+last evaluation solve_rate 1
+tokens/s        12.3k
+)"));
 }
 
 TEST(RenderJob, AFailedCheckpointAndAnAbsentRankStandOut) {

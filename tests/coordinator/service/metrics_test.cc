@@ -28,6 +28,11 @@ std::shared_ptr<JobView> RunningJob() {
   job->status.set_total_steps(100);
   job->status.set_loss(1.5);
   job->status.set_validation_loss(2.5);
+  v1::TaskFigure& figure = *job->status.add_figures();
+  figure.set_name("accuracy");
+  figure.set_value(0.5);
+  *job->status.add_evaluation_figures() = figure;
+  job->status.mutable_evaluation_figures(0)->set_value(0.25);
   v1::RankStatus& rank = *job->status.add_ranks();
   rank.set_rank(0);
   rank.set_node("studio");
@@ -75,6 +80,9 @@ TEST(Metrics, AJobShowsItsProgress) {
   EXPECT_THAT(text, HasSubstr("espalier_job_step{job=\"job-7\"} 12"));
   EXPECT_THAT(text, HasSubstr("espalier_job_loss{job=\"job-7\"} 1.5"));
   EXPECT_THAT(text, HasSubstr("espalier_job_validation_loss{job=\"job-7\"} 2.5"));
+  EXPECT_THAT(text, HasSubstr("espalier_job_task_figure{job=\"job-7\",figure=\"accuracy\"} 0.5"));
+  EXPECT_THAT(text,
+              HasSubstr("espalier_job_evaluation_figure{job=\"job-7\",figure=\"accuracy\"} 0.25"));
   EXPECT_THAT(text, HasSubstr("espalier_job_state{job=\"job-7\",state=\"running\"} 1"));
   EXPECT_THAT(text, HasSubstr("espalier_job_state{job=\"job-7\",state=\"failed\"} 0"));
   EXPECT_THAT(text, HasSubstr("espalier_job_info{job=\"job-7\",name=\"nano\"} 1"));

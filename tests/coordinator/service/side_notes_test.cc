@@ -46,6 +46,36 @@ TEST(SideNotes, ReportsOfALostGenerationAreForgottenAndTotalsKept) {
   EXPECT_EQ(notes.of(kJob).tallies[1].exchange_bytes(), 7);
 }
 
+v1::AttachRequest StepWith(std::vector<std::pair<std::string, double>> figures) {
+  v1::AttachRequest message;
+  for (const auto& [name, value] : figures) {
+    v1::TaskFigure& figure = *message.mutable_step()->add_figures();
+    figure.set_name(name);
+    figure.set_value(value);
+  }
+  return message;
+}
+
+// They become labels of metrics, of which there must be few whatever a worker says.
+TEST(SideNotes, FiguresOfTasksAreRankZerosOfKnownNamesOnce) {
+  SideNotes notes;
+  const WorkerId leader = {kJob, Generation(1), Rank(0)};
+  notes.Heard(leader, StepWith({{"reward", 0.5}, {"made_up", 1}, {"reward", 2}, {"kl", 0.25}}), {});
+  notes.Heard(kWorker, StepWith({{"reward", 7}}), {});
+  const auto& figures = notes.of(kJob).figures;
+  ASSERT_EQ(figures.size(), 2);
+  EXPECT_EQ(figures[0].name(), "reward");
+  EXPECT_EQ(figures[0].value(), 0.5);
+  EXPECT_EQ(figures[1].name(), "kl");
+  v1::AttachRequest evaluation;
+  *evaluation.mutable_evaluation()->mutable_figures() =
+      StepWith({{"solve_rate", 0.75}, {"made_up", 1}}).step().figures();
+  notes.Heard(leader, evaluation, {});
+  ASSERT_EQ(notes.of(kJob).evaluation_figures.size(), 1);
+  EXPECT_EQ(notes.of(kJob).evaluation_figures[0].value(), 0.75);
+  EXPECT_EQ(notes.of(kJob).figures.size(), 2) << "those of the step stay";
+}
+
 TEST(SideNotes, AFinalJobRemembersWhen) {
   SideNotes notes;
   notes.Moved(kJob, JobState::kRunning, JobState::kCompleted, Tick{}, absl::Seconds(9));

@@ -37,9 +37,15 @@ TEST_F(Viewing, AStepReportShows) {
   message.mutable_step()->set_step(4);
   message.mutable_step()->set_loss(2.5);
   message.mutable_step()->set_compute_seconds(0.25);
+  v1::TaskFigure& figure = *message.mutable_step()->add_figures();
+  figure.set_name("accuracy");
+  figure.set_value(0.5);
   world_.Say(2, message);
+  world_.Say(1, message);
   world_.Turn();
   const v1::JobStatus status = OnlyJob().StatusAt({});
+  ASSERT_EQ(status.figures_size(), 1);
+  EXPECT_EQ(status.figures(0).value(), 0.5);
   EXPECT_EQ(status.step(), 5);
   EXPECT_EQ(status.loss(), 2.5);
   EXPECT_EQ(status.ranks(1).last_step().step(), 4);

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
+#include <string>
 
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/tiny_trm.h"
@@ -168,8 +170,37 @@ TEST(DeepSupervision, WithOneStepEverySampleIsUsedOnce) {
   }
 }
 
+std::map<std::string, double> ByName(
+    const google::protobuf::RepeatedPtrField<v1::TaskFigure>& figures) {
+  std::map<std::string, double> made;
+  for (const v1::TaskFigure& figure : figures) {
+    EXPECT_TRUE(IsTaskFigure(figure.name())) << figure.name();
+    made[figure.name()] = figure.value();
+  }
+  return made;
+}
+
+TEST(DeepSupervision, EveryRankReportsTheFiguresOfTheWholeStep) {
+  const TestFolder folder;
+  const std::vector<RankResult> results = Train(OptionsOf(8, folder.path(), {2, 1}, {4}));
+  const std::vector<SupervisedSlot> slots = SlotsOf(results[0]);
+  const SupervisionMetrics sums = MetricsOf(slots);
+  ASSERT_GT(sums.count, 0) << "no slot has halted in the last step";
+  const std::map<std::string, double> expected = {
+      {"accuracy", sums.accuracy / sums.count},
+      {"exact_accuracy", sums.exact_accuracy / sums.count},
+      {"halt_accuracy", sums.halt_accuracy / sums.count},
+      {"steps", sums.steps / sums.count},
+      {"halt_loss", sums.halt_loss / static_cast<double>(slots.size())}};
+  for (const RankResult& rank : results) {
+    EXPECT_EQ(ByName(rank.client->steps().back().figures()), expected);
+    EXPECT_EQ(ByName(rank.client->steps()[0].figures()).count("steps"), 0u) << "none has halted";
+  }
+}
+
 TEST(DeepSupervision, EvaluationsRunAllStepsAndAreDividedAsAnyOther) {
   std::vector<double> losses;
+  std::vector<std::map<std::string, double>> figures;
   for (const std::vector<int>& shares : {std::vector<int>{1}, {2, 1}}) {
     const TestFolder folder;
     WorldOptions options = OptionsOf(4, folder.path(), shares);
@@ -179,8 +210,14 @@ TEST(DeepSupervision, EvaluationsRunAllStepsAndAreDividedAsAnyOther) {
     ASSERT_FALSE(evaluations.empty());
     EXPECT_EQ(evaluations.back().tokens(), 24) << "samples";
     losses.push_back(evaluations.back().loss());
+    figures.push_back(ByName(evaluations.back().figures()));
   }
   EXPECT_NEAR(losses[0], losses[1], 1e-4 * losses[0]);
+  ASSERT_EQ(figures[0].size(), 4u);
+  EXPECT_GT(figures[0]["accuracy"], 0);
+  for (const auto& [name, value] : figures[0]) {
+    EXPECT_NEAR(figures[1][name], value, 1e-4) << name;
+  }
 }
 
 // What the model says of halting is replaced.
@@ -270,6 +307,7 @@ TEST(DeepSupervision, MetricsAreOfSlotsThatHalted) {
       {}};
   const SupervisionMetrics metrics = MetricsOf(slots);
   EXPECT_EQ(metrics.count, 2);
+  EXPECT_EQ(metrics.samples, 3);
   EXPECT_EQ(metrics.accuracy, 1.25);
   EXPECT_EQ(metrics.exact_accuracy, 1);
   EXPECT_EQ(metrics.halt_accuracy, 1);
