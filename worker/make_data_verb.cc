@@ -10,6 +10,7 @@
 #include "worker/reward/data_writer.h"
 #include "worker/reward/prompts.h"
 #include "worker/reward/question_data.h"
+#include "worker/reward/sudoku.h"
 #include "worker/reward/word_list.h"
 #include "worker/verbs.h"
 
@@ -22,10 +23,12 @@ constexpr char kMakeAbout[] =
     "Examples:\n"
     "  espalier data make wordle --output build/wordle --words configs/data/wordle-words.txt\n"
     "  espalier data make units --output build/units --train 1000 --validation 100\n"
-    "  espalier data make arithmetic --output build/sums --terms 3 --operations +-";
+    "  espalier data make arithmetic --output build/sums --terms 3 --operations +-\n"
+    "  espalier data make sudoku --output build/sudoku --size 4";
 constexpr char kWordleAbout[] =
     "Games of Wordle, played by a teacher that sees what a player sees.";
 constexpr char kUnitsAbout[] = "How much a quantity is in another unit, with worked solutions.";
+constexpr char kSudokuAbout[] = "Puzzles of one solution, for tiny recursive models.";
 constexpr char kArithmeticAbout[] = "Expressions of whole numbers, worked out step by step.";
 
 CLI::App& AddKind(CLI::App& make, const std::string& kind, const char* about,
@@ -33,7 +36,7 @@ CLI::App& AddKind(CLI::App& make, const std::string& kind, const char* about,
   CLI::App& app = *make.add_subcommand(kind, about);
   app.callback([&command, kind] { command.kind = kind; });
   app.add_option("--output", command.output, "Folder to be made")->required();
-  const char* what = kind == "wordle" ? "Games" : "Questions";
+  const char* what = kind == "wordle" ? "Games" : kind == "sudoku" ? "Puzzles" : "Questions";
   app.add_option("--train", command.amount.train, absl::StrCat(what, " to train on"))
       ->capture_default_str();
   app.add_option("--validation", command.amount.validation,
@@ -41,6 +44,7 @@ CLI::App& AddKind(CLI::App& make, const std::string& kind, const char* about,
       ->capture_default_str();
   app.add_option("--seed", command.amount.seed, "The same seed and options give the same files")
       ->capture_default_str();
+  if (kind == "sudoku") return app;
   app.add_option("--form", command.form,
                  "Of prompts: plain, or chat (ChatML with instructions); default: chat of wordle, "
                  "plain of others");
@@ -81,6 +85,11 @@ absl::Status MakeArithmetic(const MakeDataCommand& command, PromptForm form, Dat
       "allow more (--digits, --terms, --operations)", writer);
 }
 
+absl::Status MakeSudoku(const MakeDataCommand& command, DataWriter& writer) {
+  RETURN_IF_ERROR(CheckSudoku(command.sudoku));
+  return MakeSudokuData(command.sudoku, command.amount, writer);
+}
+
 }  // namespace
 
 void AddMakeData(CLI::App& data, MakeDataCommand& command) {
@@ -111,6 +120,13 @@ void AddMakeData(CLI::App& data, MakeDataCommand& command) {
   sums.add_option("--operations", o.operations, "Those of +-*/ (divisions leave no rest)")
       ->capture_default_str();
   sums.add_flag("--parentheses", o.parentheses, "Expressions of any shape");
+  CLI::App& sudoku = AddKind(make, "sudoku", kSudokuAbout, command);
+  sudoku.add_option("--size", command.sudoku.size, "Digits, and places of a row: 4, 6, 8 or 9")
+      ->capture_default_str();
+  sudoku
+      .add_option("--clues", command.sudoku.clues,
+                  "Places that are given, where so few leave one solution; 0: three in eight")
+      ->capture_default_str();
 }
 
 absl::Status RunMakeData(const MakeDataCommand& command) {
@@ -120,6 +136,8 @@ absl::Status RunMakeData(const MakeDataCommand& command) {
   ASSIGN_OR_RETURN(DataWriter writer, DataWriter::Create(PosixFileSystem(), command.output));
   if (wordle) {
     RETURN_IF_ERROR(MakeWordle(command, form, writer));
+  } else if (command.kind == "sudoku") {
+    RETURN_IF_ERROR(MakeSudoku(command, writer));
   } else if (command.kind == "units") {
     RETURN_IF_ERROR(MakeUnits(command, form, writer));
   } else {

@@ -15,6 +15,7 @@
 #include "worker/generation/batch_generator.h"
 #include "worker/open_model.h"
 #include "worker/reward/arithmetic.h"
+#include "worker/reward/sudoku.h"
 #include "worker/reward/unit_conversion.h"
 #include "worker/reward/wordle_teacher.h"
 #include "worker/state/export_model.h"
@@ -56,7 +57,7 @@ absl::Status RunPreview(PreviewCommand command);
 absl::Status RunLearnTokenizer(LearnTokenizerOptions options);
 
 struct MakeDataCommand {
-  std::string kind;  // wordle, units or arithmetic
+  std::string kind;  // wordle, units, arithmetic or sudoku
   std::string output;
   DataAmount amount;
   std::string form;  // chat or plain; empty: chat of wordle, plain of others
@@ -64,6 +65,7 @@ struct MakeDataCommand {
   WordleTeacher teacher;
   UnitQuestionOptions units;
   ArithmeticOptions arithmetic;
+  SudokuOptions sudoku;
 };
 // Prints what was made.
 absl::Status RunMakeData(const MakeDataCommand& command);

@@ -89,6 +89,12 @@ absl::Status DataWriter::Finish() {
     RETURN_IF_ERROR(file.file->Sync());
     RETURN_IF_ERROR(file.file->Close());
   }
+  int64_t prompts = 0;
+  for (size_t i = kFirstPrompts; i < rows_.size(); ++i) prompts += rows_[i].rows;
+  while (prompts == 0 && rows_.size() > kFirstPrompts) {
+    RETURN_IF_ERROR(files_->Remove(JoinPath(partial_, rows_.back().name)));
+    rows_.pop_back();
+  }
   RETURN_IF_ERROR(files_->SyncDirectory(partial_));
   RETURN_IF_ERROR(files_->Rename(partial_, output_));
   partial_.clear();

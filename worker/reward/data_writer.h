@@ -1,10 +1,11 @@
 // A folder of made-up data to learn from: examples for fine-tuning, and prompts whose completions
-// are judged, each for training and for validation. Used by question_data.h, wordle_teacher.h and
-// worker/make_data_verb.cc. One thread.
+// are judged, each for training and for validation. Used by question_data.h, wordle_teacher.h,
+// sudoku.h and worker/make_data_verb.cc. One thread.
 //
 //   train.jsonl, validation.jsonl                  {"prompt": ..., "completion": ...}, or of a chat
 //                                                  {"messages": [...]}
-//   train-prompts.jsonl, validation-prompts.jsonl  {"prompt": ..., "record": {...}}
+//   train-prompts.jsonl, validation-prompts.jsonl  {"prompt": ..., "record": {...}}; neither where
+//                                                  there are no prompts
 #pragma once
 
 #include <cstdint>
@@ -48,7 +49,7 @@ class DataWriter {
 
   // The folder appears under its name, whole.
   absl::Status Finish();
-  // "train.jsonl", 1000 and so on, of the four files.
+  // "train.jsonl", 1000 and so on, of these files.
   std::vector<std::pair<std::string, int64_t>> Rows() const;
 
  private:
