@@ -46,8 +46,9 @@ absl::StatusOr<SplitBy> ParseSplit(const std::string& text) {
 // Absent: the input is text.
 absl::StatusOr<std::optional<RowOptions>> ParseRows(const PrepareCommand& command) {
   Names<std::optional<RowFormat>> formats{{"text", std::nullopt}, {"auto", std::nullopt}};
-  for (const RowFormat format : {RowFormat::kText, RowFormat::kPromptCompletion,
-                                 RowFormat::kMessages, RowFormat::kShareGpt, RowFormat::kAlpaca}) {
+  for (const RowFormat format :
+       {RowFormat::kText, RowFormat::kPromptCompletion, RowFormat::kMessages, RowFormat::kShareGpt,
+        RowFormat::kAlpaca, RowFormat::kOpenAssistant}) {
     formats.emplace_back(RowFormatName(format), format);
   }
   RowOptions rows;

@@ -9,6 +9,7 @@
 #include "common/base/status_macros.h"
 #include "worker/data/bad_rows.h"
 #include "worker/data/json_lines.h"
+#include "worker/data/message_tree.h"
 
 namespace espalier {
 namespace {
@@ -129,6 +130,12 @@ absl::StatusOr<FineTuneRow> ParseChat(Json object, const std::string& field, boo
   return row;
 }
 
+absl::StatusOr<FineTuneRow> ParseTree(const Json& object) {
+  Json row;
+  ASSIGN_OR_RETURN(row["conversations"], BestConversation(object));
+  return ParseChat(std::move(row), "conversations", /*share_gpt=*/true);
+}
+
 // A text that may be absent or null.
 absl::StatusOr<std::string> TakeOptional(Json& object, const std::string& field) {
   const auto it = object.find(field);
@@ -178,6 +185,8 @@ absl::string_view RowFormatName(RowFormat format) {
       return "sharegpt";
     case RowFormat::kAlpaca:
       return "alpaca";
+    case RowFormat::kOpenAssistant:
+      return "openassistant";
   }
   return "?";
 }
@@ -187,6 +196,7 @@ absl::StatusOr<RowFormat> RecogniseRow(const Json& row, const RowFields& fields)
     const auto it = row.find(field);
     return it != row.end() && it->is_array();
   };
+  if (IsMessageTree(row)) return RowFormat::kOpenAssistant;  // its messages have a text, too
   std::vector<RowFormat> found;
   if (is_list(fields.messages)) found.push_back(RowFormat::kMessages);
   if (is_list(fields.conversations)) found.push_back(RowFormat::kShareGpt);
@@ -225,6 +235,8 @@ absl::StatusOr<FineTuneRow> ParseRow(Json object, RowFormat format, const RowFie
       return ParseChat(std::move(object), fields.conversations, /*share_gpt=*/true);
     case RowFormat::kAlpaca:
       return ParseInstruction(std::move(object));
+    case RowFormat::kOpenAssistant:
+      return ParseTree(object);
   }
   return absl::InternalError("unknown format of rows");
 }

@@ -17,9 +17,10 @@ enum class RowFormat {
   kMessages,          // a conversation, as OpenAI writes it: [{"role": "user", "content": ...}]
   kShareGpt,          // the same as ShareGPT does: [{"from": "human", "value": ...}]
   kAlpaca,            // an instruction, perhaps with an input, and its output
+  kOpenAssistant,  // a tree of messages (message_tree.h), of which the best conversation is taken
 };
 // As in the options of `data prepare`: "text-rows", "prompt-completion", "messages", "sharegpt",
-// "alpaca".
+// "alpaca", "openassistant".
 absl::string_view RowFormatName(RowFormat format);
 
 // Names of the columns.

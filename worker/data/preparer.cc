@@ -10,6 +10,7 @@
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
 #include "worker/data/json_lines.h"
+#include "worker/data/message_tree.h"
 
 namespace espalier {
 namespace {
@@ -164,7 +165,8 @@ absl::Status Preparer::AddDocuments(const InputFile& file) {
 }
 
 absl::Status Preparer::AddRows(const InputFile& file) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<RowSource> source, OpenRows(file));
+  ASSIGN_OR_RETURN(std::unique_ptr<RowSource> source, OpenRows(file));
+  if (*parts_.plan.format == RowFormat::kOpenAssistant) source = JoinMessages(std::move(source));
   for (;;) {
     nlohmann::ordered_json object;
     const absl::StatusOr<bool> found = source->Next(object);
