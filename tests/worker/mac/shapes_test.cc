@@ -113,7 +113,8 @@ TEST_P(ShapeOnAMac, BreaksNoRule) {
 
 // Of the models that shipped jobs start from, by the names of their folders.
 DecoderConfig ConfigOfFolder(const std::string& name) {
-  if (name == "checkpoint") return ConfigOf("17m");  // of 17m.yaml
+  if (name == "checkpoint") return ConfigOf("17m");   // of 17m.yaml
+  if (name == "pretrained") return ConfigOf("nano");  // of tour-pretrain.yaml
   EXPECT_EQ(name, "Llama-3.2-3B-Instruct") << "give its configuration here";
   DecoderConfig llama;
   llama.vocab_size = 128256;
