@@ -3,7 +3,7 @@
 
 compare.py BENCH LINES. Each side is taken at its best setting of those that a comparison allows;
 like for like comes first: fp32 with fp32. Fails when the two sides trained on different tokens.
-Used by bench_cpu_step.sh, bench_ddp.sh, bench_h200.sh and bench_h200_lora.sh.
+Used by bench_cpu_step.sh, bench_ddp.sh, bench_h200.sh, bench_h200_lora.sh and bench_trm.sh.
 """
 import collections
 import json
@@ -60,6 +60,10 @@ COMPARISONS = {
     "h200": [
         ("compiled", ANY, anything, ANY, compiled),
         ("eager", ANY, anything, ANY, eager),
+    ],
+    "trm": [
+        ("eager", ANY, anything, ANY, eager),
+        ("compiled", ANY, anything, ANY, compiled),
     ],
     "h200_lora": [
         ("best of each", ANY, anything, ANY, anything),

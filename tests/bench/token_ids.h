@@ -1,6 +1,6 @@
 // TokenIds: the ids that the step benchmarks train on: the same integers as peers/token_ids.py
-// draws for their peers. Used by tests/bench/step_bench.cc and tests/bench/ddp_probe.cc. Any
-// thread.
+// draws for their peers. Used by tests/bench/step_bench.cc, tests/bench/trm_bench.cc and
+// tests/bench/ddp_probe.cc. Any thread.
 #pragma once
 
 #include <cstdint>
