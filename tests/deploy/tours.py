@@ -13,14 +13,14 @@ import unittest
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 TOUR = REPOSITORY / "deploy" / "tour"
 PUZZLE, SOLUTION = "2003004000211000", "2143341243211234"
-# Plays `data make`, `data prepare` and `generate`, which fills the puzzle; each call is noted.
+# Plays `data make`, `data prepare` and `generate`, which says the solution; each call is noted.
 ESPALIER = f"""#!/bin/sh
 echo "espalier $*" >> "$CALLS"
 case "$1 $2" in
   "data make") mkdir -p "$5"
     echo '{{"prompt":"{PUZZLE}","completion":"{SOLUTION}"}}' > "$5/validation.jsonl" ;;
   "data prepare") mkdir -p "$4" ;;
-  "generate "*) printf '%s{SOLUTION}\\n' "$5" ;;
+  "generate "*) echo {SOLUTION} ;;
 esac
 """
 # Plays training: leaves a checkpoint where it is told to.
