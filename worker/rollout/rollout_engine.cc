@@ -1,0 +1,228 @@
+#include "worker/rollout/rollout_engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "worker/rollout/rollout_bytes.h"
+
+namespace espalier {
+namespace {
+
+// What is judged before the ranks are in touch again.
+constexpr size_t kJudgedAtOnce = 64;
+
+// What ranks tell each other when they meet.
+struct Meeting {
+  RolloutLoad load;
+  int32_t called_away = 0;
+  int32_t failed = 0;
+};
+
+// A span of time that is measured and told.
+class Part {
+ public:
+  Part(RolloutPart part, Clock& clock, const RolloutAround& around, double& seconds)
+      : part_(part), clock_(clock), around_(around), seconds_(seconds), begin_(clock.Monotonic()) {
+    if (around.begins) around.begins(part);
+  }
+  ~Part() {
+    seconds_ += absl::ToDoubleSeconds(clock_.Monotonic() - begin_);
+    if (around_.done) around_.done(part_);
+  }
+  Part(const Part&) = delete;
+  Part& operator=(const Part&) = delete;
+
+ private:
+  const RolloutPart part_;
+  Clock& clock_;
+  const RolloutAround& around_;
+  double& seconds_;
+  const absl::Duration begin_;
+};
+
+// Which samples come next: all, or of prompts that have no accepted one as many again as they have
+// had: a hard prompt has few turns, and no more than twice the samples that it needs are made.
+std::vector<RolloutItem> NextItems(const RolloutOrder& order, std::vector<int64_t>& made,
+                                   const std::vector<bool>& accepted) {
+  std::vector<RolloutItem> items;
+  for (size_t prompt = 0; prompt < made.size(); ++prompt) {
+    if (accepted[prompt]) continue;
+    const int64_t begin = made[prompt];
+    int64_t end = order.samples;
+    if (order.until_accepted) end = std::min(end, std::max<int64_t>(1, 2 * begin));
+    for (int64_t sample = begin; sample < end; ++sample) {
+      items.push_back({static_cast<int64_t>(prompt), sample});
+    }
+    made[prompt] = end;
+  }
+  return items;
+}
+
+bool Before(const Rollout& a, const Rollout& b) {
+  return a.prompt != b.prompt ? a.prompt < b.prompt : a.sample < b.sample;
+}
+
+}  // namespace
+
+// An order under way on this rank.
+struct RolloutEngine::Run {
+  const RolloutOrder& order;
+  const RolloutAround& around;
+  RolloutBatch batch;
+  RolloutFigures figures = {};
+  std::optional<RolloutQueues> queues = std::nullopt;
+  RolloutLoad load = {};                        // since the ranks met last
+  double tokens_per_second = 0;                 // over the last turns; 0: not known
+  absl::Duration until = absl::ZeroDuration();  // the next meeting
+};
+
+absl::StatusOr<std::optional<Rollouts>> RolloutEngine::Sample(const Decoder& decoder,
+                                                              const RolloutOrder& order,
+                                                              const RolloutAround& around) {
+  if (order.judged && verifier_ == nullptr) {
+    return absl::InvalidArgumentError("completions are to be judged and there is no verifier");
+  }
+  const RolloutBatch::Parts parts{decoder, tokenizer_, order, options_.limits};
+  RETURN_IF_ERROR(RolloutBatch::Check(parts));
+  Run run{.order = order, .around = around, .batch = RolloutBatch(parts)};
+  Rollouts rollouts;
+  std::vector<int64_t> made(order.prompts.size());
+  std::vector<bool> accepted(order.prompts.size());
+  for (;;) {
+    const std::vector<RolloutItem> items = NextItems(order, made, accepted);
+    if (items.empty()) break;
+    ASSIGN_OR_RETURN(std::optional<std::vector<Rollout>> mine, SampleItems(run, items));
+    if (!mine) return std::nullopt;
+    ASSIGN_OR_RETURN(const bool judged, Judge(run, *mine));
+    if (!judged) return std::nullopt;
+    ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                     GatherBytes(context_.collective, PackRollouts(*mine)));
+    std::vector<Rollout> wave;
+    for (const std::string& bytes : all) {
+      ASSIGN_OR_RETURN(const std::vector<Rollout> of_rank, UnpackRollouts(bytes));
+      wave.insert(wave.end(), of_rank.begin(), of_rank.end());
+    }
+    std::sort(wave.begin(), wave.end(), Before);
+    for (Rollout& one : wave) {
+      run.figures.new_tokens += static_cast<int64_t>(one.ids.size());
+      ++run.figures.samples;
+      const auto prompt = static_cast<size_t>(one.prompt);
+      if (accepted[prompt]) continue;  // behind the one that ends it
+      accepted[prompt] = order.until_accepted && one.judgement.accepted();
+      rollouts.all.push_back(std::move(one));
+    }
+  }
+  std::sort(rollouts.all.begin(), rollouts.all.end(), Before);
+  rollouts.figures = run.figures;
+  return rollouts;
+}
+
+absl::StatusOr<std::optional<std::vector<Rollout>>> RolloutEngine::SampleItems(
+    Run& run, const std::vector<RolloutItem>& items) {
+  const Part part(RolloutPart::kSampling, context_.clock, run.around, run.figures.rollout_seconds);
+  Collective& collective = context_.collective;
+  std::vector<int64_t> shares = run.around.shares;
+  if (shares.empty()) shares.assign(static_cast<size_t>(collective.world_size()), 1);
+  run.queues.emplace(static_cast<int64_t>(items.size()), shares);
+  run.load = {};
+  std::vector<Rollout> mine;
+  for (absl::Status status;; status = Work(run, items, mine)) {
+    const bool called_away = run.around.called_away && run.around.called_away();
+    const Meeting told{run.load, called_away ? 1 : 0, status.ok() ? 0 : 1};
+    ASSIGN_OR_RETURN(const std::vector<Meeting> all, GatherValues(collective, told));
+    std::vector<RolloutLoad> loads;
+    bool failed = false, away = false;
+    int64_t running = 0;
+    for (const Meeting& one : all) {
+      loads.push_back(one.load);
+      running += one.load.running;
+      failed = failed || one.failed != 0;
+      away = away || one.called_away != 0;
+    }
+    if (failed) {
+      ASSIGN_OR_RETURN(const SharedOutcome outcome, ShareStatus(collective, status));
+      return outcome.status;
+    }
+    run.queues->Meet(loads);
+    if (running + run.queues->waiting() == 0) return mine;
+    if (away) return std::nullopt;
+    run.until = context_.clock.Monotonic() + UntilNextMeeting(*run.queues, loads);
+  }
+}
+
+absl::Status RolloutEngine::Work(Run& run, const std::vector<RolloutItem>& items,
+                                 std::vector<Rollout>& mine) {
+  const auto& queue = run.queues->of(static_cast<size_t>(context_.collective.rank().value()));
+  const absl::Duration begin = context_.clock.Monotonic();
+  const int64_t tokens_before = run.batch.new_tokens();
+  size_t begun = 0;
+  absl::Duration now = begin;
+  do {
+    for (; begun < queue.size() && run.batch.has_room(); ++begun) {
+      RETURN_IF_ERROR(run.batch.Begin(items[static_cast<size_t>(queue[begun])]));
+    }
+    if (run.batch.running() == 0) break;
+    RETURN_IF_ERROR(run.batch.Turn(mine));
+    context_.progress.Worked();
+    if (options_.slow_down > 1) {
+      context_.clock.Sleep((context_.clock.Monotonic() - now) * (options_.slow_down - 1));
+    }
+    now = context_.clock.Monotonic();
+  } while (now < run.until);
+  const double seconds = absl::ToDoubleSeconds(now - begin);
+  const auto tokens = static_cast<double>(run.batch.new_tokens() - tokens_before);
+  if (seconds > 0 && tokens > 0) {
+    const double measured = tokens / seconds;
+    run.tokens_per_second =
+        run.tokens_per_second > 0 ? (run.tokens_per_second + measured) / 2 : measured;
+  }
+  run.load.begun = static_cast<int64_t>(begun);
+  run.load.running = run.batch.running();
+  run.load.rate = run.tokens_per_second / run.batch.mean_tokens();
+  run.load.seconds =
+      run.tokens_per_second > 0 ? run.batch.tokens_to_come() / run.tokens_per_second : 0;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> RolloutEngine::Judge(Run& run, std::vector<Rollout>& mine) {
+  if (!run.order.judged) return true;
+  const Part part(RolloutPart::kJudging, context_.clock, run.around, run.figures.reward_seconds);
+  RankContext patient = context_;
+  patient.patience = std::max(patient.patience, options_.judging_patience);
+  absl::Span<Rollout> left = absl::MakeSpan(mine);
+  struct Left {
+    int32_t some = 0;
+    int32_t called_away = 0;
+  };
+  for (;;) {
+    const bool called_away = run.around.called_away && run.around.called_away();
+    const Left told{left.empty() ? 0 : 1, called_away ? 1 : 0};
+    ASSIGN_OR_RETURN(const std::vector<Left> all, GatherValues(context_.collective, told));
+    const auto any = [&all](int32_t Left::*field) {
+      return std::any_of(all.begin(), all.end(), [=](const Left& one) { return one.*field != 0; });
+    };
+    if (!any(&Left::some)) return true;
+    if (any(&Left::called_away)) return false;
+    const absl::Span<Rollout> some = left.first(std::min(kJudgedAtOnce, left.size()));
+    RETURN_IF_ERROR(RunTogether(patient, [&] { return JudgeSome(run, some); }));
+    context_.progress.Worked();
+    left.remove_prefix(some.size());
+  }
+}
+
+absl::Status RolloutEngine::JudgeSome(const Run& run, absl::Span<Rollout> rollouts) {
+  std::vector<Completion> completions;
+  for (const Rollout& one : rollouts) {
+    completions.push_back(
+        {.record = run.order.prompts[static_cast<size_t>(one.prompt)].record, .text = one.text});
+  }
+  if (completions.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(std::vector<Judgement> judgements,
+                   verifier_->Judge(completions, run.order.moment));
+  for (size_t i = 0; i < rollouts.size(); ++i) rollouts[i].judgement = std::move(judgements[i]);
+  return absl::OkStatus();
+}
+
+}  // namespace espalier
