@@ -135,7 +135,8 @@ void AddPrepare(CLI::App& data, PrepareCommand& command) {
       "tokenizer` wrote; default: a token for each byte");
   app.add_option("--format", command.format,
                  "text; or, of rows of .jsonl that are examples for fine-tuning: auto, "
-                 "messages, sharegpt, alpaca, openassistant, prompt-completion, text-rows")
+                 "messages, sharegpt, alpaca, openassistant, prompt-completion, text-rows; "
+                 "prompts: to be completed and judged")
       ->capture_default_str();
   AddRowOptions(app, command);
   app.add_option("--split", command.split,

@@ -48,7 +48,7 @@ absl::StatusOr<std::optional<RowOptions>> ParseRows(const PrepareCommand& comman
   Names<std::optional<RowFormat>> formats{{"text", std::nullopt}, {"auto", std::nullopt}};
   for (const RowFormat format :
        {RowFormat::kText, RowFormat::kPromptCompletion, RowFormat::kMessages, RowFormat::kShareGpt,
-        RowFormat::kAlpaca, RowFormat::kOpenAssistant}) {
+        RowFormat::kAlpaca, RowFormat::kOpenAssistant, RowFormat::kPrompts}) {
     formats.emplace_back(RowFormatName(format), format);
   }
   RowOptions rows;
@@ -130,7 +130,10 @@ absl::Status RunPrepare(PrepareCommand command) {
                result.manifest.tokenizer, result.manifest.vocab_size);
   for (const auto& [name, split] : result.manifest.splits) {
     absl::PrintF("  %-10s  %d %s, %d tokens\n", name, split.documents,
-                 result.format ? "examples" : "documents", split.tokens);
+                 result.manifest.holds == DataKind::kPrompts ? "prompts"
+                 : result.format                             ? "examples"
+                                                             : "documents",
+                 split.tokens);
   }
   if (result.format) {
     absl::PrintF("  rows        %s: %s\n", RowFormatName(*result.format),

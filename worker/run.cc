@@ -236,7 +236,7 @@ absl::StatusOr<v1::JobSpec> LoadJob(const WorkerOptions& options) {
   ASSIGN_OR_RETURN(const int64_t samples,
                    CountTrainingSamples(folder, {.sequence_length = spec.data().sequence_length(),
                                                  .packing = spec.data().packing()}));
-  RETURN_IF_ERROR(ResolveEpochs(samples, spec));
+  RETURN_IF_ERROR(ResolveEpochs(samples * CompletionsOfSample(spec), spec));
   return spec;
 }
 

@@ -10,6 +10,10 @@ int64_t StepsPerEpoch(int64_t samples, int64_t global_batch) {
   return (samples + global_batch - 1) / global_batch;
 }
 
+int64_t CompletionsOfSample(const v1::JobSpec& spec) {
+  return spec.train().task() == v1::TASK_GRPO ? spec.train().rollout().samples() : 1;
+}
+
 bool NeedsSamples(const v1::JobSpec& spec) {
   return spec.train().has_epochs() && !spec.train().has_steps();
 }

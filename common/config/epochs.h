@@ -13,6 +13,10 @@ namespace espalier {
 // Steps in which every sample is used once; the last takes what is left.
 int64_t StepsPerEpoch(int64_t samples, int64_t global_batch);
 
+// Completions that are samples of their own of a row of the data: those of a prompt of grpo;
+// else 1.
+int64_t CompletionsOfSample(const v1::JobSpec& spec);
+
 // Whether the number of steps is still to be told, by ResolveEpochs.
 bool NeedsSamples(const v1::JobSpec& spec);
 

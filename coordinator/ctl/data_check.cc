@@ -26,12 +26,14 @@ std::optional<HeldData> Parse(absl::string_view manifest) {
   const std::string holds = json.value("holds", "");
   const bool examples =
       version == 2 && (holds == "prompt-completion" || holds == "masked-examples");
-  if (version != 1 && !examples) return std::nullopt;
+  const bool prompts = version == 2 && holds == "prompts";
+  if (version != 1 && !examples && !prompts) return std::nullopt;
   const auto tokens = nlohmann::json::json_pointer("/splits/train/tokens");
   if (!json.contains(tokens)) return std::nullopt;
   const auto documents = nlohmann::json::json_pointer("/splits/train/documents");
   HeldData held{.examples = examples,
                 .pairs = holds == "prompt-completion",
+                .prompts = prompts,
                 .training_tokens = json.at(tokens).get<int64_t>(),
                 .training_documents = json.value(documents, int64_t{0})};
   const auto tables = nlohmann::json::json_pointer("/splits/train/examples");
@@ -83,7 +85,18 @@ std::optional<HeldData> ReadManifest(absl::string_view manifest) {
 
 absl::Status CheckHeldData(const v1::JobSpec& spec, const HeldData& held,
                            absl::string_view folder) {
-  const bool sft = spec.train().task() == v1::TASK_SFT;
+  const v1::Task task = spec.train().task();
+  const bool samples = task == v1::TASK_RFT || task == v1::TASK_GRPO;
+  if (samples != held.prompts) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data.path is ", folder,
+        samples ? ", which holds no prompts, and train.task rft and grpo have prompts completed "
+                  "and judged: name a folder made with `espalier data prepare --format prompts`"
+                : ", which holds prompts that are to be completed and judged: set train.task to "
+                  "rft or grpo, or name a folder of examples or of text"));
+  }
+  if (samples) return absl::OkStatus();
+  const bool sft = task == v1::TASK_SFT;
   if (sft && !held.examples) {
     return absl::InvalidArgumentError(absl::StrCat(
         "train.task is sft, which learns from examples, such as prompts with their completions, "
@@ -136,7 +149,9 @@ absl::Status CheckData(v1::JobSpec& spec) {
   if (held) {
     RETURN_IF_ERROR(CheckHeldData(spec, *held, folder));
     int64_t samples = (held->training_tokens - 1) / spec.data().sequence_length();
-    if (held->examples) samples = held->training_documents;
+    if (held->examples || held->prompts) {
+      samples = held->training_documents * CompletionsOfSample(spec);
+    }
     if (held->examples && spec.data().packing() && spec.train().has_epochs()) {
       ASSIGN_OR_RETURN(samples, CountPackedRows(*held, folder, spec.data().sequence_length()));
     }

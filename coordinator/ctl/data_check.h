@@ -20,7 +20,8 @@ namespace espalier::ctl {
 struct HeldData {
   // Prompts with completions, or others; else text.
   bool examples = false;
-  bool pairs = false;  // prompts with completions
+  bool pairs = false;    // prompts with completions
+  bool prompts = false;  // prompts that are to be completed, and no examples
   // Of the split 'train'; documents or examples.
   int64_t training_tokens = 0;
   int64_t training_documents = 0;

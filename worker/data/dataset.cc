@@ -103,8 +103,26 @@ absl::Status Dataset::CheckHolds(DataKind wanted) const {
           manifest_.holds == DataKind::kMasked ? "conversations or texts that are examples"
                                                : "prompt/completion examples",
           "; train.task: sft uses it. Text is prepared with `espalier data prepare`"));
+    case DataKind::kPrompts:
+      return absl::FailedPreconditionError(absl::StrCat(
+          folder_,
+          " holds prompts that are to be completed; train.task: rft and grpo use them. Text is "
+          "prepared with `espalier data prepare`, examples with `--format auto`"));
   }
   return absl::InternalError("unknown kind of data");
+}
+
+absl::StatusOr<std::shared_ptr<const PromptTable>> Dataset::Prompts(absl::string_view split) const {
+  if (manifest_.holds != DataKind::kPrompts) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        folder_, " holds ", DataKindName(manifest_.holds),
+        ", and train.task rft and grpo learn from prompts: rows {\"prompt\": ..., \"record\": "
+        "{...}}, prepared with `espalier data prepare --format prompts`"));
+  }
+  ASSIGN_OR_RETURN(const SplitRows rows, Split(split));
+  if (rows.prompts->size() > 0) return rows.prompts;
+  return absl::FailedPreconditionError(
+      absl::StrCat("split '", split, "' of ", folder_, " has no prompts"));
 }
 
 absl::StatusOr<std::shared_ptr<const WindowTable>> Dataset::Windows(absl::string_view split,

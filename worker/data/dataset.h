@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "worker/data/example_table.h"
 #include "worker/data/masked_table.h"
+#include "worker/data/prompt_table.h"
 #include "worker/data/samples.h"
 #include "worker/data/shard_reader.h"
 #include "worker/data/token_manifest.h"
@@ -48,6 +49,8 @@ class Dataset {
                                                                int64_t sequence_length) const;
   absl::StatusOr<std::shared_ptr<const MaskedTable>> Masked(absl::string_view split,
                                                             int64_t sequence_length) const;
+  // The same of a folder of prompts.
+  absl::StatusOr<std::shared_ptr<const PromptTable>> Prompts(absl::string_view split) const;
 
  private:
   absl::StatusOr<SplitRows> Split(absl::string_view name) const;

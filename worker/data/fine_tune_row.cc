@@ -171,6 +171,26 @@ absl::StatusOr<FineTuneRow> ParsePair(Json object, const RowFields& fields) {
   return row;
 }
 
+absl::StatusOr<FineTuneRow> ParsePrompt(Json object, const RowFields& fields) {
+  PromptRow row;
+  ASSIGN_OR_RETURN(row.prompt, TakeText(object, fields.prompt,
+                                        "every line needs a prompt and a record; choose the field "
+                                        "with --prompt-field"));
+  const auto record = object.find(fields.record);
+  if (record == object.end() || !record->is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "no object '", fields.record, "' (the line has: ", KeysOfObject(object),
+        "); every line needs a prompt and a record, which says what its completions are judged "
+        "by: {\"prompt\": \"2 + 3 = \", \"record\": {\"answer\": 5}}"));
+  }
+  if (row.prompt.empty()) {
+    return EmptyRow(
+        absl::StrCat("field '", fields.prompt, "' is empty: there is nothing to complete"));
+  }
+  row.record = record->dump(-1, ' ', false, Json::error_handler_t::replace);
+  return row;
+}
+
 }  // namespace
 
 absl::string_view RowFormatName(RowFormat format) {
@@ -187,6 +207,8 @@ absl::string_view RowFormatName(RowFormat format) {
       return "alpaca";
     case RowFormat::kOpenAssistant:
       return "openassistant";
+    case RowFormat::kPrompts:
+      return "prompts";
   }
   return "?";
 }
@@ -203,14 +225,18 @@ absl::StatusOr<RowFormat> RecogniseRow(const Json& row, const RowFields& fields)
   if (row.contains(fields.prompt) && row.contains(fields.completion)) {
     found.push_back(RowFormat::kPromptCompletion);
   }
+  if (row.contains(fields.prompt) && row.contains(fields.record)) {
+    found.push_back(RowFormat::kPrompts);
+  }
   if (row.contains("instruction") && row.contains("output")) found.push_back(RowFormat::kAlpaca);
   if (row.contains(fields.text)) found.push_back(RowFormat::kText);
   if (found.size() == 1) return found.front();
   if (found.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the columns are not known; the line has: ", KeysOfObject(row), "; known are '",
-        fields.messages, "', '", fields.conversations, "', '", fields.prompt, "' with '",
-        fields.completion, "', 'instruction' with 'output', and '", fields.text, "'; ", kAdvice));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the columns are not known; the line has: ", KeysOfObject(row),
+                     "; known are '", fields.messages, "', '", fields.conversations, "', '",
+                     fields.prompt, "' with '", fields.completion, "' or '", fields.record,
+                     "', 'instruction' with 'output', and '", fields.text, "'; ", kAdvice));
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "the line has the columns of several formats (",
@@ -237,6 +263,8 @@ absl::StatusOr<FineTuneRow> ParseRow(Json object, RowFormat format, const RowFie
       return ParseInstruction(std::move(object));
     case RowFormat::kOpenAssistant:
       return ParseTree(object);
+    case RowFormat::kPrompts:
+      return ParsePrompt(std::move(object), fields);
   }
   return absl::InternalError("unknown format of rows");
 }

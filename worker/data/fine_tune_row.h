@@ -18,9 +18,10 @@ enum class RowFormat {
   kShareGpt,          // the same as ShareGPT does: [{"from": "human", "value": ...}]
   kAlpaca,            // an instruction, perhaps with an input, and its output
   kOpenAssistant,  // a tree of messages (message_tree.h), of which the best conversation is taken
+  kPrompts,        // a prompt to be completed, and a record for the verifier of completions
 };
 // As in the options of `data prepare`: "text-rows", "prompt-completion", "messages", "sharegpt",
-// "alpaca", "openassistant".
+// "alpaca", "openassistant", "prompts".
 absl::string_view RowFormatName(RowFormat format);
 
 // Names of the columns.
@@ -28,6 +29,7 @@ struct RowFields {
   std::string text = "text";
   std::string prompt = "prompt";
   std::string completion = "completion";
+  std::string record = "record";
   std::string messages = "messages";
   std::string conversations = "conversations";
 };
@@ -50,7 +52,11 @@ struct ChatRow {
   // a "role"; and "tools" where the row has them.
   nlohmann::ordered_json variables;
 };
-using FineTuneRow = std::variant<TextRow, PairRow, InstructionRow, ChatRow>;
+struct PromptRow {
+  std::string prompt;  // not empty; special tokens are spelled out in it
+  std::string record;  // an object, as JSON on one line
+};
+using FineTuneRow = std::variant<TextRow, PairRow, InstructionRow, ChatRow, PromptRow>;
 
 // The format whose columns the row has. INVALID_ARGUMENT when it has those of none, or of several,
 // with the columns that it has.

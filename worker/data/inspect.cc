@@ -101,6 +101,26 @@ absl::StatusOr<std::string> InspectExamples(const Dataset& dataset, const Tokeni
                       packing, notes, shown);
 }
 
+absl::StatusOr<std::string> InspectPrompts(const Dataset& dataset, const Tokenizer& tokenizer,
+                                           const InspectOptions& options) {
+  std::string text = absl::StrFormat("%-12s%14s%12s%10s%14s\n", "split", "tokens", "prompts",
+                                     "longest", "record bytes");
+  std::string shown;
+  for (const auto& [name, split] : dataset.manifest().splits) {
+    ASSIGN_OR_RETURN(const std::shared_ptr<const PromptTable> table, dataset.Prompts(name));
+    size_t longest = 0;
+    for (int64_t i = 0; i < table->size(); ++i) longest = std::max(longest, table->ids(i).size());
+    absl::StrAppendFormat(&text, "%-12s%14d%12d%10d%14d\n", name, split.tokens, table->size(),
+                          longest, split.record_bytes);
+    for (int64_t i = 0; i < std::min(table->size(), options.shown_samples); ++i) {
+      ASSIGN_OR_RETURN(const std::string prompt, tokenizer.Decode(table->ids(i)));
+      absl::StrAppendFormat(&shown, "\n%s, prompt %d:\n%srecord:\n%s", name, i, Printable(prompt),
+                            Printable(table->record(i)));
+    }
+  }
+  return absl::StrCat(text, "rows        ", DescribeRows(dataset.manifest().rows), "\n", shown);
+}
+
 absl::StatusOr<std::string> InspectBody(const Dataset& dataset, const Tokenizer& tokenizer,
                                         const InspectOptions& options) {
   const int64_t length = options.sequence_length;
@@ -115,6 +135,8 @@ absl::StatusOr<std::string> InspectBody(const Dataset& dataset, const Tokenizer&
       return InspectExamples(dataset, tokenizer, options, [&](const std::string& split) {
         return dataset.Masked(split, length);
       });
+    case DataKind::kPrompts:
+      return InspectPrompts(dataset, tokenizer, options);
   }
   return absl::InternalError("unknown kind of data");
 }

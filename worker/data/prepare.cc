@@ -81,6 +81,21 @@ absl::Status CheckOutput(FileSystem& files, const std::string& output) {
       absl::StrCat("output folder ", output, " is not empty; remove it or choose another one"));
 }
 
+// The lists that the verifier of Wordle needs, where they lie beside the prompts.
+absl::Status CopyWordLists(FileSystem& files, const std::string& input, const std::string& folder,
+                           TokenManifest& manifest) {
+  constexpr int64_t kBytesMax = 64 << 20;
+  for (const char* name : {"words.txt", "secrets.txt"}) {
+    const absl::StatusOr<std::string> text =
+        PosixFileSystem().Read(JoinPath(ParentPath(input), name), kBytesMax);
+    if (absl::IsNotFound(text.status())) continue;
+    if (!text.ok()) return text.status();
+    RETURN_IF_ERROR(WriteText(files, JoinPath(folder, name), *text));
+    manifest.files.push_back({name, Sha256Hex(*text)});
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<PrepareResult> PrepareData(FileSystem& files, const Tokenizer& tokenizer,
@@ -110,6 +125,9 @@ absl::StatusOr<PrepareResult> PrepareData(FileSystem& files, const Tokenizer& to
     RETURN_IF_ERROR(preparer.Run(train, validation));
     result.manifest = preparer.Manifest();
     result.format = plan.format;
+    if (plan.kind == DataKind::kPrompts) {
+      RETURN_IF_ERROR(CopyWordLists(files, train.files.front().path, temporary, result.manifest));
+    }
     RETURN_IF_ERROR(WriteText(files, JoinPath(temporary, "tokenizer.json"), tokenizer.Json()));
     RETURN_IF_ERROR(
         WriteText(files, JoinPath(temporary, "tokenizer_config.json"), tokenizer.ConfigJson()));

@@ -74,6 +74,13 @@ absl::StatusOr<RowPlan> PlanRows(const PrepareOptions& options, const InputFiles
   if (!plan.format) {
     ASSIGN_OR_RETURN(plan.format, RecogniseFormat(options, input));
   }
+  if (*plan.format == RowFormat::kPrompts) {
+    plan.kind = DataKind::kPrompts;
+    if (!options.rows->loss) return plan;
+    return absl::InvalidArgumentError(
+        "prompts are completed by the model that learns, and nothing of them counts in a loss; "
+        "leave --loss out");
+  }
   const bool pairs = *plan.format == RowFormat::kPromptCompletion;
   plan.render.loss = options.rows->loss.value_or(pairs ? LossOn::kCompletions : LossOn::kAll);
   const bool completions = plan.render.loss == LossOn::kCompletions;
@@ -200,6 +207,7 @@ absl::Status Preparer::AddRow(const RenderedRow& row, int64_t position) {
   rows_.cut += row.cut;
   progress_.tokens += static_cast<int64_t>(row.ids.size());
   ++progress_.documents;
+  if (parts_.plan.kind == DataKind::kPrompts) return writer_->AppendPrompt(row.ids, row.record);
   return parts_.plan.kind == DataKind::kPromptCompletion
              ? writer_->AppendExample(row.ids, row.counted.front().begin)
              : writer_->AppendMasked(row.ids, row.counted);

@@ -134,8 +134,32 @@ absl::StatusOr<std::shared_ptr<const SampleTable>> TableOf(const Dataset& datase
       return dataset.Examples(options.split, options.sequence_length);
     case DataKind::kMasked:
       return dataset.Masked(options.split, options.sequence_length);
+    case DataKind::kPrompts:
+      break;  // no samples: PreviewPrompts
   }
   return absl::InternalError("unknown kind of data");
+}
+
+absl::Status CheckFirst(const PreviewOptions& options, int64_t size) {
+  if (options.first < size) return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrCat("row ", options.first, " is wanted, and the split '",
+                                            options.split, "' has rows 0 to ", size - 1));
+}
+
+absl::StatusOr<std::string> PreviewPrompts(const Dataset& dataset, const Tokenizer& tokenizer,
+                                           const PreviewOptions& options) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<const PromptTable> table, dataset.Prompts(options.split));
+  RETURN_IF_ERROR(CheckFirst(options, table->size()));
+  std::string text;
+  const int64_t end = std::min(options.first + options.rows, table->size());
+  for (int64_t i = options.first; i < end; ++i) {
+    SampleText shown(tokenizer, options.colour);
+    for (const int32_t id : table->ids(i)) RETURN_IF_ERROR(shown.Add(id, /*counts=*/false));
+    absl::StrAppendFormat(&text, "%s%s, prompt %d: %d tokens\n%s  record | %s\n",
+                          text.empty() ? "" : "\n", options.split, i, table->ids(i).size(),
+                          shown.Take(), Spelled(table->record(i), /*special=*/true));
+  }
+  return text;
 }
 
 }  // namespace
@@ -143,12 +167,11 @@ absl::StatusOr<std::shared_ptr<const SampleTable>> TableOf(const Dataset& datase
 absl::StatusOr<std::string> PreviewData(const Dataset& dataset, const Tokenizer& tokenizer,
                                         const PreviewOptions& options) {
   RETURN_IF_ERROR(CheckTokenizer(dataset, tokenizer));
-  ASSIGN_OR_RETURN(const std::shared_ptr<const SampleTable> table, TableOf(dataset, options));
-  if (options.first >= table->size()) {
-    return absl::OutOfRangeError(absl::StrCat("row ", options.first, " is wanted, and the split '",
-                                              options.split, "' has rows 0 to ",
-                                              table->size() - 1));
+  if (dataset.manifest().holds == DataKind::kPrompts) {
+    return PreviewPrompts(dataset, tokenizer, options);
   }
+  ASSIGN_OR_RETURN(const std::shared_ptr<const SampleTable> table, TableOf(dataset, options));
+  RETURN_IF_ERROR(CheckFirst(options, table->size()));
   std::string text;
   const int64_t shown = std::min(options.rows, table->size() - options.first);
   for (int64_t i = options.first; i < options.first + shown; ++i) {

@@ -135,6 +135,7 @@ absl::StatusOr<RenderedRow> RowRenderer::Render(const FineTuneRow& row) const {
     rendered = RenderInstruction(*instruction);
   }
   if (const auto* chat = std::get_if<ChatRow>(&row)) rendered = RenderChat(chat->variables);
+  if (const auto* prompt = std::get_if<PromptRow>(&row)) return RenderPrompt(*prompt);
   if (rendered.ok()) RETURN_IF_ERROR(Fit(*rendered));
   return rendered;
 }
@@ -165,6 +166,24 @@ absl::StatusOr<RenderedRow> RowRenderer::RenderPair(const std::string& prompt,
   row.counted.push_back(
       {options_.loss == LossOn::kAll ? 0 : asked, static_cast<int64_t>(row.ids.size())});
   row.texts = {prompt, completion};
+  return row;
+}
+
+// Never cut: what is asked stands at its end.
+absl::StatusOr<RenderedRow> RowRenderer::RenderPrompt(const PromptRow& prompt) const {
+  RenderedRow row;
+  RETURN_IF_ERROR(tokenizer_.Encode(prompt.prompt, row.ids, {.special_tokens = true}));
+  if (row.ids.empty()) return EmptyRow("the prompt has no token");
+  if (!StartsWith(row.ids, before_text_)) {
+    row.ids.insert(row.ids.begin(), before_text_.begin(), before_text_.end());
+  }
+  const auto tokens = static_cast<int64_t>(row.ids.size());
+  if (options_.max_tokens > 0 && tokens > options_.max_tokens) {
+    return TooLongRow(absl::StrCat("the prompt has ", tokens, " tokens, more than --max-tokens ",
+                                   options_.max_tokens));
+  }
+  row.texts = {prompt.prompt, prompt.record};
+  row.record = prompt.record;
   return row;
 }
 

@@ -33,13 +33,13 @@ struct RenderedRow {
   std::vector<TokenRun> counted;
   // What the row says; equal rows have equal texts.
   std::vector<std::string> texts;
-  bool cut = false;  // it has lost its end
+  bool cut = false;         // it has lost its end
+  std::string record = {};  // of a prompt, of which nothing counts
 };
 
 // Rules (README.md says more):
-// * What a conversation is rendered to, and a text, may spell special tokens. A prompt, a
-// completion
-//   and an instruction without a template do not.
+// * What a conversation is rendered to, a text, and a prompt without a completion may spell special
+//   tokens. A prompt with one, a completion and an instruction without a template do not.
 // * What the tokenizer puts before every text (Llama's <|begin_of_text|>) is there once: a text
 // that
 //   spells it already gets no second one, and a template writes its own.
@@ -67,6 +67,7 @@ class RowRenderer {
   absl::StatusOr<RenderedRow> RenderText(const std::string& text) const;
   absl::StatusOr<RenderedRow> RenderPair(const std::string& prompt,
                                          const std::string& completion) const;
+  absl::StatusOr<RenderedRow> RenderPrompt(const PromptRow& row) const;
   absl::StatusOr<RenderedRow> RenderInstruction(const InstructionRow& row) const;
   absl::StatusOr<RenderedRow> RenderChat(nlohmann::ordered_json variables) const;
   absl::Status AddMarked(const MarkedText& marked, RenderedRow& row) const;

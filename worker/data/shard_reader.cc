@@ -139,6 +139,19 @@ absl::Status CheckHashes(const std::vector<const ShardFile*>& files, const Verif
   return absl::OkStatus();
 }
 
+// They are small.
+absl::Status CheckFiles(const std::string& folder, const std::vector<DataFile>& files) {
+  for (const DataFile& file : files) {
+    const std::string path = JoinPath(folder, file.file);
+    const absl::StatusOr<FileDigest> digest = Sha256OfFile(path, [](int64_t) {});
+    if (digest.ok() && digest->sha256 == file.sha256) continue;
+    return Advise(absl::DataLossError(
+        absl::StrCat(path, digest.ok() ? " was altered: its SHA-256 is not the one of the manifest"
+                                       : " cannot be read, and the manifest names it")));
+  }
+  return absl::OkStatus();
+}
+
 // Shards mapped one after the other, as one row of items.
 class MappedShards {
  public:
@@ -291,18 +304,51 @@ absl::StatusOr<MappedShards> MapShards(const std::string& folder,
   return mapped;
 }
 
+absl::StatusOr<std::shared_ptr<const PromptTable>> ReadPrompts(const TokenRow& tokens,
+                                                               const MappedShards& entries,
+                                                               const MappedShards& records) {
+  std::vector<PromptTable::Row> rows;
+  PromptEntry before;
+  for (int64_t i = 0; i < entries.size(); ++i) {
+    PromptEntry entry;
+    std::memcpy(&entry, entries.From(i).items, sizeof(entry));
+    const int64_t size = entry.end - before.end, bytes = entry.record_end - before.record_end;
+    const bool sound = size > 0 && entry.end <= tokens.size() && bytes > 0 &&
+                       entry.record_end <= records.size() &&
+                       records.From(before.record_end).count >= bytes;
+    if (!sound) {
+      return absl::DataLossError(absl::StrCat(
+          "prompt ", i, " says that its tokens are [", before.end, ", ", entry.end,
+          ") and its record [", before.record_end, ", ", entry.record_end, "); the split has ",
+          tokens.size(), " and ", records.size(), ": the table of prompts is damaged"));
+    }
+    std::vector<int64_t> ids(static_cast<size_t>(size));
+    RETURN_IF_ERROR(tokens.Copy(before.end, absl::MakeSpan(ids)));
+    const std::byte* const record = records.From(before.record_end).items;
+    rows.push_back(
+        {{ids.begin(), ids.end()},
+         std::string(reinterpret_cast<const char*>(record), static_cast<size_t>(bytes))});
+    before = entry;
+  }
+  if (before.end == tokens.size() && before.record_end == records.size()) {
+    return std::make_shared<const PromptTable>(std::move(rows));
+  }
+  return absl::DataLossError(absl::StrCat(
+      "the prompts end at token ", before.end, " and byte ", before.record_end, ", the split at ",
+      tokens.size(), " and ", records.size(), ": the table of prompts is damaged"));
+}
+
 }  // namespace
 
 absl::Status VerifyFolder(const std::string& folder, const TokenManifest& manifest,
                           const VerifyOptions& options) {
   std::vector<ShardFile> files;
   const auto check = [&](const std::vector<DataShard>& shards, ShardHolds holds) -> absl::Status {
-    const bool tokens = holds == ShardHolds::kTokens;
     for (const DataShard& shard : shards) {
       const absl::StatusOr<ShardFile> file =
           CheckSizeAndHeader(folder, shard,
                              {.holds = holds,
-                              .item_bytes = tokens ? manifest.token_bytes : kExampleEntryBytes,
+                              .item_bytes = ItemBytesOf(holds, manifest.token_bytes),
                               .count = shard.count});
       if (!file.ok()) return Advise(file.status());
       files.push_back(*file);
@@ -313,7 +359,9 @@ absl::Status VerifyFolder(const std::string& folder, const TokenManifest& manife
     RETURN_IF_ERROR(check(split.shards, ShardHolds::kTokens));
     RETURN_IF_ERROR(check(split.examples, ExampleShardsOf(manifest.holds)));
     RETURN_IF_ERROR(check(split.runs, ShardHolds::kRuns));
+    RETURN_IF_ERROR(check(split.records, ShardHolds::kRecords));
   }
+  RETURN_IF_ERROR(CheckFiles(folder, manifest.files));
   std::set<std::string> before, passed;
   if (options.verify == VerifyShards::kOncePerFile) before = ReadPassed(folder);
   std::vector<const ShardFile*> unknown;
@@ -339,6 +387,11 @@ absl::StatusOr<SplitRows> MapSplit(const std::string& folder, const TokenManifes
       std::make_shared<MappedTokens>(std::move(tokens), manifest.token_bytes, manifest.vocab_size);
   if (manifest.holds == DataKind::kText) return rows;
   ASSIGN_OR_RETURN(MappedShards examples, MapShards(folder, split.examples, kExampleEntryBytes));
+  if (manifest.holds == DataKind::kPrompts) {
+    ASSIGN_OR_RETURN(const MappedShards records, MapShards(folder, split.records, 1));
+    ASSIGN_OR_RETURN(rows.prompts, ReadPrompts(*rows.tokens, examples, records));
+    return rows;
+  }
   if (manifest.holds == DataKind::kPromptCompletion) {
     rows.examples = std::make_shared<MappedExamples>(std::move(examples));
     return rows;

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "worker/data/example_table.h"
 #include "worker/data/masked_table.h"
+#include "worker/data/prompt_table.h"
 #include "worker/data/samples.h"
 #include "worker/data/token_manifest.h"
 
@@ -42,6 +43,7 @@ struct SplitRows {
   // Of what the folder holds, one or none.
   std::shared_ptr<const ExampleIndex> examples;
   std::shared_ptr<const MaskedIndex> masked;
+  std::shared_ptr<const PromptTable> prompts;  // read, not mapped
 };
 absl::StatusOr<SplitRows> MapSplit(const std::string& folder, const TokenManifest& manifest,
                                    const TokenSplit& split);

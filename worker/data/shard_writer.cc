@@ -78,6 +78,19 @@ absl::Status SplitWriter::AppendMasked(absl::Span<const int32_t> ids,
   return full ? WriteMasked() : absl::OkStatus();
 }
 
+absl::Status SplitWriter::AppendPrompt(absl::Span<const int32_t> ids, absl::string_view record) {
+  RETURN_IF_ERROR(Append(ids));
+  EndDocument();
+  records_.append(record.data(), record.size());
+  split_.record_bytes += static_cast<int64_t>(record.size());
+  prompts_.push_back({split_.record_bytes, tokens()});
+  if (static_cast<int64_t>(records_.size()) >= options_.shard_tokens) {
+    RETURN_IF_ERROR(WriteRecords());
+  }
+  const bool full = static_cast<int64_t>(prompts_.size()) == options_.shard_examples;
+  return full ? WritePrompts() : absl::OkStatus();
+}
+
 // Of the split so far.
 int64_t SplitWriter::tokens() const {
   return split_.tokens + static_cast<int64_t>(buffer_.size()) / options_.token_bytes;
@@ -87,6 +100,8 @@ absl::Status SplitWriter::Finish() {
   if (!buffer_.empty()) RETURN_IF_ERROR(WriteTokens());
   if (!examples_.empty()) RETURN_IF_ERROR(WriteExamples());
   if (!masked_.empty()) RETURN_IF_ERROR(WriteMasked());
+  if (!prompts_.empty()) RETURN_IF_ERROR(WritePrompts());
+  if (!records_.empty()) RETURN_IF_ERROR(WriteRecords());
   return runs_.empty() ? absl::OkStatus() : WriteRuns();
 }
 
@@ -124,6 +139,25 @@ absl::Status SplitWriter::WriteRuns() {
                                                HeaderOf(ShardHolds::kRuns, runs_), BytesOf(runs_)));
   runs_.clear();
   split_.runs.push_back(std::move(shard));
+  return absl::OkStatus();
+}
+
+absl::Status SplitWriter::WritePrompts() {
+  ASSIGN_OR_RETURN(DataShard shard,
+                   WriteShard("examples", split_.examples.size(),
+                              HeaderOf(ShardHolds::kPrompts, prompts_), BytesOf(prompts_)));
+  prompts_.clear();
+  split_.examples.push_back(std::move(shard));
+  return absl::OkStatus();
+}
+
+absl::Status SplitWriter::WriteRecords() {
+  const std::vector<char> bytes(records_.begin(), records_.end());
+  ASSIGN_OR_RETURN(DataShard shard,
+                   WriteShard("records", split_.records.size(),
+                              HeaderOf(ShardHolds::kRecords, bytes), BytesOf(bytes)));
+  records_.clear();
+  split_.records.push_back(std::move(shard));
   return absl::OkStatus();
 }
 

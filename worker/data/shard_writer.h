@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/base/file_system.h"
 #include "worker/data/token_manifest.h"
@@ -32,6 +33,8 @@ class SplitWriter {
   absl::Status AppendExample(absl::Span<const int32_t> ids, int64_t prompt_tokens);
   // The same of a folder of kMasked; `counted` are the stretches that count in the loss, within it.
   absl::Status AppendMasked(absl::Span<const int32_t> ids, absl::Span<const TokenRun> counted);
+  // A prompt of a folder of kPrompts, with its record.
+  absl::Status AppendPrompt(absl::Span<const int32_t> ids, absl::string_view record);
   // Writes what is left.
   absl::Status Finish();
   const TokenSplit& split() const { return split_; }
@@ -42,6 +45,8 @@ class SplitWriter {
   absl::Status WriteExamples();
   absl::Status WriteMasked();
   absl::Status WriteRuns();
+  absl::Status WritePrompts();
+  absl::Status WriteRecords();
   absl::StatusOr<DataShard> WriteShard(const char* extension, size_t number, ShardHeader header,
                                        absl::Span<const std::byte> items);
 
@@ -52,6 +57,8 @@ class SplitWriter {
   std::vector<ExampleEntry> examples_;  // of the table in progress
   std::vector<MaskedEntry> masked_;     // the same, and of the next
   std::vector<TokenRun> runs_;
+  std::vector<PromptEntry> prompts_;
+  std::string records_;  // of the shard in progress
 };
 
 }  // namespace espalier

@@ -20,7 +20,8 @@ constexpr char kFormat[] = "espalier-tokens";
 constexpr int64_t kTextVersion = 1;
 constexpr int64_t kVersion = 2;
 constexpr uint32_t kShardVersion = 1;
-constexpr absl::string_view kMagics[] = {"ESPTOKEN", "ESPEXMPL", "ESPMASKD", "ESPLRUNS"};
+constexpr absl::string_view kMagics[] = {"ESPTOKEN", "ESPEXMPL", "ESPMASKD",
+                                         "ESPLRUNS", "ESPPRMPT", "ESPRECRD"};
 constexpr int64_t kVocabularyMax = int64_t{1} << 32;
 
 // Offsets of the shard header.
@@ -54,6 +55,10 @@ absl::string_view NameOf(ShardHolds holds) {
       return "masked examples";
     case ShardHolds::kRuns:
       return "loss runs";
+    case ShardHolds::kPrompts:
+      return "prompts";
+    case ShardHolds::kRecords:
+      return "bytes of records";
   }
   return "?";
 }
@@ -100,6 +105,10 @@ nlohmann::ordered_json SplitToJson(const TokenSplit& split, DataKind holds) {
     json["loss_runs"] = split.loss_runs;
     json["runs"] = ShardsToJson(split.runs, "runs");
   }
+  if (holds == DataKind::kPrompts) {
+    json["record_bytes"] = split.record_bytes;
+    json["records"] = ShardsToJson(split.records, "bytes");
+  }
   return json;
 }
 
@@ -132,10 +141,30 @@ absl::StatusOr<TokenSplit> SplitFromJson(const nlohmann::json& json, DataKind ho
   ASSIGN_OR_RETURN(split.shards, ShardsFromJson(json, "shards", "tokens", split.tokens));
   if (holds == DataKind::kText) return split;
   ASSIGN_OR_RETURN(split.examples, ShardsFromJson(json, "examples", "examples", split.documents));
+  if (holds == DataKind::kPrompts) {
+    ASSIGN_OR_RETURN(split.record_bytes, IntegerField(json, "record_bytes"));
+    ASSIGN_OR_RETURN(split.records, ShardsFromJson(json, "records", "bytes", split.record_bytes));
+  }
   if (holds != DataKind::kMasked) return split;
   ASSIGN_OR_RETURN(split.loss_runs, IntegerField(json, "loss_runs"));
   ASSIGN_OR_RETURN(split.runs, ShardsFromJson(json, "runs", "runs", split.loss_runs));
   return split;
+}
+
+absl::StatusOr<std::vector<DataFile>> FilesFromJson(const nlohmann::json& json) {
+  std::vector<DataFile> files;
+  if (!json.contains("files")) return files;
+  ASSIGN_OR_RETURN(const nlohmann::json* entries, ArrayField(json, "files"));
+  for (const nlohmann::json& entry : *entries) {
+    if (!entry.is_object()) return absl::InvalidArgumentError("a file is not an object");
+    DataFile file;
+    ASSIGN_OR_RETURN(file.file, StringField(entry, "file"));
+    RETURN_IF_ERROR(CheckPlainFileName(file.file));
+    ASSIGN_OR_RETURN(file.sha256, StringField(entry, "sha256"));
+    RETURN_IF_ERROR(CheckSha256Text(file.sha256));
+    files.push_back(std::move(file));
+  }
+  return files;
 }
 
 // What the manifest holds, by its version.
@@ -170,7 +199,7 @@ absl::Status CheckManifest(const TokenManifest& manifest) {
   }
   std::set<absl::string_view> names;
   for (const auto& [name, split] : manifest.splits) {
-    for (const auto* shards : {&split.shards, &split.examples, &split.runs}) {
+    for (const auto* shards : {&split.shards, &split.examples, &split.runs, &split.records}) {
       for (const DataShard& shard : *shards) {
         if (names.insert(shard.file).second) continue;
         return absl::InvalidArgumentError(absl::StrCat("shard ", shard.file, " is listed twice"));
@@ -190,17 +219,20 @@ absl::string_view DataKindName(DataKind kind) {
       return "prompt-completion";
     case DataKind::kMasked:
       return "masked-examples";
+    case DataKind::kPrompts:
+      return "prompts";
   }
   return "?";
 }
 
 absl::StatusOr<DataKind> DataKindFromName(absl::string_view name) {
-  for (DataKind kind : {DataKind::kText, DataKind::kPromptCompletion, DataKind::kMasked}) {
+  for (DataKind kind :
+       {DataKind::kText, DataKind::kPromptCompletion, DataKind::kMasked, DataKind::kPrompts}) {
     if (DataKindName(kind) == name) return kind;
   }
   return absl::InvalidArgumentError(absl::StrCat("data of the kind '", name.substr(0, 40),
                                                  "' are not known; allowed: text, "
-                                                 "prompt-completion, masked-examples"));
+                                                 "prompt-completion, masked-examples, prompts"));
 }
 
 std::string TokenManifestToJson(const TokenManifest& manifest) {
@@ -214,9 +246,15 @@ std::string TokenManifestToJson(const TokenManifest& manifest) {
   json["token_bytes"] = manifest.token_bytes;
   json["source_bytes"] = manifest.source_bytes;
   const bool all_used = manifest.rows.left_out() == 0 && manifest.rows.cut == 0;
-  if (manifest.holds == DataKind::kMasked ||
+  if (manifest.holds == DataKind::kMasked || manifest.holds == DataKind::kPrompts ||
       (manifest.holds == DataKind::kPromptCompletion && !all_used)) {
     json["rows"] = RowsToJson(manifest.rows);
+  }
+  if (manifest.holds == DataKind::kPrompts) {
+    json["files"] = nlohmann::ordered_json::array();
+    for (const DataFile& file : manifest.files) {
+      json["files"].push_back({{"file", file.file}, {"sha256", file.sha256}});
+    }
   }
   json["splits"] = nlohmann::ordered_json::object();
   for (const auto& [name, split] : manifest.splits) {
@@ -238,6 +276,7 @@ absl::StatusOr<TokenManifest> TokenManifestFromJson(absl::string_view text) {
   manifest.token_bytes = static_cast<int>(std::min<int64_t>(token_bytes, 1000));
   ASSIGN_OR_RETURN(manifest.source_bytes, IntegerField(json, "source_bytes"));
   ASSIGN_OR_RETURN(manifest.rows, RowsFromJson(json));
+  ASSIGN_OR_RETURN(manifest.files, FilesFromJson(json));
   ASSIGN_OR_RETURN(const nlohmann::json* splits, ObjectField(json, "splits"));
   for (const auto& [name, split] : splits->items()) {
     ASSIGN_OR_RETURN(manifest.splits[name], SplitFromJson(split, manifest.holds));
@@ -263,7 +302,13 @@ int TokenBytesFor(int64_t vocab_size) {
 }
 
 ShardHolds ExampleShardsOf(DataKind kind) {
+  if (kind == DataKind::kPrompts) return ShardHolds::kPrompts;
   return kind == DataKind::kMasked ? ShardHolds::kMasked : ShardHolds::kExamples;
+}
+
+int ItemBytesOf(ShardHolds holds, int token_bytes) {
+  if (holds == ShardHolds::kRecords) return 1;
+  return holds == ShardHolds::kTokens ? token_bytes : kExampleEntryBytes;
 }
 
 std::string Describe(const ShardHeader& header) {
@@ -308,11 +353,12 @@ absl::StatusOr<ShardHeader> DecodeShardHeader(absl::Span<const std::byte> bytes,
   const bool tokens = holds == ShardHolds::kTokens;
   const auto item_bytes = LoadAt<uint32_t>(bytes, kItemBytesAt);
   const auto count = LoadAt<uint64_t>(bytes, kCountAt);
-  const bool right = tokens ? IsTokenBytes(item_bytes) : item_bytes == kExampleEntryBytes;
+  const auto of_items = static_cast<uint32_t>(ItemBytesOf(holds, 0));
+  const bool right = tokens ? IsTokenBytes(item_bytes) : item_bytes == of_items;
   if (!right || count > (uint64_t{1} << 48)) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " says ", count, " ", NameOf(holds), " of ", item_bytes,
-                     " bytes; allowed: ", tokens ? "1, 2 or 4" : "16"));
+                     " bytes; allowed: ", tokens ? "1, 2 or 4" : absl::StrCat(of_items)));
   }
   return ShardHeader{holds, static_cast<int>(item_bytes), static_cast<int64_t>(count)};
 }

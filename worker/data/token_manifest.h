@@ -26,8 +26,9 @@ enum class DataKind {
   kText,              // documents one after the other
   kPromptCompletion,  // examples of a prompt and its completion
   kMasked,            // examples any of whose tokens may count in the loss: conversations and texts
+  kPrompts,           // prompts, to be completed, with what the verifier of completions is told
 };
-// As in the manifest: "text", "prompt-completion", "masked-examples".
+// As in the manifest: "text", "prompt-completion", "masked-examples", "prompts".
 absl::string_view DataKindName(DataKind kind);
 absl::StatusOr<DataKind> DataKindFromName(absl::string_view name);
 
@@ -44,6 +45,8 @@ struct TokenSplit {
   std::vector<DataShard> examples;  // of examples: where each of them lies in the tokens
   int64_t loss_runs = 0;            // kMasked: stretches of tokens that count in the loss
   std::vector<DataShard> runs;      // and where they lie
+  int64_t record_bytes = 0;         // kPrompts: of all records, as JSON
+  std::vector<DataShard> records = {};
 };
 
 // What became of the rows that were read. Rows of examples; of text only those left out.
@@ -61,15 +64,22 @@ struct RowCounts {
 // "989 read; left out: 2 empty, 1 malformed; 3 cut"; empty when none was read.
 std::string DescribeRows(const RowCounts& rows);
 
+// A further file of a folder, as it was given.
+struct DataFile {
+  std::string file;
+  std::string sha256;
+};
+
 struct TokenManifest {
   DataKind holds = DataKind::kText;
   std::string tokenizer;         // kind: "byte"
   std::string tokenizer_sha256;  // of tokenizer.json; empty when there is none
   int64_t vocab_size = 0;
   int64_t eos_id = 0;
-  int token_bytes = 0;       // 1, 2 or 4: unsigned, little endian
-  int64_t source_bytes = 0;  // of text, end-of-document tokens not counted
-  RowCounts rows;            // of kText not kept in the manifest
+  int token_bytes = 0;               // 1, 2 or 4: unsigned, little endian
+  int64_t source_bytes = 0;          // of text, end-of-document tokens not counted
+  RowCounts rows;                    // of kText not kept in the manifest
+  std::vector<DataFile> files = {};  // kPrompts: lists that their verifier needs
   std::map<std::string, TokenSplit> splits;
 };
 
@@ -96,17 +106,25 @@ struct MaskedEntry {
   int64_t runs_end = 0;
   int64_t end = 0;
 };
+// The same of kPrompts: behind its record, of the records' bytes, and behind its tokens.
+struct PromptEntry {
+  int64_t record_end = 0;
+  int64_t end = 0;
+};
 // A stretch of tokens: [begin, end).
 struct TokenRun {
   int64_t begin = 0;
   int64_t end = 0;
   friend bool operator==(const TokenRun&, const TokenRun&) = default;
 };
-static_assert(sizeof(MaskedEntry) == kExampleEntryBytes && sizeof(TokenRun) == kExampleEntryBytes);
+static_assert(sizeof(MaskedEntry) == kExampleEntryBytes && sizeof(TokenRun) == kExampleEntryBytes &&
+              sizeof(PromptEntry) == kExampleEntryBytes);
 
-enum class ShardHolds { kTokens, kExamples, kMasked, kRuns };
+enum class ShardHolds { kTokens, kExamples, kMasked, kRuns, kPrompts, kRecords };
 // What the tables of examples of a folder hold.
 ShardHolds ExampleShardsOf(DataKind kind);
+// Bytes of an item; of tokens as the manifest says.
+int ItemBytesOf(ShardHolds holds, int token_bytes);
 inline constexpr size_t kShardHeaderBytes = 64;
 struct ShardHeader {
   ShardHolds holds = ShardHolds::kTokens;
