@@ -238,11 +238,16 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
   ASSIGN_OR_RETURN(const SampleOrder order,
                    SampleOrder::Create(OrderOptions(spec_, inputs_.task->training())));
   PrefetchedSamples samples(inputs_.task->training(), order, {});
+  const absl::StatusOr<std::unique_ptr<Practice>> practice = inputs_.task->MakePractice(context_);
+  ASSIGN_OR_RETURN(const SharedOutcome opened,
+                   ShareStatus(context_.collective, practice.status()));
+  RETURN_IF_ERROR(opened.status);
   std::optional<Evaluator> evaluator;
   if (inputs_.task->validation() != nullptr) {
     evaluator.emplace(context_, replica_->model(), *inputs_.task,
                       Evaluator::Options{.max_sequences = spec_.evaluate().max_sequences(),
-                                         .reproducible = spec_.train().reproducible()});
+                                         .reproducible = spec_.train().reproducible(),
+                                         .practice = practice->get()});
   } else if (const char* needs = NeedsValidation(spec_); needs != nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat(needs,
@@ -271,6 +276,7 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
        .synchroniser = *synchroniser_,
        .task = *inputs_.task,
        .samples = samples,
+       .practice = practice->get(),
        .saver = saver,
        .warm = warm_.get(),
        .evaluator = evaluator ? &*evaluator : nullptr,

@@ -122,6 +122,7 @@ absl::StatusOr<v1::JobSpec> LoadJobText(const JobText& text) {
   YamlReader reader(problems);
   v1::JobSpec spec;
   reader.Read(root, "", spec);
+  AddTaskSections(*spec.mutable_train());
   const LeftOut left_out = LeftOutOf(spec);
   reader.FillDefaults(root.kind == YamlNode::Kind::kMap ? &root : nullptr, "", spec);
   FillDerivedDefaults(left_out, spec);
@@ -149,6 +150,7 @@ absl::Status ValidateJobSpec(const v1::JobSpec& spec) {
 }
 
 void FillJobDefaults(v1::JobSpec& spec) {
+  AddTaskSections(*spec.mutable_train());
   const LeftOut left_out = LeftOutOf(spec);
   FillDefaultValues(spec);
   FillDerivedDefaults(left_out, spec);

@@ -364,6 +364,7 @@ class JobChecker {
 
 void CheckJobRules(const v1::JobSpec& spec, const std::string& where, Problems& problems) {
   JobChecker(spec, where, problems).CheckAll();
+  CheckRewardRules(spec, where, problems);
 }
 
 }  // namespace espalier

@@ -44,6 +44,11 @@ void CheckRules(const google::protobuf::Message& message, const std::string& pat
 // `where` stands before each message.
 void CheckJobRules(const v1::JobSpec& spec, const std::string& where, Problems& problems);
 
+// The part of it that is of tasks that learn from rewards; CheckJobRules calls it.
+void CheckRewardRules(const v1::JobSpec& spec, const std::string& where, Problems& problems);
+// Makes the sections of the task that may be left out, so that their defaults are filled in.
+void AddTaskSections(v1::TrainSpec& train);
+
 // Likewise for a cluster.
 void CheckClusterRules(const v1::ClusterSpec& spec, const std::string& where, Problems& problems);
 // Of one node; it is called `path` in messages.

@@ -2,7 +2,7 @@
 // of passes, and says what their sum is divided by: which samples there are, which tensors a pass
 // over some of them takes, and which loss over which tokens, with which weights. Boundaries,
 // passes, memory, exchange, update, reports and checkpoints know no task, and no task knows
-// another. Implementations: next_token.h, deep_supervision.h. Used by worker/train,
+// another. Implementations: next_token.h, deep_supervision.h, grpo.h. Used by worker/train,
 // worker/job_inputs.h and worker/session.h. Compute thread.
 #pragma once
 
@@ -19,6 +19,8 @@
 #include "worker/data/samples.h"
 #include "worker/model/model.h"
 #include "worker/state/slot_states.h"
+#include "worker/sync/together.h"
+#include "worker/task/practice.h"
 #include "worker/task/token_batch.h"
 
 namespace espalier {
@@ -60,6 +62,13 @@ class Task {
   // `results` (of its batch): writes what their slots keep. Throws what LibTorch throws.
   virtual void Keep(const Model&, Step, const Samples&, SlotRange /*rows*/,
                     const std::vector<torch::Tensor>& /*results*/, SlotStates&) const {}
+
+  // Of a task that learns from what the model itself makes: what does so, for a rank. A step is
+  // prepared by it (Practice::Prepare), and then Continue is called with no `fresh` samples, those
+  // of training() being counted and not read; evaluations are its own. By default null.
+  virtual absl::StatusOr<std::unique_ptr<Practice>> MakePractice(const RankContext&) const {
+    return nullptr;
+  }
 
   // What it tells of a step beside the loss, when every rank has what all slots keep after it: the
   // same on all ranks.

@@ -13,6 +13,7 @@
 #include "worker/data/order.h"
 #include "worker/model/model.h"
 #include "worker/sync/together.h"
+#include "worker/task/practice.h"
 #include "worker/task/task.h"
 #include "worker/tensor/transfers.h"
 
@@ -31,6 +32,7 @@ class Evaluator {
     int64_t max_sequences = 0;  // the first so many; 0: all
     // Passes of one sequence, whose losses are added in a way that no division into ranks changes.
     bool reproducible = false;
+    Practice* practice = nullptr;  // of a task that has one: its evaluations are those
   };
   // Model and task outlive this; the task has a validation split.
   Evaluator(const RankContext& context, const Model& model, const Task& task, Options options);
@@ -66,6 +68,7 @@ class Evaluator {
   static int64_t RowsOf(size_t rank, const std::vector<Sums>& all,
                         const std::vector<int64_t>& shares);
   absl::Status Pass(const Model& model, SlotRange range, Sums& sums);
+  absl::StatusOr<std::optional<Evaluation>> RunPractice(const Around& around);
   // The first sequences of `range`, all of them or as many as fit; how many.
   absl::StatusOr<int64_t> PassThatFits(const Around& around, SlotRange range, Sums& sums);
 

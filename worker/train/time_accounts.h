@@ -17,8 +17,10 @@ enum class TimeAccount {
   kCheckpoint,
   kEvaluate,
   kPaused,
+  kRollout,
+  kReward,
 };
-inline constexpr int kTimeAccounts = 7;
+inline constexpr int kTimeAccounts = 9;
 
 class TimeAccounts {
  public:

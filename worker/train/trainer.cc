@@ -123,7 +123,9 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   if (replica_.counters().validation.Fingerprint() != progress) return StepEnd::kNotBegun;
   ASSIGN_OR_RETURN(const SlotRange shard, boundary_->Shard(boundary));
 
-  // 2. The samples of my shard.
+  // 2. The samples of my shard, which all ranks may have to make first.
+  ASSIGN_OR_RETURN(const bool made, Practise());
+  if (!made) return StepEnd::kNotBegun;
   reporter_.Enter(v1::PHASE_DATA_WAIT);
   ASSIGN_OR_RETURN(const std::shared_ptr<const Samples> samples, SamplesOf(shard));
   accounts_.Book(TimeAccount::kDataWait);
@@ -179,9 +181,29 @@ absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   return StepEnd::kCommitted;
 }
 
+absl::StatusOr<bool> Trainer::Practise() {
+  if (parts_.practice == nullptr) return true;
+  if (milestones_->MissesEvaluation()) {
+    RETURN_IF_ERROR(milestones_->MakeUp());
+    return false;
+  }
+  RolloutAround around{.shares = boundary_->sequences(),
+                       .called_away = [this] { return boundary_->CallsAway(); }};
+  const auto judges = [](RolloutPart part) { return part == RolloutPart::kJudging; };
+  around.begins = [&](RolloutPart part) {
+    reporter_.Enter(judges(part) ? v1::PHASE_REWARD : v1::PHASE_ROLLOUT);
+  };
+  around.done = [&](RolloutPart part) {
+    accounts_.Book(judges(part) ? TimeAccount::kReward : TimeAccount::kRollout);
+  };
+  return parts_.practice->Prepare(replica_.step(), replica_.model(), around, replica_.slots());
+}
+
 absl::StatusOr<std::shared_ptr<const Samples>> Trainer::SamplesOf(SlotRange shard) {
-  ASSIGN_OR_RETURN(std::shared_ptr<const Samples> fresh,
-                   parts_.samples.Fetch(replica_.step(), shard));
+  auto fresh = std::make_shared<const Samples>();
+  if (parts_.practice == nullptr) {
+    ASSIGN_OR_RETURN(fresh, parts_.samples.Fetch(replica_.step(), shard));
+  }
   if (!replica_.slots().kept()) return fresh;
   ASSIGN_OR_RETURN(Samples samples,
                    parts_.task.Continue(replica_.step(), shard, *fresh, replica_.slots()));

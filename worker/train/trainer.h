@@ -18,6 +18,7 @@
 #include "worker/state/warm_state.h"
 #include "worker/sync/synchroniser.h"
 #include "worker/sync/together.h"
+#include "worker/task/practice.h"
 #include "worker/task/task.h"
 #include "worker/train/evaluate.h"
 #include "worker/train/gradient_passes.h"
@@ -41,7 +42,8 @@ class Trainer {
     Replica& replica;
     Synchroniser& synchroniser;
     const Task& task;
-    SampleSource& samples;  // of task.training()
+    SampleSource& samples;         // of task.training()
+    Practice* practice = nullptr;  // of a task that has one
     CheckpointSaver& saver;
     WarmState* warm = nullptr;         // none: the replica dies with the process
     Evaluator* evaluator = nullptr;    // none: there is no validation split
@@ -87,6 +89,9 @@ class Trainer {
   absl::StatusOr<Boundary> MeetBoundary();
   // Absent: the message does not say to stop.
   static std::optional<StepEnd> StopOf(const Boundary& boundary);
+  // Of a task that makes its samples itself: has those of the next step made. False: there was an
+  // evaluation to be made first, or the ranks were called away.
+  absl::StatusOr<bool> Practise();
   // Of my slots of the next step.
   absl::StatusOr<std::shared_ptr<const Samples>> SamplesOf(SlotRange shard);
   absl::Status UpdateOrSkip(const StepTotals& total, v1::StepReport& report);

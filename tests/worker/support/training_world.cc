@@ -111,9 +111,10 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
     ASSIGN_OR_RETURN(sample_log, SampleLog::Open(context, *options.sample_log_files(rank),
                                                  options.checkpoints + "/samples"));
   }
+  ASSIGN_OR_RETURN(const std::unique_ptr<Practice> practice, task.MakePractice(context));
   CheckpointSaver saver(context, *result.client, store, identity, role);
   Evaluator evaluator(context, result.replica->model(), task,
-                      {.reproducible = spec.train().reproducible()});
+                      {.reproducible = spec.train().reproducible(), .practice = practice.get()});
   AllReduceSynchroniser synchroniser(
       collective,
       {result.replica->parameters(), result.replica->optimizer(), result.replica->residual(),
@@ -129,6 +130,7 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
                                     .synchroniser = synchroniser,
                                     .task = task,
                                     .samples = *source,
+                                    .practice = practice.get(),
                                     .saver = saver,
                                     .warm = warm.get(),
                                     .evaluator = options.validation ? &evaluator : nullptr,

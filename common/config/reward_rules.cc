@@ -1,0 +1,92 @@
+// What the tasks that learn from rewards, grpo and rft, need of a job beside what all do.
+#include "absl/strings/str_cat.h"
+#include "common/config/rules.h"
+#include "common/config/yaml_tree.h"
+
+namespace espalier {
+namespace {
+
+class RewardChecker {
+ public:
+  RewardChecker(const v1::JobSpec& spec, const std::string& where, Problems& problems)
+      : spec_(spec), train_(spec.train()), where_(where), problems_(problems) {}
+
+  void CheckAll() {
+    const bool grpo = train_.task() == v1::TASK_GRPO, rft = train_.task() == v1::TASK_RFT;
+    CheckSection("rollout", train_.has_rollout(), grpo || rft, "grpo and rft");
+    CheckSection("verifier", train_.has_verifier(), grpo || rft, "grpo and rft");
+    CheckSection("grpo", train_.has_grpo(), grpo, "grpo");
+    if (train_.has_verifier()) CheckVerifier();
+    if (grpo) CheckGrpo();
+  }
+
+ private:
+  template <typename... Parts>
+  void Refuse(const Parts&... parts) {
+    problems_.Add(where_, absl::StrCat(parts...));
+  }
+
+  void CheckSection(const char* name, bool given, bool used, const char* tasks) {
+    if (given && !used) {
+      Refuse("train.", name, " is of train.task ", tasks, "; leave it out, or set train.task");
+    }
+    if (!given && used && absl::string_view(name) == "verifier") {
+      Refuse("train.verifier is missing: completions are judged by it; give its kind (wordle, ",
+             "units, arithmetic), or kind: external with the command of a program of your own");
+    }
+  }
+
+  void CheckVerifier() {
+    const v1::VerifierSpec& verifier = train_.verifier();
+    if ((verifier.kind() == "external") != (verifier.command_size() > 0)) {
+      Refuse("train.verifier.command is the program of kind external, and of no other; give both, ",
+             "or neither");
+    }
+    if (spec_.evaluate().games() > 0 && verifier.kind() != "wordle") {
+      Refuse("evaluate.games is ", spec_.evaluate().games(), ", and there are games of verifier ",
+             "wordle alone; set it to 0");
+    }
+  }
+
+  void CheckGrpo() {
+    const v1::RolloutSpec& rollout = train_.rollout();
+    if (rollout.samples() < 2 || train_.global_batch() % rollout.samples() != 0) {
+      Refuse("train.rollout.samples is ", rollout.samples(), " and train.global_batch is ",
+             train_.global_batch(), "; completions are compared with others of their prompt, so ",
+             "samples is 2 or more and divides global_batch");
+    }
+    if (rollout.max_new_tokens() > spec_.data().sequence_length()) {
+      Refuse("train.rollout.max_new_tokens is ", rollout.max_new_tokens(),
+             "; prompt and completion have room for data.sequence_length tokens, which is ",
+             spec_.data().sequence_length());
+    }
+    if (train_.grpo().kl() > 0 && !train_.has_lora()) {
+      Refuse("train.grpo.kl is ", train_.grpo().kl(), ", the weight of the divergence from the ",
+             "model without its adapters, and there are none; give train.lora, or set kl to 0");
+    }
+  }
+
+  const v1::JobSpec& spec_;
+  const v1::TrainSpec& train_;
+  const std::string& where_;
+  Problems& problems_;
+};
+
+}  // namespace
+
+void AddTaskSections(v1::TrainSpec& train) {
+  if (train.task() == v1::TASK_GRPO) {
+    train.mutable_grpo();
+    train.mutable_rollout();
+  } else if (train.task() == v1::TASK_RFT) {
+    train.mutable_rollout();
+  } else if (train.task() == v1::TASK_DPO) {
+    train.mutable_dpo();
+  }
+}
+
+void CheckRewardRules(const v1::JobSpec& spec, const std::string& where, Problems& problems) {
+  RewardChecker(spec, where, problems).CheckAll();
+}
+
+}  // namespace espalier

@@ -1,0 +1,43 @@
+// Practice: what a task does that learns from what the model itself makes, with all ranks together:
+// the samples of each step, made before it, and evaluations by what the model does when it is
+// asked. One per rank, beside the task, which all ranks may share. Implementation: grpo_practice.h.
+// Used by worker/task, worker/train, worker/session.cc and tests with fakes. Compute thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/base/ids.h"
+#include "common/observe/task_figures.h"
+#include "worker/model/model.h"
+#include "worker/rollout/rollout.h"
+#include "worker/state/slot_states.h"
+
+namespace espalier {
+
+class Practice {
+ public:
+  virtual ~Practice() = default;
+
+  // Every rank calls it at the beginning of `step` with equal models and slots; afterwards what
+  // follows the step in `slots` says, equally on all ranks, what the slots of the step are to learn
+  // from, for Task::Continue. False, on all ranks: one was called away, and the step has not begun.
+  // Errors are those of RolloutSource.
+  virtual absl::StatusOr<bool> Prepare(Step step, const Model& model, const RolloutAround& around,
+                                       SlotStates& slots) = 0;
+
+  // Of a model, equal on all ranks. The loss falls as the model does better.
+  struct Findings {
+    double loss = 0;
+    int64_t answers = 0;  // that it is the mean of
+    std::vector<TaskFigure> figures;
+  };
+  // Every rank calls it at the same step. Absent as above, on all ranks.
+  virtual absl::StatusOr<std::optional<Findings>> Evaluate(const Model& model,
+                                                           const RolloutAround& around) = 0;
+};
+
+}  // namespace espalier
