@@ -8,6 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "worker/data/samples.h"
+#include "worker/data/token_manifest.h"
+
 namespace espalier {
 
 class PromptTable {
@@ -16,6 +22,11 @@ class PromptTable {
     std::vector<int32_t> ids;  // at least one
     std::string record;        // JSON
   };
+  // Of a prepared folder. DATA_LOSS names an entry that does not follow the one before it, holds
+  // nothing, or leaves the tokens or the records.
+  static absl::StatusOr<PromptTable> Create(const TokenRow& tokens,
+                                            absl::Span<const PromptEntry> entries,
+                                            absl::string_view records);
   explicit PromptTable(std::vector<Row> rows) : rows_(std::move(rows)) {}
 
   int64_t size() const { return static_cast<int64_t>(rows_.size()); }

@@ -304,38 +304,26 @@ absl::StatusOr<MappedShards> MapShards(const std::string& folder,
   return mapped;
 }
 
+// All items of a row, as bytes.
+std::string Copied(const MappedShards& shards, size_t item_bytes) {
+  std::string bytes;
+  for (int64_t at = 0; at < shards.size();) {
+    const MappedShards::Run run = shards.From(at);
+    bytes.append(reinterpret_cast<const char*>(run.items),
+                 static_cast<size_t>(run.count) * item_bytes);
+    at += run.count;
+  }
+  return bytes;
+}
+
 absl::StatusOr<std::shared_ptr<const PromptTable>> ReadPrompts(const TokenRow& tokens,
                                                                const MappedShards& entries,
                                                                const MappedShards& records) {
-  std::vector<PromptTable::Row> rows;
-  PromptEntry before;
-  for (int64_t i = 0; i < entries.size(); ++i) {
-    PromptEntry entry;
-    std::memcpy(&entry, entries.From(i).items, sizeof(entry));
-    const int64_t size = entry.end - before.end, bytes = entry.record_end - before.record_end;
-    const bool sound = size > 0 && entry.end <= tokens.size() && bytes > 0 &&
-                       entry.record_end <= records.size() &&
-                       records.From(before.record_end).count >= bytes;
-    if (!sound) {
-      return absl::DataLossError(absl::StrCat(
-          "prompt ", i, " says that its tokens are [", before.end, ", ", entry.end,
-          ") and its record [", before.record_end, ", ", entry.record_end, "); the split has ",
-          tokens.size(), " and ", records.size(), ": the table of prompts is damaged"));
-    }
-    std::vector<int64_t> ids(static_cast<size_t>(size));
-    RETURN_IF_ERROR(tokens.Copy(before.end, absl::MakeSpan(ids)));
-    const std::byte* const record = records.From(before.record_end).items;
-    rows.push_back(
-        {{ids.begin(), ids.end()},
-         std::string(reinterpret_cast<const char*>(record), static_cast<size_t>(bytes))});
-    before = entry;
-  }
-  if (before.end == tokens.size() && before.record_end == records.size()) {
-    return std::make_shared<const PromptTable>(std::move(rows));
-  }
-  return absl::DataLossError(absl::StrCat(
-      "the prompts end at token ", before.end, " and byte ", before.record_end, ", the split at ",
-      tokens.size(), " and ", records.size(), ": the table of prompts is damaged"));
+  const std::string bytes = Copied(entries, kExampleEntryBytes);
+  std::vector<PromptEntry> table(static_cast<size_t>(entries.size()));
+  std::memcpy(table.data(), bytes.data(), bytes.size());
+  ASSIGN_OR_RETURN(PromptTable prompts, PromptTable::Create(tokens, table, Copied(records, 1)));
+  return std::make_shared<const PromptTable>(std::move(prompts));
 }
 
 }  // namespace

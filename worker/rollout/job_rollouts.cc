@@ -65,6 +65,20 @@ absl::StatusOr<std::unique_ptr<Verifier>> OpenJobVerifier(const v1::VerifierSpec
   return OpenVerifier(options);
 }
 
+absl::StatusOr<std::unique_ptr<RolloutSource>> OpenJobRollouts(const RankContext& context,
+                                                               const v1::JobSpec& spec,
+                                                               absl::string_view data,
+                                                               const Tokenizer& tokenizer) {
+  const v1::VerifierSpec& judge = spec.train().verifier();
+  ASSIGN_OR_RETURN(std::unique_ptr<Verifier> verifier, OpenJobVerifier(judge, data));
+  RolloutLimits limits = RolloutLimitsOf(spec.train().rollout());
+  limits.memory_bytes = spec.batch().memory_limit_bytes();
+  return std::make_unique<RolloutEngine>(
+      context, tokenizer, std::move(verifier),
+      RolloutEngine::Options{.limits = std::move(limits),
+                             .judging_patience = JudgingPatience(judge)});
+}
+
 // A process may be started anew a few times, and then be silent for as long as it may.
 absl::Duration JudgingPatience(const v1::VerifierSpec& spec) {
   if (spec.kind() != "external") return absl::Minutes(1);

@@ -13,6 +13,7 @@
 #include "worker/reward/open_verifier.h"
 #include "worker/reward/verifier.h"
 #include "worker/rollout/rollout_batch.h"
+#include "worker/rollout/rollout_engine.h"
 
 namespace espalier {
 
@@ -30,6 +31,12 @@ absl::StatusOr<VerifierOptions> VerifierOptionsOf(const v1::VerifierSpec& spec,
                                                   absl::string_view data);
 absl::StatusOr<std::unique_ptr<Verifier>> OpenJobVerifier(const v1::VerifierSpec& spec,
                                                           absl::string_view data);
+// What samples and judges for a rank: an engine with the job's verifier. `tokenizer` outlives it.
+absl::StatusOr<std::unique_ptr<RolloutSource>> OpenJobRollouts(const RankContext& context,
+                                                               const v1::JobSpec& spec,
+                                                               absl::string_view data,
+                                                               const Tokenizer& tokenizer);
+
 // How long a program of the user's may keep everybody waiting without an answer that is judged.
 absl::Duration JudgingPatience(const v1::VerifierSpec& spec);
 

@@ -7,6 +7,8 @@
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
+#include "common/platform/platform.h"
+#include "worker/tensor/device.h"
 
 namespace espalier {
 namespace {
@@ -21,6 +23,16 @@ int64_t MostPositions(const RolloutBatch::Parts& parts) {
   const int64_t of_model = parts.decoder.config().max_position_embeddings;
   const int64_t wanted = parts.limits.positions;
   return wanted > 0 ? std::min(wanted, of_model) : of_model;
+}
+
+// 0: nobody says.
+int64_t MemoryOf(const RolloutBatch::Parts& parts) {
+  if (parts.limits.memory_bytes > 0) return parts.limits.memory_bytes;
+  if (const std::optional<DeviceMemory> device = ReadDeviceMemory(parts.decoder.device())) {
+    return device->total_bytes;
+  }
+  const absl::StatusOr<MachineMemory> machine = ReadMachineMemory();
+  return machine.ok() ? machine->limit_bytes : 0;
 }
 
 }  // namespace
@@ -57,7 +69,8 @@ int64_t RolloutBatch::MostRows() const {
   int64_t rows = parts_.limits.rows > 0 ? parts_.limits.rows : kMostRows;
   const int64_t of_row = KeyValueCache::Bytes(parts_.decoder.config(),
                                               {.rows = 1, .positions = positions_}, kElementBytes);
-  if (parts_.limits.cache_bytes > 0) rows = std::min(rows, parts_.limits.cache_bytes / of_row);
+  const int64_t memory = MemoryOf(parts_);
+  if (memory > 0) rows = std::min(rows, memory / 4 / of_row);
   return std::clamp<int64_t>(rows, 1, std::max<int64_t>(1, items));
 }
 

@@ -26,8 +26,8 @@ struct RolloutLimits {
   std::vector<std::string> stop = {};
   // Of a sequence, its prompt included; 0: as many as the model has.
   int64_t positions = 0;
-  int64_t rows = 0;         // 0: as many as cache_bytes hold, 64 at most
-  int64_t cache_bytes = 0;  // of keys and values, at most; 0: any number
+  int64_t rows = 0;  // 0: 64; fewer where their keys and values are more than a quarter of memory
+  int64_t memory_bytes = 0;  // 0: what the device, or the machine, has
 };
 
 // A sample of a prompt, by its place in the order.

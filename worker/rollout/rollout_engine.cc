@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "worker/control/progress.h"
 #include "worker/rollout/rollout_bytes.h"
 
 namespace espalier {
@@ -41,6 +42,27 @@ class Part {
   double& seconds_;
   const absl::Duration begin_;
 };
+
+// While this is there the rank waits for others, and is not the one that is stuck.
+class Waiting {
+ public:
+  explicit Waiting(ProgressBoard& progress) : progress_(progress), phase_(progress.phase.load()) {
+    progress.Enter(v1::PHASE_EXCHANGE);
+  }
+  ~Waiting() { progress_.Enter(phase_); }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  ProgressBoard& progress_;
+  const v1::Phase phase_;
+};
+
+template <typename T>
+absl::StatusOr<std::vector<T>> Meet(const RankContext& context, const T& told) {
+  const Waiting waiting(context.progress);
+  return GatherValues(context.collective, told);
+}
 
 // Which samples come next: all, or of prompts that have no accepted one as many again as they have
 // had: a hard prompt has few turns, and no more than twice the samples that it needs are made.
@@ -131,7 +153,7 @@ absl::StatusOr<std::optional<std::vector<Rollout>>> RolloutEngine::SampleItems(
   for (absl::Status status;; status = Work(run, items, mine)) {
     const bool called_away = run.around.called_away && run.around.called_away();
     const Meeting told{run.load, called_away ? 1 : 0, status.ok() ? 0 : 1};
-    ASSIGN_OR_RETURN(const std::vector<Meeting> all, GatherValues(collective, told));
+    ASSIGN_OR_RETURN(const std::vector<Meeting> all, Meet(context_, told));
     std::vector<RolloutLoad> loads;
     bool failed = false, away = false;
     int64_t running = 0;
@@ -199,7 +221,7 @@ absl::StatusOr<bool> RolloutEngine::Judge(Run& run, std::vector<Rollout>& mine) 
   for (;;) {
     const bool called_away = run.around.called_away && run.around.called_away();
     const Left told{left.empty() ? 0 : 1, called_away ? 1 : 0};
-    ASSIGN_OR_RETURN(const std::vector<Left> all, GatherValues(context_.collective, told));
+    ASSIGN_OR_RETURN(const std::vector<Left> all, Meet(context_, told));
     const auto any = [&all](int32_t Left::*field) {
       return std::any_of(all.begin(), all.end(), [=](const Left& one) { return one.*field != 0; });
     };

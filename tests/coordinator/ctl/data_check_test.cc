@@ -46,6 +46,19 @@ TEST(CheckManifest, LetsATaskHaveItsKindOfData) {
       << "examples are filled up to the length";
 }
 
+TEST(CheckManifest, KnowsWhoTakesPrompts) {
+  const char prompts[] =
+      R"({"format": "espalier-tokens", "version": 2, "holds": "prompts",
+          "splits": {"train": {"tokens": 90, "documents": 7}}})";
+  EXPECT_EQ(CheckManifest(Job(v1::TASK_RFT, 512), prompts, "d"), absl::OkStatus());
+  EXPECT_EQ(CheckManifest(Job(v1::TASK_GRPO, 512), prompts, "d"), absl::OkStatus());
+  EXPECT_THAT(std::string(CheckManifest(Job(v1::TASK_SFT, 8), prompts, "d").message()),
+              HasSubstr("set train.task to rft or grpo"));
+  EXPECT_THAT(std::string(CheckManifest(Job(v1::TASK_RFT, 8), kExamples, "d").message()),
+              HasSubstr("--format prompts"));
+  EXPECT_EQ(ReadManifest(prompts)->training_documents, 7);
+}
+
 TEST(CheckManifest, RefusesAnotherKindAndSaysWhatToDo) {
   const absl::Status sft = CheckManifest(Job(v1::TASK_SFT, 128), Text(1000), "/text");
   EXPECT_EQ(sft.code(), absl::StatusCode::kInvalidArgument);

@@ -1,0 +1,153 @@
+// What is sampled is a function of the order alone: of no rank, no speed and no division.
+#include "worker/rollout/rollout_engine.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/worker/rollout/sampling_world.h"
+#include "worker/generation/batch_generator.h"
+
+namespace espalier {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(RolloutEngine, RanksSpeedsAndSharesChangeNotABit) {
+  const RolloutOrder order = SomeOrder(9, 4);
+  const std::vector<Rollout> alone = AllOf(Sample({}, order));
+  ASSERT_EQ(alone.size(), 36U);
+  for (size_t i = 0; i < alone.size(); ++i) {
+    EXPECT_EQ(alone[i].prompt, static_cast<int64_t>(i / 4));
+    EXPECT_EQ(alone[i].sample, static_cast<int64_t>(i % 4));
+    EXPECT_EQ(alone[i].judgement.component("step"), 4);
+  }
+  ExpectEqual(AllOf(Sample({.slow_down = {1, 6}}, order)), alone);
+  ExpectEqual(AllOf(Sample({.slow_down = {3, 1, 2}}, order)), alone);
+  ExpectEqual(AllOf(Sample({.slow_down = {1, 1}, .shares = {1, 0}}, order)), alone);
+  ExpectEqual(AllOf(Sample({.limits = {.max_new_tokens = 24, .rows = 1}}, order)), alone);
+}
+
+TEST(RolloutEngine, SamplesOfAPromptAndStepsDiffer) {
+  RolloutOrder order = SomeOrder(2, 3);
+  const std::vector<Rollout> first = AllOf(Sample({}, order));
+  EXPECT_NE(first[0].ids, first[1].ids);
+  ++order.moment.step;
+  EXPECT_NE(AllOf(Sample({}, order))[0].ids, first[0].ids);
+}
+
+// A machine that is much slower than its share says leaves what it has not begun to the others.
+TEST(RolloutEngine, WhatASlowRankHasNotBegunMoves) {
+  const std::vector<SampledRank> ranks =
+      Sample({.slow_down = {1, 40}, .limits = {.max_new_tokens = 40, .rows = 2}}, SomeOrder(30, 2));
+  ASSERT_EQ(AllOf(ranks).size(), 60U);
+  EXPECT_EQ(ranks[0].judged + ranks[1].judged, 60) << "each is judged once, where it was sampled";
+  EXPECT_GT(ranks[0].judged, 40);
+}
+
+TEST(RolloutEngine, APromptEndsWithItsFirstAcceptedSample) {
+  RolloutOrder order = SomeOrder(12, 10);
+  const std::vector<Rollout> all = AllOf(Sample({}, order));
+  order.until_accepted = true;
+  const std::vector<SampledRank> alone = Sample({}, order);
+  std::vector<Rollout> wanted;
+  std::vector<bool> ended(12);
+  for (const Rollout& one : all) {
+    if (ended[static_cast<size_t>(one.prompt)]) continue;
+    ended[static_cast<size_t>(one.prompt)] = one.judgement.accepted();
+    wanted.push_back(one);
+  }
+  ASSERT_LT(wanted.size(), all.size()) << "nothing is ever accepted";
+  ExpectEqual(AllOf(alone), wanted);
+  EXPECT_LT((*alone[0].rollouts)->figures.samples, static_cast<int64_t>(all.size()));
+  ExpectEqual(AllOf(Sample({.slow_down = {4, 1}}, order)), wanted);
+}
+
+TEST(RolloutEngine, EndsAtAStopTextWhichBelongsToTheCompletion) {
+  const RolloutOrder order = SomeOrder(6, 2);
+  const std::vector<Rollout> whole = AllOf(Sample({}, order));
+  std::string stop;
+  for (const Rollout& one : whole) {  // two bytes that one of them writes
+    for (size_t i = 4; stop.empty() && i + 1 < one.ids.size(); ++i) {
+      const int32_t a = one.ids[i], b = one.ids[i + 1];
+      if (a > 32 && a < 127 && b > 32 && b < 127)
+        stop = {static_cast<char>(a), static_cast<char>(b)};
+    }
+  }
+  ASSERT_EQ(stop.size(), 2U);
+  const std::vector<Rollout> cut = AllOf(
+      Sample({.limits = {.max_new_tokens = 24, .stop = {"nowhere", stop}, .rows = 5}}, order));
+  int stopped = 0;
+  for (size_t i = 0; i < cut.size(); ++i) {
+    const size_t at = whole[i].text.find(stop);
+    if (at == std::string::npos) {
+      EXPECT_EQ(cut[i].ids, whole[i].ids);
+      continue;
+    }
+    ++stopped;
+    EXPECT_TRUE(cut[i].stopped);
+    EXPECT_EQ(cut[i].text, whole[i].text.substr(0, at + 2));
+    EXPECT_EQ(cut[i].ids.back(), static_cast<int32_t>(stop[1]));
+  }
+  EXPECT_GT(stopped, 0);
+}
+
+TEST(RolloutEngine, TheEndOfTextBelongsToTheIdsAndNotToTheText) {
+  RolloutOrder order = SomeOrder(40, 4);
+  int ended = 0;
+  for (const Rollout& one : AllOf(Sample({}, order))) {
+    const bool end = one.ids.back() == 256;
+    EXPECT_EQ(one.stopped, end);
+    EXPECT_TRUE(end || one.ids.size() == 24U) << one.ids.size();
+    ended += end ? 1 : 0;
+  }
+  EXPECT_GT(ended, 0);
+}
+
+TEST(RolloutEngine, APromptWithLittleRoomGetsWhatThereIs) {
+  const std::vector<Rollout> short_ones =
+      AllOf(Sample({.limits = {.max_new_tokens = 24, .positions = 9, .rows = 5}}, SomeOrder(5, 1)));
+  for (const Rollout& one : short_ones) {
+    const int64_t room = 9 - (1 + one.prompt % 5);
+    EXPECT_LE(static_cast<int64_t>(one.ids.size()), room);
+    EXPECT_TRUE(one.stopped || static_cast<int64_t>(one.ids.size()) == room);
+  }
+  const auto refused =
+      Sample({.slow_down = {1, 1}, .limits = {.positions = 5}}, SomeOrder(5, 1))[1].rollouts;
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("prompt 14: "));
+}
+
+TEST(RolloutEngine, AllStopWhenOneIsCalledAway) {
+  const auto ranks = Sample(
+      {.slow_down = {1, 1}, .called_away = [](int rank) { return rank == 0; }}, SomeOrder(20, 4));
+  for (const SampledRank& rank : ranks) {
+    ASSERT_TRUE(rank.rollouts.ok()) << rank.rollouts.status();
+    EXPECT_FALSE(rank.rollouts->has_value());
+  }
+}
+
+TEST(RolloutEngine, ALostRankIsAnErrorAndTheNextWorldSamplesTheSame) {
+  const RolloutOrder order = SomeOrder(8, 2);
+  const std::vector<Rollout> wanted = AllOf(Sample({}, order));
+  const auto lost = Sample({.slow_down = {1, 1, 1},
+                            .failure_timeout = absl::Seconds(1),
+                            .before =
+                                [](int rank, Collective& collective) {
+                                  if (rank == 1) collective.Abort(absl::UnavailableError("lost"));
+                                }},
+                           order);
+  for (const SampledRank& rank : lost) EXPECT_FALSE(rank.rollouts.ok());
+  ExpectEqual(AllOf(Sample({.slow_down = {1, 1}}, order)), wanted);
+}
+
+TEST(RolloutEngine, ARecordThatCannotBeJudgedFailsAllRanksAlike) {
+  RolloutOrder order = SomeOrder(6, 1);
+  order.prompts[5].record.clear();
+  const auto ranks = Sample({.slow_down = {1, 1}}, order);
+  for (const SampledRank& rank : ranks) {
+    EXPECT_EQ(rank.rollouts.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(rank.rollouts.status().message()), HasSubstr("a record that is empty"));
+  }
+}
+
+}  // namespace
+}  // namespace espalier

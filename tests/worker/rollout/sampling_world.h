@@ -1,0 +1,130 @@
+// Ranks in threads that sample an order together, from a small random decoder over bytes, judged by
+// a verifier of which anybody can tell what it says. Used by tests/worker/rollout.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
+#include "tests/worker/support/tiny_model.h"
+#include "worker/collective/in_process.h"
+#include "worker/rollout/rollout_engine.h"
+
+namespace espalier {
+
+inline DecoderConfig ByteConfig() {
+  DecoderConfig config = TinyModelConfig();
+  config.vocab_size = 257;
+  config.initializer_range = 0.2;
+  return config;
+}
+
+// Accepts a completion whose text has the letter that its record names; counts those it judges.
+class LetterVerifier final : public Verifier {
+ public:
+  explicit LetterVerifier(int64_t* judged) : judged_(judged) {}
+  absl::StatusOr<std::vector<Judgement>> Judge(absl::Span<const Completion> completions,
+                                               const TrainingMoment& moment) override {
+    std::vector<Judgement> judgements;
+    for (const Completion& one : completions) {
+      if (one.record.empty()) return absl::InvalidArgumentError("a record that is empty");
+      ++*judged_;
+      Judgement& judgement = judgements.emplace_back();
+      judgement.Add("length", static_cast<double>(one.text.size()));
+      judgement.Add("step", static_cast<double>(moment.step));
+      const bool has = one.text.find(one.record) != absl::string_view::npos;
+      if (!has) judgement.invalid = absl::StrCat("no ", one.record);
+    }
+    return judgements;
+  }
+
+ private:
+  int64_t* judged_;
+};
+
+inline RolloutOrder SomeOrder(int64_t prompts, int64_t samples) {
+  RolloutOrder order;
+  order.moment = {.step = 4, .progress = 0.5};
+  for (int64_t i = 0; i < prompts; ++i) {
+    RolloutPrompt prompt{.id = 10 + i, .ids = {}, .record = std::string(1, 'a' + i % 20)};
+    for (int64_t j = 0; j <= i % 5; ++j) prompt.ids.push_back(static_cast<int32_t>(60 + i + j));
+    order.prompts.push_back(std::move(prompt));
+  }
+  order.samples = samples;
+  order.seed = 9;
+  return order;
+}
+
+struct SamplingWorld {
+  std::vector<double> slow_down = {1};  // a rank each
+  RolloutLimits limits = {.max_new_tokens = 24, .rows = 5};
+  std::vector<int64_t> shares = {};
+  absl::Duration failure_timeout = absl::Seconds(60);
+  std::function<bool(int rank)> called_away;
+  std::function<void(int rank, Collective& collective)> before;  // a rank samples
+};
+
+struct SampledRank {
+  absl::StatusOr<std::optional<Rollouts>> rollouts = absl::UnknownError("did not run");
+  int64_t judged = 0;
+};
+
+inline std::vector<SampledRank> Sample(const SamplingWorld& world, const RolloutOrder& order) {
+  static const TinyModel& model = *new TinyModel(ByteConfig());
+  static const Tokenizer& tokenizer = *MakeByteTokenizer().release();
+  const size_t ranks = world.slow_down.size();
+  const auto group = InProcessGroup(static_cast<int>(ranks), world.failure_timeout);
+  std::vector<SampledRank> results(ranks);
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      at::set_num_threads(1);
+      ProgressBoard board;
+      if (world.before) world.before(static_cast<int>(rank), *group[rank]);
+      RolloutEngine engine({*group[rank], RealClock(), board}, tokenizer,
+                           std::make_unique<LetterVerifier>(&results[rank].judged),
+                           {.limits = world.limits, .slow_down = world.slow_down[rank]});
+      RolloutAround around{.shares = world.shares, .called_away = {}, .begins = {}, .done = {}};
+      if (world.called_away) {
+        around.called_away = [&, rank] { return world.called_away(static_cast<int>(rank)); };
+      }
+      results[rank].rollouts = engine.Sample(*model.decoder, order, around);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return results;
+}
+
+// Of ranks that all have the same, without an error.
+inline std::vector<Rollout> AllOf(const std::vector<SampledRank>& ranks);
+
+inline std::string TextOf(const Rollout& one) {
+  return absl::StrCat(one.prompt, "/", one.sample, one.stopped ? " stopped " : " ", one.ids.size(),
+                      " ", one.text, " ", one.judgement.total, " ", one.judgement.invalid);
+}
+
+inline void ExpectEqual(const std::vector<Rollout>& a, const std::vector<Rollout>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(TextOf(a[i]), TextOf(b[i]));
+    EXPECT_EQ(a[i].ids, b[i].ids);
+    EXPECT_EQ(a[i].judgement.components, b[i].judgement.components);
+  }
+}
+
+inline std::vector<Rollout> AllOf(const std::vector<SampledRank>& ranks) {
+  for (const SampledRank& rank : ranks) {
+    EXPECT_TRUE(rank.rollouts.ok()) << rank.rollouts.status();
+    if (!rank.rollouts.ok() || !rank.rollouts->has_value()) return {};
+    ExpectEqual((*rank.rollouts)->all, (*ranks[0].rollouts)->all);
+  }
+  return (*ranks[0].rollouts)->all;
+}
+
+}  // namespace espalier
