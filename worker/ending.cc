@@ -104,6 +104,10 @@ const char* NameOf(v1::Phase phase) {
       return "writing a checkpoint";
     case v1::PHASE_PAUSED:
       return "paused";
+    case v1::PHASE_ROLLOUT:
+      return "sampling completions";
+    case v1::PHASE_REWARD:
+      return "having completions judged";
     default:
       return "in no phase";
   }

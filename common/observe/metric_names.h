@@ -112,8 +112,8 @@ inline constexpr MetricName kJobCheckpointFailures = {"espalier_job_checkpoint_f
 
 inline constexpr MetricName kWorkerAccountSeconds = {
     "espalier_worker_account_seconds_total", MetricKind::kCounter,
-    "Wall seconds of a worker by account: compute, exchange_wait, data_wait, checkpoint, paused, "
-    "recovering, idle. Every second is in exactly one."};
+    "Wall seconds of a worker by account: compute, exchange_wait, data_wait, rollout, reward, "
+    "checkpoint, paused, recovering, idle. Every second is in exactly one."};
 inline constexpr MetricName kWorkerExchangeBytes = {"espalier_worker_exchange_bytes_total",
                                                     MetricKind::kCounter,
                                                     "Gradient bytes sent by a worker."};

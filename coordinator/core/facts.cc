@@ -29,6 +29,10 @@ absl::string_view PhaseName(Phase phase) {
       return "pause";
     case Phase::kStopping:
       return "stop";
+    case Phase::kRollout:
+      return "rollout";
+    case Phase::kReward:
+      return "reward";
   }
   return "unknown phase";
 }

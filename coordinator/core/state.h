@@ -33,6 +33,8 @@ enum class Phase {
   kCheckpoint = 8,
   kPaused = 9,
   kStopping = 10,
+  kRollout = 11,
+  kReward = 12,
 };
 
 // The numbers equal those of worker.proto.

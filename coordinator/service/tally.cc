@@ -12,6 +12,10 @@ absl::string_view GoodputAccountName(GoodputAccount account) {
       return "exchange_wait";
     case GoodputAccount::kDataWait:
       return "data_wait";
+    case GoodputAccount::kRollout:
+      return "rollout";
+    case GoodputAccount::kReward:
+      return "reward";
     case GoodputAccount::kCheckpoint:
       return "checkpoint";
     case GoodputAccount::kPaused:
@@ -54,6 +58,8 @@ void WorkerTally::Reported(const v1::StepReport& step, absl::Duration now) {
        step.compute_seconds() + step.update_seconds() + step.evaluate_seconds());
   book(GoodputAccount::kExchangeWait, step.exchange_wait_seconds());
   book(GoodputAccount::kDataWait, step.data_wait_seconds());
+  book(GoodputAccount::kRollout, step.rollout_seconds());
+  book(GoodputAccount::kReward, step.reward_seconds());
   book(GoodputAccount::kCheckpoint, step.checkpoint_seconds());
   book(GoodputAccount::kPaused, step.paused_seconds());
   exchange_bytes_ += std::max<int64_t>(0, step.exchange_bytes());

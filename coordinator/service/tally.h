@@ -1,8 +1,8 @@
 // WorkerTally: running totals of one rank for the metrics. Its account books every second of the
-// worker's wall time to exactly one of compute, exchange_wait, data_wait, checkpoint, paused,
-// recovering and idle; the sum equals the wall time but for the time since the last report and at
-// most kSlack. Used by side_notes.h and view.h; decides nothing, is not journaled. Thread rule:
-// plain value.
+// worker's wall time to exactly one of compute, exchange_wait, data_wait, rollout, reward,
+// checkpoint, paused, recovering and idle; the sum equals the wall time but for the time since the
+// last report and at most kSlack. Used by side_notes.h and view.h; decides nothing, is not
+// journaled. Thread rule: plain value.
 #pragma once
 
 #include <array>
@@ -21,6 +21,9 @@ enum class GoodputAccount {
   kExchangeWait,
   // Waiting for the prefetcher.
   kDataWait,
+  // Sampling completions, and having them judged.
+  kRollout,
+  kReward,
   // Writing a checkpoint.
   kCheckpoint,
   // Soft pause.
@@ -31,7 +34,7 @@ enum class GoodputAccount {
   // Everything else: starting, waiting at a boundary.
   kIdle,
 };
-inline constexpr int kGoodputAccountCount = 7;
+inline constexpr int kGoodputAccountCount = 9;
 absl::string_view GoodputAccountName(GoodputAccount account);
 
 class WorkerTally {

@@ -24,7 +24,8 @@ evaluate: {{every_steps: 0, max_sequences: 1}}
 health: {{failure_timeout_seconds: 60, max_restarts: 0, restart_backoff_seconds: 0.1}}
 launch: {{threads: 1, timeout_seconds: 300}}
 """
-REST = ("checkpoint_seconds", "evaluate_seconds", "paused_seconds")
+REST = ("checkpoint_seconds", "evaluate_seconds", "paused_seconds", "rollout_seconds",
+        "reward_seconds")
 
 
 def add_shape(options, batch):

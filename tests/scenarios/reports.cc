@@ -11,7 +11,8 @@ const std::map<std::string, Phase>& Phases() {
   static const auto& phases = *new std::map<std::string, Phase>{
       {"start", Phase::kStarting},  {"boundary", Phase::kBoundary}, {"data", Phase::kDataWait},
       {"compute", Phase::kCompute}, {"exchange", Phase::kExchange}, {"update", Phase::kUpdate},
-      {"pause", Phase::kPaused},    {"stop", Phase::kStopping}};
+      {"pause", Phase::kPaused},    {"stop", Phase::kStopping},     {"rollout", Phase::kRollout},
+      {"reward", Phase::kReward}};
   return phases;
 }
 

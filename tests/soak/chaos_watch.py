@@ -24,7 +24,8 @@ INTERVAL = 0.25
 # Seconds after which a fault that was undone, or a start, is over.
 SETTLED = 5
 ENOUGH = 10  # seconds from which a rate is told
-ACCOUNTS = ("compute", "exchange_wait", "data_wait", "checkpoint", "paused", "recovering", "idle")
+ACCOUNTS = ("compute", "exchange_wait", "data_wait", "rollout", "reward", "checkpoint", "paused",
+            "recovering", "idle")
 
 
 @dataclasses.dataclass(frozen=True)

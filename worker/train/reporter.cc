@@ -34,7 +34,8 @@ google::protobuf::RepeatedPtrField<v1::TaskFigure> ToProto(const std::vector<Tas
 void ConsoleReporter::OnStep(const v1::StepReport& report) {
   tokens_ += report.tokens();
   ++steps_;
-  seconds_ += report.step_seconds() + report.checkpoint_seconds() + report.evaluate_seconds();
+  seconds_ += report.step_seconds() + report.checkpoint_seconds() + report.evaluate_seconds() +
+              report.rollout_seconds() + report.reward_seconds();
   const bool last = report.step() + 1 == total_steps_;
   const absl::Duration now = clock_.Monotonic();
   if (!last && now - last_line_ < interval_) return;
@@ -74,6 +75,8 @@ void StepReporter::Step(v1::StepReport report, TimeAccounts& accounts) {
   report.set_checkpoint_seconds(accounts.Seconds(TimeAccount::kCheckpoint));
   report.set_evaluate_seconds(accounts.Seconds(TimeAccount::kEvaluate));
   report.set_paused_seconds(accounts.Seconds(TimeAccount::kPaused));
+  report.set_rollout_seconds(accounts.Seconds(TimeAccount::kRollout));
+  report.set_reward_seconds(accounts.Seconds(TimeAccount::kReward));
   accounts.Clear();
   AddExchange(report);
   if (observer_ != nullptr) observer_->OnStep(report);

@@ -17,8 +17,8 @@ enum class TimeAccount {
   kCheckpoint,
   kEvaluate,
   kPaused,
-  kRollout,
-  kReward,
+  kRollout,  // sampling completions, with the wait for other ranks' last ones
+  kReward,   // having them judged
 };
 inline constexpr int kTimeAccounts = 9;
 

@@ -31,6 +31,19 @@ TEST(WorkerTally, BooksAStepToItsAccounts) {
   EXPECT_EQ(tally.exchange_bytes(), 100);
 }
 
+TEST(WorkerTally, BooksWhatIsSampledAndJudgedApart) {
+  WorkerTally tally;
+  tally.Started(absl::Seconds(0));
+  v1::StepReport step = Step(2, 1);
+  step.set_rollout_seconds(5);
+  step.set_reward_seconds(0.5);
+  tally.Reported(step, absl::Seconds(9));
+  EXPECT_EQ(tally.seconds(GoodputAccount::kRollout), 5);
+  EXPECT_EQ(tally.seconds(GoodputAccount::kReward), 0.5);
+  EXPECT_EQ(tally.seconds(GoodputAccount::kCompute), 2);
+  EXPECT_EQ(tally.seconds(GoodputAccount::kIdle), 0);
+}
+
 TEST(WorkerTally, UnexplainedTimeIsIdle) {
   WorkerTally tally;
   tally.Started(absl::Seconds(0));
