@@ -1,12 +1,13 @@
 // Practice: what a task does that learns from what the model itself makes, with all ranks together:
 // the samples of each step, made before it, and evaluations by what the model does when it is
-// asked. One per rank, beside the task, which all ranks may share. Implementation: grpo_practice.h.
+// asked. One per rank, beside the task, which all ranks may share. Implementation: rft_practice.h.
 // Used by worker/task, worker/train, worker/session.cc and tests with fakes. Compute thread.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -15,8 +16,16 @@
 #include "worker/model/model.h"
 #include "worker/rollout/rollout.h"
 #include "worker/state/slot_states.h"
+#include "worker/sync/together.h"
 
 namespace espalier {
+
+// Where a rank practises.
+struct PracticePlace {
+  RankContext context;
+  std::string folder;   // of the job's checkpoints: what a task keeps lies beside them
+  bool writes = false;  // this rank writes there, for itself or for all that share it
+};
 
 class Practice {
  public:

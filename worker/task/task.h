@@ -19,7 +19,6 @@
 #include "worker/data/samples.h"
 #include "worker/model/model.h"
 #include "worker/state/slot_states.h"
-#include "worker/sync/together.h"
 #include "worker/task/practice.h"
 #include "worker/task/token_batch.h"
 
@@ -64,9 +63,10 @@ class Task {
                     const std::vector<torch::Tensor>& /*results*/, SlotStates&) const {}
 
   // Of a task that learns from what the model itself makes: what does so, for a rank. A step is
-  // prepared by it (Practice::Prepare), and then Continue is called with no `fresh` samples, those
-  // of training() being counted and not read; evaluations are its own. By default null.
-  virtual absl::StatusOr<std::unique_ptr<Practice>> MakePractice(const RankContext&) const {
+  // prepared by it (Practice::Prepare); where slots are kept, Continue is then called with no
+  // `fresh` samples, those of training() being counted and not read; evaluations are its own. By
+  // default null.
+  virtual absl::StatusOr<std::unique_ptr<Practice>> MakePractice(const PracticePlace&) const {
     return nullptr;
   }
 

@@ -201,7 +201,7 @@ absl::StatusOr<bool> Trainer::Practise() {
 
 absl::StatusOr<std::shared_ptr<const Samples>> Trainer::SamplesOf(SlotRange shard) {
   auto fresh = std::make_shared<const Samples>();
-  if (parts_.practice == nullptr) {
+  if (parts_.practice == nullptr || !replica_.slots().kept()) {
     ASSIGN_OR_RETURN(fresh, parts_.samples.Fetch(replica_.step(), shard));
   }
   if (!replica_.slots().kept()) return fresh;

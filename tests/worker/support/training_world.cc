@@ -57,12 +57,14 @@ absl::StatusOr<std::unique_ptr<WarmState>> OpenWarm(const WorldOptions& options,
   return OpenWarmState(place, identity, replica);
 }
 
+std::string FolderOf(const WorldOptions& options, int rank) {
+  return options.own_folders ? absl::StrCat(options.checkpoints, "/", rank) : options.checkpoints;
+}
+
 CheckpointStore StoreOf(const WorldOptions& options, int rank) {
   return CheckpointStore(
       options.checkpoint_files ? *options.checkpoint_files(rank) : PosixFileSystem(),
-      {.directory =
-           options.own_folders ? absl::StrCat(options.checkpoints, "/", rank) : options.checkpoints,
-       .keep = options.spec.checkpoint().keep()});
+      {.directory = FolderOf(options, rank), .keep = options.spec.checkpoint().keep()});
 }
 
 StartOptions StartOf(const WorldOptions& options, int rank) {
@@ -111,7 +113,8 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
     ASSIGN_OR_RETURN(sample_log, SampleLog::Open(context, *options.sample_log_files(rank),
                                                  options.checkpoints + "/samples"));
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<Practice> practice, task.MakePractice(context));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Practice> practice,
+                   task.MakePractice({context, FolderOf(options, rank), role.writes}));
   CheckpointSaver saver(context, *result.client, store, identity, role);
   Evaluator evaluator(context, result.replica->model(), task,
                       {.reproducible = spec.train().reproducible(), .practice = practice.get()});

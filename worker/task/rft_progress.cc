@@ -1,0 +1,151 @@
+#include "worker/task/rft_progress.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/sha256.h"
+#include "common/base/status_macros.h"
+#include "common/observe/log.h"
+#include "worker/rollout/rollout_bytes.h"
+
+namespace espalier {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kBytesMax = int64_t{4} << 30;
+constexpr int64_t kVersion = 1;
+
+std::string Dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+absl::Status Damaged(absl::string_view what) {
+  return absl::DataLossError(absl::StrCat("it is no progress of rft that can be trusted: ", what));
+}
+
+Json TestToJson(const RftTest& test) {
+  return {
+      {"answers", test.answers}, {"accuracy", test.accuracy}, {"answer_rate", test.answer_rate}};
+}
+
+Json BodyOf(const RftProgress& progress) {
+  Json rows = Json::array();
+  for (const RftRow& row : progress.rows) {
+    rows.push_back({row.prompt, row.sample, row.ids, row.text});
+  }
+  Json body{{"version", kVersion},
+            {"run", progress.run},
+            {"prompts", progress.prompts},
+            {"samples", progress.samples},
+            {"new_tokens", progress.new_tokens},
+            {"sample_seconds", progress.sample_seconds},
+            {"verify_seconds", progress.verify_seconds}};
+  if (progress.before) body["before"] = TestToJson(*progress.before);
+  body["rows"] = std::move(rows);
+  return body;
+}
+
+// Throws nlohmann's exceptions for what is not there.
+RftProgress ProgressOf(const Json& body) {
+  RftProgress progress{.run = body.at("run").get<std::string>(),
+                       .before = std::nullopt,
+                       .prompts = body.at("prompts").get<int64_t>(),
+                       .rows = {},
+                       .samples = body.at("samples").get<int64_t>(),
+                       .new_tokens = body.at("new_tokens").get<int64_t>(),
+                       .sample_seconds = body.at("sample_seconds").get<double>(),
+                       .verify_seconds = body.at("verify_seconds").get<double>()};
+  if (body.contains("before")) {
+    const Json& test = body.at("before");
+    progress.before = RftTest{.answers = test.at("answers").get<int64_t>(),
+                              .accuracy = test.at("accuracy").get<double>(),
+                              .answer_rate = test.at("answer_rate").get<double>()};
+  }
+  for (const Json& row : body.at("rows")) {
+    progress.rows.push_back({.prompt = row.at(0).get<int64_t>(),
+                             .sample = row.at(1).get<int64_t>(),
+                             .ids = row.at(2).get<std::vector<int32_t>>(),
+                             .text = row.at(3).get<std::string>()});
+  }
+  return progress;
+}
+
+// Of this rank's folder; absent: there is none that could be gone on from.
+std::optional<RftProgress> ReadOwn(FileSystem& files, const std::string& folder,
+                                   const std::string& run) {
+  const std::string path = JoinPath(folder, kRftProgressName);
+  const absl::StatusOr<std::string> text = files.Read(path, kBytesMax);
+  if (absl::IsNotFound(text.status())) return std::nullopt;
+  absl::StatusOr<RftProgress> progress =
+      text.ok() ? RftProgressFromJson(*text) : absl::StatusOr<RftProgress>(text.status());
+  if (progress.ok() && progress->run == run) return *std::move(progress);
+  LogWarning(absl::StrCat(path, " is left out: ",
+                          progress.ok() ? "it is of other data, another model or other settings"
+                                        : progress.status().message()));
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string RftRunName(const v1::JobSpec& spec, absl::string_view data_hash) {
+  v1::RolloutSpec rollout = spec.train().rollout();
+  rollout.clear_rows();  // how many at a time changes nothing
+  Sha256 hash;
+  const auto add = [&hash](absl::string_view text) {
+    const std::string sized = absl::StrCat(text.size(), ":", text);
+    hash.Update({reinterpret_cast<const std::byte*>(sized.data()), sized.size()});
+  };
+  add(data_hash);
+  add(rollout.SerializeAsString());
+  add(spec.train().verifier().SerializeAsString());
+  add(spec.model().SerializeAsString());
+  add(spec.train().lora().from());
+  add(absl::StrCat(spec.train().seed(), " ", spec.train().precision(), " ",
+                   spec.evaluate().max_prompts()));
+  return hash.Finish();
+}
+
+std::string RftProgressToJson(const RftProgress& progress) {
+  const std::string body = Dump(BodyOf(progress));
+  return absl::StrCat("{\"sha256\":\"", Sha256Hex(body), "\",\"progress\":", body, "}\n");
+}
+
+absl::StatusOr<RftProgress> RftProgressFromJson(absl::string_view text) {
+  const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("progress")) return Damaged("it is cut, or no JSON");
+  const Json& body = json.at("progress");
+  if (json.value("sha256", Json()) != Sha256Hex(Dump(body))) return Damaged("its hash differs");
+  try {
+    if (body.at("version") != kVersion) return Damaged("it is of another version");
+    return ProgressOf(body);
+  } catch (const nlohmann::json::exception& error) {
+    return Damaged(error.what());
+  }
+}
+
+absl::StatusOr<RftProgress> LoadRftProgress(const RankContext& context, FileSystem& files,
+                                            const std::string& folder, const std::string& run) {
+  std::optional<RftProgress> own;
+  RETURN_IF_ERROR(RunTogether(context, [&] {
+    own = ReadOwn(files, folder, run);
+    return absl::OkStatus();
+  }));
+  // The test comes first, so a file without prompts is further than none.
+  ASSIGN_OR_RETURN(const std::vector<int64_t> prompts,
+                   GatherValues(context.collective, own ? own->prompts : int64_t{-1}));
+  const auto furthest = std::max_element(prompts.begin(), prompts.end());
+  if (*furthest < 0) {
+    RftProgress none;
+    none.run = run;
+    return none;
+  }
+  const bool mine = furthest - prompts.begin() == context.collective.rank().value();
+  ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                   GatherBytes(context.collective, mine ? RftProgressToJson(*own) : ""));
+  return RftProgressFromJson(all[static_cast<size_t>(furthest - prompts.begin())]);
+}
+
+}  // namespace espalier
