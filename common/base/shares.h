@@ -1,6 +1,6 @@
 // Shares: a whole number of things divided by weights. Used by coordinator/planner and
 // worker/train/plan.cc, so that a job's sequences are divided alike with a coordinator and without
-// one; and by worker/train/evaluate.cc. Pure.
+// one; and by worker/train/evaluate.cc and worker/rollout. Pure.
 #pragma once
 
 #include <algorithm>

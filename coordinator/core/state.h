@@ -39,10 +39,8 @@ enum class Phase {
 
 // The numbers equal those of worker.proto.
 enum class Outcome {
-  // Every step is committed and the last checkpoint is published.
-  kCompleted = 1,
-  // Stopped as the directive said.
-  kStopped = 2,
+  kCompleted = 1,  // every step is committed and the last checkpoint is published
+  kStopped = 2,    // as the directive said
   // The rank met an error of its own; its code tells whose fault that may be.
   kFailed = 3,
   // Another rank was lost, or a wait ran out.

@@ -1,7 +1,7 @@
 // ProgressBoard: where the compute thread writes what it is doing and the control thread reads it
 // to tell the coordinator (invariant "progress is liveness": these counters, not a heartbeat
 // thread, say that a worker lives). Every member may be used from any thread. Used by
-// control_client.h, worker/ending.h and worker/sync/together.h.
+// control_client.h, worker/ending.h, worker/sync/together.h and worker/rollout.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,6 @@
 // ExampleTable: a prompt with its completion as a sample of fixed length, for supervised
-// fine-tuning. Used by dataset.h and shard_reader.h, which map the examples, and by the task sft.
+// fine-tuning. Used by dataset.h and shard_reader.h, which map the examples, and by the tasks sft
+// and rft (worker/task).
 // Immutable: any thread.
 #pragma once
 

@@ -1,6 +1,6 @@
 // PromptTable: the prompts of a split that are to be completed: their tokens, and what the verifier
-// of completions is told of each. All in memory. Used by dataset.h and shard_reader.h, and by tasks
-// that sample. Immutable: any thread.
+// of completions is told of each. All in memory. Used by dataset.h and shard_reader.h, and by the
+// tasks that sample (worker/task). Immutable: any thread.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,8 @@
 // are taken by those that wait. What a sequence becomes depends on its prompt, options and seed
 // alone: on the CPU to the bit; elsewhere its logits agree to rounding (1e-5 in fp32), which
 // changes an id only where two are as near to each other as that. Used by
-// worker/generate_verb.cc, worker/chat_verb.cc, worker/verbs.h and worker/serve. Compute thread.
+// worker/generate_verb.cc, worker/chat_verb.cc, worker/verbs.h, worker/rollout and worker/serve.
+// Compute thread.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Sampler: chooses the ids of one sequence from a decoder's logits: greedy, temperature, top-k,
 // top-p, min-p, penalties for what was said. Its randomness is a function of the seed and of the
 // number of the choice, so a sequence is the same whatever is generated beside it. Used by
-// batch_generator.h and worker/serve. One thread at a time.
+// batch_generator.h, worker/rollout and worker/serve. One thread at a time.
 #pragma once
 
 #include <cstdint>

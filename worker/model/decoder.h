@@ -1,7 +1,7 @@
 // Decoder: the one language model of Espalier, driven by DecoderConfig: embedding, layers of
 // attention and feed-forward, each behind a norm (Architecture says how they are built), final
-// norm, head. Used by self_check.cc, and by worker/generation, worker/task and
-// worker/open_model.h. Compute thread only.
+// norm, head. Used by self_check.cc, and by worker/generation, worker/rollout,
+// worker/task and worker/open_model.h. Compute thread only.
 #pragma once
 
 #include <torch/torch.h>

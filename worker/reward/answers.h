@@ -1,7 +1,7 @@
 // Answers that are numbers, "<answer>6000</answer>" in a completion: reading them, comparing them
 // with the right ones, the verifiers of unit conversion and arithmetic, and the figures of many
-// answers. Used by open_verifier.cc, and by evaluations. Pure but for the verifiers, which belong
-// to one thread.
+// answers. Used by open_verifier.cc, and by evaluations (worker/task). Pure but for the verifiers,
+// which belong to one thread.
 #pragma once
 
 #include <cstdint>

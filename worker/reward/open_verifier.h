@@ -1,6 +1,6 @@
 // Verifiers by name, as jobs and programs choose them: those that come with Espalier, and programs
-// of the user's own. README.md has what their records and completions look like. Used by tasks that
-// learn from rewards, and tests/worker/reward. Pure but for the files that are read: any thread.
+// of the user's own. README.md has what their records and completions look like. Used by
+// worker/rollout, and tests/worker/reward. Pure but for the files that are read: any thread.
 #pragma once
 
 #include <memory>

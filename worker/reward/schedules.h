@@ -1,5 +1,5 @@
 // What changes as training goes on: a value that moves along a line (the temperature of samples),
-// and parts of a reward that begin later. Used by wordle_rewards.h and tasks that sample. Plain
+// and parts of a reward that begin later. Used by wordle_rewards.h and worker/rollout. Plain
 // values: any thread.
 #pragma once
 

@@ -1,4 +1,5 @@
-// What a guess of Wordle earns: three sets of rewards. Used by wordle_verifier.h. Pure: any thread.
+// What a guess of Wordle earns: three sets of rewards. Used by wordle_verifier.h and
+// worker/rollout. Pure: any thread.
 //
 // P, `predibase`, reads strictly, and what it cannot read earns nothing:
 //   format       0.1 not five upper-case letters, 0.5 not in the list, 1 a word

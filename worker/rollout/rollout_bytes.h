@@ -1,5 +1,6 @@
 // What ranks tell each other of completions, as bytes: everything that one rank has sampled and
-// judged comes to all. Used by rollout_engine.h. Compute thread; packing is pure.
+// judged comes to all. Used by rollout_engine.cc, and by worker/task. Compute thread; packing is
+// pure.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
 // RolloutEngine: samples the completions of an order on all ranks and has each judged where it was
 // sampled; then everybody has all of them. Ranks work apart and meet several times a second, or at
 // the end of a turn that takes longer, to move what nobody has begun (rollout_queues.h). Used by
-// worker/task, worker/session.h and tests. Compute thread.
+// worker/task and tests. Compute thread.
 #pragma once
 
 #include <cstdint>

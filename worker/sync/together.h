@@ -1,7 +1,8 @@
 // RunTogether: work that may take long on one rank and not on others (hashing data, loading or
 // writing a checkpoint), without the others taking that rank for lost. Every result is shared, so
 // that all ranks go on, or fail with the same reason. Used at the start of a generation and by
-// checkpoints. Compute thread. Used by worker/sync, worker/state, worker/train and worker/run.cc.
+// checkpoints. Compute thread. Used by worker/sync, worker/state, worker/rollout,
+// worker/task, worker/train and worker/run.cc.
 #pragma once
 
 #include <functional>

@@ -3,7 +3,7 @@
 //   rft.progress.json  what was sampled so far (rft_progress.h)
 //   rft.json           when all is: [[question, answer, reasoning], ...], a row an accepted prompt
 //   rft-report.json    after every test: seconds, tokens a second, rows, accuracy, answer rate
-// Used by rft.h. Compute thread.
+// Used by rft.cc. Compute thread.
 #pragma once
 
 #include <memory>

@@ -2,8 +2,9 @@
 // for by name and missing is an error, never a quiet substitute; and what LibTorch's allocator
 // holds there. On the CPU, and on MPS, whose allocations are part of the process's footprint, the
 // process itself is measured instead (common/platform). Used by worker/model, worker/memory,
-// worker/state, worker/train, worker/job_inputs.cc, worker/session.cc, worker/run.cc,
-// worker/open_model.cc, worker/rehearse_verb.cc and worker/self_test_verb.cc. Any thread.
+// worker/state, worker/rollout, worker/train, worker/job_inputs.cc, worker/session.cc,
+// worker/run.cc, worker/open_model.cc, worker/rehearse_verb.cc and worker/self_test_verb.cc. Any
+// thread.
 #pragma once
 
 #include <torch/torch.h>

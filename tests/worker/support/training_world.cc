@@ -37,6 +37,11 @@ std::shared_ptr<const TokenRow> MakeText(uint64_t seed) {
   return std::make_shared<VectorTokenRow>(std::move(tokens));
 }
 
+NextToken TaskOfText(int64_t length) {
+  return NextToken(std::make_shared<WindowTable>(MakeText(1), length),
+                   std::make_shared<WindowTable>(MakeText(2), length));
+}
+
 DecoderConfig ConfigOf(const WorldOptions& options) {
   if (options.config) return *options.config;
   DecoderConfig config = TinyConfig();
@@ -88,9 +93,7 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
                                                     .values_on_host = options.values_on_host}));
   RunIdentity identity{.spec = spec, .data_hash = "made up"};
   if (options.computed_by) identity.computed_by = options.computed_by(rank);
-  const int64_t length = spec.data().sequence_length();
-  const NextToken own_task(std::make_shared<WindowTable>(MakeText(1), length),
-                           std::make_shared<WindowTable>(MakeText(2), length));
+  const NextToken own_task = TaskOfText(spec.data().sequence_length());
   const Task& task = options.task != nullptr ? *options.task : own_task;
   identity.training_samples = task.training()->size();
   if (const SlotStates::Size kept = task.Keeps(spec, config); kept.slots > 0) {

@@ -93,7 +93,7 @@ WorldOptions OptionsOf(const std::string& folder, int ranks) {
 }
 
 // `fails_at`: the order at which a rank is lost; below 0: none is.
-std::vector<RankResult> Run(WorldOptions options, int fails_at = -1, bool accepts = true) {
+std::vector<RankResult> TrainRft(WorldOptions options, int fails_at = -1, bool accepts = true) {
   RftInputs inputs{.spec = options.spec,
                    .training = Prompts(kPrompts, 40),
                    .validation = Prompts(20, 100),
@@ -124,7 +124,7 @@ uint64_t FingerprintOf(const std::vector<RankResult>& results) {
 
 TEST(Rft, KeepsTheFirstAcceptedCompletionOfEachPromptAndTellsOfItself) {
   const TestFolder folder;
-  const std::vector<RankResult> results = Run(OptionsOf(folder.path(), 1));
+  const std::vector<RankResult> results = TrainRft(OptionsOf(folder.path(), 1));
   FingerprintOf(results);
   const auto rows = nlohmann::json::parse(ReadText(folder / "0/rft.json"));
   EXPECT_GT(rows.size(), 60U);
@@ -155,8 +155,8 @@ TEST(Rft, KeepsTheFirstAcceptedCompletionOfEachPromptAndTellsOfItself) {
 
 TEST(Rft, TwoRanksLearnFromWhatOneLearnsFrom) {
   const TestFolder folder;
-  const std::vector<RankResult> one = Run(OptionsOf(folder / "one", 1));
-  const std::vector<RankResult> two = Run(OptionsOf(folder / "two", 2));
+  const std::vector<RankResult> one = TrainRft(OptionsOf(folder / "one", 1));
+  const std::vector<RankResult> two = TrainRft(OptionsOf(folder / "two", 2));
   FingerprintOf(one);
   FingerprintOf(two);
   const std::string rows = ReadText(folder / "one/0/rft.json");
@@ -172,39 +172,39 @@ TEST(Rft, TwoRanksLearnFromWhatOneLearnsFrom) {
 // Orders: 0 the test of the model as it began, 1 to 3 blocks of prompts, 4 the test at the end.
 TEST(Rft, GoesOnWithWhatItHadFromEachPhase) {
   const TestFolder folder;
-  const uint64_t wanted = FingerprintOf(Run(OptionsOf(folder / "whole", 1)));
+  const uint64_t wanted = FingerprintOf(TrainRft(OptionsOf(folder / "whole", 1)));
   const std::string rows = ReadText(folder / "whole/0/rft.json");
   for (const int fails_at : {0, 1, 3, 4}) {
     const WorldOptions options = OptionsOf(folder / absl::StrCat(fails_at), 1);
-    EXPECT_FALSE(Run(options, fails_at)[0].outcome.ok());
+    EXPECT_FALSE(TrainRft(options, fails_at)[0].outcome.ok());
     const auto kept =
         RftProgressFromJson(ReadText(folder / absl::StrCat(fails_at, "/0/", kRftProgressName)));
     EXPECT_EQ(kept.ok(), fails_at > 0) << fails_at;
     if (kept.ok()) {
       EXPECT_EQ(kept->prompts, std::min<int64_t>(kPrompts, 64 * (fails_at - 1)));
     }
-    EXPECT_EQ(FingerprintOf(Run(options)), wanted) << fails_at;
+    EXPECT_EQ(FingerprintOf(TrainRft(options)), wanted) << fails_at;
     EXPECT_EQ(ReadText(folder / absl::StrCat(fails_at, "/0/rft.json")), rows) << fails_at;
   }
 }
 
 TEST(Rft, GoesOnFromACheckpointOfItsFineTuning) {
   const TestFolder folder;
-  const uint64_t wanted = FingerprintOf(Run(OptionsOf(folder / "whole", 1)));
+  const uint64_t wanted = FingerprintOf(TrainRft(OptionsOf(folder / "whole", 1)));
   WorldOptions options = OptionsOf(folder / "stopped", 1);
   options.script = StopAfter(3, StopKeeps::kCheckpoint);
-  FingerprintOf(Run(options));
+  FingerprintOf(TrainRft(options));
   options.script = nullptr;
-  const std::vector<RankResult> rest = Run(options);
+  const std::vector<RankResult> rest = TrainRft(options);
   EXPECT_EQ(rest[0].start.step, Step(3));
   EXPECT_EQ(FingerprintOf(rest), wanted);
   // Without what it learns from it cannot.
   WorldOptions bare = OptionsOf(folder / "bare", 1);
   bare.script = StopAfter(3, StopKeeps::kCheckpoint);
-  FingerprintOf(Run(bare));
+  FingerprintOf(TrainRft(bare));
   std::filesystem::remove(folder / absl::StrCat("bare/0/", kRftProgressName));
   bare.script = nullptr;
-  const auto refused = Run(bare)[0].outcome.status();
+  const auto refused = TrainRft(bare)[0].outcome.status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("rft.progress.json"));
 }
@@ -212,17 +212,17 @@ TEST(Rft, GoesOnFromACheckpointOfItsFineTuning) {
 TEST(Rft, ARankThatComesAnewTakesWhatAnotherHas) {
   const TestFolder folder;
   const WorldOptions two = OptionsOf(folder / "two", 2);
-  EXPECT_FALSE(Run(two, 2)[0].outcome.ok());
+  EXPECT_FALSE(TrainRft(two, 2)[0].outcome.ok());
   std::filesystem::remove(folder / absl::StrCat("two/0/", kRftProgressName));
-  FingerprintOf(Run(two));
-  Run(OptionsOf(folder / "one", 1));
+  FingerprintOf(TrainRft(two));
+  TrainRft(OptionsOf(folder / "one", 1));
   EXPECT_EQ(ReadText(folder / "two/0/rft.json"), ReadText(folder / "one/0/rft.json"));
 }
 
 TEST(Rft, NothingAcceptedIsSaidWithWhatToDo) {
   const TestFolder folder;
   const auto status =
-      Run(OptionsOf(folder.path(), 1), /*fails_at=*/-1, /*accepts=*/false)[0].outcome.status();
+      TrainRft(OptionsOf(folder.path(), 1), /*fails_at=*/-1, /*accepts=*/false)[0].outcome.status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("of 750 completions of 150 prompts none was accepted"));
