@@ -37,26 +37,34 @@ inline constexpr std::array kTaskFigures = std::to_array<absl::string_view>({
     "accepted",
     "stopped",
     "completion_tokens",
+    // What the parts of a reward are by themselves, of the verifiers that come with Espalier.
+    "reward_format",
+    "reward_feedback",
+    "reward_information",
+    "reward_accuracy",
+    "reward_repeat",
+    "reward_consistency",
+    "reward_solved",
+    "reward_correct",
     // Policy gradients: fraction of tokens that are clipped, nats per token from the reference and
-    // of
-    // the policy itself, groups that teach nothing.
+    // of the policy itself, groups that teach nothing.
     "clip_fraction",
     "kl",
     "entropy",
     "zero_advantage_groups",
     // Questions: fraction that is answered at all.
     "answer_rate",
-    // Games: fraction that is solved, turns of those, and with 7 for the others; fractions of turns
-    // without a word, with one that is in no list, with a repeated one; what a turn leaves of the
-    // candidates: nats less, and as a fraction.
+    // Games (worker/reward/wordle_game.h): fraction that is solved, turns of those, and with 7 for
+    // the others; fractions of turns without a word, with one that is in no list, with a repeated
+    // one; what a turn rules out of the candidates: nats, and as a fraction.
     "solve_rate",
+    "mean_turns_solved",
     "mean_turns",
-    "mean_turns_failures_as_7",
-    "parse_failures",
-    "out_of_vocabulary",
-    "repeats",
-    "candidate_log_reduction",
-    "candidate_fraction",
+    "parse_fail_rate",
+    "out_of_vocabulary_rate",
+    "repeat_rate",
+    "mean_log_reduction",
+    "mean_fraction_reduction",
 });
 
 inline bool IsTaskFigure(absl::string_view name) {

@@ -51,11 +51,13 @@ Tensor Decoder::LossSum(const Tensor& ids, const Tensor& targets, const RowLoss&
   return ops::LossSum(hidden.view({-1, hidden.size(2)}), head_, targets.flatten(), loss, worked);
 }
 
-Tensor Decoder::TargetLogProbabilities(const Tensor& ids, const Tensor& targets) const {
+Tensor Decoder::TargetLogProbabilities(const Tensor& ids, const Tensor& targets, double temperature,
+                                       const PassInputs& inputs) const {
   torch::NoGradGuard no_grad;
   CheckIds(targets, config_, kIgnoredTarget);
-  const Tensor hidden = Hidden(ids);
-  return ops::TargetLogProbabilities(hidden.view({-1, hidden.size(2)}), head_, targets.flatten())
+  const Tensor hidden = Hidden(ids, inputs);
+  return ops::TargetLogProbabilities(hidden.view({-1, hidden.size(2)}), head_, targets.flatten(),
+                                     temperature)
       .view_as(targets);
 }
 
@@ -231,6 +233,10 @@ std::vector<ops::Projection> Decoder::Dropping(std::vector<ops::Projection> proj
                                                const Context& context, int64_t place) {
   const DropoutKeys& keys = context.inputs.dropout;
   for (ops::Projection& one : projections) {
+    if (!context.inputs.adapters) {
+      one.adapter = {};
+      continue;
+    }
     one.adapter.dropout = {
         .rate = keys.adapter_rate, .of_row = keys.of_row, .positions = keys.positions};
     one.adapter.site = kAdapterSites + kInputs * static_cast<int64_t>(context.layer) + place;

@@ -33,9 +33,11 @@ class Decoder final : public Model {
   torch::Tensor LossSum(const torch::Tensor& ids, const torch::Tensor& targets,
                         const RowLoss& loss = {}, const PassInputs& inputs = {}) const;
 
-  // Log-probability of each target, [B, T], in nats; 0 where it is kIgnoredTarget.
-  torch::Tensor TargetLogProbabilities(const torch::Tensor& ids,
-                                       const torch::Tensor& targets) const;
+  // Log-probability of each target, [B, T], in nats, of logits divided by `temperature`; 0 where it
+  // is kIgnoredTarget. Without a gradient.
+  torch::Tensor TargetLogProbabilities(const torch::Tensor& ids, const torch::Tensor& targets,
+                                       double temperature = 1,
+                                       const PassInputs& inputs = {}) const;
 
   // [B, T] -> [B, T, V].
   torch::Tensor Logits(const torch::Tensor& ids) const;
@@ -81,8 +83,8 @@ class Decoder final : public Model {
   // itself, unless dropout comes between the two.
   torch::Tensor WithDropout(const torch::Tensor& residual, const Context& context, int64_t site,
                             const std::function<torch::Tensor(const torch::Tensor&)>& add) const;
-  // With what the pass drops of the input of their adapters; `place` is that of the input in a
-  // layer.
+  // With what the pass drops of the input of their adapters, or without these; `place` is that of
+  // the input in a layer.
   static std::vector<ops::Projection> Dropping(std::vector<ops::Projection> projections,
                                                const Context& context, int64_t place);
   // The residual stream before the first layer. `places`: SharedRows::Positions, where rows are

@@ -31,6 +31,8 @@ struct PassInputs {
   DropoutKeys dropout;
   EmbeddingRows lookup;
   SharedRows shared;
+  // False: as the model was before there were adapters.
+  bool adapters = true;
   // Called during the backward pass when every gradient of flat elements [0, end) is final for
   // this pass, with ends that never fall: at each BackwardStage that gradients reach, the embedding
   // (end = all) included. Of a tied table that is trained, without a lookup, nothing is final

@@ -59,6 +59,15 @@ namespace ops {
 
 using torch::Tensor;
 
+namespace {
+
+// Whose logits are those of `hidden` divided by the temperature.
+Tensor Cooled(const Tensor& hidden, double temperature) {
+  return temperature == 1 ? hidden : hidden * (1 / temperature);
+}
+
+}  // namespace
+
 Tensor Linear(const Tensor& x, const Projection& projection) {
   return fused_ops::NormLinears(x, {}, {projection}).products[0];
 }
@@ -138,8 +147,9 @@ torch::ScalarType ResidualType(torch::Device device, torch::ScalarType type) {
   return torch::elementSize(type) < 4 && !device.is_cuda() ? torch::kFloat : type;
 }
 
-Tensor LossSum(const Tensor& hidden, const Tensor& head, const Tensor& targets, const RowLoss& loss,
+Tensor LossSum(const Tensor& given, const Tensor& head, const Tensor& targets, const RowLoss& loss,
                const std::function<void()>& worked) {
+  const Tensor hidden = Cooled(given, loss.temperature);
   // The kernel of CUDA computes cross-entropies.
   const bool cuda = !loss.function && head.size(0) % 4 == 0;
   const bool fused = fused_ops::Apply(hidden) && (hidden.is_cpu() || cuda) &&
@@ -148,8 +158,9 @@ Tensor LossSum(const Tensor& hidden, const Tensor& head, const Tensor& targets, 
                : generic_ops::LossSum(hidden, head, targets, loss, worked);
 }
 
-Tensor TargetLogProbabilities(const Tensor& hidden, const Tensor& head, const Tensor& targets) {
-  return generic_ops::TargetLogProbabilities(hidden, head, targets);
+Tensor TargetLogProbabilities(const Tensor& hidden, const Tensor& head, const Tensor& targets,
+                              double temperature) {
+  return generic_ops::TargetLogProbabilities(Cooled(hidden, temperature), head, targets);
 }
 
 }  // namespace ops

@@ -97,9 +97,9 @@ torch::ScalarType ResidualType(torch::Device device, torch::ScalarType type);
 torch::Tensor LossSum(const torch::Tensor& hidden, const torch::Tensor& head,
                       const torch::Tensor& targets, const RowLoss& loss,
                       const std::function<void()>& worked = {});
-// log p(target) of each row, without a gradient: [N].
+// log p(target) of each row, of logits divided by `temperature`, without a gradient: [N].
 torch::Tensor TargetLogProbabilities(const torch::Tensor& hidden, const torch::Tensor& head,
-                                     const torch::Tensor& targets);
+                                     const torch::Tensor& targets, double temperature = 1);
 
 }  // namespace ops
 }  // namespace espalier

@@ -32,6 +32,7 @@ struct RowLoss {
   };
   std::function<Terms(const torch::Tensor& log_p, int64_t first_row)> function;
   Probabilities probabilities = Probabilities::kSoftmax;
+  double temperature = 1;  // logits are divided by it
   // [N] bool on the device of the hidden values: set to whether no id is likelier than the target;
   // what is at rows without a target does not matter. Undefined: not wanted.
   torch::Tensor right = {};

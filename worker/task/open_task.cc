@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "worker/task/deep_supervision.h"
+#include "worker/task/grpo.h"
 #include "worker/task/next_token.h"
 #include "worker/task/rft.h"
 
@@ -15,12 +16,14 @@ absl::StatusOr<std::unique_ptr<Task>> OpenTask(const v1::JobSpec& spec, const Da
       return OpenSft(spec, dataset);
     case v1::TASK_RFT:
       return OpenRft(spec, dataset);
+    case v1::TASK_GRPO:
+      return OpenGrpo(spec, dataset);
     case v1::TASK_TRM:
       return OpenTrm(spec, dataset);
     default:
-      return absl::InvalidArgumentError(
-          absl::StrCat("train.task ", static_cast<int>(spec.train().task()),
-                       " is not one that this worker knows; allowed: pretrain, sft, rft, trm"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "train.task ", static_cast<int>(spec.train().task()),
+          " is not one that this worker knows; allowed: pretrain, sft, rft, grpo, trm"));
   }
 }
 

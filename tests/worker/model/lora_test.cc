@@ -211,6 +211,21 @@ TEST(Lora, ComputesWhatMergedWeightsDo) {
   }
 }
 
+// What a policy is compared with, in a pass beside its own.
+TEST(Lora, APassCanLeaveThemOut) {
+  for (const DecoderConfig& config : Configs()) {
+    TinyModel model(config, WithAdapters(Lora(4)));
+    const Tensor ids = SomeIds(2, 9, 23), targets = (ids + 1).remainder(23);
+    const Tensor before = model.decoder->TargetLogProbabilities(ids, targets);
+    Stir(model.parameters);
+    PassInputs without;
+    without.adapters = false;
+    EXPECT_TRUE(torch::equal(
+        model.decoder->TargetLogProbabilities(ids, targets, /*temperature=*/1, without), before));
+    EXPECT_GT(LargestDifference(model.decoder->TargetLogProbabilities(ids, targets), before), 0.01);
+  }
+}
+
 // Of the merged weight G = dL/dW: dL/dB = scale G A', dL/dA = scale B' G.
 double Largest(const Tensor& x) { return std::max(1.0, x.abs().max().item<double>()); }
 

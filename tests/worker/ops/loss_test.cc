@@ -163,6 +163,28 @@ TEST_P(ChunkedLoss, TellsWhichTargetsAreTheLikeliest) {
   EXPECT_GT(loss.right.sum().item<int64_t>(), kRows / 3 - 2);
 }
 
+TEST(Temperature, DividesTheLogitsForwardAndBackward) {
+  torch::manual_seed(3);
+  const Tensor h = torch::randn({kRows, kWidth}).set_requires_grad(true),
+               w = torch::randn({kVocabulary, kWidth}).set_requires_grad(true);
+  const Tensor h2 = h.detach().clone().set_requires_grad(true),
+               w2 = w.detach().clone().set_requires_grad(true);
+  const Tensor targets = torch::arange(kRows).remainder(kVocabulary);
+  RowLoss loss;
+  loss.temperature = 0.3;
+  const Tensor found = ops::LossSum(h, w, targets, loss);
+  const Tensor log_p = torch::log_softmax(h2.mm(w2.t()) / 0.3, 1);
+  const Tensor of_target = log_p.gather(1, targets.unsqueeze(1)).squeeze(1);
+  const Tensor expected = of_target.neg().sum();
+  EXPECT_NEAR(found.item<double>(), expected.item<double>(), 1e-5 * expected.item<double>());
+  found.backward();
+  expected.backward();
+  ExpectClose(h.grad(), h2.grad());
+  ExpectClose(w.grad(), w2.grad());
+  ExpectClose(ops::TargetLogProbabilities(h.detach(), w.detach(), targets, 0.3),
+              of_target.detach());
+}
+
 // By s(v) itself, in double precision.
 TEST(Stablemax, EqualsTheFormulaForwardAndBackward) {
   torch::manual_seed(3);

@@ -1,0 +1,53 @@
+// GrpoPractice: the completions that steps of grpo learn from, and what the model answers when it
+// is examined. Used by grpo.h. Compute thread.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "worker/data/order.h"
+#include "worker/task/grpo_slots.h"
+#include "worker/task/policy_loss.h"
+#include "worker/task/practice.h"
+#include "worker/task/wordle_games.h"
+
+namespace espalier {
+
+// What there is to learn from and to be examined by.
+struct GrpoPrompts {
+  std::vector<RolloutPrompt> training, validation;  // their ids are their places
+  std::optional<WordleMatch> games;                 // that evaluations play besides
+};
+
+class GrpoPractice final : public Practice {
+ public:
+  // `spec` and `prompts` outlive it.
+  static absl::StatusOr<std::unique_ptr<Practice>> Create(const v1::JobSpec& spec,
+                                                          const GrpoPrompts& prompts,
+                                                          std::unique_ptr<RolloutSource> source);
+
+  // Of every train.grpo.updates_per_rollout-th step, global_batch / rollout.samples prompts, in the
+  // order of the data, completed and judged; the steps between go on with the same.
+  absl::StatusOr<bool> Prepare(Step step, const Model& model, const RolloutAround& around,
+                               SlotStates& slots) override;
+  // Validation prompts, evaluate.max_prompts of them, completed with the likeliest ids: the loss is
+  // minus their mean reward, so that the best checkpoint is the best player. Rewards that change
+  // with training are those of its end, so that all evaluations of a job compare. Then the games.
+  absl::StatusOr<std::optional<Findings>> Evaluate(const Model& model,
+                                                   const RolloutAround& around) override;
+
+ private:
+  GrpoPractice(const v1::JobSpec& spec, const GrpoPrompts& prompts, SampleOrder order,
+               std::unique_ptr<RolloutSource> source);
+  RolloutOrder OrderOf(Step step) const;
+  absl::Status Fill(Step step, const RolloutOrder& order, const std::vector<Rollout>& rollouts,
+                    SlotStates& slots) const;
+
+  const v1::JobSpec& spec_;
+  const GrpoPrompts& prompts_;
+  const SampleOrder order_;
+  const std::unique_ptr<RolloutSource> source_;
+};
+
+}  // namespace espalier

@@ -1,0 +1,90 @@
+#include "worker/task/wordle_games.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "worker/reward/prompts.h"
+#include "worker/reward/wordle_game.h"
+#include "worker/reward/wordle_verifier.h"
+#include "worker/rollout/job_rollouts.h"
+
+namespace espalier {
+namespace {
+
+// The form in which a prompt asks for the turn that its record has.
+absl::StatusOr<PromptForm> FormOf(const RolloutPrompt& prompt, const EncodeText& encode) {
+  ASSIGN_OR_RETURN(const WordleRecord record, ParseWordleRecord(prompt.record));
+  for (const PromptForm form : {PromptForm::kPlain, PromptForm::kChat}) {
+    ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
+                     encode(SpellPrompt(WordlePrompt(record.history, form))));
+    if (ids == prompt.ids) return form;
+  }
+  return absl::InvalidArgumentError(
+      "evaluate.games plays whole games, and the data's prompts are in no form of `espalier data "
+      "make wordle`, so that nobody knows how a next turn is asked for; set evaluate.games to 0");
+}
+
+// The same names, as constants of figures that are shown.
+absl::string_view NameOf(absl::string_view figure) {
+  const auto it = std::find(kTaskFigures.begin(), kTaskFigures.end(), figure);
+  return it == kTaskFigures.end() ? absl::string_view() : *it;
+}
+
+}  // namespace
+
+absl::StatusOr<WordleMatch> MakeWordleMatch(Vocabulary vocabulary,
+                                            const std::vector<RolloutPrompt>& prompts,
+                                            int64_t games, const EncodeText& encode) {
+  WordleMatch match{.vocabulary = std::move(vocabulary), .secrets = {}, .prompt = {}};
+  for (const RolloutPrompt& prompt : prompts) {
+    if (static_cast<int64_t>(match.secrets.size()) == games) break;
+    ASSIGN_OR_RETURN(const WordleRecord record, ParseWordleRecord(prompt.record));
+    const bool is_there =
+        std::find(match.secrets.begin(), match.secrets.end(), record.secret) != match.secrets.end();
+    if (!is_there) match.secrets.push_back(record.secret);
+  }
+  if (prompts.empty()) return match;
+  ASSIGN_OR_RETURN(const PromptForm form, FormOf(prompts[0], encode));
+  match.prompt = [form, encode](const History& history) {
+    return encode(SpellPrompt(WordlePrompt(history, form)));
+  };
+  return match;
+}
+
+absl::StatusOr<std::optional<std::vector<TaskFigure>>> PlayGames(const WordleMatch& match,
+                                                                 const TrainingMoment& moment,
+                                                                 const Decoder& decoder,
+                                                                 const RolloutAround& around,
+                                                                 RolloutSource& source) {
+  std::vector<WordleGame> games;
+  for (const WordleWord secret : match.secrets)
+    games.emplace_back(secret, match.vocabulary.guesses);
+  for (;;) {
+    RolloutOrder order{.moment = moment, .prompts = {}, .judged = false};
+    order.sample = GreedySampling();
+    for (size_t i = 0; i < games.size(); ++i) {
+      if (games[i].over()) continue;
+      ASSIGN_OR_RETURN(std::vector<int32_t> ids, match.prompt(games[i].history()));
+      order.prompts.push_back({static_cast<int64_t>(i), std::move(ids), ""});
+    }
+    if (order.prompts.empty()) break;
+    ASSIGN_OR_RETURN(const std::optional<Rollouts> turns, source.Sample(decoder, order, around));
+    if (!turns) return std::nullopt;
+    for (const Rollout& turn : turns->all) {
+      games[static_cast<size_t>(order.prompts[static_cast<size_t>(turn.prompt)].id)].Play(
+          turn.text);
+    }
+  }
+  GameTally tally(match.vocabulary.secrets.words());
+  for (const WordleGame& game : games) tally.Add(game);
+  std::vector<TaskFigure> figures;
+  for (const GameFigure& one : tally.Figures()) {
+    figures.push_back({NameOf(one.name), one.value});
+  }
+  return figures;
+}
+
+}  // namespace espalier

@@ -1,0 +1,43 @@
+// Whole games of Wordle, which a model plays to its best: all at once, turn by turn, by all ranks
+// together. Used by grpo.h and grpo_practice.h. Compute thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/observe/task_figures.h"
+#include "espalier/v1/job.pb.h"
+#include "worker/reward/word_list.h"
+#include "worker/reward/wordle.h"
+#include "worker/rollout/rollout.h"
+
+namespace espalier {
+
+struct WordleMatch {
+  Vocabulary vocabulary;
+  std::vector<WordleWord> secrets;  // of the games
+  // What the model is to go on from, before a turn.
+  std::function<absl::StatusOr<std::vector<int32_t>>(const History&)> prompt;
+};
+
+// The match of a job whose verifier is Wordle: games for the secrets of the first `games` different
+// ones among the records of `prompts`, asked as those are (`encode` gives the ids of a text, as it
+// gave theirs). INVALID_ARGUMENT: a record is none of Wordle's; or the prompts are not in a form of
+// `data make wordle`, so that nobody knows how the next turn is asked for.
+using EncodeText = std::function<absl::StatusOr<std::vector<int32_t>>(const std::string& text)>;
+absl::StatusOr<WordleMatch> MakeWordleMatch(Vocabulary vocabulary,
+                                            const std::vector<RolloutPrompt>& prompts,
+                                            int64_t games, const EncodeText& encode);
+
+// Plays all games, with the likeliest ids, and gives their figures (wordle_game.h says which).
+// `order` has the moment. Every rank calls it; errors, and absent, as RolloutSource::Sample.
+absl::StatusOr<std::optional<std::vector<TaskFigure>>> PlayGames(const WordleMatch& match,
+                                                                 const TrainingMoment& moment,
+                                                                 const Decoder& decoder,
+                                                                 const RolloutAround& around,
+                                                                 RolloutSource& source);
+
+}  // namespace espalier
