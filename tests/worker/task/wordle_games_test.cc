@@ -1,0 +1,125 @@
+// Games that a model plays have the figures of its turns, and ask as the data's prompts do.
+#include "worker/task/wordle_games.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "tests/worker/support/tiny_model.h"
+#include "worker/reward/prompts.h"
+#include "worker/reward/wordle_verifier.h"
+
+namespace espalier {
+namespace {
+
+WordleWord Word(const char* text) { return *WordleWord::Parse(text); }
+
+Vocabulary SmallVocabulary() {
+  const auto list = [] {
+    return *WordList::Of({Word("CRANE"), Word("ALLEY"), Word("SWEAT"), Word("STORM")});
+  };
+  return {.guesses = list(), .secrets = list()};
+}
+
+// A letter is a token.
+absl::StatusOr<std::vector<int32_t>> Letters(const std::string& text) {
+  return std::vector<int32_t>(text.begin(), text.end());
+}
+
+RolloutPrompt PromptOf(const char* secret, const History& history, PromptForm form) {
+  const WordleRecord record{.secret = Word(secret), .history = history};
+  return {.id = 0,
+          .ids = *Letters(SpellPrompt(WordlePrompt(history, form))),
+          .record = WriteWordleRecord(record)};
+}
+
+// Says the next of its guesses, by the turn, in every game.
+class Player final : public RolloutSource {
+ public:
+  explicit Player(std::vector<std::string> guesses) : guesses_(std::move(guesses)) {}
+  absl::StatusOr<std::optional<Rollouts>> Sample(const Decoder&, const RolloutOrder& order,
+                                                 const RolloutAround& around) override {
+    if (around.called_away && around.called_away()) return std::nullopt;
+    EXPECT_FALSE(order.judged);
+    EXPECT_EQ(order.sample.temperature, 0);
+    games_.push_back(order.prompts.size());
+    prompts_.emplace_back(order.prompts[0].ids.begin(), order.prompts[0].ids.end());
+    Rollouts rollouts;
+    for (size_t i = 0; i < order.prompts.size(); ++i) {
+      Rollout one;
+      one.prompt = static_cast<int64_t>(i);
+      one.text = "A thought.</think>\n<guess>" + guesses_[games_.size() - 1] + "</guess>";
+      rollouts.all.push_back(one);
+    }
+    return rollouts;
+  }
+  std::vector<std::string> guesses_;
+  std::vector<size_t> games_;         // that were asked for a turn
+  std::vector<std::string> prompts_;  // of the first of them
+};
+
+std::map<std::string, double> Figures(const WordleMatch& match, Player& player) {
+  const TinyModel unused(TinyModelConfig());
+  const auto found = PlayGames(match, {}, *unused.decoder, {}, player);
+  EXPECT_TRUE(found.ok() && found->has_value()) << found.status();
+  std::map<std::string, double> figures;
+  for (const TaskFigure& one : **found) figures[std::string(one.name)] = one.value;
+  return figures;
+}
+
+TEST(WordleGames, ArePlayedTurnByTurnUntilTheyAreOver) {
+  const std::vector<RolloutPrompt> prompts = {
+      PromptOf("STORM", {}, PromptForm::kPlain), PromptOf("STORM", {}, PromptForm::kPlain),
+      PromptOf("ALLEY", {}, PromptForm::kPlain), PromptOf("SWEAT", {}, PromptForm::kPlain)};
+  const auto match = MakeWordleMatch(SmallVocabulary(), prompts, 3, Letters);
+  ASSERT_TRUE(match.ok()) << match.status();
+  EXPECT_EQ(match->secrets, (std::vector<WordleWord>{Word("STORM"), Word("ALLEY"), Word("SWEAT")}));
+  Player player({"CRANE", "STORM", "CRANE", "xy", "ALLEY", "FGHIJ"});
+  std::map<std::string, double> figures = Figures(*match, player);
+  EXPECT_EQ(player.games_, (std::vector<size_t>{3, 3, 2, 2, 2, 1}));
+  const History first = {
+      {.word = Word("CRANE"), .pattern = Feedback(Word("STORM"), Word("CRANE"))}};
+  EXPECT_EQ(player.prompts_[1], SpellPrompt(WordlePrompt(first, PromptForm::kPlain)));
+  EXPECT_NEAR(figures["solve_rate"], 2.0 / 3, 1e-12);
+  EXPECT_NEAR(figures["mean_turns_solved"], 3.5, 1e-12);
+  EXPECT_NEAR(figures["mean_turns"], 14.0 / 3, 1e-12);
+  EXPECT_NEAR(figures["parse_fail_rate"], 2.0 / 13, 1e-12);
+  EXPECT_NEAR(figures["repeat_rate"], 2.0 / 13, 1e-12);
+  EXPECT_NEAR(figures["out_of_vocabulary_rate"], 1.0 / 13, 1e-12);
+  EXPECT_GT(figures["mean_log_reduction"], 0);
+  EXPECT_GT(figures["mean_fraction_reduction"], 0);
+  EXPECT_EQ(figures.count(""), 0u) << "a figure that is not shown";
+}
+
+TEST(WordleGames, AskInTheFormOfTheData) {
+  const History history = {
+      {.word = Word("CRANE"), .pattern = Feedback(Word("ALLEY"), Word("CRANE"))}};
+  for (const PromptForm form : {PromptForm::kPlain, PromptForm::kChat}) {
+    const auto match =
+        MakeWordleMatch(SmallVocabulary(), {PromptOf("ALLEY", history, form)}, 1, Letters);
+    ASSERT_TRUE(match.ok()) << match.status();
+    EXPECT_EQ(*match->prompt({}), *Letters(SpellPrompt(WordlePrompt({}, form))));
+  }
+  RolloutPrompt foreign = PromptOf("ALLEY", {}, PromptForm::kPlain);
+  foreign.ids.push_back('!');
+  EXPECT_THAT(
+      std::string(MakeWordleMatch(SmallVocabulary(), {foreign}, 1, Letters).status().message()),
+      testing::HasSubstr("evaluate.games to 0"));
+}
+
+TEST(WordleGames, AreGivenUpWhenTheRanksAreCalledAway) {
+  const auto match =
+      MakeWordleMatch(SmallVocabulary(), {PromptOf("ALLEY", {}, PromptForm::kPlain)}, 1, Letters);
+  const TinyModel unused(TinyModelConfig());
+  Player player({"CRANE"});
+  RolloutAround around;
+  around.called_away = [] { return true; };
+  const auto found = PlayGames(*match, {}, *unused.decoder, around, player);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_FALSE(found->has_value());
+}
+
+}  // namespace
+}  // namespace espalier
