@@ -1,7 +1,7 @@
 // SampleOrder: which samples a step uses, as a pure function of (samples, seed, step): never of
 // ranks, restarts, micro-batches or timing. Every sample is used exactly once per epoch. An epoch
 // runs into the next within a step, or ends with a step of its own. Used by samples.h,
-// worker/state, worker/train and audits. Immutable values: any thread.
+// worker/state, worker/task, worker/train and audits. Immutable values: any thread.
 #pragma once
 
 #include <array>

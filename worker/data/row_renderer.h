@@ -1,5 +1,5 @@
 // RowRenderer: an example for fine-tuning to its tokens, and which of them count in the loss. Used
-// by prepare.h and preparer.h. Immutable: any thread.
+// by prepare.h, preparer.h and worker/task. Immutable: any thread.
 #pragma once
 
 #include <cstdint>

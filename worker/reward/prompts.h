@@ -1,5 +1,5 @@
 // How prompts are framed, and the texts of Wordle's. Used by worker/reward,
-// worker/make_data_verb.cc. Pure: any thread.
+// worker/task and worker/make_data_verb.cc. Pure: any thread.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// WordList: the words that a game of Wordle knows, from a file. Used by worker/reward,
+// WordList: the words that a game of Wordle knows, from a file. Used by worker/reward, worker/task,
 // worker/make_data_verb.cc and tests/bench/reward_bench.cc. Immutable: any thread.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Wordle's rules: words, what the marks of a guess are, how they are written, which words agree
-// with what is known, and what a guess is expected to tell. Used by worker/reward and
+// with what is known, and what a guess is expected to tell. Used by worker/reward, worker/task and
 // tests/bench/reward_bench.cc. Pure: any thread.
 #pragma once
 

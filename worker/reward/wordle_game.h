@@ -1,5 +1,5 @@
 // Whole games of Wordle, played by a model: turn by turn, and the figures of many of them. Used by
-// evaluations, and by tests/worker/reward. One thread.
+// worker/task, for evaluations, and by tests/worker/reward. One thread.
 #pragma once
 
 #include <cstdint>

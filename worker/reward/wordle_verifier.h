@@ -3,8 +3,8 @@
 // and a completion, which follows the prompt's "<think>", is that turn:
 //   A and E are elsewhere.</think>
 //   <guess>ALLEY</guess>
-// Used by open_verifier.cc and tests/bench/reward_bench.cc. One
-// thread.
+// Used by open_verifier.cc, worker/task and
+// tests/bench/reward_bench.cc. One thread.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,8 @@
 // Practice: what a task does that learns from what the model itself makes, with all ranks together:
 // the samples of each step, made before it, and evaluations by what the model does when it is
-// asked. One per rank, beside the task, which all ranks may share. Implementation: rft_practice.h.
-// Used by worker/task, worker/train, worker/session.cc and tests with fakes. Compute thread.
+// asked. One per rank, beside the task, which all ranks may share. Implementations: rft_practice.h,
+// grpo_practice.h. Used by worker/task, worker/train, worker/session.cc and tests with fakes.
+// Compute thread.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Whole games of Wordle, which a model plays to its best: all at once, turn by turn, by all ranks
-// together. Used by grpo.h and grpo_practice.h. Compute thread.
+// together. Used by grpo_practice.h and open_grpo.cc. Compute thread.
 #pragma once
 
 #include <cstdint>

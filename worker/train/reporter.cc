@@ -49,7 +49,10 @@ void ConsoleReporter::OnStep(const v1::StepReport& report) {
                       report.learning_rate(), static_cast<double>(tokens_) / seconds,
                       static_cast<double>(report.pass_peak_bytes()) / 1e6,
                       absl::FormatDuration(eta)),
-      Text(report.figures()), report.skipped() ? "  (update skipped: not finite)" : ""));
+      Text(report.figures()),
+      !report.skipped()      ? ""
+      : report.tokens() == 0 ? "  (no update: there is nothing to learn)"
+                             : "  (update skipped: not finite)"));
   last_line_ = now;
   tokens_ = steps_ = 0;
   seconds_ = 0;
