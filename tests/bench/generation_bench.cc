@@ -12,7 +12,7 @@
 #include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/platform/platform.h"
-#include "tests/bench/llama_3b.h"
+#include "tests/bench/lora_shapes.h"
 #include "worker/formats/decoder_config.h"
 #include "worker/generation/batch_generator.h"
 #include "worker/ops/cuda_ops.h"
@@ -156,7 +156,7 @@ int Main(const Options& options) {
   Parameters parameters = *Parameters::Create(
       config, {.device = device->device,
                .compute_type = options.precision == "bf16" ? torch::kBFloat16 : torch::kFloat});
-  parameters.Initialize(7, 0.02);
+  bench::FillQuickly(parameters);
   const Decoder decoder(config, parameters);
   Measure(decoder, options, 1);  // warm up
   const bool on_cuda = device->device.is_cuda();

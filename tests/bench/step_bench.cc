@@ -1,6 +1,7 @@
 // Measures the training step of one process: tokens per second and peak memory, as one JSON line in
 // the form of tests/bench/peers/pytorch_step.py, or pytorch_lora.py for shape 3b, of which adapters
-// alone are trained. Run by `deploy/dev bench cpu_step`, `h200` and `h200_lora`.
+// alone are trained, as of 360m. Run by `deploy/dev bench cpu_step`, `lora_cpu`, `h200` and
+// `h200_lora`.
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
@@ -12,7 +13,7 @@
 #include "common/base/clock.h"
 #include "common/config/recompute.h"
 #include "common/platform/platform.h"
-#include "tests/bench/llama_3b.h"
+#include "tests/bench/lora_shapes.h"
 #include "tests/bench/step_limit.h"
 #include "tests/bench/token_ids.h"
 #include "worker/collective/in_process.h"
@@ -49,7 +50,8 @@ struct Options {
 Options Parse(int argc, char** argv) {
   Options options;
   CLI::App app("One process, one training step, measured");
-  app.add_option("--shape", options.shape)->check(CLI::IsMember({"17m", "124m", "1b", "3b"}));
+  app.add_option("--shape", options.shape)
+      ->check(CLI::IsMember({"17m", "124m", "1b", "360m", "3b"}));
   app.add_option("--device", options.device)->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--batch", options.batch);
   app.add_option("--time", options.time);
@@ -59,7 +61,7 @@ Options Parse(int argc, char** argv) {
   app.add_option("--moments", options.moments)->check(CLI::IsMember({"fp32", "int8"}));
   app.add_option("--recompute", options.recompute)
       ->check(CLI::IsMember({"none", "alternate", "all"}));
-  app.add_option("--adapter-dropout", options.adapter_dropout, "shape 3b: what adapters drop");
+  app.add_option("--adapter-dropout", options.adapter_dropout, "360m, 3b: what adapters drop");
   app.add_flag("--kernel-by-kernel", options.kernel_by_kernel,
                "launch each kernel of a pass by itself where passes could be recorded");
   app.add_flag("--limit", options.limit,
@@ -76,9 +78,13 @@ Options Parse(int argc, char** argv) {
   return options;
 }
 
+// Adapters alone are trained.
+bool OfAdapters(const Options& options) { return options.shape == "360m" || options.shape == "3b"; }
+
 // The shapes of the peer: 17m tied with 8192 ids, 124m untied with 50304, 1b as it is.
 DecoderConfig ConfigOf(const Options& options) {
   if (options.shape == "3b") return bench::Llama3b();
+  if (options.shape == "360m") return bench::SmolLm360m();
   v1::ModelSpec spec;
   spec.set_preset(options.shape);
   if (options.shape != "1b") {
@@ -104,8 +110,8 @@ Parameters::Options ParametersOf(const Options& options, torch::Device device) {
   const bool narrow = options.precision == "bf16";
   Parameters::Options parameters =
       Parameters::ForTraining(device, narrow ? torch::kBFloat16 : torch::kFloat);
-  if (options.shape != "3b") return parameters;
-  parameters.lora = bench::Llama3bAdapters();
+  if (!OfAdapters(options)) return parameters;
+  parameters.lora = bench::Adapters();
   parameters.trained = [](const ParameterShape& shape) { return shape.is_adapter(); };
   return parameters;
 }
@@ -114,8 +120,11 @@ Measured Measure(const Options& options, const DecoderConfig& config) {
   Measured measured;
   const torch::Device device(options.device);
   Parameters parameters = Parameters::Create(config, ParametersOf(options, device)).value();
-  parameters.Initialize(1, config.initializer_range);
-  if (parameters.lora()) parameters.InitializeAdapters(1);
+  if (parameters.lora()) {
+    bench::FillQuickly(parameters);
+  } else {
+    parameters.Initialize(1, config.initializer_range);
+  }
   measured.trained = parameters.trained_elements();
   Decoder decoder(config, parameters);
   v1::TrainSpec train;
@@ -171,7 +180,7 @@ int64_t PeakBytes(torch::Device device) {
 nlohmann::json LineOf(const Options& options, const Measured& measured) {
   const std::vector<double>& rates = measured.rates;
   return {
-      {"bench", options.shape == "3b" ? "lora_step" : "train_step"},
+      {"bench", OfAdapters(options) ? "lora_step" : "train_step"},
       {"who", "espalier"},
       {"setting", options.moments + " moments, recompute " + options.recompute},
       {"trained", measured.trained},
