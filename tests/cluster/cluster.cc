@@ -161,8 +161,9 @@ void Cluster::KillCoordinator() {
   coordinator_pid_ = 0;
 }
 
-std::string Cluster::Submit(const std::vector<std::string>& settings) const {
-  std::string arguments = "-o json submit " + folder_ + "/job.yaml";
+std::string Cluster::Submit(const std::vector<std::string>& settings,
+                            const std::string& file) const {
+  std::string arguments = "-o json submit " + folder_ + "/" + file;
   for (const std::string& setting : settings) arguments += " --set " + setting;
   const CommandResult result = Cli(arguments);
   EXPECT_EQ(result.exit_code, 0) << result.output;

@@ -1,6 +1,6 @@
 // Cluster: two "machines" (network namespaces "studio" and "macbook" joined by a veth cable), with
-// espalierd on studio behind mutual TLS. Used by cluster_test.cc and agents_test.cc. Needs root.
-// Single-threaded.
+// espalierd on studio behind mutual TLS. Used by cluster_test.cc, agents_test.cc and
+// adapters_test.cc. Needs root. Single-threaded.
 #pragma once
 
 #include <signal.h>
@@ -66,8 +66,9 @@ class Cluster {
   void KillAgent(const std::string& machine);  // SIGKILL
   bool Usable(const std::string& machine) const;
 
-  // Submits a job of the given settings ("train.steps=100"); returns its id.
-  std::string Submit(const std::vector<std::string>& settings = {}) const;
+  // Submits a job file of folder() with the given settings ("train.steps=100"); returns its id.
+  std::string Submit(const std::vector<std::string>& settings = {},
+                     const std::string& file = "job.yaml") const;
   nlohmann::json Job(const std::string& id) const;  // JobStatus
   std::string StateOf(const std::string& id) const;
   int64_t StepOf(const std::string& id) const;
