@@ -3,7 +3,8 @@
 
 compare.py BENCH LINES. Each side is taken at its best setting of those that a comparison allows;
 like for like comes first: fp32 with fp32. Fails when the two sides trained on different tokens.
-Used by bench_cpu_step.sh, bench_ddp.sh, bench_h200.sh, bench_h200_lora.sh and bench_trm.sh.
+Used by bench_cpu_step.sh, bench_lora_cpu.sh, bench_ddp.sh, bench_h200.sh, bench_h200_lora.sh and
+bench_trm.sh.
 """
 import collections
 import json
@@ -52,6 +53,10 @@ COMPARISONS = {
         ("best of each", ANY, kept, ANY, anything),
         ("least memory, fp32", FP32, leanest, FP32, anything),
         ("least memory, bf16, with the peer's best", ("bf16",), leanest, ANY, anything),
+    ],
+    "lora_cpu": [
+        ("fp32 with fp32", FP32, anything, FP32, anything),
+        ("best of each", ANY, anything, ANY, anything),
     ],
     "ddp": [
         ("fp32 with fp32 gradients", FP32, fp32_gradients, FP32, fp32_gradients),

@@ -223,8 +223,10 @@ void Run(const Options& options) {
   const DecoderConfig config = ConfigOf(options);
   nlohmann::json line = LineOf(options, Measure(options, config));
   if (options.limit) {
+    const int64_t rank = OfAdapters(options) ? bench::Adapters().rank : 0;
     const bench::StepLimit limit =
-        bench::MeasureStepLimit(config, options.batch, options.time, options.precision == "bf16");
+        bench::MeasureStepLimit(bench::ProductsOfStep(config, options.batch, options.time, rank),
+                                options.precision == "bf16");
     for (const bench::MeasuredProduct& product : limit.products) {
       if (options.products) std::cout << LineOf(options, product).dump() << std::endl;
     }

@@ -30,17 +30,40 @@ void Add(const StepProduct& product, std::vector<StepProduct>& products) {
   products.push_back(product);
 }
 
-// y = x w', dx = dy w, dw += dy' x of `times` weights [out, in] and `rows` rows.
-void AddProjection(const std::string& name, int64_t rows, int64_t out, int64_t in, double times,
-                   std::vector<StepProduct>& products) {
-  Add({.name = name, .shape = {rows, out, in}, .b = Op::kTranspose, .times = times}, products);
-  Add({.name = name + " dx", .shape = {rows, in, out}, .times = times}, products);
-  Add({.name = name + " dw",
-       .shape = {out, in, rows},
+// What multiplies `rows` rows by weights [out, in].
+struct Projection {
+  std::string name;
+  int64_t rows, out, in;
+  double times;
+};
+
+// y = x w', dx = dy w.
+void AddFrozen(const Projection& p, std::vector<StepProduct>& products) {
+  Add({.name = p.name, .shape = {p.rows, p.out, p.in}, .b = Op::kTranspose, .times = p.times},
+      products);
+  Add({.name = p.name + " dx", .shape = {p.rows, p.in, p.out}, .times = p.times}, products);
+}
+
+// dw += dy' x.
+void AddGradient(const Projection& p, std::vector<StepProduct>& products) {
+  Add({.name = p.name + " dw",
+       .shape = {p.out, p.in, p.rows},
        .a = Op::kTranspose,
-       .times = times,
+       .times = p.times,
        .float_result = true},
       products);
+}
+
+// With the gradient of the weights; with a rank, that of adapters A [rank, in] and B [out, rank]
+// instead: x A' and B of it are projections, too.
+void AddProjection(const Projection& p, int64_t rank, std::vector<StepProduct>& products) {
+  AddFrozen(p, products);
+  if (rank == 0) return AddGradient(p, products);
+  for (const Projection& adapter : {Projection{p.name + " a", p.rows, rank, p.in, p.times},
+                                    Projection{p.name + " b", p.rows, p.out, rank, p.times}}) {
+    AddFrozen(adapter, products);
+    AddGradient(adapter, products);
+  }
 }
 
 void AddAttention(const DecoderConfig& config, int64_t batch, int64_t time,
@@ -123,20 +146,23 @@ void Measure(MeasuredProduct& measured, bool bf16, absl::Duration least) {
 
 }  // namespace
 
-std::vector<StepProduct> ProductsOfStep(const DecoderConfig& config, int64_t batch, int64_t time) {
+std::vector<StepProduct> ProductsOfStep(const DecoderConfig& config, int64_t batch, int64_t time,
+                                        int64_t rank) {
   const int64_t rows = batch * time, width = config.hidden_size;
   const int64_t query = config.heads * config.head_dim, key = config.kv_heads * config.head_dim;
   const int64_t hidden = config.intermediate_size;
   const auto layers = static_cast<double>(config.layers);
   std::vector<StepProduct> products;
-  AddProjection("q", rows, query, width, layers, products);
-  AddProjection("k, v", rows, key, width, 2 * layers, products);
+  AddProjection({"q", rows, query, width, layers}, rank, products);
+  AddProjection({"k, v", rows, key, width, 2 * layers}, rank, products);
   AddAttention(config, batch, time, products);
-  AddProjection("o", rows, width, query, layers, products);
+  AddProjection({"o", rows, width, query, layers}, rank, products);
   const double inner = config.architecture == Architecture::kGpt2 ? 1 : 2;  // of SwiGLU two
-  AddProjection("gate, up", rows, hidden, width, inner * layers, products);
-  AddProjection("down", rows, width, hidden, layers, products);
-  AddProjection("head", rows, config.vocab_size, width, 1, products);
+  AddProjection({"gate, up", rows, hidden, width, inner * layers}, rank, products);
+  AddProjection({"down", rows, width, hidden, layers}, rank, products);
+  const Projection head{"head", rows, config.vocab_size, width, 1};
+  AddFrozen(head, products);
+  if (rank == 0) AddGradient(head, products);
   return products;
 }
 
@@ -155,12 +181,10 @@ std::vector<Way> EngineWays(const StepProduct& product, bool bf16) {
   return {EngineWay<Bf16, Bf16>("engine", product)};
 }
 
-StepLimit MeasureStepLimit(const DecoderConfig& config, int64_t batch, int64_t time, bool bf16,
+StepLimit MeasureStepLimit(const std::vector<StepProduct>& products, bool bf16,
                            absl::Duration least) {
   StepLimit limit;
-  for (const StepProduct& product : ProductsOfStep(config, batch, time)) {
-    limit.products.push_back({.product = product});
-  }
+  for (const StepProduct& product : products) limit.products.push_back({.product = product});
   // In rounds, as other programs disturb for a while.
   for (int round = 0; round < kRounds; ++round) {
     for (MeasuredProduct& measured : limit.products) Measure(measured, bf16, least / kRounds);

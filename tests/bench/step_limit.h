@@ -27,8 +27,9 @@ struct StepProduct {
 };
 
 // All of a step over `batch` sequences of `time` tokens, forward and backward; nothing is computed
-// twice.
-std::vector<StepProduct> ProductsOfStep(const DecoderConfig& config, int64_t batch, int64_t time);
+// twice. `rank`: of adapters on all projections, which alone are trained; 0: all is trained.
+std::vector<StepProduct> ProductsOfStep(const DecoderConfig& config, int64_t batch, int64_t time,
+                                        int64_t rank = 0);
 
 // One way to compute a product, with memory of its own.
 struct Way {
@@ -60,7 +61,7 @@ struct StepLimit {
 };
 
 // Each way of a product runs for `least`, in rounds.
-StepLimit MeasureStepLimit(const DecoderConfig& config, int64_t batch, int64_t time, bool bf16,
+StepLimit MeasureStepLimit(const std::vector<StepProduct>& products, bool bf16,
                            absl::Duration least = absl::Milliseconds(200));
 
 }  // namespace espalier::bench

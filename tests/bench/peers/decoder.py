@@ -12,7 +12,9 @@ SHAPES = {  # layers, width, heads, kv heads, feed-forward, vocabulary, tied
     "17m": (6, 384, 6, 6, 1024, 8192, True),
     "124m": (12, 768, 12, 12, 2048, 50304, False),
     "1b": (22, 2048, 16, 4, 5632, 32000, False),
+    "360m": (32, 960, 15, 5, 2560, 49152, True),
 }
+RANKS = {"360m": 16}  # of adapters on all projections, where these alone are trained
 EPS = 1e-5
 HAS_ATTENTION = hasattr(F, "scaled_dot_product_attention")
 HAS_GQA = HAS_ATTENTION and "enable_gqa" in F.scaled_dot_product_attention.__doc__
@@ -106,6 +108,30 @@ class Decoder(nn.Module):
         return F.cross_entropy(logits.view(-1, logits.size(-1)).float(), targets.reshape(-1))
 
 
+class Adapted(nn.Module):
+    """A frozen projection with an adapter beside it, in fp32: s = 2, as alpha 32 and rank 16 give."""
+
+    def __init__(self, base, rank):
+        super().__init__()
+        self.base = base
+        self.a = nn.Parameter(torch.empty(rank, base.in_features).uniform_(-1, 1)
+                              / math.sqrt(base.in_features))
+        self.b = nn.Parameter(torch.zeros(base.out_features, rank))
+
+    def forward(self, x):
+        return self.base(x) + F.linear(F.linear(x, self.a), self.b) * 2
+
+
+def adapt(decoder, rank):
+    """Freezes the decoder and puts adapters on all its projections."""
+    for parameter in decoder.parameters():
+        parameter.requires_grad_(False)
+    for layer in decoder.layers:
+        for name in ("q", "k", "v", "o", "gate", "up", "down"):
+            setattr(layer, name, Adapted(getattr(layer, name), rank))
+    return decoder
+
+
 @torch.no_grad()
 def copy_all(targets, sources):
     if hasattr(torch, "_foreach_copy_"):
@@ -118,7 +144,7 @@ class Optimizer:
     """AdamW after clipping; fp32 copies of weights that are bf16. Fused where PyTorch has that."""
 
     def __init__(self, model):
-        self.weights = list(model.parameters())
+        self.weights = [weight for weight in model.parameters() if weight.requires_grad]
         self.narrow = self.weights[0].dtype != torch.float32
         self.masters = self.weights
         if self.narrow:

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Peer of the step benchmarks: the same decoder, tokens and update in plain PyTorch.
+"""Peer of the step benchmarks: the same decoder, tokens and update in plain PyTorch; of shape 360m
+adapters alone are trained.
 
 Prints one JSON line: tokens per second (median, min, max over steps) and peak resident bytes.
 """
@@ -13,7 +14,7 @@ import sys
 import torch
 
 import token_ids
-from decoder import SHAPES, Decoder, Optimizer, train
+from decoder import RANKS, SHAPES, Decoder, Optimizer, adapt, train
 
 
 def libraries():
@@ -59,15 +60,20 @@ def main():
     model = Decoder(options.shape, options.time).to(device)
     if options.weights == "bf16":
         model = model.to(torch.bfloat16)
+    rank = RANKS.get(options.shape)
+    if rank:
+        model = adapt(model, rank)
     optimizer = Optimizer(model)
     step_model = torch.compile(model, mode=options.compile) if options.compile else model
     ids = token_ids.draw(options.batch * (options.time + 1), SHAPES[options.shape][5], seed=1)
     tokens = torch.tensor(ids, device=device).view(options.batch, options.time + 1)
-    autocast = options.precision == "bf16" and options.weights == "fp32"
+    # Adapters are in fp32 beside weights in bf16.
+    autocast = options.precision == "bf16" and (options.weights == "fp32" or bool(rank))
     rates, loss = train(step_model, optimizer, tokens, autocast, options.steps, options.warm_up,
                         options.batch * options.time)
     print(json.dumps({
-        "bench": "train_step", "who": "pytorch", "setting": options.label,
+        "bench": "lora_step" if rank else "train_step", "who": "pytorch", "setting": options.label,
+        "trained": sum(weight.numel() for weight in optimizer.weights),
         "shape": options.shape, "batch": options.batch, "time": options.time,
         "precision": options.precision, "device": options.device, "threads": options.threads,
         "tokens_per_second": {"median": statistics.median(rates), "min": min(rates),
