@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The training step of tiny recursive models, Sudoku's and that of conversations, beside the original
-# form in PyTorch in the same run (rounds alternate): eager, and compiled where that PyTorch can. One
-# JSON line a figure; the last ones of a shape compare. On cuda it needs an Espalier built with a CUDA
-# LibTorch, and a python3 with the same PyTorch.
+# The training step of tiny recursive models, Sudoku's and that of conversations, beside the
+# original form in PyTorch in the same run (rounds alternate): eager, and compiled where that
+# PyTorch can. One JSON line a figure; the last ones of a shape compare. On cuda it needs an
+# Espalier built with a CUDA LibTorch, and a python3 with the same PyTorch.
 # Arguments: [DEVICE [ROUNDS]], cpu and 3 rounds without any.
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"

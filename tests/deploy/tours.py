@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The tours of deploy/tour, with programs that play Espalier's: each line of the table names jobs and
-steps that exist, is run in its order from a folder made anew, and shows what came out.
+"""The tours of deploy/tour, with programs that play Espalier's: each line of the table names jobs
+and steps that exist, is run in its order from a folder made anew, and shows what came out.
 """
 import os
 import pathlib

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Peer of `deploy/dev bench trm`: a tiny recursive model and its step under deep supervision as the
-original has them, in plain PyTorch, 1.13 to today: weights in fp32 that are cast where they are used,
-RMS norms without a weight behind each part, rotation by halves, the last cycle alone with gradients, a
-carry on the device whose halted rows begin anew. The update is AdamW, fused where PyTorch has that.
+original has them, in plain PyTorch, 1.13 to today: weights in fp32 that are cast where they are
+used, RMS norms without a weight behind each part, rotation by halves, the last cycle alone with
+gradients, a carry on the device whose halted rows begin anew. The update is AdamW, fused where
+PyTorch has that.
 
 Prints one JSON line: tokens per second (median, min, max over steps) and peak bytes.
 """
