@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/training_world.h"
+#include "tests/worker/train/train_alike.h"
 #include "worker/memory/memory_advice.h"
 #include "worker/model/pretrained.h"
 #include "worker/state/checkpoint_store.h"
@@ -35,22 +36,6 @@ WorldOptions FrozenWorld(int ranks, int64_t steps, const std::string& folder) {
   return options;
 }
 
-// Each result is good, and replicas are equal.
-std::vector<RankResult> Train(const WorldOptions& options) {
-  std::vector<RankResult> results = TrainWorld(options);
-  for (const RankResult& result : results) {
-    EXPECT_TRUE(result.outcome.ok()) << result.outcome.status();
-    EXPECT_EQ(result.fingerprint, results[0].fingerprint);
-  }
-  return results;
-}
-
-void ExpectNearly(const std::vector<double>& losses, const std::vector<double>& expected) {
-  ASSERT_EQ(losses.size(), expected.size());
-  for (size_t i = 0; i < losses.size(); ++i)
-    EXPECT_NEAR(losses[i], expected[i], 1e-5 * expected[i]);
-}
-
 // The first of two layers and the embedding, below which nothing takes a gradient; and every second
 // layer of four, so that gradients go through frozen layers to trained ones, with and without the
 // embedding below all.
@@ -71,14 +56,14 @@ TEST(Frozen, TwoRanksTrainWhatOneDoes) {
       options.spec.mutable_train()->mutable_freeze()->Assign(c.frozen.begin(), c.frozen.end());
       return options;
     };
-    const std::vector<double> expected = Train(world(1, one))[0].losses;
+    const std::vector<double> expected = TrainAlike(world(1, one))[0].losses;
     ASSERT_EQ(expected.size(), kSteps);
     EXPECT_LT(expected.back(), 0.9 * expected.front()) << "it does not learn";
-    ExpectNearly(Train(world(2, two))[0].losses, expected);
+    ExpectNearly(TrainAlike(world(2, two))[0].losses, expected);
     // Arenas of a few parameters each: the same bits as in one.
     WorldOptions arenas = world(1, small);
     arenas.arena_elements = 2500;
-    EXPECT_EQ(Train(arenas)[0].losses, expected);
+    EXPECT_EQ(TrainAlike(arenas)[0].losses, expected);
   }
 }
 
@@ -94,7 +79,7 @@ TEST(Frozen, ArenasChangeNoBitOfAWholeModel) {
         options.bucket_elements = 1;  // buckets are parameters, wherever arenas end
         options.tied = tied;
         options.arena_elements = elements;
-        losses.push_back(Train(options)[0].losses);
+        losses.push_back(TrainAlike(options)[0].losses);
       }
       EXPECT_EQ(losses[0], losses[1]);
     }
@@ -103,7 +88,7 @@ TEST(Frozen, ArenasChangeNoBitOfAWholeModel) {
 
 TEST(Frozen, KeepTheirValuesAndTakeNoState) {
   const TestFolder folder;
-  const std::vector<RankResult> results = Train(FrozenWorld(2, 3, folder.path()));
+  const std::vector<RankResult> results = TrainAlike(FrozenWorld(2, 3, folder.path()));
   Replica& replica = *results[0].replica;
   Parameters initial = *Parameters::Create(replica.config(), Parameters::Options{});
   initial.Initialize(FrozenSpec(1).train().seed(), replica.config().initializer_range);
@@ -145,11 +130,11 @@ TEST(Frozen, TakeTheMemoryOfTheAccount) {
 
 TEST(Frozen, AreInNoCheckpointAndARunResumesToTheBit) {
   const TestFolder whole, halves;
-  const uint64_t expected = Train(FrozenWorld(2, 12, whole.path()))[0].fingerprint;
+  const uint64_t expected = TrainAlike(FrozenWorld(2, 12, whole.path()))[0].fingerprint;
   WorldOptions first = FrozenWorld(2, 12, halves.path());
   first.spec.mutable_checkpoint()->set_every_steps(5);
   first.script = StopAfter(6, StopKeeps::kNothing);
-  Train(first);
+  TrainAlike(first);
   const CheckpointStore store(PosixFileSystem(), {.directory = halves.path()});
   const auto found = store.FindNewest();
   ASSERT_TRUE(found.ok() && found->newest) << found.status();
@@ -160,13 +145,13 @@ TEST(Frozen, AreInNoCheckpointAndARunResumesToTheBit) {
   }
   EXPECT_EQ(found->newest->Text("model.safetensors").status().code(), absl::StatusCode::kNotFound);
   // Two other ranks, of which one resumes and the other receives; frozen values come from the seed.
-  EXPECT_EQ(Train(FrozenWorld(2, 12, halves.path()))[0].fingerprint, expected);
+  EXPECT_EQ(TrainAlike(FrozenWorld(2, 12, halves.path()))[0].fingerprint, expected);
 }
 
 TEST(Frozen, ACheckpointWithItsBaseIsAModel) {
   const TestFolder folder;
   WorldOptions options = FrozenWorld(1, 3, folder.path());
-  const std::vector<RankResult> results = Train(options);
+  const std::vector<RankResult> results = TrainAlike(options);
   const auto model = LoadPretrained(folder / "step-00000003", {});
   ASSERT_TRUE(model.ok()) << model.status();
   for (const Parameter& parameter : results[0].replica->parameters().all()) {
@@ -177,7 +162,7 @@ TEST(Frozen, ACheckpointWithItsBaseIsAModel) {
 
 TEST(Frozen, OtherParametersThanTheCheckpointsAreRefused) {
   const TestFolder folder;
-  Train(FrozenWorld(1, 2, folder.path()));
+  TrainAlike(FrozenWorld(1, 2, folder.path()));
   WorldOptions other = FrozenWorld(1, 4, folder.path());
   other.spec.mutable_train()->add_freeze("model.norm.weight");
   const absl::Status refused = TrainWorld(other)[0].outcome.status();
@@ -186,7 +171,7 @@ TEST(Frozen, OtherParametersThanTheCheckpointsAreRefused) {
 
 TEST(Frozen, OtherValuesBelowTheTrainedOnesAreRefused) {
   const TestFolder folder;
-  Train(FrozenWorld(1, 2, folder.path()));
+  TrainAlike(FrozenWorld(1, 2, folder.path()));
   WorldOptions other = FrozenWorld(1, 4, folder.path());
   other.spec.mutable_train()->set_seed(99);
   const absl::Status refused = TrainWorld(other)[0].outcome.status();
@@ -207,7 +192,7 @@ TEST(Frozen, ProbesTakeWhatPassesTake) {
       train.add_freeze("model.norm.weight");
     }
     options.spec.mutable_batch()->clear_micro_batch();
-    const std::vector<RankResult> results = Train(options);
+    const std::vector<RankResult> results = TrainAlike(options);
     EXPECT_EQ(results[0].losses.size(), 3U);
   }
 }

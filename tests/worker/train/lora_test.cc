@@ -9,6 +9,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/training_world.h"
+#include "tests/worker/train/train_alike.h"
 #include "worker/memory/memory_advice.h"
 #include "worker/model/adapter_files.h"
 #include "worker/model/pretrained.h"
@@ -31,15 +32,6 @@ WorldOptions LoraWorld(int ranks, int64_t steps, const std::string& folder) {
   return options;
 }
 
-std::vector<RankResult> Train(const WorldOptions& options) {
-  std::vector<RankResult> results = TrainWorld(options);
-  for (const RankResult& result : results) {
-    EXPECT_TRUE(result.outcome.ok()) << result.outcome.status();
-    EXPECT_EQ(result.fingerprint, results[0].fingerprint);
-  }
-  return results;
-}
-
 TEST(LoraTraining, TwoRanksTrainWhatOneDoes) {
   constexpr int64_t kSteps = 50;
   for (const bool recompute : {false, true}) {
@@ -53,20 +45,16 @@ TEST(LoraTraining, TwoRanksTrainWhatOneDoes) {
       }
       return options;
     };
-    const std::vector<double> expected = Train(world(1, one))[0].losses;
+    const std::vector<double> expected = TrainAlike(world(1, one))[0].losses;
     ASSERT_EQ(expected.size(), kSteps);
     EXPECT_LT(expected.back(), 0.95 * expected.front()) << "it does not learn";
-    const std::vector<double> losses = Train(world(2, two))[0].losses;
-    ASSERT_EQ(losses.size(), kSteps);
-    for (size_t i = 0; i < losses.size(); ++i) {
-      EXPECT_NEAR(losses[i], expected[i], 1e-5 * expected[i]) << "step " << i;
-    }
+    ExpectNearly(TrainAlike(world(2, two))[0].losses, expected);
   }
 }
 
 TEST(LoraTraining, TheModelKeepsItsValuesAndTakesNoState) {
   const TestFolder folder;
-  const std::vector<RankResult> results = Train(LoraWorld(2, 3, folder.path()));
+  const std::vector<RankResult> results = TrainAlike(LoraWorld(2, 3, folder.path()));
   Replica& replica = *results[0].replica;
   Parameters initial = *Parameters::Create(replica.config(), Parameters::Options{});
   initial.Initialize(TinySpec(1).train().seed(), replica.config().initializer_range);
@@ -86,7 +74,7 @@ TEST(LoraTraining, AReducedPrecisionKeepsTheModelInItAndAdaptersInFull) {
   const TestFolder folder;
   WorldOptions options = LoraWorld(1, 3, folder.path());
   options.spec.mutable_train()->set_precision(v1::PRECISION_BF16);
-  const std::vector<RankResult> results = Train(options);
+  const std::vector<RankResult> results = TrainAlike(options);
   for (const Parameter& parameter : results[0].replica->parameters().all()) {
     const bool matrix = parameter.shape.role == ParameterRole::kMatrix;
     if (matrix) {
@@ -100,7 +88,7 @@ TEST(LoraTraining, AReducedPrecisionKeepsTheModelInItAndAdaptersInFull) {
 
 TEST(LoraTraining, ACheckpointIsAnAdapterAsPeftReadsItAndAModel) {
   const TestFolder folder;
-  const std::vector<RankResult> results = Train(LoraWorld(1, 3, folder.path()));
+  const std::vector<RankResult> results = TrainAlike(LoraWorld(1, 3, folder.path()));
   const std::string checkpoint = folder / "step-00000003";
   const auto config = ReadLoraConfig(checkpoint);
   ASSERT_TRUE(config.ok()) << config.status();
@@ -124,17 +112,17 @@ TEST(LoraTraining, ACheckpointIsAnAdapterAsPeftReadsItAndAModel) {
 
 TEST(LoraTraining, ARunResumesToTheBit) {
   const TestFolder whole, halves;
-  const uint64_t expected = Train(LoraWorld(2, 12, whole.path()))[0].fingerprint;
+  const uint64_t expected = TrainAlike(LoraWorld(2, 12, whole.path()))[0].fingerprint;
   WorldOptions first = LoraWorld(2, 12, halves.path());
   first.spec.mutable_checkpoint()->set_every_steps(5);
   first.script = StopAfter(6, StopKeeps::kNothing);
-  Train(first);
-  EXPECT_EQ(Train(LoraWorld(2, 12, halves.path()))[0].fingerprint, expected);
+  TrainAlike(first);
+  EXPECT_EQ(TrainAlike(LoraWorld(2, 12, halves.path()))[0].fingerprint, expected);
 }
 
 TEST(LoraTraining, ARunStartsFromAnAdapter) {
   const TestFolder first, second;
-  const std::vector<RankResult> results = Train(LoraWorld(1, 3, first.path()));
+  const std::vector<RankResult> results = TrainAlike(LoraWorld(1, 3, first.path()));
   WorldOptions next = LoraWorld(1, 1, second.path());
   v1::LoraSpec& lora = *next.spec.mutable_train()->mutable_lora();
   lora.clear_rank();
@@ -155,7 +143,7 @@ TEST(LoraTraining, ARunStartsFromAnAdapter) {
 
 TEST(LoraTraining, AnotherScaleThanTheCheckpointsIsRefused) {
   const TestFolder folder;
-  Train(LoraWorld(1, 2, folder.path()));
+  TrainAlike(LoraWorld(1, 2, folder.path()));
   WorldOptions other = LoraWorld(1, 4, folder.path());
   other.spec.mutable_train()->mutable_lora()->set_alpha(8);
   const absl::Status refused = TrainWorld(other)[0].outcome.status();
@@ -165,7 +153,7 @@ TEST(LoraTraining, AnotherScaleThanTheCheckpointsIsRefused) {
 
 TEST(LoraTraining, AModelThatIsAnAdapterIsRefused) {
   const TestFolder folder;
-  Train(LoraWorld(1, 2, folder.path()));
+  TrainAlike(LoraWorld(1, 2, folder.path()));
   v1::JobSpec spec = TinySpec(1);
   spec.mutable_model()->set_from(folder / "step-00000002");
   const absl::Status refused = JobModelConfig(spec, 2).status();

@@ -12,8 +12,13 @@
 #include "nlohmann/json.hpp"
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/training_world.h"
+#include "tests/worker/train/train_alike.h"
+#include "worker/data/dataset.h"
 #include "worker/data/packed_table.h"
+#include "worker/data/prepare.h"
 #include "worker/task/next_token.h"
+#include "worker/task/open_task.h"
+#include "worker/tokenizer/tokenizer.h"
 
 namespace espalier {
 namespace {
@@ -53,15 +58,6 @@ class FineTuning : public testing::TestWithParam<Kind> {
     options.task = &task_;
     return options;
   }
-  static std::vector<RankResult> Train(const WorldOptions& options) {
-    std::vector<RankResult> results = TrainWorld(options);
-    for (const RankResult& result : results) {
-      EXPECT_TRUE(result.outcome.ok()) << result.outcome.status();
-      EXPECT_EQ(result.fingerprint, results[0].fingerprint);
-    }
-    return results;
-  }
-
   const std::shared_ptr<const ExampleRows> examples_;
   const std::shared_ptr<const PackedTable> packed_;
   const NextToken task_;
@@ -76,17 +72,13 @@ INSTANTIATE_TEST_SUITE_P(Of, FineTuning,
 TEST_P(FineTuning, TwoRanksOfUnevenSharesTrainWhatOneDoes) {
   constexpr int64_t kSteps = 50;
   const TestFolder one, two;
-  const std::vector<double> expected = Train(World({1}, kSteps, one.path()))[0].losses;
+  const std::vector<double> expected = TrainAlike(World({1}, kSteps, one.path()))[0].losses;
   WorldOptions uneven = World({3, 1}, kSteps, two.path());
   uneven.spec.mutable_batch()->add_micro_batch(5);
   uneven.spec.mutable_batch()->add_micro_batch(3);
-  const std::vector<double> losses = Train(uneven)[0].losses;
   ASSERT_EQ(expected.size(), kSteps);
-  ASSERT_EQ(losses.size(), kSteps);
   EXPECT_LT(expected.back(), 0.95 * expected.front()) << "it does not learn";
-  for (size_t i = 0; i < losses.size(); ++i) {
-    EXPECT_NEAR(losses[i], expected[i], 1e-5 * expected[i]) << "step " << i;
-  }
+  ExpectNearly(TrainAlike(uneven)[0].losses, expected);
 }
 
 TEST_P(FineTuning, AReproducibleRunHasTheSameBitsOnAnyDivision) {
@@ -96,7 +88,7 @@ TEST_P(FineTuning, AReproducibleRunHasTheSameBitsOnAnyDivision) {
     const TestFolder folder;
     WorldOptions options = World(shares, 12, folder.path());
     options.spec.mutable_train()->set_reproducible(true);
-    const std::vector<RankResult> results = Train(options);
+    const std::vector<RankResult> results = TrainAlike(options);
     if (losses.empty()) losses = results[0].losses;
     if (expected == 0) expected = results[0].fingerprint;
     EXPECT_EQ(results[0].losses, losses);
@@ -114,11 +106,11 @@ TEST_P(FineTuning, ARunThatIsResumedWithinAnEpochHasTheBitsOfAnUndisturbedOne) {
     return options;
   };
   const int64_t of_epoch = (task_.training()->size() + 15) / 16;
-  const uint64_t expected = Train(world(whole))[0].fingerprint;
+  const uint64_t expected = TrainAlike(world(whole))[0].fingerprint;
   WorldOptions first = world(halves);
   first.script = StopAfter(of_epoch + of_epoch / 2, StopKeeps::kCheckpoint);
-  Train(first);
-  EXPECT_EQ(Train(world(halves))[0].fingerprint, expected);
+  TrainAlike(first);
+  EXPECT_EQ(TrainAlike(world(halves))[0].fingerprint, expected);
 }
 
 using PackedFineTuning = FineTuning;
@@ -127,7 +119,7 @@ INSTANTIATE_TEST_SUITE_P(Of, PackedFineTuning, testing::Values(Kind{"Packed", tr
 
 TEST_P(PackedFineTuning, IsNotResumedWithoutPacking) {
   const TestFolder folder;
-  Train(World({1}, 2, folder.path()));
+  TrainAlike(World({1}, 2, folder.path()));
   WorldOptions other = World({1}, 4, folder.path());
   other.spec.mutable_data()->set_packing(false);
   const absl::Status refused = TrainWorld(other)[0].outcome.status();
@@ -142,7 +134,7 @@ TEST_P(PackedFineTuning, AnEpochUsesEveryExampleOnceAndCountsItsTokens) {
   WorldOptions options = World({3, 1}, of_epoch, folder.path());
   options.spec.mutable_train()->set_epochs(1);
   options.sample_log_files = [](int) { return &PosixFileSystem(); };
-  const std::vector<RankResult> results = Train(options);
+  const std::vector<RankResult> results = TrainAlike(options);
   std::vector<int64_t> all;
   for (int64_t id = 0; id < examples_->size(); ++id) all.push_back(id);
   int64_t tokens = 0;
@@ -160,6 +152,42 @@ TEST_P(PackedFineTuning, AnEpochUsesEveryExampleOnceAndCountsItsTokens) {
   }
   EXPECT_EQ(uses.size(), all.size());
   for (const auto& [id, times] : uses) EXPECT_EQ(times, 1) << id;
+}
+
+// From a file of texts, any of whose tokens may count, to losses.
+TEST(PackedTexts, AFileOfThemTrainsOnUnevenRanksAsOnOne) {
+  constexpr int64_t kSteps = 20, kTexts = 200;
+  const TestFolder folder, one, two;
+  std::string rows;
+  for (int64_t i = 0; i < kTexts; ++i) {
+    std::string text(static_cast<size_t>(1 + i * 7 % 25), static_cast<char>('a' + i % 5));
+    rows += nlohmann::json{{"text", text}}.dump() + "\n";
+  }
+  const PrepareOptions options{.inputs = {folder.Write("texts.jsonl", rows)},
+                               .output = folder / "data",
+                               .rows = RowOptions{},
+                               .validation_fraction = 0.1};
+  const auto prepared = PrepareData(PosixFileSystem(), *MakeByteTokenizer(), options);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  const auto dataset = Dataset::Open(options.output, {});
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  v1::JobSpec spec = TinySpec(kSteps);
+  spec.mutable_train()->set_task(v1::TASK_SFT);
+  spec.mutable_train()->mutable_schedule()->set_learning_rate(3e-3);
+  spec.mutable_data()->set_packing(true);
+  const auto task = OpenTask(spec, *dataset);
+  ASSERT_TRUE(task.ok()) << task.status();
+  EXPECT_LT((*task)->training()->size(), kTexts / 2) << "rows have several texts each";
+  WorldOptions world{.spec = spec, .checkpoints = one.path(), .task = task->get()};
+  world.config = TinyConfig();
+  world.config->vocab_size = dataset->manifest().vocab_size;
+  const std::vector<double> expected = TrainAlike(world)[0].losses;
+  ASSERT_EQ(expected.size(), kSteps);
+  EXPECT_LT(expected.back(), 0.95 * expected.front()) << "it does not learn";
+  world.ranks = 2;
+  for (const int share : {3, 1}) world.spec.mutable_parallel()->add_shares(share);
+  world.checkpoints = two.path();
+  ExpectNearly(TrainAlike(world)[0].losses, expected);
 }
 
 }  // namespace
