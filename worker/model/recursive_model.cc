@@ -241,7 +241,9 @@ Tensor RecursiveModel::LossSum(const Tensor& high, const Tensor& targets, const 
 Tensor RecursiveModel::Halting(const Tensor& high, const Tensor& last) const {
   Tensor read = high.select(1, 0);
   if (recursion().halt_reads_last) {
-    read = high.gather(1, last.view({-1, 1, 1}).expand({-1, 1, high.size(2)})).squeeze(1);
+    // Dense, as the gradient is scattered by it.
+    const Tensor place = last.view({-1, 1, 1}).expand({-1, 1, high.size(2)}).contiguous();
+    read = high.gather(1, place).squeeze(1);
   }
   const Tensor narrow = read.to(halting_.weight.scalar_type()).contiguous();
   return ops::Linear(narrow, halting_)

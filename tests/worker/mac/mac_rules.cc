@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -33,6 +34,13 @@ bool IsBroadcast(const Tensor& tensor) {
     if (tensor.stride(i) == 0 && tensor.size(i) > 1) return true;
   }
   return false;
+}
+
+// Where other tensors say; in place, or not.
+bool WritesAtPlaces(const std::string& name) {
+  static const char* const kNames[] = {"index_add", "index_copy", "index_put", "scatter"};
+  return std::any_of(std::begin(kNames), std::end(kNames),
+                     [&name](const char* begin) { return name.rfind(begin, 0) == 0; });
 }
 
 constexpr int64_t kMostInner = 16384;
@@ -101,6 +109,13 @@ const Rule kRules[] = {
      }},
     {"a contiguous place for a product: views may be written wrongly (#104832)",
      [](const Call& call) { return call.place.defined() && !call.place.is_contiguous(); }},
+    {"dense operands where places are written that others name: index_add of a transposed view "
+     "does "
+     "nothing on macOS 14 (#176159), scatter reads views as they lie (#175191)",
+     [](const Call& call) {
+       return WritesAtPlaces(call.name) &&
+              AnyOf(call.tensors, [](const Tensor& t) { return !t.is_contiguous(); });
+     }},
     {"all gradients of a norm, or none of its input is right (#183825)",
      [](const Call& call) { return call.name == "native_layer_norm_backward" && !call.all; }},
 };

@@ -243,25 +243,44 @@ TEST(ShapeOnAMacToo, AdaptersOnALargeModelBreakNoRule) {
   EXPECT_THAT(mac.tally().violations, testing::IsEmpty());
 }
 
+struct LayerPass {
+  torch::ScalarType type = torch::kFloat;
+  bool adapters = false;  // on all projections, which alone are trained
+  bool recompute = false;
+  bool packed = false;
+};
+
 // What a layer adds to the launches of a pass, forward and backward, by operator.
-std::map<std::string, int64_t> LaunchesOfALayer(torch::ScalarType type, bool packed = false) {
-  DecoderConfig config = ConfigOf("17m");
+std::map<std::string, int64_t> LaunchesOfALayer(const LayerPass& pass,
+                                                DecoderConfig config = ConfigOf("17m")) {
+  Parameters::Options options = Parameters::ForTraining(MacDevice::device(), pass.type);
+  if (pass.adapters) {
+    options.lora = LoraConfig{};
+    options.trained = [](const ParameterShape& shape) { return shape.is_adapter(); };
+  }
   MacDevice mac(MacDevice::Mode::kShapesOnly);
   std::map<std::string, int64_t> launches;
   for (const int64_t sign : {-1, 1}) {
     config.layers = 2 + (sign > 0 ? 1 : 0);
     mac.Restart();
-    RunPass(config, type, 8, 256, 0, {}, packed);
+    RunPass(config, options, 8, 256, 0,
+            std::vector<bool>(static_cast<size_t>(config.layers), pass.recompute), pass.packed);
     for (const auto& [name, count] : mac.tally().launches) launches[name] += sign * count;
   }
   return launches;
+}
+
+int64_t Sum(const std::map<std::string, int64_t>& launches) {
+  int64_t all = 0;
+  for (const auto& [name, count] : launches) all += count;
+  return all;
 }
 
 TEST(LaunchesOnAMac, OfALayerAreNoMoreThanTheyWere) {
   for (const auto& [type, most] : {std::pair{torch::kFloat, 65}, {torch::kBFloat16, 86}}) {
     int64_t all = 0;
     nlohmann::json operators;
-    for (const auto& [name, count] : LaunchesOfALayer(type)) {
+    for (const auto& [name, count] : LaunchesOfALayer({type})) {
       all += count;
       if (count > 0) operators[name] = count;
     }
@@ -276,12 +295,36 @@ TEST(LaunchesOnAMac, OfALayerAreNoMoreThanTheyWere) {
 
 // Where examples share rows, keys and queries are turned one by one, each in three, both ways.
 TEST(LaunchesOnAMac, OfALayerOverPackedRowsAreSixMore) {
-  const auto all = [](bool packed) {
-    int64_t launches = 0;
-    for (const auto& [name, count] : LaunchesOfALayer(torch::kFloat, packed)) launches += count;
-    return launches;
+  EXPECT_LE(Sum(LaunchesOfALayer({.packed = true})), Sum(LaunchesOfALayer({})) + 6);
+}
+
+TEST(LaunchesOnAMac, OfALayerThatJobsTrainOtherwiseAreNoMoreThanTheyWere) {
+  struct Case {
+    const char* what;
+    LayerPass pass;
+    int64_t most;
   };
-  EXPECT_LE(all(true), all(false) + 6);
+  for (const Case& c : {Case{"adapters", {.adapters = true}, 162},
+                        Case{"adapters, bf16", {torch::kBFloat16, true}, 195},
+                        Case{"adapters, bf16, computed again", {torch::kBFloat16, true, true}, 252},
+                        Case{"computed again", {.recompute = true}, 88},
+                        Case{"bf16, computed again", {torch::kBFloat16, false, true}, 116}}) {
+    EXPECT_LE(Sum(LaunchesOfALayer(c.pass)), c.most) << c.what;
+  }
+  // Each layer runs once in every cycle of the supervised step.
+  const DecoderConfig recursive = ConfigOf(JobOf("trm-nano.yaml"));
+  EXPECT_LE(Sum(LaunchesOfALayer({}, recursive)), 315) << "of a recursive model";
+}
+
+TEST(RulesOnAMac, SeeAWriteAtPlacesOfAView) {
+  const MacDevice mac;
+  const Tensor place = torch::zeros({1}, torch::kLong).to(MacDevice::device());
+  const Tensor row = torch::ones({1, 4}).to(MacDevice::device());
+  const Tensor to = torch::zeros({4, 4}).to(MacDevice::device());
+  Tensor(to).index_add_(0, place, row);
+  EXPECT_THAT(mac.tally().violations, testing::IsEmpty());
+  to.t().index_add_(0, place, row);
+  EXPECT_THAT(mac.tally().violations, testing::ElementsAre(testing::HasSubstr("#176159")));
 }
 
 }  // namespace
