@@ -1,7 +1,7 @@
 // SHA-256 (FIPS 180-4) of bytes and of files, and what else of OpenSSL needs no connection: keyed
-// hashes and random bytes. Used by worker/data, worker/state and worker/task for manifests, datasets
-// and checkpoints, by worker/sync, coordinator/ and common/rpc for names and secrets. One object
-// belongs to one thread.
+// hashes and random bytes. Used by worker/data, worker/state and worker/task for manifests,
+// datasets and checkpoints, by worker/sync, coordinator/ and common/rpc for names and secrets. One
+// object belongs to one thread.
 #pragma once
 
 #include <cstddef>

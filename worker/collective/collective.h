@@ -1,7 +1,7 @@
 // Collective: the exchange of bytes among the ranks of one generation.
 // Used by worker/sync, worker/state, worker/rollout and worker/train. Implementations: MPI
-// (mpi_collective.h) and threads of one process (in_process.h, for tests); tests/worker/collective runs one conformance
-// suite on both.
+// (mpi_collective.h) and threads of one process (in_process.h, for tests); tests/worker/collective
+// runs one conformance suite on both.
 // Thread rule: one thread (compute) calls everything except Abort and stats, which any thread may
 // call. Implementations move bytes on a communication thread of their own.
 #pragma once

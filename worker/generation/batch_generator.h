@@ -1,10 +1,9 @@
 // BatchGenerator: continues many sequences of token ids at once. They come and go at any time: a
 // turn computes a part of a prompt, then one id for every sequence that runs, and rows that end
 // are taken by those that wait. What a sequence becomes depends on its prompt, options and seed
-// alone: on the CPU to the bit; elsewhere its logits agree to rounding (1e-5 in fp32), which
-// changes an id only where two are as near to each other as that. Used by
-// worker/generate_verb.cc, worker/chat_verb.cc, worker/verbs.h, worker/rollout and worker/serve.
-// Compute thread.
+// alone: on the CPU to the bit; elsewhere logits agree to rounding (1e-5 in fp32), which changes an
+// id only where two are that near. Used by worker/generate_verb.cc, worker/chat_verb.cc,
+// worker/verbs.h, worker/rollout and worker/serve. Compute thread.
 #pragma once
 
 #include <cstdint>

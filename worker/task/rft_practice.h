@@ -15,8 +15,8 @@
 #include "absl/time/time.h"
 #include "worker/rollout/rollout.h"
 #include "worker/task/practice.h"
-#include "worker/task/rft.h"
 #include "worker/task/rft_progress.h"
+#include "worker/task/rft_table.h"
 
 namespace espalier {
 

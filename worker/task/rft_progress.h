@@ -1,7 +1,7 @@
 // RftProgress: what a run of rft has sampled so far, and the file that holds it, so that a run that
 // is ended goes on where it was: written after every block of prompts, whole or not at all, and
 // trusted by its hash alone. The ranks take the furthest that one of them finds in its checkpoint
-// folder. Used by rft_practice.h. Compute thread; JSON is pure.
+// folder. Used by rft_practice.h and rft_table.h. Compute thread; JSON is pure.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // StreamDecoder: the text of ids that come one by one, as soon as its characters are whole: a
-// character may be spread over several tokens. Used by text_stream.h and worker/rollout. One thread.
+// character may be spread over several tokens. Used by text_stream.h and worker/rollout. One
+// thread.
 #pragma once
 
 #include <cstdint>
