@@ -18,6 +18,10 @@ class RewardChecker {
     CheckSection("grpo", train_.has_grpo(), grpo, "grpo");
     if (train_.has_verifier()) CheckVerifier();
     if (grpo) CheckGrpo();
+    if (grpo || rft) CheckRoom();
+    if (train_.task() == v1::TASK_DPO) {
+      Refuse("train.task dpo is not in this version; grpo and rft learn from a verifier");
+    }
   }
 
  private:
@@ -55,15 +59,27 @@ class RewardChecker {
              train_.global_batch(), "; completions are compared with others of their prompt, so ",
              "samples is 2 or more and divides global_batch");
     }
-    if (rollout.max_new_tokens() > spec_.data().sequence_length()) {
-      Refuse("train.rollout.max_new_tokens is ", rollout.max_new_tokens(),
-             "; prompt and completion have room for data.sequence_length tokens, which is ",
-             spec_.data().sequence_length());
+    if (train_.has_epochs() && train_.grpo().updates_per_rollout() > 1) {
+      Refuse("train.epochs counts steps that sample, and with train.grpo.updates_per_rollout ",
+             train_.grpo().updates_per_rollout(), " one in as many does; give train.steps instead");
     }
     if (train_.grpo().kl() > 0 && !train_.has_lora()) {
       Refuse("train.grpo.kl is ", train_.grpo().kl(), ", the weight of the divergence from the ",
              "model without its adapters, and there are none; give train.lora, or set kl to 0");
     }
+    if (train_.grpo().kl() > 0 && train_.lora().has_from()) {
+      Refuse("train.grpo.kl is ", train_.grpo().kl(),
+             ", and without its adapters the model is not ",
+             "the one that it begins with, since these come from train.lora.from; merge them ",
+             "(espalier export --merge) and give the result as model.from, or set kl to 0");
+    }
+  }
+
+  void CheckRoom() {
+    const int32_t room = spec_.data().sequence_length();
+    if (train_.rollout().max_new_tokens() <= room) return;
+    Refuse("train.rollout.max_new_tokens is ", train_.rollout().max_new_tokens(),
+           "; prompt and completion have room for data.sequence_length tokens, which is ", room);
   }
 
   const v1::JobSpec& spec_;

@@ -88,6 +88,9 @@ absl::StatusOr<Judgement> ReadJudgement(const Json& answer) {
   } else if (!answer.contains("components")) {
     return absl::InvalidArgumentError("it has neither 'total' nor 'components'");
   }
+  if (!std::isfinite(judgement.total)) {
+    return absl::InvalidArgumentError("its components add up to no finite number");
+  }
   return judgement;
 }
 

@@ -1,9 +1,11 @@
 #include "worker/task/rft_table.h"
 
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/observe/log.h"
 
 namespace espalier {
 
@@ -26,6 +28,8 @@ absl::Status RftTable::Fill(const PromptTable& prompts, const std::vector<RftRow
                    ExampleTable::Create(std::make_shared<VectorTokenRow>(std::move(tokens)),
                                         std::make_shared<VectorExampleIndex>(std::move(spans)),
                                         {options_.sequence_length, options_.end_of_text}));
+  const std::string warning = table.summary().Warning(options_.sequence_length);
+  if (!warning.empty()) LogWarning(warning);
   const absl::MutexLock lock(&mutex_);
   if (rows_ == nullptr) rows_ = std::make_shared<const ExampleTable>(std::move(table));
   return absl::OkStatus();

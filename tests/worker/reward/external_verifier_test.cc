@@ -243,6 +243,8 @@ TEST_F(External, ALineThatIsNoAnswerIsShownWithWhatIsWrong) {
       {"say('x', 1)", "no 'id'"},
       {"say(r['id'] + 1, 1)", "nothing with the id 2"},
       {"say(r['id'], 'much')", "'total' is \"much\""},
+      {"print(json.dumps({'id': r['id'], 'components': {'a': 1e308, 'b': 1e308}}), flush=True)",
+       "add up to no finite number"},
       {"say(r['id'], float('nan'))", "no JSON object"},
       {"say(r['id'], 1, reward=2)", "it has 'reward'"},
       {"say(r['id'], 1, components=[1])", "no object of numbers"},
