@@ -64,7 +64,7 @@ double Median(std::vector<double> values) {
 }
 
 struct Measured {
-  double prompt_seconds, token_seconds;  // all prompts; each turn
+  double prompt_seconds, token_seconds;  // all prompts; the median turn, which ends with its ids
 };
 
 Measured Measure(const Decoder& decoder, const Options& options, int64_t rows) {
@@ -79,7 +79,6 @@ Measured Measure(const Decoder& decoder, const Options& options, int64_t rows) {
     sequence.max_new_tokens = options.tokens + 1;
     ESPALIER_CHECK(batch.Add(std::move(sequence)).ok(), "a sequence does not fit");
   }
-  int64_t turns = 0;
   const auto turn = [&] {
     const auto ended = batch.Turn();
     ESPALIER_CHECK(ended.ok(), "a turn failed");
@@ -88,13 +87,11 @@ Measured Measure(const Decoder& decoder, const Options& options, int64_t rows) {
   measured.prompt_seconds = Seconds([&] {
     while (batch.waiting() > 0 || batch.prompt_count().computed < rows * options.prompt) turn();
   });
-  const double seconds = Seconds([&] {
-    while (batch.running() == rows && turns < options.tokens / 2) {
-      turn();
-      ++turns;
-    }
-  });
-  measured.token_seconds = seconds / static_cast<double>(std::max<int64_t>(1, turns));
+  std::vector<double> seconds;
+  while (batch.running() == rows && static_cast<int64_t>(seconds.size()) < options.tokens / 2) {
+    seconds.push_back(Seconds(turn));
+  }
+  measured.token_seconds = seconds.empty() ? 0 : Median(seconds);
   return measured;
 }
 

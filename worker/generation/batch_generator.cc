@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "worker/kernels/parallel.h"
 #include "worker/ops/operand_bounds.h"
 #include "worker/tensor/torch_compat.h"
 
@@ -236,15 +235,13 @@ void BatchGenerator::Join(std::vector<float> logits) {
 
 void BatchGenerator::Step() {
   std::vector<int64_t> last;
+  std::vector<Sampler*> samplers;
   for (int64_t row = 0; row < ready_; ++row) {
-    last.push_back(rows_[static_cast<size_t>(row)]->new_ids.back());
+    Running& running = *rows_[static_cast<size_t>(row)];
+    last.push_back(running.new_ids.back());
+    samplers.push_back(&running.sampler);
   }
-  const torch::Tensor logits = steps_.NextLogits(last, cache_);
-  std::vector<std::optional<int32_t>> chosen(static_cast<size_t>(ready_));
-  cpu::ParallelForUneven(ready_, [&](int64_t row) {
-    const auto place = static_cast<size_t>(row);
-    chosen[place] = rows_[place]->sampler.Next(RowOf(logits, row));
-  });
+  const std::vector<std::optional<int32_t>> chosen = steps_.NextIds(last, samplers, cache_);
   for (size_t row = 0; row < chosen.size(); ++row) Append(*rows_[row], chosen[row]);
 }
 

@@ -118,6 +118,12 @@ std::optional<int32_t> Sampler::Next(absl::Span<float> logits) {
   return id;
 }
 
+std::optional<Sampler::Plain> Sampler::NextPlain() const {
+  const bool limited = options_.top_k > 0 || options_.top_p < 1 || options_.min_p > 0;
+  if (counts_ || (limited && options_.temperature != 0)) return std::nullopt;
+  return Plain{options_.temperature, SplitMix64(seed_, drawn_).Uniform()};
+}
+
 void Sampler::Penalise(absl::Span<float> logits) const {
   const auto penalty = static_cast<float>(options_.repetition_penalty);
   for (const auto& [id, count] : answer_) {

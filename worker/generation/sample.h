@@ -43,6 +43,15 @@ class Sampler {
   // where the draw is as near to a border. Nothing where logits are not numbers.
   std::optional<int32_t> Next(absl::Span<float> logits);
 
+  // What the next id is drawn by where nothing but a temperature counts, as a device can do it.
+  struct Plain {
+    double temperature;
+    double falls_on;  // in [0, 1), of the sum of the weights
+  };
+  std::optional<Plain> NextPlain() const;
+  // It was drawn so.
+  void TookPlain() { ++drawn_; }
+
  private:
   void Penalise(absl::Span<float> logits) const;
   int32_t Draw(absl::Span<const float> logits, float best);

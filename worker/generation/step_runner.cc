@@ -1,5 +1,6 @@
 #include "worker/generation/step_runner.h"
 
+#include "worker/kernels/parallel.h"
 #include "worker/tensor/torch_compat.h"
 
 namespace espalier {
@@ -19,23 +20,75 @@ bool StepRunner::CanRecord(const KeyValueCache& cache) const {
          !RopeDependsOnLength(config, cache.size().positions);
 }
 
-Tensor StepRunner::Compute(const Tensor& ids, KeyValueCache& cache) const {
-  return decoder_->NextLogits(ids, cache).to(torch::kFloat);
+StepRunner::Computed StepRunner::Compute(const Tensor& ids, const Tensor& by,
+                                         KeyValueCache& cache) const {
+  const Tensor logits = decoder_->NextLogits(ids, cache);
+  return {logits, by.defined() ? cuda::DrawIds(logits, by) : Tensor()};
 }
 
-Tensor StepRunner::NextLogits(const std::vector<int64_t>& ids, KeyValueCache& cache) {
+StepRunner::Computed StepRunner::Step(const std::vector<int64_t>& ids, const Tensor& by,
+                                      KeyValueCache& cache) {
   const auto rows = static_cast<int64_t>(ids.size());
   const Tensor given = torch::tensor(ids, torch::kLong);
   cache.BeginStep(rows);
-  if (!CanRecord(cache)) return OnHost(Compute(given.to(decoder_->device()), cache));
+  const torch::Device device = decoder_->device();
+  if (!CanRecord(cache)) {
+    return Compute(given.to(device), by.defined() ? by.to(device) : by, cache);
+  }
   Recording& recording = recordings_[rows];
-  if (!recording.ids.defined()) recording.ids = given.to(decoder_->device());
+  if (!recording.ids.defined()) {
+    recording.ids = given.to(device);
+    recording.by = torch::zeros({rows, 2}, recording.ids.options().dtype(torch::kDouble));
+  }
   recording.ids.copy_(given);
+  if (by.defined()) recording.by.copy_(by);
   if (++recording.steps == kStepsBefore) Record(recording, cache);
-  if (!recording.graph) return OnHost(Compute(recording.ids, cache));
+  if (!recording.graph) return Compute(recording.ids, recording.by, cache);
   recording.graph->Launch();
   cache.Finish();
-  return OnHost(recording.logits);
+  return {recording.logits, recording.drawn};
+}
+
+Tensor StepRunner::NextLogits(const std::vector<int64_t>& ids, KeyValueCache& cache) {
+  return OnHost(Step(ids, {}, cache).logits.to(torch::kFloat));
+}
+
+std::vector<std::optional<int32_t>> StepRunner::NextIds(const std::vector<int64_t>& ids,
+                                                        const std::vector<Sampler*>& samplers,
+                                                        KeyValueCache& cache) {
+  const auto rows = static_cast<int64_t>(ids.size());
+  const bool draws = decoder_->device().is_cuda() && cuda::Available();
+  const Tensor by = draws ? torch::zeros({rows, 2}, torch::kDouble) : Tensor();
+  std::vector<size_t> drawn_rows, on_host;
+  for (size_t row = 0; row < samplers.size(); ++row) {
+    const std::optional<Sampler::Plain> plain = draws ? samplers[row]->NextPlain() : std::nullopt;
+    if (!plain) {
+      on_host.push_back(row);
+      continue;
+    }
+    drawn_rows.push_back(row);
+    double* to = by.data_ptr<double>() + 2 * row;
+    to[0] = plain->temperature;
+    to[1] = plain->falls_on;
+  }
+  const Computed computed = Step(ids, by, cache);
+  std::vector<std::optional<int32_t>> chosen(samplers.size());
+  if (!drawn_rows.empty()) {
+    const Tensor drawn = computed.drawn.cpu();
+    for (const size_t row : drawn_rows) {
+      samplers[row]->TookPlain();
+      const int64_t id = drawn.data_ptr<int64_t>()[row];
+      if (id >= 0) chosen[row] = static_cast<int32_t>(id);
+    }
+  }
+  if (on_host.empty()) return chosen;
+  const Tensor logits = OnHost(computed.logits.to(torch::kFloat));
+  const auto size = static_cast<size_t>(logits.size(1));
+  cpu::ParallelForUneven(static_cast<int64_t>(on_host.size()), [&](int64_t i) {
+    const size_t row = on_host[static_cast<size_t>(i)];
+    chosen[row] = samplers[row]->Next({logits.data_ptr<float>() + row * size, size});
+  });
+  return chosen;
 }
 
 void StepRunner::Record(Recording& recording, KeyValueCache& cache) {
@@ -47,12 +100,18 @@ void StepRunner::Record(Recording& recording, KeyValueCache& cache) {
   const absl::Status status = CatchTorch("recording a step", [&] {
     torch::NoGradGuard no_grad;
     recording.graph = cuda::Record(
-        decoder_->device(), [&] { recording.logits = Compute(recording.ids, cache); }, shared);
+        decoder_->device(),
+        [&] {
+          const Computed computed = Compute(recording.ids, recording.by, cache);
+          recording.logits = computed.logits;
+          recording.drawn = computed.drawn;
+        },
+        shared);
     recording.rope = decoder_->rope();
   });
   if (cache.length(0) != length) cache.Undo();  // it was not executed
   if (status.ok()) return;
-  recording = {.steps = recording.steps, .ids = recording.ids};
+  recording = {.steps = recording.steps, .ids = recording.ids, .by = recording.by};
   records_ = false;
 }
 

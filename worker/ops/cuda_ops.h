@@ -86,6 +86,11 @@ torch::Tensor KeptAttention(const torch::Tensor& q, const torch::Tensor& k, cons
                             const torch::Tensor& cosine, const torch::Tensor& sine,
                             const KeptRows& kept, const KeptWork& work);
 
+// Ids drawn from rows of logits [rows, V], by `by` [rows, 2] fp64: the temperature (0: the
+// likeliest id), and what falls on a weight, in [0, 1). [rows] int64, -1 where logits are no
+// numbers.
+torch::Tensor DrawIds(const torch::Tensor& logits, const torch::Tensor& by);
+
 // Kernels that are launched together, on the current stream.
 class Graph {
  public:

@@ -327,4 +327,16 @@ Tensor KeptAttention(const Tensor& q, const Tensor& k, const Tensor& v, const Te
   return out;
 }
 
+Tensor DrawIds(const Tensor& logits_in, const Tensor& by) {
+  const Tensor logits = logits_in.contiguous();
+  const RowShape shape = RowsOf(logits);
+  const Tensor work = torch::empty({DrawBytes(shape)}, logits.options().dtype(torch::kByte));
+  const Tensor ids = torch::empty({shape.rows}, logits.options().dtype(torch::kLong));
+  const Launch launch(logits);
+  Draw(TypeOf(logits), shape, logits.data_ptr(), by.const_data_ptr<double>(), work.data_ptr(),
+       ids.data_ptr<int64_t>(), launch.stream());
+  launch.Check();
+  return ids;
+}
+
 }  // namespace espalier::cuda

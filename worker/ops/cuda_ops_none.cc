@@ -46,6 +46,8 @@ Tensor KeptAttention(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
   Missing();
 }
 
+Tensor DrawIds(const Tensor&, const Tensor&) { Missing(); }
+
 bool CanRecord() { return false; }
 std::unique_ptr<Graph> Record(torch::Device, const std::function<void()>&, const Graph*) {
   Missing();

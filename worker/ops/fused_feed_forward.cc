@@ -74,7 +74,7 @@ Tensor ProductOf(const Tensor& activated, const Projections& one, const Tensor& 
                  AutogradContext* ctx, SavedActivation& saved) {
   Tensor y = Product(activated, one[0], residual);
   saved.inner = AddAdapters(activated, one, {y});
-  if (KeepsInputs(saved.gate)) saved.activated = activated;
+  if (KeepsInputs(saved.gate, !one[0].weight.requires_grad())) saved.activated = activated;
   ctx->save_for_backward(saved.Packed());
   Hold(ctx, one);
   return y;
@@ -99,7 +99,7 @@ variable_list ProductGradients(const Projections& one, const SavedActivation& sa
 struct SwiGluLinearAddFunction : torch::autograd::Function<SwiGluLinearAddFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& gate_in, const Tensor& up_in,
                         const Tensor& residual, at::TensorList /*leaves*/, const Projections& one) {
-    const bool joined = KeepsInputs(gate_in) && JoinedColumns({gate_in, up_in}).defined();
+    const bool joined = !gate_in.is_cpu() && JoinedColumns({gate_in, up_in}).defined();
     SavedActivation saved{
         joined ? gate_in : gate_in.contiguous(), joined ? up_in : up_in.contiguous(), {}, {}};
     return ProductOf(Activated(saved.gate, saved.up), one, residual, ctx, saved);

@@ -32,6 +32,10 @@ struct Linears {
     return std::any_of(projections.begin(), projections.end(),
                        [](const ops::Projection& one) { return one.bias.defined(); });
   }
+  bool IsFrozen() const {
+    return std::none_of(projections.begin(), projections.end(),
+                        [](const ops::Projection& one) { return one.weight.requires_grad(); });
+  }
   torch::ScalarType type() const { return projections[0].weight.scalar_type(); }
 };
 
@@ -65,7 +69,9 @@ struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
       input = normal.y;
       saved.statistics = normal.statistics;
       if (normal.kept.defined()) saved.x = normal.kept;
-      if (KeepsInputs(x)) saved.input = input;
+      if (KeepsInputs(x, linears.IsFrozen()) || !HasNormKernel(x, linears.norm)) {
+        saved.input = input;
+      }
     }
     std::vector<Tensor> products = AllProducts(linears, input, saved.inner);
     ctx->save_for_backward(saved.Packed());
@@ -232,7 +238,8 @@ struct SplitFunction : torch::autograd::Function<SplitFunction> {
     ctx->saved_data["shape"] = x.sizes();
     variable_list parts = PartsOf(x, {columns.rbegin(), columns.rend()});  // the last comes first
     std::reverse(parts.begin(), parts.end());
-    for (Tensor& part : parts) part = KeepsInputs(x) ? part : part.contiguous();
+    const bool dense = x.is_cpu() && Apply(x);
+    for (Tensor& part : parts) part = dense ? part.contiguous() : part;
     return parts;
   }
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {

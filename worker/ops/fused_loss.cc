@@ -20,7 +20,12 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kCudaChunkRows = 4096;
+// On CUDA; fewer where there are few, whose logits would be more than a layer keeps of them. Each
+// chunk costs a pass over the head's gradient.
+constexpr int64_t kMostChunkRows = 4096, kLeastChunkRows = 512;
+int64_t CudaChunkRows(int64_t rows, bool frozen_head) {
+  return frozen_head ? std::clamp(rows / 4, kLeastChunkRows, kMostChunkRows) : kMostChunkRows;
+}
 
 // What a pass over the rows leaves besides the sum of the losses.
 struct Gradients {
@@ -160,8 +165,9 @@ double SumOnCpu(const LossArguments& in, const Gradients& gradients) {
 Tensor SumOnCuda(const LossArguments& in, const Gradients& gradients) {
   const int64_t rows = in.hidden.size(0);
   Tensor losses = torch::empty({rows}, FloatOptions(in.hidden));
-  for (int64_t begin = 0; begin < rows; begin += kCudaChunkRows) {
-    const int64_t n = std::min(kCudaChunkRows, rows - begin);
+  const int64_t step = CudaChunkRows(rows, !gradients.head.defined());
+  for (int64_t begin = 0; begin < rows; begin += step) {
+    const int64_t n = std::min(step, rows - begin);
     const Tensor x = in.hidden.narrow(0, begin, n), logits = x.mm(in.head.t());
     const Tensor& weights = in.loss.weights;
     if (in.loss.right.defined()) {

@@ -22,9 +22,13 @@ inline bool ApplyToNorms(const torch::Tensor& x) {
   return Apply(x) && (x.is_cpu() || x.size(-1) <= cuda::kMostNormColumns);
 }
 
-// Whether what feeds a product is kept for the backward pass rather than made again: on
-// accelerators that costs more time than on the CPU, compared with the product.
-inline bool KeepsInputs(const torch::Tensor& x) { return !x.is_cpu() || !Apply(x); }
+// Whether what feeds a product is kept for the backward pass rather than made again. On
+// accelerators making it again costs more time than on the CPU, compared with the product; only
+// where a kernel of ours makes it, and only adapters ask for it since the weights are frozen, the
+// memory is worth more.
+inline bool KeepsInputs(const torch::Tensor& x, bool frozen) {
+  return !Apply(x) || !(x.is_cpu() || frozen);
+}
 
 // The elements of a contiguous tensor whose type is Real's.
 template <typename Real = float>

@@ -13,10 +13,6 @@ using torch::Tensor;
 
 bool IsCentred(const ops::Norm& norm) { return norm.bias.defined() && Given(norm.bias); }
 
-bool HasKernel(const Tensor& x, const ops::Norm& norm) {
-  return ApplyToNorms(x) && (x.is_cpu() || !IsCentred(norm));
-}
-
 void CentredRows(const Tensor& x, const ops::Norm& norm, const NormalRows& normal) {
   const int64_t rows = Rows(x), n = x.size(-1);
   float* mean = Mutable(normal.statistics);
@@ -88,8 +84,12 @@ Tensor BackwardOnCpu(const Tensor& x, const ops::Norm& norm, const Tensor& stati
 
 }  // namespace
 
+bool HasNormKernel(const Tensor& x, const ops::Norm& norm) {
+  return ApplyToNorms(x) && (x.is_cpu() || !IsCentred(norm));
+}
+
 NormalRows NormalizedRows(const Tensor& x, const ops::Norm& norm, torch::ScalarType type) {
-  if (!HasKernel(x, norm)) return generic_ops::Normalize(x, norm, type);
+  if (!HasNormKernel(x, norm)) return generic_ops::Normalize(x, norm, type);
   const bool centred = IsCentred(norm);
   NormalRows normal{torch::empty_like(x, x.options().dtype(type)),
                     torch::empty({centred ? 2 * Rows(x) : Rows(x)}, FloatOptions(x))};
@@ -104,7 +104,7 @@ NormalRows NormalizedRows(const Tensor& x, const ops::Norm& norm, torch::ScalarT
 NormGradients NormalizedRowsBackward(const Tensor& x, const ops::Norm& norm,
                                      const Tensor& statistics, const Tensor& dy,
                                      const Tensor& other, const Tensor& dx) {
-  if (!HasKernel(x, norm)) {
+  if (!HasNormKernel(x, norm)) {
     return generic_ops::NormalizeBackward(x, norm, statistics, dy, other);
   }
   NormGradients of{dx.defined() ? dx : torch::empty_like(x), {}, {}};

@@ -9,6 +9,9 @@
 
 namespace espalier::fused_ops {
 
+// Whether a kernel of ours does it; else LibTorch's operators do.
+bool HasNormKernel(const torch::Tensor& x, const ops::Norm& norm);
+
 // x is contiguous; y as `type`: x's own, or a narrower one.
 NormalRows NormalizedRows(const torch::Tensor& x, const ops::Norm& norm, torch::ScalarType type);
 // The gradient of x with `other` added where that is defined; in `dx`, which may be dy, where that

@@ -67,6 +67,42 @@ TEST_P(Steps, GiveTheLogitsOfTheDecoderHoweverManyRun) {
   }
 }
 
+// Enough ids for several parts of a row on CUDA, where the first two are drawn on the device.
+TEST_P(Steps, DrawTheIdsThatSamplersDrawFromTheirLogits) {
+  const auto& [device, type, tolerance] = GetParam();
+  DecoderConfig config = TinyModelConfig();
+  config.vocab_size = 5000;
+  config.hidden_size = 64;
+  config.head_dim = 16;
+  TinyModel model(config, {.device = torch::Device(device), .compute_type = type});
+  const std::vector<SampleOptions> options = {{}, {.temperature = 0}, {.top_k = 5}, {.min_p = 0.1}};
+  std::vector<Sampler> by_ids, by_logits;
+  for (const SampleOptions& one : options) {
+    by_ids.emplace_back(one, 9, std::vector<int32_t>{});
+    by_logits.emplace_back(one, 9, std::vector<int32_t>{});
+  }
+  std::vector<Sampler*> samplers;
+  for (Sampler& one : by_ids) samplers.push_back(&one);
+  StepRunner runner(*model.decoder), other(*model.decoder);
+  KeyValueCache cache = *model.decoder->MakeCache({.rows = 4, .positions = 40});
+  KeyValueCache others = *model.decoder->MakeCache({.rows = 4, .positions = 40});
+  std::vector<int64_t> last = {1, 2, 3, 4};
+  torch::NoGradGuard no_grad;
+  int64_t differ = 0;
+  for (int64_t step = 0; step < 12; ++step) {
+    const std::vector<std::optional<int32_t>> ids = runner.NextIds(last, samplers, cache);
+    const Tensor logits = other.NextLogits(last, others).contiguous();
+    for (size_t row = 0; row < ids.size(); ++row) {
+      float* const values = logits.data_ptr<float>() + 5000 * row;
+      const std::optional<int32_t> expected = by_logits[row].Next({values, 5000});
+      ASSERT_TRUE(ids[row].has_value() && expected.has_value());
+      differ += *ids[row] == *expected ? 0 : 1;
+      last[row] = *expected;
+    }
+  }
+  EXPECT_LE(differ, 1);  // a rounding may move a border, rarely
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, Steps, testing::ValuesIn(Cases()), [](const auto& info) {
   return info.param.device + torch::toString(info.param.type);
 });

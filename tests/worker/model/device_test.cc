@@ -299,6 +299,36 @@ TEST_P(EveryDevice, MultipliesAnyNumberOfRows) {
   }
 }
 
+// One row of which a thread has one to four parts, and more columns than a block sums up at once.
+TEST_P(EveryDevice, MultipliesOneRowOfAnyLength) {
+  const auto& [device, type, tolerance] = GetParam();
+  torch::NoGradGuard no_grad;
+  for (const auto& [inner, columns] : {std::pair(8, 5),
+                                       {200, 33},
+                                       {4104, 9},
+                                       {8192, 300},
+                                       {12280, 17},
+                                       {16384, 3},
+                                       {16392, 3},
+                                       {64, 80000}}) {
+    torch::manual_seed(6);
+    const Tensor x = torch::randn({1, 1, inner}), weight = torch::randn({columns, inner});
+    const auto run = [&, of = inner](torch::Device on, torch::ScalarType in) {
+      const Tensor norm = torch::ones({of}).to(on);
+      const ops::Projection w{weight.to(on, in), {}};
+      return torch::cat(
+                 {ops::LinearAdd(x.to(on, in), w, {}).flatten(),
+                  ops::NormLinears(x.to(on, in), {norm, {}, 1e-5}, {w}).products[0].flatten()})
+          .to(torch::kFloat)
+          .cpu();
+    };
+    const Tensor expected = run(torch::kCPU, torch::kFloat);
+    EXPECT_LT((run(torch::Device(device), type) - expected).norm().item<double>(),
+              tolerance * expected.norm().item<double>())
+        << inner << " x " << columns;
+  }
+}
+
 // Rows of one round of loads or several, which they fill or not.
 TEST_P(EveryDevice, NormalisesRowsOfAnyWidth) {
   const auto& [device, type, tolerance] = GetParam();

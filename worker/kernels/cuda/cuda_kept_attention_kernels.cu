@@ -15,7 +15,7 @@ namespace {
 constexpr int kNumbers = 8;         // of a head that a thread holds
 constexpr int kWarps = 4;           // of a block
 constexpr int kMostHeads = 4;       // of queries that a block computes at once
-constexpr int kAtOnce = 4;          // positions whose keys and values a thread asks for at once
+constexpr int kAtOnce = 2;          // positions whose keys and values a thread asks for at once
 constexpr int64_t kLeastSpan = 64;  // positions of a block: fewer parts are put together sooner
 constexpr float kLowest = -1e30F;
 
@@ -163,25 +163,55 @@ __device__ void AddPositions(const Pack<T, kNumbers> (&k)[kAtOnce],
   s.most[h] = most;
 }
 
-template <int kLanes, typename T, int kHeads>
-__device__ void SeePositions(const KeptAttentionShape& f, const Place& o, const T* keys,
-                             const T* values, Sums<kHeads>& s) {
-  constexpr int kGroups = 32 / kLanes, kRound = kWarps * kGroups;
-  for (int64_t base = o.begin + o.warp * kGroups + o.group; base - o.group < o.end;
-       base += kRound * kAtOnce) {
-    Pack<T, kNumbers> k[kAtOnce] = {}, v[kAtOnce] = {};
-    int seen = 0;
+// Positions whose keys and values a thread has asked for, of those that its group sees.
+template <typename T, int kLanes>
+struct Round {
+  static constexpr int kGroups = 32 / kLanes, kStep = kWarps * kGroups;
+  Pack<T, kNumbers> k[kAtOnce] = {}, v[kAtOnce] = {};
+  int seen = 0;
+
+  static __device__ int64_t First(const Place& o) { return o.begin + o.warp * kGroups + o.group; }
+
+  // From `base` on, without the new position unless `all`.
+  __device__ void Ask(const KeptAttentionShape& f, const Place& o, const T* keys, const T* values,
+                      int64_t base, bool all) {
+    seen = 0;
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const int64_t position = base + i * kRound;
+      const int64_t position = base + i * kStep;
       if (position >= o.end) continue;
       seen = i + 1;
-      if (!o.mine) continue;
-      k[i] = LoadPack<kNumbers>(keys + position * f.head_dim + o.at);
-      v[i] = LoadPack<kNumbers>(values + position * f.head_dim + o.at);
+      if (all || position + 1 < o.end_of_row) AskOne(f, o, keys, values, position, i);
     }
+  }
+  __device__ void AskNew(const KeptAttentionShape& f, const Place& o, const T* keys,
+                         const T* values) {
 #pragma unroll
-    for (int h = 0; h < kHeads; ++h) AddPositions<kLanes>(k, v, seen, h, s);
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int64_t position = First(o) + i * kStep;
+      if (position < o.end && position + 1 == o.end_of_row) AskOne(f, o, keys, values, position, i);
+    }
+  }
+
+ private:
+  __device__ void AskOne(const KeptAttentionShape& f, const Place& o, const T* keys,
+                         const T* values, int64_t position, int i) {
+    if (!o.mine) return;
+    k[i] = LoadPack<kNumbers>(keys + position * f.head_dim + o.at);
+    v[i] = LoadPack<kNumbers>(values + position * f.head_dim + o.at);
+  }
+};
+
+template <int kLanes, typename T, int kHeads>
+__device__ void SeePositions(const KeptAttentionShape& f, const Place& o, const T* keys,
+                             const T* values, Round<T, kLanes> now, Sums<kHeads>& s) {
+  constexpr int64_t kRound = int64_t{Round<T, kLanes>::kStep} * kAtOnce;
+  for (int64_t base = Round<T, kLanes>::First(o); base - o.group < o.end; base += kRound) {
+    Round<T, kLanes> next;
+    next.Ask(f, o, keys, values, base + kRound, /*all=*/true);
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) AddPositions<kLanes>(now.k, now.v, now.seen, h, s);
+    now = next;
   }
 }
 
@@ -289,20 +319,24 @@ __device__ void JoinBlocks(const KeptAttentionShape& f, const Pointers<T>& p, co
 }
 
 template <typename T, int kHeads, int kLanes>
-__global__ void __launch_bounds__(kWarps * 32)
+__global__ void __launch_bounds__(kWarps * 32, kHeads < kMostHeads ? 4 : 3)
     KeptAttentionKernel(KeptAttentionShape f, Pointers<T> p) {
   extern __shared__ float memory[];
   LetNextBegin();
   const Place place = PlaceOf<kHeads, kLanes>(f, p);
-  AfterKernelsBefore();
-  if (static_cast<int>(blockIdx.x) >= place.parts) return;
   const int64_t kept = (int64_t{place.row} * f.kv_heads + place.kv) * f.capacity * f.head_dim;
   T *keys = p.keys + kept, *values = p.values + kept;
+  const bool some = static_cast<int>(blockIdx.x) < place.parts;
+  Round<T, kLanes> round;
+  if (some) round.Ask(f, place, keys, values, round.First(place), /*all=*/false);
+  AfterKernelsBefore();
+  if (!some) return;
   KeepNew(f, p, place, keys, values);
   Sums<kHeads> sums;
   LoadQueries(f, p, place, sums);
   __syncthreads();
-  SeePositions<kLanes>(f, place, keys, values, sums);
+  round.AskNew(f, place, keys, values);
+  SeePositions(f, place, keys, values, round, sums);
   JoinGroups<kLanes>(f, place, sums, memory);
   __syncthreads();
   JoinWarps<kHeads>(f, p, place, memory);

@@ -109,6 +109,13 @@ int KeptAttentionSplits(int64_t rows, int64_t kv_heads);
 void KeptAttention(Type type, const KeptAttentionShape& shape,
                    const KeptAttentionPointers& pointers, Stream stream);
 
+// Draws an id from each row of logits: ids[row] by by[row][0], the temperature
+// (0: the likeliest), and by[row][1] in [0, 1), what falls on a weight; -1 where logits are no
+// numbers. `work`: DrawBytes, aligned to 8.
+int64_t DrawBytes(const RowShape& shape);
+void Draw(Type type, const RowShape& shape, const void* logits, const double* by, void* work,
+          int64_t* ids, Stream stream);
+
 // y = x with values dropped, or added to y: those of rows [sequences, time, channels] that
 // worker/ops/dropout.h says.
 struct DropShape {

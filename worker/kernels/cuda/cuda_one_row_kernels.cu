@@ -1,7 +1,9 @@
 // The product of one row with a weight, as a decoder makes it for a new position: it takes as long
-// as the weight is read. What feeds the product (a norm, SwiGLU) is made by every block for itself,
-// and the first part of the weight is asked for before the kernel that makes the input has ended.
-// Of more rows the library's products are as fast.
+// as the weight is read. A thread has its part of the row in registers, made there of what feeds
+// the product (a norm, SwiGLU), and goes down the block's columns with it; the first of them are
+// asked for before the kernel that makes the input has ended. Of more rows the library's products
+// are as fast.
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
@@ -12,16 +14,28 @@
 namespace espalier::cuda {
 namespace {
 
-constexpr int kWarps = 8;              // of a block, which share its columns' inner dimension
-constexpr int kTile = 16;              // columns of a block, rows of the matrix units' left side
-constexpr int kCount = 8;              // numbers that a thread takes at once
-constexpr int kStep = 64;              // numbers of the inner dimension that a warp takes at once
-constexpr int kAhead = 2;              // steps that a warp asks for before it computes with them
-constexpr int64_t kStaged = 40 << 10;  // bytes of shared memory for the input
+constexpr int kCount = 8;  // numbers that a thread takes at once
+constexpr int kMostThreads = 512;
+constexpr int kMostChunks = 4;     // times kCount numbers of the row that a thread has
+constexpr int kMostColumns = 512;  // of a block: their sums are in shared memory
+#ifndef ESPALIER_LOADS
+#define ESPALIER_LOADS 4
+#endif
+#ifndef ESPALIER_AHEAD
+#define ESPALIER_AHEAD 3
+#endif
+#ifndef ESPALIER_PER_SM
+#define ESPALIER_PER_SM 1
+#endif
+#ifndef ESPALIER_PREFETCH
+#define ESPALIER_PREFETCH 0
+#endif
+constexpr int kLoads = ESPALIER_LOADS;  // of a group of columns, each of kCount numbers
+constexpr int kAhead = ESPALIER_AHEAD;  // groups that a thread has asked for
 
 // Eight narrow numbers.
 struct Quad {
-  uint32_t at[4];
+  uint32_t at[kCount / 2];
 };
 
 // Read once, and not again before other weights have passed through.
@@ -34,172 +48,227 @@ __device__ Quad LoadOnce(const T* from) {
   return q;
 }
 
-// sum += a b, of 16 x 16 and 16 x 8 numbers that the threads of a warp hold.
 template <typename T>
-__device__ void MultiplyAdd(float (&sum)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
-                            uint32_t b0, uint32_t b1) {
+__device__ float2 Two(uint32_t narrow) {
   if constexpr (std::is_same_v<T, __half>) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    return __half22float2(*reinterpret_cast<const __half2*>(&narrow));
   } else {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    return {__uint_as_float(narrow << 16), __uint_as_float(narrow & 0xffff0000U)};
   }
-}
-
-// Of two columns, rows of the weight, that a thread has a part of, and for one step: eight numbers
-// of each half of the step. The inner dimension is taken in an order of its own, the same on both
-// sides, so that what a thread holds lies side by side in memory.
-struct WeightPart {
-  Quad upper[2], lower[2];
-};
-
-template <typename T>
-__device__ WeightPart LoadWeight(const T* upper, const T* lower, int64_t at) {
-  WeightPart part;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    part.upper[half] = LoadOnce(upper + at + half * (kStep / 2));
-    part.lower[half] = LoadOnce(lower + at + half * (kStep / 2));
-  }
-  return part;
 }
 
 template <typename T>
-__device__ void Multiply(float (&sum)[4], const WeightPart& w, const Quad (&x)[2]) {
+__device__ float Dot(const Quad& w, const float (&x)[kCount], float sum) {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const Quad &u = w.upper[half], &l = w.lower[half], &b = x[half];
-    MultiplyAdd<T>(sum, u.at[0], l.at[0], u.at[1], l.at[1], b.at[0], b.at[1]);
-    MultiplyAdd<T>(sum, u.at[2], l.at[2], u.at[3], l.at[3], b.at[2], b.at[3]);
+  for (int i = 0; i < kCount / 2; ++i) {
+    const float2 two = Two<T>(w.at[i]);
+    sum += two.x * x[2 * i];
+    sum += two.y * x[2 * i + 1];
   }
+  return sum;
 }
 
-// Writes the input to shared memory, of a norm without its factor; returns this thread's part of
-// the sum of squares that gives the factor.
-template <typename T, OneRow::Input kInput>
-__device__ float Stage(const OneRow& f, T* staged) {
-  const T* x = static_cast<const T*>(f.x);
+// This thread's part of the input, of a norm without its factor; returns its part of the sum of
+// squares that gives the factor.
+template <typename T, OneRow::Input kInput, int kChunks>
+__device__ float LoadInput(const OneRow& f, float (&x)[kChunks][kCount]) {
   float squares = 0;
-  for (int64_t c = threadIdx.x * kCount; c < f.inner; c += kWarps * 32 * kCount) {
-    float v[kCount], other[kCount];
-    Load(x + c, v);
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+    const int at = (c * blockDim.x + threadIdx.x) * kCount;
+#pragma unroll
+    for (float& one : x[c]) one = 0;
+    if (at >= f.inner) continue;
+    float other[kCount];
+    Load(static_cast<const T*>(f.x) + at, x[c]);
     if constexpr (kInput == OneRow::Input::kNormal) {
-      Load(f.norm + c, other);
+      Load(f.norm + at, other);
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
-        squares += v[i] * v[i];
-        v[i] *= other[i];
+        squares += x[c][i] * x[c][i];
+        x[c][i] *= other[i];
       }
     }
     if constexpr (kInput == OneRow::Input::kSwiGlu) {
-      Load(static_cast<const T*>(f.up) + c, other);
+      Load(static_cast<const T*>(f.up) + at, other);
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) v[i] *= other[i] / (1.0F + __expf(-v[i]));
+      for (int i = 0; i < kCount; ++i) x[c][i] *= other[i] / (1.0F + __expf(-x[c][i]));
     }
-    Store(v, staged + c);
   }
   return squares;
 }
 
-// This warp's part of the sums, whose first column is x's.
-template <typename T>
-__device__ void SumUp(const OneRow& f, const T* upper, const T* lower, const T* staged,
-                      WeightPart (&ahead)[kAhead], float (&sum)[4]) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int steps = static_cast<int>(f.inner / kStep);
-  for (int begin = warp; begin < steps; begin += kAhead * kWarps) {
-    WeightPart now[kAhead];
+// Of kColumns sums that each thread of a warp has a part of: the one of number lane * kColumns
+// / 32.
+template <int kColumns>
+__device__ float Together(float (&part)[kColumns], int lane) {
+  int offset = 16;
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      now[i] = ahead[i];
-      const int next = begin + (kAhead + i) * kWarps;
-      if (next < steps) ahead[i] = LoadWeight(upper, lower, int64_t{next} * kStep);
-    }
+  for (int half = kColumns / 2; half > 0; half /= 2, offset /= 2) {
+    const bool upper = (lane & offset) != 0;
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int step = begin + i * kWarps;
-      if (step >= steps) break;
-      Quad right[2] = {};
-      if (lane < 4) {
-        const T* from = staged + step * kStep + lane * kCount;
-        right[0] = *reinterpret_cast<const Quad*>(from);
-        right[1] = *reinterpret_cast<const Quad*>(from + kStep / 2);
-      }
-      Multiply<T>(sum, now[i], right);
+    for (int i = 0; i < half; ++i) {
+      const float kept = upper ? part[i + half] : part[i];
+      const float given = upper ? part[i] : part[i + half];
+      part[i] = kept + __shfl_xor_sync(~0U, given, offset);
     }
   }
+#pragma unroll
+  for (int left = 16 / kColumns; left > 0; left /= 2) {
+    part[0] += __shfl_xor_sync(~0U, part[0], left);
+  }
+  return part[0];
 }
 
-template <typename T, OneRow::Input kInput>
-__global__ void __launch_bounds__(kWarps * 32)
-    OneRowKernel(OneRow f, const T* weight, const T* residual, T* y) {
-  extern __shared__ uint4 memory[];
-  __shared__ float sums[kWarps][kTile];
-  T* staged = reinterpret_cast<T*>(memory);
-  LetNextBegin();
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, part = lane % 4;
-  const int64_t first = int64_t{blockIdx.x} * kTile, last = f.columns - 1;
-  const T* upper = weight + min(first + group, last) * f.inner + part * kCount;
-  const T* lower = weight + min(first + group + 8, last) * f.inner + part * kCount;
-  WeightPart ahead[kAhead];
+// The columns of a block, and what a thread has asked for of them.
+template <typename T, int kChunks>
+struct Columns {
+  static constexpr int kAtOnce = kChunks >= kLoads ? 1 : kLoads / kChunks;
+  struct Group {
+    Quad at[kAtOnce][kChunks];
+  };
+
+  const T* weight;  // of the first column, where this thread's part begins
+  int inner, count;
+  Group ahead[kAhead] = {};
+
+  __device__ void Ask(Group& group, int first) const {
 #pragma unroll
-  for (int i = 0; i < kAhead; ++i) {
-    const int64_t at = int64_t{warp + i * kWarps} * kStep;
-    if (at < f.inner) ahead[i] = LoadWeight(upper, lower, at);
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + i >= count) return;
+      const T* from = weight + int64_t{first + i} * inner;
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c) {
+        const int at = c * blockDim.x * kCount;
+        if (static_cast<int>(threadIdx.x) * kCount + at < inner)
+          group.at[i][c] = LoadOnce(from + at);
+      }
+    }
   }
+  __device__ void Begin() {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) Ask(ahead[i], i * kAtOnce);
+  }
+  // Writes this warp's part of the sums: [count, warps].
+  __device__ void SumUp(const float (&x)[kChunks][kCount], float* sums) {
+    const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+    for (int base = 0; base < count; base += kAhead * kAtOnce) {
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const int first = base + i * kAtOnce;
+        if (first >= count) return;
+        float part[kAtOnce] = {};
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+#pragma unroll
+          for (int c = 0; c < kChunks; ++c) part[j] = Dot<T>(ahead[i].at[j][c], x[c], part[j]);
+        }
+        Ask(ahead[i], first + kAhead * kAtOnce);
+        const float sum = Together(part, lane);
+        constexpr int kLanes = 32 / kAtOnce;
+        const int column = first + lane / kLanes;
+        if (lane % kLanes == 0 && column < count) sums[column * warps + threadIdx.x / 32] = sum;
+      }
+    }
+  }
+};
+
+template <typename T, OneRow::Input kInput, int kChunks>
+__global__ void __launch_bounds__(kMostThreads)
+    OneRowKernel(OneRow f, const T* weight, const T* residual, T* y) {
+  extern __shared__ float sums[];
+  LetNextBegin();
+  const int64_t begin = blockIdx.x * f.columns / gridDim.x;
+  const int64_t end = (blockIdx.x + 1) * f.columns / gridDim.x;
+  Columns<T, kChunks> columns{weight + begin * f.inner + threadIdx.x * kCount,
+                              static_cast<int>(f.inner), static_cast<int>(end - begin)};
+  columns.Begin();
+#if ESPALIER_PREFETCH > 0
+  if (threadIdx.x % 8 == 0) {
+    constexpr int kFirst = kAhead * Columns<T, kChunks>::kAtOnce;
+    for (int i = kFirst; i < min(columns.count, kFirst + ESPALIER_PREFETCH); ++i) {
+      for (int c = 0; c < kChunks; ++c) {
+        const int at = c * blockDim.x * kCount;
+        if (static_cast<int>(threadIdx.x) * kCount + at < columns.inner) {
+          asm volatile(
+              "prefetch.global.L2 [%0];" ::"l"(columns.weight + int64_t{i} * columns.inner + at));
+        }
+      }
+    }
+  }
+#endif
   AfterKernelsBefore();
-  const float squares = Stage<T, kInput>(f, staged);
-  __syncthreads();
-  float sum[4] = {};
-  SumUp(f, upper, lower, staged, ahead, sum);
-  if (part == 0) {
-    sums[warp][group] = sum[0];
-    sums[warp][group + 8] = sum[2];
-  }
+  float x[kChunks][kCount];
+  const float squares = LoadInput<T, kInput>(f, x);
+  columns.SumUp(x, sums);
   float factor = 1;
   if constexpr (kInput == OneRow::Input::kNormal) {
     factor = rsqrtf(Reduce(squares) / static_cast<float>(f.inner) + f.eps);
+  } else {
+    __syncthreads();
   }
-  __syncthreads();
-  const int64_t column = first + threadIdx.x;
-  if (threadIdx.x >= kTile || column > last) return;
-  float total = 0;
-#pragma unroll
-  for (int w = 0; w < kWarps; ++w) total += sums[w][threadIdx.x];
-  const float added = residual == nullptr ? 0.0F : ToFloat(residual[column]);
-  y[column] = FromFloat<T>(total * factor + added);
+  const int warps = blockDim.x / 32;
+  for (int column = threadIdx.x; column < columns.count; column += blockDim.x) {
+    float total = 0;
+    for (int w = 0; w < warps; ++w) total += sums[column * warps + w];
+    const float added = residual == nullptr ? 0.0F : ToFloat(residual[begin + column]);
+    y[begin + column] = FromFloat<T>(total * factor + added);
+  }
+}
+
+int64_t Multiprocessors() {
+  int device = 0, count = 0;
+  (void)cudaGetDevice(&device);
+  (void)cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  return std::max(count, 1);
+}
+
+int64_t Quotient(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// As many blocks as run at once share the columns evenly, unless they have not room for the sums.
+template <typename T, int kChunks>
+void WithChunks(const OneRow& f, const void* weight, const void* residual, void* y, Stream stream) {
+  using Input = OneRow::Input;
+  const int64_t threads = 32 * Quotient(f.inner, int64_t{32} * kCount * kChunks);
+  const int64_t blocks = std::min(
+      f.columns, std::max(ESPALIER_PER_SM * Multiprocessors(), Quotient(f.columns, kMostColumns)));
+  const int64_t most = Quotient(f.columns, blocks);
+  const Grid grid{dim3(static_cast<unsigned>(blocks)), dim3(static_cast<unsigned>(threads)),
+                  static_cast<unsigned>(most * threads / 32 * int64_t{sizeof(float)})};
+  const auto launch = [&](auto input) {
+    LaunchAfter(OneRowKernel<T, input.value, kChunks>, grid, stream, f,
+                static_cast<const T*>(weight), static_cast<const T*>(residual), static_cast<T*>(y));
+  };
+  switch (f.input) {
+    case Input::kPlain:
+      return launch(std::integral_constant<Input, Input::kPlain>());
+    case Input::kNormal:
+      return launch(std::integral_constant<Input, Input::kNormal>());
+    case Input::kSwiGlu:
+      return launch(std::integral_constant<Input, Input::kSwiGlu>());
+  }
 }
 
 }  // namespace
 
 bool TakesOneRow(Type type, const OneRow& f) {
-  return type != Type::kFloat && f.columns > 0 && f.inner > 0 && f.inner % kStep == 0 &&
-         f.inner * static_cast<int64_t>(sizeof(uint16_t)) <= kStaged;
+  return type != Type::kFloat && f.columns > 0 && f.inner > 0 && f.inner % kCount == 0 &&
+         f.inner <= int64_t{kMostThreads} * kCount * kMostChunks;
 }
 
 void OneRowProduct(Type type, const OneRow& f, const void* weight, const void* residual, void* y,
                    Stream stream) {
-  using Input = OneRow::Input;
-  const Grid grid{dim3(static_cast<unsigned>((f.columns + kTile - 1) / kTile)), dim3(kWarps * 32),
-                  static_cast<unsigned>(f.inner * sizeof(uint16_t))};
   const auto of = [&](auto* t) {
     using T = std::remove_pointer_t<decltype(t)>;
-    const auto launch = [&](auto input) {
-      LaunchAfter(OneRowKernel<T, input.value>, grid, stream, f, static_cast<const T*>(weight),
-                  static_cast<const T*>(residual), static_cast<T*>(y));
-    };
-    switch (f.input) {
-      case Input::kPlain:
-        return launch(std::integral_constant<Input, Input::kPlain>());
-      case Input::kNormal:
-        return launch(std::integral_constant<Input, Input::kNormal>());
-      case Input::kSwiGlu:
-        return launch(std::integral_constant<Input, Input::kSwiGlu>());
+    switch (Quotient(f.inner, int64_t{kMostThreads} * kCount)) {
+      case 1:
+        return WithChunks<T, 1>(f, weight, residual, y, stream);
+      case 2:
+        return WithChunks<T, 2>(f, weight, residual, y, stream);
+      case 3:
+        return WithChunks<T, 3>(f, weight, residual, y, stream);
+      default:
+        return WithChunks<T, kMostChunks>(f, weight, residual, y, stream);
     }
   };
   type == Type::kHalf ? of(static_cast<__half*>(nullptr))
