@@ -18,20 +18,8 @@ constexpr int kCount = 8;  // numbers that a thread takes at once
 constexpr int kMostThreads = 512;
 constexpr int kMostChunks = 4;     // times kCount numbers of the row that a thread has
 constexpr int kMostColumns = 512;  // of a block: their sums are in shared memory
-#ifndef ESPALIER_LOADS
-#define ESPALIER_LOADS 4
-#endif
-#ifndef ESPALIER_AHEAD
-#define ESPALIER_AHEAD 3
-#endif
-#ifndef ESPALIER_PER_SM
-#define ESPALIER_PER_SM 1
-#endif
-#ifndef ESPALIER_PREFETCH
-#define ESPALIER_PREFETCH 0
-#endif
-constexpr int kLoads = ESPALIER_LOADS;  // of a group of columns, each of kCount numbers
-constexpr int kAhead = ESPALIER_AHEAD;  // groups that a thread has asked for
+constexpr int kLoads = 4;          // of a group of columns, each of kCount numbers
+constexpr int kAhead = 3;          // groups that a thread has asked for
 
 // Eight narrow numbers.
 struct Quad {
@@ -183,20 +171,6 @@ __global__ void __launch_bounds__(kMostThreads)
   Columns<T, kChunks> columns{weight + begin * f.inner + threadIdx.x * kCount,
                               static_cast<int>(f.inner), static_cast<int>(end - begin)};
   columns.Begin();
-#if ESPALIER_PREFETCH > 0
-  if (threadIdx.x % 8 == 0) {
-    constexpr int kFirst = kAhead * Columns<T, kChunks>::kAtOnce;
-    for (int i = kFirst; i < min(columns.count, kFirst + ESPALIER_PREFETCH); ++i) {
-      for (int c = 0; c < kChunks; ++c) {
-        const int at = c * blockDim.x * kCount;
-        if (static_cast<int>(threadIdx.x) * kCount + at < columns.inner) {
-          asm volatile(
-              "prefetch.global.L2 [%0];" ::"l"(columns.weight + int64_t{i} * columns.inner + at));
-        }
-      }
-    }
-  }
-#endif
   AfterKernelsBefore();
   float x[kChunks][kCount];
   const float squares = LoadInput<T, kInput>(f, x);
@@ -230,8 +204,8 @@ template <typename T, int kChunks>
 void WithChunks(const OneRow& f, const void* weight, const void* residual, void* y, Stream stream) {
   using Input = OneRow::Input;
   const int64_t threads = 32 * Quotient(f.inner, int64_t{32} * kCount * kChunks);
-  const int64_t blocks = std::min(
-      f.columns, std::max(ESPALIER_PER_SM * Multiprocessors(), Quotient(f.columns, kMostColumns)));
+  const int64_t blocks =
+      std::min(f.columns, std::max(Multiprocessors(), Quotient(f.columns, kMostColumns)));
   const int64_t most = Quotient(f.columns, blocks);
   const Grid grid{dim3(static_cast<unsigned>(blocks)), dim3(static_cast<unsigned>(threads)),
                   static_cast<unsigned>(most * threads / 32 * int64_t{sizeof(float)})};
