@@ -1,7 +1,7 @@
 // Practice: what a task does that learns from what the model itself makes, with all ranks together:
 // the samples of each step, made before it, and evaluations by what the model does when it is
-// asked. One per rank, beside the task, which all ranks may share. Implementations: grpo_practice.h,
-// rft_practice.h. Used by worker/task, worker/train, worker/session.cc and tests with fakes.
+// asked. One per rank, beside the task, which all ranks may share. Implementations: rft_practice.h,
+// grpo_practice.h. Used by worker/task, worker/train, worker/session.cc and tests with fakes.
 // Compute thread.
 #pragma once
 
