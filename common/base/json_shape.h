@@ -1,9 +1,10 @@
 // What JSON from outside may look like before anybody parses it: deep nesting uses the stack, and
-// ordered objects take the square of their members. Used by worker/data/json_lines.cc,
-// worker/reward and worker/serve/openai_request.cc. Pure: any thread.
+// ordered objects take the square of their members. Used by worker/formats, worker/tokenizer,
+// worker/data/json_lines.cc, worker/reward and worker/serve/openai_request.cc. Pure: any thread.
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -12,11 +13,11 @@
 
 namespace espalier {
 
-// INVALID_ARGUMENT for a text that nests deeper than 64, or has an object of more than 4,096
-// members, whatever else it is: to parse or to use such a thing may take any time. In linear time.
-inline absl::Status CheckShape(absl::string_view json) {
+// INVALID_ARGUMENT for a text that nests deeper than 64, or has an object of more than
+// `most_members`, whatever else it is: to parse or to use such a thing may take any time. In linear
+// time.
+inline absl::Status CheckShape(absl::string_view json, int most_members = 4096) {
   constexpr size_t kMostDepth = 64;
-  constexpr int kMostMembers = 4096;
   std::vector<int> members;  // colons of the objects and lists that are open
   bool text = false;
   for (size_t i = 0; i < json.size(); ++i) {
@@ -33,12 +34,17 @@ inline absl::Status CheckShape(absl::string_view json) {
       }
     } else if ((c == '}' || c == ']') && !members.empty()) {
       members.pop_back();
-    } else if (c == ':' && !members.empty() && ++members.back() > kMostMembers) {
+    } else if (c == ':' && !members.empty() && ++members.back() > most_members) {
       return absl::InvalidArgumentError(
-          absl::StrCat("it has an object of more than ", kMostMembers, " members"));
+          absl::StrCat("it has an object of more than ", most_members, " members"));
     }
   }
   return absl::OkStatus();
+}
+
+// The same of nesting alone, for what is not parsed to ordered objects.
+inline absl::Status CheckDepth(absl::string_view json) {
+  return CheckShape(json, std::numeric_limits<int>::max());
 }
 
 }  // namespace espalier

@@ -1,8 +1,9 @@
 // What reading and writing a config.json of any family shares with those of GPT-2 and of recursive
-// models, which have keys of their own. Used by decoder_config_json.cc, gpt2_config_json.cc and
-// trm_config_json.cc. Any thread.
+// models, which have keys of their own. Used by decoder_config.cc, decoder_config_json.cc,
+// gpt2_config_json.cc and trm_config_json.cc. Any thread.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 
 #include "absl/status/status.h"
@@ -13,6 +14,8 @@ namespace espalier {
 
 class JsonKeys;
 struct DecoderConfig;
+
+inline constexpr int64_t kLayersMax = 1 << 10;
 
 inline absl::Status UnsupportedConfig(absl::string_view what, absl::string_view supported) {
   return absl::UnimplementedError(

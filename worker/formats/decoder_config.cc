@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/config/model_preset.h"
+#include "worker/formats/config_json.h"
 
 namespace espalier {
 namespace {
@@ -117,7 +118,7 @@ absl::Status CheckBounds(const DecoderConfig& c) {
       {"vocab_size", c.vocab_size, 2, 1 << 22},
       {"hidden_size", c.hidden_size, 1, 1 << 16},
       {"intermediate_size", c.intermediate_size, 1, 1 << 20},
-      {"num_hidden_layers", c.layers, 1, 1 << 10},
+      {"num_hidden_layers", c.layers, 1, kLayersMax},
       {"num_attention_heads", c.heads, 1, 1 << 12},
       {"num_key_value_heads", c.kv_heads, 1, 1 << 12},
       {"head_dim", c.head_dim, 2, 1 << 12},
@@ -234,7 +235,9 @@ absl::Status CheckTrm(const DecoderConfig& c) {
 
 int64_t RecursionConfig::Inner(int64_t input) const {
   constexpr int64_t kStep = 256;
-  const auto wanted = std::llround(expansion * static_cast<double>(input) * 2 / 3);
+  constexpr double kMost = 1e15;  // far more than is allowed
+  const double exact = expansion * static_cast<double>(input) * 2 / 3;
+  const auto wanted = std::llround(exact < kMost ? std::max(exact, 0.0) : kMost);
   return std::max<int64_t>(1, (wanted + kStep - 1) / kStep) * kStep;
 }
 

@@ -83,7 +83,8 @@ absl::Status ReadLayerTypes(JsonKeys& keys, DecoderConfig& config) {
   const Json* types = keys.Find("layer_types");
   if (types == nullptr) {
     const int64_t full = keys.Integer("max_window_layers", 28);
-    for (int64_t layer = 0; layer < config.layers; ++layer) {
+    const int64_t layers = std::min(config.layers, kLayersMax + 1);  // more are refused later
+    for (int64_t layer = 0; layer < layers; ++layer) {
       config.full_attention.push_back(layer < full);
     }
     return absl::OkStatus();
@@ -285,10 +286,12 @@ void WriteTokenIds(const DecoderConfig& config, Json& json) {
 }  // namespace
 
 absl::StatusOr<DecoderConfig> DecoderConfigFromJson(absl::string_view text) {
-  const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) {
-    return absl::InvalidArgumentError("config.json is not a JSON object; is the file whole?");
+  const absl::StatusOr<Json> parsed = ParseJsonObject(text);
+  if (!parsed.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("config.json: ", parsed.status().message(), "; is the file whole?"));
   }
+  const Json& json = *parsed;
   JsonKeys keys(json, "config.json");
   ASSIGN_OR_RETURN(const ConfigFamily* family, ReadFamily(keys));
   DecoderConfig config;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdint>
 #include <string>
 
 #include "worker/formats/config_json.h"
@@ -43,8 +44,11 @@ absl::Status ReadGpt2Config(JsonKeys& keys, DecoderConfig& config) {
   config.heads = std::max<int64_t>(keys.Integer("n_head", 0), 1);
   config.kv_heads = config.heads;
   config.head_dim = config.hidden_size / config.heads;
-  config.intermediate_size =
-      keys.Find("n_inner") == nullptr ? 4 * config.hidden_size : keys.Integer("n_inner", 0);
+  // What overflows is out of bounds as it is.
+  const int64_t inner = config.hidden_size > INT64_MAX / 4 || config.hidden_size < 0
+                            ? config.hidden_size
+                            : 4 * config.hidden_size;
+  config.intermediate_size = keys.Find("n_inner") == nullptr ? inner : keys.Integer("n_inner", 0);
   config.max_position_embeddings = keys.Integer("n_positions", 1024);
   config.rms_norm_eps = keys.Real("layer_norm_epsilon", 1e-5);
   config.tie_word_embeddings = keys.Flag("tie_word_embeddings", true);

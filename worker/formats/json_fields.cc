@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/json_shape.h"
+#include "common/base/status_macros.h"
 
 namespace espalier {
 namespace {
@@ -29,11 +31,8 @@ absl::StatusOr<const json*> Field(const json& object, const std::string& name,
 }  // namespace
 
 absl::StatusOr<json> ParseJsonObject(absl::string_view text) {
-  // Nested deeper than any manifest: refused before a recursive destructor meets it.
-  const json::parser_callback_t shallow = [](int depth, json::parse_event_t, json&) {
-    return depth < 16;
-  };
-  json value = json::parse(text.begin(), text.end(), shallow, /*allow_exceptions=*/false);
+  RETURN_IF_ERROR(CheckDepth(text));  // copies and dump() go down as deep
+  json value = json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (value.is_discarded()) return absl::InvalidArgumentError("it is not valid JSON");
   if (!value.is_object()) return absl::InvalidArgumentError("it is not a JSON object");
   return value;

@@ -18,10 +18,10 @@ absl::StatusOr<AddedToken> TokenFromJson(const nlohmann::json& json) {
   AddedToken token;
   ASSIGN_OR_RETURN(token.content, StringField(json, "content"));
   ASSIGN_OR_RETURN(const int64_t id, IntegerField(json, "id"));
-  if (id >= int64_t{1} << 24) {
+  if (id >= int64_t{1} << 22) {
     return absl::InvalidArgumentError(absl::StrCat("the added token '", token.content.substr(0, 80),
                                                    "' has the id ", id,
-                                                   "; at most 2^24 - 1 is "
+                                                   "; at most 2^22 - 1 is "
                                                    "allowed"));
   }
   if (token.content.empty() || token.content.size() > kContentBytesMax) {
@@ -46,9 +46,10 @@ bool WithinWord(absl::string_view text, size_t begin, size_t end) {
          (end < text.size() && word(FirstCodePoint(text.substr(end))));
 }
 
-size_t WithoutSpacesBefore(absl::string_view text, size_t begin) {
-  while (begin > 0) {
-    const CodePoint point = LastCodePoint(text.substr(0, begin));
+// Not before `first`.
+size_t WithoutSpacesBefore(absl::string_view text, size_t begin, size_t first) {
+  while (begin > first) {
+    const CodePoint point = LastCodePoint(text.substr(first, begin - first));
     if (!IsSpace(point.value)) break;
     begin -= point.bytes;
   }
@@ -116,7 +117,7 @@ absl::Status AddedTokens::ForEachPart(absl::string_view text, Stage stage, bool 
   const auto visit_text = [&](size_t begin, size_t end) {
     return begin < end ? visit({text.substr(begin, end - begin), nullptr}) : absl::OkStatus();
   };
-  size_t done = 0;
+  size_t done = 0, spaces_end = 0;  // of white space that a token took along
   for (size_t at = 0; !tree.empty() && at < text.size();) {
     Tree::Found found;
     if (tree.begins[static_cast<uint8_t>(text[at])]) found = tree.Longest(text.substr(at));
@@ -129,8 +130,8 @@ absl::Status AddedTokens::ForEachPart(absl::string_view text, Stage stage, bool 
     at = end;
     if ((token.special && !special) || (token.single_word && WithinWord(text, begin, end)))
       continue;
-    if (token.lstrip) begin = std::max(done, WithoutSpacesBefore(text, begin));
-    if (token.rstrip) end = WithSpacesBehind(text, end);
+    if (token.lstrip) begin = WithoutSpacesBefore(text, begin, std::min(done, begin));
+    if (token.rstrip) end = spaces_end = WithSpacesBehind(text, std::max(end, spaces_end));
     RETURN_IF_ERROR(visit_text(done, begin));
     RETURN_IF_ERROR(visit({text.substr(begin, end - begin), &token}));
     done = end;  // the next token may lie in white space that this one took along

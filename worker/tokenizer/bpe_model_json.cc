@@ -12,7 +12,7 @@
 namespace espalier {
 namespace {
 
-constexpr int64_t kIdMax = (int64_t{1} << 24) - 1;
+constexpr int64_t kIdMax = (int64_t{1} << 22) - 1;  // as many as a model has rows
 
 absl::Status CheckType(const nlohmann::json& json) {
   const bool looks_like_bpe = !json.contains("type") && json.contains("merges");
@@ -68,7 +68,7 @@ absl::Status BpeModel::TakeVocabulary(const nlohmann::json& json) {
     if (!id.is_number_integer() || id < 0 || id > kIdMax) {
       return absl::InvalidArgumentError(absl::StrCat("the token '", token.substr(0, 80),
                                                      "' has the id ", id.dump().substr(0, 40),
-                                                     "; allowed: 0 to 2^24 - 1"));
+                                                     "; allowed: 0 to 2^22 - 1"));
     }
     vocabulary_[token] = id.get<int32_t>();
     if (!byte_level_ || !ignore_merges_) continue;

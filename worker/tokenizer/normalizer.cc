@@ -27,8 +27,11 @@ std::string Stripped(absl::string_view text, bool left, bool right) {
   return std::string(text);
 }
 
+// A text grows by a normalizer, but not with each of many.
+constexpr size_t kGrowthMax = 64, kGrowthBytesMax = size_t{1} << 20;
+
 absl::StatusOr<std::string> Replaced(const TextPattern& pattern, absl::string_view by,
-                                     absl::string_view text) {
+                                     absl::string_view text, size_t most) {
   std::string out;
   PatternMatches matches(pattern, text);
   size_t done = 0;
@@ -36,6 +39,10 @@ absl::StatusOr<std::string> Replaced(const TextPattern& pattern, absl::string_vi
     ASSIGN_OR_RETURN(const auto match, matches.Next());
     if (!match) break;
     absl::StrAppend(&out, text.substr(done, match->begin - done), by);
+    if (out.size() > most) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the normalizer makes over ", most, " bytes of a text"));
+    }
     done = match->end;
   }
   absl::StrAppend(&out, text.substr(done));
@@ -44,10 +51,10 @@ absl::StatusOr<std::string> Replaced(const TextPattern& pattern, absl::string_vi
 
 }  // namespace
 
-absl::StatusOr<std::string> Normalizer::Applied(const Step& step, std::string text) {
+absl::StatusOr<std::string> Normalizer::Applied(const Step& step, std::string text, size_t most) {
   if (const auto* form = std::get_if<NormalForm>(&step)) return Normalized(text, *form);
   if (const auto* replace = std::get_if<Replace>(&step)) {
-    return Replaced(replace->pattern, replace->by, text);
+    return Replaced(replace->pattern, replace->by, text, most);
   }
   if (const auto* strip = std::get_if<Strip>(&step)) {
     return Stripped(text, strip->left, strip->right);
@@ -58,8 +65,9 @@ absl::StatusOr<std::string> Normalizer::Applied(const Step& step, std::string te
 
 absl::StatusOr<std::string> Normalizer::Apply(absl::string_view text) const {
   std::string out(text);
+  const size_t most = kGrowthBytesMax + kGrowthMax * text.size();
   for (const Step& step : steps_) {
-    ASSIGN_OR_RETURN(out, Applied(step, std::move(out)));
+    ASSIGN_OR_RETURN(out, Applied(step, std::move(out), most));
   }
   return out;
 }

@@ -20,6 +20,7 @@ class Normalizer {
   static absl::StatusOr<Normalizer> FromJson(const nlohmann::json& json);
 
   bool empty() const { return steps_.empty(); }
+  // RESOURCE_EXHAUSTED for over 64 times its bytes and 1 MiB.
   absl::StatusOr<std::string> Apply(absl::string_view text) const;
 
  private:
@@ -36,7 +37,8 @@ class Normalizer {
   using Step = std::variant<NormalForm, Prepend, Replace, Strip>;
 
   absl::Status Add(const nlohmann::json& json, int depth);
-  static absl::StatusOr<std::string> Applied(const Step& step, std::string text);
+  // `most`: bytes that a text may become.
+  static absl::StatusOr<std::string> Applied(const Step& step, std::string text, size_t most);
 
   std::vector<Step> steps_;
 };

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/file_system.h"
+#include "common/base/json_shape.h"
 #include "common/base/status_macros.h"
 #include "worker/formats/json_fields.h"
 #include "worker/tokenizer/bpe_tokenizer.h"
@@ -23,11 +24,12 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> FromJson(absl::string_view text,
   const std::unique_ptr<Tokenizer> bytes = MakeByteTokenizer();
   const auto of_bytes = [&] { return MakeByteTokenizer(std::move(surroundings.config_json)); };
   if (text == bytes->Json()) return of_bytes();
-  const nlohmann::json json =
-      nlohmann::json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) {
-    return absl::InvalidArgumentError("tokenizer.json is not a JSON object; is the file whole?");
+  const absl::StatusOr<nlohmann::json> parsed = ParseJsonObject(text);
+  if (!parsed.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tokenizer.json: ", parsed.status().message(), "; is the file whole?"));
   }
+  const nlohmann::json& json = *parsed;
   // Another tool may have written the same tokenizer with other spacing or key order.
   if (json == nlohmann::json::parse(bytes->Json())) return of_bytes();
   return BpeTokenizer::Open(std::string(text), json, std::move(surroundings));
@@ -62,6 +64,7 @@ std::optional<int32_t> EndId(const nlohmann::json& config) {
 
 // A chat template may lie beside tokenizer_config.json; transformers reads it from there too.
 std::string WithChatTemplate(const std::string& config_text, const std::string& chat_template) {
+  if (!CheckShape(config_text).ok()) return config_text;
   auto config = nlohmann::ordered_json::parse(config_text, nullptr, /*allow_exceptions=*/false);
   if (chat_template.empty() || !config.is_object() || config.contains("chat_template")) {
     return config_text;
@@ -85,11 +88,11 @@ absl::StatusOr<std::string> ReadTokenizerJson(const std::string& folder) {
       PosixFileSystem().Read(absl::StrCat(folder, "/tokenizer.model"), kJsonLimitBytes);
   if (!model.ok()) return absl::IsNotFound(model.status()) ? text.status() : model.status();
   ASSIGN_OR_RETURN(const std::string config_text, ReadIfThere(folder + "/tokenizer_config.json"));
-  const auto config = nlohmann::json::parse(config_text, nullptr, /*allow_exceptions=*/false);
+  const auto config = ParseJsonObject(config_text);
   SentencePieceOptions options;
-  if (config.is_object()) {
-    options.add_begin = Flag(config, "add_bos_token", options.add_begin);
-    options.add_end = Flag(config, "add_eos_token", options.add_end);
+  if (config.ok()) {
+    options.add_begin = Flag(*config, "add_bos_token", options.add_begin);
+    options.add_end = Flag(*config, "add_eos_token", options.add_end);
   }
   absl::StatusOr<std::string> json = JsonOfSentencePiece(*model, options);
   if (json.ok()) return json;

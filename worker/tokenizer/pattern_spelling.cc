@@ -59,7 +59,7 @@ class Translation {
  private:
   absl::Status Unknown(absl::string_view what) const {
     return absl::UnimplementedError(
-        absl::StrCat("the regular expression '", whole_, "' has ", what,
+        absl::StrCat("the regular expression '", whole_.substr(0, 200), "' has ", what,
                      ", which is not supported; allowed: groups, classes, \\s, \\S, \\d, \\D, "
                      "general categories such as \\p{L}, quantifiers, look-around"));
   }
@@ -126,7 +126,7 @@ class Translation {
     absl::string_view name = after.substr(1, close - 1);
     const bool negated = absl::StartsWith(name, "^");
     if (negated) name.remove_prefix(1);
-    if (!IsCategory(name)) return Unknown(absl::StrCat("\\p{", name, "}"));
+    if (!IsCategory(name)) return Unknown(absl::StrCat("\\p{", name.substr(0, 40), "}"));
     Copy(2 + close + 1);
     return absl::OkStatus();
   }

@@ -5,6 +5,7 @@
 #include "common/base/status_macros.h"
 #include "worker/formats/json_fields.h"
 #include "worker/tokenizer/pre_tokenizer.h"
+#include "worker/tokenizer/unicode_text.h"
 
 namespace espalier {
 namespace {
@@ -47,7 +48,12 @@ absl::StatusOr<PreTokenizer::Split> PreTokenizer::SplitFromJson(const nlohmann::
 absl::StatusOr<PreTokenizer::Metaspace> PreTokenizer::MetaspaceFromJson(
     const nlohmann::json& json) {
   ASSIGN_OR_RETURN(const std::string mark, StringField(json, "replacement"));
-  if (mark.empty()) return absl::InvalidArgumentError("the 'replacement' of Metaspace is empty");
+  // Several would make a text longer with each, and so would one that holds spaces.
+  if (mark.empty() || mark == " " || FirstCodePoint(mark).bytes != mark.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("the 'replacement' of Metaspace is '",
+                                                   mark.substr(0, 40),
+                                                   "'; allowed: one character, no space"));
+  }
   std::string scheme = "always";
   if (json.contains("prepend_scheme")) {
     ASSIGN_OR_RETURN(scheme, StringField(json, "prepend_scheme"));
@@ -97,6 +103,10 @@ absl::Status PreTokenizer::Add(const nlohmann::json& json) {
     return AddSplit(kPunctuation, known);
   }
   if (type == "Metaspace") {
+    for (const Step& step : steps_) {
+      if (!std::holds_alternative<Metaspace>(step)) continue;
+      return absl::UnimplementedError("two pre-tokenizers are Metaspace; supported: one");
+    }
     ASSIGN_OR_RETURN(Metaspace metaspace, MetaspaceFromJson(json));
     steps_.emplace_back(std::in_place_type<Metaspace>, std::move(metaspace));
     return absl::OkStatus();

@@ -15,6 +15,7 @@ namespace espalier {
 namespace {
 
 constexpr size_t kExpressionBytesMax = 16 << 10;
+constexpr size_t kShownBytes = 200;
 // Steps back that a match may take: PCRE2's own limit, and some for every byte that is left.
 constexpr uint64_t kMatchLimit = 10'000'000, kMatchLimitPerByte = 8;
 
@@ -76,7 +77,8 @@ absl::StatusOr<TextPattern> TextPattern::Compile(absl::string_view expression) {
                     PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &at, context);
   pcre2_compile_context_free(context);
   if (pattern.code_->code == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("the regular expression '", expression,
+    return absl::InvalidArgumentError(absl::StrCat("the regular expression '",
+                                                   expression.substr(0, kShownBytes),
                                                    "' cannot be read: ", ErrorText(error)));
   }
   // Without a compiler for this processor the interpreter does the same, slower.
@@ -133,7 +135,7 @@ absl::StatusOr<std::optional<PatternMatches::Match>> PatternMatches::Next() {
     }
     if (found < 0) {
       return absl::ResourceExhaustedError(absl::StrCat("the tokenizer's regular expression '",
-                                                       pattern_.expression_,
+                                                       pattern_.expression_.substr(0, kShownBytes),
                                                        "' cannot be matched: ", ErrorText(found)));
     }
     const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(scratch.data);

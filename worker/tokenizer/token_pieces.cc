@@ -29,8 +29,8 @@ std::optional<char> FallbackByte(absl::string_view token) {
 absl::Status Unknown(absl::string_view what) {
   return absl::UnimplementedError(
       absl::StrCat("the decoder ", what.substr(0, 120), " is not supported; supported: Sequence, ",
-                   "ByteLevel, ByteFallback, Fuse, Metaspace, Replace of a String, Strip of one "
-                   "space at the beginning"));
+                   "ByteLevel, ByteFallback, Fuse, Metaspace, Replace of a String by none longer, "
+                   "Strip of one space at the beginning"));
 }
 
 }  // namespace
@@ -62,7 +62,8 @@ absl::Status TokenPieces::TakeDecoder(const nlohmann::json& json, int depth) {
     if (!pattern->contains("String")) return Unknown(json.dump());
     ASSIGN_OR_RETURN(std::string from, StringField(*pattern, "String"));
     ASSIGN_OR_RETURN(std::string to, StringField(json, "content"));
-    if (from.empty()) return Unknown(json.dump());
+    // Pieces may not grow with each of many.
+    if (from.empty() || to.size() > from.size()) return Unknown(json.dump());
     replacements_.emplace_back(std::move(from), std::move(to));
   } else if (type == "Sequence") {
     ASSIGN_OR_RETURN(const nlohmann::json* list, ArrayField(json, "decoders"));

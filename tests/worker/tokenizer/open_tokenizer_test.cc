@@ -89,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(
                 kWrong, "not in the vocabulary"},
         Refused{"MergeOfThree", [](json& t) { t["model"]["merges"].push_back("a b c"); }, kWrong,
                 "no pair"},
-        Refused{"Id", [](json& t) { t["model"]["vocab"]["zz"] = 1 << 30; }, kWrong, "2^24 - 1"},
+        Refused{"Id", [](json& t) { t["model"]["vocab"]["zz"] = 1 << 30; }, kWrong, "2^22 - 1"},
         Refused{"NegativeId", [](json& t) { t["model"]["vocab"]["zz"] = -1; }, kWrong, "zz"},
         Refused{"Dropout", [](json& t) { t["model"]["dropout"] = 0.1; }, kUnknown, "dropout"},
         Refused{"Suffix", [](json& t) { t["model"]["end_of_word_suffix"] = "</w>"; }, kUnknown,
