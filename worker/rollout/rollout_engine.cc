@@ -86,6 +86,16 @@ bool Before(const Rollout& a, const Rollout& b) {
   return a.prompt != b.prompt ? a.prompt < b.prompt : a.sample < b.sample;
 }
 
+// Of what all ranks sent, sorted: whether it is what was to be sampled, each once.
+absl::Status CheckWave(const std::vector<Rollout>& wave, const std::vector<RolloutItem>& items) {
+  bool same = wave.size() == items.size();
+  for (size_t i = 0; same && i < wave.size(); ++i) {
+    same = wave[i].prompt == items[i].prompt && wave[i].sample == items[i].sample;
+  }
+  if (same) return absl::OkStatus();
+  return absl::InternalError("the ranks sent other completions than were to be sampled");
+}
+
 }  // namespace
 
 // An order under way on this rank.
@@ -127,6 +137,7 @@ absl::StatusOr<std::optional<Rollouts>> RolloutEngine::Sample(const Decoder& dec
       wave.insert(wave.end(), of_rank.begin(), of_rank.end());
     }
     std::sort(wave.begin(), wave.end(), Before);
+    RETURN_IF_ERROR(CheckWave(wave, items));
     for (Rollout& one : wave) {
       run.figures.new_tokens += static_cast<int64_t>(one.ids.size());
       ++run.figures.samples;
@@ -241,9 +252,13 @@ absl::Status RolloutEngine::JudgeSome(const Run& run, absl::Span<Rollout> rollou
         {.record = run.order.prompts[static_cast<size_t>(one.prompt)].record, .text = one.text});
   }
   if (completions.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(std::vector<Judgement> judgements,
-                   verifier_->Judge(completions, run.order.moment));
-  for (size_t i = 0; i < rollouts.size(); ++i) rollouts[i].judgement = std::move(judgements[i]);
+  absl::StatusOr<std::vector<Judgement>> judgements =
+      verifier_->Judge(completions, run.order.moment);
+  if (absl::IsUnavailable(judgements.status())) {  // no peer is lost: this node cannot judge
+    return absl::FailedPreconditionError(judgements.status().message());
+  }
+  RETURN_IF_ERROR(judgements.status());
+  for (size_t i = 0; i < rollouts.size(); ++i) rollouts[i].judgement = std::move((*judgements)[i]);
   return absl::OkStatus();
 }
 

@@ -48,6 +48,8 @@ absl::StatusOr<bool> RftPractice::Prepare(Step step, const Model& model,
   if (!progress_) {
     ASSIGN_OR_RETURN(progress_, LoadRftProgress(place_.context, PosixFileSystem(), place_.folder,
                                                 RftRunName(inputs_.spec, inputs_.data_hash)));
+    // Also on nodes that have it from another.
+    if (progress_->before || progress_->prompts > 0) RETURN_IF_ERROR(KeepProgress());
   }
   const bool sampled = progress_->prompts == inputs_.training->size();
   if (!sampled && step > Step(0)) {
@@ -59,7 +61,7 @@ absl::StatusOr<bool> RftPractice::Prepare(Step step, const Model& model,
   if (inputs_.validation != nullptr && !progress_->before) {
     ASSIGN_OR_RETURN(progress_->before, Test(model, around));
     if (!progress_->before) return false;
-    RETURN_IF_ERROR(Write(kRftProgressName, RftProgressToJson(*progress_)));
+    RETURN_IF_ERROR(KeepProgress());
     return false;
   }
   if (sampled) {
@@ -102,7 +104,7 @@ absl::Status RftPractice::SampleBlock(const Model& model, const RolloutAround& a
         progress_->rows.size(), static_cast<double>(progress_->samples) / static_cast<double>(end),
         PerSecond(static_cast<double>(made->figures.new_tokens), made->figures.rollout_seconds)));
   }
-  return Write(kRftProgressName, RftProgressToJson(*progress_));
+  return KeepProgress();
 }
 
 absl::Status RftPractice::Begin() {
@@ -112,7 +114,7 @@ absl::Status RftPractice::Begin() {
         " prompts none was accepted, so there is nothing to learn; raise train.rollout.samples, "
         "or take a model that answers some of them (after fine-tuning it on examples)"));
   }
-  RETURN_IF_ERROR(Write("rft.json", RowsAsJson()));
+  RETURN_IF_ERROR(Write("rft.json", RowsAsJson(), Needed::kYes));
   RETURN_IF_ERROR(table_.Fill(*inputs_.training, progress_->rows));
   begun_ = true;
   begun_at_ = place_.context.clock.Monotonic();
@@ -121,11 +123,21 @@ absl::Status RftPractice::Begin() {
   return absl::OkStatus();
 }
 
-absl::Status RftPractice::Write(const std::string& name, const std::string& text) {
+absl::Status RftPractice::KeepProgress() {
+  return Write(kRftProgressName, RftProgressToJson(*progress_), Needed::kNo);
+}
+
+absl::Status RftPractice::Write(const std::string& name, const std::string& text, Needed needed) {
   return RunTogether(place_.context, [&]() -> absl::Status {
     if (!place_.writes) return absl::OkStatus();
-    RETURN_IF_ERROR(MakeDurableDirectory(PosixFileSystem(), place_.folder));
-    return WriteFileAtomically(PosixFileSystem(), JoinPath(place_.folder, name), text);
+    absl::Status written = MakeDurableDirectory(PosixFileSystem(), place_.folder);
+    if (written.ok()) {
+      written = WriteFileAtomically(PosixFileSystem(), JoinPath(place_.folder, name), text);
+    }
+    if (written.ok() || needed == Needed::kYes) return written;
+    LogWarning(absl::StrCat(
+        name, " could not be written, and the run goes on without: ", written.message()));
+    return absl::OkStatus();
   });
 }
 
@@ -162,7 +174,7 @@ absl::StatusOr<std::optional<Practice::Findings>> RftPractice::Evaluate(
     const Model& model, const RolloutAround& around) {
   ASSIGN_OR_RETURN(const std::optional<RftTest> test, Test(model, around));
   if (!test) return std::nullopt;
-  if (begun_) RETURN_IF_ERROR(Write("rft-report.json", ReportAsJson(*test)));
+  if (begun_) RETURN_IF_ERROR(Write("rft-report.json", ReportAsJson(*test), Needed::kNo));
   return Findings{.loss = 1 - test->accuracy,
                   .answers = test->answers,
                   .figures = {{"accuracy", test->accuracy}, {"answer_rate", test->answer_rate}}};

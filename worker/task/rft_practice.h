@@ -40,8 +40,10 @@ class RftPractice final : public Practice {
   int64_t BlockSize() const;
   absl::StatusOr<std::optional<RftTest>> Test(const Model& model, const RolloutAround& around);
   absl::Status SampleBlock(const Model& model, const RolloutAround& around);
-  // All ranks together, where this one writes.
-  absl::Status Write(const std::string& name, const std::string& text);
+  // All ranks together, where this one writes. What is not needed and cannot be written is told.
+  enum class Needed { kYes, kNo };
+  absl::Status Write(const std::string& name, const std::string& text, Needed needed);
+  absl::Status KeepProgress();
   absl::Status Begin();
   std::string RowsAsJson() const;
   std::string ReportAsJson(const RftTest& after) const;

@@ -1,7 +1,9 @@
 #include "worker/task/rft_progress.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -90,9 +92,21 @@ std::optional<RftProgress> ReadOwn(FileSystem& files, const std::string& folder,
 
 }  // namespace
 
+// By the last part of what is named by a path: the rest differs from node to node.
 std::string RftRunName(const v1::JobSpec& spec, absl::string_view data_hash) {
+  const auto last_part = [](const std::string& path) {
+    return std::filesystem::path(path).filename().string();
+  };
   v1::RolloutSpec rollout = spec.train().rollout();
   rollout.clear_rows();  // how many at a time changes nothing
+  v1::VerifierSpec verifier = spec.train().verifier();
+  verifier.set_folder(last_part(verifier.folder()));
+  verifier.set_words(last_part(verifier.words()));
+  verifier.set_secrets(last_part(verifier.secrets()));
+  verifier.clear_processes();
+  verifier.clear_in_flight();
+  v1::ModelSpec model = spec.model();
+  model.set_from(last_part(model.from()));
   Sha256 hash;
   const auto add = [&hash](absl::string_view text) {
     const std::string sized = absl::StrCat(text.size(), ":", text);
@@ -100,9 +114,9 @@ std::string RftRunName(const v1::JobSpec& spec, absl::string_view data_hash) {
   };
   add(data_hash);
   add(rollout.SerializeAsString());
-  add(spec.train().verifier().SerializeAsString());
-  add(spec.model().SerializeAsString());
-  add(spec.train().lora().from());
+  add(verifier.SerializeAsString());
+  add(model.SerializeAsString());
+  add(last_part(spec.train().lora().from()));
   add(absl::StrCat(spec.train().seed(), " ", spec.train().precision(), " ",
                    spec.evaluate().max_prompts()));
   return hash.Finish();

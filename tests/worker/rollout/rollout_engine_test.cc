@@ -149,5 +149,15 @@ TEST(RolloutEngine, ARecordThatCannotBeJudgedFailsAllRanksAlike) {
   }
 }
 
+// Else all would take the rank for lost, and its node would be asked again and again.
+TEST(RolloutEngine, AProgramThatCannotJudgeIsAFaultOfItsNode) {
+  RolloutOrder order = SomeOrder(6, 1);
+  order.prompts[5].record = "gone";
+  for (const SampledRank& rank : Sample({.slow_down = {1, 1}}, order)) {
+    EXPECT_EQ(rank.rollouts.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_FALSE(FailedRanks(rank.rollouts.status()).empty());
+  }
+}
+
 }  // namespace
 }  // namespace espalier

@@ -34,6 +34,7 @@ class LetterVerifier final : public Verifier {
     std::vector<Judgement> judgements;
     for (const Completion& one : completions) {
       if (one.record.empty()) return absl::InvalidArgumentError("a record that is empty");
+      if (one.record == "gone") return absl::UnavailableError("the program does not start");
       ++*judged_;
       Judgement& judgement = judgements.emplace_back();
       judgement.Add("length", static_cast<double>(one.text.size()));

@@ -213,7 +213,12 @@ TEST(Rft, ARankThatComesAnewTakesWhatAnotherHas) {
   const TestFolder folder;
   const WorldOptions two = OptionsOf(folder / "two", 2);
   EXPECT_FALSE(TrainRft(two, 2)[0].outcome.ok());
-  std::filesystem::remove(folder / absl::StrCat("two/0/", kRftProgressName));
+  const std::string kept = absl::StrCat("two/0/", kRftProgressName);
+  std::filesystem::remove(folder / kept);
+  EXPECT_FALSE(TrainRft(two, 0)[0].outcome.ok());  // before it samples anything
+  const auto taken = RftProgressFromJson(ReadText(folder / kept));
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  EXPECT_EQ(taken->prompts, 64);
   FingerprintOf(TrainRft(two));
   TrainRft(OptionsOf(folder / "one", 1));
   EXPECT_EQ(ReadText(folder / "two/0/rft.json"), ReadText(folder / "one/0/rft.json"));
@@ -248,6 +253,21 @@ TEST(RftTable, CountsItsRowsRoundAndRound) {
   EXPECT_EQ(samples->LossTokens({0, 1}), 2);
   EXPECT_EQ(samples->LossTokens({1, 2}), 2) << "an end that was not sampled is put there";
   EXPECT_EQ(table.mean_length(), (3 + 2 + 2 + 2) / 2.0);
+}
+
+// Paths begin with the home folder of a node's user.
+TEST(RftRunName, IsTheSameOnAllNodes) {
+  const auto job = [](const std::string& home, const std::string& model) {
+    v1::JobSpec spec;
+    spec.mutable_model()->set_from(home + model);
+    spec.mutable_train()->mutable_lora()->set_from(home + "/adapter");
+    spec.mutable_train()->mutable_verifier()->set_folder(home + "/judge");
+    return spec;
+  };
+  EXPECT_EQ(RftRunName(job("/home/a", "/model"), "data"),
+            RftRunName(job("/Users/b", "/model"), "data"));
+  EXPECT_NE(RftRunName(job("/home/a", "/model"), "data"),
+            RftRunName(job("/home/a", "/other"), "data"));
 }
 
 TEST(RftProgress, ComesBackAsItWasOrNotAtAll) {
