@@ -8,6 +8,7 @@
 #include <atomic>
 #include <nlohmann/json.hpp>
 
+#include "common/config/job_file.h"
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/tiny_model.h"
 #include "tests/worker/support/training_world.h"
