@@ -1,7 +1,7 @@
 // Verifier: what judges completions. Asked by the tasks that learn from rewards (worker/task), with
 // many completions at once; implementations: wordle_verifier.h, answers.h and, of a user's
-// own program, external_verifier.h. Used by worker/reward and worker/rollout. A verifier belongs to
-// one thread.
+// own program, external_verifier.h. Used by worker/reward, worker/rollout and
+// worker/task/grpo_slots.h. A verifier belongs to one thread.
 #pragma once
 
 #include <cstdint>

@@ -52,7 +52,7 @@ class NextToken final : public Task {
   std::shared_ptr<const SampleTable> training_, validation_;
 };
 
-// `pretrain`: windows of text, every token of which counts (pretrain.cc).
+// `pretrain`: windows of text, every token of which counts (open_task.cc).
 absl::StatusOr<std::unique_ptr<Task>> OpenPretrain(const v1::JobSpec& spec, const Dataset& dataset);
 
 // `sft`, supervised fine-tuning: a sample is an example; the tokens that the data say count, as

@@ -1,12 +1,23 @@
 #include "worker/task/open_task.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "worker/task/deep_supervision.h"
 #include "worker/task/grpo.h"
 #include "worker/task/next_token.h"
 #include "worker/task/rft.h"
 
 namespace espalier {
+
+absl::StatusOr<std::unique_ptr<Task>> OpenPretrain(const v1::JobSpec& spec,
+                                                   const Dataset& dataset) {
+  const int64_t length = spec.data().sequence_length();
+  ASSIGN_OR_RETURN(std::shared_ptr<const WindowTable> training,
+                   dataset.Windows(kTrainSplit, length));
+  return NextToken::Open(std::move(training), dataset.Windows(kValidationSplit, length));
+}
 
 absl::StatusOr<std::unique_ptr<Task>> OpenTask(const v1::JobSpec& spec, const Dataset& dataset) {
   switch (spec.train().task()) {
