@@ -8,6 +8,8 @@
 #include <map>
 #include <memory>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/file_system.h"
 #include "common/config/cluster_file.h"
@@ -111,30 +113,47 @@ TEST_P(ShapeOnAMac, BreaksNoRule) {
   EXPECT_THAT(mac.tally().violations, testing::IsEmpty());
 }
 
+v1::JobSpec JobOf(const std::string& file) {
+  return LoadJobFile(absl::StrCat(ESPALIER_SOURCE_DIR "/configs/jobs/", file)).value();
+}
+
+// Vocabulary, widths, layers, heads and those of keys, each of 128 or so many channels.
+DecoderConfig ConfigOf(int64_t vocab_size, int64_t hidden_size, int64_t intermediate_size,
+                       int64_t layers, int64_t heads, int64_t kv_heads, int64_t head_dim = 128) {
+  DecoderConfig config;
+  config.vocab_size = vocab_size;
+  config.hidden_size = hidden_size;
+  config.intermediate_size = intermediate_size;
+  config.layers = layers;
+  config.heads = heads;
+  config.kv_heads = kv_heads;
+  config.head_dim = head_dim;
+  return config;
+}
+
 // Of the models that shipped jobs start from, by the names of their folders.
 DecoderConfig ConfigOfFolder(const std::string& name) {
   if (name == "checkpoint") return ConfigOf("17m");   // of 17m.yaml
   if (name == "pretrained") return ConfigOf("nano");  // of tour-pretrain.yaml
+  if (name == "start") {                              // of those that learn from rewards
+    return DecoderConfigFromSpec(JobOf("rft-nano-start.yaml").model(), /*data_vocab_size=*/32000)
+        .value();
+  }
+  if (name == "SmolLM2-360M-Instruct") return ConfigOf(49152, 960, 2560, 32, 15, 5, 64);
+  if (absl::StartsWith(name, "Qwen2.5-")) {
+    DecoderConfig qwen = absl::StrContains(name, "-3B") ? ConfigOf(151936, 2048, 11008, 36, 16, 2)
+                                                        : ConfigOf(151936, 1536, 8960, 28, 12, 2);
+    qwen.attention_bias = true;
+    return qwen;
+  }
   EXPECT_EQ(name, "Llama-3.2-3B-Instruct") << "give its configuration here";
-  DecoderConfig llama;
-  llama.vocab_size = 128256;
-  llama.hidden_size = 3072;
-  llama.intermediate_size = 8192;
-  llama.layers = 28;
-  llama.heads = 24;
-  llama.kv_heads = 8;
-  llama.head_dim = 128;
-  return llama;
+  return ConfigOf(128256, 3072, 8192, 28, 24, 8);
 }
 
 DecoderConfig ConfigOf(const v1::JobSpec& job) {
   const std::string from = job.model().from();
   if (from.empty()) return DecoderConfigFromSpec(job.model(), /*data_vocab_size=*/32000).value();
   return ConfigOfFolder(std::filesystem::path(from).filename());
-}
-
-v1::JobSpec JobOf(const std::string& file) {
-  return LoadJobFile(absl::StrCat(ESPALIER_SOURCE_DIR "/configs/jobs/", file)).value();
 }
 
 std::vector<std::string> JobFiles() {
