@@ -36,8 +36,7 @@ class Decoder final : public Model {
   // Log-probability of each target, [B, T], in nats, of logits divided by `temperature`; 0 where it
   // is kIgnoredTarget. Without a gradient.
   torch::Tensor TargetLogProbabilities(const torch::Tensor& ids, const torch::Tensor& targets,
-                                       double temperature = 1,
-                                       const PassInputs& inputs = {}) const;
+                                       double temperature = 1, const PassInputs& inputs = {}) const;
 
   // [B, T] -> [B, T, V].
   torch::Tensor Logits(const torch::Tensor& ids) const;
