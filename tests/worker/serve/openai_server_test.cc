@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
 #include "tests/worker/serve/served_model.h"
 
 namespace espalier {
@@ -193,7 +194,8 @@ TEST(OpenAiServer, AWholeAnswerThatNobodyReadsAnyMoreLeavesItsRows) {
     EXPECT_FALSE(left.stream([](const std::string&) { return false; }));
   }
   json answer;
-  for (int tries = 0; tries < 1000 && !answer.contains("choices"); ++tries) {
+  for (int tries = 0; tries < 10000 && !answer.contains("choices"); ++tries) {
+    absl::SleepFor(absl::Milliseconds(1));  // for the turns in which they leave
     answer = json::parse(BodyOf(
         served.server().Handle({"POST", kText, R"({"prompt": "x", "max_tokens": 1, "n": 4})"})));
   }
