@@ -77,9 +77,11 @@ struct SampledRank {
 };
 
 inline std::vector<SampledRank> Sample(const SamplingWorld& world, const RolloutOrder& order) {
-  static const TinyModel& model = *new TinyModel(ByteConfig());
+  static std::vector<TinyModel>& models = *new std::vector<TinyModel>;
   static const Tokenizer& tokenizer = *MakeByteTokenizer().release();
   const size_t ranks = world.slow_down.size();
+  // A decoder is of one thread: its table of rotations grows.
+  while (models.size() < ranks) models.emplace_back(ByteConfig());
   const auto group = InProcessGroup(static_cast<int>(ranks), world.failure_timeout);
   std::vector<SampledRank> results(ranks);
   std::vector<std::thread> threads;
@@ -95,7 +97,7 @@ inline std::vector<SampledRank> Sample(const SamplingWorld& world, const Rollout
       if (world.called_away) {
         around.called_away = [&, rank] { return world.called_away(static_cast<int>(rank)); };
       }
-      results[rank].rollouts = engine.Sample(*model.decoder, order, around);
+      results[rank].rollouts = engine.Sample(*models[rank].decoder, order, around);
     });
   }
   for (std::thread& thread : threads) thread.join();
