@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
-
 #include "absl/strings/str_join.h"
 #include "tests/worker/mac/mac_device.h"
 #include "tests/worker/support/test_folder.h"
@@ -13,7 +11,6 @@
 #include "tests/worker/support/wrong_operator.h"
 #include "worker/collective/in_process.h"
 #include "worker/data/packed_table.h"
-#include "worker/generation/batch_generator.h"
 #include "worker/model/self_check.h"
 #include "worker/task/deep_supervision.h"
 #include "worker/task/next_token.h"
@@ -230,47 +227,6 @@ TEST(OnAMacToo, AReproducibleRunIsRefused) {
   EXPECT_EQ(TrainWorld(options)[0].outcome.status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-class GenerationOnAMac : public testing::TestWithParam<Architecture> {};
-INSTANTIATE_TEST_SUITE_P(Of, GenerationOnAMac,
-                         testing::Values(Architecture::kLlama, Architecture::kGpt2),
-                         [](const auto& info) {
-                           return info.param == Architecture::kGpt2 ? "Gpt2" : "Llama";
-                         });
-
-TEST_P(GenerationOnAMac, BreaksNoRuleAndSaysWhatTheProcessorSays) {
-  const MacDevice mac;
-  DecoderConfig config = TinyConfig();
-  config.architecture = GetParam();
-  config.kv_heads = config.heads;
-  std::vector<std::map<int64_t, std::vector<int32_t>>> said;
-  for (const torch::Device device : {MacDevice::device(), torch::Device(torch::kCPU)}) {
-    Parameters parameters = *Parameters::Create(config, {.device = device});
-    parameters.Initialize(3, 0.3);
-    const Decoder decoder(config, parameters);
-    // Of many lengths, in fewer rows than there are, prompts that are shared and in parts.
-    BatchGenerator batch =
-        *BatchGenerator::Create(decoder, {.rows = 3, .positions = 24, .prompt_part = 2});
-    std::map<int64_t, std::vector<int32_t>> of;
-    for (const std::vector<int32_t>& prompt :
-         std::vector<std::vector<int32_t>>{{1, 2, 3}, {4}, {1, 2, 3}, {1, 2, 9, 8, 7}, {5, 6}}) {
-      const auto size = static_cast<int64_t>(prompt.size());
-      ASSERT_TRUE(
-          batch
-              .Add(
-                  {.prompt = prompt, .max_new_tokens = 15 - 2 * size, .sample = {.temperature = 0}})
-              .ok());
-    }
-    while (batch.busy()) {
-      const auto ended = batch.Turn();
-      ASSERT_TRUE(ended.ok()) << ended.status();
-      for (const Continued& one : *ended) of[one.id] = one.new_ids;
-    }
-    said.push_back(of);
-  }
-  EXPECT_EQ(said[0], said[1]);
-  EXPECT_THAT(mac.tally().violations, testing::IsEmpty());
-}
-
 // Each is compiled and kept for ever: a Mac would swap after days, and each token would wait.
 TEST(OnAMacToo, StepsThatLookUpOtherRowsShareTheirGraphs) {
   const TestFolder folder;
@@ -291,32 +247,6 @@ TEST(OnAMacToo, StepsThatLookUpOtherRowsShareTheirGraphs) {
   ASSERT_TRUE(results[0].outcome.ok()) << results[0].outcome.status();
   ASSERT_EQ(graphs.size(), 12u);
   EXPECT_EQ(graphs.back(), graphs[3]);
-}
-
-TEST_P(GenerationOnAMac, TokensAndPromptsOfOtherLengthsShareTheirGraphs) {
-  MacDevice mac;
-  DecoderConfig config = TinyConfig();
-  config.architecture = GetParam();
-  config.kv_heads = config.heads;
-  config.max_position_embeddings = 256;
-  Parameters parameters = *Parameters::Create(config, {.device = MacDevice::device()});
-  parameters.Initialize(3, 0.3);
-  const Decoder decoder(config, parameters);
-  BatchGenerator batch = *BatchGenerator::Create(decoder, {.rows = 1, .positions = 200});
-  std::vector<size_t> graphs;
-  for (const int32_t length : {40, 50}) {
-    Sequence sequence{.prompt = std::vector<int32_t>(static_cast<size_t>(length), length % 40),
-                      .max_new_tokens = 125 - length};
-    sequence.on_token = [&](int32_t) {
-      graphs.push_back(mac.tally().graphs.size());
-      return true;
-    };
-    ASSERT_TRUE(batch.Add(sequence).ok());
-    while (batch.busy()) ASSERT_TRUE(batch.Turn().ok());
-  }
-  ASSERT_EQ(graphs.size(), 85u + 75u);
-  EXPECT_EQ(graphs[40], graphs.back());
-  EXPECT_THAT(mac.tally().violations, testing::IsEmpty());
 }
 
 // As one of the known faults is: of a single product, in 16 bits, which a whole decoder would round
