@@ -102,7 +102,7 @@ TEST(OpenAiServer, AStreamIsTheSameInPieces) {
     if (!choice["finish_reason"].is_null()) finish[index] = choice["finish_reason"];
   }
   for (size_t i = 0; i < 2; ++i) {
-    EXPECT_EQ(texts[i], whole["choices"][i]["message"]["content"]);
+    EXPECT_EQ(whole["choices"][i]["message"]["content"], texts[i]);
     EXPECT_EQ(finish[i], whole["choices"][i]["finish_reason"]);
   }
   EXPECT_EQ(json::parse(events[events.size() - 2])["usage"], whole["usage"]);
