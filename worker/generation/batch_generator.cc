@@ -209,7 +209,7 @@ int64_t BatchGenerator::FillPart() {
   const auto first = prompt.begin() + begin;
   std::vector<int64_t> part(first, first + count);
   part.resize(static_cast<size_t>(ComputedPositions(begin, count)));
-  const torch::Tensor ids = OnDevice(part);
+  const torch::Tensor ids = cache_.OnDevice(part);
   cache_.BeginPrompt(*filling_, count, ids.size(0));
   prompt_count_.computed += count;
   if (count < left) {
@@ -272,10 +272,6 @@ void BatchGenerator::SwapRows(int64_t a, int64_t b) {
   cache_.Swap(a, worth(a), b, worth(b));
   prompts_.Swap(a, b);
   std::swap(rows_[static_cast<size_t>(a)], rows_[static_cast<size_t>(b)]);
-}
-
-torch::Tensor BatchGenerator::OnDevice(const std::vector<int64_t>& ids) const {
-  return torch::tensor(ids, torch::kLong).to(decoder_->device());
 }
 
 }  // namespace espalier

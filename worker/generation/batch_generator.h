@@ -123,7 +123,6 @@ class BatchGenerator {
   // The next id of a row; none: its logits are no numbers.
   void Append(Running& row, std::optional<int32_t> id);
   void SwapRows(int64_t a, int64_t b);
-  torch::Tensor OnDevice(const std::vector<int64_t>& ids) const;
 
   const Decoder* decoder_;
   Options options_;

@@ -29,12 +29,12 @@ StepRunner::Computed StepRunner::Compute(const Tensor& ids, const Tensor& by,
 StepRunner::Computed StepRunner::Step(const std::vector<int64_t>& ids, const Tensor& by,
                                       KeyValueCache& cache) {
   const auto rows = static_cast<int64_t>(ids.size());
-  const Tensor given = torch::tensor(ids, torch::kLong);
   cache.BeginStep(rows);
   const torch::Device device = decoder_->device();
   if (!CanRecord(cache)) {
-    return Compute(given.to(device), by.defined() ? by.to(device) : by, cache);
+    return Compute(cache.OnDevice(ids), by.defined() ? by.to(device) : by, cache);
   }
+  const Tensor given = torch::tensor(ids, torch::kLong);
   Recording& recording = recordings_[rows];
   if (!recording.ids.defined()) {
     recording.ids = given.to(device);

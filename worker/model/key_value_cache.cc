@@ -45,7 +45,9 @@ int64_t KeyValueCache::Bytes(const DecoderConfig& config, const Size& size, int6
 // Zeros: what has never been written is multiplied with 0 where rows are longer than others.
 KeyValueCache::KeyValueCache(const DecoderConfig& config, const Size& size,
                              torch::TensorOptions options)
-    : size_(size), lengths_(static_cast<size_t>(size.rows)) {
+    : size_(size),
+      transfers_(std::make_unique<Transfers>(options.device())),
+      lengths_(static_cast<size_t>(size.rows)) {
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     for (std::vector<Tensor>* kept : {&keys_, &values_}) {
       kept->push_back(torch::zeros({size.rows, config.kv_heads, size.positions, config.head_dim},
@@ -121,11 +123,14 @@ void KeyValueCache::BeginStep(int64_t rows) {
       places.push_back((row * heads + head) * size_.positions + length(row));
     }
   }
-  const torch::Device device = keys_[0].device();
-  step_positions_ = torch::tensor(lengths, torch::kLong).to(device);
-  step_places_ = torch::tensor(places, torch::kLong).to(device);
+  step_positions_ = OnDevice(lengths);
+  step_places_ = OnDevice(places);
   for (int64_t& one : lengths) ++one;
-  step_lengths_ = ops::KeptLengths(std::move(lengths), device);
+  step_lengths_ = ops::KeptLengths(std::move(lengths), step_positions_ + 1);
+}
+
+Tensor KeyValueCache::OnDevice(const std::vector<int64_t>& values) {
+  return transfers_->ToDevice(torch::tensor(values, torch::kLong));
 }
 
 Tensor KeyValueCache::Attend(size_t layer, const ops::Heads& x, const RopeTable& rope,

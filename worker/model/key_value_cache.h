@@ -7,6 +7,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,6 +15,7 @@
 #include "worker/ops/cuda_ops.h"
 #include "worker/ops/kept_attention.h"
 #include "worker/ops/ops.h"
+#include "worker/tensor/transfers.h"
 
 namespace espalier {
 
@@ -50,6 +52,9 @@ class KeyValueCache {
   void BeginPrompt(int64_t row, int64_t count, int64_t computed = 0);
   void BeginStep(int64_t rows);
 
+  // A copy on the cache's device, which does not wait for what that device computes.
+  torch::Tensor OnDevice(const std::vector<int64_t>& values);
+
   // For the decoder, of the pass that was begun.
   int64_t pass_positions() const { return step_ ? pass_rows_ : pass_computed_; }
   // The last one of a prompt's that is kept.
@@ -82,6 +87,7 @@ class KeyValueCache {
   void Keep(const torch::Tensor& kept, const torch::Tensor& added) const;
 
   Size size_;
+  std::unique_ptr<Transfers> transfers_;
   std::vector<torch::Tensor> keys_, values_;  // of each layer [rows, K, positions, D]
   std::vector<int64_t> lengths_;              // of each row
   bool step_ = false;

@@ -42,10 +42,10 @@ Tensor Held(const Tensor& kept, int64_t rows, int64_t keys) {
 
 }  // namespace
 
-KeptLengths::KeptLengths(std::vector<int64_t> lengths, torch::Device device)
+KeptLengths::KeptLengths(std::vector<int64_t> lengths, torch::Tensor on_device)
     : lengths_(std::move(lengths)),
       longest_(lengths_.empty() ? 0 : *std::max_element(lengths_.begin(), lengths_.end())),
-      on_device_(torch::tensor(lengths_, torch::kLong).to(device)) {}
+      on_device_(std::move(on_device)) {}
 
 Tensor KeptLengths::Mask(int64_t window, int64_t keys) const {
   for (const auto& [known, mask] : masks_) {

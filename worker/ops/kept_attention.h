@@ -15,7 +15,8 @@ namespace espalier::ops {
 class KeptLengths {
  public:
   KeptLengths() = default;
-  KeptLengths(std::vector<int64_t> lengths, torch::Device device);
+  // `on_device`: the same, [B] int64.
+  KeptLengths(std::vector<int64_t> lengths, torch::Tensor on_device);
 
   const std::vector<int64_t>& lengths() const { return lengths_; }
   int64_t longest() const { return longest_; }

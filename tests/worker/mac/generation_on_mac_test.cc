@@ -79,5 +79,32 @@ TEST_P(GenerationOnAMac, TokensAndPromptsOfOtherLengthsShareTheirGraphs) {
   EXPECT_THAT(mac.tally().violations, testing::IsEmpty());
 }
 
+// What goes up follows the queue: a copy that waits takes as long as a layer.
+TEST(OnAMacToo, ATokenWaitsForTheDeviceOnce) {
+  MacDevice mac;
+  const DecoderConfig config = TinyConfig();
+  Parameters parameters = *Parameters::Create(config, {.device = MacDevice::device()});
+  parameters.Initialize(3, 0.3);
+  const Decoder decoder(config, parameters);
+  BatchGenerator batch =
+      *BatchGenerator::Create(decoder, {.rows = 1, .positions = 24, .prompt_part = 2});
+  std::vector<int64_t> waits, waits_up;
+  for (const std::vector<int32_t>& prompt : {std::vector<int32_t>{6}, {1, 2, 3, 4, 5}}) {
+    Sequence sequence{.prompt = prompt, .max_new_tokens = 6};
+    sequence.on_token = [&](int32_t) {
+      waits.push_back(mac.tally().waits);
+      waits_up.push_back(mac.tally().waits_up);
+      mac.Restart();
+      return true;
+    };
+    ASSERT_TRUE(batch.Add(sequence).ok());
+    while (batch.busy()) ASSERT_TRUE(batch.Turn().ok());
+  }
+  ASSERT_EQ(waits.size(), 12u);
+  waits_up.front() = 0;  // tables are made
+  EXPECT_THAT(waits, testing::Each(1)) << "for its logits";
+  EXPECT_THAT(waits_up, testing::Each(0));
+}
+
 }  // namespace
 }  // namespace espalier

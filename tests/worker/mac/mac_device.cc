@@ -297,7 +297,7 @@ Tensor CopyFrom(const Tensor& from, const Tensor& to, bool non_blocking) {
   NoteViolations(AgainstRulesOfCopies(from, to, non_blocking));
   {
     const std::lock_guard lock(mutex);
-    if (waits && OnMac(from)) ++tally.waits;
+    if (waits) ++(OnMac(from) ? tally.waits : tally.waits_up);
     if (!OnMac(from)) {
       tally.bytes_to_device += bytes;
     } else if (!OnMac(to)) {

@@ -40,8 +40,9 @@ class MacDevice {
     std::set<std::string> graphs;
     int64_t bytes_to_device = 0;
     int64_t bytes_to_host = 0;
-    int64_t reads = 0;  // of single numbers, each of which waits for all that was launched
-    int64_t waits = 0;  // copies to the host that wait for all that was launched
+    int64_t reads = 0;     // of single numbers, each of which waits for all that was launched
+    int64_t waits = 0;     // copies to the host that wait for all that was launched
+    int64_t waits_up = 0;  // the same, to the device
     // What is against a rule, each text once.
     std::vector<std::string> violations;
 

@@ -46,7 +46,7 @@ TEST(KeptAttention, SeesWhatEachSequenceHolds) {
        {std::pair(torch::kDouble, 1e-5), {torch::kFloat, 1e-5}, {torch::kBFloat16, 3e-2}}) {
     const Kept kept = SomeKept(type);
     for (const int64_t window : {0, 1, 5, 16}) {
-      const KeptLengths lengths(kept.lengths, torch::kCPU);
+      const KeptLengths lengths(kept.lengths, torch::tensor(kept.lengths));
       const Tensor got = KeptAttention(kept.q, kept.keys, kept.values, lengths, window);
       EXPECT_EQ(got.scalar_type(), type);
       EXPECT_LT((got.to(torch::kDouble) - ByFormula(kept, window)).abs().max().item<double>(),
@@ -59,7 +59,8 @@ TEST(KeptAttention, SeesWhatEachSequenceHolds) {
 TEST(KeptAttention, ARowHasTheSameBitsAlone) {
   const Kept kept = SomeKept(torch::kFloat);
   const auto first = [&](int64_t rows) {
-    const KeptLengths lengths({kept.lengths.begin(), kept.lengths.begin() + rows}, torch::kCPU);
+    const std::vector<int64_t> of_rows(kept.lengths.begin(), kept.lengths.begin() + rows);
+    const KeptLengths lengths(of_rows, torch::tensor(of_rows));
     return KeptAttention(kept.q.narrow(0, 0, rows), kept.keys, kept.values, lengths, 0)[0];
   };
   EXPECT_TRUE(torch::equal(first(1), first(3)));
