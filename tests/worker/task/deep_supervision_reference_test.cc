@@ -18,7 +18,8 @@ using nlohmann::json;
 constexpr double kTolerance = 1e-4;
 
 // AdamW makes a whole step of a gradient that is hardly more than rounding, which single logits
-// show before losses and sums do.
+// show before losses and sums do: weights that differ at first by 6e-8 of themselves, half of what
+// fp32 tells apart, end with logits that differ by up to 1.9e-4.
 constexpr double kToleranceOfLogitsAfterUpdates = 5e-4;
 
 void ExpectNear(const json& expected, double value, const std::string& what,
@@ -170,7 +171,8 @@ TEST_P(DeepSupervisionReference, EvaluatesAllSupervisionSteps) {
     const torch::Tensor logits = recursive.Logits(state.high)[0][3];
     const json& of_step = recorded[step]["logits_row0_pos3"];
     for (int64_t id = 0; id < logits.size(0); ++id) {
-      ExpectNear(of_step[id], logits[id].item<double>(), absl::StrCat("step ", step, ", id ", id));
+      ExpectNear(of_step[id], logits[id].item<double>(), absl::StrCat("step ", step, ", id ", id),
+                 kToleranceOfLogitsAfterUpdates);
     }
   }
 }
