@@ -45,9 +45,10 @@ CLI::App& AddKind(CLI::App& make, const std::string& kind, const char* about,
   app.add_option("--seed", command.amount.seed, "The same seed and options give the same files")
       ->capture_default_str();
   if (kind == "sudoku") return app;
-  app.add_option("--form", command.form,
-                 "Of prompts: plain, or chat (ChatML with instructions); default: chat of wordle, "
-                 "plain of others");
+  app.add_option(
+      "--form", command.form,
+      "Of prompts: plain, chat (ChatML with instructions), or of wordle guess (such a chat "
+      "that asks for the word alone); default: chat of wordle, plain of others");
   return app;
 }
 
@@ -133,6 +134,10 @@ absl::Status RunMakeData(const MakeDataCommand& command) {
   const bool wordle = command.kind == "wordle";
   const std::string form_name = command.form.empty() ? (wordle ? "chat" : "plain") : command.form;
   ASSIGN_OR_RETURN(const PromptForm form, ParsePromptForm(form_name));
+  if (form == PromptForm::kGuess && !wordle) {
+    return absl::InvalidArgumentError(absl::StrCat("--form guess is of wordle, and the data are ",
+                                                   command.kind, "; allowed: plain, chat"));
+  }
   ASSIGN_OR_RETURN(DataWriter writer, DataWriter::Create(PosixFileSystem(), command.output));
   if (wordle) {
     RETURN_IF_ERROR(MakeWordle(command, form, writer));

@@ -19,6 +19,14 @@ using torch::Tensor;
 // a layer's projections.
 constexpr int64_t kAdapterSites = int64_t{1} << 40, kInputs = 4;
 
+// Those of the last positions of hidden [B, T, C], as many as `targets` has, as rows.
+Tensor RowsOfTargets(const Tensor& hidden, const Tensor& targets) {
+  const int64_t positions = hidden.size(1), last = targets.size(1);
+  TORCH_CHECK_INDEX(last <= positions, last, " targets of a sequence of ", positions, " tokens");
+  const Tensor rows = last == positions ? hidden : hidden.narrow(1, positions - last, last);
+  return rows.reshape({-1, hidden.size(2)});
+}
+
 }  // namespace
 
 const Decoder& DecoderOf(const Model& model) {
@@ -45,19 +53,18 @@ Decoder::Decoder(const DecoderConfig& config, const Parameters& parameters)
 Tensor Decoder::LossSum(const Tensor& ids, const Tensor& targets, const RowLoss& loss,
                         const PassInputs& inputs) const {
   CheckIds(targets, config_, kIgnoredTarget);
-  const Tensor hidden = Hidden(ids, inputs);
+  const Tensor hidden = RowsOfTargets(Hidden(ids, inputs), targets);
   std::function<void()> worked;
   if (inputs.worked) worked = [on = inputs.worked, loss = config_.layers] { on(loss); };
-  return ops::LossSum(hidden.view({-1, hidden.size(2)}), head_, targets.flatten(), loss, worked);
+  return ops::LossSum(hidden, head_, targets.flatten(), loss, worked);
 }
 
 Tensor Decoder::TargetLogProbabilities(const Tensor& ids, const Tensor& targets, double temperature,
                                        const PassInputs& inputs) const {
   torch::NoGradGuard no_grad;
   CheckIds(targets, config_, kIgnoredTarget);
-  const Tensor hidden = Hidden(ids, inputs);
-  return ops::TargetLogProbabilities(hidden.view({-1, hidden.size(2)}), head_, targets.flatten(),
-                                     temperature)
+  const Tensor hidden = RowsOfTargets(Hidden(ids, inputs), targets);
+  return ops::TargetLogProbabilities(hidden, head_, targets.flatten(), temperature)
       .view_as(targets);
 }
 

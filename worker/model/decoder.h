@@ -27,13 +27,14 @@ class Decoder final : public Model {
   // `parameters` must outlive the decoder and have been made for the same config.
   Decoder(const DecoderConfig& config, const Parameters& parameters);
 
-  // ids, targets: [B, T] int64; targets of kIgnoredTarget do not count. Sum (not mean) over all
-  // positions, which are the rows of `loss`, of the loss in nats: a scalar that can be
+  // ids [B, T], targets [B, U] int64: of the last U of the T positions, so that none before them
+  // costs a product with the head; targets of kIgnoredTarget do not count. Sum (not mean) over
+  // these positions, which are the rows of `loss`, of the loss in nats: a scalar that can be
   // differentiated. The logits of all positions are never held at once.
   torch::Tensor LossSum(const torch::Tensor& ids, const torch::Tensor& targets,
                         const RowLoss& loss = {}, const PassInputs& inputs = {}) const;
 
-  // Log-probability of each target, [B, T], in nats, of logits divided by `temperature`; 0 where it
+  // Log-probability of each target, [B, U], in nats, of logits divided by `temperature`; 0 where it
   // is kIgnoredTarget. Without a gradient.
   torch::Tensor TargetLogProbabilities(const torch::Tensor& ids, const torch::Tensor& targets,
                                        double temperature = 1, const PassInputs& inputs = {}) const;

@@ -161,15 +161,17 @@ double SumOnCpu(const LossArguments& in, const Gradients& gradients) {
   return sum;
 }
 
-// Cross-entropies on CUDA; nothing waits for the device.
+// Cross-entropies on CUDA, whose gradients have RowLoss::lift; nothing waits for the device.
 Tensor SumOnCuda(const LossArguments& in, const Gradients& gradients) {
   const int64_t rows = in.hidden.size(0);
   Tensor losses = torch::empty({rows}, FloatOptions(in.hidden));
+  const double lift = in.loss.LiftOf(in.hidden);
+  Tensor weights = in.loss.weights;
+  if (lift != 1) weights = weights.defined() ? weights * lift : torch::full_like(losses, lift);
   const int64_t step = CudaChunkRows(rows, !gradients.head.defined());
   for (int64_t begin = 0; begin < rows; begin += step) {
     const int64_t n = std::min(step, rows - begin);
     const Tensor x = in.hidden.narrow(0, begin, n), logits = x.mm(in.head.t());
-    const Tensor& weights = in.loss.weights;
     if (in.loss.right.defined()) {
       const Tensor target = in.targets.narrow(0, begin, n).clamp_min(0).unsqueeze(1);
       in.loss.right.narrow(0, begin, n)
@@ -185,7 +187,7 @@ Tensor SumOnCuda(const LossArguments& in, const Gradients& gradients) {
     if (gradients.head.defined()) AddProduct(gradients.head, logits.t(), x);
     if (in.worked) in.worked();
   }
-  return losses.sum();
+  return lift == 1 ? losses.sum() : losses.sum() / lift;
 }
 
 Tensor SumOf(const LossArguments& in, const Gradients& gradients) {
@@ -218,6 +220,7 @@ struct LossFunction : torch::autograd::Function<LossFunction> {
     const Tensor sum = SumOf({hidden, head, targets, loss, worked}, gradients);
     if (direct) MarkAdded(head.grad());
     ctx->saved_data["direct"] = direct;
+    ctx->saved_data["lift"] = loss.LiftOf(hidden);
     ctx->save_for_backward({hidden, head, targets, loss.weights, gradients.hidden,
                             direct ? Tensor() : gradients.head});
     return sum;
@@ -230,8 +233,11 @@ struct LossFunction : torch::autograd::Function<LossFunction> {
     const float factor = cpu ? upstream[0].item<float>() : 0;
     const auto scaled = [&](const Tensor& gradient) {
       if (!gradient.defined() || (cpu && factor == 1.0F)) return gradient;
+      if (cpu) return gradient * factor;
       // In fp32: a loss scale may be more than fp16 holds.
-      return cpu ? gradient * factor : gradient.to(torch::kFloat) * upstream[0].to(torch::kFloat);
+      const double lift = ctx->saved_data["lift"].toDouble();
+      const Tensor scale = upstream[0].to(torch::kFloat);
+      return gradient.to(torch::kFloat) * (lift == 1 ? scale : scale / lift);
     };
     if (ctx->saved_data["direct"].toBool() && factor != 1.0F) {
       const RowLoss same{.weights = saved.weights, .function = nullptr};

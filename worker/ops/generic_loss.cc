@@ -72,6 +72,7 @@ struct LossFunction : torch::autograd::Function<LossFunction> {
     Tensor sum = torch::zeros({}, options);
     Tensor dhidden = want_hidden ? torch::empty_like(hidden) : Tensor();
     Tensor dhead = want_head ? torch::zeros(head.sizes(), options) : Tensor();
+    const double lift = loss.LiftOf(hidden);  // which both gradients have until backward
     ForEachChunk(hidden, head, [&](int64_t begin, int64_t rows) {
       const Tensor h = hidden.narrow(0, begin, rows);
       Chunk chunk(h, head, targets.narrow(0, begin, rows), loss.probabilities);
@@ -79,7 +80,8 @@ struct LossFunction : torch::autograd::Function<LossFunction> {
       const RowLoss::Terms terms = loss.Of(chunk.LogProbability(), begin);
       sum.add_(chunk.Counted(terms.loss).sum());
       if (want_hidden || want_head) {
-        const Tensor dlogits = chunk.Gradient(terms.derivative);
+        const Tensor dlogits =
+            chunk.Gradient(lift == 1 ? terms.derivative : terms.derivative * lift);
         if (want_hidden) {
           dhidden.narrow(0, begin, rows).copy_(BoundedProduct(dlogits.to(h.scalar_type()), head));
         }
@@ -87,13 +89,16 @@ struct LossFunction : torch::autograd::Function<LossFunction> {
       }
       if (worked) worked();
     });
+    ctx->saved_data["lift"] = lift;
     ctx->save_for_backward({head, dhidden, dhead});
     return sum;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
     const variable_list saved = ctx->get_saved_variables();
-    const Tensor &head = saved[0], &dhidden = saved[1], &dhead = saved[2], &scale = upstream[0];
+    const Tensor &head = saved[0], &dhidden = saved[1], &dhead = saved[2];
+    const double lift = ctx->saved_data["lift"].toDouble();
+    const Tensor scale = lift == 1 ? upstream[0] : upstream[0] / lift;
     Tensor to_hidden, to_head;
     if (dhead.defined() && head.grad().defined()) {
       const auto type = head.grad().scalar_type();  // fp32 also below fp64

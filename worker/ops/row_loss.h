@@ -33,9 +33,18 @@ struct RowLoss {
   std::function<Terms(const torch::Tensor& log_p, int64_t first_row)> function;
   Probabilities probabilities = Probabilities::kSoftmax;
   double temperature = 1;  // logits are divided by it
+  // A constant of the host that weighted derivatives are multiplied by before they are narrowed to
+  // fp16, and that is divided out again in fp32: about 1 / the largest weight. What is weighted by
+  // far less than 1 would else end among the numbers that fp16 has few of. Of no matter in other
+  // types.
+  double lift = 1;
   // [N] bool on the device of the hidden values: set to whether no id is likelier than the target;
   // what is at rows without a target does not matter. Undefined: not wanted.
   torch::Tensor right = {};
+
+  double LiftOf(const torch::Tensor& hidden) const {
+    return hidden.scalar_type() == torch::kHalf ? lift : 1;
+  }
 
   // The same of rows [first_row, first_row + log_p.numel()), weighted.
   Terms Of(const torch::Tensor& log_p, int64_t first_row) const {

@@ -175,7 +175,8 @@ std::vector<WorkedExample> ArithmeticExamples() {
   const auto example = [](ExpressionPtr expression) {
     const int64_t answer = *Evaluate(*expression);
     const Question question = Ask(std::move(expression), answer);
-    return WorkedExample{.question = question.text, .solution = question.solution};
+    return WorkedExample{
+        .question = question.text, .solution = question.solution, .key = question.key};
   };
   return {example(Join(Number(17), '-', Number(25))),
           example(Join(Number(6), '+', Join(Number(7), '*', Number(4))))};

@@ -5,6 +5,7 @@
 namespace espalier {
 namespace {
 
+// What all chats begin with.
 constexpr absl::string_view kWordleRules =
     "You play Wordle: find a secret English word of five letters in at most six guesses.\n"
     "\n"
@@ -20,7 +21,9 @@ constexpr absl::string_view kWordleRules =
     "so the secret has exactly one E, which is not the third letter, and a D, which is not the "
     "last; "
     "it has no S and no P.\n"
-    "\n"
+    "\n";
+
+constexpr absl::string_view kThinkFirst =
     "First think about what the marks say, inside <think> </think>: which letters have their "
     "place, "
     "which are elsewhere, which are not there. Then, on a line of its own, answer with one word of "
@@ -28,18 +31,25 @@ constexpr absl::string_view kWordleRules =
     "<think>The secret has an E at the end and no A.</think>\n"
     "<guess>TROPE</guess>";
 
+constexpr absl::string_view kGuessAlone =
+    "Answer with one word of five capital letters that agrees with all marks, inside <guess> "
+    "</guess>, and with nothing else, such as:\n"
+    "<guess>TROPE</guess>";
+
 constexpr absl::string_view kQuestionRules =
     "You answer questions with a number. Reason briefly, step by step, and write the number alone "
     "inside <answer> </answer>.";
 
-Prompt WordleChat(absl::Span<const Guess> history) {
+Prompt WordleChat(absl::Span<const Guess> history, PromptForm form) {
   std::string user = history.empty() ? "Nothing is known yet." : "Your guesses so far:";
   for (size_t i = 0; i < history.size(); ++i) {
     absl::StrAppend(&user, "\n", i + 1, ". ", history[i].word.text(), ": ", SpellMarks(history[i]));
   }
   absl::StrAppend(&user, history.empty() ? " Make your first guess." : "\nMake your next guess.");
-  return {.turns = {{"system", std::string(kWordleRules)}, {"user", user}},
-          .opening = "Let me think about the marks.\n<think>"};
+  const bool thinks = form == PromptForm::kChat;
+  const std::string rules = absl::StrCat(kWordleRules, thinks ? kThinkFirst : kGuessAlone);
+  return {.turns = {{"system", rules}, {"user", user}},
+          .opening = thinks ? "Let me think about the marks.\n<think>" : ""};
 }
 
 }  // namespace
@@ -47,8 +57,9 @@ Prompt WordleChat(absl::Span<const Guess> history) {
 absl::StatusOr<PromptForm> ParsePromptForm(absl::string_view text) {
   if (text == "plain") return PromptForm::kPlain;
   if (text == "chat") return PromptForm::kChat;
-  return absl::InvalidArgumentError(
-      absl::StrCat("there is no form of prompts '", text, "'; allowed: plain, chat"));
+  if (text == "guess") return PromptForm::kGuess;
+  return absl::InvalidArgumentError(absl::StrCat("there is no form of prompts '", text,
+                                                 "'; allowed: plain, chat, and guess of wordle"));
 }
 
 std::string SpellPrompt(const Prompt& prompt) {
@@ -61,7 +72,7 @@ std::string SpellPrompt(const Prompt& prompt) {
 }
 
 Prompt WordlePrompt(absl::Span<const Guess> history, PromptForm form) {
-  if (form == PromptForm::kChat) return WordleChat(history);
+  if (form != PromptForm::kPlain) return WordleChat(history, form);
   std::string text = "Wordle.";
   for (const Guess& guess : history) {
     absl::StrAppend(&text, " ", guess.word.text(), " ", SpellPattern(guess.pattern), ".");
@@ -69,8 +80,9 @@ Prompt WordlePrompt(absl::Span<const Guess> history, PromptForm form) {
   return {.opening = text + "\n<think>"};
 }
 
-std::string WordleCompletion(absl::string_view thoughts, WordleWord guess) {
-  return absl::StrCat(thoughts, "</think>\n<guess>", guess.text(), "</guess>");
+std::string WordleCompletion(absl::string_view thoughts, WordleWord guess, PromptForm form) {
+  const std::string answer = absl::StrCat("<guess>", guess.text(), "</guess>");
+  return form == PromptForm::kGuess ? answer : absl::StrCat(thoughts, "</think>\n", answer);
 }
 
 Prompt QuestionPrompt(absl::string_view question, absl::Span<const WorkedExample> examples,

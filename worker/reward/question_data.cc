@@ -31,6 +31,9 @@ absl::Status MakeQuestionData(const std::function<Question(SplitMix64& random)>&
   RETURN_IF_ERROR(CheckAmount(amount));
   SplitMix64 random(amount.seed);
   std::unordered_set<std::string> asked;
+  if (options.form == PromptForm::kChat) {  // which shows them, solved
+    for (const WorkedExample& one : examples) asked.insert(one.key);
+  }
   int repeats = 0;
   const int64_t wanted = amount.train + amount.validation;
   for (int64_t made = 0; made < wanted;) {

@@ -32,9 +32,9 @@ struct QuestionDataOptions {
 };
 
 // Questions until there are as many as asked for, no key twice, so that nothing that is asked in
-// validation was asked in training. Each is an example with its solution, and a prompt with the
-// record {"question": ..., "answer": ...}. INVALID_ARGUMENT: the generator does not have so many;
-// `advice` says what makes it have more.
+// validation was asked in training, nor what a chat shows as an example. Each is an example with
+// its solution, and a prompt with the record {"question": ..., "answer": ...}. INVALID_ARGUMENT:
+// the generator does not have so many; `advice` says what makes it have more.
 absl::Status MakeQuestionData(const std::function<Question(SplitMix64& random)>& generate,
                               const std::vector<WorkedExample>& examples,
                               const QuestionDataOptions& options, absl::string_view advice,

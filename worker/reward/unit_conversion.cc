@@ -107,6 +107,10 @@ const Family& DrawFamily(const UnitQuestionOptions& options, SplitMix64& random)
                        [&](const Family& family) { return family.name == name; });
 }
 
+std::string KeyOf(double quantity, const Unit& from, const Unit& to) {
+  return absl::StrCat(SpellNumber(quantity), " ", from.name, " in ", to.name);
+}
+
 // "1 kg is 1000 gram, so 6 kg are 6 * 1000 = 6000 gram: <answer>6000</answer>".
 std::string Solve(double quantity, const Unit& from, const Unit& to) {
   const bool larger = from.size >= to.size;
@@ -157,7 +161,7 @@ Question AskConversion(const UnitQuestionOptions& options, SplitMix64& random) {
     if (&from == &to || answer < kAnswerMin || answer > kAnswerMax) continue;
     const std::string n = SpellNumber(quantity);
     return {
-        .key = absl::StrCat(n, " ", from.name, " in ", to.name),
+        .key = KeyOf(quantity, from, to),
         .text = absl::StrReplaceAll(wording, {{"$n", n}, {"$from", from.name}, {"$to", to.name}}),
         .answer = SpellNumber(answer),
         .solution = Solve(quantity, from, to)};
@@ -168,9 +172,11 @@ std::vector<WorkedExample> UnitExamples() {
   std::vector<WorkedExample> examples;
   for (const auto& [n, from, to] :
        {std::tuple(3.0, "km", "m"), std::tuple(45.0, "minute", "hour")}) {
+    const Unit &a = *FindUnit(from)->unit, &b = *FindUnit(to)->unit;
     examples.push_back({.question = absl::StrCat("How many ", to, " are there per ", SpellNumber(n),
                                                  " ", from, "?"),
-                        .solution = Solve(n, *FindUnit(from)->unit, *FindUnit(to)->unit)});
+                        .solution = Solve(n, a, b),
+                        .key = KeyOf(n, a, b)});
   }
   return examples;
 }

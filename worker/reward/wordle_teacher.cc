@@ -60,7 +60,7 @@ absl::Status WriteGame(const History& game, WordleWord secret, DataSplit split, 
     const absl::Span<const Guess> before = guesses.first(i);
     const std::string thoughts = TeachThoughts(before, game[i].word);
     RETURN_IF_ERROR(writer.AddExample(split, WordlePrompt(before, form),
-                                      WordleCompletion(thoughts, game[i].word)));
+                                      WordleCompletion(thoughts, game[i].word, form)));
   }
   const absl::Span<const Guess> state = guesses.first(random.Below(game.size()));
   const WordleRecord record{.secret = secret, .history = History(state.begin(), state.end())};

@@ -68,6 +68,7 @@ Tensor StepLoss(const RecursiveModel& model, const TokenBatch& batch, const Pass
       .weights = batch.weights,
       .function = {},
       .probabilities = recursion.stablemax ? Probabilities::kStablemax : Probabilities::kSoftmax,
+      .lift = static_cast<double>(batch.targets.size(1)),  // weights are 1 / tokens of a sample
       .right = right};
   const Tensor of_answers = model.LossSum(state.high, batch.targets, loss, inputs);
   const Tensor counts = counted.sum(1);

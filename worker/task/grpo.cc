@@ -17,16 +17,39 @@ using torch::Tensor;
 // What a row of samples keeps, before the numbers of its slot's tokens.
 enum Head : int64_t { kTemperature, kAdvantage, kIsOld, kHead };
 
-// Places of TokenBatch::kept: of columns [rows, columns], but the temperature, a number on the
-// host; undefined as PolicyRows says. And of TokenBatch::results: [rows, columns].
-enum Kept : size_t { kTemperatures, kAdvantages, kOld, kReference, kKept };
+// Places of TokenBatch::kept: of columns [rows, columns], but two numbers on the host, what logits
+// are divided by and RowLoss::lift; undefined as PolicyRows says. And of TokenBatch::results:
+// [rows, columns]. Columns are those of the targets, from the first that counts in any row on.
+enum Kept : size_t { kConstants, kAdvantages, kOld, kReference, kKept };
 enum Result : size_t { kLogProbability, kOfReference };
 
 Tensor ZerosOf(const Tensor& ids) {
   return torch::zeros(ids.sizes(), torch::TensorOptions(ids.device()).dtype(torch::kFloat));
 }
 
-Tensor Temperature(double value) { return torch::full({}, value, torch::kDouble); }
+struct Constants {
+  double temperature = 1, lift = 1;
+};
+Tensor ToTensor(const Constants& of) {
+  return torch::tensor({of.temperature, of.lift}, torch::kDouble);
+}
+Constants ConstantsOf(const TokenBatch& batch) {
+  const auto* const of = batch.kept[kConstants].data_ptr<double>();
+  return {of[0], of[1]};
+}
+
+// Before which no target of the rows counts: prompts cost no logits. In steps, so that a device
+// meets few shapes of tensors.
+constexpr int64_t kColumnStep = 16;
+int64_t FirstColumn(const Samples& samples, SlotRange rows) {
+  const int64_t length = samples.sequence_length();
+  int64_t first = length;
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const uint8_t* const counted = samples.counted.data() + row * length;
+    first = std::min<int64_t>(first, std::find(counted, counted + length, 1) - counted);
+  }
+  return first == length ? 0 : first / kColumnStep * kColumnStep;
+}
 
 // Completions as a job counts samples: those of a prompt follow each other. Rows are made of what
 // slots keep, and none is read here.
@@ -120,8 +143,7 @@ SlotStates::Size Grpo::Keeps(const v1::JobSpec& spec, const DecoderConfig&) cons
 }
 
 double Grpo::TemperatureOf(Step step) const {
-  const int64_t updates = spec_.train().grpo().updates_per_rollout();
-  const auto sampled = static_cast<double>(step.value() - step.value() % updates);
+  const auto sampled = static_cast<double>(SampledAt(spec_.train(), step.value()));
   const double progress = sampled / static_cast<double>(spec_.train().steps());
   return RolloutSampling(spec_.train().rollout(), progress).temperature;
 }
@@ -165,16 +187,20 @@ int64_t Grpo::LossTokens(const Samples& samples, SlotRange rows) const {
   return aggregation_ == Aggregation::kDapo ? samples.LossTokens(rows) : rows.size();
 }
 
-// Of the columns of a pass, [rows, columns]: what the token losses are weighted by, and what
-// PolicyRows has, in this order.
-Tensor Grpo::OfColumns(const Samples& samples, SlotRange rows, int64_t columns) const {
-  const int64_t length = samples.sequence_length();
-  const int64_t kept = static_cast<int64_t>(samples.kept.size()) / samples.rows();
+std::vector<double> Grpo::WeightsOf(const Samples& samples, SlotRange rows) const {
   std::vector<int64_t> tokens;
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     tokens.push_back(samples.LossTokens({row, row + 1}));
   }
-  const std::vector<double> weights = TokenWeights(aggregation_, tokens, numbers_.cap);
+  return TokenWeights(aggregation_, tokens, numbers_.cap);
+}
+
+// Of the columns [first, first + columns), [rows, columns]: the weights, and what PolicyRows has,
+// in this order.
+Tensor Grpo::OfColumns(const Samples& samples, SlotRange rows, const std::vector<double>& weights,
+                       int64_t first, int64_t columns) const {
+  const int64_t length = samples.sequence_length();
+  const int64_t kept = static_cast<int64_t>(samples.kept.size()) / samples.rows();
   Tensor made = torch::zeros({4, rows.size(), columns}, torch::kFloat);
   const int64_t part = rows.size() * columns;
   for (int64_t i = 0; i < rows.size(); ++i) {
@@ -182,7 +208,7 @@ Tensor Grpo::OfColumns(const Samples& samples, SlotRange rows, int64_t columns) 
     const float* old = own + kHead;
     float* to = made.data_ptr<float>() + i * columns;
     for (int64_t column = 0; column < columns; ++column, ++to) {
-      if (samples.counted[(rows.begin + i) * length + column] == 0) continue;
+      if (samples.counted[(rows.begin + i) * length + first + column] == 0) continue;
       to[0] = static_cast<float>(weights[static_cast<size_t>(i)]);
       to[part] = own[kAdvantage];
       to[2 * part] = *old;
@@ -195,7 +221,10 @@ Tensor Grpo::OfColumns(const Samples& samples, SlotRange rows, int64_t columns) 
 
 TokenBatch Grpo::Batch(const Samples& samples, SlotRange rows, Transfers& transfers) const {
   TokenBatch batch = MakeTokenBatch(samples, rows, transfers);
-  const Tensor of_columns = OfColumns(samples, rows, batch.inputs.size(1));
+  const int64_t first = FirstColumn(samples, rows), columns = batch.inputs.size(1) - first;
+  batch.targets = batch.targets.narrow(1, first, columns).contiguous();
+  const std::vector<double> weights = WeightsOf(samples, rows);
+  const Tensor of_columns = OfColumns(samples, rows, weights, first, columns);
   const auto part = [&](int64_t place) {
     return transfers.ToDevice(of_columns[place].contiguous());
   };
@@ -204,12 +233,13 @@ TokenBatch Grpo::Batch(const Samples& samples, SlotRange rows, Transfers& transf
   const bool old = head[kIsOld] > 0;
   batch.weights = part(0).flatten();
   batch.kept.resize(kKept);
-  batch.kept[kTemperatures] = Temperature(head[kTemperature]);
+  const double lift = 1 / *std::max_element(weights.begin(), weights.end());
+  batch.kept[kConstants] = ToTensor({head[kTemperature], lift});
   batch.kept[kAdvantages] = part(1);
   if (old) batch.kept[kOld] = part(2);
   if (old && numbers_.reference) batch.kept[kReference] = part(3);
-  batch.results = {ZerosOf(batch.inputs)};
-  if (!old && numbers_.reference) batch.results.push_back(ZerosOf(batch.inputs));
+  batch.results = {ZerosOf(batch.targets)};
+  if (!old && numbers_.reference) batch.results.push_back(ZerosOf(batch.targets));
   return batch;
 }
 
@@ -218,7 +248,7 @@ TokenBatch Grpo::MadeUpBatch(int64_t rows, int64_t sequence_length, torch::Devic
   batch.weights =
       torch::ones({rows * sequence_length}, torch::TensorOptions(device).dtype(torch::kFloat));
   batch.kept.resize(kKept);
-  batch.kept[kTemperatures] = Temperature(1);
+  batch.kept[kConstants] = ToTensor({});
   batch.kept[kAdvantages] = ZerosOf(batch.inputs);
   batch.results = {ZerosOf(batch.inputs)};
   if (numbers_.reference) batch.results.push_back(ZerosOf(batch.inputs));
@@ -227,15 +257,15 @@ TokenBatch Grpo::MadeUpBatch(int64_t rows, int64_t sequence_length, torch::Devic
 
 Tensor Grpo::LossSum(const Model& model, const TokenBatch& batch, const PassInputs& inputs) const {
   const Decoder& decoder = DecoderOf(model);
-  const double temperature = batch.kept[kTemperatures].item<double>();
+  const Constants constants = ConstantsOf(batch);
   const auto flat = [&](size_t place) {
     return batch.kept[place].defined() ? batch.kept[place].flatten() : Tensor();
   };
   PolicyRows rows{flat(kAdvantages), flat(kOld), flat(kReference)};
   if (batch.results.size() > kOfReference) {
     const PassInputs as_it_was{.adapters = false, .worked = inputs.worked};
-    const Tensor found =
-        decoder.TargetLogProbabilities(batch.inputs, batch.targets, temperature, as_it_was);
+    const Tensor found = decoder.TargetLogProbabilities(batch.inputs, batch.targets,
+                                                        constants.temperature, as_it_was);
     Tensor(batch.results[kOfReference]).copy_(found);
     rows.reference = batch.results[kOfReference].flatten();
   }
@@ -248,9 +278,12 @@ Tensor Grpo::LossSum(const Model& model, const TokenBatch& batch, const PassInpu
     return PolicyTerms(log_p, {part(rows.advantage), part(rows.old), part(rows.reference)},
                        limits_);
   };
-  return decoder.LossSum(
-      batch.inputs, batch.targets,
-      {.weights = batch.weights, .function = function, .temperature = temperature}, inputs);
+  return decoder.LossSum(batch.inputs, batch.targets,
+                         {.weights = batch.weights,
+                          .function = function,
+                          .temperature = constants.temperature,
+                          .lift = constants.lift},
+                         inputs);
 }
 
 void Grpo::Keep(const Model&, Step step, const Samples& samples, SlotRange rows,
@@ -258,6 +291,7 @@ void Grpo::Keep(const Model&, Step step, const Samples& samples, SlotRange rows,
   const Tensor log_p = results[kLogProbability].cpu();
   const Tensor reference = results.size() > kOfReference ? results[kOfReference].cpu() : Tensor();
   const int64_t columns = log_p.size(1), length = samples.sequence_length();
+  const int64_t first_column = FirstColumn(samples, rows);
   for (int64_t i = 0; i < rows.size(); ++i) {
     const int64_t row = rows.begin + i, index = samples.slots[row];
     GrpoSlot& slot = slots.NextRecords<GrpoSlot>(step)[index];
@@ -268,7 +302,7 @@ void Grpo::Keep(const Model&, Step step, const Samples& samples, SlotRange rows,
     slot.clipped = slot.kl = 0;
     if (first) slot.surprise = 0;
     for (int64_t column = 0; column < columns; ++column) {
-      if (samples.counted[row * length + column] == 0) continue;
+      if (samples.counted[row * length + first_column + column] == 0) continue;
       if (first) {
         *old = now[column];
         slot.surprise -= now[column];

@@ -55,7 +55,10 @@ class Grpo final : public Task {
   Grpo(const v1::JobSpec& spec, GrpoPrompts prompts, OpenSource open_source);
   // Of the step in which the completions of `step` were sampled.
   double TemperatureOf(Step step) const;
-  torch::Tensor OfColumns(const Samples& samples, SlotRange rows, int64_t columns) const;
+  // What the token losses of the rows are weighted by.
+  std::vector<double> WeightsOf(const Samples& samples, SlotRange rows) const;
+  torch::Tensor OfColumns(const Samples& samples, SlotRange rows,
+                          const std::vector<double>& weights, int64_t first, int64_t columns) const;
   void AppendRow(const GrpoSlot& slot, float* numbers, double temperature, Samples& samples) const;
 
   const v1::JobSpec spec_;

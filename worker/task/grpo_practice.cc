@@ -1,6 +1,7 @@
 #include "worker/task/grpo_practice.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -41,12 +42,15 @@ absl::StatusOr<std::unique_ptr<Practice>> GrpoPractice::Create(
 RolloutOrder GrpoPractice::OrderOf(Step step) const {
   const v1::TrainSpec& train = spec_.train();
   const Step rollout(step.value() / train.grpo().updates_per_rollout());
+  const int64_t sampled = SampledAt(train, step.value());
   RolloutOrder order;
-  order.moment = {
-      .step = step.value(),
-      .progress = static_cast<double>(step.value()) / static_cast<double>(train.steps())};
+  order.moment = {.step = sampled,
+                  .progress = static_cast<double>(sampled) / static_cast<double>(train.steps())};
+  const auto table = static_cast<int64_t>(prompts_.training.size());
+  std::map<int64_t, int64_t> times;
   for (const int64_t prompt : order_.SamplesOfStep(rollout)) {
     order.prompts.push_back(prompts_.training[static_cast<size_t>(prompt)]);
+    order.prompts.back().id += table * times[prompt]++;
   }
   order.samples = train.rollout().samples();
   order.sample = RolloutSampling(train.rollout(), order.moment.progress);
@@ -84,13 +88,14 @@ absl::Status GrpoPractice::Fill(Step step, const RolloutOrder& order,
   ASSIGN_OR_RETURN(const AdvantageScale scale, ParseAdvantageScale(spec_.train().grpo().scale()));
   const Advantages advantages = AdvantagesOf(rewards, order.samples, scale);
   const torch::Tensor numbers = slots.NextNumbers(step).zero_();
+  const auto table = static_cast<int64_t>(prompts_.training.size());
   for (size_t i = 0; i < rollouts.size(); ++i) {
     const Rollout& one = rollouts[i];
     if (static_cast<int64_t>(one.ids.size()) > of.cap) {
       return absl::InternalError(absl::StrCat("a completion of ", one.ids.size(),
                                               " tokens, and rollout.max_new_tokens is ", of.cap));
     }
-    const int64_t prompt = order.prompts[static_cast<size_t>(one.prompt)].id;
+    const int64_t prompt = order.prompts[static_cast<size_t>(one.prompt)].id % table;
     records[i] = SlotOf(one, prompt, advantages.of[i]);
     float* const ids = of.ids(numbers.data_ptr<float>() + static_cast<int64_t>(i) * of.size());
     std::copy(one.ids.begin(), one.ids.end(), ids);

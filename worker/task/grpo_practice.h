@@ -40,6 +40,8 @@ class GrpoPractice final : public Practice {
  private:
   GrpoPractice(const v1::JobSpec& spec, const GrpoPrompts& prompts, SampleOrder order,
                std::unique_ptr<RolloutSource> source);
+  // What was sampled for `step`. A prompt that is in it again, as one epoch goes over into the
+  // next, has its number plus the size of the table, so that its completions are others.
   RolloutOrder OrderOf(Step step) const;
   absl::Status Fill(Step step, const RolloutOrder& order, const std::vector<Rollout>& rollouts,
                     SlotStates& slots) const;

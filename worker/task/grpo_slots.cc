@@ -1,6 +1,7 @@
 #include "worker/task/grpo_slots.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "worker/task/policy_loss.h"
 
@@ -31,6 +32,10 @@ GrpoSlot SlotOf(const Rollout& rollout, int64_t prompt, double advantage) {
   return slot;
 }
 
+int64_t SampledAt(const v1::TrainSpec& train, int64_t step) {
+  return step - step % std::max<int64_t>(1, train.grpo().updates_per_rollout());
+}
+
 bool AnyAdvantage(absl::Span<const GrpoSlot> slots) {
   return std::any_of(slots.begin(), slots.end(),
                      [](const GrpoSlot& slot) { return slot.advantage != 0; });
@@ -54,14 +59,20 @@ std::vector<TaskFigure> FiguresOf(absl::Span<const GrpoSlot> slots, int64_t grou
       {"zero_advantage_groups", static_cast<double>(groups.zero_groups)},
       {"accepted", sum([](const GrpoSlot& slot) { return slot.accepted; }) / completions},
       {"stopped", sum([](const GrpoSlot& slot) { return slot.stopped; }) / completions},
-      {"completion_tokens", tokens / completions},
-      {"clip_fraction", sum([](const GrpoSlot& slot) { return slot.clipped; }) / tokens},
-      {"entropy", sum([](const GrpoSlot& slot) { return slot.surprise; }) / tokens}};
-  if (reference) figures.push_back({"kl", sum([](const GrpoSlot& s) { return s.kl; }) / tokens});
+      {"completion_tokens", tokens / completions}};
+  const double seen = sum([](const GrpoSlot& slot) { return slot.updates > 0 ? slot.tokens : 0; });
+  const auto of_seen = [&](absl::string_view name, float GrpoSlot::*what) {
+    if (seen == 0) return;
+    figures.push_back({name, sum([what](const GrpoSlot& slot) { return slot.*what; }) / seen});
+  };
+  of_seen("clip_fraction", &GrpoSlot::clipped);
+  of_seen("entropy", &GrpoSlot::surprise);
+  if (reference) of_seen("kl", &GrpoSlot::kl);
   for (size_t i = 0; i < kRewardParts.size(); ++i) {
-    if ((slots[0].has_parts >> i & 1U) == 0) continue;
+    const double has = sum([i](const GrpoSlot& slot) { return slot.has_parts >> i & 1U; });
+    if (has == 0) continue;
     figures.push_back(
-        {kPartFigures[i], sum([i](const GrpoSlot& slot) { return slot.parts[i]; }) / completions});
+        {kPartFigures[i], sum([i](const GrpoSlot& slot) { return slot.parts[i]; }) / has});
   }
   return figures;
 }

@@ -58,13 +58,18 @@ struct GrpoNumbers {
   float* of_reference(float* slot) const { return slot + 2 * cap; }
 };
 
+// The step at which the completions that `step` learns from are sampled. They are by the
+// temperature, the seed and the rewards of that one, and what passes drop is its choice too: later
+// updates compare with what its pass found.
+int64_t SampledAt(const v1::TrainSpec& train, int64_t step);
+
 // Whether a step has anything to learn from: some advantage is not 0.
 bool AnyAdvantage(absl::Span<const GrpoSlot> slots);
 
-// Means over completions: reward, its parts, accepted, stopped, completion_tokens. Over groups of
-// `group`: reward_std, zero_advantage_groups (how many). Over tokens: entropy, as estimated by
-// those that were sampled; clip_fraction; and kl where there is a reference. Empty without
-// completions.
+// Means over completions: reward, accepted, stopped, completion_tokens; over those that have it,
+// each part of the reward. Over groups of `group`: reward_std, zero_advantage_groups (how many).
+// Over the tokens of completions that a pass has seen: entropy, as estimated by those that were
+// sampled; clip_fraction; and kl where there is a reference. What nothing has is left out.
 std::vector<TaskFigure> FiguresOf(absl::Span<const GrpoSlot> slots, int64_t group, bool reference);
 
 }  // namespace espalier

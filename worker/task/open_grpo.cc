@@ -28,22 +28,29 @@ absl::StatusOr<std::vector<RolloutPrompt>> PromptsOf(const Dataset& dataset,
 }
 
 // As `data prepare` gives the ids of a prompt.
-EncodeText PromptEncoder(std::shared_ptr<const Tokenizer> tokenizer) {
-  return [tokenizer](const std::string& text) -> absl::StatusOr<std::vector<int32_t>> {
-    ASSIGN_OR_RETURN(const RowRenderer renderer, RowRenderer::Create(*tokenizer, {}));
-    ASSIGN_OR_RETURN(RenderedRow row, renderer.Render(PromptRow{text, "{}"}));
-    return std::move(row.ids);
-  };
+absl::StatusOr<EncodeText> PromptEncoder(std::shared_ptr<const Tokenizer> tokenizer) {
+  ASSIGN_OR_RETURN(RowRenderer made, RowRenderer::Create(*tokenizer, {}));
+  const auto renderer = std::make_shared<const RowRenderer>(std::move(made));
+  return EncodeText(
+      [tokenizer, renderer](const std::string& text) -> absl::StatusOr<std::vector<int32_t>> {
+        ASSIGN_OR_RETURN(RenderedRow row, renderer->Render(PromptRow{text, "{}"}));
+        return std::move(row.ids);
+      });
 }
 
-absl::StatusOr<std::optional<WordleMatch>> MatchOf(const v1::JobSpec& spec, const Dataset& dataset,
-                                                   const std::vector<RolloutPrompt>& prompts,
-                                                   const EncodeText& encode) {
-  if (spec.evaluate().games() == 0 || prompts.empty()) return std::nullopt;
+absl::StatusOr<std::optional<WordleMatch>> MatchOf(
+    const v1::JobSpec& spec, const Dataset& dataset, const GrpoPrompts& prompts,
+    const std::shared_ptr<const Tokenizer>& tokenizer) {
+  if (spec.evaluate().games() == 0 || prompts.validation.empty()) return std::nullopt;
   ASSIGN_OR_RETURN(const VerifierOptions options,
                    VerifierOptionsOf(spec.train().verifier(), dataset.folder()));
   ASSIGN_OR_RETURN(Vocabulary vocabulary, Vocabulary::Load(options.words, options.secrets));
-  return MakeWordleMatch(std::move(vocabulary), prompts, spec.evaluate().games(), encode);
+  ASSIGN_OR_RETURN(const EncodeText encode, PromptEncoder(tokenizer));
+  ASSIGN_OR_RETURN(WordleMatch match,
+                   MakeWordleMatch(std::move(vocabulary), {prompts.training, prompts.validation},
+                                   spec.evaluate().games(), encode));
+  if (match.secrets.empty()) return std::nullopt;
+  return match;
 }
 
 }  // namespace
@@ -53,8 +60,7 @@ absl::StatusOr<std::unique_ptr<Task>> OpenGrpo(const v1::JobSpec& spec, const Da
   GrpoPrompts prompts;
   ASSIGN_OR_RETURN(prompts.training, PromptsOf(dataset, kTrainSplit));
   ASSIGN_OR_RETURN(prompts.validation, PromptsOf(dataset, kValidationSplit));
-  ASSIGN_OR_RETURN(prompts.games,
-                   MatchOf(spec, dataset, prompts.validation, PromptEncoder(tokenizer)));
+  ASSIGN_OR_RETURN(prompts.games, MatchOf(spec, dataset, prompts, tokenizer));
   const auto open = [tokenizer, spec, data = dataset.folder()](const RankContext& context) {
     return OpenJobRollouts(context, spec, data, *tokenizer);
   };

@@ -5,6 +5,7 @@
 
 #include "common/base/random.h"
 #include "worker/ops/row_loss.h"
+#include "worker/task/grpo_slots.h"
 
 namespace espalier {
 namespace {
@@ -97,7 +98,9 @@ DropoutKeys MakeDropoutKeys(const v1::JobSpec& spec, int64_t step, const Samples
                             SlotRange rows, Transfers& transfers) {
   DropoutKeys made = DropoutRates(spec);
   if (!made.any()) return made;
-  const uint64_t of_step = SplitMix64(spec.train().seed(), static_cast<uint64_t>(step)).Next();
+  const bool grpo = spec.train().task() == v1::TASK_GRPO;
+  const auto drawn_at = static_cast<uint64_t>(grpo ? SampledAt(spec.train(), step) : step);
+  const uint64_t of_step = SplitMix64(spec.train().seed(), drawn_at).Next();
   const auto key = [of_step](int64_t id) {
     const uint64_t sample = SplitMix64(static_cast<uint64_t>(id)).Next();
     return static_cast<int64_t>(MixBits(of_step ^ sample));

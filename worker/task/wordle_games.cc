@@ -1,11 +1,13 @@
 #include "worker/task/wordle_games.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/observe/log.h"
 #include "worker/reward/prompts.h"
 #include "worker/reward/wordle_game.h"
 #include "worker/reward/wordle_verifier.h"
@@ -17,7 +19,7 @@ namespace {
 // The form in which a prompt asks for the turn that its record has.
 absl::StatusOr<PromptForm> FormOf(const RolloutPrompt& prompt, const EncodeText& encode) {
   ASSIGN_OR_RETURN(const WordleRecord record, ParseWordleRecord(prompt.record));
-  for (const PromptForm form : {PromptForm::kPlain, PromptForm::kChat}) {
+  for (const PromptForm form : {PromptForm::kPlain, PromptForm::kChat, PromptForm::kGuess}) {
     ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
                      encode(SpellPrompt(WordlePrompt(record.history, form))));
     if (ids == prompt.ids) return form;
@@ -25,6 +27,29 @@ absl::StatusOr<PromptForm> FormOf(const RolloutPrompt& prompt, const EncodeText&
   return absl::InvalidArgumentError(
       "evaluate.games plays whole games, and the data's prompts are in no form of `espalier data "
       "make wordle`, so that nobody knows how a next turn is asked for; set evaluate.games to 0");
+}
+
+// Different ones, in the order of the prompts.
+absl::StatusOr<std::vector<WordleWord>> SecretsOf(const std::vector<RolloutPrompt>& prompts) {
+  std::vector<WordleWord> secrets;
+  std::set<WordleWord> seen;
+  for (const RolloutPrompt& prompt : prompts) {
+    ASSIGN_OR_RETURN(const WordleRecord record, ParseWordleRecord(prompt.record));
+    if (seen.insert(record.secret).second) secrets.push_back(record.secret);
+  }
+  return secrets;
+}
+
+void TellWhatIsLeft(const WordleMatch& match, int64_t games) {
+  const auto left = static_cast<int64_t>(match.secrets.size());
+  if (match.trained > 0) {
+    LogInfo(absl::StrCat("training has ", match.trained,
+                         " of the secrets of validation; no game is played on them"));
+  }
+  if (left < games) {
+    LogWarning(absl::StrCat("evaluate.games is ", games, ", and validation has ", left,
+                            " secrets that training has not; evaluations play ", left, " games"));
+  }
 }
 
 // The same names, as constants of figures that are shown.
@@ -35,19 +60,19 @@ absl::string_view NameOf(absl::string_view figure) {
 
 }  // namespace
 
-absl::StatusOr<WordleMatch> MakeWordleMatch(Vocabulary vocabulary,
-                                            const std::vector<RolloutPrompt>& prompts,
+absl::StatusOr<WordleMatch> MakeWordleMatch(Vocabulary vocabulary, const MatchPrompts& prompts,
                                             int64_t games, const EncodeText& encode) {
   WordleMatch match{.vocabulary = std::move(vocabulary), .secrets = {}, .prompt = {}};
-  for (const RolloutPrompt& prompt : prompts) {
+  ASSIGN_OR_RETURN(const std::vector<WordleWord> trained, SecretsOf(prompts.training));
+  ASSIGN_OR_RETURN(const std::vector<WordleWord> held_out, SecretsOf(prompts.validation));
+  for (const WordleWord secret : held_out) {
     if (static_cast<int64_t>(match.secrets.size()) == games) break;
-    ASSIGN_OR_RETURN(const WordleRecord record, ParseWordleRecord(prompt.record));
-    const bool is_there =
-        std::find(match.secrets.begin(), match.secrets.end(), record.secret) != match.secrets.end();
-    if (!is_there) match.secrets.push_back(record.secret);
+    const bool is_trained = std::find(trained.begin(), trained.end(), secret) != trained.end();
+    is_trained ? void(++match.trained) : match.secrets.push_back(secret);
   }
-  if (prompts.empty()) return match;
-  ASSIGN_OR_RETURN(const PromptForm form, FormOf(prompts[0], encode));
+  TellWhatIsLeft(match, games);
+  if (prompts.validation.empty()) return match;
+  ASSIGN_OR_RETURN(const PromptForm form, FormOf(prompts.validation[0], encode));
   match.prompt = [form, encode](const History& history) {
     return encode(SpellPrompt(WordlePrompt(history, form)));
   };

@@ -73,6 +73,38 @@ TEST_P(DecoderVariants, LossIsMinusTheSumOfTheLogProbabilities) {
   EXPECT_NEAR(model.decoder->LossSum(ids, targets).item<double>(), -got.sum().item<double>(), 1e-3);
 }
 
+// So many rows, and no more, are asked for their loss.
+TEST_P(DecoderVariants, TargetsOfTheLastPositionsCostTheseAlone) {
+  const DecoderConfig& config = GetParam().config;
+  const Tensor ids = SomeIds(3, 11, 23), targets = (ids * 3 + 1).remainder(23);
+  const Tensor last = targets.narrow(1, 7, 4).contiguous();
+  Tensor ignoring = targets.clone();
+  ignoring.narrow(1, 0, 7).fill_(kIgnoredTarget);
+  std::vector<Tensor> losses, gradients;
+  std::vector<int64_t> rows;
+  for (const Tensor& of : {ignoring, last}) {
+    TinyModel model(config);
+    rows.push_back(0);
+    const RowLoss loss{.weights = {}, .function = [&](const Tensor& log_p, int64_t) {
+                         rows.back() += log_p.numel();
+                         return RowLoss::Terms{log_p.neg(), torch::full_like(log_p, -1)};
+                       }};
+    const Tensor sum = model.decoder->LossSum(ids, of, loss);
+    sum.backward();
+    losses.push_back(sum.detach());
+    gradients.push_back(model.parameters.flat_gradient().Only().clone());
+  }
+  EXPECT_EQ(rows, (std::vector<int64_t>{33, 12}));
+  EXPECT_LT(LargestDifference(losses[0], losses[1]), 1e-5);
+  EXPECT_LT(LargestDifference(gradients[0], gradients[1]), 1e-5);
+  const TinyModel model(config);
+  const Tensor all = model.decoder->TargetLogProbabilities(ids, targets, 0.7);
+  EXPECT_LT(
+      LargestDifference(model.decoder->TargetLogProbabilities(ids, last, 0.7), all.narrow(1, 7, 4)),
+      1e-5);
+  EXPECT_THROW(model.decoder->LossSum(ids.narrow(1, 0, 3), last), c10::Error);
+}
+
 // A bucket may leave as soon as the decoder has told that its prefix is final.
 TEST_P(DecoderVariants, GradientsThatAreToldToBeFinalAre) {
   TinyModel model(GetParam().config);

@@ -17,9 +17,8 @@
 namespace espalier {
 namespace {
 
-using ::testing::EndsWith;
 using ::testing::HasSubstr;
-using ::testing::StartsWith;
+using ::testing::Not;
 
 double NumberOf(const std::string& text) {
   double value = 0;
@@ -244,30 +243,46 @@ TEST(QuestionData, IsAFunctionOfTheSeed) {
   EXPECT_THAT(make("d", 1, PromptForm::kChat), HasSubstr("<|im_start|>"));
 }
 
-TEST(QuestionPrompt, InAChatShowsTheExamplesFirst) {
-  const std::string prompt = SpellPrompt(
-      QuestionPrompt("How many?", {{.question = "Q", .solution = "S"}}, PromptForm::kChat));
-  EXPECT_THAT(prompt, StartsWith("<|im_start|>system\n"));
-  EXPECT_THAT(prompt,
-              HasSubstr("<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nS<|im_end|>"));
-  EXPECT_THAT(prompt, EndsWith("<|im_start|>user\nHow many?<|im_end|>\n<|im_start|>assistant\n"));
-  EXPECT_EQ(SpellPrompt(QuestionPrompt("How many?", {}, PromptForm::kPlain)), "How many? ");
+// Of 25 questions that there are, a chat shows two with their answers.
+TEST(QuestionData, AsksNothingThatAChatShowsSolved) {
+  int asked = 0;
+  const auto next = [&](SplitMix64&) {
+    const std::string key = absl::StrCat(asked++ % 25, " + 1");
+    return Question{.key = key,
+                    .text = absl::StrCat("What is ", key, "?"),
+                    .answer = "1",
+                    .solution = "<answer>1</answer>"};
+  };
+  const std::vector<WorkedExample> examples = {
+      {.question = "3 + 1, please?", .solution = "4", .key = "3 + 1"},
+      {.question = "24 + 1, please?", .solution = "25", .key = "24 + 1"}};
+  const TestFolder folder;
+  const auto made = [&](const std::string& name, int64_t count, PromptForm form) {
+    asked = 0;
+    const QuestionDataOptions options{.amount = {.train = count, .validation = 0}, .form = form};
+    return MakeData(folder, name,
+                    [&](DataWriter& writer) {
+                      return MakeQuestionData(next, examples, options, "", writer);
+                    })
+        .ok();
+  };
+  EXPECT_TRUE(made("plain", 25, PromptForm::kPlain));
+  EXPECT_TRUE(made("chat", 23, PromptForm::kChat));
+  EXPECT_FALSE(made("more", 24, PromptForm::kChat));
+  const std::string text = AllText(folder / "chat");
+  EXPECT_THAT(text, HasSubstr("What is 4 + 1?"));
+  EXPECT_THAT(text, Not(HasSubstr("What is 3 + 1?")));
+  EXPECT_THAT(text, Not(HasSubstr("What is 24 + 1?")));
 }
 
-TEST(WordlePrompt, HasTheHistoryAndEndsWhereThinkingBegins) {
-  const WordleWord crane = *WordleWord::Parse("CRANE");
-  const History history{{crane, Feedback(*WordleWord::Parse("ALLEY"), crane)}};
-  const std::string chat = SpellPrompt(WordlePrompt(history, PromptForm::kChat));
-  EXPECT_THAT(chat, StartsWith("<|im_start|>system\n"));
-  EXPECT_THAT(chat, HasSubstr("1. CRANE: C(x) R(x) A(-) N(x) E(-)\n"));
-  EXPECT_THAT(chat, EndsWith("\n<think>"));
-  EXPECT_THAT(chat, HasSubstr("S(x) P(x) E(-) E(x) D(-)")) << "the example of the rules";
-  EXPECT_EQ(SpellPrompt(WordlePrompt(history, PromptForm::kPlain)),
-            "Wordle. CRANE XXYXY.\n<think>");
-  EXPECT_EQ(SpellPrompt(WordlePrompt({}, PromptForm::kPlain)), "Wordle.\n<think>");
-  EXPECT_EQ(WordleCompletion("So.", crane), "So.</think>\n<guess>CRANE</guess>");
-  EXPECT_EQ(*ParsePromptForm("chat"), PromptForm::kChat);
-  EXPECT_THAT(std::string(ParsePromptForm("short").status().message()), HasSubstr("plain, chat"));
+TEST(QuestionData, ExamplesHaveTheKeysOfTheirQuestions) {
+  SplitMix64 random(1);
+  std::set<std::string> keys;
+  for (int i = 0; i < 30000; ++i) keys.insert(AskConversion({.most = 50}, random).key);
+  for (const WorkedExample& one : UnitExamples()) EXPECT_EQ(keys.count(one.key), 1U) << one.key;
+  for (const WorkedExample& one : ArithmeticExamples()) {
+    EXPECT_EQ(one.question, absl::StrCat("What is ", one.key, "?"));
+  }
 }
 
 }  // namespace

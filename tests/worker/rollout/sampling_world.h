@@ -1,5 +1,6 @@
 // Ranks in threads that sample an order together, from a small random decoder over bytes, judged by
-// a verifier of which anybody can tell what it says. Used by tests/worker/rollout.
+// a verifier of which anybody can tell what it says. Used by tests/worker/rollout and
+// tests/worker/mac.
 #pragma once
 
 #include <gtest/gtest.h>

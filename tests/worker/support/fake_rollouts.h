@@ -23,6 +23,9 @@ class FakeRollouts final : public RolloutSource {
     int32_t end_of_text = 49;
     Reward reward;
     std::function<void(const RolloutOrder& order)> on_order;  // may be null
+    // Told what was sampled, and by which model; may be null.
+    std::function<void(const Decoder& decoder, const RolloutOrder& order, const Rollouts& made)>
+        on_made = nullptr;
   };
   explicit FakeRollouts(Options options) : options_(std::move(options)) {}
 
@@ -60,6 +63,7 @@ class FakeRollouts final : public RolloutSource {
       rollouts.all.push_back(std::move(one));
     }
     if (around.done) around.done(RolloutPart::kSampling);
+    if (options_.on_made) options_.on_made(decoder, order, rollouts);
     return rollouts;
   }
 
@@ -74,12 +78,12 @@ inline double SameParity(const RolloutPrompt& prompt, const std::vector<int32_t>
   return right / static_cast<double>(ids.size());
 }
 
-// Prompts of 2 to 5 tokens of a vocabulary of 50.
-inline std::vector<RolloutPrompt> TinyPrompts(int64_t count) {
+// Prompts of `least` to `least` + 3 tokens of a vocabulary of 50.
+inline std::vector<RolloutPrompt> TinyPrompts(int64_t count, int32_t least = 2) {
   std::vector<RolloutPrompt> prompts;
   for (int32_t i = 0; i < count; ++i) {
     RolloutPrompt prompt{.id = i, .ids = {}, .record = "{}"};
-    for (int32_t t = 0; t < 2 + i % 4; ++t) prompt.ids.push_back((i * 7 + t * 3) % 40);
+    for (int32_t t = 0; t < least + i % 4; ++t) prompt.ids.push_back((i * 7 + t * 3) % 40);
     prompts.push_back(std::move(prompt));
   }
   return prompts;

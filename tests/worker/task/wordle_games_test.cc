@@ -73,7 +73,7 @@ TEST(WordleGames, ArePlayedTurnByTurnUntilTheyAreOver) {
   const std::vector<RolloutPrompt> prompts = {
       PromptOf("STORM", {}, PromptForm::kPlain), PromptOf("STORM", {}, PromptForm::kPlain),
       PromptOf("ALLEY", {}, PromptForm::kPlain), PromptOf("SWEAT", {}, PromptForm::kPlain)};
-  const auto match = MakeWordleMatch(SmallVocabulary(), prompts, 3, Letters);
+  const auto match = MakeWordleMatch(SmallVocabulary(), {{}, prompts}, 3, Letters);
   ASSERT_TRUE(match.ok()) << match.status();
   EXPECT_EQ(match->secrets, (std::vector<WordleWord>{Word("STORM"), Word("ALLEY"), Word("SWEAT")}));
   Player player({"CRANE", "STORM", "CRANE", "xy", "ALLEY", "FGHIJ"});
@@ -96,22 +96,43 @@ TEST(WordleGames, ArePlayedTurnByTurnUntilTheyAreOver) {
 TEST(WordleGames, AskInTheFormOfTheData) {
   const History history = {
       {.word = Word("CRANE"), .pattern = Feedback(Word("ALLEY"), Word("CRANE"))}};
-  for (const PromptForm form : {PromptForm::kPlain, PromptForm::kChat}) {
+  for (const PromptForm form : {PromptForm::kPlain, PromptForm::kChat, PromptForm::kGuess}) {
     const auto match =
-        MakeWordleMatch(SmallVocabulary(), {PromptOf("ALLEY", history, form)}, 1, Letters);
+        MakeWordleMatch(SmallVocabulary(), {{}, {PromptOf("ALLEY", history, form)}}, 1, Letters);
     ASSERT_TRUE(match.ok()) << match.status();
     EXPECT_EQ(*match->prompt({}), *Letters(SpellPrompt(WordlePrompt({}, form))));
   }
   RolloutPrompt foreign = PromptOf("ALLEY", {}, PromptForm::kPlain);
   foreign.ids.push_back('!');
   EXPECT_THAT(
-      std::string(MakeWordleMatch(SmallVocabulary(), {foreign}, 1, Letters).status().message()),
+      std::string(
+          MakeWordleMatch(SmallVocabulary(), {{}, {foreign}}, 1, Letters).status().message()),
       testing::HasSubstr("evaluate.games to 0"));
 }
 
+TEST(WordleGames, AreOnSecretsThatTrainingDoesNotHave) {
+  const auto of = [](std::vector<const char*> secrets) {
+    std::vector<RolloutPrompt> prompts;
+    for (const char* secret : secrets) {
+      prompts.push_back(PromptOf(secret, {}, PromptForm::kPlain));
+    }
+    return prompts;
+  };
+  const std::vector<RolloutPrompt> training = of({"CRANE", "SWEAT", "CRANE"});
+  const auto match = MakeWordleMatch(
+      SmallVocabulary(), {training, of({"SWEAT", "ALLEY", "SWEAT", "STORM"})}, 4, Letters);
+  ASSERT_TRUE(match.ok()) << match.status();
+  EXPECT_EQ(match->secrets, (std::vector<WordleWord>{Word("ALLEY"), Word("STORM")}));
+  EXPECT_EQ(match->trained, 1);
+  const auto all = MakeWordleMatch(SmallVocabulary(), {training, training}, 4, Letters);
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_TRUE(all->secrets.empty());
+  EXPECT_EQ(all->trained, 2);
+}
+
 TEST(WordleGames, AreGivenUpWhenTheRanksAreCalledAway) {
-  const auto match =
-      MakeWordleMatch(SmallVocabulary(), {PromptOf("ALLEY", {}, PromptForm::kPlain)}, 1, Letters);
+  const auto match = MakeWordleMatch(SmallVocabulary(),
+                                     {{}, {PromptOf("ALLEY", {}, PromptForm::kPlain)}}, 1, Letters);
   const TinyModel unused(TinyModelConfig());
   Player player({"CRANE"});
   RolloutAround around;
