@@ -136,7 +136,8 @@ void AddPrepare(CLI::App& data, PrepareCommand& command) {
   app.add_option("--format", command.format,
                  "text; or, of rows of .jsonl that are examples for fine-tuning: auto, "
                  "messages, sharegpt, alpaca, openassistant, prompt-completion, text-rows; "
-                 "prompts: to be completed and judged")
+                 "prompts: to be completed and judged; preferences: with a chosen and a rejected "
+                 "answer")
       ->capture_default_str();
   AddRowOptions(app, command);
   app.add_option("--split", command.split,

@@ -48,7 +48,8 @@ absl::StatusOr<std::optional<RowOptions>> ParseRows(const PrepareCommand& comman
   Names<std::optional<RowFormat>> formats{{"text", std::nullopt}, {"auto", std::nullopt}};
   for (const RowFormat format :
        {RowFormat::kText, RowFormat::kPromptCompletion, RowFormat::kMessages, RowFormat::kShareGpt,
-        RowFormat::kAlpaca, RowFormat::kOpenAssistant, RowFormat::kPrompts}) {
+        RowFormat::kAlpaca, RowFormat::kOpenAssistant, RowFormat::kPrompts,
+        RowFormat::kPreferences}) {
     formats.emplace_back(RowFormatName(format), format);
   }
   RowOptions rows;

@@ -1,4 +1,5 @@
-// What the tasks that learn from rewards, grpo and rft, need of a job beside what all do.
+// What the tasks that learn from rewards, grpo and rft, and from preferences, dpo, need of a job
+// beside what all do.
 #include "absl/strings/str_cat.h"
 #include "common/config/rules.h"
 #include "common/config/yaml_tree.h"
@@ -19,9 +20,9 @@ class RewardChecker {
     if (train_.has_verifier()) CheckVerifier();
     if (grpo) CheckGrpo();
     if (grpo || rft) CheckRoom();
-    if (train_.task() == v1::TASK_DPO) {
-      Refuse("train.task dpo is not in this version; grpo and rft learn from a verifier");
-    }
+    const bool dpo = train_.task() == v1::TASK_DPO;
+    CheckSection("dpo", train_.has_dpo(), dpo, "dpo");
+    if (dpo) CheckDpo();
   }
 
  private:
@@ -72,6 +73,18 @@ class RewardChecker {
              ", and without its adapters the model is not ",
              "the one that it begins with, since these come from train.lora.from; merge them ",
              "(espalier export --merge) and give the result as model.from, or set kl to 0");
+    }
+  }
+
+  void CheckDpo() {
+    if (!train_.has_lora()) {
+      Refuse("train.task dpo measures against the model without its adapters, and there are none; ",
+             "give train.lora");
+    }
+    if (train_.lora().has_from()) {
+      Refuse("train.task dpo measures against the model without its adapters, and that is not the ",
+             "one that it begins with, since these come from train.lora.from; merge them ",
+             "(espalier export --merge) and give the result as model.from");
     }
   }
 

@@ -27,9 +27,11 @@ inline constexpr std::array kTaskFigures = std::to_array<absl::string_view>({
     "steps",
     "halt_loss",
     // Preferences: pairs whose better answer the model prefers by more than the reference does, and
-    // by how much, in nats times beta.
+    // by how much, in nats times beta; how much likelier than to the reference each answer is.
     "preference_accuracy",
     "preference_margin",
+    "preference_chosen",
+    "preference_rejected",
     // Rewards, over the completions of a step: their mean, and the mean spread within a group;
     // fractions that are accepted, and that end by themselves; mean tokens.
     "reward",

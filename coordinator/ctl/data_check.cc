@@ -27,15 +27,17 @@ std::optional<HeldData> Parse(absl::string_view manifest) {
   const bool examples =
       version == 2 && (holds == "prompt-completion" || holds == "masked-examples");
   const bool prompts = version == 2 && holds == "prompts";
-  if (version != 1 && !examples && !prompts) return std::nullopt;
+  const bool preferences = version == 2 && holds == "preferences";
+  if (version != 1 && !examples && !prompts && !preferences) return std::nullopt;
   const auto tokens = nlohmann::json::json_pointer("/splits/train/tokens");
   if (!json.contains(tokens)) return std::nullopt;
   const auto documents = nlohmann::json::json_pointer("/splits/train/documents");
   HeldData held{.examples = examples,
                 .pairs = holds == "prompt-completion",
                 .prompts = prompts,
+                .preferences = preferences,
                 .training_tokens = json.at(tokens).get<int64_t>(),
-                .training_documents = json.value(documents, int64_t{0})};
+                .training_documents = json.value(documents, int64_t{0}) / (preferences ? 2 : 1)};
   const auto tables = nlohmann::json::json_pointer("/splits/train/examples");
   for (const nlohmann::json& table : json.value(tables, nlohmann::json::array())) {
     held.tables.push_back(table.at("file").get<std::string>());
@@ -95,7 +97,17 @@ absl::Status CheckHeldData(const v1::JobSpec& spec, const HeldData& held,
                 : ", which holds prompts that are to be completed and judged: set train.task to "
                   "rft or grpo, or name a folder of examples or of text"));
   }
-  if (samples) return absl::OkStatus();
+  const bool dpo = task == v1::TASK_DPO;
+  if (dpo != held.preferences) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data.path is ", folder,
+        dpo ? ", which holds no pairs of answers, and train.task dpo learns which of two was "
+              "chosen: name a folder made with `espalier data prepare --format preferences`"
+            : ", which holds pairs of a chosen and a rejected answer: set train.task to dpo, or "
+              "name a folder of examples or of text"));
+  }
+  if (samples || dpo) return absl::OkStatus();
+  if (task == v1::TASK_TRM && held.examples) return absl::OkStatus();  // puzzles, or conversations
   const bool sft = task == v1::TASK_SFT;
   if (sft && !held.examples) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -149,7 +161,7 @@ absl::Status CheckData(v1::JobSpec& spec) {
   if (held) {
     RETURN_IF_ERROR(CheckHeldData(spec, *held, folder));
     int64_t samples = (held->training_tokens - 1) / spec.data().sequence_length();
-    if (held->examples || held->prompts) {
+    if (held->examples || held->prompts || held->preferences) {
       samples = held->training_documents * CompletionsOfSample(spec);
     }
     if (held->examples && spec.data().packing() && spec.train().has_epochs()) {

@@ -20,9 +20,10 @@ namespace espalier::ctl {
 struct HeldData {
   // Prompts with completions, or others; else text.
   bool examples = false;
-  bool pairs = false;    // prompts with completions
-  bool prompts = false;  // prompts that are to be completed, and no examples
-  // Of the split 'train'; documents or examples.
+  bool pairs = false;        // prompts with completions
+  bool prompts = false;      // prompts that are to be completed, and no examples
+  bool preferences = false;  // pairs of answers, and no examples
+  // Of the split 'train'; documents or examples, or pairs of answers.
   int64_t training_tokens = 0;
   int64_t training_documents = 0;
   std::vector<std::string> tables = {};  // files that say where examples lie

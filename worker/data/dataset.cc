@@ -51,6 +51,7 @@ absl::StatusOr<int64_t> CountTrainingSamples(const std::string& folder, const Sa
   if (read.manifest.holds == DataKind::kText) {
     return WindowTable::Count(split->second.tokens, shape.sequence_length);
   }
+  if (read.manifest.holds == DataKind::kPreferences) return split->second.documents / 2;
   if (!shape.packing) return split->second.documents;
   ASSIGN_OR_RETURN(const Dataset dataset, Dataset::Open(folder, {}));
   std::shared_ptr<const ExampleRows> examples;
@@ -108,6 +109,11 @@ absl::Status Dataset::CheckHolds(DataKind wanted) const {
           folder_,
           " holds prompts that are to be completed; train.task: rft and grpo use them. Text is "
           "prepared with `espalier data prepare`, examples with `--format auto`"));
+    case DataKind::kPreferences:
+      return absl::FailedPreconditionError(absl::StrCat(
+          folder_,
+          " holds pairs of a chosen and a rejected answer; train.task: dpo uses them. Text is "
+          "prepared with `espalier data prepare`, examples with `--format auto`"));
   }
   return absl::InternalError("unknown kind of data");
 }
@@ -152,6 +158,21 @@ absl::StatusOr<std::shared_ptr<const MaskedTable>> Dataset::Masked(absl::string_
   ASSIGN_OR_RETURN(const SplitRows rows, Split(split));
   return Checked(split, MaskedTable::Create(
                             rows.tokens, rows.masked,
+                            {.sequence_length = sequence_length, .end_of_text = manifest_.eos_id}));
+}
+
+absl::StatusOr<std::shared_ptr<const PreferenceTable>> Dataset::Preferences(
+    absl::string_view split, int64_t sequence_length) const {
+  if (manifest_.holds != DataKind::kPreferences) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        folder_, " holds ", DataKindName(manifest_.holds),
+        ", and train.task dpo learns from pairs of answers: rows {\"prompt\": ..., "
+        "\"chosen\": ..., \"rejected\": ...}, prepared with `espalier data prepare --format "
+        "preferences`"));
+  }
+  ASSIGN_OR_RETURN(const SplitRows rows, Split(split));
+  return Checked(split, PreferenceTable::Create(
+                            rows.tokens, rows.examples,
                             {.sequence_length = sequence_length, .end_of_text = manifest_.eos_id}));
 }
 

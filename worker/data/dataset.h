@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "worker/data/example_table.h"
 #include "worker/data/masked_table.h"
+#include "worker/data/preference_table.h"
 #include "worker/data/prompt_table.h"
 #include "worker/data/samples.h"
 #include "worker/data/shard_reader.h"
@@ -49,6 +50,10 @@ class Dataset {
                                                                int64_t sequence_length) const;
   absl::StatusOr<std::shared_ptr<const MaskedTable>> Masked(absl::string_view split,
                                                             int64_t sequence_length) const;
+  // The same of a folder of preferences; INVALID_ARGUMENT when a pair's answers are longer than a
+  // row.
+  absl::StatusOr<std::shared_ptr<const PreferenceTable>> Preferences(absl::string_view split,
+                                                                     int64_t sequence_length) const;
   // The same of a folder of prompts.
   absl::StatusOr<std::shared_ptr<const PromptTable>> Prompts(absl::string_view split) const;
 

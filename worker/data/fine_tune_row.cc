@@ -191,6 +191,57 @@ absl::StatusOr<FineTuneRow> ParsePrompt(Json object, const RowFields& fields) {
   return row;
 }
 
+// The conversation of an answer that is a list of messages. One that begins with what the assistant
+// says goes on from the prompt, which is a list, or what the user says; another begins anew.
+absl::StatusOr<ChatRow> ParseAnswered(const Json& object, const char* answer,
+                                      const RowFields& fields) {
+  const Json& said = object.at(answer);
+  const auto prompt = object.find(fields.prompt);
+  Json messages = Json::array();
+  if (prompt != object.end() && prompt->is_array()) {
+    messages = *prompt;
+  } else if (prompt != object.end() && prompt->is_string() && !said.empty()) {
+    const auto role = said.front().find("role");
+    const bool goes_on = role != said.front().end() && *role == "assistant";
+    if (goes_on) messages.push_back({{"role", "user"}, {"content", *prompt}});
+  }
+  messages.insert(messages.end(), said.begin(), said.end());
+  Json chat;
+  chat["messages"] = std::move(messages);
+  if (object.contains("tools")) chat["tools"] = object["tools"];
+  absl::StatusOr<FineTuneRow> row = ParseChat(std::move(chat), "messages", /*share_gpt=*/false);
+  if (row.ok()) return std::get<ChatRow>(*std::move(row));
+  return absl::Status(row.status().code(),
+                      absl::StrCat("prompt and '", answer, "': ", row.status().message()));
+}
+
+absl::StatusOr<FineTuneRow> ParsePreference(Json object, const RowFields& fields) {
+  const auto is_list = [&](const char* field) {
+    const auto it = object.find(field);
+    return it != object.end() && it->is_array();
+  };
+  PreferenceRow row;
+  if (is_list("chosen") && is_list("rejected")) {
+    ASSIGN_OR_RETURN(row.chosen, ParseAnswered(object, "chosen", fields));
+    ASSIGN_OR_RETURN(row.rejected, ParseAnswered(object, "rejected", fields));
+    return row;
+  }
+  constexpr char kNeeded[] =
+      "every line needs a prompt, and a chosen and a rejected answer, which are texts, or lists of "
+      "messages both";
+  PairRow chosen, rejected;
+  ASSIGN_OR_RETURN(chosen.prompt, TakeText(object, fields.prompt, kNeeded));
+  ASSIGN_OR_RETURN(chosen.completion, TakeText(object, "chosen", kNeeded));
+  ASSIGN_OR_RETURN(rejected.completion, TakeText(object, "rejected", kNeeded));
+  rejected.prompt = chosen.prompt;
+  if (chosen.completion.empty() || rejected.completion.empty()) {
+    return EmptyRow("one of the answers is empty");
+  }
+  row.chosen = std::move(chosen);
+  row.rejected = std::move(rejected);
+  return row;
+}
+
 }  // namespace
 
 absl::string_view RowFormatName(RowFormat format) {
@@ -209,6 +260,8 @@ absl::string_view RowFormatName(RowFormat format) {
       return "openassistant";
     case RowFormat::kPrompts:
       return "prompts";
+    case RowFormat::kPreferences:
+      return "preferences";
   }
   return "?";
 }
@@ -228,6 +281,7 @@ absl::StatusOr<RowFormat> RecogniseRow(const Json& row, const RowFields& fields)
   if (row.contains(fields.prompt) && row.contains(fields.record)) {
     found.push_back(RowFormat::kPrompts);
   }
+  if (row.contains("chosen") && row.contains("rejected")) found.push_back(RowFormat::kPreferences);
   if (row.contains("instruction") && row.contains("output")) found.push_back(RowFormat::kAlpaca);
   if (row.contains(fields.text)) found.push_back(RowFormat::kText);
   if (found.size() == 1) return found.front();
@@ -236,7 +290,8 @@ absl::StatusOr<RowFormat> RecogniseRow(const Json& row, const RowFields& fields)
         absl::StrCat("the columns are not known; the line has: ", KeysOfObject(row),
                      "; known are '", fields.messages, "', '", fields.conversations, "', '",
                      fields.prompt, "' with '", fields.completion, "' or '", fields.record,
-                     "', 'instruction' with 'output', and '", fields.text, "'; ", kAdvice));
+                     "', 'chosen' with 'rejected', 'instruction' with 'output', and '", fields.text,
+                     "'; ", kAdvice));
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "the line has the columns of several formats (",
@@ -265,6 +320,8 @@ absl::StatusOr<FineTuneRow> ParseRow(Json object, RowFormat format, const RowFie
       return ParseTree(object);
     case RowFormat::kPrompts:
       return ParsePrompt(std::move(object), fields);
+    case RowFormat::kPreferences:
+      return ParsePreference(std::move(object), fields);
   }
   return absl::InternalError("unknown format of rows");
 }

@@ -19,9 +19,10 @@ enum class RowFormat {
   kAlpaca,            // an instruction, perhaps with an input, and its output
   kOpenAssistant,  // a tree of messages (message_tree.h), of which the best conversation is taken
   kPrompts,        // a prompt to be completed, and a record for the verifier of completions
+  kPreferences,    // a prompt with two answers, of which one was chosen and the other rejected
 };
 // As in the options of `data prepare`: "text-rows", "prompt-completion", "messages", "sharegpt",
-// "alpaca", "openassistant", "prompts".
+// "alpaca", "openassistant", "prompts", "preferences".
 absl::string_view RowFormatName(RowFormat format);
 
 // Names of the columns.
@@ -56,7 +57,13 @@ struct PromptRow {
   std::string prompt;  // not empty; special tokens are spelled out in it
   std::string record;  // an object, as JSON on one line
 };
-using FineTuneRow = std::variant<TextRow, PairRow, InstructionRow, ChatRow, PromptRow>;
+// Both are pairs, or both conversations that begin alike.
+struct PreferenceRow {
+  std::variant<PairRow, ChatRow> chosen;
+  std::variant<PairRow, ChatRow> rejected;
+};
+using FineTuneRow =
+    std::variant<TextRow, PairRow, InstructionRow, ChatRow, PromptRow, PreferenceRow>;
 
 // The format whose columns the row has. INVALID_ARGUMENT when it has those of none, or of several,
 // with the columns that it has.

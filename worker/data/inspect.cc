@@ -121,6 +121,32 @@ absl::StatusOr<std::string> InspectPrompts(const Dataset& dataset, const Tokeniz
   return absl::StrCat(text, "rows        ", DescribeRows(dataset.manifest().rows), "\n", shown);
 }
 
+absl::StatusOr<std::string> InspectPreferences(const Dataset& dataset, const Tokenizer& tokenizer,
+                                               const InspectOptions& options) {
+  std::string text = absl::StrFormat("%-12s%14s%12s%10s\n", "split", "tokens", "pairs", "longest");
+  std::string notes, shown;
+  for (const auto& [name, split] : dataset.manifest().splits) {
+    ASSIGN_OR_RETURN(const std::shared_ptr<const PreferenceTable> table,
+                     dataset.Preferences(name, options.sequence_length));
+    const PreferenceTable::Summary& summary = table->summary();
+    absl::StrAppendFormat(&text, "%-12s%14d%12d%10d\n", name, split.tokens, summary.pairs,
+                          summary.longest);
+    const std::string warning = summary.Warning(options.sequence_length);
+    if (!warning.empty()) absl::StrAppend(&notes, "\n", name, ": ", warning, "\n");
+    for (int64_t i = 0; i < std::min(table->size(), options.shown_samples); ++i) {
+      ASSIGN_OR_RETURN(const Samples pair, table->Read({i}));
+      std::vector<std::string> answered;
+      for (const RowPart& part : pair.parts[0]) {
+        ASSIGN_OR_RETURN(answered.emplace_back(), Decode(tokenizer, pair, part.begin, part.end));
+      }
+      absl::StrAppendFormat(&shown, "\n%s, pair %d, chosen:\n%srejected:\n%s", name, i, answered[0],
+                            answered[1]);
+    }
+  }
+  return absl::StrCat(text, "rows        ", DescribeRows(dataset.manifest().rows), "\n", notes,
+                      shown);
+}
+
 absl::StatusOr<std::string> InspectBody(const Dataset& dataset, const Tokenizer& tokenizer,
                                         const InspectOptions& options) {
   const int64_t length = options.sequence_length;
@@ -137,6 +163,8 @@ absl::StatusOr<std::string> InspectBody(const Dataset& dataset, const Tokenizer&
       });
     case DataKind::kPrompts:
       return InspectPrompts(dataset, tokenizer, options);
+    case DataKind::kPreferences:
+      return InspectPreferences(dataset, tokenizer, options);
   }
   return absl::InternalError("unknown kind of data");
 }

@@ -81,6 +81,12 @@ absl::StatusOr<RowPlan> PlanRows(const PrepareOptions& options, const InputFiles
         "prompts are completed by the model that learns, and nothing of them counts in a loss; "
         "leave --loss out");
   }
+  if (*plan.format == RowFormat::kPreferences) {
+    plan.kind = DataKind::kPreferences;
+    plan.render.loss = LossOn::kCompletions;
+    if (options.rows->loss.value_or(LossOn::kCompletions) == LossOn::kCompletions) return plan;
+    return absl::InvalidArgumentError("of a pair of answers exactly these count; leave --loss out");
+  }
   const bool pairs = *plan.format == RowFormat::kPromptCompletion;
   plan.render.loss = options.rows->loss.value_or(pairs ? LossOn::kCompletions : LossOn::kAll);
   const bool completions = plan.render.loss == LossOn::kCompletions;
@@ -208,6 +214,12 @@ absl::Status Preparer::AddRow(const RenderedRow& row, int64_t position) {
   progress_.tokens += static_cast<int64_t>(row.ids.size());
   ++progress_.documents;
   if (parts_.plan.kind == DataKind::kPrompts) return writer_->AppendPrompt(row.ids, row.record);
+  if (parts_.plan.kind == DataKind::kPreferences) {
+    const TokenRun chosen = row.counted[0], rejected = row.counted[1];
+    const auto ids = absl::MakeConstSpan(row.ids);
+    RETURN_IF_ERROR(writer_->AppendExample(ids.first(chosen.end), chosen.begin));
+    return writer_->AppendExample(ids.subspan(chosen.end), rejected.begin - chosen.end);
+  }
   return parts_.plan.kind == DataKind::kPromptCompletion
              ? writer_->AppendExample(row.ids, row.counted.front().begin)
              : writer_->AppendMasked(row.ids, row.counted);

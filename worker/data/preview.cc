@@ -113,8 +113,10 @@ absl::StatusOr<std::string> ShowSample(const SampleTable& table, const Tokenizer
     --used;
   }
   SampleText shown(tokenizer, options.colour);
+  const size_t second = sample.parts.empty() ? 0 : static_cast<size_t>(sample.parts[0][1].begin);
   for (size_t i = 0; i < used; ++i) {
     const auto id = static_cast<int32_t>(sample.tokens[i]);
+    if (second > 0 && i == second) shown.Note("the rejected answer, which sees none of the above");
     RETURN_IF_ERROR(shown.Add(id, i > 0 && (text || sample.counted[i - 1] != 0)));
     if (text && id == end) shown.Note("a document ends");
   }
@@ -134,6 +136,8 @@ absl::StatusOr<std::shared_ptr<const SampleTable>> TableOf(const Dataset& datase
       return dataset.Examples(options.split, options.sequence_length);
     case DataKind::kMasked:
       return dataset.Masked(options.split, options.sequence_length);
+    case DataKind::kPreferences:
+      return dataset.Preferences(options.split, options.sequence_length);
     case DataKind::kPrompts:
       break;  // no samples: PreviewPrompts
   }

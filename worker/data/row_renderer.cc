@@ -103,6 +103,17 @@ std::string AlpacaPrompt(const InstructionRow& row) {
       "\n\n### Response:\n");
 }
 
+// How many stretches that count two rows have in common, with all that is before them.
+size_t SharedRuns(const RenderedRow& a, const RenderedRow& b) {
+  size_t runs = 0;
+  while (runs < std::min(a.counted.size(), b.counted.size()) &&
+         a.counted[runs] == b.counted[runs] &&
+         StartsWith(a.ids, Ids(b.ids).first(static_cast<size_t>(b.counted[runs].end)))) {
+    ++runs;
+  }
+  return runs;
+}
+
 }  // namespace
 
 absl::StatusOr<RowRenderer> RowRenderer::Create(const Tokenizer& tokenizer, Options options) {
@@ -136,6 +147,7 @@ absl::StatusOr<RenderedRow> RowRenderer::Render(const FineTuneRow& row) const {
   }
   if (const auto* chat = std::get_if<ChatRow>(&row)) rendered = RenderChat(chat->variables);
   if (const auto* prompt = std::get_if<PromptRow>(&row)) return RenderPrompt(*prompt);
+  if (const auto* pair = std::get_if<PreferenceRow>(&row)) return RenderPreference(*pair);
   if (rendered.ok()) RETURN_IF_ERROR(Fit(*rendered));
   return rendered;
 }
@@ -185,6 +197,35 @@ absl::StatusOr<RenderedRow> RowRenderer::RenderPrompt(const PromptRow& prompt) c
   row.texts = {prompt.prompt, prompt.record};
   row.record = prompt.record;
   return row;
+}
+
+// Answers earlier in the conversation, which the two have in common, are what both are asked. Never
+// cut: what is compared stands at the ends.
+absl::StatusOr<RenderedRow> RowRenderer::RenderPreference(const PreferenceRow& pair) const {
+  const auto render = [this](const std::variant<PairRow, ChatRow>& answered) {
+    const auto* const texts = std::get_if<PairRow>(&answered);
+    return texts != nullptr ? RenderPair(texts->prompt, texts->completion)
+                            : RenderChat(std::get<ChatRow>(answered).variables);
+  };
+  ASSIGN_OR_RETURN(const RenderedRow chosen, render(pair.chosen));
+  ASSIGN_OR_RETURN(const RenderedRow rejected, render(pair.rejected));
+  const size_t shared = SharedRuns(chosen, rejected);
+  if (shared == chosen.counted.size() || shared == rejected.counted.size()) {
+    return EmptyRow("the chosen answer and the rejected one are the same, or one is missing");
+  }
+  RenderedRow row;
+  for (const RenderedRow* one : {&chosen, &rejected}) {
+    const TokenRun answer{one->counted[shared].begin, one->counted.back().end};
+    if (answer.begin == 0) row.ids.push_back(tokenizer_.end_of_text());
+    const auto at = static_cast<int64_t>(row.ids.size());
+    row.ids.insert(row.ids.end(), one->ids.begin(), one->ids.begin() + answer.end);
+    row.counted.push_back({at + answer.begin, at + answer.end});
+    row.texts.insert(row.texts.end(), one->texts.begin(), one->texts.end());
+  }
+  const auto tokens = static_cast<int64_t>(row.ids.size());
+  if (options_.max_tokens == 0 || tokens <= options_.max_tokens) return row;
+  return TooLongRow(absl::StrCat("the pair has ", tokens, " tokens, more than --max-tokens ",
+                                 options_.max_tokens));
 }
 
 absl::StatusOr<RenderedRow> RowRenderer::RenderInstruction(const InstructionRow& row) const {

@@ -36,6 +36,8 @@ struct RenderedRow {
   bool cut = false;         // it has lost its end
   std::string record = {};  // of a prompt, of which nothing counts
 };
+// Of a preference: prompt and chosen answer, then prompt and rejected answer; two stretches count,
+// the answers, and each ends its part. An answer has a token before it.
 
 // Rules (README.md says more):
 // * What a conversation is rendered to, a text, and a prompt without a completion may spell special
@@ -68,6 +70,7 @@ class RowRenderer {
   absl::StatusOr<RenderedRow> RenderPair(const std::string& prompt,
                                          const std::string& completion) const;
   absl::StatusOr<RenderedRow> RenderPrompt(const PromptRow& row) const;
+  absl::StatusOr<RenderedRow> RenderPreference(const PreferenceRow& row) const;
   absl::StatusOr<RenderedRow> RenderInstruction(const InstructionRow& row) const;
   absl::StatusOr<RenderedRow> RenderChat(nlohmann::ordered_json variables) const;
   absl::Status AddMarked(const MarkedText& marked, RenderedRow& row) const;

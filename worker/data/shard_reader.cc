@@ -380,7 +380,7 @@ absl::StatusOr<SplitRows> MapSplit(const std::string& folder, const TokenManifes
     ASSIGN_OR_RETURN(rows.prompts, ReadPrompts(*rows.tokens, examples, records));
     return rows;
   }
-  if (manifest.holds == DataKind::kPromptCompletion) {
+  if (manifest.holds != DataKind::kMasked) {
     rows.examples = std::make_shared<MappedExamples>(std::move(examples));
     return rows;
   }

@@ -221,18 +221,21 @@ absl::string_view DataKindName(DataKind kind) {
       return "masked-examples";
     case DataKind::kPrompts:
       return "prompts";
+    case DataKind::kPreferences:
+      return "preferences";
   }
   return "?";
 }
 
 absl::StatusOr<DataKind> DataKindFromName(absl::string_view name) {
-  for (DataKind kind :
-       {DataKind::kText, DataKind::kPromptCompletion, DataKind::kMasked, DataKind::kPrompts}) {
+  for (DataKind kind : {DataKind::kText, DataKind::kPromptCompletion, DataKind::kMasked,
+                        DataKind::kPrompts, DataKind::kPreferences}) {
     if (DataKindName(kind) == name) return kind;
   }
   return absl::InvalidArgumentError(absl::StrCat("data of the kind '", name.substr(0, 40),
                                                  "' are not known; allowed: text, "
-                                                 "prompt-completion, masked-examples, prompts"));
+                                                 "prompt-completion, masked-examples, prompts, "
+                                                 "preferences"));
 }
 
 std::string TokenManifestToJson(const TokenManifest& manifest) {
@@ -246,8 +249,8 @@ std::string TokenManifestToJson(const TokenManifest& manifest) {
   json["token_bytes"] = manifest.token_bytes;
   json["source_bytes"] = manifest.source_bytes;
   const bool all_used = manifest.rows.left_out() == 0 && manifest.rows.cut == 0;
-  if (manifest.holds == DataKind::kMasked || manifest.holds == DataKind::kPrompts ||
-      (manifest.holds == DataKind::kPromptCompletion && !all_used)) {
+  if (manifest.holds != DataKind::kText &&
+      (manifest.holds != DataKind::kPromptCompletion || !all_used)) {
     json["rows"] = RowsToJson(manifest.rows);
   }
   if (manifest.holds == DataKind::kPrompts) {

@@ -27,8 +27,9 @@ enum class DataKind {
   kPromptCompletion,  // examples of a prompt and its completion
   kMasked,            // examples any of whose tokens may count in the loss: conversations and texts
   kPrompts,           // prompts, to be completed, with what the verifier of completions is told
+  kPreferences,       // as kPromptCompletion, two by two: the chosen completion, then the rejected
 };
-// As in the manifest: "text", "prompt-completion", "masked-examples", "prompts".
+// As in the manifest: "text", "prompt-completion", "masked-examples", "prompts", "preferences".
 absl::string_view DataKindName(DataKind kind);
 absl::StatusOr<DataKind> DataKindFromName(absl::string_view name);
 
@@ -40,7 +41,7 @@ struct DataShard {
 
 struct TokenSplit {
   int64_t tokens = 0;     // end-of-text tokens included
-  int64_t documents = 0;  // or examples
+  int64_t documents = 0;  // or examples, of kPreferences two a pair
   std::vector<DataShard> shards;
   std::vector<DataShard> examples;  // of examples: where each of them lies in the tokens
   int64_t loss_runs = 0;            // kMasked: stretches of tokens that count in the loss

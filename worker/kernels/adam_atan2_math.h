@@ -24,7 +24,9 @@ ESPALIER_HOST_DEVICE inline float AngleOf(float y, float x) {
 }
 
 // The same with an angle in place of a quotient, which no scale of the gradient changes and which
-// needs no eps (Everett et al. 2024, section 4.3).
+// needs no eps (Everett et al. 2024, section 4.3): as the package adam-atan2 has it, a step of
+// step_size, learning rate / (1 - beta1^t) as AdamW's, times the angle of the first moment as it is
+// and the corrected root of the second. first_factor is 1.
 ESPALIER_HOST_DEVICE inline void AdamAtan2Element(const AdamWStep& f, float gradient, float& m,
                                                   float& v, float& p) {
   const float g = gradient * f.gradient_scale;

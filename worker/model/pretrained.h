@@ -1,6 +1,6 @@
 // Pretrained: a model folder in the Hugging Face layout (config.json, model.safetensors or its
 // shards under model.safetensors.index.json; or trained.safetensors above what base.json names)
-// into Parameters. Used by worker/open_model.h, worker/job_inputs.cc and worker/state.
+// into Parameters. Used by worker/open_model.h, worker/job_inputs.cc, worker/state and worker/task.
 // Compute thread.
 #pragma once
 

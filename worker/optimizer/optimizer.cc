@@ -200,9 +200,7 @@ AdamW::Factors AdamW::FactorsOf(const Update& update) const {
   factors.second_root = 1 / std::sqrt(1 - Power(spec_.beta2(), updates_));
   factors.decayed_keep = 1 - update.learning_rate * spec_.weight_decay();
   if (spec_.kind() == v1::OPTIMIZER_KIND_ADAM_ATAN2) {
-    constexpr double kFourOverPi = 1.2732395447351628;  // moments of one size give a whole step
-    factors.step_size = update.learning_rate * kFourOverPi;
-    factors.first_factor = 1 / (1 - Power(spec_.beta1(), updates_));
+    factors.first_factor = 1;  // step_size corrects the first moment, outside the angle
   }
   return factors;
 }

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
+#include "worker/model/pretrained.h"
 
 namespace espalier {
 namespace {
@@ -20,6 +21,9 @@ enum Result : size_t { kOfRows, kStates };
 
 // What a slot keeps: whether its sample stays (1 or 0), then the high and the low state.
 constexpr int64_t kFlag = 1;
+int64_t NumbersOf(int64_t positions, int64_t channels) {
+  return channels == 0 ? 0 : kFlag + 2 * positions * channels;
+}
 
 Tensor Outcomes(int64_t rows, torch::Device device) {
   return torch::zeros({rows, kOutcomes}, torch::TensorOptions(device).dtype(torch::kFloat));
@@ -239,15 +243,18 @@ TokenBatch DeepSupervision::MadeUpBatch(int64_t rows, int64_t sequence_length,
   batch.weights = torch::full({rows * sequence_length}, 1 / static_cast<double>(sequence_length),
                               torch::TensorOptions(device).dtype(torch::kFloat));
   batch.results = {Outcomes(rows, device)};
+  if (carried_channels_ == 0) return batch;
+  const int64_t numbers = NumbersOf(sequence_length, carried_channels_);
+  batch.kept = {torch::zeros({rows, numbers}, batch.weights.options())};
+  batch.results.push_back(torch::empty({rows, numbers - kFlag}, batch.weights.options()));
   return batch;
 }
 
 SlotStates::Size DeepSupervision::Keeps(const v1::JobSpec& spec,
                                         const DecoderConfig& config) const {
-  const bool one_step = config.recursion->halt_max_steps == 1;
   return {.slots = spec.train().global_batch(),
           .record_bytes = sizeof(SupervisedSlot),
-          .numbers = one_step ? 0 : kFlag + 2 * positions_ * config.hidden_size};
+          .numbers = NumbersOf(positions_, CarriedChannels(*config.recursion, config.hidden_size))};
 }
 
 absl::StatusOr<Samples> DeepSupervision::Continue(Step step, SlotRange shard, const Samples& fresh,
@@ -361,9 +368,14 @@ absl::StatusOr<std::unique_ptr<Task>> OpenTrm(const v1::JobSpec& spec, const Dat
   const bool none =
       absl::IsNotFound(validation.status()) || absl::IsFailedPrecondition(validation.status());
   if (!validation.ok() && !none) return validation.status();
+  ASSIGN_OR_RETURN(const DecoderConfig config, JobModelConfig(spec, dataset.manifest().vocab_size));
+  // Without recursion it is a model of another task, which the job's inputs refuse.
+  const int64_t channels =
+      config.recursion ? DeepSupervision::CarriedChannels(*config.recursion, config.hidden_size)
+                       : 0;
   return std::make_unique<DeepSupervision>(
       puzzles ? Kind::kPuzzle : Kind::kText, positions, std::move(training),
-      none ? nullptr : *std::move(validation), spec.train().seed());
+      none ? nullptr : *std::move(validation), spec.train().seed(), channels);
 }
 
 }  // namespace espalier

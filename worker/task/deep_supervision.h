@@ -54,13 +54,20 @@ class DeepSupervision final : public Task {
     kPuzzle,  // as many tokens of a completion as of a prompt, each the answer to that of its place
   };
   // The tables of puzzles have samples of twice `positions` tokens, those of text of as many.
+  // `carried_channels`: CarriedChannels of the model, for MadeUpBatch.
   DeepSupervision(Kind kind, int64_t positions, std::shared_ptr<const SampleTable> training,
-                  std::shared_ptr<const SampleTable> validation, uint64_t seed)
+                  std::shared_ptr<const SampleTable> validation, uint64_t seed,
+                  int64_t carried_channels = 0)
       : kind_(kind),
         positions_(positions),
         training_(std::move(training)),
         validation_(std::move(validation)),
-        seed_(seed) {}
+        seed_(seed),
+        carried_channels_(carried_channels) {}
+  // Of a position of each of the two states that a slot keeps; 0 where samples have one step.
+  static int64_t CarriedChannels(const RecursionConfig& recursion, int64_t hidden_size) {
+    return recursion.halt_max_steps == 1 ? 0 : hidden_size;
+  }
 
   std::shared_ptr<const SampleTable> training() const override { return training_; }
   std::shared_ptr<const SampleTable> validation() const override { return validation_; }
@@ -96,6 +103,7 @@ class DeepSupervision final : public Task {
   const int64_t positions_;
   std::shared_ptr<const SampleTable> training_, validation_;
   const uint64_t seed_;  // of train.seed
+  const int64_t carried_channels_;
 };
 
 // `trm`: puzzles on prompts with completions, text on anything else.

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "worker/task/deep_supervision.h"
+#include "worker/task/dpo.h"
 #include "worker/task/grpo.h"
 #include "worker/task/next_token.h"
 #include "worker/task/rft.h"
@@ -31,10 +32,12 @@ absl::StatusOr<std::unique_ptr<Task>> OpenTask(const v1::JobSpec& spec, const Da
       return OpenGrpo(spec, dataset);
     case v1::TASK_TRM:
       return OpenTrm(spec, dataset);
+    case v1::TASK_DPO:
+      return OpenDpo(spec, dataset);
     default:
       return absl::InvalidArgumentError(absl::StrCat(
           "train.task ", static_cast<int>(spec.train().task()),
-          " is not one that this worker knows; allowed: pretrain, sft, rft, grpo, trm"));
+          " is not one that this worker knows; allowed: pretrain, sft, rft, grpo, trm, dpo"));
   }
 }
 

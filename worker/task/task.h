@@ -2,8 +2,8 @@
 // of passes, and says what their sum is divided by: which samples there are, which tensors a pass
 // over some of them takes, and which loss over which tokens, with which weights. Boundaries,
 // passes, memory, exchange, update, reports and checkpoints know no task, and no task knows
-// another. Implementations: next_token.h, deep_supervision.h, grpo.h, rft.h. Used by
-// worker/train, worker/job_inputs.h and worker/session.h. Compute thread.
+// another. Implementations: next_token.h, deep_supervision.h, grpo.h, rft.h, dpo.h. Used
+// by worker/train, worker/job_inputs.h and worker/session.h. Compute thread.
 #pragma once
 
 #include <torch/torch.h>

@@ -1,4 +1,5 @@
-// What jobs that learn from rewards need beside what all do, and what they get without saying so.
+// What jobs that learn from rewards or preferences need beside what all do, and what they get
+// without saying so.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -50,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(
         RewardCase{"RowsOfRftLongerThanTheirRoom",
                    {"train.task=rft", "train.rollout.max_new_tokens=300"},
                    "train.rollout.max_new_tokens is 300"},
-        RewardCase{"PreferencesAreNotThereYet", {"train.task=dpo"}, "is not in this version"},
+        RewardCase{"PreferencesOfATaskWithoutThem", {"train.dpo={beta: 0.2}"}, "train.dpo is of"},
         RewardCase{"GamesOfSums", {"evaluate.games=5"}, "there are games of verifier wordle"},
         RewardCase{"GamesOfWordle", {"train.verifier.kind=wordle", "evaluate.games=5"}, ""},
         RewardCase{"ProgramWithoutACommand",
@@ -66,6 +67,28 @@ TEST_P(RewardJob, RunsOrIsRefusedWithTheReason) {
   } else {
     EXPECT_THAT(std::string(spec.status().message()), HasSubstr(GetParam().error));
   }
+}
+
+constexpr char kPreferences[] =
+    "name: job\nmodel: {from: model}\ndata: {path: data}\ntrain: {task: dpo, lora: {rank: 4}}\n";
+
+TEST(PreferenceJobs, MeasureAgainstTheModelThatTheyBeginWith) {
+  const auto load = [](const std::vector<std::string>& settings) {
+    return LoadJobText({.yaml = kPreferences, .folder = "/jobs", .overrides = settings});
+  };
+  const auto spec = load({});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->train().dpo().beta(), 0.1) << "of the section that was left out";
+  EXPECT_EQ(spec->train().dpo().label_smoothing(), 0);
+  EXPECT_TRUE(ValidateJobSpec(*spec).ok());
+  EXPECT_THAT(std::string(load({"train.lora={from: adapter}"}).status().message()),
+              HasSubstr("merge them (espalier export --merge)"));
+  const auto whole = LoadJobText({.yaml = "name: job\nmodel: {preset: nano}\n"
+                                          "data: {path: data}\ntrain: {task: dpo}\n",
+                                  .folder = "/jobs"});
+  EXPECT_THAT(std::string(whole.status().message()), HasSubstr("give train.lora"));
+  EXPECT_THAT(std::string(load({"data.packing=true"}).status().message()),
+              HasSubstr("data.packing has examples share rows"));
 }
 
 TEST(RewardJobs, CompletionsAreJudgedBySomething) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/file_system.h"
 #include "common/config/cluster_file.h"
 #include "common/config/job_file.h"
@@ -77,6 +78,49 @@ TEST(ShippedFiles, AdaptersAreTrainedForEpochsOfWhateverDataThereIs) {
   EXPECT_EQ(spec->train().epochs(), 3);
   EXPECT_FALSE(spec->train().has_steps());
   EXPECT_EQ(spec->train().schedule().warmup_ratio(), 0.03);
+}
+
+// The second one of the original on conversations, but for its leak (mlp_t).
+TEST(ShippedFiles, TheRecursiveModelInFullPrecisionIsThatOfTheOriginal) {
+  const auto spec = LoadJobFile(kConfigs + "jobs/trm-chat-fp32.yaml");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  const v1::ModelSpec& model = spec->model();
+  EXPECT_EQ(model.hidden_size(), 768);
+  EXPECT_EQ(model.num_hidden_layers(), 2);
+  EXPECT_EQ(model.num_attention_heads(), 8);
+  EXPECT_EQ(model.recursion().expansion(), 2);
+  EXPECT_EQ(model.recursion().h_cycles(), 3);
+  EXPECT_EQ(model.recursion().l_cycles(), 4);
+  EXPECT_EQ(model.recursion().halt_max_steps(), 4);
+  EXPECT_EQ(model.recursion().halt_exploration(), 0.1);
+  EXPECT_EQ(model.recursion().probabilities(), "softmax");
+  EXPECT_TRUE(model.recursion().causal());
+  EXPECT_FALSE(model.recursion().mix_positions());
+  const v1::TrainSpec& train = spec->train();
+  EXPECT_EQ(train.precision(), v1::PRECISION_FP32);
+  EXPECT_EQ(train.global_batch(), 8 * 4);
+  EXPECT_EQ(train.epochs(), 100);
+  EXPECT_EQ(train.clip_norm(), 1.0);
+  EXPECT_EQ(train.ema(), 0);
+  EXPECT_EQ(train.schedule().learning_rate(), 1e-4);
+  EXPECT_EQ(train.schedule().warmup_steps(), 100);
+  EXPECT_EQ(train.schedule().final_ratio(), 0.1);
+  EXPECT_EQ(train.optimizer().kind(), v1::OPTIMIZER_KIND_ADAMW);
+  EXPECT_EQ(train.optimizer().beta2(), 0.95);
+  EXPECT_EQ(train.optimizer().weight_decay(), 0.1);
+}
+
+// The twin on any machine and the job of a real model learn in the same way.
+TEST(ShippedFiles, PreferencesAreLearntByAdaptersOnTheModelAsItWas) {
+  for (const char* name : {"dpo-nano", "dpo-smollm2-360m"}) {
+    const auto spec = LoadJobFile(absl::StrCat(kConfigs, "jobs/", name, ".yaml"));
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_EQ(spec->train().task(), v1::TASK_DPO);
+    EXPECT_EQ(spec->train().dpo().beta(), 0.1);
+    EXPECT_EQ(spec->train().lora().rank(), 16);
+    EXPECT_GT(spec->evaluate().every_steps(), 0);
+    EXPECT_EQ(spec->checkpoint().keep_best(), 1);
+  }
 }
 
 // "the Studio goes on alone", and "when the MacBook is back, the run takes it in".

@@ -59,6 +59,24 @@ TEST(CheckManifest, KnowsWhoTakesPrompts) {
   EXPECT_EQ(ReadManifest(prompts)->training_documents, 7);
 }
 
+TEST(CheckManifest, KnowsWhoTakesPairsOfAnswers) {
+  const char pairs[] =
+      R"({"format": "espalier-tokens", "version": 2, "holds": "preferences",
+          "splits": {"train": {"tokens": 90, "documents": 14}}})";
+  EXPECT_EQ(CheckManifest(Job(v1::TASK_DPO, 512), pairs, "d"), absl::OkStatus());
+  EXPECT_THAT(std::string(CheckManifest(Job(v1::TASK_SFT, 8), pairs, "d").message()),
+              HasSubstr("set train.task to dpo"));
+  EXPECT_THAT(std::string(CheckManifest(Job(v1::TASK_DPO, 8), kExamples, "d").message()),
+              HasSubstr("--format preferences"));
+  EXPECT_EQ(ReadManifest(pairs)->training_documents, 7) << "of two answers each";
+}
+
+// Puzzles are prompts with completions; text does as well.
+TEST(CheckManifest, LetsARecursiveModelHavePuzzlesOrText) {
+  EXPECT_EQ(CheckManifest(Job(v1::TASK_TRM, 81), kExamples, "d"), absl::OkStatus());
+  EXPECT_EQ(CheckManifest(Job(v1::TASK_TRM, 81), Text(1000), "d"), absl::OkStatus());
+}
+
 TEST(CheckManifest, RefusesAnotherKindAndSaysWhatToDo) {
   const absl::Status sft = CheckManifest(Job(v1::TASK_SFT, 128), Text(1000), "/text");
   EXPECT_EQ(sft.code(), absl::StatusCode::kInvalidArgument);

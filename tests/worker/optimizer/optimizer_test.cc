@@ -96,8 +96,10 @@ TEST(AdamW, AgreesWithLibTorchsOverTwentySteps) {
   }
 }
 
-// By the library's atan2, in double precision, of gradients that span many decades.
-TEST(AdamAtan2, TakesTheAngleOfItsMoments) {
+// The update of the package adam-atan2, in double precision and by the library's atan2, of
+// gradients that span many decades: the first moment is corrected outside the angle, which has no
+// factor.
+TEST(AdamAtan2, IsThatOfThePackage) {
   v1::OptimizerSpec spec = Spec();
   spec.set_kind(v1::OPTIMIZER_KIND_ADAM_ATAN2);
   Parameters parameters = MakeParameters();
@@ -112,15 +114,15 @@ TEST(AdamAtan2, TakesTheAngleOfItsMoments) {
     const torch::Tensor g = gradient.to(torch::kDouble), before = parameters.flat().Only().clone();
     first = 0.9 * first + 0.1 * g;
     second = 0.95 * second + 0.05 * g.square();
-    const torch::Tensor angle = torch::atan2(first / (1 - std::pow(0.9, step)),
-                                             (second / (1 - std::pow(0.95, step))).sqrt());
+    const torch::Tensor root = second.sqrt() / std::sqrt(1 - std::pow(0.95, step));
+    const torch::Tensor move = 0.01 / (1 - std::pow(0.9, step)) * torch::atan2(first, root);
     optimizer.Apply({.learning_rate = 0.01});
     for (const Parameter& parameter : parameters.all()) {
       const auto part = [&](const torch::Tensor& flat) {
         return flat.narrow(0, parameter.offset, parameter.size);
       };
       const double keep = parameter.shape.decay ? 1 - 0.01 * 0.1 : 1;
-      const torch::Tensor expected = part(before) * keep - 0.01 * 4 / M_PI * part(angle);
+      const torch::Tensor expected = part(before) * keep - part(move);
       EXPECT_LT((part(parameters.flat().Only()) - expected).abs().max().item<double>(), 5e-7);
     }
   }

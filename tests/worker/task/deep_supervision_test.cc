@@ -220,6 +220,35 @@ TEST(DeepSupervision, EvaluationsRunAllStepsAndAreDividedAsAnyOther) {
   }
 }
 
+int64_t BytesOf(const TokenBatch& batch) {
+  size_t bytes = batch.inputs.nbytes() + batch.targets.nbytes() + batch.weights.nbytes();
+  for (const torch::Tensor& one : batch.kept) bytes += one.nbytes();
+  for (const torch::Tensor& one : batch.results) bytes += one.nbytes();
+  return static_cast<int64_t>(bytes);
+}
+
+// What a pass takes is measured with it.
+TEST(DeepSupervision, WhatIsMadeUpIsAsLargeAsAPassThatGoesOn) {
+  for (const int64_t steps : {1, 4}) {
+    const DecoderConfig config = Config(steps);
+    const DeepSupervision task(
+        Kind::kText, kLength, TinyExamples(9), nullptr, /*seed=*/5,
+        DeepSupervision::CarriedChannels(*config.recursion, config.hidden_size));
+    v1::JobSpec spec;
+    spec.mutable_train()->set_global_batch(3);
+    SlotStates slots;
+    ASSERT_TRUE(slots.Keep(task.Keeps(spec, config)).ok());
+    const Samples samples =
+        *task.Continue(Step(0), {0, 3}, *task.training()->Read({2, 5, 7}), slots);
+    Transfers transfers{torch::kCPU};
+    const TokenBatch read = task.Batch(samples, {0, 3}, transfers);
+    const TokenBatch made_up = task.MadeUpBatch(3, kLength, torch::kCPU);
+    EXPECT_EQ(BytesOf(made_up), BytesOf(read)) << "with " << steps << " supervision steps";
+    EXPECT_EQ(made_up.kept.size(), steps == 1 ? 0u : 1u);
+    EXPECT_EQ(made_up.results.size(), read.results.size());
+  }
+}
+
 // What the model says of halting is replaced.
 class ScriptedHalting : public testing::Test {
  protected:
