@@ -7,6 +7,8 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -49,6 +51,8 @@ class KeyValueCache {
   // that the pass takes, of which those from `count` on are forgotten; 0: as many.
   void BeginPrompt(int64_t row, int64_t count, int64_t computed = 0);
   void BeginStep(int64_t rows);
+  // Told of each layer that the decoder has done, by its number from 1 on, as PassInputs::worked.
+  void TellWorked(std::function<void(int64_t next)> worked) { worked_ = std::move(worked); }
 
   // For the decoder, of the pass that was begun.
   int64_t pass_positions() const { return step_ ? pass_rows_ : pass_computed_; }
@@ -66,6 +70,9 @@ class KeyValueCache {
   // Whether steps of the same number of rows differ in nothing but the ids and what
   // step_positions() holds, always in the same place: on CUDA, for heads that its kernel takes.
   bool StepsAreAlike() const { return work_.finished.defined(); }
+  void Worked(size_t layers) const {
+    if (worked_) worked_(static_cast<int64_t>(layers));
+  }
   // The positions of the pass are there.
   void Finish() { Count(1); }
   // They are not, after all: the pass was recorded, not executed.
@@ -87,6 +94,7 @@ class KeyValueCache {
   bool step_ = false;
   int64_t pass_row_ = 0, pass_count_ = 0, pass_computed_ = 0, pass_rows_ = 0;
   int64_t step_longest_ = 0;
+  std::function<void(int64_t)> worked_;
   ops::KeptLengths step_lengths_;  // not where steps are alike
   torch::Tensor step_positions_;
   torch::Tensor all_positions_;  // [rows], where steps are alike: step_positions_ is its part
