@@ -239,7 +239,7 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
                    SampleOrder::Create(OrderOptions(spec_, inputs_.task->training())));
   PrefetchedSamples samples(inputs_.task->training(), order, {});
   const absl::StatusOr<std::unique_ptr<Practice>> practice =
-      inputs_.task->MakePractice({context_, CheckpointFolder(options_.welcome), copy_.writes});
+      inputs_.task->MakePractice({context_, CheckpointFolder(options_.welcome), copy_.keeps});
   ASSIGN_OR_RETURN(const SharedOutcome opened, ShareStatus(context_.collective, practice.status()));
   RETURN_IF_ERROR(opened.status);
   std::optional<Evaluator> evaluator;

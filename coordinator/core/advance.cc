@@ -169,6 +169,7 @@ void On(Transaction& transaction, const WorkerFoundState& event) { OnReport(tran
 void On(Transaction& transaction, const WorkerReady& event) { OnReport(transaction, event); }
 void On(Transaction& transaction, const WorkerHeartbeat& event) { OnReport(transaction, event); }
 void On(Transaction& transaction, const WorkerStepReported& event) { OnReport(transaction, event); }
+void On(Transaction& transaction, const WorkerPractised& event) { OnReport(transaction, event); }
 void On(Transaction& transaction, const WorkerEvaluated& event) { OnReport(transaction, event); }
 void On(Transaction& transaction, const WorkerCheckpointed& event) { OnReport(transaction, event); }
 void On(Transaction& transaction, const DirectiveAcked& event) { OnReport(transaction, event); }

@@ -42,6 +42,7 @@ void OnReport(Transaction& transaction, const WorkerFoundState& report);
 void OnReport(Transaction& transaction, const WorkerReady& report);
 void OnReport(Transaction& transaction, const WorkerHeartbeat& report);
 void OnReport(Transaction& transaction, const WorkerStepReported& report);
+void OnReport(Transaction& transaction, const WorkerPractised& report);
 void OnReport(Transaction& transaction, const WorkerEvaluated& report);
 void OnReport(Transaction& transaction, const WorkerCheckpointed& report);
 void OnReport(Transaction& transaction, const DirectiveAcked& report);

@@ -81,6 +81,12 @@ struct WorkerStepReported {
   StreamId stream;
   StepFigures figures;
 };
+// Of what the ranks do before the step that follows `step`, so much is kept on disk; 0: nothing.
+struct WorkerPractised {
+  StreamId stream;
+  Step step;
+  int64_t kept = 0;
+};
 struct WorkerEvaluated {
   StreamId stream;
   EvaluationRecord evaluation;
@@ -140,7 +146,7 @@ struct ProcessesExited {
 using Event =
     std::variant<CoordinatorStarted, Tick, SubmitRequested, PauseRequested, ResumeRequested,
                  CancelRequested, CheckpointRequested, WorkerAttached, WorkerFoundState,
-                 WorkerReady, WorkerHeartbeat, WorkerStepReported, WorkerEvaluated,
+                 WorkerReady, WorkerHeartbeat, WorkerStepReported, WorkerPractised, WorkerEvaluated,
                  WorkerCheckpointed, DirectiveAcked, WorkerFinished, WorkerDetached, AgentAttached,
                  AgentReported, AgentDetached, NodeInvited, NodeJoined, NodeForgotten, NodeDrained,
                  NodeAllowed, NodeSet, VersionsFound, LaunchFailed, ProcessesExited>;

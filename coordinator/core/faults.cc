@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -93,22 +94,31 @@ absl::Duration Backoff(const v1::HealthSpec& health, size_t faults_in_window) {
   return std::min(wait, kLongestBackoff);
 }
 
+namespace {
+
+// Whether the job is further than at all faults before; notes how far it is.
+bool Advanced(JobRecord& record) {
+  const auto now = std::make_pair(record.step, record.kept);
+  if (now <= std::make_pair(record.fault_step, record.fault_kept)) return false;
+  std::tie(record.fault_step, record.fault_kept) = now;
+  return true;
+}
+
+}  // namespace
+
 void NoteAdvance(JobRecord& record) {
-  if (record.step > record.fault_step) {
-    record.faults.clear();
-    record.unseen_ends = 0;
-    record.failure.reset();
-    record.unexplained = 0;
-    record.unheard.clear();
-  }
-  record.fault_step = std::max(record.fault_step, record.step);
+  if (!Advanced(record)) return;
+  record.faults.clear();
+  record.unseen_ends = 0;
+  record.failure.reset();
+  record.unexplained = 0;
+  record.unheard.clear();
 }
 
 bool NoteLateAdvance(JobRecord& record) {
-  if (record.step <= record.fault_step) return false;
+  if (!Advanced(record)) return false;
   if (!record.faults.empty()) record.faults.erase(record.faults.begin(), record.faults.end() - 1);
   record.unexplained = std::min(record.unexplained, 1);
-  record.fault_step = record.step;
   return true;
 }
 

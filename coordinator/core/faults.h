@@ -22,8 +22,9 @@ inline constexpr absl::Duration kLongestBackoff = absl::Seconds(60);
 // one, up to kLongestBackoff.
 absl::Duration Backoff(const v1::HealthSpec& health, size_t faults_in_window);
 
-// Steps beyond those of all faults before clear the count, and what failed last: what is repeated
-// from a checkpoint is no advance, so that a step that always fails cannot go on for ever.
+// Steps beyond those of all faults before clear the count, and what failed last, as does more that
+// is kept on disk of the next one: what is repeated from a checkpoint is no advance, so that a step
+// that always fails cannot go on for ever.
 void NoteAdvance(JobRecord& record);
 // The same of steps that were committed before the newest fault, but heard of only after it: it
 // alone still counts. True: that is news.

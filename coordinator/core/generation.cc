@@ -156,6 +156,7 @@ void OnEveryRankReady(Transaction& transaction, Job& job) {
     record.step = std::max(record.step, std::max(*rank.ready, rank.counters.step));
     rank.progressed_at = transaction.now();
   }
+  if (record.step != before) record.kept = 0;
   const Step start = *job.world.ranks.front().ready;
   ForgetWhatIsRepeated(record, start);
   job.figures = Figures();

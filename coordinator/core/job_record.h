@@ -113,8 +113,10 @@ struct JobRecord {
 
   // Faults within the restart window since the job last advanced, oldest first.
   std::vector<absl::Time> faults;
-  // The most steps that were committed at a fault: more than these are an advance.
+  // The most steps that were committed at a fault, and the most that was kept there of the one that
+  // comes next: more than these are an advance.
   Step fault_step;
+  int64_t fault_kept = 0;
   // Generations since then that ended while the coordinator was away.
   int32_t unseen_ends = 0;
   std::optional<FailureRecord> failure;
@@ -127,6 +129,8 @@ struct JobRecord {
 
   // Committed steps when the record was written; more may have been reported since.
   Step step;
+  // Of what the ranks do before the step that comes next, as much as they ever had on disk.
+  int64_t kept = 0;
   int64_t skipped_steps = 0;
   // Of those reported by then; the journal keeps what people ask of it when the job is over.
   std::optional<StepFigures> last_step;

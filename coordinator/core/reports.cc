@@ -48,8 +48,9 @@ void Commit(Transaction& transaction, const Sender& sender, Step committed) {
   rank.counters.step = std::max(rank.counters.step, committed);
   JobRecord& record = sender.job->record;
   // Until all ranks have agreed where to start from, the job's own count may be the larger one.
-  if (record.state != JobState::kLaunching) {
-    record.step = std::max(record.step, rank.counters.step);
+  if (record.state != JobState::kLaunching && record.step < rank.counters.step) {
+    record.step = rank.counters.step;
+    record.kept = 0;
   }
   const bool late = record.state == JobState::kRecovering && NoteLateAdvance(record);
   if (late) transaction.Persist(*sender.job);
@@ -245,6 +246,20 @@ void OnReport(Transaction& transaction, const WorkerStepReported& report) {
     transaction.Note(*sender->job, *interrupted);
   }
   ReconsiderPlan(transaction, *sender->job);
+}
+
+// Journaled with the next fault; what is lost with a crash before that, the next report says again.
+void OnReport(Transaction& transaction, const WorkerPractised& report) {
+  const auto sender = Hear(transaction, report.stream);
+  if (!sender) return;
+  NoteReady(transaction, *sender, report.step);
+  JobRecord& record = sender->job->record;
+  if (report.step != record.step || report.kept <= record.kept) return;
+  record.kept = report.kept;
+  sender->state().progressed_at = transaction.now();
+  if (record.state == JobState::kRecovering && NoteLateAdvance(record)) {
+    transaction.Persist(*sender->job);
+  }
 }
 
 void OnReport(Transaction& transaction, const WorkerEvaluated& report) {

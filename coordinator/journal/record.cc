@@ -33,6 +33,8 @@ void EncodeFaults(const JobRecord& record, v1::JournalJob& row) {
   row.set_restarts(record.restarts);
   row.set_retry_at_us(Us(record.retry_at));
   row.set_fault_step(record.fault_step.value());
+  row.set_kept(record.kept);
+  row.set_fault_kept(record.fault_kept);
   row.set_unseen_ends(record.unseen_ends);
   row.set_unexplained(record.unexplained);
   for (const NodeName& node : record.unheard) row.add_unheard(node.text());
@@ -49,6 +51,8 @@ void DecodeFaults(const v1::JournalJob& row, JobRecord& record) {
   record.restarts = row.restarts();
   record.retry_at = At(row.retry_at_us());
   record.fault_step = Step(row.fault_step());
+  record.kept = row.kept();
+  record.fault_kept = row.fault_kept();
   record.unseen_ends = row.unseen_ends();
   record.unexplained = row.unexplained();
   for (const std::string& node : row.unheard()) record.unheard.emplace_back(node);

@@ -142,6 +142,8 @@ std::optional<Event> WorkerEvent(StreamId stream, const v1::AttachRequest& messa
       return FromFinished(stream, message.finished());
     case v1::AttachRequest::kFound:
       return WorkerFoundState{stream, Step(message.found().step())};
+    case v1::AttachRequest::kPractised:
+      return WorkerPractised{stream, Step(message.practised().step()), message.practised().kept()};
     case v1::AttachRequest::BODY_NOT_SET:
       return std::nullopt;
   }

@@ -49,6 +49,9 @@ void SideNotes::Heard(const WorkerId& worker, const v1::AttachRequest& message,
     At(notes.last_steps, worker.rank) = message.step();
     if (worker.rank == Rank(0)) notes.figures = Known(message.step().figures());
   }
+  if (message.has_practised()) {
+    At(notes.tallies, worker.rank).Reported(message.practised().accounts(), now);
+  }
   if (message.has_evaluation()) {
     notes.evaluation_figures = Known(message.evaluation().figures());
   }

@@ -34,6 +34,7 @@ absl::StatusOr<Event> ReadReport(Words& words) {
   const Step step(words.Integer());
   if (what == "found") return WorkerFoundState{stream, step};
   if (what == "ready") return WorkerReady{.stream = stream, .next_step = step, .device = "cpu"};
+  if (what == "practised") return WorkerPractised{stream, step, words.Integer()};
   if (what == "evaluated") {
     const double loss = words.Real();
     const double factor = words.empty() ? 1 : words.Real();

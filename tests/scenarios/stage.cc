@@ -39,6 +39,7 @@ Stage::Handler Stage::FindHandler(const std::string& command) {
                                           {"progress", &Stage::Report},
                                           {"beat", &Stage::Report},
                                           {"step", &Stage::Report},
+                                          {"practised", &Stage::Report},
                                           {"evaluated", &Stage::Report},
                                           {"checkpointed", &Stage::Report},
                                           {"obeyed", &Stage::Report},

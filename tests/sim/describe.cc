@@ -89,6 +89,10 @@ struct EventText {
   std::string operator()(const WorkerStepReported& event) const {
     return absl::StrCat("> stream ", event.stream.value(), " step ", event.figures.step.value());
   }
+  std::string operator()(const WorkerPractised& event) const {
+    return absl::StrCat("> stream ", event.stream.value(), " practised ", event.kept, " of step ",
+                        event.step.value());
+  }
   std::string operator()(const WorkerEvaluated& event) const {
     return absl::StrCat("> stream ", event.stream.value(), " evaluated");
   }

@@ -5,17 +5,19 @@
 namespace espalier {
 namespace {
 
-bool IsStep(const v1::AttachRequest& message) {
-  return message.body_case() == v1::AttachRequest::kStep;
+// The seconds in it would count twice.
+bool CountsOnce(const v1::AttachRequest& message) {
+  return message.body_case() == v1::AttachRequest::kStep ||
+         message.body_case() == v1::AttachRequest::kPractised;
 }
 
 }  // namespace
 
 void Outbox::Add(v1::AttachRequest message) {
   const int kind = message.body_case();
-  if (IsStep(message)) {
+  if (CountsOnce(message)) {
     if (steps_waiting_ == steps_max_) {
-      waiting_.erase(std::find_if(waiting_.begin(), waiting_.end(), IsStep));
+      waiting_.erase(std::find_if(waiting_.begin(), waiting_.end(), CountsOnce));
       --steps_waiting_;
       ++dropped_steps_;
     }
@@ -36,7 +38,7 @@ std::optional<v1::AttachRequest> Outbox::Take() {
   if (waiting_.empty()) return std::nullopt;
   v1::AttachRequest message = std::move(waiting_.front());
   waiting_.pop_front();
-  if (IsStep(message)) --steps_waiting_;
+  if (CountsOnce(message)) --steps_waiting_;
   return message;
 }
 
@@ -50,7 +52,7 @@ void Outbox::Reconnected() {
   const auto found = kept_.find(v1::AttachRequest::kFound);
   if (found != kept_.end()) again.push_back(found->second);
   for (v1::AttachRequest& message : waiting_) {
-    if (IsStep(message)) again.push_back(std::move(message));
+    if (CountsOnce(message)) again.push_back(std::move(message));
   }
   for (const auto& [kind, message] : kept_) {
     const bool later = kind > v1::AttachRequest::kStep && kind != v1::AttachRequest::kFound;

@@ -1,6 +1,7 @@
 // Outbox: the messages that a worker still has to tell the coordinator. What the coordinator must
 // know after a reconnection (ready, newest ack, evaluation, checkpoint) is kept and told again;
-// step reports are told once, and the oldest are dropped when nobody listens for long. Used by
+// reports of steps, and of what is done before them, are told once, and the oldest are dropped when
+// nobody listens for long. Used by
 // attach_client.cc. Not thread-safe.
 #pragma once
 

@@ -51,6 +51,7 @@ absl::StatusOr<BatchGenerator> BatchGenerator::Create(const Decoder& decoder,
   }
   ASSIGN_OR_RETURN(KeyValueCache cache,
                    decoder.MakeCache({.rows = options.rows, .positions = options.positions}));
+  cache.TellWorked(options.worked);
   return BatchGenerator(decoder, options, std::move(cache));
 }
 

@@ -102,7 +102,7 @@ Tensor Decoder::KeptHidden(const Tensor& ids, KeyValueCache& cache) const {
   Tensor x = KeptInput(ids, cache);
   for (const DecoderLayer& layer : layers_) {
     x = FeedForward(layer, Attention(layer, x, context), context);
-    ++context.layer;
+    cache.Worked(++context.layer);
   }
   cache.Finish();
   return x;

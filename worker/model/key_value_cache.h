@@ -7,7 +7,9 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -51,6 +53,8 @@ class KeyValueCache {
   // that the pass takes, of which those from `count` on are forgotten; 0: as many.
   void BeginPrompt(int64_t row, int64_t count, int64_t computed = 0);
   void BeginStep(int64_t rows);
+  // Told of each layer that the decoder has done, by its number from 1 on, as PassInputs::worked.
+  void TellWorked(std::function<void(int64_t next)> worked) { worked_ = std::move(worked); }
 
   // A copy on the cache's device, which does not wait for what that device computes.
   torch::Tensor OnDevice(const std::vector<int64_t>& values);
@@ -71,6 +75,9 @@ class KeyValueCache {
   // Whether steps of the same number of rows differ in nothing but the ids and what
   // step_positions() holds, always in the same place: on CUDA, for heads that its kernel takes.
   bool StepsAreAlike() const { return work_.finished.defined(); }
+  void Worked(size_t layers) const {
+    if (worked_) worked_(static_cast<int64_t>(layers));
+  }
   // The positions of the pass are there.
   void Finish() { Count(1); }
   // They are not, after all: the pass was recorded, not executed.
@@ -93,6 +100,7 @@ class KeyValueCache {
   bool step_ = false;
   int64_t pass_row_ = 0, pass_count_ = 0, pass_computed_ = 0, pass_rows_ = 0;
   int64_t step_longest_ = 0;
+  std::function<void(int64_t)> worked_;
   ops::KeptLengths step_lengths_;  // not where steps are alike
   torch::Tensor step_positions_;
   torch::Tensor all_positions_;  // [rows], where steps are alike: step_positions_ is its part

@@ -46,6 +46,8 @@ class AnswerTally {
   // Of questions, those with an answer that could be read, right or wrong.
   double answer_rate() const { return Share(answered_); }
   int64_t questions() const { return questions_; }
+  int64_t answered() const { return answered_; }
+  int64_t right() const { return right_; }
 
  private:
   double Share(int64_t part) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
 #include "worker/reward/schedules.h"
@@ -65,6 +66,16 @@ absl::StatusOr<std::unique_ptr<Verifier>> OpenJobVerifier(const v1::VerifierSpec
   return OpenVerifier(options);
 }
 
+absl::Status CheckRoom(const v1::JobSpec& spec, int64_t prompt, size_t tokens) {
+  const int64_t length = spec.data().sequence_length();
+  const int64_t new_ones = spec.train().rollout().max_new_tokens();
+  if (tokens > 0 && static_cast<int64_t>(tokens) <= length - new_ones) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "prompt ", prompt, " has ", tokens, " tokens; with ", new_ones,
+      " new ones (train.rollout.max_new_tokens) data.sequence_length ", length,
+      " has room for 1 to ", length - new_ones, "; raise it, or lower max_new_tokens"));
+}
+
 absl::StatusOr<std::unique_ptr<RolloutSource>> OpenJobRollouts(const RankContext& context,
                                                                const v1::JobSpec& spec,
                                                                absl::string_view data,
@@ -76,7 +87,16 @@ absl::StatusOr<std::unique_ptr<RolloutSource>> OpenJobRollouts(const RankContext
   return std::make_unique<RolloutEngine>(
       context, tokenizer, std::move(verifier),
       RolloutEngine::Options{.limits = std::move(limits),
+                             .judged_at_once = JudgedAtOnce(judge),
                              .judging_patience = JudgingPatience(judge)});
+}
+
+// All that its programs can have in hand at a time: a pause waits for these, and not for more.
+size_t JudgedAtOnce(const v1::VerifierSpec& spec) {
+  const size_t most = RolloutEngine::Options().judged_at_once;
+  if (spec.kind() != "external") return most;
+  const auto in_hand = static_cast<size_t>(int64_t{spec.processes()} * spec.in_flight());
+  return std::clamp<size_t>(in_hand, 1, most);
 }
 
 // A process may be started anew a few times, and then be silent for as long as it may.

@@ -31,12 +31,18 @@ absl::StatusOr<VerifierOptions> VerifierOptionsOf(const v1::VerifierSpec& spec,
                                                   absl::string_view data);
 absl::StatusOr<std::unique_ptr<Verifier>> OpenJobVerifier(const v1::VerifierSpec& spec,
                                                           absl::string_view data);
+// INVALID_ARGUMENT: the prompt of that number and so many tokens leaves no room in
+// data.sequence_length for train.rollout.max_new_tokens more, or is empty.
+absl::Status CheckRoom(const v1::JobSpec& spec, int64_t prompt, size_t tokens);
+
 // What samples and judges for a rank: an engine with the job's verifier. `tokenizer` outlives it.
 absl::StatusOr<std::unique_ptr<RolloutSource>> OpenJobRollouts(const RankContext& context,
                                                                const v1::JobSpec& spec,
                                                                absl::string_view data,
                                                                const Tokenizer& tokenizer);
 
+// RolloutEngine::Options::judged_at_once.
+size_t JudgedAtOnce(const v1::VerifierSpec& spec);
 // How long a program of the user's may keep everybody waiting without an answer that is judged.
 absl::Duration JudgingPatience(const v1::VerifierSpec& spec);
 

@@ -22,6 +22,9 @@ struct RolloutPrompt {
   int64_t id = 0;  // its row in a table, the number of a game: with the seed what tells it apart
   std::vector<int32_t> ids;
   std::string record;  // JSON
+  // Its samples are first, first + 1 and so on.
+  int64_t first = 0;
+  int64_t samples = 0;  // 0: as many as the order says
 };
 
 // The same on all ranks.
@@ -29,8 +32,6 @@ struct RolloutOrder {
   TrainingMoment moment;
   std::vector<RolloutPrompt> prompts;
   int64_t samples = 1;  // of each prompt
-  // A prompt ends with its first accepted sample, in the order of samples; none behind it is given.
-  bool until_accepted = false;
   SampleOptions sample;
   uint64_t seed = 1;   // with moment.step, a prompt's id and the number of the sample: a seed
   bool judged = true;  // false: judgements stay empty
@@ -51,7 +52,7 @@ struct RolloutFigures {
   double rollout_seconds = 0;  // waiting for the others included
   double reward_seconds = 0;
   int64_t new_tokens = 0;
-  int64_t samples = 0;  // made, those behind an accepted one included
+  int64_t samples = 0;
 };
 
 struct Rollouts {
@@ -70,6 +71,11 @@ struct RolloutAround {
   // Told what is begun, and what has just been done, which follows it at once. Null: nobody is.
   std::function<void(RolloutPart)> begins;
   std::function<void(RolloutPart)> done;
+  // Told of each layer that the model has done, as PassInputs::worked. Null: nobody is.
+  std::function<void(int64_t next)> worked = nullptr;
+  // Gives back memory that can be spared: asked once, when it runs out. Null: there is none.
+  std::function<void()> free_memory = nullptr;
+  int64_t step = 0;  // committed so far
 };
 
 class RolloutSource {

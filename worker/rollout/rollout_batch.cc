@@ -13,7 +13,6 @@
 namespace espalier {
 namespace {
 
-constexpr int64_t kMostRows = 64;
 // Rows of lengths that differ little are of one shape on devices that compile for each.
 constexpr int64_t kPositionsOfAShape = 32;
 // Of a key or a value, at most.
@@ -25,14 +24,19 @@ int64_t MostPositions(const RolloutBatch::Parts& parts) {
   return wanted > 0 ? std::min(wanted, of_model) : of_model;
 }
 
-// 0: nobody says.
-int64_t MemoryOf(const RolloutBatch::Parts& parts) {
-  if (parts.limits.memory_bytes > 0) return parts.limits.memory_bytes;
+// What this worker may still take: the model, and what it is trained with, is there already.
+// Nothing: nobody says.
+std::optional<int64_t> FreeMemory(const RolloutBatch::Parts& parts) {
+  const int64_t limit = parts.limits.memory_bytes;
   if (const std::optional<DeviceMemory> device = ReadDeviceMemory(parts.decoder.device())) {
-    return device->total_bytes;
+    const int64_t most = limit > 0 ? std::min(limit, device->total_bytes) : device->total_bytes;
+    return most - device->now_bytes;
   }
   const absl::StatusOr<MachineMemory> machine = ReadMachineMemory();
-  return machine.ok() ? machine->limit_bytes : 0;
+  const absl::StatusOr<ProcessMemory> process = ReadProcessMemory();
+  if (!machine.ok() || !process.ok()) return std::nullopt;
+  if (limit == 0) return machine->available_bytes;
+  return std::min(machine->available_bytes, limit - (process->now_bytes - process->file_bytes));
 }
 
 }  // namespace
@@ -65,18 +69,24 @@ int64_t RolloutBatch::RoomFor(const RolloutPrompt& prompt) const {
 }
 
 int64_t RolloutBatch::MostRows() const {
-  const auto items = static_cast<int64_t>(parts_.order.prompts.size()) * parts_.order.samples;
-  int64_t rows = parts_.limits.rows > 0 ? parts_.limits.rows : kMostRows;
+  int64_t items = 0;
+  for (const RolloutPrompt& prompt : parts_.order.prompts) {
+    items += prompt.samples > 0 ? prompt.samples : parts_.order.samples;
+  }
+  int64_t rows = parts_.limits.rows > 0 ? parts_.limits.rows : kRolloutRows;
   const int64_t of_row = KeyValueCache::Bytes(parts_.decoder.config(),
                                               {.rows = 1, .positions = positions_}, kElementBytes);
-  const int64_t memory = MemoryOf(parts_);
-  if (memory > 0) rows = std::min(rows, memory / 4 / of_row);
+  if (const std::optional<int64_t> free = FreeMemory(parts_)) {
+    rows = std::min(rows, *free / 4 / of_row);
+  }
   return std::clamp<int64_t>(rows, 1, std::max<int64_t>(1, items));
 }
 
 absl::Status RolloutBatch::MakeGenerator() {
-  ASSIGN_OR_RETURN(
-      generator_, BatchGenerator::Create(parts_.decoder, {.rows = rows_, .positions = positions_}));
+  ASSIGN_OR_RETURN(generator_,
+                   BatchGenerator::Create(
+                       parts_.decoder,
+                       {.rows = rows_, .positions = positions_, .worked = parts_.around.worked}));
   return absl::OkStatus();
 }
 
@@ -163,7 +173,8 @@ absl::Status RolloutBatch::Turn(std::vector<Rollout>& ended) {
 }
 
 absl::Status RolloutBatch::TakeFewerRows(const absl::Status& why) {
-  if (!absl::IsResourceExhausted(why) || rows_ == 1) return why;
+  const bool can_free = parts_.around.free_memory != nullptr && !freed_;
+  if (!absl::IsResourceExhausted(why) || (rows_ == 1 && !can_free)) return why;
   std::vector<RolloutItem> again;
   for (const auto& [id, running] : running_) {
     again.push_back(running->item);
@@ -171,9 +182,15 @@ absl::Status RolloutBatch::TakeFewerRows(const absl::Status& why) {
   }
   generator_.reset();
   running_.clear();
-  rows_ /= 2;
-  LogWarning(absl::StrCat("memory ran out while sampling (", why.message(), "); goes on with ",
-                          rows_, " rows"));
+  if (can_free) {
+    freed_ = true;
+    parts_.around.free_memory();
+  } else {
+    ran_out_ = true;
+    rows_ /= 2;
+    LogWarning(absl::StrCat("memory ran out while sampling (", why.message(), "); goes on with ",
+                            rows_, " rows"));
+  }
   const absl::Status made = MakeGenerator();
   if (!made.ok()) return TakeFewerRows(made);
   for (const RolloutItem& item : again) RETURN_IF_ERROR(Add(item));

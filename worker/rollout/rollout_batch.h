@@ -1,7 +1,7 @@
 // RolloutBatch: the completions of an order that one rank samples: as many at a time as it has
 // rows, each up to its end-of-text id, a stop text, or the room that it has. When memory runs out
 // it takes half the rows and begins again what was not ended, which becomes what it would have
-// become. Used by rollout_engine.h. Compute thread.
+// become. Used by rollout_engine.h, and by worker/task for how many there may be. Compute thread.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,9 @@
 
 namespace espalier {
 
+// Rows at a time where nobody says how many.
+inline constexpr int64_t kRolloutRows = 64;
+
 // How completions end, and how many are sampled at a time.
 struct RolloutLimits {
   int64_t max_new_tokens = 128;
@@ -26,8 +29,8 @@ struct RolloutLimits {
   std::vector<std::string> stop = {};
   // Of a sequence, its prompt included; 0: as many as the model has.
   int64_t positions = 0;
-  int64_t rows = 0;  // 0: 64; fewer where their keys and values are more than a quarter of memory
-  int64_t memory_bytes = 0;  // 0: what the device, or the machine, has
+  int64_t rows = 0;  // 0: kRolloutRows; fewer where they are more than a quarter of what is free
+  int64_t memory_bytes = 0;  // what this worker may use at most; 0: what the device has
 };
 
 // A sample of a prompt, by its place in the order.
@@ -44,6 +47,7 @@ class RolloutBatch {
     const Tokenizer& tokenizer;
     const RolloutOrder& order;
     const RolloutLimits& limits;
+    const RolloutAround& around;
   };
   // INVALID_ARGUMENT: a prompt that the model cannot continue in that room.
   static absl::Status Check(const Parts& parts);
@@ -51,6 +55,7 @@ class RolloutBatch {
   explicit RolloutBatch(const Parts& parts);
 
   int64_t rows() const { return rows_; }
+  bool ran_out() const { return ran_out_; }  // of memory: fewer rows are left than it began with
   int64_t running() const { return static_cast<int64_t>(running_.size()); }
   bool has_room() const { return running() < rows_; }
   absl::Status Begin(const RolloutItem& item);
@@ -84,6 +89,8 @@ class RolloutBatch {
   const Parts parts_;
   int64_t positions_ = 0;  // of a row
   int64_t rows_ = 0;
+  bool ran_out_ = false;
+  bool freed_ = false;  // what could be spared
   std::optional<BatchGenerator> generator_;
   std::map<int64_t, std::unique_ptr<Running>> running_;  // by the generator's number
   int64_t new_tokens_ = 0;

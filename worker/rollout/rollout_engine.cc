@@ -1,6 +1,7 @@
 #include "worker/rollout/rollout_engine.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,8 +12,10 @@
 namespace espalier {
 namespace {
 
-// What is judged before the ranks are in touch again.
+// What is judged before the ranks are in touch again: so many at most, or what takes so long.
 constexpr size_t kJudgedAtOnce = 64;
+constexpr absl::Duration kJudgingLong = absl::Seconds(1);
+constexpr absl::Duration kJudgingShort = absl::Milliseconds(250);
 
 // What ranks tell each other when they meet.
 struct Meeting {
@@ -64,20 +67,14 @@ absl::StatusOr<std::vector<T>> Meet(const RankContext& context, const T& told) {
   return GatherValues(context.collective, told);
 }
 
-// Which samples come next: all, or of prompts that have no accepted one as many again as they have
-// had: a hard prompt has few turns, and no more than twice the samples that it needs are made.
-std::vector<RolloutItem> NextItems(const RolloutOrder& order, std::vector<int64_t>& made,
-                                   const std::vector<bool>& accepted) {
+std::vector<RolloutItem> ItemsOf(const RolloutOrder& order) {
   std::vector<RolloutItem> items;
-  for (size_t prompt = 0; prompt < made.size(); ++prompt) {
-    if (accepted[prompt]) continue;
-    const int64_t begin = made[prompt];
-    int64_t end = order.samples;
-    if (order.until_accepted) end = std::min(end, std::max<int64_t>(1, 2 * begin));
-    for (int64_t sample = begin; sample < end; ++sample) {
-      items.push_back({static_cast<int64_t>(prompt), sample});
+  for (size_t place = 0; place < order.prompts.size(); ++place) {
+    const RolloutPrompt& prompt = order.prompts[place];
+    const int64_t samples = prompt.samples > 0 ? prompt.samples : order.samples;
+    for (int64_t sample = prompt.first; sample < prompt.first + samples; ++sample) {
+      items.push_back({static_cast<int64_t>(place), sample});
     }
-    made[prompt] = end;
   }
   return items;
 }
@@ -87,10 +84,10 @@ bool Before(const Rollout& a, const Rollout& b) {
 }
 
 // Of what all ranks sent, sorted: whether it is what was to be sampled, each once.
-absl::Status CheckWave(const std::vector<Rollout>& wave, const std::vector<RolloutItem>& items) {
-  bool same = wave.size() == items.size();
-  for (size_t i = 0; same && i < wave.size(); ++i) {
-    same = wave[i].prompt == items[i].prompt && wave[i].sample == items[i].sample;
+absl::Status CheckAll(const std::vector<Rollout>& all, const std::vector<RolloutItem>& items) {
+  bool same = all.size() == items.size();
+  for (size_t i = 0; same && i < all.size(); ++i) {
+    same = all[i].prompt == items[i].prompt && all[i].sample == items[i].sample;
   }
   if (same) return absl::OkStatus();
   return absl::InternalError("the ranks sent other completions than were to be sampled");
@@ -116,38 +113,30 @@ absl::StatusOr<std::optional<Rollouts>> RolloutEngine::Sample(const Decoder& dec
   if (order.judged && verifier_ == nullptr) {
     return absl::InvalidArgumentError("completions are to be judged and there is no verifier");
   }
-  const RolloutBatch::Parts parts{decoder, tokenizer_, order, options_.limits};
+  RolloutLimits limits = options_.limits;
+  if (held_rows_ > 0) limits.rows = held_rows_;
+  const RolloutBatch::Parts parts{decoder, tokenizer_, order, limits, around};
   RETURN_IF_ERROR(RolloutBatch::Check(parts));
   Run run{.order = order, .around = around, .batch = RolloutBatch(parts)};
+  const std::vector<RolloutItem> items = ItemsOf(order);
+  ASSIGN_OR_RETURN(std::optional<std::vector<Rollout>> mine, SampleItems(run, items));
+  if (run.batch.ran_out()) held_rows_ = run.batch.rows();
+  if (!mine) return std::nullopt;
+  ASSIGN_OR_RETURN(const bool judged, Judge(run, *mine));
+  if (!judged) return std::nullopt;
+  ASSIGN_OR_RETURN(const std::vector<std::string> packed,
+                   GatherBytes(context_.collective, PackRollouts(*mine)));
   Rollouts rollouts;
-  std::vector<int64_t> made(order.prompts.size());
-  std::vector<bool> accepted(order.prompts.size());
-  for (;;) {
-    const std::vector<RolloutItem> items = NextItems(order, made, accepted);
-    if (items.empty()) break;
-    ASSIGN_OR_RETURN(std::optional<std::vector<Rollout>> mine, SampleItems(run, items));
-    if (!mine) return std::nullopt;
-    ASSIGN_OR_RETURN(const bool judged, Judge(run, *mine));
-    if (!judged) return std::nullopt;
-    ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                     GatherBytes(context_.collective, PackRollouts(*mine)));
-    std::vector<Rollout> wave;
-    for (const std::string& bytes : all) {
-      ASSIGN_OR_RETURN(const std::vector<Rollout> of_rank, UnpackRollouts(bytes));
-      wave.insert(wave.end(), of_rank.begin(), of_rank.end());
-    }
-    std::sort(wave.begin(), wave.end(), Before);
-    RETURN_IF_ERROR(CheckWave(wave, items));
-    for (Rollout& one : wave) {
-      run.figures.new_tokens += static_cast<int64_t>(one.ids.size());
-      ++run.figures.samples;
-      const auto prompt = static_cast<size_t>(one.prompt);
-      if (accepted[prompt]) continue;  // behind the one that ends it
-      accepted[prompt] = order.until_accepted && one.judgement.accepted();
-      rollouts.all.push_back(std::move(one));
-    }
+  for (const std::string& bytes : packed) {
+    ASSIGN_OR_RETURN(std::vector<Rollout> of_rank, UnpackRollouts(bytes));
+    std::move(of_rank.begin(), of_rank.end(), std::back_inserter(rollouts.all));
   }
   std::sort(rollouts.all.begin(), rollouts.all.end(), Before);
+  RETURN_IF_ERROR(CheckAll(rollouts.all, items));
+  for (const Rollout& one : rollouts.all) {
+    run.figures.new_tokens += static_cast<int64_t>(one.ids.size());
+    ++run.figures.samples;
+  }
   rollouts.figures = run.figures;
   return rollouts;
 }
@@ -238,10 +227,26 @@ absl::StatusOr<bool> RolloutEngine::Judge(Run& run, std::vector<Rollout>& mine) 
     };
     if (!any(&Left::some)) return true;
     if (any(&Left::called_away)) return false;
-    const absl::Span<Rollout> some = left.first(std::min(kJudgedAtOnce, left.size()));
-    RETURN_IF_ERROR(RunTogether(patient, [&] { return JudgeSome(run, some); }));
+    const absl::Span<Rollout> some = left.first(std::min(judged_at_once_, left.size()));
+    absl::Duration took;
+    RETURN_IF_ERROR(RunTogether(patient, [&] {
+      const absl::Duration begin = context_.clock.Monotonic();
+      const absl::Status status = JudgeSome(run, some);
+      took = context_.clock.Monotonic() - begin;
+      return status;
+    }));
+    AdjustJudgedAtOnce(some.size(), took);
     context_.progress.Worked();
     left.remove_prefix(some.size());
+  }
+}
+
+void RolloutEngine::AdjustJudgedAtOnce(size_t some, absl::Duration took) {
+  if (some < judged_at_once_) return;  // what was left
+  if (took > kJudgingLong) {
+    judged_at_once_ = std::max(options_.judged_at_once, judged_at_once_ / 2);
+  } else if (took < kJudgingShort) {
+    judged_at_once_ = std::max(judged_at_once_, std::min(kJudgedAtOnce, 2 * judged_at_once_));
   }
 }
 

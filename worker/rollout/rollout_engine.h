@@ -25,7 +25,10 @@ class RolloutEngine final : public RolloutSource {
  public:
   struct Options {
     RolloutLimits limits;
-    // How long judging 64 completions may take without the processor.
+    // Completions that are judged at first before the ranks are in touch again, and at least: as
+    // many as the verifier has in hand at a time. Then as many as take about a second, 64 at most.
+    size_t judged_at_once = 64;
+    // How long judging as many as that may take without the processor.
     absl::Duration judging_patience = absl::Minutes(1);
     // For tests and benchmarks of unequal machines on one: a turn takes so many times as long.
     double slow_down = 1;
@@ -36,7 +39,8 @@ class RolloutEngine final : public RolloutSource {
       : context_(context),
         tokenizer_(tokenizer),
         verifier_(std::move(verifier)),
-        options_(std::move(options)) {}
+        options_(std::move(options)),
+        judged_at_once_(options_.judged_at_once) {}
 
   absl::StatusOr<std::optional<Rollouts>> Sample(const Decoder& decoder, const RolloutOrder& order,
                                                  const RolloutAround& around) override;
@@ -51,11 +55,15 @@ class RolloutEngine final : public RolloutSource {
   absl::Status Work(Run& run, const std::vector<RolloutItem>& items, std::vector<Rollout>& mine);
   absl::StatusOr<bool> Judge(Run& run, std::vector<Rollout>& mine);
   absl::Status JudgeSome(const Run& run, absl::Span<Rollout> rollouts);
+  // After the time that some took.
+  void AdjustJudgedAtOnce(size_t some, absl::Duration took);
 
   RankContext context_;
   const Tokenizer& tokenizer_;
   std::unique_ptr<Verifier> verifier_;
   const Options options_;
+  size_t judged_at_once_;
+  int64_t held_rows_ = 0;  // that memory had room for when it ran out; 0: it never did
 };
 
 }  // namespace espalier

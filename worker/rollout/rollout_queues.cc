@@ -92,8 +92,9 @@ std::vector<int64_t> DivideWaiting(int64_t waiting, absl::Span<const RolloutLoad
 absl::Duration UntilNextMeeting(const RolloutQueues& queues, absl::Span<const RolloutLoad> loads) {
   absl::Duration first = 2 * kLongest;
   for (size_t rank = 0; rank < loads.size(); ++rank) {
-    if (loads[rank].rate <= 0) return kShortest;
     const auto waiting = static_cast<double>(queues.of(rank).size());
+    if (loads[rank].running == 0 && waiting == 0) continue;  // there is nothing left for it
+    if (loads[rank].rate <= 0) return kShortest;
     first = std::min(first, absl::Seconds(loads[rank].seconds + waiting / loads[rank].rate));
   }
   return std::clamp(first / 2, kShortest, kLongest);

@@ -63,13 +63,13 @@ std::vector<int32_t> ChooseWriters(absl::Span<const int32_t> folders, int copies
 absl::StatusOr<CopyRole> DivideCopies(const RankContext& context, CheckpointStore& store,
                                       const v1::CheckpointSpec& spec) {
   const auto mine = static_cast<int32_t>(context.collective.rank().value());
-  std::vector<int32_t> writers(context.collective.world_size(), 0);
-  if (writers.size() > 1 && !spec.shared()) {
-    ASSIGN_OR_RETURN(const std::vector<int32_t> folders, FindSharers(context, store));
-    writers = ChooseWriters(folders, spec.copies());
+  std::vector<int32_t> folders(context.collective.world_size(), 0);
+  if (folders.size() > 1 && !spec.shared()) {
+    ASSIGN_OR_RETURN(folders, FindSharers(context, store));
   }
   CopyRole role;
-  role.writer = writers[mine];
+  role.keeps = folders[mine] == mine;
+  role.writer = ChooseWriters(folders, spec.copies())[mine];
   role.writes = role.writer == mine;
   RETURN_IF_ERROR(RunTogether(context, [&] {
     if (!role.writes) return absl::OkStatus();

@@ -24,6 +24,10 @@ struct CopyRole {
 
   // The rank that writes into the folder that this one has; itself where it writes. -1: nobody.
   int32_t writer = -1;
+
+  // The lowest of the ranks that have its folder: what every folder is to hold, however many hold
+  // checkpoints, it writes there.
+  bool keeps = false;
 };
 
 // Every rank calls this before the first checkpoint is looked for: finds out who shares a folder,

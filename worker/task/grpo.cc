@@ -90,15 +90,9 @@ absl::Status CheckSizes(const v1::JobSpec& spec, const GrpoPrompts& prompts) {
                      " prompts (train.global_batch / train.rollout.samples) and the data have ",
                      there, "; lower global_batch, or prepare more prompts"));
   }
-  const int64_t room = spec.data().sequence_length() - rollout.max_new_tokens();
   for (const std::vector<RolloutPrompt>* split : {&prompts.training, &prompts.validation}) {
     for (const RolloutPrompt& one : *split) {
-      if (static_cast<int64_t>(one.ids.size()) <= room && !one.ids.empty()) continue;
-      return absl::InvalidArgumentError(absl::StrCat(
-          "prompt ", one.id, " has ", one.ids.size(), " tokens; with ", rollout.max_new_tokens(),
-          " new ones (train.rollout.max_new_tokens) data.sequence_length ",
-          spec.data().sequence_length(), " has room for 1 to ", room,
-          "; raise it, or lower max_new_tokens"));
+      RETURN_IF_ERROR(CheckRoom(spec, one.id, one.ids.size()));
     }
   }
   return absl::OkStatus();

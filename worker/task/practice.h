@@ -24,7 +24,7 @@ namespace espalier {
 // Where a rank practises.
 struct PracticePlace {
   RankContext context;
-  std::string folder;   // of the job's checkpoints: what a task keeps lies beside them
+  std::string folder;   // of checkpoints, on every node: what a task keeps lies there too
   bool writes = false;  // this rank writes there, for itself or for all that share it
 };
 
@@ -38,6 +38,10 @@ class Practice {
   // Errors are those of RolloutSource.
   virtual absl::StatusOr<bool> Prepare(Step step, const Model& model, const RolloutAround& around,
                                        SlotStates& slots) = 0;
+
+  // Grows with what is on disk of what is done before the next step, and is not lost with all
+  // ranks.
+  virtual int64_t kept() const { return 0; }
 
   // Of a model, equal on all ranks. The loss falls as the model does better.
   struct Findings {

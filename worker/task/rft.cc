@@ -52,6 +52,9 @@ absl::StatusOr<std::unique_ptr<Task>> OpenRft(const v1::JobSpec& spec, const Dat
     return validation.status();
   }
   ASSIGN_OR_RETURN(inputs.tokenizer, OpenTokenizer(dataset.folder()));
+  for (int64_t prompt = 0; prompt < inputs.training->size(); ++prompt) {
+    RETURN_IF_ERROR(CheckRoom(spec, prompt, inputs.training->ids(prompt).size()));
+  }
   inputs.open_source = [spec, tokenizer = inputs.tokenizer,
                         folder = dataset.folder()](const RankContext& context) {
     return OpenJobRollouts(context, spec, folder, *tokenizer);

@@ -47,7 +47,8 @@ class Rft final : public Task {
   const NextToken learns_;
 };
 
-// The data hold prompts (DataKind::kPrompts).
+// The data hold prompts (DataKind::kPrompts). INVALID_ARGUMENT: what is learnt from one of them
+// would be cut (CheckRoom).
 absl::StatusOr<std::unique_ptr<Task>> OpenRft(const v1::JobSpec& spec, const Dataset& dataset);
 
 }  // namespace espalier

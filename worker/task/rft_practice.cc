@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -18,93 +19,151 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Prompts that are sampled before what is there is written: so many, or a sixty-fourth of all,
-// since all of it is written each time.
-constexpr int64_t kBlock = 64;
+// Orders have completions for all rows of all ranks at least so often, where that does not take
+// too long, so that few wait for the last ones.
+constexpr int64_t kFillings = 8;
+constexpr int64_t kLeastCompletions = 8;
+constexpr double kOrderSeconds = 60;
+// What is written after an order, all there is so far, takes this part of its time at most.
+constexpr double kWritingShare = 0.05;
+// While no folder takes what was sampled, and later, when one still lacks it.
+constexpr absl::Duration kRetryInterval = absl::Seconds(2);
+constexpr int64_t kRetrySteps = 16;
 
 RolloutPrompt PromptOf(const PromptTable& table, int64_t prompt) {
   return {.id = prompt, .ids = table.ids(prompt), .record = table.record(prompt)};
 }
 
 Json ToJson(const RftTest& test) {
-  return {
-      {"answers", test.answers}, {"accuracy", test.accuracy}, {"answer_rate", test.answer_rate}};
+  return {{"answers", test.answers},
+          {"accuracy", test.accuracy()},
+          {"answer_rate", test.answer_rate()}};
 }
 
 double PerSecond(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
 
 }  // namespace
 
-bool RftPractice::leads() const { return place_.context.collective.rank() == Rank(0); }
+RftPractice::RftPractice(const PracticePlace& place, const RftInputs& inputs, RftTable& table,
+                         std::unique_ptr<RolloutSource> source)
+    : place_(place),
+      inputs_(inputs),
+      table_(table),
+      source_(std::move(source)),
+      limits_{.prompts = inputs.training->size(),
+              .samples = inputs.spec.train().rollout().samples()} {
+  const int64_t rows = inputs.spec.train().rollout().rows();
+  const int64_t at_once = (rows > 0 ? rows : kRolloutRows) * place.context.collective.world_size();
+  bounds_ = {.least = std::max(kLeastCompletions, at_once / 4),
+             .most = std::max(kLeastCompletions, at_once * kFillings),
+             .wanted_seconds = kOrderSeconds};
+  order_size_ = std::max(kLeastCompletions, at_once);
+}
 
-int64_t RftPractice::BlockSize() const { return std::max(kBlock, inputs_.training->size() / 64); }
+int64_t RftPractice::prompts_of_test() const {
+  if (inputs_.validation == nullptr) return 0;
+  const int64_t all = inputs_.validation->size(), most = inputs_.spec.evaluate().max_prompts();
+  return most > 0 ? std::min(all, most) : all;
+}
 
 absl::StatusOr<bool> RftPractice::Prepare(Step step, const Model& model,
                                           const RolloutAround& around, SlotStates&) {
   if (begun_) {
-    ++steps_;
+    if (++steps_ % kRetrySteps == 0) RETURN_IF_ERROR(KeepAll().status());
     return true;
   }
-  if (!progress_) {
-    ASSIGN_OR_RETURN(progress_, LoadRftProgress(place_.context, PosixFileSystem(), place_.folder,
-                                                RftRunName(inputs_.spec, inputs_.data_hash)));
-    // Also on nodes that have it from another.
-    if (progress_->before || progress_->prompts > 0) RETURN_IF_ERROR(KeepProgress());
+  if (!progress_) RETURN_IF_ERROR(Load());
+  if (!sampled() && step > Step(0)) {
+    std::vector<int32_t> all(static_cast<size_t>(place_.context.collective.world_size()));
+    std::iota(all.begin(), all.end(), 0);
+    return OfTheirNodes(WithFailedRanks(
+        absl::FailedPreconditionError(absl::StrCat(
+            "what the run learns from was sampled before step 0, and no rank has ",
+            kRftProgressName,
+            " of it in its checkpoint folder; start a node that has it, or copy it from there")),
+        all));
   }
-  const bool sampled = progress_->prompts == inputs_.training->size();
-  if (!sampled && step > Step(0)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "what the run learns from was sampled before step 0, and no rank has ", kRftProgressName,
-        " of it in its checkpoint folder any more; copy it there from a node that has it, or begin "
-        "the job anew"));
-  }
-  if (inputs_.validation != nullptr && !progress_->before) {
-    ASSIGN_OR_RETURN(progress_->before, Test(model, around));
-    if (!progress_->before) return false;
-    RETURN_IF_ERROR(KeepProgress());
+  if (step == Step(0) && progress_->before.answers < prompts_of_test()) {
+    ASSIGN_OR_RETURN(const bool tested, TestNext(model, around, progress_->before));
+    if (tested) RETURN_IF_ERROR(KeepProgress());
     return false;
   }
-  if (sampled) {
-    RETURN_IF_ERROR(Begin());
-    return true;
+  if (!sampled()) {
+    RETURN_IF_ERROR(SampleNext(model, around));
+    return false;
   }
-  RETURN_IF_ERROR(SampleBlock(model, around));
-  return false;
+  ASSIGN_OR_RETURN(const bool kept, KeepAll());
+  if (!kept && step == Step(0)) {  // once a step is committed nobody could sample it again
+    RETURN_IF_ERROR(RunTogether(place_.context, [this] {
+      place_.context.clock.Sleep(kRetryInterval);
+      return absl::OkStatus();
+    }));
+    return false;
+  }
+  RETURN_IF_ERROR(Begin());
+  steps_ = 1;
+  return true;
 }
 
-absl::Status RftPractice::SampleBlock(const Model& model, const RolloutAround& around) {
-  const v1::RolloutSpec& rollout = inputs_.spec.train().rollout();
-  const int64_t all = inputs_.training->size();
-  const int64_t end = std::min(all, progress_->prompts + BlockSize());
-  RolloutOrder order;
-  for (int64_t prompt = progress_->prompts; prompt < end; ++prompt) {
-    order.prompts.push_back(PromptOf(*inputs_.training, prompt));
+absl::StatusOr<std::optional<Rollouts>> RftPractice::Sample(const Model& model,
+                                                            const RolloutOrder& order,
+                                                            const RolloutAround& around) {
+  const absl::Duration begin = place_.context.clock.Monotonic();
+  ASSIGN_OR_RETURN(std::optional<Rollouts> made, source_->Sample(DecoderOf(model), order, around));
+  if (!made) {
+    // What takes so long that it is never ended is tried with less.
+    order_size_ = std::max(kLeastCompletions, order_size_ / 2);
+    return std::nullopt;
   }
-  order.samples = rollout.samples();
-  order.until_accepted = true;
+  // All go by the clock of one of them.
+  struct Told {
+    int64_t order_size = 0;
+    double rollout_seconds = 0, reward_seconds = 0;
+  };
+  const double seconds = absl::ToDoubleSeconds(place_.context.clock.Monotonic() - begin);
+  Told told{NextOrderSize(bounds_, order_size_, made->figures.samples, seconds),
+            made->figures.rollout_seconds, made->figures.reward_seconds};
+  RETURN_IF_ERROR(BroadcastValue(place_.context.collective, told, Rank(0)));
+  order_size_ = told.order_size;
+  made->figures.rollout_seconds = told.rollout_seconds;
+  made->figures.reward_seconds = told.reward_seconds;
+  return made;
+}
+
+absl::Status RftPractice::SampleNext(const Model& model, const RolloutAround& around) {
+  const v1::RolloutSpec& rollout = inputs_.spec.train().rollout();
+  const std::vector<RftAsk> asks = NextAsks(*progress_, limits_, order_size_);
+  RolloutOrder order;
+  for (const RftAsk& ask : asks) {
+    RolloutPrompt& prompt = order.prompts.emplace_back(PromptOf(*inputs_.training, ask.prompt));
+    prompt.first = ask.first;
+    prompt.samples = ask.samples;
+  }
   order.sample = RolloutSampling(rollout, /*progress=*/0);
   order.seed = rollout.seed();
-  ASSIGN_OR_RETURN(std::optional<Rollouts> made, source_->Sample(DecoderOf(model), order, around));
+  ASSIGN_OR_RETURN(std::optional<Rollouts> made, Sample(model, order, around));
   if (!made) return absl::OkStatus();
-  for (Rollout& one : made->all) {
-    if (!one.judgement.accepted()) continue;
-    progress_->rows.push_back({.prompt = order.prompts[static_cast<size_t>(one.prompt)].id,
-                               .sample = one.sample,
-                               .ids = std::move(one.ids),
-                               .text = std::move(one.text)});
-  }
-  progress_->prompts = end;
-  progress_->samples += made->figures.samples;
-  progress_->new_tokens += made->figures.new_tokens;
-  progress_->sample_seconds += made->figures.rollout_seconds;
-  progress_->verify_seconds += made->figures.reward_seconds;
+  TakeUp(asks, limits_, std::move(made->all), *progress_);
+  const RolloutFigures& figures = made->figures;
+  progress_->samples += figures.samples;
+  progress_->new_tokens += figures.new_tokens;
+  progress_->sample_seconds += figures.rollout_seconds;
+  progress_->verify_seconds += figures.reward_seconds;
   if (leads()) {
     LogInfo(absl::StrFormat(
-        "sampled %d of %d prompts: %d accepted, %.3g samples a prompt, %.0f tokens/s", end, all,
-        progress_->rows.size(), static_cast<double>(progress_->samples) / static_cast<double>(end),
-        PerSecond(static_cast<double>(made->figures.new_tokens), made->figures.rollout_seconds)));
+        "sampled %d of %d prompts: %d accepted, %.3g samples a prompt, %.0f tokens/s",
+        progress_->done(), limits_.prompts, progress_->rows.size(),
+        static_cast<double>(progress_->samples) / static_cast<double>(progress_->prompts),
+        PerSecond(static_cast<double>(figures.new_tokens), figures.rollout_seconds)));
   }
   return KeepProgress();
+}
+
+absl::Status RftPractice::Load() {
+  ASSIGN_OR_RETURN(progress_, LoadRftProgress(place_.context, PosixFileSystem(), place_.folder,
+                                              RftRunName(inputs_.spec, inputs_.data_hash)));
+  // Also in folders that lack it.
+  return progress_->reach() > 0 ? KeepProgress() : absl::OkStatus();
 }
 
 absl::Status RftPractice::Begin() {
@@ -114,70 +173,110 @@ absl::Status RftPractice::Begin() {
         " prompts none was accepted, so there is nothing to learn; raise train.rollout.samples, "
         "or take a model that answers some of them (after fine-tuning it on examples)"));
   }
-  RETURN_IF_ERROR(Write("rft.json", RowsAsJson(), Needed::kYes));
   RETURN_IF_ERROR(table_.Fill(*inputs_.training, progress_->rows));
   begun_ = true;
   begun_at_ = place_.context.clock.Monotonic();
   tested_before_ = test_seconds_;
-  steps_ = 1;
   return absl::OkStatus();
 }
 
 absl::Status RftPractice::KeepProgress() {
-  return Write(kRftProgressName, RftProgressToJson(*progress_), Needed::kNo);
-}
-
-absl::Status RftPractice::Write(const std::string& name, const std::string& text, Needed needed) {
-  return RunTogether(place_.context, [&]() -> absl::Status {
-    if (!place_.writes) return absl::OkStatus();
-    absl::Status written = MakeDurableDirectory(PosixFileSystem(), place_.folder);
-    if (written.ok()) {
-      written = WriteFileAtomically(PosixFileSystem(), JoinPath(place_.folder, name), text);
-    }
-    if (written.ok() || needed == Needed::kYes) return written;
-    LogWarning(absl::StrCat(
-        name, " could not be written, and the run goes on without: ", written.message()));
-    return absl::OkStatus();
-  });
-}
-
-absl::StatusOr<std::optional<RftTest>> RftPractice::Test(const Model& model,
-                                                         const RolloutAround& around) {
   const absl::Duration begin = place_.context.clock.Monotonic();
-  const int64_t most = inputs_.spec.evaluate().max_prompts();
-  int64_t prompts = inputs_.validation->size();
-  if (most > 0) prompts = std::min(prompts, most);
+  ASSIGN_OR_RETURN(have_progress_,
+                   Write(kRftProgressName, [this] { return RftProgressToJson(*progress_); }));
+  if (have_progress_ != Folders::kNone) kept_ = progress_->reach();
+  const double took = absl::ToDoubleSeconds(place_.context.clock.Monotonic() - begin);
+  bounds_.wanted_seconds = std::max(kOrderSeconds, took / kWritingShare);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> RftPractice::KeepAll() {
+  if (have_progress_ != Folders::kAll) RETURN_IF_ERROR(KeepProgress());
+  if (have_rows_ != Folders::kAll) {
+    ASSIGN_OR_RETURN(have_rows_, Write("rft.json", [this] { return RowsAsJson(); }));
+  }
+  return have_progress_ != Folders::kNone && have_rows_ != Folders::kNone;
+}
+
+absl::StatusOr<RftPractice::Folders> RftPractice::Write(const std::string& name,
+                                                        const std::function<std::string()>& text) {
+  absl::Status mine;
+  RETURN_IF_ERROR(RunTogether(place_.context, [&] {
+    if (!place_.writes) return absl::OkStatus();
+    mine = MakeDurableDirectory(PosixFileSystem(), place_.folder);
+    if (mine.ok()) {
+      mine = WriteFileAtomically(PosixFileSystem(), JoinPath(place_.folder, name), text());
+    }
+    return absl::OkStatus();
+  }));
+  if (!mine.ok() && !std::exchange(told_of_folder_, true)) {
+    LogWarning(absl::StrCat(name, " could not be written, which is tried again: ", mine.message()));
+  }
+  if (mine.ok()) told_of_folder_ = false;
+  struct Told {
+    int32_t writes = 0;
+    int32_t failed = 0;
+  };
+  ASSIGN_OR_RETURN(
+      const std::vector<Told> all,
+      GatherValues(place_.context.collective, Told{place_.writes ? 1 : 0, mine.ok() ? 0 : 1}));
+  int32_t writes = 0, failed = 0;
+  for (const Told& one : all) {
+    writes += one.writes;
+    failed += one.failed;
+  }
+  if (failed == 0) return Folders::kAll;
+  return failed < writes ? Folders::kSome : Folders::kNone;
+}
+
+absl::StatusOr<bool> RftPractice::TestNext(const Model& model, const RolloutAround& around,
+                                           RftTest& test) {
+  const absl::Duration begin = place_.context.clock.Monotonic();
+  const int64_t end = std::min(prompts_of_test(), test.answers + order_size_);
   RolloutOrder order;
   order.moment = {.step = inputs_.spec.train().steps(), .progress = 1};
-  for (int64_t prompt = 0; prompt < prompts; ++prompt) {
+  for (int64_t prompt = test.answers; prompt < end; ++prompt) {
     order.prompts.push_back(PromptOf(*inputs_.validation, prompt));
   }
   order.sample = GreedySampling();
-  ASSIGN_OR_RETURN(const std::optional<Rollouts> made,
-                   source_->Sample(DecoderOf(model), order, around));
-  if (!made) return std::nullopt;
+  ASSIGN_OR_RETURN(const std::optional<Rollouts> made, Sample(model, order, around));
+  if (!made) return false;
   AnswerTally tally;
   for (const Rollout& one : made->all) tally.Add(one.judgement);
+  test.answers += tally.questions();
+  test.right += tally.right();
+  test.answered += tally.answered();
   test_seconds_ += absl::ToDoubleSeconds(place_.context.clock.Monotonic() - begin);
-  const RftTest test{.answers = tally.questions(),
-                     .accuracy = tally.accuracy(),
-                     .answer_rate = tally.answer_rate()};
-  if (leads()) {
+  if (leads() && test.answers == prompts_of_test()) {
     LogInfo(absl::StrFormat("test%s: accuracy %.3f, answer rate %.3f, of %d prompts",
-                            begun_ ? "" : " of the model as it began", test.accuracy,
-                            test.answer_rate, test.answers));
+                            around.step == 0 ? " of the model as it began" : "", test.accuracy(),
+                            test.answer_rate(), test.answers));
   }
-  return test;
+  return true;
 }
 
 absl::StatusOr<std::optional<Practice::Findings>> RftPractice::Evaluate(
     const Model& model, const RolloutAround& around) {
-  ASSIGN_OR_RETURN(const std::optional<RftTest> test, Test(model, around));
-  if (!test) return std::nullopt;
-  if (begun_) RETURN_IF_ERROR(Write("rft-report.json", ReportAsJson(*test), Needed::kNo));
-  return Findings{.loss = 1 - test->accuracy,
-                  .answers = test->answers,
-                  .figures = {{"accuracy", test->accuracy}, {"answer_rate", test->answer_rate}}};
+  // As at the end of a run whose last steps were made by others.
+  if (!begun_ && around.step > 0) {
+    if (!progress_) RETURN_IF_ERROR(Load());
+    if (sampled()) RETURN_IF_ERROR(Begin());
+  }
+  if (begun_) RETURN_IF_ERROR(KeepAll().status());
+  RftTest test;
+  if (broken_ && broken_->step == around.step) test = broken_->test;
+  while (test.answers < prompts_of_test()) {
+    broken_ = Broken{around.step, test};
+    ASSIGN_OR_RETURN(const bool tested, TestNext(model, around, test));
+    if (!tested) return std::nullopt;
+  }
+  broken_.reset();
+  if (begun_) {
+    RETURN_IF_ERROR(Write("rft-report.json", [&] { return ReportAsJson(test); }).status());
+  }
+  return Findings{.loss = 1 - test.accuracy(),
+                  .answers = test.answers,
+                  .figures = {{"accuracy", test.accuracy()}, {"answer_rate", test.answer_rate()}}};
 }
 
 // What a record says of them, else the prompt's own text and the record.
@@ -218,7 +317,7 @@ std::string RftPractice::ReportAsJson(const RftTest& after) const {
               {"tokens_per_second",
                {{"sample", PerSecond(static_cast<double>(done.new_tokens), done.sample_seconds)},
                 {"fine_tune", PerSecond(tokens, learnt)}}}};
-  if (done.before) report["before"] = ToJson(*done.before);
+  if (done.before.answers > 0) report["before"] = ToJson(done.before);
   report["after"] = ToJson(after);
   return report.dump(2) + "\n";
 }

@@ -1,6 +1,7 @@
 #include "worker/task/rft_progress.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -18,7 +19,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kBytesMax = int64_t{4} << 30;
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 2;
+// Of which all prompts were done.
+constexpr int64_t kVersionBefore = 1;
 
 std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -29,14 +32,29 @@ absl::Status Damaged(absl::string_view what) {
 }
 
 Json TestToJson(const RftTest& test) {
-  return {
-      {"answers", test.answers}, {"accuracy", test.accuracy}, {"answer_rate", test.answer_rate}};
+  return {{"answers", test.answers},
+          {"accuracy", test.accuracy()},
+          {"answer_rate", test.answer_rate()}};
+}
+
+RftTest TestOf(const Json& json) {
+  RftTest test{.answers = json.at("answers").get<int64_t>()};
+  const auto count = [&](const char* share) {
+    return std::llround(json.at(share).get<double>() * static_cast<double>(test.answers));
+  };
+  test.right = count("accuracy");
+  test.answered = count("answer_rate");
+  return test;
 }
 
 Json BodyOf(const RftProgress& progress) {
   Json rows = Json::array();
   for (const RftRow& row : progress.rows) {
     rows.push_back({row.prompt, row.sample, row.ids, row.text});
+  }
+  Json pending = Json::array();
+  for (const RftPending& one : progress.pending) {
+    pending.push_back(Json::array({one.prompt, one.made}));
   }
   Json body{{"version", kVersion},
             {"run", progress.run},
@@ -45,7 +63,8 @@ Json BodyOf(const RftProgress& progress) {
             {"new_tokens", progress.new_tokens},
             {"sample_seconds", progress.sample_seconds},
             {"verify_seconds", progress.verify_seconds}};
-  if (progress.before) body["before"] = TestToJson(*progress.before);
+  if (progress.before.answers > 0) body["before"] = TestToJson(progress.before);
+  body["pending"] = std::move(pending);
   body["rows"] = std::move(rows);
   return body;
 }
@@ -53,18 +72,19 @@ Json BodyOf(const RftProgress& progress) {
 // Throws nlohmann's exceptions for what is not there.
 RftProgress ProgressOf(const Json& body) {
   RftProgress progress{.run = body.at("run").get<std::string>(),
-                       .before = std::nullopt,
+                       .before = {},
                        .prompts = body.at("prompts").get<int64_t>(),
+                       .pending = {},
                        .rows = {},
                        .samples = body.at("samples").get<int64_t>(),
                        .new_tokens = body.at("new_tokens").get<int64_t>(),
                        .sample_seconds = body.at("sample_seconds").get<double>(),
                        .verify_seconds = body.at("verify_seconds").get<double>()};
-  if (body.contains("before")) {
-    const Json& test = body.at("before");
-    progress.before = RftTest{.answers = test.at("answers").get<int64_t>(),
-                              .accuracy = test.at("accuracy").get<double>(),
-                              .answer_rate = test.at("answer_rate").get<double>()};
+  if (body.contains("before")) progress.before = TestOf(body.at("before"));
+  if (body.at("version") == kVersion) {
+    for (const Json& one : body.at("pending")) {
+      progress.pending.push_back({one.at(0).get<int64_t>(), one.at(1).get<int64_t>()});
+    }
   }
   for (const Json& row : body.at("rows")) {
     progress.rows.push_back({.prompt = row.at(0).get<int64_t>(),
@@ -133,7 +153,10 @@ absl::StatusOr<RftProgress> RftProgressFromJson(absl::string_view text) {
   const Json& body = json.at("progress");
   if (json.value("sha256", Json()) != Sha256Hex(Dump(body))) return Damaged("its hash differs");
   try {
-    if (body.at("version") != kVersion) return Damaged("it is of another version");
+    const int64_t version = body.at("version").get<int64_t>();
+    if (version != kVersion && version != kVersionBefore) {
+      return Damaged("it is of another version");
+    }
     return ProgressOf(body);
   } catch (const nlohmann::json::exception& error) {
     return Damaged(error.what());
@@ -147,19 +170,18 @@ absl::StatusOr<RftProgress> LoadRftProgress(const RankContext& context, FileSyst
     own = ReadOwn(files, folder, run);
     return absl::OkStatus();
   }));
-  // The test comes first, so a file without prompts is further than none.
-  ASSIGN_OR_RETURN(const std::vector<int64_t> prompts,
-                   GatherValues(context.collective, own ? own->prompts : int64_t{-1}));
-  const auto furthest = std::max_element(prompts.begin(), prompts.end());
+  ASSIGN_OR_RETURN(const std::vector<int64_t> reached,
+                   GatherValues(context.collective, own ? own->reach() : int64_t{-1}));
+  const auto furthest = std::max_element(reached.begin(), reached.end());
   if (*furthest < 0) {
     RftProgress none;
     none.run = run;
     return none;
   }
-  const bool mine = furthest - prompts.begin() == context.collective.rank().value();
+  const bool mine = furthest - reached.begin() == context.collective.rank().value();
   ASSIGN_OR_RETURN(const std::vector<std::string> all,
                    GatherBytes(context.collective, mine ? RftProgressToJson(*own) : ""));
-  return RftProgressFromJson(all[static_cast<size_t>(furthest - prompts.begin())]);
+  return RftProgressFromJson(all[static_cast<size_t>(furthest - reached.begin())]);
 }
 
 }  // namespace espalier

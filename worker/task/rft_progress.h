@@ -1,7 +1,7 @@
 // RftProgress: what a run of rft has sampled so far, and the file that holds it, so that a run that
-// is ended goes on where it was: written after every block of prompts, whole or not at all, and
+// is ended goes on where it was: written after every order of completions, whole or not at all, and
 // trusted by its hash alone. The ranks take the furthest that one of them finds in its checkpoint
-// folder. Used by rft_practice.h and rft_table.h. Compute thread; JSON is pure.
+// folder. Used by rft_asks.h, rft_practice.h and rft_table.h. Compute thread; JSON is pure.
 #pragma once
 
 #include <cstdint>
@@ -29,23 +29,42 @@ struct RftRow {
   friend bool operator==(const RftRow&, const RftRow&) = default;
 };
 
-// Of prompts that were answered with the likeliest ids.
+// A prompt that was asked, and has no accepted completion yet.
+struct RftPending {
+  int64_t prompt = 0;
+  int64_t made = 0;  // samples of it
+  friend bool operator==(const RftPending&, const RftPending&) = default;
+};
+
+// Of prompts that were answered with the likeliest ids: the first of the split so far.
 struct RftTest {
   int64_t answers = 0;
-  double accuracy = 0;
-  double answer_rate = 0;
+  int64_t right = 0;
+  int64_t answered = 0;  // so that it could be read
+  double accuracy() const { return Share(right); }
+  double answer_rate() const { return Share(answered); }
   friend bool operator==(const RftTest&, const RftTest&) = default;
+
+ private:
+  double Share(int64_t part) const {
+    return answers > 0 ? static_cast<double>(part) / static_cast<double>(answers) : 0;
+  }
 };
 
 struct RftProgress {
-  std::string run;                // RftRunName: what the rows are a function of
-  std::optional<RftTest> before;  // the model as it began
-  int64_t prompts = 0;            // that are done, the first so many
-  std::vector<RftRow> rows;       // by prompt
-  int64_t samples = 0;            // made
+  std::string run;                  // RftRunName: what the rows are a function of
+  RftTest before;                   // the model as it began
+  int64_t prompts = 0;              // that were asked, the first so many
+  std::vector<RftPending> pending;  // of these, which are to be asked again; by prompt
+  std::vector<RftRow> rows;         // by prompt
+  int64_t samples = 0;              // made
   int64_t new_tokens = 0;
   double sample_seconds = 0;
   double verify_seconds = 0;
+  // Grows with every order.
+  int64_t reach() const { return before.answers + samples; }
+  // Prompts of which it is known what becomes.
+  int64_t done() const { return prompts - static_cast<int64_t>(pending.size()); }
   friend bool operator==(const RftProgress&, const RftProgress&) = default;
 };
 

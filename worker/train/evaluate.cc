@@ -102,9 +102,15 @@ absl::StatusOr<int64_t> Evaluator::PassThatFits(const Around& around, SlotRange 
 absl::StatusOr<std::optional<Evaluation>> Evaluator::RunPractice(const Around& around) {
   const absl::Duration begin = context_.clock.Monotonic();
   const Model& model = around.model != nullptr ? *around.model : model_;
+  const RolloutAround with{.shares = around.sequences,
+                           .called_away = around.called_away,
+                           .begins = nullptr,
+                           .done = nullptr,
+                           .worked = worked_,
+                           .free_memory = around.free_memory,
+                           .step = around.step};
   ASSIGN_OR_RETURN(std::optional<Practice::Findings> found,
-                   options_.practice->Evaluate(
-                       model, {.shares = around.sequences, .called_away = around.called_away}));
+                   options_.practice->Evaluate(model, with));
   if (!found) return std::nullopt;
   return Evaluation{.loss = found->loss,
                     .tokens = found->answers,

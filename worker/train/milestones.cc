@@ -69,7 +69,8 @@ absl::StatusOr<bool> Milestones::Evaluate() {
                              .micro_batch = parts_.memory.EvaluationRows(),
                              .sequences = parts_.boundary.sequences(),
                              .free_memory = [this] { parts_.memory.Free(); },
-                             .called_away = [this] { return parts_.boundary.CallsAway(); }}));
+                             .called_away = [this] { return parts_.boundary.CallsAway(); },
+                             .step = parts_.replica.step().value()}));
   parts_.accounts.Book(TimeAccount::kEvaluate);
   if (!found) return false;
   evaluation_ = found;

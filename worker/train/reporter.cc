@@ -10,6 +10,20 @@
 namespace espalier {
 namespace {
 
+void TakeSeconds(TimeAccounts& accounts, v1::StepReport& report) {
+  report.set_compute_seconds(accounts.Seconds(TimeAccount::kCompute));
+  report.set_exchange_wait_seconds(accounts.Seconds(TimeAccount::kExchangeWait));
+  report.set_data_wait_seconds(accounts.Seconds(TimeAccount::kDataWait));
+  report.set_update_seconds(accounts.Seconds(TimeAccount::kUpdate));
+  report.set_step_seconds(accounts.StepSeconds());
+  report.set_checkpoint_seconds(accounts.Seconds(TimeAccount::kCheckpoint));
+  report.set_evaluate_seconds(accounts.Seconds(TimeAccount::kEvaluate));
+  report.set_paused_seconds(accounts.Seconds(TimeAccount::kPaused));
+  report.set_rollout_seconds(accounts.Seconds(TimeAccount::kRollout));
+  report.set_reward_seconds(accounts.Seconds(TimeAccount::kReward));
+  accounts.Clear();
+}
+
 // "  accuracy 0.9375  steps 3.5", or nothing.
 std::string Text(const google::protobuf::RepeatedPtrField<v1::TaskFigure>& figures) {
   std::string text;
@@ -70,21 +84,20 @@ StepReporter::StepReporter(const RankContext& context, ControlClient& client,
     : context_(context), client_(client), observer_(observer) {}
 
 void StepReporter::Step(v1::StepReport report, TimeAccounts& accounts) {
-  report.set_compute_seconds(accounts.Seconds(TimeAccount::kCompute));
-  report.set_exchange_wait_seconds(accounts.Seconds(TimeAccount::kExchangeWait));
-  report.set_data_wait_seconds(accounts.Seconds(TimeAccount::kDataWait));
-  report.set_update_seconds(accounts.Seconds(TimeAccount::kUpdate));
-  report.set_step_seconds(accounts.StepSeconds());
-  report.set_checkpoint_seconds(accounts.Seconds(TimeAccount::kCheckpoint));
-  report.set_evaluate_seconds(accounts.Seconds(TimeAccount::kEvaluate));
-  report.set_paused_seconds(accounts.Seconds(TimeAccount::kPaused));
-  report.set_rollout_seconds(accounts.Seconds(TimeAccount::kRollout));
-  report.set_reward_seconds(accounts.Seconds(TimeAccount::kReward));
-  accounts.Clear();
+  TakeSeconds(accounts, report);
   AddExchange(report);
   if (observer_ != nullptr) observer_->OnStep(report);
   v1::AttachRequest message;
   *message.mutable_step() = std::move(report);
+  client_.Report(std::move(message));
+}
+
+void StepReporter::Practised(int64_t step, int64_t kept, TimeAccounts& accounts) {
+  v1::AttachRequest message;
+  v1::Practised& told = *message.mutable_practised();
+  told.set_step(step);
+  told.set_kept(kept);
+  TakeSeconds(accounts, *told.mutable_accounts());
   client_.Report(std::move(message));
 }
 

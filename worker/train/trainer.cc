@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "worker/tensor/torch_compat.h"
+#include "worker/train/layer_progress.h"
 
 namespace espalier {
 
@@ -16,7 +17,8 @@ Trainer::Trainer(const v1::JobSpec& spec, const Parts& parts)
       replica_(parts.replica),
       accounts_(parts.context.clock),
       reporter_(parts.context, parts.client, parts.observer),
-      runner_(parts.task, replica_.model(), replica_.parameters()) {}
+      runner_(parts.task, replica_.model(), replica_.parameters()),
+      worked_(LayerProgress(parts.context, replica_.model().device())) {}
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const v1::JobSpec& spec,
                                                          const Parts& parts, Options options) {
@@ -43,7 +45,10 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const v1::JobSpec& spec
 absl::StatusOr<v1::Outcome> Trainer::Run() {
   absl::StatusOr<v1::Outcome> outcome = absl::UnknownError("not run");
   const absl::Status status = CatchTorch("training", [&] { outcome = RunSteps(); });
-  if (status.ok()) return outcome;
+  if (status.ok()) {
+    ReportPractised();
+    return outcome;
+  }
   absl::Status named(status.code(),
                      absl::StrCat("step ", replica_.step().value(), ", ", status.message()));
   // Which ranks failed, or are silent.
@@ -61,6 +66,7 @@ absl::StatusOr<v1::Outcome> Trainer::RunSteps() {
         RETURN_IF_ERROR(milestones_->AfterStep());
         break;
       case StepEnd::kNotBegun:
+        ReportPractised();
         break;
       case StepEnd::kStopped:
         return v1::OUTCOME_STOPPED;
@@ -73,6 +79,13 @@ absl::StatusOr<v1::Outcome> Trainer::RunSteps() {
         return v1::OUTCOME_COMPLETED;
     }
   }
+}
+
+// What is not booked yet went into keeping it.
+void Trainer::ReportPractised() {
+  accounts_.Book(TimeAccount::kCheckpoint);
+  const int64_t kept = parts_.practice != nullptr ? parts_.practice->kept() : 0;
+  reporter_.Practised(replica_.step().value(), kept, accounts_);
 }
 
 absl::StatusOr<Trainer::StepEnd> Trainer::EndRun() {
@@ -188,7 +201,12 @@ absl::StatusOr<bool> Trainer::Practise() {
     return false;
   }
   RolloutAround around{.shares = boundary_->sequences(),
-                       .called_away = [this] { return boundary_->CallsAway(); }};
+                       .called_away = [this] { return boundary_->CallsAway(); },
+                       .begins = nullptr,
+                       .done = nullptr,
+                       .worked = worked_,
+                       .free_memory = [this] { memory_->Free(); },
+                       .step = replica_.step().value()};
   const auto judges = [](RolloutPart part) { return part == RolloutPart::kJudging; };
   around.begins = [&](RolloutPart part) {
     reporter_.Enter(judges(part) ? v1::PHASE_REWARD : v1::PHASE_ROLLOUT);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -81,6 +82,8 @@ class Trainer {
   Trainer(const v1::JobSpec& spec, const Parts& parts);
 
   absl::StatusOr<v1::Outcome> RunSteps();
+  // Of what is done without a step.
+  void ReportPractised();
   // The last step is committed, or the validation loss falls no more.
   bool Ends() const;
   absl::StatusOr<StepEnd> TrainStep();
@@ -106,6 +109,7 @@ class Trainer {
   TimeAccounts accounts_;
   StepReporter reporter_;
   PassRunner runner_;
+  const std::function<void(int64_t)> worked_;  // of what is sampled, so that it knows the device
   std::unique_ptr<PassMemory> memory_;
   std::optional<GradientPasses> passes_;
   std::optional<Milestones> milestones_;

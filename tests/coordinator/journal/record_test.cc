@@ -38,6 +38,8 @@ JobRecord FullRecord() {
   record.restarts = 2;
   record.retry_at = At(5);
   record.fault_step = Step(70);
+  record.kept = 40;
+  record.fault_kept = 30;
   record.unseen_ends = 1;
   record.unexplained = 2;
   record.unheard = {NodeName("b"), NodeName("a")};
@@ -151,6 +153,16 @@ TEST(Translate, TheNumbersOfTheEnumsAreThoseOfTheProtocol) {
   EXPECT_EQ(static_cast<int>(Phase::kStopping), v1::PHASE_STOPPING);
   EXPECT_EQ(static_cast<int>(RunState::kStop), v1::RUN_STATE_STOP);
   EXPECT_EQ(static_cast<int>(Outcome::kLost), v1::OUTCOME_LOST);
+}
+
+TEST(Translate, WhatIsKeptBeforeAStepIsTold) {
+  v1::AttachRequest message;
+  message.mutable_practised()->set_step(2);
+  message.mutable_practised()->set_kept(64);
+  const std::optional<Event> event = WorkerEvent(StreamId(1), message);
+  ASSERT_TRUE(event.has_value());
+  EXPECT_EQ(std::get<WorkerPractised>(*event).step, Step(2));
+  EXPECT_EQ(std::get<WorkerPractised>(*event).kept, 64);
 }
 
 TEST(Translate, AMessageWithoutMeaningIsNoEvent) {

@@ -46,6 +46,18 @@ TEST(SideNotes, ReportsOfALostGenerationAreForgottenAndTotalsKept) {
   EXPECT_EQ(notes.of(kJob).tallies[1].exchange_bytes(), 7);
 }
 
+// A generation may be lost before its first step, after hours of it.
+TEST(SideNotes, WhatIsSampledIsBookedBeforeTheStep) {
+  SideNotes notes;
+  notes.Attached(kWorker, absl::Seconds(0));
+  v1::AttachRequest message;
+  message.mutable_practised()->mutable_accounts()->set_rollout_seconds(50);
+  notes.Heard(kWorker, message, absl::Seconds(60));
+  notes.Moved(kJob, JobState::kRunning, JobState::kRecovering, Tick{}, absl::Seconds(70));
+  EXPECT_EQ(notes.of(kJob).tallies[1].seconds(GoodputAccount::kRollout), 50);
+  EXPECT_LT(notes.of(kJob).tallies[1].seconds(GoodputAccount::kRecovering), 20);
+}
+
 v1::AttachRequest StepWith(std::vector<std::pair<std::string, double>> figures) {
   v1::AttachRequest message;
   for (const auto& [name, value] : figures) {

@@ -41,6 +41,19 @@ TEST(Outbox, AFullOneDropsTheOldestSteps) {
   EXPECT_EQ(all.back().step().step(), 4);
 }
 
+// Their seconds would be missing from the accounts, or be there twice.
+TEST(Outbox, WhatIsDoneBeforeStepsIsToldOnceEach) {
+  Outbox outbox(3);
+  for (const int64_t kept : {64, 128}) {
+    v1::AttachRequest message;
+    message.mutable_practised()->set_kept(kept);
+    outbox.Add(message);
+  }
+  EXPECT_EQ(TakeAll(outbox).size(), 2U);
+  outbox.Reconnected();
+  EXPECT_TRUE(outbox.empty());
+}
+
 TEST(Outbox, ANewerAckReplacesOneThatStillWaits) {
   Outbox outbox(3);
   outbox.Add(AckMessage(1));

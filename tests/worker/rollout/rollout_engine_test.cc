@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
+
 #include "tests/worker/rollout/sampling_world.h"
 #include "worker/generation/batch_generator.h"
 
@@ -43,22 +45,15 @@ TEST(RolloutEngine, WhatASlowRankHasNotBegunMoves) {
   EXPECT_GT(ranks[0].judged, 40);
 }
 
-TEST(RolloutEngine, APromptEndsWithItsFirstAcceptedSample) {
-  RolloutOrder order = SomeOrder(12, 10);
+// So that a prompt can be asked again, and for no more than is wanted.
+TEST(RolloutEngine, APromptMayHaveSamplesOfItsOwn) {
+  RolloutOrder order = SomeOrder(3, 5);
   const std::vector<Rollout> all = AllOf(Sample({}, order));
-  order.until_accepted = true;
-  const std::vector<SampledRank> alone = Sample({}, order);
-  std::vector<Rollout> wanted;
-  std::vector<bool> ended(12);
-  for (const Rollout& one : all) {
-    if (ended[static_cast<size_t>(one.prompt)]) continue;
-    ended[static_cast<size_t>(one.prompt)] = one.judgement.accepted();
-    wanted.push_back(one);
-  }
-  ASSERT_LT(wanted.size(), all.size()) << "nothing is ever accepted";
-  ExpectEqual(AllOf(alone), wanted);
-  EXPECT_LT((*alone[0].rollouts)->figures.samples, static_cast<int64_t>(all.size()));
-  ExpectEqual(AllOf(Sample({.slow_down = {4, 1}}, order)), wanted);
+  order.prompts[0].first = 2;
+  order.prompts[0].samples = 3;
+  order.prompts[2].samples = 1;
+  const std::vector<Rollout> some = AllOf(Sample({.slow_down = {1, 3}}, order));
+  ExpectEqual(some, {all[2], all[3], all[4], all[5], all[6], all[7], all[8], all[9], all[10]});
 }
 
 TEST(RolloutEngine, EndsAtAStopTextWhichBelongsToTheCompletion) {
@@ -123,6 +118,40 @@ TEST(RolloutEngine, AllStopWhenOneIsCalledAway) {
     ASSERT_TRUE(rank.rollouts.ok()) << rank.rollouts.status();
     EXPECT_FALSE(rank.rollouts->has_value());
   }
+}
+
+// What is judged may take seconds each.
+TEST(RolloutEngine, AStopWaitsForWhatTheVerifierHasInHandAlone) {
+  std::atomic<int64_t> judged = 0;
+  const auto ranks = Sample({.called_away = [&](int) { return judged > 0; },
+                             .judged_at_once = 3,
+                             .judges =
+                                 [&](int64_t) {
+                                   ++judged;
+                                   RealClock().Sleep(absl::Milliseconds(100));
+                                 }},
+                            SomeOrder(10, 2));
+  ASSERT_TRUE(ranks[0].rollouts.ok()) << ranks[0].rollouts.status();
+  EXPECT_FALSE(ranks[0].rollouts->has_value());
+  EXPECT_EQ(judged, 3);
+}
+
+TEST(RolloutEngine, WhatIsJudgedInAMomentIsJudgedManyAtATime) {
+  const auto ranks = Sample({.judged_at_once = 1}, SomeOrder(10, 4));
+  ASSERT_EQ(AllOf(ranks).size(), 40U);
+  EXPECT_EQ(ranks[0].judge_calls, 6) << "1, 2, 4, 8, 16 and the last 9";
+}
+
+// A turn of a large model on a slow machine is longer than a peer may be silent.
+TEST(RolloutEngine, EveryLayerIsASignOfLife) {
+  std::atomic<int64_t> layers = 0;
+  const auto ranks = Sample({.worked = [&](int64_t) { ++layers; }}, SomeOrder(4, 1));
+  int64_t longest = 0;
+  for (const Rollout& one : AllOf(ranks)) {
+    longest = std::max(longest, static_cast<int64_t>(one.ids.size()));
+  }
+  // Four prompts, and steps of all of them.
+  EXPECT_GE(layers, ByteConfig().layers * (4 + longest - 1));
 }
 
 TEST(RolloutEngine, ALostRankIsAnErrorAndTheNextWorldSamplesTheSame) {

@@ -106,5 +106,13 @@ TEST(RolloutQueues, MeetSoonerTheSoonerSomebodyIsIdle) {
   EXPECT_GT(UntilNextMeeting(queues, slow), UntilNextMeeting(queues, fast));
 }
 
+TEST(RolloutQueues, WhoHasNothingHurriesNobody) {
+  RolloutQueues queues(1, std::vector<int64_t>{1, 1});
+  const std::vector<RolloutLoad> loads = {{.begun = 1, .running = 1, .seconds = 4, .rate = 1}, {}};
+  queues.Meet(loads);
+  ASSERT_EQ(queues.waiting(), 0);
+  EXPECT_GT(UntilNextMeeting(queues, loads), absl::Milliseconds(100));
+}
+
 }  // namespace
 }  // namespace espalier

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -29,14 +30,21 @@ inline DecoderConfig ByteConfig() {
 // Accepts a completion whose text has the letter that its record names; counts those it judges.
 class LetterVerifier final : public Verifier {
  public:
-  explicit LetterVerifier(int64_t* judged) : judged_(judged) {}
+  struct Counts {
+    int64_t judged = 0, calls = 0;
+  };
+  // `judges` is told of each, by its number; may be null.
+  LetterVerifier(Counts* counts, std::function<void(int64_t)> judges)
+      : counts_(counts), judges_(std::move(judges)) {}
   absl::StatusOr<std::vector<Judgement>> Judge(absl::Span<const Completion> completions,
                                                const TrainingMoment& moment) override {
     std::vector<Judgement> judgements;
+    ++counts_->calls;
     for (const Completion& one : completions) {
       if (one.record.empty()) return absl::InvalidArgumentError("a record that is empty");
       if (one.record == "gone") return absl::UnavailableError("the program does not start");
-      ++*judged_;
+      ++counts_->judged;
+      if (judges_) judges_(counts_->judged);
       Judgement& judgement = judgements.emplace_back();
       judgement.Add("length", static_cast<double>(one.text.size()));
       judgement.Add("step", static_cast<double>(moment.step));
@@ -47,7 +55,8 @@ class LetterVerifier final : public Verifier {
   }
 
  private:
-  int64_t* judged_;
+  Counts* const counts_;
+  const std::function<void(int64_t)> judges_;
 };
 
 inline RolloutOrder SomeOrder(int64_t prompts, int64_t samples) {
@@ -68,13 +77,16 @@ struct SamplingWorld {
   RolloutLimits limits = {.max_new_tokens = 24, .rows = 5};
   std::vector<int64_t> shares = {};
   absl::Duration failure_timeout = absl::Seconds(60);
-  std::function<bool(int rank)> called_away;
-  std::function<void(int rank, Collective& collective)> before;  // a rank samples
+  std::function<bool(int rank)> called_away = nullptr;
+  std::function<void(int rank, Collective& collective)> before = nullptr;  // a rank samples
+  size_t judged_at_once = 64;
+  std::function<void(int64_t)> judges = nullptr;  // by the verifier of any rank
+  std::function<void(int64_t)> worked = nullptr;
 };
 
 struct SampledRank {
   absl::StatusOr<std::optional<Rollouts>> rollouts = absl::UnknownError("did not run");
-  int64_t judged = 0;
+  int64_t judged = 0, judge_calls = 0;
 };
 
 inline std::vector<SampledRank> Sample(const SamplingWorld& world, const RolloutOrder& order) {
@@ -91,14 +103,23 @@ inline std::vector<SampledRank> Sample(const SamplingWorld& world, const Rollout
       at::set_num_threads(1);
       ProgressBoard board;
       if (world.before) world.before(static_cast<int>(rank), *group[rank]);
+      LetterVerifier::Counts counts;
       RolloutEngine engine({*group[rank], RealClock(), board}, tokenizer,
-                           std::make_unique<LetterVerifier>(&results[rank].judged),
-                           {.limits = world.limits, .slow_down = world.slow_down[rank]});
-      RolloutAround around{.shares = world.shares, .called_away = {}, .begins = {}, .done = {}};
+                           std::make_unique<LetterVerifier>(&counts, world.judges),
+                           {.limits = world.limits,
+                            .judged_at_once = world.judged_at_once,
+                            .slow_down = world.slow_down[rank]});
+      RolloutAround around{.shares = world.shares,
+                           .called_away = {},
+                           .begins = {},
+                           .done = {},
+                           .worked = world.worked};
       if (world.called_away) {
         around.called_away = [&, rank] { return world.called_away(static_cast<int>(rank)); };
       }
       results[rank].rollouts = engine.Sample(*models[rank].decoder, order, around);
+      results[rank].judged = counts.judged;
+      results[rank].judge_calls = counts.calls;
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -117,7 +117,7 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
                                                  options.checkpoints + "/samples"));
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<Practice> practice,
-                   task.MakePractice({context, FolderOf(options, rank), role.writes}));
+                   task.MakePractice({context, FolderOf(options, rank), role.keeps}));
   CheckpointSaver saver(context, *result.client, store, identity, role);
   Evaluator evaluator(context, result.replica->model(), task,
                       {.reproducible = spec.train().reproducible(), .practice = practice.get()});
@@ -193,6 +193,11 @@ void ScriptedClient::Report(v1::AttachRequest message) {
 std::vector<v1::StepReport> ScriptedClient::steps() const {
   absl::MutexLock lock(&mutex_);
   return Select<v1::StepReport>(messages_, &v1::AttachRequest::has_step, &v1::AttachRequest::step);
+}
+std::vector<v1::Practised> ScriptedClient::practised() const {
+  absl::MutexLock lock(&mutex_);
+  return Select<v1::Practised>(messages_, &v1::AttachRequest::has_practised,
+                               &v1::AttachRequest::practised);
 }
 std::vector<v1::DirectiveAck> ScriptedClient::acks() const {
   absl::MutexLock lock(&mutex_);

@@ -45,6 +45,7 @@ class ScriptedClient : public ControlClient {
   std::function<bool(absl::Duration timeout)> lease;
 
   std::vector<v1::StepReport> steps() const;
+  std::vector<v1::Practised> practised() const;
   std::vector<v1::DirectiveAck> acks() const;
   std::vector<v1::CheckpointReport> checkpoints() const;
   std::vector<v1::EvaluationReport> evaluations() const;

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <nlohmann/json.hpp>
 
+#include "common/base/sha256.h"
 #include "common/config/job_file.h"
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/tiny_model.h"
@@ -18,6 +19,7 @@
 namespace espalier {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int64_t kPrompts = 150, kSteps = 6;
@@ -44,20 +46,34 @@ class CharacterVerifier final : public Verifier {
   const bool accepts_;
 };
 
-// Of a rank: lost when it is asked for the `fails_at`-th order.
-class LostSource final : public RolloutSource {
+// What happens to a rank's orders, and what was made of them.
+struct Fate {
+  int lost_at = -1;        // the order at which it is lost; below 0: never
+  bool lost_last = false;  // at the one behind the last step
+  size_t longest = 1e6;    // prompts; the ranks are called away from longer orders
+  bool accepts = true;
+  int64_t* made = nullptr;  // counts completions of rank 0
+};
+
+class FatedSource final : public RolloutSource {
  public:
-  LostSource(std::unique_ptr<RolloutSource> source, int fails_at)
-      : source_(std::move(source)), left_(fails_at) {}
+  FatedSource(std::unique_ptr<RolloutSource> source, const Fate& fate)
+      : source_(std::move(source)), fate_(fate) {}
   absl::StatusOr<std::optional<Rollouts>> Sample(const Decoder& decoder, const RolloutOrder& order,
                                                  const RolloutAround& around) override {
-    if (left_-- == 0) return absl::UnavailableError("the rank is lost");
-    return source_->Sample(decoder, order, around);
+    EXPECT_TRUE(around.worked) << "layers are signs of life";
+    EXPECT_TRUE(around.free_memory);
+    if (fate_.lost_last && around.step == kSteps) return absl::UnavailableError("it is lost");
+    if (fate_.lost_at-- == 0) return absl::UnavailableError("the rank is lost");
+    if (order.prompts.size() > fate_.longest) return std::nullopt;
+    auto made = source_->Sample(decoder, order, around);
+    if (fate_.made != nullptr && made.ok() && *made) *fate_.made += (*made)->figures.samples;
+    return made;
   }
 
  private:
   std::unique_ptr<RolloutSource> source_;
-  int left_;
+  Fate fate_;
 };
 
 std::shared_ptr<const PromptTable> Prompts(int64_t count, int first) {
@@ -93,8 +109,7 @@ WorldOptions OptionsOf(const std::string& folder, int ranks) {
   return options;
 }
 
-// `fails_at`: the order at which a rank is lost; below 0: none is.
-std::vector<RankResult> TrainRft(WorldOptions options, int fails_at = -1, bool accepts = true) {
+std::vector<RankResult> TrainRft(WorldOptions options, const Fate& fate = {}) {
   RftInputs inputs{.spec = options.spec,
                    .training = Prompts(kPrompts, 40),
                    .validation = Prompts(20, 100),
@@ -103,12 +118,14 @@ std::vector<RankResult> TrainRft(WorldOptions options, int fails_at = -1, bool a
                    .open_source = nullptr};
   const std::shared_ptr<const Tokenizer> tokenizer = inputs.tokenizer;
   inputs.open_source =
-      [tokenizer, fails_at,
-       accepts](const RankContext& context) -> absl::StatusOr<std::unique_ptr<RolloutSource>> {
+      [tokenizer,
+       fate](const RankContext& context) -> absl::StatusOr<std::unique_ptr<RolloutSource>> {
     auto engine = std::make_unique<RolloutEngine>(
-        context, *tokenizer, std::make_unique<CharacterVerifier>(accepts),
+        context, *tokenizer, std::make_unique<CharacterVerifier>(fate.accepts),
         RolloutEngine::Options{.limits = {.max_new_tokens = 14}});
-    return std::make_unique<LostSource>(std::move(engine), fails_at);
+    Fate own = fate;
+    if (context.collective.rank() != Rank(0)) own.made = nullptr;
+    return std::make_unique<FatedSource>(std::move(engine), own);
   };
   const Rft task(std::move(inputs));
   options.task = &task;
@@ -149,9 +166,27 @@ TEST(Rft, KeepsTheFirstAcceptedCompletionOfEachPromptAndTellsOfItself) {
   ASSERT_EQ(told.size(), 1U);
   EXPECT_EQ(told[0].figures(0).name(), "accuracy");
   EXPECT_EQ(told[0].figures(0).value(), report["after"]["accuracy"].get<double>());
-  double rollout = 0;
-  for (const v1::StepReport& step : results[0].client->steps()) rollout += step.rollout_seconds();
-  EXPECT_GT(rollout, 0);
+}
+
+// Else hours of sampling would be booked to nothing, and lost with a kill.
+TEST(Rft, TellsOfItsSamplingWhileItSamples) {
+  const TestFolder folder;
+  const std::vector<RankResult> results = TrainRft(OptionsOf(folder.path(), 2));
+  FingerprintOf(results);
+  for (const RankResult& rank : results) {
+    double rollout = 0;
+    int64_t kept = 0;
+    for (const v1::Practised& told : rank.client->practised()) {
+      if (told.step() > 0) break;
+      rollout += told.accounts().rollout_seconds();
+      EXPECT_GT(told.kept(), kept);
+      kept = told.kept();
+    }
+    EXPECT_GT(rollout, 0);
+    EXPECT_GT(kept, kPrompts);
+    EXPECT_EQ(rank.client->steps()[0].rollout_seconds(), 0) << "it has been told";
+    EXPECT_GT(rank.client->practised().back().accounts().evaluate_seconds(), 0);
+  }
 }
 
 TEST(Rft, TwoRanksLearnFromWhatOneLearnsFrom) {
@@ -170,23 +205,59 @@ TEST(Rft, TwoRanksLearnFromWhatOneLearnsFrom) {
   }
 }
 
-// Orders: 0 the test of the model as it began, 1 to 3 blocks of prompts, 4 the test at the end.
+// Orders: 0 the test of the model as it began, then completions of prompts, the last the test at
+// the end.
 TEST(Rft, GoesOnWithWhatItHadFromEachPhase) {
   const TestFolder folder;
-  const uint64_t wanted = FingerprintOf(TrainRft(OptionsOf(folder / "whole", 1)));
+  int64_t all = 0;
+  const uint64_t wanted = FingerprintOf(TrainRft(OptionsOf(folder / "whole", 1), {.made = &all}));
   const std::string rows = ReadText(folder / "whole/0/rft.json");
-  for (const int fails_at : {0, 1, 3, 4}) {
-    const WorldOptions options = OptionsOf(folder / absl::StrCat(fails_at), 1);
-    EXPECT_FALSE(TrainRft(options, fails_at)[0].outcome.ok());
+  int64_t reached = 0;
+  for (const int lost_at : {0, 1, 2, 3}) {
+    const std::string name = absl::StrCat(lost_at);
+    const WorldOptions options = OptionsOf(folder / name, 1);
+    EXPECT_FALSE(TrainRft(options, {.lost_at = lost_at})[0].outcome.ok());
     const auto kept =
-        RftProgressFromJson(ReadText(folder / absl::StrCat(fails_at, "/0/", kRftProgressName)));
-    EXPECT_EQ(kept.ok(), fails_at > 0) << fails_at;
+        RftProgressFromJson(ReadText(folder / absl::StrCat(name, "/0/", kRftProgressName)));
+    EXPECT_EQ(kept.ok(), lost_at > 0) << lost_at;
     if (kept.ok()) {
-      EXPECT_EQ(kept->prompts, std::min<int64_t>(kPrompts, 64 * (fails_at - 1)));
+      EXPECT_GT(kept->reach(), reached);
+      reached = kept->reach();
     }
-    EXPECT_EQ(FingerprintOf(TrainRft(options)), wanted) << fails_at;
-    EXPECT_EQ(ReadText(folder / absl::StrCat(fails_at, "/0/rft.json")), rows) << fails_at;
+    int64_t made = 0;
+    EXPECT_EQ(FingerprintOf(TrainRft(options, {.made = &made})), wanted) << lost_at;
+    EXPECT_EQ(made, all - reached) << "what was there is not made again";
+    EXPECT_EQ(ReadText(folder / absl::StrCat(name, "/0/rft.json")), rows) << lost_at;
   }
+  EXPECT_GT(reached, 20 + kPrompts - 1);
+}
+
+// Who pauses more often than an order takes would never get any further.
+TEST(Rft, GetsOnInOrdersThatBecomeSmaller) {
+  const TestFolder folder;
+  const std::vector<RankResult> results = TrainRft(OptionsOf(folder / "away", 2), {.longest = 20});
+  FingerprintOf(results);
+  FingerprintOf(TrainRft(OptionsOf(folder / "whole", 2)));
+  EXPECT_EQ(ReadText(folder / "away/1/rft.json"), ReadText(folder / "whole/0/rft.json"));
+}
+
+// Its steps are in memory, so that nothing is left to be done before the test.
+TEST(Rft, ReportsWhatCameOfItThoughItWasKilledBeforeTheLastTest) {
+  const TestFolder folder;
+  WorldOptions options = OptionsOf(folder.path(), 1);
+  options.warm = folder / "warm";
+  EXPECT_FALSE(TrainRft(options, {.lost_last = true})[0].outcome.ok());
+  std::filesystem::remove(folder / "0/rft.json");
+  ::testing::internal::CaptureStderr();
+  const std::vector<RankResult> rest = TrainRft(options);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  FingerprintOf(rest);
+  ASSERT_EQ(rest[0].start.step, Step(kSteps));
+  const auto report = nlohmann::json::parse(ReadText(folder / "0/rft-report.json"));
+  EXPECT_EQ(report["before"]["answers"], 20);
+  EXPECT_EQ(report["after"]["answers"], 20);
+  EXPECT_FALSE(ReadText(folder / "0/rft.json").empty());
+  EXPECT_THAT(log, HasSubstr("test: accuracy"));
 }
 
 TEST(Rft, GoesOnFromACheckpointOfItsFineTuning) {
@@ -199,27 +270,69 @@ TEST(Rft, GoesOnFromACheckpointOfItsFineTuning) {
   const std::vector<RankResult> rest = TrainRft(options);
   EXPECT_EQ(rest[0].start.step, Step(3));
   EXPECT_EQ(FingerprintOf(rest), wanted);
-  // Without what it learns from it cannot.
+  // Without what it learns from it waits for a node that has it.
   WorldOptions bare = OptionsOf(folder / "bare", 1);
   bare.script = StopAfter(3, StopKeeps::kCheckpoint);
   FingerprintOf(TrainRft(bare));
   std::filesystem::remove(folder / absl::StrCat("bare/0/", kRftProgressName));
   bare.script = nullptr;
   const auto refused = TrainRft(bare)[0].outcome.status();
-  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(IsOfTheirNodes(refused)) << refused;
+  EXPECT_THAT(FailedRanks(refused), ElementsAre(0));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("rft.progress.json"));
+}
+
+// Whoever is lost: any node that goes on from the newest state has what the next steps learn from.
+TEST(Rft, EveryFolderHasWhatItLearnsFromWhoeverWritesCheckpoints) {
+  const TestFolder folder;
+  WorldOptions options = OptionsOf(folder.path(), 3);
+  options.spec.mutable_checkpoint()->set_copies(1);
+  options.script = StopAfter(3, StopKeeps::kCheckpoint);
+  FingerprintOf(TrainRft(options));
+  const std::string progress = ReadText(folder / absl::StrCat("0/", kRftProgressName));
+  EXPECT_EQ(ReadText(folder / absl::StrCat("2/", kRftProgressName)), progress);
+  // One that joins takes both.
+  std::filesystem::remove_all(folder / "1");
+  options.script = nullptr;
+  FingerprintOf(TrainRft(options));
+  EXPECT_EQ(ReadText(folder / absl::StrCat("1/", kRftProgressName)), progress);
+  EXPECT_EQ(ReadText(folder / "1/rft.json"), ReadText(folder / "0/rft.json"));
+}
+
+// A disk that is full all the while it samples, and a little longer.
+TEST(Rft, GoesOnInMemoryAndBeginsItsStepsOnlyWithWhatIsKept) {
+  const TestFolder folder;
+  const std::string way = folder / absl::StrCat("0/", kRftProgressName);
+  std::filesystem::create_directories(way + "/in the way");
+  WorldOptions options = OptionsOf(folder.path(), 1);
+  int told = 0;
+  bool early = false;
+  options.script = [&](int, ScriptedClient& client) {
+    client.on_report = [&](ScriptedClient&, const v1::AttachRequest& message) {
+      early = early || (message.has_step() && std::filesystem::is_directory(way));
+      if (!message.has_practised() || message.practised().accounts().rollout_seconds() > 0) return;
+      if (++told == 2) std::filesystem::remove_all(way);
+    };
+  };
+  const std::vector<RankResult> results = TrainRft(options);
+  FingerprintOf(results);
+  EXPECT_FALSE(early) << "a step is committed that nobody could go on from";
+  const auto kept = RftProgressFromJson(ReadText(way));
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_EQ(kept->done(), kPrompts);
+  EXPECT_EQ(results[0].client->practised()[0].kept(), 0) << "nothing was";
 }
 
 TEST(Rft, ARankThatComesAnewTakesWhatAnotherHas) {
   const TestFolder folder;
   const WorldOptions two = OptionsOf(folder / "two", 2);
-  EXPECT_FALSE(TrainRft(two, 2)[0].outcome.ok());
+  EXPECT_FALSE(TrainRft(two, {.lost_at = 2})[0].outcome.ok());
   const std::string kept = absl::StrCat("two/0/", kRftProgressName);
   std::filesystem::remove(folder / kept);
-  EXPECT_FALSE(TrainRft(two, 0)[0].outcome.ok());  // before it samples anything
+  EXPECT_FALSE(TrainRft(two, {.lost_at = 0})[0].outcome.ok());  // before it samples anything
   const auto taken = RftProgressFromJson(ReadText(folder / kept));
   ASSERT_TRUE(taken.ok()) << taken.status();
-  EXPECT_EQ(taken->prompts, 64);
+  EXPECT_GT(taken->samples, 0);
   FingerprintOf(TrainRft(two));
   TrainRft(OptionsOf(folder / "one", 1));
   EXPECT_EQ(ReadText(folder / "two/0/rft.json"), ReadText(folder / "one/0/rft.json"));
@@ -227,8 +340,7 @@ TEST(Rft, ARankThatComesAnewTakesWhatAnotherHas) {
 
 TEST(Rft, NothingAcceptedIsSaidWithWhatToDo) {
   const TestFolder folder;
-  const auto status =
-      TrainRft(OptionsOf(folder.path(), 1), /*fails_at=*/-1, /*accepts=*/false)[0].outcome.status();
+  const auto status = TrainRft(OptionsOf(folder.path(), 1), {.accepts = false})[0].outcome.status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("of 750 completions of 150 prompts none was accepted"));
@@ -272,7 +384,11 @@ TEST(RftRunName, IsTheSameOnAllNodes) {
 }
 
 TEST(RftProgress, ComesBackAsItWasOrNotAtAll) {
-  RftProgress progress{.run = "r", .before = RftTest{3, 0.25, 0.5}, .prompts = 7, .rows = {}};
+  RftProgress progress{.run = "r",
+                       .before = {.answers = 3, .right = 1, .answered = 2},
+                       .prompts = 7,
+                       .pending = {{.prompt = 4, .made = 2}, {.prompt = 6, .made = 1}},
+                       .rows = {}};
   progress.rows = {{.prompt = 2, .sample = 1, .ids = {1, 256}, .text = "a\n\"b"}};
   progress.sample_seconds = 0.1;
   const std::string json = RftProgressToJson(progress);
@@ -285,6 +401,18 @@ TEST(RftProgress, ComesBackAsItWasOrNotAtAll) {
     altered[at] = altered[at] == '7' ? '8' : '7';
     EXPECT_FALSE(RftProgressFromJson(altered).ok()) << at;
   }
+}
+
+TEST(RftProgress, OfAnEarlierVersionIsTakenAsItIs) {
+  const std::string body =
+      R"({"version":1,"run":"r","prompts":2,"samples":3,"new_tokens":9,"sample_seconds":0.5,)"
+      R"("verify_seconds":0.25,"before":{"answers":3,"accuracy":0.3333333333333333,)"
+      R"("answer_rate":1.0},"rows":[[1,0,[7],"x"]]})";
+  const auto read = RftProgressFromJson(
+      absl::StrCat("{\"sha256\":\"", Sha256Hex(body), "\",\"progress\":", body, "}"));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->before, (RftTest{.answers = 3, .right = 1, .answered = 3}));
+  EXPECT_EQ(read->done(), 2);
 }
 
 }  // namespace

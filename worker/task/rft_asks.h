@@ -1,0 +1,48 @@
+// RftAsks: what of rft is sampled next, and what becomes of it. A prompt is asked once, then once
+// more, twice, four times and so on until a completion is accepted: a hard one has few turns, and
+// no more than twice the samples that it needs are made. Prompts that are at different turns fill
+// an order together, so that machines have as much to do with the hard ones as with the rest. The
+// row of a prompt does not depend on what it was asked with. Used by rft_practice.h. Pure: any
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "worker/rollout/rollout.h"
+#include "worker/task/rft_progress.h"
+
+namespace espalier {
+
+// Samples first, first + 1 and so on of a prompt.
+struct RftAsk {
+  int64_t prompt = 0;
+  int64_t first = 0;
+  int64_t samples = 1;
+};
+
+struct RftLimits {
+  int64_t prompts = 0;  // there are so many
+  int64_t samples = 1;  // of each, at most
+};
+
+// Those to ask next, of `most` completions together or, where the first ask alone is more, that
+// one. Empty: all are done. Prompts that were asked come before new ones.
+std::vector<RftAsk> NextAsks(const RftProgress& progress, const RftLimits& limits, int64_t most);
+
+// What NextAsks gave for this progress has been sampled: `all` by (place among the asks, sample).
+// The first accepted completion of a prompt becomes its row.
+void TakeUp(const std::vector<RftAsk>& asks, const RftLimits& limits, std::vector<Rollout> all,
+            RftProgress& progress);
+
+// How many completions an order may have, and how long it should take: as much is lost when a run
+// is ended in it.
+struct RftOrderSize {
+  int64_t least = 1, most = 1;
+  double wanted_seconds = 60;
+};
+// After one of `size` at most, whose completions took so long: twice as many at most.
+int64_t NextOrderSize(const RftOrderSize& bounds, int64_t size, int64_t completions,
+                      double seconds);
+
+}  // namespace espalier
