@@ -32,8 +32,13 @@ if(ESPALIER_SANITIZE STREQUAL "address")
 elseif(ESPALIER_SANITIZE STREQUAL "thread")
   add_compile_options(-fsanitize=thread -g1)
   add_link_options(-fsanitize=thread)
+elseif(ESPALIER_SANITIZE STREQUAL "fuzzer")  # clang's alone; tests/fuzz links its main function
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined
+                      -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g1)
+  add_link_options(-fsanitize=address,undefined)
 elseif(ESPALIER_SANITIZE)
-  message(FATAL_ERROR "ESPALIER_SANITIZE is '${ESPALIER_SANITIZE}'; allowed: address, thread, ''")
+  message(FATAL_ERROR "ESPALIER_SANITIZE is '${ESPALIER_SANITIZE}'; allowed: address, fuzzer, "
+                      "thread, ''")
 endif()
 
 # Sources that this configuration leaves out: another system's, other variants. The lint asks that

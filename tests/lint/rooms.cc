@@ -92,11 +92,13 @@ bool IsUnknownRootFile(const std::string& path, const Layout& layout) {
 
 bool IsKnownFolder(const std::string& folder, const Layout& layout) {
   // Folders of tests that belong to no one room.
-  static const std::set<std::string> others{
-      "tests/bench",     "tests/bench/peers", "tests/cluster", "tests/confirm",
-      "tests/deploy",    "tests/lint",        "tests/mpi",     "tests/reference_models",
-      "tests/scenarios", "tests/sim",         "tests/soak",    "tests/worker/support",
-      "tests/worker/mac"};
+  static const std::set<std::string> others{"tests/bench",      "tests/bench/peers",
+                                            "tests/cluster",    "tests/confirm",
+                                            "tests/deploy",     "tests/fuzz",
+                                            "tests/lint",       "tests/mpi",
+                                            "tests/scenarios",  "tests/sim",
+                                            "tests/soak",       "tests/worker/support",
+                                            "tests/worker/mac", "tests/reference_models"};
   if (StartsWith(folder, "tests/")) {
     return StartsWith(folder, "tests/data/") || others.count(folder) ||
            RightsOf(folder.substr(6), layout).known;

@@ -16,7 +16,15 @@ namespace {
 using Result = absl::StatusOr<Value>;
 using Kind = Expression::Kind;
 
-Value Missing(std::string name) { return Value(Value::Undefined{std::move(name)}); }
+constexpr int64_t kFramesOfStep = 8;  // that a name is looked for in
+
+Value Missing(absl::string_view name) { return Value(Value::Undefined{std::string(name)}); }
+
+// The beginning of what an index or key is, which may be large.
+std::string NameOf(const Value& key) {
+  if (key.text() != nullptr) return key.text()->substr(0, 80);
+  return key.is_number() ? key.ToText() : std::string(key.KindName());
+}
 
 absl::Status NotFor(absl::string_view sign, const Value& left, const Value& right) {
   return absl::InvalidArgumentError(
@@ -63,8 +71,8 @@ Result IntegerOf(absl::string_view sign, int64_t a, int64_t b) {
   } else {
     if (b == 0) return absl::InvalidArgumentError("division by 0");
     if (b == -1) return sign == "//" ? IntegerOf("-", 0, a) : Result(Value(int64_t{0}));
-    const int64_t rest = ((a % b) + b) % b;  // of the sign of b, as in Python
-    out = sign == "%" ? rest : (a - rest) / b;
+    const bool down = a % b != 0 && (a < 0) != (b < 0);  // the rest has b's sign, as in Python
+    out = sign == "%" ? a % b + (down ? b : 0) : a / b - (down ? 1 : 0);
   }
   if (over) return absl::InvalidArgumentError("a number is too large");
   return Value(out);
@@ -103,12 +111,12 @@ absl::StatusOr<Value> BinaryOf(absl::string_view sign, const Value& left, const 
 
 absl::StatusOr<Value> Interpreter::Evaluate(const Expression& expression) {
   RETURN_IF_ERROR(Step(expression.line));
-  ++depth_;
   Result value = EvaluateKind(expression);
-  --depth_;
-  if (value.ok() && expression.kind != Kind::kLiteral && expression.kind != Kind::kName) {
-    Charge(*value);
-  }
+  // These are there already.
+  const Kind kind = expression.kind;
+  const bool found = kind == Kind::kLiteral || kind == Kind::kName || kind == Kind::kAttribute ||
+                     kind == Kind::kItem;
+  if (value.ok() && !found) Charge(*value);
   if (value.ok() || absl::IsFailedPrecondition(value.status()) ||
       absl::StartsWith(value.status().message(), "chat template, line")) {
     return value;
@@ -118,10 +126,12 @@ absl::StatusOr<Value> Interpreter::Evaluate(const Expression& expression) {
 }
 
 absl::StatusOr<Value> Interpreter::EvaluateKind(const Expression& e) {
+  const RecursionLimit::Level level(depth_);
   switch (e.kind) {
     case Kind::kLiteral:
       return e.value;
     case Kind::kName: {
+      steps_ += static_cast<int64_t>(frames_.size()) / kFramesOfStep;
       const Value* found = Lookup(e.text);
       return found == nullptr ? Missing(e.text) : *found;
     }
@@ -150,6 +160,10 @@ absl::StatusOr<Value> Interpreter::EvaluateKind(const Expression& e) {
     case Kind::kBinary: {
       ASSIGN_OR_RETURN(const Value left, Evaluate(*e.parts[0]));
       ASSIGN_OR_RETURN(const Value right, Evaluate(*e.parts[1]));
+      if (e.text == "~") {
+        ChargeAll(left);
+        ChargeAll(right);
+      }
       return BinaryOf(e.text, left, right);
     }
     case Kind::kCompare:
@@ -190,6 +204,7 @@ absl::StatusOr<Value> Interpreter::Container(const Expression& e) {
 
 absl::StatusOr<Value> Interpreter::AttributeOf(const Expression& e) {
   ASSIGN_OR_RETURN(const Value value, Evaluate(*e.parts[0]));
+  if (value.dict() != nullptr) Charge(value);
   if (const auto* undefined = value.undefined()) {
     return absl::InvalidArgumentError(
         absl::StrCat("'", undefined->name, "' is undefined, and is asked for '", e.text, "'"));
@@ -204,9 +219,10 @@ absl::StatusOr<Value> Interpreter::AttributeOf(const Expression& e) {
 absl::StatusOr<Value> Interpreter::ItemOf(const Expression& e) {
   ASSIGN_OR_RETURN(const Value value, Evaluate(*e.parts[0]));
   ASSIGN_OR_RETURN(const Value key, Evaluate(*e.parts[1]));
+  if (value.list() == nullptr) ChargeItems(value);
   if (const auto* undefined = value.undefined()) {
     return absl::InvalidArgumentError(absl::StrCat("'", undefined->name, "' is undefined, and is ",
-                                                   "asked for ", key.ToRepr().substr(0, 80)));
+                                                   "asked for '", NameOf(key), "'"));
   }
   const Value* found = nullptr;
   if (key.text() != nullptr) {
@@ -217,11 +233,12 @@ absl::StatusOr<Value> Interpreter::ItemOf(const Expression& e) {
   } else if (key.is_integer() && value.list() != nullptr) {
     found = At(*value.list(), key.integer());
   } else if (key.is_integer() && value.text() != nullptr) {
-    ASSIGN_OR_RETURN(const Value::List characters, ItemsOf(value));
-    const Value* character = At(characters, key.integer());
-    return character == nullptr ? Missing("character") : *character;
+    ASSIGN_OR_RETURN(const auto characters, CharactersIn(*value.text()));
+    const absl::string_view* character = At(characters, key.integer());
+    if (character == nullptr) return Missing("character");
+    return Value::Text(std::string(*character));
   }
-  return found == nullptr ? Missing(key.ToText().substr(0, 80)) : *found;
+  return found == nullptr ? Missing(NameOf(key)) : *found;
 }
 
 absl::StatusOr<Value> Interpreter::SliceOf(const Expression& e) {
@@ -235,8 +252,15 @@ absl::StatusOr<Value> Interpreter::SliceOf(const Expression& e) {
   const int64_t step = bounds[2].is_none() ? 1 : bounds[2].integer();
   if (step == 0) return absl::InvalidArgumentError("the step of a slice is 0");
   if (value.is_undefined()) return absl::InvalidArgumentError("a slice of what is undefined");
-  ASSIGN_OR_RETURN(const Value::List items, ItemsOf(value));
-  const auto size = static_cast<int64_t>(items.size());
+  ChargeItems(value);
+  Value::List items;
+  std::vector<absl::string_view> characters;
+  if (value.text() != nullptr) {
+    ASSIGN_OR_RETURN(characters, CharactersIn(*value.text()));
+  } else {
+    ASSIGN_OR_RETURN(items, ItemsOf(value));
+  }
+  const auto size = static_cast<int64_t>(std::max(items.size(), characters.size()));
   const auto bound = [&](const Value& given, int64_t absent) {
     if (given.is_none()) return absent;
     const int64_t at = given.integer() < 0 ? given.integer() + size : given.integer();
@@ -247,11 +271,11 @@ absl::StatusOr<Value> Interpreter::SliceOf(const Expression& e) {
   Value::List taken;
   std::string text;
   for (int64_t i = begin; step > 0 ? i < end : i > end;) {
-    const Value& item = items[static_cast<size_t>(i)];
+    const auto at = static_cast<size_t>(i);
     if (value.text() != nullptr) {
-      text += *item.text();
+      absl::StrAppend(&text, characters[at]);
     } else {
-      taken.push_back(item);
+      taken.push_back(items[at]);
     }
     if (__builtin_add_overflow(i, step, &i)) break;
   }
@@ -274,7 +298,7 @@ absl::StatusOr<Arguments> Interpreter::ArgumentsOf(const Expression& e) {
 absl::StatusOr<Value> Interpreter::Called(const Expression& e) {
   ASSIGN_OR_RETURN(const Value value, Evaluate(*e.parts[0]));
   ASSIGN_OR_RETURN(const Arguments arguments, ArgumentsOf(e));
-  Charge(value);
+  ChargeCall(e, value, arguments);
   if (e.kind == Kind::kFilter) return ApplyFilter(e.text, value, arguments);
   if (e.kind == Kind::kTest) {
     ASSIGN_OR_RETURN(const bool passes, ApplyTest(e.text, value, arguments));

@@ -9,7 +9,6 @@
 namespace espalier {
 namespace {
 
-constexpr int kDepthMax = 100;
 using Kind = Expression::Kind;
 using WordKind = TemplateWord::Kind;
 
@@ -21,19 +20,23 @@ const std::array<std::vector<absl::string_view>, kLevels>& Operators() {
   return operators;
 }
 
-// Counts how deep expressions are nested.
-class Deeper {
- public:
-  explicit Deeper(int& depth) : depth_(++depth) {}
-  ~Deeper() { --depth_; }
-  Deeper(const Deeper&) = delete;
-  Deeper& operator=(const Deeper&) = delete;
-
- private:
-  int& depth_;
-};
-
 }  // namespace
+
+Expression::~Expression() {
+  std::vector<ExpressionPointer> left;
+  const auto take = [&left](Expression& from) {
+    for (ExpressionPointer& part : from.parts) left.push_back(std::move(part));
+    for (auto& [name, part] : from.named) left.push_back(std::move(part));
+    from.parts.clear();
+    from.named.clear();
+  };
+  take(*this);
+  while (!left.empty()) {
+    const ExpressionPointer one = std::move(left.back());
+    left.pop_back();
+    if (one != nullptr) take(*one);
+  }
+}
 
 const TemplateWord& ExpressionParser::word(size_t ahead) const {
   return words_[std::min(at_ + ahead, words_.size() - 1)];
@@ -110,8 +113,8 @@ ExpressionParser::Result ExpressionParser::AnyOrTuple() {
 ExpressionParser::Result ExpressionParser::WithoutIf() { return Or(); }
 
 ExpressionParser::Result ExpressionParser::Any() {
-  const Deeper deeper(depth_);
-  if (depth_ > kDepthMax) return TemplateError(line_, "an expression is nested too deep");
+  const RecursionLimit::Level level(depth_);
+  if (depth_.Exceeded()) return TemplateError(line_, "an expression is nested too deep");
   ASSIGN_OR_RETURN(ExpressionPointer value, Or());
   while (TakeName("if")) {
     ASSIGN_OR_RETURN(ExpressionPointer condition, Or());
@@ -142,8 +145,8 @@ ExpressionParser::Result ExpressionParser::And() {
 }
 
 ExpressionParser::Result ExpressionParser::Not() {
-  const Deeper deeper(depth_);
-  if (depth_ > kDepthMax) return TemplateError(line_, "an expression is nested too deep");
+  const RecursionLimit::Level level(depth_);
+  if (depth_.Exceeded()) return TemplateError(line_, "an expression is nested too deep");
   if (!TakeName("not")) return Compare();
   ASSIGN_OR_RETURN(ExpressionPointer value, Not());
   return Make(Kind::kNot, "", std::move(value));
@@ -185,8 +188,8 @@ ExpressionParser::Result ExpressionParser::Binary(size_t level) {
 }
 
 ExpressionParser::Result ExpressionParser::Unary(bool filters) {
-  const Deeper deeper(depth_);
-  if (depth_ > kDepthMax) return TemplateError(line_, "an expression is nested too deep");
+  const RecursionLimit::Level level(depth_);
+  if (depth_.Exceeded()) return TemplateError(line_, "an expression is nested too deep");
   ExpressionPointer value;
   if (IsSign("-") || IsSign("+")) {
     const bool negative = TakeSign("-");

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "worker/chat/lexer.h"
+#include "worker/chat/recursion.h"
 #include "worker/chat/syntax.h"
 
 namespace espalier {
@@ -60,7 +61,7 @@ class ExpressionParser {
   std::vector<TemplateWord> words_;
   const int line_;
   size_t at_ = 0;
-  int depth_ = 0;
+  RecursionLimit depth_{100, kStackOfTemplates};
 };
 
 }  // namespace espalier

@@ -8,10 +8,15 @@
 #include "absl/strings/str_replace.h"
 #include "common/base/status_macros.h"
 #include "worker/chat/functions.h"
+#include "worker/chat/interpreter.h"
 #include "worker/chat/text_functions.h"
 
 namespace espalier {
 namespace {
+
+constexpr size_t kMapArgumentsMax = 8;
+// Items times bytes of all: each meets the others.
+constexpr int64_t kUniqueMost = int64_t{1} << 28;
 
 using Result = absl::StatusOr<Value>;
 using Filter = Result (*)(const Value&, const Arguments&);
@@ -44,6 +49,7 @@ Arguments Rest(const Arguments& arguments, size_t from) {
 Result Length(const Value& value, const Arguments&) {
   if (const auto* text = value.text()) return Value(static_cast<int64_t>(CharactersOf(*text)));
   if (value.dict() != nullptr) return Value(static_cast<int64_t>(value.dict()->size()));
+  if (value.list() != nullptr) return Value(static_cast<int64_t>(value.list()->size()));
   ASSIGN_OR_RETURN(const Value::List items, ItemsOf(value));
   return Value(static_cast<int64_t>(items.size()));
 }
@@ -150,7 +156,9 @@ Result DictSort(const Value& value, const Arguments&) {
 Result Unique(const Value& value, const Arguments&) {
   ASSIGN_OR_RETURN(const Value::List items, ItemsOf(value));
   Value::List kept;
-  if (items.size() > 10000) return absl::ResourceExhaustedError("unique of over 10000 items");
+  if (static_cast<int64_t>(items.size()) * value.bytes() > kUniqueMost) {
+    return absl::ResourceExhaustedError("unique of too many items, or of too large ones");
+  }
   for (const Value& item : items) {
     const auto equal = [&](const Value& other) { return other.Equals(item); };
     if (std::none_of(kept.begin(), kept.end(), equal)) kept.push_back(item);
@@ -165,7 +173,12 @@ Result Map(const Value& value, const Arguments& arguments) {
   if (attribute == nullptr && arguments.values.empty()) {
     return absl::InvalidArgumentError("map needs a filter or an attribute");
   }
+  if (arguments.values.size() > kMapArgumentsMax) {  // map('map', 'map', ...) takes the stack
+    return absl::ResourceExhaustedError(
+        absl::StrCat("map with over ", kMapArgumentsMax, " arguments"));
+  }
   Value::List mapped;
+  size_t bytes = 0;
   for (const Value& item : items) {
     if (attribute != nullptr) {
       Value found = Attribute(item, attribute->ToText());
@@ -174,6 +187,8 @@ Result Map(const Value& value, const Arguments& arguments) {
     }
     ASSIGN_OR_RETURN(Value made,
                      ApplyFilter(arguments.values[0].ToText(), item, Rest(arguments, 1)));
+    bytes += static_cast<size_t>(made.bytes());
+    RETURN_IF_ERROR(CheckTextSize(bytes));
     mapped.push_back(std::move(made));
   }
   return Value::Of(std::move(mapped));
@@ -209,7 +224,7 @@ Result Sum(const Value& value, const Arguments& arguments) {
     real = real || part.is_real();
     sum += part.real();
   }
-  return real ? Value(sum) : Value(static_cast<int64_t>(sum));
+  return real || std::fabs(sum) > 9e18 ? Value(sum) : Value(static_cast<int64_t>(sum));
 }
 
 Result Extreme(const Value& value, int sign) {
@@ -242,7 +257,8 @@ Result Real(const Value& value, const Arguments& arguments) {
 }
 
 Result Absolute(const Value& value, const Arguments&) {
-  return value.is_real() ? Value(std::fabs(value.real())) : Value(std::abs(value.integer()));
+  if (value.is_real()) return Value(std::fabs(value.real()));
+  return value.integer() < 0 ? BinaryOf("-", Value(int64_t{0}), value) : Value(value.integer());
 }
 
 Result Replace(const Value& value, const Arguments& arguments) {
@@ -260,8 +276,8 @@ Result Indent(const Value& value, const Arguments& arguments) {
           : std::string(static_cast<size_t>(
                             std::clamp<int64_t>(width == nullptr ? 4 : width->integer(), 0, 1000)),
                         ' ');
-  return Value::Text(IndentLines(value.ToText(), spaces, first != nullptr && first->IsTrue(),
-                                 blank != nullptr && blank->IsTrue()));
+  return IndentLines(value.ToText(), spaces, first != nullptr && first->IsTrue(),
+                     blank != nullptr && blank->IsTrue());
 }
 
 Result ByMethod(const char* method, const Value& value, const Arguments& arguments) {

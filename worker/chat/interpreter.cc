@@ -3,7 +3,7 @@
 #include <iterator>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "worker/chat/functions.h"
@@ -15,8 +15,7 @@ namespace {
 
 constexpr int64_t kStepsMax = 4'000'000;
 constexpr int64_t kStepsOfRound = 20;  // of a loop
-constexpr int64_t kBytesOfStep = 64, kItemsOfStep = 8;
-constexpr int kDepthMax = 200;  // of statements, expressions and calls: 384 KiB of stack
+constexpr int64_t kBytesOfStep = 64, kItemsOfStep = 2, kCharactersOfStep = 16;
 
 }  // namespace
 
@@ -31,10 +30,10 @@ absl::StatusOr<std::string> Interpreter::Run(const std::vector<Statement>& state
 }
 
 absl::Status Interpreter::Step(int line) {
-  if (++steps_ <= kStepsMax && depth_ <= kDepthMax) return absl::OkStatus();
+  if (++steps_ <= kStepsMax && !depth_.Exceeded()) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("chat template, line ", line, ": it takes over ",
                                                    kStepsMax, " steps, or calls itself over ",
-                                                   kDepthMax, " levels deep"));
+                                                   depth_.levels_max(), " levels deep"));
 }
 
 void Interpreter::Charge(const Value& value) {
@@ -47,9 +46,51 @@ void Interpreter::Charge(const Value& value) {
   }
 }
 
+void Interpreter::ChargeItems(const Value& value) {
+  Charge(value);
+  if (value.text() != nullptr) steps_ += value.bytes() / kCharactersOfStep;
+}
+
 void Interpreter::ChargeAll(const Value& value) { steps_ += value.bytes() / kBytesOfStep; }
 
+void Interpreter::ChargeCall(const Expression& e, const Value& value, const Arguments& arguments) {
+  // Filters that go through the items, that go into what these hold, and that do neither.
+  static const auto& through = *new absl::flat_hash_set<absl::string_view>{
+      "first",  "join",    "last",   "list",       "map",  "max", "min",   "rejectattr",
+      "reject", "reverse", "select", "selectattr", "sort", "sum", "unique"};
+  static const auto& into = *new absl::flat_hash_set<absl::string_view>{
+      "capitalize", "indent", "join",  "lower",  "map",  "max",    "min",  "replace",
+      "sort",       "string", "title", "tojson", "trim", "unique", "upper"};
+  static const auto& neither =
+      *new absl::flat_hash_set<absl::string_view>{"count", "d", "default", "length", "safe"};
+  const bool filter = e.kind == Expression::Kind::kFilter;
+  const bool test = e.kind == Expression::Kind::kTest;
+  const int64_t before = steps_;
+  const auto charge = [&](const Value& argument) {
+    filter || test || value.is_method() ? ChargeAll(argument) : Charge(argument);
+  };
+  for (const Value& argument : arguments.values) charge(argument);
+  for (const auto& [name, argument] : arguments.named) charge(argument);
+  const int64_t of_arguments = steps_ - before;
+  if (test) {
+    if (!arguments.values.empty() || e.text == "lower" || e.text == "upper") ChargeAll(value);
+  } else if (filter && neither.contains(e.text)) {
+    if (value.text() != nullptr) Charge(value);
+  } else if (filter && through.contains(e.text)) {
+    ChargeItems(value);
+    for (size_t i = 0; value.list() != nullptr && i < value.list()->size(); ++i) {
+      const Value& item = (*value.list())[i];
+      if (item.dict() != nullptr) Charge(item);
+      steps_ += of_arguments;
+    }
+  } else {
+    Charge(value);
+  }
+  if (filter && into.contains(e.text)) ChargeAll(value);
+}
+
 absl::Status Interpreter::Write(absl::string_view text) {
+  steps_ += static_cast<int64_t>(text.size()) / kBytesOfStep;
   RETURN_IF_ERROR(CheckTextSize(out_.size() + text.size()));
   out_.append(text.data(), text.size());
   return absl::OkStatus();
@@ -71,8 +112,7 @@ absl::StatusOr<Interpreter::Flow> Interpreter::Execute(const std::vector<Stateme
 }
 
 absl::StatusOr<Interpreter::Flow> Interpreter::Execute(const Statement& statement) {
-  ++depth_;
-  const absl::Cleanup out_again = [this] { --depth_; };
+  const RecursionLimit::Level level(depth_);
   RETURN_IF_ERROR(Step(statement.line));
   switch (statement.kind) {
     case Statement::Kind::kText:
@@ -129,7 +169,7 @@ absl::Status Interpreter::Bind(const std::vector<std::string>& targets, const Va
 // What a loop goes through: the items that its condition lets through.
 absl::StatusOr<Value::List> Interpreter::LoopItems(const Statement& statement) {
   ASSIGN_OR_RETURN(const Value through, Evaluate(*statement.expression));
-  Charge(through);
+  ChargeItems(through);
   ASSIGN_OR_RETURN(Value::List items, ItemsOf(through));
   if (statement.condition == nullptr) return items;
   Value::List kept;
@@ -202,11 +242,12 @@ absl::Status Interpreter::ExecuteSet(const Statement& statement) {
     return TemplateError(statement.line,
                          absl::StrCat("'", statement.targets.front(), "' is undefined"));
   }
+  Charge(*space);
   return space->Assign(statement.text, std::move(value));
 }
 
 absl::StatusOr<Value> Interpreter::CallMacro(const Statement& macro, const Arguments& arguments) {
-  ++depth_;
+  const RecursionLimit::Level level(depth_);
   RETURN_IF_ERROR(Step(macro.line));
   Frame frame;
   const size_t without_default = macro.targets.size() - macro.defaults.size();
@@ -229,7 +270,6 @@ absl::StatusOr<Value> Interpreter::CallMacro(const Statement& macro, const Argum
   frames_.resize(1);
   frames_.insert(frames_.end(), std::make_move_iterator(outer.begin()),
                  std::make_move_iterator(outer.end()));
-  --depth_;
   if (!written.ok()) return written.status();
   return Value::Text(*std::move(written));
 }

@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "worker/chat/recursion.h"
 #include "worker/chat/syntax.h"
 #include "worker/chat/value.h"
 
@@ -55,6 +56,10 @@ class Interpreter {
   // Takes steps for what an operation on a value costs: by its size, or by all that is in it.
   void Charge(const Value& value);
   void ChargeAll(const Value& value);
+  // As Charge, of a text by its characters, which are looked at one by one.
+  void ChargeItems(const Value& value);
+  // What a filter, a test or a function may look at.
+  void ChargeCall(const Expression& expression, const Value& value, const Arguments& arguments);
   absl::Status Write(absl::string_view text);
 
   std::vector<Frame> frames_;
@@ -62,7 +67,7 @@ class Interpreter {
   int captures_ = 0;  // out_ is not the text itself
   std::vector<TextSpan> generated_;
   int64_t steps_ = 0;
-  int depth_ = 0;
+  RecursionLimit depth_{200, kStackOfTemplates};  // of statements, expressions and calls
 };
 
 // left + right and so on, as in Python.

@@ -1,6 +1,7 @@
 // Methods of texts and dicts, tests, and global functions.
 #include <map>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -12,11 +13,16 @@
 namespace espalier {
 namespace {
 
+constexpr size_t kRefusalBytesMax = 2000;
+constexpr size_t kTimeFormatBytesMax = 256;  // "%E1024S" writes 1,024
+
 using Result = absl::StatusOr<Value>;
 using TextMethod = Result (*)(const std::string&, const Arguments&);
 
 Result Strip(const std::string& text, const Arguments& arguments, bool left, bool right) {
-  return Value::Text(std::string(Stripped(text, arguments.Find(0, "chars"), left, right)));
+  ASSIGN_OR_RETURN(const absl::string_view stripped,
+                   Stripped(text, arguments.Find(0, "chars"), left, right));
+  return Value::Text(std::string(stripped));
 }
 
 // Whether the text begins (or ends) with a text, or with one of a list of them.
@@ -38,7 +44,7 @@ Result Find(const std::string& text, const Arguments& arguments) {
   if (wanted == nullptr || wanted->text() == nullptr) {
     return absl::InvalidArgumentError("find needs a text");
   }
-  const size_t at = text.find(*wanted->text());
+  const size_t at = FindText(text, *wanted->text());
   if (at == std::string::npos) return Value(int64_t{-1});
   return Value(static_cast<int64_t>(CharactersOf(absl::string_view(text).substr(0, at))));
 }
@@ -87,25 +93,27 @@ const std::map<absl::string_view, TextMethod>& TextMethods() {
 
 std::optional<Value> DictMethod(const Value& dict, absl::string_view name) {
   if (name == "items") {
-    return Value(Value::Call([dict](const Arguments&) { return ApplyFilter("items", dict, {}); }));
+    return Value::Method([dict](const Arguments&) { return ApplyFilter("items", dict, {}); }, dict);
   }
   if (name == "keys") {
-    return Value(Value::Call([dict](const Arguments&) { return ApplyFilter("list", dict, {}); }));
+    return Value::Method([dict](const Arguments&) { return ApplyFilter("list", dict, {}); }, dict);
   }
   if (name == "values") {
-    return Value(Value::Call([dict](const Arguments&) {
+    const auto values = [dict](const Arguments&) {
       Value::List values;
       for (const auto& [key, value] : *dict.dict()) values.push_back(value);
       return Value::Of(std::move(values));
-    }));
+    };
+    return Value::Method(values, dict);
   }
   if (name != "get") return std::nullopt;
-  return Value(Value::Call([dict](const Arguments& arguments) -> Result {
+  const auto get = [dict](const Arguments& arguments) -> Result {
     const Value* key = arguments.Find(0, "key");
     const Value* instead = arguments.Find(1, "default");
     const Value* found = key == nullptr ? nullptr : dict.Find(key->ToText());
     return found != nullptr ? *found : instead != nullptr ? *instead : Value();
-  }));
+  };
+  return Value::Method(get, dict);
 }
 
 Result Range(const Arguments& arguments) {
@@ -128,10 +136,16 @@ Result Range(const Arguments& arguments) {
 }
 
 Value::Dict Named(const Arguments& arguments) {
-  Value::Dict items(arguments.named.begin(), arguments.named.end());
+  Value::Dict items;
+  absl::flat_hash_map<absl::string_view, size_t> places;  // of the keys in the list
+  const auto add = [&](const std::string& key, const Value& value) {
+    const auto [place, is_new] = places.emplace(key, items.size());
+    if (is_new) items.emplace_back(key, value);
+  };
+  for (const auto& [key, value] : arguments.named) add(key, value);
   for (const Value& value : arguments.values) {
-    if (value.dict() != nullptr)
-      items.insert(items.end(), value.dict()->begin(), value.dict()->end());
+    if (value.dict() == nullptr) continue;
+    for (const auto& [key, item] : *value.dict()) add(key, item);
   }
   return items;
 }
@@ -139,13 +153,15 @@ Value::Dict Named(const Arguments& arguments) {
 }  // namespace
 
 std::optional<Value> MethodOf(const Value& value, absl::string_view name) {
+  if (value.is_namespace()) return std::nullopt;  // it could be made to hold itself
   if (value.dict() != nullptr) return DictMethod(value, name);
   const std::string* text = value.text();
   const auto method = TextMethods().find(name);
   if (text == nullptr || method == TextMethods().end()) return std::nullopt;
-  return Value(Value::Call([value, call = method->second](const Arguments& arguments) {
-    return call(*value.text(), arguments);
-  }));
+  const auto call = [value, method = method->second](const Arguments& arguments) {
+    return method(*value.text(), arguments);
+  };
+  return Value::Method(call, value);
 }
 
 Value::Dict GlobalFunctions(absl::Time now) {
@@ -161,14 +177,19 @@ Value::Dict GlobalFunctions(absl::Time now) {
   functions.emplace_back(
       "raise_exception", Value(Value::Call([](const Arguments& arguments) -> Result {
         const Value* message = arguments.Find(0, "message");
-        return absl::FailedPreconditionError(
-            message == nullptr ? "the chat template refuses these messages" : message->ToText());
+        return absl::FailedPreconditionError(message == nullptr
+                                                 ? "the chat template refuses these messages"
+                                                 : message->ToText().substr(0, kRefusalBytesMax));
       })));
   functions.emplace_back(
-      "strftime_now", Value(Value::Call([now](const Arguments& arguments) {
-        const Value* format = arguments.Find(0, "format");
-        return Value::Text(absl::FormatTime(format == nullptr ? "%Y-%m-%d" : format->ToText(), now,
-                                            absl::UTCTimeZone()));
+      "strftime_now", Value(Value::Call([now](const Arguments& arguments) -> Result {
+        const Value* given = arguments.Find(0, "format");
+        const std::string format = given == nullptr ? "%Y-%m-%d" : given->ToText();
+        if (format.size() > kTimeFormatBytesMax) {
+          return absl::InvalidArgumentError(
+              absl::StrCat("a format of time of over ", kTimeFormatBytesMax, " bytes"));
+        }
+        return Value::Text(absl::FormatTime(format, now, absl::UTCTimeZone()));
       })));
   return functions;
 }

@@ -7,11 +7,11 @@
 #include "common/base/status_macros.h"
 #include "worker/chat/expression_parser.h"
 #include "worker/chat/lexer.h"
+#include "worker/chat/recursion.h"
 
 namespace espalier {
 namespace {
 
-constexpr int kDepthMax = 50;
 constexpr size_t kSourceBytesMax = size_t{1} << 20;
 using Kind = Statement::Kind;
 using Statements = std::vector<Statement>;
@@ -28,7 +28,8 @@ class Parser {
  private:
   // Statements up to one of these, whose name is in end_ then; with no names up to the end.
   absl::StatusOr<Statements> Until(const std::vector<absl::string_view>& ends) {
-    if (++depth_ > kDepthMax) return TemplateError(Line(), "statements are nested too deep");
+    const RecursionLimit::Level level(depth_);
+    if (depth_.Exceeded()) return TemplateError(Line(), "statements are nested too deep");
     Statements found;
     const int begin = Line();
     for (; at_ < parts_.size();) {
@@ -52,14 +53,12 @@ class Parser {
       if (std::find(ends.begin(), ends.end(), name) != ends.end()) {
         end_ = name;
         end_at_ = at_ - 1;
-        --depth_;
         return found;
       }
       ASSIGN_OR_RETURN(Statement statement, One(name, rest, part.line));
       found.push_back(std::move(statement));
     }
     if (!ends.empty()) return TemplateError(begin, absl::StrCat("there is no ", ends.back()));
-    --depth_;
     return found;
   }
 
@@ -102,9 +101,8 @@ class Parser {
       ASSIGN_OR_RETURN(std::vector<TemplateWord> words, WordsOf(parts_[end_at_]));
       ExpressionParser after(std::move(words), elif_line);
       after.TakeName("elif");
-      if (++depth_ > kDepthMax * 4) return TemplateError(elif_line, "too many elif");
+      const RecursionLimit::Level level(depth_);
       ASSIGN_OR_RETURN(Statement other, If(after, elif_line));
-      --depth_;
       statement.otherwise.push_back(std::move(other));
     }
     return statement;
@@ -182,7 +180,7 @@ class Parser {
   size_t at_ = 0;
   std::string end_;    // name of the statement that ended the last Until
   size_t end_at_ = 0;  // and its place
-  int depth_ = 0;
+  RecursionLimit depth_{50, kStackOfTemplates};
 };
 
 }  // namespace

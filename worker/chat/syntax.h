@@ -34,6 +34,11 @@ struct Expression {
     kCompare,      // parts[0] operators[0] parts[1] operators[1] parts[2] ...
     kConditional,  // parts[0] if parts[1] else parts[2], which may be nullptr
   };
+  Expression() = default;
+  ~Expression();  // of any depth: `x.a.a.a...` is as deep as it has words
+  Expression(const Expression&) = delete;
+  Expression& operator=(const Expression&) = delete;
+
   Kind kind = Kind::kLiteral;
   int line = 0;
   std::string text;

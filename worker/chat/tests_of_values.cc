@@ -2,17 +2,15 @@
 #include <algorithm>
 #include <map>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "worker/chat/functions.h"
+#include "worker/chat/text_functions.h"
 #include "worker/tokenizer/unicode_text.h"
 
 namespace espalier {
 namespace {
-
-constexpr size_t kCharactersMax = size_t{1} << 20;  // a list of them takes 100 times as much
 
 using Test = bool (*)(const Value&);
 
@@ -99,7 +97,9 @@ absl::StatusOr<int> Order(const Value& left, const Value& right) {
 
 absl::StatusOr<bool> Contains(const Value& container, const Value& item) {
   if (const std::string* text = container.text()) {
-    if (item.text() != nullptr) return absl::StrContains(*text, *item.text());
+    if (item.text() != nullptr) {
+      return FindText(*text, *item.text()) != absl::string_view::npos;
+    }
     return absl::InvalidArgumentError(absl::StrCat("a text is in a text, not a ", item.KindName()));
   }
   if (container.dict() != nullptr) {
@@ -124,15 +124,10 @@ absl::StatusOr<Value::List> ItemsOf(const Value& value) {
   if (value.text() == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("a ", value.KindName(), " has no items"));
   }
-  if (value.text()->size() > kCharactersMax) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the characters of a text of over ", kCharactersMax, " bytes"));
-  }
-  for (absl::string_view text = *value.text(); !text.empty();) {
-    const size_t bytes = FirstCodePoint(text).bytes;
-    ASSIGN_OR_RETURN(Value character, Value::Text(std::string(text.substr(0, bytes))));
-    items.push_back(std::move(character));
-    text.remove_prefix(bytes);
+  ASSIGN_OR_RETURN(const auto characters, CharactersIn(*value.text()));
+  for (const absl::string_view character : characters) {
+    ASSIGN_OR_RETURN(Value item, Value::Text(std::string(character)));
+    items.push_back(std::move(item));
   }
   return items;
 }

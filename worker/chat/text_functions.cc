@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -10,31 +11,21 @@
 namespace espalier {
 namespace {
 
-constexpr size_t kTextBytesMax = size_t{64} << 20;
+constexpr size_t kStripBytesMax = 256;  // each is looked for in them
+constexpr size_t kCharactersMax = size_t{1} << 20;
+constexpr size_t kPartsMax = size_t{1} << 20;
+constexpr size_t kShortWanted = 16;  // bytes at each place at most, if searched for simply
 
 bool IsLetter(int32_t point) {
   return IsWord(point) && !(point >= '0' && point <= '9') && point != '_';
 }
 
-}  // namespace
-
-size_t CharactersOf(absl::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
-  }));
-}
-
-absl::Status CheckTextSize(size_t bytes) {
-  if (bytes <= kTextBytesMax) return absl::OkStatus();
-  return absl::ResourceExhaustedError("the chat template makes a text of over 64 MiB");
-}
-
-absl::string_view Stripped(absl::string_view text, const Value* characters, bool left, bool right) {
-  const bool given = characters != nullptr && characters->text() != nullptr;
-  const absl::string_view set = given ? absl::string_view(*characters->text()) : "";
+// Without the characters of `set`, or without white space where there is none, at its ends.
+absl::string_view WithoutEnds(absl::string_view text, const std::string* set, bool left,
+                              bool right) {
   const auto goes = [&](absl::string_view character, int32_t point) {
-    return given ? absl::StrContains(set, character)
-                 : IsSpace(point) || (point >= 0x1c && point <= 0x1f);
+    return set != nullptr ? absl::StrContains(*set, character)
+                          : IsSpace(point) || (point >= 0x1c && point <= 0x1f);
   };
   while (left && !text.empty()) {
     const CodePoint point = FirstCodePoint(text);
@@ -49,12 +40,62 @@ absl::string_view Stripped(absl::string_view text, const Value* characters, bool
   return text;
 }
 
+}  // namespace
+
+size_t CharactersOf(absl::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+  }));
+}
+
+absl::StatusOr<std::vector<absl::string_view>> CharactersIn(absl::string_view text) {
+  if (text.size() > kCharactersMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the characters of a text of over ", kCharactersMax, " bytes"));
+  }
+  std::vector<absl::string_view> characters;
+  while (!text.empty()) {
+    characters.push_back(text.substr(0, FirstCodePoint(text).bytes));
+    text.remove_prefix(characters.back().size());
+  }
+  return characters;
+}
+
+size_t FindText(absl::string_view text, absl::string_view wanted) {
+  if (wanted.size() > text.size()) return absl::string_view::npos;
+  if (wanted.size() <= kShortWanted) return text.find(wanted);
+  // Knuth, Morris and Pratt 1977: `border` has of each beginning of `wanted` the length of its
+  // longest end that begins it.
+  std::vector<uint32_t> border(wanted.size());
+  const auto extended = [&](uint32_t length, char next) {
+    while (length > 0 && wanted[length] != next) length = border[length - 1];
+    return wanted[length] == next ? length + 1 : 0;
+  };
+  for (size_t i = 1; i < wanted.size(); ++i) border[i] = extended(border[i - 1], wanted[i]);
+  uint32_t length = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    length = extended(length, text[i]);
+    if (length == wanted.size()) return i + 1 - wanted.size();
+  }
+  return absl::string_view::npos;
+}
+
+absl::StatusOr<absl::string_view> Stripped(absl::string_view text, const Value* characters,
+                                           bool left, bool right) {
+  const std::string* set = characters == nullptr ? nullptr : characters->text();
+  if (set != nullptr && set->size() > kStripBytesMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("strip of over ", kStripBytesMax, " bytes of characters"));
+  }
+  return WithoutEnds(text, set, left, right);
+}
+
 absl::StatusOr<Value> ReplaceText(absl::string_view text, absl::string_view old,
                                   absl::string_view by, const Value* count) {
   int64_t left = count == nullptr || count->is_none() ? -1 : count->integer();
   std::string out;
   while (!old.empty() && left != 0) {
-    const size_t at = text.find(old);
+    const size_t at = FindText(text, old);
     if (at == text.npos) break;
     absl::StrAppend(&out, text.substr(0, at), by);
     text.remove_prefix(at + old.size());
@@ -65,14 +106,16 @@ absl::StatusOr<Value> ReplaceText(absl::string_view text, absl::string_view old,
   return Value::Text(std::move(out));
 }
 
-std::string IndentLines(absl::string_view text, absl::string_view spaces, bool first, bool blank) {
+absl::StatusOr<Value> IndentLines(absl::string_view text, absl::string_view spaces, bool first,
+                                  bool blank) {
   std::string out;
   bool indent = first;
   for (;;) {
     const size_t end = text.find('\n');
     const absl::string_view line = text.substr(0, end);
     absl::StrAppend(&out, indent && (blank || !line.empty()) ? spaces : "", line);
-    if (end == text.npos) return out;
+    RETURN_IF_ERROR(CheckTextSize(out.size()));
+    if (end == text.npos) return Value::Text(std::move(out));
     out += '\n';
     text.remove_prefix(end + 1);
     indent = true;
@@ -85,7 +128,12 @@ std::string WithCapitals(absl::string_view text, bool every_word) {
   while (!text.empty()) {
     const CodePoint point = FirstCodePoint(text);
     const absl::string_view character = text.substr(0, point.bytes);
-    out += begins ? Upper(character) : Lower(character);
+    if (point.value >= 0 && point.value < 0x80) {
+      const auto byte = static_cast<unsigned char>(text.front());
+      out += begins ? absl::ascii_toupper(byte) : absl::ascii_tolower(byte);
+    } else {
+      out += begins ? Upper(character) : Lower(character);
+    }
     begins = every_word && !IsLetter(point.value);
     text.remove_prefix(point.bytes);
   }
@@ -95,6 +143,9 @@ std::string WithCapitals(absl::string_view text, bool every_word) {
 absl::StatusOr<Value> SplitText(absl::string_view text, const Value* separator, int64_t most) {
   Value::List parts;
   const auto add = [&](absl::string_view part) -> absl::Status {
+    if (parts.size() == kPartsMax) {
+      return absl::ResourceExhaustedError(absl::StrCat("split into over ", kPartsMax, " parts"));
+    }
     ASSIGN_OR_RETURN(Value value, Value::Text(std::string(part)));
     parts.push_back(std::move(value));
     return absl::OkStatus();
@@ -103,9 +154,9 @@ absl::StatusOr<Value> SplitText(absl::string_view text, const Value* separator, 
   if (!by_space && separator->text()->empty()) {
     return absl::InvalidArgumentError("split is given an empty separator");
   }
-  if (by_space) text = Stripped(text, nullptr, true, false);
+  if (by_space) text = WithoutEnds(text, nullptr, true, false);
   while (by_space ? !text.empty() : true) {
-    size_t end = by_space ? 0 : text.find(*separator->text());
+    size_t end = by_space ? 0 : FindText(text, *separator->text());
     while (by_space && end < text.size()) {
       const CodePoint point = FirstCodePoint(text.substr(end));
       if (IsSpace(point.value)) break;
@@ -114,13 +165,13 @@ absl::StatusOr<Value> SplitText(absl::string_view text, const Value* separator, 
     const bool last =
         end >= text.size() || (most >= 0 && static_cast<int64_t>(parts.size()) >= most);
     if (last) {
-      if (by_space) text = Stripped(text, nullptr, false, true);
+      if (by_space) text = WithoutEnds(text, nullptr, false, true);
       RETURN_IF_ERROR(add(text));
       break;
     }
     RETURN_IF_ERROR(add(text.substr(0, end)));
     text.remove_prefix(by_space ? end : end + separator->text()->size());
-    if (by_space) text = Stripped(text, nullptr, true, false);
+    if (by_space) text = WithoutEnds(text, nullptr, true, false);
   }
   return Value::Of(std::move(parts));
 }

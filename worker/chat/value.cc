@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/status_macros.h"
@@ -11,14 +12,30 @@ namespace espalier {
 namespace {
 
 constexpr int64_t kBytesMax = int64_t{64} << 20;
-constexpr int kDepthMax = 200;
+constexpr int kDepthMax = 100;  // a value is written, compared and freed on the stack
+constexpr size_t kItemsMax = size_t{1} << 20;
+constexpr size_t kMembersMax = 4096;  // a member is looked for among all
+constexpr size_t kNameBytesMax = 80;
 
 absl::Status TooLarge() {
   return absl::ResourceExhaustedError(
-      "the chat template makes a value of over 64 MiB, or one nested over 200 levels deep");
+      "the chat template makes a value of over 64 MiB, 2^20 items or 4,096 members, or one nested "
+      "over 100 levels deep");
+}
+
+// The members of a dict by their keys; of a key that is there more than once the first one.
+absl::flat_hash_map<absl::string_view, const Value*> MembersOf(const Value::Dict& dict) {
+  absl::flat_hash_map<absl::string_view, const Value*> members;
+  for (const auto& [key, value] : dict) members.emplace(key, &value);
+  return members;
 }
 
 }  // namespace
+
+absl::Status CheckTextSize(size_t bytes) {
+  if (bytes <= static_cast<size_t>(kBytesMax)) return absl::OkStatus();
+  return absl::ResourceExhaustedError("the chat template makes a text of over 64 MiB");
+}
 
 const Value* Arguments::Find(size_t position, absl::string_view name) const {
   if (position < values.size()) return &values[position];
@@ -32,12 +49,14 @@ int64_t Value::bytes() const {
   if (const std::string* string = text()) return static_cast<int64_t>(string->size()) + 16;
   if (const auto* list = std::get_if<ListPointer>(&data_)) return (*list)->bytes;
   if (const auto* dict = std::get_if<DictPointer>(&data_)) return (*dict)->bytes;
+  if (const auto* function = std::get_if<FunctionPointer>(&data_)) return (*function)->bytes;
   return 16;
 }
 
 int Value::depth() const {
   if (const auto* list = std::get_if<ListPointer>(&data_)) return (*list)->depth;
   if (const auto* dict = std::get_if<DictPointer>(&data_)) return (*dict)->depth;
+  if (const auto* function = std::get_if<FunctionPointer>(&data_)) return (*function)->depth;
   return 0;
 }
 
@@ -50,6 +69,17 @@ absl::Status Value::Measure(const Value& item, int64_t& bytes, int& depth) {
   return bytes > kBytesMax || depth > kDepthMax ? TooLarge() : absl::OkStatus();
 }
 
+Value::Value(Undefined value) : data_(Undefined{value.name.substr(0, kNameBytesMax)}) {}
+
+Value::Value(Call call) : data_(std::make_shared<const Function>(Function{std::move(call)})) {}
+
+Value Value::Method(Call call, const Value& of) {
+  Value value;
+  value.data_ = std::make_shared<const Function>(
+      Function{std::move(call), /*is_method=*/true, of.bytes(), of.depth()});
+  return value;
+}
+
 absl::StatusOr<Value> Value::Text(std::string text) {
   if (static_cast<int64_t>(text.size()) > kBytesMax) return TooLarge();
   Value value;
@@ -58,6 +88,7 @@ absl::StatusOr<Value> Value::Text(std::string text) {
 }
 
 absl::StatusOr<Value> Value::Of(List items) {
+  if (items.size() > kItemsMax) return TooLarge();
   int64_t bytes = 16;
   int depth = 0;
   for (const Value& item : items) RETURN_IF_ERROR(Measure(item, bytes, depth));
@@ -67,6 +98,7 @@ absl::StatusOr<Value> Value::Of(List items) {
 }
 
 absl::StatusOr<Value> Value::Of(Dict items) {
+  if (items.size() > kMembersMax) return TooLarge();
   int64_t bytes = 16;
   int depth = 0;
   for (const auto& [key, item] : items) {
@@ -122,13 +154,18 @@ const Value::Dict* Value::dict() const {
 }
 
 const Value::Call* Value::call() const {
-  const auto* pointer = std::get_if<std::shared_ptr<const Call>>(&data_);
-  return pointer == nullptr ? nullptr : pointer->get();
+  const auto* pointer = std::get_if<FunctionPointer>(&data_);
+  return pointer == nullptr ? nullptr : &(*pointer)->call;
 }
 
 bool Value::is_namespace() const {
   const auto* pointer = std::get_if<DictPointer>(&data_);
   return pointer != nullptr && (*pointer)->is_namespace;
+}
+
+bool Value::is_method() const {
+  const auto* pointer = std::get_if<FunctionPointer>(&data_);
+  return pointer != nullptr && (*pointer)->is_method;
 }
 
 int64_t Value::integer() const {
@@ -168,9 +205,10 @@ bool Value::Equals(const Value& other) const {
   if (const Dict* items = dict()) {
     if (items == other.dict()) return true;
     if (items->size() != other.dict()->size()) return false;
+    const auto members = MembersOf(*other.dict());
     return std::all_of(items->begin(), items->end(), [&](const auto& item) {
-      const Value* found = other.Find(item.first);
-      return found != nullptr && item.second.Equals(*found);
+      const auto found = members.find(item.first);
+      return found != members.end() && item.second.Equals(*found->second);
     });
   }
   return is_none() || is_undefined() || call() == other.call();
@@ -215,6 +253,7 @@ absl::Status Value::Assign(const std::string& key, Value value) const {
     old = std::move(value);
     return absl::OkStatus();
   }
+  if (items.size() == kMembersMax) return TooLarge();
   items.emplace_back(key, std::move(value));
   return absl::OkStatus();
 }

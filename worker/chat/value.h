@@ -2,6 +2,7 @@
 // Values are immutable but for namespaces, which belong to one thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
@@ -31,7 +33,7 @@ struct Arguments {
 class Value {
  public:
   struct Undefined {
-    std::string name;  // of what is not there
+    std::string name;  // of what is not there; its first 80 bytes are kept
   };
   struct None {};
   using List = std::vector<Value>;
@@ -42,10 +44,13 @@ class Value {
   explicit Value(bool value) : data_(value) {}
   explicit Value(int64_t value) : data_(value) {}
   explicit Value(double value) : data_(value) {}
-  explicit Value(Undefined value) : data_(std::move(value)) {}
-  explicit Value(Call call) : data_(std::make_shared<const Call>(std::move(call))) {}
-  // RESOURCE_EXHAUSTED for what is too large or nested too deep: 64 MiB, 200 levels. A list may be
-  // in itself many times over, so its size is that of its text.
+  explicit Value(Undefined value);
+  explicit Value(Call call);
+  // A method, whose call holds what it is of.
+  static Value Method(Call call, const Value& of);
+  // RESOURCE_EXHAUSTED for what is too large or nested too deep: 64 MiB, 2^20 items, 4,096 members
+  // of a dict, 100 levels. A list may be in itself many times over, so its size is that of its
+  // text.
   static absl::StatusOr<Value> Text(std::string text);
   static absl::StatusOr<Value> Of(List items);
   static absl::StatusOr<Value> Of(Dict items);
@@ -65,6 +70,7 @@ class Value {
   const Dict* dict() const;  // of a namespace too
   const Call* call() const;
   bool is_namespace() const;
+  bool is_method() const;
 
   // Of a number or a bool; 0 for anything else.
   int64_t integer() const;
@@ -75,7 +81,7 @@ class Value {
   // What {{ }} writes, as Python's str(); and as repr() within a list.
   std::string ToText() const;
   std::string ToRepr() const;
-  // Bytes of its text, about; of a number 16.
+  // Bytes of its text, about; of a number 16; of a method as of what it is of.
   int64_t bytes() const;
   // "string", "list" and so on, for messages.
   absl::string_view KindName() const;
@@ -92,17 +98,27 @@ class Value {
     int depth = 0;
     bool is_namespace = false;
   };
+  struct Function {
+    Call call;
+    bool is_method = false;
+    int64_t bytes = 16;
+    int depth = 0;
+  };
   using TextPointer = std::shared_ptr<const std::string>;
   using ListPointer = std::shared_ptr<const Sized<List>>;
   using DictPointer = std::shared_ptr<Sized<Dict>>;
+  using FunctionPointer = std::shared_ptr<const Function>;
 
   int depth() const;
   static absl::Status Measure(const Value& item, int64_t& bytes, int& depth);
 
   std::variant<Undefined, None, bool, int64_t, double, TextPointer, ListPointer, DictPointer,
-               std::shared_ptr<const Call>>
+               FunctionPointer>
       data_;
 };
+
+// RESOURCE_EXHAUSTED for over 64 MiB, more than a text may have.
+absl::Status CheckTextSize(size_t bytes);
 
 // Python's repr().
 std::string PythonRepr(const Value& value);

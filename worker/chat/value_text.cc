@@ -49,6 +49,7 @@ class JsonWriter {
   explicit JsonWriter(std::optional<int64_t> indent) : indent_(indent) {}
 
   absl::Status Write(const Value& value, int64_t level) {
+    RETURN_IF_ERROR(CheckTextSize(out_.size()));  // indents are no part of the value's size
     if (const Value::List* list = value.list()) {
       return WriteItems('[', ']', list->size(), level,
                         [&](size_t i) { return Write((*list)[i], level + 1); });
@@ -101,27 +102,43 @@ class JsonWriter {
   std::string out_;
 };
 
-}  // namespace
-
-std::string PythonRepr(const Value& value) {
+std::string ReprOfOne(const Value& value) {
   if (value.is_undefined()) return "";
   if (value.is_none()) return "None";
   if (value.is_bool()) return value.IsTrue() ? "True" : "False";
   if (value.is_integer()) return absl::StrCat(value.integer());
   if (value.is_real()) return RealText(value.real());
   if (const std::string* text = value.text()) return QuotedText(*text);
-  std::string out;
+  return value.is_namespace() ? "<Namespace>" : "<function>";
+}
+
+void AppendRepr(const Value& value, std::string& out) {
   if (const Value::List* list = value.list()) {
-    for (const Value& item : *list) absl::StrAppend(&out, out.empty() ? "" : ", ", item.ToRepr());
-    return absl::StrCat("[", out, "]");
+    out += '[';
+    for (const Value& item : *list) {
+      if (&item != list->data()) out += ", ";
+      AppendRepr(item, out);
+    }
+    out += ']';
+  } else if (value.dict() != nullptr && !value.is_namespace()) {
+    out += '{';
+    for (const auto& member : *value.dict()) {
+      if (&member != value.dict()->data()) out += ", ";
+      out += QuotedText(member.first) + ": ";
+      AppendRepr(member.second, out);
+    }
+    out += '}';
+  } else {
+    out += ReprOfOne(value);
   }
-  const Value::Dict* dict = value.dict();
-  if (dict == nullptr) return "<function>";
-  if (value.is_namespace()) return "<Namespace>";
-  for (const auto& [key, item] : *dict) {
-    absl::StrAppend(&out, out.empty() ? "" : ", ", QuotedText(key), ": ", item.ToRepr());
-  }
-  return absl::StrCat("{", out, "}");
+}
+
+}  // namespace
+
+std::string PythonRepr(const Value& value) {
+  std::string out;
+  AppendRepr(value, out);
+  return out;
 }
 
 absl::StatusOr<std::string> PythonJson(const Value& value, std::optional<int64_t> indent) {

@@ -12,6 +12,7 @@ namespace espalier {
 namespace {
 
 constexpr size_t kWordsMax = 4096;  // bounds the depth of what is parsed
+constexpr size_t kNameBytesMax = 256;
 
 void AppendUtf8(uint32_t point, std::string& out) {
   const auto add = [&](uint32_t byte) { out += static_cast<char>(byte); };
@@ -49,6 +50,9 @@ class WordReader {
       } else if (IsNamePart(c)) {
         size_t end = 1;
         while (end < rest_.size() && IsNamePart(rest_[end])) ++end;
+        if (end > kNameBytesMax) {
+          return TemplateError(line_, absl::StrCat("a name has over ", kNameBytesMax, " bytes"));
+        }
         words_.push_back({TemplateWord::Kind::kName, Take(end)});
       } else {
         RETURN_IF_ERROR(Sign());
@@ -102,7 +106,10 @@ class WordReader {
     TemplateWord word{real ? TemplateWord::Kind::kReal : TemplateWord::Kind::kInteger, Take(end)};
     const bool read =
         real ? absl::SimpleAtod(word.text, &word.real) : absl::SimpleAtoi(word.text, &word.integer);
-    if (!read) return TemplateError(line_, absl::StrCat("the number ", word.text, " is too large"));
+    if (!read) {
+      return TemplateError(line_,
+                           absl::StrCat("the number ", word.text.substr(0, 40), " is too large"));
+    }
     words_.push_back(std::move(word));
     return absl::OkStatus();
   }

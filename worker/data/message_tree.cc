@@ -82,8 +82,9 @@ absl::StatusOr<std::vector<Message>> FromRows(const Json& rows) {
   std::unordered_map<std::string, size_t> places;
   for (size_t i = 0; i < messages.size(); ++i) {
     if (places.emplace(Text(*messages[i].json, "message_id"), i).second) continue;
-    return absl::InvalidArgumentError(absl::StrCat("two messages of the tree have the message_id ",
-                                                   Text(*messages[i].json, "message_id")));
+    return absl::InvalidArgumentError(
+        absl::StrCat("two messages of the tree have the message_id ",
+                     Text(*messages[i].json, "message_id").substr(0, 80)));
   }
   for (size_t i = 1; i < messages.size(); ++i) {
     const auto parent = places.find(Text(*messages[i].json, "parent_id"));

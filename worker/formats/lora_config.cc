@@ -112,8 +112,9 @@ double LoraConfig::scale() const {
 bool LoraConfig::Targets(absl::string_view projection) const {
   return targets.empty() ||
          std::any_of(targets.begin(), targets.end(), [&](absl::string_view target) {
-           return absl::ConsumeSuffix(&projection, target) &&
-                  (projection.empty() || absl::EndsWith(projection, "."));
+           absl::string_view before = projection;
+           return absl::ConsumeSuffix(&before, target) &&
+                  (before.empty() || absl::EndsWith(before, "."));
          });
 }
 

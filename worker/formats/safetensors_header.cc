@@ -16,6 +16,7 @@ namespace espalier {
 namespace {
 
 constexpr size_t kDimensionsMax = 64;
+constexpr size_t kNameBytesMax = 1024;  // of a tensor: messages have it
 
 constexpr TensorType kTypes[] = {
     TensorType::kBool, TensorType::kU8,  TensorType::kI8,  TensorType::kF8E4M3, TensorType::kF8E5M2,
@@ -92,6 +93,10 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
   bool key(string_t& key) override {
     key_ = key;
+    if (place_ == Place::kTop && key.size() > kNameBytesMax) {
+      return Fail(absl::StrCat("a name of ", key.size(), " bytes; at most ", kNameBytesMax,
+                               " are allowed"));
+    }
     std::set<std::string>& seen = place_ == Place::kTop ? names_ : fields_;
     if (!seen.insert(key).second) return Fail("the key appears twice");
     if (place_ != Place::kTensor) return true;

@@ -14,6 +14,7 @@
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
 #include "common/config/model_preset.h"
+#include "worker/formats/json_fields.h"
 #include "worker/formats/safetensors.h"
 #include "worker/model/adapter_files.h"
 #include "worker/model/copy_tensor.h"
@@ -34,8 +35,9 @@ absl::Status Named(const absl::Status& status, absl::string_view path) {
 
 absl::StatusOr<std::set<std::string>> ShardNames(const std::string& index_path) {
   ASSIGN_OR_RETURN(const std::string text, PosixFileSystem().Read(index_path, kJsonLimitBytes));
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
+  const auto parsed = ParseJsonObject(text);
+  const nlohmann::json& json = parsed.ok() ? *parsed : nlohmann::json();
+  if (!json.contains("weight_map") || !json["weight_map"].is_object()) {
     return absl::InvalidArgumentError(
         absl::StrCat(index_path, " has no weight_map object; is the file whole?"));
   }

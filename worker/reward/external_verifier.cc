@@ -15,9 +15,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/clock.h"
-#include "common/base/json_shape.h"
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
+#include "worker/reward/external_answer.h"
 #include "worker/reward/line_process.h"
 #include "worker/reward/record.h"
 
@@ -49,60 +49,6 @@ struct Seat {
   int failures = 0;                // in a row
   absl::Duration start_at = -absl::InfiniteDuration();
 };
-
-absl::StatusOr<double> FiniteNumber(const Json& value, absl::string_view what) {
-  if (value.is_number() && std::isfinite(value.get<double>())) return value.get<double>();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "its ", what, " is ", DumpJson(value).substr(0, kShownBytes), ", which is no finite number"));
-}
-
-absl::Status ReadComponents(const Json& components, Judgement& judgement) {
-  if (!components.is_object()) {
-    return absl::InvalidArgumentError("its 'components' is no object of numbers");
-  }
-  for (const auto& [name, value] : components.items()) {
-    ASSIGN_OR_RETURN(const double number,
-                     FiniteNumber(value, absl::StrCat("component '", name, "'")));
-    judgement.Add(name, number);
-  }
-  return absl::OkStatus();
-}
-
-// Of an answer, besides its id.
-absl::StatusOr<Judgement> ReadJudgement(const Json& answer) {
-  Judgement judgement;
-  for (const auto& [key, value] : answer.items()) {
-    if (key == "components") {
-      RETURN_IF_ERROR(ReadComponents(value, judgement));
-    } else if (key == "invalid" && value.is_string()) {
-      judgement.invalid = value.get<std::string>();
-    } else if (key == "invalid" && !value.is_null()) {
-      return absl::InvalidArgumentError("its 'invalid' is no text; it says why, or is left out");
-    } else if (key != "id" && key != "total" && key != "invalid") {
-      return absl::InvalidArgumentError(
-          absl::StrCat("it has '", key, "'; allowed: id, total, components, invalid"));
-    }
-  }
-  if (answer.contains("total")) {
-    ASSIGN_OR_RETURN(judgement.total, FiniteNumber(answer["total"], "'total'"));
-  } else if (!answer.contains("components")) {
-    return absl::InvalidArgumentError("it has neither 'total' nor 'components'");
-  }
-  if (!std::isfinite(judgement.total)) {
-    return absl::InvalidArgumentError("its components add up to no finite number");
-  }
-  return judgement;
-}
-
-absl::StatusOr<Json> ReadAnswer(const std::string& line) {
-  RETURN_IF_ERROR(CheckShape(line));
-  Json answer = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!answer.is_object()) return absl::InvalidArgumentError("it is no JSON object");
-  if (!answer.contains("id") || !answer["id"].is_number_integer()) {
-    return absl::InvalidArgumentError("it has no 'id' that is a whole number");
-  }
-  return answer;
-}
 
 class ExternalVerifier final : public Verifier {
  public:
@@ -221,14 +167,13 @@ class ExternalVerifier final : public Verifier {
   }
 
   absl::Status TakeAnswer(Seat& seat, const std::string& line) {
-    ASSIGN_OR_RETURN(const Json answer, ReadAnswer(line));
-    const int64_t id = answer["id"].get<int64_t>();
-    const auto owed = seat.owed.find(id);
+    ASSIGN_OR_RETURN(ExternalAnswer answer, ParseExternalAnswer(line));
+    const auto owed = seat.owed.find(answer.id);
     if (owed == seat.owed.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("nothing with the id ", id, " is asked of it, or it has answered already"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "nothing with the id ", answer.id, " is asked of it, or it has answered already"));
     }
-    ASSIGN_OR_RETURN(judgements_[owed->second], ReadJudgement(answer));
+    judgements_[owed->second] = std::move(answer.judgement);
     --open_;
     seat.owed.erase(owed);
     seat.exclusive = false;

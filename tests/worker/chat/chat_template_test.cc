@@ -117,9 +117,32 @@ TEST(ChatTemplate, AHostileTemplateEndsInTimeAndMemory) {
         std::string("{% for i in range(9999) %}{{ ('a' * 60000000) | length }}{% endfor %}"),
         std::string("{{ 'a' * 99999999999 }}"), std::string("{{ range(999999999) }}"),
         absl::StrCat("{{ ", deep), absl::StrCat("{{ ", std::string(100'000, '-'), "1 }}"),
-        absl::StrCat("{{ 1", std::string(500'000, '['), " }}")}) {
+        absl::StrCat("{{ 1", std::string(500'000, '['), " }}"),
+        // A text that is written and thrown away, or made of a value that a list holds.
+        std::string("{% set t = 'a' * 60000000 %}{% for i in range(99999) %}"
+                    "{% set x %}{{ t }}{% endset %}{% endfor %}"),
+        std::string("{% set t = ['a' * 60000000] %}{% for i in range(99999) %}"
+                    "{{ t | string | length }}{% endfor %}"),
+        std::string("{% set t = 'a' * 60000000 %}{% for i in range(99999) %}"
+                    "{{ (t ~ '') | length }}{% endfor %}"),
+        // Many large texts at once.
+        std::string("{{ ('a' * 1000) | list | map('replace', 'a', 'b' * 60000000) | length }}"),
+        std::string("{{ strftime_now('%E1024S' * 8000000) | length }}"),
+        std::string("{{ ('a,' * 30000000).split(',') | length }}"),
+        // Methods hold what they are of.
+        std::string("{% set n = namespace(v=dict(a=1)) %}{% for i in range(20000) %}"
+                    "{% set n.v = dict(a=n.v.items) %}{% endfor %}"),
+        absl::StrCat("{{ ", std::string(1000, 'n'), " }}")}) {
     EXPECT_FALSE(Rendered(source, Json::object()).ok()) << source.substr(0, 60);
   }
+}
+
+TEST(ChatTemplate, ANamespaceCannotHoldItself) {
+  const auto text =
+      Rendered("{% set n = namespace(a=1) %}{% set n.a = n['items'] %}{{ n.a is callable }}",
+               Json::object());
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(*text, "False");
 }
 
 // Calls `body` on a thread of 384 KiB: macOS's have 512, of which the server takes some.
@@ -169,7 +192,14 @@ TEST(ChatTemplate, TheDeepestFitsTheStackOfAThreadOnMacos) {
         absl::StrCat("{% if a %}", Repeated("{% elif a %}", 5000), "{% endif %}"),
         absl::StrCat("{% set n = namespace(s=[1]) %}{% for i in range(180) %}{% set n.s = [n.s] %}",
                      "{% endfor %}{{ n.s }}{{ n.s == n.s }}{{ n.s | tojson }}{{ 1 / 0 }}"),
-        absl::StrCat("{{ 1", Repeated(" | string", 5000), " }}")}) {
+        absl::StrCat("{{ 1", Repeated(" | string", 2000), " }}"),
+        absl::StrCat("{{ a", Repeated(".a", 2000), " }}"),
+        absl::StrCat("{{ 1", Repeated(" + 'a'", 2000), " }}"),
+        absl::StrCat("{{ 'a' | map('map'", Repeated(", 'map'", 1500), ") }}"),
+        absl::StrCat(Repeated("{% if true %}", 45), "{{ ", Repeated("[", 30), "1 / 0",
+                     Repeated("]", 30), " }}", Repeated("{% endif %}", 45)),
+        absl::StrCat("{% macro m(x) %}{{ m([x]) }}{% endmacro %}{{ m(", Repeated("[", 30),
+                     Repeated("]", 30), ") }}")}) {
     OnASmallStack([&] { EXPECT_FALSE(Rendered(source, Json::object()).ok()) << source; });
   }
 }

@@ -38,7 +38,7 @@ TEST(LoraConfig, IsReadAndWrittenAsPeftHasIt) {
 TEST(LoraConfig, ATargetIsTheLastWordsOfAName) {
   LoraConfig config;
   EXPECT_TRUE(config.Targets("model.layers.0.mlp.up_proj")) << "no targets are all";
-  config.targets = {"q_proj", "mlp.up_proj"};
+  config.targets = {"mlp.up_proj", "proj", "q_proj"};
   EXPECT_TRUE(config.Targets("model.layers.0.self_attn.q_proj"));
   EXPECT_TRUE(config.Targets("model.layers.0.mlp.up_proj"));
   EXPECT_FALSE(config.Targets("model.layers.0.other.up_proj"));
