@@ -12,7 +12,6 @@
 #include "common/base/file_system.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
-#include "worker/data/packed_table.h"
 
 namespace espalier {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "worker/data/example_table.h"
 #include "worker/data/masked_table.h"
-#include "worker/data/preference_table.h"
+#include "worker/data/packed_table.h"
 #include "worker/data/prompt_table.h"
 #include "worker/data/samples.h"
 #include "worker/data/shard_reader.h"

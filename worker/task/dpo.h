@@ -1,7 +1,7 @@
 // The task `dpo`, direct preference optimisation (Rafailov et al. 2023): of two answers to a prompt
 // the chosen one becomes likelier than the rejected one, measured against a reference, which is the
 // model without its adapters. A sample is a pair, whose answers share a row
-// (worker/data/preference_table.h). Used by worker/task/open_task.cc and tests. Compute thread.
+// (worker/data/packed_table.h). Used by worker/task/open_task.cc and tests. Compute thread.
 #pragma once
 
 #include <cstdint>

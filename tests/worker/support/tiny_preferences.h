@@ -10,7 +10,7 @@
 #include "common/base/random.h"
 #include "common/config/job_file.h"
 #include "tests/worker/support/training_world.h"
-#include "worker/data/preference_table.h"
+#include "worker/data/packed_table.h"
 
 namespace espalier {
 
