@@ -47,14 +47,12 @@ struct Tick {
 // Hello.
 struct WorkerAttached {
   StreamId stream;
-  // Empty for a hand-started generation that was not welcomed yet.
-  WorkerId worker;
+  WorkerId worker;  // empty: of a generation started by hand, and not welcomed yet
   int32_t world_size = 0;
   NodeName node;
   int64_t pid = 0;
-  std::string version = {};  // of its Espalier
-  // Hand-started only.
-  std::optional<v1::JobSpec> external_spec;
+  std::string version = {};                  // of its Espalier
+  std::optional<v1::JobSpec> external_spec;  // hand-started only
   std::string external_id;
 };
 // The newest state on the rank's node, before the ranks agree where to start from; Step(0): none.
@@ -74,8 +72,7 @@ struct WorkerHeartbeat {
   Counters counters;
   int64_t memory_bytes = 0;
   int64_t memory_peak_bytes = 0;
-  // Names the message, for a renewal; 0: none is asked for.
-  int64_t beat = 0;
+  int64_t beat = 0;  // names the message, for a renewal; 0: none is asked for
 };
 struct WorkerStepReported {
   StreamId stream;
@@ -94,8 +91,7 @@ struct WorkerEvaluated {
 };
 struct WorkerCheckpointed {
   StreamId stream;
-  // `at` is set by the core.
-  CheckpointRecord checkpoint;
+  CheckpointRecord checkpoint;  // `at` is set by the core
 };
 struct DirectiveAcked {
   StreamId stream;

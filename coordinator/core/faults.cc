@@ -75,6 +75,14 @@ std::vector<NodeName> Newcomers(const ClusterState& state, const Job& job) {
   return newcomers;
 }
 
+// Whether the job is further than at all faults before; notes how far it is.
+bool Advanced(JobRecord& record) {
+  const auto now = std::make_pair(record.step, record.kept);
+  if (now <= std::make_pair(record.fault_step, record.fault_kept)) return false;
+  std::tie(record.fault_step, record.fault_kept) = now;
+  return true;
+}
+
 }  // namespace
 
 absl::Duration SetAsideSpan(int32_t set_asides) {
@@ -93,18 +101,6 @@ absl::Duration Backoff(const v1::HealthSpec& health, size_t faults_in_window) {
   for (size_t i = 1; i < faults_in_window && wait < kLongestBackoff; ++i) wait *= 2;
   return std::min(wait, kLongestBackoff);
 }
-
-namespace {
-
-// Whether the job is further than at all faults before; notes how far it is.
-bool Advanced(JobRecord& record) {
-  const auto now = std::make_pair(record.step, record.kept);
-  if (now <= std::make_pair(record.fault_step, record.fault_kept)) return false;
-  std::tie(record.fault_step, record.fault_kept) = now;
-  return true;
-}
-
-}  // namespace
 
 void NoteAdvance(JobRecord& record) {
   if (!Advanced(record)) return;

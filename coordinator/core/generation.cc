@@ -157,8 +157,7 @@ void OnEveryRankReady(Transaction& transaction, Job& job) {
     rank.progressed_at = transaction.now();
   }
   if (record.step != before) record.kept = 0;
-  const Step start = *job.world.ranks.front().ready;
-  ForgetWhatIsRepeated(record, start);
+  ForgetWhatIsRepeated(record, *job.world.ranks.front().ready);
   job.figures = Figures();
   for (const std::string& news : job.health.End()) transaction.Note(job, news);
   record.warnings.clear();

@@ -88,8 +88,7 @@ struct JobRecord {
   absl::Time submitted_at = absl::UnixEpoch();  // by espalierd's clock, as is state_since
 
   JobState state = JobState::kQueued;
-  // Why the job is in this state, for people.
-  std::string reason;
+  std::string reason;  // why the job is in this state, for people
   absl::Time state_since = absl::UnixEpoch();
   DesiredState desired = DesiredState::kRun;
   Verdict verdict = Verdict::kOpen;
@@ -117,20 +116,17 @@ struct JobRecord {
   // comes next: more than these are an advance.
   Step fault_step;
   int64_t fault_kept = 0;
-  // Generations since then that ended while the coordinator was away.
-  int32_t unseen_ends = 0;
+  int32_t unseen_ends = 0;  // generations since then that ended while the coordinator was away
   std::optional<FailureRecord> failure;
   int32_t unexplained = 0;  // faults since then for which nobody in particular was to blame
   // Nodes that others did not hear from any more at these, as often as one said so.
   std::vector<NodeName> unheard;
-  int32_t restarts = 0;  // generations started after a fault, in all
-  // When kRecovering may start the next generation.
-  absl::Time retry_at = absl::UnixEpoch();
+  int32_t restarts = 0;                     // generations started after a fault, in all
+  absl::Time retry_at = absl::UnixEpoch();  // when kRecovering may start the next generation
 
   // Committed steps when the record was written; more may have been reported since.
   Step step;
-  // Of what the ranks do before the step that comes next, as much as they ever had on disk.
-  int64_t kept = 0;
+  int64_t kept = 0;  // of what is done before the next one: as much as ever was on disk
   int64_t skipped_steps = 0;
   // Of those reported by then; the journal keeps what people ask of it when the job is over.
   std::optional<StepFigures> last_step;

@@ -62,12 +62,10 @@ struct Continued {
 class BatchGenerator {
  public:
   struct Options {
-    int64_t rows = 16;         // sequences that run at a time
-    int64_t positions = 4096;  // of one, at most, its prompt included
-    // Of prompts that are computed in a turn. Where a prompt is cut is part of its result's bits.
-    int64_t prompt_part = 256;
-    // Told of each layer that is done, as PassInputs::worked; null: nobody is.
-    std::function<void(int64_t next)> worked = nullptr;
+    int64_t rows = 16;          // sequences that run at a time
+    int64_t positions = 4096;   // of one, at most, its prompt included
+    int64_t prompt_part = 256;  // of prompts, in a turn: where one is cut is part of its bits
+    std::function<void(int64_t next)> worked = nullptr;  // as PassInputs::worked; null: nobody
   };
   // `decoder` must outlive it. INVALID_ARGUMENT, RESOURCE_EXHAUSTED.
   static absl::StatusOr<BatchGenerator> Create(const Decoder& decoder, const Options& options);

@@ -109,11 +109,9 @@ inline std::vector<SampledRank> Sample(const SamplingWorld& world, const Rollout
                            {.limits = world.limits,
                             .judged_at_once = world.judged_at_once,
                             .slow_down = world.slow_down[rank]});
-      RolloutAround around{.shares = world.shares,
-                           .called_away = {},
-                           .begins = {},
-                           .done = {},
-                           .worked = world.worked};
+      RolloutAround around;
+      around.shares = world.shares;
+      around.worked = world.worked;
       if (world.called_away) {
         around.called_away = [&, rank] { return world.called_away(static_cast<int>(rank)); };
       }
@@ -125,9 +123,6 @@ inline std::vector<SampledRank> Sample(const SamplingWorld& world, const Rollout
   for (std::thread& thread : threads) thread.join();
   return results;
 }
-
-// Of ranks that all have the same, without an error.
-inline std::vector<Rollout> AllOf(const std::vector<SampledRank>& ranks);
 
 inline std::string TextOf(const Rollout& one) {
   return absl::StrCat(one.prompt, "/", one.sample, one.stopped ? " stopped " : " ", one.ids.size(),
@@ -143,6 +138,7 @@ inline void ExpectEqual(const std::vector<Rollout>& a, const std::vector<Rollout
   }
 }
 
+// Of ranks that all have the same, without an error.
 inline std::vector<Rollout> AllOf(const std::vector<SampledRank>& ranks) {
   for (const SampledRank& rank : ranks) {
     EXPECT_TRUE(rank.rollouts.ok()) << rank.rollouts.status();

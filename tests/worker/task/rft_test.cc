@@ -8,7 +8,6 @@
 #include <atomic>
 #include <nlohmann/json.hpp>
 
-#include "common/base/sha256.h"
 #include "common/config/job_file.h"
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/tiny_model.h"
@@ -366,53 +365,6 @@ TEST(RftTable, CountsItsRowsRoundAndRound) {
   EXPECT_EQ(samples->LossTokens({0, 1}), 2);
   EXPECT_EQ(samples->LossTokens({1, 2}), 2) << "an end that was not sampled is put there";
   EXPECT_EQ(table.mean_length(), (3 + 2 + 2 + 2) / 2.0);
-}
-
-// Paths begin with the home folder of a node's user.
-TEST(RftRunName, IsTheSameOnAllNodes) {
-  const auto job = [](const std::string& home, const std::string& model) {
-    v1::JobSpec spec;
-    spec.mutable_model()->set_from(home + model);
-    spec.mutable_train()->mutable_lora()->set_from(home + "/adapter");
-    spec.mutable_train()->mutable_verifier()->set_folder(home + "/judge");
-    return spec;
-  };
-  EXPECT_EQ(RftRunName(job("/home/a", "/model"), "data"),
-            RftRunName(job("/Users/b", "/model"), "data"));
-  EXPECT_NE(RftRunName(job("/home/a", "/model"), "data"),
-            RftRunName(job("/home/a", "/other"), "data"));
-}
-
-TEST(RftProgress, ComesBackAsItWasOrNotAtAll) {
-  RftProgress progress{.run = "r",
-                       .before = {.answers = 3, .right = 1, .answered = 2},
-                       .prompts = 7,
-                       .pending = {{.prompt = 4, .made = 2}, {.prompt = 6, .made = 1}},
-                       .rows = {}};
-  progress.rows = {{.prompt = 2, .sample = 1, .ids = {1, 256}, .text = "a\n\"b"}};
-  progress.sample_seconds = 0.1;
-  const std::string json = RftProgressToJson(progress);
-  const auto back = RftProgressFromJson(json);
-  ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_EQ(*back, progress);
-  for (size_t at = 0; at < json.size(); at += 7) {
-    EXPECT_FALSE(RftProgressFromJson(json.substr(0, at)).ok()) << at;
-    std::string altered = json;
-    altered[at] = altered[at] == '7' ? '8' : '7';
-    EXPECT_FALSE(RftProgressFromJson(altered).ok()) << at;
-  }
-}
-
-TEST(RftProgress, OfAnEarlierVersionIsTakenAsItIs) {
-  const std::string body =
-      R"({"version":1,"run":"r","prompts":2,"samples":3,"new_tokens":9,"sample_seconds":0.5,)"
-      R"("verify_seconds":0.25,"before":{"answers":3,"accuracy":0.3333333333333333,)"
-      R"("answer_rate":1.0},"rows":[[1,0,[7],"x"]]})";
-  const auto read = RftProgressFromJson(
-      absl::StrCat("{\"sha256\":\"", Sha256Hex(body), "\",\"progress\":", body, "}"));
-  ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(read->before, (RftTest{.answers = 3, .right = 1, .answered = 3}));
-  EXPECT_EQ(read->done(), 2);
 }
 
 }  // namespace
