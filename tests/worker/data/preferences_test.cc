@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "tests/worker/data/model_tokenizers.h"
 #include "worker/data/dataset.h"
 #include "worker/data/inspect.h"
@@ -57,7 +58,7 @@ std::vector<std::string> Pairs(const std::string& folder, int64_t length = 300) 
         const bool counts = t > 0 && row.counted[t - 1] != 0;
         if (counts != before) text += counts ? "[" : "]";
         before = counts;
-        text += *SmolLm().Piece(static_cast<int32_t>(row.tokens[t]));
+        absl::StrAppend(&text, *SmolLm().Piece(static_cast<int32_t>(row.tokens[t])));
       }
       text += before ? "]" : "";
       before = false;
