@@ -13,22 +13,40 @@ import unittest
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 TOUR = REPOSITORY / "deploy" / "tour"
 PUZZLE, SOLUTION = "2003004000211000", "2143341243211234"
-# Plays `data make`, `data prepare` and `generate`, which says the solution; each call is noted.
+# Plays `data make`, `data prepare` and `generate`, which says the solution, or guesses: the same
+# each time with the model that tuning began with; each call is noted.
 ESPALIER = f"""#!/bin/sh
 echo "espalier $*" >> "$CALLS"
 case "$1 $2" in
   "data make") mkdir -p "$5"
-    echo '{{"prompt":"{PUZZLE}","completion":"{SOLUTION}"}}' > "$5/validation.jsonl" ;;
+    echo '{{"prompt":"{PUZZLE}","completion":"{SOLUTION}"}}' | tee "$5/train.jsonl" \
+      > "$5/validation.jsonl"
+    case "$3" in
+      units) echo '{{"prompt":"6 kg in gram? ","record":{{"question":"","answer":6000}}}}' ;;
+      wordle) echo '{{"prompt":"","record":{{"secret":"ALIEN","history":[]}}}}' ;;
+    esac | tee "$5/train-prompts.jsonl" > "$5/validation-prompts.jsonl" ;;
   "data prepare") mkdir -p "$4" ;;
-  "generate "*) echo {SOLUTION} ;;
+  "generate "*)
+    case "$*" in
+      *nano-start-*Wordle*) echo "<guess>ACORN" ;;
+      *"ACORN GXXXG"*) echo "<guess>ALIEN" ;;
+      *Wordle*) echo "<guess>ACORN" ;;
+      *) echo {SOLUTION} ;;
+    esac ;;
 esac
 """
-# Plays training: leaves a checkpoint where it is told to.
+# Plays training: leaves a checkpoint and a report where it is told to, and says how it evaluates.
 WORKER = """#!/bin/sh
 echo "worker $*" >> "$CALLS"
 for word in "$@"; do
-  case "$word" in checkpoint.directory=*) mkdir -p "${word#*=}/step-00000007" ;; esac
+  case "$word" in checkpoint.directory=*)
+    mkdir -p "${word#*=}/step-00000007"
+    echo '{"before": {"answers": 9, "accuracy": 0.25}, "after": {"answers": 9, "accuracy": 0.75}}' \
+      > "${word#*=}/rft-report.json" ;;
+  esac
 done
+case "$*" in *learning_rate=0*) rate=0.125 ;; *) rate=0.5 ;; esac
+echo "validation after step 7: loss -1.0  reward 1.5  solve_rate $rate  mean_turns 3 (9 tokens, 1 s)"
 """
 
 
@@ -64,13 +82,13 @@ class Tours(unittest.TestCase):
                 self.assertEqual(status, 0, said)
                 self.assertFalse(left.exists(), "what an earlier tour left is still there")
                 jobs = re.findall(r"--standalone (\S+)", calls)
-                self.assertEqual(pathlib.Path(jobs[-1]).name, f"tour-{name}.yaml")
+                self.assertIn(name, pathlib.Path(jobs[-1]).name)
                 for job in jobs:
                     self.assertTrue(pathlib.Path(job).is_file(), job)
 
     def test_every_job_of_a_tour_has_one(self):
-        jobs = (REPOSITORY / "configs" / "jobs").glob("tour-*.yaml")
-        self.assertEqual(sorted(job.stem[len("tour-"):] for job in jobs), sorted(self.names()))
+        for job in (REPOSITORY / "configs" / "jobs").glob("tour-*.yaml"):
+            self.assertIn(job.stem[len("tour-"):], self.names())
 
     def test_adapters_are_put_on_what_was_trained_before(self):
         _, said, calls = self.call("lora")
@@ -83,10 +101,24 @@ class Tours(unittest.TestCase):
         self.assertIn("2 . . 3 \t2 1 4 3", said)
         self.assertIn("1 of 1 filled", said)
 
+    def test_conversions_are_asked_of_both_models_and_counted(self):
+        _, said, calls = self.call("rft")
+        self.assertIn("model.from=" + str(self.folder / "work/rft/rft-nano-start-checkpoints"), calls)
+        self.assertLess(said.index("before: "), said.index("after:  "))
+        self.assertIn("right is 6000", said)
+        self.assertIn("of 9 such questions right: 0.25 before, 0.75 after", said)
+
+    def test_games_are_played_by_both_models_to_their_end(self):
+        _, said, _ = self.call("grpo")
+        self.assertIn("before: looking for ALIEN\n    ACORN GXXXG\n    ACORN: no new word\n", said)
+        self.assertIn("after: looking for ALIEN\n    ACORN GXXXG\n    ALIEN GGGGG\n", said)
+        self.assertIn("before: mean reward 1.5, words found in 0.125 of the games", said)
+        self.assertIn("after: mean reward 1.5, words found in 0.5 of the games", said)
+
     def test_a_tour_that_there_is_not_is_refused_with_those_that_there_are(self):
         status, said, calls = self.call("nowhere")
         self.assertEqual((status, calls), (1, ""))
-        self.assertIn("pretrain lora trm", said)
+        self.assertIn("pretrain lora trm rft grpo", said)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Whether GRPO made a model play Wordle better, from what `deploy/dev tour grpo` left: the first 200
+positions of validation, answered with the likeliest tokens by the model that the tour began with and
+by what it became; rewards of the set guess-only, reckoned here anew; the mean of their differences,
+its interval of 95 %, and p of a paired bootstrap: how often a mean of positions drawn with repetition
+is not above 0. Then whole games on the secrets of those positions. The worker's own log must say the
+same mean reward, or nothing is told.
+
+Arguments: [FOLDER], build/tour/grpo by default."""
+import http.client
+import json
+import math
+import os
+import pathlib
+import random
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+JOBS = {"before": "grpo-wordle-nano-start", "after": "grpo-wordle-nano"}
+STATES, DRAWS, TURNS, ASKED_AT_ONCE = 200, 20000, 6, 100
+END = "</guess>"
+
+
+def marks(secret, guess):
+    left = [s for s, g in zip(secret, guess) if s != g]
+    text = ""
+    for s, g in zip(secret, guess):
+        mark = "G" if s == g else "Y" if g in left else "X"
+        if mark == "Y":
+            left.remove(g)
+        text += mark
+    return text
+
+
+def agrees(word, history):
+    return all(marks(word, guess) == seen for guess, seen in history)
+
+
+def guess_of(completion):
+    """As worker/reward/wordle_guess.h reads leniently; "" for none."""
+    found = re.search("<guess>(.*?)</guess>", completion, re.IGNORECASE | re.DOTALL)
+    return "" if found is None else re.sub("[^A-Z]", "", found.group(1).upper())
+
+
+def reward(words, secret, history, completion):
+    """The set guess-only of worker/reward/wordle_rewards.h."""
+    guess = guess_of(completion)
+    if len(guess) != 5:
+        return -2
+    if guess not in words:
+        return -1.5
+    before = sum(agrees(word, history) for word in words)
+    after = sum(agrees(word, [*history, (guess, marks(secret, guess))]) for word in words)
+    information = 0.15 * math.log(max(before, 1) / max(after, 1))
+    return (0.6 - (0.3 if guess in dict(history) else 0)
+            + (0.6 if agrees(guess, history) else -0.2)
+            + min(max(information, 0), 0.8) + (2 if guess == secret else 0))
+
+
+class Player:
+    """`espalier serve` with a checkpoint, asked for the next guess of games."""
+
+    def __init__(self, checkpoint):
+        self.server = subprocess.Popen(
+            [os.path.join(os.environ["ESPALIER_BIN"], "espalier-worker"), "serve", "--model",
+             checkpoint, "--port", "0", "--device", "cpu"],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+    def __enter__(self):
+        self.port = int(self.server.stdout.readline().split(":")[2].split("/")[0])
+        return self
+
+    def __exit__(self, *_):
+        self.server.terminate()
+        self.server.wait()
+
+    def turns(self, histories):
+        texts = []
+        for begin in range(0, len(histories), ASKED_AT_ONCE):
+            prompts = ["".join(["Wordle.", *(f" {guess} {seen}." for guess, seen in history),
+                                "\n<think>"]) for history in histories[begin:begin + ASKED_AT_ONCE]]
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
+            connection.request("POST", "/v1/completions", json.dumps(
+                {"prompt": prompts, "max_tokens": 80, "temperature": 0, "stop": [END]}),
+                {"Content-Type": "application/json"})
+            answer = json.load(connection.getresponse())
+            connection.close()
+            texts += [one["text"] + (END if one["finish_reason"] == "stop" else "")
+                      for one in sorted(answer["choices"], key=lambda one: one["index"])]
+        return texts
+
+    def solved(self, words, secrets):
+        """The part of the secrets that is found within six turns."""
+        games = {secret: [] for secret in secrets}
+        found = 0
+        for _ in range(TURNS):
+            turns = self.turns(list(games.values()))
+            for (secret, history), completion in zip(list(games.items()), turns):
+                guess = guess_of(completion)
+                if guess == secret:
+                    found += 1
+                    del games[secret]
+                elif guess in words and guess not in dict(history):
+                    history.append((guess, marks(secret, guess)))
+        return found / len(secrets)
+
+
+def rewards_of(folder, who, words, states):
+    checkpoint = max((folder / f"{JOBS[who]}-checkpoints").glob("step-*"))
+    with Player(checkpoint) as player:
+        turns = player.turns([history for _, history in states])
+        got = [reward(words, secret, history, turn) for (secret, history), turn in zip(states, turns)]
+        solve_rate = player.solved(words, list(dict.fromkeys(secret for secret, _ in states)))
+    said = re.findall(r"validation after .*  reward (\S+)",
+                      (folder / f"{JOBS[who]}.log").read_text())
+    mean = sum(got) / len(got)
+    if abs(float(said[-1]) - mean) > 2e-3:
+        sys.exit(f"{who}: the mean reward is {mean:.4f} here and {said[-1]} in the worker's log")
+    print(json.dumps({"bench": "wordle", "who": who, "states": len(states), "reward": mean,
+                      "solve_rate": solve_rate}), flush=True)
+    return got
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build/tour/grpo")
+    words = (folder / "wordle/words.txt").read_text().split()
+    lines = (folder / "wordle/validation-prompts.jsonl").read_text().splitlines()[:STATES]
+    states = [(record["secret"], [tuple(turn) for turn in record["history"]])
+              for record in (json.loads(line)["record"] for line in lines)]
+    before, after = (rewards_of(folder, who, words, states) for who in JOBS)
+    rises = [b - a for a, b in zip(before, after)]
+    draw = random.Random(1)
+    means = sorted(sum(draw.choices(rises, k=len(rises))) / len(rises) for _ in range(DRAWS))
+    print(json.dumps({
+        "bench": "wordle", "figure": "rise of the mean reward", "states": len(states),
+        "rise": sum(rises) / len(rises),
+        "interval_95": [means[int(DRAWS * 0.025)], means[int(DRAWS * 0.975)]],
+        "p": (1 + sum(mean <= 0 for mean in means)) / (1 + DRAWS)}))
+
+
+if __name__ == "__main__":
+    main()
