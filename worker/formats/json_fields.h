@@ -1,7 +1,7 @@
 // Reads the fields of a JSON object with errors that name the field: those that must be there, as
 // in manifests, and those that may be left out, as in config.json. Used by token_manifest.cc,
-// shard_reader.cc, decoder_config_json.cc, worker/tokenizer, worker/chat and the checkpoints of
-// worker/state. One thread.
+// shard_reader.cc, decoder_config_json.cc, pretrained.cc, worker/tokenizer, worker/chat and the
+// checkpoints of worker/state. One thread.
 #pragma once
 
 #include <cstdint>

@@ -109,9 +109,7 @@ inline std::vector<SampledRank> Sample(const SamplingWorld& world, const Rollout
                            {.limits = world.limits,
                             .judged_at_once = world.judged_at_once,
                             .slow_down = world.slow_down[rank]});
-      RolloutAround around;
-      around.shares = world.shares;
-      around.worked = world.worked;
+      RolloutAround around{.shares = world.shares, .worked = world.worked};
       if (world.called_away) {
         around.called_away = [&, rank] { return world.called_away(static_cast<int>(rank)); };
       }

@@ -10,73 +10,14 @@
 #include <map>
 #include <string>
 
-#include "common/config/job_file.h"
-#include "tests/worker/support/fake_rollouts.h"
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/tiny_model.h"
-#include "tests/worker/support/training_world.h"
+#include "tests/worker/task/grpo_run.h"
 
 namespace espalier {
 namespace {
 
 using testing::HasSubstr;
-
-struct Split {
-  std::vector<int> shares = {1}, micro_batch = {16};
-};
-
-// A run and its task, on what rewards completions.
-struct GrpoRun {
-  WorldOptions options;
-  FakeRollouts::Options fake = {.reward = SameParity};
-  int64_t prompts = 24;
-  int32_t prompt_tokens = 2;  // at least
-  std::shared_ptr<Task> task = nullptr;
-
-  v1::TrainSpec& train() { return *options.spec.mutable_train(); }
-  std::vector<RankResult> Train() {
-    task =
-        *Grpo::Create(options.spec, {TinyPrompts(prompts, prompt_tokens), TinyPrompts(8), {}},
-                      [this](const RankContext&) -> absl::StatusOr<std::unique_ptr<RolloutSource>> {
-                        return std::make_unique<FakeRollouts>(fake);
-                      });
-    options.task = task.get();
-    std::vector<RankResult> results = TrainWorld(options);
-    for (const RankResult& result : results) {
-      EXPECT_TRUE(result.outcome.ok()) << result.outcome.status();
-      EXPECT_EQ(result.fingerprint, results[0].fingerprint) << "replicas differ";
-      EXPECT_EQ(result.losses, results[0].losses);
-    }
-    return results;
-  }
-};
-
-GrpoRun RunOf(int64_t steps, const std::string& folder, const Split& split = {}, int updates = 1) {
-  GrpoRun run;
-  run.options.ranks = static_cast<int>(split.shares.size());
-  run.options.spec = TinySpec(steps);
-  run.train().set_task(v1::TASK_GRPO);
-  run.train().mutable_schedule()->set_kind(v1::SCHEDULE_KIND_CONSTANT);
-  run.train().mutable_rollout()->set_samples(4);
-  run.train().mutable_rollout()->set_max_new_tokens(6);
-  run.train().mutable_grpo()->set_updates_per_rollout(updates);
-  FillJobDefaults(run.options.spec);
-  for (const int share : split.shares) run.options.spec.mutable_parallel()->add_shares(share);
-  for (const int size : split.micro_batch) run.options.spec.mutable_batch()->add_micro_batch(size);
-  run.options.checkpoints = folder;
-  return run;
-}
-
-std::map<std::string, double> FiguresOf(const v1::StepReport& report) {
-  std::map<std::string, double> figures;
-  for (const v1::TaskFigure& one : report.figures()) figures[one.name()] = one.value();
-  return figures;
-}
-
-void ExpectSame(const std::vector<double>& a, const std::vector<double>& b, size_t from = 0) {
-  ASSERT_EQ(a.size(), b.size() - from);
-  for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[from + i], 1e-5) << "step " << from + i;
-}
 
 class GrpoUpdates : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(PerRollout, GrpoUpdates, testing::Values(1, 2, 3));
@@ -200,106 +141,9 @@ TEST(Grpo, WithAReferenceAStepWithoutAnyAdvantageUpdates) {
   run.fake.reward = [](const RolloutPrompt&, const std::vector<int32_t>&) { return 0.3; };
   for (const v1::StepReport& step : run.Train()[0].client->steps()) {
     EXPECT_FALSE(step.skipped());
-    EXPECT_NEAR(FiguresOf(step).at("kl"), 0, 1e-6) << "the reference is where the policy is";
+    EXPECT_NEAR(FiguresOf(step).at("kl"), 0, 1e-5) << "the reference is where the policy is";
     EXPECT_NEAR(FiguresOf(step).at("entropy"), std::log(50), 0.3);
   }
-}
-
-// What is dropped is that of the pass that found what later ones compare with.
-TEST(Grpo, UpdatesThatLearnFromTheSameCompletionsDropTheSame) {
-  const TestFolder folder;
-  GrpoRun run = RunOf(6, folder.path(), {{2, 1}, {3, 5}}, 3);
-  run.options.spec.mutable_model()->set_dropout(0.3);
-  run.train().mutable_schedule()->set_learning_rate(0);
-  run.train().mutable_grpo()->set_clip_low(1e-3);
-  run.train().mutable_grpo()->set_clip_high(1e-3);
-  const auto steps = run.Train()[0].client->steps();
-  ASSERT_EQ(steps.size(), 6U);
-  for (const v1::StepReport& step : steps) EXPECT_EQ(FiguresOf(step).at("clip_fraction"), 0);
-  EXPECT_NE(steps[0].loss(), steps[3].loss()) << "of other completions";
-}
-
-// Epochs of five prompts go over into each other within steps of four.
-TEST(Grpo, APromptThatIsTwiceInAStepHasOtherCompletionsTheSecondTime) {
-  constexpr int64_t kPrompts = 5;
-  const TestFolder folder;
-  GrpoRun run = RunOf(12, folder.path(), {{1, 1}, {8}});
-  run.prompts = kPrompts;
-  int64_t twice = 0;
-  run.fake.on_made = [&](const Decoder&, const RolloutOrder& order, const Rollouts& made) {
-    if (order.samples == 1) return;  // an evaluation
-    std::map<int64_t, std::vector<std::vector<int32_t>>> of_id;
-    for (const Rollout& one : made.all) {
-      of_id[order.prompts[static_cast<size_t>(one.prompt)].id].push_back(one.ids);
-    }
-    EXPECT_EQ(of_id.size(), 4U) << "each has a number of its own";
-    for (const auto& [id, completions] : of_id) {
-      if (id < kPrompts) continue;
-      ++twice;
-      EXPECT_NE(completions, of_id.at(id - kPrompts));
-    }
-  };
-  run.options.ranks = 1;
-  run.options.spec.mutable_parallel()->clear_shares();
-  EXPECT_EQ(run.Train()[0].losses.size(), 12U);
-  EXPECT_GT(twice, 0) << "the order shows nothing";
-}
-
-// Slots that hold nothing in the middle of what learns from a rollout are filled with what was
-// lost.
-TEST(Grpo, WhatIsSampledAgainIsWhatWasLost) {
-  const TestFolder folder;
-  GrpoRun run = RunOf(9, folder.path(), {}, 3);
-  run.train().mutable_rollout()->set_temperature(1.5);
-  run.train().mutable_rollout()->set_final_temperature(0.5);
-  const GrpoPrompts prompts{TinyPrompts(24), {}, {}};
-  std::vector<RolloutOrder> orders;
-  run.fake.on_order = [&](const RolloutOrder& order) { orders.push_back(order); };
-  const std::unique_ptr<Practice> practice =
-      *GrpoPractice::Create(run.options.spec, prompts, std::make_unique<FakeRollouts>(run.fake));
-  const TinyModel model(TinyConfig());
-  const GrpoNumbers numbers(run.options.spec.train());
-  std::vector<torch::Tensor> made;
-  for (const Step step : {Step(3), Step(5)}) {
-    SlotStates slots;
-    ASSERT_TRUE(
-        slots.Keep({.slots = 16, .record_bytes = sizeof(GrpoSlot), .numbers = numbers.size()})
-            .ok());
-    ASSERT_TRUE(*practice->Prepare(step, *model.decoder, {}, slots));
-    made.push_back(slots.NextNumbers(step).clone());
-  }
-  ASSERT_EQ(orders.size(), 2U);
-  EXPECT_EQ(orders[1].moment.step, 3);
-  EXPECT_EQ(orders[1].moment.progress, orders[0].moment.progress);
-  EXPECT_EQ(orders[1].sample.temperature, orders[0].sample.temperature);
-  EXPECT_TRUE(torch::equal(made[0], made[1]));
-}
-
-// Of 16 completions of 6 tokens behind prompts of 17 to 20: columns from 16 on have logits.
-TEST(Grpo, PromptsCostNoLogits) {
-  const TestFolder folder;
-  GrpoRun run = RunOf(2, folder.path());
-  run.prompt_tokens = 17;
-  const std::vector<RankResult> results = run.Train();
-  Samples samples;
-  const int64_t length = run.options.spec.data().sequence_length();
-  const GrpoNumbers numbers(run.options.spec.train());
-  for (const int64_t prompt : {20, 18}) {
-    samples.ids.push_back(prompt);
-    samples.tokens.resize(samples.tokens.size() + length + 1, 7);
-    samples.counted.resize(samples.ids.size() * static_cast<size_t>(length), 0);
-    std::fill_n(samples.counted.end() - length + prompt - 1, 6, uint8_t{1});
-    samples.kept.resize(samples.kept.size() + 3 + numbers.size(), 0.5F);
-  }
-  Transfers transfers(torch::kCPU);
-  const TokenBatch batch = run.task->Batch(samples, {0, 2}, transfers);
-  const int64_t columns = batch.inputs.size(1);
-  EXPECT_GE(columns, 25);
-  EXPECT_EQ(batch.targets.size(1), columns - 16);
-  EXPECT_EQ(batch.targets.ne(kIgnoredTarget).sum().item<int64_t>(), 12);
-  EXPECT_EQ(batch.weights.numel(), 2 * (columns - 16));
-  EXPECT_EQ(batch.weights.sum().item<double>(), 12);
-  EXPECT_EQ(batch.results[0].sizes(), batch.targets.sizes());
 }
 
 // What the model did before training, for the same prompts and seeds, and after it.
@@ -396,78 +240,6 @@ TEST_P(Reference, SplitInvarianceHoldsWithOne) {
     losses.push_back(run.Train()[0].losses);
   }
   ExpectSame(losses[0], losses[1]);
-}
-
-// By all logits at once: of the ids that were drawn, behind those before them, the mean of minus
-// the log-probabilities.
-double EntropyOf(const Decoder& decoder, const RolloutOrder& order, const Rollouts& made,
-                 double temperature) {
-  double sum = 0;
-  int64_t tokens = 0;
-  for (const Rollout& one : made.all) {
-    const std::vector<int32_t>& prompt = order.prompts[static_cast<size_t>(one.prompt)].ids;
-    std::vector<int64_t> ids(prompt.begin(), prompt.end());
-    ids.insert(ids.end(), one.ids.begin(), one.ids.end());
-    const torch::Tensor logits = decoder.Logits(torch::tensor(ids).unsqueeze(0))[0];
-    const torch::Tensor log_p = torch::log_softmax(logits / temperature, 1);
-    for (size_t i = 0; i < one.ids.size(); ++i) {
-      sum -= log_p[static_cast<int64_t>(prompt.size() + i) - 1][one.ids[i]].item<double>();
-    }
-    tokens += static_cast<int64_t>(one.ids.size());
-  }
-  return sum / static_cast<double>(tokens);
-}
-
-// Of prompts that a pass has logits of, and of those that it has none of; with limits of sampling,
-// which are no part of the policy; the end-of-text id counts.
-TEST(Grpo, PassesFindTheProbabilitiesOfWhatWasSampled) {
-  for (const int32_t prompt_tokens : {2, 17}) {
-    const TestFolder folder;
-    GrpoRun run = RunOf(6, folder.path(), {{1}, {5}}, 2);
-    run.prompt_tokens = prompt_tokens;
-    run.train().mutable_schedule()->set_learning_rate(1e-2);
-    run.train().mutable_rollout()->set_temperature(1.5);
-    run.train().mutable_rollout()->set_final_temperature(0.5);
-    run.train().mutable_rollout()->set_temperature_share(1);
-    run.train().mutable_rollout()->set_top_k(30);
-    run.train().mutable_rollout()->set_repetition_penalty(1.2);
-    run.fake.end_of_text = 3;  // now and then
-    std::vector<double> sampled;
-    double by_another = 0;  // temperature: how far off
-    int64_t ended = 0;
-    run.fake.on_made = [&](const Decoder& decoder, const RolloutOrder& order,
-                           const Rollouts& made) {
-      for (const Rollout& one : made.all) ended += one.stopped ? 1 : 0;
-      sampled.push_back(EntropyOf(decoder, order, made, order.sample.temperature));
-      by_another =
-          std::max(by_another, std::abs(EntropyOf(decoder, order, made, 1) - sampled.back()));
-    };
-    const auto steps = run.Train()[0].client->steps();
-    ASSERT_EQ(sampled.size(), 3U);
-    EXPECT_GT(ended, 0);
-    for (size_t step = 0; step < 6; ++step) {
-      EXPECT_NEAR(FiguresOf(steps[step]).at("entropy"), sampled[step / 2], 1e-4) << step;
-    }
-    EXPECT_GT(by_another, 1e-3) << "temperatures show nothing";
-  }
-}
-
-TEST(Grpo, TheTemperatureFollowsItsScheduleAndHoldsForAllUpdates) {
-  const TestFolder folder;
-  GrpoRun run = RunOf(8, folder.path(), {}, 2);
-  run.train().mutable_schedule()->set_learning_rate(1e-4);
-  run.train().mutable_rollout()->set_temperature(1.5);
-  run.train().mutable_rollout()->set_final_temperature(0.5);
-  run.train().mutable_rollout()->set_temperature_share(0.5);
-  std::vector<double> temperatures;
-  run.fake.on_order = [&](const RolloutOrder& order) {
-    temperatures.push_back(order.sample.temperature);
-  };
-  const auto steps = run.Train()[0].client->steps();
-  EXPECT_EQ(temperatures, (std::vector<double>{1.5, 1.0, 0.5, 0.5}));
-  for (const v1::StepReport& step : steps) {
-    EXPECT_LT(FiguresOf(step).at("clip_fraction"), 0.05) << "by another temperature most would be";
-  }
 }
 
 TEST(Grpo, AnEvaluationIsLessLossTheMoreIsEarned) {
