@@ -247,7 +247,7 @@ std::string DamageManifest(const std::string& input, std::mt19937_64& random) {
 
 }  // namespace
 
-FuzzTarget RowsTarget() { return {"rows", CheckFile, RowSeeds, DamageRows, 3000}; }
+FuzzTarget RowsTarget() { return {"rows", CheckFile, RowSeeds, DamageRows, 600}; }
 FuzzTarget ManifestTarget() {
   return {"manifest", CheckManifest, ManifestSeeds, DamageManifest, 5000};
 }
