@@ -22,7 +22,7 @@ case "$1 $2" in
     echo '{{"prompt":"{PUZZLE}","completion":"{SOLUTION}"}}' | tee "$5/train.jsonl" \
       > "$5/validation.jsonl"
     case "$3" in
-      units) echo '{{"prompt":"6 kg in gram? ","record":{{"question":"","answer":6000}}}}' ;;
+      arithmetic) echo '{{"prompt":"What is 6 - 9? ","record":{{"question":"","answer":-3}}}}' ;;
       wordle) echo '{{"prompt":"","record":{{"secret":"ALIEN","history":[]}}}}' ;;
     esac | tee "$5/train-prompts.jsonl" > "$5/validation-prompts.jsonl" ;;
   "data prepare") mkdir -p "$4" ;;
@@ -101,12 +101,12 @@ class Tours(unittest.TestCase):
         self.assertIn("2 . . 3 \t2 1 4 3", said)
         self.assertIn("1 of 1 filled", said)
 
-    def test_conversions_are_asked_of_both_models_and_counted(self):
+    def test_sums_are_asked_of_both_models_and_counted(self):
         _, said, calls = self.call("rft")
         self.assertIn("model.from=" + str(self.folder / "work/rft/rft-nano-start-checkpoints"), calls)
         self.assertLess(said.index("before: "), said.index("after:  "))
-        self.assertIn("right is 6000", said)
-        self.assertIn("of 9 such questions right: 0.25 before, 0.75 after", said)
+        self.assertIn("right is -3", said)
+        self.assertIn("of 9 such questions, right: 0.25 before, 0.75 after", said)
 
     def test_games_are_played_by_both_models_to_their_end(self):
         _, said, _ = self.call("grpo")
