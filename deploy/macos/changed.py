@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 
-MOST = 60  # takes minutes
+MOST = 30  # takes minutes
 
 
 def includes(path, root, seen):
