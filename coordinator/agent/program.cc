@@ -139,8 +139,10 @@ absl::Status JoinHere(JoinOptions join, const RunOptions& options) {
   // Workers elsewhere on this machine are told of it.
   join.state_dir = std::filesystem::absolute(state_dir).lexically_normal().string();
   ASSIGN_OR_RETURN(const NodeIdentity identity, Join(join, RealClock()));
+  const bool usual = options.state_dir == RunOptions().state_dir;
   std::cerr << "espalier-agent: joined " << identity.coordinator << " as node " << identity.node
-            << "; from now on: espalier-agent run\n";
+            << "; from now on: espalier-agent run"
+            << (usual ? "" : absl::StrCat(" --state-dir ", join.state_dir)) << "\n";
   return absl::OkStatus();
 }
 

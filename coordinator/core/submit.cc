@@ -35,9 +35,9 @@ absl::Status CheckNodes(const ClusterState& state, const v1::ParallelSpec& paral
   std::set<std::string> allowed;
   for (const std::string& name : parallel.nodes()) {
     if (state.nodes.Find(NodeName(name)) == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("parallel.nodes names '", name,
-                       "', which the cluster file does not; it has: ", NamesOfNodes(state.nodes)));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "parallel.nodes names '", name, "', which is no node of this cluster; there are: ",
+          NamesOfNodes(state.nodes), "; 'espalier nodes add' or the cluster file makes it one"));
     }
     if (!allowed.insert(name).second) {
       return absl::InvalidArgumentError(

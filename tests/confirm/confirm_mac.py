@@ -28,7 +28,7 @@ def arguments():
     options = argparse.ArgumentParser(description=__doc__,
                                       formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--quick", action="store_true",
-                         help="few conformance runs, and not 17m: two minutes instead of twenty")
+                         help="few conformance runs, and not 17m: a few minutes instead of twenty")
     options.add_argument("--peer", metavar="NODE",
                          help="another Mac: a node of the espalierd that ESPALIER_COORDINATOR "
                               "names, as this machine is")

@@ -94,7 +94,12 @@ class JoiningMachines : public ::testing::Test {
   // Joins and ends.
   Ended Join(std::vector<std::string> line, const std::string& machine) {
     line.insert(line.end(), {"--only", "--state-dir", StateOf(machine)});
-    return RunToEnd(line);
+    Ended joined = RunToEnd(line);
+    if (joined.code == 0) {
+      EXPECT_TRUE(absl::StrContains(joined.output, "run --state-dir " + StateOf(machine)))
+          << joined.output;
+    }
+    return joined;
   }
   std::string LogOf(const std::string& machine) const {
     return daemon_.folder().Read("agent-" + machine + ".log");
