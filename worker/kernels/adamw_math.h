@@ -26,8 +26,9 @@ struct AdamWStep {
   float second_root;  // 1 / sqrt(1 - beta2^t)
   float eps;
   float keep;  // 1 - learning rate * weight decay
-  // Of Adam-atan2; 0: AdamW. Then step_size is the learning rate times 4 / pi, and eps is not used.
-  float first_factor = 0;  // 1 / (1 - beta1^t)
+  // 1 for Adam-atan2, 0 for AdamW. Then step_size is the learning rate / (1 - beta1^t), and eps is
+  // not used.
+  float first_factor = 0;
 };
 
 // Loshchilov and Hutter 2019, algorithm 2, lines 6 to 12, with decay on the value as it is:
