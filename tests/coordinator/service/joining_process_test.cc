@@ -96,7 +96,8 @@ class JoiningMachines : public ::testing::Test {
     line.insert(line.end(), {"--only", "--state-dir", StateOf(machine)});
     Ended joined = RunToEnd(line);
     if (joined.code == 0) {
-      EXPECT_TRUE(absl::StrContains(joined.output, "run --state-dir " + StateOf(machine)))
+      EXPECT_TRUE(absl::StrContains(joined.output, "espalier-agent run --state-dir /") &&
+                  absl::StrContains(joined.output, "/agent-" + machine + "\n"))
           << joined.output;
     }
     return joined;
