@@ -17,6 +17,28 @@ namespace {
 constexpr uint64_t kPackingStream = 0x7061636b696e67;  // tells the uses of a seed apart
 constexpr int64_t kAnyLength = int64_t{1} << 40;
 
+// Samples of `ids`, each filled by read(id, tokens, counted, parts).
+template <typename Table, typename ReadRow>
+absl::StatusOr<Samples> ReadParts(const Table& table, std::vector<int64_t> ids,
+                                  const ReadRow& read) {
+  const auto length = static_cast<size_t>(table.sequence_length());
+  Samples samples;
+  samples.tokens.resize(ids.size() * (length + 1));
+  samples.counted.resize(ids.size() * length);
+  samples.parts.resize(ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= table.size()) {
+      return absl::OutOfRangeError(
+          absl::StrCat("row ", ids[i], " is wanted, the split has ", table.size()));
+    }
+    RETURN_IF_ERROR(
+        read(ids[i], absl::MakeSpan(samples.tokens).subspan(i * (length + 1), length + 1),
+             absl::MakeSpan(samples.counted).subspan(i * length, length), samples.parts[i]));
+  }
+  samples.ids = std::move(ids);
+  return samples;
+}
+
 }  // namespace
 
 PackedTable::PackedTable(std::shared_ptr<const ExampleRows> examples, uint64_t seed)
@@ -65,22 +87,7 @@ absl::Status PackedTable::ReadRow(int64_t row, absl::Span<int64_t> tokens,
 }
 
 absl::StatusOr<Samples> PackedTable::Read(std::vector<int64_t> ids) const {
-  const auto length = static_cast<size_t>(sequence_length());
-  Samples samples;
-  samples.tokens.resize(ids.size() * (length + 1));
-  samples.counted.resize(ids.size() * length);
-  samples.parts.resize(ids.size());
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < 0 || ids[i] >= size()) {
-      return absl::OutOfRangeError(
-          absl::StrCat("row ", ids[i], " is wanted, the examples of the split share ", size()));
-    }
-    RETURN_IF_ERROR(
-        ReadRow(ids[i], absl::MakeSpan(samples.tokens).subspan(i * (length + 1), length + 1),
-                absl::MakeSpan(samples.counted).subspan(i * length, length), samples.parts[i]));
-  }
-  samples.ids = std::move(ids);
-  return samples;
+  return ReadParts(*this, std::move(ids), [this](auto&&... row) { return ReadRow(row...); });
 }
 
 double PackedTable::fill() const {
@@ -174,22 +181,7 @@ absl::Status PreferenceTable::ReadRow(int64_t pair, absl::Span<int64_t> tokens,
 }
 
 absl::StatusOr<Samples> PreferenceTable::Read(std::vector<int64_t> ids) const {
-  const auto length = static_cast<size_t>(sequence_length());
-  Samples samples;
-  samples.tokens.resize(ids.size() * (length + 1));
-  samples.counted.resize(ids.size() * length);
-  samples.parts.resize(ids.size());
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < 0 || ids[i] >= size()) {
-      return absl::OutOfRangeError(
-          absl::StrCat("pair ", ids[i], " is wanted, the split has ", size()));
-    }
-    RETURN_IF_ERROR(
-        ReadRow(ids[i], absl::MakeSpan(samples.tokens).subspan(i * (length + 1), length + 1),
-                absl::MakeSpan(samples.counted).subspan(i * length, length), samples.parts[i]));
-  }
-  samples.ids = std::move(ids);
-  return samples;
+  return ReadParts(*this, std::move(ids), [this](auto&&... row) { return ReadRow(row...); });
 }
 
 }  // namespace espalier
