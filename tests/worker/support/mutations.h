@@ -1,5 +1,5 @@
 // Seeded damage for what is parsed, and how long to go on with it. Used by tests/fuzz,
-// tests/worker/tokenizer, tests/worker/chat, tests/worker/data and tests/worker/serve. One thread.
+// tests/worker/data and tests/worker/serve. One thread.
 #pragma once
 
 #include <chrono>
