@@ -58,7 +58,7 @@ std::string GenerationLogPath(const std::string& state_dir, const GenerationKey&
 MpirunLauncher::MpirunLauncher(MpirunLauncherOptions options)
     : options_(std::move(options)),
       cluster_(*options_.cluster),
-      networks_at_start_(LocalNetworks()) {}
+      networks_at_start_(options_.networks()) {}
 
 // Generations go on without this process; only those still at the gate vanish with it.
 MpirunLauncher::~MpirunLauncher() = default;
@@ -84,7 +84,7 @@ absl::StatusOr<std::string> MpirunLauncher::Network(const LaunchRequest& request
   });
   if (alone) return kLoopbackNetwork;
   if (!cluster_.launcher().network().empty()) return cluster_.launcher().network();
-  return JoiningNetwork(addresses, LocalNetworks());
+  return JoiningNetwork(addresses, options_.networks());
 }
 
 std::map<NodeName, NodeName> MpirunLauncher::AgentsOf(const std::vector<NodeName>& nodes) const {
@@ -93,6 +93,16 @@ std::map<NodeName, NodeName> MpirunLauncher::AgentsOf(const std::vector<NodeName
     if (options_.agents != nullptr && options_.agents->Attached(node)) attached.insert(node);
   }
   return SharedAgents(cluster_, nodes, attached);
+}
+
+// mpirun of Open MPI 5.0 compares a host that it does not know with its machine's addresses, and
+// crashes where loopback is all that is up (prte_check_host_is_local). Then its ranks are here, and
+// are its own processes.
+bool MpirunLauncher::ReachesAgents(OpenMpiVersion version, const std::string& network) const {
+  if (version != OpenMpiVersion::kFive || network != kLoopbackNetwork) return true;
+  const std::vector<LocalNetwork> networks = options_.networks();
+  return std::any_of(networks.begin(), networks.end(),
+                     [](const LocalNetwork& one) { return !IsLoopbackAddress(one.address); });
 }
 
 // mpirun's; and what its remote-shell agent needs (node_agents.h).
@@ -122,7 +132,8 @@ absl::StatusOr<ProcessIdentity> MpirunLauncher::Prepare(const LaunchRequest& req
   const GenerationKey& key = request.key;
   ASSIGN_OR_RETURN(const OpenMpiVersion version, options_.version());
   ASSIGN_OR_RETURN(const std::string network, Network(request));
-  const std::map<NodeName, NodeName> agents = AgentsOf(request.nodes);
+  std::map<NodeName, NodeName> agents;
+  if (ReachesAgents(version, network)) agents = AgentsOf(request.nodes);
   ASSIGN_OR_RETURN(std::vector<std::string> command,
                    MpirunCommand({.cluster = &cluster_,
                                   .coordinator = coordinator_,
@@ -184,8 +195,8 @@ void MpirunLauncher::NoteNode(const v1::NodeSpec& node) {
   *cluster_.add_nodes() = node;
 }
 
-bool MpirunLauncher::IsHere(const v1::NodeSpec& node, Entry& entry) {
-  if (!entry.networks) entry.networks = LocalNetworks();
+bool MpirunLauncher::IsHere(const v1::NodeSpec& node, Entry& entry) const {
+  if (!entry.networks) entry.networks = options_.networks();
   return IsOwnAddress(node.address(), *entry.networks);
 }
 

@@ -46,8 +46,9 @@ struct MpirunLauncherOptions {
   // Longest time for ending stray workers on a node that cannot be reached.
   absl::Duration remote_limit = absl::Seconds(5);
   LogLimits logs;
-  // For tests, of processes that cannot be ended.
+  // For tests: of processes that cannot be ended; of machines without a network.
   std::function<int(const ProcessIdentity&, int)> signal_session = SignalSession;
+  std::function<std::vector<LocalNetwork>()> networks = LocalNetworks;
 };
 
 class MpirunLauncher : public Launcher {
@@ -118,9 +119,11 @@ class MpirunLauncher : public Launcher {
   std::string TemporaryFolder(const GenerationKey& key) const;  // TMPDIR of all of it
   // The agent of each node that is reached through one.
   std::map<NodeName, NodeName> AgentsOf(const std::vector<NodeName>& nodes) const;
+  // Whether this mpirun can reach nodes through agents, on that network.
+  bool ReachesAgents(OpenMpiVersion version, const std::string& network) const;
   std::vector<std::string> Environment(const GenerationKey& key,
                                        const std::map<NodeName, NodeName>& agents) const;
-  static bool IsHere(const v1::NodeSpec& node, Entry& entry);
+  bool IsHere(const v1::NodeSpec& node, Entry& entry) const;
   void StartRemoteKills(const GenerationKey& key, Entry& entry);
   void PollRemoteKills(Entry& entry, bool late);
   void NoteUnconfirmed(Entry& entry, const NodeName& agent);

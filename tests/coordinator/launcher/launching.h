@@ -42,8 +42,10 @@ class Launching : public ::testing::Test {
                               .agents = agents_,
                               .agent_program = "/opt/espalier-agent",
                               .state_dir = folder_.root(),
+                              .version = [this] { return version_; },
                               .grace = absl::Milliseconds(200),
-                              .signal_session = signal_session_});
+                              .signal_session = signal_session_,
+                              .networks = networks_});
   }
   LaunchRequest Request() { return {.key = kKey, .nodes = {NodeName("a")}}; }
   ProcessIdentity Start(MpirunLauncher& launcher) {
@@ -71,6 +73,8 @@ class Launching : public ::testing::Test {
   ScratchFolder folder_;
   v1::ClusterSpec cluster_;
   NodeAgents* agents_ = nullptr;
+  OpenMpiVersion version_ = OpenMpiVersion::kFour;
+  std::function<std::vector<LocalNetwork>()> networks_ = LocalNetworks;
   std::function<int(const ProcessIdentity&, int)> signal_session_ = SignalSession;
   LaunchEnded ended_;  // as it was awaited last
   std::vector<NodeName> unconfirmed_;

@@ -18,6 +18,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class FakeAgents : public NodeAgents {
  public:
@@ -194,6 +195,41 @@ TEST_F(Launching, TheSecretOfAGenerationIsInNoCommandLine) {
   EXPECT_EQ(log.substr(0, log.find(" / ")).find("a-secret"), std::string::npos);
   agents.ending = NodeAgents::Ending::kGone;
   AwaitEnd(*launcher);
+}
+
+// Its mpirun would crash (prte_check_host_is_local).
+TEST_F(Launching, OpenMpiFiveStartsRanksItselfWhereNothingButLoopbackIsUp) {
+  FakeAgents agents;
+  agents_ = &agents;
+  version_ = OpenMpiVersion::kFive;
+  cluster_.mutable_nodes(0)->set_address("10.77.0.1");
+  std::vector<LocalNetwork> up = {{"127.0.0.1", 8}, {"10.77.0.1", 24}};
+  networks_ = [&up] { return up; };
+  auto launcher = Make("echo $@");
+  up.pop_back();  // the cable is pulled
+  Start(*launcher);
+  AwaitEnd(*launcher);
+  EXPECT_THAT(GenerationLog(),
+              AllOf(HasSubstr("--host 127.0.0.1 "), Not(HasSubstr("espalier-agent"))));
+  EXPECT_TRUE(agents.asked.empty());
+}
+
+TEST_F(Launching, AgentsAreAskedWhereAnotherNetworkIsUpAndByOpenMpiFour) {
+  FakeAgents agents;
+  agents.ending = NodeAgents::Ending::kGone;
+  agents_ = &agents;
+  std::vector<LocalNetwork> up = {{"127.0.0.1", 8}};
+  networks_ = [&up] { return up; };
+  auto launcher = Make("echo $@");
+  Start(*launcher);
+  AwaitEnd(*launcher);
+  EXPECT_THAT(GenerationLog(), HasSubstr("--host " + AgentHost(NodeName("a"))));
+  version_ = OpenMpiVersion::kFive;
+  up.push_back({"192.168.7.2", 24});
+  launcher = Make("echo $@");
+  Start(*launcher);
+  AwaitEnd(*launcher);
+  EXPECT_THAT(GenerationLog(), HasSubstr("--host " + AgentHost(NodeName("a"))));
 }
 
 TEST_F(Launching, AnEndIsReportedWhenTheAgentsHaveConfirmedIt) {
