@@ -36,10 +36,12 @@ const std::atomic<int64_t>* Map() {
   return mapped == MAP_FAILED ? nullptr : static_cast<const std::atomic<int64_t>*>(mapped);
 }
 
-int64_t Shift() {
-  static const std::atomic<int64_t>* const shift = Map();
-  return shift == nullptr ? 0 : shift->load(std::memory_order_relaxed);
-}
+// Mapped when this is loaded, and not by the first who asks for the time: that may be UCX (of Open
+// MPI 5), while it rewrites mmap, and would wait for itself for ever.
+const std::atomic<int64_t>* shift = nullptr;
+__attribute__((constructor)) void MapWhenLoaded() { shift = Map(); }
+
+int64_t Shift() { return shift == nullptr ? 0 : shift->load(std::memory_order_relaxed); }
 
 timespec Plus(const timespec& time, int64_t nanoseconds) {
   const int64_t sum = time.tv_nsec + nanoseconds % kNanoseconds + kNanoseconds;
