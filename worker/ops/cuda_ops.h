@@ -39,9 +39,10 @@ void Rope(const torch::Tensor& x, const torch::Tensor& cosine, const torch::Tens
 // logits [rows, V] become their gradient; weights (undefined: 1) and losses [rows] fp32.
 void CrossEntropy(const torch::Tensor& logits, const torch::Tensor& targets,
                   const torch::Tensor& weights, const torch::Tensor& losses);
-// y = what is kept of x [B, T, C], or added to y: as dropout.h says, `site` as its key of 64 bits.
-void Drop(const torch::Tensor& x, const torch::Tensor& of_row, uint64_t site, uint32_t threshold,
-          bool add, const torch::Tensor& y);
+// y = what is kept of x [B, T, C], or added to y: as dropout.h says of `of_row` and `positions`,
+// `site` as its key of 64 bits.
+void Drop(const torch::Tensor& x, const torch::Tensor& of_row, const torch::Tensor& positions,
+          uint64_t site, uint32_t threshold, bool add, const torch::Tensor& y);
 // Flat fp32 tensors of one length; copy: theirs in 16 bits, or undefined.
 void AdamW(const AdamWStep& step, const torch::Tensor& value, const torch::Tensor& gradient,
            const torch::Tensor& first, const torch::Tensor& second, const torch::Tensor& copy);

@@ -110,16 +110,20 @@ void Rope(const Tensor& x, const Tensor& cosine, const Tensor& sine, float sign,
   launch.Check();
 }
 
-void Drop(const Tensor& x, const Tensor& of_row, uint64_t site, uint32_t threshold, bool add,
-          const Tensor& y) {
+void Drop(const Tensor& x, const Tensor& of_row, const Tensor& positions, uint64_t site,
+          uint32_t threshold, bool add, const Tensor& y) {
+  const Tensor keys = of_row.contiguous();
+  const Tensor places = positions.defined() ? positions.contiguous() : positions;
   const DropShape shape{.rows = x.size(0) * x.size(1),
                         .time = x.size(1),
                         .channels = x.size(2),
+                        .rows_of_key = keys.dim() == 2 ? 1 : x.size(1),
                         .site = site,
                         .threshold = threshold};
   const Launch launch(x);
-  Drop(TypeOf(x), shape, of_row.const_data_ptr<int64_t>(), x.data_ptr(), add, y.data_ptr(),
-       launch.stream());
+  Drop(TypeOf(x), shape, keys.const_data_ptr<int64_t>(),
+       places.defined() ? places.const_data_ptr<int64_t>() : nullptr, x.data_ptr(), add,
+       y.data_ptr(), launch.stream());
   launch.Check();
 }
 

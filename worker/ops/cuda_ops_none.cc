@@ -25,7 +25,9 @@ Tensor RmsNormBackward(const Tensor&, const Tensor&, const Tensor&, const Tensor
 void SwiGlu(const Tensor&, const Tensor&, const Tensor&) { Missing(); }
 void SwiGluBackward(const Tensor&, const Tensor&, const Tensor&, const Tensor&) { Missing(); }
 void Rope(const Tensor&, const Tensor&, const Tensor&, float, const Tensor&) { Missing(); }
-void Drop(const Tensor&, const Tensor&, uint64_t, uint32_t, bool, const Tensor&) { Missing(); }
+void Drop(const Tensor&, const Tensor&, const Tensor&, uint64_t, uint32_t, bool, const Tensor&) {
+  Missing();
+}
 void CrossEntropy(const Tensor&, const Tensor&, const Tensor&, const Tensor&) { Missing(); }
 void AdamW(const AdamWStep&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
            const Tensor&) {

@@ -177,7 +177,8 @@ Tensor internal::GenericDropoutMask(const Tensor& like, const DropoutKeys& keys,
 Tensor KeptOf(const Tensor& x, const DropoutKeys& keys, int64_t site) {
   if (!HasDropKernel(x)) return x * DropoutMask(x, keys, site);
   const Tensor y = torch::empty_like(x);
-  cuda::Drop(x, keys.of_row, SiteKey(site), ThresholdOf(keys.rate), /*add=*/false, y);
+  cuda::Drop(x, keys.of_row, keys.positions, SiteKey(site), ThresholdOf(keys.rate), /*add=*/false,
+             y);
   return y;
 }
 
@@ -186,7 +187,8 @@ void AddKept(const Tensor& to, const Tensor& x, const DropoutKeys& keys, int64_t
     Tensor(to).add_(Tensor(x).mul_(DropoutMask(x, keys, site)));
     return;
   }
-  cuda::Drop(x, keys.of_row, SiteKey(site), ThresholdOf(keys.rate), /*add=*/true, to);
+  cuda::Drop(x, keys.of_row, keys.positions, SiteKey(site), ThresholdOf(keys.rate), /*add=*/true,
+             to);
 }
 
 double KeptFactor(double rate) { return kRange / (kRange - ThresholdOf(rate)); }

@@ -161,6 +161,20 @@ double SumOnCpu(const LossArguments& in, const Gradients& gradients) {
   return sum;
 }
 
+// Logits of which rows begin where products are fast, and the kernel takes them: [rows, V] of
+// whole, in whose other columns they are as low as logits are never.
+struct PaddedLogits {
+  PaddedLogits(int64_t rows, int64_t vocabulary, const torch::TensorOptions& options) {
+    constexpr int64_t kWhole = 8;
+    constexpr double kLowest = -6e4;  // fp16 has it
+    const int64_t columns = (vocabulary + kWhole - 1) / kWhole * kWhole;
+    whole = torch::empty({rows, columns}, options);
+    own = whole.narrow(1, 0, vocabulary);
+    if (columns > vocabulary) whole.narrow(1, vocabulary, columns - vocabulary).fill_(kLowest);
+  }
+  Tensor whole, own;
+};
+
 // Cross-entropies on CUDA, whose gradients have RowLoss::lift; nothing waits for the device.
 Tensor SumOnCuda(const LossArguments& in, const Gradients& gradients) {
   const int64_t rows = in.hidden.size(0);
@@ -171,13 +185,16 @@ Tensor SumOnCuda(const LossArguments& in, const Gradients& gradients) {
   const int64_t step = CudaChunkRows(rows, !gradients.head.defined());
   for (int64_t begin = 0; begin < rows; begin += step) {
     const int64_t n = std::min(step, rows - begin);
-    const Tensor x = in.hidden.narrow(0, begin, n), logits = x.mm(in.head.t());
+    const Tensor x = in.hidden.narrow(0, begin, n);
+    PaddedLogits made(n, in.head.size(0), x.options());
+    const Tensor& logits = made.own;
+    torch::mm_out(made.own, x, in.head.t());
     if (in.loss.right.defined()) {
       const Tensor target = in.targets.narrow(0, begin, n).clamp_min(0).unsqueeze(1);
       in.loss.right.narrow(0, begin, n)
           .copy_(logits.gather(1, target).squeeze(1) >= logits.amax(1));
     }
-    cuda::CrossEntropy(logits, in.targets.narrow(0, begin, n),
+    cuda::CrossEntropy(made.whole, in.targets.narrow(0, begin, n),
                        weights.defined() ? weights.narrow(0, begin, n) : weights,
                        losses.narrow(0, begin, n));
     if (gradients.hidden.defined()) {

@@ -104,8 +104,9 @@ Tensor CausalAttention(const Tensor& q, const Tensor& k, const Tensor& v, int64_
   if (whole && q.is_cpu() && fused_ops::Apply(q) && window != kBothWays) {
     return fused_ops::CausalAttention(q, k, v, window, masks->begins());
   }
-  if (whole && !shared && (window == 0 || window >= q.size(1))) {
-    if (auto mixed = LibraryCausalAttention(q, k, v)) return *mixed;
+  const bool both_ways = window == kBothWays;
+  if (whole && !shared && (both_ways || window == 0 || window >= q.size(1))) {
+    if (auto mixed = LibraryAttention(q, k, v, /*causal=*/!both_ways)) return *mixed;
   }
   return generic_ops::CausalAttention(q, k, v, window, masks);
 }
@@ -151,8 +152,7 @@ Tensor LossSum(const Tensor& given, const Tensor& head, const Tensor& targets, c
                const std::function<void()>& worked) {
   const Tensor hidden = Cooled(given, loss.temperature);
   // The kernel of CUDA computes cross-entropies.
-  const bool cuda = !loss.function && head.size(0) % 4 == 0;
-  const bool fused = fused_ops::Apply(hidden) && (hidden.is_cpu() || cuda) &&
+  const bool fused = fused_ops::Apply(hidden) && (hidden.is_cpu() || !loss.function) &&
                      loss.probabilities == Probabilities::kSoftmax;
   return fused ? fused_ops::LossSum(hidden, head, targets, loss, worked)
                : generic_ops::LossSum(hidden, head, targets, loss, worked);

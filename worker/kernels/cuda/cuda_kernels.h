@@ -117,14 +117,15 @@ void Draw(Type type, const RowShape& shape, const void* logits, const double* by
           int64_t* ids, Stream stream);
 
 // y = x with values dropped, or added to y: those of rows [sequences, time, channels] that
-// worker/ops/dropout.h says.
+// worker/ops/dropout.h says. `keys` are of so many rows each, `time` or 1; `positions` of each row,
+// null: their numbers in a sequence.
 struct DropShape {
-  int64_t rows, time, channels;
+  int64_t rows, time, channels, rows_of_key;
   uint64_t site;
   uint32_t threshold;
 };
-void Drop(Type type, const DropShape& shape, const int64_t* keys, const void* x, bool add, void* y,
-          Stream stream);
+void Drop(Type type, const DropShape& shape, const int64_t* keys, const int64_t* positions,
+          const void* x, bool add, void* y, Stream stream);
 
 // One update of `elements` values and, where `copy` is not null, of their copy in `type`; the
 // gradient becomes zero.

@@ -89,14 +89,16 @@ __device__ uint32_t Mixed(uint32_t x) {
 }
 
 template <bool kAdd, typename T>
-__global__ void DropKernel(DropShape shape, const int64_t* keys, const T* x, T* y) {
+__global__ void DropKernel(DropShape shape, const int64_t* keys, const int64_t* positions,
+                           const T* x, T* y) {
   constexpr uint32_t kGolden = 0x9e3779b9U;
   const int64_t row = blockIdx.x, c = (blockIdx.y * blockDim.x + threadIdx.x) * int64_t{kPack};
   if (c >= shape.channels) return;
-  const uint64_t key = static_cast<uint64_t>(keys[row / shape.time]) ^ shape.site;
+  const uint64_t key = static_cast<uint64_t>(keys[row / shape.rows_of_key]) ^ shape.site;
+  const int64_t position = positions == nullptr ? row % shape.time : positions[row];
   const uint32_t of_row =
       Mixed(Mixed(static_cast<uint32_t>(key)) ^ static_cast<uint32_t>(key >> 32));
-  const uint32_t state = Mixed(of_row + kGolden * static_cast<uint32_t>(row % shape.time + 1));
+  const uint32_t state = Mixed(of_row + kGolden * static_cast<uint32_t>(position + 1));
   const int64_t at = row * shape.channels + c;
   float v[kPack], to[kPack] = {};
   Load(x + at, v);
@@ -199,15 +201,15 @@ void Rope(Type type, const RopeShape& shape, const void* x, const float* cosine,
   });
 }
 
-void Drop(Type type, const DropShape& shape, const int64_t* keys, const void* x, bool add, void* y,
-          Stream stream) {
+void Drop(Type type, const DropShape& shape, const int64_t* keys, const int64_t* positions,
+          const void* x, bool add, void* y, Stream stream) {
   if (shape.rows == 0) return;
   WithType(type, [&](auto* t) {
     using T = std::remove_pointer_t<decltype(t)>;
     const RowGrid grid({shape.rows, shape.channels}, kPack);
     const auto launch = [&](auto kernel) {
-      kernel<<<grid.blocks, grid.threads, 0, Of(stream)>>>(shape, keys, static_cast<const T*>(x),
-                                                           static_cast<T*>(y));
+      kernel<<<grid.blocks, grid.threads, 0, Of(stream)>>>(
+          shape, keys, positions, static_cast<const T*>(x), static_cast<T*>(y));
     };
     add ? launch(DropKernel<true, T>) : launch(DropKernel<false, T>);
   });
