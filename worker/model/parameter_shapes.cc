@@ -219,16 +219,17 @@ std::vector<ParameterShape> ParameterShapes(const DecoderConfig& config,
 
 absl::Status CheckLoraTargets(const DecoderConfig& config, const LoraConfig& lora,
                               LoraTargetsFound wanted) {
+  std::vector<std::string> names;
   std::set<std::string> projections;
   for (const ParameterShape& shape : ParameterShapes(config)) {
-    if (shape.role == ParameterRole::kMatrix) {
-      projections.insert(WordsInLayer(ProjectionName(shape)));
-    }
+    if (shape.role != ParameterRole::kMatrix) continue;
+    names.emplace_back(ProjectionName(shape));
+    projections.insert(WordsInLayer(names.back()));
   }
   const auto is_one = [&](const std::string& target) {
     LoraConfig one;
     one.targets = {target};
-    return std::any_of(projections.begin(), projections.end(),
+    return std::any_of(names.begin(), names.end(),
                        [&](const std::string& name) { return one.Targets(name); });
   };
   const auto& targets = lora.targets;

@@ -62,8 +62,8 @@ void AfterBackward(const torch::Tensor& tensor, std::function<void()> hook) {
   }
 }
 
-std::optional<torch::Tensor> LibraryCausalAttention(const torch::Tensor& q, const torch::Tensor& k,
-                                                    const torch::Tensor& v) {
+std::optional<torch::Tensor> LibraryAttention(const torch::Tensor& q, const torch::Tensor& k,
+                                              const torch::Tensor& v, bool causal) {
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 6)
   // cuDNN's kernels are the fastest on Hopper; LibTorch's own order begins with flash attention.
   static const bool ordered = [] {
@@ -77,13 +77,14 @@ std::optional<torch::Tensor> LibraryCausalAttention(const torch::Tensor& q, cons
   (void)ordered;
   if (q.is_cuda() && (q.scalar_type() == torch::kBFloat16 || q.scalar_type() == torch::kHalf)) {
     return at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
-                                            /*attn_mask=*/{}, /*dropout_p=*/0.0, /*is_causal=*/true,
+                                            /*attn_mask=*/{}, /*dropout_p=*/0.0, causal,
                                             /*scale=*/{}, /*enable_gqa=*/q.size(2) != k.size(2))
         .transpose(1, 2);
   }
 #else
   (void)k;
   (void)v;
+  (void)causal;
 #endif
   (void)q;
   return {};

@@ -37,10 +37,11 @@ void OnGradient(const torch::Tensor& tensor, std::function<void()> hook);
 // Calls `hook` in the backward pass right after the operation that made `tensor` has run its own.
 void AfterBackward(const torch::Tensor& tensor, std::function<void()> hook);
 
-// Causal attention by LibTorch's fused kernels, forward and backward, where it has them for this
-// device and type; nothing otherwise. q [B, T, H, D], k and v [B, T, K, D] -> [B, T, H, D].
-std::optional<torch::Tensor> LibraryCausalAttention(const torch::Tensor& q, const torch::Tensor& k,
-                                                    const torch::Tensor& v);
+// Attention, causal or to all positions, by LibTorch's fused kernels, forward and backward, where
+// it has them for this device and type; nothing otherwise. q [B, T, H, D], k and v [B, T, K, D] ->
+// [B, T, H, D].
+std::optional<torch::Tensor> LibraryAttention(const torch::Tensor& q, const torch::Tensor& k,
+                                              const torch::Tensor& v, bool causal);
 
 // c + a b, and the same added to c in place: c is fp32 or of the type of a and b. On CUDA nothing
 // is rounded to 16 bits on the way where LibTorch can do that (from 2.8 on).

@@ -35,6 +35,16 @@ std::vector<bool> ChangedBy(const DecoderConfig& config, int64_t changed) {
   return result;
 }
 
+// In 16 bits: at whole 16 bytes, where products are fast.
+TEST(RecursiveModel, ItsMatricesBeginWhereProductsAreFast) {
+  const TinyTrm tiny(TinyTrmConfig(/*causal=*/true));
+  for (const Parameter& one : tiny.parameters.all()) {
+    const bool matrix =
+        one.shape.role == ParameterRole::kMatrix || one.shape.role == ParameterRole::kHead;
+    if (matrix) EXPECT_EQ(one.offset % 8, 0) << one.shape.name;
+  }
+}
+
 TEST(RecursiveModel, OfTextSeesNothingOfWhatComesLater) {
   EXPECT_EQ(ChangedBy(TinyTrmConfig(/*causal=*/true), 3),
             (std::vector<bool>{false, false, false, true, true, true}));
