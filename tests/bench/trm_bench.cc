@@ -130,7 +130,8 @@ class Bench {
               PositionsOf(options), table_.samples, nullptr, /*seed=*/1),
         parameters_(
             Parameters::Create(config_, Parameters::ForTraining(device_, Narrow())).value()),
-        transfers_(device_) {
+        transfers_(device_),
+        slots_(device_) {
     parameters_.Initialize(1, config_.initializer_range);
     model_ = MakeModel(config_, parameters_);
     runner_ = std::make_unique<PassRunner>(task_, *model_, parameters_);

@@ -68,6 +68,9 @@ Samples LongestFirst(const Samples& samples) {
     sorted.tokens.insert(sorted.tokens.end(), tokens, tokens + length + 1);
     if (!samples.parts.empty()) sorted.parts.push_back(samples.parts[static_cast<size_t>(row)]);
     if (!samples.slots.empty()) sorted.slots.push_back(samples.slots[static_cast<size_t>(row)]);
+    if (!samples.carried.empty()) {
+      sorted.carried.push_back(samples.carried[static_cast<size_t>(row)]);
+    }
     const auto kept = samples.kept.begin() + row * kept_length;
     sorted.kept.insert(sorted.kept.end(), kept, kept + kept_length);
     if (samples.counted.empty()) continue;

@@ -60,6 +60,9 @@ struct Samples {
   // numbers that it kept, [rows, n]. Empty: each step has samples of its own.
   std::vector<int64_t> slots = {};
   std::vector<float> kept = {};
+  // Numbers that are too many to be copied, of each row where its slot keeps them, until the step
+  // after this one. Empty: there are none.
+  std::vector<absl::Span<const float>> carried = {};
 
   int64_t rows() const { return static_cast<int64_t>(ids.size()); }
   // T; 0 without rows.

@@ -171,7 +171,8 @@ Replica::Replica(const DecoderConfig& config, const Parameters::Options& options
     : options_(options),
       parameters_(std::move(parameters)),
       model_(MakeModel(config, *parameters_)),
-      optimizer_(std::move(optimizer)) {}
+      optimizer_(std::move(optimizer)),
+      slots_(options.device) {}
 
 absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(const DecoderConfig& config,
                                                          const v1::TrainSpec& train,

@@ -25,7 +25,8 @@ absl::Status SlotStates::Keep(const Size& size) {
       absl::StrCat("allocating ", size.bytes(), " bytes for what the slots of a step keep"), [&] {
         for (int half = 0; half < 2; ++half) {
           records_[half] = torch::zeros({size.slots, size.record_bytes}, torch::kByte);
-          numbers_[half] = torch::zeros({size.slots, size.numbers}, torch::kFloat);
+          numbers_[half] = torch::zeros({size.slots, size.numbers},
+                                        torch::TensorOptions(torch::kFloat).pinned_memory(pinned_));
         }
       });
 }

@@ -36,6 +36,10 @@ class SlotStates {
     }
   };
 
+  // `device`: of the model that makes them. What CUDA is to read and write lies in memory of the
+  // host that it can reach by itself.
+  explicit SlotStates(torch::Device device = torch::kCPU) : pinned_(device.is_cuda()) {}
+
   // All zero. RESOURCE_EXHAUSTED names the bytes.
   absl::Status Keep(const Size& size);
   bool kept() const { return size_.slots > 0; }
@@ -72,6 +76,7 @@ class SlotStates {
     return {static_cast<Record*>(records_[half].data_ptr()), static_cast<size_t>(size_.slots)};
   }
 
+  bool pinned_;
   Size size_;
   torch::Tensor records_[2];  // [slots, record_bytes] bytes
   torch::Tensor numbers_[2];  // [slots, numbers] fp32

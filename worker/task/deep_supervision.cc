@@ -96,8 +96,9 @@ Tensor StepLoss(const RecursiveModel& model, const TokenBatch& batch, const Pass
                    1);
   Tensor(batch.results[kOfRows]).copy_(outcomes);
   if (batch.results.size() > kStates) {
-    const Tensor both = torch::stack({number(state.high), number(state.low)}, 1);
-    Tensor(batch.results[kStates]).copy_(both.flatten(1));
+    const Tensor flag = torch::ones({batch.inputs.size(0), kFlag}, outcomes.options());
+    Tensor(batch.results[kStates])
+        .copy_(torch::cat({flag, number(state.high).flatten(1), number(state.low).flatten(1)}, 1));
   }
   return all;
 }
@@ -227,14 +228,9 @@ TokenBatch DeepSupervision::Batch(const Samples& samples, SlotRange rows,
       transfers.ToDevice((counted / counted.sum(1, /*keepdim=*/true).clamp_min(1)).flatten());
   if (samples.slots.empty()) return batch;
   batch.results = {Outcomes(rows.size(), batch.inputs.device())};
-  const int64_t numbers = static_cast<int64_t>(samples.kept.size()) / samples.rows();
-  if (numbers == 0) return batch;
-  const Tensor kept =
-      torch::from_blob(const_cast<float*>(samples.kept.data()) + rows.begin * numbers,
-                       {rows.size(), numbers}, torch::kFloat);
-  batch.kept = {transfers.ToDevice(kept)};
-  batch.results.push_back(
-      torch::empty({rows.size(), numbers - kFlag}, batch.results[kOfRows].options()));
+  if (samples.carried.empty()) return batch;
+  batch.kept = {transfers.ToDevice(CarriedTogether(samples, rows))};
+  batch.results.push_back(torch::empty_like(batch.kept[0]));
   return batch;
 }
 
@@ -247,7 +243,7 @@ TokenBatch DeepSupervision::MadeUpBatch(int64_t rows, int64_t sequence_length,
   if (carried_channels_ == 0) return batch;
   const int64_t numbers = NumbersOf(sequence_length, carried_channels_);
   batch.kept = {torch::zeros({rows, numbers}, batch.weights.options())};
-  batch.results.push_back(torch::empty({rows, numbers - kFlag}, batch.weights.options()));
+  batch.results.push_back(torch::empty_like(batch.kept[0]));
   return batch;
 }
 
@@ -279,14 +275,16 @@ absl::StatusOr<Samples> DeepSupervision::Continue(Step step, SlotRange shard, co
   int64_t next_held = 0;
   for (int64_t slot = shard.begin; slot < shard.end; ++slot) {
     slots.NextRecords<SupervisedSlot>(step)[slot] = {};
-    if (numbers > 0) slots.NextNumbers(step)[slot].zero_();
     const bool stays = records[slot].running != 0;
-    if (!stays && slot - shard.begin >= fresh.rows()) continue;  // at the end of an epoch
+    if (!stays && slot - shard.begin >= fresh.rows()) {  // at the end of an epoch
+      if (numbers > 0) slots.NextNumbers(step)[slot].zero_();
+      continue;
+    }
     stays ? take(held, next_held++) : take(fresh, slot - shard.begin);
     next.slots.push_back(slot);
     if (numbers == 0) continue;
     const float* kept = slots.Numbers(step).data_ptr<float>() + slot * numbers;
-    next.kept.insert(next.kept.end(), kept, kept + numbers);
+    next.carried.emplace_back(kept, static_cast<size_t>(numbers));
   }
   return next;
 }
@@ -304,7 +302,9 @@ void DeepSupervision::Keep(const Model& model, Step step, const Samples& samples
                            const std::vector<Tensor>& results, SlotStates& slots) const {
   const RecursionConfig& recursion = RecursiveModelOf(model).recursion();
   const Tensor outcomes = results[kOfRows].cpu();
-  const Tensor states = results.size() > kStates ? results[kStates].cpu() : Tensor();
+  if (results.size() > kStates) {
+    KeepCarried(samples, rows, results[kStates], slots.NextNumbers(step));
+  }
   for (int64_t row = 0; row < rows.size(); ++row) {
     const int64_t slot = samples.slots[rows.begin + row];
     const float* of = outcomes.data_ptr<float>() + row * kOutcomes;
@@ -321,10 +321,7 @@ void DeepSupervision::Keep(const Model& model, Step step, const Samples& samples
                         (wants && next.steps >= StepsAtLeast(recursion, step, slot));
     next.running = halted ? 0 : 1;
     slots.NextRecords<SupervisedSlot>(step)[slot] = next;
-    if (halted || !states.defined()) continue;
-    const Tensor numbers = slots.NextNumbers(step)[slot];
-    numbers.narrow(0, 0, kFlag).fill_(1);
-    numbers.narrow(0, kFlag, states.size(1)).copy_(states[row]);
+    if (halted && results.size() > kStates) slots.NextNumbers(step)[slot].zero_();
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "common/base/random.h"
 #include "worker/ops/row_loss.h"
 #include "worker/task/grpo_slots.h"
@@ -64,6 +65,28 @@ SharedRows SharedRowsOf(const Samples& samples, SlotRange rows, int64_t columns,
     }
   }
   return shared;
+}
+
+// What a slot keeps of a row.
+using Row = absl::Span<const float>;
+
+torch::Tensor View(Row row, int64_t rows) {
+  return torch::from_blob(const_cast<float*>(row.data()), {rows, static_cast<int64_t>(row.size())},
+                          torch::kFloat);
+}
+
+// Whether each follows the one before it.
+template <typename T, typename Follows>
+bool InTurn(absl::Span<const T> all, const Follows& follows) {
+  const auto gap = std::adjacent_find(
+      all.begin(), all.end(), [&](const T& one, const T& next) { return !follows(one, next); });
+  return gap == all.end();
+}
+
+template <typename T>
+absl::Span<const T> Of(const std::vector<T>& all, SlotRange rows) {
+  return absl::MakeConstSpan(all).subspan(static_cast<size_t>(rows.begin),
+                                          static_cast<size_t>(rows.size()));
 }
 
 }  // namespace
@@ -136,6 +159,27 @@ DropoutKeys MadeUpDropoutKeys(const DropoutKeys& rates, const TokenBatch& batch)
   made.of_row = shared ? zeros : zeros.select(1, 0).contiguous();
   if (shared) made.positions = torch::zeros_like(batch.inputs);
   return made;
+}
+
+torch::Tensor CarriedTogether(const Samples& samples, SlotRange rows) {
+  const absl::Span<const Row> carried = Of(samples.carried, rows);
+  const auto follows = [](Row one, Row next) { return one.data() + one.size() == next.data(); };
+  if (InTurn(carried, follows)) return View(carried[0], rows.size());
+  std::vector<torch::Tensor> parts;
+  for (const Row row : carried) parts.push_back(View(row, 1));
+  return torch::cat(parts);
+}
+
+void KeepCarried(const Samples& samples, SlotRange rows, const torch::Tensor& next,
+                 const torch::Tensor& numbers) {
+  const absl::Span<const int64_t> slots = Of(samples.slots, rows);
+  const bool in_turn = InTurn(slots, [](int64_t one, int64_t then) { return one + 1 == then; });
+  const torch::Tensor on_host = in_turn && next.is_cuda() ? next : next.cpu();
+  if (in_turn) {
+    numbers.narrow(0, slots[0], rows.size()).copy_(on_host);
+    return;
+  }
+  for (int64_t row = 0; row < rows.size(); ++row) numbers[slots[row]].copy_(on_host[row]);
 }
 
 }  // namespace espalier

@@ -46,4 +46,14 @@ DropoutKeys MakeDropoutKeys(const v1::JobSpec& spec, int64_t step, const Samples
 DropoutKeys DropoutRates(const v1::JobSpec& spec);
 DropoutKeys MadeUpDropoutKeys(const DropoutKeys& rates, const TokenBatch& batch);
 
+// The numbers that slots keep of samples which take several steps (Samples::carried), on their way
+// to a pass and back. Where rows are those of slots that follow each other nothing is copied on the
+// host, which would take longer than a step of a device.
+//
+// Of these rows, [rows, n] on the host: in their place where they lie behind one another.
+torch::Tensor CarriedTogether(const Samples& samples, SlotRange rows);
+// Writes `next` [rows, n], of a pass over these rows, to `numbers` [slots, n] on the host.
+void KeepCarried(const Samples& samples, SlotRange rows, const torch::Tensor& next,
+                 const torch::Tensor& numbers);
+
 }  // namespace espalier

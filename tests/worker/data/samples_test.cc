@@ -163,11 +163,20 @@ TEST(Samples, CountAsFarAsTheLastTargetThatCounts) {
 }
 
 TEST(Samples, LongestFirstMovesWholeRows) {
-  const Samples sorted = LongestFirst(
-      {.ids = {7, 8, 9}, .tokens = {1, 2, 3, 4, 5, 6, 7, 8, 9}, .counted = {1, 0, 0, 0, 0, 1}});
+  const std::vector<float> numbers(3);
+  const auto number = [&](size_t row) { return absl::MakeConstSpan(numbers).subspan(row, 1); };
+  const Samples sorted = LongestFirst({.ids = {7, 8, 9},
+                                       .tokens = {1, 2, 3, 4, 5, 6, 7, 8, 9},
+                                       .counted = {1, 0, 0, 0, 0, 1},
+                                       .slots = {3, 4, 5},
+                                       .carried = {number(0), number(1), number(2)}});
   EXPECT_EQ(sorted.ids, (std::vector<int64_t>{9, 7, 8}));
   EXPECT_EQ(sorted.tokens, (std::vector<int64_t>{7, 8, 9, 1, 2, 3, 4, 5, 6}));
   EXPECT_EQ(sorted.counted, (std::vector<uint8_t>{0, 1, 1, 0, 0, 0}));
+  EXPECT_EQ(sorted.slots, (std::vector<int64_t>{5, 3, 4}));
+  ASSERT_EQ(sorted.carried.size(), 3U);
+  EXPECT_EQ(sorted.carried[0].data(), &numbers[2]);
+  EXPECT_EQ(sorted.carried[2].data(), &numbers[1]);
 }
 
 }  // namespace
