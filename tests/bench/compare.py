@@ -3,8 +3,8 @@
 
 compare.py BENCH LINES. Each side is taken at its best setting of those that a comparison allows;
 like for like comes first: fp32 with fp32. Fails when the two sides trained on different tokens.
-Used by bench_cpu_step.sh, bench_lora_cpu.sh, bench_ddp.sh, bench_h200.sh, bench_h200_lora.sh and
-bench_trm.sh.
+Used by bench_cpu_step.sh, bench_lora_cpu.sh, bench_ddp.sh, bench_h200.sh, bench_h200_lora.sh,
+bench_h200_grpo.sh and bench_trm.sh.
 """
 import collections
 import json
@@ -42,6 +42,10 @@ def checkpointed(setting):
     return "checkpointed" in setting
 
 
+def generated(setting):
+    return "generate()" in setting
+
+
 def anything(_):
     return True
 
@@ -74,7 +78,14 @@ COMPARISONS = {
         ("best of each", ANY, anything, ANY, anything),
         ("both recomputed", ANY, recomputed, ANY, checkpointed),
     ],
+    "h200_grpo": [
+        ("best of each", ANY, anything, ANY, anything),
+        ("generate()", ANY, anything, ANY, generated),
+    ],
 }
+
+# Parts of a step, where both sides tell them.
+PARTS = ("rollout_seconds", "learn_seconds")
 
 
 class Figures:
@@ -82,6 +93,7 @@ class Figures:
         self.rates = collections.defaultdict(list)
         self.peaks = collections.defaultdict(list)
         self.limits = collections.defaultdict(list)
+        self.parts = {part: collections.defaultdict(list) for part in PARTS}
         ids = set()
         for figure in lines:
             if "tokens_per_second" not in figure:
@@ -90,6 +102,8 @@ class Figures:
             self.rates[name].append(figure["tokens_per_second"]["median"])
             self.peaks[name].append(figure.get("peak_bytes"))
             self.limits[name].append(figure.get("limit_tokens_per_second"))
+            for part in PARTS:
+                self.parts[part][name].append(figure.get(part))
             ids.add(figure["ids"])
         if len(ids) > 1:
             sys.exit(f"the sides trained on different tokens: {sorted(ids)}")
@@ -124,6 +138,10 @@ def compare(bench, figures):
         peak, peer_peak = middle(figures.peaks[ours]), middle(figures.peaks[peer])
         if peak and peer_peak:
             line["peak_memory_ratio"] = round(peak / peer_peak, 3)
+        for part in PARTS:
+            own, of_peer = (middle(figures.parts[part][name]) for name in (ours, peer))
+            if own and of_peer:
+                line[part], line["peer_" + part] = round(own, 4), round(of_peer, 4)
         yield line
 
 

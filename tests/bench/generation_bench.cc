@@ -10,16 +10,18 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/check.h"
-#include "common/base/clock.h"
 #include "common/platform/platform.h"
+#include "tests/bench/device_limits.h"
 #include "tests/bench/lora_shapes.h"
 #include "worker/formats/decoder_config.h"
 #include "worker/generation/batch_generator.h"
-#include "worker/ops/cuda_ops.h"
 #include "worker/tensor/device.h"
 
 namespace espalier {
 namespace {
+
+using bench::Median;
+using bench::Seconds;
 
 struct Options {
   std::string shape = "17m";
@@ -50,17 +52,6 @@ Options Parse(int argc, char** argv) {
     std::exit(app.exit(error));
   }
   return options;
-}
-
-double Seconds(const std::function<void()>& work) {
-  const absl::Time begin = RealClock().Now();
-  work();
-  return absl::ToDoubleSeconds(RealClock().Now() - begin);
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 struct Measured {
@@ -102,23 +93,6 @@ double ReadSeconds(const Parameters& parameters) {
   });
 }
 
-// Bytes per second, read and written together, of the best of some large copies on the device.
-double CopyRate(torch::Device device) {
-  constexpr int64_t kBytes = int64_t{4} << 30;
-  const auto bytes = torch::TensorOptions().dtype(torch::kByte).device(device);
-  const torch::Tensor from = torch::ones({kBytes}, bytes), to = torch::empty({kBytes}, bytes);
-  double best = 0;
-  for (int round = 0; round < 5; ++round) {
-    cuda::Synchronize();
-    const double seconds = Seconds([&] {
-      to.copy_(from);
-      cuda::Synchronize();
-    });
-    best = std::max(best, 2.0 * kBytes / seconds);
-  }
-  return best;
-}
-
 // Bytes that a turn has to read: the weights once (a tied table is the head), and what is kept of
 // each sequence, halfway through the turns that are measured.
 double TurnBytes(const Decoder& decoder, const Parameters& parameters, const Options& options,
@@ -157,7 +131,7 @@ int Main(const Options& options) {
   const Decoder decoder(config, parameters);
   Measure(decoder, options, 1);  // warm up
   const bool on_cuda = device->device.is_cuda();
-  const double copy_rate = on_cuda ? CopyRate(device->device) : 0;
+  const double copy_rate = on_cuda ? bench::CopyRate(device->device) : 0;
   for (const int64_t rows : options.rows) {
     std::vector<double> prompts, turns, reads;
     for (int round = 0; round < options.rounds; ++round) {

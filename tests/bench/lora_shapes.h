@@ -1,6 +1,7 @@
 // The models whose adapters benchmarks train, in shape alone: Llama 3.2 3B, as
 // configs/jobs/lora-llama-3.2-3b.yaml trains it and peers/hugging_face.py builds it, and
-// SmolLM2-360M, as peers/decoder.py builds it. Used by step_bench.cc and generation_bench.cc.
+// SmolLM2-360M, as peers/decoder.py builds it. Used by step_bench.cc, generation_bench.cc and
+// grpo_bench.cc.
 #pragma once
 
 #include <torch/torch.h>
@@ -41,6 +42,14 @@ inline LoraConfig Adapters() {
   lora.rank = 16;
   lora.alpha = 32;
   return lora;
+}
+
+// Adapters that are trained beside a frozen base, as the trainer has them.
+inline Parameters::Options AdaptersAlone(torch::Device device, torch::ScalarType compute_type) {
+  Parameters::Options options = Parameters::ForTraining(device, compute_type);
+  options.lora = Adapters();
+  options.trained = [](const ParameterShape& shape) { return shape.is_adapter(); };
+  return options;
 }
 
 // Random values made where they lie; Parameters::Initialize, whose values do not depend on the

@@ -107,13 +107,9 @@ struct Measured {
 
 // As the trainer has them: all in training, or adapters beside a frozen base.
 Parameters::Options ParametersOf(const Options& options, torch::Device device) {
-  const bool narrow = options.precision == "bf16";
-  Parameters::Options parameters =
-      Parameters::ForTraining(device, narrow ? torch::kBFloat16 : torch::kFloat);
-  if (!OfAdapters(options)) return parameters;
-  parameters.lora = bench::Adapters();
-  parameters.trained = [](const ParameterShape& shape) { return shape.is_adapter(); };
-  return parameters;
+  const torch::ScalarType type = options.precision == "bf16" ? torch::kBFloat16 : torch::kFloat;
+  return OfAdapters(options) ? bench::AdaptersAlone(device, type)
+                             : Parameters::ForTraining(device, type);
 }
 
 Measured Measure(const Options& options, const DecoderConfig& config) {

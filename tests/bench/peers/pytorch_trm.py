@@ -79,7 +79,7 @@ class Block(nn.Module):
 
 
 def log_stablemax(x):
-    s = torch.where(x < 0, 1 / (1 - x + 1e-30), x + 1)
+    s = torch.where(x < 0, 1 / (1 - x.clamp(max=0)), x + 1)  # without a gradient of 0 / 0 at 1
     return torch.log(s / s.sum(-1, keepdim=True))
 
 
