@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -29,14 +30,23 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kShownBytes = 200;
 constexpr int kAloneFailuresMax = 2;
 constexpr absl::Duration kBackOffMax = absl::Seconds(10);
+constexpr int kDoublingsMax = 20;
 // How often an end is looked for that shows in no pipe.
 constexpr absl::Duration kTick = absl::Milliseconds(200);
+// In the place of a completion: what is asked to see whether the program works.
+constexpr size_t kProbe = std::numeric_limits<size_t>::max();
 
 // A completion of the call under way.
 struct Asked {
   std::string request;  // but for its id
   int alone_failures = 0;
   bool alone = false;  // to be given to a process that has no other
+};
+
+// A completion that may be the reason for the ends of its processes.
+struct Suspect {
+  size_t index = 0;
+  std::string reason;
 };
 
 // A place for a process, which may have to be started again.
@@ -47,6 +57,7 @@ struct Seat {
   bool answered = false;           // this process has, once
   absl::Duration heard;            // since when it owes an answer and was silent
   int failures = 0;                // in a row
+  absl::Duration failed_at;        // the first of these
   absl::Duration start_at = -absl::InfiniteDuration();
 };
 
@@ -80,6 +91,8 @@ class ExternalVerifier final : public Verifier {
   absl::Status Prepare(absl::Span<const Completion> completions, const TrainingMoment& moment) {
     asked_.clear();
     waiting_.clear();
+    suspects_.clear();
+    probing_ = outage_ = false;
     judgements_.assign(completions.size(), {});
     open_ = completions.size();
     for (size_t i = 0; i < completions.size(); ++i) {
@@ -100,8 +113,10 @@ class ExternalVerifier final : public Verifier {
     absl::Duration until = kTick;
     const absl::Duration now = clock_.Monotonic();
     for (Seat& seat : seats_) {
-      if (!seat.process && !waiting_.empty() && now >= seat.start_at) {
-        RETURN_IF_ERROR(StartProcess(seat));
+      if (!seat.process && has_work() && now >= seat.start_at) {
+        const absl::Status started = StartProcess(seat);
+        if (!started.ok() && !answered_) return started;
+        if (!started.ok()) RETURN_IF_ERROR(CountFailure(seat, started.code(), started.message()));
       }
       if (seat.process) {
         HandOut(seat);
@@ -111,7 +126,7 @@ class ExternalVerifier final : public Verifier {
     for (const Seat& seat : seats_) {
       if (seat.process) seat.process->AppendWaits(waits);
       if (!seat.owed.empty()) until = std::min(until, seat.heard + LimitOf(seat) - now);
-      if (!seat.process && !waiting_.empty()) until = std::min(until, seat.start_at - now);
+      if (!seat.process && has_work()) until = std::min(until, seat.start_at - now);
     }
     if (open_ == 0) return absl::OkStatus();
     const int64_t milliseconds = std::max<int64_t>(1, absl::ToInt64Milliseconds(until));
@@ -130,18 +145,31 @@ class ExternalVerifier final : public Verifier {
     return absl::OkStatus();
   }
 
+  bool probe_is_due() const { return !suspects_.empty() && !probing_; }
+  bool has_work() const { return !waiting_.empty() || probe_is_due(); }
+
   void HandOut(Seat& seat) {
+    if (probe_is_due()) {
+      if (!seat.owed.empty()) return;
+      probing_ = true;
+      seat.exclusive = true;
+      Ask(seat, kProbe, known_);
+    }
     while (!waiting_.empty() && !seat.exclusive &&
            seat.owed.size() < static_cast<size_t>(options_.in_flight)) {
       const size_t index = waiting_.front();
       if (asked_[index].alone && !seat.owed.empty()) return;
-      if (seat.owed.empty()) seat.heard = clock_.Monotonic();
       waiting_.pop_front();
-      const int64_t id = next_id_++;
       seat.exclusive = asked_[index].alone;
-      seat.owed[id] = index;
-      seat.process->Send(absl::StrCat("{\"id\":", id, ",", asked_[index].request));
+      Ask(seat, index, asked_[index].request);
     }
+  }
+
+  void Ask(Seat& seat, size_t index, const std::string& request) {
+    if (seat.owed.empty()) seat.heard = clock_.Monotonic();
+    const int64_t id = next_id_++;
+    seat.owed[id] = index;
+    seat.process->Send(absl::StrCat("{\"id\":", id, ",", request));
   }
 
   absl::Status Take(Seat& seat) {
@@ -173,8 +201,13 @@ class ExternalVerifier final : public Verifier {
       return absl::InvalidArgumentError(absl::StrCat(
           "nothing with the id ", answer.id, " is asked of it, or it has answered already"));
     }
-    judgements_[owed->second] = std::move(answer.judgement);
-    --open_;
+    if (owed->second == kProbe) {
+      SettleSuspects();
+    } else {
+      judgements_[owed->second] = std::move(answer.judgement);
+      --open_;
+      if (!answered_) known_ = asked_[owed->second].request;
+    }
     seat.owed.erase(owed);
     seat.exclusive = false;
     seat.answered = true;
@@ -193,29 +226,63 @@ class ExternalVerifier final : public Verifier {
                : absl::StrCat("the verifier gave no answer: ", seat.process->Ending());
     LogWarning(absl::StrCat(reason, "; its process is started again (", program_, ")"));
     seat.process.reset();
-    if (++seat.failures >= options_.failures_max) {
-      return absl::UnavailableError(
+    RETURN_IF_ERROR(CountFailure(seat, absl::StatusCode::kUnavailable, reason));
+    const bool blamed = answered_ && seat.owed.size() == 1;
+    for (const auto& [id, index] : std::exchange(seat.owed, {})) {
+      if (index == kProbe) {
+        probing_ = false;
+        outage_ = true;
+        continue;
+      }
+      asked_[index].alone_failures += blamed ? 1 : 0;
+      if (blamed && (silent || asked_[index].alone_failures >= kAloneFailuresMax)) {
+        suspects_.push_back({index, reason});
+      } else {
+        AskAlone(index);
+      }
+    }
+    seat.exclusive = false;
+    return absl::OkStatus();
+  }
+
+  // Says when the seat may start a process again; or, when that has no sense any more, what was
+  // tried, as an error of this kind.
+  absl::Status CountFailure(Seat& seat, absl::StatusCode kind, absl::string_view reason) {
+    const absl::Duration now = clock_.Monotonic();
+    if (++seat.failures == 1) seat.failed_at = now;
+    const bool outage = answered_ && now - seat.failed_at < options_.start_limit;
+    if (seat.failures >= options_.failures_max && !outage) {
+      return absl::Status(
+          kind,
           absl::StrCat("the verifier `", program_, "` failed ", seat.failures,
                        " times in a row without an answer in between; the last time: ", reason,
                        ". Try it by hand: it reads a request from standard input and answers on "
                        "standard output"));
     }
-    seat.start_at = clock_.Monotonic() +
-                    std::min(kBackOffMax, options_.first_back_off * (1 << (seat.failures - 1)));
-    const bool blamed = answered_ && seat.owed.size() == 1;
-    for (const auto& [id, index] : std::exchange(seat.owed, {})) {
-      Asked& asked = asked_[index];
-      asked.alone_failures += blamed ? 1 : 0;
-      if (blamed && (silent || asked.alone_failures >= kAloneFailuresMax)) {
-        judgements_[index] = {.total = options_.failed_reward, .invalid = reason};
-        --open_;
-      } else {
-        asked.alone = true;
-        waiting_.push_front(index);
-      }
-    }
-    seat.exclusive = false;
+    const int doublings = std::min(seat.failures - 1, kDoublingsMax);
+    seat.start_at = now + std::min(kBackOffMax, options_.first_back_off * (1 << doublings));
     return absl::OkStatus();
+  }
+
+  void AskAlone(size_t index) {
+    asked_[index].alone = true;
+    waiting_.push_front(index);
+  }
+
+  // The program works. It was these, unless it did not when it was asked before.
+  void SettleSuspects() {
+    probing_ = false;
+    const bool outage = std::exchange(outage_, false);
+    for (Suspect& suspect : std::exchange(suspects_, {})) {
+      if (outage) {
+        asked_[suspect.index].alone_failures = 0;
+        AskAlone(suspect.index);
+        continue;
+      }
+      judgements_[suspect.index] = {.total = options_.failed_reward,
+                                    .invalid = std::move(suspect.reason)};
+      --open_;
+    }
   }
 
   absl::Duration LimitOf(const Seat& seat) const {
@@ -244,11 +311,15 @@ class ExternalVerifier final : public Verifier {
   std::vector<Seat> seats_;
   int64_t next_id_ = 1;
   bool answered_ = false;  // somebody has, once: the program works
+  std::string known_;      // the request that was, but for its id
   // Of the call under way, by the index of a completion.
   std::vector<Asked> asked_;
   std::vector<Judgement> judgements_;
   std::deque<size_t> waiting_;
-  size_t open_ = 0;  // without a judgement as yet
+  std::vector<Suspect> suspects_;
+  bool probing_ = false;  // somebody has the probe
+  bool outage_ = false;   // somebody had, and did not answer
+  size_t open_ = 0;       // without a judgement as yet
 };
 
 absl::Status CheckOptions(const ExternalVerifierOptions& options) {

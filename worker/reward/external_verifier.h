@@ -24,7 +24,8 @@ struct ExternalVerifierOptions {
   absl::Duration start_limit = absl::Seconds(60);
   // What a completion earns that no judgement can be had of (see below).
   double failed_reward = 0;
-  // Ends of a process in a row, without an answer in between, before Judge gives up.
+  // Ends of a process in a row, without an answer in between, before Judge gives up; where the
+  // program has answered before, also no sooner than start_limit after the first of them.
   int failures_max = 5;
   // Before a process that failed is started again: this, and twice as long each further time.
   absl::Duration first_back_off = absl::Milliseconds(100);
@@ -36,11 +37,14 @@ struct ExternalVerifierOptions {
 //
 // When a process ends or is silent for too long, the completions that it had are given once more,
 // each to a process that has no other at the time. One that was alone with a process that stayed
-// silent, or twice with one that ended, is taken to be the reason: it earns failed_reward and is
-// not accepted, and what happened is why. A program that has never answered is broken itself. Judge
-// fails when the reason is not one completion: UNAVAILABLE after failures_max, with how the process
-// ended and what it said last; INVALID_ARGUMENT for a line that is no answer, with the line and
-// what is wrong with it. All processes are ended then; the next call starts them again.
+// silent, or twice with one that ended, may be the reason: the program is asked what it has
+// answered before. Where it answers at once, the completion earns failed_reward and is not
+// accepted, and what happened is why. Where it does not, there is an outage, which is waited for,
+// and the completion is asked again; a program that has never answered is broken itself. Judge
+// fails when the reason is not one completion: UNAVAILABLE, or as it cannot be started, after
+// failures_max, with how the process ended and what it said last; INVALID_ARGUMENT for a line that
+// is no answer, with the line and what is wrong with it. All processes are ended then; the next
+// call starts them again.
 absl::StatusOr<std::unique_ptr<Verifier>> StartExternalVerifier(ExternalVerifierOptions options);
 
 }  // namespace espalier

@@ -224,6 +224,52 @@ TEST_F(External, AnAnswerThatComesTooLateIsNobodysElse) {
   EXPECT_EQ((*judged)[2].total, 2);
 }
 
+// Of a service that it asks, say: more ends in a row than a program has that never works.
+TEST_F(External, OutlastsAnOutageOfAProgramThatHasAnswered) {
+  // From its second request on it ends at once, nine times.
+  ExternalVerifierOptions options = Program(absl::StrCat(
+      kHead,
+      "def tries(): return os.path.getsize('tries') if os.path.exists('tries') else 0\n"
+      "if os.path.exists('answered') and tries() < 9:\n"
+      "  open('tries', 'a').write('x'); sys.exit('no route to host')\n",
+      kLoop,
+      "  if os.path.exists('answered') and tries() < 9: sys.exit('no route to host')\n"
+      "  say(r['id'], d['n']); open('answered', 'w').close()\n"));
+  const auto verifier = StartExternalVerifier(options);
+  EXPECT_THAT(Totals(**verifier, 6), ElementsAre(0, 1, 2, 3, 4, 5))
+      << "no completion is the reason, and none is given up";
+  EXPECT_EQ(ReadText(folder_ / "tries"), "xxxxxxxxx");
+}
+
+TEST_F(External, GivesUpAfterAnOutageThatLastsTooLong) {
+  ExternalVerifierOptions options = Answering(
+      "open('answered', 'w').close() if d['n'] == 0 else sys.exit('no route to host')\n"
+      "  say(r['id'], d['n'])");
+  options.command = {
+      "/bin/sh", "-c",
+      absl::StrCat("[ ! -e answered ] || exit 4; exec python3 ", options.command[1])};
+  options.start_limit = absl::Milliseconds(50);
+  const auto verifier = StartExternalVerifier(options);
+  const absl::Status failure = Judge(**verifier, {"{\"n\": 0}", "{\"n\": 1}"}).status();
+  EXPECT_EQ(failure.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(failure.message()),
+              AllOf(HasSubstr("times in a row"), HasSubstr("exit code 4")));
+}
+
+// Nothing else is there that could show that the program works.
+TEST_F(External, ACompletionThatEndsItsProcessIsGivenUpThoughItIsTheLast) {
+  const auto verifier =
+      StartExternalVerifier(Answering("if d['n'] == 2: sys.exit(3)\n  say(r['id'], d['n'])"));
+  const auto judged = Judge(**verifier, {"{\"n\": 0}", "{\"n\": 1}", "{\"n\": 2}"});
+  ASSERT_TRUE(judged.ok()) << judged.status();
+  EXPECT_EQ((*judged)[1].total, 1);
+  EXPECT_THAT((*judged)[2].invalid, HasSubstr("exit code 3"));
+  // Also where all of a call are so: more ends than a broken program has.
+  const auto all = Judge(**verifier, std::vector<std::string>(4, "{\"n\": 2}"));
+  ASSERT_TRUE(all.ok()) << all.status();
+  for (const Judgement& one : *all) EXPECT_THAT(one.invalid, HasSubstr("exit code 3"));
+}
+
 TEST_F(External, ABrokenProgramMakesTheCallFailWithWhatItSaid) {
   ExternalVerifierOptions options = Program("import sys\nsys.exit('no module named rewards')\n");
   const auto verifier = StartExternalVerifier(options);
