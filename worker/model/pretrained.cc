@@ -226,6 +226,23 @@ absl::Status LoadWithBase(const std::string& folder, const DecoderConfig& config
   return adapted ? LoadAdapter(folder, parameters) : absl::OkStatus();  // beside the weights
 }
 
+// The folder and those that it rests on, one on the other; the last one is empty where that is
+// initial values.
+absl::StatusOr<std::vector<std::string>> Bases(const std::string& folder) {
+  std::vector<std::string> bases = {folder};
+  while (bases.size() <= kMostBases + 1) {
+    const auto text = PosixFileSystem().Read(JoinPath(bases.back(), kBaseName), kJsonLimitBytes);
+    if (absl::IsNotFound(text.status())) return bases;
+    if (!text.ok()) return text.status();
+    const auto base = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+    const bool model = base.is_object() && base.contains("model") && base["model"].is_string();
+    bases.push_back(model ? base["model"].get<std::string>() : "");
+    if (!model) return bases;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(folder, " rests on more than ", kMostBases,
+                                                 " models, one on the other; is it its own?"));
+}
+
 // That of the file's embedding, or fp32 where that is wider.
 absl::StatusOr<torch::ScalarType> EmbeddingType(const std::string& folder,
                                                 const DecoderConfig& config) {
@@ -287,19 +304,19 @@ absl::Status LoadWeights(const std::string& folder, const DecoderConfig& config,
 }
 
 absl::StatusOr<std::string> BaseFolder(const std::string& folder) {
-  std::string at = folder;
-  for (int depth = 0; depth <= kMostBases; ++depth) {
-    const auto text = PosixFileSystem().Read(JoinPath(at, kBaseName), kJsonLimitBytes);
-    if (absl::IsNotFound(text.status())) return depth == 0 ? std::string() : at;
-    if (!text.ok()) return text.status();
-    const auto base = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
-    if (!base.is_object() || !base.contains("model") || !base["model"].is_string()) {
-      return std::string();
-    }
-    at = base["model"].get<std::string>();
+  ASSIGN_OR_RETURN(const std::vector<std::string> bases, Bases(folder));
+  return bases.size() == 1 ? std::string() : bases.back();
+}
+
+absl::StatusOr<std::set<std::string>> TrainedAboveBase(const std::string& folder) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> bases, Bases(folder));
+  std::set<std::string> names;
+  for (size_t i = 0; i + 1 < bases.size(); ++i) {
+    if (bases[i].empty() || HoldsAdapter(bases[i])) continue;
+    ASSIGN_OR_RETURN(const Safetensors file, Safetensors::Open(JoinPath(bases[i], kTrainedName)));
+    for (const TensorView& tensor : file.tensors()) names.insert(tensor.spec.name);
   }
-  return absl::InvalidArgumentError(absl::StrCat(folder, " rests on more than ", kMostBases,
-                                                 " models, one on the other; is it its own?"));
+  return names;
 }
 
 absl::StatusOr<torch::ScalarType> StoredType(const std::string& folder) {
@@ -314,6 +331,8 @@ absl::StatusOr<PretrainedModel> LoadPretrained(const std::string& folder,
   ASSIGN_OR_RETURN(const std::string base, BaseFolder(folder));
   ASSIGN_OR_RETURN(options.frozen_embedding_type,
                    EmbeddingType(base.empty() ? folder : base, config));
+  ASSIGN_OR_RETURN(const std::set<std::string> above, TrainedAboveBase(folder));
+  if (above.count(EmbeddingName(config)) > 0) options.frozen_embedding_type = torch::kFloat;
   if (HoldsAdapter(folder) && !adapter.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         folder, " has an adapter of its own; merge it first (espalier export --merge), or leave ",

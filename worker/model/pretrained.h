@@ -6,6 +6,7 @@
 
 #include <torch/torch.h>
 
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -35,6 +36,9 @@ absl::Status LoadWeights(const std::string& folder, const DecoderConfig& config,
 // The folder with the weights on which a checkpoint of trained parts or of adapters rests; empty:
 // the folder's own, or initial ones.
 absl::StatusOr<std::string> BaseFolder(const std::string& folder);
+// Names of the parameters that were trained above that base (trained.safetensors), in fp32; empty
+// for a whole model.
+absl::StatusOr<std::set<std::string>> TrainedAboveBase(const std::string& folder);
 // The type of most of a folder's weights, by its embedding; fp32 for wider ones.
 absl::StatusOr<torch::ScalarType> StoredType(const std::string& folder);
 
@@ -42,8 +46,9 @@ struct PretrainedModel {
   DecoderConfig config;
   Parameters parameters;
 };
-// An untied embedding that is frozen keeps the type it has in the file. A checkpoint of adapters is
-// a model with them. `adapter`: a folder of adapters to put on the model; empty: none.
+// An untied embedding that is frozen keeps the type it has in the file, or is fp32 where it was
+// trained above a base. A checkpoint of adapters is a model with them. `adapter`: a folder of
+// adapters to put on the model; empty: none.
 absl::StatusOr<PretrainedModel> LoadPretrained(const std::string& folder,
                                                Parameters::Options options,
                                                const std::string& adapter = "");

@@ -1,7 +1,9 @@
 #include "worker/state/export_folder.h"
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -64,10 +66,20 @@ absl::StatusOr<ExportSource> OpenExportSource(const std::string& from) {
   RETURN_IF_ERROR(CheckIfCheckpoint(PosixFileSystem(), from));
   ASSIGN_OR_RETURN(std::string base, BaseFolder(from));
   ASSIGN_OR_RETURN(const torch::ScalarType stored, StoredType(base.empty() ? from : base));
-  const auto is_adapter = [](const ParameterShape& shape) { return shape.is_adapter(); };
+  ASSIGN_OR_RETURN(const std::set<std::string> above, TrainedAboveBase(from));
+  const auto trained = [&](const ParameterShape& shape) {
+    return shape.is_adapter() || above.count(shape.name) > 0;
+  };
   ASSIGN_OR_RETURN(PretrainedModel model,
-                   LoadPretrained(from, {.compute_type = stored, .trained = is_adapter}));
+                   LoadPretrained(from, {.compute_type = stored, .trained = trained}));
   return ExportSource{std::move(base), stored, std::move(model)};
+}
+
+absl::StatusOr<std::string> TokenizerFolder(const std::string& base, const std::string& from) {
+  if (base.empty()) return from;
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, PosixFileSystem().List(from));
+  const bool own = std::find(names.begin(), names.end(), "tokenizer.json") != names.end();
+  return own ? from : base;
 }
 
 ExportFolder::ExportFolder(ExportFolder&& other) noexcept

@@ -29,7 +29,7 @@ struct ExportedTensor {
 // Its value in that type. INVALID_ARGUMENT when it is not finite there and was before.
 absl::StatusOr<torch::Tensor> ConvertedValue(const ExportedTensor& tensor, torch::ScalarType type);
 
-// What is exported as a whole model: its adapters in fp32, the rest in the type of its files.
+// What is exported as a whole model: what was trained in fp32, the rest in the type of its files.
 struct ExportSource {
   std::string base;  // the model that a checkpoint's adapters or trained parts belong to; or empty
   torch::ScalarType stored_type = torch::kFloat;  // of the base's files
@@ -37,6 +37,11 @@ struct ExportSource {
 };
 // `from`: a checkpoint, whose hashes are compared, or any folder in the Hugging Face layout.
 absl::StatusOr<ExportSource> OpenExportSource(const std::string& from);
+
+// Whose tokenizer is exported: that of `from` where it has one, since a checkpoint has the one of
+// its data, with which it learnt; else the base's, where there is a base. All its files are of that
+// folder: an end of text, a chat template or merges of another would go with other ids.
+absl::StatusOr<std::string> TokenizerFolder(const std::string& base, const std::string& from);
 
 class ExportFolder {
  public:

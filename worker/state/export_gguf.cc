@@ -99,17 +99,13 @@ absl::Status WriteTensor(const ExportedTensor& tensor, GgufType type, GgufWriter
       "export as fp32 or bf16"));
 }
 
-// Of the model before what a checkpoint has of the data.
 absl::StatusOr<GgufVocabulary> VocabularyOf(const ExportSource& source, const std::string& from) {
   const DecoderConfig& config = source.model.config;
-  for (const std::string& folder : {source.base, from}) {
-    if (folder.empty()) continue;
-    const auto tokenizer = OpenTokenizer(folder);
-    if (absl::IsNotFound(tokenizer.status())) continue;
-    if (!tokenizer.ok()) return tokenizer.status();
-    return MakeGgufVocabulary(**tokenizer, config.vocab_size, config.bos_token_id);
-  }
-  return NoGgufVocabulary();
+  ASSIGN_OR_RETURN(const std::string folder, TokenizerFolder(source.base, from));
+  const auto tokenizer = OpenTokenizer(folder);
+  if (absl::IsNotFound(tokenizer.status())) return NoGgufVocabulary();
+  if (!tokenizer.ok()) return tokenizer.status();
+  return MakeGgufVocabulary(**tokenizer, config.vocab_size, config.bos_token_id);
 }
 
 struct GgufFile {

@@ -22,14 +22,10 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kTextBytesMax = int64_t{64} << 20;
-constexpr const char* kBesideModels[] = {"generation_config.json",
-                                         "tokenizer.json",
-                                         "tokenizer_config.json",
-                                         "tokenizer.model",
-                                         "special_tokens_map.json",
-                                         "chat_template.jinja",
-                                         "vocab.json",
-                                         "merges.txt"};
+constexpr const char* kTokenizerFiles[] = {"tokenizer.json",      "tokenizer_config.json",
+                                           "tokenizer.model",     "special_tokens_map.json",
+                                           "chat_template.jinja", "vocab.json",
+                                           "merges.txt"};
 
 json ReadJson(const std::string& folder, absl::string_view name) {
   const auto text = PosixFileSystem().Read(JoinPath(folder, name), kTextBytesMax);
@@ -37,12 +33,14 @@ json ReadJson(const std::string& folder, absl::string_view name) {
   return read.is_object() ? read : json::object();
 }
 
-// Tokenizer and so on, of the model before those that a checkpoint has of the data.
+// How to generate is the base's to say, which may say more than a checkpoint does.
 absl::Status CopyFilesBeside(const std::string& base, const std::string& from,
                              ExportFolder& folder) {
   std::vector<std::string> folders = {from};
   if (!base.empty()) folders.insert(folders.begin(), base);
-  for (const char* name : kBesideModels) RETURN_IF_ERROR(folder.CopyText(name, folders));
+  RETURN_IF_ERROR(folder.CopyText("generation_config.json", folders));
+  ASSIGN_OR_RETURN(const std::string tokenizer, TokenizerFolder(base, from));
+  for (const char* name : kTokenizerFiles) RETURN_IF_ERROR(folder.CopyText(name, {tokenizer}));
   return absl::OkStatus();
 }
 

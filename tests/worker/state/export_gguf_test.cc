@@ -17,6 +17,7 @@
 #include "worker/model/pretrained.h"
 #include "worker/state/export_model.h"
 #include "worker/state/gguf_model.h"
+#include "worker/tokenizer/tokenizer.h"
 
 namespace espalier {
 namespace {
@@ -191,6 +192,28 @@ TEST(ExportGguf, AdaptersAreMerged) {
   const Tensor there = ValueOf(file, "blk.1.ffn_up.weight");
   EXPECT_TRUE(torch::equal(there, MergedValue(model->config, model->parameters, up)));
   EXPECT_FALSE(torch::equal(there, up.value)) << "the adapter does nothing";
+}
+
+// The data may have been prepared with another one than the base has.
+TEST(ExportGguf, TheVocabularyIsTheOneThatTrained) {
+  const TestFolder folder;
+  const std::string model = kModels + "qwen2-tiny/";
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    folder.Write(absl::StrCat("base/", name), ReadText(model + name));
+  }
+  folder.Write("base/tokenizer.json",
+               ReadText(ESPALIER_SOURCE_DIR "/tests/data/tokenizers/qwen2-tiny/tokenizer.json"));
+  folder.Write("from/config.json", ReadText(model + "config.json"));
+  for (const char* name : {"adapter_config.json", "adapter_model.safetensors"}) {
+    folder.Write(absl::StrCat("from/", name), ReadText(absl::StrCat(model, "adapter/", name)));
+  }
+  folder.Write("from/base.json", absl::StrCat("{\"model\": \"", folder / "base", "\"}"));
+  const auto end = [](const GgufFile& file) {
+    return file.Fact<uint32_t>("tokenizer.ggml.eos_token_id");
+  };
+  EXPECT_NE(end(Exported(folder / "from")), 256U) << "the base's where there is no other";
+  folder.Write("from/tokenizer.json", MakeByteTokenizer()->Json());
+  EXPECT_EQ(end(Exported(folder / "from")), 256U);
 }
 
 std::map<std::string, GgufValue> FactsOf(const GgufDecoder& decoder) {

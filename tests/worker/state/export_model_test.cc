@@ -4,7 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
+#include <cstring>
+#include <filesystem>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -53,6 +54,52 @@ std::string Checkpoint(const TestFolder& folder, const std::string& name) {
       PosixFileSystem(), made, ContentOf(*replica, identity, /*validation_loss=*/1.5));
   EXPECT_TRUE(written.ok()) << written;
   return made;
+}
+
+std::string CopyOf(const std::string& path) { return *PosixFileSystem().Read(path, 1 << 24); }
+
+// A folder of adapters on a model beside it, each with a tokenizer of its own.
+void WriteAdapterAndBase(const TestFolder& folder) {
+  const std::string model = std::string(kModels) + "llama32-tiny/";
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    folder.Write(absl::StrCat("base/", name), CopyOf(model + name));
+  }
+  folder.Write("from/config.json", CopyOf(model + "config.json"));
+  for (const char* name : {"adapter_config.json", "adapter_model.safetensors"}) {
+    folder.Write(absl::StrCat("from/", name), CopyOf(absl::StrCat(model, "adapter/", name)));
+  }
+  folder.Write("from/base.json", absl::StrCat("{\"model\": \"", folder / "base", "\"}"));
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
+                           "merges.txt", "generation_config.json"}) {
+    folder.Write(absl::StrCat("base/", name), "the base's");
+  }
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "generation_config.json"}) {
+    folder.Write(absl::StrCat("from/", name), "the data's");
+  }
+}
+
+// The data may have been prepared with another one than the base has.
+TEST(ExportModel, TheTokenizerIsTheOneThatTrained) {
+  const TestFolder folder;
+  WriteAdapterAndBase(folder);
+  const auto exported = [&](const std::string& to) {
+    const ExportOptions options{.from = folder / "from", .output = folder / to, .type = {}};
+    const auto done = to == "adapter" ? ExportPeftAdapter(options) : ExportModel(options);
+    EXPECT_TRUE(done.ok()) << done.status();
+    return folder / to;
+  };
+  for (const char* form : {"model", "adapter"}) {
+    const std::string to = exported(form);
+    EXPECT_EQ(ReadText(to + "/tokenizer.json"), "the data's");
+    EXPECT_EQ(ReadText(to + "/tokenizer_config.json"), "the data's");
+    EXPECT_EQ(Names(to).count("merges.txt") + Names(to).count("chat_template.jinja"), 0U);
+    EXPECT_EQ(ReadText(to + "/generation_config.json"), "the base's");
+  }
+  std::filesystem::remove(folder / "from/tokenizer.json");
+  const std::string to = exported("of-the-base");
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "merges.txt"}) {
+    EXPECT_EQ(ReadText(absl::StrCat(to, "/", name)), "the base's") << name;
+  }
 }
 
 TEST(ExportModel, MergedWeightsComputeWhatTheAdaptersDid) {
@@ -126,6 +173,61 @@ TEST(ExportModel, MlxHasAAndBTurned) {
   ASSERT_TRUE(a != nullptr && b != nullptr);
   EXPECT_EQ(a->spec.shape, (std::vector<int64_t>{64, 8}));
   EXPECT_EQ(b->spec.shape, (std::vector<int64_t>{8, 128}));
+}
+
+std::string SafetensorsOf(const std::string& name, const Tensor& value) {
+  std::string text;
+  auto writer = SafetensorsWriter::Create(
+      {{name, TensorType::kF32, value.sizes().vec()}}, {}, [&](absl::Span<const std::byte> bytes) {
+        text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+        return absl::OkStatus();
+      });
+  EXPECT_TRUE(
+      writer->Append({static_cast<const std::byte*>(value.data_ptr()), value.nbytes()}).ok());
+  EXPECT_TRUE(writer->Finish().ok());
+  return text;
+}
+
+// With train.freeze: of parameters that are fp32 in training, whatever the base's are.
+TEST(ExportModel, WhatWasTrainedAboveABaseKeepsItsBits) {
+  const std::string base = std::string(kModels) + "llama-bf16";
+  const auto config = ReadModelConfig(base);
+  ASSERT_TRUE(config.ok()) << config.status();
+  for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"}) {
+    const TestFolder folder;
+    const Tensor trained = torch::randn({config->vocab_size, config->hidden_size});
+    folder.Write("config.json", CopyOf(base + "/config.json"));
+    folder.Write("base.json", absl::StrCat("{\"model\": \"", base, "\"}"));
+    folder.Write("trained.safetensors", SafetensorsOf(name, trained));
+    const auto model = LoadPretrained(folder.path(), {});
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_TRUE(torch::equal(model->parameters.Get(name), trained)) << name;
+    const std::string to = folder / "model";
+    const auto exported = ExportModel({.from = folder.path(), .output = to, .type = torch::kFloat});
+    ASSERT_TRUE(exported.ok()) << exported.status();
+    const auto file = Safetensors::Open(to + "/model.safetensors");
+    ASSERT_TRUE(file.ok()) << file.status();
+    const TensorView* const there = file->Find(name);
+    ASSERT_EQ(there->bytes.size(), trained.nbytes());
+    EXPECT_EQ(std::memcmp(there->bytes.data(), trained.data_ptr(), trained.nbytes()), 0) << name;
+  }
+}
+
+TEST(ExportModel, WhatWasTrainedBeyondTheRangeOfItsBaseIsRefused) {
+  const TestFolder folder;
+  const std::string base = folder / "base";
+  ASSERT_TRUE(
+      ExportModel(
+          {.from = std::string(kModels) + "llama-bf16", .output = base, .type = torch::kHalf})
+          .ok());
+  const Tensor trained = torch::full({ReadModelConfig(base)->hidden_size}, 1e6F);
+  folder.Write("from/config.json", CopyOf(base + "/config.json"));
+  folder.Write("from/base.json", absl::StrCat("{\"model\": \"", base, "\"}"));
+  folder.Write("from/trained.safetensors",
+               SafetensorsOf("lm_head.weight",
+                             trained.expand({ReadModelConfig(base)->vocab_size, -1}).contiguous()));
+  const auto exported = ExportModel({.from = folder / "from", .output = folder / "to", .type = {}});
+  EXPECT_EQ(exported.status().code(), absl::StatusCode::kInvalidArgument) << exported.status();
 }
 
 // As a shell completes the name of a folder.
