@@ -88,7 +88,8 @@ void AppendWorker(const CommandContext& context, const LaunchRequest& request, c
   if (any([&](const v1::NodeSpec& node) { return device(node) != "auto"; })) {
     add_each("--device", device);
   }
-  if (any([](const v1::NodeSpec& node) { return node.has_tls(); })) {
+  const bool by_socket = absl::StrContains(context.coordinator, '/');  // which needs none
+  if (!by_socket && any([](const v1::NodeSpec& node) { return node.has_tls(); })) {
     add_each("--tls-ca", [](const v1::NodeSpec& node) { return node.tls().ca(); });
     add_each("--tls-cert", [](const v1::NodeSpec& node) { return node.tls().certificate(); });
     add_each("--tls-key", [](const v1::NodeSpec& node) { return node.tls().key(); });

@@ -96,8 +96,8 @@ std::map<NodeName, NodeName> MpirunLauncher::AgentsOf(const std::vector<NodeName
 }
 
 // mpirun of Open MPI 5.0 compares a host that it does not know with its machine's addresses, and
-// crashes where loopback is all that is up (prte_check_host_is_local). Then its ranks are here, and
-// are its own processes.
+// crashes where loopback is all that is up (prte_check_host_is_local). Then its ranks are here, are
+// its own processes, and reach espalierd by its socket: its address is down as well.
 bool MpirunLauncher::ReachesAgents(OpenMpiVersion version, const std::string& network) const {
   if (version != OpenMpiVersion::kFive || network != kLoopbackNetwork) return true;
   const std::vector<LocalNetwork> networks = options_.networks();
@@ -132,11 +132,12 @@ absl::StatusOr<ProcessIdentity> MpirunLauncher::Prepare(const LaunchRequest& req
   const GenerationKey& key = request.key;
   ASSIGN_OR_RETURN(const OpenMpiVersion version, options_.version());
   ASSIGN_OR_RETURN(const std::string network, Network(request));
+  const bool with_agents = ReachesAgents(version, network);
   std::map<NodeName, NodeName> agents;
-  if (ReachesAgents(version, network)) agents = AgentsOf(request.nodes);
+  if (with_agents) agents = AgentsOf(request.nodes);
   ASSIGN_OR_RETURN(std::vector<std::string> command,
                    MpirunCommand({.cluster = &cluster_,
-                                  .coordinator = coordinator_,
+                                  .coordinator = with_agents ? coordinator_ : options_.state_dir,
                                   .default_worker = options_.default_worker,
                                   .network = network,
                                   .version = version,

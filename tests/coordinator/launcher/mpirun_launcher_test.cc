@@ -203,14 +203,17 @@ TEST_F(Launching, OpenMpiFiveStartsRanksItselfWhereNothingButLoopbackIsUp) {
   agents_ = &agents;
   version_ = OpenMpiVersion::kFive;
   cluster_.mutable_nodes(0)->set_address("10.77.0.1");
+  cluster_.mutable_nodes(0)->mutable_tls()->set_ca("/ca.crt");
   std::vector<LocalNetwork> up = {{"127.0.0.1", 8}, {"10.77.0.1", 24}};
   networks_ = [&up] { return up; };
   auto launcher = Make("echo $@");
+  launcher->SetCoordinator("10.77.0.1:7070");
   up.pop_back();  // the cable is pulled
   Start(*launcher);
   AwaitEnd(*launcher);
   EXPECT_THAT(GenerationLog(),
-              AllOf(HasSubstr("--host 127.0.0.1 "), Not(HasSubstr("espalier-agent"))));
+              AllOf(HasSubstr("--host 127.0.0.1 "), Not(HasSubstr("espalier-agent")),
+                    HasSubstr("--coordinator " + folder_.root()), Not(HasSubstr("--tls-ca"))));
   EXPECT_TRUE(agents.asked.empty());
 }
 
