@@ -104,6 +104,27 @@ TEST(LoraShapes, OfAListOfPeftOneTargetIsEnough) {
   EXPECT_TRUE(absl::IsInvalidArgument(check({"c_attn", "query_key_value"})));
 }
 
+// A key matches if it is the target, or ends with "." and the target.
+TEST(LoraShapes, OfPeftATargetMayNameALayer) {
+  for (const char* target : {"model.layers.0.self_attn.q_proj", "layers.0.self_attn.q_proj"}) {
+    const LoraConfig lora = Lora(2, {target});
+    for (const LoraTargetsFound wanted : {LoraTargetsFound::kSome, LoraTargetsFound::kAll}) {
+      const absl::Status status = CheckLoraTargets(TinyModelConfig(), lora, wanted);
+      EXPECT_TRUE(status.ok()) << status;
+    }
+    std::vector<std::string> names;
+    for (const ParameterShape& shape : ParameterShapes(TinyModelConfig(), lora)) {
+      if (shape.is_adapter()) names.push_back(shape.name);
+    }
+    const std::string adapter = "base_model.model.model.layers.0.self_attn.q_proj.lora_";
+    EXPECT_EQ(names, (std::vector<std::string>{adapter + "B.weight", adapter + "A.weight"}));
+  }
+  for (const char* target : {"model.layers.9.self_attn.q_proj", "s.0.self_attn.q_proj"}) {
+    const absl::Status status = CheckLoraTargets(TinyModelConfig(), Lora(2, {target}));
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << target;
+  }
+}
+
 TEST(LoraShapes, AreOneTextWhereAdaptersComputeTheSame) {
   const DecoderConfig config = TinyModelConfig();
   const auto text = [&](const LoraConfig& lora) { return AdaptersText(config, lora); };
