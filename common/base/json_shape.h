@@ -1,5 +1,5 @@
 // What JSON from outside may look like before anybody parses it: deep nesting uses the stack, and
-// ordered objects take the square of their members. Used by worker/formats, worker/tokenizer,
+// ordered objects take the square of their members. Used by worker/formats,
 // worker/data/json_lines.cc, worker/reward and worker/serve/openai_request.cc. Pure: any thread.
 #pragma once
 

@@ -62,10 +62,13 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> BpeTokenizer::Open(std::string text,
   RETURN_IF_ERROR(tokenizer->TakeEnd(surroundings));
   tokenizer->config_json_ = std::move(surroundings.config_json);
   if (tokenizer->config_json_.empty()) {
-    const nlohmann::ordered_json config = {
+    nlohmann::ordered_json config = {
         {"tokenizer_class", "PreTrainedTokenizerFast"},
         {"eos_token", WithReplacements(tokenizer->pieces_.piece(tokenizer->end_))},
         {"clean_up_tokenization_spaces", false}};
+    if (!surroundings.chat_template.empty()) {
+      config["chat_template"] = surroundings.chat_template;
+    }
     tokenizer->config_json_ = config.dump(1) + "\n";
   }
   return std::unique_ptr<Tokenizer>(std::move(tokenizer));

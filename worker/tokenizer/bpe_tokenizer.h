@@ -26,6 +26,7 @@ class BpeTokenizer final : public Tokenizer {
   // What a folder says besides tokenizer.json.
   struct Surroundings {
     std::string config_json;         // tokenizer_config.json; empty: made up
+    std::string chat_template;       // of the one that is made up
     std::optional<std::string> end;  // the token that ends a document
     std::optional<int32_t> end_id;   // the same by its id, when `end` is not given
   };

@@ -6,7 +6,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/file_system.h"
-#include "common/base/json_shape.h"
 #include "common/base/status_macros.h"
 #include "worker/formats/json_fields.h"
 #include "worker/tokenizer/bpe_tokenizer.h"
@@ -22,7 +21,14 @@ constexpr absl::string_view kName = "tokenizer.json";
 absl::StatusOr<std::unique_ptr<Tokenizer>> FromJson(absl::string_view text,
                                                     BpeTokenizer::Surroundings surroundings) {
   const std::unique_ptr<Tokenizer> bytes = MakeByteTokenizer();
-  const auto of_bytes = [&] { return MakeByteTokenizer(std::move(surroundings.config_json)); };
+  const auto of_bytes = [&] {
+    if (!surroundings.config_json.empty() || surroundings.chat_template.empty()) {
+      return MakeByteTokenizer(std::move(surroundings.config_json));
+    }
+    auto config = nlohmann::ordered_json::parse(bytes->ConfigJson());
+    config["chat_template"] = surroundings.chat_template;
+    return MakeByteTokenizer(config.dump(1) + "\n");
+  };
   if (text == bytes->Json()) return of_bytes();
   const absl::StatusOr<nlohmann::json> parsed = ParseJsonObject(text);
   if (!parsed.ok()) {
@@ -62,18 +68,6 @@ std::optional<int32_t> EndId(const nlohmann::json& config) {
   return id.get<int32_t>();
 }
 
-// A chat template may lie beside tokenizer_config.json; transformers reads it from there too.
-std::string WithChatTemplate(const std::string& config_text, const std::string& chat_template) {
-  if (!CheckShape(config_text).ok()) return config_text;
-  auto config = nlohmann::ordered_json::parse(config_text, nullptr, /*allow_exceptions=*/false);
-  if (chat_template.empty() || !config.is_object() || config.contains("chat_template")) {
-    return config_text;
-  }
-  if (!IsUtf8(chat_template)) return config_text;
-  config["chat_template"] = chat_template;
-  return config.dump(1) + "\n";
-}
-
 bool Flag(const nlohmann::json& config, const char* key, bool absent) {
   const auto it = config.find(key);
   return it != config.end() && it->is_boolean() ? it->get<bool>() : absent;
@@ -102,12 +96,19 @@ absl::StatusOr<std::string> ReadTokenizerJson(const std::string& folder) {
 
 absl::StatusOr<BpeTokenizer::Surroundings> ReadSurroundings(const std::string& folder) {
   BpeTokenizer::Surroundings found;
+  ASSIGN_OR_RETURN(found.chat_template, ReadIfThere(folder + "/chat_template.jinja"));
+  if (!IsUtf8(found.chat_template)) {
+    return absl::InvalidArgumentError("chat_template.jinja beside it is no UTF-8");
+  }
   ASSIGN_OR_RETURN(found.config_json, ReadIfThere(folder + "/tokenizer_config.json"));
   if (!found.config_json.empty()) {
-    ASSIGN_OR_RETURN(const nlohmann::json config, ParseJsonObject(found.config_json));
+    ASSIGN_OR_RETURN(nlohmann::json config, ParseJsonObject(found.config_json));
     found.end = TokenName(config, "eos_token");
-    ASSIGN_OR_RETURN(const std::string chat, ReadIfThere(folder + "/chat_template.jinja"));
-    found.config_json = WithChatTemplate(found.config_json, chat);
+    // As in transformers, where a file of its own comes before what the config has.
+    if (!found.chat_template.empty()) {
+      config["chat_template"] = found.chat_template;
+      found.config_json = config.dump(1) + "\n";
+    }
   }
   ASSIGN_OR_RETURN(const std::string model_text, ReadIfThere(folder + "/config.json"));
   if (!model_text.empty()) {

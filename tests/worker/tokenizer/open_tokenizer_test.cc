@@ -52,6 +52,56 @@ TEST(OpenTokenizer, KeepsBothFilesAsTheyAre) {
   EXPECT_EQ(carried["model_max_length"], 8192);
 }
 
+std::string TemplateOf(const TestFolder& folder) {
+  const auto tokenizer = OpenTokenizer(folder.path());
+  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+  return json::parse((*tokenizer)->ConfigJson())["chat_template"];
+}
+
+// As transformers takes it, whatever the config has.
+TEST(OpenTokenizer, ATemplateOfItsOwnFileComesFirst) {
+  for (
+      const char* config :
+      {R"({"eos_token": "<|eot_id|>", "chat_template": "config"})",
+       R"({"eos_token": "<|eot_id|>", "chat_template": [{"name": "default", "template": "c"}]})"}) {
+    const TestFolder folder;
+    folder.Write("tokenizer.json", TokenizerJson("llama-tiny").dump());
+    folder.Write("tokenizer_config.json", config);
+    folder.Write("chat_template.jinja", "file");
+    EXPECT_EQ(TemplateOf(folder), "file");
+  }
+}
+
+TEST(OpenTokenizer, ATemplateOfItsOwnFileStandsForOneThatIsNull) {
+  const TestFolder folder;
+  folder.Write("tokenizer.json", TokenizerJson("llama-tiny").dump());
+  folder.Write("tokenizer_config.json", R"({"eos_token": "<|eot_id|>", "chat_template": null})");
+  folder.Write("chat_template.jinja", "file");
+  EXPECT_EQ(TemplateOf(folder), "file");
+}
+
+TEST(OpenTokenizer, ATemplateOfItsOwnFileNeedsNoConfig) {
+  for (const std::string& text :
+       {TokenizerJson("llama-tiny").dump(), MakeByteTokenizer()->Json()}) {
+    const TestFolder folder;
+    folder.Write("tokenizer.json", text);
+    const std::unique_ptr<Tokenizer> without = *OpenTokenizer(folder.path());
+    json config = json::parse(without->ConfigJson());
+    folder.Write("chat_template.jinja", "file");
+    EXPECT_EQ(TemplateOf(folder), "file");
+    config["chat_template"] = "file";
+    EXPECT_EQ(json::parse((*OpenTokenizer(folder.path()))->ConfigJson()), config);
+  }
+}
+
+TEST(OpenTokenizer, ATemplateThatIsNoTextIsRefused) {
+  const TestFolder folder;
+  folder.Write("tokenizer.json", TokenizerJson("llama-tiny").dump());
+  folder.Write("chat_template.jinja", "\xff");
+  EXPECT_THAT(std::string(OpenTokenizer(folder.path()).status().message()),
+              HasSubstr("chat_template.jinja"));
+}
+
 struct Refused {
   const char* name;
   std::function<void(json&)> change;
