@@ -87,6 +87,8 @@ absl::StatusOr<std::string> ReadTokenizerJson(const std::string& folder) {
   if (config.ok()) {
     options.add_begin = Flag(*config, "add_bos_token", options.add_begin);
     options.add_end = Flag(*config, "add_eos_token", options.add_end);
+    options.legacy = Flag(*config, "legacy", options.legacy);
+    options.add_prefix_space = Flag(*config, "add_prefix_space", options.add_prefix_space);
   }
   absl::StatusOr<std::string> json = JsonOfSentencePiece(*model, options);
   if (json.ok()) return json;

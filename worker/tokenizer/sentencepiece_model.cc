@@ -190,43 +190,60 @@ OrderedJson Replace(const char* from, const char* to) {
   return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
 }
 
+// `prefix`: a mark before every text, also before one behind an added token.
+OrderedJson MarkingNormalizer(bool prefix) {
+  OrderedJson steps = OrderedJson::array();
+  if (prefix) steps.push_back({{"type", "Prepend"}, {"prepend", kMark}});
+  steps.push_back(Replace(" ", kMark));
+  return {{"type", "Sequence"}, {"normalizers", steps}};
+}
+
+// `prefix`: a mark where the whole text begins.
+OrderedJson MarkingPreTokenizer(bool prefix) {
+  return {{"type", "Metaspace"},
+          {"replacement", kMark},
+          {"prepend_scheme", prefix ? "first" : "never"},
+          {"split", false}};
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> JsonOfSentencePiece(absl::string_view bytes,
                                                 SentencePieceOptions options) {
   ASSIGN_OR_RETURN(const Model model, ParseModel(bytes));
   RETURN_IF_ERROR(CheckSupported(model));
-  OrderedJson normalizers = OrderedJson::array();
+  const bool prefix = model.dummy_prefix && options.add_prefix_space;
   OrderedJson::object_t vocabulary;  // pushed to, since looking keys up takes linear time
   OrderedJson decoders =
       OrderedJson::array({Replace(kMark, " "), {{"type", "ByteFallback"}}, {{"type", "Fuse"}}});
-  if (model.dummy_prefix) {
-    normalizers.push_back({{"type", "Prepend"}, {"prepend", kMark}});
+  if (prefix) {
     decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
   }
-  normalizers.push_back(Replace(" ", kMark));
+  // Gemma's are never marked before texts, and have no other behaviour.
+  const bool by_normalizer = options.legacy || !model.dummy_prefix;
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     vocabulary.push_back({model.pieces[id].text, id});
   }
-  const OrderedJson json = {{"version", "1.0"},
-                            {"truncation", nullptr},
-                            {"padding", nullptr},
-                            {"added_tokens", AddedTokensOf(model)},
-                            {"normalizer", {{"type", "Sequence"}, {"normalizers", normalizers}}},
-                            {"pre_tokenizer", nullptr},
-                            {"post_processor", FrameOf(model, options)},
-                            {"decoder", {{"type", "Sequence"}, {"decoders", decoders}}},
-                            {"model",
-                             {{"type", "BPE"},
-                              {"dropout", nullptr},
-                              {"unk_token", model.pieces[model.unknown_id].text},
-                              {"continuing_subword_prefix", nullptr},
-                              {"end_of_word_suffix", nullptr},
-                              {"fuse_unk", true},
-                              {"byte_fallback", model.byte_fallback},
-                              {"ignore_merges", false},
-                              {"vocab", vocabulary},
-                              {"merges", MergesOf(model)}}}};
+  const OrderedJson json = {
+      {"version", "1.0"},
+      {"truncation", nullptr},
+      {"padding", nullptr},
+      {"added_tokens", AddedTokensOf(model)},
+      {"normalizer", by_normalizer ? MarkingNormalizer(prefix) : OrderedJson()},
+      {"pre_tokenizer", by_normalizer ? OrderedJson() : MarkingPreTokenizer(prefix)},
+      {"post_processor", FrameOf(model, options)},
+      {"decoder", {{"type", "Sequence"}, {"decoders", decoders}}},
+      {"model",
+       {{"type", "BPE"},
+        {"dropout", nullptr},
+        {"unk_token", model.pieces[model.unknown_id].text},
+        {"continuing_subword_prefix", nullptr},
+        {"end_of_word_suffix", nullptr},
+        {"fuse_unk", true},
+        {"byte_fallback", model.byte_fallback},
+        {"ignore_merges", false},
+        {"vocab", vocabulary},
+        {"merges", MergesOf(model)}}}};
   return json.dump(1) + "\n";
 }
 

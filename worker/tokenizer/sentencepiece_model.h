@@ -12,6 +12,9 @@ namespace espalier {
 struct SentencePieceOptions {
   bool add_begin = true;  // frame texts with the token that begins one
   bool add_end = false;
+  // Of models that put a mark before texts. Legacy: before the text behind an added token too.
+  bool legacy = true;
+  bool add_prefix_space = true;  // false: before none
 };
 
 // INVALID_ARGUMENT for bytes that are no such model; UNIMPLEMENTED names what is not supported: the

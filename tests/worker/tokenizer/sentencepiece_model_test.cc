@@ -49,6 +49,52 @@ TEST(SentencePieceModel, FramesTextsAsAsked) {
   EXPECT_EQ(ids.size(), 2U);
 }
 
+std::vector<int32_t> Ids(const Tokenizer& tokenizer, absl::string_view text) {
+  std::vector<int32_t> ids;
+  const absl::Status status = tokenizer.Encode(text, ids);
+  EXPECT_TRUE(status.ok()) << status;
+  return ids;
+}
+
+int32_t Id(const Tokenizer& tokenizer, absl::string_view token) {
+  return tokenizer.IdOf(token).value_or(-1);
+}
+
+// What LlamaConverter of transformers makes of "legacy": false.
+TEST(SentencePieceModel, WithoutLegacyNoMarkStandsBehindAToken) {
+  for (const bool legacy : {true, false}) {
+    const std::unique_ptr<Tokenizer> tokenizer = Open({.legacy = legacy});
+    const int32_t tool = Id(*tokenizer, "<tool>");
+    EXPECT_EQ(Ids(*tokenizer, "<tool>a"),
+              (std::vector<int32_t>{tool, Id(*tokenizer, legacy ? "▁a" : "a")}));
+    EXPECT_EQ(Ids(*tokenizer, "a"), std::vector<int32_t>{Id(*tokenizer, "▁a")});
+    EXPECT_EQ(*tokenizer->Decode(Ids(*tokenizer, "a <tool>a")),
+              legacy ? "a <tool> a" : "a <tool>a");
+  }
+}
+
+TEST(SentencePieceModel, WithoutAPrefixSpaceNoMarkStandsBeforeATextEither) {
+  for (const bool legacy : {true, false}) {
+    const auto tokenizer = Open({.legacy = legacy, .add_prefix_space = false});
+    EXPECT_EQ(Ids(*tokenizer, "a"), std::vector<int32_t>{Id(*tokenizer, "a")});
+    EXPECT_EQ(*tokenizer->Decode(Ids(*tokenizer, " a")), " a");
+  }
+}
+
+TEST(SentencePieceModel, TheConfigSaysWhereMarksStand) {
+  const TestFolder folder;
+  folder.Write("tokenizer.model", SentencePieceFile());
+  for (const auto& [config, text, token] : {std::tuple{R"({})", "<tool>a", "▁a"},
+                                            {R"({"legacy": null})", "<tool>a", "▁a"},
+                                            {R"({"legacy": false})", "<tool>a", "a"},
+                                            {R"({"add_prefix_space": false})", "a", "a"}}) {
+    folder.Write("tokenizer_config.json", config);
+    const auto tokenizer = OpenTokenizer(folder.path());
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    EXPECT_EQ(Ids(**tokenizer, text).back(), Id(**tokenizer, token)) << config;
+  }
+}
+
 TEST(SentencePieceModel, AFolderWithoutTokenizerJsonIsReadByItsModel) {
   const TestFolder folder;
   folder.Write("tokenizer.model", SentencePieceFile());
