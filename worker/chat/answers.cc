@@ -98,7 +98,8 @@ absl::StatusOr<MarkedText> ChatTemplate::RenderMarked(const Json& variables, abs
     if (!message.is_object()) return absl::InvalidArgumentError("a message is not an object");
   }
   ASSIGN_OR_RETURN(MarkedText marked, Write(variables, {.now = now}));
-  if (marks_answers_) return marked;
+  ASSIGN_OR_RETURN(const Source* source, SourceFor(variables));
+  if (source->marks_answers) return marked;
   for (size_t i = 0; i < messages->size(); ++i) {
     if (!IsAnswer((*messages)[i])) continue;
     ASSIGN_OR_RETURN(const TextSpan answer, AnswerOf(variables, i, marked.text, now));

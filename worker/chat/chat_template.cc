@@ -23,9 +23,9 @@ constexpr char kChatMl[] =
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
 // The template among several: [{"name": "default", "template": "..."}, ...].
-std::string DefaultTemplate(const nlohmann::json& templates) {
+std::string TemplateNamed(const nlohmann::json& templates, const char* name) {
   for (const nlohmann::json& one : templates) {
-    if (!one.is_object() || one.value("name", nlohmann::json()) != "default") continue;
+    if (!one.is_object() || one.value("name", nlohmann::json()) != name) continue;
     const auto text = one.find("template");
     if (text != one.end() && text->is_string()) return text->get<std::string>();
   }
@@ -41,24 +41,30 @@ bool HasGeneration(const std::vector<Statement>& statements) {
 
 }  // namespace
 
-ChatTemplate::ChatTemplate(std::vector<Statement> statements)
-    : statements_(std::move(statements)), marks_answers_(HasGeneration(statements_)) {}
+absl::StatusOr<ChatTemplate::Source> ChatTemplate::ParseSource(absl::string_view source) {
+  ASSIGN_OR_RETURN(std::vector<Statement> statements, ParseTemplate(source));
+  const bool marks_answers = HasGeneration(statements);
+  return Source{std::move(statements), marks_answers};
+}
 
 absl::StatusOr<ChatTemplate> ChatTemplate::Parse(absl::string_view source) {
-  ASSIGN_OR_RETURN(std::vector<Statement> statements, ParseTemplate(source));
-  return ChatTemplate(std::move(statements));
+  ASSIGN_OR_RETURN(Source parsed, ParseSource(source));
+  return ChatTemplate(std::move(parsed));
 }
 
 absl::StatusOr<ChatTemplate> ChatTemplate::FromTokenizerConfig(absl::string_view config_json) {
   ASSIGN_OR_RETURN(const nlohmann::json config, ParseJsonObject(config_json));
   const auto found = config.find("chat_template");
+  const bool several = found != config.end() && found->is_array();
   std::string source;
   if (found != config.end() && found->is_string()) source = found->get<std::string>();
-  if (found != config.end() && found->is_array()) source = DefaultTemplate(*found);
+  if (several) source = TemplateNamed(*found, "default");
   if (source.empty()) {
     return absl::NotFoundError("tokenizer_config.json has no chat_template");
   }
   ASSIGN_OR_RETURN(ChatTemplate result, Parse(source));
+  const std::string of_tools = several ? TemplateNamed(*found, "tool_use") : "";
+  if (!of_tools.empty()) result.of_tools_ = ParseSource(of_tools);
   for (const auto& [key, value] : config.items()) {
     if (!absl::EndsWith(key, "_token")) continue;
     const bool object = value.is_object() && value.contains("content");
@@ -76,9 +82,19 @@ ChatTemplate ChatTemplate::ChatMl() {
   return *std::move(parsed);
 }
 
+absl::StatusOr<const ChatTemplate::Source*> ChatTemplate::SourceFor(
+    const nlohmann::ordered_json& variables) const {
+  const auto tools = variables.find("tools");
+  if (!of_tools_ || tools == variables.end() || tools->is_null()) return &source_;
+  if (of_tools_->ok()) return &**of_tools_;
+  return absl::Status(of_tools_->status().code(),
+                      absl::StrCat("the template 'tool_use': ", of_tools_->status().message()));
+}
+
 absl::StatusOr<MarkedText> ChatTemplate::Write(const nlohmann::ordered_json& variables,
                                                const Options& options) const {
   if (!variables.is_object()) return absl::InvalidArgumentError("the variables are no object");
+  ASSIGN_OR_RETURN(const Source* source, SourceFor(variables));
   Value::Dict all = GlobalFunctions(options.now);
   all.insert(all.end(), tokens_.begin(), tokens_.end());
   all.emplace_back("add_generation_prompt", Value(options.add_generation_prompt));
@@ -88,7 +104,7 @@ absl::StatusOr<MarkedText> ChatTemplate::Write(const nlohmann::ordered_json& var
   }
   Interpreter interpreter(all);
   MarkedText marked;
-  ASSIGN_OR_RETURN(marked.text, interpreter.Run(statements_));
+  ASSIGN_OR_RETURN(marked.text, interpreter.Run(source->statements));
   marked.answers = interpreter.generated();
   return marked;
 }

@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -30,8 +32,9 @@ class ChatTemplate {
  public:
   // INVALID_ARGUMENT names the line and what is not known there.
   static absl::StatusOr<ChatTemplate> Parse(absl::string_view source);
-  // The template of a tokenizer_config.json: `chat_template`, or the one named "default" of
-  // several; with the special tokens that it names. NOT_FOUND without one.
+  // The template of a tokenizer_config.json: `chat_template`, or of several the one named
+  // "default", and for conversations with tools the one named "tool_use", as in transformers; with
+  // the special tokens that it names. NOT_FOUND without one.
   static absl::StatusOr<ChatTemplate> FromTokenizerConfig(absl::string_view config_json);
   // That of Qwen and SmolLM2, for tokenizers without one: <|im_start|>ROLE\nTEXT<|im_end|>\n.
   static ChatTemplate ChatMl();
@@ -60,7 +63,14 @@ class ChatTemplate {
                                             const Options& options) const;
 
  private:
-  explicit ChatTemplate(std::vector<Statement> statements);
+  struct Source {
+    std::vector<Statement> statements;
+    bool marks_answers = false;  // it has a {% generation %}
+  };
+  explicit ChatTemplate(Source source) : source_(std::move(source)) {}
+  static absl::StatusOr<Source> ParseSource(absl::string_view source);
+  // The one that writes a conversation with these variables.
+  absl::StatusOr<const Source*> SourceFor(const nlohmann::ordered_json& variables) const;
   absl::StatusOr<MarkedText> Write(const nlohmann::ordered_json& variables,
                                    const Options& options) const;
   // The answer that is message `at`, in `text`, which all of the messages are rendered to.
@@ -72,9 +82,10 @@ class ChatTemplate {
                                         absl::string_view answer, absl::string_view rest,
                                         absl::Time now) const;
 
-  std::vector<Statement> statements_;
-  Value::Dict tokens_;          // "bos_token" and so on
-  bool marks_answers_ = false;  // it has a {% generation %}
+  Source source_;
+  // Where it is another one; what is wrong with it matters to conversations with tools alone.
+  std::optional<absl::StatusOr<Source>> of_tools_;
+  Value::Dict tokens_;  // "bos_token" and so on
 };
 
 // The template of a tokenizer, or ChatML where it has none but knows its tokens. NOT_FOUND where

@@ -72,6 +72,46 @@ TEST(ChatTemplate, ComesFromATokenizersConfigWithItsTokens) {
   EXPECT_EQ(ChatTemplate::FromTokenizerConfig("{}").status().code(), absl::StatusCode::kNotFound);
 }
 
+// As get_chat_template of transformers chooses.
+TEST(ChatTemplate, ToolsAskForTheTemplateOfTools) {
+  const auto several = ChatTemplate::FromTokenizerConfig(
+      R"({"bos_token": "<s>",
+          "chat_template": [{"name": "default", "template": "default"},
+                            {"name": "tool_use", "template":
+                             "{{ bos_token }}{% generation %}{{ tools }}{% endgeneration %}"}]})");
+  ASSERT_TRUE(several.ok()) << several.status();
+  Json variables = {{"messages", Json::array()}};
+  EXPECT_EQ(*several->Render(variables, {}), "default");
+  variables["tools"] = nullptr;
+  EXPECT_EQ(*several->Render(variables, {}), "default");
+  EXPECT_EQ(several->RenderMarked(variables, TestTime())->answers.size(), 0U);
+  variables["tools"] = Json::array();
+  EXPECT_EQ(*several->Render(variables, {}), "<s>[]");
+  EXPECT_EQ(several->RenderMarked(variables, TestTime())->answers.size(), 1U);
+  const auto one = ChatTemplate::FromTokenizerConfig(R"({"chat_template": "one"})");
+  EXPECT_EQ(*one->Render(variables, {}), "one");
+}
+
+TEST(ChatTemplate, WhatIsWrongWithTheTemplateOfToolsMattersToThemAlone) {
+  const auto several = ChatTemplate::FromTokenizerConfig(
+      R"({"chat_template": [{"name": "default", "template": "default"},
+                            {"name": "tool_use", "template": "{{ x | nothing }}{% if %}"}]})");
+  ASSERT_TRUE(several.ok()) << several.status();
+  Json variables = {{"messages", Json::array()}};
+  EXPECT_EQ(*several->Render(variables, {}), "default");
+  variables["tools"] = Json::array();
+  EXPECT_THAT(std::string(several->Render(variables, {}).status().message()),
+              HasSubstr("'tool_use'"));
+}
+
+TEST(ChatTemplate, ATemplateOfToolsIsNoneOfConversationsWithout) {
+  EXPECT_EQ(ChatTemplate::FromTokenizerConfig(
+                R"({"chat_template": [{"name": "tool_use", "template": "tools"}]})")
+                .status()
+                .code(),
+            absl::StatusCode::kNotFound);
+}
+
 TEST(ChatTemplate, ChatMlNeedsNoFile) {
   const Json variables = {{"messages", Json::array({{{"role", "user"}, {"content", "hi"}}})}};
   EXPECT_EQ(*ChatTemplate::ChatMl().Render(variables, {.add_generation_prompt = true}),
