@@ -227,6 +227,7 @@ class Converter {
     if (json == nullptr) return;
     if (!json->is_object()) return config.Wrong("lora", *json, "an object");
     Section lora(*json, "lora.", problems_);
+    if (!lora.Flag("enabled", true)) return;  // whatever else it says
     const Json* alpha = lora.FindFirst({"lora_alpha", "alpha"});
     const Json* dropout = lora.FindFirst({"lora_dropout", "dropout"});
     Line(absl::StrCat("  lora:\n    rank: ", lora.Integer("r", 8)));
@@ -253,7 +254,6 @@ class Converter {
     lora.Choice("task_type", "CAUSAL_LM", {{"CAUSAL_LM", ""}});
     lora.MustBeOff("use_dora", "DoRA cannot be had; set it to false");
     lora.MustBeOff("modules_to_save", "the adapters alone are trained; leave it out");
-    lora.Find("enabled");
     lora.CheckUnknown();
   }
 

@@ -3,11 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+
 namespace espalier::ctl {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // As a guide to fine-tuning on a Mac gives it, with the comments that make it no JSON.
 constexpr char kAppleSilicon[] = R"({
@@ -122,6 +125,20 @@ TEST(TrainerConfig, ValuesThatCannotBeHadAreRefused) {
   EXPECT_THAT(Problems(R"({"learning_rate": "2e-4"})"), HasSubstr("allowed: a number"));
   EXPECT_THAT(Problems(R"({"lora": {"bias": "all"}})"), HasSubstr("lora.bias"));
   EXPECT_THAT(Problems("[]"), HasSubstr("not a JSON object"));
+}
+
+TEST(TrainerConfig, LoraThatIsOffIsLeftOut) {
+  for (const char* key : {"lora", "lora_config", "peft"}) {
+    const auto yaml = ConvertTrainerConfig(
+        absl::StrCat("{\"", key, "\": {\"enabled\": false, \"r\": 8, \"bias\": \"all\"}}"),
+        {.model = "m"});
+    ASSERT_TRUE(yaml.ok()) << yaml.status();
+    EXPECT_THAT(*yaml, Not(HasSubstr("lora:"))) << key;
+  }
+  const auto yaml = ConvertTrainerConfig(R"({"lora": {"enabled": true}})", {.model = "m"});
+  ASSERT_TRUE(yaml.ok()) << yaml.status();
+  EXPECT_THAT(*yaml, HasSubstr("\n  lora:\n    rank: 8\n"));
+  EXPECT_THAT(Problems(R"({"lora": {"enabled": "no"}})"), HasSubstr("lora.enabled is \"no\""));
 }
 
 TEST(TrainerConfig, WithoutAModelIsRefused) {
