@@ -20,12 +20,14 @@ bool IsLetter(int32_t point) {
   return IsWord(point) && !(point >= '0' && point <= '9') && point != '_';
 }
 
+// As Python's str.isspace.
+bool IsBlank(int32_t point) { return IsSpace(point) || (point >= 0x1c && point <= 0x1f); }
+
 // Without the characters of `set`, or without white space where there is none, at its ends.
 absl::string_view WithoutEnds(absl::string_view text, const std::string* set, bool left,
                               bool right) {
   const auto goes = [&](absl::string_view character, int32_t point) {
-    return set != nullptr ? absl::StrContains(*set, character)
-                          : IsSpace(point) || (point >= 0x1c && point <= 0x1f);
+    return set != nullptr ? absl::StrContains(*set, character) : IsBlank(point);
   };
   while (left && !text.empty()) {
     const CodePoint point = FirstCodePoint(text);
@@ -159,13 +161,12 @@ absl::StatusOr<Value> SplitText(absl::string_view text, const Value* separator, 
     size_t end = by_space ? 0 : FindText(text, *separator->text());
     while (by_space && end < text.size()) {
       const CodePoint point = FirstCodePoint(text.substr(end));
-      if (IsSpace(point.value)) break;
+      if (IsBlank(point.value)) break;
       end += point.bytes;
     }
     const bool last =
         end >= text.size() || (most >= 0 && static_cast<int64_t>(parts.size()) >= most);
     if (last) {
-      if (by_space) text = WithoutEnds(text, nullptr, false, true);
       RETURN_IF_ERROR(add(text));
       break;
     }

@@ -35,7 +35,8 @@ size_t FindText(absl::string_view text, absl::string_view wanted);
 std::string WithCapitals(absl::string_view text, bool every_word);
 
 // The parts between separators, or between white space; at most `most` cuts when that is not
-// negative. RESOURCE_EXHAUSTED for over 2^20 parts.
+// negative, and the last part keeps all that is behind the last cut. RESOURCE_EXHAUSTED for over
+// 2^20 parts.
 absl::StatusOr<Value> SplitText(absl::string_view text, const Value* separator, int64_t most);
 
 }  // namespace espalier

@@ -27,5 +27,26 @@ TEST(FindText, IsTheFirstPlaceThatHasIt) {
   EXPECT_GT(found, 500);
 }
 
+// As Python's text.split(None, most).
+TEST(SplitText, TheLastPartKeepsWhatBehindItIsNotCut) {
+  using Parts = std::vector<std::string>;
+  for (const auto& [text, most, parts] : {std::tuple{"a b c ", 1, Parts{"a", "b c "}},
+                                          {" a  b ", 0, Parts{"a  b "}},
+                                          {" a b ", 1, Parts{"a", "b "}},
+                                          {"a ", 1, Parts{"a"}},
+                                          {"a b ", 2, Parts{"a", "b"}},
+                                          {" a b ", -1, Parts{"a", "b"}},
+                                          {"a\x1c"
+                                           "b\x1f",
+                                           -1, Parts{"a", "b"}},
+                                          {"  ", 1, Parts{}}}) {
+    const auto split = SplitText(text, nullptr, most);
+    ASSERT_TRUE(split.ok()) << split.status();
+    Parts found;
+    for (const Value& part : *split->list()) found.push_back(*part.text());
+    EXPECT_EQ(found, parts) << text << most;
+  }
+}
+
 }  // namespace
 }  // namespace espalier
