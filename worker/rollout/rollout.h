@@ -76,6 +76,8 @@ struct RolloutAround {
   // Gives back memory that can be spared: asked once, when it runs out. Null: there is none.
   std::function<void()> free_memory = nullptr;
   int64_t step = 0;  // committed so far
+  // What the job had judged before its first step and goes on with; 0: nothing.
+  int64_t kept = 0;
 };
 
 class RolloutSource {
@@ -83,8 +85,8 @@ class RolloutSource {
   virtual ~RolloutSource() = default;
   // Every rank calls it with an equal order and has an equal result. Absent, on all of them: one
   // was called away, and what had been sampled is dropped. INVALID_ARGUMENT: a prompt or a record
-  // that nobody can use; DATA_LOSS: logits that are no numbers; else errors of the collective, the
-  // verifier and of memory.
+  // that nobody can use; DATA_LOSS: logits that are no numbers; else errors of the collective, of
+  // memory and of the verifier, which are OfTheirNodes once the job has got on by it.
   virtual absl::StatusOr<std::optional<Rollouts>> Sample(const Decoder& decoder,
                                                          const RolloutOrder& order,
                                                          const RolloutAround& around) = 0;

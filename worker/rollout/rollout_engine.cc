@@ -93,6 +93,21 @@ absl::Status CheckAll(const std::vector<Rollout>& all, const std::vector<Rollout
   return absl::InternalError("the ranks sent other completions than were to be sampled");
 }
 
+// Of judging that the ranks have shared. Where the job has got on before, its program worked: what
+// that lacks now, a service or a file, is not the job's.
+absl::Status OfJudging(const RolloutAround& around, absl::Status shared) {
+  const bool got_on = around.step > 0 || around.kept > 0;
+  switch (shared.code()) {
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kResourceExhausted:
+      return got_on ? OfTheirNodes(std::move(shared)) : shared;
+    default:
+      return shared;
+  }
+}
+
 }  // namespace
 
 // An order under way on this rank.
@@ -229,12 +244,13 @@ absl::StatusOr<bool> RolloutEngine::Judge(Run& run, std::vector<Rollout>& mine) 
     if (any(&Left::called_away)) return false;
     const absl::Span<Rollout> some = left.first(std::min(judged_at_once_, left.size()));
     absl::Duration took;
-    RETURN_IF_ERROR(RunTogether(patient, [&] {
+    const absl::Status judged = RunTogether(patient, [&] {
       const absl::Duration begin = context_.clock.Monotonic();
       const absl::Status status = JudgeSome(run, some);
       took = context_.clock.Monotonic() - begin;
       return status;
-    }));
+    });
+    if (!judged.ok()) return OfJudging(run.around, judged);
     AdjustJudgedAtOnce(some.size(), took);
     context_.progress.Worked();
     left.remove_prefix(some.size());
