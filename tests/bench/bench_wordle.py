@@ -19,7 +19,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 JOBS = {"before": "grpo-wordle-nano-start", "after": "grpo-wordle-nano"}
-STATES, DRAWS, TURNS, ASKED_AT_ONCE = 200, 20000, 6, 100
+STATES, DRAWS, TURNS, ASKED_AT_ONCE = 200, 20000, 6, 50  # serve takes 80
 END = "</guess>"
 
 
@@ -87,6 +87,8 @@ class Player:
                 {"Content-Type": "application/json"})
             answer = json.load(connection.getresponse())
             connection.close()
+            if "choices" not in answer:
+                sys.exit(f"the server says {json.dumps(answer)}")
             texts += [one["text"] + (END if one["finish_reason"] == "stop" else "")
                       for one in sorted(answer["choices"], key=lambda one: one["index"])]
         return texts
