@@ -26,15 +26,22 @@ namespace {
 constexpr absl::Duration kLogInterval = absl::Seconds(2);
 
 // A renewal may be under way. Longer waits are the boundary's, where all ranks are in touch.
-absl::Status AwaitLease(ControlClient& client) {
-  constexpr int kSeconds = 60;
-  for (int second = 0; second < kSeconds; ++second) {
+constexpr int kLeaseSeconds = 60;
+absl::Status AwaitLease(ControlClient& client, int seconds) {
+  for (int second = 0; second < seconds; ++second) {
     ASSIGN_OR_RETURN(const bool leased, client.WaitForLease(absl::Seconds(1)));
     if (leased) return absl::OkStatus();
   }
   return absl::UnavailableError(
-      absl::StrCat("espalierd has not renewed this worker's lease for ", kSeconds,
-                   " s and may have started another generation, so no checkpoint may be written"));
+      absl::StrCat("espalierd has not renewed this worker's lease for ", seconds,
+                   " s and may have started another generation, so nothing may be written"));
+}
+
+// A folder that has no checkpoints is claimed by nobody. What is not written now is later, so that
+// nobody waits long.
+absl::Status MayPractise(ControlClient& client, const CheckpointStore& store) {
+  RETURN_IF_ERROR(AwaitLease(client, /*seconds=*/1));
+  return store.CheckWriter();
 }
 
 std::string CheckpointFolder(const v1::Welcome& welcome) {
@@ -193,12 +200,13 @@ absl::Status WorkerSession::KeepWarm() {
 }
 
 absl::Status WorkerSession::PrepareCheckpoints() {
-  store_.emplace(PosixFileSystem(),
-                 CheckpointStore::Options{.directory = CheckpointFolder(options_.welcome),
-                                          .keep = spec_.checkpoint().keep(),
-                                          .keep_best = spec_.checkpoint().keep_best(),
-                                          .writer = WriterName(options_.welcome),
-                                          .permit = [this] { return AwaitLease(client_); }});
+  store_.emplace(
+      PosixFileSystem(),
+      CheckpointStore::Options{.directory = CheckpointFolder(options_.welcome),
+                               .keep = spec_.checkpoint().keep(),
+                               .keep_best = spec_.checkpoint().keep_best(),
+                               .writer = WriterName(options_.welcome),
+                               .permit = [this] { return AwaitLease(client_, kLeaseSeconds); }});
   ASSIGN_OR_RETURN(copy_, DivideCopies(context_, *store_, spec_.checkpoint()));
   return absl::OkStatus();
 }
@@ -234,14 +242,22 @@ void WorkerSession::ReportReady(const StartState& start) {
   client_.Report(std::move(message));
 }
 
+PracticePlace WorkerSession::WhereItPractises() {
+  return {.context = context_,
+          .folder = CheckpointFolder(options_.welcome),
+          .writes = copy_.keeps,
+          .learns_from = replica_->counters().learns_from,
+          .may_write = [this] { return MayPractise(client_, *store_); }};
+}
+
 absl::StatusOr<SessionResult> WorkerSession::Train() {
   ASSIGN_OR_RETURN(const SampleOrder order,
                    SampleOrder::Create(OrderOptions(spec_, inputs_.task->training())));
   PrefetchedSamples samples(inputs_.task->training(), order, {});
   const absl::StatusOr<std::unique_ptr<Practice>> practice =
-      inputs_.task->MakePractice({context_, CheckpointFolder(options_.welcome), copy_.keeps});
+      inputs_.task->MakePractice(WhereItPractises());
   ASSIGN_OR_RETURN(const SharedOutcome opened, ShareStatus(context_.collective, practice.status()));
-  RETURN_IF_ERROR(opened.status);
+  RETURN_IF_ERROR(OfTheirNodesOnceTrained(options_.welcome, opened.status));
   std::optional<Evaluator> evaluator;
   if (inputs_.task->validation() != nullptr) {
     evaluator.emplace(context_, replica_->model(), *inputs_.task,

@@ -62,6 +62,7 @@ class WorkerSession {
   absl::Status KeepWarm();
   absl::Status PrepareCheckpoints();
   StartOptions WhatItNeeds();
+  PracticePlace WhereItPractises();
   int64_t MemoryLimit() const;
   void ReportReady(const StartState& start);
   absl::StatusOr<SessionResult> Train();

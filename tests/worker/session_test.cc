@@ -21,6 +21,7 @@
 #include "tests/worker/support/training_world.h"
 #include "tests/worker/tiny_job.h"
 #include "worker/collective/in_process.h"
+#include "worker/data/prepare.h"
 #include "worker/sync/together.h"
 
 namespace espalier {
@@ -99,6 +100,43 @@ TEST_F(Sessions, SayOfAJobThatHasTrainedThatItsNodeLacksWhatItStartsWith) {
         absl::StatusCode::kNotFound);
   lacks([&] { spec.mutable_batch()->set_memory_limit_bytes(1000); },
         absl::StatusCode::kFailedPrecondition);
+}
+
+// Its program is opened behind the state that it goes on from.
+TEST_F(Sessions, SayOfAJobThatHasTrainedThatItsNodeLacksItsVerifier) {
+  std::string rows;
+  for (int i = 0; i < 8; ++i) {
+    absl::StrAppend(&rows, R"({"prompt": ")", i, R"( + 1 = ", "record": {"answer": )", i + 1,
+                    "}}\n");
+  }
+  const PrepareOptions prepare{.inputs = {job_.folder().Write("in/rows.jsonl", rows)},
+                               .output = job_.folder() / "prompts",
+                               .rows = RowOptions{.format = RowFormat::kPrompts},
+                               .split_by = SplitBy::kNone};
+  const auto prepared = PrepareData(PosixFileSystem(), *MakeByteTokenizer(), prepare);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  const auto loaded =
+      LoadJobFile(job_.folder() / "job.yaml",
+                  {absl::StrCat("data.path=", prepare.output), "train.task=grpo", "train.steps=2",
+                   "train.rollout.samples=4", "train.rollout.max_new_tokens=8",
+                   "train.verifier.kind=arithmetic"});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  v1::JobSpec& spec = *options_.welcome.mutable_spec();
+  spec = *loaded;
+  const auto run = [&](const std::string& checkpoints) {
+    ScriptedClient client;
+    return Run(client, checkpoints);
+  };
+  EXPECT_TRUE(run("trained").ok());
+  v1::TrainSpec& train = *spec.mutable_train();
+  train.set_steps(4);
+  train.mutable_verifier()->set_kind("external");
+  train.mutable_verifier()->add_command("no-such-judge");
+  EXPECT_EQ(run("new").code(), absl::StatusCode::kNotFound);
+  EXPECT_FALSE(IsOfTheirNodes(run("new")));
+  options_.welcome.set_least_step(2);
+  EXPECT_EQ(run("trained").code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(IsOfTheirNodes(run("trained")));
 }
 
 // What the nodes have does not make a loss finite.

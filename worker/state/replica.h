@@ -37,6 +37,9 @@ struct TrainingCounters {
   int64_t skipped_in_a_row = 0;  // less those of the loss scale's search
   LossScale loss_scale;
   ValidationProgress validation;
+  // Of a task that makes what it learns from before its first step: a hash of that, with which all
+  // steps go on. 0: it does not, or it is not known.
+  uint64_t learns_from = 0;
 };
 
 // How a job keeps its parameters on a device. INVALID_ARGUMENT when train.freeze or train.lora does

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
@@ -99,6 +100,14 @@ absl::StatusOr<ValidationProgress> SavedValidation(const json& state) {
   return progress;
 }
 
+// 0: it does not say.
+uint64_t SavedLearnsFrom(const json& state) {
+  uint64_t hash = 0;
+  const auto saved = state.find("learns_from");
+  const bool says = saved != state.end() && saved->is_string();
+  return says && absl::SimpleHexAtoi(saved->get<std::string>(), &hash) ? hash : 0;
+}
+
 // How losses are measured and what is counted of them; and what a plateau does.
 constexpr std::array kEvaluation = {"/evaluate/every_steps", "/evaluate/max_sequences",
                                     "/evaluate/patience", "/evaluate/min_delta"};
@@ -170,6 +179,9 @@ std::string TrainerStateJson(Replica& replica, const RunIdentity& identity) {
                 {"order", OrderJson(identity)},
                 {"spec", SpecJson(identity.spec)}};
   if (!identity.computed_by.empty()) state["computed_by"] = identity.computed_by;
+  if (counters.learns_from != 0) {
+    state["learns_from"] = absl::StrFormat("%016x", counters.learns_from);
+  }
   if (replica.has_frozen()) state["base"] = BaseFingerprintJson(replica);
   const auto order = SampleOrder::Create({.samples = identity.training_samples,
                                           .global_batch = identity.spec.train().global_batch(),
@@ -194,6 +206,7 @@ absl::StatusOr<TrainerState> ReadTrainerState(const Checkpoint& checkpoint,
   ASSIGN_OR_RETURN(counters.skipped_in_a_row, IntegerField(state, "skipped_steps_in_a_row"));
   ASSIGN_OR_RETURN(counters.validation, SavedValidation(state));
   CountAnew(state, identity.spec, counters.validation);
+  counters.learns_from = SavedLearnsFrom(state);
   ASSIGN_OR_RETURN(read.saved_scale, SavedLossScale(state));
   counters.loss_scale = Continued(read.saved_scale, identity);
   return read;

@@ -43,7 +43,7 @@ std::string WarmSegment::LayoutText(const RunIdentity& identity, const std::vect
                                     Replica& replica) {
   const v1::JobSpec& spec = identity.spec;
   std::string text = absl::StrCat(
-      "warm state 6\n", ESPALIER_VERSION, "\n", identity.data_hash, "\n", identity.training_samples,
+      "warm state 7\n", ESPALIER_VERSION, "\n", identity.data_hash, "\n", identity.training_samples,
       "\n", spec.data().sequence_length(), "\n", spec.data().seed(), "\n",
       spec.data().group_by_length(), "\n", spec.data().packing(), "\n", spec.train().has_epochs(),
       "\n", spec.train().global_batch(), "\n", static_cast<int>(spec.train().precision()), "\n",

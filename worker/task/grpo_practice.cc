@@ -24,19 +24,25 @@ bool HasCompletions(absl::Span<const GrpoSlot> slots) {
 
 }  // namespace
 
-GrpoPractice::GrpoPractice(const v1::JobSpec& spec, const GrpoPrompts& prompts, SampleOrder order,
+GrpoPractice::GrpoPractice(const v1::JobSpec& spec, const GrpoPrompts& prompts,
+                           const RankContext& context, SampleOrder order,
                            std::unique_ptr<RolloutSource> source)
-    : spec_(spec), prompts_(prompts), order_(std::move(order)), source_(std::move(source)) {}
+    : spec_(spec),
+      prompts_(prompts),
+      order_(std::move(order)),
+      source_(std::move(source)),
+      paced_(context, spec.train().rollout(), *source_) {}
 
 absl::StatusOr<std::unique_ptr<Practice>> GrpoPractice::Create(
-    const v1::JobSpec& spec, const GrpoPrompts& prompts, std::unique_ptr<RolloutSource> source) {
+    const v1::JobSpec& spec, const GrpoPrompts& prompts, const RankContext& context,
+    std::unique_ptr<RolloutSource> source) {
   ASSIGN_OR_RETURN(SampleOrder order,
                    SampleOrder::Create({.samples = static_cast<int64_t>(prompts.training.size()),
                                         .global_batch = spec.train().global_batch() /
                                                         spec.train().rollout().samples(),
                                         .seed = spec.data().seed()}));
   return std::unique_ptr<Practice>(
-      new GrpoPractice(spec, prompts, std::move(order), std::move(source)));
+      new GrpoPractice(spec, prompts, context, std::move(order), std::move(source)));
 }
 
 RolloutOrder GrpoPractice::OrderOf(Step step) const {
@@ -103,36 +109,59 @@ absl::Status GrpoPractice::Fill(Step step, const RolloutOrder& order,
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<Practice::Findings>> GrpoPractice::Evaluate(
-    const Model& model, const RolloutAround& around) {
-  const int64_t most = spec_.evaluate().max_prompts();
-  RolloutOrder order{.moment = EndOf(spec_), .prompts = prompts_.validation};
-  if (most > 0 && most < static_cast<int64_t>(order.prompts.size())) {
-    order.prompts.resize(static_cast<size_t>(most));
-  }
+size_t GrpoPractice::prompts_of_evaluation() const {
+  const size_t all = prompts_.validation.size();
+  const auto most = static_cast<size_t>(spec_.evaluate().max_prompts());
+  return most > 0 ? std::min(all, most) : all;
+}
+
+absl::StatusOr<bool> GrpoPractice::AnswerNext(const Model& model, const RolloutAround& around,
+                                              Examination& examination) {
+  const auto begin = prompts_.validation.begin() + static_cast<std::ptrdiff_t>(examination.answers);
+  const size_t left = prompts_of_evaluation() - examination.answers;
+  const size_t some = std::min(left, static_cast<size_t>(paced_.order_size()));
+  RolloutOrder order{.moment = EndOf(spec_),
+                     .prompts = {begin, begin + static_cast<std::ptrdiff_t>(some)}};
   order.sample = GreedySampling();
   ASSIGN_OR_RETURN(const std::optional<Rollouts> made,
-                   source_->Sample(DecoderOf(model), order, around));
-  if (!made) return std::nullopt;
-  double reward = 0, accepted = 0, stopped = 0, tokens = 0;
+                   paced_.Sample(DecoderOf(model), order, around));
+  if (!made) return false;
   for (const Rollout& one : made->all) {
-    reward += one.judgement.total;
-    accepted += one.judgement.accepted() ? 1 : 0;
-    stopped += one.stopped ? 1 : 0;
-    tokens += static_cast<double>(one.ids.size());
+    examination.reward += one.judgement.total;
+    examination.accepted += one.judgement.accepted() ? 1 : 0;
+    examination.stopped += one.stopped ? 1 : 0;
+    examination.tokens += static_cast<double>(one.ids.size());
   }
-  const auto answers = static_cast<double>(std::max<size_t>(1, made->all.size()));
-  Findings found{.loss = -reward / answers,
-                 .answers = static_cast<int64_t>(made->all.size()),
-                 .figures = {{"reward", reward / answers},
-                             {"accepted", accepted / answers},
-                             {"stopped", stopped / answers},
-                             {"completion_tokens", tokens / answers}}};
-  if (!prompts_.games) return found;
-  ASSIGN_OR_RETURN(const std::optional<std::vector<TaskFigure>> games,
-                   PlayGames(*prompts_.games, order.moment, DecoderOf(model), around, *source_));
-  if (!games) return std::nullopt;
-  found.figures.insert(found.figures.end(), games->begin(), games->end());
+  examination.answers += some;
+  return true;
+}
+
+absl::StatusOr<std::optional<Practice::Findings>> GrpoPractice::Evaluate(
+    const Model& model, const RolloutAround& around) {
+  if (!under_way_ || under_way_->step != around.step) {
+    under_way_.emplace();
+    under_way_->step = around.step;
+  }
+  Examination& made = *under_way_;
+  while (made.answers < prompts_of_evaluation()) {
+    ASSIGN_OR_RETURN(const bool answered, AnswerNext(model, around, made));
+    if (!answered) return std::nullopt;
+  }
+  const auto answers = static_cast<double>(std::max<size_t>(1, made.answers));
+  Findings found{.loss = -made.reward / answers,
+                 .answers = static_cast<int64_t>(made.answers),
+                 .figures = {{"reward", made.reward / answers},
+                             {"accepted", made.accepted / answers},
+                             {"stopped", made.stopped / answers},
+                             {"completion_tokens", made.tokens / answers}}};
+  if (prompts_.games) {
+    ASSIGN_OR_RETURN(
+        const std::optional<std::vector<TaskFigure>> games,
+        PlayGames(*prompts_.games, EndOf(spec_), DecoderOf(model), around, paced_, made.games));
+    if (!games) return std::nullopt;
+    found.figures.insert(found.figures.end(), games->begin(), games->end());
+  }
+  under_way_.reset();
   return found;
 }
 

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "worker/data/order.h"
+#include "worker/reward/wordle_game.h"
 #include "worker/task/grpo_slots.h"
+#include "worker/task/paced_rollouts.h"
 #include "worker/task/policy_loss.h"
 #include "worker/task/practice.h"
 #include "worker/task/wordle_games.h"
@@ -25,6 +27,7 @@ class GrpoPractice final : public Practice {
   // `spec` and `prompts` outlive it.
   static absl::StatusOr<std::unique_ptr<Practice>> Create(const v1::JobSpec& spec,
                                                           const GrpoPrompts& prompts,
+                                                          const RankContext& context,
                                                           std::unique_ptr<RolloutSource> source);
 
   // Of every train.grpo.updates_per_rollout-th step, global_batch / rollout.samples prompts, in the
@@ -34,22 +37,37 @@ class GrpoPractice final : public Practice {
   // Validation prompts, evaluate.max_prompts of them, completed with the likeliest ids: the loss is
   // minus their mean reward, so that the best checkpoint is the best player. Rewards that change
   // with training are those of its end, so that all evaluations of a job compare. Then the games.
+  // Made in orders: one that is called away from goes on at the last of them.
   absl::StatusOr<std::optional<Findings>> Evaluate(const Model& model,
                                                    const RolloutAround& around) override;
 
  private:
-  GrpoPractice(const v1::JobSpec& spec, const GrpoPrompts& prompts, SampleOrder order,
-               std::unique_ptr<RolloutSource> source);
+  GrpoPractice(const v1::JobSpec& spec, const GrpoPrompts& prompts, const RankContext& context,
+               SampleOrder order, std::unique_ptr<RolloutSource> source);
   // What was sampled for `step`. A prompt that is in it again, as one epoch goes over into the
   // next, has its number plus the size of the table, so that its completions are others.
   RolloutOrder OrderOf(Step step) const;
   absl::Status Fill(Step step, const RolloutOrder& order, const std::vector<Rollout>& rollouts,
                     SlotStates& slots) const;
+  size_t prompts_of_evaluation() const;
+
+  // An evaluation of the model of this step, as far as the ranks have come with it.
+  struct Examination {
+    int64_t step = 0;
+    size_t answers = 0;  // of the first so many prompts
+    double reward = 0, accepted = 0, stopped = 0, tokens = 0;
+    std::vector<WordleGame> games;
+  };
+  // The next prompts; false: called away, and `examination` is as it was.
+  absl::StatusOr<bool> AnswerNext(const Model& model, const RolloutAround& around,
+                                  Examination& examination);
 
   const v1::JobSpec& spec_;
   const GrpoPrompts& prompts_;
   const SampleOrder order_;
   const std::unique_ptr<RolloutSource> source_;
+  PacedRollouts paced_;  // evaluations
+  std::optional<Examination> under_way_;
 };
 
 }  // namespace espalier

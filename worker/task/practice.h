@@ -6,11 +6,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/ids.h"
 #include "common/observe/task_figures.h"
@@ -26,6 +28,9 @@ struct PracticePlace {
   RankContext context;
   std::string folder;   // of checkpoints, on every node: what a task keeps lies there too
   bool writes = false;  // this rank writes there, for itself or for all that share it
+  uint64_t learns_from = 0;  // what the training state says of it (Practice::learns_from)
+  // Asked just before a file there is replaced; null: always. ABORTED: the folder is another's.
+  std::function<absl::Status()> may_write = nullptr;
 };
 
 class Practice {
@@ -42,6 +47,10 @@ class Practice {
   // Grows with what is on disk of what is done before the next step, and is not lost with all
   // ranks.
   virtual int64_t kept() const { return 0; }
+
+  // Where what all steps learn from is made before the first of them: its hash, which the training
+  // state keeps from then on. 0: it is not, or not yet.
+  virtual uint64_t learns_from() const { return 0; }
 
   // Of a model, equal on all ranks. The loss falls as the model does better.
   struct Findings {

@@ -65,12 +65,4 @@ void TakeUp(const std::vector<RftAsk>& asks, const RftLimits& limits, std::vecto
   std::inplace_merge(progress.rows.begin(), fresh, progress.rows.end(), Earlier);
 }
 
-int64_t NextOrderSize(const RftOrderSize& bounds, int64_t size, int64_t completions,
-                      double seconds) {
-  const double in_time = static_cast<double>(completions) * bounds.wanted_seconds / seconds;
-  const auto most = static_cast<double>(std::min(bounds.most, 2 * size));
-  const auto next = seconds > 0 ? std::min(most, in_time) : most;
-  return std::max(bounds.least, static_cast<int64_t>(next));
-}
-
 }  // namespace espalier

@@ -14,7 +14,8 @@
 
 namespace espalier {
 
-// Samples first, first + 1 and so on of a prompt.
+// Samples first, first + 1 and so on of a prompt. What comes of them is a function of the prompt
+// and of their numbers, so that it does not matter in which order they are asked for.
 struct RftAsk {
   int64_t prompt = 0;
   int64_t first = 0;
@@ -26,23 +27,14 @@ struct RftLimits {
   int64_t samples = 1;  // of each, at most
 };
 
-// Those to ask next, of `most` completions together or, where the first ask alone is more, that
-// one. Empty: all are done. Prompts that were asked come before new ones.
+// Those to ask next, all of them in one order (paced_rollouts.h): of `most` completions together
+// or, where the first ask alone is more, that one. Empty: all are done. Prompts that were asked
+// come before new ones.
 std::vector<RftAsk> NextAsks(const RftProgress& progress, const RftLimits& limits, int64_t most);
 
 // What NextAsks gave for this progress has been sampled: `all` by (place among the asks, sample).
 // The first accepted completion of a prompt becomes its row.
 void TakeUp(const std::vector<RftAsk>& asks, const RftLimits& limits, std::vector<Rollout> all,
             RftProgress& progress);
-
-// How many completions an order may have, and how long it should take: as much is lost when a run
-// is ended in it.
-struct RftOrderSize {
-  int64_t least = 1, most = 1;
-  double wanted_seconds = 60;
-};
-// After one of `size` at most, whose completions took so long: twice as many at most.
-int64_t NextOrderSize(const RftOrderSize& bounds, int64_t size, int64_t completions,
-                      double seconds);
 
 }  // namespace espalier

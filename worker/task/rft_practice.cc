@@ -19,13 +19,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Orders have completions for all rows of all ranks at least so often, where that does not take
-// too long, so that few wait for the last ones.
-constexpr int64_t kFillings = 8;
-constexpr int64_t kLeastCompletions = 8;
-constexpr double kOrderSeconds = 60;
-// What is written after an order, all there is so far, takes this part of its time at most.
-constexpr double kWritingShare = 0.05;
 // While no folder takes what was sampled, and later, when one still lacks it.
 constexpr absl::Duration kRetryInterval = absl::Seconds(2);
 constexpr int64_t kRetrySteps = 16;
@@ -50,15 +43,11 @@ RftPractice::RftPractice(const PracticePlace& place, const RftInputs& inputs, Rf
       inputs_(inputs),
       table_(table),
       source_(std::move(source)),
+      paced_(place.context, inputs.spec.train().rollout(), *source_),
+      folder_(place),
       limits_{.prompts = inputs.training->size(),
-              .samples = inputs.spec.train().rollout().samples()} {
-  const int64_t rows = inputs.spec.train().rollout().rows();
-  const int64_t at_once = (rows > 0 ? rows : kRolloutRows) * place.context.collective.world_size();
-  bounds_ = {.least = std::max(kLeastCompletions, at_once / 4),
-             .most = std::max(kLeastCompletions, at_once * kFillings),
-             .wanted_seconds = kOrderSeconds};
-  order_size_ = std::max(kLeastCompletions, at_once);
-}
+              .samples = inputs.spec.train().rollout().samples()},
+      learns_from_(place.learns_from) {}
 
 int64_t RftPractice::prompts_of_test() const {
   if (inputs_.validation == nullptr) return 0;
@@ -78,7 +67,7 @@ absl::StatusOr<bool> RftPractice::Prepare(Step step, const Model& model,
     std::iota(all.begin(), all.end(), 0);
     return OfTheirNodes(WithFailedRanks(
         absl::FailedPreconditionError(absl::StrCat(
-            "what the run learns from was sampled before step 0, and no rank has ",
+            "what the run learns from was sampled before step 0, and no rank has the ",
             kRftProgressName,
             " of it in its checkpoint folder; start a node that has it, or copy it from there")),
         all));
@@ -108,31 +97,14 @@ absl::StatusOr<bool> RftPractice::Prepare(Step step, const Model& model,
 absl::StatusOr<std::optional<Rollouts>> RftPractice::Sample(const Model& model,
                                                             const RolloutOrder& order,
                                                             const RolloutAround& around) {
-  const absl::Duration begin = place_.context.clock.Monotonic();
-  ASSIGN_OR_RETURN(std::optional<Rollouts> made, source_->Sample(DecoderOf(model), order, around));
-  if (!made) {
-    // What takes so long that it is never ended is tried with less.
-    order_size_ = std::max(kLeastCompletions, order_size_ / 2);
-    return std::nullopt;
-  }
-  // All go by the clock of one of them.
-  struct Told {
-    int64_t order_size = 0;
-    double rollout_seconds = 0, reward_seconds = 0;
-  };
-  const double seconds = absl::ToDoubleSeconds(place_.context.clock.Monotonic() - begin);
-  Told told{NextOrderSize(bounds_, order_size_, made->figures.samples, seconds),
-            made->figures.rollout_seconds, made->figures.reward_seconds};
-  RETURN_IF_ERROR(BroadcastValue(place_.context.collective, told, Rank(0)));
-  order_size_ = told.order_size;
-  made->figures.rollout_seconds = told.rollout_seconds;
-  made->figures.reward_seconds = told.reward_seconds;
-  return made;
+  RolloutAround with = around;
+  if (progress_) with.kept = progress_->reach();
+  return paced_.Sample(DecoderOf(model), order, with);
 }
 
 absl::Status RftPractice::SampleNext(const Model& model, const RolloutAround& around) {
   const v1::RolloutSpec& rollout = inputs_.spec.train().rollout();
-  const std::vector<RftAsk> asks = NextAsks(*progress_, limits_, order_size_);
+  const std::vector<RftAsk> asks = NextAsks(*progress_, limits_, paced_.order_size());
   RolloutOrder order;
   for (const RftAsk& ask : asks) {
     RolloutPrompt& prompt = order.prompts.emplace_back(PromptOf(*inputs_.training, ask.prompt));
@@ -160,8 +132,9 @@ absl::Status RftPractice::SampleNext(const Model& model, const RolloutAround& ar
 }
 
 absl::Status RftPractice::Load() {
-  ASSIGN_OR_RETURN(progress_, LoadRftProgress(place_.context, PosixFileSystem(), place_.folder,
-                                              RftRunName(inputs_.spec, inputs_.data_hash)));
+  ASSIGN_OR_RETURN(
+      progress_, LoadRftProgress(place_.context, PosixFileSystem(), place_.folder,
+                                 RftRunName(inputs_.spec, inputs_.data_hash), place_.learns_from));
   // Also in folders that lack it.
   return progress_->reach() > 0 ? KeepProgress() : absl::OkStatus();
 }
@@ -173,7 +146,10 @@ absl::Status RftPractice::Begin() {
         " prompts none was accepted, so there is nothing to learn; raise train.rollout.samples, "
         "or take a model that answers some of them (after fine-tuning it on examples)"));
   }
-  RETURN_IF_ERROR(table_.Fill(*inputs_.training, progress_->rows));
+  RETURN_IF_ERROR(RunTogether(place_.context, [this] {
+    learns_from_ = HashOf(progress_->rows);
+    return table_.Fill(*inputs_.training, progress_->rows);
+  }));
   begun_ = true;
   begun_at_ = place_.context.clock.Monotonic();
   tested_before_ = test_seconds_;
@@ -182,57 +158,39 @@ absl::Status RftPractice::Begin() {
 
 absl::Status RftPractice::KeepProgress() {
   const absl::Duration begin = place_.context.clock.Monotonic();
-  ASSIGN_OR_RETURN(have_progress_,
-                   Write(kRftProgressName, [this] { return RftProgressToJson(*progress_); }));
-  if (have_progress_ != Folders::kNone) kept_ = progress_->reach();
-  const double took = absl::ToDoubleSeconds(place_.context.clock.Monotonic() - begin);
-  bounds_.wanted_seconds = std::max(kOrderSeconds, took / kWritingShare);
+  std::string head;
+  PracticeFolder::Content content{.name = kRftProgressName};
+  content.text = [&] {
+    std::string text = RftProgressToJson(*progress_);
+    head = RftProgressHead(text);
+    return text;
+  };
+  // What steps learn from is the one there is to be, however far others have come.
+  if (learns_from_ == 0) {
+    content.may_replace = [&](const std::string& path) {
+      return CheckNoFurther(PosixFileSystem(), path, *progress_, {head, written_});
+    };
+  }
+  ASSIGN_OR_RETURN(have_progress_, folder_.Write(content));
+  written_ = head;
+  if (have_progress_ != Has::kNone) kept_ = progress_->reach();
+  paced_.AllowFor(absl::ToDoubleSeconds(place_.context.clock.Monotonic() - begin));
   return absl::OkStatus();
 }
 
 absl::StatusOr<bool> RftPractice::KeepAll() {
-  if (have_progress_ != Folders::kAll) RETURN_IF_ERROR(KeepProgress());
-  if (have_rows_ != Folders::kAll) {
-    ASSIGN_OR_RETURN(have_rows_, Write("rft.json", [this] { return RowsAsJson(); }));
+  if (have_progress_ != Has::kAll) RETURN_IF_ERROR(KeepProgress());
+  if (have_rows_ != Has::kAll) {
+    ASSIGN_OR_RETURN(have_rows_,
+                     folder_.Write({.name = "rft.json", .text = [this] { return RowsAsJson(); }}));
   }
-  return have_progress_ != Folders::kNone && have_rows_ != Folders::kNone;
-}
-
-absl::StatusOr<RftPractice::Folders> RftPractice::Write(const std::string& name,
-                                                        const std::function<std::string()>& text) {
-  absl::Status mine;
-  RETURN_IF_ERROR(RunTogether(place_.context, [&] {
-    if (!place_.writes) return absl::OkStatus();
-    mine = MakeDurableDirectory(PosixFileSystem(), place_.folder);
-    if (mine.ok()) {
-      mine = WriteFileAtomically(PosixFileSystem(), JoinPath(place_.folder, name), text());
-    }
-    return absl::OkStatus();
-  }));
-  if (!mine.ok() && !std::exchange(told_of_folder_, true)) {
-    LogWarning(absl::StrCat(name, " could not be written, which is tried again: ", mine.message()));
-  }
-  if (mine.ok()) told_of_folder_ = false;
-  struct Told {
-    int32_t writes = 0;
-    int32_t failed = 0;
-  };
-  ASSIGN_OR_RETURN(
-      const std::vector<Told> all,
-      GatherValues(place_.context.collective, Told{place_.writes ? 1 : 0, mine.ok() ? 0 : 1}));
-  int32_t writes = 0, failed = 0;
-  for (const Told& one : all) {
-    writes += one.writes;
-    failed += one.failed;
-  }
-  if (failed == 0) return Folders::kAll;
-  return failed < writes ? Folders::kSome : Folders::kNone;
+  return have_progress_ != Has::kNone && have_rows_ != Has::kNone;
 }
 
 absl::StatusOr<bool> RftPractice::TestNext(const Model& model, const RolloutAround& around,
                                            RftTest& test) {
   const absl::Duration begin = place_.context.clock.Monotonic();
-  const int64_t end = std::min(prompts_of_test(), test.answers + order_size_);
+  const int64_t end = std::min(prompts_of_test(), test.answers + paced_.order_size());
   RolloutOrder order;
   order.moment = {.step = inputs_.spec.train().steps(), .progress = 1};
   for (int64_t prompt = test.answers; prompt < end; ++prompt) {
@@ -272,7 +230,8 @@ absl::StatusOr<std::optional<Practice::Findings>> RftPractice::Evaluate(
   }
   broken_.reset();
   if (begun_) {
-    RETURN_IF_ERROR(Write("rft-report.json", [&] { return ReportAsJson(test); }).status());
+    const auto report = [&] { return ReportAsJson(test); };
+    RETURN_IF_ERROR(folder_.Write({.name = "rft-report.json", .text = report}).status());
   }
   return Findings{.loss = 1 - test.accuracy(),
                   .answers = test.answers,

@@ -6,7 +6,6 @@
 // Used by rft.cc. Compute thread.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,7 +14,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "worker/rollout/rollout.h"
+#include "worker/task/paced_rollouts.h"
 #include "worker/task/practice.h"
+#include "worker/task/practice_folder.h"
 #include "worker/task/rft_asks.h"
 #include "worker/task/rft_progress.h"
 #include "worker/task/rft_table.h"
@@ -38,9 +39,10 @@ class RftPractice final : public Practice {
   // The share of the validation prompts (evaluate.max_prompts) that are answered wrongly.
   absl::StatusOr<std::optional<Findings>> Evaluate(const Model& model,
                                                    const RolloutAround& around) override;
+  uint64_t learns_from() const override { return learns_from_; }
 
  private:
-  // The seconds are rank 0's; they say how large the next order may be. Absent: called away.
+  using Has = PracticeFolder::Has;
   absl::StatusOr<std::optional<Rollouts>> Sample(const Model& model, const RolloutOrder& order,
                                                  const RolloutAround& around);
   absl::Status SampleNext(const Model& model, const RolloutAround& around);
@@ -49,9 +51,6 @@ class RftPractice final : public Practice {
   absl::StatusOr<bool> TestNext(const Model& model, const RolloutAround& around, RftTest& test);
 
   absl::Status Load();
-  // The folders that have a file now, the same on all ranks; all ranks together.
-  enum class Folders { kNone, kSome, kAll };
-  absl::StatusOr<Folders> Write(const std::string& name, const std::function<std::string()>& text);
   absl::Status KeepProgress();
   // What some folder lacks, once more. Whether one at least has everything.
   absl::StatusOr<bool> KeepAll();
@@ -65,15 +64,16 @@ class RftPractice final : public Practice {
   const RftInputs& inputs_;
   RftTable& table_;
   const std::unique_ptr<RolloutSource> source_;
+  PacedRollouts paced_;
+  PracticeFolder folder_;
   const RftLimits limits_;
   std::optional<RftProgress> progress_;
-  RftOrderSize bounds_;  // of orders
-  int64_t order_size_ = 0;
-  Folders have_progress_ = Folders::kNone;  // as it is now
-  Folders have_rows_ = Folders::kNone;
-  bool told_of_folder_ = false;  // that this rank's takes nothing
-  int64_t kept_ = 0;             // reach of what a folder has
-  bool begun_ = false;           // the fine-tuning
+  std::string written_;  // RftProgressHead of what this process wrote last
+  Has have_progress_ = Has::kNone;
+  Has have_rows_ = Has::kNone;
+  int64_t kept_ = 0;    // reach of what a folder has
+  bool begun_ = false;  // the fine-tuning
+  uint64_t learns_from_ = 0;
   // Of the model at this step, when the ranks were called away.
   struct Broken {
     int64_t step = 0;

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
@@ -95,19 +96,27 @@ RftProgress ProgressOf(const Json& body) {
   return progress;
 }
 
-// Of this rank's folder; absent: there is none that could be gone on from.
-std::optional<RftProgress> ReadOwn(FileSystem& files, const std::string& folder,
-                                   const std::string& run) {
+// What this rank's folder has; no progress: there is none that could be gone on from.
+struct Own {
+  std::optional<RftProgress> progress;
+  std::string text;
+};
+Own ReadOwn(FileSystem& files, const std::string& folder, const std::string& run,
+            uint64_t learns_from) {
   const std::string path = JoinPath(folder, kRftProgressName);
-  const absl::StatusOr<std::string> text = files.Read(path, kBytesMax);
-  if (absl::IsNotFound(text.status())) return std::nullopt;
+  absl::StatusOr<std::string> text = files.Read(path, kBytesMax);
+  if (absl::IsNotFound(text.status())) return {};
   absl::StatusOr<RftProgress> progress =
       text.ok() ? RftProgressFromJson(*text) : absl::StatusOr<RftProgress>(text.status());
-  if (progress.ok() && progress->run == run) return *std::move(progress);
-  LogWarning(absl::StrCat(path, " is left out: ",
-                          progress.ok() ? "it is of other data, another model or other settings"
-                                        : progress.status().message()));
-  return std::nullopt;
+  std::string why(progress.status().message());
+  if (progress.ok() && progress->run != run) {
+    why = "it is of other data, another model or other settings";
+  } else if (progress.ok() && learns_from != 0 && HashOf(progress->rows) != learns_from) {
+    why = "the run has learnt from other completions";
+  }
+  if (why.empty()) return {*std::move(progress), *std::move(text)};
+  LogWarning(absl::StrCat(path, " is left out: ", why));
+  return {};
 }
 
 }  // namespace
@@ -163,15 +172,53 @@ absl::StatusOr<RftProgress> RftProgressFromJson(absl::string_view text) {
   }
 }
 
+uint64_t HashOf(const std::vector<RftRow>& rows) {
+  Sha256 hash;
+  const auto add = [&hash](const auto* values, size_t count) {
+    hash.Update(
+        absl::MakeConstSpan(reinterpret_cast<const std::byte*>(values), count * sizeof(*values)));
+  };
+  for (const RftRow& row : rows) {
+    const int64_t begin[] = {row.prompt, static_cast<int64_t>(row.ids.size())};
+    add(begin, 2);
+    add(row.ids.data(), row.ids.size());
+  }
+  uint64_t value = 0;
+  static_cast<void>(absl::SimpleHexAtoi(hash.Finish().substr(0, 16), &value));
+  return std::max<uint64_t>(value, 1);
+}
+
+std::string RftProgressHead(absl::string_view json) {
+  constexpr size_t kBytes = 75;  // up to the end of the hash
+  return std::string(json.substr(0, kBytes));
+}
+
+absl::Status CheckNoFurther(FileSystem& files, const std::string& path, const RftProgress& mine,
+                            absl::Span<const std::string> own) {
+  const absl::StatusOr<std::string> there = files.Read(path, kBytesMax);
+  if (!there.ok()) return absl::OkStatus();
+  if (std::find(own.begin(), own.end(), RftProgressHead(*there)) != own.end()) {
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<RftProgress> others = RftProgressFromJson(*there);
+  if (!others.ok() || others->run != mine.run || others->reach() <= mine.reach()) {
+    return absl::OkStatus();
+  }
+  return absl::AbortedError(absl::StrCat(
+      path, " has more of what is sampled than this generation: others go on with the run"));
+}
+
 absl::StatusOr<RftProgress> LoadRftProgress(const RankContext& context, FileSystem& files,
-                                            const std::string& folder, const std::string& run) {
-  std::optional<RftProgress> own;
+                                            const std::string& folder, const std::string& run,
+                                            uint64_t learns_from) {
+  Own own;
   RETURN_IF_ERROR(RunTogether(context, [&] {
-    own = ReadOwn(files, folder, run);
+    own = ReadOwn(files, folder, run, learns_from);
     return absl::OkStatus();
   }));
-  ASSIGN_OR_RETURN(const std::vector<int64_t> reached,
-                   GatherValues(context.collective, own ? own->reach() : int64_t{-1}));
+  ASSIGN_OR_RETURN(
+      const std::vector<int64_t> reached,
+      GatherValues(context.collective, own.progress ? own.progress->reach() : int64_t{-1}));
   const auto furthest = std::max_element(reached.begin(), reached.end());
   if (*furthest < 0) {
     RftProgress none;
@@ -180,8 +227,14 @@ absl::StatusOr<RftProgress> LoadRftProgress(const RankContext& context, FileSyst
   }
   const bool mine = furthest - reached.begin() == context.collective.rank().value();
   ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                   GatherBytes(context.collective, mine ? RftProgressToJson(*own) : ""));
-  return RftProgressFromJson(all[static_cast<size_t>(furthest - reached.begin())]);
+                   GatherBytes(context.collective, mine ? own.text : ""));
+  absl::StatusOr<RftProgress> progress = absl::UnknownError("not read");
+  RETURN_IF_ERROR(RunTogether(context, [&] {
+    progress = mine ? *std::move(own.progress)
+                    : RftProgressFromJson(all[static_cast<size_t>(furthest - reached.begin())]);
+    return progress.status();
+  }));
+  return progress;
 }
 
 }  // namespace espalier

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "common/base/file_system.h"
 #include "espalier/v1/job.pb.h"
 #include "worker/sync/together.h"
@@ -75,10 +76,23 @@ std::string RftProgressToJson(const RftProgress& progress);
 // DATA_LOSS: it is cut, altered, or of another version.
 absl::StatusOr<RftProgress> RftProgressFromJson(absl::string_view json);
 
+// What of such a text no other has.
+std::string RftProgressHead(absl::string_view json);
+
+// Of what the steps learn from; never 0.
+uint64_t HashOf(const std::vector<RftRow>& rows);
+
+// ABORTED: the file is of the same run, as nobody with one of the heads `own` wrote it, and reaches
+// further than `mine`, which is not to replace it.
+absl::Status CheckNoFurther(FileSystem& files, const std::string& path, const RftProgress& mine,
+                            absl::Span<const std::string> own);
+
 // The furthest of what the ranks find in their folders, of this run; without rows where none has
 // any. Every rank calls it and has the same. Files that are damaged or of another run are told and
-// left out.
+// left out; so are, once steps have learnt from rows, those with other rows (`learns_from`, their
+// HashOf, is not 0): two nodes may have sampled apart from each other.
 absl::StatusOr<RftProgress> LoadRftProgress(const RankContext& context, FileSystem& files,
-                                            const std::string& folder, const std::string& run);
+                                            const std::string& folder, const std::string& run,
+                                            uint64_t learns_from);
 
 }  // namespace espalier

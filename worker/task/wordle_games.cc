@@ -9,7 +9,6 @@
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
 #include "worker/reward/prompts.h"
-#include "worker/reward/wordle_game.h"
 #include "worker/reward/wordle_verifier.h"
 #include "worker/rollout/job_rollouts.h"
 
@@ -52,6 +51,15 @@ void TellWhatIsLeft(const WordleMatch& match, int64_t games) {
   }
 }
 
+// The first that some game has before it.
+size_t NextTurn(const std::vector<WordleGame>& games) {
+  size_t turn = kWordleTurns;
+  for (const WordleGame& game : games) {
+    if (!game.over()) turn = std::min(turn, game.turns().size());
+  }
+  return turn;
+}
+
 // The same names, as constants of figures that are shown.
 absl::string_view NameOf(absl::string_view figure) {
   const auto it = std::find(kTaskFigures.begin(), kTaskFigures.end(), figure);
@@ -79,19 +87,21 @@ absl::StatusOr<WordleMatch> MakeWordleMatch(Vocabulary vocabulary, const MatchPr
   return match;
 }
 
-absl::StatusOr<std::optional<std::vector<TaskFigure>>> PlayGames(const WordleMatch& match,
-                                                                 const TrainingMoment& moment,
-                                                                 const Decoder& decoder,
-                                                                 const RolloutAround& around,
-                                                                 RolloutSource& source) {
-  std::vector<WordleGame> games;
-  for (const WordleWord secret : match.secrets)
-    games.emplace_back(secret, match.vocabulary.guesses);
+absl::StatusOr<std::optional<std::vector<TaskFigure>>> PlayGames(
+    const WordleMatch& match, const TrainingMoment& moment, const Decoder& decoder,
+    const RolloutAround& around, PacedRollouts& source, std::vector<WordleGame>& games) {
+  if (games.empty()) {
+    for (const WordleWord secret : match.secrets) {
+      games.emplace_back(secret, match.vocabulary.guesses);
+    }
+  }
   for (;;) {
     RolloutOrder order{.moment = moment, .prompts = {}, .judged = false};
     order.sample = GreedySampling();
+    const size_t turn = NextTurn(games);
     for (size_t i = 0; i < games.size(); ++i) {
-      if (games[i].over()) continue;
+      if (static_cast<int64_t>(order.prompts.size()) == source.order_size()) break;
+      if (games[i].over() || games[i].turns().size() > turn) continue;
       ASSIGN_OR_RETURN(std::vector<int32_t> ids, match.prompt(games[i].history()));
       order.prompts.push_back({static_cast<int64_t>(i), std::move(ids), ""});
     }

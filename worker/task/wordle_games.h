@@ -12,7 +12,9 @@
 #include "espalier/v1/job.pb.h"
 #include "worker/reward/word_list.h"
 #include "worker/reward/wordle.h"
+#include "worker/reward/wordle_game.h"
 #include "worker/rollout/rollout.h"
+#include "worker/task/paced_rollouts.h"
 
 namespace espalier {
 
@@ -39,11 +41,10 @@ absl::StatusOr<WordleMatch> MakeWordleMatch(Vocabulary vocabulary, const MatchPr
                                             int64_t games, const EncodeText& encode);
 
 // Plays all games, with the likeliest ids, and gives their figures (wordle_game.h says which).
-// `order` has the moment. Every rank calls it; errors, and absent, as RolloutSource::Sample.
-absl::StatusOr<std::optional<std::vector<TaskFigure>>> PlayGames(const WordleMatch& match,
-                                                                 const TrainingMoment& moment,
-                                                                 const Decoder& decoder,
-                                                                 const RolloutAround& around,
-                                                                 RolloutSource& source);
+// `games`: as far as they are; empty: none is begun. Every rank calls it; errors, and absent, as
+// RolloutSource::Sample.
+absl::StatusOr<std::optional<std::vector<TaskFigure>>> PlayGames(
+    const WordleMatch& match, const TrainingMoment& moment, const Decoder& decoder,
+    const RolloutAround& around, PacedRollouts& source, std::vector<WordleGame>& games);
 
 }  // namespace espalier

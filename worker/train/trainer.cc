@@ -232,6 +232,7 @@ absl::StatusOr<std::shared_ptr<const Samples>> Trainer::SamplesOf(SlotRange shar
 absl::Status Trainer::UpdateOrSkip(const StepTotals& total, v1::StepReport& report) {
   TrainingCounters after = replica_.counters();
   ++after.step;
+  if (parts_.practice != nullptr) after.learns_from = parts_.practice->learns_from();
   const bool empty = total.tokens == 0;  // nothing of it counts: there is no gradient
   const double tokens = static_cast<double>(std::max<int64_t>(total.tokens, 1));
   const double before = after.loss_scale.value();

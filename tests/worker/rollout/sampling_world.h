@@ -82,7 +82,7 @@ struct SamplingWorld {
   size_t judged_at_once = 64;
   std::function<void(int64_t)> judges = nullptr;  // by the verifier of any rank
   std::function<void(int64_t)> worked = nullptr;
-  int64_t step = 0, kept = 0;  // of the job before
+  int64_t step = 0;  // of the job
 };
 
 struct SampledRank {
@@ -110,10 +110,7 @@ inline std::vector<SampledRank> Sample(const SamplingWorld& world, const Rollout
                            {.limits = world.limits,
                             .judged_at_once = world.judged_at_once,
                             .slow_down = world.slow_down[rank]});
-      RolloutAround around{.shares = world.shares,
-                           .worked = world.worked,
-                           .step = world.step,
-                           .kept = world.kept};
+      RolloutAround around{.shares = world.shares, .worked = world.worked, .step = world.step};
       if (world.called_away) {
         around.called_away = [&, rank] { return world.called_away(static_cast<int>(rank)); };
       }

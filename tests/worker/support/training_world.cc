@@ -80,6 +80,15 @@ StartOptions StartOf(const WorldOptions& options, int rank) {
   return start;
 }
 
+PracticePlace PlaceOf(const WorldOptions& options, const RankContext& context, const CopyRole& role,
+                      const CheckpointStore& store, Replica& replica) {
+  return {.context = context,
+          .folder = FolderOf(options, static_cast<int>(context.collective.rank().value())),
+          .writes = role.keeps,
+          .learns_from = replica.counters().learns_from,
+          .may_write = [&store] { return store.CheckWriter(); }};
+}
+
 absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult& result) {
   std::unique_ptr<Collective> wrapped;
   if (options.wrap_collective) wrapped = options.wrap_collective(own);
@@ -117,7 +126,7 @@ absl::Status TrainRank(const WorldOptions& options, Collective& own, RankResult&
                                                  options.checkpoints + "/samples"));
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<Practice> practice,
-                   task.MakePractice({context, FolderOf(options, rank), role.keeps}));
+                   task.MakePractice(PlaceOf(options, context, role, store, *result.replica)));
   CheckpointSaver saver(context, *result.client, store, identity, role);
   Evaluator evaluator(context, result.replica->model(), task,
                       {.reproducible = spec.train().reproducible(), .practice = practice.get()});

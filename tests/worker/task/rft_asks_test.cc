@@ -86,14 +86,5 @@ TEST(RftAsks, WhatDoesNotFitIsAskedLater) {
   EXPECT_THAT(progress.pending, ElementsAre(RftPending{.prompt = 1, .made = 4}));
 }
 
-TEST(RftAsks, OrdersTakeAsLongAsIsWanted) {
-  const RftOrderSize bounds{.least = 16, .most = 512, .wanted_seconds = 60};
-  EXPECT_EQ(NextOrderSize(bounds, 64, 64, 40), 96);
-  EXPECT_EQ(NextOrderSize(bounds, 64, 64, 1), 128) << "twice as many at most";
-  EXPECT_EQ(NextOrderSize(bounds, 64, 3, 1), 128) << "there were no more";
-  EXPECT_EQ(NextOrderSize(bounds, 400, 400, 0), 512);
-  EXPECT_EQ(NextOrderSize(bounds, 64, 64, 600), 16);
-}
-
 }  // namespace
 }  // namespace espalier

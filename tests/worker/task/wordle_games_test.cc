@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <memory>
 #include <string>
 
 #include "tests/worker/support/tiny_model.h"
+#include "worker/collective/in_process.h"
 #include "worker/reward/prompts.h"
 #include "worker/reward/wordle_verifier.h"
 
@@ -39,6 +41,12 @@ RolloutPrompt PromptOf(const char* secret, const History& history, PromptForm fo
 class Player final : public RolloutSource {
  public:
   explicit Player(std::vector<std::string> guesses) : guesses_(std::move(guesses)) {}
+  // All games, from where they are, or until the ranks are called away.
+  absl::StatusOr<std::optional<std::vector<TaskFigure>>> Play(const WordleMatch& match,
+                                                              const RolloutAround& around = {}) {
+    const TinyModel unused(TinyModelConfig());
+    return PlayGames(match, {}, *unused.decoder, around, paced_, played_);
+  }
   absl::StatusOr<std::optional<Rollouts>> Sample(const Decoder&, const RolloutOrder& order,
                                                  const RolloutAround& around) override {
     if (around.called_away && around.called_away()) return std::nullopt;
@@ -58,11 +66,16 @@ class Player final : public RolloutSource {
   std::vector<std::string> guesses_;
   std::vector<size_t> games_;         // that were asked for a turn
   std::vector<std::string> prompts_;  // of the first of them
+  std::vector<WordleGame> played_;
+
+ private:
+  const std::vector<std::unique_ptr<Collective>> world_ = InProcessGroup(1, absl::Seconds(30));
+  ProgressBoard board_;
+  PacedRollouts paced_{{*world_[0], RealClock(), board_}, {}, *this};
 };
 
 std::map<std::string, double> Figures(const WordleMatch& match, Player& player) {
-  const TinyModel unused(TinyModelConfig());
-  const auto found = PlayGames(match, {}, *unused.decoder, {}, player);
+  const auto found = player.Play(match);
   EXPECT_TRUE(found.ok() && found->has_value()) << found.status();
   std::map<std::string, double> figures;
   for (const TaskFigure& one : **found) figures[std::string(one.name)] = one.value;
@@ -133,13 +146,32 @@ TEST(WordleGames, AreOnSecretsThatTrainingDoesNotHave) {
 TEST(WordleGames, AreGivenUpWhenTheRanksAreCalledAway) {
   const auto match = MakeWordleMatch(SmallVocabulary(),
                                      {{}, {PromptOf("ALLEY", {}, PromptForm::kPlain)}}, 1, Letters);
-  const TinyModel unused(TinyModelConfig());
   Player player({"CRANE"});
   RolloutAround around;
   around.called_away = [] { return true; };
-  const auto found = PlayGames(*match, {}, *unused.decoder, around, player);
+  const auto found = player.Play(*match, around);
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_FALSE(found->has_value());
+}
+
+// Also between the orders of a turn, which has more games than an order may.
+TEST(WordleGames, GoOnWhereTheRanksWereCalledAway) {
+  auto match = MakeWordleMatch(SmallVocabulary(), {{}, {PromptOf("ALLEY", {}, PromptForm::kPlain)}},
+                               1, Letters);
+  ASSERT_TRUE(match.ok()) << match.status();
+  match->secrets.assign(10, Word("ALLEY"));
+  Player player({"CRANE", "CRANE", "ALLEY", "ALLEY"});
+  for (size_t orders = 1; orders < 3; ++orders) {
+    RolloutAround around;
+    around.called_away = [&] { return player.games_.size() == orders; };
+    const auto found = player.Play(*match, around);
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_FALSE(found->has_value());
+  }
+  std::map<std::string, double> figures = Figures(*match, player);
+  EXPECT_EQ(player.games_, (std::vector<size_t>{8, 2, 8, 2}));
+  EXPECT_EQ(figures["solve_rate"], 1);
+  EXPECT_EQ(figures["mean_turns_solved"], 2);
 }
 
 }  // namespace

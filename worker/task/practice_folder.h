@@ -1,0 +1,40 @@
+// PracticeFolder: files that a task keeps in the checkpoint folder of every node, whoever writes
+// checkpoints. Each is written whole or not at all, and by nobody whose folder it is no more: a
+// generation that was cut off and goes on would undo what others did meanwhile. Used by
+// rft_practice.h. Compute thread.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/task/practice.h"
+
+namespace espalier {
+
+class PracticeFolder {
+ public:
+  explicit PracticeFolder(const PracticePlace& place) : place_(place) {}
+
+  // The folders that have a file as it is now, the same on all ranks.
+  enum class Has { kNone, kSome, kAll };
+
+  struct Content {
+    std::string name;
+    std::function<std::string()> text;
+    // Asked last, with the path of what is there; null: it is replaced.
+    std::function<absl::Status(const std::string& path)> may_replace = nullptr;
+  };
+  // Every rank calls it, and each that writes makes the text; one that cannot write says so in its
+  // log. ABORTED, on all of them: a folder is another's by now.
+  absl::StatusOr<Has> Write(const Content& content);
+
+ private:
+  absl::Status WriteMine(const Content& content);
+
+  const PracticePlace place_;
+  bool told_ = false;  // that this rank's takes nothing
+};
+
+}  // namespace espalier
