@@ -46,15 +46,17 @@ class ShapeList {
     const int64_t width = config_.hidden_size, positions = config_.max_position_embeddings;
     Table(ParameterRole::kHead, "inner.lm_head.weight", config_.vocab_size);
     Drawn(width);
-    Projection("inner.q_head", 2, width, /*bias=*/true);
-    shapes_[shapes_.size() - 2].initial = -5;  // begins by not halting
-    shapes_.back().spread = 0;
     for (int64_t layer = config_.layers - 1; layer >= 0; --layer) Layer(layer);
+    At(BackwardStage::kPositions, kOutside);
     if (config_.recursion->positions == RecursionConfig::Positions::kLearned) {
-      At(BackwardStage::kPositions, kOutside);
       Table(ParameterRole::kPositions, "inner.embed_pos.embedding_weight", positions);
       Drawn(width);
     }
+    // Behind all matrices, which would begin at odd places after a bias of two numbers.
+    Add(ParameterRole::kMatrix, "inner.q_head.weight", {2, width});
+    shapes_.back().spread = 0;
+    Add(ParameterRole::kBias, "inner.q_head.bias", {2});
+    shapes_.back().initial = -5;  // begins by not halting
     At(BackwardStage::kEmbedding, kOutside);
     for (const char* state : {"inner.H_init", "inner.L_init"}) {
       Add(ParameterRole::kState, state, {width});
