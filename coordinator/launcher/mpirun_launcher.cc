@@ -60,9 +60,6 @@ MpirunLauncher::MpirunLauncher(MpirunLauncherOptions options)
       cluster_(*options_.cluster),
       networks_at_start_(options_.networks()) {}
 
-// Generations go on without this process; only those still at the gate vanish with it.
-MpirunLauncher::~MpirunLauncher() = default;
-
 std::string MpirunLauncher::LogPath(const GenerationKey& key) const {
   return GenerationLogPath(options_.state_dir, key);
 }
@@ -95,16 +92,6 @@ std::map<NodeName, NodeName> MpirunLauncher::AgentsOf(const std::vector<NodeName
   return SharedAgents(cluster_, nodes, attached);
 }
 
-// mpirun of Open MPI 5.0 compares a host that it does not know with its machine's addresses, and
-// crashes where loopback is all that is up (prte_check_host_is_local). Then its ranks are here, are
-// its own processes, and reach espalierd by its socket: its address is down as well.
-bool MpirunLauncher::ReachesAgents(OpenMpiVersion version, const std::string& network) const {
-  if (version != OpenMpiVersion::kFive || network != kLoopbackNetwork) return true;
-  const std::vector<LocalNetwork> networks = options_.networks();
-  return std::any_of(networks.begin(), networks.end(),
-                     [](const LocalNetwork& one) { return !IsLoopbackAddress(one.address); });
-}
-
 // mpirun's; and what its remote-shell agent needs (node_agents.h).
 std::vector<std::string> MpirunLauncher::Environment(
     const GenerationKey& key, const std::map<NodeName, NodeName>& agents) const {
@@ -132,9 +119,10 @@ absl::StatusOr<ProcessIdentity> MpirunLauncher::Prepare(const LaunchRequest& req
   const GenerationKey& key = request.key;
   ASSIGN_OR_RETURN(const OpenMpiVersion version, options_.version());
   ASSIGN_OR_RETURN(const std::string network, Network(request));
-  const bool with_agents = ReachesAgents(version, network);
-  std::map<NodeName, NodeName> agents;
-  if (with_agents) agents = AgentsOf(request.nodes);
+  // Else mpirun crashes (README.md). Ranks are its own then, and find espalierd by its socket.
+  const bool with_agents = version != OpenMpiVersion::kFive || network != kLoopbackNetwork ||
+                           !OnlyLoopbackIsUp(options_.networks());
+  const auto agents = with_agents ? AgentsOf(request.nodes) : std::map<NodeName, NodeName>();
   ASSIGN_OR_RETURN(std::vector<std::string> command,
                    MpirunCommand({.cluster = &cluster_,
                                   .coordinator = with_agents ? coordinator_ : options_.state_dir,

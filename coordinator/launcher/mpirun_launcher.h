@@ -46,7 +46,7 @@ struct MpirunLauncherOptions {
   // Longest time for ending stray workers on a node that cannot be reached.
   absl::Duration remote_limit = absl::Seconds(5);
   LogLimits logs;
-  // For tests: of processes that cannot be ended; of machines without a network.
+  // For tests, of processes that cannot be ended, and of machines without a network.
   std::function<int(const ProcessIdentity&, int)> signal_session = SignalSession;
   std::function<std::vector<LocalNetwork>()> networks = LocalNetworks;
 };
@@ -54,7 +54,7 @@ struct MpirunLauncherOptions {
 class MpirunLauncher : public Launcher {
  public:
   explicit MpirunLauncher(MpirunLauncherOptions options);
-  ~MpirunLauncher() override;
+  ~MpirunLauncher() override = default;  // generations go on, but for those at the gate
 
   // HOST:PORT, or the state folder, by which workers reach espalierd; before the first Prepare.
   void SetCoordinator(std::string address) { coordinator_ = std::move(address); }
@@ -96,8 +96,7 @@ class MpirunLauncher : public Launcher {
     std::string reason;
     std::optional<Rank> culprit;
     std::map<NodeName, std::vector<int64_t>> remote_pids;
-    // This machine's, as they were when they were first asked for.
-    std::optional<std::vector<LocalNetwork>> networks;
+    std::optional<std::vector<LocalNetwork>> networks;  // this machine's, as first asked for
     std::map<NodeName, ProcessIdentity> remote_kills;
     std::vector<NodeName> nodes;
     // Of these, who is known to have an agent.
@@ -119,8 +118,6 @@ class MpirunLauncher : public Launcher {
   std::string TemporaryFolder(const GenerationKey& key) const;  // TMPDIR of all of it
   // The agent of each node that is reached through one.
   std::map<NodeName, NodeName> AgentsOf(const std::vector<NodeName>& nodes) const;
-  // Whether this mpirun can reach nodes through agents, on that network.
-  bool ReachesAgents(OpenMpiVersion version, const std::string& network) const;
   std::vector<std::string> Environment(const GenerationKey& key,
                                        const std::map<NodeName, NodeName>& agents) const;
   bool IsHere(const v1::NodeSpec& node, Entry& entry) const;

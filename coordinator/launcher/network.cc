@@ -99,6 +99,11 @@ bool IsLoopbackAddress(const std::string& address) {
   return parsed.ok() && *parsed >> 24 == kLoopback;
 }
 
+bool OnlyLoopbackIsUp(const std::vector<LocalNetwork>& networks) {
+  return std::all_of(networks.begin(), networks.end(),
+                     [](const LocalNetwork& one) { return IsLoopbackAddress(one.address); });
+}
+
 bool IsOwnAddress(const std::string& address, const std::vector<LocalNetwork>& networks) {
   if (IsLoopbackAddress(address)) return true;
   return std::any_of(networks.begin(), networks.end(),

@@ -28,6 +28,7 @@ absl::StatusOr<std::string> JoiningNetwork(const std::vector<std::string>& addre
                                            const std::vector<LocalNetwork>& networks);
 
 bool IsLoopbackAddress(const std::string& address);
+bool OnlyLoopbackIsUp(const std::vector<LocalNetwork>& networks);
 // Whether `address` belongs to this machine.
 bool IsOwnAddress(const std::string& address, const std::vector<LocalNetwork>& networks);
 
