@@ -10,7 +10,6 @@
 #include "absl/strings/match.h"
 #include "tests/worker/support/tiny_model.h"
 #include "worker/model/self_check.h"
-#include "worker/ops/dropout.h"
 #include "worker/ops/fused_tensor.h"
 #include "worker/tensor/torch_compat.h"
 
@@ -197,36 +196,6 @@ TEST_P(EveryDevice, GivesTheGradientsOfAdaptersOfTheCpu) {
                 tolerance * expected.norm().item<double>())
           << targets.size() << " targets, " << rate << " dropped";
     }
-  }
-}
-
-// A key for each row, or for each column of rows that examples share, with their own positions.
-TEST_P(EveryDevice, KeepsWhatTheCpuKeepsOfRowsAndOfWhatSharesThem) {
-  const auto& [device, type, tolerance] = GetParam();
-  const torch::Device on(device);
-  const Tensor ones = torch::ones({3, 6, 8}, torch::kFloat);
-  DropoutKeys alone{.rate = 0.4, .of_row = torch::tensor({int64_t{10}, int64_t{20}, int64_t{30}})};
-  DropoutKeys shared{.rate = 0.4,
-                     .of_row = torch::tensor({10, 10, 10, 10, 11, 11, 20, 20, 21, 21, 21, 21,  //
-                                              30, 30, 30, 30, 30, 30},
-                                             torch::kLong)
-                                   .view({3, 6}),
-                     .positions = torch::tensor({0, 1, 2, 3, 0, 1, 0, 1, 0, 1, 2, 3,  //
-                                                 0, 1, 2, 3, 4, 5},
-                                                torch::kLong)
-                                      .view({3, 6})};
-  const auto moved = [&](DropoutKeys keys) {
-    keys.of_row = keys.of_row.to(on);
-    if (keys.positions.defined()) keys.positions = keys.positions.to(on);
-    return keys;
-  };
-  for (const DropoutKeys& keys : {alone, shared}) {
-    const Tensor expected = KeptOf(ones, keys, 3);
-    EXPECT_TRUE(
-        torch::equal(KeptOf(ones.to(on, type), moved(keys), 3).cpu().to(torch::kFloat), expected));
-    const Tensor sum = torch::ones_like(ones).to(on, type);
-    AddKept(sum, ones.to(on, type), moved(keys), 3);
-    EXPECT_TRUE(torch::equal(sum.cpu().to(torch::kFloat), expected + 1));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/worker/support/tiny_model.h"
+#include "worker/tensor/torch_compat.h"
 
 namespace espalier {
 namespace {
@@ -34,6 +35,32 @@ TEST(Dropout, IsTheSameByTheOperatorsOfOtherDevices) {
       const Tensor mask = DropoutMask(like, keys, 7);
       EXPECT_EQ(mask.scalar_type(), type);
       EXPECT_TRUE(torch::equal(mask, internal::GenericDropoutMask(like, keys, 7))) << channels;
+    }
+  }
+}
+
+// A key for each row, or for each column of rows that examples share, with their own positions.
+TEST(Dropout, KeepsOnEveryDeviceWhatTheCpuKeeps) {
+  const auto longs = [](std::vector<int64_t> values) {
+    return torch::tensor(values, torch::kLong).view({3, 6});
+  };
+  DropoutKeys shared = Keys(0.4, {});
+  shared.of_row = longs({10, 10, 10, 10, 11, 11, 20, 20, 21, 21, 21, 21, 30, 30, 30, 30, 30, 30});
+  shared.positions = longs({0, 1, 2, 3, 0, 1, 0, 1, 0, 1, 2, 3, 0, 1, 2, 3, 4, 5});
+  const Tensor ones = torch::ones({3, 6, 8});
+  for (const torch::Device device : {torch::Device(torch::kCPU), torch::Device(torch::kCUDA)}) {
+    if (device.is_cuda() && !HasCuda()) continue;
+    for (const torch::ScalarType type : {torch::kFloat, torch::kBFloat16, torch::kHalf}) {
+      for (const DropoutKeys& keys : {Keys(0.4, {10, 20, 30}), shared}) {
+        DropoutKeys there = keys;
+        there.of_row = keys.of_row.to(device);
+        if (keys.positions.defined()) there.positions = keys.positions.to(device);
+        const Tensor expected = KeptOf(ones, keys, 3), x = ones.to(device, type);
+        EXPECT_TRUE(torch::equal(KeptOf(x, there, 3).cpu().to(torch::kFloat), expected));
+        const Tensor sum = x.clone();
+        AddKept(sum, x.clone(), there, 3);
+        EXPECT_TRUE(torch::equal(sum.cpu().to(torch::kFloat), expected + 1));
+      }
     }
   }
 }
