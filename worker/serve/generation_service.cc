@@ -1,5 +1,6 @@
 #include "worker/serve/generation_service.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,7 +19,11 @@ absl::StatusOr<std::unique_ptr<GenerationService>> GenerationService::Create(
 
 GenerationService::GenerationService(const Decoder& decoder, const Tokenizer& tokenizer,
                                      const Options& options, BatchGenerator batch)
-    : decoder_(decoder), tokenizer_(tokenizer), options_(options), batch_(std::move(batch)) {}
+    : decoder_(decoder),
+      tokenizer_(tokenizer),
+      options_(options),
+      rows_(options.batch.rows),
+      batch_(std::move(batch)) {}
 
 absl::StatusOr<std::shared_ptr<Answer>> GenerationService::Submit(Request request) {
   for (const Sequence& sequence : request.sequences) {
@@ -50,6 +55,11 @@ void GenerationService::Stop() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!stopped_) stopped_ = RealClock().Now();
   changed_.notify_all();
+}
+
+int64_t GenerationService::rows() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return rows_;
 }
 
 int64_t GenerationService::turns() const {
@@ -84,13 +94,29 @@ absl::Status GenerationService::RunUntilStopped() {
     CancelAbandoned();
     if (const absl::Status status = Turn(); !status.ok()) {
       LogWarning(absl::StrCat("generating failed: ", status.message()));
-      FailAll(status);
-      if (!absl::IsResourceExhausted(status)) return status;
-      batch_.reset();  // its memory is needed
-      ASSIGN_OR_RETURN(batch_, BatchGenerator::Create(decoder_, options_.batch));
+      if (!absl::IsResourceExhausted(status)) {
+        FailAll(status);
+        return status;
+      }
+      RETURN_IF_ERROR(TakeFewerRows(status));
     }
   }
   for (Arrived& one : arrived) one.answer->Fail(absl::UnavailableError("the server shut down"));
+  return absl::OkStatus();
+}
+
+absl::Status GenerationService::TakeFewerRows(const absl::Status& why) {
+  // Not RESOURCE_EXHAUSTED, which says that too many ask.
+  FailAll(absl::UnavailableError(absl::StrCat(
+      "memory ran out while generating; ask again in a moment (", why.message(), ")")));
+  batch_.reset();  // its memory is needed
+  BatchGenerator::Options with = options_.batch;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    rows_ = with.rows = std::max<int64_t>(1, rows_ / 2);
+  }
+  LogWarning(absl::StrCat("goes on with ", with.rows, " answers at a time"));
+  ASSIGN_OR_RETURN(batch_, BatchGenerator::Create(decoder_, with));
   return absl::OkStatus();
 }
 
@@ -100,6 +126,7 @@ void GenerationService::Take(Arrived arrived) {
   for (Sequence& sequence : arrived.request.sequences) {
     auto choice = std::make_unique<Choice>(
         Choice{arrived.answer, number++, TextStream(tokenizer_, arrived.request.stops)});
+    if (arrived.request.continues) choice->text.Continue();
     sequence.owner = owner;
     sequence.on_token = [choice = choice.get()](int32_t id) {
       std::string text = choice->text.Append(id);

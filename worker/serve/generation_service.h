@@ -37,6 +37,7 @@ class GenerationService {
   struct Request {
     std::vector<Sequence> sequences;  // one a choice
     std::vector<std::string> stops;
+    bool continues = false;  // the text of the prompts, and does not begin one
   };
   // All of a request, or nothing: INVALID_ARGUMENT as BatchGenerator::Check has it,
   // and for more sequences than may wait at all, RESOURCE_EXHAUSTED where too many wait,
@@ -49,6 +50,7 @@ class GenerationService {
   absl::Status Run();
 
   int64_t turns() const;  // that were computed so far
+  int64_t rows() const;   // answers at a time: fewer than the options say after memory ran out
   const Options& options() const { return options_; }
 
  private:
@@ -71,6 +73,8 @@ class GenerationService {
   // Those of answers that nobody waits for.
   void CancelAbandoned();
   absl::Status Turn();
+  // All that was taken fails, to be asked for again.
+  absl::Status TakeFewerRows(const absl::Status& why);
   void End(const Continued& one);
   // What has been taken is told why it does not end.
   void FailAll(const absl::Status& status);
@@ -78,6 +82,7 @@ class GenerationService {
   const Decoder& decoder_;
   const Tokenizer& tokenizer_;
   const Options options_;
+  int64_t rows_;  // under mutex_
   // Of the compute thread.
   std::optional<BatchGenerator> batch_;
   std::map<int64_t, std::unique_ptr<Choice>> choices_;  // by the number in the batch

@@ -49,18 +49,26 @@ class OnHttplib final : public HttpServer {
       setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     });
     // Paths of GET need no patterns that way. What has a body is answered when that is read, also
-    // where it is refused: what is left of it would be taken for the connection's next request.
+    // where it is refused: what is left of it would be taken for the connection's next request. But
+    // the library bounds only what is as long as it says, so nothing else is read.
     server_.set_pre_routing_handler([this](const httplib::Request& from, httplib::Response& to) {
-      if (from.method != "GET") return httplib::Server::HandlerResponse::Unhandled;
+      using Response = httplib::Server::HandlerResponse;
+      const auto [status, why] = Unbounded(from);
+      if (status != 0) {
+        GiveAndEnd(refuse_(status, why), to);
+        return Response::Handled;
+      }
+      if (from.method != "GET") return Response::Unhandled;
       Answer(from, to);
-      return httplib::Server::HandlerResponse::Handled;
+      return Response::Handled;
     });
     for (const char* path : {"/v1/chat/completions", "/v1/completions"}) {
       server_.Post(
           path, [this](const httplib::Request& from, httplib::Response& to) { Answer(from, to); });
     }
     server_.set_error_handler([this](const httplib::Request&, httplib::Response& to) {
-      if (to.body.empty()) Give(refuse_(to.status, WhatIsWrong(to.status)), to);
+      const bool answered = !to.body.empty() || to.has_header("Connection");  // GiveAndEnd
+      if (!answered) Give(refuse_(to.status, WhatIsWrong(to.status)), to);
     });
     server_.set_exception_handler(
         [this](const httplib::Request&, httplib::Response& to, auto&&...) {
@@ -127,6 +135,17 @@ class OnHttplib final : public HttpServer {
     return {};
   }
 
+  static std::pair<int, std::string> Unbounded(const httplib::Request& from) {
+    if (from.has_header("Content-Encoding")) {
+      return {415, "the body is compressed; send it as it is"};
+    }
+    const bool has_body = from.method == "POST" || from.method == "PUT" || from.method == "PATCH";
+    if (from.has_header("Transfer-Encoding") || (has_body && !from.has_header("Content-Length"))) {
+      return {411, "how long the body is is not said; send the header 'Content-Length: BYTES'"};
+    }
+    return {};
+  }
+
   std::string WhatIsWrong(int status) const {
     switch (status) {
       case 404:
@@ -137,6 +156,17 @@ class OnHttplib final : public HttpServer {
       default:
         return "the request is no HTTP that this server knows";
     }
+  }
+
+  // The answer, whole, and no more requests of that connection.
+  static void GiveAndEnd(const HttpResponse& from, httplib::Response& to) {
+    to.status = from.status;
+    to.set_header("Connection", "close");
+    to.set_content_provider(from.body.size(), from.content_type.c_str(),
+                            [body = from.body](size_t, size_t, httplib::DataSink& sink) {
+                              sink.write(body.data(), body.size());
+                              return false;
+                            });
   }
 
   static void Give(HttpResponse from, httplib::Response& to) {

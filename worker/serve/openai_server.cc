@@ -163,10 +163,12 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> OpenAiServer::Prompts(
 }
 
 absl::StatusOr<GenerationService::Request> OpenAiServer::Work(
-    const OpenAiRequest& request, const std::vector<std::vector<int32_t>>& prompts) {
+    bool chat, const OpenAiRequest& request, const std::vector<std::vector<int32_t>>& prompts) {
   const uint64_t seed = request.seed ? *request.seed : SampleSeed(options_.seed, ++asked_, 0);
   GenerationService::Request work;
   work.stops = request.stop;
+  // An empty prompt begins a document.
+  work.continues = !chat && prompts.front() != std::vector{tokenizer_.end_of_text()};
   const int64_t all = request.choices * static_cast<int64_t>(prompts.size());
   if (all > kMostChoices) {
     return absl::InvalidArgumentError(
@@ -202,7 +204,7 @@ HttpResponse OpenAiServer::Post(bool chat, const std::string& body) {
   if (!request.ok()) return From(request.status());
   const auto prompts = Prompts(chat, *request);
   if (!prompts.ok()) return From(ErrorOf(400, prompts.status().message()));
-  absl::StatusOr<GenerationService::Request> work = Work(*request, *prompts);
+  absl::StatusOr<GenerationService::Request> work = Work(chat, *request, *prompts);
   if (!work.ok()) return From(work.status());
   const auto choices = static_cast<int64_t>(work->sequences.size());
   absl::StatusOr<std::shared_ptr<Answer>> answer = service_.Submit(*std::move(work));

@@ -50,7 +50,7 @@ class OpenAiServer {
   // The ids of each prompt.
   absl::StatusOr<std::vector<std::vector<int32_t>>> Prompts(bool chat,
                                                             const OpenAiRequest& request) const;
-  absl::StatusOr<GenerationService::Request> Work(const OpenAiRequest& request,
+  absl::StatusOr<GenerationService::Request> Work(bool chat, const OpenAiRequest& request,
                                                   const std::vector<std::vector<int32_t>>& prompts);
 
   GenerationService& service_;

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "tests/worker/serve/served_model.h"
+#include "tests/worker/support/failing_allocator.h"
 #include "worker/generation/batch_generator.h"
 
 namespace espalier {
@@ -38,6 +41,22 @@ TEST(GenerationService, WhatManyAskForAtOnceIsWhatEachGetsAlone) {
     const auto alone = Generate(served.decoder(), SomeSequence(i, 10 + i));
     EXPECT_EQ(TextOf(*answers[static_cast<size_t>(i)]), *bytes->DecodeText(*alone)) << i;
   }
+}
+
+// With as many rows it would run out again, and clients that come back would only keep it busy.
+TEST(GenerationService, TakesFewerRowsWhenMemoryRunsOut) {
+  std::optional<FailingAllocator> failing;
+  GenerationService::Options options = ServedModel::DefaultOptions();
+  options.batch.worked = [&failing](int64_t) {
+    if (!failing) failing.emplace(1);  // on the thread that computes
+  };
+  ServedModel served(options);
+  const auto answer = *served.service().Submit({.sequences = {SomeSequence(1, 10)}});
+  EXPECT_THAT(TextOf(*answer), testing::HasSubstr("memory ran out"));
+  EXPECT_EQ(served.service().rows(), 2);
+  const auto alone = Generate(served.decoder(), SomeSequence(1, 10));
+  EXPECT_EQ(TextOf(**served.service().Submit({.sequences = {SomeSequence(1, 10)}})),
+            *MakeByteTokenizer()->DecodeText(*alone));
 }
 
 // In turns, not in seconds: 16 clients that all want 30 ids are served side by side.

@@ -67,6 +67,25 @@ TEST_F(Http, BodiesAreBounded) {
   EXPECT_EQ(Post({}, std::string(1001, 'x')), 413);
 }
 
+// The library reads these without a bound; a few bytes may unpack to any number.
+TEST_F(Http, ChunkedAndPackedBodiesAreRefusedUnread) {
+  Listen({.most_body_bytes = 1000});
+  httplib::Client client = Client();
+  const auto chunked = client.Post(
+      kPath,
+      [](size_t, httplib::DataSink& sink) {
+        sink.write("{}", 2);
+        sink.done();
+        return true;
+      },
+      "application/json");
+  ASSERT_TRUE(chunked) << httplib::to_string(chunked.error());
+  EXPECT_EQ(chunked->status, 411);
+  EXPECT_THAT(chunked->body, testing::HasSubstr("Content-Length"));
+  EXPECT_EQ(Post({{"Content-Encoding", "gzip"}}, "{}"), 415);
+  EXPECT_EQ(Post({}, "{}"), 200) << "others are answered as before";
+}
+
 TEST_F(Http, OtherMachinesAreNotLetInAtAll) {
   for (const char* host : {"0.0.0.0", "::", "203.0.113.1"}) {
     const auto server = HttpServer::Listen({.host = host, .port = 0, .api_key = "x"}, handle_, {});

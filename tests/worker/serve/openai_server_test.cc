@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "tests/worker/serve/served_model.h"
+#include "worker/tokenizer/open_tokenizer.h"
 
 namespace espalier {
 namespace {
@@ -66,6 +67,19 @@ TEST(OpenAiServer, ContinuesTextsOfManyPromptsAndChoices) {
   EXPECT_NE(answer["choices"][0]["text"], answer["choices"][1]["text"]);
   EXPECT_EQ(answer["usage"]["prompt_tokens"], 6);
   EXPECT_EQ(answer["usage"]["completion_tokens"], 30);
+}
+
+// Of tokenizers that take the first space of a text away.
+TEST(OpenAiServer, ACompletionKeepsTheSpaceBehindItsPrompt) {
+  ServedModel served(ServedModel::DefaultOptions(),
+                     *OpenTokenizer(ESPALIER_SOURCE_DIR "/tests/data/tokenizers/llama2"));
+  bool seen = false;
+  for (int seed = 0; seed < 200 && !seen; ++seed) {
+    const json body = {{"prompt", "France"}, {"max_tokens", 3}, {"seed", seed}, {"stream", false}};
+    const std::string text = Ask(served, kText, body)["choices"][0]["text"];
+    seen = text.size() > 1 && text[0] == ' ' && text[1] != ' ';
+  }
+  EXPECT_TRUE(seen) << "a word follows a word";
 }
 
 TEST(OpenAiServer, ASeedDecides) {

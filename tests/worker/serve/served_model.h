@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "common/base/clock.h"
 #include "tests/worker/support/tiny_model.h"
@@ -16,9 +17,9 @@
 namespace espalier {
 
 // Ids are bytes.
-inline DecoderConfig ByteModelConfig() {
+inline DecoderConfig ByteModelConfig(int64_t vocab_size = 257) {
   DecoderConfig config = TinyModelConfig();
-  config.vocab_size = 257;
+  config.vocab_size = vocab_size;
   config.max_position_embeddings = 256;
   return config;
 }
@@ -28,9 +29,10 @@ class ServedModel {
   static GenerationService::Options DefaultOptions() {
     return {.batch = {.rows = 4, .positions = 256}, .most_waiting = 60};
   }
-  explicit ServedModel(GenerationService::Options options = DefaultOptions())
-      : model_(ByteModelConfig()),
-        tokenizer_(MakeByteTokenizer()),
+  explicit ServedModel(GenerationService::Options options = DefaultOptions(),
+                       std::unique_ptr<Tokenizer> tokenizer = MakeByteTokenizer())
+      : model_(ByteModelConfig(tokenizer->vocab_size())),
+        tokenizer_(std::move(tokenizer)),
         service_(*GenerationService::Create(*model_.decoder, *tokenizer_, options)),
         server_(*service_, *tokenizer_,
                 ChatTemplate::Parse("{% for m in messages %}{{ m.role }}: {{ m.content }}\n"
@@ -49,6 +51,7 @@ class ServedModel {
 
   OpenAiServer& server() { return server_; }
   GenerationService& service() { return *service_; }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
   const Decoder& decoder() const { return *model_.decoder; }
   // Values that are no numbers from here on. Not while it computes.
   void Damage() {
