@@ -336,12 +336,29 @@ absl::Status CheckWhole(const ExampleTable& table, int64_t positions) {
       positions, "; a puzzle is learned whole: give as many or more"));
 }
 
+// An error for a table with a puzzle whose answer is not as long: else it would be met in the
+// middle of a run.
+absl::Status CheckEqualLengths(const ExampleTable& table) {
+  for (int64_t id = 0; id < table.size(); ++id) {
+    ASSIGN_OR_RETURN(const Samples one, table.Read({id}));
+    const int64_t answers = std::count(one.counted.begin(), one.counted.end(), 1) - 1;
+    const int64_t places =
+        std::find(one.counted.begin(), one.counted.end(), 1) - one.counted.begin() + 1;
+    if (answers == places) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "example ", id, " of the data has a prompt of ", places, " tokens and a completion of ",
+        answers, "; a puzzle has an answer for each of its places: make them as long"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::shared_ptr<const SampleTable>> Puzzles(const Dataset& dataset,
                                                            absl::string_view split,
                                                            int64_t positions) {
   ASSIGN_OR_RETURN(const std::shared_ptr<const ExampleTable> table,
                    dataset.Examples(split, 2 * positions));
   RETURN_IF_ERROR(CheckWhole(*table, positions));
+  RETURN_IF_ERROR(CheckEqualLengths(*table));
   return table;
 }
 

@@ -2,6 +2,7 @@
 // passes, plans and generations compute them.
 #include "worker/task/deep_supervision.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,9 +11,13 @@
 #include <numeric>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "common/base/file_system.h"
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/tiny_trm.h"
 #include "tests/worker/support/training_world.h"
+#include "worker/data/dataset.h"
+#include "worker/data/prepare.h"
 
 namespace espalier {
 namespace {
@@ -343,6 +348,32 @@ TEST(DeepSupervision, MetricsAreOfSlotsThatHalted) {
   EXPECT_EQ(metrics.steps, 5);
   EXPECT_EQ(metrics.loss, 3);
   EXPECT_EQ(metrics.halt_loss, 6);
+}
+
+// One that lost a digit would else end the run when its turn comes, and blame a machine.
+TEST(DeepSupervision, APuzzleWhoseAnswerIsNotAsLongIsRefusedBeforeTheFirstStep) {
+  const TestFolder folder;
+  const auto opened = [&folder](const std::string& last) {
+    std::string rows;
+    for (int i = 0; i < 40; ++i) {
+      rows += absl::StrCat(R"({"prompt":"0)", 100 + i, R"(","completion":"1)", 100 + i, "\"}\n");
+    }
+    const PrepareOptions options{.inputs = {folder.Write("puzzles.jsonl", rows + last)},
+                                 .output = folder / absl::StrCat("data", last.size()),
+                                 .rows = RowOptions{.format = RowFormat::kPromptCompletion}};
+    const auto prepared = PrepareData(PosixFileSystem(), *MakeByteTokenizer(), options);
+    EXPECT_TRUE(prepared.ok()) << prepared.status();
+    const auto dataset = Dataset::Open(options.output, {});
+    EXPECT_TRUE(dataset.ok()) << dataset.status();
+    v1::JobSpec spec = OptionsOf(2, "").spec;
+    spec.mutable_model()->set_preset("nano");
+    return OpenTrm(spec, *dataset).status();
+  };
+  EXPECT_EQ(opened(""), absl::OkStatus());
+  const absl::Status status = opened(R"({"prompt":"0123","completion":"123"})");
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(std::string(status.message()),
+              testing::HasSubstr("a prompt of 4 tokens and a completion of 3"));
 }
 
 }  // namespace
