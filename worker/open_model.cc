@@ -8,6 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
 #include "common/platform/platform.h"
+#include "worker/generation/text_stream.h"
 #include "worker/kernels/parallel.h"
 #include "worker/memory/memory_meter.h"
 #include "worker/model/self_check.h"
@@ -17,18 +18,6 @@
 
 namespace espalier {
 namespace {
-
-// Those of the model and of its tokenizer, and those that end a turn of the usual chat templates
-// where the tokenizer has them: config.json often names the end of documents alone.
-std::vector<int32_t> StopIds(const DecoderConfig& config, const Tokenizer& tokenizer) {
-  std::vector<int32_t> ids(config.eos_token_ids.begin(), config.eos_token_ids.end());
-  ids.push_back(tokenizer.end_of_text());
-  for (const char* end : {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>"}) {
-    const std::optional<int32_t> id = tokenizer.IdOf(end);
-    if (id && tokenizer.IsSpecial(*id)) ids.push_back(*id);
-  }
-  return ids;
-}
 
 absl::StatusOr<torch::ScalarType> TypeOf(const std::string& precision) {
   if (precision == "fp32") return torch::kFloat;
@@ -99,7 +88,7 @@ absl::StatusOr<OpenedModel> OpenModel(const ModelPlace& place) {
   } else {
     opened.decoder = std::make_unique<Decoder>(opened.config(), opened.model->parameters);
   }
-  opened.stop_ids = StopIds(opened.config(), *opened.tokenizer);
+  opened.stop_ids = StopIds(opened.config().eos_token_ids, *opened.tokenizer);
   return opened;
 }
 

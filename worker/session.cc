@@ -246,6 +246,8 @@ PracticePlace WorkerSession::WhereItPractises() {
   return {.context = context_,
           .folder = CheckpointFolder(options_.welcome),
           .writes = copy_.keeps,
+          .memory_limit_bytes = MemoryLimit(),
+          .local_ranks = options_.local_ranks,
           .learns_from = replica_->counters().learns_from,
           .may_write = [this] { return MayPractise(client_, *store_); }};
 }

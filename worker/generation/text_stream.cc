@@ -1,6 +1,7 @@
 #include "worker/generation/text_stream.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/match.h"
 
@@ -16,6 +17,16 @@ size_t Begun(absl::string_view text, absl::string_view stop) {
 }
 
 }  // namespace
+
+std::vector<int32_t> StopIds(const std::vector<int64_t>& ends, const Tokenizer& tokenizer) {
+  std::vector<int32_t> ids(ends.begin(), ends.end());
+  ids.push_back(tokenizer.end_of_text());
+  for (const char* end : {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>"}) {
+    const std::optional<int32_t> id = tokenizer.IdOf(end);
+    if (id && tokenizer.IsSpecial(*id)) ids.push_back(*id);
+  }
+  return ids;
+}
 
 std::string TextStream::Append(int32_t id) {
   if (stopped_) return {};

@@ -1,6 +1,8 @@
-// TextStream: the text of an answer as its ids come, up to the first of some stop strings: what is
-// given away is never taken back, so what may become a stop string waits until it has or not. Used
-// by worker/generate_verb.cc, worker/chat_verb.cc and worker/serve. One thread at a time.
+// How answers end: StopIds, the ids that end one; TextStream: the text of an answer as its ids
+// come, up to the first of some stop strings: what is given away is never taken back, so what may
+// become a stop string waits until it has or not. Used by worker/generate_verb.cc,
+// worker/chat_verb.cc and worker/serve; StopIds also by worker/open_model.cc, worker/rollout and
+// worker/task. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +13,11 @@
 #include "worker/tokenizer/tokenizer.h"
 
 namespace espalier {
+
+// Those of the model (`ends`, of its config.json) and of its tokenizer, and those that end a turn
+// of the usual chat templates where the tokenizer has them: config.json often names the end of
+// documents alone.
+std::vector<int32_t> StopIds(const std::vector<int64_t>& ends, const Tokenizer& tokenizer);
 
 class TextStream {
  public:

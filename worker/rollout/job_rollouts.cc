@@ -76,16 +76,17 @@ absl::Status CheckRoom(const v1::JobSpec& spec, int64_t prompt, size_t tokens) {
       " has room for 1 to ", length - new_ones, "; raise it, or lower max_new_tokens"));
 }
 
-absl::StatusOr<std::unique_ptr<RolloutSource>> OpenJobRollouts(const RankContext& context,
+absl::StatusOr<std::unique_ptr<RolloutSource>> OpenJobRollouts(const RolloutPlace& place,
                                                                const v1::JobSpec& spec,
                                                                absl::string_view data,
                                                                const Tokenizer& tokenizer) {
   const v1::VerifierSpec& judge = spec.train().verifier();
   ASSIGN_OR_RETURN(std::unique_ptr<Verifier> verifier, OpenJobVerifier(judge, data));
   RolloutLimits limits = RolloutLimitsOf(spec.train().rollout());
-  limits.memory_bytes = spec.batch().memory_limit_bytes();
+  limits.memory_bytes = place.memory_limit_bytes;
+  limits.sharers = place.local_ranks;
   return std::make_unique<RolloutEngine>(
-      context, tokenizer, std::move(verifier),
+      place.context, tokenizer, std::move(verifier),
       RolloutEngine::Options{.limits = std::move(limits),
                              .judged_at_once = JudgedAtOnce(judge),
                              .judging_patience = JudgingPatience(judge)});

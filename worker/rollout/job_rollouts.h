@@ -36,7 +36,7 @@ absl::StatusOr<std::unique_ptr<Verifier>> OpenJobVerifier(const v1::VerifierSpec
 absl::Status CheckRoom(const v1::JobSpec& spec, int64_t prompt, size_t tokens);
 
 // What samples and judges for a rank: an engine with the job's verifier. `tokenizer` outlives it.
-absl::StatusOr<std::unique_ptr<RolloutSource>> OpenJobRollouts(const RankContext& context,
+absl::StatusOr<std::unique_ptr<RolloutSource>> OpenJobRollouts(const RolloutPlace& place,
                                                                const v1::JobSpec& spec,
                                                                absl::string_view data,
                                                                const Tokenizer& tokenizer);

@@ -14,6 +14,7 @@
 #include "worker/generation/sample.h"
 #include "worker/model/decoder.h"
 #include "worker/reward/verifier.h"
+#include "worker/sync/together.h"
 
 namespace espalier {
 
@@ -78,6 +79,13 @@ struct RolloutAround {
   int64_t step = 0;  // committed so far
   // What the job had judged before its first step and goes on with; 0: nothing.
   int64_t kept = 0;
+};
+
+// A rank that samples, and the memory that it may take.
+struct RolloutPlace {
+  RankContext context;
+  int64_t memory_limit_bytes = 0;  // of this worker; 0: what the machine has
+  int local_ranks = 1;             // workers that share the machine's memory
 };
 
 class RolloutSource {

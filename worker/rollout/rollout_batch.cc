@@ -8,6 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/observe/log.h"
 #include "common/platform/platform.h"
+#include "worker/generation/text_stream.h"
 #include "worker/tensor/device.h"
 
 namespace espalier {
@@ -35,8 +36,9 @@ std::optional<int64_t> FreeMemory(const RolloutBatch::Parts& parts) {
   const absl::StatusOr<MachineMemory> machine = ReadMachineMemory();
   const absl::StatusOr<ProcessMemory> process = ReadProcessMemory();
   if (!machine.ok() || !process.ok()) return std::nullopt;
-  if (limit == 0) return machine->available_bytes;
-  return std::min(machine->available_bytes, limit - (process->now_bytes - process->file_bytes));
+  const int64_t share = machine->available_bytes / parts.limits.sharers;
+  if (limit == 0) return share;
+  return std::min(share, limit - (process->now_bytes - process->file_bytes));
 }
 
 }  // namespace
@@ -54,7 +56,8 @@ absl::Status RolloutBatch::Check(const Parts& parts) {
   return absl::OkStatus();
 }
 
-RolloutBatch::RolloutBatch(const Parts& parts) : parts_(parts) {
+RolloutBatch::RolloutBatch(const Parts& parts)
+    : parts_(parts), ends_(StopIds(parts.decoder.config().eos_token_ids, parts.tokenizer)) {
   for (const RolloutPrompt& prompt : parts.order.prompts) {
     positions_ = std::max(positions_, static_cast<int64_t>(prompt.ids.size()) + RoomFor(prompt));
   }
@@ -119,17 +122,11 @@ absl::Status RolloutBatch::Add(const RolloutItem& item) {
   return absl::OkStatus();
 }
 
-bool RolloutBatch::EndsText(int32_t id) const {
-  const std::vector<int64_t>& ends = parts_.decoder.config().eos_token_ids;
-  return id == parts_.tokenizer.end_of_text() ||
-         std::find(ends.begin(), ends.end(), id) != ends.end();
-}
-
 // Called by the generator in its turn.
 bool RolloutBatch::Append(Running& running, int32_t id) {
   ++new_tokens_;
   running.ids.push_back(id);
-  if (EndsText(id)) {
+  if (std::find(ends_.begin(), ends_.end(), id) != ends_.end()) {
     running.stopped = true;
     return false;
   }
@@ -175,13 +172,7 @@ absl::Status RolloutBatch::Turn(std::vector<Rollout>& ended) {
 absl::Status RolloutBatch::TakeFewerRows(const absl::Status& why) {
   const bool can_free = parts_.around.free_memory != nullptr && !freed_;
   if (!absl::IsResourceExhausted(why) || (rows_ == 1 && !can_free)) return why;
-  std::vector<RolloutItem> again;
-  for (const auto& [id, running] : running_) {
-    again.push_back(running->item);
-    new_tokens_ -= static_cast<int64_t>(running->ids.size());
-  }
   generator_.reset();
-  running_.clear();
   if (can_free) {
     freed_ = true;
     parts_.around.free_memory();
@@ -193,7 +184,11 @@ absl::Status RolloutBatch::TakeFewerRows(const absl::Status& why) {
   }
   const absl::Status made = MakeGenerator();
   if (!made.ok()) return TakeFewerRows(made);
-  for (const RolloutItem& item : again) RETURN_IF_ERROR(Add(item));
+  // Not before: what runs is still known where memory runs out again.
+  for (const auto& [id, before] : std::exchange(running_, {})) {
+    new_tokens_ -= static_cast<int64_t>(before->ids.size());
+    RETURN_IF_ERROR(Add(before->item));
+  }
   return absl::OkStatus();
 }
 

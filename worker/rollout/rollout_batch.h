@@ -31,6 +31,7 @@ struct RolloutLimits {
   int64_t positions = 0;
   int64_t rows = 0;  // 0: kRolloutRows; fewer where they are more than a quarter of what is free
   int64_t memory_bytes = 0;  // what this worker may use at most; 0: what the device has
+  int sharers = 1;           // workers that share what is free of the machine's memory
 };
 
 // A sample of a prompt, by its place in the order.
@@ -84,10 +85,10 @@ class RolloutBatch {
   absl::Status TakeFewerRows(const absl::Status& why);
   // False: it ends with this id.
   bool Append(Running& running, int32_t id);
-  bool EndsText(int32_t id) const;
 
   const Parts parts_;
-  int64_t positions_ = 0;  // of a row
+  const std::vector<int32_t> ends_;  // StopIds
+  int64_t positions_ = 0;            // of a row
   int64_t rows_ = 0;
   bool ran_out_ = false;
   bool freed_ = false;  // what could be spared

@@ -126,7 +126,7 @@ absl::StatusOr<std::unique_ptr<Task>> Grpo::Create(const v1::JobSpec& spec, Grpo
 }
 
 absl::StatusOr<std::unique_ptr<Practice>> Grpo::MakePractice(const PracticePlace& place) const {
-  ASSIGN_OR_RETURN(std::unique_ptr<RolloutSource> source, open_source_(place.context));
+  ASSIGN_OR_RETURN(std::unique_ptr<RolloutSource> source, open_source_(place.rollouts()));
   return GrpoPractice::Create(spec_, prompts_, place.context, std::move(source));
 }
 

@@ -24,7 +24,7 @@ class Grpo final : public Task {
  public:
   // Opens what samples and judges, for a rank.
   using OpenSource =
-      std::function<absl::StatusOr<std::unique_ptr<RolloutSource>>(const RankContext& context)>;
+      std::function<absl::StatusOr<std::unique_ptr<RolloutSource>>(const RolloutPlace& place)>;
 
   // INVALID_ARGUMENT: a step has more prompts than there are, a prompt has no room for a completion
   // in data.sequence_length, or settings of train.grpo and train.rollout do not fit.

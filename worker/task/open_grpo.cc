@@ -61,8 +61,8 @@ absl::StatusOr<std::unique_ptr<Task>> OpenGrpo(const v1::JobSpec& spec, const Da
   ASSIGN_OR_RETURN(prompts.training, PromptsOf(dataset, kTrainSplit));
   ASSIGN_OR_RETURN(prompts.validation, PromptsOf(dataset, kValidationSplit));
   ASSIGN_OR_RETURN(prompts.games, MatchOf(spec, dataset, prompts, tokenizer));
-  const auto open = [tokenizer, spec, data = dataset.folder()](const RankContext& context) {
-    return OpenJobRollouts(context, spec, data, *tokenizer);
+  const auto open = [tokenizer, spec, data = dataset.folder()](const RolloutPlace& place) {
+    return OpenJobRollouts(place, spec, data, *tokenizer);
   };
   return Grpo::Create(spec, std::move(prompts), open);
 }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
+#include "worker/generation/text_stream.h"
 #include "worker/rollout/job_rollouts.h"
 #include "worker/task/rft_practice.h"
 #include "worker/tokenizer/open_tokenizer.h"
@@ -19,7 +20,8 @@ std::shared_ptr<const SampleTable> CountedOnly(const PromptTable* prompts, int64
 RftTable::Options TableOf(const RftInputs& inputs) {
   return {.samples = inputs.training->size(),
           .sequence_length = inputs.spec.data().sequence_length(),
-          .end_of_text = inputs.tokenizer->end_of_text()};
+          .end_of_text = inputs.tokenizer->end_of_text(),
+          .ends = StopIds({}, *inputs.tokenizer)};
 }
 
 }  // namespace
@@ -31,7 +33,7 @@ Rft::Rft(RftInputs inputs)
       learns_(table_) {}
 
 absl::StatusOr<std::unique_ptr<Practice>> Rft::MakePractice(const PracticePlace& place) const {
-  ASSIGN_OR_RETURN(std::unique_ptr<RolloutSource> source, inputs_.open_source(place.context));
+  ASSIGN_OR_RETURN(std::unique_ptr<RolloutSource> source, inputs_.open_source(place.rollouts()));
   return std::unique_ptr<Practice>(
       std::make_unique<RftPractice>(place, inputs_, *table_, std::move(source)));
 }
@@ -56,8 +58,8 @@ absl::StatusOr<std::unique_ptr<Task>> OpenRft(const v1::JobSpec& spec, const Dat
     RETURN_IF_ERROR(CheckRoom(spec, prompt, inputs.training->ids(prompt).size()));
   }
   inputs.open_source = [spec, tokenizer = inputs.tokenizer,
-                        folder = dataset.folder()](const RankContext& context) {
-    return OpenJobRollouts(context, spec, folder, *tokenizer);
+                        folder = dataset.folder()](const RolloutPlace& place) {
+    return OpenJobRollouts(place, spec, folder, *tokenizer);
   };
   return std::make_unique<Rft>(std::move(inputs));
 }

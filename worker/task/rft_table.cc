@@ -1,5 +1,6 @@
 #include "worker/task/rft_table.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -18,9 +19,7 @@ absl::Status RftTable::Fill(const PromptTable& prompts, const std::vector<RftRow
     tokens.insert(tokens.end(), prompt.begin(), prompt.end());
     span.completion = static_cast<int64_t>(tokens.size());
     tokens.insert(tokens.end(), row.ids.begin(), row.ids.end());
-    if (row.ids.empty() || row.ids.back() != options_.end_of_text) {
-      tokens.push_back(options_.end_of_text);
-    }
+    if (row.ids.empty() || !Ends(row.ids.back())) tokens.push_back(options_.end_of_text);
     span.end = static_cast<int64_t>(tokens.size());
     spans.push_back(span);
   }
@@ -33,6 +32,11 @@ absl::Status RftTable::Fill(const PromptTable& prompts, const std::vector<RftRow
   const absl::MutexLock lock(&mutex_);
   if (rows_ == nullptr) rows_ = std::make_shared<const ExampleTable>(std::move(table));
   return absl::OkStatus();
+}
+
+bool RftTable::Ends(int32_t id) const {
+  return id == options_.end_of_text ||
+         std::find(options_.ends.begin(), options_.ends.end(), id) != options_.ends.end();
 }
 
 std::shared_ptr<const ExampleTable> RftTable::rows() const {

@@ -27,6 +27,7 @@ class RftTable final : public SampleTable {
     int64_t samples = 0;
     int64_t sequence_length = 0;
     int32_t end_of_text = 0;
+    std::vector<int32_t> ends = {};  // ids that end a completion as well
   };
   explicit RftTable(const Options& options) : options_(options) {}
 
@@ -44,6 +45,7 @@ class RftTable final : public SampleTable {
 
  private:
   std::shared_ptr<const ExampleTable> rows() const;
+  bool Ends(int32_t id) const;
 
   const Options options_;
   mutable absl::Mutex mutex_;
@@ -58,7 +60,7 @@ struct RftInputs {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::string data_hash;
   // Opens what samples and judges, for a rank.
-  std::function<absl::StatusOr<std::unique_ptr<RolloutSource>>(const RankContext&)> open_source;
+  std::function<absl::StatusOr<std::unique_ptr<RolloutSource>>(const RolloutPlace&)> open_source;
 };
 
 }  // namespace espalier

@@ -51,7 +51,7 @@ WorldOptions OptionsOf(const PolicyKind& kind, const std::string& folder) {
 }
 
 std::vector<RankResult> Train(const PolicyKind& kind, WorldOptions options) {
-  const auto open = [](const RankContext&) -> absl::StatusOr<std::unique_ptr<RolloutSource>> {
+  const auto open = [](const RolloutPlace&) -> absl::StatusOr<std::unique_ptr<RolloutSource>> {
     return std::make_unique<FakeRollouts>(FakeRollouts::Options{.reward = SameParity});
   };
   const std::unique_ptr<Task> task =

@@ -107,9 +107,9 @@ std::vector<RankResult> TrainRft(const RftKind& kind, const std::string& folder,
   if (on_mac) options.device = MacDevice::device();
   options.values_on_host = on_mac;
   const auto open =
-      [](const RankContext& context) -> absl::StatusOr<std::unique_ptr<RolloutSource>> {
+      [](const RolloutPlace& place) -> absl::StatusOr<std::unique_ptr<RolloutSource>> {
     return std::make_unique<RolloutEngine>(
-        context, Bytes(), std::make_unique<LettersVerifier>(),
+        place.context, Bytes(), std::make_unique<LettersVerifier>(),
         RolloutEngine::Options{.limits = {.max_new_tokens = 14}});
   };
   const Rft task({.spec = options.spec,

@@ -30,11 +30,11 @@ struct GrpoRun {
 
   v1::TrainSpec& train() { return *options.spec.mutable_train(); }
   std::vector<RankResult> Train() {
-    task =
-        *Grpo::Create(options.spec, {TinyPrompts(prompts, prompt_tokens), TinyPrompts(8), {}},
-                      [this](const RankContext&) -> absl::StatusOr<std::unique_ptr<RolloutSource>> {
-                        return std::make_unique<FakeRollouts>(fake);
-                      });
+    task = *Grpo::Create(
+        options.spec, {TinyPrompts(prompts, prompt_tokens), TinyPrompts(8), {}},
+        [this](const RolloutPlace&) -> absl::StatusOr<std::unique_ptr<RolloutSource>> {
+          return std::make_unique<FakeRollouts>(fake);
+        });
     options.task = task.get();
     std::vector<RankResult> results = TrainWorld(options);
     for (const RankResult& result : results) {

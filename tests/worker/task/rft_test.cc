@@ -118,12 +118,12 @@ std::vector<RankResult> TrainRft(WorldOptions options, const Fate& fate = {}) {
   const std::shared_ptr<const Tokenizer> tokenizer = inputs.tokenizer;
   inputs.open_source =
       [tokenizer,
-       fate](const RankContext& context) -> absl::StatusOr<std::unique_ptr<RolloutSource>> {
+       fate](const RolloutPlace& place) -> absl::StatusOr<std::unique_ptr<RolloutSource>> {
     auto engine = std::make_unique<RolloutEngine>(
-        context, *tokenizer, std::make_unique<CharacterVerifier>(fate.accepts),
+        place.context, *tokenizer, std::make_unique<CharacterVerifier>(fate.accepts),
         RolloutEngine::Options{.limits = {.max_new_tokens = 14}});
     Fate own = fate;
-    if (context.collective.rank() != Rank(0)) own.made = nullptr;
+    if (place.context.collective.rank() != Rank(0)) own.made = nullptr;
     return std::make_unique<FatedSource>(std::move(engine), own);
   };
   const Rft task(std::move(inputs));
