@@ -28,9 +28,9 @@ case "$1 $2" in
   "data prepare") mkdir -p "$4" ;;
   "generate "*)
     case "$*" in
-      *nano-start-*Wordle*) echo "<guess>ACORN" ;;
-      *"ACORN GXXXG"*) echo "<guess>ALIEN" ;;
-      *Wordle*) echo "<guess>ACORN" ;;
+      *nano-start-*Wordle*) echo "<guess>ARIAS" ;;
+      *"ARIAS GXGXX"*) echo "<guess>ALIEN" ;;
+      *Wordle*) echo "<guess>ARIAS" ;;
       *) echo {SOLUTION} ;;
     esac ;;
 esac
@@ -110,8 +110,8 @@ class Tours(unittest.TestCase):
 
     def test_games_are_played_by_both_models_to_their_end(self):
         _, said, _ = self.call("grpo")
-        self.assertIn("before: looking for ALIEN\n    ACORN GXXXG\n    ACORN: no new word\n", said)
-        self.assertIn("after: looking for ALIEN\n    ACORN GXXXG\n    ALIEN GGGGG\n", said)
+        self.assertIn("before: looking for ALIEN\n    ARIAS GXGXX\n    ARIAS: no new word\n", said)
+        self.assertIn("after: looking for ALIEN\n    ARIAS GXGXX\n    ALIEN GGGGG\n", said)
         self.assertIn("before: mean reward 1.5, words found in 0.125 of the games", said)
         self.assertIn("after: mean reward 1.5, words found in 0.5 of the games", said)
 
