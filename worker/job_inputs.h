@@ -3,8 +3,6 @@
 // Used by worker/session.h and worker/rehearse_verb.cc. Compute thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <memory>
 
@@ -15,6 +13,7 @@
 #include "worker/formats/decoder_config.h"
 #include "worker/state/replica_checkpoint.h"
 #include "worker/task/task.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

@@ -3,8 +3,6 @@
 // Compute thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +19,7 @@
 #include "worker/state/start_state.h"
 #include "worker/state/warm_state.h"
 #include "worker/sync/all_reduce.h"
+#include "worker/tensor/torch.h"
 #include "worker/train/evaluate.h"
 #include "worker/train/sample_log.h"
 #include "worker/train/trainer.h"

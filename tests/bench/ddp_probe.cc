@@ -1,7 +1,6 @@
 // Measures the training step of ranks under mpirun: tokens per second, and how much of the exchange
 // is hidden behind the backward pass. Rank 0 prints one JSON line. Run by bench_ddp.sh and
 // bench_overlap.sh.
-#include <torch/torch.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -16,6 +15,7 @@
 #include "worker/optimizer/optimizer.h"
 #include "worker/sync/gradient_exchange.h"
 #include "worker/sync/lookup_exchange.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 namespace {

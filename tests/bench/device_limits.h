@@ -2,8 +2,6 @@
 // Used by generation_bench.cc and grpo_bench.cc. One thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -11,6 +9,7 @@
 
 #include "common/base/clock.h"
 #include "worker/ops/cuda_ops.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier::bench {
 

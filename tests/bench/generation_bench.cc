@@ -2,7 +2,6 @@
 // sequences that run at once, and the share of what reading the weights alone would allow, or on
 // CUDA of what the memory would: bytes of weights and of what is kept, by the rate of a copy, as
 // JSON lines. Run by `deploy/dev bench generation` and `h200_lora`.
-#include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "worker/formats/decoder_config.h"
 #include "worker/generation/batch_generator.h"
 #include "worker/tensor/device.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 namespace {

@@ -3,7 +3,6 @@
 // One JSON line in the form of tests/bench/peers/pytorch_grpo.py, on CUDA beside a roofline: all
 // weights read once for each new token at the rate of a copy, and the products of prompts and of
 // learning at two fifths of the rate of large ones. Run by `deploy/dev bench h200_grpo`.
-#include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -23,6 +22,7 @@
 #include "worker/rollout/rollout_engine.h"
 #include "worker/task/grpo.h"
 #include "worker/tensor/device.h"
+#include "worker/tensor/torch.h"
 #include "worker/train/pass_runner.h"
 
 namespace espalier {

@@ -1,6 +1,5 @@
 // Logits of a model folder with adapters on it, as peers/hugging_face_folder.py compares them: of
 // the ids 5, 10, 15 ... (64 of them), written to a file as fp32. Run by bench_h200_lora.sh.
-#include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
 #include <fstream>
@@ -8,6 +7,7 @@
 
 #include "worker/model/decoder.h"
 #include "worker/model/pretrained.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 namespace {

@@ -4,11 +4,10 @@
 // grpo_bench.cc.
 #pragma once
 
-#include <torch/torch.h>
-
 #include "worker/formats/decoder_config.h"
 #include "worker/formats/lora_config.h"
 #include "worker/model/parameters.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier::bench {
 

@@ -2,7 +2,6 @@
 // the form of tests/bench/peers/pytorch_step.py, or pytorch_lora.py for shape 3b, of which adapters
 // alone are trained, as of 360m. Run by `deploy/dev bench cpu_step`, `lora_cpu`, `h200` and
 // `h200_lora`.
-#include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -24,6 +23,7 @@
 #include "worker/sync/lookup_exchange.h"
 #include "worker/task/next_token.h"
 #include "worker/tensor/device.h"
+#include "worker/tensor/torch.h"
 #include "worker/train/pass_runner.h"
 
 namespace espalier {

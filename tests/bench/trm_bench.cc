@@ -1,7 +1,6 @@
 // Measures the training step of a tiny recursive model in one process, as the trainer makes it: the
 // samples of the slots, passes, what the slots keep, update. One JSON line in the form of
 // tests/bench/peers/pytorch_trm.py. Run by `deploy/dev bench trm`.
-#include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -20,6 +19,7 @@
 #include "worker/sync/lookup_exchange.h"
 #include "worker/task/deep_supervision.h"
 #include "worker/tensor/device.h"
+#include "worker/tensor/torch.h"
 #include "worker/train/pass_runner.h"
 
 namespace espalier {

@@ -9,7 +9,7 @@ Part Common() {
   return {.folder = "common",
           .rooms = {
               {.folder = "proto"},
-              {.folder = "common/cmake", .libraries = {"LibTorch"}},  // the precompiled header
+              {.folder = "common/cmake"},
               {.folder = "common/base", .libraries = {"OpenSSL"}, .closed = {"proto"}},
               {.folder = "common/platform", .libraries = {"libsystemd"}, .closed = {"proto"}},
               {.folder = "common/observe", .libraries = {"spdlog"}, .closed = {"proto"}},

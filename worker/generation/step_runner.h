@@ -5,8 +5,6 @@
 // longer than the kernels. Used by batch_generator.h. Compute thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -16,6 +14,7 @@
 #include "worker/generation/sample.h"
 #include "worker/model/decoder.h"
 #include "worker/ops/cuda_ops.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

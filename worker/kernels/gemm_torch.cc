@@ -1,8 +1,7 @@
-#include <torch/torch.h>
-
 #include <stdexcept>
 
 #include "worker/kernels/gemm.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier::cpu {
 namespace {

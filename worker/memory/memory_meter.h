@@ -4,8 +4,6 @@
 // worker/job_inputs.cc, worker/open_model.cc and worker/self_test_verb.cc. Compute thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -14,6 +12,7 @@
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/platform/platform.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

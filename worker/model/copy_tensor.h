@@ -2,12 +2,11 @@
 // adapter_files.cc. Compute thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/formats/safetensors.h"
 #include "worker/model/parameters.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

@@ -4,8 +4,6 @@
 // worker/task and worker/open_model.h. Compute thread only.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <functional>
 #include <utility>
@@ -17,6 +15,7 @@
 #include "worker/model/model.h"
 #include "worker/model/parameters.h"
 #include "worker/ops/ops.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

@@ -2,14 +2,13 @@
 // the architecture. Used by decoder.h. Compute thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <vector>
 
 #include "worker/formats/decoder_config.h"
 #include "worker/model/parameters.h"
 #include "worker/ops/operands.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

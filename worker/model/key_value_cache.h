@@ -4,8 +4,6 @@
 // thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -17,6 +15,7 @@
 #include "worker/ops/cuda_ops.h"
 #include "worker/ops/kept_attention.h"
 #include "worker/ops/ops.h"
+#include "worker/tensor/torch.h"
 #include "worker/tensor/transfers.h"
 
 namespace espalier {

@@ -4,8 +4,6 @@
 // worker/sync, worker/task, worker/train and worker/session.cc. Compute thread only.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -14,6 +12,7 @@
 #include "worker/model/parameters.h"
 #include "worker/ops/dropout.h"
 #include "worker/ops/operands.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

@@ -3,13 +3,12 @@
 // Used by worker/model/self_check.cc. Compute thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <functional>
 #include <vector>
 
 #include "worker/formats/decoder_config.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

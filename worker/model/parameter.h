@@ -3,12 +3,11 @@
 // them. Plain data; see there for threads.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <vector>
 
 #include "worker/model/parameter_shapes.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

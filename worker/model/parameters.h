@@ -8,8 +8,6 @@
 // worker/state and worker/train. Compute thread; another reader of flat memory is told when.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -22,6 +20,7 @@
 #include "worker/model/parameter.h"
 #include "worker/model/parameter_shapes.h"
 #include "worker/tensor/flat_tensor.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

@@ -4,8 +4,6 @@
 // Compute thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <set>
 #include <string>
 
@@ -13,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "worker/formats/decoder_config.h"
 #include "worker/model/parameters.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

@@ -4,8 +4,6 @@
 // thread only.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,6 +14,7 @@
 #include "worker/model/model.h"
 #include "worker/model/parameters.h"
 #include "worker/ops/ops.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

@@ -3,13 +3,12 @@
 // worker/rehearse_verb.cc, worker/self_test_verb.cc and worker/open_model.cc. Compute thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/formats/decoder_config.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

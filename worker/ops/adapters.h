@@ -3,11 +3,10 @@
 // Compute thread, or autograd's.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <vector>
 
 #include "worker/ops/operands.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier::fused_ops {
 

@@ -6,11 +6,11 @@
 // computes, or autograd's while that one waits for it.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <utility>
 #include <vector>
+
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

@@ -4,13 +4,12 @@
 // worker/train (recorded passes) and by tests/bench. Any thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <functional>
 #include <memory>
 
 #include "worker/kernels/cuda/cuda_kernels.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier::cuda {
 

@@ -5,9 +5,9 @@
 // (forward), autograd's (backward).
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
+
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

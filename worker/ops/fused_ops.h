@@ -5,13 +5,12 @@
 // threads. Used by ops.cc and worker/memory/memory_advice.cc.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <vector>
 
 #include "worker/ops/operands.h"
 #include "worker/ops/row_loss.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier::fused_ops {
 

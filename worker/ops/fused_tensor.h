@@ -2,13 +2,12 @@
 // delivery of gradients to the leaves they belong to. Used by worker/ops. Compute thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <vector>
 
 #include "worker/kernels/bf16.h"
 #include "worker/ops/cuda_ops.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier::fused_ops {
 

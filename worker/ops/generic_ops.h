@@ -6,8 +6,6 @@
 // fused_feed_forward.cc, norms.cc, generic_attention.cc, generic_loss.cc, ops.cc and products.cc.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <vector>
 
@@ -15,6 +13,7 @@
 #include "worker/ops/operand_bounds.h"
 #include "worker/ops/operands.h"
 #include "worker/ops/row_loss.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier::generic_ops {
 

@@ -3,9 +3,9 @@
 // fused_feed_forward.cc. Compute thread, or autograd's.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <utility>
+
+#include "worker/tensor/torch.h"
 
 namespace espalier::fused_ops {
 

@@ -3,11 +3,11 @@
 // worker/model/key_value_cache.h. Compute thread; without gradients.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <utility>
 #include <vector>
+
+#include "worker/tensor/torch.h"
 
 namespace espalier::ops {
 

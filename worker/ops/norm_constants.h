@@ -5,9 +5,9 @@
 // thread at a time: the one that computes, or autograd's while that one waits for it.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
+
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

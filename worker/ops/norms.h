@@ -3,9 +3,8 @@
 // makes products of what they give, and fused_ops.cc. Compute thread, or autograd's.
 #pragma once
 
-#include <torch/torch.h>
-
 #include "worker/ops/operands.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier::fused_ops {
 

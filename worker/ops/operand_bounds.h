@@ -6,9 +6,9 @@
 // kept_attention.cc, products.cc and dropout.cc, by worker/sync and worker/generation. Any thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
+
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

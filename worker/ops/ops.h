@@ -6,8 +6,6 @@
 // V ids.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <vector>
 
@@ -15,6 +13,7 @@
 #include "worker/ops/causal_masks.h"
 #include "worker/ops/operands.h"
 #include "worker/ops/row_loss.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

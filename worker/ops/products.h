@@ -4,12 +4,11 @@
 // are dense unless said otherwise. Used by worker/ops. Compute thread, or autograd's.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <vector>
 
 #include "worker/ops/operands.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier::fused_ops {
 

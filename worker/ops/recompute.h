@@ -3,10 +3,10 @@
 // and recursive_model.cc. Compute thread (forward), autograd's threads (backward).
 #pragma once
 
-#include <torch/torch.h>
-
 #include <functional>
 #include <vector>
+
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

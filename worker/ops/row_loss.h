@@ -4,10 +4,10 @@
 // d loss / d log p alone. Used by ops.h, worker/model and worker/task. Compute thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <functional>
+
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

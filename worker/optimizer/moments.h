@@ -4,8 +4,6 @@
 // optimizer.h and worker/memory/memory_advice.cc. Compute thread only.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <vector>
 
@@ -13,6 +11,7 @@
 #include "espalier/v1/job.pb.h"
 #include "worker/kernels/adamw_math.h"
 #include "worker/model/parameters.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

@@ -5,8 +5,6 @@
 // worker/sync/synchroniser.h. Compute thread only.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <vector>
 
@@ -16,6 +14,7 @@
 #include "worker/model/parameters.h"
 #include "worker/optimizer/moments.h"
 #include "worker/optimizer/undo_log.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

@@ -3,10 +3,9 @@
 // trainer. Any thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include "absl/status/statusor.h"
 #include "espalier/v1/job.pb.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

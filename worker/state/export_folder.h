@@ -3,8 +3,6 @@
 // One thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -17,6 +15,7 @@
 #include "common/base/file_system.h"
 #include "worker/formats/safetensors.h"
 #include "worker/model/pretrained.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

@@ -4,8 +4,6 @@
 // worker/export_verb.cc and worker/verbs.h. Compute thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "worker/formats/gguf.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

@@ -1,7 +1,5 @@
 #include "worker/state/gguf_model.h"
 
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -12,6 +10,7 @@
 #include "common/base/status_macros.h"
 #include "worker/model/adapter_files.h"
 #include "worker/ops/ops.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 namespace {

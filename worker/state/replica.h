@@ -4,8 +4,6 @@
 // start_state.h, checkpoint_saver.h and replica_checkpoint.h. Compute thread only.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -26,6 +24,7 @@
 #include "worker/sync/gradient_residual.h"
 #include "worker/sync/together.h"
 #include "worker/tensor/flat_tensor.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

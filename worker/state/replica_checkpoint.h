@@ -3,8 +3,6 @@
 // and the mathematics to hold. Used by worker/state and worker/job_inputs.h. Compute thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,6 +14,7 @@
 #include "worker/state/replica.h"
 #include "worker/state/trainer_state.h"
 #include "worker/sync/together.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

@@ -10,8 +10,6 @@
 // step is done before the step after it.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -22,6 +20,7 @@
 #include "common/base/ids.h"
 #include "worker/collective/collective.h"
 #include "worker/data/order.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

@@ -6,12 +6,11 @@
 // of the backward pass.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

@@ -5,8 +5,6 @@
 // Used by all_reduce.h. Compute thread; GradientsFinal also from the thread of the backward pass.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -18,6 +16,7 @@
 #include "worker/optimizer/precision.h"
 #include "worker/sync/exact_sums.h"
 #include "worker/sync/gradient_residual.h"
+#include "worker/tensor/torch.h"
 #include "worker/tensor/transfers.h"
 
 namespace espalier {

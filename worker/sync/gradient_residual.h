@@ -8,13 +8,12 @@
 // Compute thread; Scatter and Of also from the thread that runs the backward pass.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "worker/sync/together.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

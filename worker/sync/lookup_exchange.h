@@ -6,8 +6,6 @@
 // frozen one has no part in this. Used by all_reduce.h. Compute thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -18,6 +16,7 @@
 #include "worker/collective/collective.h"
 #include "worker/model/model.h"
 #include "worker/model/parameters.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

@@ -3,8 +3,6 @@
 // by. Used by grpo.h and grpo_practice.h. Pure: any thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <vector>
 
@@ -12,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "worker/ops/row_loss.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

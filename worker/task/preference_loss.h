@@ -3,13 +3,12 @@
 // and what is told of it. Used by dpo.h. Pure: any thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <array>
 #include <cstdint>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

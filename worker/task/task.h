@@ -6,8 +6,6 @@
 // by worker/train, worker/job_inputs.h and worker/session.h. Compute thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <memory>
 #include <vector>
 
@@ -21,6 +19,7 @@
 #include "worker/state/slot_states.h"
 #include "worker/task/practice.h"
 #include "worker/task/token_batch.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

@@ -2,8 +2,6 @@
 // and worker/train. Compute thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <vector>
 
@@ -11,6 +9,7 @@
 #include "worker/data/samples.h"
 #include "worker/ops/dropout.h"
 #include "worker/ops/operands.h"
+#include "worker/tensor/torch.h"
 #include "worker/tensor/transfers.h"
 
 namespace espalier {

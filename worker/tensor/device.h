@@ -7,14 +7,13 @@
 // thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

@@ -5,12 +5,11 @@
 // what is trained. Compute thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <c10/core/Event.h>
-#include <torch/torch.h>
 
 #include <exception>
 #include <functional>
@@ -12,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

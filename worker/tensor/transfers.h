@@ -7,10 +7,11 @@
 #pragma once
 
 #include <c10/core/Event.h>
-#include <torch/torch.h>
 
 #include <deque>
 #include <optional>
+
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

@@ -5,14 +5,13 @@
 // and autograd's thread of the device.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <functional>
 
 #include "absl/status/status.h"
 #include "common/base/clock.h"
 #include "worker/sync/together.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

@@ -3,8 +3,6 @@
 // anything twice. Used by gradient_passes.h. Compute thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -12,6 +10,7 @@
 #include "absl/status/status.h"
 #include "worker/data/order.h"
 #include "worker/memory/memory_governor.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

@@ -4,8 +4,6 @@
 // and by tests/bench. Compute thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -17,6 +15,7 @@
 #include "worker/ops/cuda_ops.h"
 #include "worker/ops/dropout.h"
 #include "worker/task/task.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

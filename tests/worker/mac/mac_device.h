@@ -6,13 +6,13 @@
 // shapes_test.cc. One at a time; operators are called by the compute thread and by autograd's.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <map>
 #include <set>
 #include <string>
 #include <vector>
+
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

@@ -4,12 +4,12 @@
 // thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <mutex>
 #include <string>
 #include <vector>
+
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

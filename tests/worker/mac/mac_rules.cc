@@ -1,7 +1,5 @@
 #include "tests/worker/mac/mac_rules.h"
 
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <fstream>
 #include <functional>
@@ -10,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 namespace {

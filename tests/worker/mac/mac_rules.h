@@ -4,10 +4,11 @@
 
 #include <ATen/core/function_schema.h>
 #include <ATen/core/ivalue.h>
-#include <torch/torch.h>
 
 #include <string>
 #include <vector>
+
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

@@ -2,12 +2,12 @@
 // results of what LibTorch 1.13 wants memory for. Used by mac_device.cc. Any thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "worker/tensor/torch.h"
 
 namespace espalier::mac_shapes {
 

@@ -3,10 +3,11 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <functional>
 #include <vector>
+
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

@@ -2,10 +2,11 @@
 #include "worker/ops/fused_ops.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <algorithm>
 #include <functional>
+
+#include "worker/tensor/torch.h"
 
 namespace espalier::fused_ops {
 namespace {

@@ -2,7 +2,6 @@
 // once, for every function of the target's log-probability that tasks need, by both
 // implementations.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <new>
 #include <string>
@@ -11,6 +10,7 @@
 #include "worker/ops/fused_ops.h"
 #include "worker/ops/generic_ops.h"
 #include "worker/ops/ops.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 namespace {

@@ -3,6 +3,7 @@
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
+#include <torch/optim.h>
 
 #include <algorithm>
 #include <cmath>

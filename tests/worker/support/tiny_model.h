@@ -2,11 +2,11 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <memory>
 
 #include "worker/model/decoder.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <memory>
 
 #include "tests/worker/support/tiny_model.h"
 #include "worker/model/recursive_model.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

@@ -4,10 +4,11 @@
 #pragma once
 
 #include <ATen/record_function.h>
-#include <torch/torch.h>
 
 #include <cstring>
 #include <memory>
+
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 

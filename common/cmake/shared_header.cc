@@ -1,1 +1,0 @@
-// The one source of a target that makes a precompiled header (espalier_make_header).
