@@ -99,7 +99,8 @@ variable_list ProductGradients(const Projections& one, const SavedActivation& sa
 struct SwiGluLinearAddFunction : torch::autograd::Function<SwiGluLinearAddFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& gate_in, const Tensor& up_in,
                         const Tensor& residual, at::TensorList /*leaves*/, const Projections& one) {
-    const bool joined = !gate_in.is_cpu() && JoinedColumns({gate_in, up_in}).defined();
+    const bool joined =
+        !gate_in.is_cpu() && OrderOfColumns({gate_in, up_in}) != ColumnOrder::kApart;
     SavedActivation saved{
         joined ? gate_in : gate_in.contiguous(), joined ? up_in : up_in.contiguous(), {}, {}};
     return ProductOf(Activated(saved.gate, saved.up), one, residual, ctx, saved);
@@ -112,12 +113,14 @@ struct SwiGluLinearAddFunction : torch::autograd::Function<SwiGluLinearAddFuncti
     Tensor activated = saved.activated;
     if (!activated.defined()) activated = Activated(gate, saved.up);
     const bool wanted = ctx->needs_input_grad(0) || ctx->needs_input_grad(1);
-    // What came side by side goes so.
-    const bool joined = gate.is_cuda() && JoinedColumns({gate, saved.up}).defined();
+    // What came side by side goes so, in the same order.
+    const ColumnOrder order =
+        gate.is_cuda() ? OrderOfColumns({gate, saved.up}) : ColumnOrder::kApart;
+    const bool joined = order != ColumnOrder::kApart;
     Tensor dgate, dup;
     if (wanted && joined) {
       const int64_t n = gate.size(-1);
-      const std::vector<Tensor> parts = PartsOf(ResizedLast(gate, 2 * n), {n, n});
+      const std::vector<Tensor> parts = PartsOf(ResizedLast(gate, 2 * n), {n, n}, order);
       dgate = parts[0];
       dup = parts[1];
     } else if (wanted) {

@@ -236,8 +236,7 @@ struct SplitFunction : torch::autograd::Function<SplitFunction> {
   static variable_list forward(AutogradContext* ctx, const Tensor& x,
                                const std::vector<int64_t>& columns) {
     ctx->saved_data["shape"] = x.sizes();
-    variable_list parts = PartsOf(x, {columns.rbegin(), columns.rend()});  // the last comes first
-    std::reverse(parts.begin(), parts.end());
+    variable_list parts = PartsOf(x, columns, ColumnOrder::kFirstFirst);
     const bool dense = x.is_cpu() && Apply(x);
     for (Tensor& part : parts) part = dense ? part.contiguous() : part;
     return parts;

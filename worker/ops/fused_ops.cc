@@ -83,9 +83,9 @@ struct RopeFunction : torch::autograd::Function<RopeFunction> {
   static variable_list forward(AutogradContext* ctx, const Tensor& q, const Tensor& k,
                                const Tensor& v, const Tensor& cosine, const Tensor& sine) {
     ctx->save_for_backward({cosine, sine});
-    const bool joined = q.is_cuda() && JoinedColumns(Flat({q, k, v})).defined();
-    ctx->saved_data["joined"] = joined;
-    if (joined) {  // in place: v keeps their memory in any case
+    const ColumnOrder order = q.is_cuda() ? OrderOfColumns(Flat({q, k, v})) : ColumnOrder::kApart;
+    ctx->saved_data["order"] = static_cast<int64_t>(order);
+    if (order != ColumnOrder::kApart) {  // in place: v keeps their memory in any case
       for (const Tensor& x : {q, k}) CudaRope(x, cosine, sine, 1, x);
       return {q.variable_data(), k.variable_data(), v};
     }
@@ -96,13 +96,14 @@ struct RopeFunction : torch::autograd::Function<RopeFunction> {
     const variable_list saved = ctx->get_saved_variables();
     const Tensor &cosine = saved[0], &sine = saved[1];
     const bool all = dy[0].defined() && dy[1].defined() && dy[2].defined();
-    if (all && ctx->saved_data["joined"].toBool()) {
-      // What came side by side goes so.
+    const auto order = static_cast<ColumnOrder>(ctx->saved_data["order"].toInt());
+    if (all && order != ColumnOrder::kApart) {
+      // What came side by side goes so, in the same order.
       std::vector<int64_t> columns;
       for (const Tensor& one : Flat(dy)) columns.push_back(one.size(-1));
       const int64_t width = std::accumulate(columns.begin(), columns.end(), int64_t{0});
-      variable_list dx =
-          PartsOf(torch::empty({dy[0].size(0), dy[0].size(1), width}, dy[0].options()), columns);
+      variable_list dx = PartsOf(
+          torch::empty({dy[0].size(0), dy[0].size(1), width}, dy[0].options()), columns, order);
       for (size_t i = 0; i < 3; ++i) dx[i] = dx[i].view(dy[i].sizes());
       for (size_t i = 0; i < 2; ++i) CudaRope(Dense(dy[i]), cosine, sine, -1, dx[i]);
       CopyHeads(dy[2], dx[2]);

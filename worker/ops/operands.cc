@@ -1,5 +1,7 @@
 #include "worker/ops/operands.h"
 
+#include "common/base/check.h"
+
 namespace espalier {
 namespace {
 
@@ -52,13 +54,23 @@ Tensor JoinedColumns(const std::vector<Tensor>& parts) {
   return parts.back().as_strided({rows, columns}, {columns, 1});
 }
 
-std::vector<Tensor> PartsOf(const Tensor& x, const std::vector<int64_t>& columns) {
+ColumnOrder OrderOfColumns(const std::vector<Tensor>& parts) {
+  if (JoinedColumns(parts).defined()) return ColumnOrder::kFirstLast;
+  const bool in_order = JoinedColumns({parts.rbegin(), parts.rend()}).defined();
+  return in_order ? ColumnOrder::kFirstFirst : ColumnOrder::kApart;
+}
+
+std::vector<Tensor> PartsOf(const Tensor& x, const std::vector<int64_t>& columns,
+                            ColumnOrder order) {
+  ESPALIER_CHECK(order != ColumnOrder::kApart, "parts that lie apart are of no rows");
   std::vector<Tensor> parts;
-  int64_t end = x.size(-1);
+  int64_t begin = 0, end = x.size(-1);
   for (const int64_t n : columns) {
     end -= n;
     // Not views in the eyes of autograd, which would watch them for changes in place.
-    parts.push_back(x.narrow(-1, end, n).variable_data());
+    const int64_t at = order == ColumnOrder::kFirstLast ? end : begin;
+    parts.push_back(x.narrow(-1, at, n).variable_data());
+    begin += n;
   }
   return parts;
 }

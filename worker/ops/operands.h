@@ -3,13 +3,12 @@
 // worker/model and worker/task/token_batch.h. Plain data; any thread.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <vector>
 
 #include "worker/ops/dropout.h"
 #include "worker/ops/norm_constants.h"
+#include "worker/tensor/torch.h"
 
 namespace espalier {
 
@@ -105,12 +104,17 @@ struct NormGradients {
 // Matrices [n_i, k] that follow each other: [sum of n_i, k]. Undefined when they do not, or are
 // less than two.
 torch::Tensor JoinedRows(const std::vector<torch::Tensor>& matrices);
-// Tensors [..., n_i] that are parts of the rows of one: [rows, sum of n_i]. Undefined when they are
-// not, or less than two.
+// Tensors [..., n_i] that are parts of the rows of one, of which the first comes last there: [rows,
+// sum of n_i]. Undefined when they are not, or less than two.
 torch::Tensor JoinedColumns(const std::vector<torch::Tensor>& parts);
 
-// The parts [..., n_i] of the rows of x [..., sum of n_i], of which the first comes last there: as
-// weights lie whose products are one.
-std::vector<torch::Tensor> PartsOf(const torch::Tensor& x, const std::vector<int64_t>& columns);
+// How tensors [..., n_i] lie in the rows of one: not at all; the first last, as weights lie whose
+// products are one; or in their order, as the outputs of one wide weight do.
+enum class ColumnOrder { kApart, kFirstLast, kFirstFirst };
+ColumnOrder OrderOfColumns(const std::vector<torch::Tensor>& parts);
+
+// The parts [..., n_i] of the rows of x [..., sum of n_i], which lie there in `order`, not kApart.
+std::vector<torch::Tensor> PartsOf(const torch::Tensor& x, const std::vector<int64_t>& columns,
+                                   ColumnOrder order = ColumnOrder::kFirstLast);
 
 }  // namespace espalier

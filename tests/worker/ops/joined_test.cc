@@ -48,6 +48,21 @@ TEST(Joined, PartsOfRowsAreOneAgain) {
   EXPECT_EQ(JoinedColumns(parts).data_ptr(), whole.data_ptr());
 }
 
+TEST(Joined, PartsLieInEitherOrder) {
+  const Tensor whole = torch::rand({2, 5, 12});
+  const std::vector<int64_t> widths = {6, 4, 2};
+  const std::vector<Tensor> first_last = PartsOf(whole, widths);
+  const std::vector<Tensor> first_first = PartsOf(whole, widths, ColumnOrder::kFirstFirst);
+  EXPECT_TRUE(torch::equal(first_first[0], whole.narrow(2, 0, 6)));
+  EXPECT_TRUE(torch::equal(first_first[2], whole.narrow(2, 10, 2)));
+  EXPECT_EQ(OrderOfColumns(first_last), ColumnOrder::kFirstLast);
+  EXPECT_EQ(OrderOfColumns(first_first), ColumnOrder::kFirstFirst);
+  EXPECT_EQ(OrderOfColumns({first_first[0], first_first[1].clone(), first_first[2]}),
+            ColumnOrder::kApart);
+  EXPECT_EQ(OrderOfColumns({first_first[1], first_first[0], first_first[2]}), ColumnOrder::kApart);
+  EXPECT_EQ(OrderOfColumns({whole}), ColumnOrder::kApart);
+}
+
 TEST(Joined, PartsThatAreNotWholeAreNotOne) {
   const Tensor whole = torch::rand({2, 5, 12});
   const std::vector<Tensor> parts = PartsOf(whole, {6, 4, 2});
