@@ -10,10 +10,11 @@
              started, and nothing at all when the job has been cancelled.
 --workers N  a worker is killed N times while two of them train a model (worker_kills.py). Then: no
              committed step is computed again, and nothing stays in shared memory.
-Real espalierd, agents, mpirun; but for --workers, workers that train nothing. Prints a JSON line each
-part and how long it took until espalierd answered, had its ranks again, or a step: printed, not
-judged. Exit status 1: a rule
-did not hold; the folder with all logs is kept.
+--rewards N  a worker is killed N times each while two of them sample, wait for rewards, and learn
+             (reward_kills.py). Then: the model is that of a job that nobody disturbed, to the bit.
+Real espalierd, agents, mpirun; but for --workers and --rewards, workers that train nothing. Prints a
+JSON line each part and how long it took until espalierd answered, had its ranks again, or a step:
+printed, not judged. Exit status 1: a rule did not hold; the folder with all logs is kept.
 """
 import argparse
 import json
@@ -24,6 +25,7 @@ import sys
 import time
 
 import world as worlds
+from reward_kills import RewardKills
 from worker_kills import WorkerKills
 from world import Broken, alive, quantile
 
@@ -307,6 +309,7 @@ def main():
     options.add_argument("--daemon", type=int, default=200)
     options.add_argument("--parts", type=int, default=200)
     options.add_argument("--workers", type=int, default=0)
+    options.add_argument("--rewards", type=int, default=0)
     options.add_argument("--model", default="nano", help="preset that --workers trains")
     options.add_argument("--seed", type=int, default=1)
     given = options.parse_args()
@@ -314,7 +317,9 @@ def main():
     parts = [(given.daemon, worlds.STUB, lambda world: DaemonKills(world, given.seed)),
              (given.parts, worlds.STUB, lambda world: PartKills(world, given.seed)),
              (given.workers, worlds.BIN / "espalier-worker",
-              lambda world: WorkerKills(world, chance, given.model))]
+              lambda world: WorkerKills(world, chance, given.model)),
+             (given.rewards, worlds.BIN / "espalier-worker",
+              lambda world: RewardKills(world, chance))]
     for count, worker, part in parts:
         if count > 0:
             play(worker, lambda world: part(world).all(count), given.seed)

@@ -31,9 +31,45 @@ launch: {threads: 1}
 """
 
 
-class WorkerKills:
+class Trained:
+    """Jobs that train, for WorkerKills and RewardKills."""
+
+    def __init__(self, world):
+        self.world = world
+
+    def submit_text(self, name, text, values):
+        for word, value in values.items():
+            text = text.replace(word, str(value))
+        path = self.world.folder / f"{name}.yaml"
+        path.write_text(text)
+        return self.world.ask("submit", str(path))["job_id"]
+
+    def step(self, job):
+        return int(self.world.job(job).get("step", 0))
+
+    def told(self, job, pattern):
+        return [event["text"] for event in self.world.events(job)
+                if re.match(pattern, event["text"])]
+
+    def await_next_generation(self, job, generation, committed):
+        """Until it has committed a step, having begun at the one that was committed or later."""
+        runs = rf"runs on .* from step (\d+) \(generation {generation + 1}\)(.*)"
+        self.world.until("the next generation", lambda: self.told(job, runs))
+        start, rest = re.match(runs, self.told(job, runs)[0]).groups()
+        if int(start) < committed or "goes back" in rest:
+            raise Broken(f"{job} had committed step {committed}: {self.told(job, runs)}")
+        self.world.until("a new step", lambda: self.step(job) > int(start))
+
+    def model_at_the_end(self, job):
+        self.world.until("it ends", lambda: self.world.job(job)["state"] == "COMPLETED", 600)
+        newest = max((self.world.state / "jobs" / job / "checkpoints").glob("step-*"))
+        return hashlib.sha256((newest / "model.safetensors").read_bytes()).hexdigest()
+
+
+class WorkerKills(Trained):
     def __init__(self, world, chance, model):
-        self.world, self.random, self.model = world, chance, model
+        super().__init__(world)
+        self.random, self.model = chance, model
         self.recoveries, self.phases = [], {}
         self.data = world.folder / "text"
         done = subprocess.run(
@@ -43,16 +79,8 @@ class WorkerKills:
             raise Broken(f"data prepare: {done.stderr}")
 
     def submit(self, name, steps, least=2):
-        text = JOB
-        for word, value in (("NAME", name), ("MODEL", self.model), ("DATA", self.data),
-                            ("STEPS", steps), ("LEAST", least)):
-            text = text.replace(word, str(value))
-        path = self.world.folder / f"{name}.yaml"
-        path.write_text(text)
-        return self.world.ask("submit", str(path))["job_id"]
-
-    def step(self, job):
-        return int(self.world.job(job).get("step", 0))
+        return self.submit_text(name, JOB, {"NAME": name, "MODEL": self.model, "DATA": self.data,
+                                            "STEPS": steps, "LEAST": least})
 
     def kill(self, job, within=1.0):
         """At a random instant within so many seconds."""
@@ -67,12 +95,7 @@ class WorkerKills:
         before = self.step(job)
         began = time.monotonic()
         os.kill(victim, signal.SIGKILL)
-        runs = rf"runs on .* from step (\d+) \(generation {generation + 1}\)(.*)"
-        world.until("the next generation", lambda: self.told(job, runs))
-        start, rest = re.match(runs, self.told(job, runs)[0]).groups()
-        if int(start) < before or "goes back" in rest:
-            raise Broken(f"{job} had committed step {before}: {self.told(job, runs)}")
-        world.until("a new step", lambda: self.step(job) > int(start))
+        self.await_next_generation(job, generation, before)
         self.recoveries.append(time.monotonic() - began)
         for phase, seconds in re.findall(r"(\w+) ([\d.]+) s", self.told(job, "stood still")[-1]
                                          .split(":", 1)[1]):
@@ -98,15 +121,6 @@ class WorkerKills:
         world.ask("nodes", "allow", "left")
         world.ask("cancel", job)
         world.reach(job, "CANCELLED")
-
-    def told(self, job, pattern):
-        return [event["text"] for event in self.world.events(job)
-                if re.match(pattern, event["text"])]
-
-    def model_at_the_end(self, job):
-        self.world.until("it ends", lambda: self.world.job(job)["state"] == "COMPLETED", 600)
-        newest = max((self.world.state / "jobs" / job / "checkpoints").glob("step-*"))
-        return hashlib.sha256((newest / "model.safetensors").read_bytes()).hexdigest()
 
     def all(self, count):
         job = self.submit("disturbed", 10**9)

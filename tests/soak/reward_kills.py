@@ -1,0 +1,114 @@
+"""SIGKILL for workers that sample, judge and learn: `deploy/dev soak kills --rewards N`, a part of
+kills.py.
+
+Two nodes of one machine, with agents, train a small model by grpo, judged by a slow program. One of
+the two workers is killed N times each while it samples, while it waits for its rewards, and while it
+learns. Then: no committed step is done again, and the job ends with the model,
+to the bit, of one that nobody disturbed: what was sampled, and earned, was the same.
+"""
+import os
+import signal
+import subprocess
+import textwrap
+import time
+
+from worker_kills import REPOSITORY, Trained
+from world import BIN, Broken, quantile
+
+# The share of vowels among a completion's letters: what a small model can be taught without knowing
+# anything. The pause makes rewards something that one can be killed in.
+JUDGE = '''
+import json, sys, time
+for line in sys.stdin:
+    asked = json.loads(line)
+    time.sleep(0.03)
+    letters = [c for c in asked["completion"].lower() if c.isalpha()]
+    share = sum(c in "aeiou" for c in letters) / max(1, len(letters))
+    print(json.dumps({"id": asked["id"], "components": {"vowels": share}}), flush=True)
+'''
+JOB = """
+name: NAME
+model: {from: MODEL}
+data: {path: DATA, sequence_length: 64}
+train:
+  task: grpo
+  steps: STEPS
+  global_batch: 32
+  reproducible: true
+  rollout: {samples: 4, max_new_tokens: 24, temperature: 1}
+  verifier: {kind: external, command: [python3, JUDGE]}
+  grpo: {updates_per_rollout: 2}
+  schedule: {kind: constant, learning_rate: 3e-4, warmup_steps: 0}
+parallel: {min_nodes: 2, max_nodes: 2, plan: fixed}
+checkpoint: {every_steps: 0}
+evaluate: {every_steps: 0, max_prompts: 8}
+health: {failure_timeout_seconds: 10, max_restarts: 100000, restart_backoff_seconds: 0.1}
+launch: {threads: 1}
+"""
+# What a worker says that it does, and what it is asked to be killed in.
+MOMENTS = {"rollout": ("ROLLOUT",), "reward": ("REWARD",),
+           "learning": ("COMPUTE", "EXCHANGE", "UPDATE")}
+STEPS_OF_A_KILL, MORE_STEPS = 7, 30  # of a job that all kills fall into, with room
+
+
+class RewardKills(Trained):
+    def __init__(self, world, chance):
+        super().__init__(world)
+        self.random, self.recoveries = chance, []
+        self.kills = dict.fromkeys(MOMENTS, 0)
+        sums, self.data = world.folder / "sums", world.folder / "prompts"
+        self.judge = world.folder / "judge.py"
+        self.judge.write_text(textwrap.dedent(JUDGE))
+        self.data_verb("make", "arithmetic", "--output", sums, "--train", "400",
+                       "--validation", "20")
+        self.data_verb("prepare", "--output", self.data, "--format", "prompts",
+                       "--validation-files", sums / "validation-prompts.jsonl", "--",
+                       sums / "train-prompts.jsonl")
+
+    @staticmethod
+    def data_verb(*words):
+        done = subprocess.run([BIN / "espalier-worker", "data", *words], capture_output=True,
+                              text=True)
+        if done.returncode != 0:
+            raise Broken(f"data {words[0]}: {done.stderr}")
+
+    def submit(self, name, steps):
+        return self.submit_text(name, JOB, {
+            "NAME": name, "MODEL": REPOSITORY / "tests/data/models/quickstart", "DATA": self.data,
+            "STEPS": steps, "JUDGE": self.judge})
+
+    def busy_with(self, job, moment):
+        """Pid of a rank that was last heard of in that moment, or None."""
+        ranks = [rank for rank in self.world.job(job).get("ranks", [])
+                 if rank.get("phase") in MOMENTS[moment]]
+        return int(self.random.choice(ranks).get("pid", 0)) if ranks else None
+
+    def kill(self, job, moment):
+        world = self.world
+        world.until("both ranks train", lambda: world.job(job)["state"] == "RUNNING" and
+                    len(world.ranks(job)) == 2)
+        first = self.step(job)
+        world.until("a step", lambda: self.step(job) > first)
+        time.sleep(self.random.uniform(0, 0.5))
+        found = []
+        world.until(f"a worker in {moment}", lambda: found.append(self.busy_with(job, moment)) or
+                    found[-1])
+        generation, before = int(world.job(job)["generation"]), self.step(job)
+        began = time.monotonic()
+        os.kill(found[-1], signal.SIGKILL)
+        self.await_next_generation(job, generation, before)
+        self.recoveries.append(time.monotonic() - began)
+        self.kills[moment] += 1
+
+    def all(self, count):
+        steps = MORE_STEPS + STEPS_OF_A_KILL * count * len(MOMENTS)
+        disturbed = self.submit("disturbed", steps)
+        for _ in range(count):
+            for moment in MOMENTS:
+                self.kill(disturbed, moment)
+        disturbed_model = self.model_at_the_end(disturbed)
+        if disturbed_model != self.model_at_the_end(self.submit("undisturbed", steps)):
+            raise Broken("the disturbed run ended with another model")
+        return {"soak": "kills of workers that learn from rewards", "kills": self.kills,
+                "steps": steps, "committed_steps_lost": 0, "equal_to_the_bit": True,
+                "next_step_s": [quantile(self.recoveries, share) for share in (0.5, 0.99, 1)]}
