@@ -18,9 +18,9 @@ endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   target_compile_options(espalier_options INTERFACE -Wthread-safety)
 endif()
-if(CMAKE_CXX_COMPILER_ID STREQUAL "AppleClang")
-  # Homebrew's Abseil and gRPC are newer than those we fit besides: hundreds of warnings would hide
-  # others.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "AppleClang" OR absl_VERSION VERSION_GREATER_EQUAL 20250814)
+  # Homebrew's Abseil and gRPC, and Debian's after 13, are newer than others that we fit: hundreds of
+  # warnings would hide others.
   target_compile_options(espalier_options INTERFACE -Wno-deprecated-declarations)
 endif()
 if(ESPALIER_SANITIZE STREQUAL "address")
