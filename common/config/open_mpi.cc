@@ -29,16 +29,15 @@ std::vector<OpenMpiParameter> TransportParameters(const OpenMpiSettings& setting
 
 absl::StatusOr<OpenMpiVersion> ParseOpenMpiVersion(absl::string_view text) {
   if (absl::StrContains(text, "(Open MPI) 4.")) return OpenMpiVersion::kFour;
-  for (const char* later : {"(Open MPI) 5.", "(Open MPI) 6."}) {
-    if (absl::StrContains(text, later)) return OpenMpiVersion::kFive;
-  }
+  if (absl::StrContains(text, "(Open MPI) 5.")) return OpenMpiVersion::kFive;
+  if (absl::StrContains(text, "(Open MPI) 6.")) return OpenMpiVersion::kSix;
   return absl::UnimplementedError(absl::StrCat(
       "mpirun is not Open MPI 4, 5 or 6; it says: '", text.substr(0, 80),
       "'; install Open MPI, or name its mpirun in the cluster file (launcher.mpirun)"));
 }
 
 std::vector<std::string> MpirunArguments(const MpirunOptions& options, OpenMpiVersion version) {
-  const bool five = version == OpenMpiVersion::kFive;
+  const bool five = version != OpenMpiVersion::kFour;
   std::vector<std::string> arguments = {"--bind-to", "none"};
   const auto runtime = [&](absl::string_view four_name, absl::string_view five_name,
                            const std::string& value) {

@@ -35,7 +35,8 @@ std::vector<OpenMpiParameter> TransportParameters(const OpenMpiSettings& setting
 
 enum class OpenMpiVersion {
   kFour,
-  kFive,  // and 6, which spells everything alike
+  kFive,
+  kSix,  // spells everything as 5 does
 };
 
 // From the output of `mpirun --version`. UNIMPLEMENTED for other implementations and versions.

@@ -109,7 +109,7 @@ void AppendTogether(const CommandContext& context, const LaunchRequest& request,
 
 absl::Status AppendApart(const CommandContext& context, const LaunchRequest& request,
                          const Nodes& nodes, std::vector<std::string>& command) {
-  if (context.version == OpenMpiVersion::kFive) {
+  if (context.version != OpenMpiVersion::kFour) {
     return absl::InvalidArgumentError(
         absl::StrCat("Open MPI 5 starts one program for all ranks, and the nodes of job ",
                      request.key.job.text(), " have theirs at different places; make ",

@@ -92,6 +92,18 @@ std::map<NodeName, NodeName> MpirunLauncher::AgentsOf(const std::vector<NodeName
   return SharedAgents(cluster_, nodes, attached);
 }
 
+bool MpirunLauncher::IsThisMachine(const NodeName& name) const {
+  for (const v1::NodeSpec& node : cluster_.nodes()) {
+    if (node.name() != name.text()) continue;
+    const std::vector<LocalNetwork> own = options_.networks();
+    return IsLoopbackAddress(node.address()) ||
+           std::any_of(own.begin(), own.end(), [&](const LocalNetwork& network) {
+             return network.address == node.address();
+           });
+  }
+  return false;
+}
+
 // mpirun's; and what its remote-shell agent needs (node_agents.h).
 std::vector<std::string> MpirunLauncher::Environment(
     const GenerationKey& key, const std::map<NodeName, NodeName>& agents) const {
@@ -120,9 +132,12 @@ absl::StatusOr<ProcessIdentity> MpirunLauncher::Prepare(const LaunchRequest& req
   ASSIGN_OR_RETURN(const OpenMpiVersion version, options_.version());
   ASSIGN_OR_RETURN(const std::string network, Network(request));
   // Else mpirun crashes (README.md). Ranks are its own then, and find espalierd by its socket.
-  const bool with_agents = version != OpenMpiVersion::kFive || network != kLoopbackNetwork ||
+  const bool with_agents = version == OpenMpiVersion::kFour || network != kLoopbackNetwork ||
                            !OnlyLoopbackIsUp(options_.networks());
-  const auto agents = with_agents ? AgentsOf(request.nodes) : std::map<NodeName, NodeName>();
+  auto agents = with_agents ? AgentsOf(request.nodes) : std::map<NodeName, NodeName>();
+  if (version == OpenMpiVersion::kSix) {  // else it waits for ever (README.md)
+    std::erase_if(agents, [&](const auto& entry) { return IsThisMachine(entry.first); });
+  }
   ASSIGN_OR_RETURN(std::vector<std::string> command,
                    MpirunCommand({.cluster = &cluster_,
                                   .coordinator = with_agents ? coordinator_ : options_.state_dir,

@@ -235,6 +235,32 @@ TEST_F(Launching, AgentsAreAskedWhereAnotherNetworkIsUpAndByOpenMpiFour) {
   EXPECT_THAT(GenerationLog(), HasSubstr("--host " + AgentHost(NodeName("a"))));
 }
 
+// Its mpirun takes a daemon of its own host's name for itself, and waits for ever.
+TEST_F(Launching, OpenMpiSixStartsRanksOfItsOwnMachineItself) {
+  FakeAgents agents;
+  agents.ending = NodeAgents::Ending::kGone;
+  agents_ = &agents;
+  version_ = OpenMpiVersion::kSix;
+  networks_ = [] { return std::vector<LocalNetwork>{{"127.0.0.1", 8}, {"10.77.0.1", 24}}; };
+  auto launcher = Make("echo $@");
+  Start(*launcher);
+  AwaitEnd(*launcher);
+  EXPECT_THAT(GenerationLog(),
+              AllOf(HasSubstr("--host 127.0.0.1 "), Not(HasSubstr("espalier-agent"))));
+  cluster_.mutable_nodes(0)->set_address("10.77.0.1");
+  launcher = Make("echo $@");
+  Start(*launcher);
+  AwaitEnd(*launcher);
+  EXPECT_THAT(GenerationLog(),
+              AllOf(HasSubstr("--host 127.0.0.1 "), Not(HasSubstr("espalier-agent"))));
+  EXPECT_TRUE(agents.asked.empty());
+  cluster_.mutable_nodes(0)->set_address("10.77.0.2");  // another machine
+  launcher = Make("echo $@");
+  Start(*launcher);
+  AwaitEnd(*launcher);
+  EXPECT_THAT(GenerationLog(), HasSubstr("--host " + AgentHost(NodeName("a"))));
+}
+
 TEST_F(Launching, AnEndIsReportedWhenTheAgentsHaveConfirmedIt) {
   FakeAgents agents;
   agents_ = &agents;

@@ -298,7 +298,7 @@ TEST(ProbeOpenMpi, KnowsAllVersions) {
   ScratchFolder folder;
   EXPECT_EQ(*Probe(folder, "echo 'mpirun (Open MPI) 4.1.4'"), OpenMpiVersion::kFour);
   EXPECT_EQ(*Probe(folder, "echo 'mpirun (Open MPI) 5.0.9'"), OpenMpiVersion::kFive);
-  EXPECT_EQ(*Probe(folder, "echo 'mpirun (Open MPI) 6.0.0rc2'"), OpenMpiVersion::kFive);
+  EXPECT_EQ(*Probe(folder, "echo 'mpirun (Open MPI) 6.0.0rc2'"), OpenMpiVersion::kSix);
   EXPECT_FALSE(std::filesystem::exists(folder.path("scratch")));
 }
 
