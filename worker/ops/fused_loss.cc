@@ -161,19 +161,15 @@ double SumOnCpu(const LossArguments& in, const Gradients& gradients) {
   return sum;
 }
 
-// Logits of which rows begin where products are fast, and the kernel takes them: [rows, V] of
-// whole, in whose other columns they are as low as logits are never.
-struct PaddedLogits {
-  PaddedLogits(int64_t rows, int64_t vocabulary, const torch::TensorOptions& options) {
-    constexpr int64_t kWhole = 8;
-    constexpr double kLowest = -6e4;  // fp16 has it
-    const int64_t columns = (vocabulary + kWhole - 1) / kWhole * kWhole;
-    whole = torch::empty({rows, columns}, options);
-    own = whole.narrow(1, 0, vocabulary);
-    if (columns > vocabulary) whole.narrow(1, vocabulary, columns - vocabulary).fill_(kLowest);
-  }
-  Tensor whole, own;
-};
+// A multiple of it: rows of logits then begin where products are fast, and the kernel takes them.
+constexpr int64_t kWholeColumns = 8;
+
+// The head with rows of zeros behind it. Products with another number of rows take kernels of an
+// older kind, which need twice the time.
+Tensor WholeHead(const Tensor& head) {
+  const int64_t odd = head.size(0) % kWholeColumns;
+  return odd == 0 ? head : at::constant_pad_nd(head, {0, 0, 0, kWholeColumns - odd});
+}
 
 // Cross-entropies on CUDA, whose gradients have RowLoss::lift; nothing waits for the device.
 Tensor SumOnCuda(const LossArguments& in, const Gradients& gradients) {
@@ -183,23 +179,27 @@ Tensor SumOnCuda(const LossArguments& in, const Gradients& gradients) {
   Tensor weights = in.loss.weights;
   if (lift != 1) weights = weights.defined() ? weights * lift : torch::full_like(losses, lift);
   const int64_t step = CudaChunkRows(rows, !gradients.head.defined());
+  const Tensor head = WholeHead(in.head);
+  const int64_t columns = in.head.size(0), padding = head.size(0) - columns;
+  constexpr double kLowest = -6e4;  // fp16 has it; its exponential is 0 beside any other
   for (int64_t begin = 0; begin < rows; begin += step) {
     const int64_t n = std::min(step, rows - begin);
     const Tensor x = in.hidden.narrow(0, begin, n);
-    PaddedLogits made(n, in.head.size(0), x.options());
-    const Tensor& logits = made.own;
-    torch::mm_out(made.own, x, in.head.t());
+    Tensor whole = torch::empty({n, head.size(0)}, x.options());
+    const Tensor logits = whole.narrow(1, 0, columns);
+    torch::mm_out(whole, x, head.t());
+    if (padding > 0) whole.narrow(1, columns, padding).fill_(kLowest);
     if (in.loss.right.defined()) {
       const Tensor target = in.targets.narrow(0, begin, n).clamp_min(0).unsqueeze(1);
       in.loss.right.narrow(0, begin, n)
           .copy_(logits.gather(1, target).squeeze(1) >= logits.amax(1));
     }
-    cuda::CrossEntropy(made.whole, in.targets.narrow(0, begin, n),
+    cuda::CrossEntropy(whole, in.targets.narrow(0, begin, n),
                        weights.defined() ? weights.narrow(0, begin, n) : weights,
                        losses.narrow(0, begin, n));
     if (gradients.hidden.defined()) {
       Tensor dx = gradients.hidden.narrow(0, begin, n);
-      torch::mm_out(dx, logits, in.head);
+      torch::mm_out(dx, whole, head);  // gradients of the padding are 0
     }
     if (gradients.head.defined()) AddProduct(gradients.head, logits.t(), x);
     if (in.worked) in.worked();
