@@ -128,11 +128,12 @@ void Drop(const Tensor& x, const Tensor& of_row, const Tensor& positions, uint64
 }
 
 void CrossEntropy(const Tensor& logits, const Tensor& targets, const Tensor& weights,
-                  const Tensor& losses) {
+                  const Tensor& losses, const Tensor& right) {
   const Launch launch(logits);
   CrossEntropy(TypeOf(logits), RowsOf(logits), logits.data_ptr(), targets.const_data_ptr<int64_t>(),
                weights.defined() ? weights.const_data_ptr<float>() : nullptr,
-               losses.data_ptr<float>(), launch.stream());
+               losses.data_ptr<float>(), right.defined() ? right.data_ptr<bool>() : nullptr,
+               launch.stream());
   launch.Check();
 }
 

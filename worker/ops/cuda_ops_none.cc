@@ -28,7 +28,9 @@ void Rope(const Tensor&, const Tensor&, const Tensor&, float, const Tensor&) { M
 void Drop(const Tensor&, const Tensor&, const Tensor&, uint64_t, uint32_t, bool, const Tensor&) {
   Missing();
 }
-void CrossEntropy(const Tensor&, const Tensor&, const Tensor&, const Tensor&) { Missing(); }
+void CrossEntropy(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&) {
+  Missing();
+}
 void AdamW(const AdamWStep&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
            const Tensor&) {
   Missing();

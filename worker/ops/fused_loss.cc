@@ -189,14 +189,10 @@ Tensor SumOnCuda(const LossArguments& in, const Gradients& gradients) {
     const Tensor logits = whole.narrow(1, 0, columns);
     torch::mm_out(whole, x, head.t());
     if (padding > 0) whole.narrow(1, columns, padding).fill_(kLowest);
-    if (in.loss.right.defined()) {
-      const Tensor target = in.targets.narrow(0, begin, n).clamp_min(0).unsqueeze(1);
-      in.loss.right.narrow(0, begin, n)
-          .copy_(logits.gather(1, target).squeeze(1) >= logits.amax(1));
-    }
     cuda::CrossEntropy(whole, in.targets.narrow(0, begin, n),
                        weights.defined() ? weights.narrow(0, begin, n) : weights,
-                       losses.narrow(0, begin, n));
+                       losses.narrow(0, begin, n),
+                       in.loss.right.defined() ? in.loss.right.narrow(0, begin, n) : Tensor());
     if (gradients.hidden.defined()) {
       Tensor dx = gradients.hidden.narrow(0, begin, n);
       torch::mm_out(dx, whole, head);  // gradients of the padding are 0

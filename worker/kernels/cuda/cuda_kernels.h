@@ -62,9 +62,10 @@ void Rope(Type type, const RopeShape& shape, const void* x, const float* cosine,
           float sign, void* y, Stream stream);
 
 // Turns each row of logits into weight * (softmax - one_hot(target)), or zero where the target is
-// negative; losses[row] = -weight * log softmax[target], or 0. weights null: 1.
+// negative; losses[row] = -weight * log softmax[target], or 0. weights null: 1. right[row], unless
+// null: whether no logit is larger than the target's.
 void CrossEntropy(Type type, const RowShape& shape, void* logits, const int64_t* targets,
-                  const float* weights, float* losses, Stream stream);
+                  const float* weights, float* losses, bool* right, Stream stream);
 
 // The product of one row with a weight [columns, inner]: y = input weight' + residual.
 struct OneRow {

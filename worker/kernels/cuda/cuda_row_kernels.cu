@@ -117,7 +117,7 @@ constexpr int kLossThreads = 1024;
 template <int kCount, typename T>
 __global__ void __launch_bounds__(kLossThreads)
     CrossEntropyKernel(int64_t columns, T* logits, const int64_t* targets, const float* weights,
-                       float* losses) {
+                       float* losses, bool* right) {
   T* row = logits + blockIdx.x * columns;
   const int64_t target = targets[blockIdx.x];
   const float logit = target < 0 ? 0.0F : ToFloat(row[target]);
@@ -141,6 +141,7 @@ __global__ void __launch_bounds__(kLossThreads)
   const float weight = weights == nullptr ? 1.0F : weights[blockIdx.x];
   if (threadIdx.x == 0) {
     losses[blockIdx.x] = target < 0 ? 0.0F : weight * (logf(total) + maximum - logit);
+    if (right != nullptr) right[blockIdx.x] = target >= 0 && logit >= maximum;
   }
   const float factor = target < 0 ? 0.0F : weight / total;
   for (int64_t c = threadIdx.x * kCount; c < columns; c += kLossThreads * kCount) {
@@ -216,13 +217,13 @@ void Drop(Type type, const DropShape& shape, const int64_t* keys, const int64_t*
 }
 
 void CrossEntropy(Type type, const RowShape& shape, void* logits, const int64_t* targets,
-                  const float* weights, float* losses, Stream stream) {
+                  const float* weights, float* losses, bool* right, Stream stream) {
   if (shape.rows == 0) return;
   WithType(type, [&](auto* t) {
     using T = std::remove_pointer_t<decltype(t)>;
     WithPack<T>({shape.columns}, {logits}, [&](auto pack) {
       CrossEntropyKernel<pack.value><<<shape.rows, kLossThreads, 0, Of(stream)>>>(
-          shape.columns, static_cast<T*>(logits), targets, weights, losses);
+          shape.columns, static_cast<T*>(logits), targets, weights, losses, right);
     });
   });
 }
