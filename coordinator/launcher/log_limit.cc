@@ -47,6 +47,12 @@ absl::Status WriteAll(int file, absl::string_view text, const std::string& path)
 
 }  // namespace
 
+int64_t LogBytes(const std::string& path) {
+  std::error_code error;
+  const std::uintmax_t size = std::filesystem::file_size(path, error);
+  return error ? 0 : static_cast<int64_t>(size);
+}
+
 absl::Status ShortenLog(const std::string& path, const LogLimits& limits) {
   const int file = open(path.c_str(), O_RDWR | O_APPEND | O_CLOEXEC);
   if (file < 0)

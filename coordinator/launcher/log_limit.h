@@ -17,6 +17,9 @@ struct LogLimits {
   int files = 200;
 };
 
+// 0 where there is none.
+int64_t LogBytes(const std::string& path);
+
 // When the log is longer than limits.bytes, its last quarter takes the place of the whole, below a
 // line that says so. Its writers go on with it (they append). What they write during the exchange,
 // a few milliseconds, is lost.

@@ -24,14 +24,8 @@ namespace {
 constexpr absl::Duration kBetweenLogLooks = absl::Seconds(10);
 
 std::string Describe(const ExitStatus& exit) {
-  if (exit.signal != 0) return absl::StrCat("mpirun was killed by signal ", exit.signal);
-  return absl::StrCat("mpirun exited with status ", exit.code);
-}
-
-int64_t SizeOf(const std::string& path) {
-  std::error_code error;
-  const std::uintmax_t size = std::filesystem::file_size(path, error);
-  return error ? 0 : static_cast<int64_t>(size);
+  return exit.signal != 0 ? absl::StrCat("mpirun was killed by signal ", exit.signal)
+                          : absl::StrCat("mpirun exited with status ", exit.code);
 }
 
 absl::Status MakeFolder(const std::filesystem::path& folder) {
@@ -72,13 +66,13 @@ std::string MpirunLauncher::TemporaryFolder(const GenerationKey& key) const {
 // A machine alone needs no network, and may have lost the one that joined it to others.
 absl::StatusOr<std::string> MpirunLauncher::Network(const LaunchRequest& request) const {
   std::vector<std::string> addresses;
+  bool alone = true;
   for (const NodeName& name : request.nodes) {
     const v1::NodeSpec* node = FindNode(cluster_, name);
-    if (node != nullptr) addresses.push_back(node->address());
+    if (node == nullptr) continue;
+    addresses.push_back(node->address());
+    alone = alone && IsOwnAddress(node->address(), networks_at_start_);
   }
-  const bool alone = std::all_of(addresses.begin(), addresses.end(), [&](const auto& address) {
-    return IsOwnAddress(address, networks_at_start_);
-  });
   if (alone) return kLoopbackNetwork;
   if (!cluster_.launcher().network().empty()) return cluster_.launcher().network();
   return JoiningNetwork(addresses, options_.networks());
@@ -90,18 +84,6 @@ std::map<NodeName, NodeName> MpirunLauncher::AgentsOf(const std::vector<NodeName
     if (options_.agents != nullptr && options_.agents->Attached(node)) attached.insert(node);
   }
   return SharedAgents(cluster_, nodes, attached);
-}
-
-bool MpirunLauncher::IsThisMachine(const NodeName& name) const {
-  for (const v1::NodeSpec& node : cluster_.nodes()) {
-    if (node.name() != name.text()) continue;
-    const std::vector<LocalNetwork> own = options_.networks();
-    return IsLoopbackAddress(node.address()) ||
-           std::any_of(own.begin(), own.end(), [&](const LocalNetwork& network) {
-             return network.address == node.address();
-           });
-  }
-  return false;
 }
 
 // mpirun's; and what its remote-shell agent needs (node_agents.h).
@@ -134,10 +116,14 @@ absl::StatusOr<ProcessIdentity> MpirunLauncher::Prepare(const LaunchRequest& req
   // Else mpirun crashes (README.md). Ranks are its own then, and find espalierd by its socket.
   const bool with_agents = version == OpenMpiVersion::kFour || network != kLoopbackNetwork ||
                            !OnlyLoopbackIsUp(options_.networks());
-  auto agents = with_agents ? AgentsOf(request.nodes) : std::map<NodeName, NodeName>();
-  if (version == OpenMpiVersion::kSix) {  // else it waits for ever (README.md)
-    std::erase_if(agents, [&](const auto& entry) { return IsThisMachine(entry.first); });
+  std::vector<NodeName> reached = request.nodes;
+  if (version == OpenMpiVersion::kSix) {  // else it waits for ever
+    std::erase_if(reached, [&](const NodeName& name) {
+      const v1::NodeSpec* node = FindNode(cluster_, name);
+      return node != nullptr && IsOwnAddress(node->address(), networks_at_start_);
+    });
   }
+  const auto agents = with_agents ? AgentsOf(reached) : std::map<NodeName, NodeName>();
   ASSIGN_OR_RETURN(std::vector<std::string> command,
                    MpirunCommand({.cluster = &cluster_,
                                   .coordinator = with_agents ? coordinator_ : options_.state_dir,
@@ -152,9 +138,8 @@ absl::StatusOr<ProcessIdentity> MpirunLauncher::Prepare(const LaunchRequest& req
   // What an espalierd left there that was killed before it had journaled the generation.
   RemoveFolder(TemporaryFolder(key));
   RETURN_IF_ERROR(MakeFolder(TemporaryFolder(key)));
-  const absl::Status old_logs =
-      RemoveOldLogs(std::filesystem::path(log).parent_path().string(), options_.logs);
-  if (!old_logs.ok()) LogWarning(std::string(old_logs.message()));
+  const absl::Status old = RemoveOldLogs(std::filesystem::path(log).parent_path(), options_.logs);
+  if (!old.ok()) LogWarning(std::string(old.message()));
   ASSIGN_OR_RETURN(
       GatedProcess process,
       GatedProcess::Spawn(
@@ -184,7 +169,7 @@ void MpirunLauncher::Adopt(const GenerationKey& key, const ProcessIdentity& proc
   Entry& entry = entries_[key];
   entry = {.stage = Stage::kRunning, .leader = process, .adopted = true};
   entry.nodes = std::move(nodes.nodes);
-  if (IsAlive(process)) entry.log_before = SizeOf(LogPath(key));
+  if (IsAlive(process)) entry.log_before = LogBytes(LogPath(key));
   if (options_.agents == nullptr) return;
   options_.agents->Admit(key);
   entry.with_agents = std::move(nodes.with_agents);

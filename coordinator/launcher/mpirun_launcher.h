@@ -116,8 +116,6 @@ class MpirunLauncher : public Launcher {
   absl::StatusOr<std::string> Network(const LaunchRequest& request) const;
   std::string LogPath(const GenerationKey& key) const;
   std::string TemporaryFolder(const GenerationKey& key) const;  // TMPDIR of all of it
-  // By its address.
-  bool IsThisMachine(const NodeName& name) const;
   // The agent of each node that is reached through one.
   std::map<NodeName, NodeName> AgentsOf(const std::vector<NodeName>& nodes) const;
   std::vector<std::string> Environment(const GenerationKey& key,

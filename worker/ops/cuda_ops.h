@@ -35,8 +35,8 @@ void SwiGluBackward(const torch::Tensor& gate, const torch::Tensor& up, const to
 // x, y [B, T, heads, D], either may be a part of wider rows; cosine, sine [T, D / 2] fp32.
 void Rope(const torch::Tensor& x, const torch::Tensor& cosine, const torch::Tensor& sine,
           float sign, const torch::Tensor& y);
-// logits [rows, V] become their gradient; weights (undefined: 1) and losses [rows] fp32; right [rows]
-// bool, unless undefined: whether no logit is larger than the target's.
+// logits [rows, V] become their gradient; weights (undefined: 1) and losses [rows] fp32; right
+// [rows] bool, unless undefined: whether no logit is larger than the target's.
 void CrossEntropy(const torch::Tensor& logits, const torch::Tensor& targets,
                   const torch::Tensor& weights, const torch::Tensor& losses,
                   const torch::Tensor& right);
