@@ -16,12 +16,13 @@ from worker_kills import REPOSITORY, Trained
 from world import BIN, Broken, quantile
 
 # The share of vowels among a completion's letters: what a small model can be taught without knowing
-# anything. The pause makes rewards something that one can be killed in.
+# anything. The pause makes rewards something that one can be killed in; as do rollouts of 96 tokens:
+# ranks tell once a second what they do, and a moment that is much shorter is never heard of.
 JUDGE = '''
 import json, sys, time
 for line in sys.stdin:
     asked = json.loads(line)
-    time.sleep(0.03)
+    time.sleep(0.02)
     letters = [c for c in asked["completion"].lower() if c.isalpha()]
     share = sum(c in "aeiou" for c in letters) / max(1, len(letters))
     print(json.dumps({"id": asked["id"], "components": {"vowels": share}}), flush=True)
@@ -29,13 +30,13 @@ for line in sys.stdin:
 JOB = """
 name: NAME
 model: {from: MODEL}
-data: {path: DATA, sequence_length: 64}
+data: {path: DATA, sequence_length: 192}
 train:
   task: grpo
   steps: STEPS
   global_batch: 32
   reproducible: true
-  rollout: {samples: 4, max_new_tokens: 24, temperature: 1}
+  rollout: {samples: 4, max_new_tokens: 96, temperature: 1}
   verifier: {kind: external, command: [python3, JUDGE]}
   grpo: {updates_per_rollout: 2}
   schedule: {kind: constant, learning_rate: 3e-4, warmup_steps: 0}
@@ -48,7 +49,7 @@ launch: {threads: 1}
 # What a worker says that it does, and what it is asked to be killed in.
 MOMENTS = {"rollout": ("ROLLOUT",), "reward": ("REWARD",),
            "learning": ("COMPUTE", "EXCHANGE", "UPDATE")}
-STEPS_OF_A_KILL, MORE_STEPS = 7, 30  # of a job that all kills fall into, with room
+STEPS_OF_A_KILL, MORE_STEPS = 7, 12  # of a job that all kills fall into, with room
 
 
 class RewardKills(Trained):
