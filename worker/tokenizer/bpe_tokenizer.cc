@@ -184,6 +184,11 @@ absl::StatusOr<absl::string_view> BpeTokenizer::Piece(int32_t id) const {
                                                  "allowed: 0 to ", vocab_size() - 1));
 }
 
+absl::StatusOr<std::string> BpeTokenizer::FirstPiece(int32_t id) const {
+  RETURN_IF_ERROR(Piece(id).status());
+  return pieces_.first_piece(id);
+}
+
 absl::Status BpeTokenizer::EncodeWords(absl::string_view text, bool first,
                                        std::vector<int32_t>& ids) const {
   WordCache& cache = ThreadCache();

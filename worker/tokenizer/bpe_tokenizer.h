@@ -43,6 +43,7 @@ class BpeTokenizer final : public Tokenizer {
   absl::Status Encode(absl::string_view text, std::vector<int32_t>& ids,
                       EncodeOptions options) const override;
   absl::StatusOr<absl::string_view> Piece(int32_t id) const override;
+  absl::StatusOr<std::string> FirstPiece(int32_t id) const override;
   std::string Json() const override { return json_; }
   std::string ConfigJson() const override { return config_json_; }
 

@@ -15,7 +15,7 @@ class StreamDecoder {
  public:
   // `tokenizer` must outlive this.
   explicit StreamDecoder(const Tokenizer& tokenizer, DecodeOptions options = {})
-      : tokenizer_(tokenizer), options_(options), first_(tokenizer.DropsFirstSpace()) {}
+      : tokenizer_(tokenizer), options_(options) {}
 
   // Text of a prompt that went before: what follows it begins no text.
   void Continue() { first_ = false; }
@@ -28,7 +28,7 @@ class StreamDecoder {
  private:
   const Tokenizer& tokenizer_;
   const DecodeOptions options_;
-  bool first_;           // the space that the text may begin with is not of the text
+  bool first_ = true;    // no token of the text was seen yet
   std::string pending_;  // bytes of a character that is not whole
 };
 

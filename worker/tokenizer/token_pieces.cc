@@ -56,7 +56,11 @@ absl::Status TokenPieces::TakeDecoder(const nlohmann::json& json, int depth) {
     ASSIGN_OR_RETURN(const std::string mark, StringField(json, "replacement"));
     if (mark.empty()) return Unknown(json.dump());
     replacements_.emplace_back(mark, " ");
-    drops_first_space_ = json.value("prepend_scheme", nlohmann::json("always")) != "never";
+    // Files of old have add_prefix_space in place of the scheme.
+    const bool never = json.value("prepend_scheme", nlohmann::json("always")) == "never" ||
+                       json.value("add_prefix_space", nlohmann::json()) == false;
+    drops_first_marks_ = !never;
+    mark_ = mark;
   } else if (type == "Replace") {
     ASSIGN_OR_RETURN(const nlohmann::json* pattern, ObjectField(json, "pattern"));
     if (!pattern->contains("String")) return Unknown(json.dump());
@@ -100,6 +104,16 @@ void TokenPieces::Add(int32_t id, absl::string_view token) {
     }
   }
   pieces_[index] = std::move(text);
+  first_pieces_.erase(id);
+  if (!drops_first_marks_ || !absl::StrContains(token, ' ')) return;
+  first_pieces_[id] = absl::StrReplaceAll(token, {{mark_, ""}});
+}
+
+std::string TokenPieces::first_piece(int32_t id) const {
+  const absl::string_view text = piece(id);
+  if (!drops_first_marks_) return std::string(text);
+  const auto it = first_pieces_.find(id);
+  return it != first_pieces_.end() ? it->second : absl::StrReplaceAll(text, {{" ", ""}});
 }
 
 }  // namespace espalier

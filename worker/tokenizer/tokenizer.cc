@@ -1,5 +1,7 @@
 #include "worker/tokenizer/tokenizer.h"
 
+#include <utility>
+
 #include "common/base/status_macros.h"
 #include "worker/tokenizer/unicode_text.h"
 
@@ -16,14 +18,28 @@ void AppendBytes(std::string& bytes, std::string& text) {
   bytes.clear();
 }
 
+// `first`: no token of the text had any bytes yet.
+absl::StatusOr<std::string> PieceOf(const Tokenizer& tokenizer, int32_t id, bool& first) {
+  ASSIGN_OR_RETURN(const absl::string_view piece, tokenizer.Piece(id));
+  if (piece.empty() || !std::exchange(first, false)) return std::string(piece);
+  return tokenizer.FirstPiece(id);
+}
+
 }  // namespace
+
+absl::StatusOr<std::string> Tokenizer::FirstPiece(int32_t id) const {
+  ASSIGN_OR_RETURN(const absl::string_view piece, Piece(id));
+  return std::string(piece);
+}
 
 absl::StatusOr<std::string> Tokenizer::Decode(absl::Span<const int32_t> ids,
                                               DecodeOptions options) const {
   std::string text;
+  bool first = true;
   for (const int32_t id : ids) {
-    ASSIGN_OR_RETURN(const absl::string_view piece, Piece(id));
-    if (options.special_tokens || !IsSpecial(id)) text.append(piece.data(), piece.size());
+    if (!options.special_tokens && IsSpecial(id)) continue;
+    ASSIGN_OR_RETURN(const std::string piece, PieceOf(*this, id, first));
+    text += piece;
   }
   if (DropsFirstSpace() && !text.empty() && text.front() == ' ') text.erase(0, 1);
   return text;
@@ -32,12 +48,13 @@ absl::StatusOr<std::string> Tokenizer::Decode(absl::Span<const int32_t> ids,
 absl::StatusOr<std::string> Tokenizer::DecodeText(absl::Span<const int32_t> ids,
                                                   DecodeOptions options) const {
   std::string text, bytes;
+  bool first = true;
   for (const int32_t id : ids) {
-    ASSIGN_OR_RETURN(const absl::string_view piece, Piece(id));
     if (!options.special_tokens && IsSpecial(id)) continue;
+    ASSIGN_OR_RETURN(const std::string piece, PieceOf(*this, id, first));
     if (!(KindOf(id) == TokenKind::kByteFallback)) AppendBytes(bytes, text);
     std::string& part = (KindOf(id) == TokenKind::kByteFallback) ? bytes : text;
-    part.append(piece.data(), piece.size());
+    part += piece;
   }
   AppendBytes(bytes, text);
   if (DropsFirstSpace() && !text.empty() && text.front() == ' ') text.erase(0, 1);

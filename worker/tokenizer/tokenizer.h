@@ -58,6 +58,9 @@ class Tokenizer {
   // INVALID_ARGUMENT names an id outside the vocabulary; an id that has no token stands for
   // nothing. Valid as long as the tokenizer.
   virtual absl::StatusOr<absl::string_view> Piece(int32_t id) const = 0;
+  // The bytes of the id that a text begins with, where they are others: marks before texts are not
+  // of the text.
+  virtual absl::StatusOr<std::string> FirstPiece(int32_t id) const;
   // The space that such a tokenizer puts before every text is not of the text.
   bool DropsFirstSpace() const { return drops_first_space_; }
 

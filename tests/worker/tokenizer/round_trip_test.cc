@@ -122,5 +122,44 @@ TEST(RoundTrip, TimeIsLinearForTextsWithoutAnyBoundary) {
   }
 }
 
+std::string Streamed(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
+  StreamDecoder stream(tokenizer);
+  std::string text;
+  for (const int32_t id : ids) text += stream.Append(id).value_or("?");
+  return text + stream.Finish();
+}
+
+// As the decoder Metaspace of tokenizers: wherever they stand in it.
+TEST(Decode, OfTheFirstTokenMetaspaceDropsEveryMark) {
+  for (const char* scheme : {"always", "first", "never"}) {
+    nlohmann::json json = TokenizerJson("unk-metaspace");
+    json["decoder"]["prepend_scheme"] = scheme;
+    json["model"]["vocab"]["▁x▁y"] = 342;
+    json["added_tokens"].push_back({{"id", 343},
+                                    {"content", "▁ z"},
+                                    {"single_word", false},
+                                    {"lstrip", false},
+                                    {"rstrip", false},
+                                    {"normalized", false},
+                                    {"special", false}});
+    const auto tokenizer = TokenizerFromJson(json.dump());
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    const bool never = std::string(scheme) == "never";
+    using Names = std::vector<std::string>;
+    for (const auto& [names, dropped, kept] : {std::tuple{Names{"▁▁▁▁", "he"}, "he", "    he"},
+                                               {Names{"<s>", "▁▁", "▁a"}, " a", "   a"},
+                                               {Names{"▁x▁y", "▁x▁y"}, "xy x y", " x y x y"},
+                                               {Names{"he", "▁a"}, "he a", "he a"},
+                                               {Names{"▁ z", "▁a"}, " z a", "  z a"}}) {
+      std::vector<int32_t> ids;
+      for (const std::string& name : names) ids.push_back((*tokenizer)->IdOf(name).value_or(-1));
+      const std::string text = never ? kept : dropped;
+      EXPECT_EQ((*tokenizer)->Decode(ids).value_or("?"), text);
+      EXPECT_EQ((*tokenizer)->DecodeText(ids).value_or("?"), text);
+      EXPECT_EQ(Streamed(**tokenizer, ids), text);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace espalier
