@@ -3,8 +3,9 @@
 positions of validation, answered with the likeliest tokens by the model that the tour began with and
 by what it became; rewards of the set guess-only, reckoned here anew; the mean of their differences,
 its interval of 95 %, and p of a paired bootstrap: how often a mean of positions drawn with repetition
-is not above 0. Then whole games on the secrets of those positions. The worker's own log must say the
-same mean reward, or nothing is told.
+is not above 0. Then whole games on the secrets of those positions: one of each by the likeliest
+guesses, and ten that are sampled as in training (temperature 1), with the same bootstrap over the
+secrets. The worker's own log must say the same mean reward, or nothing is told.
 
 Arguments: [FOLDER], build/tour/grpo by default."""
 import http.client
@@ -20,6 +21,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 JOBS = {"before": "grpo-wordle-nano-start", "after": "grpo-wordle-nano"}
 STATES, DRAWS, TURNS, ASKED_AT_ONCE = 200, 20000, 6, 50  # serve takes 80
+SAMPLED_GAMES = 10  # of each secret
 END = "</guess>"
 
 
@@ -76,14 +78,15 @@ class Player:
         self.server.terminate()
         self.server.wait()
 
-    def turns(self, histories):
+    def turns(self, histories, temperature=0, seed=0):
         texts = []
         for begin in range(0, len(histories), ASKED_AT_ONCE):
             prompts = ["".join(["Wordle.", *(f" {guess} {seen}." for guess, seen in history),
                                 "\n<think>"]) for history in histories[begin:begin + ASKED_AT_ONCE]]
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
             connection.request("POST", "/v1/completions", json.dumps(
-                {"prompt": prompts, "max_tokens": 80, "temperature": 0, "stop": [END]}),
+                {"prompt": prompts, "max_tokens": 80, "temperature": temperature,
+                 "seed": seed + begin, "stop": [END]}),
                 {"Content-Type": "application/json"})
             answer = json.load(connection.getresponse())
             connection.close()
@@ -93,36 +96,52 @@ class Player:
                       for one in sorted(answer["choices"], key=lambda one: one["index"])]
         return texts
 
-    def solved(self, words, secrets):
-        """The part of the secrets that is found within six turns."""
-        games = {secret: [] for secret in secrets}
-        found = 0
-        for _ in range(TURNS):
-            turns = self.turns(list(games.values()))
-            for (secret, history), completion in zip(list(games.items()), turns):
-                guess = guess_of(completion)
-                if guess == secret:
-                    found += 1
-                    del games[secret]
-                elif guess in words and guess not in dict(history):
-                    history.append((guess, marks(secret, guess)))
-        return found / len(secrets)
+    def games(self, words, secrets, temperature=0):
+        """Of each secret, whether it is found within six turns."""
+        histories, found = [[] for _ in secrets], [False] * len(secrets)
+        for turn in range(TURNS):
+            going = [game for game in range(len(secrets)) if not found[game]]
+            turns = self.turns([histories[game] for game in going], temperature, turn * 10000)
+            for game, completion in zip(going, turns):
+                guess, secret = guess_of(completion), secrets[game]
+                found[game] = guess == secret
+                if guess in words and guess not in dict(histories[game]):
+                    histories[game].append((guess, marks(secret, guess)))
+        return found
 
 
-def rewards_of(folder, who, words, states):
+def tell(figure, **values):
+    print(json.dumps({"bench": "wordle", "figure": figure, **values}), flush=True)
+
+
+def played(folder, who, words, states):
+    """Rewards of the states; and of each secret, the part of its sampled games that is solved."""
+    secrets = list(dict.fromkeys(secret for secret, _ in states))
     checkpoint = max((folder / f"{JOBS[who]}-checkpoints").glob("step-*"))
     with Player(checkpoint) as player:
         turns = player.turns([history for _, history in states])
         got = [reward(words, secret, history, turn) for (secret, history), turn in zip(states, turns)]
-        solve_rate = player.solved(words, list(dict.fromkeys(secret for secret, _ in states)))
+        likeliest = player.games(words, secrets)
+        sampled = player.games(words, secrets * SAMPLED_GAMES, temperature=1)
     said = re.findall(r"validation after .*  reward (\S+)",
                       (folder / f"{JOBS[who]}.log").read_text())
     mean = sum(got) / len(got)
     if abs(float(said[-1]) - mean) > 2e-3:
         sys.exit(f"{who}: the mean reward is {mean:.4f} here and {said[-1]} in the worker's log")
-    print(json.dumps({"bench": "wordle", "who": who, "states": len(states), "reward": mean,
-                      "solve_rate": solve_rate}), flush=True)
-    return got
+    tell(who, states=len(states), reward=mean, games=len(likeliest),
+         solve_rate=sum(likeliest) / len(likeliest), sampled_games=len(sampled),
+         sampled_solve_rate=sum(sampled) / len(sampled))
+    return got, [sum(sampled[one::len(secrets)]) / SAMPLED_GAMES for one in range(len(secrets))]
+
+
+def tell_rise(figure, before, after):
+    """By a paired bootstrap."""
+    rises = [b - a for a, b in zip(before, after)]
+    draw = random.Random(1)
+    means = sorted(sum(draw.choices(rises, k=len(rises))) / len(rises) for _ in range(DRAWS))
+    tell(figure, pairs=len(rises), rise=sum(rises) / len(rises),
+         interval_95=[means[int(DRAWS * 0.025)], means[int(DRAWS * 0.975)]],
+         p=(1 + sum(mean <= 0 for mean in means)) / (1 + DRAWS))
 
 
 def main():
@@ -131,15 +150,9 @@ def main():
     lines = (folder / "wordle/validation-prompts.jsonl").read_text().splitlines()[:STATES]
     states = [(record["secret"], [tuple(turn) for turn in record["history"]])
               for record in (json.loads(line)["record"] for line in lines)]
-    before, after = (rewards_of(folder, who, words, states) for who in JOBS)
-    rises = [b - a for a, b in zip(before, after)]
-    draw = random.Random(1)
-    means = sorted(sum(draw.choices(rises, k=len(rises))) / len(rises) for _ in range(DRAWS))
-    print(json.dumps({
-        "bench": "wordle", "figure": "rise of the mean reward", "states": len(states),
-        "rise": sum(rises) / len(rises),
-        "interval_95": [means[int(DRAWS * 0.025)], means[int(DRAWS * 0.975)]],
-        "p": (1 + sum(mean <= 0 for mean in means)) / (1 + DRAWS)}))
+    before, after = (played(folder, who, words, states) for who in JOBS)
+    tell_rise("rise of the mean reward", before[0], after[0])
+    tell_rise("rise of the part of sampled games that is solved", before[1], after[1])
 
 
 if __name__ == "__main__":

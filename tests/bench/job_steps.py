@@ -51,12 +51,8 @@ class Job:
 
     def __init__(self, bed, shape, *settings):
         self.bed = bed
-        # 17m has its 17 million parameters with a vocabulary of that kind; bytes need 258 of it.
-        vocabulary = ", vocab_size: 16384" if shape.model == "17m" else ""
         path = bed.folder / "job.yaml"
-        path.write_text(JOB.format(model=shape.model, vocabulary=vocabulary, batch=shape.batch,
-                                   data=bed.folder / "data", sequence=shape.sequence,
-                                   micro_batch=shape.micro_batch, precision=shape.precision))
+        path.write_text(self.text(shape))
         sets = [word for setting in settings for word in ("--set", setting)]
         self.id = bed.ask("submit", path, *sets)["job_id"]
         self.steps, self.status, self.seen = {}, {}, []
@@ -64,6 +60,13 @@ class Job:
                                       stderr=subprocess.DEVNULL)
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
+
+    def text(self, shape):
+        # 17m has its 17 million parameters with a vocabulary of that kind; bytes need 258 of it.
+        vocabulary = ", vocab_size: 16384" if shape.model == "17m" else ""
+        return JOB.format(model=shape.model, vocabulary=vocabulary, batch=shape.batch,
+                          data=self.bed.folder / "data", sequence=shape.sequence,
+                          micro_batch=shape.micro_batch, precision=shape.precision)
 
     def read(self):
         for line in self.watch.stdout:
