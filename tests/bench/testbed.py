@@ -1,9 +1,9 @@
 """A cluster on one Linux machine, for benchmarks: espalierd and the agents of some nodes in network
 namespaces on one switch, with mutual TLS. Each node has a link that is shaped both ways and can be
 cut (namespaces.py), a disk and shared memory of its own, and, if told so, one core for its workers.
-Used by bench_unequal.py, bench_recovery.py, bench_checkpoint.py and bench_reproducible.py;
-job_steps.py has the jobs. Needs root. Whatever was started is ended by its pid, and everything lies
-in one folder.
+Used by bench_unequal.py, bench_rollouts.py, bench_recovery.py, bench_checkpoint.py and
+bench_reproducible.py; job_steps.py has the jobs. Needs root. Whatever was started is ended by its
+pid, and everything lies in one folder.
 """
 import dataclasses
 import json
