@@ -80,7 +80,7 @@ struct DecoderConfig {
   double initializer_range = 0.02;
   std::optional<RecursionConfig>
       recursion;  // of kTrm, which is made for the longest sequence alone
-  // Token ids that config.json carries for generation: where a text begins, which ids end it.
+  // For generation: where a text begins, which ids end it.
   std::optional<int64_t> bos_token_id;
   std::vector<int64_t> eos_token_ids;
 
@@ -127,6 +127,9 @@ absl::StatusOr<DecoderConfig> DecoderConfigFromSpec(const v1::ModelSpec& spec,
 // UNIMPLEMENTED, with its name and what is supported; keys that do not change the mathematics are
 // ignored.
 absl::StatusOr<DecoderConfig> DecoderConfigFromJson(absl::string_view json);
+// Adds the ids that end an answer by a generation_config.json, which often has more of them: that of
+// an instructed Llama 3 ends turns. INVALID_ARGUMENT for a file that is none.
+absl::Status AddGenerationConfig(absl::string_view json, DecoderConfig& config);
 
 // The inverse: a config.json with which transformers' AutoModelForCausalLM loads the weights. The
 // family follows from the options (README.md has the table). The config must be valid.

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "worker/formats/config_json.h"
@@ -156,14 +157,19 @@ void ReadSizes(const ConfigFamily& family, JsonKeys& keys, const Json& json,
       keys.Integer("max_position_embeddings", family.max_position_embeddings);
 }
 
-void ReadTokenIds(JsonKeys& keys, DecoderConfig& config) {
-  if (keys.Find("bos_token_id") != nullptr) config.bos_token_id = keys.Integer("bos_token_id", 0);
+void ReadEnds(JsonKeys& keys, DecoderConfig& config) {
   const Json* eos = keys.Find("eos_token_id");
   if (eos == nullptr) return;
   for (const Json& id : eos->is_array() ? *eos : Json::array({*eos})) {
     if (!id.is_number_integer()) return keys.Wrong("eos_token_id", "an id or a list of ids");
-    config.eos_token_ids.push_back(id.get<int64_t>());
+    const auto end = id.get<int64_t>();
+    if (!absl::c_linear_search(config.eos_token_ids, end)) config.eos_token_ids.push_back(end);
   }
+}
+
+void ReadTokenIds(JsonKeys& keys, DecoderConfig& config) {
+  if (keys.Find("bos_token_id") != nullptr) config.bos_token_id = keys.Integer("bos_token_id", 0);
+  ReadEnds(keys, config);
 }
 
 absl::StatusOr<const ConfigFamily*> ReadFamily(JsonKeys& keys) {
@@ -307,6 +313,17 @@ absl::StatusOr<DecoderConfig> DecoderConfigFromJson(absl::string_view text) {
   RETURN_IF_ERROR(keys.status());
   RETURN_IF_ERROR(ValidateDecoderConfig(config));
   return config;
+}
+
+absl::Status AddGenerationConfig(absl::string_view text, DecoderConfig& config) {
+  const absl::StatusOr<Json> parsed = ParseJsonObject(text);
+  if (!parsed.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "generation_config.json: ", parsed.status().message(), "; is the file whole?"));
+  }
+  JsonKeys keys(*parsed, "generation_config.json");
+  ReadEnds(keys, config);
+  return keys.status();
 }
 
 std::string DecoderConfigToJson(const DecoderConfig& config) {

@@ -261,6 +261,12 @@ absl::StatusOr<DecoderConfig> ReadModelConfig(const std::string& folder) {
   ASSIGN_OR_RETURN(const std::string text, PosixFileSystem().Read(path, kJsonLimitBytes));
   absl::StatusOr<DecoderConfig> config = DecoderConfigFromJson(text);
   if (!config.ok()) return Named(config.status(), folder);
+  const absl::StatusOr<std::string> generation =
+      PosixFileSystem().Read(absl::StrCat(folder, "/generation_config.json"), kJsonLimitBytes);
+  if (absl::IsNotFound(generation.status())) return config;
+  RETURN_IF_ERROR(generation.status());
+  const absl::Status added = AddGenerationConfig(*generation, *config);
+  if (!added.ok()) return Named(added, folder);
   return config;
 }
 

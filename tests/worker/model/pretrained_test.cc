@@ -106,6 +106,22 @@ TEST_F(Pretrained, ShardsAreFoundThroughTheIndex) {
   ExpectRefused(absl::StatusCode::kNotFound, "b.safetensors");
 }
 
+TEST_F(Pretrained, AnswersEndByWhatEitherConfigSays) {
+  config_.eos_token_ids = {5};
+  WriteText("config.json", DecoderConfigToJson(config_));
+  EXPECT_EQ(ReadModelConfig(folder_)->eos_token_ids, std::vector<int64_t>({5}));
+  WriteText("generation_config.json", R"({"eos_token_id": [7, 5], "temperature": 0.6})");
+  EXPECT_EQ(ReadModelConfig(folder_)->eos_token_ids, std::vector<int64_t>({5, 7}));
+  WriteText("generation_config.json", R"({"eos_token_id": null})");
+  EXPECT_EQ(ReadModelConfig(folder_)->eos_token_ids, std::vector<int64_t>({5}));
+  for (const char* wrong : {"[7]", "{\"eos_token_id\": \"</s>\"}", "{\"eos_token_id\": 7"}) {
+    WriteText("generation_config.json", wrong);
+    const absl::Status status = ReadModelConfig(folder_).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << wrong;
+    EXPECT_TRUE(absl::StrContains(status.message(), "generation_config.json")) << status;
+  }
+}
+
 TEST_F(Pretrained, ATensorThatTwoShardsHoldIsRefused) {
   WriteTensors("a.safetensors", tensors_);
   WriteTensors("b.safetensors", {{"model.norm.weight", torch::ones({16})}});
