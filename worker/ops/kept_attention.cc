@@ -40,6 +40,27 @@ Tensor Held(const Tensor& kept, int64_t rows, int64_t keys) {
   return kept.narrow(0, 0, rows).flatten(0, 1).narrow(1, 0, keys);
 }
 
+// What is copied to be computed with more widely, at a time.
+constexpr int64_t kWideBytes = int64_t{256} << 20;
+
+// queries [N, G, D] times keys [N, keys, D] in the type of sums: models with large keys (Qwen 2)
+// have products that 16 bits round by more than what they decide, and fp16 does not hold.
+Tensor Scores(const Tensor& queries, const Tensor& keys) {
+  const torch::ScalarType type = generic_ops::SumType(keys);
+  if (keys.scalar_type() == type) return queries.bmm(keys.transpose(1, 2));
+  const Tensor scores =
+      torch::empty({queries.size(0), queries.size(1), keys.size(1)}, queries.options().dtype(type));
+  const int64_t all = queries.size(0), bytes = keys.size(1) * keys.size(2) * scores.itemsize();
+  const int64_t part = RowsWithin(bytes, all, kWideBytes);
+  for (int64_t begin = 0; begin < all; begin += part) {
+    const int64_t count = std::min(part, all - begin);
+    Tensor to = scores.narrow(0, begin, count);
+    torch::bmm_out(to, generic_ops::Wide(queries.narrow(0, begin, count)),
+                   generic_ops::Wide(keys.narrow(0, begin, count)).transpose(1, 2));
+  }
+  return scores;
+}
+
 }  // namespace
 
 KeptLengths::KeptLengths(std::vector<int64_t> lengths, torch::Tensor on_device)
@@ -69,7 +90,7 @@ Tensor KeptAttention(const Tensor& q, const Tensor& keys, const Tensor& values,
   const int64_t count =
       std::min(SharedSize(lengths.longest(), kKeysOfAShape, q.device()), keys.size(2));
   const Tensor queries = q.contiguous().view({rows * kv, heads / kv, dim});
-  const Tensor scores = generic_ops::Wide(queries.bmm(Held(keys, rows, count).transpose(1, 2)));
+  const Tensor scores = Scores(queries, Held(keys, rows, count));
   Tensor of_row = scores.view({rows, heads, count});
   const double scale = 1 / std::sqrt(static_cast<double>(dim));
   torch::add_out(of_row, lengths.Mask(window, count).to(scores.scalar_type()), of_row, scale);
