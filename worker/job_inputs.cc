@@ -5,13 +5,16 @@
 #include <optional>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/config/epochs.h"
 #include "common/observe/log.h"
 #include "common/platform/platform.h"
+#include "worker/generation/text_stream.h"
 #include "worker/memory/memory_advice.h"
 #include "worker/memory/memory_meter.h"
 #include "worker/model/adapter_files.h"
@@ -54,7 +57,12 @@ absl::StatusOr<JobInputs> OpenJobInputs(const v1::JobSpec& spec) {
                   : "train.task trm trains a recursive model and this one is not; give "
                     "model.architecture: trm with model.recursion, or another train.task");
   }
-  if (!spec.model().has_from()) inputs.config.eos_token_ids = {tokenizer->end_of_text()};
+  // What answers end with in data made by this tokenizer ends them in what is written of the model.
+  for (const int32_t end :
+       spec.model().has_from() ? StopIds({}, *tokenizer) : std::vector{tokenizer->end_of_text()}) {
+    auto& ends = inputs.config.eos_token_ids;
+    if (!absl::c_linear_search(ends, end)) ends.push_back(end);
+  }
   RunIdentity& identity = inputs.identity;
   identity.training_samples = inputs.task->training()->size();
   identity.spec = spec;
@@ -62,7 +70,8 @@ absl::StatusOr<JobInputs> OpenJobInputs(const v1::JobSpec& spec) {
   identity.data_hash = inputs.dataset->manifest_hash();
   identity.tokenizer_json = tokenizer->Json();
   identity.tokenizer_config_json = tokenizer->ConfigJson();
-  identity.architecture = DecoderConfigToJson(inputs.config);
+  identity.architecture = ArchitectureJson(inputs.config);
+  identity.ends = absl::StrJoin(inputs.config.eos_token_ids, " ");
   ASSIGN_OR_RETURN(const std::optional<LoraConfig> lora, JobLora(inputs.config, spec.train()));
   identity.adapters = AdaptersText(inputs.config, lora);
   return inputs;

@@ -127,12 +127,14 @@ absl::StatusOr<DecoderConfig> DecoderConfigFromSpec(const v1::ModelSpec& spec,
 // UNIMPLEMENTED, with its name and what is supported; keys that do not change the mathematics are
 // ignored.
 absl::StatusOr<DecoderConfig> DecoderConfigFromJson(absl::string_view json);
-// Adds the ids that end an answer by a generation_config.json, which often has more of them: that of
-// an instructed Llama 3 ends turns. INVALID_ARGUMENT for a file that is none.
+// Adds the ids that end an answer by a generation_config.json, which often has more of them: that
+// of an instructed Llama 3 ends turns. INVALID_ARGUMENT for a file that is none.
 absl::Status AddGenerationConfig(absl::string_view json, DecoderConfig& config);
 
 // The inverse: a config.json with which transformers' AutoModelForCausalLM loads the weights. The
 // family follows from the options (README.md has the table). The config must be valid.
 std::string DecoderConfigToJson(const DecoderConfig& config);
+// The same without what is asked for in generation alone: equal for models that compute the same.
+std::string ArchitectureJson(DecoderConfig config);
 
 }  // namespace espalier

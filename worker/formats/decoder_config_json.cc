@@ -347,4 +347,10 @@ std::string DecoderConfigToJson(const DecoderConfig& config) {
   return json.dump(2) + "\n";
 }
 
+std::string ArchitectureJson(DecoderConfig config) {
+  config.bos_token_id.reset();
+  config.eos_token_ids.clear();
+  return DecoderConfigToJson(config);
+}
+
 }  // namespace espalier

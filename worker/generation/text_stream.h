@@ -1,8 +1,8 @@
 // How answers end: StopIds, the ids that end one; TextStream: the text of an answer as its ids
 // come, up to the first of some stop strings: what is given away is never taken back, so what may
 // become a stop string waits until it has or not. Used by worker/generate_verb.cc,
-// worker/chat_verb.cc and worker/serve; StopIds also by worker/open_model.cc, worker/rollout and
-// worker/task. One thread at a time.
+// worker/chat_verb.cc and worker/serve; StopIds also by worker/open_model.cc,
+// worker/job_inputs.cc, worker/rollout and worker/task. One thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,8 @@
 
 namespace espalier {
 
-// config.json of the folder, with what ends answers by its generation_config.json. Every message of this header names the file.
+// config.json of the folder, with what ends answers by its generation_config.json. Every message of
+// this header names the file.
 absl::StatusOr<DecoderConfig> ReadModelConfig(const std::string& folder);
 
 // Of the model that a job trains on data of `data_vocab_size` ids: its model.from, or its preset

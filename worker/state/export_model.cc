@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
@@ -33,12 +34,30 @@ json ReadJson(const std::string& folder, absl::string_view name) {
   return read.is_object() ? read : json::object();
 }
 
-// How to generate is the base's to say, which may say more than a checkpoint does.
+// How to generate is the base's to say, which may say more than a checkpoint does; but answers end
+// also by what the checkpoint has learnt to end them with.
+absl::Status AddGenerationConfig(const std::string& base, const std::string& from,
+                                 ExportFolder& folder) {
+  constexpr char kName[] = "generation_config.json", kEnds[] = "eos_token_id";
+  const auto ids = [](const json& ends) {
+    return ends.is_array() ? ends : ends.is_number() ? json::array({ends}) : json::array();
+  };
+  json of_base = ReadJson(base, kName);
+  const bool has_own = !of_base.empty();
+  json ends = ids(of_base[kEnds]);
+  const size_t known = ends.size();
+  for (const json& id : ids(ReadJson(from, kName)[kEnds])) {
+    if (!absl::c_linear_search(ends, id)) ends.push_back(id);
+  }
+  if (!has_own || ends.size() == known) return folder.CopyText(kName, {base, from});
+  of_base[kEnds] = ends;
+  return folder.WriteText(kName, of_base.dump(2) + "\n");
+}
+
 absl::Status CopyFilesBeside(const std::string& base, const std::string& from,
                              ExportFolder& folder) {
-  std::vector<std::string> folders = {from};
-  if (!base.empty()) folders.insert(folders.begin(), base);
-  RETURN_IF_ERROR(folder.CopyText("generation_config.json", folders));
+  RETURN_IF_ERROR(base.empty() ? folder.CopyText("generation_config.json", {from})
+                               : AddGenerationConfig(base, from, folder));
   ASSIGN_OR_RETURN(const std::string tokenizer, TokenizerFolder(base, from));
   for (const char* name : kTokenizerFiles) RETURN_IF_ERROR(folder.CopyText(name, {tokenizer}));
   return absl::OkStatus();

@@ -59,7 +59,7 @@ absl::Status Differs(size_t rank, absl::string_view what, absl::string_view reme
 absl::Status CheckSameRun(const RankContext& context, const RunIdentity& identity) {
   Digest mine;
   mine.spec = HashSpec(identity.spec);
-  mine.architecture = Hash(identity.architecture);
+  mine.architecture = Hash(absl::StrCat(identity.architecture, identity.ends));
   mine.adapters = Hash(identity.adapters);
   CopyText(identity.data_hash, mine.data);
   CopyText(ESPALIER_VERSION, mine.version);
@@ -234,8 +234,8 @@ absl::Status LoadSlots(const Safetensors& file, Step step, SlotStates& slots) {
 absl::Status CheckArchitecture(const Checkpoint& checkpoint, const DecoderConfig& config) {
   ASSIGN_OR_RETURN(const std::string text, checkpoint.Text("config.json"));
   ASSIGN_OR_RETURN(const DecoderConfig saved, DecoderConfigFromJson(text));
-  const json was = json::parse(DecoderConfigToJson(saved), nullptr, /*allow_exceptions=*/false);
-  const json is = json::parse(DecoderConfigToJson(config), nullptr, /*allow_exceptions=*/false);
+  const json was = json::parse(ArchitectureJson(saved), nullptr, /*allow_exceptions=*/false);
+  const json is = json::parse(ArchitectureJson(config), nullptr, /*allow_exceptions=*/false);
   for (const auto& [key, value] : is.items()) {
     // Where a job left it out, it follows the sequences; it decides angles by rope_scaling alone.
     const bool free = key == "max_position_embeddings" && !config.rope_scaling;

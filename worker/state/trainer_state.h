@@ -24,7 +24,8 @@ struct RunIdentity {
   v1::JobSpec spec;
   std::string data_hash;  // SHA-256 (hex) of the data's manifest
   int64_t training_samples = 0;
-  std::string architecture;  // config.json
+  std::string architecture;  // ArchitectureJson
+  std::string ends;          // ids that end what is sampled; those of a checkpoint may be others
   std::string adapters;      // AdaptersText
   // Where every bit must stay as it is (train.reproducible): how this rank computes, in less than
   // kComputedByBytes. Empty: any rank may go on.

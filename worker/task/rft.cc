@@ -4,6 +4,7 @@
 
 #include "common/base/status_macros.h"
 #include "worker/generation/text_stream.h"
+#include "worker/model/pretrained.h"
 #include "worker/rollout/job_rollouts.h"
 #include "worker/task/rft_practice.h"
 #include "worker/tokenizer/open_tokenizer.h"
@@ -21,7 +22,7 @@ RftTable::Options TableOf(const RftInputs& inputs) {
   return {.samples = inputs.training->size(),
           .sequence_length = inputs.spec.data().sequence_length(),
           .end_of_text = inputs.tokenizer->end_of_text(),
-          .ends = StopIds({}, *inputs.tokenizer)};
+          .ends = StopIds(inputs.model_ends, *inputs.tokenizer)};
 }
 
 }  // namespace
@@ -57,6 +58,8 @@ absl::StatusOr<std::unique_ptr<Task>> OpenRft(const v1::JobSpec& spec, const Dat
   for (int64_t prompt = 0; prompt < inputs.training->size(); ++prompt) {
     RETURN_IF_ERROR(CheckRoom(spec, prompt, inputs.training->ids(prompt).size()));
   }
+  ASSIGN_OR_RETURN(const DecoderConfig config, JobModelConfig(spec, dataset.manifest().vocab_size));
+  inputs.model_ends = config.eos_token_ids;
   inputs.open_source = [spec, tokenizer = inputs.tokenizer,
                         folder = dataset.folder()](const RolloutPlace& place) {
     return OpenJobRollouts(place, spec, folder, *tokenizer);

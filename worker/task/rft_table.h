@@ -61,6 +61,7 @@ struct RftInputs {
   std::string data_hash;
   // Opens what samples and judges, for a rank.
   std::function<absl::StatusOr<std::unique_ptr<RolloutSource>>(const RolloutPlace&)> open_source;
+  std::vector<int64_t> model_ends = {};  // ids that end an answer, besides the tokenizer's
 };
 
 }  // namespace espalier

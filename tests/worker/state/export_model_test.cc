@@ -69,13 +69,15 @@ void WriteAdapterAndBase(const TestFolder& folder) {
     folder.Write(absl::StrCat("from/", name), CopyOf(absl::StrCat(model, "adapter/", name)));
   }
   folder.Write("from/base.json", absl::StrCat("{\"model\": \"", folder / "base", "\"}"));
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
-                           "merges.txt", "generation_config.json"}) {
+  for (const char* name :
+       {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "merges.txt"}) {
     folder.Write(absl::StrCat("base/", name), "the base's");
   }
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "generation_config.json"}) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
     folder.Write(absl::StrCat("from/", name), "the data's");
   }
+  folder.Write("base/generation_config.json", R"({"eos_token_id": 7, "temperature": 0.6})");
+  folder.Write("from/generation_config.json", R"({"eos_token_id": [2, 7]})");
 }
 
 // The data may have been prepared with another one than the base has.
@@ -93,7 +95,9 @@ TEST(ExportModel, TheTokenizerIsTheOneThatTrained) {
     EXPECT_EQ(ReadText(to + "/tokenizer.json"), "the data's");
     EXPECT_EQ(ReadText(to + "/tokenizer_config.json"), "the data's");
     EXPECT_EQ(Names(to).count("merges.txt") + Names(to).count("chat_template.jinja"), 0U);
-    EXPECT_EQ(ReadText(to + "/generation_config.json"), "the base's");
+    // The base's, and what answers of the data ended with.
+    EXPECT_EQ(nlohmann::json::parse(ReadText(to + "/generation_config.json")),
+              (nlohmann::json{{"eos_token_id", {7, 2}}, {"temperature", 0.6}}));
   }
   std::filesystem::remove(folder / "from/tokenizer.json");
   const std::string to = exported("of-the-base");

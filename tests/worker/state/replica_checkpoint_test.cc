@@ -284,6 +284,22 @@ TEST(ReplicaCheckpoint, MomentsOfTwoKindsAreRefused) {
   }
 }
 
+// They change no weight, and are what one corrects where a chat does not stop.
+TEST(ReplicaCheckpoint, OtherEndsOfAnswersAreNoOtherModel) {
+  const TestFolder folder;
+  const RunIdentity identity = IdentityOf(v1::MOMENT_TYPE_FP32);
+  DecoderConfig config = TinyConfig();
+  config.eos_token_ids = {5};
+  const auto replica = Replica::Create(config, identity.spec.train(), torch::kCPU);
+  const auto checkpoint = Written(folder, ContentOf(**replica, identity, std::nullopt));
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  config.eos_token_ids = {5, 7};
+  config.bos_token_id = 1;
+  const auto other = Replica::Create(config, identity.spec.train(), torch::kCPU);
+  const absl::Status loaded = LoadReplica(*checkpoint, identity, **other);
+  EXPECT_TRUE(loaded.ok()) << loaded;
+}
+
 // What CheckSameRun returns on two ranks, of whose identity `change` makes what it likes.
 std::vector<absl::Status> CheckedByTwo(
     const std::function<void(int rank, RunIdentity& identity)>& change) {
