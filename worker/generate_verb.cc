@@ -24,7 +24,7 @@ absl::StatusOr<std::vector<int32_t>> PromptIds(const GenerateCommand& command,
                                                const Tokenizer& tokenizer) {
   std::vector<int32_t> ids;
   if (!command.chat) {
-    RETURN_IF_ERROR(tokenizer.Encode(command.prompt, ids, {.frame = true}));
+    ASSIGN_OR_RETURN(ids, tokenizer.EncodePrompt(command.prompt));
     if (ids.empty()) ids.push_back(tokenizer.end_of_text());  // begins a document
     return ids;
   }

@@ -103,6 +103,12 @@ std::string AlpacaPrompt(const InstructionRow& row) {
       "\n\n### Response:\n");
 }
 
+// What a text is encoded behind that follows these ids.
+TextStart Behind(Ids ids, const Tokenizer& tokenizer) {
+  if (ids.empty()) return TextStart::kBegins;
+  return tokenizer.IsSpecial(ids.back()) ? TextStart::kAfterToken : TextStart::kContinues;
+}
+
 // How many stretches that count two rows have in common, with all that is before them.
 size_t SharedRuns(const RenderedRow& a, const RenderedRow& b) {
   size_t runs = 0;
@@ -173,7 +179,9 @@ absl::StatusOr<RenderedRow> RowRenderer::RenderPair(const std::string& prompt,
   RenderedRow row{.ids = before_text_};
   RETURN_IF_ERROR(tokenizer_.Encode(prompt, row.ids));
   const auto asked = static_cast<int64_t>(row.ids.size());
-  RETURN_IF_ERROR(tokenizer_.Encode(completion, row.ids));
+  RETURN_IF_ERROR(tokenizer_.Encode(
+      completion, row.ids,
+      {.start = prompt.empty() ? TextStart::kBegins : Behind(row.ids, tokenizer_)}));
   row.ids.push_back(tokenizer_.end_of_text());
   row.counted.push_back(
       {options_.loss == LossOn::kAll ? 0 : asked, static_cast<int64_t>(row.ids.size())});
@@ -184,11 +192,8 @@ absl::StatusOr<RenderedRow> RowRenderer::RenderPair(const std::string& prompt,
 // Never cut: what is asked stands at its end.
 absl::StatusOr<RenderedRow> RowRenderer::RenderPrompt(const PromptRow& prompt) const {
   RenderedRow row;
-  RETURN_IF_ERROR(tokenizer_.Encode(prompt.prompt, row.ids, {.special_tokens = true}));
-  if (row.ids.empty()) return EmptyRow("the prompt has no token");
-  if (!StartsWith(row.ids, before_text_)) {
-    row.ids.insert(row.ids.begin(), before_text_.begin(), before_text_.end());
-  }
+  ASSIGN_OR_RETURN(row.ids, tokenizer_.EncodePrompt(prompt.prompt));
+  if (row.ids.size() == before_text_.size()) return EmptyRow("the prompt has no token");
   const auto tokens = static_cast<int64_t>(row.ids.size());
   if (options_.max_tokens > 0 && tokens > options_.max_tokens) {
     return TooLongRow(absl::StrCat("the prompt has ", tokens, " tokens, more than --max-tokens ",
@@ -281,13 +286,17 @@ absl::Status RowRenderer::AddMarked(const MarkedText& marked, RenderedRow& row) 
     const bool goes_on = StartsWith(before, Ids(row.ids).first(at_ids));
     if (!goes_on) {
       before.assign(row.ids.begin(), row.ids.begin() + static_cast<std::ptrdiff_t>(at_ids));
-      RETURN_IF_ERROR(tokenizer_.Encode(text.substr(at, next - at), before, kSpecial));
+      RETURN_IF_ERROR(
+          tokenizer_.Encode(text.substr(at, next - at), before,
+                            {.special_tokens = true, .start = Behind(before, tokenizer_)}));
     }
     at = next;
     at_ids = before.size();
     if (!StartsWith(row.ids, before)) {
       row.ids = std::move(before);
-      RETURN_IF_ERROR(tokenizer_.Encode(text.substr(next), row.ids, kSpecial));
+      RETURN_IF_ERROR(
+          tokenizer_.Encode(text.substr(next), row.ids,
+                            {.special_tokens = true, .start = Behind(row.ids, tokenizer_)}));
     }
     return static_cast<int64_t>(at_ids);
   };

@@ -154,8 +154,8 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> OpenAiServer::Prompts(
       prompts.push_back(*given);
       continue;
     }
-    std::vector<int32_t> ids;
-    RETURN_IF_ERROR(tokenizer_.Encode(std::get<std::string>(prompt), ids, {.frame = true}));
+    ASSIGN_OR_RETURN(std::vector<int32_t> ids,
+                     tokenizer_.EncodePrompt(std::get<std::string>(prompt)));
     if (ids.empty()) ids.push_back(tokenizer_.end_of_text());  // begins a document
     prompts.push_back(std::move(ids));
   }

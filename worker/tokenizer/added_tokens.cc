@@ -100,7 +100,7 @@ absl::StatusOr<AddedTokens> AddedTokens::FromJson(const nlohmann::json& json,
     ASSIGN_OR_RETURN(AddedToken token, TokenFromJson(one));
     const auto index = static_cast<int32_t>(added.tokens_.size());
     if (token.normalized) {
-      const absl::StatusOr<std::string> content = normalizer.Apply(token.content);
+      const auto content = normalizer.Apply(token.content, TextStart::kBegins);
       RETURN_IF_ERROR(content.status());
       if (!content->empty()) added.normalized_.Add(*content, index);
     } else {

@@ -189,10 +189,10 @@ absl::StatusOr<std::string> BpeTokenizer::FirstPiece(int32_t id) const {
   return pieces_.first_piece(id);
 }
 
-absl::Status BpeTokenizer::EncodeWords(absl::string_view text, bool first,
+absl::Status BpeTokenizer::EncodeWords(absl::string_view text, TextStart start,
                                        std::vector<int32_t>& ids) const {
   WordCache& cache = ThreadCache();
-  return pre_tokenizer_.ForEachWord(text, first, [&](absl::string_view word) -> absl::Status {
+  return pre_tokenizer_.ForEachWord(text, start, [&](absl::string_view word) -> absl::Status {
     if (word.size() > WordCache::kWordBytesMax) return model_.EncodeWord(word, ids);
     if (const auto known = cache.Find(number_, word)) {
       ids.insert(ids.end(), known->begin(), known->end());
@@ -205,32 +205,31 @@ absl::Status BpeTokenizer::EncodeWords(absl::string_view text, bool first,
   });
 }
 
-// `first`: `text` is where the whole text begins.
-absl::Status BpeTokenizer::EncodeRaw(absl::string_view text, bool first, bool special,
+absl::Status BpeTokenizer::EncodeRaw(absl::string_view text, TextStart start, bool special,
                                      std::vector<int32_t>& ids) const {
   std::string normalized;
   if (!normalizer_.empty()) {
-    ASSIGN_OR_RETURN(normalized, normalizer_.Apply(text));
+    ASSIGN_OR_RETURN(normalized, normalizer_.Apply(text, start));
     text = normalized;
   }
-  return added_.ForEachPart(text, AddedTokens::Stage::kNormalized, special,
-                            [&](const AddedTokens::Part& part) {
-                              const bool begins = std::exchange(first, false);
-                              if (part.token == nullptr) return EncodeWords(part.text, begins, ids);
-                              ids.push_back(part.token->id);
-                              return absl::OkStatus();
-                            });
+  return added_.ForEachPart(
+      text, AddedTokens::Stage::kNormalized, special, [&](const AddedTokens::Part& part) {
+        const TextStart of_part = std::exchange(start, TextStart::kAfterToken);
+        if (part.token == nullptr) return EncodeWords(part.text, of_part, ids);
+        ids.push_back(part.token->id);
+        return absl::OkStatus();
+      });
 }
 
 absl::Status BpeTokenizer::Encode(absl::string_view text, std::vector<int32_t>& ids,
                                   EncodeOptions options) const {
   if (options.frame) ids.insert(ids.end(), before_.begin(), before_.end());
-  bool first = true;
+  TextStart start = options.start;
   RETURN_IF_ERROR(added_.ForEachPart(
       text, AddedTokens::Stage::kRaw, options.special_tokens, [&](const AddedTokens::Part& part) {
-        const bool begins = std::exchange(first, false);
+        const TextStart of_part = std::exchange(start, TextStart::kAfterToken);
         if (part.token == nullptr) {
-          return EncodeRaw(part.text, begins, options.special_tokens, ids);
+          return EncodeRaw(part.text, of_part, options.special_tokens, ids);
         }
         ids.push_back(part.token->id);
         return absl::OkStatus();

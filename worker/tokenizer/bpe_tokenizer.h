@@ -53,9 +53,10 @@ class BpeTokenizer final : public Tokenizer {
   absl::Status TakeTokens(const nlohmann::json& json);
   absl::Status TakeFrame(const nlohmann::json& json, int depth);
   absl::Status TakeEnd(const Surroundings& surroundings);
-  absl::Status EncodeRaw(absl::string_view text, bool first, bool special,
+  absl::Status EncodeRaw(absl::string_view text, TextStart start, bool special,
                          std::vector<int32_t>& ids) const;
-  absl::Status EncodeWords(absl::string_view text, bool first, std::vector<int32_t>& ids) const;
+  absl::Status EncodeWords(absl::string_view text, TextStart start,
+                           std::vector<int32_t>& ids) const;
 
   const uint32_t number_;  // of this among all tokenizers of the process
   std::string json_;

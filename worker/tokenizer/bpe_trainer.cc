@@ -133,7 +133,7 @@ absl::StatusOr<BpeTrainer> BpeTrainer::Create(BpeTrainerOptions options) {
 }
 
 absl::Status BpeTrainer::Add(absl::string_view text) {
-  return pre_tokenizer_.ForEachWord(text, /*first=*/true, [&](absl::string_view word) {
+  return pre_tokenizer_.ForEachWord(text, TextStart::kBegins, [&](absl::string_view word) {
     for (; word.size() > kWordBytesMax; word.remove_prefix(kWordBytesMax)) {
       ++words_[word.substr(0, kWordBytesMax)];
     }

@@ -63,10 +63,11 @@ absl::StatusOr<std::string> Normalizer::Applied(const Step& step, std::string te
   return text.empty() ? text : absl::StrCat(prepend.text, text);
 }
 
-absl::StatusOr<std::string> Normalizer::Apply(absl::string_view text) const {
+absl::StatusOr<std::string> Normalizer::Apply(absl::string_view text, TextStart start) const {
   std::string out(text);
   const size_t most = kGrowthBytesMax + kGrowthMax * text.size();
   for (const Step& step : steps_) {
+    if (start == TextStart::kContinues && std::holds_alternative<Prepend>(step)) continue;
     ASSIGN_OR_RETURN(out, Applied(step, std::move(out), most));
   }
   return out;

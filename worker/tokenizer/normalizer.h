@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "worker/tokenizer/text_pattern.h"
+#include "worker/tokenizer/tokenizer.h"
 #include "worker/tokenizer/unicode_text.h"
 
 namespace espalier {
@@ -21,7 +22,8 @@ class Normalizer {
 
   bool empty() const { return steps_.empty(); }
   // RESOURCE_EXHAUSTED for over 64 times its bytes and 1 MiB.
-  absl::StatusOr<std::string> Apply(absl::string_view text) const;
+  // With kContinues nothing is put before it.
+  absl::StatusOr<std::string> Apply(absl::string_view text, TextStart start) const;
 
  private:
   struct Prepend {

@@ -74,9 +74,10 @@ absl::Status PreTokenizer::ForEachPiece(const Split& split, absl::string_view te
 }
 
 absl::Status PreTokenizer::ForEachPiece(const Metaspace& metaspace, absl::string_view text,
-                                        bool first, Visit visit) {
+                                        TextStart start, Visit visit) {
   std::string marked = absl::StrReplaceAll(text, {{" ", metaspace.mark}});
-  const bool prepend = metaspace.always || (metaspace.first && first);
+  const bool prepend = metaspace.always ? start != TextStart::kContinues
+                                        : metaspace.first && start == TextStart::kBegins;
   if (prepend && !absl::StartsWith(marked, metaspace.mark)) marked.insert(0, metaspace.mark);
   if (!metaspace.split) return visit(marked);
   size_t begin = 0;
@@ -89,24 +90,25 @@ absl::Status PreTokenizer::ForEachPiece(const Metaspace& metaspace, absl::string
   return absl::OkStatus();
 }
 
-absl::Status PreTokenizer::Visited(size_t step, absl::string_view text, bool first,
+absl::Status PreTokenizer::Visited(size_t step, absl::string_view text, TextStart start,
                                    Visit visit) const {
   if (step == steps_.size()) return visit(text);
-  bool first_piece = first;
+  TextStart of_piece = start;
   const auto next = [&](absl::string_view piece) {
-    return Visited(step + 1, piece, std::exchange(first_piece, false), visit);
+    return Visited(step + 1, piece, std::exchange(of_piece, TextStart::kAfterToken), visit);
   };
   if (const auto* split = std::get_if<Split>(&steps_[step])) {
     return ForEachPiece(*split, text, next);
   }
   if (const auto* metaspace = std::get_if<Metaspace>(&steps_[step])) {
-    return ForEachPiece(*metaspace, text, first, next);
+    return ForEachPiece(*metaspace, text, start, next);
   }
-  return absl::StartsWith(text, " ") ? next(text) : next(absl::StrCat(" ", text));
+  const bool spaced = absl::StartsWith(text, " ") || start == TextStart::kContinues;
+  return spaced ? next(text) : next(absl::StrCat(" ", text));
 }
 
-absl::Status PreTokenizer::ForEachWord(absl::string_view text, bool first, Visit visit) const {
-  return text.empty() ? absl::OkStatus() : Visited(0, text, first, visit);
+absl::Status PreTokenizer::ForEachWord(absl::string_view text, TextStart start, Visit visit) const {
+  return text.empty() ? absl::OkStatus() : Visited(0, text, start, visit);
 }
 
 }  // namespace espalier

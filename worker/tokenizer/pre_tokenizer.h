@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "worker/tokenizer/text_pattern.h"
+#include "worker/tokenizer/tokenizer.h"
 
 namespace espalier {
 
@@ -23,9 +24,8 @@ class PreTokenizer {
   bool byte_level() const { return byte_level_; }
 
   using Visit = absl::FunctionRef<absl::Status(absl::string_view)>;
-  // Every word in order, none empty; the first error of `visit` ends it. `first`: the text begins
-  // here, and not after a token.
-  absl::Status ForEachWord(absl::string_view text, bool first, Visit visit) const;
+  // Every word in order, none empty; the first error of `visit` ends it.
+  absl::Status ForEachWord(absl::string_view text, TextStart start, Visit visit) const;
 
  private:
   // What becomes of what the pattern matches.
@@ -47,11 +47,11 @@ class PreTokenizer {
   static absl::StatusOr<Metaspace> MetaspaceFromJson(const nlohmann::json& json);
   static absl::StatusOr<Behavior> BehaviorFromName(const std::string& name);
   static absl::Status ForEachPiece(const Split& split, absl::string_view text, Visit visit);
-  static absl::Status ForEachPiece(const Metaspace& metaspace, absl::string_view text, bool first,
-                                   Visit visit);
+  static absl::Status ForEachPiece(const Metaspace& metaspace, absl::string_view text,
+                                   TextStart start, Visit visit);
   absl::Status AddSplit(absl::string_view expression, Behavior behavior);
   absl::Status Add(const nlohmann::json& json);
-  absl::Status Visited(size_t step, absl::string_view text, bool first, Visit visit) const;
+  absl::Status Visited(size_t step, absl::string_view text, TextStart start, Visit visit) const;
 
   std::vector<Step> steps_;
   bool byte_level_ = false;

@@ -1,5 +1,6 @@
 #include "worker/tokenizer/tokenizer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/status_macros.h"
@@ -26,6 +27,18 @@ absl::StatusOr<std::string> PieceOf(const Tokenizer& tokenizer, int32_t id, bool
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodePrompt(absl::string_view text) const {
+  std::vector<int32_t> plain, framed;
+  RETURN_IF_ERROR(Encode(text, plain, {.special_tokens = true}));
+  RETURN_IF_ERROR(Encode(text, framed, {.special_tokens = true, .frame = true}));
+  const auto begin = std::search(framed.begin(), framed.end(), plain.begin(), plain.end());
+  const auto before = begin - framed.begin();
+  const bool spelled = before > 0 && static_cast<size_t>(before) <= plain.size() &&
+                       std::equal(framed.begin(), begin, plain.begin());
+  if (spelled) framed.erase(framed.begin(), begin);
+  return framed;
+}
 
 absl::StatusOr<std::string> Tokenizer::FirstPiece(int32_t id) const {
   ASSIGN_OR_RETURN(const absl::string_view piece, Piece(id));

@@ -15,12 +15,20 @@
 
 namespace espalier {
 
+// What is before a text that is encoded: some tokenizers put a mark before words there.
+enum class TextStart {
+  kBegins,      // nothing: the text begins here
+  kAfterToken,  // a token that was spelled out
+  kContinues,   // text: what is encoded goes on where that ended, without a mark
+};
+
 struct EncodeOptions {
   // Special tokens that are spelled out in the text are tokens; else they are text, as is right
   // for text of unknown origin.
   bool special_tokens = false;
   // Add what the tokenizer puts around every text, such as Llama's <|begin_of_text|>.
   bool frame = false;
+  TextStart start = TextStart::kBegins;
 };
 
 struct DecodeOptions {
@@ -54,6 +62,10 @@ class Tokenizer {
   // no token for.
   virtual absl::Status Encode(absl::string_view text, std::vector<int32_t>& ids,
                               EncodeOptions options = {}) const = 0;
+  // The ids of what a model is asked to go on with, as transformers has them: special tokens that
+  // are spelled out are tokens, and what is put before every text is there once, spelled out or
+  // not.
+  absl::StatusOr<std::vector<int32_t>> EncodePrompt(absl::string_view text) const;
   // The bytes that an id stands for, also of a special token, which need not be whole characters.
   // INVALID_ARGUMENT names an id outside the vocabulary; an id that has no token stands for
   // nothing. Valid as long as the tokenizer.

@@ -223,5 +223,20 @@ TEST(RowRenderer, MarksOfSentencePieceStayWhereTheWholeTextHasThem) {
   EXPECT_EQ(all->ids, answers->ids);
 }
 
+TEST(RowRenderer, CompletionsOfSentencePieceGoOnWithoutAMark) {
+  for (const char* name : {"llama2", "mistral"}) {
+    const auto tokenizer = ModelTokenizer(name, "", "<s>", "</s>");
+    for (const auto& [prompt, completion] :
+         {std::pair{"a", " b"}, {"a\n", "b"}, {"### Response:\n", "{}"}, {"", "b c"}}) {
+      const auto row = RowRenderer::Create(*tokenizer, {})->Render(PairRow{prompt, completion});
+      ASSERT_TRUE(row.ok()) << row.status();
+      std::vector<int32_t> whole;
+      ASSERT_TRUE(tokenizer->Encode(std::string(prompt) + completion, whole, {.frame = true}).ok());
+      whole.push_back(tokenizer->end_of_text());
+      EXPECT_EQ(row->ids, whole) << name << " '" << prompt << "' '" << completion << "'";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace espalier

@@ -199,5 +199,18 @@ TEST(OpenTokenizer, BytesKeepTheChatTemplateThatLiesBesideThem) {
   EXPECT_EQ((*tokenizer)->ConfigJson(), config);
 }
 
+TEST(Tokenizer, APromptsSpecialTokensAreTokensAndItsFrameIsThereOnce) {
+  const auto tokenizer = TokenizerFromJson(TokenizerJson("llama3-real").dump());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const int32_t begin = *(*tokenizer)->IdOf("<|begin_of_text|>");
+  const int32_t turn = *(*tokenizer)->IdOf("<|eot_id|>");
+  const auto text = (*tokenizer)->EncodePrompt("hello");
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(text->front(), begin);
+  EXPECT_EQ(*(*tokenizer)->EncodePrompt("<|begin_of_text|>hello"), *text);
+  EXPECT_EQ(*(*tokenizer)->EncodePrompt("<|eot_id|>"), (std::vector<int32_t>{begin, turn}));
+  EXPECT_EQ(*(*tokenizer)->EncodePrompt(""), std::vector<int32_t>{begin});
+}
+
 }  // namespace
 }  // namespace espalier

@@ -145,12 +145,17 @@ TEST(Decode, OfTheFirstTokenMetaspaceDropsEveryMark) {
     const auto tokenizer = TokenizerFromJson(json.dump());
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
     const bool never = std::string(scheme) == "never";
-    using Names = std::vector<std::string>;
-    for (const auto& [names, dropped, kept] : {std::tuple{Names{"▁▁▁▁", "he"}, "he", "    he"},
-                                               {Names{"<s>", "▁▁", "▁a"}, " a", "   a"},
-                                               {Names{"▁x▁y", "▁x▁y"}, "xy x y", " x y x y"},
-                                               {Names{"he", "▁a"}, "he a", "he a"},
-                                               {Names{"▁ z", "▁a"}, " z a", "  z a"}}) {
+    struct Case {
+      std::vector<std::string> names;
+      const char *dropped, *kept;
+    };
+    for (const auto& [names, dropped, kept] : std::vector<Case>{
+             {{"▁▁▁▁", "he"}, "he", "    he"},
+             {{"<s>", "▁▁", "▁a"}, " a", "   a"},
+             {{"▁x▁y", "▁x▁y"}, "xy x y", " x y x y"},
+             {{"he", "▁a"}, "he a", "he a"},
+             {{"▁ z", "▁a"}, " z a", "  z a"},
+         }) {
       std::vector<int32_t> ids;
       for (const std::string& name : names) ids.push_back((*tokenizer)->IdOf(name).value_or(-1));
       const std::string text = never ? kept : dropped;
