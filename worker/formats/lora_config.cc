@@ -162,7 +162,7 @@ std::string AdapterConfigToJson(const LoraConfig& config, const AdapterFacts& fa
                        {"lora_alpha", alpha},
                        {"lora_dropout", config.dropout},
                        {"use_rslora", config.rslora},
-                       {"target_modules", facts.targets},
+                       {"target_modules", facts.targets.empty() ? json(kAll) : json(facts.targets)},
                        {"bias", "none"},
                        {"fan_in_fan_out", facts.weights_are_in_out},
                        {"inference_mode", true},

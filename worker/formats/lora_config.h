@@ -41,9 +41,10 @@ absl::StatusOr<LoraConfig> LoraConfigFromJson(absl::string_view adapter_config_j
 
 // What else adapter_config.json says.
 struct AdapterFacts {
-  std::string base;                  // folder or name of the model; empty: none
-  std::vector<std::string> targets;  // the last words of the projections that there are
-  bool weights_are_in_out = false;   // GPT-2's
+  std::string base;  // folder or name of the model; empty: none
+  // The last words of the projections that there are; empty: all of them.
+  std::vector<std::string> targets;
+  bool weights_are_in_out = false;  // GPT-2's
 };
 std::string AdapterConfigToJson(const LoraConfig& config, const AdapterFacts& facts);
 
