@@ -93,11 +93,11 @@ std::string ComputedBy(torch::Device device) {
       .substr(0, kComputedByBytes - 1);
 }
 
-// An error that the ranks have shared before the first step. Once the job has trained, whatever a
+// An error that the ranks have shared before the first step. Once the job has got on, whatever a
 // start lacks there was elsewhere: that a volume, a file or the memory for it is missing here is
 // not the job's.
 absl::Status OfTheirNodesOnceTrained(const v1::Welcome& welcome, absl::Status shared) {
-  if (welcome.least_step() == 0) return shared;
+  if (welcome.least_step() == 0 && !welcome.has_got_on()) return shared;
   switch (shared.code()) {
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kFailedPrecondition:

@@ -99,6 +99,7 @@ void TakeIn(Transaction& transaction, Job& job, const WorkerAttached& hello) {
                          .directive = job.record.directive,
                          .least = least,
                          .least_held_by = least > Step(0) ? NodeList(holders.Names()) : "",
+                         .has_got_on = HasGotOn(job.record),
                          .keep_warm = KeepsWarm(transaction.state(), job.record, hello.node)});
 }
 

@@ -48,6 +48,8 @@ struct Welcome {
   // With less than these committed steps the generation must not begin; who holds them, for people.
   Step least;
   std::string least_held_by;
+  // It has trained, or much was done before its first step: what a start lacks, it had elsewhere.
+  bool has_got_on = false;
   // What is trained is to outlive the process.
   bool keep_warm = false;
 };

@@ -55,8 +55,10 @@ bool HasRoom(const Job& job) {
          static_cast<int32_t>(record.nodes.size()) < MaxNodes(record);
 }
 
+bool HasGotOn(const JobRecord& record) { return record.step > Step(0) || record.kept > 0; }
+
 bool LacksWhatItHad(const Job& job) {
-  if (job.world.ranks.size() != 1 || job.record.step == Step(0)) return false;
+  if (job.world.ranks.size() != 1 || !HasGotOn(job.record)) return false;
   const absl::Status& failure = job.world.ranks.front().failure;
   return absl::IsNotFound(failure) || absl::IsPermissionDenied(failure) ||
          absl::IsDataLoss(failure);

@@ -11,6 +11,9 @@
 
 namespace espalier {
 
+// It has committed steps, or much was kept of what is done before the first one.
+bool HasGotOn(const JobRecord& record);
+
 // The job's nodes are its own: something of it runs there, or soon will.
 bool HoldsNodes(const JobRecord& record);
 // Somebody starts its mpirun by hand.

@@ -112,10 +112,14 @@ bool Holders::gone() const {
 bool Holders::needed() const {
   if (IsExternal(record_)) return false;
   if (gone() || InMemoryAlone()) return true;
-  return !record_.spec.checkpoint().shared() && published_ > Step(0);
+  return !record_.spec.checkpoint().shared() && (published_ > Step(0) || BeforeFirstStep());
 }
 
 bool Holders::HasPublished(const NodeName& node) const {
+  if (BeforeFirstStep()) {
+    const auto& nodes = record_.trained_on;
+    return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
+  }
   if (published_ == Step(0)) return false;
   const Node* const known = state_.nodes.Find(node);
   if (known != nullptr && AgentHas(*known, record_, published_)) return true;
@@ -136,6 +140,7 @@ bool Holders::Has(const NodeName& node) const {
 }
 
 std::vector<NodeName> Holders::Names() const {
+  if (BeforeFirstStep()) return record_.trained_on;
   std::vector<NodeName> nodes;
   if (!InMemoryAlone()) nodes = HoldersOfPublished(record_);
   for (const auto& [node, memory] : memories_) {
@@ -155,6 +160,9 @@ Step Holders::LeastOn(const std::vector<NodeName>& nodes) const {
 }
 
 std::string Holders::Describe() const {
+  if (BeforeFirstStep()) {
+    return absl::StrCat("what was done before its first step on ", NodeList(Names()));
+  }
   return absl::StrCat("step ", newest().value(), InMemoryAlone() ? " in the memory of " : " on ",
                       NodeList(Names()));
 }
@@ -167,9 +175,11 @@ std::string Holders::WhomItWaitsFor() const {
                         ", which no node holds any more; put the checkpoint back", otherwise);
   }
   const std::vector<NodeName> holders = Names();
-  return absl::StrCat(NodeList(holders), holders.size() == 1 ? ", which holds" : ", which hold",
-                      " its state of step ", newest().value(), InMemoryAlone() ? " in memory" : "",
-                      otherwise);
+  const std::string what = BeforeFirstStep() ? "what was done before its first step"
+                                             : absl::StrCat("its state of step ", newest().value(),
+                                                            InMemoryAlone() ? " in memory" : "");
+  return absl::StrCat(NodeList(holders), holders.size() == 1 ? ", which holds " : ", which hold ",
+                      what, otherwise);
 }
 
 // Memory has gone on since it was last heard of.
@@ -234,6 +244,7 @@ std::optional<Step> NoteFound(JobRecord& record, const NodeName& node, Step step
 void ForgetNewest(JobRecord& record, bool in_memory) {
   ++record.history;
   if (in_memory) return;
+  record.kept = record.fault_kept = 0;
   const Step newest = NewestPublished(record);
   for (HolderRecord& holder : record.holders) {
     if (holder.step == newest) holder.step = Step(0);

@@ -40,7 +40,8 @@ class Holders {
   // The node can start from the newest state. Where no disk holds that, a step less in its memory
   // is as good: processes that were killed in a step may have finished it here and not there.
   bool Has(const NodeName& node) const;
-  // It has the newest that was published on its disk.
+  // It has the newest that was published on its disk. What is kept of what is done before the first
+  // step lies on the nodes that did it last.
   bool HasPublished(const NodeName& node) const;
   // The nodes that have it, by name; not those that only share a machine with them.
   std::vector<NodeName> Names() const;
@@ -58,6 +59,8 @@ class Holders {
     // By the newest generation, when the agent looked last.
     bool was_in_use = false;
   };
+  // There is no step yet, and much has been done for it.
+  bool BeforeFirstStep() const { return newest() == Step(0) && record_.kept > 0; }
   // No disk holds the newest state.
   bool InMemoryAlone() const { return in_memory_ > published_; }
 

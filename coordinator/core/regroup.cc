@@ -67,13 +67,13 @@ bool IsWorthAChange(const Job& job) {
   return !left || *left > absl::ToDoubleSeconds(FailureTimeout(job.record));
 }
 
-// It trains on fewer nodes than it may, long enough, and has committed a step of its own.
+// It trains on fewer nodes than it may, long enough, and has got on by itself.
 bool MayGrow(const Job& job, absl::Time now) {
   const JobRecord& record = job.record;
   if (!HasRoom(job) || !Obeys(job, RunState::kRun) || !CanWriteCheckpoints(record)) return false;
   if (now - job.entered_at < kGrowAfter * FailureTimeout(record)) return false;
   const std::optional<Step> began = job.world.ranks.front().ready;
-  return began && record.step > *began && IsWorthAChange(job);
+  return began && (record.step > *began || job.world.practised) && IsWorthAChange(job);
 }
 
 // The queue would give it all that it has.

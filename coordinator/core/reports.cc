@@ -257,6 +257,11 @@ void OnReport(Transaction& transaction, const WorkerPractised& report) {
   if (report.step != record.step || report.kept <= record.kept) return;
   record.kept = report.kept;
   sender->state().progressed_at = transaction.now();
+  sender->job->world.practised = true;
+  NoteTraining(transaction, *sender->job);
+  if (const auto interrupted = sender->job->interruption.Committed(transaction.now())) {
+    transaction.Note(*sender->job, *interrupted);
+  }
   if (record.state == JobState::kRecovering && NoteLateAdvance(record)) {
     transaction.Persist(*sender->job);
   }

@@ -94,11 +94,11 @@ struct World {
   // The launcher said that no process is left, and why; last words may still be on their way.
   std::optional<absl::Time> exited_at;
   std::string exit_reason;
-  std::optional<Rank> exit_culprit;  // ended first, as far as the launcher knows
-  // Nodes for which it could not say so, and whether their leases are waited for.
-  std::vector<NodeName> unconfirmed;
-  bool awaits_leases = false;
+  std::optional<Rank> exit_culprit;    // ended first, as far as the launcher knows
+  std::vector<NodeName> unconfirmed;   // nodes for which it could not say so
+  bool awaits_leases = false;          // theirs
   bool blamed = false;                 // a fault was booked on a node for its end
+  bool practised = false;              // more is kept of what is done before the next step
   bool unheard_since_restart = false;  // taken over, and no rank has come back yet
   // When the job may next be looked at for nodes that it could take in.
   absl::Time grow_at = absl::InfinitePast();

@@ -188,6 +188,7 @@ v1::AttachResponse WelcomeMessage(const Welcome& effect, const JobRecord& record
   *welcome.mutable_directive() = ToProto(effect.directive);
   welcome.set_least_step(effect.least.value());
   welcome.set_least_held_by(effect.least_held_by);
+  welcome.set_has_got_on(effect.has_got_on);
   welcome.set_lease_seconds(absl::ToDoubleSeconds(Lease(record)));
   welcome.set_memory_limit_bytes(memory_limit_bytes);
   if (effect.keep_warm) welcome.set_warm_folder(WarmFolder(state_dir));
