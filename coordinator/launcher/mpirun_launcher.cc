@@ -186,17 +186,17 @@ void MpirunLauncher::NoteNode(const v1::NodeSpec& node) {
 
 bool MpirunLauncher::IsHere(const v1::NodeSpec& node, Entry& entry) const {
   if (!entry.networks) entry.networks = options_.networks();
-  return IsOwnAddress(node.address(), *entry.networks);
+  // An address that was lost meanwhile is still this machine's.
+  return IsOwnAddress(node.address(), *entry.networks) ||
+         IsOwnAddress(node.address(), networks_at_start_);
 }
 
 void MpirunLauncher::NoteWorker(const GenerationKey& key, const WorkerProcess& worker) {
   const auto found = entries_.find(key);
   const v1::NodeSpec* node = FindNode(cluster_, worker.node);
   if (found == entries_.end() || node == nullptr) return;
-  // An agent finds the workers of its node by itself; those of this machine are in mpirun's
-  // session.
-  if (found->second.with_agents.count(worker.node) > 0) return;
-  if (IsHere(*node, found->second)) return;
+  // An agent finds those of its node by itself; those of this machine are in mpirun's session.
+  if (found->second.with_agents.count(worker.node) > 0 || IsHere(*node, found->second)) return;
   std::vector<int64_t>& pids = found->second.remote_pids[worker.node];
   if (std::find(pids.begin(), pids.end(), worker.pid) == pids.end()) pids.push_back(worker.pid);
 }

@@ -206,11 +206,13 @@ TEST_F(Launching, OpenMpiFiveStartsRanksItselfWhereNothingButLoopbackIsUp) {
   cluster_.mutable_nodes(0)->mutable_tls()->set_ca("/ca.crt");
   std::vector<LocalNetwork> up = {{"127.0.0.1", 8}, {"10.77.0.1", 24}};
   networks_ = [&up] { return up; };
-  auto launcher = Make("echo $@");
+  auto launcher = Make("echo $@; exit 1");
   launcher->SetCoordinator("10.77.0.1:7070");
   up.pop_back();  // the cable is pulled
   Start(*launcher);
+  launcher->NoteWorker(kKey, {NodeName("a"), 4711});
   AwaitEnd(*launcher);
+  EXPECT_TRUE(unconfirmed_.empty()) << "they were of mpirun's session";
   EXPECT_THAT(GenerationLog(),
               AllOf(HasSubstr("--host 127.0.0.1 "), Not(HasSubstr("espalier-agent")),
                     HasSubstr("--coordinator " + folder_.root()), Not(HasSubstr("--tls-ca"))));
