@@ -29,6 +29,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kShownBytes = 200;
 constexpr int kAloneFailuresMax = 2;
+constexpr int kOutagesMax = 3;  // that excuse a completion
 constexpr absl::Duration kBackOffMax = absl::Seconds(10);
 constexpr int kDoublingsMax = 20;
 // How often an end is looked for that shows in no pipe.
@@ -40,6 +41,7 @@ constexpr size_t kProbe = std::numeric_limits<size_t>::max();
 struct Asked {
   std::string request;  // but for its id
   int alone_failures = 0;
+  int outages = 0;     // that came when it had failed
   bool alone = false;  // to be given to a process that has no other
 };
 
@@ -78,7 +80,9 @@ class ExternalVerifier final : public Verifier {
   absl::StatusOr<std::vector<Judgement>> Judge(absl::Span<const Completion> completions,
                                                const TrainingMoment& moment) override {
     RETURN_IF_ERROR(Prepare(completions, moment));
+    const absl::Duration begin = clock_.Monotonic();
     while (open_ > 0) {
+      if (next_ > 0 && clock_.Monotonic() - begin > options_.call_limit) LeaveTheRest();
       if (const absl::Status status = Turn(); !status.ok()) {
         EndAll();
         return status;
@@ -88,11 +92,20 @@ class ExternalVerifier final : public Verifier {
   }
 
  private:
+  // What was not handed out yet.
+  void LeaveTheRest() {
+    const size_t left = judgements_.size() - next_;
+    for (size_t i = 0; i < left; ++i) waiting_.pop_back();  // they came in order
+    judgements_.resize(next_);
+    open_ -= left;
+  }
+
   absl::Status Prepare(absl::Span<const Completion> completions, const TrainingMoment& moment) {
     asked_.clear();
     waiting_.clear();
     suspects_.clear();
     probing_ = outage_ = false;
+    next_ = 0;
     judgements_.assign(completions.size(), {});
     open_ = completions.size();
     for (size_t i = 0; i < completions.size(); ++i) {
@@ -160,6 +173,7 @@ class ExternalVerifier final : public Verifier {
       const size_t index = waiting_.front();
       if (asked_[index].alone && !seat.owed.empty()) return;
       waiting_.pop_front();
+      next_ = std::max(next_, index + 1);
       seat.exclusive = asked_[index].alone;
       Ask(seat, index, asked_[index].request);
     }
@@ -174,7 +188,7 @@ class ExternalVerifier final : public Verifier {
 
   absl::Status Take(Seat& seat) {
     if (const absl::Status moved = seat.process->Move(); !moved.ok()) {
-      return absl::Status(moved.code(), absl::StrCat("the verifier `", program_, "` wrote ",
+      return absl::InvalidArgumentError(absl::StrCat("the verifier `", program_, "` wrote ",
                                                      moved.message(), "; answers are short"));
     }
     while (const std::optional<std::string> line = seat.process->TakeLine()) {
@@ -269,12 +283,13 @@ class ExternalVerifier final : public Verifier {
     waiting_.push_front(index);
   }
 
-  // The program works. It was these, unless it did not when it was asked before.
+  // The program works. It was these, unless it did not when it was asked before; but what an outage
+  // follows every time brings it about.
   void SettleSuspects() {
     probing_ = false;
     const bool outage = std::exchange(outage_, false);
     for (Suspect& suspect : std::exchange(suspects_, {})) {
-      if (outage) {
+      if (outage && ++asked_[suspect.index].outages < kOutagesMax) {
         asked_[suspect.index].alone_failures = 0;
         AskAlone(suspect.index);
         continue;
@@ -316,6 +331,7 @@ class ExternalVerifier final : public Verifier {
   std::vector<Asked> asked_;
   std::vector<Judgement> judgements_;
   std::deque<size_t> waiting_;
+  size_t next_ = 0;  // the first that was never handed out; all behind it wait, in order
   std::vector<Suspect> suspects_;
   bool probing_ = false;  // somebody has the probe
   bool outage_ = false;   // somebody had, and did not answer

@@ -29,6 +29,8 @@ struct ExternalVerifierOptions {
   int failures_max = 5;
   // Before a process that failed is started again: this, and twice as long each further time.
   absl::Duration first_back_off = absl::Milliseconds(100);
+  // After so long a call hands out nothing more and returns when what it has handed out is judged.
+  absl::Duration call_limit = absl::Seconds(1);
   // Ending: from the end of its input to SIGKILL.
   absl::Duration end_limit = absl::Seconds(1);
 };
@@ -40,11 +42,11 @@ struct ExternalVerifierOptions {
 // silent, or twice with one that ended, may be the reason: the program is asked what it has
 // answered before. Where it answers at once, the completion earns failed_reward and is not
 // accepted, and what happened is why. Where it does not, there is an outage, which is waited for,
-// and the completion is asked again; a program that has never answered is broken itself. Judge
-// fails when the reason is not one completion: UNAVAILABLE, or as it cannot be started, after
-// failures_max, with how the process ended and what it said last; INVALID_ARGUMENT for a line that
-// is no answer, with the line and what is wrong with it. All processes are ended then; the next
-// call starts them again.
+// and the completion is asked again, unless three outages came after it; a program that has never
+// answered is broken itself. Judge fails when the reason is not one completion: UNAVAILABLE, or as
+// it cannot be started, after failures_max, with how the process ended and what it said last;
+// INVALID_ARGUMENT for a line that is no answer, with the line and what is wrong with it. All
+// processes are ended then; the next call starts them again.
 absl::StatusOr<std::unique_ptr<Verifier>> StartExternalVerifier(ExternalVerifierOptions options);
 
 }  // namespace espalier

@@ -61,9 +61,11 @@ struct Judgement {
 class Verifier {
  public:
   virtual ~Verifier() = default;
-  // A judgement of each completion, in their order; none has any effect on another's. A completion
-  // that is wrong, malformed or not UTF-8 is judged; a record that is makes the call fail
-  // (INVALID_ARGUMENT, with the record). UNAVAILABLE: a program that judges cannot be kept running.
+  // Judgements of the first completions, in their order; none has any effect on another's. Of all,
+  // unless that takes long: then of one at least, and whoever asked asks again for the others, so
+  // that nothing waits for all of them. A completion that is wrong, malformed or not UTF-8 is
+  // judged; a record that is makes the call fail (INVALID_ARGUMENT, with the record). UNAVAILABLE:
+  // a program that judges cannot be kept running.
   virtual absl::StatusOr<std::vector<Judgement>> Judge(absl::Span<const Completion> completions,
                                                        const TrainingMoment& moment) = 0;
 };

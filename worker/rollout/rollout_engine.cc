@@ -244,16 +244,17 @@ absl::StatusOr<bool> RolloutEngine::Judge(Run& run, std::vector<Rollout>& mine) 
     if (any(&Left::called_away)) return false;
     const absl::Span<Rollout> some = left.first(std::min(judged_at_once_, left.size()));
     absl::Duration took;
-    const absl::Status judged = RunTogether(patient, [&] {
+    size_t count = 0;
+    const absl::Status judged = RunTogether(patient, [&]() -> absl::Status {
       const absl::Duration begin = context_.clock.Monotonic();
-      const absl::Status status = JudgeSome(run, some);
+      ASSIGN_OR_RETURN(count, JudgeSome(run, some));
       took = context_.clock.Monotonic() - begin;
-      return status;
+      return absl::OkStatus();
     });
     if (!judged.ok()) return OfJudging(run.around, judged);
     AdjustJudgedAtOnce(some.size(), took);
     context_.progress.Worked();
-    left.remove_prefix(some.size());
+    left.remove_prefix(count);
   }
 }
 
@@ -266,21 +267,22 @@ void RolloutEngine::AdjustJudgedAtOnce(size_t some, absl::Duration took) {
   }
 }
 
-absl::Status RolloutEngine::JudgeSome(const Run& run, absl::Span<Rollout> rollouts) {
+absl::StatusOr<size_t> RolloutEngine::JudgeSome(const Run& run, absl::Span<Rollout> rollouts) {
   std::vector<Completion> completions;
   for (const Rollout& one : rollouts) {
     completions.push_back(
         {.record = run.order.prompts[static_cast<size_t>(one.prompt)].record, .text = one.text});
   }
-  if (completions.empty()) return absl::OkStatus();
+  if (completions.empty()) return 0;
   absl::StatusOr<std::vector<Judgement>> judgements =
       verifier_->Judge(completions, run.order.moment);
   if (absl::IsUnavailable(judgements.status())) {  // no peer is lost: this node cannot judge
     return absl::FailedPreconditionError(judgements.status().message());
   }
   RETURN_IF_ERROR(judgements.status());
-  for (size_t i = 0; i < rollouts.size(); ++i) rollouts[i].judgement = std::move((*judgements)[i]);
-  return absl::OkStatus();
+  const size_t count = judgements->size();
+  for (size_t i = 0; i < count; ++i) rollouts[i].judgement = std::move((*judgements)[i]);
+  return count;
 }
 
 }  // namespace espalier

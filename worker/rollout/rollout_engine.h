@@ -54,7 +54,8 @@ class RolloutEngine final : public RolloutSource {
   // Between two meetings.
   absl::Status Work(Run& run, const std::vector<RolloutItem>& items, std::vector<Rollout>& mine);
   absl::StatusOr<bool> Judge(Run& run, std::vector<Rollout>& mine);
-  absl::Status JudgeSome(const Run& run, absl::Span<Rollout> rollouts);
+  // How many of the first were judged.
+  absl::StatusOr<size_t> JudgeSome(const Run& run, absl::Span<Rollout> rollouts);
   // After the time that some took.
   void AdjustJudgedAtOnce(size_t some, absl::Duration took);
 
