@@ -23,6 +23,7 @@ constexpr int64_t kBytesMax = int64_t{4} << 30;
 constexpr int64_t kVersion = 2;
 // Of which all prompts were done.
 constexpr int64_t kVersionBefore = 1;
+constexpr int kSetAsideMax = 100;
 
 std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -96,6 +97,16 @@ RftProgress ProgressOf(const Json& body) {
   return progress;
 }
 
+// Hours of sampling of another run, which this one would write over. Its new path; empty: it stays.
+std::string SetAside(FileSystem& files, const std::string& path) {
+  for (int number = 1; number <= kSetAsideMax; ++number) {
+    const std::string aside = absl::StrCat(path, ".other-", number);
+    if (!absl::IsNotFound(files.Read(aside, /*limit=*/0).status())) continue;
+    return files.Rename(path, aside).ok() ? aside : "";
+  }
+  return "";
+}
+
 // What this rank's folder has; no progress: there is none that could be gone on from.
 struct Own {
   std::optional<RftProgress> progress;
@@ -115,7 +126,9 @@ Own ReadOwn(FileSystem& files, const std::string& folder, const std::string& run
     why = "the run has learnt from other completions";
   }
   if (why.empty()) return {*std::move(progress), *std::move(text)};
-  LogWarning(absl::StrCat(path, " is left out: ", why));
+  const std::string aside = SetAside(files, path);
+  LogWarning(absl::StrCat(path, " is left out: ", why,
+                          aside.empty() ? "" : absl::StrCat("; it is kept as ", aside)));
   return {};
 }
 

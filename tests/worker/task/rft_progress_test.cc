@@ -3,10 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
 #include "common/base/sha256.h"
+#include "tests/worker/support/test_folder.h"
+#include "worker/collective/in_process.h"
 
 namespace espalier {
 namespace {
@@ -56,6 +60,27 @@ TEST(RftProgress, OfAnEarlierVersionIsTakenAsItIs) {
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->before, (RftTest{.answers = 3, .right = 1, .answered = 3}));
   EXPECT_EQ(read->done(), 2);
+}
+
+// A job that is submitted again with other settings would write over hours of sampling.
+TEST(RftProgress, OfAnotherRunIsSetAside) {
+  const TestFolder folder;
+  RftProgress others;
+  others.run = "another";
+  others.samples = 5000;
+  const std::string text = RftProgressToJson(others);
+  const auto world = InProcessGroup(1, absl::Seconds(30));
+  ProgressBoard board;
+  for (const char* aside : {".other-1", ".other-2"}) {
+    const std::string path = folder.Write(kRftProgressName, text);
+    const auto loaded = LoadRftProgress({*world[0], RealClock(), board}, PosixFileSystem(),
+                                        folder.path(), "mine", /*learns_from=*/0);
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_EQ(loaded->run, "mine");
+    EXPECT_EQ(loaded->samples, 0);
+    EXPECT_FALSE(std::filesystem::exists(path));
+    EXPECT_EQ(ReadText(path + aside), text);
+  }
 }
 
 }  // namespace
