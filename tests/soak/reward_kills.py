@@ -3,8 +3,8 @@ kills.py.
 
 Two nodes of one machine, with agents, train a small model by grpo, judged by a slow program. One of
 the two workers is killed N times each while it samples, while it waits for its rewards, and while it
-learns. Then: no committed step is done again, and the job ends with the model,
-to the bit, of one that nobody disturbed: what was sampled, and earned, was the same.
+learns. Then: no committed step is done again, nobody is left behind, and the job ends with the
+model, to the bit, of one that nobody disturbed: what was sampled, and earned, was the same.
 """
 import os
 import signal
@@ -17,7 +17,7 @@ from world import BIN, Broken, quantile
 
 # The share of vowels among a completion's letters: what a small model can be taught without knowing
 # anything. The pause makes rewards something that one can be killed in; as do rollouts of 96 tokens:
-# ranks tell once a second what they do, and a moment that is much shorter is never heard of.
+# ranks tell every 2.5 seconds what they do, and a moment that is much shorter is never heard of.
 JUDGE = '''
 import json, sys, time
 for line in sys.stdin:
@@ -55,7 +55,7 @@ STEPS_OF_A_KILL, MORE_STEPS = 7, 12  # of a job that all kills fall into, with r
 class RewardKills(Trained):
     def __init__(self, world, chance):
         super().__init__(world)
-        self.random, self.recoveries = chance, []
+        self.random, self.recoveries, self.heard = chance, [], {}
         self.kills = dict.fromkeys(MOMENTS, 0)
         sums, self.data = world.folder / "sums", world.folder / "prompts"
         self.judge = world.folder / "judge.py"
@@ -78,11 +78,19 @@ class RewardKills(Trained):
             "NAME": name, "MODEL": REPOSITORY / "tests/data/models/quickstart", "DATA": self.data,
             "STEPS": steps, "JUDGE": self.judge})
 
-    def busy_with(self, job, moment):
-        """Pid of a rank that was last heard of in that moment, or None."""
-        ranks = [rank for rank in self.world.job(job).get("ranks", [])
-                 if rank.get("phase") in MOMENTS[moment]]
-        return int(self.random.choice(ranks).get("pid", 0)) if ranks else None
+    def heard_in(self, job, moment):
+        """Pid of a rank that has told since the last look that it is in that moment, or None."""
+        before, self.heard = self.heard, {rank["rank"]: rank
+                                          for rank in self.world.job(job).get("ranks", [])}
+        fresh = [rank for number, rank in self.heard.items()
+                 if number in before and rank.get("phase") in MOMENTS[moment] and
+                 rank["silent_seconds"] < before[number]["silent_seconds"] and
+                 rank.get("last_step") == before[number].get("last_step")]
+        return int(self.random.choice(fresh).get("pid", 0)) if fresh else None
+
+    def check_strays(self):
+        world = self.world
+        world.until("nobody is left", lambda: not world.others())
 
     def kill(self, job, moment):
         world = self.world
@@ -90,9 +98,8 @@ class RewardKills(Trained):
                     len(world.ranks(job)) == 2)
         first = self.step(job)
         world.until("a step", lambda: self.step(job) > first)
-        time.sleep(self.random.uniform(0, 0.5))
-        found = []
-        world.until(f"a worker in {moment}", lambda: found.append(self.busy_with(job, moment)) or
+        found, self.heard = [], {}
+        world.until(f"a worker in {moment}", lambda: found.append(self.heard_in(job, moment)) or
                     found[-1])
         generation, before = int(world.job(job)["generation"]), self.step(job)
         began = time.monotonic()
@@ -108,6 +115,7 @@ class RewardKills(Trained):
             for moment in MOMENTS:
                 self.kill(disturbed, moment)
         disturbed_model = self.model_at_the_end(disturbed)
+        self.check_strays()
         if disturbed_model != self.model_at_the_end(self.submit("undisturbed", steps)):
             raise Broken("the disturbed run ended with another model")
         return {"soak": "kills of workers that learn from rewards", "kills": self.kills,
