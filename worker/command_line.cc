@@ -223,8 +223,8 @@ void AddExport(CLI::App& parent, ExportCommand& command) {
       ->capture_default_str();
 }
 
-WorkerExit Report(const absl::Status& status) {
-  if (!status.ok()) absl::FPrintF(stderr, "espalier-worker: %s\n", status.message());
+WorkerExit Report(const CLI::App& app, const absl::Status& status) {
+  if (!status.ok()) absl::FPrintF(stderr, "%s: %s\n", app.get_name(), status.message());
   return ExitOf(status);
 }
 
@@ -280,10 +280,10 @@ absl::Status CheckTrain(TrainCommand& train) {
   return TakeOwn(train);
 }
 
-WorkerExit RunTrain(TrainCommand& train) {
-  if (const absl::Status status = CheckTrain(train); !status.ok()) return Report(status);
+WorkerExit RunTrain(const CLI::App& app, TrainCommand& train) {
+  if (const absl::Status status = CheckTrain(train); !status.ok()) return Report(app, status);
   const absl::StatusOr<LogLevel> level = ParseLogLevel(train.log_level);
-  if (!level.ok()) return Report(level.status());
+  if (!level.ok()) return Report(app, level.status());
   SetLogLevel(*level);
   return RunWorker(train.options);
 }
@@ -340,20 +340,20 @@ WorkerExit RunCommandLine(int argc, char** argv) {
     return app.exit(error) == 0 ? WorkerExit::kDone : WorkerExit::kBadInput;
   }
   if (const absl::Status one = CheckOpenMpRuntimes(LoadedLibraries()); !one.ok()) {
-    return Report(one);
+    return Report(app, one);
   }
-  if (data.got_subcommand("prepare")) return Report(RunPrepare(std::move(prepare)));
-  if (data.got_subcommand("tokenizer")) return Report(RunLearnTokenizer(std::move(tokenizer)));
-  if (data.got_subcommand("preview")) return Report(RunPreview(std::move(preview)));
-  if (data.got_subcommand("make")) return Report(RunMakeData(make_data));
-  if (data.got_subcommand("inspect")) return Report(RunInspect(inspect));
-  if (app.got_subcommand("rehearse")) return Report(RunRehearse(rehearse));
-  if (app.got_subcommand("self-test")) return Report(RunSelfTest(self_test));
-  if (app.got_subcommand("export")) return Report(RunExport(std::move(export_command)));
-  if (app.got_subcommand("generate")) return Report(RunGenerate(std::move(generate)));
-  if (app.got_subcommand("chat")) return Report(RunChat(std::move(chat)));
-  if (app.got_subcommand("serve")) return Report(RunServe(std::move(serve)));
-  return RunTrain(train);
+  if (data.got_subcommand("prepare")) return Report(app, RunPrepare(std::move(prepare)));
+  if (data.got_subcommand("tokenizer")) return Report(app, RunLearnTokenizer(std::move(tokenizer)));
+  if (data.got_subcommand("preview")) return Report(app, RunPreview(std::move(preview)));
+  if (data.got_subcommand("make")) return Report(app, RunMakeData(make_data));
+  if (data.got_subcommand("inspect")) return Report(app, RunInspect(inspect));
+  if (app.got_subcommand("rehearse")) return Report(app, RunRehearse(rehearse));
+  if (app.got_subcommand("self-test")) return Report(app, RunSelfTest(self_test));
+  if (app.got_subcommand("export")) return Report(app, RunExport(std::move(export_command)));
+  if (app.got_subcommand("generate")) return Report(app, RunGenerate(std::move(generate)));
+  if (app.got_subcommand("chat")) return Report(app, RunChat(std::move(chat)));
+  if (app.got_subcommand("serve")) return Report(app, RunServe(std::move(serve)));
+  return RunTrain(app, train);
 }
 
 }  // namespace espalier

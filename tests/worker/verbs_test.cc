@@ -42,6 +42,17 @@ TEST(Verbs, EveryHelpShowsAnExample) {
   }
 }
 
+TEST(Verbs, ErrorsComeFromTheProgramThatWasTyped) {
+  const TestFolder folder;
+  const std::string inspect = absl::StrCat(WorkerProgram(), " data inspect ", folder / "nothing");
+  const Ended own = RunToEnd({"/bin/bash", "-c", inspect}, folder / "own.log");
+  EXPECT_THAT(own.output, testing::StartsWith("espalier-worker: ")) << own.output;
+  const Ended handed =
+      RunToEnd({"/bin/bash", "-c", "exec -a espalier " + inspect}, folder / "handed.log");
+  EXPECT_EQ(handed.code, 2);
+  EXPECT_THAT(handed.output, testing::StartsWith("espalier: ")) << handed.output;
+}
+
 TEST(Verbs, PreparedTextTrainsAndTheCheckpointGenerates) {
   const TestFolder folder;
   std::string text;
