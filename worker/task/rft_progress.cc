@@ -126,7 +126,8 @@ Own ReadOwn(FileSystem& files, const std::string& folder, const std::string& run
     why = "the run has learnt from other completions";
   }
   if (why.empty()) return {*std::move(progress), *std::move(text)};
-  const std::string aside = SetAside(files, path);
+  const bool of_another = progress.ok() && progress->run != run;
+  const std::string aside = of_another ? SetAside(files, path) : "";
   LogWarning(absl::StrCat(path, " is left out: ", why,
                           aside.empty() ? "" : absl::StrCat("; it is kept as ", aside)));
   return {};
