@@ -3,7 +3,8 @@
 
 rate    completions/s of the rollouts of a grpo job on two workers 2:1 as a part of the sum of what
         each samples in a job of its own, both of those at the same time, since the two cores are of
-        one machine. Each worker has a core; the second one's sampling is slowed by --slow-down.
+        one machine. Each worker has a core; the second one's sampling is to be slowed by
+        --slow-down, which espalier-worker does not hand to its rollouts yet: the two are equal.
         All jobs sample the same completions, which end when they end: their model, prompts and
         seeds are the same, and the learning rate changes nothing. Beside it what an even split
         would reach: the slow one with one half.
