@@ -134,11 +134,8 @@ absl::StatusOr<RowRenderer> RowRenderer::Create(const Tokenizer& tokenizer, Opti
     renderer.chat_ = ChatTemplate::ChatMl();
   }
   renderer.writes_parts_ = renderer.chat_ && WritesParts(*renderer.chat_);
-  std::vector<int32_t> plain, framed;
-  RETURN_IF_ERROR(tokenizer.Encode("a", plain));
-  RETURN_IF_ERROR(tokenizer.Encode("a", framed, {.frame = true}));
-  const auto text = std::search(framed.begin(), framed.end(), plain.begin(), plain.end());
-  renderer.before_text_.assign(framed.begin(), text);
+  ASSIGN_OR_RETURN(TextFrame frame, tokenizer.Frame());
+  renderer.before_text_ = std::move(frame.before);
   return renderer;
 }
 
@@ -160,11 +157,8 @@ absl::StatusOr<RenderedRow> RowRenderer::Render(const FineTuneRow& row) const {
 
 absl::StatusOr<RenderedRow> RowRenderer::RenderText(const std::string& text) const {
   RenderedRow row;
-  RETURN_IF_ERROR(tokenizer_.Encode(text, row.ids, {.special_tokens = true}));
-  if (row.ids.empty()) return EmptyRow("the text has no token");
-  if (!StartsWith(row.ids, before_text_)) {
-    row.ids.insert(row.ids.begin(), before_text_.begin(), before_text_.end());
-  }
+  ASSIGN_OR_RETURN(row.ids, tokenizer_.EncodePrompt(text));
+  if (row.ids.size() == before_text_.size()) return EmptyRow("the text has no token");
   TokenRun all{0, static_cast<int64_t>(row.ids.size())};
   DropSpaceBehindEnd(all, row.ids);
   const bool ended = row.ids[static_cast<size_t>(all.end) - 1] == tokenizer_.end_of_text();

@@ -291,12 +291,8 @@ absl::Status AddByteLevel(const json& whole, GgufVocabulary& made) {
 
 // Ids around every text.
 absl::Status AddFrame(const Tokenizer& tokenizer, std::optional<int64_t> begin, GgufFacts& facts) {
-  std::vector<int32_t> bare, framed;
-  RETURN_IF_ERROR(tokenizer.Encode("a", bare));
-  RETURN_IF_ERROR(tokenizer.Encode("a", framed, {.frame = true}));
-  const auto at = std::search(framed.begin(), framed.end(), bare.begin(), bare.end());
-  const std::vector<int32_t> before(framed.begin(), at);
-  const std::vector<int32_t> behind(at + static_cast<int64_t>(bare.size()), framed.end());
+  ASSIGN_OR_RETURN(const TextFrame frame, tokenizer.Frame());
+  const auto& [before, behind] = frame;
   const int32_t end = tokenizer.end_of_text();
   if (before.size() > 1 || behind.size() > 1 || (!behind.empty() && behind[0] != end)) {
     return absl::UnimplementedError(absl::StrCat(

@@ -28,16 +28,24 @@ absl::StatusOr<std::string> PieceOf(const Tokenizer& tokenizer, int32_t id, bool
 
 }  // namespace
 
+absl::StatusOr<TextFrame> Tokenizer::Frame() const {
+  std::vector<int32_t> bare, framed;
+  RETURN_IF_ERROR(Encode("a", bare));
+  RETURN_IF_ERROR(Encode("a", framed, {.frame = true}));
+  const auto text = std::search(framed.begin(), framed.end(), bare.begin(), bare.end());
+  const auto behind =
+      std::min<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(bare.size()), framed.end() - text);
+  return TextFrame{.before = {framed.begin(), text}, .behind = {text + behind, framed.end()}};
+}
+
 absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodePrompt(absl::string_view text) const {
-  std::vector<int32_t> plain, framed;
-  RETURN_IF_ERROR(Encode(text, plain, {.special_tokens = true}));
-  RETURN_IF_ERROR(Encode(text, framed, {.special_tokens = true, .frame = true}));
-  const auto begin = std::search(framed.begin(), framed.end(), plain.begin(), plain.end());
-  const auto before = begin - framed.begin();
-  const bool spelled = before > 0 && static_cast<size_t>(before) <= plain.size() &&
-                       std::equal(framed.begin(), begin, plain.begin());
-  if (spelled) framed.erase(framed.begin(), begin);
-  return framed;
+  ASSIGN_OR_RETURN(const TextFrame frame, Frame());
+  std::vector<int32_t> ids;
+  RETURN_IF_ERROR(Encode(text, ids, {.special_tokens = true}));
+  const bool spelled = ids.size() >= frame.before.size() &&
+                       std::equal(frame.before.begin(), frame.before.end(), ids.begin());
+  if (!spelled) ids.insert(ids.begin(), frame.before.begin(), frame.before.end());
+  return ids;
 }
 
 absl::StatusOr<std::string> Tokenizer::FirstPiece(int32_t id) const {

@@ -31,6 +31,10 @@ struct EncodeOptions {
   TextStart start = TextStart::kBegins;
 };
 
+struct TextFrame {
+  std::vector<int32_t> before, behind;
+};
+
 struct DecodeOptions {
   bool special_tokens = false;  // spell them out; else they are left out
 };
@@ -62,9 +66,11 @@ class Tokenizer {
   // no token for.
   virtual absl::Status Encode(absl::string_view text, std::vector<int32_t>& ids,
                               EncodeOptions options = {}) const = 0;
+  // The ids around every text that EncodeOptions::frame adds.
+  absl::StatusOr<TextFrame> Frame() const;
   // The ids of what a model is asked to go on with, as transformers has them: special tokens that
   // are spelled out are tokens, and what is put before every text is there once, spelled out or
-  // not.
+  // not; but nothing is behind it.
   absl::StatusOr<std::vector<int32_t>> EncodePrompt(absl::string_view text) const;
   // The bytes that an id stands for, also of a special token, which need not be whole characters.
   // INVALID_ARGUMENT names an id outside the vocabulary; an id that has no token stands for

@@ -212,5 +212,26 @@ TEST(Tokenizer, APromptsSpecialTokensAreTokensAndItsFrameIsThereOnce) {
   EXPECT_EQ(*(*tokenizer)->EncodePrompt(""), std::vector<int32_t>{begin});
 }
 
+// What is to be continued does not end with what ends texts.
+TEST(Tokenizer, NothingIsPutBehindAPrompt) {
+  nlohmann::json json = TokenizerJson("llama-tiny");
+  const auto plain = TokenizerFromJson(json.dump());
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  const int32_t end = (*plain)->end_of_text();
+  json["post_processor"] = {
+      {"type", "TemplateProcessing"},
+      {"single",
+       {{{"Sequence", {{"id", "A"}, {"type_id", 0}}}},
+        {{"SpecialToken", {{"id", "end"}, {"type_id", 0}}}}}},
+      {"special_tokens", {{"end", {{"id", "end"}, {"ids", {end}}, {"tokens", {"end"}}}}}}};
+  const auto tokenizer = TokenizerFromJson(json.dump());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  std::vector<int32_t> ids;
+  ASSERT_TRUE((*tokenizer)->Encode("hello", ids, {.frame = true}).ok());
+  ASSERT_EQ(ids.back(), end);
+  ids.pop_back();
+  EXPECT_EQ(*(*tokenizer)->EncodePrompt("hello"), ids);
+}
+
 }  // namespace
 }  // namespace espalier
