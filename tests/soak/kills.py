@@ -298,6 +298,7 @@ def play(worker, run, seed):
         print(json.dumps(run(world)), flush=True)
         held = True
     except Broken as error:
+        world.tell_of_jobs()
         sys.exit(f"{error}\nseed {seed}; everything is in {world.folder}")
     finally:
         world.close(keep=not held)

@@ -3,8 +3,9 @@ kills.py.
 
 Two nodes of one machine, with agents, train a small model by grpo, judged by a slow program. One of
 the two workers is killed N times each while it samples, while it waits for its rewards, and while it
-learns. Then: no committed step is done again, nobody is left behind, and the job ends with the
-model, to the bit, of one that nobody disturbed: what was sampled, and earned, was the same.
+learns. Then: no committed step is done again, nobody is left behind, and a checkpoint holds the
+model, to the bit, of a job of as many steps that nobody disturbed: what was sampled, and earned, was
+the same.
 """
 import os
 import signal
@@ -49,7 +50,8 @@ launch: {threads: 1}
 # What a worker says that it does, and what it is asked to be killed in.
 MOMENTS = {"rollout": ("ROLLOUT",), "reward": ("REWARD",),
            "learning": ("COMPUTE", "EXCHANGE", "UPDATE")}
-STEPS_OF_A_KILL, MORE_STEPS = 7, 12  # of a job that all kills fall into, with room
+# Within so many seconds a rank says in the instant of a report that it is in a given moment.
+HEARD_WITHIN = 300
 
 
 class RewardKills(Trained):
@@ -100,7 +102,7 @@ class RewardKills(Trained):
         world.until("a step", lambda: self.step(job) > first)
         found, self.heard = [], {}
         world.until(f"a worker in {moment}", lambda: found.append(self.heard_in(job, moment)) or
-                    found[-1])
+                    found[-1], HEARD_WITHIN)
         generation, before = int(world.job(job)["generation"]), self.step(job)
         began = time.monotonic()
         os.kill(found[-1], signal.SIGKILL)
@@ -108,16 +110,26 @@ class RewardKills(Trained):
         self.recoveries.append(time.monotonic() - began)
         self.kills[moment] += 1
 
+    def steps_when_told_to_end(self, job):
+        """Ends it with a checkpoint: how many steps that holds."""
+        world = self.world
+        world.ask("checkpoint", job)
+        world.until("a checkpoint", lambda: self.checkpoints(job))
+        world.ask("cancel", job)
+        world.reach(job, "CANCELLED")
+        return int(max(self.checkpoints(job)).name.split("-")[1])
+
     def all(self, count):
-        steps = MORE_STEPS + STEPS_OF_A_KILL * count * len(MOMENTS)
-        disturbed = self.submit("disturbed", steps)
+        # It ends when it is told to: kills that are long in coming find it at work.
+        disturbed = self.submit("disturbed", 10**6)
         for _ in range(count):
             for moment in MOMENTS:
                 self.kill(disturbed, moment)
-        disturbed_model = self.model_at_the_end(disturbed)
+        steps = self.steps_when_told_to_end(disturbed)
         self.check_strays()
-        if disturbed_model != self.model_at_the_end(self.submit("undisturbed", steps)):
-            raise Broken("the disturbed run ended with another model")
+        undisturbed = self.submit("undisturbed", steps)
+        if self.newest_model(disturbed) != self.model_at_the_end(undisturbed):
+            raise Broken("the disturbed run has another model")
         return {"soak": "kills of workers that learn from rewards", "kills": self.kills,
                 "steps": steps, "committed_steps_lost": 0, "equal_to_the_bit": True,
                 "next_step_s": [quantile(self.recoveries, share) for share in (0.5, 0.99, 1)]}

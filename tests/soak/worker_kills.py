@@ -60,10 +60,16 @@ class Trained:
             raise Broken(f"{job} had committed step {committed}: {self.told(job, runs)}")
         self.world.until("a new step", lambda: self.step(job) > int(start))
 
+    def checkpoints(self, job):
+        return list((self.world.state / "jobs" / job / "checkpoints").glob("step-*"))
+
+    def newest_model(self, job):
+        model = max(self.checkpoints(job)) / "model.safetensors"
+        return hashlib.sha256(model.read_bytes()).hexdigest()
+
     def model_at_the_end(self, job):
-        self.world.until("it ends", lambda: self.world.job(job)["state"] == "COMPLETED", 600)
-        newest = max((self.world.state / "jobs" / job / "checkpoints").glob("step-*"))
-        return hashlib.sha256((newest / "model.safetensors").read_bytes()).hexdigest()
+        self.world.until("it ends", lambda: self.world.job(job)["state"] == "COMPLETED", 1800)
+        return self.newest_model(job)
 
 
 class WorkerKills(Trained):
@@ -116,7 +122,7 @@ class WorkerKills(Trained):
         start, rest = re.match(runs, self.told(job, runs)[0]).groups()
         if int(start) < before or "goes back" in rest:
             raise Broken(f"{job} had committed step {before}: {self.told(job, runs)}")
-        if list((world.state / "jobs" / job / "checkpoints").glob("step-*")):
+        if self.checkpoints(job):
             raise Broken(f"{job} wrote a checkpoint to leave a node")
         world.ask("nodes", "allow", "left")
         world.ask("cancel", job)

@@ -72,6 +72,14 @@ class Operator:
     def events(self, job):
         return self.ask("events", job)["events"]
 
+    def tell_of_jobs(self, most=12):
+        """What espalierd knows of each job, for who reads why something did not come about."""
+        for job in (self.ask("jobs", fail_ok=True) or {}).get("jobs", []):
+            name = job["job_id"]
+            print(json.dumps(self.ask("job", name, fail_ok=True)), file=sys.stderr)
+            for event in (self.ask("events", name, fail_ok=True) or {}).get("events", [])[-most:]:
+                print(f"  {event['text']}", file=sys.stderr)
+
     def until(self, what, condition, seconds=PATIENCE):
         end = time.monotonic() + seconds
         while time.monotonic() < end:
