@@ -61,10 +61,9 @@ absl::Status RunRehearse(const RehearseCommand& command) {
   // A newcomer whose device computes wrongly is known before the others stop for it.
   ASSIGN_OR_RETURN(const Parameters::Options options,
                    ParameterOptions(inputs.config, spec.train(), device.device));
-  if (!device.device.is_cpu() || options.compute_type != torch::kFloat) {
-    RETURN_IF_ERROR(
-        SelfTest(device.device, options.compute_type, inputs.config.architecture).status());
-  }
+  RETURN_IF_ERROR(
+      SelfTestBeforeTraining(device.device, options.compute_type, inputs.config.architecture)
+          .status());
   std::printf("could train %s on %s\n", request.job_id().c_str(), device.description.c_str());
   return absl::OkStatus();
 }

@@ -15,6 +15,7 @@
 #include "common/platform/platform.h"
 #include "worker/data/prefetch.h"
 #include "worker/memory/allocator.h"
+#include "worker/model/self_check.h"
 #include "worker/state/warm_copies.h"
 #include "worker/tensor/device.h"
 #include "worker/tensor/torch_compat.h"
@@ -170,6 +171,11 @@ absl::Status WorkerSession::BuildReplica() {
                             {.memory_limit_bytes = MemoryLimit(),
                              .ranks = context_.collective.world_size(),
                              .local_ranks = options_.local_ranks}));
+  ASSIGN_OR_RETURN(const Parameters::Options planned,
+                   ParameterOptions(inputs_.config, spec_.train(), device.device));
+  ASSIGN_OR_RETURN(
+      const std::optional<double> self_test,
+      SelfTestBeforeTraining(device.device, planned.compute_type, inputs_.config.architecture));
   ASSIGN_OR_RETURN(replica_, Replica::Create(inputs_.config, spec_.train(), device.device));
   if (spec_.train().reproducible()) {
     inputs_.identity.computed_by = ComputedBy(replica_->parameters().device());
@@ -177,9 +183,7 @@ absl::Status WorkerSession::BuildReplica() {
   const torch::Tensor& computed_with = replica_->parameters().Head();
   device_text_ = absl::StrCat(device.description, ", ", PrecisionName(computed_with.scalar_type()),
                               replica_->optimizer().moments().in_8_bits() ? ", int8 moments" : "");
-  if (const std::optional<double> found = replica_->self_test()) {
-    absl::StrAppendFormat(&device_text_, ", self-test within %.1g", *found);
-  }
+  if (self_test) absl::StrAppendFormat(&device_text_, ", self-test within %.1g", *self_test);
   const SlotStates::Size kept = inputs_.task->Keeps(spec_, inputs_.config);
   if (kept.slots > 0) RETURN_IF_ERROR(replica_->slots().Keep(kept));
   return replica_->PrepareExchange(context_.collective.world_size(), spec_);
@@ -248,6 +252,7 @@ PracticePlace WorkerSession::WhereItPractises() {
           .writes = copy_.keeps,
           .memory_limit_bytes = MemoryLimit(),
           .local_ranks = options_.local_ranks,
+          .slow_down = options_.pace.slow_down,
           .learns_from = replica_->counters().learns_from,
           .may_write = [this] { return MayPractise(client_, *store_); }};
 }

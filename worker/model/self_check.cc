@@ -7,7 +7,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
+#include "common/observe/log.h"
 #include "worker/model/decoder.h"
 #include "worker/model/operator_trials.h"
 #include "worker/model/recursive_model.h"
@@ -288,6 +291,18 @@ absl::StatusOr<double> SelfTest(torch::Device device, torch::ScalarType type,
   const DeviceTrial trial = TryDevice(device, type, architecture);
   if (!trial.status.ok()) return trial.status;
   return trial.difference;
+}
+
+absl::StatusOr<std::optional<double>> SelfTestBeforeTraining(torch::Device device,
+                                                             torch::ScalarType type,
+                                                             Architecture architecture) {
+  if (device.is_cpu() && type == torch::kFloat) return std::nullopt;
+  ASSIGN_OR_RETURN(const double difference, SelfTest(device, type, architecture));
+  LogInfo(
+      absl::StrFormat("self-test: what %s computes in %s differs by at most %.1e of its norm "
+                      "from fp32 on the CPU",
+                      device.str(), PrecisionName(type), difference));
+  return difference;
 }
 
 }  // namespace espalier

@@ -1,8 +1,9 @@
 // SelfTest: whether a device computes a decoder in a precision as the CPU does in fp32, tried
-// before anything is trained on it. Used by worker/state when a replica is made, by
-// worker/rehearse_verb.cc, worker/self_test_verb.cc and worker/open_model.cc. Compute thread.
+// before anything is trained on it. Used by worker/session.cc, worker/rehearse_verb.cc,
+// worker/self_test_verb.cc and worker/open_model.cc. Compute thread.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -31,5 +32,9 @@ DeviceTrial TryDevice(torch::Device device, torch::ScalarType type,
 // Its difference, or its status, which names the operation.
 absl::StatusOr<double> SelfTest(torch::Device device, torch::ScalarType type,
                                 Architecture architecture = Architecture::kLlama);
+// Logs it. Absent on the CPU in fp32, which the others are compared with.
+absl::StatusOr<std::optional<double>> SelfTestBeforeTraining(torch::Device device,
+                                                             torch::ScalarType type,
+                                                             Architecture architecture);
 
 }  // namespace espalier

@@ -11,16 +11,13 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/glob.h"
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "common/config/recompute.h"
-#include "common/observe/log.h"
 #include "worker/model/adapter_files.h"
 #include "worker/model/recursive_model.h"
-#include "worker/model/self_check.h"
 #include "worker/tensor/device.h"
 #include "worker/tensor/torch_compat.h"
 
@@ -182,15 +179,6 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(const DecoderConfig& co
   ASSIGN_OR_RETURN(Parameters::Options options, ParameterOptions(config, train, device));
   options.arena_elements = places.arena_elements;
   options.values_on_host = options.values_on_host || places.values_on_host;
-  const torch::ScalarType type = options.compute_type;
-  std::optional<double> self_test;
-  if (!device.is_cpu() || type != torch::kFloat) {  // what is compared with
-    ASSIGN_OR_RETURN(self_test, SelfTest(device, type, config.architecture));
-    LogInfo(
-        absl::StrFormat("self-test: what %s computes in %s differs by at most %.1e of its norm "
-                        "from fp32 on the CPU",
-                        device.str(), PrecisionName(type), *self_test));
-  }
   AllowTf32(train.allow_tf32());
   ASSIGN_OR_RETURN(Parameters parameters, Parameters::Create(config, options));
   auto owned = std::make_unique<Parameters>(std::move(parameters));
@@ -198,7 +186,6 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(const DecoderConfig& co
   auto replica =
       std::unique_ptr<Replica>(new Replica(config, options, std::move(owned), std::move(adamw)));
   replica->model().set_recompute(std::move(recompute));
-  replica->self_test_ = self_test;
   return replica;
 }
 

@@ -84,8 +84,6 @@ class Replica {
     std::unique_ptr<Model> model;
   };
   absl::StatusOr<std::unique_ptr<Averaged>> MakeAveraged() const;
-  // What SelfTest found; none on the CPU in fp32, which others are compared with.
-  std::optional<double> self_test() const { return self_test_; }
   TrainingCounters& counters() { return counters_; }
   GradientResidual& residual() { return residual_; }
   // What a task keeps from one step to the next; to be allocated before the warm state is opened.
@@ -117,7 +115,6 @@ class Replica {
   std::unique_ptr<Parameters> parameters_;
   std::unique_ptr<Model> model_;
   AdamW optimizer_;
-  std::optional<double> self_test_;
   TrainingCounters counters_;
   GradientResidual residual_;
   SlotStates slots_;

@@ -249,6 +249,23 @@ TEST(OnAMacToo, StepsThatLookUpOtherRowsShareTheirGraphs) {
   EXPECT_EQ(graphs.back(), graphs[3]);
 }
 
+class SelfTestsOnAMac : public testing::TestWithParam<std::tuple<Architecture, torch::ScalarType>> {
+};
+INSTANTIATE_TEST_SUITE_P(Architectures, SelfTestsOnAMac,
+                         testing::Combine(testing::Values(Architecture::kLlama, Architecture::kGpt2,
+                                                          Architecture::kRecursive),
+                                          testing::Values(torch::kFloat, torch::kBFloat16,
+                                                          torch::kHalf)));
+
+TEST_P(SelfTestsOnAMac, BreakNoRule) {
+  const MacDevice mac;
+  const auto [architecture, type] = GetParam();
+  const absl::Status tried = SelfTest(MacDevice::device(), type, architecture).status();
+  EXPECT_TRUE(tried.ok()) << tried;
+  EXPECT_THAT(mac.tally().violations, testing::IsEmpty());
+  EXPECT_GT(mac.tally().all_launches(), 0);
+}
+
 // As one of the known faults is: of a single product, in 16 bits, which a whole decoder would round
 // as much in.
 TEST(SelfTestOnAMac, SeesAFaultOfAnEighthInSixteenBits) {
