@@ -89,7 +89,8 @@ absl::StatusOr<std::unique_ptr<RolloutSource>> OpenJobRollouts(const RolloutPlac
       place.context, tokenizer, std::move(verifier),
       RolloutEngine::Options{.limits = std::move(limits),
                              .judged_at_once = JudgedAtOnce(judge),
-                             .judging_patience = JudgingPatience(judge)});
+                             .judging_patience = JudgingPatience(judge),
+                             .slow_down = place.slow_down});
 }
 
 // All that its programs can have in hand at a time: a pause waits for these, and not for more.

@@ -86,6 +86,7 @@ struct RolloutPlace {
   RankContext context;
   int64_t memory_limit_bytes = 0;  // of this worker; 0: what the machine has
   int local_ranks = 1;             // workers that share the machine's memory
+  double slow_down = 1;            // as that of a Pace (worker/train/pace.h)
 };
 
 class RolloutSource {

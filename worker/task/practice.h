@@ -30,11 +30,12 @@ struct PracticePlace {
   bool writes = false;  // this rank writes there, for itself or for all that share it
   int64_t memory_limit_bytes = 0;  // of this worker; 0: what the machine has
   int local_ranks = 1;             // workers that share the machine's memory
+  double slow_down = 1;            // as that of a Pace (worker/train/pace.h)
   uint64_t learns_from = 0;        // what the training state says of it (Practice::learns_from)
   // Asked just before a file there is replaced; null: always. ABORTED: the folder is another's.
   std::function<absl::Status()> may_write = nullptr;
 
-  RolloutPlace rollouts() const { return {context, memory_limit_bytes, local_ranks}; }
+  RolloutPlace rollouts() const { return {context, memory_limit_bytes, local_ranks, slow_down}; }
 };
 
 class Practice {

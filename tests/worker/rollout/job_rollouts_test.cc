@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/worker/rollout/sampling_world.h"
+
 namespace espalier {
 namespace {
 
@@ -34,6 +36,34 @@ TEST(JobRollouts, AsManyAreJudgedAtOnceAsProgramsHaveInHand) {
   EXPECT_EQ(JudgedAtOnce(verifier), 6U);
   verifier.set_processes(100);
   EXPECT_EQ(JudgedAtOnce(verifier), 64U);
+}
+
+// Counts the waits.
+struct HurriedClock final : Clock {
+  absl::Time Now() override { return RealClock().Now(); }
+  absl::Duration Monotonic() override { return RealClock().Monotonic(); }
+  void Sleep(absl::Duration) override { ++waits; }
+  int waits = 0;
+};
+
+TEST(JobRollouts, AWorkerThatIsToBeSlowSamplesSlowly) {
+  const TinyModel model(ByteConfig());
+  const std::unique_ptr<Tokenizer> tokenizer = MakeByteTokenizer();
+  v1::JobSpec spec;
+  spec.mutable_train()->mutable_rollout()->set_max_new_tokens(8);
+  spec.mutable_train()->mutable_verifier()->set_kind("units");
+  RolloutOrder order = SomeOrder(2, 1);
+  order.judged = false;
+  for (const double slow_down : {1, 3}) {
+    const auto alone = InProcessGroup(1, absl::Seconds(60));
+    HurriedClock clock;
+    ProgressBoard board;
+    const auto source = OpenJobRollouts(
+        {.context = {*alone[0], clock, board}, .slow_down = slow_down}, spec, "", *tokenizer);
+    ASSERT_TRUE(source.ok()) << source.status();
+    ASSERT_TRUE((*source)->Sample(*model.decoder, order, {}).ok());
+    EXPECT_EQ(clock.waits > 0, slow_down > 1);
+  }
 }
 
 }  // namespace
