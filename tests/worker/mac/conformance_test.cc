@@ -251,11 +251,10 @@ TEST(OnAMacToo, StepsThatLookUpOtherRowsShareTheirGraphs) {
 
 class SelfTestsOnAMac : public testing::TestWithParam<std::tuple<Architecture, torch::ScalarType>> {
 };
-INSTANTIATE_TEST_SUITE_P(Architectures, SelfTestsOnAMac,
-                         testing::Combine(testing::Values(Architecture::kLlama, Architecture::kGpt2,
-                                                          Architecture::kRecursive),
-                                          testing::Values(torch::kFloat, torch::kBFloat16,
-                                                          torch::kHalf)));
+INSTANTIATE_TEST_SUITE_P(
+    Architectures, SelfTestsOnAMac,
+    testing::Combine(testing::Values(Architecture::kLlama, Architecture::kGpt2, Architecture::kTrm),
+                     testing::Values(torch::kFloat, torch::kBFloat16, torch::kHalf)));
 
 TEST_P(SelfTestsOnAMac, BreakNoRule) {
   const MacDevice mac;
