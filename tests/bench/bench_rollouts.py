@@ -3,8 +3,9 @@
 
 rate    completions/s of the rollouts of a grpo job on two workers 2:1 as a part of the sum of what
         each samples in a job of its own, both of those at the same time, since the two cores are of
-        one machine. Each worker has a core; the second one's sampling is to be slowed by
-        --slow-down, which espalier-worker does not hand to its rollouts yet: the two are equal.
+        one machine. Each worker has a core; the second one's sampling is slowed by --slow-down.
+        A turn of few sequences takes hardly less than one of many: of a small order the sum is out
+        of reach by nature (--completions).
         All jobs sample the same completions, which end when they end: their model, prompts and
         seeds are the same, and the learning rate changes nothing. Beside it what an even split
         would reach: the slow one with one half.
@@ -91,7 +92,8 @@ def together(bed, given):
         return completions_per_second(job, given)
 
 
-def rate(bed, given):
+def rate(bed, shape):
+    given = argparse.Namespace(**{**vars(shape), "batch": shape.completions})
     given.start, given.verifier = f"{{preset: {given.model}}}", "{kind: arithmetic}"
     given.learning_rate, given.updates = 1e-12, 1
     bed.set_options("slow", f"--slow-down {given.slow_down}")
@@ -146,11 +148,12 @@ def main():
     options.add_argument("parts", nargs="*", metavar="PART", help="rate, losses")
     add_shape(options, 64)
     options.set_defaults(precision="fp32")
+    options.add_argument("--completions", type=int, default=512, help="of a step of rate")
     options.add_argument("--samples", type=int, default=4, help="completions of a prompt")
-    options.add_argument("--new-tokens", type=int, default=128, help="of a completion, at most")
+    options.add_argument("--new-tokens", type=int, default=48, help="of a completion, at most")
     options.add_argument("--slow-down", type=float, default=2)
     options.add_argument("--rate", default="1gbit", help="of each link, as tc spells it, or none")
-    options.add_argument("--steps", type=int, default=6, help="that count, of each run of rate")
+    options.add_argument("--steps", type=int, default=3, help="that count, of each run of rate")
     options.add_argument("--learning-steps", type=int, default=50, help="of each run of losses")
     options.add_argument("--rounds", type=int, default=3)
     given = options.parse_args()

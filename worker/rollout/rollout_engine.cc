@@ -119,6 +119,7 @@ struct RolloutEngine::Run {
   std::optional<RolloutQueues> queues = std::nullopt;
   RolloutLoad load = {};                        // since the ranks met last
   double tokens_per_second = 0;                 // over the last turns; 0: not known
+  double seconds = 0;                           // in which this rank has sampled
   absl::Duration until = absl::ZeroDuration();  // the next meeting
 };
 
@@ -163,7 +164,7 @@ absl::StatusOr<std::optional<std::vector<Rollout>>> RolloutEngine::SampleItems(
   std::vector<int64_t> shares = run.around.shares;
   if (shares.empty()) shares.assign(static_cast<size_t>(collective.world_size()), 1);
   run.queues.emplace(static_cast<int64_t>(items.size()), shares);
-  run.load = {};
+  run.load = {.rate = known_rate_};
   std::vector<Rollout> mine;
   for (absl::Status status;; status = Work(run, items, mine)) {
     const bool called_away = run.around.called_away && run.around.called_away();
@@ -183,9 +184,21 @@ absl::StatusOr<std::optional<std::vector<Rollout>>> RolloutEngine::SampleItems(
       return outcome.status;
     }
     run.queues->Meet(loads);
-    if (running + run.queues->waiting() == 0) return mine;
+    if (running + run.queues->waiting() == 0) {
+      LearnRate(mine.size(), run.seconds);
+      return mine;
+    }
     if (away) return std::nullopt;
     run.until = context_.clock.Monotonic() + UntilNextMeeting(*run.queues, loads);
+  }
+}
+
+// One that was left out for being slow comes to be tried again.
+void RolloutEngine::LearnRate(size_t sampled, double seconds) {
+  if (sampled == 0) {
+    known_rate_ *= 2;
+  } else if (seconds > 0) {
+    known_rate_ = static_cast<double>(sampled) / seconds;
   }
 }
 
@@ -209,6 +222,7 @@ absl::Status RolloutEngine::Work(Run& run, const std::vector<RolloutItem>& items
     now = context_.clock.Monotonic();
   } while (now < run.until);
   const double seconds = absl::ToDoubleSeconds(now - begin);
+  run.seconds += seconds;
   const auto tokens = static_cast<double>(run.batch.new_tokens() - tokens_before);
   if (seconds > 0 && tokens > 0) {
     const double measured = tokens / seconds;

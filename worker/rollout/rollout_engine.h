@@ -53,6 +53,9 @@ class RolloutEngine final : public RolloutSource {
       Run& run, const std::vector<RolloutItem>& items);
   // Between two meetings.
   absl::Status Work(Run& run, const std::vector<RolloutItem>& items, std::vector<Rollout>& mine);
+  // How fast this rank is, of an order of which it has sampled so many: the next one is divided by
+  // it.
+  void LearnRate(size_t sampled, double seconds);
   absl::StatusOr<bool> Judge(Run& run, std::vector<Rollout>& mine);
   // How many of the first were judged.
   absl::StatusOr<size_t> JudgeSome(const Run& run, absl::Span<Rollout> rollouts);
@@ -63,6 +66,7 @@ class RolloutEngine final : public RolloutSource {
   const Tokenizer& tokenizer_;
   std::unique_ptr<Verifier> verifier_;
   const Options options_;
+  double known_rate_ = 0;  // completions that this rank samples in a second; 0: not known
   size_t judged_at_once_;
   int64_t held_rows_ = 0;  // that memory had room for when it ran out; 0: it never did
 };

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/config/job_file.h"
 #include "tests/worker/rollout/sampling_world.h"
 
 namespace espalier {
@@ -51,7 +52,8 @@ TEST(JobRollouts, AWorkerThatIsToBeSlowSamplesSlowly) {
   const std::unique_ptr<Tokenizer> tokenizer = MakeByteTokenizer();
   v1::JobSpec spec;
   spec.mutable_train()->mutable_rollout()->set_max_new_tokens(8);
-  spec.mutable_train()->mutable_verifier()->set_kind("units");
+  spec.mutable_train()->mutable_verifier()->set_kind("arithmetic");
+  FillJobDefaults(spec);
   RolloutOrder order = SomeOrder(2, 1);
   order.judged = false;
   for (const double slow_down : {1, 3}) {

@@ -45,6 +45,17 @@ TEST(RolloutEngine, WhatASlowRankHasNotBegunMoves) {
   EXPECT_GT(ranks[0].judged, 40);
 }
 
+// All of it is begun at once, so nothing is left to move.
+TEST(RolloutEngine, AnOrderIsDividedByHowFastTheRanksSampledTheLastOne) {
+  SamplingWorld world{.slow_down = {1, 40}, .limits = {.max_new_tokens = 24, .rows = 100}};
+  const RolloutOrder order = SomeOrder(30, 2);
+  EXPECT_EQ(Sample(world, order)[1].judged, 30);
+  world.times = 2;
+  const std::vector<SampledRank> ranks = Sample(world, order);
+  ASSERT_EQ(AllOf(ranks).size(), 60U);
+  EXPECT_LT(ranks[1].judged, 15);
+}
+
 // So that a prompt can be asked again, and for no more than is wanted.
 TEST(RolloutEngine, APromptMayHaveSamplesOfItsOwn) {
   RolloutOrder order = SomeOrder(3, 5);

@@ -83,6 +83,7 @@ struct SamplingWorld {
   std::function<void(int64_t)> judges = nullptr;  // by the verifier of any rank
   std::function<void(int64_t)> worked = nullptr;
   int64_t step = 0;  // of the job
+  int times = 1;     // that the same engines sample the order; the last time counts
 };
 
 struct SampledRank {
@@ -114,7 +115,10 @@ inline std::vector<SampledRank> Sample(const SamplingWorld& world, const Rollout
       if (world.called_away) {
         around.called_away = [&, rank] { return world.called_away(static_cast<int>(rank)); };
       }
-      results[rank].rollouts = engine.Sample(*models[rank].decoder, order, around);
+      for (int time = 0; time < world.times; ++time) {
+        counts = {};
+        results[rank].rollouts = engine.Sample(*models[rank].decoder, order, around);
+      }
       results[rank].judged = counts.judged;
       results[rank].judge_calls = counts.calls;
     });
