@@ -2,7 +2,8 @@
 # Tokens per second and peak memory of a step of LoRA on the CPU (rank 16 on all projections of a
 # model in the shape of SmolLM2-360M, 8,683,520 numbers), beside PyTorch's in the same run: rounds
 # alternate, as in bench_cpu_step.sh, and so do the settings of the peer. One JSON line a figure; the
-# last ones compare. The limit is that of the step's products with a frozen base.
+# last ones compare. In fp32 also with ten of the 32 layers computed again in the backward pass, for
+# less memory. The limit is that of the step's products with a frozen base.
 # Arguments: [BATCH [TIME [ROUNDS]]]
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
@@ -29,6 +30,7 @@ for ((round = 0; round < rounds; ++round)); do
   for precision in fp32 bf16; do
     "$ESPALIER_BENCH/step_bench" "${what[@]}" --precision "$precision" ${limit[@]+"${limit[@]}"}
   done
+  "$ESPALIER_BENCH/step_bench" "${what[@]}" --precision fp32 --recompute 0,3,6,9,12,15,18,21,24,27
   peers_by peer_here
   if [ -n "${ESPALIER_DEBIAN13_ROOT:-}" ]; then
     peers_by peer_in_debian13

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/config/recompute.h"
@@ -59,8 +60,7 @@ Options Parse(int argc, char** argv) {
   app.add_option("--threads", options.threads);
   app.add_option("--precision", options.precision)->check(CLI::IsMember({"fp32", "bf16"}));
   app.add_option("--moments", options.moments)->check(CLI::IsMember({"fp32", "int8"}));
-  app.add_option("--recompute", options.recompute)
-      ->check(CLI::IsMember({"none", "alternate", "all"}));
+  app.add_option("--recompute", options.recompute, "none, alternate, all, or layers: 0,3,6");
   app.add_option("--adapter-dropout", options.adapter_dropout, "360m, 3b: what adapters drop");
   app.add_flag("--kernel-by-kernel", options.kernel_by_kernel,
                "launch each kernel of a pass by itself where passes could be recorded");
@@ -124,7 +124,9 @@ Measured Measure(const Options& options, const DecoderConfig& config) {
   measured.trained = parameters.trained_elements();
   Decoder decoder(config, parameters);
   v1::TrainSpec train;
-  train.add_recompute(options.recompute);
+  for (const absl::string_view one : absl::StrSplit(options.recompute, ',')) {
+    train.add_recompute(std::string(one));
+  }
   decoder.set_recompute(RecomputedLayers(train, config.layers).value());
   v1::OptimizerSpec& spec = *train.mutable_optimizer();
   spec.set_moments(options.moments == "int8" ? v1::MOMENT_TYPE_INT8 : v1::MOMENT_TYPE_FP32);
