@@ -40,15 +40,7 @@ evaluate: {{every_steps: 0, max_prompts: 1}}
 health: {{failure_timeout_seconds: 60, max_restarts: 0, restart_backoff_seconds: 0.1}}
 launch: {{threads: 1, timeout_seconds: 300}}
 """
-# The share of vowels among a completion's letters: rewards that differ, whatever a model knows.
-JUDGE = '''
-import json, sys
-for line in sys.stdin:
-    asked = json.loads(line)
-    letters = [c for c in asked["completion"].lower() if c.isalpha()]
-    share = sum(c in "aeiou" for c in letters) / max(1, len(letters))
-    print(json.dumps({"id": asked["id"], "components": {"vowels": share}}), flush=True)
-'''
+JUDGE = REPOSITORY / "tests/data/verifiers/vowels.py"
 WARM_UP = 2  # steps that do not count: their ranks do not know yet how fast they are
 
 
@@ -121,10 +113,8 @@ def learned(bed, given, *settings):
 
 
 def losses(bed, given):
-    judge = bed.folder / "judge.py"
-    judge.write_text(JUDGE)
     given.start = f"{{from: {REPOSITORY}/tests/data/models/quickstart}}"
-    given.verifier = f"{{kind: external, command: [python3, {judge}]}}"
+    given.verifier = f"{{kind: external, command: [python3, {JUDGE}]}}"
     given.learning_rate, given.updates = 3e-4, 2
     bed.set_options("slow", "")
     one = learned(bed, given, "parallel.nodes=[fast]")

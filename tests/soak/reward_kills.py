@@ -1,33 +1,24 @@
 """SIGKILL for workers that sample, judge and learn: `deploy/dev soak kills --rewards N`, a part of
 kills.py.
 
-Two nodes of one machine, with agents, train a small model by grpo, judged by a slow program. One of
-the two workers is killed N times each while it samples, while it waits for its rewards, and while it
-learns. Then: no committed step is done again, nobody is left behind, and a checkpoint holds the
-model, to the bit, of a job of as many steps that nobody disturbed: what was sampled, and earned, was
-the same.
+Two nodes of one machine, with agents, train a small model by grpo, judged by a slow program. One
+of the two workers is killed N times each while it samples, while it waits for its rewards, and
+while it learns. Then: no committed step is done again, nobody is left behind, and a checkpoint
+holds the model, to the bit, of a job of as many steps that nobody disturbed: what was sampled, and
+earned, was the same.
 """
 import os
 import signal
 import subprocess
-import textwrap
 import time
 
 from worker_kills import REPOSITORY, Trained
 from world import BIN, Broken, quantile
 
-# The share of vowels among a completion's letters: what a small model can be taught without knowing
-# anything. The pause makes rewards something that one can be killed in; as do rollouts of 96 tokens:
-# ranks tell every 2.5 seconds what they do, and a moment that is much shorter is never heard of.
-JUDGE = '''
-import json, sys, time
-for line in sys.stdin:
-    asked = json.loads(line)
-    time.sleep(0.02)
-    letters = [c for c in asked["completion"].lower() if c.isalpha()]
-    share = sum(c in "aeiou" for c in letters) / max(1, len(letters))
-    print(json.dumps({"id": asked["id"], "components": {"vowels": share}}), flush=True)
-'''
+# Each answer takes a while, so that rewards are something that one can be killed in; as are
+# rollouts of 96 tokens: ranks tell every 2.5 seconds what they do, and what is much shorter is
+# hardly heard of.
+JUDGE = REPOSITORY / "tests/data/verifiers/vowels.py"
 JOB = """
 name: NAME
 model: {from: MODEL}
@@ -38,7 +29,7 @@ train:
   global_batch: 32
   reproducible: true
   rollout: {samples: 4, max_new_tokens: 96, temperature: 1}
-  verifier: {kind: external, command: [python3, JUDGE]}
+  verifier: {kind: external, command: [python3, JUDGE, '0.02']}
   grpo: {updates_per_rollout: 2}
   schedule: {kind: constant, learning_rate: 3e-4, warmup_steps: 0}
 parallel: {min_nodes: 2, max_nodes: 2, plan: fixed}
@@ -60,8 +51,6 @@ class RewardKills(Trained):
         self.random, self.recoveries, self.heard = chance, [], {}
         self.kills = dict.fromkeys(MOMENTS, 0)
         sums, self.data = world.folder / "sums", world.folder / "prompts"
-        self.judge = world.folder / "judge.py"
-        self.judge.write_text(textwrap.dedent(JUDGE))
         self.data_verb("make", "arithmetic", "--output", sums, "--train", "400",
                        "--validation", "20")
         self.data_verb("prepare", "--output", self.data, "--format", "prompts",
@@ -78,7 +67,7 @@ class RewardKills(Trained):
     def submit(self, name, steps):
         return self.submit_text(name, JOB, {
             "NAME": name, "MODEL": REPOSITORY / "tests/data/models/quickstart", "DATA": self.data,
-            "STEPS": steps, "JUDGE": self.judge})
+            "STEPS": steps, "JUDGE": JUDGE})
 
     def heard_in(self, job, moment):
         """Pid of a rank that has told since the last look that it is in that moment, or None."""
