@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
+#include "tests/worker/rollout/letter_verifier.h"
 #include "tests/worker/support/tiny_model.h"
 #include "worker/collective/in_process.h"
 #include "worker/rollout/rollout_engine.h"
@@ -26,38 +27,6 @@ inline DecoderConfig ByteConfig() {
   config.initializer_range = 0.2;
   return config;
 }
-
-// Accepts a completion whose text has the letter that its record names; counts those it judges.
-class LetterVerifier final : public Verifier {
- public:
-  struct Counts {
-    int64_t judged = 0, calls = 0;
-  };
-  // `judges` is told of each, by its number; may be null.
-  LetterVerifier(Counts* counts, std::function<void(int64_t)> judges)
-      : counts_(counts), judges_(std::move(judges)) {}
-  absl::StatusOr<std::vector<Judgement>> Judge(absl::Span<const Completion> completions,
-                                               const TrainingMoment& moment) override {
-    std::vector<Judgement> judgements;
-    ++counts_->calls;
-    for (const Completion& one : completions) {
-      if (one.record.empty()) return absl::InvalidArgumentError("a record that is empty");
-      if (one.record == "gone") return absl::UnavailableError("the program does not start");
-      ++counts_->judged;
-      if (judges_) judges_(counts_->judged);
-      Judgement& judgement = judgements.emplace_back();
-      judgement.Add("length", static_cast<double>(one.text.size()));
-      judgement.Add("step", static_cast<double>(moment.step));
-      const bool has = one.text.find(one.record) != absl::string_view::npos;
-      if (!has) judgement.invalid = absl::StrCat("no ", one.record);
-    }
-    return judgements;
-  }
-
- private:
-  Counts* const counts_;
-  const std::function<void(int64_t)> judges_;
-};
 
 inline RolloutOrder SomeOrder(int64_t prompts, int64_t samples) {
   RolloutOrder order;
@@ -115,12 +84,11 @@ inline std::vector<SampledRank> Sample(const SamplingWorld& world, const Rollout
       if (world.called_away) {
         around.called_away = [&, rank] { return world.called_away(static_cast<int>(rank)); };
       }
-      for (int time = 0; time < world.times; ++time) {
-        counts = {};
+      for (int time = 0; time < world.times; ++time, counts = {}) {
         results[rank].rollouts = engine.Sample(*models[rank].decoder, order, around);
+        results[rank].judged = counts.judged;
+        results[rank].judge_calls = counts.calls;
       }
-      results[rank].judged = counts.judged;
-      results[rank].judge_calls = counts.calls;
     });
   }
   for (std::thread& thread : threads) thread.join();
