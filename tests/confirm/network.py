@@ -18,10 +18,16 @@ MPIRUN = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
 
 def pairs_of(pid):
     """(own end, other end) of a process's established connections."""
-    if DARWIN:
-        return readings.lsof_peers(
-            output_of("lsof", "-nP", "-a", "-p", pid, "-iTCP", "-sTCP:ESTABLISHED", "-Fpn"), pid)
-    return readings.linux_peers(pid)
+    if not DARWIN:
+        return readings.linux_peers(pid)
+    words = ["lsof", "-nP", "-a", "-p", str(pid), "-iTCP", "-sTCP:ESTABLISHED", "-Fpn"]
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          timeout=60, check=False)
+    if done.returncode == 1 and not done.stdout:  # there is none yet
+        return []
+    if done.returncode != 0:
+        raise RuntimeError(f"lsof ended with {done.returncode}: {done.stderr[-600:]}")
+    return readings.lsof_peers(done.stdout, pid)
 
 
 def workers_of(mark):

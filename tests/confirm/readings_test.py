@@ -1,9 +1,15 @@
 #!/usr/bin/env python3
 """What programs of macOS print, as documented, and what is read from it; and how a report reads."""
 import io
+import os
+import pathlib
+import tempfile
 import unittest
+from unittest import mock
 
+import network
 import readings
+import system_facts
 from report import NotHere, Report
 
 VM_STAT = """Mach Virtual Memory Statistics: (page size of 16384 bytes)
@@ -71,6 +77,39 @@ class Readings(unittest.TestCase):
     def test_a_runtime_that_is_loaded_twice_is_one(self):
         self.assertEqual(len(readings.runtimes_loaded(LOADED)), 2)
         self.assertEqual(len(readings.runtimes_loaded(LOADED.rsplit("dyld", 1)[0])), 1)
+
+
+class Programs(unittest.TestCase):
+    """What stands in for programs of macOS, first in PATH."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        path = mock.patch.dict(os.environ, {"PATH": f"{folder.name}:{os.environ['PATH']}"})
+        path.start()
+        self.addCleanup(path.stop)
+
+    def program(self, name, text):
+        (self.folder / name).write_text("#!/bin/sh\n" + text, encoding="utf-8")
+        (self.folder / name).chmod(0o755)
+
+    @mock.patch.object(network, "DARWIN", True)
+    def test_a_process_without_connections_has_no_pairs_yet(self):
+        self.program("lsof", "exit 1\n")  # as it says that it found none
+        self.assertEqual(network.pairs_of(101), [])
+        self.program("lsof", f"cat <<'END'\n{LSOF}END\n")
+        self.assertEqual(network.pairs_of(101), [("127.0.0.1:50001", "127.0.0.1:50002")])
+        self.program("lsof", "echo no such option >&2; exit 2\n")
+        with self.assertRaisesRegex(RuntimeError, "no such option"):
+            network.pairs_of(101)
+
+    @mock.patch.object(system_facts, "SELF_TEST_SECONDS", 0.1)
+    def test_a_daemon_that_says_nothing_is_told_with_its_log(self):
+        result = self.folder / "result"
+        pathlib.Path(f"{result}.log").write_text("dyld: Library not loaded", encoding="utf-8")
+        with self.assertRaisesRegex(RuntimeError, "within 0.1 s.*Library not loaded"):
+            system_facts.await_result(result)
 
 
 class Lines(unittest.TestCase):

@@ -10,6 +10,7 @@ from machine import DARWIN
 from report import NotHere, output_of
 
 LABEL = "org.espalier.confirm"
+SELF_TEST_SECONDS = 180  # as an agent allows
 AWAKE_AFTER = 60  # seconds
 
 
@@ -46,6 +47,18 @@ class Slept:
         self.cluster.cancel(self.job)
 
 
+def await_result(result):
+    """Of the self-test that a daemon runs, which writes it at once when it is done."""
+    end = time.monotonic() + SELF_TEST_SECONDS
+    while not result.exists():
+        if time.monotonic() > end:
+            log = pathlib.Path(f"{result}.log")
+            said = log.read_text(encoding="utf-8", errors="replace") if log.exists() else "nothing"
+            raise RuntimeError(f"no result within {SELF_TEST_SECONDS} s; it said: {said[-600:]}")
+        time.sleep(0.05)
+    return json.loads(result.read_text(encoding="utf-8"))
+
+
 def as_daemon():
     """The self-test, as launchd starts a daemon: without a user who is logged in."""
     result = pathlib.Path("/tmp") / f"{LABEL}.{os.getpid()}"
@@ -56,10 +69,7 @@ def as_daemon():
     plist.chmod(0o644)
     try:
         output_of("launchctl", "bootstrap", "system", plist)
-        end = time.monotonic() + 120
-        while not result.exists() and time.monotonic() < end:
-            time.sleep(0.5)
-        trial = json.loads(result.read_text(encoding="utf-8"))
+        trial = await_result(result)
     finally:
         output_of("launchctl", "bootout", f"system/{LABEL}")
         plist.unlink()
