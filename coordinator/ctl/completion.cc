@@ -118,7 +118,11 @@ _espalier_words() {
 }
 )";
 
-constexpr char kBash[] = R"(# bash completion for espalier. Use: source <(espalier completion bash)
+// The bash of macOS, 3.2, reads nothing from `source <(...)`, and says nothing.
+constexpr char kUseInBash[] = "eval \"$(espalier completion bash)\"";
+
+constexpr char kBash[] =
+    R"bash(# bash completion for espalier. Use: eval "$(espalier completion bash)"
 @SHARED@
 _espalier() {
   local verb global candidates awaited cur=${COMP_WORDS[COMP_CWORD]}
@@ -134,7 +138,7 @@ _espalier() {
   COMPREPLY=($(compgen -W "$candidates $global" -- "$cur"))
 }
 complete -o default -F _espalier espalier
-)";
+)bash";
 
 constexpr char kZsh[] = R"(#compdef espalier
 # zsh completion for espalier. Use: source <(espalier completion zsh), after compinit
@@ -179,12 +183,13 @@ std::string ZshCompletion(const CLI::App& app) { return Fill(kZsh, app); }
 
 void AddCompletionVerb(VerbTable verbs) {
   CLI::App* completion = AddVerb(verbs.app, "completion", "Print a completion script for a shell",
-                                 "source <(espalier completion bash)\n"
-                                 "espalier completion zsh > ~/.zfunc/_espalier");
+                                 absl::StrCat(kUseInBash,
+                                              "\nespalier completion zsh > "
+                                              "~/.zfunc/_espalier"));
   completion->require_subcommand(1);
-  const auto add = [&](const std::string& shell, std::string (*script)(const CLI::App&)) {
-    CLI::App* verb = AddVerb(*completion, shell, absl::StrCat("For ", shell),
-                             absl::StrCat("source <(espalier completion ", shell, ")"));
+  const auto add = [&](const std::string& shell, const char* use,
+                       std::string (*script)(const CLI::App&)) {
+    CLI::App* verb = AddVerb(*completion, shell, absl::StrCat("For ", shell), use);
     verb->callback([verbs, script] {
       verbs.chosen = [verbs, script](Context& context) -> absl::StatusOr<ExitCode> {
         context.terminal.Out(script(verbs.app));
@@ -192,8 +197,8 @@ void AddCompletionVerb(VerbTable verbs) {
       };
     });
   };
-  add("bash", BashCompletion);
-  add("zsh", ZshCompletion);
+  add("bash", kUseInBash, BashCompletion);
+  add("zsh", "source <(espalier completion zsh)", ZshCompletion);
 }
 
 }  // namespace espalier::ctl

@@ -186,6 +186,15 @@ TEST_F(Program, PkiKeepsWhatIsThereAndShowsIt) {
   EXPECT_EQ(Espalier("pki issue x --role viewer --dir " + folder_ + "/none 2>&1").code, 6);
 }
 
+// The bash of macOS, 3.2, reads nothing from `source <(...)`, and says nothing.
+TEST_F(Program, NobodyIsToldToSourceACompletionOfBashFromAPipe) {
+  for (const char* words : {"completion --help", "completion bash --help", "completion bash"}) {
+    const std::string output = Espalier(words).output;
+    EXPECT_THAT(output, HasSubstr("eval \"$(espalier completion bash)\"")) << words;
+    EXPECT_THAT(output, testing::Not(HasSubstr("source <(espalier completion bash"))) << words;
+  }
+}
+
 class Completion : public Program {
  protected:
   // What bash offers after the words, the last of which is being typed.
@@ -194,7 +203,7 @@ class Completion : public Program {
         << "set -eu\nPATH=" << bin_ << ":$PATH\n"
         << "_espalier_seconds=60\nexport ESPALIER_COORDINATOR="
         << (coordinator.empty() ? "127.0.0.1:1" : coordinator)
-        << "\nsource <(espalier completion bash)\ncomplete -p espalier > /dev/null\n"
+        << "\neval \"$(espalier completion bash)\"\ncomplete -p espalier > /dev/null\n"
         << "COMP_WORDS=(espalier " << words << ")\nCOMP_CWORD=" << cursor
         << "\n_espalier\necho ${COMPREPLY[@]+\"${COMPREPLY[@]}\"}\n";
     const Ran ran = Shell("bash " + folder_ + "/test.bash 2>&1");
