@@ -13,6 +13,7 @@
 #include "espalier/v1/agent.pb.h"
 #include "espalier/v1/node.pb.h"
 #include "tests/worker/tiny_job.h"
+#include "worker/tensor/torch_compat.h"
 
 namespace espalier {
 namespace {
@@ -248,11 +249,12 @@ TEST_F(Rehearsal, SaysWhatIsMissing) {
   EXPECT_NE(small.code, 0);
   EXPECT_THAT(small.output, HasSubstr("the model does not fit"));
   request_.set_memory_limit_bytes(0);
-  request_.set_device("mps");
+  const char* const absent = HasMps() ? "cuda" : "mps";
+  request_.set_device(absent);
   request_.mutable_spec()->mutable_launch()->clear_device();
   const Ended device = Rehearse();
   EXPECT_NE(device.code, 0);
-  EXPECT_THAT(device.output, HasSubstr("mps"));
+  EXPECT_THAT(device.output, HasSubstr(absent));
 }
 
 TEST(SelfTestVerb, SaysWhetherADeviceComputesAsTheProcessorAndWritesItForAnAgent) {

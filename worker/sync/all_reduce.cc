@@ -16,19 +16,13 @@ int64_t ElementsInBuckets(const AllReduceSynchroniser::Parts& parts) {
              : parts.parameters.elements_before_embedding();
 }
 
-GradientExchange::Memory MemoryOf(const AllReduceSynchroniser::Parts& parts) {
-  Parameters& parameters = parts.parameters;
-  if (!parameters.values_on_host()) return {parameters.flat_gradient(), parts.host_gradient};
-  return {parameters.flat_gradient(), parameters.summed_gradient(), /*stays=*/true};
-}
-
 }  // namespace
 
 AllReduceSynchroniser::AllReduceSynchroniser(Collective& collective, const Parts& parts,
                                              const Options& options)
     : collective_(collective),
       parts_(parts),
-      exchange_(collective, MemoryOf(parts),
+      exchange_(collective, GradientExchange::MemoryOf(parts.parameters, parts.host_gradient),
                 BucketEnds(parts.parameters, ElementsInBuckets(parts), options.bucket_elements),
                 {options.wire, &parts.residual, parts.exact, parts.scale}),
       lookups_(collective, parts.parameters, options.wire) {}

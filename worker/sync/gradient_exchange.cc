@@ -36,6 +36,11 @@ std::vector<int64_t> BucketEnds(const Parameters& parameters, int64_t elements,
   return ends;
 }
 
+GradientExchange::Memory GradientExchange::MemoryOf(Parameters& parameters, FlatTensor& host) {
+  if (!parameters.values_on_host()) return {parameters.flat_gradient(), host};
+  return {parameters.flat_gradient(), parameters.summed_gradient(), /*stays=*/true};
+}
+
 GradientExchange::GradientExchange(Collective& collective, const Memory& memory,
                                    std::vector<int64_t> bucket_ends, Wire wire)
     : collective_(collective),

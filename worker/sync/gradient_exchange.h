@@ -37,6 +37,8 @@ class GradientExchange {
     FlatTensor& host;
     bool stays = false;  // the sums are read from `host`, and do not go back to the gradient
   };
+  // Of parameters: `host` where what is trained lies on their device, else their own sums.
+  static Memory MemoryOf(Parameters& parameters, FlatTensor& host);
   // How gradients travel, and what they leave behind.
   struct Wire {
     WireType type = WireType::kFp32;

@@ -41,12 +41,12 @@ constexpr auto kRows = EmbeddingGradient::kRowsApart;
 class Replica {
  public:
   Replica(const DecoderConfig& config, Collective& collective, WireType wire,
-          torch::Device device = torch::kCPU, EmbeddingGradient untied = kWhole)
-      : device_(device),
-        parameters_(*Parameters::Create(config, Trained(untied, device))),
+          const Parameters::Options& options = Trained(kWhole))
+      : device_(options.device),
+        parameters_(*Parameters::Create(config, options)),
         decoder_(config, parameters_),
         host_(FlatTensor::Zeros(parameters_.flat_gradient().ends(), {})),
-        exchange_(collective, {parameters_.flat_gradient(), host_},
+        exchange_(collective, GradientExchange::MemoryOf(parameters_, host_),
                   BucketEnds(parameters_, parameters_.elements_before_embedding(), 3000), {wire}),
         lookups_(collective, parameters_, wire) {
     parameters_.Initialize(5, 0.3);
@@ -83,7 +83,7 @@ class Replica {
 
  private:
   Tensor WholeGradient() {
-    const Tensor flat = parameters_.flat_gradient().Only().cpu();
+    const Tensor flat = parameters_.summed_gradient().Only().cpu();
     const int64_t looked_up = parameters_.elements() - flat.numel();
     Tensor whole = torch::cat({flat, torch::zeros({looked_up})});
     const LookupGradient& lookups = parameters_.lookup_gradient();
@@ -106,22 +106,33 @@ struct Case {
   std::string device;
   bool tied;
   EmbeddingGradient untied;
+  bool values_on_host = false;  // as with MPS
+  Parameters::Options Options() const {
+    Parameters::Options options = Trained(untied, torch::Device(device));
+    options.values_on_host = values_on_host;
+    return options;
+  }
   // Without other ranks too.
   bool AlwaysLooksUp() const { return !tied && untied == kRows; }
   std::string Name() const {
-    return device + (tied ? "Tied" : "Untied") + (untied == kRows ? "Rows" : "Whole");
+    return device + (values_on_host ? "HostValues" : "") + (tied ? "Tied" : "Untied") +
+           (untied == kRows ? "Rows" : "Whole");
   }
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.Name(); }
 
 std::vector<Case> Cases() {
-  std::vector<std::string> devices = {"cpu"};
-  if (HasCuda()) devices.push_back("cuda");
-  if (HasMps()) devices.push_back("mps");
+  std::vector<std::pair<std::string, bool>> places = {{"cpu", false}, {"cpu", true}};
+  if (HasCuda()) places.emplace_back("cuda", false);
+  if (HasMps()) places.emplace_back("mps", true);
   std::vector<Case> cases;
-  for (const std::string& device : devices) {
+  for (const auto& [device, values_on_host] : places) {
     for (const bool tied : {false, true}) {
-      for (const auto untied : {kWhole, kRows}) cases.push_back({device, tied, untied});
+      for (const auto untied : {kWhole, kRows}) {
+        // Parameters::ForTraining: rows apart wherever values are on the host.
+        if (values_on_host && !tied && untied == kWhole) continue;
+        cases.push_back({device, tied, untied, values_on_host});
+      }
     }
   }
   return cases;
@@ -134,7 +145,7 @@ std::vector<Tensor> GradientsOf(const Case& c, const std::vector<int64_t>& ends,
   std::vector<std::thread> threads;
   for (size_t rank = 0; rank < ends.size(); ++rank) {
     threads.emplace_back([&, rank] {
-      Replica replica(ConfigOf(c.tied), *group[rank], wire, torch::Device(c.device), c.untied);
+      Replica replica(ConfigOf(c.tied), *group[rank], wire, c.Options());
       for (int step = 0; step < 3; ++step) {
         const auto gradient = replica.Step(rank == 0 ? 0 : ends[rank - 1], ends[rank]);
         ASSERT_TRUE(gradient.ok()) << gradient.status();
@@ -161,8 +172,7 @@ TEST_P(Lookups, TakeTheBytesThatTheGovernorIsTold) {
     std::vector<std::thread> threads;
     for (const auto& collective : group) {
       threads.emplace_back([&] {
-        Parameters parameters = *Parameters::Create(
-            config, Trained(GetParam().untied, torch::Device(GetParam().device)));
+        Parameters parameters = *Parameters::Create(config, GetParam().Options());
         LookupExchange lookups(*collective, parameters, WireType::kFp32);
         for (const std::vector<int64_t>& tokens :
              {std::vector<int64_t>{}, {7}, {7, 7, 199, 0, 7}, {1, 2, 3, 4, 3}}) {
@@ -186,6 +196,7 @@ TEST_P(Lookups, TakeTheBytesThatTheGovernorIsTold) {
 TEST_P(Lookups, GiveTheGradientOfOneRankHoweverTheStepIsDivided) {
   Case whole = GetParam();
   whole.untied = kWhole;
+  whole.values_on_host = false;
   const Tensor expected = GradientsOf(whole, {6}, WireType::kFp32)[0];
   const double scale = expected.abs().max().item<double>();
   for (const std::vector<int64_t>& ends :
