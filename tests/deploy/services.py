@@ -9,6 +9,7 @@ import plistlib
 import shlex
 import subprocess
 import sys
+import tempfile
 import unittest
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
@@ -81,6 +82,34 @@ class Services(unittest.TestCase):
                         self.assertIn(f"s|{word}|", readme)
                     text = text.replace(word, "")
                 self.assertNotIn("@", text.replace("between @", ""), path.name)
+
+    def install(self, home, folder):
+        """The README's function, typed there; (exit code, what it said, what it had sudo do)."""
+        readme = (REPOSITORY / "deploy" / "launchd" / "README.md").read_text(encoding="utf-8")
+        begin = readme.index("install_daemon() {")
+        function = readme[begin:readme.index("\n}\n", begin) + 3]
+        (folder / "deploy" / "launchd").mkdir(parents=True)
+        (folder / "deploy" / "launchd" / "x.plist").write_text("@REPOSITORY@", encoding="utf-8")
+        done = subprocess.run(
+            ["bash", "-c", f"sudo() {{ echo \"$@\" >> did; }}\n{function}\ninstall_daemon x"],
+            cwd=folder, env={**os.environ, "HOME": str(home)}, text=True, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        did = folder / "did"
+        return done.returncode, done.stdout, did.read_text() if did.exists() else ""
+
+    def test_a_daemon_is_not_installed_from_where_macos_lets_none_read(self):
+        with tempfile.TemporaryDirectory() as home:
+            home = pathlib.Path(home).resolve()
+            code, said, did = self.install(home, home / "Documents" / "espalier")
+            self.assertEqual((code, did), (1, ""))
+            self.assertIn("move the repository", said)
+            code, said, did = self.install(home, home / "src" / "espalier")
+            self.assertEqual(code, 0, said)
+            self.assertIn("launchctl bootstrap system /Library/LaunchDaemons/x.plist", did)
+
+    def test_whoever_installs_an_agent_hears_of_local_network_privacy(self):
+        readme = (REPOSITORY / "deploy" / "launchd" / "README.md").read_text(encoding="utf-8")
+        self.assertIn("Local Network", readme[readme.index("LaunchAgents"):])
 
 
 if __name__ == "__main__":
