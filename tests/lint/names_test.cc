@@ -3,6 +3,8 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <regex>
 #include <set>
 
@@ -102,6 +104,20 @@ TEST(Names, EveryVerbOfTheWorkerExists) {
   ExpectVerbsWork("espalier-worker", std::regex(R"(^\s*(?:\$ )?espalier-worker ([a-z][a-z-]*)\b)"));
 }
 
+// What Finder and editors leave in a folder that they open.
+bool IsOfThisMachine(const std::string& name) {
+  return name == ".DS_Store" || name == ".idea" || name == ".vscode";
+}
+
+TEST(Layout, WhatIsOfOnesMachineIsNoPartOfTheRepository) {
+  std::ifstream file(std::string(ESPALIER_SOURCE_DIR) + "/.gitignore");
+  const std::string ignored(std::istreambuf_iterator<char>(file), {});
+  for (const char* name : {".DS_Store", ".idea", ".vscode"}) {
+    EXPECT_TRUE(IsOfThisMachine(name)) << name;
+    EXPECT_NE(ignored.find(std::string("\n") + name + "\n"), std::string::npos) << name;
+  }
+}
+
 TEST(Layout, TheTopLevelHoldsWhatWasAgreed) {
   const std::set<std::string> agreed{
       ".ci",    ".clang-format", ".clang-tidy",    ".git",        ".github", ".gitignore",
@@ -110,6 +126,7 @@ TEST(Layout, TheTopLevelHoldsWhatWasAgreed) {
   for (const auto& entry : fs::directory_iterator(ESPALIER_SOURCE_DIR)) {
     const std::string name = entry.path().filename().string();
     if (StartsWith(name, "build") || StartsWith(name, "LICENSE")) continue;
+    if (IsOfThisMachine(name)) continue;
     EXPECT_TRUE(agreed.count(name)) << name;
   }
 }
