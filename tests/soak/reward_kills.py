@@ -99,15 +99,6 @@ class RewardKills(Trained):
         self.recoveries.append(time.monotonic() - began)
         self.kills[moment] += 1
 
-    def steps_when_told_to_end(self, job):
-        """Ends it with a checkpoint: how many steps that holds."""
-        world = self.world
-        world.ask("checkpoint", job)
-        world.until("a checkpoint", lambda: self.checkpoints(job))
-        world.ask("cancel", job)
-        world.reach(job, "CANCELLED")
-        return int(max(self.checkpoints(job)).name.split("-")[1])
-
     def all(self, count):
         # It ends when it is told to: kills that are long in coming find it at work.
         disturbed = self.submit("disturbed", 10**6)

@@ -67,6 +67,15 @@ class Trained:
         model = max(self.checkpoints(job)) / "model.safetensors"
         return hashlib.sha256(model.read_bytes()).hexdigest()
 
+    def steps_when_told_to_end(self, job):
+        """Ends it with a checkpoint: how many steps that holds."""
+        world = self.world
+        world.ask("checkpoint", job)
+        world.until("a checkpoint", lambda: self.checkpoints(job))
+        world.ask("cancel", job)
+        world.reach(job, "CANCELLED")
+        return int(max(self.checkpoints(job)).name.split("-")[1])
+
     def model_at_the_end(self, job):
         self.world.until("it ends", lambda: self.world.job(job)["state"] == "COMPLETED", 1800)
         return self.newest_model(job)
@@ -136,14 +145,12 @@ class WorkerKills(Trained):
         self.world.reach(job, "CANCELLED")
         self.leave()
         # A shorter run of the same kind is compared to the bit with one that nobody disturbs.
-        steps = 600
-        disturbed = self.submit("compared", steps)
+        disturbed = self.submit("compared", 10**9)
         for _ in range(3):
-            if self.step(disturbed) < steps / 3:
-                self.kill(disturbed, within=0.1)
-        undisturbed = self.submit("undisturbed", steps)
-        if self.model_at_the_end(disturbed) != self.model_at_the_end(undisturbed):
-            raise Broken("the disturbed run ended with another model")
+            self.kill(disturbed, within=0.1)
+        undisturbed = self.submit("undisturbed", self.steps_when_told_to_end(disturbed))
+        if self.newest_model(disturbed) != self.model_at_the_end(undisturbed):
+            raise Broken("the disturbed run has another model")
         warm = self.world.state / "warm"
         self.world.until("the memory is given back", lambda: not list(warm.glob("espalier-*")))
         return {"soak": "kills of workers that train", "model": self.model,
