@@ -65,9 +65,12 @@ TEST_F(MachinesWithAgents, AKilledWorkerCostsNoCommittedStep) {
   cluster_.WaitForStepAfter(job, 20);
   const int64_t committed = cluster_.StepOf(job);
   kill(cluster_.Pids(job)[1], SIGKILL);
+  EXPECT_TRUE(Eventually([&] { return cluster_.Job(job).value("restarts", 0) == 1; }, 60))
+      << cluster_.Story(job);
+  EXPECT_TRUE(cluster_.WaitForState(job, "RUNNING", 120)) << cluster_.Story(job);
   EXPECT_TRUE(cluster_.WaitForStepAfter(job, committed + 20, 120)) << cluster_.Story(job);
   EXPECT_EQ(cluster_.Story(job).find("goes back"), std::string::npos) << cluster_.Story(job);
-  EXPECT_EQ(cluster_.Job(job).value("restarts", 0), 1);
+  EXPECT_EQ(cluster_.Job(job).value("restarts", 0), 1) << cluster_.Story(job);
   EXPECT_EQ(cluster_.Cli("cancel " + job).exit_code, 0);
   cluster_.WaitForState(job, "CANCELLED");
   for (const char* disk : {"state", "disk-of-macbook"}) {
