@@ -9,6 +9,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -75,7 +76,7 @@ class Operator:
     def tell_of_jobs(self, most=12):
         """What espalierd knows of each job, for who reads why something did not come about."""
         for job in (self.ask("jobs", fail_ok=True) or {}).get("jobs", []):
-            name = job["job_id"]
+            name = job["id"]
             print(json.dumps(self.ask("job", name, fail_ok=True)), file=sys.stderr)
             for event in (self.ask("events", name, fail_ok=True) or {}).get("events", [])[-most:]:
                 print(f"  {event['text']}", file=sys.stderr)
