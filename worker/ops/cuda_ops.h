@@ -51,9 +51,10 @@ void AdamW(const AdamWStep& step, const torch::Tensor& value, const torch::Tenso
 void AdamW8(const AdamWStep& step, const torch::Tensor& value, const torch::Tensor& gradient,
             const Moments8& moments, const RandomPlace& random, const torch::Tensor& copy);
 
-// y = residual + x weight', of 16 bits: [rows, n], [rows, k], [n, k], all dense. LibTorch would
-// copy the residual first. False, having done nothing, where cuBLASLt cannot.
-bool ResidualProduct(const torch::Tensor& x, const torch::Tensor& weight,
+// y = residual + x weight', of 16 bits: [rows, n], [rows, k], [n, k], all dense; or x weight, of
+// [k, n]: `transposed`. LibTorch would copy the residual first. False, having done nothing, where
+// cuBLASLt cannot.
+bool ResidualProduct(const torch::Tensor& x, const torch::Tensor& weight, bool transposed,
                      const torch::Tensor& residual, const torch::Tensor& y);
 
 // What feeds the product of one row: x, or a norm of x without a bias, or silu(x) * up.
@@ -87,6 +88,13 @@ bool TakesKept(const torch::Tensor& keys, int64_t heads);
 torch::Tensor KeptAttention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
                             const torch::Tensor& cosine, const torch::Tensor& sine,
                             const KeptRows& kept, const KeptWork& work);
+
+// Attention of q, k and v [B, T, H, D], turned by cosine and sine [T, D / 2] (undefined: not), each
+// position seeing all or, `causal`, those before it; nothing is overwritten. Undefined, having done
+// nothing, where it does not take them: more than kMostShortPositions or other heads than of
+// kShortHeadDim numbers of 16 bits, no matrix units.
+torch::Tensor ShortAttention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
+                             const torch::Tensor& cosine, const torch::Tensor& sine, bool causal);
 
 // Ids drawn from rows of logits [rows, V], by `by` [rows, 2] fp64: the temperature (0: the
 // likeliest id), and what falls on a weight, in [0, 1). [rows] int64, -1 where logits are no

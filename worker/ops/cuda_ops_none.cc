@@ -40,7 +40,9 @@ void AdamW8(const AdamWStep&, const Tensor&, const Tensor&, const Moments8&, con
   Missing();
 }
 
-bool ResidualProduct(const Tensor&, const Tensor&, const Tensor&, const Tensor&) { Missing(); }
+bool ResidualProduct(const Tensor&, const Tensor&, bool, const Tensor&, const Tensor&) {
+  Missing();
+}
 
 Tensor OneRowProduct(const OneRowInput&, const Tensor&, const Tensor&) { return {}; }
 bool TakesKept(const Tensor&, int64_t) { return false; }
@@ -48,6 +50,11 @@ KeptWork MakeKeptWork(const Tensor&, int64_t) { Missing(); }
 Tensor KeptAttention(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                      const KeptRows&, const KeptWork&) {
   Missing();
+}
+
+Tensor ShortAttention(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                      bool) {
+  return {};
 }
 
 Tensor DrawIds(const Tensor&, const Tensor&) { Missing(); }

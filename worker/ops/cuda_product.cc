@@ -47,15 +47,15 @@ uint32_t AlignmentOf(const Tensor& x) {
 
 }  // namespace
 
-bool ResidualProduct(const Tensor& x, const Tensor& weight, const Tensor& residual,
+bool ResidualProduct(const Tensor& x, const Tensor& weight, bool transposed, const Tensor& residual,
                      const Tensor& y) {
   const c10::cuda::CUDAGuard guard(x.device());
   cublasLtMatmulDesc_t created = nullptr;
   TORCH_CUDABLAS_CHECK(cublasLtMatmulDescCreate(&created, CUBLAS_COMPUTE_32F, CUDA_R_32F));
   const Operation operation(created);
-  const cublasOperation_t transposed = CUBLAS_OP_T;
-  TORCH_CUDABLAS_CHECK(cublasLtMatmulDescSetAttribute(created, CUBLASLT_MATMUL_DESC_TRANSA,
-                                                      &transposed, sizeof(transposed)));
+  const cublasOperation_t turned = transposed ? CUBLAS_OP_N : CUBLAS_OP_T;  // its rows: columns
+  TORCH_CUDABLAS_CHECK(cublasLtMatmulDescSetAttribute(created, CUBLASLT_MATMUL_DESC_TRANSA, &turned,
+                                                      sizeof(turned)));
   cublasLtMatmulPreference_t wanted = nullptr;
   TORCH_CUDABLAS_CHECK(cublasLtMatmulPreferenceCreate(&wanted));
   const Preference preference(wanted);

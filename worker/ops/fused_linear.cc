@@ -2,6 +2,7 @@
 // makes is made again in the backward pass instead of being kept.
 #include <algorithm>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 #include "worker/ops/adapters.h"
@@ -101,7 +102,10 @@ struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
       if (wanted) dinput = torch::empty_like(input);
       adapters = WriteAdapterGradients(input, linears.projections, saved.inner, dy, dinput);
     }
-    const Products of = ProductGradients(linears, input, dy, wanted, dinput);
+    Tensor other = upstream[0].defined() ? upstream[0].contiguous() : upstream[0];
+    const Tensor plus =
+        wanted && MeetInProduct(linears, dy, other) ? std::exchange(other, {}) : Tensor();
+    const Products of = ProductGradients(linears, input, dy, wanted, dinput, plus);
     dinput = of.dinput;
     if (!first) {
       adapters = AddAdapterGradients(input, linears.projections, saved.inner, dy, dinput);
@@ -117,7 +121,6 @@ struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
       next += 2;
     }
     gradients.emplace_back();  // of what is no tensor
-    const Tensor other = upstream[0].defined() ? upstream[0].contiguous() : upstream[0];
     FinishInput(norm, saved, dinput, other, gradients);
     return gradients;
   }
@@ -143,14 +146,25 @@ struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
     return products;
   }
 
+  // Whether the one product's part of the gradient of x and the one that came by x itself, `other`,
+  // are one product on CUDA, which is no slower than the sum of two.
+  static bool MeetInProduct(const Linears& linears, const std::vector<Tensor>& dy,
+                            const Tensor& other) {
+    const bool one = linears.projections.size() == 1 && dy[0].defined() && dy[0].is_cuda() &&
+                     !linears.projections[0].adapter.a.defined();
+    return one && !Given(linears.norm.weight) && other.defined() && Apply(dy[0]) &&
+           other.scalar_type() == dy[0].scalar_type();
+  }
+
   // What the products come to by themselves; the gradient of the input is added to `to` where that
-  // is defined. One that is not wanted may be undefined.
+  // is defined, or is that of MeetInProduct with `plus`. One that is not wanted may be undefined.
   struct Products {
     Tensor dinput;
     std::vector<Tensor> weights, biases;
   };
   static Products ProductGradients(const Linears& linears, const Tensor& input,
-                                   std::vector<Tensor>& dy, bool wanted, const Tensor& to) {
+                                   std::vector<Tensor>& dy, bool wanted, const Tensor& to,
+                                   const Tensor& plus) {
     const size_t count = linears.projections.size();
     Products of;
     of.weights.resize(count);
@@ -166,6 +180,10 @@ struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
       of.weights[i] = WeightGradient(projection, dy[i], input);
       of.biases[i] = BiasGradient(projection.bias, dy[i]);
       if (!wanted) continue;
+      if (plus.defined()) {
+        of.dinput = Product(dy[i], {projection.weight, {}, !projection.transposed}, plus);
+        continue;
+      }
       const bool add = of.dinput.defined();
       if (!add) of.dinput = torch::empty_like(input);
       InputGradient(dy[i], projection, add, of.dinput);

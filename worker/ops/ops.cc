@@ -111,7 +111,20 @@ Tensor CausalAttention(const Tensor& q, const Tensor& k, const Tensor& v, int64_
   return generic_ops::CausalAttention(q, k, v, window, masks);
 }
 
+namespace {
+
+// Of sequences short enough that CUDA turns q and k, and has their scores, without a way through
+// memory. Undefined elsewhere.
+Tensor ShortAttention(const Heads& x, const RopeTable& table, int64_t window, const Masks& masks) {
+  const bool all = window <= 0 || window >= x.q.size(1);
+  if (!all || masks->begins().defined()) return {};
+  return cuda::ShortAttention(x.q, x.k, x.v, table.cosine, table.sine, window != kBothWays);
+}
+
+}  // namespace
+
 Tensor RotaryAttention(const Heads& x, const RopeTable& table, int64_t window, const Masks& masks) {
+  if (const Tensor mixed = ShortAttention(x, table, window, masks); mixed.defined()) return mixed;
   if (!table.cosine.defined()) return CausalAttention(x.q, x.k, x.v, window, masks);
   if (!HasRopeKernel(x.q)) return generic_ops::RotaryAttention(x, table, window, masks);
   const Heads turned = Rope(x, table);

@@ -90,10 +90,9 @@ Tensor Product(const Tensor& x, const ops::Projection& projection, const Tensor&
     const Tensor right = projection.transposed ? weight : weight.t();  // [k, n]
     if (!Given(residual)) return torch::linear(x, right.t(), Given(bias) ? bias : Tensor());
     const Tensor rows = x.view({-1, k}), to = residual.reshape({-1, n});
-    const bool narrow =
-        x.element_size() == 2 && to.scalar_type() == x.scalar_type() && !projection.transposed;
+    const bool narrow = x.element_size() == 2 && to.scalar_type() == x.scalar_type();
     Tensor y = narrow ? torch::empty_like(to) : Tensor();
-    if (!narrow || !cuda::ResidualProduct(rows, weight, to, y)) {
+    if (!narrow || !cuda::ResidualProduct(rows, weight, projection.transposed, to, y)) {
       y = PlusProduct(to, rows, right);
     }
     return (Given(bias) ? y.add_(bias) : y).view_as(residual);

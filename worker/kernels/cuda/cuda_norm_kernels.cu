@@ -149,6 +149,120 @@ void WithNorm(NormTypes types, const RowThreads& row, int64_t columns, Body&& bo
   });
 }
 
+// Short rows of 16 bits have a warp each, which waits for no other: 16 bytes a thread and round.
+constexpr int kRowPack = 8;
+constexpr int64_t kRowRound = kWarp * kRowPack;
+constexpr int64_t kMostRowColumns = 4 * kRowRound;
+
+template <int kRounds, typename T>
+struct ShortRow {
+  static constexpr int64_t kColumns = kRounds * kRowRound;
+
+  static __device__ int64_t Number() {
+    return blockIdx.x * int64_t{kThreads / kWarp} + threadIdx.x / kWarp;
+  }
+  static __device__ int64_t Column(int round) {
+    return (threadIdx.x % kWarp + round * kWarp) * int64_t{kRowPack};
+  }
+  static __device__ void Get(const T* row, float (&to)[kRounds][kRowPack]) {
+    Pack<T, kRowPack> packs[kRounds];
+#pragma unroll
+    for (int i = 0; i < kRounds; ++i) packs[i] = LoadPack<kRowPack>(row + Column(i));
+#pragma unroll
+    for (int i = 0; i < kRounds; ++i) Unpack(packs[i], to[i]);
+  }
+  static __device__ float Sum(float value) {
+#pragma unroll
+    for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+      value += __shfl_xor_sync(~0U, value, offset);
+    }
+    return value;
+  }
+};
+
+template <int kRounds, typename T>
+__global__ void ShortRmsNormKernel(int64_t rows, const T* x, const float* weight, float eps, T* y,
+                                   float* inverse) {
+  using Row = ShortRow<kRounds, T>;
+  const int64_t row = Row::Number();
+  if (row >= rows) return;
+  float v[kRounds][kRowPack], sum = 0;
+  Row::Get(x + row * Row::kColumns, v);
+#pragma unroll
+  for (int i = 0; i < kRounds; ++i) {
+#pragma unroll
+    for (int j = 0; j < kRowPack; ++j) sum += v[i][j] * v[i][j];
+  }
+  const float r = rsqrtf(Row::Sum(sum) / static_cast<float>(Row::kColumns) + eps);
+  if (threadIdx.x % kWarp == 0) inverse[row] = r;
+#pragma unroll
+  for (int i = 0; i < kRounds; ++i) {
+    float w[kRowPack];
+    Load(weight + Row::Column(i), w);
+#pragma unroll
+    for (int j = 0; j < kRowPack; ++j) v[i][j] *= r * w[j];
+    Store(v[i], y + row * Row::kColumns + Row::Column(i));
+  }
+}
+
+// Of a norm whose weight is not learned.
+template <int kRounds, typename T>
+__global__ void ShortRmsNormBackwardKernel(int64_t rows, const T* x, const float* weight,
+                                           const float* inverse, const T* dy, const T* other,
+                                           T* dx) {
+  using Row = ShortRow<kRounds, T>;
+  const int64_t row = Row::Number(), begin = row * Row::kColumns;
+  if (row >= rows) return;
+  float v[kRounds][kRowPack], g[kRounds][kRowPack], o[kRounds][kRowPack] = {}, dot = 0;
+  Row::Get(x + begin, v);
+  Row::Get(dy + begin, g);
+  if (other != nullptr) Row::Get(other + begin, o);
+#pragma unroll
+  for (int i = 0; i < kRounds; ++i) {
+    float w[kRowPack];
+    Load(weight + Row::Column(i), w);
+#pragma unroll
+    for (int j = 0; j < kRowPack; ++j) {
+      g[i][j] *= w[j];
+      dot += g[i][j] * v[i][j];
+    }
+  }
+  const float r = inverse[row];
+  const float pull = Row::Sum(dot) * r * r * r / static_cast<float>(Row::kColumns);
+#pragma unroll
+  for (int i = 0; i < kRounds; ++i) {
+#pragma unroll
+    for (int j = 0; j < kRowPack; ++j) o[i][j] += r * g[i][j] - v[i][j] * pull;
+    Store(o[i], dx + begin + Row::Column(i));
+  }
+}
+
+// Calls body with a null pointer of the type's C++ type and a row's rounds, as a constant; returns
+// false, having done nothing, where rows are no ShortRow.
+template <typename Body>
+bool WithShortRow(NormTypes types, int64_t columns, std::initializer_list<const void*> addresses,
+                  Body&& body) {
+  if (types.in != types.out || types.in == Type::kFloat) return false;
+  if (columns % kRowRound != 0 || columns > kMostRowColumns) return false;
+  for (const void* address : addresses) {
+    if (reinterpret_cast<uintptr_t>(address) % 16 != 0) return false;
+  }
+  const auto with_rounds = [&](auto* none) {
+    if (columns == kRowRound) return body(none, std::integral_constant<int, 1>());
+    if (columns == 2 * kRowRound) return body(none, std::integral_constant<int, 2>());
+    if (columns == 3 * kRowRound) return body(none, std::integral_constant<int, 3>());
+    body(none, std::integral_constant<int, 4>());
+  };
+  types.in == Type::kBf16 ? with_rounds(static_cast<__nv_bfloat16*>(nullptr))
+                          : with_rounds(static_cast<__half*>(nullptr));
+  return true;
+}
+
+unsigned ShortRowBlocks(int64_t rows) {
+  constexpr int64_t kRows = kThreads / kWarp;
+  return static_cast<unsigned>((rows + kRows - 1) / kRows);
+}
+
 }  // namespace
 
 int64_t NormBlocks(int64_t columns) {
@@ -158,6 +272,14 @@ int64_t NormBlocks(int64_t columns) {
 void RmsNorm(NormTypes types, const RowShape& shape, const void* x, const float* weight, float eps,
              void* y, float* inverse, Stream stream) {
   if (shape.rows == 0) return;
+  const bool is_short =
+      WithShortRow(types, shape.columns, {x, y, weight}, [&](auto* none, auto rounds) {
+        using T = std::remove_pointer_t<decltype(none)>;
+        ShortRmsNormKernel<decltype(rounds)::value>
+            <<<ShortRowBlocks(shape.rows), kThreads, 0, Of(stream)>>>(
+                shape.rows, static_cast<const T*>(x), weight, eps, static_cast<T*>(y), inverse);
+      });
+  if (is_short) return;
   const RowThreads row(shape.columns);
   WithNorm(types, row, shape.columns, [&](auto* in, auto* out, auto place) {
     using In = std::remove_pointer_t<decltype(in)>;
@@ -170,6 +292,17 @@ void RmsNorm(NormTypes types, const RowShape& shape, const void* x, const float*
 void RmsNormBackward(NormTypes types, const RowShape& shape, const void* x, const float* weight,
                      const float* inverse, const void* dy, const void* other, void* dx,
                      float* partial, Stream stream) {
+  const auto short_row = [&](auto* none, auto rounds) {
+    using T = std::remove_pointer_t<decltype(none)>;
+    ShortRmsNormBackwardKernel<decltype(rounds)::value>
+        <<<ShortRowBlocks(shape.rows), kThreads, 0, Of(stream)>>>(
+            shape.rows, static_cast<const T*>(x), weight, inverse, static_cast<const T*>(dy),
+            static_cast<const T*>(other), static_cast<T*>(dx));
+  };
+  if (partial == nullptr && shape.rows > 0 &&
+      WithShortRow(types, shape.columns, {x, weight, dy, other, dx}, short_row)) {
+    return;
+  }
   const RowThreads row(shape.columns);
   const auto blocks = static_cast<unsigned>(NormBlocks(shape.columns));
   WithNorm(types, row, shape.columns, [&](auto* in, auto* out, auto place) {
