@@ -1,5 +1,6 @@
 #include "worker/sync/background_work.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -12,6 +13,9 @@ namespace espalier {
 namespace {
 
 constexpr absl::Duration kLook = absl::Milliseconds(100);
+// What may have passed from one look to the next: macOS counts also what the machine slept
+// meanwhile, in which nothing could move.
+constexpr absl::Duration kMostOfALook = absl::Seconds(10);
 
 }  // namespace
 
@@ -23,7 +27,7 @@ struct BackgroundWork::Shared {
 };
 
 BackgroundWork::BackgroundWork(std::function<absl::Status()> work, Clock& clock)
-    : shared_(std::make_shared<Shared>()), clock_(clock), moved_at_(clock.Monotonic()) {
+    : shared_(std::make_shared<Shared>()), clock_(clock), looked_at_(clock.Monotonic()) {
   thread_ = std::thread([shared = shared_, work = std::move(work)] {
     shared->result = CatchExceptions("work beside the others", work);
     absl::MutexLock lock(&shared->mutex);
@@ -58,9 +62,12 @@ absl::Duration BackgroundWork::Stalled() {
   const absl::StatusOr<absl::Duration> used = ReadThreadTime(thread_.native_handle());
   if (!used.ok() || *used != used_ || WaitFor(absl::ZeroDuration())) {
     used_ = used.value_or(used_);
-    moved_at_ = now;
+    stalled_ = absl::ZeroDuration();
+  } else {
+    stalled_ += std::min(now - looked_at_, kMostOfALook);
   }
-  return now - moved_at_;
+  looked_at_ = now;
+  return stalled_;
 }
 
 }  // namespace espalier

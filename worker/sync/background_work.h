@@ -29,7 +29,8 @@ class BackgroundWork {
   bool WaitFor(absl::Duration time);
   // Of work that is done.
   const absl::Status& result() const;
-  // For how long its thread has used no processor, as far as was looked; nothing when it is done.
+  // For how long its thread has used no processor, as far as was looked, which should be done every
+  // few seconds; what the machine sleeps does not count. Nothing when it is done.
   absl::Duration Stalled();
 
  private:
@@ -39,7 +40,7 @@ class BackgroundWork {
   Clock& clock_;
   std::thread thread_;
   absl::Duration used_;
-  absl::Duration moved_at_;
+  absl::Duration looked_at_, stalled_;
 };
 
 }  // namespace espalier

@@ -13,6 +13,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "worker/collective/in_process.h"
+#include "worker/sync/background_work.h"
 
 namespace espalier {
 namespace {
@@ -95,6 +96,28 @@ TEST(RunTogether, WorkThatComputesForLongIsNotTakenToHang) {
     return absl::OkStatus();
   });
   EXPECT_TRUE(status.ok()) << status;
+}
+
+// On macOS the clock counts the hours for which a lid was closed.
+TEST(BackgroundWork, IsNotTakenToHangForWhatTheMachineSlept) {
+  HandClock clock;
+  absl::Notification answered;
+  BackgroundWork work(
+      [&answered] {
+        answered.WaitForNotification();
+        return absl::OkStatus();
+      },
+      clock);
+  absl::SleepFor(absl::Milliseconds(20));  // its thread waits by now, and uses nothing
+  work.Stalled();
+  clock.AdvanceMilliseconds(absl::ToInt64Milliseconds(absl::Hours(8)));
+  EXPECT_LT(work.Stalled(), absl::Seconds(30));
+  for (int second = 0; second < 120; ++second) {
+    clock.AdvanceMilliseconds(1000);
+    work.Stalled();
+  }
+  EXPECT_GT(work.Stalled(), absl::Minutes(1));
+  answered.Notify();
 }
 
 TEST(RunTogether, MemoryThatRunsOutInTheWorkIsSaidToHave) {
