@@ -77,7 +77,13 @@ class Trained:
         return int(max(self.checkpoints(job)).name.split("-")[1])
 
     def model_at_the_end(self, job):
-        self.world.until("it ends", lambda: self.world.job(job)["state"] == "COMPLETED", 1800)
+        """Of a job that ends by itself, as long as it gets on, however busy the machine is."""
+        def has_ended():
+            return self.world.job(job)["state"] == "COMPLETED"
+
+        while not has_ended():
+            before = self.step(job)
+            self.world.until("a step", lambda: has_ended() or self.step(job) > before, 600)
         return self.newest_model(job)
 
 
