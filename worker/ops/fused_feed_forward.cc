@@ -10,7 +10,6 @@
 #include "worker/ops/fused_ops.h"
 #include "worker/ops/fused_tensor.h"
 #include "worker/ops/generic_ops.h"
-#include "worker/ops/held.h"
 #include "worker/ops/products.h"
 
 namespace espalier::fused_ops {

@@ -8,7 +8,6 @@
 #include "worker/ops/adapters.h"
 #include "worker/ops/fused_ops.h"
 #include "worker/ops/fused_tensor.h"
-#include "worker/ops/held.h"
 #include "worker/ops/norms.h"
 #include "worker/ops/products.h"
 

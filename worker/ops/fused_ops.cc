@@ -9,7 +9,6 @@
 #include "worker/kernels/parallel.h"
 #include "worker/ops/cuda_ops.h"
 #include "worker/ops/fused_tensor.h"
-#include "worker/ops/held.h"
 #include "worker/ops/norms.h"
 #include "worker/ops/products.h"
 

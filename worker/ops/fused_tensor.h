@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "worker/kernels/bf16.h"
@@ -91,6 +92,25 @@ inline torch::Tensor Deliver(const torch::Tensor& leaf, const torch::Tensor& gra
   if (!leaf.grad().defined()) return gradient.to(leaf.scalar_type());
   leaf.grad().add_(gradient);
   return {};
+}
+
+// What an autograd function keeps besides the tensors of the pass: a value, whose tensors are
+// leaves (others would keep their own graph alive).
+template <typename Value>
+struct Holder : torch::CustomClassHolder {
+  explicit Holder(Value held) : value(std::move(held)) {}
+  Value value;
+};
+
+template <typename Value>
+void Hold(torch::autograd::AutogradContext* ctx, const Value& value) {
+  ctx->saved_data["held"] = c10::IValue::make_capsule(c10::make_intrusive<Holder<Value>>(value));
+}
+
+template <typename Value>
+Value Held(torch::autograd::AutogradContext* ctx) {
+  const auto capsule = ctx->saved_data["held"].toCapsule();
+  return static_cast<const Holder<Value>&>(*capsule).value;
 }
 
 }  // namespace espalier::fused_ops

@@ -1,6 +1,6 @@
 // What the kernels share: numbers moved in packs and computed with as fp32, sums over a block, and
 // the choice of a type. Included by cuda_*.cu of this folder alone. Used by cuda_adamw_kernels.cu,
-// cuda_row_kernels.cu, cuda_norm_kernels.cu, cuda_one_row_kernels.cu and
+// cuda_row_kernels.cu, cuda_norm_kernels.cu, cuda_one_row_kernels.cu, cuda_short_heads.cuh and
 // cuda_kept_attention_kernels.cu.
 #pragma once
 

@@ -1,7 +1,8 @@
 // Attention of sequences of so few positions that all of a head lies in one block's shared memory:
 // q and k are turned, multiplied, and forgotten without a way through memory. Pointers are the
-// device's; numbers have 16 bits, sums are fp32. Implemented in cuda_short_attention_kernels.cu,
-// called by worker/ops/cuda_ops_device.cc. Used by worker/ops. Any thread.
+// device's; numbers have 16 bits, sums are fp32. Implemented in the
+// cuda_short_attention_*kernels.cu, called by worker/ops/cuda_short_attention.cc. Used by
+// worker/ops. Any thread.
 #pragma once
 
 #include <cstdint>
