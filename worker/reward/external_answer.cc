@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/json_shape.h"
 #include "common/base/status_macros.h"
@@ -72,6 +73,14 @@ absl::StatusOr<ExternalAnswer> ParseExternalAnswer(absl::string_view line) {
   }
   ASSIGN_OR_RETURN(Judgement judgement, ReadJudgement(answer));
   return ExternalAnswer{.id = answer["id"].get<int64_t>(), .judgement = std::move(judgement)};
+}
+
+absl::Status NoAnswer(absl::string_view program, absl::string_view line, absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the verifier `", program, "` wrote a line that is no answer: ", why, ". The line: '",
+      absl::CHexEscape(line.substr(0, kShownBytes)), line.size() > kShownBytes ? "..." : "",
+      "'. An answer is {\"id\": 7, \"total\": 0.5}, one a line; what is for people belongs on "
+      "standard error"));
 }
 
 }  // namespace espalier

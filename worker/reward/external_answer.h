@@ -18,4 +18,7 @@ struct ExternalAnswer {
 // INVALID_ARGUMENT for a line that is no answer, with what is wrong with it but without the line.
 absl::StatusOr<ExternalAnswer> ParseExternalAnswer(absl::string_view line);
 
+// INVALID_ARGUMENT for whoever reads of it: which program wrote which line, and what is wrong.
+absl::Status NoAnswer(absl::string_view program, absl::string_view line, absl::string_view why);
+
 }  // namespace espalier

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <deque>
@@ -12,7 +13,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/clock.h"
@@ -27,19 +27,23 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kShownBytes = 200;
 constexpr int kAloneFailuresMax = 2;
 constexpr int kOutagesMax = 3;  // that excuse a completion
 constexpr absl::Duration kBackOffMax = absl::Seconds(10);
 constexpr int kDoublingsMax = 20;
+constexpr char kByHand[] =
+    ". Try it by hand: it reads a request from standard input and answers on standard output";
 // How often an end is looked for that shows in no pipe.
 constexpr absl::Duration kTick = absl::Milliseconds(200);
-// In the place of a completion: what is asked to see whether the program works.
+// In the place of a completion: what is asked to see whether the program works, and what was asked
+// by a call that was stopped.
 constexpr size_t kProbe = std::numeric_limits<size_t>::max();
+constexpr size_t kForgotten = kProbe - 1;
 
 // A completion of the call under way.
 struct Asked {
   std::string request;  // but for its id
+  int failures = 0;     // while nobody has ever answered
   int alone_failures = 0;
   int outages = 0;     // that came when it had failed
   bool alone = false;  // to be given to a process that has no other
@@ -59,7 +63,7 @@ struct Seat {
   bool answered = false;           // this process has, once
   absl::Duration heard;            // since when it owes an answer and was silent
   int failures = 0;                // in a row
-  absl::Duration failed_at;        // the first of these
+  int unanswered_failures = 0;     // of these, since any seat has answered
   absl::Duration start_at = -absl::InfiniteDuration();
 };
 
@@ -79,9 +83,16 @@ class ExternalVerifier final : public Verifier {
 
   absl::StatusOr<std::vector<Judgement>> Judge(absl::Span<const Completion> completions,
                                                const TrainingMoment& moment) override {
+    return JudgeUntil(completions, moment, /*stop=*/false);
+  }
+
+  absl::StatusOr<std::vector<Judgement>> JudgeUntil(absl::Span<const Completion> completions,
+                                                    const TrainingMoment& moment,
+                                                    const std::atomic<bool>& stop) override {
     RETURN_IF_ERROR(Prepare(completions, moment));
     const absl::Duration begin = clock_.Monotonic();
     while (open_ > 0) {
+      if (stop) return Forget();
       if (next_ > 0 && clock_.Monotonic() - begin > options_.call_limit) LeaveTheRest();
       if (const absl::Status status = Turn(); !status.ok()) {
         EndAll();
@@ -92,6 +103,23 @@ class ExternalVerifier final : public Verifier {
   }
 
  private:
+  // Leaves what is owed to its processes: what they say of it yet is nobody's.
+  absl::Status Forget() {
+    for (Seat& seat : seats_) {
+      for (auto& [id, index] : seat.owed) index = kForgotten;
+      seat.exclusive = !seat.owed.empty();
+    }
+    ForgetFailures();
+    return absl::CancelledError("judging was stopped");
+  }
+
+  // Somebody has answered, or a call begins anew: what failed before is no row.
+  void ForgetFailures() {
+    for (Seat& seat : seats_) seat.unanswered_failures = 0;
+    probe_failures_ = 0;
+    failed_at_ = absl::InfiniteDuration();
+  }
+
   // What was not handed out yet.
   void LeaveTheRest() {
     const size_t left = judgements_.size() - next_;
@@ -128,8 +156,8 @@ class ExternalVerifier final : public Verifier {
     for (Seat& seat : seats_) {
       if (!seat.process && has_work() && now >= seat.start_at) {
         const absl::Status started = StartProcess(seat);
-        if (!started.ok() && !answered_) return started;
-        if (!started.ok()) RETURN_IF_ERROR(CountFailure(seat, started.code(), started.message()));
+        if (!started.ok() && !answered()) return started;
+        if (!started.ok()) RETURN_IF_ERROR(CountFailure(seat, 0, started));
       }
       if (seat.process) {
         HandOut(seat);
@@ -158,6 +186,8 @@ class ExternalVerifier final : public Verifier {
     return absl::OkStatus();
   }
 
+  // Somebody has, once: the program works.
+  bool answered() const { return !known_.empty(); }
   bool probe_is_due() const { return !suspects_.empty() && !probing_; }
   bool has_work() const { return !waiting_.empty() || probe_is_due(); }
 
@@ -193,13 +223,7 @@ class ExternalVerifier final : public Verifier {
     }
     while (const std::optional<std::string> line = seat.process->TakeLine()) {
       if (const absl::Status status = TakeAnswer(seat, *line); !status.ok()) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "the verifier `", program_, "` wrote a line that is no answer: ", status.message(),
-            ". The line: '", absl::CHexEscape(line->substr(0, kShownBytes)),
-            line->size() > kShownBytes ? "..." : "",
-            "'. An answer is {\"id\": 7, \"total\": 0.5}, one a line; what is for people belongs "
-            "on "
-            "standard error"));
+        return NoAnswer(program_, *line, status.message());
       }
     }
     if (seat.process->ended()) return Fail(seat, /*silent=*/false);
@@ -217,16 +241,16 @@ class ExternalVerifier final : public Verifier {
     }
     if (owed->second == kProbe) {
       SettleSuspects();
-    } else {
+    } else if (owed->second != kForgotten) {
       judgements_[owed->second] = std::move(answer.judgement);
       --open_;
-      if (!answered_) known_ = asked_[owed->second].request;
+      if (!answered()) known_ = asked_[owed->second].request;
     }
     seat.owed.erase(owed);
     seat.exclusive = false;
     seat.answered = true;
     seat.failures = 0;
-    answered_ = true;
+    ForgetFailures();
     seat.heard = clock_.Monotonic();
     return absl::OkStatus();
   }
@@ -240,14 +264,17 @@ class ExternalVerifier final : public Verifier {
                : absl::StrCat("the verifier gave no answer: ", seat.process->Ending());
     LogWarning(absl::StrCat(reason, "; its process is started again (", program_, ")"));
     seat.process.reset();
-    RETURN_IF_ERROR(CountFailure(seat, absl::StatusCode::kUnavailable, reason));
-    const bool blamed = answered_ && seat.owed.size() == 1;
+    const bool blamed = answered() && seat.owed.size() == 1;
+    int asked = 0;
     for (const auto& [id, index] : std::exchange(seat.owed, {})) {
+      if (index == kForgotten) continue;
       if (index == kProbe) {
         probing_ = false;
         outage_ = true;
+        asked = ++probe_failures_;
         continue;
       }
+      if (!answered()) asked = std::max(asked, ++asked_[index].failures);
       asked_[index].alone_failures += blamed ? 1 : 0;
       if (blamed && (silent || asked_[index].alone_failures >= kAloneFailuresMax)) {
         suspects_.push_back({index, reason});
@@ -256,22 +283,22 @@ class ExternalVerifier final : public Verifier {
       }
     }
     seat.exclusive = false;
-    return absl::OkStatus();
+    return CountFailure(seat, asked, absl::UnavailableError(reason));
   }
 
   // Says when the seat may start a process again; or, when that has no sense any more, what was
-  // tried, as an error of this kind.
-  absl::Status CountFailure(Seat& seat, absl::StatusCode kind, absl::string_view reason) {
+  // tried. `asked`: how often what it owed has failed, here and elsewhere.
+  absl::Status CountFailure(Seat& seat, int asked, const absl::Status& reason) {
     const absl::Duration now = clock_.Monotonic();
-    if (++seat.failures == 1) seat.failed_at = now;
-    const bool outage = answered_ && now - seat.failed_at < options_.start_limit;
-    if (seat.failures >= options_.failures_max && !outage) {
-      return absl::Status(
-          kind,
-          absl::StrCat("the verifier `", program_, "` failed ", seat.failures,
-                       " times in a row without an answer in between; the last time: ", reason,
-                       ". Try it by hand: it reads a request from standard input and answers on "
-                       "standard output"));
+    ++seat.failures;
+    failed_at_ = std::min(failed_at_, now);
+    const int in_a_row = std::max(++seat.unanswered_failures, asked);
+    const bool outage = answered() && now - failed_at_ < options_.start_limit;
+    if (in_a_row >= options_.failures_max && !outage) {
+      const std::string what = absl::StrCat("the verifier `", program_, "` failed ", in_a_row,
+                                            " times in a row without an answer in between");
+      return absl::Status(reason.code(),
+                          absl::StrCat(what, "; the last time: ", reason.message(), kByHand));
     }
     const int doublings = std::min(seat.failures - 1, kDoublingsMax);
     seat.start_at = now + std::min(kBackOffMax, options_.first_back_off * (1 << doublings));
@@ -312,12 +339,11 @@ class ExternalVerifier final : public Verifier {
     }
     const absl::Duration deadline = clock_.Monotonic() + options_.end_limit;
     for (Seat& seat : seats_) {
-      const bool sound = seat.owed.empty();
-      if (seat.process) {
-        seat.process->End(sound ? deadline - clock_.Monotonic() : absl::ZeroDuration());
-      }
+      const absl::Duration left = deadline - clock_.Monotonic();
+      if (seat.process) seat.process->End(seat.owed.empty() ? left : absl::ZeroDuration());
       seat = Seat();
     }
+    ForgetFailures();
   }
 
   const ExternalVerifierOptions options_;
@@ -325,8 +351,10 @@ class ExternalVerifier final : public Verifier {
   Clock& clock_ = RealClock();
   std::vector<Seat> seats_;
   int64_t next_id_ = 1;
-  bool answered_ = false;  // somebody has, once: the program works
-  std::string known_;      // the request that was, but for its id
+  std::string known_;  // the request that was answered first, but for its id
+  // Since the last answer:
+  int probe_failures_ = 0;
+  absl::Duration failed_at_ = absl::InfiniteDuration();  // the first failure
   // Of the call under way, by the index of a completion.
   std::vector<Asked> asked_;
   std::vector<Judgement> judgements_;

@@ -24,8 +24,9 @@ struct ExternalVerifierOptions {
   absl::Duration start_limit = absl::Seconds(60);
   // What a completion earns that no judgement can be had of (see below).
   double failed_reward = 0;
-  // Ends of a process in a row, without an answer in between, before Judge gives up; where the
-  // program has answered before, also no sooner than start_limit after the first of them.
+  // Ends in a row before Judge gives up: of processes in one place, or behind one question wherever
+  // it was asked, and nobody has answered in between. Where the program has answered before, also
+  // no sooner than start_limit after the first end.
   int failures_max = 5;
   // Before a process that failed is started again: this, and twice as long each further time.
   absl::Duration first_back_off = absl::Milliseconds(100);
@@ -46,7 +47,8 @@ struct ExternalVerifierOptions {
 // answered is broken itself. Judge fails when the reason is not one completion: UNAVAILABLE, or as
 // it cannot be started, after failures_max, with how the process ended and what it said last;
 // INVALID_ARGUMENT for a line that is no answer, with the line and what is wrong with it. All
-// processes are ended then; the next call starts them again.
+// processes are ended then; the next call starts them again. A call that is stopped ends none: what
+// they say yet of what they had is dropped, and time goes on for it in the next call.
 absl::StatusOr<std::unique_ptr<Verifier>> StartExternalVerifier(ExternalVerifierOptions options);
 
 }  // namespace espalier

@@ -4,6 +4,7 @@
 // worker/task/grpo_slots.h. A verifier belongs to one thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -68,6 +69,13 @@ class Verifier {
   // a program that judges cannot be kept running.
   virtual absl::StatusOr<std::vector<Judgement>> Judge(absl::Span<const Completion> completions,
                                                        const TrainingMoment& moment) = 0;
+  // The same; but once `stop`, which another thread may set, is true it returns soon, with
+  // CANCELLED for what would take longer. Where nobody is waited for, nothing does.
+  virtual absl::StatusOr<std::vector<Judgement>> JudgeUntil(
+      absl::Span<const Completion> completions, const TrainingMoment& moment,
+      const std::atomic<bool>& /*stop*/) {
+    return Judge(completions, moment);
+  }
 };
 
 // The first completion that is accepted, which is the one that rejection sampling keeps; -1 when

@@ -93,7 +93,7 @@ absl::StatusOr<std::unique_ptr<RolloutSource>> OpenJobRollouts(const RolloutPlac
                              .slow_down = place.slow_down});
 }
 
-// All that its programs can have in hand at a time: a pause waits for these, and not for more.
+// All that its programs can have in hand at a time: ranks are in touch again after these.
 size_t JudgedAtOnce(const v1::VerifierSpec& spec) {
   const size_t most = RolloutEngine::Options().judged_at_once;
   if (spec.kind() != "external") return most;

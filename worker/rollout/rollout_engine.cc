@@ -1,6 +1,7 @@
 #include "worker/rollout/rollout_engine.h"
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "common/base/status_macros.h"
 #include "worker/control/progress.h"
 #include "worker/rollout/rollout_bytes.h"
+#include "worker/sync/background_work.h"
 
 namespace espalier {
 namespace {
@@ -16,6 +18,10 @@ namespace {
 constexpr size_t kJudgedAtOnce = 64;
 constexpr absl::Duration kJudgingLong = absl::Seconds(1);
 constexpr absl::Duration kJudgingShort = absl::Milliseconds(250);
+
+// Between two looks at whether all ranks have judged: short at first, since most take a moment.
+constexpr absl::Duration kFirstLook = absl::Milliseconds(1);
+constexpr absl::Duration kLastLook = absl::Milliseconds(100);
 
 // What ranks tell each other when they meet.
 struct Meeting {
@@ -108,6 +114,34 @@ absl::Status OfJudging(const RolloutAround& around, absl::Status shared) {
   }
 }
 
+bool CalledAway(const RolloutAround& around) { return around.called_away && around.called_away(); }
+
+// RunTogether of work that ends soon once `stop` is true, which it becomes on all ranks when one is
+// called away. Whether it did; the same on all ranks.
+absl::StatusOr<bool> RunUntilCalledAway(const RankContext& context, const RolloutAround& around,
+                                        const std::function<absl::Status()>& work,
+                                        std::atomic<bool>& stop) {
+  BackgroundWork background(work, context.clock);
+  const auto wait = [&]() -> absl::StatusOr<bool> {
+    for (absl::Duration pause = kFirstLook;; pause = std::min(2 * pause, kLastLook)) {
+      const bool mine = background.WaitFor(pause);
+      ASSIGN_OR_RETURN(const std::optional<SharedOutcome> outcome,
+                       LookTogether(context, background));
+      if (outcome)
+        return outcome->status.ok() ? absl::StatusOr<bool>(stop.load()) : outcome->status;
+      const int32_t called_away = CalledAway(around) ? 1 : 0;
+      ASSIGN_OR_RETURN(const std::vector<int32_t> all,
+                       GatherValues(context.collective, called_away));
+      if (std::find(all.begin(), all.end(), 1) != all.end()) stop = true;
+      if (mine) context.clock.Sleep(pause);
+    }
+  };
+  absl::StatusOr<bool> away = wait();
+  stop = true;  // where the ranks have lost each other, nobody waits for it either
+  background.End(context.patience);
+  return away;
+}
+
 }  // namespace
 
 // An order under way on this rank.
@@ -167,8 +201,7 @@ absl::StatusOr<std::optional<std::vector<Rollout>>> RolloutEngine::SampleItems(
   run.load = {.rate = known_rate_};
   std::vector<Rollout> mine;
   for (absl::Status status;; status = Work(run, items, mine)) {
-    const bool called_away = run.around.called_away && run.around.called_away();
-    const Meeting told{run.load, called_away ? 1 : 0, status.ok() ? 0 : 1};
+    const Meeting told{run.load, CalledAway(run.around) ? 1 : 0, status.ok() ? 0 : 1};
     ASSIGN_OR_RETURN(const std::vector<Meeting> all, Meet(context_, told));
     std::vector<RolloutLoad> loads;
     bool failed = false, away = false;
@@ -248,8 +281,7 @@ absl::StatusOr<bool> RolloutEngine::Judge(Run& run, std::vector<Rollout>& mine) 
     int32_t called_away = 0;
   };
   for (;;) {
-    const bool called_away = run.around.called_away && run.around.called_away();
-    const Left told{left.empty() ? 0 : 1, called_away ? 1 : 0};
+    const Left told{left.empty() ? 0 : 1, CalledAway(run.around) ? 1 : 0};
     ASSIGN_OR_RETURN(const std::vector<Left> all, Meet(context_, told));
     const auto any = [&all](int32_t Left::*field) {
       return std::any_of(all.begin(), all.end(), [=](const Left& one) { return one.*field != 0; });
@@ -259,13 +291,16 @@ absl::StatusOr<bool> RolloutEngine::Judge(Run& run, std::vector<Rollout>& mine) 
     const absl::Span<Rollout> some = left.first(std::min(judged_at_once_, left.size()));
     absl::Duration took;
     size_t count = 0;
-    const absl::Status judged = RunTogether(patient, [&]() -> absl::Status {
+    std::atomic<bool> stop = false;
+    const auto judge = [&]() -> absl::Status {
       const absl::Duration begin = context_.clock.Monotonic();
-      ASSIGN_OR_RETURN(count, JudgeSome(run, some));
+      ASSIGN_OR_RETURN(count, JudgeSome(run, some, stop));
       took = context_.clock.Monotonic() - begin;
       return absl::OkStatus();
-    });
-    if (!judged.ok()) return OfJudging(run.around, judged);
+    };
+    const absl::StatusOr<bool> away = RunUntilCalledAway(patient, run.around, judge, stop);
+    if (!away.ok()) return OfJudging(run.around, away.status());
+    if (*away) return false;
     AdjustJudgedAtOnce(some.size(), took);
     context_.progress.Worked();
     left.remove_prefix(count);
@@ -281,7 +316,8 @@ void RolloutEngine::AdjustJudgedAtOnce(size_t some, absl::Duration took) {
   }
 }
 
-absl::StatusOr<size_t> RolloutEngine::JudgeSome(const Run& run, absl::Span<Rollout> rollouts) {
+absl::StatusOr<size_t> RolloutEngine::JudgeSome(const Run& run, absl::Span<Rollout> rollouts,
+                                                const std::atomic<bool>& stop) {
   std::vector<Completion> completions;
   for (const Rollout& one : rollouts) {
     completions.push_back(
@@ -289,7 +325,8 @@ absl::StatusOr<size_t> RolloutEngine::JudgeSome(const Run& run, absl::Span<Rollo
   }
   if (completions.empty()) return 0;
   absl::StatusOr<std::vector<Judgement>> judgements =
-      verifier_->Judge(completions, run.order.moment);
+      verifier_->JudgeUntil(completions, run.order.moment, stop);
+  if (stop && absl::IsCancelled(judgements.status())) return 0;
   if (absl::IsUnavailable(judgements.status())) {  // no peer is lost: this node cannot judge
     return absl::FailedPreconditionError(judgements.status().message());
   }

@@ -4,6 +4,7 @@
 // worker/task and tests. Compute thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -57,8 +58,9 @@ class RolloutEngine final : public RolloutSource {
   // it.
   void LearnRate(size_t sampled, double seconds);
   absl::StatusOr<bool> Judge(Run& run, std::vector<Rollout>& mine);
-  // How many of the first were judged.
-  absl::StatusOr<size_t> JudgeSome(const Run& run, absl::Span<Rollout> rollouts);
+  // How many of the first were judged; where it was stopped, maybe none.
+  absl::StatusOr<size_t> JudgeSome(const Run& run, absl::Span<Rollout> rollouts,
+                                   const std::atomic<bool>& stop);
   // After the time that some took.
   void AdjustJudgedAtOnce(size_t some, absl::Duration took);
 

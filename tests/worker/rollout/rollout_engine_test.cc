@@ -147,6 +147,35 @@ TEST(RolloutEngine, AStopWaitsForWhatTheVerifierHasInHandAlone) {
   EXPECT_EQ(judged, 3);
 }
 
+// Rank 0 alone is told to pause, and may have nothing in hand.
+TEST(RolloutEngine, AStopEndsTheWaitForASilentVerifierOnAnyRank) {
+  for (const int silent : {0, 1}) {
+    std::atomic<bool> hangs = false;
+    const auto ranks = Sample({.slow_down = {1, 1},
+                               .called_away = [&](int rank) { return rank == 0 && hangs; },
+                               .hangs = [&](int rank) { return rank == silent && (hangs = true); }},
+                              SomeOrder(10, 2));
+    for (const SampledRank& rank : ranks) {
+      ASSERT_TRUE(rank.rollouts.ok()) << rank.rollouts.status();
+      EXPECT_FALSE(rank.rollouts->has_value());
+    }
+  }
+}
+
+TEST(RolloutEngine, AfterAStopTheSameIsSampledAndJudged) {
+  const RolloutOrder order = SomeOrder(10, 2);
+  std::atomic<int> calls = 0;
+  std::atomic<bool> wanted = false;
+  const auto ranks =
+      Sample({.slow_down = {1, 1},
+              .called_away = [&](int rank) { return rank == 0 && wanted.exchange(false); },
+              .hangs = [&](int rank) { return rank == 1 && ++calls == 1 && (wanted = true); },
+              .times = 2},
+             order);
+  EXPECT_GT(calls, 1);
+  ExpectEqual(AllOf(ranks), AllOf(Sample({}, order)));
+}
+
 TEST(RolloutEngine, WhatIsJudgedInAMomentIsJudgedManyAtATime) {
   const auto ranks = Sample({.judged_at_once = 1}, SomeOrder(10, 4));
   ASSERT_EQ(AllOf(ranks).size(), 40U);

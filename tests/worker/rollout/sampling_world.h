@@ -50,6 +50,7 @@ struct SamplingWorld {
   std::function<void(int rank, Collective& collective)> before = nullptr;  // a rank samples
   size_t judged_at_once = 64;
   std::function<void(int64_t)> judges = nullptr;  // by the verifier of any rank
+  std::function<bool(int rank)> hangs = nullptr;  // a call of the verifier of this rank
   std::function<void(int64_t)> worked = nullptr;
   int64_t step = 0;  // of the job
   int times = 1;     // that the same engines sample the order; the last time counts
@@ -75,8 +76,10 @@ inline std::vector<SampledRank> Sample(const SamplingWorld& world, const Rollout
       ProgressBoard board;
       if (world.before) world.before(static_cast<int>(rank), *group[rank]);
       LetterVerifier::Counts counts;
+      std::function<bool()> hangs;
+      if (world.hangs) hangs = [&, rank] { return world.hangs(static_cast<int>(rank)); };
       RolloutEngine engine({*group[rank], RealClock(), board}, tokenizer,
-                           std::make_unique<LetterVerifier>(&counts, world.judges),
+                           std::make_unique<LetterVerifier>(&counts, world.judges, hangs),
                            {.limits = world.limits,
                             .judged_at_once = world.judged_at_once,
                             .slow_down = world.slow_down[rank]});
