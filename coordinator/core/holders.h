@@ -41,7 +41,7 @@ class Holders {
   // is as good: processes that were killed in a step may have finished it here and not there.
   bool Has(const NodeName& node) const;
   // It has the newest that was published on its disk. What is kept of what is done before the first
-  // step lies on the nodes that did it last.
+  // step lies on the nodes that had the most of it.
   bool HasPublished(const NodeName& node) const;
   // The nodes that have it, by name; not those that only share a machine with them.
   std::vector<NodeName> Names() const;

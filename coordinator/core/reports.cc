@@ -51,6 +51,7 @@ void Commit(Transaction& transaction, const Sender& sender, Step committed) {
   if (record.state != JobState::kLaunching && record.step < rank.counters.step) {
     record.step = rank.counters.step;
     record.kept = 0;
+    sender.job->world.kept.reset();
   }
   const bool late = record.state == JobState::kRecovering && NoteLateAdvance(record);
   if (late) transaction.Persist(*sender.job);
@@ -248,22 +249,34 @@ void OnReport(Transaction& transaction, const WorkerStepReported& report) {
   ReconsiderPlan(transaction, *sender->job);
 }
 
+// More than there ever was lies on these nodes alone from now on. Less, where what others have is
+// done again, leaves them those that hold the job.
+void NoteMostKept(Transaction& transaction, Job& job, int64_t kept) {
+  JobRecord& record = job.record;
+  record.kept = kept;
+  NoteTraining(transaction, job);
+  if (record.state == JobState::kRecovering && NoteLateAdvance(record)) transaction.Persist(job);
+}
+
 // Journaled with the next fault; what is lost with a crash before that, the next report says again.
+// What a generation says first may be what it has found, and is no progress unless there never was
+// as much.
 void OnReport(Transaction& transaction, const WorkerPractised& report) {
   const auto sender = Hear(transaction, report.stream);
   if (!sender) return;
   NoteReady(transaction, *sender, report.step);
-  JobRecord& record = sender->job->record;
-  if (report.step != record.step || report.kept <= record.kept) return;
-  record.kept = report.kept;
+  Job& job = *sender->job;
+  if (report.step != job.record.step) return;
+  std::optional<int64_t>& known = job.world.kept;
+  const bool most = report.kept > job.record.kept;
+  const bool more = most || (known && report.kept > *known);
+  known = std::max(known.value_or(0), report.kept);
+  if (!more) return;
   sender->state().progressed_at = transaction.now();
-  sender->job->world.practised = true;
-  NoteTraining(transaction, *sender->job);
-  if (const auto interrupted = sender->job->interruption.Committed(transaction.now())) {
-    transaction.Note(*sender->job, *interrupted);
-  }
-  if (record.state == JobState::kRecovering && NoteLateAdvance(record)) {
-    transaction.Persist(*sender->job);
+  job.world.practised = true;
+  if (most) NoteMostKept(transaction, job, report.kept);
+  if (const auto interrupted = job.interruption.Committed(transaction.now())) {
+    transaction.Note(job, *interrupted);
   }
 }
 

@@ -87,9 +87,8 @@ struct TrackedRank {
 // The volatile side of the newest generation.
 struct World {
   std::vector<TrackedRank> ranks;
-  int64_t detachments = 0;  // streams that broke so far
-  // Attaching and agreeing must be done by then.
-  absl::Time launch_deadline = absl::InfiniteFuture();
+  int64_t detachments = 0;                              // streams that broke so far
+  absl::Time launch_deadline = absl::InfiniteFuture();  // of attaching and agreeing
   std::optional<absl::Time> failed_at;  // a rank met an error of its own; others may tell more
   // The launcher said that no process is left, and why; last words may still be on their way.
   std::optional<absl::Time> exited_at;
@@ -98,7 +97,8 @@ struct World {
   std::vector<NodeName> unconfirmed;   // nodes for which it could not say so
   bool awaits_leases = false;          // theirs
   bool blamed = false;                 // a fault was booked on a node for its end
-  bool practised = false;              // more is kept of what is done before the next step
+  std::optional<int64_t> kept;         // as its ranks said last, of the job's present step
+  bool practised = false;              // more than they said first, or than there ever was
   bool unheard_since_restart = false;  // taken over, and no rank has come back yet
   // When the job may next be looked at for nodes that it could take in.
   absl::Time grow_at = absl::InfinitePast();

@@ -68,7 +68,7 @@ absl::StatusOr<CopyRole> DivideCopies(const RankContext& context, CheckpointStor
     ASSIGN_OR_RETURN(folders, FindSharers(context, store));
   }
   CopyRole role;
-  role.keeps = folders[mine] == mine;
+  role.keeps = folders[mine] == mine || folders[mine] < 0;
   role.writer = ChooseWriters(folders, spec.copies())[mine];
   role.writes = role.writer == mine;
   RETURN_IF_ERROR(RunTogether(context, [&] {

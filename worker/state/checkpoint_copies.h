@@ -26,7 +26,8 @@ struct CopyRole {
   int32_t writer = -1;
 
   // The lowest of the ranks that have its folder: what every folder is to hold, however many hold
-  // checkpoints, it writes there.
+  // checkpoints, it writes there. So is one whose folder takes nothing yet: there may be room
+  // later.
   bool keeps = false;
 };
 

@@ -27,7 +27,7 @@ namespace espalier {
 struct PracticePlace {
   RankContext context;
   std::string folder;   // of checkpoints, on every node: what a task keeps lies there too
-  bool writes = false;  // this rank writes there, for itself or for all that share it
+  bool writes = false;  // this rank writes there, for itself or for all that share it, if it can
   int64_t memory_limit_bytes = 0;  // of this worker; 0: what the machine has
   int local_ranks = 1;             // workers that share the machine's memory
   double slow_down = 1;            // as that of a Pace (worker/train/pace.h)

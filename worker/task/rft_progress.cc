@@ -97,40 +97,38 @@ RftProgress ProgressOf(const Json& body) {
   return progress;
 }
 
-// Hours of sampling of another run, which this one would write over. Its new path; empty: it stays.
-std::string SetAside(FileSystem& files, const std::string& path) {
+// Hours of sampling of another run, which this one would write over.
+void SetAside(FileSystem& files, const std::string& path) {
   for (int number = 1; number <= kSetAsideMax; ++number) {
     const std::string aside = absl::StrCat(path, ".other-", number);
     if (!absl::IsNotFound(files.Read(aside, /*limit=*/0).status())) continue;
-    return files.Rename(path, aside).ok() ? aside : "";
+    if (files.Rename(path, aside).ok()) LogWarning(absl::StrCat(path, " is kept as ", aside));
+    return;
   }
-  return "";
 }
 
 // What this rank's folder has; no progress: there is none that could be gone on from.
 struct Own {
   std::optional<RftProgress> progress;
   std::string text;
+  bool of_another = false;  // run; and it is whole
 };
-Own ReadOwn(FileSystem& files, const std::string& folder, const std::string& run,
+Own ReadOwn(FileSystem& files, const std::string& path, const std::string& run,
             uint64_t learns_from) {
-  const std::string path = JoinPath(folder, kRftProgressName);
   absl::StatusOr<std::string> text = files.Read(path, kBytesMax);
   if (absl::IsNotFound(text.status())) return {};
   absl::StatusOr<RftProgress> progress =
       text.ok() ? RftProgressFromJson(*text) : absl::StatusOr<RftProgress>(text.status());
+  const bool of_another = progress.ok() && progress->run != run;
   std::string why(progress.status().message());
-  if (progress.ok() && progress->run != run) {
+  if (learns_from == 0 && of_another) {
     why = "it is of other data, another model or other settings";
   } else if (progress.ok() && learns_from != 0 && HashOf(progress->rows) != learns_from) {
     why = "the run has learnt from other completions";
   }
   if (why.empty()) return {*std::move(progress), *std::move(text)};
-  const bool of_another = progress.ok() && progress->run != run;
-  const std::string aside = of_another ? SetAside(files, path) : "";
-  LogWarning(absl::StrCat(path, " is left out: ", why,
-                          aside.empty() ? "" : absl::StrCat("; it is kept as ", aside)));
-  return {};
+  LogWarning(absl::StrCat(path, " is left out: ", why));
+  return {.progress = std::nullopt, .text = "", .of_another = of_another};
 }
 
 }  // namespace
@@ -225,15 +223,22 @@ absl::Status CheckNoFurther(FileSystem& files, const std::string& path, const Rf
 absl::StatusOr<RftProgress> LoadRftProgress(const RankContext& context, FileSystem& files,
                                             const std::string& folder, const std::string& run,
                                             uint64_t learns_from) {
+  const std::string path = JoinPath(folder, kRftProgressName);
   Own own;
   RETURN_IF_ERROR(RunTogether(context, [&] {
-    own = ReadOwn(files, folder, run, learns_from);
+    own = ReadOwn(files, path, run, learns_from);
     return absl::OkStatus();
   }));
   ASSIGN_OR_RETURN(
       const std::vector<int64_t> reached,
       GatherValues(context.collective, own.progress ? own.progress->reach() : int64_t{-1}));
   const auto furthest = std::max_element(reached.begin(), reached.end());
+  // Else the run waits for what it has learnt from, and writes nothing.
+  const bool is_written = learns_from == 0 || *furthest >= 0;
+  RETURN_IF_ERROR(RunTogether(context, [&] {
+    if (own.of_another && is_written) SetAside(files, path);
+    return absl::OkStatus();
+  }));
   if (*furthest < 0) {
     RftProgress none;
     none.run = run;

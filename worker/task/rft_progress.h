@@ -88,9 +88,10 @@ absl::Status CheckNoFurther(FileSystem& files, const std::string& path, const Rf
                             absl::Span<const std::string> own);
 
 // The furthest of what the ranks find in their folders, of this run; without rows where none has
-// any. Every rank calls it and has the same. Files that are damaged or of another run are told and
-// left out; so are, once steps have learnt from rows, those with other rows (`learns_from`, their
-// HashOf, is not 0): two nodes may have sampled apart from each other.
+// any. Every rank calls it and has the same. Once steps have learnt from rows (`learns_from`, their
+// HashOf, is not 0), that is any with these rows, whatever its settings were, and none with others:
+// two nodes may have sampled apart from each other. What is damaged or not of this run is told and
+// left out; and kept under another name, where it is of another run and this one will be written.
 absl::StatusOr<RftProgress> LoadRftProgress(const RankContext& context, FileSystem& files,
                                             const std::string& folder, const std::string& run,
                                             uint64_t learns_from);

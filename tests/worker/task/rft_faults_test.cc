@@ -264,5 +264,36 @@ TEST_F(RftFiles, ARunWaitsForTheCompletionsThatItHasLearntFrom) {
   FingerprintOf(TrainRft(options));
 }
 
+// A job is submitted again with a setting mistyped, and once more with it put back; an upgrade that
+// adds a setting is as the first of these.
+TEST_F(RftFiles, OtherSettingsTakeNothingAwayOnceStepsHaveLearntFromIt) {
+  WorldOptions options = OptionsOf(folder_ / "again", 1);
+  options.script = StopAfter(3, StopKeeps::kCheckpoint);
+  FingerprintOf(TrainRft(options));
+  const std::string trained = ReadText(Progress("again/0"));
+  WorldOptions mistyped = options;
+  mistyped.spec.mutable_train()->mutable_rollout()->set_temperature(0.07);
+  mistyped.script = StopAfter(4, StopKeeps::kCheckpoint);
+  FingerprintOf(TrainRft(mistyped));
+  options.script = nullptr;
+  const std::vector<RankResult> back = TrainRft(options);
+  FingerprintOf(back);
+  EXPECT_EQ(back[0].start.step, Step(4));
+  EXPECT_TRUE(ReadText(Progress("again/0")) == trained);
+}
+
+// A disk that is full when the generation begins, and is not a minute later.
+TEST_F(RftFiles, AFolderThatTakesNothingAtFirstHasThemLater) {
+  folder_.Write("late/1", "a file where the folder should be");
+  const std::string blocked = folder_ / "late/1";
+  const auto make_room = [&](int order) {
+    if (order == 2 && std::filesystem::is_regular_file(blocked)) std::filesystem::remove(blocked);
+  };
+  FingerprintOf(TrainRft(OptionsOf(folder_ / "late", 2), {.before = make_room}));
+  ASSERT_TRUE(std::filesystem::exists(Progress("late/1")));
+  EXPECT_TRUE(ReadText(Progress("late/1")) == ReadText(Progress("late/0")));
+  EXPECT_TRUE(ReadText(folder_ / "late/1/rft.json") == ReadText(folder_ / "late/0/rft.json"));
+}
+
 }  // namespace
 }  // namespace espalier

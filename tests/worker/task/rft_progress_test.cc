@@ -1,10 +1,14 @@
 // What a run of rft goes on from: as it was written, or not at all.
 #include "worker/task/rft_progress.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <set>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
@@ -81,6 +85,39 @@ TEST(RftProgress, OfAnotherRunIsSetAside) {
     EXPECT_FALSE(std::filesystem::exists(path));
     EXPECT_EQ(ReadText(path + aside), text);
   }
+}
+
+// Behind the first step, of ranks whose folders hold these, of which those of the run `mine` have
+// the rows that it has learnt from. What is there afterwards.
+std::vector<std::set<std::string>> NamesAfterLoading(const std::vector<std::string>& runs) {
+  const TestFolder folder;
+  const std::vector<RftRow> learnt{{.prompt = 1, .sample = 0, .ids = {7}, .text = "x"}};
+  const auto world = InProcessGroup(static_cast<int>(runs.size()), absl::Seconds(30));
+  std::vector<std::set<std::string>> names(runs.size());
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < runs.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      RftProgress held;
+      held.run = runs[rank];
+      if (held.run == "mine") held.rows = learnt;
+      const std::string own = absl::StrCat(rank);
+      folder.Write(absl::StrCat(own, "/", kRftProgressName), RftProgressToJson(held));
+      ProgressBoard board;
+      const auto loaded = LoadRftProgress({*world[rank], RealClock(), board}, PosixFileSystem(),
+                                          folder / own, "mine", HashOf(learnt));
+      EXPECT_TRUE(loaded.ok()) << loaded.status();
+      names[rank] = Names(folder / own);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return names;
+}
+
+TEST(RftProgress, OfAnotherRunIsSetAsideOnlyWhereThisOneIsWritten) {
+  const std::set<std::string> left{kRftProgressName};
+  const std::set<std::string> aside{absl::StrCat(kRftProgressName, ".other-1")};
+  EXPECT_THAT(NamesAfterLoading({"another"}), testing::ElementsAre(left));
+  EXPECT_THAT(NamesAfterLoading({"mine", "another"}), testing::ElementsAre(left, aside));
 }
 
 }  // namespace
