@@ -80,7 +80,9 @@ void AddTraining(std::string& out, const v1::JobStatus& status) {
     AddLine(out, "warnings", absl::StrJoin(status.warnings(), ", "));
   }
   if (status.skipped_steps() > 0) {
-    AddLine(out, "skipped steps", absl::StrCat(status.skipped_steps(), " (non-finite gradients)"));
+    AddLine(out, "skipped steps",
+            absl::StrCat(status.skipped_steps(),
+                         " (without an update: nothing to learn from, or no finite gradient)"));
   }
 }
 
