@@ -14,6 +14,7 @@
 #include "tests/worker/support/training_world.h"
 #include "worker/rollout/rollout_engine.h"
 #include "worker/task/rft_practice.h"
+#include "worker/tensor/torch_compat.h"
 
 namespace espalier {
 namespace {
@@ -139,9 +140,21 @@ uint64_t FingerprintOf(const std::vector<RankResult>& results) {
   return results[0].fingerprint;
 }
 
-TEST(Rft, KeepsTheFirstAcceptedCompletionOfEachPromptAndTellsOfItself) {
+class RftOnDevices : public testing::TestWithParam<torch::Device> {};
+
+std::vector<torch::Device> Devices() {
+  std::vector<torch::Device> devices = {torch::kCPU};
+  if (HasCuda()) devices.emplace_back(torch::kCUDA);
+  return devices;
+}
+INSTANTIATE_TEST_SUITE_P(All, RftOnDevices, testing::ValuesIn(Devices()),
+                         [](const auto& info) { return info.param.str(); });
+
+TEST_P(RftOnDevices, KeepTheFirstAcceptedCompletionOfEachPromptAndTellOfIt) {
   const TestFolder folder;
-  const std::vector<RankResult> results = TrainRft(OptionsOf(folder.path(), 1));
+  WorldOptions options = OptionsOf(folder.path(), 1);
+  options.device = GetParam();
+  const std::vector<RankResult> results = TrainRft(options);
   FingerprintOf(results);
   const auto rows = nlohmann::json::parse(ReadText(folder / "0/rft.json"));
   EXPECT_GT(rows.size(), 60U);
