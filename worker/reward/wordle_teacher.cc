@@ -1,6 +1,8 @@
 #include "worker/reward/wordle_teacher.h"
 
 #include <algorithm>
+#include <numeric>
+#include <unordered_set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +15,8 @@ namespace {
 
 // Streams of the seed.
 constexpr uint64_t kSplitStream = 0, kFirstGameStream = 1;
+
+constexpr int kGamesInVainMax = 1000;
 
 template <typename T>
 void Shuffle(std::vector<T>& values, SplitMix64& random) {
@@ -53,19 +57,86 @@ std::string SpellElsewhere(const LetterKnowledge& known) {
   return absl::StrJoin(parts, ", ");
 }
 
-absl::Status WriteGame(const History& game, WordleWord secret, DataSplit split, PromptForm form,
-                       SplitMix64& random, DataWriter& writer) {
-  const absl::Span<const Guess> guesses(game);
-  for (size_t i = 0; i < game.size(); ++i) {
-    const absl::Span<const Guess> before = guesses.first(i);
-    const std::string thoughts = TeachThoughts(before, game[i].word);
-    RETURN_IF_ERROR(writer.AddExample(split, WordlePrompt(before, form),
-                                      WordleCompletion(thoughts, game[i].word, form)));
+// Equal where prompts of the same form are, since these tell a history and nothing else.
+std::string KeyOf(absl::Span<const Guess> history) {
+  std::string key;
+  for (const Guess& guess : history) {
+    absl::StrAppend(&key, guess.word.text(), guess.pattern.code(), " ");
   }
-  const absl::Span<const Guess> state = guesses.first(random.Below(game.size()));
-  const WordleRecord record{.secret = secret, .history = History(state.begin(), state.end())};
-  return writer.AddPrompt(split, {.prompt = SpellPrompt(WordlePrompt(state, form)),
-                                  .record = WriteWordleRecord(record)});
+  return key;
+}
+
+// The numbers of guesses before each of its turns.
+std::vector<size_t> StatesOf(const History& game) {
+  std::vector<size_t> states(game.size());
+  std::iota(states.begin(), states.end(), size_t{0});
+  return states;
+}
+
+// Games on their way to the data.
+class GameWriter {
+ public:
+  GameWriter(PromptForm form, DataWriter& writer) : form_(form), writer_(writer) {}
+
+  absl::Status AddToTrain(const History& game, WordleWord secret, SplitMix64& random) {
+    for (const size_t guesses : StatesOf(game)) {
+      trained_.insert(KeyOf(absl::MakeConstSpan(game).first(guesses)));
+    }
+    return Add(game, secret, DataSplit::kTrain, StatesOf(game), random);
+  }
+  // False: training has all of its states, of which a game's beginning is one.
+  absl::StatusOr<bool> AddToValidation(const History& game, WordleWord secret, SplitMix64& random) {
+    std::vector<size_t> own;
+    for (const size_t guesses : StatesOf(game)) {
+      const std::string key = KeyOf(absl::MakeConstSpan(game).first(guesses));
+      if (guesses > 0 && trained_.count(key) == 0) own.push_back(guesses);
+    }
+    if (own.empty()) return false;
+    RETURN_IF_ERROR(Add(game, secret, DataSplit::kValidation, own, random));
+    return true;
+  }
+
+ private:
+  absl::Status Add(const History& game, WordleWord secret, DataSplit split,
+                   const std::vector<size_t>& states, SplitMix64& random) {
+    const absl::Span<const Guess> guesses(game);
+    for (const size_t state : states) {
+      const WordleWord next = game[state].word;
+      const std::string thoughts = TeachThoughts(guesses.first(state), next);
+      RETURN_IF_ERROR(writer_.AddExample(split, WordlePrompt(guesses.first(state), form_),
+                                         WordleCompletion(thoughts, next, form_)));
+    }
+    const absl::Span<const Guess> state = guesses.first(states[random.Below(states.size())]);
+    const WordleRecord record{.secret = secret, .history = History(state.begin(), state.end())};
+    return writer_.AddPrompt(split, {.prompt = SpellPrompt(WordlePrompt(state, form_)),
+                                     .record = WriteWordleRecord(record)});
+  }
+
+  const PromptForm form_;
+  DataWriter& writer_;
+  std::unordered_set<std::string> trained_;  // keys of states
+};
+
+// Secrets of the two splits, of which those of validation are the first in the order of the seed.
+struct SplitSecrets {
+  std::vector<WordleWord> train, validation;
+};
+absl::StatusOr<SplitSecrets> Divide(absl::Span<const WordleWord> all, const DataAmount& amount) {
+  std::vector<WordleWord> secrets(all.begin(), all.end());
+  SplitMix64 random(amount.seed, kSplitStream);
+  Shuffle(secrets, random);
+  const double part = static_cast<double>(amount.validation) /
+                      static_cast<double>(amount.train + amount.validation);
+  const size_t held_out =
+      amount.validation == 0
+          ? 0
+          : std::max<size_t>(1, static_cast<size_t>(part * static_cast<double>(secrets.size())));
+  if (held_out >= secrets.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(secrets.size(), " secret is too few to hold some out for validation"));
+  }
+  const auto border = secrets.begin() + static_cast<ptrdiff_t>(held_out);
+  return SplitSecrets{.train = {border, secrets.end()}, .validation = {secrets.begin(), border}};
 }
 
 }  // namespace
@@ -113,29 +184,29 @@ absl::Status MakeWordleData(const Vocabulary& vocabulary, const WordleDataOption
   const DataAmount& amount = options.amount;
   RETURN_IF_ERROR(CheckAmount(amount));
   const absl::Span<const WordleWord> all = vocabulary.secrets.words();
-  std::vector<WordleWord> secrets(all.begin(), all.end());
-  SplitMix64 split_random(amount.seed, kSplitStream);
-  Shuffle(secrets, split_random);
-  const double part = static_cast<double>(amount.validation) /
-                      static_cast<double>(amount.train + amount.validation);
-  const size_t held_out =
-      amount.validation == 0
-          ? 0
-          : std::max<size_t>(1, static_cast<size_t>(part * static_cast<double>(secrets.size())));
-  if (held_out >= secrets.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(secrets.size(), " secret is too few to hold some out for validation"));
-  }
-  const std::vector<WordleWord> of_split[] = {
-      {secrets.begin() + static_cast<ptrdiff_t>(held_out), secrets.end()},
-      {secrets.begin(), secrets.begin() + static_cast<ptrdiff_t>(held_out)}};
-  for (int64_t game = 0; game < amount.train + amount.validation; ++game) {
-    const DataSplit split = game < amount.train ? DataSplit::kTrain : DataSplit::kValidation;
-    const std::vector<WordleWord>& own = of_split[static_cast<size_t>(split)];
+  ASSIGN_OR_RETURN(const SplitSecrets secrets, Divide(all, amount));
+  GameWriter games(options.form, writer);
+  int64_t game = 0;
+  for (; game < amount.train; ++game) {
     SplitMix64 random(amount.seed, kFirstGameStream + static_cast<uint64_t>(game));
-    const WordleWord secret = own[random.Below(own.size())];
+    const WordleWord secret = secrets.train[random.Below(secrets.train.size())];
     const History played = TeachGame(options.teacher, secret, all, random);
-    RETURN_IF_ERROR(WriteGame(played, secret, split, options.form, random, writer));
+    RETURN_IF_ERROR(games.AddToTrain(played, secret, random));
+  }
+  int in_vain = 0;
+  for (int64_t made = 0; made < amount.validation; ++game) {
+    SplitMix64 random(amount.seed, kFirstGameStream + static_cast<uint64_t>(game));
+    const WordleWord secret = secrets.validation[random.Below(secrets.validation.size())];
+    const History played = TeachGame(options.teacher, secret, all, random);
+    ASSIGN_OR_RETURN(const bool added, games.AddToValidation(played, secret, random));
+    made += added ? 1 : 0;
+    in_vain = added ? 0 : in_vain + 1;
+    if (in_vain == kGamesInVainMax) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "asked for ", amount.validation, " games for validation, and after ", made, " of them ",
+          in_vain, " in a row had no state that training has not; ask for fewer games to train on",
+          ", or allow more words (--words, --secrets)"));
+    }
   }
   return absl::OkStatus();
 }

@@ -43,8 +43,11 @@ struct WordleDataOptions {
 };
 
 // Every turn of every game is an example; of each game one state, after any number of its guesses
-// but the last, is a prompt. No secret of a game for training is one of a game for validation.
-// INVALID_ARGUMENT: too few secrets for both.
+// but the last, is a prompt. No secret of a game for training is one of a game for validation, of
+// which those states are left out that games for training have too: so the beginning of a game
+// always, and a game of which nothing is left is replaced by a further one. What is made for
+// training does not depend on that. INVALID_ARGUMENT: too few secrets for both, or nothing is left
+// of game after game.
 absl::Status MakeWordleData(const Vocabulary& vocabulary, const WordleDataOptions& options,
                             DataWriter& writer);
 

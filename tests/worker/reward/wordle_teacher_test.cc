@@ -124,6 +124,77 @@ TEST(WordleData, SharesNoSecretBetweenTrainingAndValidation) {
   EXPECT_EQ(validation.size(), 10u) << "a quarter of the secrets, each of them met";
 }
 
+std::set<std::string> PromptsOf(const std::string& path) {
+  std::set<std::string> prompts;
+  for (const JsonRow& row : RowsOf(path)) prompts.insert(std::string(row["prompt"]));
+  return prompts;
+}
+
+// What training has word for word, games as they begin among it, would measure what was learnt by
+// heart.
+TEST(WordleData, NoPromptOfValidationIsOneOfTraining) {
+  const TestFolder folder;
+  const WordList few =
+      *WordList::Of({Shipped().secrets.words().begin(), Shipped().secrets.words().begin() + 60});
+  const WordleDataOptions options{.amount = {.train = 400, .validation = 60, .seed = 4},
+                                  .teacher = {.considered = 8},
+                                  .form = PromptForm::kPlain};
+  ASSERT_TRUE(MakeData(folder, "data", [&](DataWriter& writer) {
+                return MakeWordleData({.guesses = few, .secrets = few}, options, writer);
+              }).ok());
+  std::set<std::string> train = PromptsOf(folder / "data/train-prompts.jsonl");
+  train.merge(PromptsOf(folder / "data/train.jsonl"));
+  for (const char* name : {"data/validation-prompts.jsonl", "data/validation.jsonl"}) {
+    for (const std::string& prompt : PromptsOf(folder / name)) {
+      EXPECT_EQ(train.count(prompt), 0u) << name << ": " << prompt;
+    }
+  }
+  const auto rows = RowsOf(folder / "data/validation-prompts.jsonl");
+  EXPECT_EQ(rows.size(), 60u) << "as many as asked for";
+  for (const JsonRow& row : rows) EXPECT_FALSE(row["record"]["history"].empty());
+}
+
+// Data that runs have learnt from stay what they are.
+TEST(WordleData, OfTrainingDoesNotDependOnWhatIsHeldBack) {
+  const TestFolder folder;
+  ASSERT_TRUE(MakeData(folder, "data", [&](DataWriter& writer) {
+                return MakeWordleData(Shipped(),
+                                      {.amount = {.train = 40, .validation = 10, .seed = 3},
+                                       .teacher = {.considered = 1},
+                                       .form = PromptForm::kPlain},
+                                      writer);
+              }).ok());
+  uint64_t hash = 14695981039346656037U;  // FNV-1a
+  for (const char* name : {"data/train.jsonl", "data/train-prompts.jsonl"}) {
+    for (const char c : ReadText(folder / name)) {
+      hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
+    }
+  }
+  EXPECT_EQ(hash, 18042425894290606622U);
+}
+
+// The one word that tells all others apart is what the teacher begins with, and solves its own
+// games at once.
+TEST(WordleData, WithoutAStateOfItsOwnForValidationIsRefused) {
+  const TestFolder folder;
+  const WordleWord telling = Word("ABCDE");
+  const WordList words = *WordList::Of({telling, Word("AFGHI"), Word("JBKLM"), Word("NOCPQ")});
+  bool refused = false;
+  for (uint64_t seed = 0; seed < 16; ++seed) {
+    const absl::Status status = MakeData(folder, absl::StrCat(seed), [&](DataWriter& writer) {
+      return MakeWordleData(
+          {.guesses = words, .secrets = words},
+          {.amount = {.train = 6, .validation = 2, .seed = seed}, .teacher = {.considered = 100}},
+          writer);
+    });
+    if (status.ok()) continue;  // another word is held out
+    refused = true;
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("no state that training has not"));
+  }
+  EXPECT_TRUE(refused);
+}
+
 TEST(WordleData, IsAFunctionOfTheSeed) {
   const TestFolder folder;
   const auto make = [&](const std::string& name, uint64_t seed) {
