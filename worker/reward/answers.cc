@@ -139,7 +139,7 @@ std::unique_ptr<Verifier> MakeAnswerVerifier(AnswerKind kind) {
 
 void AnswerTally::Add(const Judgement& judgement) {
   ++questions_;
-  answered_ += judgement.component("format") > 0 ? 1 : 0;
+  answered_ += judgement.accepted() || judgement.component("format") > 0 ? 1 : 0;
   right_ += judgement.accepted() ? 1 : 0;
 }
 

@@ -38,7 +38,8 @@ bool IsRightMeasure(double answer, double right);
 // alone is accepted.
 std::unique_ptr<Verifier> MakeAnswerVerifier(AnswerKind kind);
 
-// Shares of answers that were given, by judgements of such a verifier.
+// Shares of answers that were given, by judgements of such a verifier or of another one: what is
+// accepted was answered, whatever its components.
 class AnswerTally {
  public:
   void Add(const Judgement& judgement);

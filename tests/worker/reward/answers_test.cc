@@ -112,6 +112,17 @@ TEST(AnswerTally, CountsWrongAnswersAsAnswersAndWhatCannotBeReadAsNone) {
   EXPECT_EQ(tally.questions(), 4);
 }
 
+// As a program of the user's judges, which may tell a total alone.
+TEST(AnswerTally, WhatIsAcceptedWasAnswered) {
+  AnswerTally tally;
+  tally.Add({.total = 1});
+  tally.Add({.components = {{"tests", 1}}, .total = 1});
+  tally.Add({.total = 0, .invalid = "wrong"});
+  tally.Add({.components = {{"format", 0.1}}, .total = 0.1, .invalid = "wrong"});
+  EXPECT_DOUBLE_EQ(tally.accuracy(), 0.5);
+  EXPECT_DOUBLE_EQ(tally.answer_rate(), 0.75);
+}
+
 TEST(AnswerVerifier, JudgesAnyBytes) {
   const std::string alphabet = "<>/answer0123456789.-+eE \n\xFF";
   const std::string record = R"({"answer": 5})";
