@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <regex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -108,6 +110,63 @@ TEST(ShippedFiles, TheRecursiveModelInFullPrecisionIsThatOfTheOriginal) {
   EXPECT_EQ(train.optimizer().kind(), v1::OPTIMIZER_KIND_ADAMW);
   EXPECT_EQ(train.optimizer().beta2(), 0.95);
   EXPECT_EQ(train.optimizer().weight_decay(), 0.1);
+}
+
+// The original decays all that it trains, tables and biases too.
+TEST(ShippedFiles, RecursiveModelsOfTheSizesOfTheOriginalsDecayAllAsTheseDo) {
+  for (const char* name : {"trm-puzzle", "trm-chat", "trm-chat-fp32"}) {
+    const auto spec = LoadJobFile(absl::StrCat(kConfigs, "jobs/", name, ".yaml"));
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_TRUE(spec->train().optimizer().decay_all()) << name;
+  }
+}
+
+// Of the original: a checkpoint every 50 steps, the last three stay; evaluations every 20.
+TEST(ShippedFiles, WordleOnALargeModelIsKeptAndMeasuredAsInTheOriginal) {
+  const auto spec = LoadJobFile(kConfigs + "jobs/grpo-wordle-qwen2.5-3b.yaml");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->checkpoint().every_steps(), 50);
+  EXPECT_EQ(spec->checkpoint().keep(), 3);
+  EXPECT_EQ(spec->evaluate().every_steps(), 20);
+}
+
+// The comment that a job's file begins with.
+std::string HeadOf(const std::string& path) {
+  const auto text = PosixFileSystem().Read(path, 1 << 20);
+  EXPECT_TRUE(text.ok()) << text.status();
+  return text.ok() ? text->substr(0, text->find("\nname:")) : "";
+}
+
+// Steps of the jobs that such a comment names, and of its own.
+std::set<int64_t> StepsNamedIn(const std::string& head, const std::string& own) {
+  std::set<std::string> paths = {own};
+  static const auto& job = *new std::regex("configs/jobs/[A-Za-z0-9.-]+\\.yaml");
+  for (std::sregex_iterator it(head.begin(), head.end(), job), end; it != end; ++it) {
+    paths.insert(absl::StrCat(ESPALIER_SOURCE_DIR "/", it->str()));
+  }
+  std::set<int64_t> steps;
+  for (const std::string& path : paths) {
+    const auto spec = LoadJobFile(path);
+    EXPECT_TRUE(spec.ok()) << own << " names " << path << "\n" << spec.status();
+    if (spec.ok() && spec->train().has_steps()) steps.insert(spec->train().steps());
+  }
+  return steps;
+}
+
+// "model.from=start/step-00000400" is the last checkpoint of the job that makes it.
+TEST(ShippedFiles, ACheckpointThatAHeadNamesIsTheLastOfAJobThatItNames) {
+  static const auto& checkpoint = *new std::regex("step-([0-9]{8})");
+  int checked = 0;
+  for (const std::string& name : FilesIn("jobs")) {
+    const std::string path = kConfigs + "jobs/" + name, head = HeadOf(path);
+    const std::set<int64_t> steps = StepsNamedIn(head, path);
+    if (steps.empty()) continue;  // epochs: as many as there are data
+    for (std::sregex_iterator it(head.begin(), head.end(), checkpoint), end; it != end; ++it) {
+      EXPECT_EQ(steps.count(std::stoll((*it)[1])), 1u) << name << " names " << it->str();
+      ++checked;
+    }
+  }
+  EXPECT_GE(checked, 4);
 }
 
 // The twin on any machine and the job of a real model learn in the same way.
