@@ -40,7 +40,8 @@ absl::StatusOr<std::vector<int32_t>> PromptIds(const GenerateCommand& command,
 absl::Status PrintAnswer(const GenerateCommand& command, const OpenedModel& opened) {
   std::vector<int32_t> puzzle;
   RETURN_IF_ERROR(opened.tokenizer->Encode(command.prompt, puzzle, {}));
-  ASSIGN_OR_RETURN(const std::vector<int32_t> answer, Answer(*opened.recursive, puzzle));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> answer,
+                   Answer(*opened.recursive, puzzle, opened.tokenizer->end_of_text()));
   ASSIGN_OR_RETURN(const std::string text, opened.tokenizer->DecodeText(answer));
   Print(text);
   Print("\n");

@@ -178,6 +178,7 @@ class Bench {
     const Samples fresh = table_.samples->Read(std::move(ids)).value();
     const Samples samples = task_.Continue(step, {0, options_.batch}, fresh, slots_).value();
     const int64_t rows = options_.rows > 0 ? options_.rows : options_.batch;
+    transfers_.KeepNewOnly();
     struct Pass {
       SlotRange rows;
       TokenBatch batch;
@@ -186,12 +187,16 @@ class Bench {
     for (int64_t begin = 0; begin < options_.batch; begin += rows) {
       const SlotRange range{begin, std::min(begin + rows, options_.batch)};
       passes.push_back({range, task_.Batch(samples, range, transfers_)});
+      passes.back().batch.results_known = [this] { transfers_.Follow(); };
     }
     cuda::Synchronize();
     const absl::Duration begin = RealClock().Monotonic();
     const PassInputs inputs{.lookup = lookups_->Begin(samples.tokens).value()};
     torch::Tensor loss = torch::zeros({}, torch::TensorOptions(device_));
-    for (const Pass& pass : passes) loss = loss + runner_->Run(pass.batch, inputs, 1);
+    for (const Pass& pass : passes) {
+      loss = loss + runner_->Run(pass.batch, inputs, 1);
+      task_.Send(step, samples, pass.rows, pass.batch.results, slots_, transfers_);
+    }
     ESPALIER_CHECK(lookups_->StartSum().ok() && lookups_->Finish().ok(), "alone nothing travels");
     optimizer_->Apply(
         {.learning_rate = 1e-4, .gradient_scale = 1 / static_cast<double>(options_.batch)});

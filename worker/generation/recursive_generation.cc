@@ -4,7 +4,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "worker/tensor/torch_compat.h"
 
@@ -30,17 +29,6 @@ std::optional<int32_t> Next(const RecursiveModel& model, const std::vector<int32
   const Tensor last = LogitsOf(model, ids)[static_cast<int64_t>(ids.size()) - 1];
   const Tensor logits = last.to(torch::kFloat).cpu().contiguous();
   return sampler.Next({logits.data_ptr<float>(), static_cast<size_t>(logits.numel())});
-}
-
-// A model that mixes positions has a weight for each of them.
-absl::Status CheckPlaces(const RecursiveModel& model, size_t places) {
-  const int64_t whole = model.config().max_position_embeddings;
-  if (!model.recursion().mix_positions || static_cast<int64_t>(places) == whole) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat("the puzzle has ", places,
-                                                 " places and the model is made for ", whole,
-                                                 "; give one of that size"));
 }
 
 }  // namespace
@@ -74,10 +62,10 @@ absl::StatusOr<std::vector<int32_t>> Generate(const RecursiveModel& model, Seque
 }
 
 absl::StatusOr<std::vector<int32_t>> Answer(const RecursiveModel& model,
-                                            const std::vector<int32_t>& puzzle) {
+                                            const std::vector<int32_t>& puzzle,
+                                            int32_t end_of_text) {
   RETURN_IF_ERROR(CheckSequence({.prompt = puzzle, .max_new_tokens = 0}, model.config(),
                                 model.config().max_position_embeddings));
-  RETURN_IF_ERROR(CheckPlaces(model, puzzle.size()));
   if (model.recursion().causal) {
     return absl::InvalidArgumentError(
         "the model continues text (config.json: causal is true) and answers no puzzles");
@@ -85,8 +73,10 @@ absl::StatusOr<std::vector<int32_t>> Answer(const RecursiveModel& model,
   std::vector<int32_t> answer;
   RETURN_IF_ERROR(CatchTorch("answering", [&] {
     torch::NoGradGuard no_grad;
-    const Tensor best = LogitsOf(model, puzzle).argmax(1).to(torch::kInt).cpu().contiguous();
-    answer.assign(best.data_ptr<int32_t>(), best.data_ptr<int32_t>() + best.numel());
+    std::vector<int32_t> row = puzzle;
+    row.resize(static_cast<size_t>(model.config().max_position_embeddings), end_of_text);
+    const Tensor best = LogitsOf(model, row).argmax(1).to(torch::kInt).cpu().contiguous();
+    answer.assign(best.data_ptr<int32_t>(), best.data_ptr<int32_t>() + puzzle.size());
   }));
   return answer;
 }

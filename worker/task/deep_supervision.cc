@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
-#include "worker/model/pretrained.h"
 
 namespace espalier {
 namespace {
@@ -16,13 +14,15 @@ using torch::Tensor;
 // Columns of a pass's outcomes, [rows, kOutcomes] fp32.
 enum Outcome : int64_t { kCounted, kRight, kHaltLoss, kHalting, kGoingOn, kLoss, kOutcomes };
 
-// Places of TokenBatch::results.
-enum Result : size_t { kOfRows, kStates };
+// Places of TokenBatch::kept and ::results: steps of the samples in fp32 [rows] or outcomes, and
+// numbers.
+enum Place : size_t { kOfRows, kStates };
 
-// What a slot keeps: whether its sample stays (1 or 0), then the high and the low state.
-constexpr int64_t kFlag = 1;
+// The numbers of a slot: steps that its sample has had (0: it does not stay), then the high and the
+// low state.
+constexpr int64_t kSteps = 1;
 int64_t NumbersOf(int64_t positions, int64_t channels) {
-  return channels == 0 ? 0 : kFlag + 2 * positions * channels;
+  return channels == 0 ? 0 : kSteps + 2 * positions * channels;
 }
 
 Tensor Outcomes(int64_t rows, torch::Device device) {
@@ -33,11 +33,11 @@ Tensor Outcomes(int64_t rows, torch::Device device) {
 RecursiveModel::State StateOf(const RecursiveModel& model, const TokenBatch& batch) {
   const int64_t rows = batch.inputs.size(0), positions = batch.inputs.size(1);
   const RecursiveModel::State fresh = model.Begin(rows, positions);
-  if (batch.kept.empty()) return fresh;
-  const Tensor& kept = batch.kept[0];
-  const Tensor stays = kept.narrow(1, 0, kFlag).view({rows, 1, 1}).gt(0);
+  if (batch.kept.empty()) return fresh;  // samples have one step
+  const Tensor& kept = batch.kept[kStates];
+  const Tensor stays = batch.kept[kOfRows].view({rows, 1, 1}).gt(0);
   const Tensor states =
-      kept.narrow(1, kFlag, kept.size(1) - kFlag).to(fresh.high.scalar_type()).contiguous();
+      kept.narrow(1, kSteps, kept.size(1) - kSteps).to(fresh.high.scalar_type()).contiguous();
   const Tensor both = states.view({rows, 2, positions, -1});
   return {torch::where(stays, both.select(1, 0), fresh.high),
           torch::where(stays, both.select(1, 1), fresh.low)};
@@ -55,18 +55,23 @@ Tensor CrossEntropy(const Tensor& logits, const Tensor& wanted) {
   return at::softplus(logits) - logits * wanted;
 }
 
-// What a step after this one promises, as Q-learning takes it (Watkins and Dayan 1992): 1 step.
+// What a step after this one promises, as Q-learning takes it (Watkins and Dayan 1992): 1 step. A
+// sample that has no further step can but halt.
 Tensor PromiseOfNext(const RecursiveModel& model, const TokenBatch& batch,
                      const RecursiveModel::State& state, const Tensor& last) {
   torch::NoGradGuard no_grad;
   const Tensor next = model.Halting(model.Think(batch.inputs, state).high, last);
-  return next.amax(1).sigmoid();
+  const auto steps_max = static_cast<double>(model.recursion().halt_max_steps);
+  const Tensor ends = batch.kept[kOfRows].add(1).ge(steps_max);
+  return torch::where(ends, next.select(1, 0), next.amax(1)).sigmoid();
 }
 
-// The losses of a supervision step, and in batch.results what it leaves.
-Tensor StepLoss(const RecursiveModel& model, const TokenBatch& batch, const PassInputs& inputs) {
+// The losses of a supervision step that begins with `from`, and in batch.results what it leaves.
+// That of going on is only of samples that may: batch.kept has those.
+Tensor StepLoss(const RecursiveModel& model, const TokenBatch& batch,
+                const RecursiveModel::State& from, const PassInputs& inputs) {
   const RecursionConfig& recursion = model.recursion();
-  const RecursiveModel::State state = model.Think(batch.inputs, StateOf(model, batch), inputs);
+  const RecursiveModel::State state = model.Think(batch.inputs, from, inputs);
   const Tensor counted = batch.targets.ne(kIgnoredTarget), last = LastCounted(counted);
   const Tensor right = torch::zeros_like(counted.flatten());
   const RowLoss loss{
@@ -82,7 +87,7 @@ Tensor StepLoss(const RecursiveModel& model, const TokenBatch& batch, const Pass
   const Tensor exact = rights.eq(counts).to(halting.scalar_type());
   const Tensor of_halting = CrossEntropy(halting.select(1, 0), exact);
   Tensor all = of_answers + 0.5 * of_halting.sum();
-  if (recursion.halt_continue) {
+  if (recursion.halt_continue && !batch.kept.empty()) {
     const Tensor promise =
         PromiseOfNext(model, batch, {state.high.detach(), state.low.detach()}, last);
     all = all + 0.5 * CrossEntropy(halting.select(1, 1), promise).sum();
@@ -96,9 +101,10 @@ Tensor StepLoss(const RecursiveModel& model, const TokenBatch& batch, const Pass
                    1);
   Tensor(batch.results[kOfRows]).copy_(outcomes);
   if (batch.results.size() > kStates) {
-    const Tensor flag = torch::ones({batch.inputs.size(0), kFlag}, outcomes.options());
+    const Tensor steps = batch.kept[kOfRows].add(1).unsqueeze(1);
     Tensor(batch.results[kStates])
-        .copy_(torch::cat({flag, number(state.high).flatten(1), number(state.low).flatten(1)}, 1));
+        .copy_(torch::cat({steps, number(state.high).flatten(1), number(state.low).flatten(1)}, 1));
+    if (batch.results_known) batch.results_known();
   }
   return all;
 }
@@ -124,19 +130,16 @@ SupervisionMetrics MetricsOf(absl::Span<const SupervisedSlot> slots) {
 
 namespace {
 
-// The batch of an evaluation as of the last of all supervision steps.
-TokenBatch LastStep(const RecursiveModel& recursive, const TokenBatch& batch,
-                    const PassInputs& inputs) {
+// The loss of the last of all supervision steps, and in `outcomes` what it leaves.
+Tensor LastLoss(const RecursiveModel& recursive, const TokenBatch& batch, const Tensor& outcomes,
+                const PassInputs& inputs) {
   RecursiveModel::State state = recursive.Begin(batch.inputs.size(0), batch.inputs.size(1));
   for (int64_t step = 1; step < recursive.recursion().halt_max_steps; ++step) {
     state = recursive.Think(batch.inputs, state, inputs);
   }
   TokenBatch last = batch;
-  last.results = {Outcomes(batch.inputs.size(0), batch.inputs.device())};
-  const Tensor flag = torch::ones({batch.inputs.size(0), kFlag}, last.results[0].options());
-  const Tensor both = torch::stack({state.high, state.low}, 1).flatten(1).to(torch::kFloat);
-  last.kept = {torch::cat({flag, both}, 1)};
-  return last;
+  last.results = {outcomes};
+  return StepLoss(recursive, last, state, inputs);
 }
 
 }  // namespace
@@ -145,7 +148,8 @@ Tensor DeepSupervision::LossSum(const Model& model, const TokenBatch& batch,
                                 const PassInputs& inputs) const {
   const RecursiveModel& recursive = RecursiveModelOf(model);
   const bool trains = !batch.results.empty();
-  return StepLoss(recursive, trains ? batch : LastStep(recursive, batch, inputs), inputs);
+  if (trains) return StepLoss(recursive, batch, StateOf(recursive, batch), inputs);
+  return LastLoss(recursive, batch, Outcomes(batch.inputs.size(0), batch.inputs.device()), inputs);
 }
 
 std::vector<TaskFigure> DeepSupervision::StepFigures(Step step, const SlotStates& slots) const {
@@ -167,13 +171,13 @@ std::vector<absl::string_view> DeepSupervision::EvaluationFigures() const {
 
 std::vector<double> DeepSupervision::EvaluationSums(const Model& model, const TokenBatch& batch,
                                                     const PassInputs& inputs) const {
-  const RecursiveModel& recursive = RecursiveModelOf(model);
-  const TokenBatch last = LastStep(recursive, batch, inputs);
-  const double loss = StepLoss(recursive, last, inputs).item<double>();
-  const Tensor outcomes = last.results[kOfRows].cpu();
+  const Tensor left = Outcomes(batch.inputs.size(0), batch.inputs.device());
+  const double loss = LastLoss(RecursiveModelOf(model), batch, left, inputs).item<double>();
+  const Tensor outcomes = left.cpu();
   std::vector<SupervisedSlot> slots;
   for (int64_t row = 0; row < outcomes.size(0); ++row) {
     const float* of = outcomes.data_ptr<float>() + row * kOutcomes;
+    if (of[kCounted] == 0) continue;  // see FigureTokens
     slots.push_back({.steps = 1,
                      .counted = static_cast<int64_t>(of[kCounted]),
                      .right = static_cast<int64_t>(of[kRight]),
@@ -182,6 +186,14 @@ std::vector<double> DeepSupervision::EvaluationSums(const Model& model, const To
   }
   const SupervisionMetrics sums = MetricsOf(slots);
   return {loss, sums.accuracy, sums.exact_accuracy, sums.halt_accuracy, sums.halt_loss};
+}
+
+int64_t DeepSupervision::FigureTokens(const Samples& samples, SlotRange rows) const {
+  int64_t count = 0;
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    count += samples.LossTokens({row, row + 1}) > 0 ? 1 : 0;
+  }
+  return count;
 }
 
 void DeepSupervision::FillRow(const Samples& samples, int64_t row, int64_t* inputs,
@@ -229,8 +241,12 @@ TokenBatch DeepSupervision::Batch(const Samples& samples, SlotRange rows,
   if (samples.slots.empty()) return batch;
   batch.results = {Outcomes(rows.size(), batch.inputs.device())};
   if (samples.carried.empty()) return batch;
-  batch.kept = {transfers.ToDevice(CarriedTogether(samples, rows))};
-  batch.results.push_back(torch::empty_like(batch.kept[0]));
+  const Tensor steps = torch::empty({rows.size()}, torch::kFloat);
+  for (int64_t row = 0; row < rows.size(); ++row) {
+    steps.data_ptr<float>()[row] = samples.carried[static_cast<size_t>(rows.begin + row)].front();
+  }
+  batch.kept = {transfers.ToDevice(steps), transfers.ToDevice(CarriedTogether(samples, rows))};
+  batch.results.push_back(torch::empty_like(batch.kept[kStates]));
   return batch;
 }
 
@@ -242,8 +258,9 @@ TokenBatch DeepSupervision::MadeUpBatch(int64_t rows, int64_t sequence_length,
   batch.results = {Outcomes(rows, device)};
   if (carried_channels_ == 0) return batch;
   const int64_t numbers = NumbersOf(sequence_length, carried_channels_);
-  batch.kept = {torch::zeros({rows, numbers}, batch.weights.options())};
-  batch.results.push_back(torch::empty_like(batch.kept[0]));
+  batch.kept = {torch::zeros({rows}, batch.weights.options()),
+                torch::zeros({rows, numbers}, batch.weights.options())};
+  batch.results.push_back(torch::empty_like(batch.kept[kStates]));
   return batch;
 }
 
@@ -298,13 +315,17 @@ int64_t DeepSupervision::StepsAtLeast(const RecursionConfig& recursion, Step ste
          static_cast<int64_t>(random.Below(static_cast<uint64_t>(recursion.halt_max_steps - 1)));
 }
 
+void DeepSupervision::Send(Step step, const Samples& samples, SlotRange rows,
+                           const std::vector<Tensor>& results, SlotStates& slots,
+                           Transfers& transfers) const {
+  if (results.size() <= kStates) return;
+  KeepCarried(samples, rows, results[kStates], slots.NextNumbers(step), transfers);
+}
+
 void DeepSupervision::Keep(const Model& model, Step step, const Samples& samples, SlotRange rows,
                            const std::vector<Tensor>& results, SlotStates& slots) const {
   const RecursionConfig& recursion = RecursiveModelOf(model).recursion();
   const Tensor outcomes = results[kOfRows].cpu();
-  if (results.size() > kStates) {
-    KeepCarried(samples, rows, results[kStates], slots.NextNumbers(step));
-  }
   for (int64_t row = 0; row < rows.size(); ++row) {
     const int64_t slot = samples.slots[rows.begin + row];
     const float* of = outcomes.data_ptr<float>() + row * kOutcomes;
@@ -323,74 +344,6 @@ void DeepSupervision::Keep(const Model& model, Step step, const Samples& samples
     slots.NextRecords<SupervisedSlot>(step)[slot] = next;
     if (halted && results.size() > kStates) slots.NextNumbers(step)[slot].zero_();
   }
-}
-
-namespace {
-
-// An error for a table whose samples are longer than their rows.
-absl::Status CheckWhole(const ExampleTable& table, int64_t positions) {
-  const ExampleTable::Summary& summary = table.summary();
-  if (summary.prompts_cut + summary.completions_cut == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the longest puzzle has ", (summary.longest - 1) / 2, " places and data.sequence_length is ",
-      positions, "; a puzzle is learned whole: give as many or more"));
-}
-
-// An error for a table with a puzzle whose answer is not as long: else it would be met in the
-// middle of a run.
-absl::Status CheckEqualLengths(const ExampleTable& table) {
-  for (int64_t id = 0; id < table.size(); ++id) {
-    ASSIGN_OR_RETURN(const Samples one, table.Read({id}));
-    const int64_t answers = std::count(one.counted.begin(), one.counted.end(), 1) - 1;
-    const int64_t places =
-        std::find(one.counted.begin(), one.counted.end(), 1) - one.counted.begin() + 1;
-    if (answers == places) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "example ", id, " of the data has a prompt of ", places, " tokens and a completion of ",
-        answers, "; a puzzle has an answer for each of its places: make them as long"));
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::shared_ptr<const SampleTable>> Puzzles(const Dataset& dataset,
-                                                           absl::string_view split,
-                                                           int64_t positions) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<const ExampleTable> table,
-                   dataset.Examples(split, 2 * positions));
-  RETURN_IF_ERROR(CheckWhole(*table, positions));
-  RETURN_IF_ERROR(CheckEqualLengths(*table));
-  return table;
-}
-
-absl::StatusOr<std::shared_ptr<const SampleTable>> Texts(const Dataset& dataset,
-                                                         absl::string_view split,
-                                                         int64_t positions) {
-  if (dataset.manifest().holds == DataKind::kMasked) return dataset.Masked(split, positions);
-  return dataset.Windows(split, positions);
-}
-
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Task>> OpenTrm(const v1::JobSpec& spec, const Dataset& dataset) {
-  using Kind = DeepSupervision::Kind;
-  const int64_t positions = spec.data().sequence_length();
-  const bool puzzles = dataset.manifest().holds == DataKind::kPromptCompletion;
-  const auto open = [&](absl::string_view split) {
-    return puzzles ? Puzzles(dataset, split, positions) : Texts(dataset, split, positions);
-  };
-  ASSIGN_OR_RETURN(std::shared_ptr<const SampleTable> training, open(kTrainSplit));
-  absl::StatusOr<std::shared_ptr<const SampleTable>> validation = open(kValidationSplit);
-  const bool none =
-      absl::IsNotFound(validation.status()) || absl::IsFailedPrecondition(validation.status());
-  if (!validation.ok() && !none) return validation.status();
-  ASSIGN_OR_RETURN(const DecoderConfig config, JobModelConfig(spec, dataset.manifest().vocab_size));
-  // Without recursion it is a model of another task, which the job's inputs refuse.
-  const int64_t channels =
-      config.recursion ? DeepSupervision::CarriedChannels(*config.recursion, config.hidden_size)
-                       : 0;
-  return std::make_unique<DeepSupervision>(
-      puzzles ? Kind::kPuzzle : Kind::kText, positions, std::move(training),
-      none ? nullptr : *std::move(validation), spec.train().seed(), channels);
 }
 
 }  // namespace espalier

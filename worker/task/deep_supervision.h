@@ -1,6 +1,6 @@
 // DeepSupervision: the task `trm`: a tiny recursive model is trained after each of its supervision
 // steps, and a sample stays in its slot of the global batch, with what the model has come to, until
-// the model halts or has had its steps. Used by worker/task/open_task.cc. Compute thread.
+// the model halts or has had its steps. Used by worker/task/open_trm.cc. Compute thread.
 //
 //   empty --sample--> step 1 --not halted--> step 2 --...--> halted = empty
 //
@@ -85,12 +85,17 @@ class DeepSupervision final : public Task {
                                    SlotStates& slots) const override;
   void Keep(const Model& model, Step step, const Samples& samples, SlotRange rows,
             const std::vector<torch::Tensor>& results, SlotStates& slots) const override;
+  void Send(Step step, const Samples& samples, SlotRange rows,
+            const std::vector<torch::Tensor>& results, SlotStates& slots,
+            Transfers& transfers) const override;
   // Means over the slots that halted in the step, where one has, and of the loss of halting over
-  // all; evaluations, in which all samples halt, tell the same but for the steps.
+  // all; evaluations, in which all samples halt, tell the same but for the steps, over the samples
+  // of which a token counts.
   std::vector<TaskFigure> StepFigures(Step step, const SlotStates& slots) const override;
   std::vector<absl::string_view> EvaluationFigures() const override;
   std::vector<double> EvaluationSums(const Model& model, const TokenBatch& batch,
                                      const PassInputs& inputs) const override;
+  int64_t FigureTokens(const Samples& samples, SlotRange rows) const override;
 
  private:
   // The ids of a row and what each place is to give, [positions_] each.
@@ -105,8 +110,5 @@ class DeepSupervision final : public Task {
   const uint64_t seed_;  // of train.seed
   const int64_t carried_channels_;
 };
-
-// `trm`: puzzles on prompts with completions, text on anything else.
-absl::StatusOr<std::unique_ptr<Task>> OpenTrm(const v1::JobSpec& spec, const Dataset& dataset);
 
 }  // namespace espalier

@@ -4,10 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "worker/task/deep_supervision.h"
 #include "worker/task/dpo.h"
 #include "worker/task/grpo.h"
 #include "worker/task/next_token.h"
+#include "worker/task/open_trm.h"
 #include "worker/task/rft.h"
 
 namespace espalier {

@@ -60,6 +60,11 @@ class Task {
   // `results` (of its batch): writes what their slots keep. Throws what LibTorch throws.
   virtual void Keep(const Model&, Step, const Samples&, SlotRange /*rows*/,
                     const std::vector<torch::Tensor>& /*results*/, SlotStates&) const {}
+  // Called before that, when the pass was asked for and may still be computing: sends what need not
+  // be looked at, to be there when `transfers` are joined.
+  virtual void Send(Step, const Samples&, SlotRange /*rows*/,
+                    const std::vector<torch::Tensor>& /*results*/, SlotStates&,
+                    Transfers& /*transfers*/) const {}
 
   // Of a task that learns from what the model itself makes: what does so, for a rank. A step is
   // prepared by it (Practice::Prepare); where slots are kept, Continue is then called with no
@@ -75,10 +80,14 @@ class Task {
   // Names of what it tells of an evaluation: at most kEvaluationFigures.
   virtual std::vector<absl::string_view> EvaluationFigures() const { return {}; }
   // Of a pass of an evaluation, without gradients: the sum of its losses, and then of each of these
-  // figures; what divides the losses divides them all. Throws what LibTorch throws.
+  // figures. Throws what LibTorch throws.
   virtual std::vector<double> EvaluationSums(const Model& model, const TokenBatch& batch,
                                              const PassInputs& inputs) const {
     return {LossSum(model, batch, inputs).item<double>()};
+  }
+  // What divides the sums of figures: of the rows, as LossTokens.
+  virtual int64_t FigureTokens(const Samples& samples, SlotRange rows) const {
+    return LossTokens(samples, rows);
   }
 };
 

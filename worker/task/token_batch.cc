@@ -171,10 +171,14 @@ torch::Tensor CarriedTogether(const Samples& samples, SlotRange rows) {
 }
 
 void KeepCarried(const Samples& samples, SlotRange rows, const torch::Tensor& next,
-                 const torch::Tensor& numbers) {
+                 const torch::Tensor& numbers, Transfers& transfers) {
   const absl::Span<const int64_t> slots = Of(samples.slots, rows);
   const bool in_turn = InTurn(slots, [](int64_t one, int64_t then) { return one + 1 == then; });
-  const torch::Tensor on_host = in_turn && next.is_cuda() ? next : next.cpu();
+  if (in_turn && next.is_cuda()) {
+    transfers.ToHostAndKeep(next, numbers.narrow(0, slots[0], rows.size()));
+    return;
+  }
+  const torch::Tensor on_host = next.cpu();
   if (in_turn) {
     numbers.narrow(0, slots[0], rows.size()).copy_(on_host);
     return;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "espalier/v1/job.pb.h"
@@ -23,6 +24,9 @@ struct TokenBatch {
   // Of a task whose samples take several steps: what the slots of the rows have kept, and, to be
   // filled in by the loss, what they keep next. Such a pass is not recorded.
   std::vector<torch::Tensor> kept = {}, results = {};
+  // Called by a loss that fills in many results, when it has asked for them: they go to the host
+  // while gradients are computed. Empty: nobody waits.
+  std::function<void()> results_known = {};
 };
 
 // The rows `rows` of `samples`, which must outlive the batch.
@@ -47,12 +51,14 @@ DropoutKeys MadeUpDropoutKeys(const DropoutKeys& rates, const TokenBatch& batch)
 
 // The numbers that slots keep of samples which take several steps (Samples::carried), on their way
 // to a pass and back. Where rows are those of slots that follow each other nothing is copied on the
-// host, which would take longer than a step of a device.
+// host, which would take longer than a step of a device, and what CUDA has made it keeps until the
+// step after, in which the slots are mostly its own again.
 //
 // Of these rows, [rows, n] on the host: in their place where they lie behind one another.
 torch::Tensor CarriedTogether(const Samples& samples, SlotRange rows);
-// Writes `next` [rows, n], of a pass over these rows, to `numbers` [slots, n] on the host.
+// Writes `next` [rows, n], of a pass over these rows, to `numbers` [slots, n] on the host: from
+// CUDA perhaps only when what follows Transfers::Join is done.
 void KeepCarried(const Samples& samples, SlotRange rows, const torch::Tensor& next,
-                 const torch::Tensor& numbers);
+                 const torch::Tensor& numbers, Transfers& transfers);
 
 }  // namespace espalier

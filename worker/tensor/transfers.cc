@@ -74,6 +74,31 @@ Transfers::Copy Transfers::ToHostInTurn(const Tensor& from, const Tensor& to) {
   return Mark();
 }
 
+Transfers::Copy Transfers::ToHostAndKeep(const Tensor& from, const Tensor& to) {
+  if (stream_) new_.push_back({to.data_ptr(), from});
+  return ToHostInTurn(from, to);
+}
+
+void Transfers::KeepNewOnly() {
+  kept_ = std::move(new_);
+  new_.clear();
+}
+
+void Transfers::KeepNothing() {
+  kept_.clear();
+  new_.clear();
+}
+
+Tensor Transfers::Kept(const Tensor& on_host) const {
+  for (const Both& both : kept_) {
+    const bool same = both.on_host == on_host.data_ptr() &&
+                      both.on_device.scalar_type() == on_host.scalar_type() &&
+                      both.on_device.sizes() == on_host.sizes() && on_host.is_contiguous();
+    if (same) return both.on_device;
+  }
+  return {};
+}
+
 void Transfers::ToDevice(const Tensor& from, const Tensor& to) {
   c10::OptionalStreamGuard guard;
   if (stream_) guard.reset_stream(*stream_);
@@ -92,6 +117,7 @@ Tensor Transfers::Send(const Tensor& from) {
 
 Tensor Transfers::ToDevice(const Tensor& from) {
   if (!stream_) return HasEvents(device_) ? Send(from) : from.to(device_);
+  if (const Tensor kept = Kept(from); kept.defined()) return kept;
   const c10::Stream current = CurrentStream(device_);
   Tensor to;
   {

@@ -10,6 +10,7 @@
 
 #include <deque>
 #include <optional>
+#include <vector>
 
 #include "worker/tensor/torch.h"
 
@@ -42,6 +43,13 @@ class Transfers {
   void Follow();
   // Copies from the device, after the transfers until now. Any thread, but one at a time.
   Copy ToHostInTurn(const torch::Tensor& from, const torch::Tensor& to);
+  // The same, of what will be wanted on the device again: where it has streams, ToDevice of what
+  // lies at `to` then gives `from`, after the next call of KeepNewOnly until the one after that.
+  // The host's copy must not change in between.
+  Copy ToHostAndKeep(const torch::Tensor& from, const torch::Tensor& to);
+  void KeepNewOnly();
+  // What is kept is given up.
+  void KeepNothing();
   // Copies into a tensor of the device, after the transfers until now.
   void ToDevice(const torch::Tensor& from, const torch::Tensor& to);
   // A copy of host memory on the device, for the current stream; `from` may be given up at once.
@@ -54,6 +62,10 @@ class Transfers {
     torch::Tensor from;
     Copy copy;
   };
+  struct Both {
+    const void* on_host;
+    torch::Tensor on_device;
+  };
 
   // Of all that was asked for until now.
   Copy Mark() const;
@@ -61,10 +73,13 @@ class Transfers {
   // alone with.
   bool Follows(const torch::Tensor& from, const torch::Tensor& to) const;
   torch::Tensor Send(const torch::Tensor& from);
+  // What is on the device of memory of the host; undefined: nothing.
+  torch::Tensor Kept(const torch::Tensor& on_host) const;
 
   std::optional<c10::Stream> stream_;  // none: the device has one queue, or is the CPU
   torch::Device device_;
   std::deque<Sent> sent_;  // with one queue: what it may not have read yet
+  std::vector<Both> kept_, new_;
 };
 
 }  // namespace espalier

@@ -39,6 +39,7 @@ Evaluator::Sums Evaluator::TotalOf(const std::vector<Sums>& all) {
   for (const Sums& part : all) {
     total.loss += part.loss;
     total.tokens += part.tokens;
+    total.figure_tokens += part.figure_tokens;
     total.left += part.left;
     total.called_away += part.called_away;
     for (size_t i = 0; i < kEvaluationFigures; ++i) total.figures[i] += part.figures[i];
@@ -49,9 +50,10 @@ Evaluator::Sums Evaluator::TotalOf(const std::vector<Sums>& all) {
 Evaluation Evaluator::Mean(const Sums& total) const {
   const auto tokens = static_cast<double>(std::max<int64_t>(1, total.tokens));
   Evaluation mean{.loss = total.loss / tokens, .tokens = total.tokens};
+  const auto of_figures = static_cast<double>(std::max<int64_t>(1, total.figure_tokens));
   const std::vector<absl::string_view> names = task_.EvaluationFigures();
   for (size_t i = 0; i < names.size(); ++i) {
-    mean.figures.push_back({names[i], total.figures[i] / tokens});
+    mean.figures.push_back({names[i], total.figures[i] / of_figures});
   }
   return mean;
 }
@@ -84,6 +86,7 @@ absl::Status Evaluator::Pass(const Model& model, SlotRange range, Sums& sums) {
     sums.loss += found[0];
     for (size_t i = 1; i < found.size(); ++i) sums.figures[i - 1] += found[i];
     sums.tokens += task_.LossTokens(samples, all);
+    sums.figure_tokens += task_.FigureTokens(samples, all);
   });
 }
 

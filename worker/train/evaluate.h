@@ -59,6 +59,7 @@ class Evaluator {
   struct Sums {
     double loss = 0;
     int64_t tokens = 0;
+    int64_t figure_tokens = 0;
     int64_t left = 0;  // sequences this rank has still to do
     int64_t most = 0;  // of a pass of this rank
     int64_t called_away = 0;

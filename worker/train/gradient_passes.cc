@@ -11,7 +11,11 @@ namespace espalier {
 
 GradientPasses::GradientPasses(const Parts& parts)
     : parts_(parts),
-      micro_batches_(parts.memory.governor(), [&memory = parts.memory] { memory.Free(); }),
+      micro_batches_(parts.memory.governor(),
+                     [this] {
+                       transfers_.KeepNothing();
+                       parts_.memory.Free();
+                     }),
       pace_(parts.pace, parts.context.clock),
       count_(parts.replica.model().device()),
       worked_([this, worked = LayerProgress(parts.context, parts.replica.model().device())](
@@ -51,10 +55,14 @@ torch::Tensor GradientPasses::Compute(const Samples& samples, SlotRange rows, Pa
     return torch::zeros({});
   }
   pace_.Begin();
-  const TokenBatch batch = parts_.task.Batch(samples, rows, transfers_);
+  TokenBatch batch = parts_.task.Batch(samples, rows, transfers_);
+  batch.results_known = [this] { transfers_.Follow(); };
   inputs.dropout = MakeDropoutKeys(parts_.spec, replica.step().value(), samples, rows, transfers_);
   torch::Tensor loss = parts_.runner.Run(batch, inputs, replica.counters().loss_scale.value());
-  if (!batch.results.empty()) left_.push_back({rows, batch.results});
+  if (!batch.results.empty()) {
+    left_.push_back({rows, batch.results});
+    parts_.task.Send(replica.step(), samples, rows, batch.results, replica.slots(), transfers_);
+  }
   return loss;
 }
 
@@ -65,6 +73,7 @@ absl::StatusOr<StepTotals> GradientPasses::Run(const Samples& shard) {
   parts_.memory.Restart();
   losses_.clear();
   left_.clear();
+  transfers_.KeepNewOnly();  // of the step before, or an attempt at this one, which is of no use
   absl::StatusOr<EmbeddingRows> lookup = BeginStep(samples);
   if (!lookup.ok()) return parts_.memory.WithAdvice(lookup.status());
   std::vector<torch::Tensor> leaves = parts_.replica.parameters().GradientLeaves();
@@ -80,6 +89,7 @@ absl::StatusOr<StepTotals> GradientPasses::Run(const Samples& shard) {
   RETURN_IF_ERROR(CatchTorch("counting", [this] { count_.Add(); }));
   StepTotals mine;
   RETURN_IF_ERROR(CatchTorch("reading losses", [&] {
+    transfers_.Join();  // what was sent is there when the losses are
     const bool exact = parts_.spec.train().reproducible();
     for (const torch::Tensor& loss : losses_) {
       mine.loss += exact ? RoundedForSum(loss.item<double>()) : loss.item<double>();

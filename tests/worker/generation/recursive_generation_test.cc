@@ -11,6 +11,8 @@ namespace {
 
 using testing::HasSubstr;
 
+constexpr int32_t kEndOfText = 22;
+
 DecoderConfig TextConfig() {
   DecoderConfig config = TinyTrmConfig(/*causal=*/true);
   config.max_position_embeddings = 20;
@@ -71,9 +73,11 @@ TEST(RecursiveGeneration, EndsAtAStopIdAndWhenItIsTold) {
 
 TEST(RecursiveGeneration, APuzzleHasAnAnswerForEachPlace) {
   const TinyTrm tiny(TinyTrmConfig(/*causal=*/false));
-  const auto answer = Answer(*tiny.model, {3, 1, 4, 1, 5, 9});
-  ASSERT_TRUE(answer.ok()) << answer.status();
-  EXPECT_EQ(answer->size(), 6u);
+  for (const std::vector<int32_t>& puzzle : {std::vector<int32_t>{3, 1, 4, 1, 5, 9}, {3, 1, 4}}) {
+    const auto answer = Answer(*tiny.model, puzzle, kEndOfText);
+    ASSERT_TRUE(answer.ok()) << answer.status();
+    EXPECT_EQ(answer->size(), puzzle.size());
+  }
 }
 
 TEST(RecursiveGeneration, WhatAModelIsNotForIsRefused) {
@@ -81,11 +85,12 @@ TEST(RecursiveGeneration, WhatAModelIsNotForIsRefused) {
   DecoderConfig config = TinyTrmConfig(/*causal=*/false);
   config.recursion->mix_positions = true;
   const TinyTrm puzzles(config);
-  EXPECT_THAT(Answer(*text.model, {1, 2}).status().message(), HasSubstr("answers no puzzles"));
+  EXPECT_THAT(Answer(*text.model, {1, 2}, kEndOfText).status().message(),
+              HasSubstr("answers no puzzles"));
   EXPECT_THAT(Generate(*puzzles.model, {.prompt = {1}, .max_new_tokens = 2}).status().message(),
               HasSubstr("continues no text"));
-  EXPECT_THAT(Answer(*puzzles.model, {1, 2}).status().message(),
-              HasSubstr("2 places and the model is made for 6"));
+  EXPECT_THAT(Answer(*puzzles.model, {1, 2, 3, 4, 5, 6, 7}, kEndOfText).status().message(),
+              HasSubstr("exceed the 6 positions"));
   EXPECT_THAT(Generate(*text.model, {.prompt = {1}, .max_new_tokens = 20}).status().message(),
               HasSubstr("exceed the 20 positions"));
 }

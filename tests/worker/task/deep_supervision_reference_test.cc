@@ -73,6 +73,7 @@ class DeepSupervisionReference : public testing::TestWithParam<const char*> {
     const TokenBatch batch = task_->Batch(samples, rows, transfers);
     const torch::Tensor loss = task_->LossSum(*model_, batch, {});
     loss.backward();
+    task_->Send(step, samples, rows, batch.results, slots_, transfers);
     task_->Keep(*model_, step, samples, rows, batch.results, slots_);
     return loss.item<double>();
   }

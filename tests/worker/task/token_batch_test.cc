@@ -41,7 +41,8 @@ TEST(CarriedNumbers, OfAPassGoToTheSlotsOfItsRows) {
     const Kept kept;
     const torch::Tensor numbers = torch::zeros({kSlots, kNumbers});
     const torch::Tensor next = torch::rand({2, kNumbers});
-    KeepCarried(kept.Of(slots), {1, 3}, next, numbers);
+    Transfers transfers(torch::kCPU);
+    KeepCarried(kept.Of(slots), {1, 3}, next, numbers, transfers);
     EXPECT_TRUE(torch::equal(numbers[slots[1]], next[0]));
     EXPECT_TRUE(torch::equal(numbers[slots[2]], next[1]));
     EXPECT_EQ(numbers[slots[0]].count_nonzero().item<int64_t>(), 0);

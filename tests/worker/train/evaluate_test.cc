@@ -11,7 +11,9 @@
 
 #include "tests/worker/support/failing_allocator.h"
 #include "tests/worker/support/tiny_model.h"
+#include "tests/worker/support/tiny_trm.h"
 #include "worker/collective/in_process.h"
+#include "worker/task/deep_supervision.h"
 #include "worker/task/next_token.h"
 
 namespace espalier {
@@ -148,6 +150,70 @@ TEST(Evaluator, AReproducibleLossDoesNotDependOnTheDivision) {
   const Divided uneven = EvaluateDivided({8, 4}, {2, 2}, /*reproducible=*/true);
   EXPECT_EQ(uneven.passes, (Passes{{1, 1, 1, 1, 1}, {1, 1}}));
   EXPECT_EQ(uneven.loss, alone.loss);
+}
+
+// A row whose last token is what a recursive model says there, and one of which nothing counts.
+class OneThatCounts : public SampleTable {
+ public:
+  explicit OneThatCounts(const RecursiveModel& model) {
+    torch::NoGradGuard no_grad;
+    for (int64_t i = 0; i < kTime; ++i) tokens_.push_back(3 * i + 1);
+    const torch::Tensor ids = torch::tensor(tokens_).unsqueeze(0);
+    RecursiveModel::State state = model.Begin(1, kTime);
+    for (int64_t step = 0; step < model.recursion().halt_max_steps; ++step) {
+      state = model.Think(ids, state);
+    }
+    tokens_.push_back(model.Logits(state.high)[0][-1].argmax().item<int64_t>());
+  }
+  int64_t size() const override { return 2; }
+  int64_t sequence_length() const override { return kTime; }
+  int64_t Length(int64_t) const override { return kTime + 1; }
+  absl::StatusOr<Samples> Read(std::vector<int64_t> ids) const override {
+    Samples samples{.ids = ids};
+    for (const int64_t id : ids) {
+      samples.tokens.insert(samples.tokens.end(), tokens_.begin(), tokens_.end());
+      samples.counted.insert(samples.counted.end(), kTime, 0);
+      samples.counted.back() = id == 0 ? 1 : 0;
+    }
+    return samples;
+  }
+
+ private:
+  std::vector<int64_t> tokens_;
+};
+
+// Of each rank.
+std::vector<Evaluation> EvaluateOneThatCounts(int ranks) {
+  const TinyTrm tiny(TinyTrmConfig(/*causal=*/true));
+  const auto table = std::make_shared<OneThatCounts>(*tiny.model);
+  const DeepSupervision task(DeepSupervision::Kind::kText, kTime, table, table, /*seed=*/1);
+  std::vector<std::unique_ptr<Collective>> group = InProcessGroup(ranks, absl::Seconds(60));
+  std::vector<Evaluation> found(static_cast<size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < found.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      ProgressBoard board;
+      Evaluator evaluator({*group[rank], RealClock(), board}, *tiny.model, task, {});
+      const auto evaluation = evaluator.Run({.micro_batch = 2});
+      EXPECT_TRUE(evaluation.ok()) << evaluation.status();
+      if (evaluation.ok() && *evaluation) found[rank] = **evaluation;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return found;
+}
+
+TEST(Evaluator, FiguresAreMeansOverWhatCountsInThem) {
+  for (const int ranks : {1, 2}) {
+    for (const Evaluation& found : EvaluateOneThatCounts(ranks)) {
+      EXPECT_EQ(found.tokens, 2) << "the loss is of all samples";
+      ASSERT_EQ(found.figures.size(), 4u);
+      EXPECT_EQ(found.figures[0].name, "accuracy");
+      EXPECT_EQ(found.figures[0].value, 1) << ranks << " ranks";
+      EXPECT_EQ(found.figures[1].value, 1) << "exact";
+      EXPECT_NEAR(found.figures[3].value, 5, 0.1) << "it holds nothing for right: a logit of -5";
+    }
+  }
 }
 
 }  // namespace
