@@ -1,7 +1,7 @@
 // BackgroundWork: work that may take long, on a thread of its own, watched from outside. A thread
 // that uses no processor hangs in the system: a disk, a network share or a driver that does not
-// answer. Used by together.h, worker/rollout/rollout_engine.cc and worker/state: checkpoint_beside.h
-// and warm_copies.h. Belongs to the thread that made it.
+// answer. Used by together.h, worker/rollout/rollout_engine.cc and worker/state:
+// checkpoint_beside.h and warm_copies.h. Belongs to the thread that made it.
 #pragma once
 
 #include <functional>

@@ -2,7 +2,7 @@
 // of 16 bits, with fp32 sums. Fragments are laid over the 32 threads as PTX's mma.m16n8k16 says;
 // thread t of a result has rows t / 4 and t / 4 + 8, columns t % 4 * 2 and the next. Nothing on
 // devices before compute capability 8. Included by cuda_*.cu of this folder alone. Used by
-// cuda_short_heads.cuh.
+// cuda_short_rows.cuh.
 #pragma once
 
 #include <cuda_bf16.h>

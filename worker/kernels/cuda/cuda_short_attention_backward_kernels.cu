@@ -1,4 +1,4 @@
-#include "worker/kernels/cuda/cuda_short_heads.cuh"
+#include "worker/kernels/cuda/cuda_short_rows.cuh"
 
 // A warp's positions are keys, so that the gradients of k and v are sums of one warp; that of q is
 // made from the gradients of the scores, which lie in shared memory (Dao 2023, section 3.1, with

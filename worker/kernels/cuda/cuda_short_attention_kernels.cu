@@ -1,4 +1,4 @@
-#include "worker/kernels/cuda/cuda_short_heads.cuh"
+#include "worker/kernels/cuda/cuda_short_rows.cuh"
 
 // A warp's positions are queries, whose scores stay in registers (Dao 2023, section 3.1, with all
 // keys in one tile).
@@ -8,7 +8,9 @@ namespace {
 // Blocks that a multiprocessor works on at once, as far as registers go: while one waits for
 // memory the others multiply. 0: as they come.
 template <int kWarps>
-constexpr int kForwardBlocks = kWarps == 6 ? 4 : kWarps == 8 ? 2 : 0;
+constexpr int kForwardBlocks = kWarps == 6   ? 4
+                               : kWarps == 8 ? 2
+                                             : 0;
 
 // The scores of a warp's queries, of all keys.
 template <int kWarps, typename T>
