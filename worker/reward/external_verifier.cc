@@ -159,10 +159,10 @@ class ExternalVerifier final : public Verifier {
         if (!started.ok() && !answered()) return started;
         if (!started.ok()) RETURN_IF_ERROR(CountFailure(seat, 0, started));
       }
-      if (seat.process) {
-        HandOut(seat);
-        RETURN_IF_ERROR(Take(seat));
-      }
+      if (!seat.process) continue;
+      HandOut(seat);
+      RETURN_IF_ERROR(Take(seat));
+      if (seat.process) HandOut(seat);  // into the room that answers have made
     }
     for (const Seat& seat : seats_) {
       if (seat.process) seat.process->AppendWaits(waits);

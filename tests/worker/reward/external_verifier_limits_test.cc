@@ -120,6 +120,15 @@ TEST_F(ExternalLimits, ALongCallReturnsWithWhatItHasHandedOut) {
   EXPECT_GT(calls, 1);
 }
 
+// Not when next something is looked at that shows in no pipe, which cost a fifth of a second each.
+TEST_F(ExternalLimits, AnAnswerIsFollowedByTheNextRequestAtOnce) {
+  ExternalVerifierOptions options = Shell("say $n", absl::Minutes(1));
+  options.call_limit = absl::Seconds(10);
+  const auto verifier = StartExternalVerifier(options);
+  ASSERT_TRUE(verifier.ok()) << verifier.status();
+  EXPECT_EQ(Judge(**verifier, 0, 200).size(), 200U);
+}
+
 // It hangs, and the next process fails at its start: an outage, each time.
 TEST_F(ExternalLimits, ACompletionThatBringsAnOutageAboutEachTimeIsGivenUp) {
   ExternalVerifierOptions options = Program(
