@@ -1,9 +1,8 @@
 // Event: everything that can happen to the coordinator's core. Made by the loop from gRPC messages,
 // the launcher and the clock, and by the simulator. Used by coordinator/core, coordinator/loop and
 // coordinator/service. Plain values: any thread.
-//
 // Worker events name the stream they came by; the core knows who attached on it. They may come
-// twice, late, or not at all: all carry absolute values.
+// twice, late, or not at all: all that decides is absolute.
 #pragma once
 
 #include <cstdint>
@@ -83,6 +82,7 @@ struct WorkerPractised {
   StreamId stream;
   Step step;
   int64_t kept = 0;
+  double seconds = 0;  // that it took since the last report
 };
 struct WorkerEvaluated {
   StreamId stream;

@@ -266,6 +266,7 @@ void OnReport(Transaction& transaction, const WorkerPractised& report) {
   if (!sender) return;
   NoteReady(transaction, *sender, report.step);
   Job& job = *sender->job;
+  if (&sender->state() == &job.world.ranks.front()) job.figures.AddPractice(report.seconds);
   if (report.step != job.record.step) return;
   std::optional<int64_t>& known = job.world.kept;
   const bool most = report.kept > job.record.kept;

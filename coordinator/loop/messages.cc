@@ -45,6 +45,10 @@ double OwnSeconds(const v1::StepReport& step) {
   return step.compute_seconds() + step.data_wait_seconds() + step.update_seconds();
 }
 
+double PracticeSeconds(const v1::StepReport& accounts) {
+  return accounts.rollout_seconds() + accounts.reward_seconds();
+}
+
 Event FromStep(StreamId stream, const v1::StepReport& step) {
   return WorkerStepReported{stream,
                             {.step = Step(step.step()),
@@ -55,7 +59,8 @@ Event FromStep(StreamId stream, const v1::StepReport& step) {
                              .skipped = step.skipped(),
                              .shard = step.shard(),
                              .step_seconds = step.step_seconds(),
-                             .own_seconds = OwnSeconds(step)}};
+                             .own_seconds = OwnSeconds(step),
+                             .practice_seconds = PracticeSeconds(step)}};
 }
 
 absl::StatusCode ToCode(int32_t code) {
@@ -143,7 +148,8 @@ std::optional<Event> WorkerEvent(StreamId stream, const v1::AttachRequest& messa
     case v1::AttachRequest::kFound:
       return WorkerFoundState{stream, Step(message.found().step())};
     case v1::AttachRequest::kPractised:
-      return WorkerPractised{stream, Step(message.practised().step()), message.practised().kept()};
+      return WorkerPractised{stream, Step(message.practised().step()), message.practised().kept(),
+                             PracticeSeconds(message.practised().accounts())};
     case v1::AttachRequest::BODY_NOT_SET:
       return std::nullopt;
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "common/base/ids.h"
 
@@ -28,6 +29,8 @@ struct StepFigures {
   double step_seconds = 0;
   // Of these, what it did not spend waiting for others.
   double own_seconds = 0;
+  // Before it, beside these: sampling, and having completions judged.
+  double practice_seconds = 0;
 };
 
 // What rank 0 said of the newest evaluation; the fields are those of worker.proto's
@@ -47,10 +50,15 @@ class Figures {
   // To be called once for each step. A new generation is measured afresh, by another Figures.
   void Add(const StepFigures& step) {
     if (step.step_seconds <= 0) return;
+    const double seconds =
+        step.step_seconds + step.practice_seconds + std::exchange(practice_seconds_, 0);
     const double weight = std::max(kWeight, 1.0 / static_cast<double>(++averaged_));
-    average_step_seconds_ += weight * (step.step_seconds - average_step_seconds_);
+    average_step_seconds_ += weight * (seconds - average_step_seconds_);
     average_tokens_ += weight * (static_cast<double>(step.tokens) - average_tokens_);
   }
+
+  // What was told of it before the step was.
+  void AddPractice(double seconds) { practice_seconds_ += std::max(0.0, seconds); }
 
   // Moving average over about the last 20 steps; 0 while unknown.
   double tokens_per_second() const {
@@ -69,6 +77,7 @@ class Figures {
 
   double average_step_seconds_ = 0;
   double average_tokens_ = 0;
+  double practice_seconds_ = 0;  // before the next step
   int64_t averaged_ = 0;
 };
 

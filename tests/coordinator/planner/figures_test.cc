@@ -24,6 +24,19 @@ TEST(Figures, ASteadySpeedIsThatSpeed) {
   EXPECT_DOUBLE_EQ(*figures.EtaSeconds(Step(70), Step(60)), 0);
 }
 
+// Else a job of grpo would be told to end many times sooner than it does.
+TEST(Figures, WhatIsSampledAndJudgedBeforeAStepIsOfItsTime) {
+  Figures figures;
+  for (int64_t step = 0; step < 50; ++step) {
+    figures.AddPractice(1);
+    StepFigures told = StepOf(step);
+    told.practice_seconds = 0.5;
+    figures.Add(told);
+  }
+  EXPECT_DOUBLE_EQ(figures.tokens_per_second(), 500);
+  EXPECT_DOUBLE_EQ(*figures.EtaSeconds(Step(50), Step(60)), 20);
+}
+
 TEST(Figures, ASlowStepFadesAway) {
   Figures figures;
   for (int64_t step = 0; step < 20; ++step) figures.Add(StepOf(step));
