@@ -21,11 +21,14 @@ v1::JobStatus JobView::StatusAt(absl::Duration now) const {
 absl::StatusOr<JobId> View::Resolve(absl::string_view text) const {
   const JobId exact(text);
   if (jobs.count(exact) > 0) return exact;
-  std::vector<std::string> matches;
+  std::vector<std::string> matches, named;
   for (const auto& [id, job] : jobs) {
     const bool by_id = !text.empty() && absl::StartsWith(id.text(), text);
-    if (by_id || job->status.name() == text) matches.push_back(id.text());
+    const bool by_name = job->status.name() == text;
+    if (by_name) named.push_back(id.text());
+    if (by_id || by_name) matches.push_back(id.text());
   }
+  if (named.size() == 1) return JobId(named[0]);
   if (matches.size() == 1) return JobId(matches[0]);
   if (matches.empty()) {
     return absl::NotFoundError(absl::StrCat("there is no job '", text, "'; see `espalier jobs`"));

@@ -56,7 +56,7 @@ struct View {
   v1::NodeVersions versions;
   LoopStats stats;
 
-  // By id, by unique prefix of an id, or by unique name. NOT_FOUND and INVALID_ARGUMENT (several
+  // By id, by unique name, or by unique prefix of an id. NOT_FOUND and INVALID_ARGUMENT (several
   // match) name what there is.
   absl::StatusOr<JobId> Resolve(absl::string_view text) const;
 };

@@ -114,6 +114,13 @@ TEST(View, AJobIsFoundByIdPrefixOrUniqueName) {
   EXPECT_EQ(view.Resolve("").status().code(), absl::StatusCode::kNotFound);
 }
 
+TEST(View, AJobsOwnNameComesBeforeIdsThatBeginSo) {
+  const View view = ViewOf({{"long-27", "long"}, {"longprompt-16", "longprompt"}});
+  EXPECT_EQ(*view.Resolve("long"), JobId("long-27"));
+  EXPECT_EQ(*view.Resolve("longp"), JobId("longprompt-16"));
+  EXPECT_EQ(view.Resolve("lon").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(View, SilenceGrowsWithTheTimeOfReading) {
   JobView job;
   job.status.add_ranks();
