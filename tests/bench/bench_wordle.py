@@ -3,9 +3,10 @@
 positions of validation, answered with the likeliest tokens by the model that the tour began with and
 by what it became; rewards of the set guess-only, reckoned here anew; the mean of their differences,
 its interval of 95 %, and p of a paired bootstrap: how often a mean of positions drawn with repetition
-is not above 0. Then whole games on the secrets of those positions: one of each by the likeliest
-guesses, and ten that are sampled as in training (temperature 1), with the same bootstrap over the
-secrets. The worker's own log must say the same mean reward, or nothing is told.
+is not above 0. Then whole games on the secrets of those positions, which training never had, and on
+those of the prompts that were practised: one of each by the likeliest guesses, and ten that are
+sampled as in training (temperature 1), with the same bootstrap over the secrets. The worker's own log
+must say the same mean reward, or nothing is told.
 
 Arguments: [FOLDER], build/tour/grpo by default."""
 import http.client
@@ -114,24 +115,29 @@ def tell(figure, **values):
     print(json.dumps({"bench": "wordle", "figure": figure, **values}), flush=True)
 
 
-def played(folder, who, words, states):
-    """Rewards of the states; and of each secret, the part of its sampled games that is solved."""
-    secrets = list(dict.fromkeys(secret for secret, _ in states))
+def played_on(player, who, kind, words, secrets):
+    """Plays on these secrets; of each, the part of its sampled games that is solved."""
+    likeliest = player.games(words, secrets)
+    sampled = player.games(words, secrets * SAMPLED_GAMES, temperature=1)
+    tell(f"{who}, {kind} secrets", games=len(likeliest),
+         solve_rate=sum(likeliest) / len(likeliest), sampled_games=len(sampled),
+         sampled_solve_rate=sum(sampled) / len(sampled))
+    return [sum(sampled[one::len(secrets)]) / SAMPLED_GAMES for one in range(len(secrets))]
+
+
+def played(folder, who, words, states, secrets):
+    """Rewards of the states; and of each kind of secrets what played_on gives."""
     checkpoint = max((folder / f"{JOBS[who]}-checkpoints").glob("step-*"))
     with Player(checkpoint) as player:
         turns = player.turns([history for _, history in states])
         got = [reward(words, secret, history, turn) for (secret, history), turn in zip(states, turns)]
-        likeliest = player.games(words, secrets)
-        sampled = player.games(words, secrets * SAMPLED_GAMES, temperature=1)
-    said = re.findall(r"validation after .*  reward (\S+)",
-                      (folder / f"{JOBS[who]}.log").read_text())
-    mean = sum(got) / len(got)
-    if abs(float(said[-1]) - mean) > 2e-3:
-        sys.exit(f"{who}: the mean reward is {mean:.4f} here and {said[-1]} in the worker's log")
-    tell(who, states=len(states), reward=mean, games=len(likeliest),
-         solve_rate=sum(likeliest) / len(likeliest), sampled_games=len(sampled),
-         sampled_solve_rate=sum(sampled) / len(sampled))
-    return got, [sum(sampled[one::len(secrets)]) / SAMPLED_GAMES for one in range(len(secrets))]
+        said = re.findall(r"validation after .*  reward (\S+)",
+                          (folder / f"{JOBS[who]}.log").read_text())
+        mean = sum(got) / len(got)
+        if abs(float(said[-1]) - mean) > 2e-3:
+            sys.exit(f"{who}: the mean reward is {mean:.4f} here and {said[-1]} in the worker's log")
+        tell(who, states=len(states), reward=mean)
+        return got, {kind: played_on(player, who, kind, words, of) for kind, of in secrets.items()}
 
 
 def tell_rise(figure, before, after):
@@ -144,15 +150,22 @@ def tell_rise(figure, before, after):
          p=(1 + sum(mean <= 0 for mean in means)) / (1 + DRAWS))
 
 
+def states_of(path):
+    return [(record["secret"], [tuple(turn) for turn in record["history"]])
+            for record in (json.loads(line)["record"] for line in path.read_text().splitlines())]
+
+
 def main():
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build/tour/grpo")
     words = (folder / "wordle/words.txt").read_text().split()
-    lines = (folder / "wordle/validation-prompts.jsonl").read_text().splitlines()[:STATES]
-    states = [(record["secret"], [tuple(turn) for turn in record["history"]])
-              for record in (json.loads(line)["record"] for line in lines)]
-    before, after = (played(folder, who, words, states) for who in JOBS)
+    states = states_of(folder / "wordle/validation-prompts.jsonl")[:STATES]
+    secrets = {kind: list(dict.fromkeys(secret for secret, _ in of)) for kind, of in
+               [("new", states), ("practised", states_of(folder / "wordle/prompts.jsonl"))]}
+    before, after = (played(folder, who, words, states, secrets) for who in JOBS)
     tell_rise("rise of the mean reward", before[0], after[0])
-    tell_rise("rise of the part of sampled games that is solved", before[1], after[1])
+    for kind in secrets:
+        tell_rise(f"rise of the part of sampled games that is solved, {kind} secrets",
+                  before[1][kind], after[1][kind])
 
 
 if __name__ == "__main__":
