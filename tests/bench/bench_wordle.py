@@ -86,7 +86,7 @@ class Player:
                                 "\n<think>"]) for history in histories[begin:begin + ASKED_AT_ONCE]]
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
             connection.request("POST", "/v1/completions", json.dumps(
-                {"prompt": prompts, "max_tokens": 80, "temperature": temperature,
+                {"prompt": prompts, "max_tokens": 64, "temperature": temperature,
                  "seed": seed + begin, "stop": [END]}),
                 {"Content-Type": "application/json"})
             answer = json.load(connection.getresponse())
