@@ -2,7 +2,7 @@
 // of 16 bits, with fp32 sums. Fragments are laid over the 32 threads as PTX's mma.m16n8k16 says;
 // thread t of a result has rows t / 4 and t / 4 + 8, columns t % 4 * 2 and the next. Nothing on
 // devices before compute capability 8. Included by cuda_*.cu of this folder alone. Used by
-// cuda_short_rows.cuh.
+// cuda_short_loads.cuh and cuda_short_rows.cuh.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -71,11 +71,11 @@ template <>
 inline __device__ void MultiplyAdd<__nv_bfloat16>(const uint32_t (&a)[4], const uint32_t* b,
                                                   float (&to)[4]) {
 #ifdef ESPALIER_HAS_MATRIX_UNITS
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(to[0]), "+f"(to[1]), "+f"(to[2]), "+f"(to[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%10, %11, %12, %13};"
+      : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(to[0]), "f"(to[1]),
+        "f"(to[2]), "f"(to[3]));
 #endif
 }
 
@@ -83,11 +83,11 @@ template <>
 inline __device__ void MultiplyAdd<__half>(const uint32_t (&a)[4], const uint32_t* b,
                                            float (&to)[4]) {
 #ifdef ESPALIER_HAS_MATRIX_UNITS
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(to[0]), "+f"(to[1]), "+f"(to[2]), "+f"(to[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%10, %11, %12, %13};"
+      : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(to[0]), "f"(to[1]),
+        "f"(to[2]), "f"(to[3]));
 #endif
 }
 
@@ -103,6 +103,29 @@ template <>
 inline __device__ uint32_t Packed<__half>(float first, float second) {
   const __half2 both = __floats2half2_rn(first, second);
   return *reinterpret_cast<const uint32_t*>(&both);
+}
+
+// The two of Packed, in one register until then.
+template <typename T>
+__device__ void Unpacked(uint32_t both, float (&to)[2]);
+template <>
+inline __device__ void Unpacked<__nv_bfloat16>(uint32_t both, float (&to)[2]) {
+  to[0] = __uint_as_float(both << 16);
+  to[1] = __uint_as_float(both & 0xffff0000U);
+}
+template <>
+inline __device__ void Unpacked<__half>(uint32_t both, float (&to)[2]) {
+  asm("{.reg .f16 first, second; mov.b32 {first, second}, %2; cvt.f32.f16 %0, first; "
+      "cvt.f32.f16 %1, second;}"
+      : "=f"(to[0]), "=f"(to[1])
+      : "r"(both));
+}
+
+// 2 to the power of x, to about 22 bits; 0 of -infinity.
+inline __device__ float PowerOfTwo(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
 // Over the four threads that have a row of a result.

@@ -1,7 +1,8 @@
 // What attention of short sequences needs forward and backward: the layout of a head in shared
-// memory, and how it gets there and back. One block has one head of one sequence, and one warp 16
-// of its positions. Included by cuda_*.cu of this folder alone. Used by
-// cuda_short_attention_kernels.cu and cuda_short_attention_backward_kernels.cu.
+// memory, and how kernels are launched. One block has one head of one sequence, and one warp 32 of
+// its positions, in two tiles of 16: what it reads of the other positions serves both. Included by
+// cuda_*.cu of this folder alone. Used by cuda_short_attention_kernels.cu and
+// cuda_short_attention_backward_kernels.cu.
 #pragma once
 
 #include <cmath>
@@ -15,7 +16,8 @@ namespace espalier::cuda {
 constexpr int kDim = static_cast<int>(kShortHeadDim);
 constexpr int kHalf = kDim / 2;
 constexpr int kStride = kDim + 8;  // of a row in shared memory: eight rows begin in eight banks
-constexpr int kRows = 16;          // positions of a warp
+constexpr int kTile = 16;          // positions of a tile
+constexpr int kRows = 2 * kTile;   // positions of a warp
 constexpr int kSteps = kDim / 16;  // of a product over the width of a head
 constexpr int kTiles = kDim / 8;   // of 8 columns
 constexpr float kLog2E = 1.4426950408889634F;
@@ -30,9 +32,19 @@ constexpr int kScoreStride = kPositions<kWarps> + 8;
 
 template <int kWarps>
 constexpr size_t kForwardBytes = 3 * kTileNumbers<kWarps> * 2;
+// In a warp's own memory, through which its tiles leave.
+constexpr int kStagedNumbers = kTile * kStride;
+// Gradients of scores, and what is staged beside them, take the place of v and of the gradient of
+// out.
 template <int kWarps>
-constexpr size_t kBackwardBytes = 4 * kTileNumbers<kWarps> * 2 +
-                                  kPositions<kWarps>* kScoreStride<kWarps> * 2 +
+constexpr int kScoreNumbers = kPositions<kWarps>* kScoreStride<kWarps>;
+template <int kWarps>
+constexpr int kSharedNumbers =
+    2 * kTileNumbers<kWarps> > kScoreNumbers<kWarps> + kWarps* kStagedNumbers
+        ? 2 * kTileNumbers<kWarps>
+        : kScoreNumbers<kWarps> + kWarps* kStagedNumbers;
+template <int kWarps>
+constexpr size_t kBackwardBytes = (2 * kTileNumbers<kWarps> + kSharedNumbers<kWarps>)*2 +
                                   2 * kPositions<kWarps> * sizeof(float);
 
 template <typename T>
@@ -70,10 +82,19 @@ HeadArguments<T> ArgumentsOf(const ShortAttentionShape& shape,
 // Calls body with the number of warps that have all positions, as a constant.
 template <typename Body>
 void WithWarps(int64_t time, Body&& body) {
+  if (time <= 1 * kRows) return body(std::integral_constant<int, 1>());
   if (time <= 2 * kRows) return body(std::integral_constant<int, 2>());
-  if (time <= 4 * kRows) return body(std::integral_constant<int, 4>());
-  if (time <= 6 * kRows) return body(std::integral_constant<int, 6>());
-  body(std::integral_constant<int, 8>());
+  if (time <= 3 * kRows) return body(std::integral_constant<int, 3>());
+  body(std::integral_constant<int, 4>());
+}
+
+// Calls body with the number of warps and whether positions see those before them alone.
+template <typename Body>
+void WithWarpsAndMask(const ShortAttentionShape& shape, Body&& body) {
+  WithWarps(shape.time, [&](auto warps) {
+    if (shape.causal) return body(warps, std::true_type());
+    body(warps, std::false_type());
+  });
 }
 
 // Calls body with a null pointer of the type's C++ type, which has 16 bits.

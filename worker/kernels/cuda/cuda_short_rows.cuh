@@ -1,85 +1,48 @@
-// How rows of a short sequence's head get into shared memory and back, and are multiplied there.
-// Included by cuda_*.cu of this folder alone. Used by cuda_short_attention_kernels.cu and
+// How rows of a short sequence's head are multiplied in shared memory, and leave it. Included by
+// cuda_*.cu of this folder alone. Used by cuda_short_attention_kernels.cu and
 // cuda_short_attention_backward_kernels.cu.
 #pragma once
 
 #include "worker/kernels/cuda/cuda_matrix_units.cuh"
-#include "worker/kernels/cuda/cuda_short_heads.cuh"
+#include "worker/kernels/cuda/cuda_short_loads.cuh"
 
 namespace espalier::cuda {
 
+// A tile's rows [16, 64], rounded, as a thread has them.
+using NarrowRows = uint32_t[kTiles][2];
 template <typename T>
-__device__ void Turn(float (&a)[8], float (&b)[8], const float (&c)[8], const float (&s)[8],
-                     T* to) {
-  float first[8], second[8];
+__device__ void Narrow(const float (&rows)[kTiles][4], NarrowRows& to) {
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    first[i] = a[i] * c[i] - b[i] * s[i];
-    second[i] = b[i] * c[i] + a[i] * s[i];
-  }
-  Store(first, to);
-  Store(second, to + kHalf);
-}
-
-// q and k of all positions, turned, zeros behind the last one; kAtOnce of the two rounds together.
-template <int kWarps, int kAtOnce, typename T>
-__device__ void LoadTurned(const HeadArguments<T>& f, T* q, T* k) {
-  const int64_t at = f.At(f.shape.row);
-#pragma unroll(kAtOnce)
-  for (int i = 0; i < 2; ++i) {
-    const int place = threadIdx.x + i * kWarps * 32, row = place / 4, c = place % 4 * 8;
-    float qa[8] = {}, qb[8] = {}, ka[8] = {}, kb[8] = {}, cosine[8], sine[8];
+  for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
-    for (int j = 0; j < 8; ++j) cosine[j] = 1, sine[j] = 0;
-    if (row < f.shape.time) {
-      const int64_t from = at + row * f.shape.row + c;
-      Load(f.q + from, qa);
-      Load(f.q + from + kHalf, qb);
-      Load(f.k + from, ka);
-      Load(f.k + from + kHalf, kb);
-      if (f.cosine != nullptr) {
-        Load(f.cosine + row * kHalf + c, cosine);
-        Load(f.sine + row * kHalf + c, sine);
-      }
-    }
-    Turn(qa, qb, cosine, sine, q + row * kStride + c);
-    Turn(ka, kb, cosine, sine, k + row * kStride + c);
+    for (int i = 0; i < 2; ++i) to[n][i] = Packed<T>(rows[n][2 * i], rows[n][2 * i + 1]);
   }
 }
 
-// A matrix of the head as it is, zeros behind the last position.
-template <int kWarps, typename T>
-__device__ void LoadPlain(const T* from, int64_t row_step, int64_t time, T* to) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int place = threadIdx.x + i * kWarps * 32, row = place / 8, c = place % 8 * 8;
-    Pack<T, 8> pack;
-#pragma unroll
-    for (int j = 0; j < 8; ++j) pack.at[j] = FromFloat<T>(0);
-    if (row < time) pack = LoadPack<8>(from + row * row_step + c);
-    *reinterpret_cast<Pack<T, 8>*>(to + row * kStride + c) = pack;
-  }
-}
-
-// Writes a warp's rows [16, 64] through `staged`, shared memory of its own for them.
+// They go to shared memory of the warp's own, [16, kStride].
 template <typename T>
-__device__ void StoreRows(const float (&rows)[kTiles][4], T* staged, int first, int64_t time, T* to,
-                          int64_t row_step) {
+__device__ void StageRows(const NarrowRows& rows, T* staged) {
   const int lane = threadIdx.x % 32;
-  __syncwarp();
+  __syncwarp();  // what was there may still be read
 #pragma unroll
   for (int n = 0; n < kTiles; ++n) {
     T* at = staged + lane / 4 * kStride + n * 8 + lane % 4 * 2;
-    *reinterpret_cast<uint32_t*>(at) = Packed<T>(rows[n][0], rows[n][1]);
-    *reinterpret_cast<uint32_t*>(at + 8 * kStride) = Packed<T>(rows[n][2], rows[n][3]);
+    *reinterpret_cast<uint32_t*>(at) = rows[n][0];
+    *reinterpret_cast<uint32_t*>(at + 8 * kStride) = rows[n][1];
   }
   __syncwarp();
+}
+
+// Writes a tile's rows, as they were staged, to the positions from `first` on.
+template <typename T>
+__device__ void StoreStaged(const T* staged, int first, int time, T* to, int row_step) {
+  const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int row = i * 4 + lane / 8, c = lane % 8 * 8;
     if (first + row >= time) continue;
-    *reinterpret_cast<Pack<T, 8>*>(to + (first + row) * row_step + c) =
-        LoadPack<8>(staged + row * kStride + c);
+    *reinterpret_cast<Words*>(to + ((first + row) * row_step + c)) =
+        LoadWords(staged + row * kStride + c);
   }
 }
 
@@ -92,15 +55,19 @@ __device__ void AsLeft(const float (&first)[4], const float (&second)[4], uint32
   to[3] = Packed<T>(second[2], second[3]);
 }
 
-// to += left times rows [16, 64] of x.
+// to += left times rows [16, 64] of x, for both tiles of a warp.
 template <typename T>
-__device__ void MultiplyRows(const uint32_t (&left)[4], const T* x, float (&to)[kTiles][4]) {
+__device__ void MultiplyRows(const uint32_t (&left)[2][4], const T* x, float (&to)[2][kTiles][4]) {
+  uint32_t right[2][4];
+  LoadRightOfColumns(x, kStride, right[0]);
 #pragma unroll
-  for (int n = 0; n < kTiles; n += 2) {
-    uint32_t right[4];
-    LoadRightOfColumns(x + n * 8, kStride, right);
-    MultiplyAdd<T>(left, right, to[n]);
-    MultiplyAdd<T>(left, right + 2, to[n + 1]);
+  for (int i = 0; i < kTiles / 2; ++i) {
+    if (i + 1 < kTiles / 2) LoadRightOfColumns(x + (i + 1) * 16, kStride, right[(i + 1) % 2]);
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+      MultiplyAdd<T>(left[m], right[i % 2], to[m][2 * i]);
+      MultiplyAdd<T>(left[m], right[i % 2] + 2, to[m][2 * i + 1]);
+    }
   }
 }
 
