@@ -224,20 +224,33 @@ void DeepSupervision::FillPuzzle(const Samples& samples, int64_t row, int64_t* i
   std::copy_n(tokens + places, places, targets);
 }
 
+namespace {
+
+// Each target that counts has an even share of its sample's loss.
+void FillWeights(const int64_t* targets, int64_t positions, float* weights) {
+  const int64_t counted = positions - std::count(targets, targets + positions, kIgnoredTarget);
+  const float share = 1 / static_cast<float>(std::max<int64_t>(counted, 1));
+  std::transform(targets, targets + positions, weights,
+                 [share](int64_t target) { return target == kIgnoredTarget ? 0 : share; });
+}
+
+}  // namespace
+
 TokenBatch DeepSupervision::Batch(const Samples& samples, SlotRange rows,
                                   Transfers& transfers) const {
   const std::vector<int64_t> shape = {rows.size(), positions_};
   const Tensor inputs = torch::empty(shape, torch::kInt64), targets = torch::empty_like(inputs);
+  const Tensor weights = torch::empty({rows.size() * positions_}, torch::kFloat);
+  // Not by operators, which wake threads between two steps.
   for (int64_t row = 0; row < rows.size(); ++row) {
-    FillRow(samples, rows.begin + row, inputs.data_ptr<int64_t>() + row * positions_,
-            targets.data_ptr<int64_t>() + row * positions_);
+    int64_t* const of_row = targets.data_ptr<int64_t>() + row * positions_;
+    FillRow(samples, rows.begin + row, inputs.data_ptr<int64_t>() + row * positions_, of_row);
+    FillWeights(of_row, positions_, weights.data_ptr<float>() + row * positions_);
   }
-  const Tensor counted = targets.ne(kIgnoredTarget).to(torch::kFloat);
   TokenBatch batch;
   batch.inputs = transfers.ToDevice(inputs);
   batch.targets = transfers.ToDevice(targets);
-  batch.weights =
-      transfers.ToDevice((counted / counted.sum(1, /*keepdim=*/true).clamp_min(1)).flatten());
+  batch.weights = transfers.ToDevice(weights);
   if (samples.slots.empty()) return batch;
   batch.results = {Outcomes(rows.size(), batch.inputs.device())};
   if (samples.carried.empty()) return batch;
@@ -289,6 +302,8 @@ absl::StatusOr<Samples> DeepSupervision::Continue(Step step, SlotRange shard, co
     const auto counted = from.counted.begin() + row * length;
     next.counted.insert(next.counted.end(), counted, counted + length);
   };
+  next.tokens.reserve(shard.size() * (length + 1));
+  next.counted.reserve(shard.size() * length);
   int64_t next_held = 0;
   for (int64_t slot = shard.begin; slot < shard.end; ++slot) {
     slots.NextRecords<SupervisedSlot>(step)[slot] = {};

@@ -234,6 +234,15 @@ int64_t BytesOf(const TokenBatch& batch) {
 }
 
 // What a pass takes is measured with it.
+TEST(DeepSupervision, TargetsThatCountShareTheirSampleEvenly) {
+  const Samples samples = Texts().training()->Read({0, 1, 2}).value();
+  Transfers transfers(torch::kCPU);
+  const TokenBatch batch = Texts().Batch(samples, {0, 3}, transfers);
+  const torch::Tensor counts = batch.targets.ne(kIgnoredTarget).to(torch::kFloat);
+  const torch::Tensor expected = counts / counts.sum(1, /*keepdim=*/true).clamp_min(1);
+  EXPECT_TRUE(torch::equal(batch.weights, expected.flatten()));
+}
+
 TEST(DeepSupervision, WhatIsMadeUpIsAsLargeAsAPassThatGoesOn) {
   for (const int64_t steps : {1, 4}) {
     const DecoderConfig config = Config(steps);
