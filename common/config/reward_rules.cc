@@ -1,11 +1,26 @@
 // What the tasks that learn from rewards, grpo and rft, and from preferences, dpo, need of a job
 // beside what all do.
+#include <set>
+#include <string>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
+#include "common/config/field_rule.h"
 #include "common/config/rules.h"
+#include "common/config/yaml_reader.h"
 #include "common/config/yaml_tree.h"
+#include "google/protobuf/text_format.h"
 
 namespace espalier {
 namespace {
+
+using google::protobuf::FieldDescriptor;
+
+std::string ValueText(const v1::VerifierSpec& spec, const FieldDescriptor& field) {
+  std::string text;
+  google::protobuf::TextFormat::PrintFieldValueToString(spec, &field, -1, &text);
+  return text;
+}
 
 class RewardChecker {
  public:
@@ -50,6 +65,28 @@ class RewardChecker {
     if (spec_.evaluate().games() > 0 && verifier.kind() != "wordle") {
       Refuse("evaluate.games is ", spec_.evaluate().games(), ", and there are games of verifier ",
              "wordle alone; set it to 0");
+    }
+    CheckKindOfSettings(verifier);
+  }
+
+  // A default counts as not given: specs have all of them filled in.
+  void CheckKindOfSettings(const v1::VerifierSpec& verifier) {
+    static const auto& of_wordle =
+        *new std::set<std::string>{"words", "secrets", "rewards", "information_from_step"};
+    v1::VerifierSpec defaults;
+    defaults.set_kind(verifier.kind());
+    FillDefaultValues(defaults);
+    std::vector<const FieldDescriptor*> given;
+    verifier.GetReflection()->ListFields(verifier, &given);
+    for (const FieldDescriptor* field : given) {
+      const std::string name = NameOf(*field);
+      if (name == "kind" || field->is_repeated()) continue;  // of command see above
+      const char* kind = of_wordle.count(name) > 0 ? "wordle" : "external";
+      const std::string value = ValueText(verifier, *field);
+      if (kind == verifier.kind() || value == ValueText(defaults, *field)) continue;
+      Refuse("train.verifier.", name, " is ", value, ", and it is of kind ", kind,
+             "; train.verifier.kind is ", Quoted(verifier.kind()), ": leave ", name,
+             " out, or set kind to ", kind);
     }
   }
 

@@ -56,7 +56,23 @@ INSTANTIATE_TEST_SUITE_P(
         RewardCase{"GamesOfWordle", {"train.verifier.kind=wordle", "evaluate.games=5"}, ""},
         RewardCase{"ProgramWithoutACommand",
                    {"train.verifier.kind=external"},
-                   "train.verifier.command is the program of kind external"}),
+                   "train.verifier.command is the program of kind external"},
+        RewardCase{"RewardsOfWordleForSums",
+                   {"train.verifier.rewards=shaped"},
+                   "train.verifier.rewards is \"shaped\", and it is of kind wordle; "
+                   "train.verifier.kind is 'arithmetic'"},
+        RewardCase{"WordsForAProgram",
+                   {"train.verifier={kind: external, command: judge, words: words.txt}"},
+                   "train.verifier.words is "},
+        RewardCase{"FolderWithoutAProgram",
+                   {"train.verifier.folder=judges"},
+                   "judges\", and it is of kind external; train.verifier.kind is 'arithmetic'"},
+        RewardCase{"LimitWithoutAProgram",
+                   {"train.verifier={kind: wordle, time_limit_seconds: 5}"},
+                   "train.verifier.time_limit_seconds is 5, and it is of kind external"},
+        RewardCase{"DefaultsOfOtherKinds",
+                   {"train.verifier.rewards=predibase", "train.verifier.processes=1"},
+                   ""}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(RewardJob, RunsOrIsRefusedWithTheReason) {
