@@ -1,6 +1,7 @@
 #include "common/config/job_file.h"
 
 #include <filesystem>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <system_error>
@@ -8,7 +9,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
@@ -84,6 +87,43 @@ absl::Status ApplyOverride(const std::string& setting, const std::string& folder
   return absl::OkStatus();
 }
 
+// The node at the end of these keys, or null.
+const YamlNode* Find(const YamlNode* node, std::initializer_list<absl::string_view> keys) {
+  for (const absl::string_view key : keys) {
+    if (node != nullptr) node = node->Find(key);
+  }
+  return node;
+}
+
+// Of a verifier that is a program of one's own: it is found, where its name has a slash, from where
+// relative paths beside it are taken, and runs there unless the job says where.
+void PlaceProgram(const YamlNode& root, v1::VerifierSpec& verifier, Problems& problems) {
+  const YamlNode* node = Find(&root, {"train", "verifier", "command"});
+  if (node == nullptr || verifier.command().empty()) return;
+  const std::string first = verifier.command(0);
+  const std::vector<absl::string_view> words = absl::StrSplit(first, ' ', absl::SkipEmpty());
+  if (node->kind == YamlNode::Kind::kScalar && words.size() > 1) {
+    problems.Add(Where(*node->source, node->line),
+                 absl::StrCat("train.verifier.command is ", Quoted(first),
+                              ", one text, and no shell takes it apart; write [",
+                              absl::StrJoin(words, ", "), "]"));
+    return;
+  }
+  const std::string& folder = node->source->folder;
+  if (absl::StrContains(first, '/')) verifier.set_command(0, ResolvePath(first, folder));
+  if (!verifier.has_folder() && verifier.kind() == "external") verifier.set_folder(folder);
+}
+
+absl::Status ExpandPath(const std::string& field, std::string& path) {
+  absl::StatusOr<std::string> expanded = ExpandHome(path);
+  if (!expanded.ok()) {
+    return absl::Status(expanded.status().code(),
+                        absl::StrCat(field, ": ", expanded.status().message()));
+  }
+  path = *std::move(expanded);
+  return absl::OkStatus();
+}
+
 // Applies ExpandHome to every single text field whose rule says that it is a path. `path` names the
 // section in messages.
 absl::Status ExpandPaths(const std::string& path, Message& message) {
@@ -96,12 +136,9 @@ absl::Status ExpandPaths(const std::string& path, Message& message) {
     if (IsSection(*field)) {
       RETURN_IF_ERROR(ExpandPaths(field_path, *reflection.MutableMessage(&message, field)));
     } else if (RuleOf(*field).path()) {
-      const auto expanded = ExpandHome(reflection.GetString(message, field));
-      if (!expanded.ok()) {
-        return absl::Status(expanded.status().code(),
-                            absl::StrCat(field_path, ": ", expanded.status().message()));
-      }
-      reflection.SetString(&message, field, *expanded);
+      std::string value = reflection.GetString(message, field);
+      RETURN_IF_ERROR(ExpandPath(field_path, value));
+      reflection.SetString(&message, field, std::move(value));
     }
   }
   return absl::OkStatus();
@@ -122,6 +159,9 @@ absl::StatusOr<v1::JobSpec> LoadJobText(const JobText& text) {
   YamlReader reader(problems);
   v1::JobSpec spec;
   reader.Read(root, "", spec);
+  if (spec.train().has_verifier()) {
+    PlaceProgram(root, *spec.mutable_train()->mutable_verifier(), problems);
+  }
   AddTaskSections(*spec.mutable_train());
   const LeftOut left_out = LeftOutOf(spec);
   reader.FillDefaults(root.kind == YamlNode::Kind::kMap ? &root : nullptr, "", spec);
@@ -156,7 +196,12 @@ void FillJobDefaults(v1::JobSpec& spec) {
   FillDerivedDefaults(left_out, spec);
 }
 
-absl::Status ExpandJobPaths(v1::JobSpec& spec) { return ExpandPaths("", spec); }
+absl::Status ExpandJobPaths(v1::JobSpec& spec) {
+  RETURN_IF_ERROR(ExpandPaths("", spec));
+  if (spec.train().verifier().command().empty()) return absl::OkStatus();
+  return ExpandPath("train.verifier.command",
+                    *spec.mutable_train()->mutable_verifier()->mutable_command(0));
+}
 
 std::string JobSpecToYaml(const v1::JobSpec& spec) { return MessageToYaml(spec); }
 

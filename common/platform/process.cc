@@ -30,7 +30,9 @@ absl::Status Errno(absl::string_view what) {
 absl::StatusOr<std::string> ResolveProgram(const std::string& program) {
   if (absl::StrContains(program, '/')) {
     if (access(program.c_str(), X_OK) == 0) return program;
-    return absl::NotFoundError(absl::StrCat("cannot run '", program, "': ", std::strerror(errno)));
+    return absl::NotFoundError(absl::StrCat(
+        "cannot run '", program, "': ", std::strerror(errno),
+        errno == EACCES ? "; make it executable (chmod +x), or name what runs it before it" : ""));
   }
   const char* path = std::getenv("PATH");
   for (absl::string_view folder : absl::StrSplit(path == nullptr ? "/usr/bin:/bin" : path, ':')) {

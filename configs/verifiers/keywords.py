@@ -9,11 +9,14 @@ import sys
 
 
 def judge(record, completion):
+    wanted = record.get("wanted")
+    if not isinstance(wanted, list):
+        given = json.dumps(record)[:100]
+        return {"error": f"a record has 'wanted', a list of words, and this one is {given}"}
     words = completion.lower().split()
-    wanted = record["wanted"]
     found = [word for word in wanted if word.lower() in words]
     long = len(words) > record.get("words_max", 50)
-    answer = {"components": {"wanted": len(found) / max(1, len(wanted)), "brevity": -0.5 * long}}
+    answer = {"components": {"wanted": len(found) / max(1, len(wanted)), "brevity": -0.5 if long else 0}}
     if len(found) < len(wanted):
         answer["invalid"] = "not said: " + ", ".join(set(wanted) - set(found))
     return answer

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/json_shape.h"
 #include "common/base/status_macros.h"
@@ -40,6 +41,11 @@ absl::Status ReadComponents(const Json& components, Judgement& judgement) {
 absl::StatusOr<Judgement> ReadJudgement(const Json& answer) {
   Judgement judgement;
   for (const auto& [key, value] : answer.items()) {
+    if (key == "error") {
+      const std::string text = value.is_string() ? value.get<std::string>() : DumpJson(value);
+      return absl::InvalidArgumentError(
+          absl::StrCat("it cannot judge: ", text.substr(0, kShownBytes)));
+    }
     if (key == "components") {
       RETURN_IF_ERROR(ReadComponents(value, judgement));
     } else if (key == "invalid" && value.is_string()) {
@@ -47,8 +53,9 @@ absl::StatusOr<Judgement> ReadJudgement(const Json& answer) {
     } else if (key == "invalid" && !value.is_null()) {
       return absl::InvalidArgumentError("its 'invalid' is no text; it says why, or is left out");
     } else if (key != "id" && key != "total" && key != "invalid") {
-      return absl::InvalidArgumentError(absl::StrCat("it has '", key.substr(0, kShownBytes),
-                                                     "'; allowed: id, total, components, invalid"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("it has '", key.substr(0, kShownBytes),
+                       "'; allowed: id, total, components, invalid, error"));
     }
   }
   if (answer.contains("total")) {
@@ -67,7 +74,12 @@ absl::StatusOr<Judgement> ReadJudgement(const Json& answer) {
 absl::StatusOr<ExternalAnswer> ParseExternalAnswer(absl::string_view line) {
   RETURN_IF_ERROR(CheckShape(line));
   const Json answer = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
-  if (!answer.is_object()) return absl::InvalidArgumentError("it is no JSON object");
+  if (!answer.is_object()) {
+    const bool number = absl::StrContains(line, "NaN") || absl::StrContains(line, "Infinity");
+    return absl::InvalidArgumentError(
+        number ? "it is no JSON object: JSON has no NaN and no Infinity; answer a finite number"
+               : "it is no JSON object");
+  }
   if (!answer.contains("id") || !answer["id"].is_number_integer()) {
     return absl::InvalidArgumentError("it has no 'id' that is a whole number");
   }

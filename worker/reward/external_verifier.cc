@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <cstdint>
 #include <deque>
 #include <limits>
@@ -33,6 +32,9 @@ constexpr absl::Duration kBackOffMax = absl::Seconds(10);
 constexpr int kDoublingsMax = 20;
 constexpr char kByHand[] =
     ". Try it by hand: it reads a request from standard input and answers on standard output";
+constexpr char kFlush[] =
+    "; if it has answered, the answer is in it still: it is to flush each (Python: print(..., "
+    "flush=True), or python3 -u)";
 // How often an end is looked for that shows in no pipe.
 constexpr absl::Duration kTick = absl::Milliseconds(200);
 // In the place of a completion: what is asked to see whether the program works, and what was asked
@@ -260,7 +262,8 @@ class ExternalVerifier final : public Verifier {
     const absl::Duration limit = LimitOf(seat);
     seat.process->End(absl::ZeroDuration());
     const std::string reason =
-        silent ? absl::StrCat("the verifier gave no answer within ", absl::FormatDuration(limit))
+        silent ? absl::StrCat("the verifier gave no answer within ", absl::FormatDuration(limit),
+                              answered() ? "" : kFlush)
                : absl::StrCat("the verifier gave no answer: ", seat.process->Ending());
     LogWarning(absl::StrCat(reason, "; its process is started again (", program_, ")"));
     seat.process.reset();
@@ -366,35 +369,17 @@ class ExternalVerifier final : public Verifier {
   size_t open_ = 0;       // without a judgement as yet
 };
 
-absl::Status CheckOptions(const ExternalVerifierOptions& options) {
-  const auto refuse = [](auto... what) {
-    return absl::InvalidArgumentError(absl::StrCat("the verifier is to have ", what...));
-  };
-  if (options.command.empty()) return refuse("no program; name one, and its arguments");
-  if (options.processes < 1 || options.processes > 256) {
-    return refuse(options.processes, " processes; allowed: 1 to 256");
-  }
-  if (options.in_flight < 1 || options.in_flight > 4096) {
-    return refuse(options.in_flight, " completions in flight; allowed: 1 to 4096");
-  }
-  if (options.failures_max < 1 || options.failures_max > 20) {
-    return refuse(options.failures_max, " failures in a row; allowed: 1 to 20");
-  }
-  if (options.time_limit <= absl::ZeroDuration()) {
-    return refuse("a time limit of ", absl::FormatDuration(options.time_limit),
-                  "; it must be longer");
-  }
-  if (!std::isfinite(options.failed_reward)) return refuse("a failed_reward that is not finite");
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Verifier>> StartExternalVerifier(ExternalVerifierOptions options) {
   RETURN_IF_ERROR(CheckOptions(options));
+  const std::vector<std::string> command = options.command;
   auto verifier = std::make_unique<ExternalVerifier>(std::move(options));
-  RETURN_IF_ERROR(verifier->Start());
-  return verifier;
+  const absl::Status started = verifier->Start();
+  if (started.ok()) return verifier;
+  return absl::Status(
+      started.code(),
+      absl::StrCat("the verifier cannot be started: ", started.message(), StartHint(command)));
 }
 
 }  // namespace espalier

@@ -36,7 +36,12 @@ struct ExternalVerifierOptions {
   absl::Duration end_limit = absl::Seconds(1);
 };
 
-// Starts the processes. NOT_FOUND: no such program; INVALID_ARGUMENT: an option is out of range.
+// INVALID_ARGUMENT: one is out of range; NOT_FOUND: there is no such folder.
+absl::Status CheckOptions(const ExternalVerifierOptions& options);
+// What to add where the program is not found: empty, or that one text was given for several words.
+std::string StartHint(const std::vector<std::string>& command);
+
+// Starts the processes. NOT_FOUND: no such program; and as CheckOptions.
 //
 // When a process ends or is silent for too long, the completions that it had are given once more,
 // each to a process that has no other at the time. One that was alone with a process that stayed

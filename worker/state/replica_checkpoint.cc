@@ -38,13 +38,24 @@ uint64_t Hash(absl::string_view bytes) {
   return hash;
 }
 
-// The parts of a spec that decide what is computed. Its bytes are the same in two processes of one
-// program.
+std::string LastPart(const std::string& path) {
+  return std::filesystem::path(path).filename().string();
+}
+
+// The parts of a spec that decide what is computed, not where it lies on a node. Its bytes are the
+// same in two processes of one program.
 uint64_t HashSpec(v1::JobSpec spec) {
   spec.mutable_data()->clear_path();
   spec.mutable_model()->clear_from();
   spec.mutable_checkpoint()->clear_directory();
   if (spec.train().has_lora()) spec.mutable_train()->mutable_lora()->clear_from();
+  if (spec.train().has_verifier()) {
+    v1::VerifierSpec& verifier = *spec.mutable_train()->mutable_verifier();
+    verifier.clear_folder();
+    verifier.clear_words();
+    verifier.clear_secrets();
+    if (verifier.command_size() > 0) verifier.set_command(0, LastPart(verifier.command(0)));
+  }
   spec.clear_launch();
   return Hash(spec.SerializeAsString());
 }

@@ -141,7 +141,8 @@ std::string RftRunName(const v1::JobSpec& spec, absl::string_view data_hash) {
   v1::RolloutSpec rollout = spec.train().rollout();
   rollout.clear_rows();  // how many at a time changes nothing
   v1::VerifierSpec verifier = spec.train().verifier();
-  verifier.set_folder(last_part(verifier.folder()));
+  verifier.set_folder("");  // by default that of the job file
+  if (verifier.command_size() > 0) verifier.set_command(0, last_part(verifier.command(0)));
   verifier.set_words(last_part(verifier.words()));
   verifier.set_secrets(last_part(verifier.secrets()));
   verifier.clear_processes();

@@ -14,6 +14,7 @@ namespace {
 
 using ::google::protobuf::util::MessageDifferencer;
 using ::testing::AllOf;
+using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -97,6 +98,46 @@ TEST(JobFile, AllProblemsAreNamedAtOnce) {
   EXPECT_THAT(error, AllOf(HasSubstr("a.yaml:3: unknown key 'model.presett'"),
                            HasSubstr("did you mean 'model.preset'?"),
                            HasSubstr("a.yaml:5: train.steps is 'many'")));
+}
+
+constexpr char kJudged[] =
+    "name: j\nmodel: {preset: nano}\ndata: {path: d}\n"
+    "train:\n  task: grpo\n  global_batch: 16\n  verifier:\n"
+    "    kind: external\n";
+
+TEST(JobFile, AProgramThatJudgesIsFoundAndRunsBesideTheFile) {
+  struct {
+    const char* yaml;
+    std::vector<std::string> command;
+    const char* folder;
+  } const cases[] = {
+      {"    command: [./judge, a/b]\n", {"/jobs/judge", "a/b"}, "/jobs"},
+      {"    command: [python3, judge.py]\n    folder: in\n", {"python3", "judge.py"}, "/jobs/in"},
+      {"    command: tools/judge\n", {"/jobs/tools/judge"}, "/jobs"},
+      {"    command: [/srv/judge]\n    folder: ~/x\n", {"/srv/judge"}, "~/x"},
+      {"    command: [~/judge]\n", {"~/judge"}, "/jobs"}};
+  for (const auto& [yaml, command, folder] : cases) {
+    const auto spec = Load(absl::StrCat(kJudged, yaml));
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_THAT(spec->train().verifier().command(), ElementsAreArray(command)) << yaml;
+    EXPECT_EQ(spec->train().verifier().folder(), folder) << yaml;
+    const auto again = Load(JobSpecToYaml(*spec));
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_TRUE(MessageDifferencer::Equals(*spec, *again)) << JobSpecToYaml(*spec);
+  }
+  const auto here = Load(kJudged, {"train.verifier.command=[./judge]"});
+  ASSERT_TRUE(here.ok()) << here.status();
+  EXPECT_EQ(here->train().verifier().command(0), here->train().verifier().folder() + "/judge");
+  EXPECT_THAT(here->train().verifier().folder(), Not(HasSubstr("/jobs")));
+  v1::JobSpec home = *Load(absl::StrCat(kJudged, "    command: [~/judge]\n"));
+  ASSERT_TRUE(ExpandJobPaths(home).ok());
+  EXPECT_THAT(home.train().verifier().command(0), Not(HasSubstr("~")));
+}
+
+TEST(JobFile, ACommandIsAListAndNoTextForAShell) {
+  EXPECT_THAT(ErrorOf(absl::StrCat(kJudged, "    command: python3 judge.py\n")),
+              AllOf(HasSubstr("a.yaml:9: train.verifier.command is 'python3 judge.py'"),
+                    HasSubstr("write [python3, judge.py]")));
 }
 
 }  // namespace

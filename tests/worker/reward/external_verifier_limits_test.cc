@@ -165,6 +165,19 @@ TEST_F(ExternalLimits, AProgramThatFallsSilentIsGivenUpAfterAFewQuestionsHowever
   EXPECT_LE(Asked().size(), 8U + 5) << "each completion, and whether the program works";
 }
 
+TEST_F(ExternalLimits, AnAnswerThatStaysInTheProgramIsTakenForSilenceWhichSaysSo) {
+  ExternalVerifierOptions options = Program(
+      "kept = open(1, 'w')\n"  // whatever PYTHONUNBUFFERED says
+      "for line in sys.stdin: print('{\"id\": 1, \"total\": 1}', file=kept)\n");
+  options.time_limit = options.start_limit = absl::Milliseconds(500);
+  options.failures_max = 1;
+  const auto verifier = StartExternalVerifier(options);
+  ASSERT_TRUE(verifier.ok()) << verifier.status();
+  const absl::Status failure = (*verifier)->Judge({{"{}", "text"}}, {}).status();
+  EXPECT_EQ(failure.code(), absl::StatusCode::kUnavailable) << failure;
+  EXPECT_THAT(std::string(failure.message()), HasSubstr("flush=True"));
+}
+
 TEST_F(ExternalLimits, AProgramThatNeverAnswersIsGivenUpAfterAFewQuestionsHoweverManyProcesses) {
   ExternalVerifierOptions options = Shell("exit 3", absl::Seconds(60));
   options.processes = 8;

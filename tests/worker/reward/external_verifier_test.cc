@@ -292,11 +292,13 @@ TEST_F(External, ALineThatIsNoAnswerIsShownWithWhatIsWrong) {
       {"say(r['id'], 'much')", "'total' is \"much\""},
       {"print(json.dumps({'id': r['id'], 'components': {'a': 1e308, 'b': 1e308}}), flush=True)",
        "add up to no finite number"},
-      {"say(r['id'], float('nan'))", "no JSON object"},
+      {"say(r['id'], float('nan'))", "JSON has no NaN and no Infinity; answer a finite number"},
       {"say(r['id'], 1, reward=2)", "it has 'reward'"},
       {"say(r['id'], 1, components=[1])", "no object of numbers"},
       {"say(r['id'], 1, components={'a': None})", "component 'a'"},
       {"say(r['id'], 1, invalid=False)", "no text"},
+      {"print(json.dumps({'id': r['id'], 'error': 'no wanted'}), flush=True)",
+       "it cannot judge: no wanted"},
       {"print(json.dumps({'id': r['id']}), flush=True)", "neither 'total' nor 'components'"},
       {"sys.stdout.buffer.write(b'\\xff\\xfe\\n'); sys.stdout.flush()", "\\xff\\xfe"},
       {"print('x' * 3000000, flush=True)", "longer than 1 MiB"}};
@@ -371,17 +373,16 @@ TEST_F(External, WhatCannotBeStartedIsRefused) {
   EXPECT_FALSE(StartExternalVerifier({.command = {"cat"}, .failures_max = 0}).ok());
 }
 
-TEST_F(External, TheShippedProgramJudges) {
-  const auto verifier = StartExternalVerifier(
-      {.command = {"python3", ESPALIER_SOURCE_DIR "/configs/verifiers/keywords.py"},
-       .time_limit = absl::Seconds(60)});
-  const auto judged = (*verifier)->Judge(
-      {{R"({"wanted": ["text"]})", "a text"}, {R"({"wanted": ["text", "word"]})", "a text"}}, {});
-  ASSERT_TRUE(judged.ok()) << judged.status();
-  EXPECT_TRUE((*judged)[0].accepted());
-  EXPECT_EQ((*judged)[0].total, 1);
-  EXPECT_EQ((*judged)[1].component("wanted"), 0.5);
-  EXPECT_THAT((*judged)[1].invalid, HasSubstr("word"));
+TEST_F(External, WhatCannotBeStartedIsRefusedWithWhatToDo) {
+  const auto refusal = [](ExternalVerifierOptions options) {
+    return std::string(StartExternalVerifier(std::move(options)).status().message());
+  };
+  EXPECT_THAT(
+      refusal({.command = {"cat"}, .folder = folder_ / "none"}),
+      AllOf(HasSubstr("none' does not exist on this machine"), HasSubstr("train.verifier.folder")));
+  EXPECT_THAT(refusal({.command = {"python3 judge.py"}}), HasSubstr("[python3, judge.py]"));
+  EXPECT_THAT(refusal({.command = {folder_.Write("judge", "#!/bin/cat\n")}}),
+              HasSubstr("chmod +x"));
 }
 
 }  // namespace

@@ -332,6 +332,19 @@ TEST(SameRun, RanksWithOtherArchitecturesFailAlikeAndSayWhose) {
   }
 }
 
+// Each rank of mpirun reads a job file of its own, which lies elsewhere on another node.
+TEST(SameRun, LetsTheVerifierLieElsewhereOnEachNode) {
+  for (const bool same : {true, false}) {
+    const std::vector<absl::Status> status = CheckedByTwo([&](int rank, RunIdentity& identity) {
+      v1::VerifierSpec& verifier = *identity.spec.mutable_train()->mutable_verifier();
+      verifier.set_folder(absl::StrCat("/of/rank", rank));
+      verifier.set_words(absl::StrCat("/of/rank", rank, "/words.txt"));
+      verifier.add_command(absl::StrCat("/of/rank", rank, "/judge", same ? 0 : rank));
+    });
+    EXPECT_EQ(status[0].ok(), same) << status[0];
+  }
+}
+
 // train.lora.from too, and its scale is in no shape.
 TEST(SameRun, RanksWithAdaptersOfOtherFoldersFailAlikeAndSayWhose) {
   const std::vector<absl::Status> status = CheckedByTwo([](int rank, RunIdentity& identity) {

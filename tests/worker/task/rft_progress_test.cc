@@ -25,7 +25,9 @@ TEST(RftRunName, IsTheSameOnAllNodes) {
     v1::JobSpec spec;
     spec.mutable_model()->set_from(home + model);
     spec.mutable_train()->mutable_lora()->set_from(home + "/adapter");
-    spec.mutable_train()->mutable_verifier()->set_folder(home + "/judge");
+    v1::VerifierSpec& verifier = *spec.mutable_train()->mutable_verifier();
+    verifier.set_folder(home);  // that of the job file
+    verifier.add_command(home + "/judge");
     return spec;
   };
   EXPECT_EQ(RftRunName(job("/home/a", "/model"), "data"),
