@@ -78,12 +78,11 @@ std::function<void(const std::string&)> TellBadRows() {
   };
 }
 
-// One line that is redrawn, on a terminal only.
-void ShowProgress(const PrepareProgress& progress) {
+// One line that is redrawn, on a terminal only. `what`: documents, or rows.
+void ShowProgress(const PrepareProgress& progress, const char* what) {
   if (isatty(STDERR_FILENO) == 0) return;
-  absl::FPrintF(stderr, "\r%d of %d MB read, %d documents, %d tokens ",
-                progress.done_bytes / 1000000, progress.total_bytes / 1000000, progress.documents,
-                progress.tokens);
+  absl::FPrintF(stderr, "\r%d of %d MB read, %d %s, %d tokens ", progress.done_bytes / 1000000,
+                progress.total_bytes / 1000000, progress.documents, what, progress.tokens);
   if (progress.done_bytes == progress.total_bytes) std::fputc('\n', stderr);
 }
 
@@ -120,7 +119,8 @@ absl::Status RunPrepare(PrepareCommand command) {
   if (!command.options.validation_inputs.empty() && command.split == "auto") {
     command.options.split_by = SplitBy::kFiles;
   }
-  command.options.progress = ShowProgress;
+  command.options.progress = [what = command.options.rows ? "rows" : "documents"](
+                                 const PrepareProgress& progress) { ShowProgress(progress, what); };
   std::unique_ptr<Tokenizer> tokenizer = MakeByteTokenizer();
   if (!command.tokenizer.empty()) {
     ASSIGN_OR_RETURN(tokenizer, OpenTokenizer(command.tokenizer));
@@ -130,11 +130,8 @@ absl::Status RunPrepare(PrepareCommand command) {
   absl::PrintF("%s: %d files, %s tokenizer of %d ids\n", command.options.output, result.files,
                result.manifest.tokenizer, result.manifest.vocab_size);
   for (const auto& [name, split] : result.manifest.splits) {
-    absl::PrintF("  %-10s  %d %s, %d tokens\n", name, split.documents,
-                 result.manifest.holds == DataKind::kPrompts ? "prompts"
-                 : result.format                             ? "examples"
-                                                             : "documents",
-                 split.tokens);
+    absl::PrintF("  %-10s  %s, %d tokens\n", name,
+                 DescribeCount(result.manifest.holds, split.documents), split.tokens);
   }
   if (result.format) {
     absl::PrintF("  rows        %s: %s\n", RowFormatName(*result.format),

@@ -22,6 +22,8 @@ WorkerExit ExitOf(const absl::Status& status) {
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kDataLoss:  // a damaged file
     case absl::StatusCode::kUnimplemented:
       return WorkerExit::kBadInput;
     case absl::StatusCode::kUnavailable:

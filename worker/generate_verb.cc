@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <utility>
@@ -48,6 +49,13 @@ absl::Status PrintAnswer(const GenerateCommand& command, const OpenedModel& open
   return absl::OkStatus();
 }
 
+// No more new tokens than the model has positions for behind the prompt.
+void FitRoom(const DecoderConfig& config, Sequence& sequence) {
+  const int64_t room =
+      config.max_position_embeddings - static_cast<int64_t>(sequence.prompt.size());
+  if (room > 0) sequence.max_new_tokens = std::min(sequence.max_new_tokens, room);
+}
+
 absl::StatusOr<std::vector<int32_t>> Continue(const OpenedModel& opened, Sequence sequence) {
   if (opened.recursive != nullptr) return Generate(*opened.recursive, std::move(sequence));
   return Generate(*opened.decoder, std::move(sequence));
@@ -57,12 +65,14 @@ absl::StatusOr<std::vector<int32_t>> Continue(const OpenedModel& opened, Sequenc
 
 absl::Status RunGenerate(GenerateCommand command) {
   Sequence& sequence = command.sequence;
+  if (command.max_tokens) sequence.max_new_tokens = *command.max_tokens;
   RETURN_IF_ERROR(CheckSequenceOptions(sequence));
   ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(command.place));
   if (opened.recursive != nullptr && !opened.recursive->recursion().causal) {
     return PrintAnswer(command, opened);
   }
   ASSIGN_OR_RETURN(sequence.prompt, PromptIds(command, *opened.tokenizer));
+  if (!command.max_tokens) FitRoom(opened.config(), sequence);
   sequence.stop_ids = opened.stop_ids;
   TextStream text(*opened.tokenizer, command.stop);
   if (!command.prompt.empty() && !command.chat) text.Continue();

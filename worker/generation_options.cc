@@ -33,9 +33,10 @@ void AddPlace(CLI::App& app, const char* folder, ModelPlace& place) {
       ->capture_default_str();
 }
 
+constexpr char kMaxTokens[] = "--max-tokens,--max-new-tokens";
+
 void AddSampling(CLI::App& app, Sequence& sequence, std::vector<std::string>& stop) {
   SampleOptions& o = sequence.sample;
-  app.add_option("--max-tokens", sequence.max_new_tokens, "Most new tokens")->capture_default_str();
   app.add_option("--temperature", o.temperature, "0: always the likeliest")->capture_default_str();
   app.add_option("--top-k", o.top_k, "Only the k likeliest; 0: all")->capture_default_str();
   app.add_option("--top-p", o.top_p, "Only the likeliest that reach this probability")
@@ -64,6 +65,8 @@ void AddGenerate(CLI::App& parent, GenerateCommand& command) {
   app.add_option("--prompt", command.prompt, "Text to continue; default: begin a document");
   app.add_flag("--chat", command.chat,
                "The prompt is a message to the model: frame it by the model's chat template");
+  app.add_option(kMaxTokens, command.max_tokens,
+                 "Most new tokens; default: 200, or as many as the model has positions for");
   AddSampling(app, command.sequence, command.stop);
 }
 
@@ -73,6 +76,8 @@ void AddChat(CLI::App& parent, ChatCommand& command) {
   command.terminal = isatty(STDIN_FILENO) != 0;
   AddPlace(app, "--model,--checkpoint", command.place);
   app.add_option("--system", command.system, "What the model is told before all else");
+  app.add_option(kMaxTokens, command.sequence.max_new_tokens, "Most new tokens of an answer")
+      ->capture_default_str();
   AddSampling(app, command.sequence, command.stop);
   app.add_option("--context", command.context,
                  "Most tokens of a conversation, which take memory; the model's at most")

@@ -19,6 +19,7 @@
 #include "worker/memory/memory_meter.h"
 #include "worker/model/adapter_files.h"
 #include "worker/model/pretrained.h"
+#include "worker/state/model_folder.h"
 #include "worker/state/replica.h"
 #include "worker/task/open_task.h"
 #include "worker/tensor/device.h"
@@ -39,10 +40,23 @@ std::function<void(int64_t, int64_t)> TellOfHashing() {
   };
 }
 
+absl::Status FindModel(v1::ModelSpec& model) {
+  if (!model.has_from()) return absl::OkStatus();
+  const absl::StatusOr<std::string> found = FindModelFolder(model.from());
+  if (!found.ok()) {
+    return absl::Status(found.status().code(),
+                        absl::StrCat("model.from: ", found.status().message()));
+  }
+  model.set_from(*found);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::StatusOr<JobInputs> OpenJobInputs(const v1::JobSpec& spec) {
+absl::StatusOr<JobInputs> OpenJobInputs(const v1::JobSpec& given) {
   JobInputs inputs;
+  v1::JobSpec spec = given;
+  RETURN_IF_ERROR(FindModel(*spec.mutable_model()));
   ASSIGN_OR_RETURN(Dataset dataset,
                    Dataset::Open(spec.data().path(), {.progress = TellOfHashing()}));
   inputs.dataset = std::make_unique<Dataset>(std::move(dataset));

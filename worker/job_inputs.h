@@ -20,13 +20,13 @@ namespace espalier {
 struct JobInputs {
   std::unique_ptr<Dataset> dataset;  // the task reads it
   std::unique_ptr<Task> task;
-  RunIdentity identity;
+  RunIdentity identity;  // model.from of its spec is where the model was found
   DecoderConfig config;
 };
 
 // Verifies the data, which is hashed once; the log is told how far that is. Errors say what is
 // missing on this machine, or wrong with it.
-absl::StatusOr<JobInputs> OpenJobInputs(const v1::JobSpec& spec);
+absl::StatusOr<JobInputs> OpenJobInputs(const v1::JobSpec& given);
 
 // A worker among those of the job.
 struct WorkerPlace {

@@ -1,18 +1,17 @@
 #include "worker/open_model.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
-#include "common/observe/log.h"
 #include "common/platform/platform.h"
 #include "worker/generation/text_stream.h"
 #include "worker/kernels/parallel.h"
 #include "worker/memory/memory_meter.h"
 #include "worker/model/self_check.h"
-#include "worker/state/checkpoint_store.h"
+#include "worker/state/checkpoint.h"
+#include "worker/state/model_folder.h"
 #include "worker/tensor/device.h"
 #include "worker/tokenizer/open_tokenizer.h"
 
@@ -25,37 +24,6 @@ absl::StatusOr<torch::ScalarType> TypeOf(const std::string& precision) {
   if (precision == "fp16") return torch::kHalf;
   return absl::InvalidArgumentError(
       absl::StrCat("precision is '", precision, "'; allowed: fp32, bf16, fp16"));
-}
-
-// INVALID_ARGUMENT, with what would do, for what is no model folder.
-absl::Status CheckModelFolder(const std::string& folder) {
-  const absl::StatusOr<std::vector<std::string>> names = PosixFileSystem().List(folder);
-  const std::string seen = names.ok() ? "it holds no config.json and no checkpoint (step-...)"
-                                      : std::string(names.status().message());
-  const bool model =
-      names.ok() && std::find(names->begin(), names->end(), "config.json") != names->end();
-  if (model) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("no model in ", folder, ": ", seen,
-                   "; give a checkpoint, a folder of checkpoints, or a folder of a model in the "
-                   "Hugging Face layout"));
-}
-
-// A folder of checkpoints stands for the newest of them that is whole; a checkpoint is verified.
-absl::StatusOr<std::string> ModelFolder(const std::string& folder) {
-  const CheckpointStore store(PosixFileSystem(), {.directory = folder});
-  const absl::StatusOr<FoundCheckpoint> found = store.FindNewest();
-  if (!found.ok() || (!found->newest && found->rejected.empty())) {
-    RETURN_IF_ERROR(CheckModelFolder(folder));
-    RETURN_IF_ERROR(CheckIfCheckpoint(PosixFileSystem(), folder));
-    return folder;
-  }
-  for (const RejectedCheckpoint& rejected : found->rejected) {
-    LogWarning(absl::StrCat("passed over ", rejected.folder, ": ", rejected.reason.message()));
-  }
-  if (!found->newest) return found->rejected.front().reason;
-  LogInfo(absl::StrCat(folder, " holds checkpoints; taking ", found->newest->folder()));
-  return found->newest->folder();
 }
 
 // On MPS, as runs do before they train: memory has a limit below which nothing is swapped, and what
@@ -75,7 +43,10 @@ absl::StatusOr<OpenedModel> OpenModel(const ModelPlace& place) {
   RETURN_IF_ERROR(SetComputeThreads(place.threads, /*workers_here=*/1));
   cpu::OnEachThread(MarkComputeThread);
   OpenedModel opened;
-  ASSIGN_OR_RETURN(opened.folder, ModelFolder(place.folder));
+  ASSIGN_OR_RETURN(opened.folder, FindModelFolder(place.folder));
+  if (opened.folder == place.folder) {
+    RETURN_IF_ERROR(CheckIfCheckpoint(PosixFileSystem(), opened.folder));
+  }
   ASSIGN_OR_RETURN(const SelectedDevice device, SelectDevice({.name = place.device}));
   ASSIGN_OR_RETURN(opened.tokenizer, OpenTokenizer(opened.folder));
   RETURN_IF_ERROR(PrepareGpu(device.device, type, opened.folder));

@@ -51,7 +51,7 @@ absl::Status RunRehearse(const RehearseCommand& command) {
         "files and options"));
   }
   if (spec.model().has_from()) {
-    RETURN_IF_ERROR(CheckIfCheckpoint(PosixFileSystem(), spec.model().from()));
+    RETURN_IF_ERROR(CheckIfCheckpoint(PosixFileSystem(), inputs.identity.spec.model().from()));
   }
   ASSIGN_OR_RETURN(const SelectedDevice device, SelectDevice({.name = DeviceOf(request)}));
   const int ranks = std::max({2, spec.parallel().min_nodes(), spec.parallel().max_nodes()});

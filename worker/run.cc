@@ -31,6 +31,7 @@
 #include "worker/session.h"
 #include "worker/sync/together.h"
 #include "worker/sync/world_proof.h"
+#include "worker/task/open_task.h"
 #include "worker/tensor/device.h"
 
 namespace espalier {
@@ -176,14 +177,14 @@ void SayGoodbye(ControlClient& client, const v1::Finished& finished) {
   LeaveAtOnce(ExitOf(status));
 }
 
-void PrintResult(const SessionResult& result) {
+void PrintResult(const SessionResult& result, const TaskUnits& units) {
   absl::PrintF("%s after step %d\n",
                result.outcome == v1::OUTCOME_COMPLETED ? "completed" : "stopped",
                result.step.value());
   if (!result.why_early.empty()) absl::PrintF("ended early: %s\n", result.why_early);
   if (result.evaluation) {
-    absl::PrintF("validation loss: %.4f nats per token (%d tokens)\n", result.evaluation->loss,
-                 result.evaluation->tokens);
+    absl::PrintF("validation loss: %.4f (%s; %d %s)\n", result.evaluation->loss, units.loss,
+                 result.evaluation->tokens, units.of_evaluations);
   }
   if (!result.checkpoint.empty()) absl::PrintF("checkpoint: %s\n", result.checkpoint);
 }
@@ -256,7 +257,8 @@ absl::Status Run(const WorkerOptions& options, const LaunchEnvironment& environm
                    client->Attach(MakeHello(options, environment, spec), kAttachTimeout));
   const absl::StatusOr<SessionResult> result = Train(options, welcome, environment, *client);
   if (!result.ok()) Fail(*client, result.status());
-  if (options.coordinator.empty() && environment.rank == 0) PrintResult(*result);
+  if (options.coordinator.empty() && environment.rank == 0)
+    PrintResult(*result, UnitsOf(spec.train().task()));
   return absl::OkStatus();
 }
 

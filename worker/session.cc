@@ -192,7 +192,7 @@ absl::Status WorkerSession::BuildReplica() {
 absl::Status WorkerSession::KeepWarm() {
   const std::string registry = WarmFolder(options_);
   if (registry.empty()) return absl::OkStatus();
-  if (replica_->has_frozen()) RETURN_IF_ERROR(SetInitialWeights(spec_, *replica_));
+  if (replica_->has_frozen()) RETURN_IF_ERROR(SetInitialWeights(inputs_.identity.spec, *replica_));
   ASSIGN_OR_RETURN(warm_, OpenWarmState({.registry = registry,
                                          .job = options_.welcome.job_id(),
                                          .node = options_.node,
@@ -283,7 +283,8 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
                      SampleLog::Open(context_, PosixFileSystem(), spec_.launch().sample_log()));
   }
   CheckpointSaver saver(context_, client_, *store_, inputs_.identity, copy_);
-  ConsoleReporter console(context_.clock, spec_.train().steps(), kLogInterval);
+  ConsoleReporter console(context_.clock, spec_.train().steps(), kLogInterval,
+                          UnitsOf(spec_.train().task()));
   const bool first = context_.collective.rank() == Rank(0);
   synchroniser_.emplace(
       context_.collective,
@@ -320,9 +321,11 @@ absl::StatusOr<SessionResult> WorkerSession::Train() {
     warm_->Finish();
   }
   RETURN_IF_ERROR(outcome.status());
+  const bool completed = *outcome == v1::OUTCOME_COMPLETED;
+  const std::string nothing = completed ? (*trainer)->learnt_nothing() : "";
+  if (first && !nothing.empty()) LogWarning(absl::StrCat("the job has learnt nothing: ", nothing));
   return SessionResult{*outcome, replica_->step(), (*trainer)->last_evaluation(),
-                       saver.last_folder(),
-                       *outcome == v1::OUTCOME_COMPLETED ? (*trainer)->why_early() : ""};
+                       saver.last_folder(), completed ? (*trainer)->why_early() : ""};
 }
 
 }  // namespace espalier

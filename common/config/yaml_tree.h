@@ -1,5 +1,6 @@
 // YamlNode: one YAML document as a tree of plain values that remember where they were written.
-// The only code that knows yaml-cpp. Used by the loader (yaml_reader.h). Plain values: any thread.
+// The only code that knows yaml-cpp. Used by the loader (yaml_reader.h) and, for Quoted, by
+// coordinator/ctl/data_check.cc. Plain values: any thread.
 #pragma once
 
 #include <memory>

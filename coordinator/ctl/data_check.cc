@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -11,6 +13,7 @@
 #include "common/base/packing.h"
 #include "common/base/status_macros.h"
 #include "common/config/epochs.h"
+#include "common/config/yaml_tree.h"
 
 namespace espalier::ctl {
 namespace {
@@ -38,10 +41,12 @@ std::optional<HeldData> Parse(absl::string_view manifest) {
                 .preferences = preferences,
                 .training_tokens = json.at(tokens).get<int64_t>(),
                 .training_documents = json.value(documents, int64_t{0}) / (preferences ? 2 : 1)};
-  const auto tables = nlohmann::json::json_pointer("/splits/train/examples");
-  for (const nlohmann::json& table : json.value(tables, nlohmann::json::array())) {
-    held.tables.push_back(table.at("file").get<std::string>());
-    if (absl::StrContains(held.tables.back(), '/')) return std::nullopt;  // leaves the folder
+  for (auto [name, files] : {std::pair{"examples", &held.tables}, {"records", &held.records}}) {
+    const nlohmann::json::json_pointer place(absl::StrCat("/splits/train/", name));
+    for (const nlohmann::json& shard : json.value(place, nlohmann::json::array())) {
+      files->push_back(shard.at("file").get<std::string>());
+      if (absl::StrContains(files->back(), '/')) return std::nullopt;  // leaves the folder
+    }
   }
   return held;
 }
@@ -71,8 +76,60 @@ bool AddLengths(absl::string_view table, const HeldData& held, int64_t room, int
   return true;
 }
 
+absl::string_view TextOf(const MappedFile& file) {
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+// Of the split 'train'; empty where it cannot be read.
+std::string FirstRecord(const HeldData& held, absl::string_view folder) {
+  if (held.tables.empty() || held.records.empty()) return "";
+  const auto table = MappedFile::Open(JoinPath(folder, held.tables.front()));
+  const auto records = MappedFile::Open(JoinPath(folder, held.records.front()));
+  if (!table.ok() || !records.ok()) return "";
+  const absl::string_view entries = TextOf(*table), bytes = TextOf(*records);
+  if (entries.size() < kTableHeaderBytes + kEntryBytes) return "";
+  const uint64_t size = LittleEndian(&entries[kTableHeaderBytes]);
+  if (bytes.size() < kTableHeaderBytes || bytes.size() - kTableHeaderBytes < size) return "";
+  return std::string(bytes.substr(kTableHeaderBytes, size));
+}
+
+// What records of a verifier that comes with Espalier hold (worker/reward/README.md).
+struct RecordRule {
+  const char* kind;
+  const char* field;
+  const char* type;
+  bool (nlohmann::json::*is)() const noexcept;
+};
+constexpr RecordRule kRecordRules[] = {
+    {"wordle", "secret", "a text", &nlohmann::json::is_string},
+    {"units", "answer", "a number", &nlohmann::json::is_number},
+    {"arithmetic", "answer", "a whole number", &nlohmann::json::is_number_integer},
+};
+
 std::string FolderOf(const v1::JobSpec& spec) {
   return ExpandHome(spec.data().path()).value_or(spec.data().path());
+}
+
+std::string ModelFolderOf(const v1::JobSpec& spec) {
+  return ExpandHome(spec.model().from()).value_or(spec.model().from());
+}
+
+bool Holds(const std::string& folder, const char* file) {
+  std::error_code error;
+  return std::filesystem::exists(JoinPath(folder, file), error);
+}
+
+// By the names that worker/state/checkpoint_store.h gives, whose numbers are as wide; published
+// ones have a manifest.
+std::optional<std::string> NewestCheckpoint(const std::string& folder) {
+  std::vector<std::string> names =
+      PosixFileSystem().List(folder).value_or(std::vector<std::string>());
+  std::sort(names.rbegin(), names.rend());
+  for (const std::string& name : names) {
+    const bool step = absl::StartsWith(name, "step-") && !absl::StrContains(name, '.');
+    if (step && Holds(JoinPath(folder, name), "manifest.json")) return JoinPath(folder, name);
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -142,15 +199,31 @@ absl::StatusOr<int64_t> CountPackedRows(const HeldData& held, absl::string_view 
   for (const std::string& name : held.tables) {
     const std::string path = JoinPath(folder, name);
     ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
-    const absl::string_view bytes(reinterpret_cast<const char*>(file.bytes().data()),
-                                  file.bytes().size());
-    if (AddLengths(bytes, held, room, end, lengths)) continue;
+    if (AddLengths(TextOf(file), held, room, end, lengths)) continue;
     return absl::DataLossError(
         absl::StrCat(path,
                      " is damaged, so the rows that data.packing makes of it cannot be "
                      "counted; run `espalier data prepare` again"));
   }
   return PackLongestFirst(lengths, room).rows();
+}
+
+absl::Status CheckFirstRecord(const v1::JobSpec& spec, const HeldData& held,
+                              absl::string_view folder) {
+  const std::string& kind = spec.train().verifier().kind();
+  const auto* rule = absl::c_find_if(kRecordRules, [&](const auto& r) { return r.kind == kind; });
+  if (rule == std::end(kRecordRules)) return absl::OkStatus();
+  const std::string record = FirstRecord(held, folder);
+  const auto json = nlohmann::json::parse(record, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return absl::OkStatus();
+  const auto field = json.find(rule->field);
+  if (field != json.end() && ((*field).*(rule->is))()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "train.verifier.kind is ", kind, ", whose records have '", rule->field, "', ", rule->type,
+      ", and that of the first prompt of ", folder, " is ", Quoted(record),
+      ": name in data.path a folder of prompts for it (`espalier data make ", kind,
+      "` makes some, `espalier data prepare --format prompts` prepares them), or set "
+      "train.verifier.kind to what judges these: wordle, units, arithmetic or external"));
 }
 
 absl::Status CheckData(v1::JobSpec& spec) {
@@ -160,6 +233,7 @@ absl::Status CheckData(v1::JobSpec& spec) {
   const std::optional<HeldData> held = manifest.ok() ? ReadManifest(*manifest) : std::nullopt;
   if (held) {
     RETURN_IF_ERROR(CheckHeldData(spec, *held, folder));
+    RETURN_IF_ERROR(CheckFirstRecord(spec, *held, folder));
     int64_t samples = (held->training_tokens - 1) / spec.data().sequence_length();
     if (held->examples || held->prompts || held->preferences) {
       samples = held->training_documents * CompletionsOfSample(spec);
@@ -184,6 +258,33 @@ std::string DataRemark(const v1::JobSpec& spec) {
   return absl::StrCat("data.path: ", folder, there ? " holds no prepared data" : " does not exist",
                       " on this machine; each node that trains needs it, made by `espalier data "
                       "prepare --output FOLDER`");
+}
+
+absl::Status CheckModel(const v1::JobSpec& spec) {
+  if (!spec.model().has_from()) return absl::OkStatus();
+  const std::string folder = ModelFolderOf(spec);
+  if (Holds(folder, "config.json") || NewestCheckpoint(folder)) return absl::OkStatus();
+  constexpr char kHint[] =
+      "; name a checkpoint (.../checkpoints/step-00000500), a folder of checkpoints, of which the "
+      "newest is taken, or a folder of a model in the Hugging Face layout";
+  const absl::StatusOr<std::vector<std::string>> names = PosixFileSystem().List(folder);
+  if (absl::IsNotFound(names.status())) {
+    return absl::NotFoundError(absl::StrCat(
+        "model.from: ", folder, " does not exist on this machine", kHint,
+        "; where only the nodes have it, `espalier submit` takes the job all the same"));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "model.from: ", folder, " is no model: ",
+      names.ok() ? "it holds no config.json and no checkpoint" : names.status().message(), kHint));
+}
+
+std::string ModelRemark(const v1::JobSpec& spec) {
+  const std::string folder = ModelFolderOf(spec);
+  if (!spec.model().has_from() || Holds(folder, "config.json")) return "";
+  const std::optional<std::string> newest = NewestCheckpoint(folder);
+  if (!newest) return "";
+  return absl::StrCat("model.from: ", folder, " holds checkpoints; the newest that is whole is ",
+                      "taken when the job begins, now ", *newest);
 }
 
 }  // namespace espalier::ctl

@@ -1,7 +1,8 @@
-// Whether the data of a job can be trained on as the job says, by its folder, so
-// that `submit` and `validate` refuse what the workers would refuse minutes later. This machine may
-// hold no data, or be none of the nodes: where nothing can be read here, nothing is said against
-// it. Used by verbs_submit.cc. Pure but for the file that they read: any thread.
+// Whether the data of a job can be trained on as the job says, and its model is one, by their
+// folders, so that `submit` and `validate` refuse what the workers would refuse minutes later. This
+// machine may hold no data, or be none of the nodes: where nothing can be read here, nothing is
+// said against the data. Used by verbs_submit.cc. Pure but for the files that they read: any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,8 @@ struct HeldData {
   // Of the split 'train'; documents or examples, or pairs of answers.
   int64_t training_tokens = 0;
   int64_t training_documents = 0;
-  std::vector<std::string> tables = {};  // files that say where examples lie
+  std::vector<std::string> tables = {};   // files that say where examples lie
+  std::vector<std::string> records = {};  // of prompts: files of their records
 };
 
 // Absent where the manifest is damaged, or of a version that is not known here: the workers say
@@ -42,7 +44,12 @@ absl::Status CheckHeldData(const v1::JobSpec& spec, const HeldData& held, absl::
 absl::StatusOr<int64_t> CountPackedRows(const HeldData& held, absl::string_view folder,
                                         int64_t sequence_length);
 
-// CheckHeldData of what lies in data.path here; OK where there is no manifest that can be read.
+// INVALID_ARGUMENT when the record of the first prompt is none of the job's verifier. Nothing is
+// said against a folder that is damaged, nor for a program of the user's.
+absl::Status CheckFirstRecord(const v1::JobSpec& spec, const HeldData& held,
+                              absl::string_view folder);
+
+// Both of what lies in data.path here; OK where there is no manifest that can be read.
 // Sets what follows from train.epochs: FAILED_PRECONDITION when that needs a manifest and there is
 // none here, DATA_LOSS when it needs a table that is damaged.
 absl::Status CheckData(v1::JobSpec& spec);
@@ -50,5 +57,13 @@ absl::Status CheckData(v1::JobSpec& spec);
 // "data.path: ... does not exist on this machine ...", or that it holds no manifest; empty when it
 // does.
 std::string DataRemark(const v1::JobSpec& spec);
+
+// Of model.from: INVALID_ARGUMENT when it is no model and no folder of checkpoints, NOT_FOUND when
+// it is not there: nodes may have it all the same. OK where the job names none.
+absl::Status CheckModel(const v1::JobSpec& spec);
+
+// Which checkpoint of a folder of them it is to begin with, by their names: the workers verify it.
+// Empty: the job names no such folder.
+std::string ModelRemark(const v1::JobSpec& spec);
 
 }  // namespace espalier::ctl

@@ -25,6 +25,7 @@ struct Options {
   std::string file;
   std::vector<std::string> settings;
   bool wait = false;
+  bool all_here = false;  // what is missing on this machine is an error
 };
 
 void AddFileOptions(CLI::App* verb, Options& options) {
@@ -51,7 +52,9 @@ std::string TextOf(const std::string& path) {
 absl::StatusOr<v1::JobSpec> LoadAndCheck(const Options& options) {
   ASSIGN_OR_RETURN(v1::JobSpec spec, LoadJobFile(options.file, options.settings));
   RETURN_IF_ERROR(CheckData(spec));
-  return spec;
+  const absl::Status model = CheckModel(spec);
+  if (model.ok() || (absl::IsNotFound(model) && !options.all_here)) return spec;
+  return model;
 }
 
 absl::StatusOr<std::string> SendJob(OperatorClient& client, const Options& options) {
@@ -93,8 +96,8 @@ absl::StatusOr<ExitCode> Submit(Context& context, const Options& options) {
 
 absl::StatusOr<ExitCode> Validate(Context& context, const Options& options) {
   ASSIGN_OR_RETURN(const v1::JobSpec spec, LoadAndCheck(options));
-  if (const std::string remark = DataRemark(spec); !remark.empty()) {
-    context.terminal.Remark(absl::StrCat("note: ", remark, "\n"));
+  for (const std::string& remark : {DataRemark(spec), ModelRemark(spec)}) {
+    if (!remark.empty()) context.terminal.Remark(absl::StrCat("note: ", remark, "\n"));
   }
   context.terminal.Out(context.options.json() ? JsonText(nlohmann::ordered_json{
                                                     {"valid", true}, {"spec", ToJson(spec)}})
@@ -110,6 +113,7 @@ void AddValidate(VerbTable verbs) {
       AddVerb(verbs.app, "validate", "Check a job file without submitting it",
               "espalier validate job.yaml\nespalier validate job.yaml --set train.steps=100");
   AddFileOptions(verb, *options);
+  options->all_here = true;
   verb->callback([verbs, options] {
     verbs.chosen = [options](Context& context) { return Validate(context, *options); };
   });

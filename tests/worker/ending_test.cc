@@ -39,5 +39,26 @@ TEST(LastWordsDeathTest, AnExceptionOnAnyThreadNamesItsText) {
               "out of luck");
 }
 
+// Scripts go by it: README.md has the table.
+TEST(ExitOf, TellsBadInputFromFailureAndFromALoss) {
+  EXPECT_EQ(ExitOf(absl::OkStatus()), WorkerExit::kDone);
+  for (const absl::Status& bad :
+       {absl::InvalidArgumentError("option"), absl::NotFoundError("no data"),
+        absl::DataLossError("a shard is cut"), absl::PermissionDeniedError("data of another"),
+        absl::UnimplementedError("a type of weights"), absl::AlreadyExistsError("output")}) {
+    EXPECT_EQ(ExitOf(bad), WorkerExit::kBadInput) << bad;
+  }
+  for (const absl::Status& failed :
+       {absl::FailedPreconditionError("loss"), absl::ResourceExhaustedError("disk"),
+        absl::InternalError("no reason"), absl::UnknownError("none")}) {
+    EXPECT_EQ(ExitOf(failed), WorkerExit::kFailed) << failed;
+  }
+  for (const absl::Status& lost :
+       {absl::UnavailableError("peer"), absl::DeadlineExceededError("wait"),
+        absl::AbortedError("another writes there"), absl::CancelledError("gone")}) {
+    EXPECT_EQ(ExitOf(lost), WorkerExit::kLost) << lost;
+  }
+}
+
 }  // namespace
 }  // namespace espalier

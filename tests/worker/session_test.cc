@@ -50,6 +50,28 @@ class Sessions : public testing::Test {
     return session.Run().status();
   }
 
+  // Two steps of grpo on sums, of which a new model gets none right.
+  v1::JobSpec JobOfSums() const {
+    std::string rows;
+    for (int i = 0; i < 8; ++i) {
+      absl::StrAppend(&rows, R"({"prompt": ")", i, R"( + 1 = ", "record": {"answer": )", i + 1,
+                      "}}\n");
+    }
+    const PrepareOptions prepare{.inputs = {job_.folder().Write("in/rows.jsonl", rows)},
+                                 .output = job_.folder() / "prompts",
+                                 .rows = RowOptions{.format = RowFormat::kPrompts},
+                                 .split_by = SplitBy::kNone};
+    const auto prepared = PrepareData(PosixFileSystem(), *MakeByteTokenizer(), prepare);
+    EXPECT_TRUE(prepared.ok()) << prepared.status();
+    const auto loaded =
+        LoadJobFile(job_.folder() / "job.yaml",
+                    {absl::StrCat("data.path=", prepare.output), "train.task=grpo", "train.steps=2",
+                     "train.rollout.samples=4", "train.rollout.max_new_tokens=8",
+                     "train.verifier.kind=arithmetic"});
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    return *loaded;
+  }
+
   TinyJob job_;
   SessionOptions options_;
 };
@@ -104,25 +126,8 @@ TEST_F(Sessions, SayOfAJobThatHasTrainedThatItsNodeLacksWhatItStartsWith) {
 
 // Its program is opened behind the state that it goes on from.
 TEST_F(Sessions, SayOfAJobThatHasTrainedThatItsNodeLacksItsVerifier) {
-  std::string rows;
-  for (int i = 0; i < 8; ++i) {
-    absl::StrAppend(&rows, R"({"prompt": ")", i, R"( + 1 = ", "record": {"answer": )", i + 1,
-                    "}}\n");
-  }
-  const PrepareOptions prepare{.inputs = {job_.folder().Write("in/rows.jsonl", rows)},
-                               .output = job_.folder() / "prompts",
-                               .rows = RowOptions{.format = RowFormat::kPrompts},
-                               .split_by = SplitBy::kNone};
-  const auto prepared = PrepareData(PosixFileSystem(), *MakeByteTokenizer(), prepare);
-  ASSERT_TRUE(prepared.ok()) << prepared.status();
-  const auto loaded =
-      LoadJobFile(job_.folder() / "job.yaml",
-                  {absl::StrCat("data.path=", prepare.output), "train.task=grpo", "train.steps=2",
-                   "train.rollout.samples=4", "train.rollout.max_new_tokens=8",
-                   "train.verifier.kind=arithmetic"});
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
   v1::JobSpec& spec = *options_.welcome.mutable_spec();
-  spec = *loaded;
+  spec = JobOfSums();
   const auto run = [&](const std::string& checkpoints) {
     ScriptedClient client;
     return Run(client, checkpoints);
@@ -137,6 +142,24 @@ TEST_F(Sessions, SayOfAJobThatHasTrainedThatItsNodeLacksItsVerifier) {
   options_.welcome.set_least_step(2);
   EXPECT_EQ(run("trained").code(), absl::StatusCode::kNotFound);
   EXPECT_TRUE(IsOfTheirNodes(run("trained")));
+}
+
+TEST_F(Sessions, SayAtTheEndThatNothingWasLearnt) {
+  *options_.welcome.mutable_spec() = JobOfSums();
+  const auto log = [&](const std::string& checkpoints) {
+    ScriptedClient client;
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(Run(client, checkpoints), absl::OkStatus());
+    return testing::internal::GetCapturedStderr();
+  };
+  constexpr char kNothing[] = "the job has learnt nothing: ";
+  const std::string equal = log("sums");
+  EXPECT_TRUE(absl::StrContains(equal, absl::StrCat(kNothing, "in each of the 8 groups"))) << equal;
+  const std::string resumed = log("sums");
+  EXPECT_TRUE(absl::StrContains(resumed, absl::StrCat(kNothing, "none of the 2 steps"))) << resumed;
+  *options_.welcome.mutable_spec() = *LoadJobFile(job_.folder() / "job.yaml", {"train.steps=2"});
+  const std::string text = log("text");
+  EXPECT_FALSE(absl::StrContains(text, kNothing)) << text;
 }
 
 // What the nodes have does not make a loss finite.

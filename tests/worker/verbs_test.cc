@@ -66,7 +66,8 @@ TEST(Verbs, PreparedTextTrainsAndTheCheckpointGenerates) {
   EXPECT_THAT(inspected.output, HasSubstr("validation"));
   folder.Write("job.yaml",
                "name: tiny\nmodel: {hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, "
-               "num_attention_heads: 2}\ndata: {path: data, sequence_length: 16}\n"
+               "num_attention_heads: 2, max_position_embeddings: 64}\n"
+               "data: {path: data, sequence_length: 16}\n"
                "train: {steps: 5, global_batch: 4}\nlaunch: {threads: 1, device: cpu}\n"
                "checkpoint: {directory: checkpoints, keep_best: 1}\n");
   const Ended trained = Worker(folder, {"--standalone", folder / "job.yaml"});
@@ -80,6 +81,13 @@ TEST(Verbs, PreparedTextTrainsAndTheCheckpointGenerates) {
     EXPECT_EQ(generated.code, 0) << generated.output;
     EXPECT_THAT(generated.output, HasSubstr("line")) << checkpoint;
   }
+  const std::vector<std::string> generate = {"generate", "--checkpoint", folder / "checkpoints",
+                                             "--prompt", "line"};
+  const Ended fits = Worker(folder, generate);
+  EXPECT_EQ(fits.code, 0) << "of 64 positions: " << fits.output;
+  std::vector<std::string> more = generate;
+  more.insert(more.end(), {"--max-new-tokens", "200"});
+  EXPECT_EQ(Worker(folder, more).code, 2) << "more than there is room for was asked for";
 }
 
 TEST(Verbs, ALearntTokenizerGoesAllTheWay) {
@@ -97,7 +105,8 @@ TEST(Verbs, ALearntTokenizerGoesAllTheWay) {
   EXPECT_THAT(prepared.output, HasSubstr("bpe tokenizer of 274 ids"));
   folder.Write("job.yaml",
                "name: tiny\nmodel: {hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, "
-               "num_attention_heads: 2}\ndata: {path: data, sequence_length: 16}\n"
+               "num_attention_heads: 2, max_position_embeddings: 64}\n"
+               "data: {path: data, sequence_length: 16}\n"
                "train: {steps: 2, global_batch: 4}\nlaunch: {threads: 1, device: cpu}\n"
                "checkpoint: {directory: checkpoints}\n");
   const Ended trained = Worker(folder, {"--standalone", folder / "job.yaml"});
@@ -140,6 +149,23 @@ TEST(Verbs, MadeUpDataIsPreparedAsItIs) {
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.output, HasSubstr("allowed: 2 to 8"));
   EXPECT_FALSE(std::filesystem::exists(folder / "x"));
+}
+
+TEST(Verbs, PrepareCountsPairsAndPromptsAsSuch) {
+  const TestFolder folder;
+  const std::string pairs =
+      folder.Write("pairs.jsonl", R"({"prompt": "2 + 3 = ", "chosen": "5", "rejected": "six"})"
+                                  "\n"
+                                  R"({"prompt": "1 + 1 = ", "chosen": "2", "rejected": "two"})"
+                                  "\n");
+  const std::string prompts =
+      folder.Write("prompts.jsonl", R"({"prompt": "2 + 3 = ", "record": {"answer": 5}})");
+  const auto prepare = [&](const char* format, const std::string& file) {
+    return Worker(folder, {"data", "prepare", "--output", folder / format, "--format", format,
+                           "--split", "none", file});
+  };
+  EXPECT_THAT(prepare("preferences", pairs).output, HasSubstr("  train       2 pairs, "));
+  EXPECT_THAT(prepare("prompts", prompts).output, HasSubstr("  train       1 prompts, "));
 }
 
 TEST(Verbs, GenerateReadsNoDamagedCheckpoint) {
@@ -190,6 +216,29 @@ TEST(Verbs, PromptsWithCompletionsAreNotTakenForText) {
 }
 
 // What an agent asks before a job that trains elsewhere stops for its machine.
+// Of a folder of checkpoints as well as of one; what is frozen has to come from there too.
+TEST(Verbs, AJobBeginsWithTheNewestWholeCheckpointOfAFolder) {
+  TinyJob job(/*warm=*/true);
+  job.Set("train.steps=14");
+  ASSERT_EQ(Worker(job.folder(), job.Arguments("first")).code, 0);
+  job.Set("train.steps=2");
+  job.Set(absl::StrCat("model={from: ", job.folder() / "first", "/checkpoints}"));
+  job.Set("train.lora={rank: 4}");
+  const Ended whole = Worker(job.folder(), job.Arguments("second"));
+  EXPECT_EQ(whole.code, 0) << whole.output;
+  EXPECT_THAT(whole.output, HasSubstr("taking " + job.Checkpoint("first", "00000014")));
+  EXPECT_THAT(ReadText(job.Checkpoint("second", "00000002") + "/base.json"),
+              HasSubstr("checkpoints/step-00000014"));
+  std::filesystem::resize_file(job.Checkpoint("first", "00000014") + "/model.safetensors", 100);
+  const Ended damaged = Worker(job.folder(), job.Arguments("third"));
+  EXPECT_EQ(damaged.code, 0) << damaged.output;
+  EXPECT_THAT(damaged.output, HasSubstr("taking " + job.Checkpoint("first", "00000007")));
+  job.Set(absl::StrCat("model={from: ", job.folder() / "data", "}"));
+  const Ended none = Worker(job.folder(), job.Arguments("fourth"));
+  EXPECT_EQ(none.code, 2) << none.output;
+  EXPECT_THAT(none.output, HasSubstr("model.from: no model in "));
+}
+
 class Rehearsal : public testing::Test {
  protected:
   Rehearsal() {

@@ -292,8 +292,7 @@ absl::Status Preparer::CheckSplits() const {
   }
   if (train > 0 && (validation > 0 || split_by_ == SplitBy::kNone)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "all of the ", train + validation,
-      parts_.plan.kind == DataKind::kText ? " documents" : " examples", " fell into the ",
+      "all of the ", DescribeCount(parts_.plan.kind, train + validation), " fell into the ",
       train == 0 ? "validation" : "training", " split, the other one is empty; give more text, ",
       "another fraction or seed, or split by 'tail' (the end of the text is held out)"));
 }

@@ -288,6 +288,21 @@ absl::StatusOr<TokenManifest> TokenManifestFromJson(absl::string_view text) {
   return manifest;
 }
 
+std::string DescribeCount(DataKind kind, int64_t documents) {
+  switch (kind) {
+    case DataKind::kText:
+      return absl::StrCat(documents, " documents");
+    case DataKind::kPromptCompletion:
+    case DataKind::kMasked:
+      return absl::StrCat(documents, " examples");
+    case DataKind::kPrompts:
+      return absl::StrCat(documents, " prompts");
+    case DataKind::kPreferences:  // an example for each of the two
+      return absl::StrCat(documents / 2, " pairs");
+  }
+  return "";
+}
+
 std::string DescribeRows(const RowCounts& rows) {
   if (rows.read == 0) return "";
   std::string text = absl::StrCat(rows.read, " read");

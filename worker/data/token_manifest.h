@@ -32,6 +32,8 @@ enum class DataKind {
 // As in the manifest: "text", "prompt-completion", "masked-examples", "prompts", "preferences".
 absl::string_view DataKindName(DataKind kind);
 absl::StatusOr<DataKind> DataKindFromName(absl::string_view name);
+// What a split of so many `documents` holds, for people: "4 pairs", "8 prompts".
+std::string DescribeCount(DataKind kind, int64_t documents);
 
 struct DataShard {
   std::string file;    // plain name inside the folder: "train-00000.tokens", "train-00000.examples"

@@ -1,6 +1,6 @@
 // Checkpoint: the training state in one folder that transformers can load, written and verified.
-// Used by checkpoint_store.h, worker/rehearse_verb.cc, the trainer and generation. A Checkpoint is
-// immutable once open: any thread. Nothing here knows LibTorch.
+// Used by checkpoint_store.h, worker/rehearse_verb.cc, worker/open_model.cc, the trainer and
+// generation. A Checkpoint is immutable once open: any thread. Nothing here knows LibTorch.
 #pragma once
 
 #include <cstdint>

@@ -82,7 +82,7 @@ absl::StatusOr<bool> GrpoPractice::Prepare(Step step, const Model& model,
 }
 
 absl::Status GrpoPractice::Fill(Step step, const RolloutOrder& order,
-                                const std::vector<Rollout>& rollouts, SlotStates& slots) const {
+                                const std::vector<Rollout>& rollouts, SlotStates& slots) {
   const absl::Span<GrpoSlot> records = slots.NextRecords<GrpoSlot>(step);
   const GrpoNumbers of(spec_.train());
   if (rollouts.size() != records.size()) {
@@ -93,6 +93,9 @@ absl::Status GrpoPractice::Fill(Step step, const RolloutOrder& order,
   for (const Rollout& one : rollouts) rewards.push_back(one.judgement.total);
   ASSIGN_OR_RETURN(const AdvantageScale scale, ParseAdvantageScale(spec_.train().grpo().scale()));
   const Advantages advantages = AdvantagesOf(rewards, order.samples, scale);
+  from_the_beginning_ = from_the_beginning_ || step == Step(0);
+  groups_ += static_cast<int64_t>(order.prompts.size());
+  equal_groups_ += advantages.zero_groups;
   const torch::Tensor numbers = slots.NextNumbers(step).zero_();
   const auto table = static_cast<int64_t>(prompts_.training.size());
   for (size_t i = 0; i < rollouts.size(); ++i) {
@@ -107,6 +110,17 @@ absl::Status GrpoPractice::Fill(Step step, const RolloutOrder& order,
     std::copy(one.ids.begin(), one.ids.end(), ids);
   }
   return absl::OkStatus();
+}
+
+std::string GrpoPractice::WhyItTaughtNothing() const {
+  if (!from_the_beginning_ || equal_groups_ < groups_) return "";
+  return absl::StrCat("in each of the ", groups_,
+                      " groups all completions earned the same reward, so that none of ",
+                      "them was better than another (zero_advantage_groups): look at `reward` in "
+                      "the log and at what "
+                      "the verifier gives; raise train.rollout.samples or "
+                      "train.rollout.temperature, or take a model "
+                      "that solves some of the prompts (after fine-tuning it on examples)");
 }
 
 size_t GrpoPractice::prompts_of_evaluation() const {

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "worker/data/order.h"
@@ -34,6 +35,8 @@ class GrpoPractice final : public Practice {
   // order of the data, completed and judged; the steps between go on with the same.
   absl::StatusOr<bool> Prepare(Step step, const Model& model, const RolloutAround& around,
                                SlotStates& slots) override;
+  // All groups earned the same, from step 0 on.
+  std::string WhyItTaughtNothing() const override;
   // Validation prompts, evaluate.max_prompts of them, completed with the likeliest ids: the loss is
   // minus their mean reward, so that the best checkpoint is the best player. Rewards that change
   // with training are those of its end, so that all evaluations of a job compare. Then the games.
@@ -48,7 +51,7 @@ class GrpoPractice final : public Practice {
   // next, has its number plus the size of the table, so that its completions are others.
   RolloutOrder OrderOf(Step step) const;
   absl::Status Fill(Step step, const RolloutOrder& order, const std::vector<Rollout>& rollouts,
-                    SlotStates& slots) const;
+                    SlotStates& slots);
   size_t prompts_of_evaluation() const;
 
   // An evaluation of the model of this step, as far as the ranks have come with it.
@@ -68,6 +71,9 @@ class GrpoPractice final : public Practice {
   const std::unique_ptr<RolloutSource> source_;
   PacedRollouts paced_;  // evaluations
   std::optional<Examination> under_way_;
+  // Of what this process has sampled for steps; the first of these was step 0.
+  int64_t groups_ = 0, equal_groups_ = 0;
+  bool from_the_beginning_ = false;
 };
 
 }  // namespace espalier

@@ -41,4 +41,19 @@ absl::StatusOr<std::unique_ptr<Task>> OpenTask(const v1::JobSpec& spec, const Da
   }
 }
 
+TaskUnits UnitsOf(v1::Task task) {
+  switch (task) {
+    case v1::TASK_RFT:
+      return {.of_evaluations = "prompts", .loss = "1 - accuracy"};
+    case v1::TASK_GRPO:
+      return {.of_evaluations = "prompts", .loss = "minus the mean reward"};
+    case v1::TASK_DPO:
+      return {.of_steps = "pairs", .of_evaluations = "pairs", .loss = "nats per pair"};
+    case v1::TASK_TRM:  // puzzles, or texts
+      return {.of_steps = "samples", .of_evaluations = "samples", .loss = "nats"};
+    default:
+      return {};
+  }
+}
+
 }  // namespace espalier

@@ -57,6 +57,10 @@ class Practice {
   // state keeps from then on. 0: it is not, or not yet.
   virtual uint64_t learns_from() const { return 0; }
 
+  // Behind the last step: why what all steps were to learn from taught nothing, and what to do
+  // about it. Empty: it did, or some of it was made by others.
+  virtual std::string WhyItTaughtNothing() const { return ""; }
+
   // Of a model, equal on all ranks. The loss falls as the model does better.
   struct Findings {
     double loss = 0;

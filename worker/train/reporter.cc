@@ -58,10 +58,10 @@ void ConsoleReporter::OnStep(const v1::StepReport& report) {
   const absl::Duration eta =
       absl::Seconds(static_cast<int64_t>(static_cast<double>(left) * seconds / steps_ + 0.5));
   LogInfo(absl::StrCat(
-      absl::StrFormat("step %d/%d  loss %.4f  norm %.3f  lr %.3g  %.0f tokens/s  %.0f MB  %s left",
+      absl::StrFormat("step %d/%d  loss %.4f  norm %.3f  lr %.3g  %.0f %s/s  %.0f MB  %s left",
                       report.step() + 1, total_steps_, report.loss(), report.gradient_norm(),
                       report.learning_rate(), static_cast<double>(tokens_) / seconds,
-                      static_cast<double>(report.pass_peak_bytes()) / 1e6,
+                      units_.of_steps, static_cast<double>(report.pass_peak_bytes()) / 1e6,
                       absl::FormatDuration(eta)),
       Text(report.figures()),
       !report.skipped()      ? ""
@@ -76,7 +76,8 @@ void ConsoleReporter::OnEvaluation(const v1::EvaluationReport& report) {
   LogInfo(absl::StrCat(
       absl::StrFormat("validation after step %d: loss %.4f", report.step(), report.loss()),
       Text(report.figures()),
-      absl::StrFormat(" (%d tokens, %.1f s)", report.tokens(), report.seconds())));
+      absl::StrFormat(" (%d %s, %.1f s)", report.tokens(), units_.of_evaluations,
+                      report.seconds())));
 }
 
 StepReporter::StepReporter(const RankContext& context, ControlClient& client,

@@ -13,6 +13,7 @@
 #include "worker/control/control_client.h"
 #include "worker/data/samples.h"
 #include "worker/sync/together.h"
+#include "worker/task/open_task.h"
 #include "worker/train/evaluate.h"
 #include "worker/train/time_accounts.h"
 
@@ -30,8 +31,8 @@ class StepObserver {
 // For rank 0: the first and the last step, and one line per interval between them.
 class ConsoleReporter : public StepObserver {
  public:
-  ConsoleReporter(Clock& clock, int64_t total_steps, absl::Duration interval)
-      : clock_(clock), total_steps_(total_steps), interval_(interval) {}
+  ConsoleReporter(Clock& clock, int64_t total_steps, absl::Duration interval, TaskUnits units = {})
+      : clock_(clock), total_steps_(total_steps), interval_(interval), units_(units) {}
   void OnStep(const v1::StepReport& report) override;
   void OnEvaluation(const v1::EvaluationReport& report) override;
 
@@ -39,6 +40,7 @@ class ConsoleReporter : public StepObserver {
   Clock& clock_;
   const int64_t total_steps_;
   const absl::Duration interval_;
+  const TaskUnits units_;
   // Since the last line.
   absl::Duration last_line_ = -absl::InfiniteDuration();
   int64_t tokens_ = 0;

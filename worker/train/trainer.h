@@ -68,6 +68,8 @@ class Trainer {
   bool saved_for_good() const { return saved_for_good_; }
   // Why the job is complete before its last step; empty: it is not.
   std::string why_early() const;
+  // Why the model is no other than it was, after all its steps; empty: it has learnt.
+  std::string learnt_nothing() const;
   // Of the newest evaluation.
   std::optional<Evaluation> last_evaluation() const { return milestones_->last_evaluation(); }
 

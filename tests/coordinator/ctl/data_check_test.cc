@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -178,6 +179,47 @@ TEST(CheckData, CountsTheRowsThatExamplesShare) {
   EXPECT_THAT(std::string(CheckData(spec).message()), HasSubstr("b is damaged"));
 }
 
+// A folder of prompts whose first record is this.
+void WritePrompts(const ScratchFolder& folder, const std::string& record) {
+  const auto size = static_cast<int64_t>(record.size());
+  folder.Write("manifest.json",
+               R"({"format": "espalier-tokens", "version": 2, "holds": "prompts",
+                   "splits": {"train": {"tokens": 90, "documents": 2,
+                   "examples": [{"file": "prompts"}], "records": [{"file": "records"}]}}})");
+  folder.Write("prompts", Table({{size, 40}, {2 * size, 90}}));
+  folder.Write("records", std::string(64, '\0') + record + record);
+}
+
+TEST(CheckData, RefusesRecordsOfAnotherVerifier) {
+  struct {
+    const char* kind;
+    const char* record;
+    const char* error;  // empty: fine
+  } const cases[] = {
+      {"wordle", R"({"secret": "ALLEY", "history": []})", ""},
+      {"wordle", R"({"answer": 36})", "have 'secret', a text, and that of"},
+      {"arithmetic", R"({"answer": 36})", ""},
+      {"arithmetic", R"({"answer": 3.5})", "'answer', a whole number"},
+      {"arithmetic", R"({"secret": "ALLEY"})", "is '{\"secret\": \"ALLEY\"}'"},
+      {"units", R"({"answer": 3.5})", ""},
+      {"units", R"({"secret": "ALLEY"})", "'answer', a number"},
+      {"external", R"({"wanted": ["gram"]})", ""},
+      {"wordle", "no JSON", ""},
+  };
+  ScratchFolder folder;
+  v1::JobSpec spec = Job(v1::TASK_GRPO, 8);
+  spec.mutable_data()->set_path(folder.root());
+  for (const auto& [kind, record, error] : cases) {
+    WritePrompts(folder, record);
+    spec.mutable_train()->mutable_verifier()->set_kind(kind);
+    const absl::Status status = CheckData(spec);
+    EXPECT_EQ(status.ok(), *error == '\0') << kind << " " << record << " " << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(error));
+  }
+  folder.Write("prompts", Table({{int64_t{1} << 40, 40}}));
+  EXPECT_EQ(CheckData(spec), absl::OkStatus()) << "the workers say that it is damaged";
+}
+
 TEST(CheckData, IsOfThisMachineAlone) {
   ScratchFolder folder;
   v1::JobSpec spec = Job(v1::TASK_SFT, 8);
@@ -190,6 +232,43 @@ TEST(CheckData, IsOfThisMachineAlone) {
   folder.Write("manifest.json", Text(1000));
   EXPECT_EQ(CheckData(spec).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(DataRemark(spec), "");
+}
+
+v1::JobSpec From(const std::string& folder) {
+  v1::JobSpec spec;
+  spec.mutable_model()->set_from(folder);
+  return spec;
+}
+
+TEST(CheckModel, TakesAModelACheckpointAndAFolderOfThem) {
+  ScratchFolder folder;
+  std::filesystem::create_directories(folder.path("runs/step-00000900"));  // of no manifest
+  for (const char* step : {"step-00000400", "step-00000500", "step-00000500.bad-1"}) {
+    std::filesystem::create_directories(folder.path("runs/") + step);
+    folder.Write(std::string("runs/") + step + "/manifest.json", "{}");
+  }
+  folder.Write("runs/step-00000500/config.json", "{}");
+  EXPECT_EQ(CheckModel(v1::JobSpec()), absl::OkStatus()) << "none is named";
+  EXPECT_EQ(CheckModel(From(folder.path("runs/step-00000500"))), absl::OkStatus());
+  EXPECT_EQ(ModelRemark(From(folder.path("runs/step-00000500"))), "");
+  EXPECT_EQ(CheckModel(From(folder.path("runs"))), absl::OkStatus());
+  EXPECT_THAT(ModelRemark(From(folder.path("runs"))),
+              HasSubstr("now " + folder.path("runs/step-00000500")));
+  EXPECT_EQ(ModelRemark(v1::JobSpec()), "");
+}
+
+TEST(CheckModel, SaysWhatIsMissingAndWhatWouldDo) {
+  ScratchFolder folder;
+  const absl::Status missing = CheckModel(From(folder.path("none")));
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(missing.message()),
+              AllOf(HasSubstr("none does not exist on this machine"), HasSubstr("step-00000500")));
+  const absl::Status empty = CheckModel(From(folder.root()));
+  EXPECT_EQ(empty.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(empty.message()),
+              AllOf(HasSubstr("holds no config.json and no checkpoint"), HasSubstr("folder of")));
+  folder.Write("file", "");
+  EXPECT_EQ(CheckModel(From(folder.path("file"))).code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

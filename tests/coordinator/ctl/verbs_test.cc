@@ -89,6 +89,17 @@ TEST_F(Verbs, ValidateNotesThatTheDataAreNotHere) {
   EXPECT_THAT(result.remarks, HasSubstr("note: data.path: " + folder_ + "/data does not exist"));
 }
 
+TEST_F(Verbs, ValidateLooksForTheModelWhichOnlyNodesMayHave) {
+  const std::string from = "model={from: " + folder_ + "/model}";
+  const CliResult missing = Run({"validate", folder_ + "/job.yaml", "--set", from});
+  EXPECT_EQ(missing.code, 3);
+  EXPECT_THAT(missing.remarks, HasSubstr("model.from: " + folder_ + "/model does not exist"));
+  EXPECT_EQ(Run({"submit", folder_ + "/job.yaml", "--set", from}).code, 0);
+  std::filesystem::create_directory(folder_ + "/model");
+  EXPECT_EQ(Run({"validate", folder_ + "/job.yaml", "--set", from}).code, 2);
+  EXPECT_EQ(Run({"submit", folder_ + "/job.yaml", "--set", from}).code, 2) << "no model anywhere";
+}
+
 TEST_F(Verbs, ValidateWorksUnderBothNamesWithoutACoordinator) {
   for (const std::vector<std::string>& verb :
        {std::vector<std::string>{"validate"}, {"job", "validate"}}) {

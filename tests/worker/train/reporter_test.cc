@@ -61,5 +61,25 @@ TEST(ConsoleReporter, FiguresOfTheTaskEndTheLine) {
               HasSubstr("validation after step 1: loss 1.5000  solve_rate 1 (0 tokens"));
 }
 
+TEST(ConsoleReporter, NamesWhatTheTaskCounts) {
+  struct {
+    v1::Task task;
+    const char* step;
+    const char* evaluation;
+  } const cases[] = {{v1::TASK_SFT, "200 tokens/s", "(100 tokens, "},
+                     {v1::TASK_DPO, "200 pairs/s", "(100 pairs, "},
+                     {v1::TASK_TRM, "200 samples/s", "(100 samples, "},
+                     {v1::TASK_GRPO, "200 tokens/s", "(100 prompts, "},
+                     {v1::TASK_RFT, "200 tokens/s", "(100 prompts, "}};
+  for (const auto& [task, step, evaluation] : cases) {
+    SetClock clock;
+    ConsoleReporter console(clock, /*total_steps=*/4, absl::Seconds(10), UnitsOf(task));
+    EXPECT_THAT(LogOf([&] { console.OnStep(ReportOf(0)); }), HasSubstr(step));
+    v1::EvaluationReport report;
+    report.set_tokens(100);
+    EXPECT_THAT(LogOf([&] { console.OnEvaluation(report); }), HasSubstr(evaluation));
+  }
+}
+
 }  // namespace
 }  // namespace espalier
