@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "coordinator/core/directives.h"
 #include "coordinator/core/facts.h"
 #include "coordinator/core/faults.h"
 #include "coordinator/core/generation.h"
@@ -151,6 +152,7 @@ void On(Transaction& transaction, const Tick& tick) {
     if (IsFinal(job.record.state)) continue;
     WatchJob(transaction, job);
     WatchChange(transaction, job);
+    HeedLimits(transaction, job);
   }
   ForgetOldJobs(transaction);
   WatchQueue(transaction);

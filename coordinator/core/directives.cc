@@ -47,6 +47,17 @@ ShardPlan NewPlan(Transaction& transaction, Job& job) {
   return plan;
 }
 
+std::vector<RankLimit> LimitsOf(const ClusterState& state, const JobRecord& record) {
+  if (!PlansBySpeed(record.spec) || !Samples(record.spec)) return {};
+  std::vector<RankLimit> limits;
+  for (const PlannedRank& rank : PlannedRanks(state, record)) {
+    limits.push_back({.part = rank.part, .largest_share = rank.largest_share});
+  }
+  const bool any = std::any_of(limits.begin(), limits.end(),
+                               [](const RankLimit& limit) { return limit != RankLimit(); });
+  return any ? limits : std::vector<RankLimit>();
+}
+
 // What nodes compute less than they could is no surprise.
 void NoteLimits(Transaction& transaction, Job& job) {
   const JobRecord& record = job.record;
@@ -68,7 +79,8 @@ void FirstDirective(Transaction& transaction, Job& job) {
       .number = 1,
       .run_state = record.desired == DesiredState::kPauseSoft ? RunState::kPause : RunState::kRun,
       .checkpoint_request = record.checkpoint_wanted ? 1 : 0,
-      .plan = NewPlan(transaction, job)};
+      .plan = NewPlan(transaction, job),
+      .limits = LimitsOf(transaction.state(), record)};
   NoteLimits(transaction, job);
 }
 
@@ -89,6 +101,19 @@ void AskForCheckpoint(Transaction& transaction, Job& job) {
   job.record.checkpoint_wanted = true;
   ++job.record.directive.checkpoint_request;
   ++job.record.directive.number;
+  SendToAll(transaction, job);
+}
+
+void HeedLimits(Transaction& transaction, Job& job) {
+  if (!Samples(job.record.spec) || job.record.processes != Processes::kRunning) return;
+  std::vector<RankLimit> limits = LimitsOf(transaction.state(), job.record);
+  Directive& directive = job.record.directive;
+  if (directive.limits == limits) return;
+  directive.limits = std::move(limits);
+  ++directive.number;
+  const std::string why = LimitsText(job.record.spec.train().global_batch(),
+                                     PlannedRanks(transaction.state(), job.record));
+  transaction.Note(job, absl::StrCat("sampling: ", why.empty() ? "no node is limited" : why));
   SendToAll(transaction, job);
 }
 

@@ -34,6 +34,10 @@ void NoteSpeed(Job& job, const NodeName& node, const StepFigures& figures);
 // ranks adopt it at the next step boundary.
 void ReconsiderPlan(Transaction& transaction, Job& job);
 
+// Looked at now and then: tells the ranks of a job that samples when one of its nodes is spared, or
+// is not any more, or has another largest share.
+void HeedLimits(Transaction& transaction, Job& job);
+
 // The end of a reason for such a stop.
 inline constexpr char kStopsWithCheckpoint[] = "; stops with a checkpoint";
 

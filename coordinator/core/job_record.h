@@ -37,9 +37,9 @@ struct Directive {
   RunState run_state = RunState::kRun;
   // Grows with every checkpoint asked for within a generation.
   int64_t checkpoint_request = 0;
-  // With kStop.
-  bool checkpoint_before_stop = false;
+  bool checkpoint_before_stop = false;  // with kStop
   ShardPlan plan;
+  std::vector<RankLimit> limits;  // by rank; empty: none is limited
   friend bool operator==(const Directive&, const Directive&) = default;
 };
 

@@ -220,6 +220,11 @@ v1::Directive ToProto(const Directive& directive) {
   result.set_checkpoint_request(directive.checkpoint_request);
   result.set_checkpoint_before_stop(directive.checkpoint_before_stop);
   *result.mutable_plan() = ToProto(directive.plan);
+  for (const RankLimit& limit : directive.limits) {
+    v1::RankLimit& row = *result.add_limits();
+    row.set_part(limit.part);
+    row.set_largest_share(limit.largest_share);
+  }
   return result;
 }
 
@@ -235,6 +240,9 @@ Directive FromProto(const v1::Directive& directive) {
                  {plan.sequences().begin(), plan.sequences().end()},
                  plan.reason(),
                  plan.decided_ms()};
+  for (const v1::RankLimit& row : directive.limits()) {
+    result.limits.push_back({row.part(), row.largest_share()});
+  }
   return result;
 }
 

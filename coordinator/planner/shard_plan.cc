@@ -38,6 +38,10 @@ bool PlansBySpeed(const v1::JobSpec& spec) {
   return spec.parallel().shares().empty() && spec.parallel().plan() != v1::PLAN_MODE_FIXED;
 }
 
+bool Samples(const v1::JobSpec& spec) {
+  return spec.train().task() == v1::TASK_RFT || spec.train().task() == v1::TASK_GRPO;
+}
+
 absl::Status CheckShares(const v1::JobSpec& spec, int32_t ranks) {
   const int32_t batch = spec.train().global_batch();
   if (PlansBySpeed(spec) && batch < ranks) {

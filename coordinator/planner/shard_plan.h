@@ -25,6 +25,14 @@ struct ShardPlan {
   friend bool operator==(const ShardPlan&, const ShardPlan&) = default;
 };
 
+// Of completions that are sampled, which ranks take as they are ready for them, a rank's at most:
+// of what it would do in the time of the others, and of all.
+struct RankLimit {
+  double part = 1;
+  double largest_share = 1;
+  friend bool operator==(const RankLimit&, const RankLimit&) = default;
+};
+
 struct PlanRequest {
   // Of the plan to be made.
   int64_t number = 0;
@@ -39,6 +47,9 @@ ShardPlan FixedPlan(const PlanRequest& request);
 
 // The job's plan follows measured speed (parallel.plan).
 bool PlansBySpeed(const v1::JobSpec& spec);
+
+// Its ranks sample completions besides, as they are ready for them.
+bool Samples(const v1::JobSpec& spec);
 
 // INVALID_ARGUMENT when parallel.shares is neither empty nor one entry per rank with a sum above 0;
 // or when the plan follows measured speed and there are more ranks than sequences, for a rank that

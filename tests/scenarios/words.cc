@@ -185,6 +185,10 @@ absl::Status SetKey(v1::JobSpec& spec, const std::string& key, const std::string
                                                        : v1::PLAN_MODE_MEASURED);
     return absl::OkStatus();
   }
+  if (key == "task" && value == "grpo") {
+    spec.mutable_train()->set_task(v1::TASK_GRPO);
+    return absl::OkStatus();
+  }
   if (key == "data") {
     spec.mutable_data()->set_path(value);
     return absl::OkStatus();

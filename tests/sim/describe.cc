@@ -22,8 +22,12 @@ std::string Text(const Directive& directive) {
   if (directive.checkpoint_request > 0) {
     absl::StrAppend(&text, " checkpoint-request ", directive.checkpoint_request);
   }
-  return absl::StrCat(text, " plan ", directive.plan.number, " [",
-                      absl::StrJoin(directive.plan.sequences, " "), "]");
+  absl::StrAppend(&text, " plan ", directive.plan.number, " [",
+                  absl::StrJoin(directive.plan.sequences, " "), "]");
+  for (const RankLimit& limit : directive.limits) {
+    absl::StrAppend(&text, " ", limit.part, "<=", limit.largest_share);
+  }
+  return text;
 }
 
 std::string ProcessesName(Processes processes) {

@@ -63,10 +63,19 @@ struct Rollouts {
 
 enum class RolloutPart { kSampling, kJudging };
 
+// What a rank does of an order at most: of what it could in the time of the others, and of all its
+// completions. What has no place within the limits of all is done all the same.
+struct RolloutLimit {
+  double part = 1;
+  double largest_share = 1;
+};
+
 // What the run around it gives to an order.
 struct RolloutAround {
   // Of each rank, the same on all ranks: what it does in the time of the others. Empty: as much.
   std::vector<int64_t> shares;
+  // Asked now and then: what limits this rank. Null: nothing.
+  std::function<RolloutLimit()> limit = nullptr;
   // Asked now and then: whether the ranks are wanted at the boundary. Null: never.
   std::function<bool()> called_away;
   // Told what is begun, and what has just been done, which follows it at once. Null: nobody is.

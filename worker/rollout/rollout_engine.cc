@@ -201,6 +201,9 @@ absl::StatusOr<std::optional<std::vector<Rollout>>> RolloutEngine::SampleItems(
   run.load = {.rate = known_rate_};
   std::vector<Rollout> mine;
   for (absl::Status status;; status = Work(run, items, mine)) {
+    const RolloutLimit limit = run.around.limit ? run.around.limit() : RolloutLimit();
+    run.load.part = limit.part;
+    run.load.largest_share = limit.largest_share;
     const Meeting told{run.load, CalledAway(run.around) ? 1 : 0, status.ok() ? 0 : 1};
     ASSIGN_OR_RETURN(const std::vector<Meeting> all, Meet(context_, told));
     std::vector<RolloutLoad> loads;

@@ -106,6 +106,7 @@ absl::StatusOr<std::optional<Evaluation>> Evaluator::RunPractice(const Around& a
   const absl::Duration begin = context_.clock.Monotonic();
   const Model& model = around.model != nullptr ? *around.model : model_;
   const RolloutAround with{.shares = around.sequences,
+                           .limit = around.limit,
                            .called_away = around.called_away,
                            .begins = nullptr,
                            .done = nullptr,

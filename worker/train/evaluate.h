@@ -44,7 +44,8 @@ class Evaluator {
     // Of each rank in a step, the same on all ranks: what it computes in the time of the others.
     // Empty: as much as they do.
     std::vector<int64_t> sequences;
-    std::function<void()> free_memory;  // gives back what can be spared
+    std::function<RolloutLimit()> limit;  // as that of a RolloutAround
+    std::function<void()> free_memory;    // gives back what can be spared
     // Asked before every pass: whether the ranks are wanted at the boundary. Null: never.
     std::function<bool()> called_away;
     int64_t step = 0;  // committed

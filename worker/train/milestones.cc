@@ -68,6 +68,7 @@ absl::StatusOr<bool> Milestones::Evaluate() {
       parts_.evaluator->Run({.model = averaged == nullptr ? nullptr : averaged->model.get(),
                              .micro_batch = parts_.memory.EvaluationRows(),
                              .sequences = parts_.boundary.sequences(),
+                             .limit = [this] { return parts_.boundary.limit(); },
                              .free_memory = [this] { parts_.memory.Free(); },
                              .called_away = [this] { return parts_.boundary.CallsAway(); },
                              .step = parts_.replica.step().value()}));

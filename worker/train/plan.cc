@@ -1,5 +1,6 @@
 #include "worker/train/plan.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -32,6 +33,20 @@ absl::StatusOr<v1::ShardPlan> PlanFromShares(const v1::JobSpec& spec, int world_
   }
   plan.set_reason(spec.parallel().shares().empty() ? "even shares" : "parallel.shares of the job");
   return plan;
+}
+
+RolloutLimit SamplingLimit(const v1::Directive& directive, const v1::JobSpec& spec, Rank rank) {
+  RolloutLimit limit;
+  const auto place = static_cast<int>(rank.value());
+  if (place < directive.limits_size()) {
+    limit = {directive.limits(place).part(), directive.limits(place).largest_share()};
+  }
+  const auto& shares = spec.parallel().shares();
+  if (place < shares.size()) {
+    const double all = std::accumulate(shares.begin(), shares.end(), 0.0);
+    limit.largest_share = std::min(limit.largest_share, shares[place] / all);
+  }
+  return limit;
 }
 
 absl::StatusOr<std::optional<int64_t>> MicroBatchOf(const v1::BatchSpec& spec, Rank rank,

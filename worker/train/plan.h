@@ -13,12 +13,17 @@
 #include "common/base/ids.h"
 #include "espalier/v1/job.pb.h"
 #include "espalier/v1/worker.pb.h"
+#include "worker/rollout/rollout.h"
 
 namespace espalier {
 
 // Global batch divided by parallel.shares (common/base/shares.h; empty: evenly). INVALID_ARGUMENT
 // when there is not one share per rank, or none above 0.
 absl::StatusOr<v1::ShardPlan> PlanFromShares(const v1::JobSpec& spec, int world_size);
+
+// What a rank samples at most, between two steps: as the directive says, which holds as soon as it
+// comes, and by parallel.shares.
+RolloutLimit SamplingLimit(const v1::Directive& directive, const v1::JobSpec& spec, Rank rank);
 
 // batch.micro_batch of a rank; none when the job gives none. INVALID_ARGUMENT unless there is one
 // value, or one per rank.

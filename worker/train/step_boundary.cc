@@ -88,6 +88,10 @@ absl::StatusOr<Boundary> StepBoundary::Obey(Step step, const AtBoundary& at_boun
   }
 }
 
+RolloutLimit StepBoundary::limit() const {
+  return SamplingLimit(parts_.client.directive(), parts_.spec, parts_.context.collective.rank());
+}
+
 bool StepBoundary::CallsAway() const {
   if (parts_.context.collective.rank() != Rank(0)) return false;
   const v1::Directive directive = parts_.client.directive();

@@ -18,6 +18,7 @@
 #include "worker/control/control_client.h"
 #include "worker/data/order.h"
 #include "worker/optimizer/validation_progress.h"
+#include "worker/rollout/rollout.h"
 #include "worker/sync/together.h"
 #include "worker/train/boundary.h"
 #include "worker/train/reporter.h"
@@ -60,6 +61,8 @@ class StepBoundary {
   absl::StatusOr<SlotRange> Shard(const Boundary& boundary);
   // By rank, of the plan in force; before the first step of this generation, of the job itself.
   const std::vector<int64_t>& sequences() const { return sequences_; }
+  // What this rank samples at most: as the newest directive says, and by parallel.shares.
+  RolloutLimit limit() const;
   // Waits before a checkpoint is tried again. False: a directive says to leave without it, or not
   // to leave at all.
   absl::StatusOr<bool> WaitToRetry(Step step);

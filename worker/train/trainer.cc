@@ -127,6 +127,16 @@ std::string Trainer::why_early() const {
   return early ? progress.WhyItEnds(spec_) : "";
 }
 
+std::string Trainer::learnt_nothing() const {
+  const std::string why =
+      parts_.practice != nullptr ? parts_.practice->WhyItTaughtNothing() : std::string();
+  const TrainingCounters& counters = replica_.counters();
+  if (!why.empty() || counters.step == 0 || counters.updates > 0) return why;
+  return absl::StrCat("none of the ", counters.step,
+                      " steps made an update: there was nothing to learn from, or no gradient was "
+                      "finite; the log says which of each step");
+}
+
 absl::StatusOr<Trainer::StepEnd> Trainer::TrainStep() {
   // 1. Boundary: all ranks take what rank 0 was told, and obey it here.
   // What a checkpoint found out there may change the message's learning rate, or be the end.
@@ -201,6 +211,7 @@ absl::StatusOr<bool> Trainer::Practise() {
     return false;
   }
   RolloutAround around{.shares = boundary_->sequences(),
+                       .limit = [this] { return boundary_->limit(); },
                        .called_away = [this] { return boundary_->CallsAway(); },
                        .begins = nullptr,
                        .done = nullptr,

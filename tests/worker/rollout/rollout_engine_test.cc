@@ -25,6 +25,8 @@ TEST(RolloutEngine, RanksSpeedsAndSharesChangeNotABit) {
   ExpectEqual(AllOf(Sample({.slow_down = {1, 6}}, order)), alone);
   ExpectEqual(AllOf(Sample({.slow_down = {3, 1, 2}}, order)), alone);
   ExpectEqual(AllOf(Sample({.slow_down = {1, 1}, .shares = {1, 0}}, order)), alone);
+  ExpectEqual(AllOf(Sample({.slow_down = {1, 1}, .rank_limits = {{}, {.part = 0.2}}}, order)),
+              alone);
   ExpectEqual(AllOf(Sample({.limits = {.max_new_tokens = 24, .rows = 1}}, order)), alone);
 }
 
@@ -43,6 +45,16 @@ TEST(RolloutEngine, WhatASlowRankHasNotBegunMoves) {
   ASSERT_EQ(AllOf(ranks).size(), 60U);
   EXPECT_EQ(ranks[0].judged + ranks[1].judged, 60) << "each is judged once, where it was sampled";
   EXPECT_GT(ranks[0].judged, 40);
+}
+
+TEST(RolloutEngine, ARankSamplesNoMoreThanItsLimitsAllow) {
+  SamplingWorld world{.slow_down = {8, 1},
+                      .limits = {.max_new_tokens = 24, .rows = 4},
+                      .rank_limits = {{}, {.largest_share = 0.1}}};
+  EXPECT_EQ(Sample(world, SomeOrder(30, 2))[1].judged, 6) << "though it is faster";
+  world.slow_down = {1, 1};
+  world.rank_limits = {{}, {.part = 0.25}};
+  EXPECT_LT(Sample(world, SomeOrder(30, 2))[1].judged, 25);
 }
 
 // All of it is begun at once, so nothing is left to move.

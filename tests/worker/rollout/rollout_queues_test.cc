@@ -55,6 +55,8 @@ TEST(RolloutQueues, LoseAndDoubleNothingInAnyCourse) {
         loads[rank].begun = static_cast<int64_t>(random.Below(queue.size() + 1));
         loads[rank].rate = random.Below(4) == 0 ? 0 : 0.1 + 10 * random.Uniform();
         loads[rank].seconds = 20 * random.Uniform();
+        loads[rank].part = random.Below(2) == 0 ? 1 : random.Uniform();
+        loads[rank].largest_share = random.Below(2) == 0 ? 1 : random.Uniform();
         for (int64_t i = 0; i < loads[rank].begun; ++i) {
           EXPECT_TRUE(begun.insert(queue[static_cast<size_t>(i)]).second) << "begun twice";
         }
@@ -79,7 +81,8 @@ TEST(DivideWaiting, NoOtherDivisionEndsEarlier) {
       load.rate = 0.2 + 3 * random.Uniform();
     }
     const auto waiting = static_cast<int64_t>(1 + random.Below(20));
-    const std::vector<int64_t> parts = DivideWaiting(waiting, loads);
+    const std::vector<int64_t> parts =
+        DivideWaiting(waiting, loads, std::vector<int64_t>(ranks, waiting));
     int64_t sum = 0;
     for (const int64_t part : parts) sum += part;
     EXPECT_EQ(sum, waiting);
@@ -96,6 +99,42 @@ TEST(DivideWaiting, WhoHasNoShareGetsNothing) {
   RolloutQueues queues(6, std::vector<int64_t>{1, 0});
   queues.Meet(std::vector<RolloutLoad>{{.running = 0, .seconds = 100, .rate = 0.01}, {}});
   EXPECT_EQ(queues.of(0).size(), 6U);
+}
+
+// A course of ranks that are equally fast and begin all that they get: how many items each began.
+std::vector<int64_t> Begun(int64_t items, std::vector<RolloutLoad> loads, int64_t at_once) {
+  RolloutQueues queues(items, std::vector<int64_t>(loads.size(), 1));
+  std::vector<int64_t> begun(loads.size());
+  for (RolloutLoad& load : loads) load.rate = 1;
+  queues.Meet(loads);
+  while (queues.waiting() > 0) {
+    for (size_t rank = 0; rank < loads.size(); ++rank) {
+      const auto waits = static_cast<int64_t>(queues.of(rank).size());
+      loads[rank].begun = std::min(waits, at_once);
+      begun[rank] += loads[rank].begun;
+    }
+    queues.Meet(loads);
+  }
+  return begun;
+}
+
+TEST(RolloutQueues, WhoIsSparedDoesItsPartOfWhatItCould) {
+  EXPECT_EQ(Begun(300, {{}, {.part = 0.5}}, 1000), (std::vector<int64_t>{200, 100}));
+  EXPECT_EQ(Begun(300, {{}, {.part = 0}}, 1000), (std::vector<int64_t>{300, 0}));
+}
+
+TEST(RolloutQueues, NobodyHasMoreThanItsLargestShareHoweverFastItIs) {
+  EXPECT_EQ(Begun(300, {{}, {.largest_share = 0.1}}, 1000), (std::vector<int64_t>{270, 30}));
+  EXPECT_EQ(Begun(300, {{}, {.largest_share = 0.1}}, 4)[1], 30) << "though it is ready for more";
+  EXPECT_EQ(Begun(4, {{}, {.largest_share = 0.1}}, 4)[1], 1) << "none at all would be no share";
+}
+
+TEST(RolloutQueues, WhatHasNoPlaceWithinTheLimitsIsDoneAllTheSame) {
+  const std::vector<int64_t> begun =
+      Begun(100, {{.largest_share = 0.25}, {.largest_share = 0.25}}, 1000);
+  EXPECT_EQ(begun[0] + begun[1], 100);
+  EXPECT_EQ(begun[0], 50);
+  EXPECT_EQ(Begun(100, {{.part = 0}}, 1000), std::vector<int64_t>{100});
 }
 
 TEST(RolloutQueues, MeetSoonerTheSoonerSomebodyIsIdle) {

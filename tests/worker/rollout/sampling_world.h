@@ -45,6 +45,7 @@ struct SamplingWorld {
   std::vector<double> slow_down = {1};  // a rank each
   RolloutLimits limits = {.max_new_tokens = 24, .rows = 5};
   std::vector<int64_t> shares = {};
+  std::vector<RolloutLimit> rank_limits = {};
   absl::Duration failure_timeout = absl::Seconds(60);
   std::function<bool(int rank)> called_away = nullptr;
   std::function<void(int rank, Collective& collective)> before = nullptr;  // a rank samples
@@ -84,6 +85,9 @@ inline std::vector<SampledRank> Sample(const SamplingWorld& world, const Rollout
                             .judged_at_once = world.judged_at_once,
                             .slow_down = world.slow_down[rank]});
       RolloutAround around{.shares = world.shares, .worked = world.worked, .step = world.step};
+      if (rank < world.rank_limits.size()) {
+        around.limit = [&, rank] { return world.rank_limits[rank]; };
+      }
       if (world.called_away) {
         around.called_away = [&, rank] { return world.called_away(static_cast<int>(rank)); };
       }

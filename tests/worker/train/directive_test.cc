@@ -8,6 +8,7 @@
 #include "tests/worker/support/test_folder.h"
 #include "tests/worker/support/training_world.h"
 #include "worker/state/checkpoint_store.h"
+#include "worker/train/plan.h"
 
 namespace espalier {
 namespace {
@@ -245,6 +246,23 @@ TEST(Agreement, ANewPlanBeginsAtItsStepOnAllRanks) {
           << "rank " << rank << ", step " << step.step();
     }
   }
+}
+
+TEST(SamplingLimit, IsTheRanksOwnOfTheDirectiveOrItsFixedShare) {
+  v1::JobSpec spec;
+  v1::Directive directive;
+  EXPECT_EQ(SamplingLimit(directive, spec, Rank(1)).part, 1);
+  EXPECT_EQ(SamplingLimit(directive, spec, Rank(1)).largest_share, 1);
+  for (const double part : {1.0, 0.5}) {
+    v1::RankLimit& limit = *directive.add_limits();
+    limit.set_part(part);
+    limit.set_largest_share(part / 2);
+  }
+  EXPECT_EQ(SamplingLimit(directive, spec, Rank(1)).part, 0.5);
+  EXPECT_EQ(SamplingLimit(directive, spec, Rank(1)).largest_share, 0.25);
+  for (const int share : {4, 1}) spec.mutable_parallel()->add_shares(share);
+  EXPECT_EQ(SamplingLimit({}, spec, Rank(0)).largest_share, 0.8);
+  EXPECT_EQ(SamplingLimit(directive, spec, Rank(1)).largest_share, 0.2) << "the smaller one";
 }
 
 TEST(Agreement, APlanThatDoesNotFitFailsAllRanksAlike) {
