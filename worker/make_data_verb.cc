@@ -65,8 +65,11 @@ absl::Status MakeWordle(const MakeDataCommand& command, PromptForm form, DataWri
                vocabulary.secrets.words().size());
   const int64_t left_out = vocabulary.guesses.left_out() + vocabulary.secrets.left_out();
   if (left_out > 0) absl::PrintF("%d lines that are no word of five letters left out\n", left_out);
+  ASSIGN_OR_RETURN(const WordleHoldOut hold_out, ParseWordleHoldOut(command.hold_out));
   RETURN_IF_ERROR(MakeWordleData(
-      vocabulary, {.amount = command.amount, .teacher = command.teacher, .form = form}, writer));
+      vocabulary,
+      {.amount = command.amount, .teacher = command.teacher, .hold_out = hold_out, .form = form},
+      writer));
   RETURN_IF_ERROR(writer.AddFile("words.txt", SpellWords(vocabulary.guesses.words())));
   return writer.AddFile("secrets.txt", SpellWords(vocabulary.secrets.words()));
 }
@@ -106,6 +109,12 @@ void AddMakeData(CLI::App& data, MakeDataCommand& command) {
       .add_option("--considered", command.teacher.considered,
                   "Words among which the teacher takes the one that tells most; 1: any that agrees")
       ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  wordle
+      .add_option(
+          "--hold-out", command.hold_out,
+          "What games for validation do not have in common with those to train on: secrets, "
+          "or positions alone, whose secrets are met in training too")
       ->capture_default_str();
   CLI::App& units = AddKind(make, "units", kUnitsAbout, command);
   units

@@ -4,6 +4,7 @@
 // layout continue texts and conversations. Used by command_line.cc. One thread.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,7 @@ struct MakeDataCommand {
   std::string form;  // chat or plain; empty: chat of wordle, plain of others
   std::string words, secrets;
   WordleTeacher teacher;
+  std::string hold_out = "secrets";
   UnitQuestionOptions units;
   ArithmeticOptions arithmetic;
   SudokuOptions sudoku;
@@ -101,6 +103,7 @@ struct GenerateCommand {
   std::string prompt;
   bool chat = false;  // the prompt is a message to the model, framed by its chat template
   Sequence sequence;  // without its prompt
+  std::optional<int64_t> max_tokens;  // absent: the sequence's, where there is room for so many
   std::vector<std::string> stop;
 };
 // Prints the prompt and its continuation, token by token.

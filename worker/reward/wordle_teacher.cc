@@ -121,8 +121,11 @@ class GameWriter {
 struct SplitSecrets {
   std::vector<WordleWord> train, validation;
 };
-absl::StatusOr<SplitSecrets> Divide(absl::Span<const WordleWord> all, const DataAmount& amount) {
+absl::StatusOr<SplitSecrets> Divide(absl::Span<const WordleWord> all,
+                                    const WordleDataOptions& options) {
+  const DataAmount& amount = options.amount;
   std::vector<WordleWord> secrets(all.begin(), all.end());
+  if (options.hold_out == WordleHoldOut::kPositions) return SplitSecrets{secrets, secrets};
   SplitMix64 random(amount.seed, kSplitStream);
   Shuffle(secrets, random);
   const double part = static_cast<double>(amount.validation) /
@@ -140,6 +143,13 @@ absl::StatusOr<SplitSecrets> Divide(absl::Span<const WordleWord> all, const Data
 }
 
 }  // namespace
+
+absl::StatusOr<WordleHoldOut> ParseWordleHoldOut(absl::string_view name) {
+  if (name == "secrets") return WordleHoldOut::kSecrets;
+  if (name == "positions") return WordleHoldOut::kPositions;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--hold-out is ", name, "; allowed: secrets, positions"));
+}
 
 WordleWord TeachGuess(const WordleTeacher& teacher, absl::Span<const WordleWord> candidates,
                       SplitMix64& random) {
@@ -184,7 +194,7 @@ absl::Status MakeWordleData(const Vocabulary& vocabulary, const WordleDataOption
   const DataAmount& amount = options.amount;
   RETURN_IF_ERROR(CheckAmount(amount));
   const absl::Span<const WordleWord> all = vocabulary.secrets.words();
-  ASSIGN_OR_RETURN(const SplitSecrets secrets, Divide(all, amount));
+  ASSIGN_OR_RETURN(const SplitSecrets secrets, Divide(all, options));
   GameWriter games(options.form, writer);
   int64_t game = 0;
   for (; game < amount.train; ++game) {

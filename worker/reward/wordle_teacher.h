@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/base/random.h"
@@ -36,18 +37,24 @@ std::string TeachThoughts(absl::Span<const Guess> history, WordleWord guess);
 History TeachGame(const WordleTeacher& teacher, WordleWord secret,
                   absl::Span<const WordleWord> secrets, SplitMix64& random);
 
+// What games for validation do not have in common with those for training: the secrets too, which
+// asks for words that never earned anything, or the states alone.
+enum class WordleHoldOut { kSecrets, kPositions };
+absl::StatusOr<WordleHoldOut> ParseWordleHoldOut(absl::string_view name);
+
 struct WordleDataOptions {
   DataAmount amount;  // games
   WordleTeacher teacher;
+  WordleHoldOut hold_out = WordleHoldOut::kSecrets;
   PromptForm form = PromptForm::kChat;
 };
 
 // Every turn of every game is an example; of each game one state, after any number of its guesses
-// but the last, is a prompt. No secret of a game for training is one of a game for validation, of
-// which those states are left out that games for training have too: so the beginning of a game
-// always, and a game of which nothing is left is replaced by a further one. What is made for
-// training does not depend on that. INVALID_ARGUMENT: too few secrets for both, or nothing is left
-// of game after game.
+// but the last, is a prompt. No secret of a game for training is one of a game for validation,
+// where these are held out. Of a game for validation those states are left out that games for
+// training have too: so the beginning of a game always, and a game of which nothing is left is
+// replaced by a further one. What is made for training does not depend on that. INVALID_ARGUMENT:
+// too few secrets for both, or nothing is left of game after game.
 absl::Status MakeWordleData(const Vocabulary& vocabulary, const WordleDataOptions& options,
                             DataWriter& writer);
 

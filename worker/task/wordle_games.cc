@@ -41,13 +41,16 @@ absl::StatusOr<std::vector<WordleWord>> SecretsOf(const std::vector<RolloutPromp
 
 void TellWhatIsLeft(const WordleMatch& match, int64_t games) {
   const auto left = static_cast<int64_t>(match.secrets.size());
-  if (match.trained > 0) {
+  if (match.practised) {
+    LogInfo("training has all secrets of validation; games are played on secrets that it has");
+  } else if (match.trained > 0) {
     LogInfo(absl::StrCat("training has ", match.trained,
                          " of the secrets of validation; no game is played on them"));
   }
   if (left < games) {
-    LogWarning(absl::StrCat("evaluate.games is ", games, ", and validation has ", left,
-                            " secrets that training has not; evaluations play ", left, " games"));
+    LogWarning(absl::StrCat("evaluate.games is ", games, ", and validation has ", left, " secrets",
+                            match.practised ? "" : " that training has not", "; evaluations play ",
+                            left, " games"));
   }
 }
 
@@ -74,9 +77,13 @@ absl::StatusOr<WordleMatch> MakeWordleMatch(Vocabulary vocabulary, const MatchPr
   ASSIGN_OR_RETURN(const std::vector<WordleWord> trained, SecretsOf(prompts.training));
   ASSIGN_OR_RETURN(const std::vector<WordleWord> held_out, SecretsOf(prompts.validation));
   for (const WordleWord secret : held_out) {
-    if (static_cast<int64_t>(match.secrets.size()) == games) break;
     const bool is_trained = std::find(trained.begin(), trained.end(), secret) != trained.end();
     is_trained ? void(++match.trained) : match.secrets.push_back(secret);
+  }
+  match.practised = match.secrets.empty() && match.trained > 0;
+  if (match.practised) match.secrets = held_out;
+  if (static_cast<int64_t>(match.secrets.size()) > games) {
+    match.secrets.resize(static_cast<size_t>(games));
   }
   TellWhatIsLeft(match, games);
   if (prompts.validation.empty()) return match;

@@ -130,6 +130,31 @@ std::set<std::string> PromptsOf(const std::string& path) {
   return prompts;
 }
 
+TEST(WordleData, MayHoldOutPositionsAloneSoThatEverySecretIsPractised) {
+  const TestFolder folder;
+  const WordList few =
+      *WordList::Of({Shipped().secrets.words().begin(), Shipped().secrets.words().begin() + 40});
+  const WordleDataOptions options{.amount = {.train = 300, .validation = 100, .seed = 4},
+                                  .teacher = {.considered = 1},
+                                  .hold_out = WordleHoldOut::kPositions,
+                                  .form = PromptForm::kPlain};
+  ASSERT_TRUE(MakeData(folder, "data", [&](DataWriter& writer) {
+                return MakeWordleData({.guesses = few, .secrets = few}, options, writer);
+              }).ok());
+  std::set<std::string> train, validation, states;
+  for (const JsonRow& row : RowsOf(folder / "data/train-prompts.jsonl")) {
+    train.insert(row["record"]["secret"]);
+  }
+  for (const JsonRow& row : RowsOf(folder / "data/train.jsonl")) states.insert(row["prompt"]);
+  for (const JsonRow& row : RowsOf(folder / "data/validation-prompts.jsonl")) {
+    validation.insert(row["record"]["secret"]);
+    EXPECT_EQ(states.count(row["prompt"]), 0u) << row["prompt"];
+  }
+  EXPECT_EQ(train.size(), few.words().size());
+  EXPECT_GT(validation.size(), few.words().size() / 2);
+  EXPECT_EQ(ParseWordleHoldOut("words").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 // What training has word for word, games as they begin among it, would measure what was learnt by
 // heart.
 TEST(WordleData, NoPromptOfValidationIsOneOfTraining) {

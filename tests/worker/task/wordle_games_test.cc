@@ -137,10 +137,18 @@ TEST(WordleGames, AreOnSecretsThatTrainingDoesNotHave) {
   ASSERT_TRUE(match.ok()) << match.status();
   EXPECT_EQ(match->secrets, (std::vector<WordleWord>{Word("ALLEY"), Word("STORM")}));
   EXPECT_EQ(match->trained, 1);
-  const auto all = MakeWordleMatch(SmallVocabulary(), {training, training}, 4, Letters);
-  ASSERT_TRUE(all.ok()) << all.status();
-  EXPECT_TRUE(all->secrets.empty());
-  EXPECT_EQ(all->trained, 2);
+  EXPECT_FALSE(match->practised);
+}
+
+// Data whose validation holds out positions alone: games are told apart by what is guessed in them.
+TEST(WordleGames, AreOnThoseThatTrainingHasWhereItHasAll) {
+  const std::vector<RolloutPrompt> training{PromptOf("CRANE", {}, PromptForm::kPlain),
+                                            PromptOf("SWEAT", {}, PromptForm::kPlain),
+                                            PromptOf("ALLEY", {}, PromptForm::kPlain)};
+  const auto match = MakeWordleMatch(SmallVocabulary(), {training, training}, 2, Letters);
+  ASSERT_TRUE(match.ok()) << match.status();
+  EXPECT_EQ(match->secrets, (std::vector<WordleWord>{Word("CRANE"), Word("SWEAT")}));
+  EXPECT_TRUE(match->practised);
 }
 
 TEST(WordleGames, AreGivenUpWhenTheRanksAreCalledAway) {
