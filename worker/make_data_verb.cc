@@ -66,10 +66,13 @@ absl::Status MakeWordle(const MakeDataCommand& command, PromptForm form, DataWri
   const int64_t left_out = vocabulary.guesses.left_out() + vocabulary.secrets.left_out();
   if (left_out > 0) absl::PrintF("%d lines that are no word of five letters left out\n", left_out);
   ASSIGN_OR_RETURN(const WordleHoldOut hold_out, ParseWordleHoldOut(command.hold_out));
-  RETURN_IF_ERROR(MakeWordleData(
-      vocabulary,
-      {.amount = command.amount, .teacher = command.teacher, .hold_out = hold_out, .form = form},
-      writer));
+  RETURN_IF_ERROR(MakeWordleData(vocabulary,
+                                 {.amount = command.amount,
+                                  .teacher = command.teacher,
+                                  .erring = command.erring,
+                                  .hold_out = hold_out,
+                                  .form = form},
+                                 writer));
   RETURN_IF_ERROR(writer.AddFile("words.txt", SpellWords(vocabulary.guesses.words())));
   return writer.AddFile("secrets.txt", SpellWords(vocabulary.secrets.words()));
 }
@@ -109,6 +112,13 @@ void AddMakeData(CLI::App& data, MakeDataCommand& command) {
       .add_option("--considered", command.teacher.considered,
                   "Words among which the teacher takes the one that tells most; 1: any that agrees")
       ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  wordle
+      .add_option(
+          "--erring", command.erring,
+          "Above 0: prompts are positions of players of whose guesses this part is any word, as "
+          "a learner gets into them; 0: positions of the teacher's games")
+      ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   wordle
       .add_option(

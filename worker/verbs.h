@@ -65,6 +65,7 @@ struct MakeDataCommand {
   std::string words, secrets;
   WordleTeacher teacher;
   std::string hold_out = "secrets";
+  double erring = 0;
   UnitQuestionOptions units;
   ArithmeticOptions arithmetic;
   SudokuOptions sudoku;

@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
 """Whether GRPO made a model play Wordle better, from what `deploy/dev tour grpo` left: the first 200
-positions of validation, answered with the likeliest tokens by the model that the tour began with and
-by what it became; rewards of the set guess-only, reckoned here anew; the mean of their differences,
-its interval of 95 %, and p of a paired bootstrap: how often a mean of positions drawn with repetition
-is not above 0. Then whole games on the secrets of those positions, which training never had, and on
-those of the prompts that were practised: one of each by the likeliest guesses, and ten that are
-sampled as in training (temperature 1), with the same bootstrap over the secrets. The worker's own log
-must say the same mean reward, or nothing is told.
+positions of validation, which training never had, answered with the likeliest tokens by the model
+that the tour began with and by what it became; rewards of the set agreeing, reckoned here anew; the
+mean of their differences, its interval of 95 %, and p of a paired bootstrap: how often a mean of
+positions drawn with repetition is not above 0. Then whole games on the secrets of validation, which
+are all practised: one of each by the likeliest guesses, and ten that are sampled as in training
+(temperature 1), with the same bootstrap over the secrets. The worker's own log must say the same mean
+reward, or nothing is told.
 
 Arguments: [FOLDER], build/tour/grpo by default."""
 import http.client
 import json
-import math
 import os
 import pathlib
 import random
@@ -48,18 +47,10 @@ def guess_of(completion):
 
 
 def reward(words, secret, history, completion):
-    """The set guess-only of worker/reward/wordle_rewards.h."""
+    """The set agreeing of worker/reward/wordle_rewards.h."""
     guess = guess_of(completion)
-    if len(guess) != 5:
-        return -2
-    if guess not in words:
-        return -1.5
-    before = sum(agrees(word, history) for word in words)
-    after = sum(agrees(word, [*history, (guess, marks(secret, guess))]) for word in words)
-    information = 0.15 * math.log(max(before, 1) / max(after, 1))
-    return (0.6 - (0.3 if guess in dict(history) else 0)
-            + (0.6 if agrees(guess, history) else -0.2)
-            + min(max(information, 0), 0.8) + (2 if guess == secret else 0))
+    may_win = guess in words and guess not in dict(history) and agrees(guess, history)
+    return (1 if may_win else 0) + (1 if guess == secret else 0)
 
 
 class Player:
@@ -86,7 +77,7 @@ class Player:
                                 "\n<think>"]) for history in histories[begin:begin + ASKED_AT_ONCE]]
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
             connection.request("POST", "/v1/completions", json.dumps(
-                {"prompt": prompts, "max_tokens": 64, "temperature": temperature,
+                {"prompt": prompts, "max_tokens": 96, "temperature": temperature,
                  "seed": seed + begin, "stop": [END]}),
                 {"Content-Type": "application/json"})
             answer = json.load(connection.getresponse())
@@ -115,18 +106,8 @@ def tell(figure, **values):
     print(json.dumps({"bench": "wordle", "figure": figure, **values}), flush=True)
 
 
-def played_on(player, who, kind, words, secrets):
-    """Plays on these secrets; of each, the part of its sampled games that is solved."""
-    likeliest = player.games(words, secrets)
-    sampled = player.games(words, secrets * SAMPLED_GAMES, temperature=1)
-    tell(f"{who}, {kind} secrets", games=len(likeliest),
-         solve_rate=sum(likeliest) / len(likeliest), sampled_games=len(sampled),
-         sampled_solve_rate=sum(sampled) / len(sampled))
-    return [sum(sampled[one::len(secrets)]) / SAMPLED_GAMES for one in range(len(secrets))]
-
-
 def played(folder, who, words, states, secrets):
-    """Rewards of the states; and of each kind of secrets what played_on gives."""
+    """Rewards of the states; and of each secret whether it is found, and how often when sampled."""
     checkpoint = max((folder / f"{JOBS[who]}-checkpoints").glob("step-*"))
     with Player(checkpoint) as player:
         turns = player.turns([history for _, history in states])
@@ -136,8 +117,14 @@ def played(folder, who, words, states, secrets):
         mean = sum(got) / len(got)
         if abs(float(said[-1]) - mean) > 2e-3:
             sys.exit(f"{who}: the mean reward is {mean:.4f} here and {said[-1]} in the worker's log")
-        tell(who, states=len(states), reward=mean)
-        return got, {kind: played_on(player, who, kind, words, of) for kind, of in secrets.items()}
+        likeliest = player.games(words, secrets)
+        sampled = player.games(words, secrets * SAMPLED_GAMES, temperature=1)
+    tell(who, states=len(states), reward=mean, games=len(likeliest),
+         solve_rate=sum(likeliest) / len(likeliest), sampled_games=len(sampled),
+         sampled_solve_rate=sum(sampled) / len(sampled))
+    return {"the mean reward": got, "the games that are solved": likeliest,
+            "the part of sampled games that is solved":
+                [sum(sampled[one::len(secrets)]) / SAMPLED_GAMES for one in range(len(secrets))]}
 
 
 def tell_rise(figure, before, after):
@@ -158,14 +145,11 @@ def states_of(path):
 def main():
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build/tour/grpo")
     words = (folder / "wordle/words.txt").read_text().split()
-    states = states_of(folder / "wordle/validation-prompts.jsonl")[:STATES]
-    secrets = {kind: list(dict.fromkeys(secret for secret, _ in of)) for kind, of in
-               [("new", states), ("practised", states_of(folder / "wordle/prompts.jsonl"))]}
-    before, after = (played(folder, who, words, states, secrets) for who in JOBS)
-    tell_rise("rise of the mean reward", before[0], after[0])
-    for kind in secrets:
-        tell_rise(f"rise of the part of sampled games that is solved, {kind} secrets",
-                  before[1][kind], after[1][kind])
+    prompts = states_of(folder / "wordle/validation-prompts.jsonl")
+    secrets = list(dict.fromkeys(secret for secret, _ in prompts))
+    before, after = (played(folder, who, words, prompts[:STATES], secrets) for who in JOBS)
+    for what in before:
+        tell_rise(f"rise of {what}", before[what], after[what])
 
 
 if __name__ == "__main__":

@@ -32,7 +32,8 @@ const std::vector<std::unique_ptr<Verifier>>& Verifiers() {
       words.push_back(*WordleWord::Parse(word));
     }
     const WordList list = *WordList::Of(words);
-    for (const RewardSet set : {RewardSet::kPredibase, RewardSet::kShaped, RewardSet::kGuessOnly}) {
+    for (const RewardSet set :
+         {RewardSet::kPredibase, RewardSet::kShaped, RewardSet::kGuessOnly, RewardSet::kAgreeing}) {
       made->push_back(MakeWordleVerifier({.guesses = list, .secrets = list}, {.set = set}));
     }
     return made.release();

@@ -133,6 +133,12 @@ double GuessOnlySolved(const Turn& turn) {
   return IsWord(turn.kind) && *turn.guess.word == turn.position.secret ? 2 : 0;
 }
 
+double AgreeingConsistency(const Turn& turn) {
+  return turn.kind == TurnKind::kPlayed && Agrees(*turn.guess.word, turn.position.history) ? 1 : 0;
+}
+
+double AgreeingSolved(const Turn& turn) { return GuessOnlySolved(turn) / 2; }
+
 struct Part {
   const char* name;
   double (*reward)(const Turn& turn);
@@ -156,6 +162,8 @@ std::vector<Part> PartsOf(RewardSet set) {
               {"consistency", GuessOnlyConsistency},
               {"information", GuessOnlyInformation, true},
               {"solved", GuessOnlySolved}};
+    case RewardSet::kAgreeing:
+      return {{"consistency", AgreeingConsistency}, {"solved", AgreeingSolved}};
   }
   return {};
 }
@@ -166,8 +174,10 @@ absl::StatusOr<RewardSet> ParseRewardSet(absl::string_view text) {
   if (text == "predibase") return RewardSet::kPredibase;
   if (text == "shaped") return RewardSet::kShaped;
   if (text == "guess-only") return RewardSet::kGuessOnly;
-  return absl::InvalidArgumentError(absl::StrCat("there is no set of Wordle's rewards '", text,
-                                                 "'; allowed: predibase, shaped, guess-only"));
+  if (text == "agreeing") return RewardSet::kAgreeing;
+  return absl::InvalidArgumentError(
+      absl::StrCat("there is no set of Wordle's rewards '", text,
+                   "'; allowed: predibase, shaped, guess-only, agreeing"));
 }
 
 Judgement JudgeTurn(const WordlePosition& position, const WordList& words,

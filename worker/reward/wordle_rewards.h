@@ -1,4 +1,4 @@
-// What a guess of Wordle earns: three sets of rewards. Used by wordle_verifier.h and
+// What a guess of Wordle earns: four sets of rewards. Used by wordle_verifier.h and
 // worker/rollout. Pure: any thread.
 //
 // P, `predibase`, reads strictly, and what it cannot read earns nothing:
@@ -31,6 +31,11 @@
 //   information  0.15 ln(candidates before / after its marks), 0 to 0.8
 //   solved       2
 //
+// A, `agreeing`, reads leniently; what cannot win earns nothing, whatever is wrong with it, so that
+// nothing is gained by another fault (in the other sets a word guessed before is better than none):
+//   consistency  1 for a new word of the list that agrees with the history
+//   solved       1
+//
 // `information` may begin at a later step; it is 0 before.
 #pragma once
 
@@ -45,8 +50,8 @@
 
 namespace espalier {
 
-enum class RewardSet { kPredibase, kShaped, kGuessOnly };
-// "predibase", "shaped" or "guess-only".
+enum class RewardSet { kPredibase, kShaped, kGuessOnly, kAgreeing };
+// "predibase", "shaped", "guess-only" or "agreeing".
 absl::StatusOr<RewardSet> ParseRewardSet(absl::string_view text);
 
 struct WordleRewardOptions {

@@ -1,6 +1,7 @@
 #include "worker/reward/wordle_teacher.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <unordered_set>
 #include <utility>
@@ -76,7 +77,9 @@ std::vector<size_t> StatesOf(const History& game) {
 // Games on their way to the data.
 class GameWriter {
  public:
-  GameWriter(PromptForm form, DataWriter& writer) : form_(form), writer_(writer) {}
+  GameWriter(const WordleDataOptions& options, absl::Span<const WordleWord> secrets,
+             DataWriter& writer)
+      : options_(options), form_(options.form), secrets_(secrets), writer_(writer) {}
 
   absl::Status AddToTrain(const History& game, WordleWord secret, SplitMix64& random) {
     for (const size_t guesses : StatesOf(game)) {
@@ -107,12 +110,26 @@ class GameWriter {
                                          WordleCompletion(thoughts, next, form_)));
     }
     const absl::Span<const Guess> state = guesses.first(states[random.Below(states.size())]);
-    const WordleRecord record{.secret = secret, .history = History(state.begin(), state.end())};
-    return writer_.AddPrompt(split, {.prompt = SpellPrompt(WordlePrompt(state, form_)),
+    WordleRecord record{.secret = secret, .history = History(state.begin(), state.end())};
+    if (options_.erring > 0) record.history = ErringState(split, secret, random);
+    return writer_.AddPrompt(split, {.prompt = SpellPrompt(WordlePrompt(record.history, form_)),
                                      .record = WriteWordleRecord(record)});
   }
 
+  // One for validation is none of training: an erring player has more than enough of them.
+  History ErringState(DataSplit split, WordleWord secret, SplitMix64& random) {
+    const bool train = split == DataSplit::kTrain;
+    for (;;) {
+      const size_t guesses = random.Below(kWordleTurns - (train ? 0 : 1)) + (train ? 0 : 1);
+      History state = ErringGame(options_.erring, guesses, secret, secrets_, random);
+      if (train) trained_.insert(KeyOf(state));
+      if (train || trained_.count(KeyOf(state)) == 0) return state;
+    }
+  }
+
+  const WordleDataOptions& options_;
   const PromptForm form_;
+  const absl::Span<const WordleWord> secrets_;
   DataWriter& writer_;
   std::unordered_set<std::string> trained_;  // keys of states
 };
@@ -189,13 +206,40 @@ History TeachGame(const WordleTeacher& teacher, WordleWord secret,
   return game;
 }
 
+History ErringGame(double erring, size_t guesses, WordleWord secret,
+                   absl::Span<const WordleWord> secrets, SplitMix64& random) {
+  History game;
+  const auto may_be = [&](WordleWord word) {
+    return word != secret && std::none_of(game.begin(), game.end(),
+                                          [&](const Guess& guess) { return guess.word == word; });
+  };
+  while (game.size() < guesses) {
+    std::vector<WordleWord> words;
+    const bool errs = random.Uniform() < erring;
+    for (const WordleWord word : secrets) {
+      if (may_be(word) && (errs || Agrees(word, game))) words.push_back(word);
+    }
+    if (words.empty()) {  // the secret alone agrees
+      std::copy_if(secrets.begin(), secrets.end(), std::back_inserter(words), may_be);
+    }
+    const WordleWord word = words[random.Below(words.size())];
+    game.push_back({.word = word, .pattern = Feedback(secret, word)});
+  }
+  return game;
+}
+
 absl::Status MakeWordleData(const Vocabulary& vocabulary, const WordleDataOptions& options,
                             DataWriter& writer) {
   const DataAmount& amount = options.amount;
   RETURN_IF_ERROR(CheckAmount(amount));
   const absl::Span<const WordleWord> all = vocabulary.secrets.words();
   ASSIGN_OR_RETURN(const SplitSecrets secrets, Divide(all, options));
-  GameWriter games(options.form, writer);
+  if (options.erring > 0 && all.size() < 2 * kWordleTurns) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "there are ", all.size(), " secrets, too few for games of players who err (--erring): ",
+        2 * kWordleTurns, " at least"));
+  }
+  GameWriter games(options, all, writer);
   int64_t game = 0;
   for (; game < amount.train; ++game) {
     SplitMix64 random(amount.seed, kFirstGameStream + static_cast<uint64_t>(game));

@@ -42,19 +42,27 @@ History TeachGame(const WordleTeacher& teacher, WordleWord secret,
 enum class WordleHoldOut { kSecrets, kPositions };
 absl::StatusOr<WordleHoldOut> ParseWordleHoldOut(absl::string_view name);
 
+// A game before its end, of so many guesses, by one who errs: none is the secret or comes twice.
+History ErringGame(double erring, size_t guesses, WordleWord secret,
+                   absl::Span<const WordleWord> secrets, SplitMix64& random);
+
 struct WordleDataOptions {
   DataAmount amount;  // games
   WordleTeacher teacher;
+  // Above 0, prompts are positions of players who err: of their guesses this part is any word, the
+  // others agree with the marks. A teacher never meets the positions that a learner gets into.
+  double erring = 0;
   WordleHoldOut hold_out = WordleHoldOut::kSecrets;
   PromptForm form = PromptForm::kChat;
 };
 
 // Every turn of every game is an example; of each game one state, after any number of its guesses
-// but the last, is a prompt. No secret of a game for training is one of a game for validation,
-// where these are held out. Of a game for validation those states are left out that games for
-// training have too: so the beginning of a game always, and a game of which nothing is left is
-// replaced by a further one. What is made for training does not depend on that. INVALID_ARGUMENT:
-// too few secrets for both, or nothing is left of game after game.
+// but the last, is a prompt; or such a state of one who errs on the same secret. No secret of a
+// game for training is one of a game for validation, where these are held out. Of a game for
+// validation those states are left out that games for training have too: so the beginning of a game
+// always, and a game of which nothing is left is replaced by a further one. What is made for
+// training does not depend on that. INVALID_ARGUMENT: too few secrets for both, or nothing is left
+// of game after game.
 absl::Status MakeWordleData(const Vocabulary& vocabulary, const WordleDataOptions& options,
                             DataWriter& writer);
 

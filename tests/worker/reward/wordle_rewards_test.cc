@@ -179,9 +179,23 @@ TEST(GuessOnlyRewards, OfASecretOutsideTheListAreFinite) {
   EXPECT_NEAR(Judged(RewardSet::kGuessOnly, position, "ALLEY").component("information"), 0, 1e-12);
 }
 
+TEST(AgreeingRewards, AreOfWordsThatMayWinAlone) {
+  const WordlePosition crane = Position("ALLEY", {"CRANE"});
+  const auto total = [&](absl::string_view word) {
+    return Judged(RewardSet::kAgreeing, crane, word, {}, "").total;
+  };
+  EXPECT_THAT(Names(Judged(RewardSet::kAgreeing, crane, "ALLEY")),
+              ElementsAre("consistency", "solved"));
+  EXPECT_EQ(total("ALLEY"), 2);
+  EXPECT_EQ(total("sweat"), 1);
+  for (const char* fault : {"CRANE", "LLAMA", "ZZZZZ", "CRANES"}) EXPECT_EQ(total(fault), 0);
+  EXPECT_EQ(JudgeTurn(crane, List(), "?", {.set = RewardSet::kAgreeing}, {}).total, 0);
+}
+
 TEST(Rewards, AcceptANewWordThatAgreesWithTheHistory) {
   const WordlePosition crane = Position("ALLEY", {"CRANE"});
-  for (const RewardSet set : {RewardSet::kPredibase, RewardSet::kShaped, RewardSet::kGuessOnly}) {
+  for (const RewardSet set :
+       {RewardSet::kPredibase, RewardSet::kShaped, RewardSet::kGuessOnly, RewardSet::kAgreeing}) {
     EXPECT_TRUE(Judged(set, crane, "SWEAT").accepted());
     EXPECT_THAT(Judged(set, crane, "LLAMA").invalid, HasSubstr("does not agree"));
     EXPECT_THAT(Judged(set, crane, "CRANE").invalid, HasSubstr("before"));
@@ -194,7 +208,7 @@ TEST(Rewards, TheTotalIsTheSumOfFiniteParts) {
   for (int i = 0; i < 2000; ++i) {
     const auto any = [&] { return List().words()[random.Below(List().words().size())].text(); };
     const WordlePosition position = Position(any(), {any().c_str(), any().c_str()});
-    const RewardSet set = static_cast<RewardSet>(random.Below(3));
+    const RewardSet set = static_cast<RewardSet>(random.Below(4));
     const Judgement judgement = Judged(set, position, any(), {.progress = random.Uniform()});
     double sum = 0;
     for (const RewardComponent& one : judgement.components) sum += one.value;
@@ -207,6 +221,7 @@ TEST(RewardSet, IsKnownByName) {
   EXPECT_EQ(*ParseRewardSet("predibase"), RewardSet::kPredibase);
   EXPECT_EQ(*ParseRewardSet("shaped"), RewardSet::kShaped);
   EXPECT_EQ(*ParseRewardSet("guess-only"), RewardSet::kGuessOnly);
+  EXPECT_EQ(*ParseRewardSet("agreeing"), RewardSet::kAgreeing);
   EXPECT_THAT(std::string(ParseRewardSet("P").status().message()), HasSubstr("guess-only"));
 }
 

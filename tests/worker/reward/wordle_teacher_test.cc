@@ -155,6 +155,38 @@ TEST(WordleData, MayHoldOutPositionsAloneSoThatEverySecretIsPractised) {
   EXPECT_EQ(ParseWordleHoldOut("words").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(WordleData, MayAskFromPositionsOfPlayersWhoErr) {
+  const TestFolder folder;
+  const WordList few =
+      *WordList::Of({Shipped().secrets.words().begin(), Shipped().secrets.words().begin() + 40});
+  const WordleDataOptions options{.amount = {.train = 200, .validation = 50, .seed = 4},
+                                  .erring = 0.5,
+                                  .form = PromptForm::kPlain};
+  ASSERT_TRUE(MakeData(folder, "data", [&](DataWriter& writer) {
+                return MakeWordleData({.guesses = few, .secrets = few}, options, writer);
+              }).ok());
+  std::set<std::string> seen;
+  std::set<size_t> lengths;
+  int mistakes = 0;
+  for (const char* split : {"train", "validation"}) {
+    const std::string path = folder / absl::StrCat("data/", split, "-prompts.jsonl");
+    for (const JsonRow& row : RowsOf(path)) {
+      const WordleRecord record = *ParseWordleRecord(row["record"].dump());
+      const absl::Span<const Guess> history(record.history);
+      std::set<WordleWord> words = {record.secret};
+      for (size_t i = 0; i < history.size(); ++i) {
+        EXPECT_TRUE(words.insert(history[i].word).second) << "the secret, or twice the same";
+        mistakes += Agrees(history[i].word, history.first(i)) ? 0 : 1;
+      }
+      lengths.insert(history.size());
+      const bool fresh = seen.insert(row["prompt"]).second;
+      EXPECT_TRUE(fresh || absl::string_view(split) == "train") << row["prompt"];
+    }
+  }
+  EXPECT_EQ(lengths, (std::set<size_t>{0, 1, 2, 3, 4, 5}));
+  EXPECT_GT(mistakes, 100);
+}
+
 // What training has word for word, games as they begin among it, would measure what was learnt by
 // heart.
 TEST(WordleData, NoPromptOfValidationIsOneOfTraining) {
