@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Whether GRPO made a model play Wordle better, from what `deploy/dev tour grpo` left: the first 200
-positions of validation, which training never had, answered with the likeliest tokens by the model
-that the tour began with and by what it became; rewards of the set agreeing, reckoned here anew; the
-mean of their differences, its interval of 95 %, and p of a paired bootstrap: how often a mean of
-positions drawn with repetition is not above 0. Then whole games on the secrets of validation, which
-are all practised: one of each by the likeliest guesses, and ten that are sampled as in training
-(temperature 1), with the same bootstrap over the secrets. The worker's own log must say the same mean
-reward, or nothing is told.
+positions of validation, which training never had, answered by the model that the tour began with and
+by what it became, once with the likeliest tokens and ten times sampled as in training (temperature
+1); rewards of the set agreeing, reckoned here anew; the mean of their differences, its interval of
+95 %, and p of a paired bootstrap: how often a mean of positions drawn with repetition is not above 0.
+Then whole games on the secrets of validation, which are all practised: one of each by the likeliest
+guesses, and ten that are sampled, with the same bootstrap over the secrets. The worker's own log must
+say the same mean reward of the likeliest, or nothing is told.
 
 Arguments: [FOLDER], build/tour/grpo by default."""
 import http.client
@@ -21,7 +21,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 JOBS = {"before": "grpo-wordle-nano-start", "after": "grpo-wordle-nano"}
 STATES, DRAWS, TURNS, ASKED_AT_ONCE = 200, 20000, 6, 50  # serve takes 80
-SAMPLED_GAMES = 10  # of each secret
+SAMPLED = 10  # answers to each state, and games of each secret
 END = "</guess>"
 
 
@@ -106,25 +106,37 @@ def tell(figure, **values):
     print(json.dumps({"bench": "wordle", "figure": figure, **values}), flush=True)
 
 
+def rewards(player, words, states, temperature):
+    turns = player.turns([history for _, history in states], temperature)
+    return [reward(words, secret, history, turn) for (secret, history), turn in zip(states, turns)]
+
+
+def mean_of_each(values, count):
+    """Of values that are SAMPLED rounds of `count`, the mean over the rounds."""
+    return [sum(values[one::count]) / SAMPLED for one in range(count)]
+
+
 def played(folder, who, words, states, secrets):
     """Rewards of the states; and of each secret whether it is found, and how often when sampled."""
     checkpoint = max((folder / f"{JOBS[who]}-checkpoints").glob("step-*"))
     with Player(checkpoint) as player:
-        turns = player.turns([history for _, history in states])
-        got = [reward(words, secret, history, turn) for (secret, history), turn in zip(states, turns)]
+        got = rewards(player, words, states, 0)
+        drawn = rewards(player, words, states * SAMPLED, 1)
         said = re.findall(r"validation after .*  reward (\S+)",
                           (folder / f"{JOBS[who]}.log").read_text())
         mean = sum(got) / len(got)
         if abs(float(said[-1]) - mean) > 2e-3:
             sys.exit(f"{who}: the mean reward is {mean:.4f} here and {said[-1]} in the worker's log")
         likeliest = player.games(words, secrets)
-        sampled = player.games(words, secrets * SAMPLED_GAMES, temperature=1)
-    tell(who, states=len(states), reward=mean, games=len(likeliest),
+        sampled = player.games(words, secrets * SAMPLED, temperature=1)
+    tell(who, states=len(states), reward=mean,
+         sampled_reward=sum(drawn) / len(drawn), games=len(likeliest),
          solve_rate=sum(likeliest) / len(likeliest), sampled_games=len(sampled),
          sampled_solve_rate=sum(sampled) / len(sampled))
-    return {"the mean reward": got, "the games that are solved": likeliest,
-            "the part of sampled games that is solved":
-                [sum(sampled[one::len(secrets)]) / SAMPLED_GAMES for one in range(len(secrets))]}
+    return {"the mean reward": got,
+            "the mean reward when sampled": mean_of_each(drawn, len(states)),
+            "the games that are solved": likeliest,
+            "the part of sampled games that is solved": mean_of_each(sampled, len(secrets))}
 
 
 def tell_rise(figure, before, after):
