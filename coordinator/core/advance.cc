@@ -228,7 +228,8 @@ void On(Transaction& transaction, const ProcessesExited& event) {
   job->world.unconfirmed = event.unconfirmed;
   const auto ranks = static_cast<int64_t>(job->world.ranks.size());
   if (event.culprit && event.culprit->value() < ranks) job->world.exit_culprit = event.culprit;
-  if (event.bad_input) NoteBadInput(*job, event);
+  // A job that has got on had good input: what it met may be one machine's, and is tried again.
+  if (event.bad_input && !HasGotOn(job->record)) NoteBadInput(*job, event);
   CheckGone(transaction, *job);
 }
 

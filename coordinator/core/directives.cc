@@ -47,11 +47,17 @@ ShardPlan NewPlan(Transaction& transaction, Job& job) {
   return plan;
 }
 
-std::vector<RankLimit> LimitsOf(const ClusterState& state, const JobRecord& record) {
+// Of a node that has not been heard of since espalierd's start `former` is what is known.
+std::vector<RankLimit> LimitsOf(const ClusterState& state, const JobRecord& record,
+                                const std::vector<RankLimit>& former) {
   if (!PlansBySpeed(record.spec) || !Samples(record.spec)) return {};
   std::vector<RankLimit> limits;
   for (const PlannedRank& rank : PlannedRanks(state, record)) {
-    limits.push_back({.part = rank.part, .largest_share = rank.largest_share});
+    const Node* node = state.nodes.Find(rank.node);
+    const bool silent = node != nullptr && !node->agent.report;
+    const size_t place = limits.size();
+    const double part = silent && place < former.size() ? former[place].part : rank.part;
+    limits.push_back({.part = part, .largest_share = rank.largest_share});
   }
   const bool any = std::any_of(limits.begin(), limits.end(),
                                [](const RankLimit& limit) { return limit != RankLimit(); });
@@ -80,7 +86,7 @@ void FirstDirective(Transaction& transaction, Job& job) {
       .run_state = record.desired == DesiredState::kPauseSoft ? RunState::kPause : RunState::kRun,
       .checkpoint_request = record.checkpoint_wanted ? 1 : 0,
       .plan = NewPlan(transaction, job),
-      .limits = LimitsOf(transaction.state(), record)};
+      .limits = LimitsOf(transaction.state(), record, {})};
   NoteLimits(transaction, job);
 }
 
@@ -106,7 +112,8 @@ void AskForCheckpoint(Transaction& transaction, Job& job) {
 
 void HeedLimits(Transaction& transaction, Job& job) {
   if (!Samples(job.record.spec) || job.record.processes != Processes::kRunning) return;
-  std::vector<RankLimit> limits = LimitsOf(transaction.state(), job.record);
+  std::vector<RankLimit> limits =
+      LimitsOf(transaction.state(), job.record, job.record.directive.limits);
   Directive& directive = job.record.directive;
   if (directive.limits == limits) return;
   directive.limits = std::move(limits);

@@ -32,11 +32,20 @@ bool SameSpec(const v1::JobSpec& a, const v1::JobSpec& b) {
   return a.SerializeAsString() == b.SerializeAsString();
 }
 
-// What has to be equal on all ranks of one mpirun: all but the nodes' own paths and settings.
+// What has to be equal on all ranks of one mpirun: all but the nodes' own paths and settings. Ranks
+// compare the names of programs that judge by themselves.
 v1::JobSpec SharedPart(v1::JobSpec spec) {
   spec.mutable_data()->clear_path();
   spec.mutable_model()->clear_from();
   spec.mutable_checkpoint()->clear_directory();
+  if (spec.train().has_lora()) spec.mutable_train()->mutable_lora()->clear_from();
+  if (spec.train().has_verifier()) {
+    v1::VerifierSpec& verifier = *spec.mutable_train()->mutable_verifier();
+    verifier.clear_command();
+    verifier.clear_folder();
+    verifier.clear_words();
+    verifier.clear_secrets();
+  }
   spec.clear_launch();
   return spec;
 }

@@ -100,6 +100,30 @@ TEST(HandStarted, NoOtherNodeTakesARankByNamingTheJob) {
   EXPECT_THAT(StreamsClosed(Advance(state, hello, kNow)), IsEmpty());
 }
 
+// A Mac and a Linux read the same job file at places of their own.
+TEST(HandStarted, RanksMayHaveWhatJudgesAtPlacesOfTheirOwn) {
+  ClusterState state = Waiting(0);
+  const auto hello = [](int rank, const std::string& home, int64_t steps) {
+    v1::JobSpec spec = Spec("judged");
+    spec.mutable_train()->set_steps(steps);
+    v1::VerifierSpec& verifier = *spec.mutable_train()->mutable_verifier();
+    verifier.set_folder(home + "/jobs");
+    verifier.add_command(home + "/jobs/judge");
+    spec.mutable_train()->mutable_lora()->set_from(home + "/adapter");
+    return WorkerAttached{.stream = StreamId(1 + rank),
+                          .worker = {.rank = Rank(rank)},
+                          .world_size = 3,
+                          .node = NodeName("studio"),
+                          .pid = 7 + rank,
+                          .external_spec = spec,
+                          .external_id = "mpirun-1"};
+  };
+  EXPECT_THAT(StreamsClosed(Advance(state, hello(0, "/Users/a", 5), kNow)), IsEmpty());
+  EXPECT_THAT(StreamsClosed(Advance(state, hello(1, "/home/a", 5), kNow)), IsEmpty());
+  EXPECT_THAT(StreamsClosed(Advance(state, hello(2, "/home/a", 6), kNow)),
+              ElementsAre(StreamId(3)));
+}
+
 TEST(HandStarted, JobsThatOperatorsSubmittedTakeNoRoom) {
   ClusterState state = Waiting(kMost, "request-");
   EXPECT_EQ(Refusal(state, "another"), "");
