@@ -127,7 +127,7 @@ std::optional<std::string> NewestCheckpoint(const std::string& folder) {
   std::sort(names.rbegin(), names.rend());
   for (const std::string& name : names) {
     const bool step = absl::StartsWith(name, "step-") && !absl::StrContains(name, '.');
-    if (step && Holds(JoinPath(folder, name), "manifest.json")) return JoinPath(folder, name);
+    if (step && Holds(JoinPath(folder, name), "manifest.json")) return name;
   }
   return std::nullopt;
 }
@@ -260,31 +260,30 @@ std::string DataRemark(const v1::JobSpec& spec) {
                       "prepare --output FOLDER`");
 }
 
-absl::Status CheckModel(const v1::JobSpec& spec) {
+absl::Status CheckModel(v1::JobSpec& spec) {
   if (!spec.model().has_from()) return absl::OkStatus();
   const std::string folder = ModelFolderOf(spec);
-  if (Holds(folder, "config.json") || NewestCheckpoint(folder)) return absl::OkStatus();
+  if (Holds(folder, "config.json")) return absl::OkStatus();
+  if (const std::optional<std::string> newest = NewestCheckpoint(folder)) {
+    spec.mutable_model()->set_from(JoinPath(spec.model().from(), *newest));
+    return absl::OkStatus();
+  }
   constexpr char kHint[] =
       "; name a checkpoint (.../checkpoints/step-00000500), a folder of checkpoints, of which the "
       "newest is taken, or a folder of a model in the Hugging Face layout";
   const absl::StatusOr<std::vector<std::string>> names = PosixFileSystem().List(folder);
-  if (absl::IsNotFound(names.status())) {
-    return absl::NotFoundError(absl::StrCat(
-        "model.from: ", folder, " does not exist on this machine", kHint,
-        "; where only the nodes have it, `espalier submit` takes the job all the same"));
+  if (absl::IsNotFound(names.status()) || absl::IsPermissionDenied(names.status())) {
+    return absl::Status(
+        names.status().code(),
+        absl::StrCat(
+            "model.from: ", folder,
+            absl::IsNotFound(names.status()) ? " does not exist" : " may not be read",
+            " on this machine", kHint,
+            "; where only the nodes have it, `espalier submit` takes the job all the same"));
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "model.from: ", folder, " is no model: ",
       names.ok() ? "it holds no config.json and no checkpoint" : names.status().message(), kHint));
-}
-
-std::string ModelRemark(const v1::JobSpec& spec) {
-  const std::string folder = ModelFolderOf(spec);
-  if (!spec.model().has_from() || Holds(folder, "config.json")) return "";
-  const std::optional<std::string> newest = NewestCheckpoint(folder);
-  if (!newest) return "";
-  return absl::StrCat("model.from: ", folder, " holds checkpoints; the newest that is whole is ",
-                      "taken when the job begins, now ", *newest);
 }
 
 }  // namespace espalier::ctl

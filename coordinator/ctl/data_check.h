@@ -58,12 +58,10 @@ absl::Status CheckData(v1::JobSpec& spec);
 // does.
 std::string DataRemark(const v1::JobSpec& spec);
 
-// Of model.from: INVALID_ARGUMENT when it is no model and no folder of checkpoints, NOT_FOUND when
-// it is not there: nodes may have it all the same. OK where the job names none.
-absl::Status CheckModel(const v1::JobSpec& spec);
-
-// Which checkpoint of a folder of them it is to begin with, by their names: the workers verify it.
-// Empty: the job names no such folder.
-std::string ModelRemark(const v1::JobSpec& spec);
+// Of model.from: INVALID_ARGUMENT when it is no model and no folder of checkpoints, NOT_FOUND or
+// PERMISSION_DENIED when nobody can tell here: nodes may have it all the same. OK where the job
+// names none. Of a folder of checkpoints the newest, by their names, is what the job names then, so
+// that all nodes take the same, and so does every start; the workers verify it.
+absl::Status CheckModel(v1::JobSpec& spec);
 
 }  // namespace espalier::ctl

@@ -53,7 +53,8 @@ absl::StatusOr<v1::JobSpec> LoadAndCheck(const Options& options) {
   ASSIGN_OR_RETURN(v1::JobSpec spec, LoadJobFile(options.file, options.settings));
   RETURN_IF_ERROR(CheckData(spec));
   const absl::Status model = CheckModel(spec);
-  if (model.ok() || (absl::IsNotFound(model) && !options.all_here)) return spec;
+  const bool elsewhere = absl::IsNotFound(model) || absl::IsPermissionDenied(model);
+  if (model.ok() || (elsewhere && !options.all_here)) return spec;
   return model;
 }
 
@@ -96,8 +97,8 @@ absl::StatusOr<ExitCode> Submit(Context& context, const Options& options) {
 
 absl::StatusOr<ExitCode> Validate(Context& context, const Options& options) {
   ASSIGN_OR_RETURN(const v1::JobSpec spec, LoadAndCheck(options));
-  for (const std::string& remark : {DataRemark(spec), ModelRemark(spec)}) {
-    if (!remark.empty()) context.terminal.Remark(absl::StrCat("note: ", remark, "\n"));
+  if (const std::string remark = DataRemark(spec); !remark.empty()) {
+    context.terminal.Remark(absl::StrCat("note: ", remark, "\n"));
   }
   context.terminal.Out(context.options.json() ? JsonText(nlohmann::ordered_json{
                                                     {"valid", true}, {"spec", ToJson(spec)}})
