@@ -96,7 +96,8 @@ const YamlNode* Find(const YamlNode* node, std::initializer_list<absl::string_vi
 }
 
 // Of a verifier that is a program of one's own: it is found, where its name has a slash, from where
-// relative paths beside it are taken, and runs there unless the job says where.
+// relative paths beside it are taken, and runs there unless the job says where. One with an
+// absolute path may lie on nodes that have no folder of that name, and runs where the worker does.
 void PlaceProgram(const YamlNode& root, v1::VerifierSpec& verifier, Problems& problems) {
   const YamlNode* node = Find(&root, {"train", "verifier", "command"});
   if (node == nullptr || verifier.command().empty()) return;
@@ -110,8 +111,11 @@ void PlaceProgram(const YamlNode& root, v1::VerifierSpec& verifier, Problems& pr
     return;
   }
   const std::string& folder = node->source->folder;
+  const bool absolute = absl::StartsWith(first, "/") || absl::StartsWith(first, "~");
   if (absl::StrContains(first, '/')) verifier.set_command(0, ResolvePath(first, folder));
-  if (!verifier.has_folder() && verifier.kind() == "external") verifier.set_folder(folder);
+  if (!verifier.has_folder() && !absolute && verifier.kind() == "external") {
+    verifier.set_folder(folder);
+  }
 }
 
 absl::Status ExpandPath(const std::string& field, std::string& path) {

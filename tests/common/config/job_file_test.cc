@@ -115,7 +115,8 @@ TEST(JobFile, AProgramThatJudgesIsFoundAndRunsBesideTheFile) {
       {"    command: [python3, judge.py]\n    folder: in\n", {"python3", "judge.py"}, "/jobs/in"},
       {"    command: tools/judge\n", {"/jobs/tools/judge"}, "/jobs"},
       {"    command: [/srv/judge]\n    folder: ~/x\n", {"/srv/judge"}, "~/x"},
-      {"    command: [~/judge]\n", {"~/judge"}, "/jobs"}};
+      {"    command: [~/judge]\n", {"~/judge"}, ""},
+      {"    command: [/srv/judge, x]\n", {"/srv/judge", "x"}, ""}};
   for (const auto& [yaml, command, folder] : cases) {
     const auto spec = Load(absl::StrCat(kJudged, yaml));
     ASSERT_TRUE(spec.ok()) << spec.status();
