@@ -111,20 +111,26 @@ class GameWriter {
     }
     const absl::Span<const Guess> state = guesses.first(states[random.Below(states.size())]);
     WordleRecord record{.secret = secret, .history = History(state.begin(), state.end())};
-    if (options_.erring > 0) record.history = ErringState(split, secret, random);
+    if (options_.erring > 0) {
+      ASSIGN_OR_RETURN(record.history, ErringState(split, secret, random));
+    }
     return writer_.AddPrompt(split, {.prompt = SpellPrompt(WordlePrompt(record.history, form_)),
                                      .record = WriteWordleRecord(record)});
   }
 
   // One for validation is none of training: an erring player has more than enough of them.
-  History ErringState(DataSplit split, WordleWord secret, SplitMix64& random) {
+  absl::StatusOr<History> ErringState(DataSplit split, WordleWord secret, SplitMix64& random) {
     const bool train = split == DataSplit::kTrain;
-    for (;;) {
+    for (int i = 0; i < kGamesInVainMax; ++i) {
       const size_t guesses = random.Below(kWordleTurns - (train ? 0 : 1)) + (train ? 0 : 1);
       History state = ErringGame(options_.erring, guesses, secret, secrets_, random);
       if (train) trained_.insert(KeyOf(state));
       if (train || trained_.count(KeyOf(state)) == 0) return state;
     }
+    return absl::InvalidArgumentError(
+        absl::StrCat(kGamesInVainMax,
+                     " positions of players who err in a row are in training; ask for fewer "
+                     "games to train on, or allow more words (--words, --secrets)"));
   }
 
   const WordleDataOptions& options_;

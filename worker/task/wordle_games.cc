@@ -42,7 +42,8 @@ absl::StatusOr<std::vector<WordleWord>> SecretsOf(const std::vector<RolloutPromp
 void TellWhatIsLeft(const WordleMatch& match, int64_t games) {
   const auto left = static_cast<int64_t>(match.secrets.size());
   if (match.practised) {
-    LogInfo("training has all secrets of validation; games are played on secrets that it has");
+    LogInfo(absl::StrCat("training has ", match.trained,
+                         " of the secrets of validation, most of them; games are played on all"));
   } else if (match.trained > 0) {
     LogInfo(absl::StrCat("training has ", match.trained,
                          " of the secrets of validation; no game is played on them"));
@@ -80,7 +81,8 @@ absl::StatusOr<WordleMatch> MakeWordleMatch(Vocabulary vocabulary, const MatchPr
     const bool is_trained = std::find(trained.begin(), trained.end(), secret) != trained.end();
     is_trained ? void(++match.trained) : match.secrets.push_back(secret);
   }
-  match.practised = match.secrets.empty() && match.trained > 0;
+  // A few that training happened not to meet are no split that holds secrets out.
+  match.practised = match.trained > static_cast<int64_t>(match.secrets.size());
   if (match.practised) match.secrets = held_out;
   if (static_cast<int64_t>(match.secrets.size()) > games) {
     match.secrets.resize(static_cast<size_t>(games));

@@ -22,7 +22,7 @@ struct WordleMatch {
   Vocabulary vocabulary;
   std::vector<WordleWord> secrets;  // of the games
   int64_t trained = 0;              // secrets of validation that training has: they are left out
-  bool practised = false;           // but where it has all: then none is
+  bool practised = false;           // but where these are most of them: then none is
   // What the model is to go on from, before a turn.
   std::function<absl::StatusOr<std::vector<int32_t>>(const History&)> prompt;
 };
@@ -33,11 +33,11 @@ struct MatchPrompts {
   const std::vector<RolloutPrompt>& validation;
 };
 // The match of a job whose verifier is Wordle: games for the first `games` different secrets of the
-// records of validation that no record of training has, or of all where it has them all, asked as
-// validation's prompts are (`encode` gives the ids of a text, as it gave theirs). Says which, and
-// where fewer games are left than `games`. INVALID_ARGUMENT: a record is none of Wordle's; or the
-// prompts are not in a form of `data make wordle`, so that nobody knows how the next turn is asked
-// for.
+// records of validation that no record of training has, or of all where it has most of them, asked
+// as validation's prompts are (`encode` gives the ids of a text, as it gave theirs). Says which,
+// and where fewer games are left than `games`. INVALID_ARGUMENT: a record is none of Wordle's; or
+// the prompts are not in a form of `data make wordle`, so that nobody knows how the next turn is
+// asked for.
 using EncodeText = std::function<absl::StatusOr<std::vector<int32_t>>(const std::string& text)>;
 absl::StatusOr<WordleMatch> MakeWordleMatch(Vocabulary vocabulary, const MatchPrompts& prompts,
                                             int64_t games, const EncodeText& encode);

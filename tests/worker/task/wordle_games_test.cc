@@ -141,13 +141,15 @@ TEST(WordleGames, AreOnSecretsThatTrainingDoesNotHave) {
 }
 
 // Data whose validation holds out positions alone: games are told apart by what is guessed in them.
-TEST(WordleGames, AreOnThoseThatTrainingHasWhereItHasAll) {
+TEST(WordleGames, AreOnThoseThatTrainingHasWhereItHasMost) {
   const std::vector<RolloutPrompt> training{PromptOf("CRANE", {}, PromptForm::kPlain),
                                             PromptOf("SWEAT", {}, PromptForm::kPlain),
                                             PromptOf("ALLEY", {}, PromptForm::kPlain)};
-  const auto match = MakeWordleMatch(SmallVocabulary(), {training, training}, 2, Letters);
+  std::vector<RolloutPrompt> validation = training;
+  validation.insert(validation.begin(), PromptOf("STORM", {}, PromptForm::kPlain));
+  const auto match = MakeWordleMatch(SmallVocabulary(), {training, validation}, 2, Letters);
   ASSERT_TRUE(match.ok()) << match.status();
-  EXPECT_EQ(match->secrets, (std::vector<WordleWord>{Word("CRANE"), Word("SWEAT")}));
+  EXPECT_EQ(match->secrets, (std::vector<WordleWord>{Word("STORM"), Word("CRANE")}));
   EXPECT_TRUE(match->practised);
 }
 
