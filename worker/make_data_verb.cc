@@ -116,7 +116,7 @@ void AddMakeData(CLI::App& data, MakeDataCommand& command) {
   wordle
       .add_option(
           "--erring", command.erring,
-          "Above 0: prompts are positions of players of whose guesses this part is any word, as "
+          "Above 0: prompts are positions of players of whose guesses this part is any secret, as "
           "a learner gets into them; 0: positions of the teacher's games")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();

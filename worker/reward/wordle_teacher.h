@@ -49,8 +49,8 @@ History ErringGame(double erring, size_t guesses, WordleWord secret,
 struct WordleDataOptions {
   DataAmount amount;  // games
   WordleTeacher teacher;
-  // Above 0, prompts are positions of players who err: of their guesses this part is any word, the
-  // others agree with the marks. A teacher never meets the positions that a learner gets into.
+  // Above 0, prompts are positions of players who err: of their guesses this part is any secret,
+  // the others agree with the marks. A teacher never meets the positions that a learner gets into.
   double erring = 0;
   WordleHoldOut hold_out = WordleHoldOut::kSecrets;
   PromptForm form = PromptForm::kChat;
