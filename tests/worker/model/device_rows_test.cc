@@ -1,0 +1,91 @@
+// Any number of rows, of any width, comes to what the CPU comes to in fp32 on every device of this
+// machine, whichever of its kernels takes them.
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "tests/worker/support/device_cases.h"
+#include "worker/ops/ops.h"
+
+namespace espalier {
+namespace {
+
+using torch::Tensor;
+
+class RowsOnEveryDevice : public testing::TestWithParam<DeviceCase> {};
+
+// Few rows, which have kernels of their own where no gradient is wanted.
+TEST_P(RowsOnEveryDevice, MultipliesAnyNumberOfRows) {
+  const auto& [device, type, tolerance] = GetParam();
+  torch::NoGradGuard no_grad;
+  torch::manual_seed(6);
+  const Tensor weights = torch::randn({2 * 128, 192}), back = torch::randn({40, 128}) / 8,
+               norm = torch::rand({192}) + 0.5;
+  for (const int64_t rows : {1, 2, 5, 8, 9, 16, 17}) {
+    const Tensor x = torch::randn({1, rows, 192}), residual = torch::randn({1, rows, 40});
+    const auto run = [&](torch::Device on, torch::ScalarType in) {
+      const Tensor all = weights.to(on, in), w = back.to(on, in);
+      const ops::Branches out = ops::NormLinears(x.to(on, in), {norm.to(on), {}, 1e-5},
+                                                 {{all.narrow(0, 128, 128).variable_data(), {}},
+                                                  {all.narrow(0, 0, 128).variable_data(), {}}});
+      const Tensor y =
+          ops::SwiGluLinearAdd(out.products[0], out.products[1], {w, {}}, residual.to(on, in));
+      const Tensor z = ops::LinearAdd(out.products[0].contiguous(), {w, {}}, y);
+      return torch::cat({out.products[0].flatten(), out.products[1].flatten(), y.flatten() / 100,
+                         z.flatten() / 100})
+          .to(torch::kFloat)
+          .cpu();
+    };
+    const Tensor expected = run(torch::kCPU, torch::kFloat);
+    EXPECT_LT((run(torch::Device(device), type) - expected).norm().item<double>(),
+              tolerance * expected.norm().item<double>())
+        << rows;
+  }
+}
+
+// Of which a thread has one to four parts; the last has more columns than a block sums up at once.
+TEST_P(RowsOnEveryDevice, MultipliesOneRowOfAnyLength) {
+  torch::NoGradGuard no_grad;
+  for (const auto& [in, out] :
+       {std::pair(8, 5), {200, 33}, {4104, 9}, {8192, 30}, {12280, 17}, {16392, 3}, {64, 80000}}) {
+    torch::manual_seed(6);
+    const Tensor x = torch::randn({1, in}), weight = torch::randn({out, in}),
+                 ones = torch::ones(in);
+    const auto run = [&](torch::Device on, torch::ScalarType type) {
+      const ops::Norm norm{ones.to(on), {}, 1e-5};
+      const ops::Branches y = ops::NormLinears(x.to(on, type), norm, {{weight.to(on, type), {}}});
+      return y.products[0].to(torch::kFloat).cpu();
+    };
+    const Tensor expected = run(torch::kCPU, torch::kFloat);
+    const Tensor got = run(torch::Device(GetParam().device), GetParam().type);
+    EXPECT_LT((got - expected).norm().item<double>(),
+              GetParam().tolerance * expected.norm().item<double>());
+  }
+}
+
+// Rows of one round of loads or several, which they fill or not.
+TEST_P(RowsOnEveryDevice, NormalisesRowsOfAnyWidth) {
+  const auto& [device, type, tolerance] = GetParam();
+  for (const int64_t width : {32, 96, 1024, 1536, 2048, 3072, 5120, 7168, 8192, 8200}) {
+    SCOPED_TRACE(width);
+    const auto run = [&](torch::Device on, torch::ScalarType in) {
+      torch::manual_seed(5);
+      Tensor x = torch::randn({7, width}).to(on, in).set_requires_grad(true);
+      Tensor weight = torch::rand({width}).to(on).set_requires_grad(true);
+      const Tensor y = ops::Normalize(x, {weight, {}, 1e-5}, in);
+      y.backward(torch::randn({7, width}).to(on, in));
+      return torch::cat({y.flatten().to(torch::kFloat), x.grad().flatten().to(torch::kFloat),
+                         weight.grad()})
+          .detach()
+          .cpu();
+    };
+    const Tensor expected = run(torch::kCPU, torch::kFloat);
+    EXPECT_LT((run(torch::Device(device), type) - expected).norm().item<double>(),
+              tolerance * expected.norm().item<double>());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, RowsOnEveryDevice, testing::ValuesIn(DeviceCases()), NameOfCase);
+
+}  // namespace
+}  // namespace espalier
