@@ -191,33 +191,26 @@ Tensor RecursiveModel::RunLayer(const Tensor& x, size_t layer) const {
   return FeedForward(of.feed_forward, mixed.transpose(1, 2).contiguous());
 }
 
-RecursiveModel::Branches RecursiveModel::Branch(const Tensor& x,
-                                                const ops::Projection& projection) const {
-  const Tensor narrow = x.to(projection.weight.scalar_type());
-  const ops::Branches in = ops::NormLinears(narrow, {}, {projection});
-  const bool same = narrow.scalar_type() == x.scalar_type();
-  return {same ? in.residual : x, in.products[0]};
-}
-
 Tensor RecursiveModel::Attend(const Layer& layer, const Tensor& x) const {
-  const Branches in = Branch(x, layer.qkv);
+  const Tensor narrow = x.to(layer.qkv.weight.scalar_type());
+  const ops::Branches in = ops::NormLinears(narrow, {}, {layer.qkv});
   const int64_t width = config_.hidden_size;
-  const std::vector<Tensor> parts = ops::Split(in.product, {width, width, width});
+  const std::vector<Tensor> parts = ops::Split(in.products[0], {width, width, width});
   const auto heads = [&](const Tensor& part) {
     return part.view({x.size(0), x.size(1), config_.heads, config_.head_dim});
   };
   const Tensor mixed =
       ops::RotaryAttention({heads(parts[0]), heads(parts[1]), heads(parts[2])}, RopeOf(x.size(1)),
                            recursion().causal ? 0 : kBothWays, masks_);
-  const Tensor sum = ops::LinearAdd(mixed.reshape(x.sizes()), layer.o, in.residual);
+  const bool same = narrow.scalar_type() == x.scalar_type();
+  const Tensor sum = ops::LinearAdd(mixed.reshape(x.sizes()), layer.o, same ? in.residual : x);
   return ops::Normalize(sum, norm_, stream_);
 }
 
 Tensor RecursiveModel::FeedForward(const Gated& part, const Tensor& x) const {
-  const Branches in = Branch(x, part.gate_up);
-  const int64_t inner = part.gate_up.out() / 2;
-  const std::vector<Tensor> parts = ops::Split(in.product, {inner, inner});
-  const Tensor sum = ops::SwiGluLinearAdd(parts[0], parts[1], part.down, in.residual);
+  const Tensor narrow = x.to(part.gate_up.weight.scalar_type());
+  const bool same = narrow.scalar_type() == x.scalar_type();
+  const Tensor sum = ops::GatedLinearAdd(narrow, part.gate_up, part.down, same ? Tensor() : x);
   return ops::Normalize(sum, part.norm, stream_);
 }
 

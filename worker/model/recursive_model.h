@@ -70,9 +70,6 @@ class RecursiveModel final : public Model {
     torch::Tensor leaf;
     torch::Tensor of_pass;  // the same memory
   };
-  struct Branches {
-    torch::Tensor residual, product;
-  };
   Layer MakeLayer(int64_t layer, const Parameters& parameters);
   Gated MakeGated(const std::string& name, int64_t width, const Parameters& parameters);
   ops::Projection Share(const std::string& name, const Parameters& parameters);
@@ -87,7 +84,6 @@ class RecursiveModel final : public Model {
   torch::Tensor RunLayer(const torch::Tensor& x, size_t layer) const;
   torch::Tensor Attend(const Layer& layer, const torch::Tensor& x) const;
   torch::Tensor FeedForward(const Gated& part, const torch::Tensor& x) const;
-  Branches Branch(const torch::Tensor& x, const ops::Projection& projection) const;
   RopeTable RopeOf(int64_t positions) const;
 
   DecoderConfig config_;

@@ -1,12 +1,17 @@
-// Products by cuBLASLt that LibTorch's operators do not offer.
+// Products that LibTorch's operators do not offer: by cuBLASLt, and
+// kernels/cuda/cuda_hopper_product.h.
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/Exceptions.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
 #include <cublasLt.h>
 
 #include <memory>
 #include <type_traits>
+#include <vector>
 
+#include "worker/kernels/cuda/cuda_hopper_product.h"
 #include "worker/ops/cuda_ops.h"
 
 namespace espalier::cuda {
@@ -82,6 +87,45 @@ bool ResidualProduct(const Tensor& x, const Tensor& weight, bool transposed, con
                                       y.data_ptr(), d.get(), &choice.algo, workspace.data_ptr(),
                                       kWorkspaceBytes, at::cuda::getCurrentCUDAStream()));
   return true;
+}
+
+namespace {
+
+// Of x with one weight, or with the two halves of its rows, gated.
+Tensor HopperProductOf(const Tensor& x, const Tensor& weight, bool gated) {
+  const auto type = x.scalar_type();
+  const bool narrow = type == torch::kBFloat16 || type == torch::kHalf;
+  if (!x.is_cuda() || !narrow || weight.scalar_type() != type || !x.is_contiguous()) return {};
+  if (!weight.is_contiguous()) return {};
+  const c10::cuda::CUDAGuard guard(x.device());
+  const int64_t inner = weight.size(1), columns = weight.size(0) / (gated ? 2 : 1);
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.back() = columns;
+  const Tensor y = torch::empty(sizes, x.options());
+  const HopperProductShape shape = {.rows = x.numel() / inner, .inner = inner, .columns = columns};
+  const HopperProductPointers pointers = {
+      .x = x.data_ptr(),
+      .weight = weight.data_ptr(),
+      .up = gated ? weight.narrow(0, columns, columns).data_ptr() : nullptr,
+      .y = y.data_ptr()};
+  const Type of = type == torch::kHalf ? Type::kHalf : Type::kBf16;
+  if (!TakesHopperProduct(of, shape, pointers)) return {};
+  if (!HopperProduct(of, shape, pointers, c10::cuda::getCurrentCUDAStream().stream())) return {};
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return y;
+}
+
+}  // namespace
+
+Tensor GatedProduct(const Tensor& x, const Tensor& weight) {
+  return HopperProductOf(x, weight, /*gated=*/true);
+}
+
+Tensor ShortProduct(const Tensor& x, const Tensor& weight) {
+  // Where it was measured to be faster: 1.1 x for 512 and 1,536 or 3,072.
+  constexpr int64_t kMostInner = 1024, kLeastColumns = 1024;
+  if (weight.size(1) > kMostInner || weight.size(0) < kLeastColumns) return {};
+  return HopperProductOf(x, weight, /*gated=*/false);
 }
 
 }  // namespace espalier::cuda

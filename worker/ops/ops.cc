@@ -141,6 +141,28 @@ Tensor SwiGluLinearAdd(const Tensor& gate, const Tensor& up, const Projection& p
   return fused_ops::SwiGluLinearAdd(gate, up, projection, residual);
 }
 
+namespace {
+
+// silu(g) * u, where no gradient needs g and u and CUDA has a kernel that keeps them to itself.
+Tensor GatedProduct(const Tensor& x, const Projection& gate_up) {
+  if (torch::GradMode::is_enabled() || gate_up.transposed || gate_up.bias.defined()) return {};
+  return gate_up.adapter.a.defined() ? Tensor() : cuda::GatedProduct(x, gate_up.weight);
+}
+
+}  // namespace
+
+Tensor GatedLinearAdd(const Tensor& x, const Projection& gate_up, const Projection& projection,
+                      const Tensor& residual) {
+  const bool apart = residual.defined();
+  if (const Tensor gated = GatedProduct(x, gate_up); gated.defined()) {
+    return LinearAdd(gated, projection, apart ? residual : x);
+  }
+  const Branches in = NormLinears(x, {}, {gate_up});
+  const int64_t inner = gate_up.out() / 2;
+  const std::vector<Tensor> parts = Split(in.products[0], {inner, inner});
+  return SwiGluLinearAdd(parts[0], parts[1], projection, apart ? residual : in.residual);
+}
+
 Tensor GeluLinearAdd(const Tensor& x, const Projection& projection, const Tensor& residual) {
   return fused_ops::GeluLinearAdd(x, projection, residual);
 }

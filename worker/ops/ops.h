@@ -73,6 +73,11 @@ torch::Tensor LinearAdd(const torch::Tensor& x, const Projection& projection,
 torch::Tensor SwiGluLinearAdd(const torch::Tensor& gate, const torch::Tensor& up,
                               const Projection& projection, const torch::Tensor& residual);
 
+// The same of g and u = Linear of x, whose weight has the rows of g before those of u; residual
+// undefined: x.
+torch::Tensor GatedLinearAdd(const torch::Tensor& x, const Projection& gate_up,
+                             const Projection& projection, const torch::Tensor& residual);
+
 // residual + Linear of gelu(x) (Hendrycks and Gimpel 2016, the approximation with tanh).
 torch::Tensor GeluLinearAdd(const torch::Tensor& x, const Projection& projection,
                             const torch::Tensor& residual);

@@ -88,7 +88,11 @@ Tensor Product(const Tensor& x, const ops::Projection& projection, const Tensor&
     const Tensor few = OneRowProduct(x, projection, residual);
     if (few.defined()) return few;
     const Tensor right = projection.transposed ? weight : weight.t();  // [k, n]
-    if (!Given(residual)) return torch::linear(x, right.t(), Given(bias) ? bias : Tensor());
+    if (!Given(residual)) {
+      const bool plain = !projection.transposed && !Given(bias);
+      const Tensor y = plain ? cuda::ShortProduct(x, weight) : Tensor();
+      return y.defined() ? y : torch::linear(x, right.t(), Given(bias) ? bias : Tensor());
+    }
     const Tensor rows = x.view({-1, k}), to = residual.reshape({-1, n});
     const bool narrow = x.element_size() == 2 && to.scalar_type() == x.scalar_type();
     Tensor y = narrow ? torch::empty_like(to) : Tensor();

@@ -32,8 +32,8 @@ Tensor Outcomes(int64_t rows, torch::Device device) {
 // The states that the rows go on with: those that were kept, or new ones.
 RecursiveModel::State StateOf(const RecursiveModel& model, const TokenBatch& batch) {
   const int64_t rows = batch.inputs.size(0), positions = batch.inputs.size(1);
-  const RecursiveModel::State fresh = model.Begin(rows, positions);
-  if (batch.kept.empty()) return fresh;  // samples have one step
+  if (batch.kept.empty()) return model.Begin(rows, positions);  // samples have one step
+  const RecursiveModel::State fresh = model.Begin(1, 1);
   const Tensor& kept = batch.kept[kStates];
   const Tensor stays = batch.kept[kOfRows].view({rows, 1, 1}).gt(0);
   const Tensor states =

@@ -2,6 +2,7 @@
 // machine, whichever of its kernels takes them.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <utility>
 
 #include "tests/worker/support/device_cases.h"
@@ -60,6 +61,52 @@ TEST_P(RowsOnEveryDevice, MultipliesOneRowOfAnyLength) {
     const Tensor got = run(torch::Device(GetParam().device), GetParam().type);
     EXPECT_LT((got - expected).norm().item<double>(),
               GetParam().tolerance * expected.norm().item<double>());
+  }
+}
+
+// So many rows that a device may have a kernel for the case without gradients; columns fill its
+// tiles or not.
+TEST_P(RowsOnEveryDevice, GatesWithAndWithoutGradients) {
+  const auto& [device, type, tolerance] = GetParam();
+  for (const auto& [in, inner] : {std::pair(64, 96), {72, 200}, {32, 1000}}) {
+    SCOPED_TRACE(inner);
+    torch::manual_seed(8);
+    const Tensor x = torch::randn({2, 8500, in}), residual = torch::randn({2, 8500, 24}),
+                 gate_up = torch::randn({2 * inner, in}) / std::sqrt(in),
+                 down = torch::randn({24, inner}) / std::sqrt(inner);
+    const auto run = [&](torch::Device on, torch::ScalarType as, bool gradients) {
+      const torch::AutoGradMode mode(gradients);
+      return ops::GatedLinearAdd(x.to(on, as), {gate_up.to(on, as), {}}, {down.to(on, as), {}},
+                                 residual.to(on, as))
+          .detach()
+          .to(torch::kFloat)
+          .cpu();
+    };
+    const Tensor expected = run(torch::kCPU, torch::kFloat, true);
+    for (const bool gradients : {false, true}) {
+      const Tensor got = run(torch::Device(device), type, gradients);
+      EXPECT_LT((got - expected).norm().item<double>(), tolerance * expected.norm().item<double>())
+          << gradients;
+      EXPECT_LT((got - expected).abs().max().item<double>(),
+                8 * tolerance * expected.abs().max().item<double>())
+          << gradients;
+    }
+  }
+}
+
+// So many rows that a device may have a kernel of its own for short ones.
+TEST_P(RowsOnEveryDevice, MultipliesManyShortRows) {
+  const auto& [device, type, tolerance] = GetParam();
+  for (const auto& [in, out] : {std::pair(64, 1536), {72, 1032}}) {
+    torch::manual_seed(9);
+    const Tensor x = torch::randn({1, 3000, in}), weight = torch::randn({out, in});
+    const auto run = [&](torch::Device on, torch::ScalarType as) {
+      return ops::Linear(x.to(on, as), {weight.to(on, as), {}}).to(torch::kFloat).cpu();
+    };
+    const Tensor expected = run(torch::kCPU, torch::kFloat);
+    EXPECT_LT((run(torch::Device(device), type) - expected).abs().max().item<double>(),
+              8 * tolerance * expected.abs().max().item<double>())
+        << out;
   }
 }
 

@@ -1,0 +1,34 @@
+// Products with weights on Hopper that libraries do slower: y = x weight' where rows are short, so
+// that a tile's end costs as much as its sums; and y = silu(x weight') * (x up'), the first half of
+// a gated feed forward, whose two products do not go through memory. Numbers have 16 bits, sums are
+// fp32. Implemented in cuda_hopper_product_kernels.cu, called by worker/ops/cuda_product.cc. Used
+// by worker/ops. Any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "worker/kernels/cuda/cuda_kernels.h"
+
+namespace espalier::cuda {
+
+struct HopperProductShape {
+  int64_t rows, inner, columns;
+};
+
+// Dense.
+struct HopperProductPointers {
+  const void* x;       // [rows, inner]
+  const void* weight;  // [columns, inner]
+  const void* up;      // the same; null: y is the product with `weight`
+  void* y;             // [rows, columns]
+};
+
+// Whether the current device has the instructions, rows are of whole packs of 16 bytes at multiples
+// of that, and there is work for all of the device.
+bool TakesHopperProduct(Type type, const HopperProductShape& shape,
+                        const HopperProductPointers& pointers);
+// False, having done nothing, where the driver does not take the addresses or sizes.
+bool HopperProduct(Type type, const HopperProductShape& shape,
+                   const HopperProductPointers& pointers, Stream stream);
+
+}  // namespace espalier::cuda
