@@ -63,7 +63,7 @@ struct Seat {
   std::map<int64_t, size_t> owed;  // id of a request -> index of its completion
   bool exclusive = false;          // what is owed was to be alone
   bool answered = false;           // this process has, once
-  absl::Duration heard;            // since when it owes an answer and was silent
+  absl::Duration heard;            // since when it owes an answer and was silent (Awake)
   int failures = 0;                // in a row
   int unanswered_failures = 0;     // of these, since any seat has answered
   absl::Duration start_at = -absl::InfiniteDuration();
@@ -71,8 +71,9 @@ struct Seat {
 
 class ExternalVerifier final : public Verifier {
  public:
-  explicit ExternalVerifier(ExternalVerifierOptions options)
+  ExternalVerifier(ExternalVerifierOptions options, Clock& clock)
       : options_(std::move(options)),
+        clock_(clock),
         program_(absl::StrJoin(options_.command, " ")),
         seats_(static_cast<size_t>(options_.processes)) {}
 
@@ -130,7 +131,17 @@ class ExternalVerifier final : public Verifier {
     open_ -= left;
   }
 
+  // How long calls have looked at programs that could run. From one look to the next more than a
+  // tick has passed where the machine slept, which macOS counts, or where all of them were frozen.
+  absl::Duration Awake() {
+    const absl::Duration now = clock_.Monotonic();
+    awake_ += std::min(now - looked_at_, kTick);
+    looked_at_ = now;
+    return awake_;
+  }
+
   absl::Status Prepare(absl::Span<const Completion> completions, const TrainingMoment& moment) {
+    looked_at_ = clock_.Monotonic();
     asked_.clear();
     waiting_.clear();
     suspects_.clear();
@@ -155,6 +166,7 @@ class ExternalVerifier final : public Verifier {
     std::vector<pollfd> waits;
     absl::Duration until = kTick;
     const absl::Duration now = clock_.Monotonic();
+    const absl::Duration awake = Awake();
     for (Seat& seat : seats_) {
       if (!seat.process && has_work() && now >= seat.start_at) {
         const absl::Status started = StartProcess(seat);
@@ -168,7 +180,7 @@ class ExternalVerifier final : public Verifier {
     }
     for (const Seat& seat : seats_) {
       if (seat.process) seat.process->AppendWaits(waits);
-      if (!seat.owed.empty()) until = std::min(until, seat.heard + LimitOf(seat) - now);
+      if (!seat.owed.empty()) until = std::min(until, seat.heard + LimitOf(seat) - awake);
       if (!seat.process && has_work()) until = std::min(until, seat.start_at - now);
     }
     if (open_ == 0) return absl::OkStatus();
@@ -212,7 +224,7 @@ class ExternalVerifier final : public Verifier {
   }
 
   void Ask(Seat& seat, size_t index, const std::string& request) {
-    if (seat.owed.empty()) seat.heard = clock_.Monotonic();
+    if (seat.owed.empty()) seat.heard = Awake();
     const int64_t id = next_id_++;
     seat.owed[id] = index;
     seat.process->Send(absl::StrCat("{\"id\":", id, ",", request));
@@ -230,7 +242,7 @@ class ExternalVerifier final : public Verifier {
     }
     if (seat.process->ended()) return Fail(seat, /*silent=*/false);
     const bool owes = !seat.owed.empty();
-    if (owes && clock_.Monotonic() > seat.heard + LimitOf(seat)) return Fail(seat, /*silent=*/true);
+    if (owes && Awake() > seat.heard + LimitOf(seat)) return Fail(seat, /*silent=*/true);
     return absl::OkStatus();
   }
 
@@ -253,7 +265,7 @@ class ExternalVerifier final : public Verifier {
     seat.answered = true;
     seat.failures = 0;
     ForgetFailures();
-    seat.heard = clock_.Monotonic();
+    seat.heard = Awake();
     return absl::OkStatus();
   }
 
@@ -292,11 +304,11 @@ class ExternalVerifier final : public Verifier {
   // Says when the seat may start a process again; or, when that has no sense any more, what was
   // tried. `asked`: how often what it owed has failed, here and elsewhere.
   absl::Status CountFailure(Seat& seat, int asked, const absl::Status& reason) {
-    const absl::Duration now = clock_.Monotonic();
+    const absl::Duration awake = Awake();
     ++seat.failures;
-    failed_at_ = std::min(failed_at_, now);
+    failed_at_ = std::min(failed_at_, awake);
     const int in_a_row = std::max(++seat.unanswered_failures, asked);
-    const bool outage = answered() && now - failed_at_ < options_.start_limit;
+    const bool outage = answered() && awake - failed_at_ < options_.start_limit;
     if (in_a_row >= options_.failures_max && !outage) {
       const std::string what = absl::StrCat("the verifier `", program_, "` failed ", in_a_row,
                                             " times in a row without an answer in between");
@@ -304,7 +316,8 @@ class ExternalVerifier final : public Verifier {
                           absl::StrCat(what, "; the last time: ", reason.message(), kByHand));
     }
     const int doublings = std::min(seat.failures - 1, kDoublingsMax);
-    seat.start_at = now + std::min(kBackOffMax, options_.first_back_off * (1 << doublings));
+    const absl::Duration back_off = options_.first_back_off * (1 << doublings);
+    seat.start_at = clock_.Monotonic() + std::min(kBackOffMax, back_off);
     return absl::OkStatus();
   }
 
@@ -350,14 +363,15 @@ class ExternalVerifier final : public Verifier {
   }
 
   const ExternalVerifierOptions options_;
+  Clock& clock_;
   const std::string program_;
-  Clock& clock_ = RealClock();
+  absl::Duration looked_at_, awake_;
   std::vector<Seat> seats_;
   int64_t next_id_ = 1;
   std::string known_;  // the request that was answered first, but for its id
   // Since the last answer:
   int probe_failures_ = 0;
-  absl::Duration failed_at_ = absl::InfiniteDuration();  // the first failure
+  absl::Duration failed_at_ = absl::InfiniteDuration();  // the first failure (Awake)
   // Of the call under way, by the index of a completion.
   std::vector<Asked> asked_;
   std::vector<Judgement> judgements_;
@@ -371,10 +385,11 @@ class ExternalVerifier final : public Verifier {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Verifier>> StartExternalVerifier(ExternalVerifierOptions options) {
+absl::StatusOr<std::unique_ptr<Verifier>> StartExternalVerifier(ExternalVerifierOptions options,
+                                                                Clock& clock) {
   RETURN_IF_ERROR(CheckOptions(options));
   const std::vector<std::string> command = options.command;
-  auto verifier = std::make_unique<ExternalVerifier>(std::move(options));
+  auto verifier = std::make_unique<ExternalVerifier>(std::move(options), clock);
   const absl::Status started = verifier->Start();
   if (started.ok()) return verifier;
   return absl::Status(

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "worker/reward/verifier.h"
 
 namespace espalier {
@@ -18,7 +19,8 @@ struct ExternalVerifierOptions {
   std::string folder;                // where it runs; empty: where this process does
   int processes = 1;                 // 1 to 256, among which completions are shared out
   int in_flight = 1;                 // completions that a process is given at a time, 1 to 4096
-  // A process that owes an answer and gives none for so long is ended.
+  // A process that owes an answer and gives none for so long is ended. Here as in start_limit, what
+  // the machine sleeps does not count.
   absl::Duration time_limit = absl::Seconds(10);
   // The same until its first answer, when the program may have to load much.
   absl::Duration start_limit = absl::Seconds(60);
@@ -54,6 +56,7 @@ std::string StartHint(const std::vector<std::string>& command);
 // INVALID_ARGUMENT for a line that is no answer, with the line and what is wrong with it. All
 // processes are ended then; the next call starts them again. A call that is stopped ends none: what
 // they say yet of what they had is dropped, and time goes on for it in the next call.
-absl::StatusOr<std::unique_ptr<Verifier>> StartExternalVerifier(ExternalVerifierOptions options);
+absl::StatusOr<std::unique_ptr<Verifier>> StartExternalVerifier(ExternalVerifierOptions options,
+                                                                Clock& clock = RealClock());
 
 }  // namespace espalier

@@ -154,6 +154,7 @@ absl::StatusOr<bool> StepBoundary::WaitToRetry(Step step) {
     const bool leave =
         boundary.state() == v1::RUN_STATE_STOP && boundary.checkpoint_before_stop == 0;
     called_off_ = stops_ && boundary.state() == v1::RUN_STATE_RUN;
+    if (called_off_) stops_ = false;  // what else cannot be written is tried again
     if (leave || called_off_) return false;
     RETURN_IF_ERROR(WaitForNews(boundary, interval));
   }

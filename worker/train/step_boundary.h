@@ -91,7 +91,7 @@ class StepBoundary {
   SlotRange shard_;
   bool holds_ = false;   // rank 0: its lease has run out
   bool paused_ = false;  // by a directive, which a hold for the lease is not
-  bool stops_ = false;   // as the newest message that Obey returned says
+  bool stops_ = false;   // as the newest message that Obey returned says, and not called off
   bool called_off_ = false;
   bool stays_awake_ = false;  // as far as the system lets it
   std::unique_ptr<KeepAwake> awake_;

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <functional>
 #include <utility>
 
@@ -296,6 +297,26 @@ TEST_F(BetweenSteps, TheLastEvaluationIsBrokenOffLikeAnyOther) {
   ASSERT_TRUE(resumed[0].outcome.ok()) << resumed[0].outcome.status();
   EXPECT_EQ(*resumed[0].outcome, v1::OUTCOME_COMPLETED);
   EXPECT_THAT(told_, ElementsAre(-3));
+}
+
+// A file lies where the checkpoint is to go. What was called off once says nothing of what fails
+// after it.
+TEST_F(BetweenSteps, ALastCheckpointIsTriedAgainAlsoAfterAStopThatWasCalledOff) {
+  const std::string in_the_way = folder_.Write("step-00000003", "in the way");
+  on_read_ = [this] { first_->Set(Make(1, v1::RUN_STATE_STOP)); };
+  int failures = 0;
+  on_report_ = [&](const v1::AttachRequest& message) {
+    if (!message.has_checkpoint() || message.checkpoint().error().empty()) return;
+    if (++failures == 1) first_->Set(Make(2, v1::RUN_STATE_RUN));
+    if (failures == 2) std::filesystem::remove(in_the_way);
+  };
+  for (const RankResult& result : TrainWorld(Options(3, /*evaluate_every=*/0))) {
+    ASSERT_TRUE(result.outcome.ok()) << result.outcome.status();
+    EXPECT_EQ(*result.outcome, v1::OUTCOME_COMPLETED);
+  }
+  EXPECT_EQ(failures, 2);
+  EXPECT_THAT(told_, ElementsAre(0, 1, 2, -3));
+  EXPECT_TRUE(LossOfCheckpoint(folder_ / "step-00000003"));
 }
 
 }  // namespace
