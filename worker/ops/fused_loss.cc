@@ -74,9 +74,7 @@ class Chunk {
   // The same of any loss, whose terms are asked for between the two halves of the work.
   double Loss(int64_t rows, int64_t first_row, const int64_t* targets, const RowLoss& loss,
               float factor) {
-    float* log_p = Mutable(log_p_);
-    cpu::ParallelFor(
-        rows, [&](int64_t i) { log_p[i] = static_cast<float>(ToExponentials(i, targets[i])); });
+    LogProbabilities(rows, targets, Mutable(log_p_));
     const RowLoss::Terms terms = loss.Of(log_p_.narrow(0, 0, rows), first_row);
     const Tensor losses = terms.loss.to(torch::kFloat).contiguous();
     const Tensor slope = terms.derivative.to(torch::kFloat).neg().contiguous();
@@ -87,6 +85,12 @@ class Chunk {
       ToGradient(i, targets[i], ps[i] * factor);
     });
     return std::accumulate(losses_.begin(), losses_.begin() + rows, 0.0);
+  }
+
+  // Of each row's target, 0 where that is ignored.
+  void LogProbabilities(int64_t rows, const int64_t* targets, float* to) {
+    cpu::ParallelFor(rows,
+                     [&](int64_t i) { to[i] = static_cast<float>(ToExponentials(i, targets[i])); });
   }
 
   // Of each of the rows that were last: whether no logit is above the target's.
@@ -278,6 +282,25 @@ Tensor LossSum(const Tensor& hidden, const Tensor& head, const Tensor& targets, 
   const bool enabled = torch::GradMode::is_enabled();
   return LossFunction::apply(hidden, head, targets, loss, worked, enabled && hidden.requires_grad(),
                              enabled && head.requires_grad());
+}
+
+Tensor TargetLogProbabilities(const Tensor& hidden_in, const Tensor& head,
+                              const Tensor& targets_in) {
+  const Tensor hidden = hidden_in.contiguous(), targets = targets_in.contiguous();
+  const int64_t rows = hidden.size(0), width = hidden.size(1), vocabulary = head.size(0);
+  const int64_t step = LogitRows(rows, vocabulary);
+  const Tensor result = torch::empty({rows}, FloatOptions(hidden));
+  WithReal(hidden, [&](auto zero) {
+    using Real = decltype(zero);
+    Chunk<Real> chunk(step, vocabulary, torch::kFloat);
+    for (int64_t begin = 0; begin < rows; begin += step) {
+      const int64_t n = std::min(step, rows - begin);
+      cpu::Gemm({n, vocabulary, width}, {Data<Real>(hidden) + begin * width, width},
+                {Data<Real>(head), width, cpu::Op::kTranspose}, 0, chunk.logits(), vocabulary);
+      chunk.LogProbabilities(n, targets.data_ptr<int64_t>() + begin, Mutable(result) + begin);
+    }
+  });
+  return result;
 }
 
 }  // namespace espalier::fused_ops

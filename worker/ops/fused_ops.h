@@ -41,6 +41,11 @@ torch::Tensor LossSum(const torch::Tensor& hidden, const torch::Tensor& head,
                       const torch::Tensor& targets, const RowLoss& loss,
                       const std::function<void()>& worked = {});
 
+// On the CPU, of the logits that LossSum has there, so that a policy and its reference differ by
+// their weights alone.
+torch::Tensor TargetLogProbabilities(const torch::Tensor& hidden, const torch::Tensor& head,
+                                     const torch::Tensor& targets);
+
 // Rows of logits that LossSum holds at a time on the CPU, of `rows` in all.
 int64_t LogitRows(int64_t rows, int64_t vocabulary);
 

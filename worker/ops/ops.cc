@@ -195,7 +195,11 @@ Tensor LossSum(const Tensor& given, const Tensor& head, const Tensor& targets, c
 
 Tensor TargetLogProbabilities(const Tensor& hidden, const Tensor& head, const Tensor& targets,
                               double temperature) {
-  return generic_ops::TargetLogProbabilities(Cooled(hidden, temperature), head, targets);
+  const torch::NoGradGuard no_grad;
+  const Tensor cooled = Cooled(hidden, temperature);
+  return cooled.is_cpu() && fused_ops::Apply(cooled)
+             ? fused_ops::TargetLogProbabilities(cooled, head, targets)
+             : generic_ops::TargetLogProbabilities(cooled, head, targets);
 }
 
 }  // namespace ops

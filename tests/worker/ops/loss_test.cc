@@ -185,6 +185,26 @@ TEST(Temperature, DividesTheLogitsForwardAndBackward) {
               of_target.detach());
 }
 
+// In 16 bits, too: of a reference that is the policy's equal the policy must not seem to differ.
+TEST(FusedLoss, FindsTheLogProbabilitiesThatAFunctionIsGiven) {
+  torch::manual_seed(3);
+  for (const auto type : {torch::kFloat, torch::kBFloat16}) {
+    const Tensor h = torch::randn({kRows, kWidth}).mul(3).to(type),
+                 w = torch::randn({kVocabulary, kWidth}).mul(3).to(type);
+    const Tensor targets = torch::arange(kRows).remainder(kVocabulary);
+    Tensor(targets).index_put_({torch::tensor({0, 7})}, kIgnoredTarget);
+    const Tensor given = torch::zeros({kRows});
+    RowLoss loss;
+    loss.function = [&](const Tensor& log_p, int64_t begin) {
+      Tensor(given).narrow(0, begin, log_p.size(0)).copy_(log_p);
+      return RowLoss::Terms{log_p, torch::ones_like(log_p)};
+    };
+    ops::LossSum(h, w, targets, loss);
+    EXPECT_LT((ops::TargetLogProbabilities(h, w, targets) - given).abs().max().item<double>(), 1e-4)
+        << type;
+  }
+}
+
 // By s(v) itself, in double precision.
 TEST(Stablemax, EqualsTheFormulaForwardAndBackward) {
   torch::manual_seed(3);
