@@ -267,9 +267,12 @@ absl::Status RolloutEngine::Work(Run& run, const std::vector<RolloutItem>& items
   }
   run.load.begun = static_cast<int64_t>(begun);
   run.load.running = run.batch.running();
-  run.load.rate = run.tokens_per_second / run.batch.mean_tokens();
-  run.load.seconds =
-      run.tokens_per_second > 0 ? run.batch.tokens_to_come() / run.tokens_per_second : 0;
+  if (run.tokens_per_second > 0) {
+    run.load.rate = run.tokens_per_second / run.batch.mean_tokens();
+    run.load.seconds = run.batch.tokens_to_come() / run.tokens_per_second;
+  } else if (known_rate_ > 0) {  // nothing of this order is measured: as in the last one
+    run.load.seconds = static_cast<double>(run.load.running) / known_rate_;
+  }
   return absl::OkStatus();
 }
 

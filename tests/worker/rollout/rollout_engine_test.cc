@@ -68,6 +68,15 @@ TEST(RolloutEngine, AnOrderIsDividedByHowFastTheRanksSampledTheLastOne) {
   EXPECT_LT(ranks[1].judged, 15);
 }
 
+// Also while it has ended nothing of this order, or had no item of it at first.
+TEST(RolloutEngine, ASlowRankIsKnownUntilItIsMeasuredAnew) {
+  SamplingWorld world{.slow_down = {1, 60}, .limits = {.max_new_tokens = 24, .rows = 4}};
+  world.times = 2;
+  const std::vector<SampledRank> ranks = Sample(world, SomeOrder(30, 2));
+  ASSERT_EQ(AllOf(ranks).size(), 60U);
+  EXPECT_LT(ranks[1].judged, 4);
+}
+
 // So that a prompt can be asked again, and for no more than is wanted.
 TEST(RolloutEngine, APromptMayHaveSamplesOfItsOwn) {
   RolloutOrder order = SomeOrder(3, 5);
