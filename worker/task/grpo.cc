@@ -162,7 +162,9 @@ void Grpo::AppendRow(const GrpoSlot& slot, float* numbers, double temperature,
   const std::vector<int32_t>& prompt = prompts_.training[static_cast<size_t>(slot.prompt)].ids;
   const int64_t length = spec_.data().sequence_length();
   const auto begin = static_cast<int64_t>(prompt.size());
-  samples.ids.push_back(slot.prompt * spec_.train().rollout().samples() + slot.sample);
+  const auto table = static_cast<int64_t>(prompts_.training.size());
+  samples.ids.push_back(
+      (slot.occurrence * table + slot.prompt) * spec_.train().rollout().samples() + slot.sample);
   samples.tokens.insert(samples.tokens.end(), prompt.begin(), prompt.end());
   const float* const ids = numbers_.ids(numbers);
   for (int64_t i = 0; i < slot.tokens; ++i) {

@@ -66,6 +66,12 @@ RolloutOrder GrpoPractice::OrderOf(Step step) const {
 
 absl::StatusOr<bool> GrpoPractice::Prepare(Step step, const Model& model,
                                            const RolloutAround& around, SlotStates& slots) {
+  if (prompts_.games && !games_fit_) {  // said before any step, not at the first evaluation
+    RETURN_IF_ERROR(CheckRoomForGames(*prompts_.games,
+                                      DecoderOf(model).config().max_position_embeddings,
+                                      spec_.train().rollout().max_new_tokens()));
+    games_fit_ = true;
+  }
   const absl::Span<const GrpoSlot> held = slots.Records<GrpoSlot>(step);
   const bool first = step.value() % spec_.train().grpo().updates_per_rollout() == 0;
   if (!first && HasCompletions(held)) {
@@ -104,8 +110,8 @@ absl::Status GrpoPractice::Fill(Step step, const RolloutOrder& order,
       return absl::InternalError(absl::StrCat("a completion of ", one.ids.size(),
                                               " tokens, and rollout.max_new_tokens is ", of.cap));
     }
-    const int64_t prompt = order.prompts[static_cast<size_t>(one.prompt)].id % table;
-    records[i] = SlotOf(one, prompt, advantages.of[i]);
+    const int64_t id = order.prompts[static_cast<size_t>(one.prompt)].id;
+    records[i] = SlotOf(one, id % table, id / table, advantages.of[i]);
     float* const ids = of.ids(numbers.data_ptr<float>() + static_cast<int64_t>(i) * of.size());
     std::copy(one.ids.begin(), one.ids.end(), ids);
   }

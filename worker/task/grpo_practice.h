@@ -73,6 +73,7 @@ class GrpoPractice final : public Practice {
   std::optional<Examination> under_way_;
   // Of what this process has sampled for steps; the first of these was step 0.
   int64_t groups_ = 0, equal_groups_ = 0;
+  bool games_fit_ = false;  // CheckRoomForGames has said so
   bool from_the_beginning_ = false;
 };
 

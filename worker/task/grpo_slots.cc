@@ -14,14 +14,15 @@ constexpr std::array<absl::string_view, kRewardParts.size()> kPartFigures = {
 
 }  // namespace
 
-GrpoSlot SlotOf(const Rollout& rollout, int64_t prompt, double advantage) {
+GrpoSlot SlotOf(const Rollout& rollout, int64_t prompt, int64_t occurrence, double advantage) {
   GrpoSlot slot{.prompt = prompt,
                 .sample = rollout.sample,
                 .tokens = static_cast<int64_t>(rollout.ids.size()),
                 .stopped = rollout.stopped ? 1 : 0,
                 .accepted = rollout.judgement.accepted() ? 1 : 0,
                 .reward = rollout.judgement.total,
-                .advantage = advantage};
+                .advantage = advantage,
+                .occurrence = static_cast<int32_t>(occurrence)};
   for (const RewardComponent& one : rollout.judgement.components) {
     const auto it = std::find(kRewardParts.begin(), kRewardParts.end(), one.name);
     if (it == kRewardParts.end()) continue;

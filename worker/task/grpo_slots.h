@@ -38,11 +38,11 @@ struct GrpoSlot {
   // Sums over its tokens: how many were clipped and the estimated divergence from the reference, in
   // the newest of those; and minus their log-probabilities in the first.
   float clipped = 0, kl = 0, surprise = 0;
-  int32_t reserved = 0;
+  int32_t occurrence = 0;  // of the prompt in its step: one may be in it twice, at an epoch's end
 };
 
-// Of the prompt with that number.
-GrpoSlot SlotOf(const Rollout& rollout, int64_t prompt, double advantage);
+// Of the prompt with that number, and which one of its step.
+GrpoSlot SlotOf(const Rollout& rollout, int64_t prompt, int64_t occurrence, double advantage);
 
 // The numbers that a slot keeps, each as many as a completion may have tokens: its ids, and the
 // log-probabilities of its tokens by the policy that sampled, and by the reference where there is

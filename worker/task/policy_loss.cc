@@ -51,6 +51,17 @@ absl::StatusOr<Aggregation> ParseAggregation(absl::string_view text) {
       absl::StrCat("train.grpo.aggregation is '", text, "'; allowed: dapo, grpo, dr_grpo, bnpo"));
 }
 
+namespace {
+
+// The same parts of a reward added in another order differ in the last digits, which are no
+// advantage.
+bool AreAlike(absl::Span<const double> rewards) {
+  const auto [least, most] = std::minmax_element(rewards.begin(), rewards.end());
+  return *most - *least <= 1e-9 * std::max({1.0, std::abs(*least), std::abs(*most)});
+}
+
+}  // namespace
+
 Advantages AdvantagesOf(absl::Span<const double> rewards, int64_t group, AdvantageScale scale) {
   ESPALIER_CHECK(group > 0 && rewards.size() % static_cast<size_t>(group) == 0,
                  "rewards are of whole groups");
@@ -61,7 +72,7 @@ Advantages AdvantagesOf(absl::Span<const double> rewards, int64_t group, Advanta
     const absl::Span<const double> own = rewards.subspan(begin, size);
     const double deviation = Deviation(own), mean = Mean(own);
     made.mean_deviation += deviation;
-    const bool alike = std::all_of(own.begin(), own.end(), [&](double r) { return r == own[0]; });
+    const bool alike = AreAlike(own);
     made.zero_groups += alike ? 1 : 0;
     const double divisor = scale == AdvantageScale::kGroup   ? deviation + kLeastDeviation
                            : scale == AdvantageScale::kBatch ? of_batch + kLeastDeviation

@@ -96,6 +96,28 @@ absl::StatusOr<WordleMatch> MakeWordleMatch(Vocabulary vocabulary, const MatchPr
   return match;
 }
 
+absl::Status CheckRoomForGames(const WordleMatch& match, int64_t positions,
+                               int64_t max_new_tokens) {
+  if (match.secrets.empty()) return absl::OkStatus();
+  const WordleWord secret = match.secrets[0];
+  const absl::Span<const WordleWord> words = match.vocabulary.guesses.words();
+  History longest;
+  for (size_t i = 0; longest.size() + 1 < kWordleTurns; ++i) {
+    const WordleWord guess = words[i % words.size()];
+    if (guess == secret && words.size() > 1) continue;  // would have ended it
+    longest.push_back({.word = guess, .pattern = Feedback(secret, guess)});
+  }
+  ASSIGN_OR_RETURN(const std::vector<int32_t> ids, match.prompt(longest));
+  const int64_t needed = static_cast<int64_t>(ids.size()) + max_new_tokens;
+  if (needed <= positions) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "evaluate.games plays whole games, and before the last turn of one the prompt has ",
+      ids.size(), " tokens; with train.rollout.max_new_tokens ", max_new_tokens, " that is ",
+      needed, ", and the model has ", positions,
+      " positions; lower max_new_tokens, take a model of more positions, or set evaluate.games to "
+      "0"));
+}
+
 absl::StatusOr<std::optional<std::vector<TaskFigure>>> PlayGames(
     const WordleMatch& match, const TrainingMoment& moment, const Decoder& decoder,
     const RolloutAround& around, PacedRollouts& source, std::vector<WordleGame>& games) {

@@ -42,6 +42,10 @@ using EncodeText = std::function<absl::StatusOr<std::vector<int32_t>>(const std:
 absl::StatusOr<WordleMatch> MakeWordleMatch(Vocabulary vocabulary, const MatchPrompts& prompts,
                                             int64_t games, const EncodeText& encode);
 
+// INVALID_ARGUMENT: before a game's last turn a model of that many positions has no room for a
+// guess of `max_new_tokens`, which the shorter games of the data may not show.
+absl::Status CheckRoomForGames(const WordleMatch& match, int64_t positions, int64_t max_new_tokens);
+
 // Plays all games, with the likeliest ids, and gives their figures (wordle_game.h says which).
 // `games`: as far as they are; empty: none is begun. Every rank calls it; errors, and absent, as
 // RolloutSource::Sample.

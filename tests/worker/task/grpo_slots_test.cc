@@ -53,7 +53,7 @@ TEST(GrpoFigures, APartOfTheRewardIsTheMeanOverThoseThatHaveIt) {
     Rollout rollout;
     rollout.ids = {1, 2};
     if (format >= 0) rollout.judgement.Add("format", format);
-    slots.push_back(SlotOf(rollout, 0, 0));
+    slots.push_back(SlotOf(rollout, 0, 0, 0));
   }
   const std::map<std::string, double> figures = Figures(slots);
   EXPECT_EQ(figures.at("reward_format"), 0.75);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <string>
 
 #include "tests/worker/support/test_folder.h"
@@ -87,6 +88,22 @@ TEST(Grpo, CompletionsAreSampledOnceForAllUpdatesThatLearnFromThem) {
   const SampleOrder order = *SampleOrder::Create(
       {.samples = 24, .global_batch = 4, .seed = run.options.spec.data().seed()});
   for (int64_t i = 0; i < 3; ++i) EXPECT_EQ(prompts[i], order.SamplesOfStep(Step(i)));
+}
+
+// At the end of an epoch; they drop other values then, and are other samples in the log.
+TEST(Grpo, APromptThatIsTwiceInAStepHasSamplesOfItsOwnEachTime) {
+  const TestFolder folder;
+  GrpoRun run = RunOf(1, folder.path());
+  run.Train();
+  SlotStates slots(torch::kCPU);
+  ASSERT_TRUE(slots.Keep(run.task->Keeps(run.options.spec, DecoderConfig())).ok());
+  const absl::Span<GrpoSlot> records = slots.NextRecords<GrpoSlot>(Step(0));
+  for (size_t i = 0; i < records.size(); ++i) {
+    const auto number = static_cast<int64_t>(i);
+    records[i] = SlotOf({.sample = number % 4, .ids = {1, 2}}, /*prompt=*/1, number / 4, 0.5);
+  }
+  const Samples samples = *run.task->Continue(Step(0), {0, 16}, {}, slots);
+  EXPECT_EQ(std::set<int64_t>(samples.ids.begin(), samples.ids.end()).size(), 16U);
 }
 
 // From the first update of a rollout on the policy goes away from the one that sampled.

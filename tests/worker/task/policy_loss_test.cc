@@ -50,6 +50,19 @@ TEST(Advantages, OfEqualRewardsAreNothingAndAreCounted) {
   EXPECT_EQ(AdvantagesOf({}, 3, AdvantageScale::kGroup).mean_deviation, 0);
 }
 
+// Parts of a reward that are added in another order: a Wordle guess's of its letters.
+TEST(Advantages, OfRewardsThatDifferByRoundingAreNothing) {
+  const double sums[] = {-0.5 + 0.05 + -0.5 + 0.05 + 0.05 + 1, -0.5 + 0.05 + 0.05 + 0.05 - 0.5 + 1};
+  ASSERT_NE(sums[0], sums[1]);
+  for (const AdvantageScale scale :
+       {AdvantageScale::kGroup, AdvantageScale::kBatch, AdvantageScale::kNone}) {
+    const Advantages made = AdvantagesOf(sums, 2, scale);
+    EXPECT_THAT(made.of, ElementsAre(0, 0));
+    EXPECT_EQ(made.zero_groups, 1);
+  }
+  EXPECT_EQ(AdvantagesOf({1e-3, 2e-3}, 2, AdvantageScale::kNone).zero_groups, 0);
+}
+
 TEST(TokenWeights, AreThoseOfTheirAggregations) {
   const std::vector<int64_t> tokens = {2, 4, 6};
   EXPECT_THAT(TokenWeights(Aggregation::kDapo, tokens, 8), ElementsAre(1, 1, 1));

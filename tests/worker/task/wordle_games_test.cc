@@ -106,6 +106,23 @@ TEST(WordleGames, ArePlayedTurnByTurnUntilTheyAreOver) {
   EXPECT_EQ(figures.count(""), 0u) << "a figure that is not shown";
 }
 
+// The longest is that of the last turn, however short those of the data are.
+TEST(WordleGames, NeedRoomForTheLastTurn) {
+  const auto match = MakeWordleMatch(SmallVocabulary(),
+                                     {{}, {PromptOf("ALLEY", {}, PromptForm::kGuess)}}, 1, Letters);
+  ASSERT_TRUE(match.ok()) << match.status();
+  History before;  // the last turn but one
+  for (const char* guess : {"CRANE", "STORM", "SWEAT", "CRANE"}) {
+    before.push_back({.word = Word(guess), .pattern = Feedback(Word("ALLEY"), Word(guess))});
+  }
+  const auto positions = static_cast<int64_t>(match->prompt(before)->size()) + 16;
+  EXPECT_TRUE(CheckRoomForGames(*match, 2 * positions, 16).ok());
+  const absl::Status none = CheckRoomForGames(*match, positions, 16);
+  EXPECT_EQ(none.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(none.message()),
+              testing::HasSubstr(absl::StrCat("the model has ", positions, " positions")));
+}
+
 TEST(WordleGames, AskInTheFormOfTheData) {
   const History history = {
       {.word = Word("CRANE"), .pattern = Feedback(Word("ALLEY"), Word("CRANE"))}};
