@@ -1,7 +1,7 @@
 // Safetensors: the reader and the streaming writer of the weight format of Hugging Face
 // (8 bytes of header length, little endian; JSON header; tensors back to back).
-// Used by worker/model (weights), worker/state (checkpoints). A file once opened is immutable: any
-// thread. A writer belongs to one thread.
+// Used by worker/model (weights), worker/state (checkpoints), worker/task/rft_run_name.cc. A file
+// once opened is immutable: any thread. A writer belongs to one thread.
 #pragma once
 
 #include <cstddef>

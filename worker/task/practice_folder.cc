@@ -48,7 +48,7 @@ absl::Status PracticeFolder::WriteMine(const Content& content) {
   return written;
 }
 
-absl::StatusOr<PracticeFolder::Has> PracticeFolder::Write(const Content& content) {
+absl::StatusOr<PracticeFolder::Written> PracticeFolder::Write(const Content& content) {
   absl::Status mine;
   RETURN_IF_ERROR(RunTogether(place_.context, [&] {
     if (place_.writes) mine = WriteMine(content);
@@ -75,8 +75,9 @@ absl::StatusOr<PracticeFolder::Has> PracticeFolder::Write(const Content& content
     writes += one.writes;
     failed += one.failed;
   }
-  if (failed == 0) return Has::kAll;
-  return failed < writes ? Has::kSome : Has::kNone;
+  if (failed == 0) return Written{.has = Has::kAll, .mine = true};
+  return Written{.has = failed < writes ? Has::kSome : Has::kNone,
+                 .mine = place_.writes && mine.ok()};
 }
 
 }  // namespace espalier

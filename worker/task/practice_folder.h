@@ -26,9 +26,13 @@ class PracticeFolder {
     // Asked last, with the path of what is there; null: it is replaced.
     std::function<absl::Status(const std::string& path)> may_replace = nullptr;
   };
+  struct Written {
+    Has has = Has::kNone;
+    bool mine = false;  // this rank's folder has it; where others write there: all folders
+  };
   // Every rank calls it, and each that writes makes the text; one that cannot write says so in its
   // log. ABORTED, on all of them: a folder is another's by now.
-  absl::StatusOr<Has> Write(const Content& content);
+  absl::StatusOr<Written> Write(const Content& content);
 
  private:
   absl::Status WriteMine(const Content& content);

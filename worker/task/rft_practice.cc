@@ -13,6 +13,7 @@
 #include "worker/model/decoder.h"
 #include "worker/reward/answers.h"
 #include "worker/rollout/job_rollouts.h"
+#include "worker/rollout/rollout_bytes.h"
 
 namespace espalier {
 namespace {
@@ -31,6 +32,24 @@ Json ToJson(const RftTest& test) {
   return {{"answers", test.answers},
           {"accuracy", test.accuracy()},
           {"answer_rate", test.answer_rate()}};
+}
+
+// One that all ranks have, of the first that can tell: whose weights came from another need none.
+absl::StatusOr<std::string> SharedModelContent(const RankContext& context,
+                                               const v1::JobSpec& spec) {
+  absl::StatusOr<std::string> mine = std::string();
+  RETURN_IF_ERROR(RunTogether(context, [&] {
+    mine = RftModelContent(spec);
+    return absl::OkStatus();
+  }));
+  ASSIGN_OR_RETURN(const SharedOutcome outcome, ShareStatus(context.collective, mine.status()));
+  ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                   GatherBytes(context.collective, mine.value_or("")));
+  const auto told =
+      std::find_if(all.begin(), all.end(), [](const std::string& one) { return !one.empty(); });
+  if (told != all.end()) return *told;
+  RETURN_IF_ERROR(outcome.status);
+  return std::string();
 }
 
 double PerSecond(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
@@ -57,6 +76,7 @@ int64_t RftPractice::prompts_of_test() const {
 
 absl::StatusOr<bool> RftPractice::Prepare(Step step, const Model& model,
                                           const RolloutAround& around, SlotStates&) {
+  kept_of_test_ = 0;  // what counts from here on is the step
   if (begun_) {
     if (++steps_ % kRetrySteps == 0) RETURN_IF_ERROR(KeepAll().status());
     return true;
@@ -132,9 +152,14 @@ absl::Status RftPractice::SampleNext(const Model& model, const RolloutAround& ar
 }
 
 absl::Status RftPractice::Load() {
-  ASSIGN_OR_RETURN(
-      progress_, LoadRftProgress(place_.context, PosixFileSystem(), place_.folder,
-                                 RftRunName(inputs_.spec, inputs_.data_hash), place_.learns_from));
+  std::string content;
+  // Behind the first step the rows alone say whose they are.
+  if (place_.learns_from == 0) {
+    ASSIGN_OR_RETURN(content, SharedModelContent(place_.context, inputs_.spec));
+  }
+  ASSIGN_OR_RETURN(progress_, LoadRftProgress(place_.context, PosixFileSystem(), place_.folder,
+                                              RftRunName(inputs_.spec, inputs_.data_hash, content),
+                                              place_.learns_from));
   // Also in folders that lack it.
   return progress_->reach() > 0 ? KeepProgress() : absl::OkStatus();
 }
@@ -171,9 +196,10 @@ absl::Status RftPractice::KeepProgress() {
       return CheckNoFurther(PosixFileSystem(), path, *progress_, {head, written_});
     };
   }
-  ASSIGN_OR_RETURN(have_progress_, folder_.Write(content));
+  ASSIGN_OR_RETURN(const PracticeFolder::Written written, folder_.Write(content));
+  have_progress_ = written.has;
   written_ = head;
-  if (have_progress_ != Has::kNone) kept_ = progress_->reach();
+  if (written.mine) kept_ = progress_->reach();
   paced_.AllowFor(absl::ToDoubleSeconds(place_.context.clock.Monotonic() - begin));
   return absl::OkStatus();
 }
@@ -181,10 +207,35 @@ absl::Status RftPractice::KeepProgress() {
 absl::StatusOr<bool> RftPractice::KeepAll() {
   if (have_progress_ != Has::kAll) RETURN_IF_ERROR(KeepProgress());
   if (have_rows_ != Has::kAll) {
-    ASSIGN_OR_RETURN(have_rows_,
+    ASSIGN_OR_RETURN(const PracticeFolder::Written written,
                      folder_.Write({.name = "rft.json", .text = [this] { return RowsAsJson(); }}));
+    have_rows_ = written.has;
   }
   return have_progress_ != Has::kNone && have_rows_ != Has::kNone;
+}
+
+// The model as it began is tested before anything says what it learns from.
+absl::Status RftPractice::LoadTest(int64_t step) {
+  test_ = RftKeptTest{.of = "", .step = step, .test = {}};
+  kept_of_test_ = 0;
+  if (!begun_) return absl::OkStatus();
+  ASSIGN_OR_RETURN(
+      test_, LoadRftKeptTest(place_.context, PosixFileSystem(), place_.folder,
+                             RftTestName(inputs_.spec, inputs_.data_hash, learns_from_), step));
+  return test_->test.answers > 0 ? KeepTest() : absl::OkStatus();
+}
+
+absl::Status RftPractice::KeepTest() {
+  if (!begun_) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const PracticeFolder::Written written,
+                   folder_.Write({.name = kRftKeptTestName,
+                                  .text = [this] { return RftKeptTestToJson(*test_); },
+                                  .may_replace =
+                                      [this](const std::string& path) {
+                                        return CheckNoFurther(PosixFileSystem(), path, *test_);
+                                      }}));
+  if (written.mine) kept_of_test_ = test_->test.answers;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> RftPractice::TestNext(const Model& model, const RolloutAround& around,
@@ -221,14 +272,17 @@ absl::StatusOr<std::optional<Practice::Findings>> RftPractice::Evaluate(
     if (sampled()) RETURN_IF_ERROR(Begin());
   }
   if (begun_) RETURN_IF_ERROR(KeepAll().status());
-  RftTest test;
-  if (broken_ && broken_->step == around.step) test = broken_->test;
-  while (test.answers < prompts_of_test()) {
-    broken_ = Broken{around.step, test};
-    ASSIGN_OR_RETURN(const bool tested, TestNext(model, around, test));
+  if (!test_ || test_->step != around.step) RETURN_IF_ERROR(LoadTest(around.step));
+  // In the midst of its steps a checkpoint may wait for the loss.
+  const bool in_parts = around.step == inputs_.spec.train().steps() || (begun_ && steps_ == 0);
+  while (test_->test.answers < prompts_of_test()) {
+    ASSIGN_OR_RETURN(const bool tested, TestNext(model, around, test_->test));
     if (!tested) return std::nullopt;
+    RETURN_IF_ERROR(KeepTest());
+    if (in_parts && test_->test.answers < prompts_of_test()) return std::nullopt;
   }
-  broken_.reset();
+  const RftTest test = test_->test;
+  test_.reset();
   if (begun_) {
     const auto report = [&] { return ReportAsJson(test); };
     RETURN_IF_ERROR(folder_.Write({.name = "rft-report.json", .text = report}).status());

@@ -2,6 +2,7 @@
 // told of them. Every checkpoint folder, whoever writes checkpoints, has beside these
 //   rft.progress.json  what was sampled so far (rft_progress.h)
 //   rft.json           when all is: [[question, answer, reasoning], ...], a row an accepted prompt
+//   rft.test.json      how far the newest test of a step is (rft_tested.h)
 //   rft-report.json    after every test: seconds, tokens a second, rows, accuracy, answer rate
 // Used by rft.cc. Compute thread.
 #pragma once
@@ -20,6 +21,7 @@
 #include "worker/task/rft_asks.h"
 #include "worker/task/rft_progress.h"
 #include "worker/task/rft_table.h"
+#include "worker/task/rft_tested.h"
 
 namespace espalier {
 
@@ -35,8 +37,10 @@ class RftPractice final : public Practice {
   // no rank has what was sampled.
   absl::StatusOr<bool> Prepare(Step step, const Model& model, const RolloutAround& around,
                                SlotStates& slots) override;
-  int64_t kept() const override { return begun_ ? 0 : kept_; }
-  // The share of the validation prompts (evaluate.max_prompts) that are answered wrongly.
+  int64_t kept() const override { return begun_ ? kept_of_test_ : kept_; }
+  // The share of the validation prompts (evaluate.max_prompts) that are answered wrongly. Absent
+  // also where there is more of the test, at the end of a run and where this process has not
+  // trained yet, so that the ranks meet at the boundary in between, and tell how far it is.
   absl::StatusOr<std::optional<Findings>> Evaluate(const Model& model,
                                                    const RolloutAround& around) override;
   uint64_t learns_from() const override { return learns_from_; }
@@ -52,6 +56,8 @@ class RftPractice final : public Practice {
 
   absl::Status Load();
   absl::Status KeepProgress();
+  absl::Status LoadTest(int64_t step);
+  absl::Status KeepTest();
   // What some folder lacks, once more. Whether one at least has everything.
   absl::StatusOr<bool> KeepAll();
   absl::Status Begin();
@@ -71,15 +77,11 @@ class RftPractice final : public Practice {
   std::string written_;  // RftProgressHead of what this process wrote last
   Has have_progress_ = Has::kNone;
   Has have_rows_ = Has::kNone;
-  int64_t kept_ = 0;    // reach of what a folder has
-  bool begun_ = false;  // the fine-tuning
+  int64_t kept_ = 0;          // reach of what this rank's folder has
+  int64_t kept_of_test_ = 0;  // answers of the step's test that it has
+  bool begun_ = false;        // the fine-tuning
   uint64_t learns_from_ = 0;
-  // Of the model at this step, when the ranks were called away.
-  struct Broken {
-    int64_t step = 0;
-    RftTest test;
-  };
-  std::optional<Broken> broken_;
+  std::optional<RftKeptTest> test_;  // that is not ended
   double test_seconds_ = 0;
   absl::Duration begun_at_;
   double tested_before_ = 0;  // test_seconds_ then

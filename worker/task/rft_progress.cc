@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -132,37 +131,6 @@ Own ReadOwn(FileSystem& files, const std::string& path, const std::string& run,
 }
 
 }  // namespace
-
-// By the last part of what is named by a path: the rest differs from node to node.
-std::string RftRunName(const v1::JobSpec& spec, absl::string_view data_hash) {
-  const auto last_part = [](const std::string& path) {
-    return std::filesystem::path(path).filename().string();
-  };
-  v1::RolloutSpec rollout = spec.train().rollout();
-  rollout.clear_rows();  // how many at a time changes nothing
-  v1::VerifierSpec verifier = spec.train().verifier();
-  verifier.set_folder("");  // by default that of the job file
-  if (verifier.command_size() > 0) verifier.set_command(0, last_part(verifier.command(0)));
-  verifier.set_words(last_part(verifier.words()));
-  verifier.set_secrets(last_part(verifier.secrets()));
-  verifier.clear_processes();
-  verifier.clear_in_flight();
-  v1::ModelSpec model = spec.model();
-  model.set_from(last_part(model.from()));
-  Sha256 hash;
-  const auto add = [&hash](absl::string_view text) {
-    const std::string sized = absl::StrCat(text.size(), ":", text);
-    hash.Update({reinterpret_cast<const std::byte*>(sized.data()), sized.size()});
-  };
-  add(data_hash);
-  add(rollout.SerializeAsString());
-  add(verifier.SerializeAsString());
-  add(model.SerializeAsString());
-  add(last_part(spec.train().lora().from()));
-  add(absl::StrCat(spec.train().seed(), " ", spec.train().precision(), " ",
-                   spec.evaluate().max_prompts()));
-  return hash.Finish();
-}
 
 std::string RftProgressToJson(const RftProgress& progress) {
   const std::string body = Dump(BodyOf(progress));

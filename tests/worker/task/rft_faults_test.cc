@@ -177,6 +177,18 @@ TEST(Rft, GetsOnWhenEveryOrderOfItIsKilledAfterAWhile) {
 
 class RftFiles : public testing::Test {
  protected:
+  // Kills a run in the midst of the test behind its last step, which a first kill had left to a
+  // process whose orders are small again.
+  void KillInLastTest(const WorldOptions& options) {
+    EXPECT_FALSE(TrainRft(options, {.lost_last = true})[0].outcome.ok());
+    const std::vector<RankResult> killed = TrainRft(options, {.lost_at = 1});
+    EXPECT_FALSE(killed[0].outcome.ok());
+    const std::vector<v1::Practised> told = killed[0].client->practised();
+    ASSERT_FALSE(told.empty()) << "that it got on, or the job would fail of its kills";
+    EXPECT_EQ(told.back().step(), kSteps);
+    EXPECT_EQ(told.back().kept(), kFirstOrder);
+  }
+  static constexpr int64_t kFirstOrder = 8, kTested = 20;
   std::string Progress(const std::string& of) const {
     return folder_ / absl::StrCat(of, "/", kRftProgressName);
   }
@@ -280,6 +292,64 @@ TEST_F(RftFiles, OtherSettingsTakeNothingAwayOnceStepsHaveLearntFromIt) {
   FingerprintOf(back);
   EXPECT_EQ(back[0].start.step, Step(4));
   EXPECT_TRUE(ReadText(Progress("again/0")) == trained);
+}
+
+double AccuracyOf(const RankResult& result) {
+  const std::vector<v1::EvaluationReport> told = result.client->evaluations();
+  return told.empty() ? -1 : told.back().figures(0).value();
+}
+
+// Its last steps are made again, to the same end.
+TEST_F(RftFiles, TheLastTestIsGoneOnWith) {
+  const double wanted = AccuracyOf(TrainRft(OptionsOf(folder_ / "whole", 1))[0]);
+  const auto after_of = [&](const std::string& of) {
+    return nlohmann::json::parse(ReadText(folder_ / (of + "/rft-report.json")))["after"];
+  };
+  for (const int ranks : {1, 2}) {
+    const std::string name = absl::StrCat(ranks);
+    const WorldOptions options = OptionsOf(folder_ / name, ranks);
+    KillInLastTest(options);
+    if (ranks > 1) std::filesystem::remove(folder_ / (name + "/0/rft.test.json"));
+    int64_t made = 0;
+    const std::vector<RankResult> rest = TrainRft(options, {.made = &made});
+    FingerprintOf(rest);
+    EXPECT_EQ(made, kTested - kFirstOrder) << ranks;
+    if (ranks == 1) {
+      EXPECT_EQ(AccuracyOf(rest[0]), wanted);
+      EXPECT_EQ(after_of("1/0"), after_of("whole/0"));
+    }
+    EXPECT_EQ(after_of(name + "/0")["answers"], kTested);
+    // As after a kill between the test and the checkpoint.
+    int64_t again = 0;
+    EXPECT_EQ(AccuracyOf(TrainRft(options, {.made = &again})[0]), AccuracyOf(rest[0]));
+    EXPECT_EQ(again, 0);
+  }
+}
+
+TEST_F(RftFiles, ATestOfAnotherModelIsNotGoneOnWith) {
+  WorldOptions options = OptionsOf(folder_ / "faster", 1);
+  KillInLastTest(options);
+  options.spec.mutable_train()->mutable_schedule()->set_learning_rate(0.01);
+  int64_t made = 0;
+  FingerprintOf(TrainRft(options, {.made = &made}));
+  EXPECT_EQ(made, kTested);
+}
+
+// Others may start from what it says that it keeps.
+TEST_F(RftFiles, ARankTellsOnlyOfWhatItsOwnFolderHas) {
+  constexpr int kFull = 4;  // orders
+  const std::string blocked = folder_.Write("full/1", "a file where the folder should be");
+  const auto make_room = [&](int order) {
+    if (order == kFull && std::filesystem::is_regular_file(blocked)) {
+      std::filesystem::remove(blocked);
+    }
+  };
+  const auto ranks = TrainRft(OptionsOf(folder_ / "full", 2), {.before = make_room});
+  FingerprintOf(ranks);
+  for (int order = 0; order < kFull; ++order) {
+    EXPECT_GT(ranks[0].client->practised().at(order).kept(), 0) << order;
+    EXPECT_EQ(ranks[1].client->practised().at(order).kept(), 0) << order;
+  }
 }
 
 // A disk that is full when the generation begins, and is not a minute later.

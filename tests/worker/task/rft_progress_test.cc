@@ -15,6 +15,7 @@
 #include "common/base/sha256.h"
 #include "tests/worker/support/test_folder.h"
 #include "worker/collective/in_process.h"
+#include "worker/task/rft_tested.h"
 
 namespace espalier {
 namespace {
@@ -34,6 +35,64 @@ TEST(RftRunName, IsTheSameOnAllNodes) {
             RftRunName(job("/Users/b", "/model"), "data"));
   EXPECT_NE(RftRunName(job("/home/a", "/model"), "data"),
             RftRunName(job("/home/a", "/other"), "data"));
+}
+
+TEST(RftRunName, TakesNoSlashAtTheEndForAName) {
+  const auto job = [](const std::string& model) {
+    v1::JobSpec spec;
+    spec.mutable_model()->set_from(model);
+    return spec;
+  };
+  EXPECT_NE(RftRunName(job("models/a/"), "data"), RftRunName(job("models/b/"), "data"));
+  EXPECT_EQ(RftRunName(job("models/a//"), "data"), RftRunName(job("/home/models/a"), "data"));
+}
+
+// A tensor of two bytes and one of 200,000, of which one is in the midst.
+void WriteWeights(const TestFolder& folder, const std::string& name, char small, char midst,
+                  const std::string& config = "{}") {
+  const std::string header = R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
+                             R"("b":{"dtype":"U8","shape":[200000],"data_offsets":[2,200002]}})";
+  std::string text(8, '\0');
+  text[0] = static_cast<char>(header.size());
+  text += header + std::string(2, small) + std::string(200000, midst);
+  folder.Write(name + "/model.safetensors", text);
+  folder.Write(name + "/config.json", config);
+}
+
+TEST(RftRunName, TellsModelsOfOneNameApartByWhatTheyAre) {
+  const TestFolder folder;
+  const auto name_of = [&](const std::string& run) {
+    v1::JobSpec spec;
+    spec.mutable_model()->set_from(folder / (run + "/step-00000400/"));
+    const auto model = RftModelContent(spec);
+    EXPECT_TRUE(model.ok()) << model.status();
+    return RftRunName(spec, "data", *model);
+  };
+  WriteWeights(folder, "a/step-00000400", 'x', 'x');
+  WriteWeights(folder, "copy/step-00000400", 'x', 'x', R"({"_name_or_path":"where it was saved"})");
+  WriteWeights(folder, "small/step-00000400", 'y', 'x');
+  WriteWeights(folder, "large/step-00000400", 'x', 'y');
+  WriteWeights(folder, "config/step-00000400", 'x', 'x', R"({"rope_theta":1})");
+  EXPECT_EQ(name_of("a"), name_of("copy")) << "another node has it elsewhere";
+  for (const char* other : {"small", "large", "config"}) EXPECT_NE(name_of("a"), name_of(other));
+  v1::JobSpec without;
+  EXPECT_EQ(RftModelContent(without).value(), "");
+  without.mutable_model()->set_from(folder / "nowhere");
+  EXPECT_FALSE(RftModelContent(without).ok());
+}
+
+TEST(RftKeptTest, ComesBackAsItWasOrNotAtAll) {
+  const RftKeptTest kept{.of = "r", .step = 4, .test = {.answers = 7, .right = 1, .answered = 3}};
+  const std::string json = RftKeptTestToJson(kept);
+  const auto back = RftKeptTestFromJson(json);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(*back, kept);
+  for (size_t at = 0; at + 1 < json.size(); ++at) {
+    EXPECT_FALSE(RftKeptTestFromJson(json.substr(0, at)).ok()) << at;
+    std::string altered = json;
+    altered[at] = altered[at] == '7' ? '8' : '7';
+    EXPECT_FALSE(RftKeptTestFromJson(altered).ok()) << at;
+  }
 }
 
 TEST(RftProgress, ComesBackAsItWasOrNotAtAll) {
