@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
@@ -51,6 +52,24 @@ absl::Status FindModel(v1::ModelSpec& model) {
   return absl::OkStatus();
 }
 
+// What a model has learnt of its ids is worth nothing for those of another tokenizer, which fit all
+// the same. By what the two make of a text; a model folder without a tokenizer says nothing.
+absl::Status CheckTokenizer(const v1::JobSpec& spec, const Tokenizer& of_data) {
+  if (!spec.model().has_from()) return absl::OkStatus();
+  const auto of_model = OpenTokenizer(spec.model().from());
+  if (!of_model.ok()) return absl::OkStatus();
+  constexpr absl::string_view kText = "What is 12 + 345? It's a na\u00efve question, answered.\n";
+  std::vector<int32_t> by_data, by_model;
+  RETURN_IF_ERROR(of_data.Encode(kText, by_data));
+  if (!(*of_model)->Encode(kText, by_model).ok() || by_data == by_model) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "data ", spec.data().path(), " were made with another tokenizer than that of ", "model.from ",
+      spec.model().from(), " (a sentence is ", by_data.size(), " ids there and ", by_model.size(),
+      " here, or others); prepare the data with "
+      "--tokenizer ",
+      spec.model().from()));
+}
+
 }  // namespace
 
 absl::StatusOr<JobInputs> OpenJobInputs(const v1::JobSpec& given) {
@@ -62,6 +81,7 @@ absl::StatusOr<JobInputs> OpenJobInputs(const v1::JobSpec& given) {
   inputs.dataset = std::make_unique<Dataset>(std::move(dataset));
   ASSIGN_OR_RETURN(inputs.task, OpenTask(spec, *inputs.dataset));
   ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, OpenTokenizer(spec.data().path()));
+  RETURN_IF_ERROR(CheckTokenizer(spec, *tokenizer));
   ASSIGN_OR_RETURN(inputs.config, JobModelConfig(spec, inputs.dataset->manifest().vocab_size));
   const bool recursive = inputs.config.recursion.has_value();
   if (recursive != (spec.train().task() == v1::TASK_TRM)) {

@@ -164,5 +164,26 @@ TEST(LostPeer, EndsTheWorldWithoutWaitingForIt) {
   EXPECT_TRUE(TrainAndKill(job, 2, "run", 5));
 }
 
+// Its ids are others than those that the model has learnt, also where there are no more of them.
+TEST(ModelFrom, DataOfAnotherTokenizerThanTheModelsAreRefused) {
+  TinyJob job;
+  const auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), WorkerProgram());
+    return RunToEnd(arguments, job.folder() / "run.log");
+  };
+  ASSERT_EQ(Train(job, 1, "first").code, 0);
+  std::string lines;
+  for (int i = 0; i < 3000; ++i) absl::StrAppend(&lines, "the sum of ", i, " and ", i + 7, "\n");
+  const std::string text = job.folder().Write("text.txt", lines), bpe = job.folder() / "bpe";
+  const std::string other = job.folder() / "other";
+  ASSERT_EQ(run({"data", "tokenizer", "--output", bpe, "--vocab-size", "280", text}).code, 0);
+  ASSERT_EQ(run({"data", "prepare", "--output", other, "--tokenizer", bpe, text}).code, 0);
+  job.Set(absl::StrCat("data.path=", other));
+  job.Set(absl::StrCat("model={from: ", job.folder() / "first", "/checkpoints}"));
+  const Ended refused = Train(job, 1, "second");
+  EXPECT_EQ(refused.code, 2) << refused.output;
+  EXPECT_THAT(refused.output, HasSubstr("prepare the data with --tokenizer"));
+}
+
 }  // namespace
 }  // namespace espalier

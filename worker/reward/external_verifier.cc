@@ -26,15 +26,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kAloneFailuresMax = 2;
-constexpr int kOutagesMax = 3;  // that excuse a completion
+constexpr int kAloneFailuresMax = 2, kOutagesMax = 3;  // outages that excuse a completion
 constexpr absl::Duration kBackOffMax = absl::Seconds(10);
 constexpr int kDoublingsMax = 20;
 constexpr char kByHand[] =
     ". Try it by hand: it reads a request from standard input and answers on standard output";
+constexpr char kSlow[] = "; if it needs longer, raise train.verifier.time_limit_seconds";
 constexpr char kFlush[] =
-    "; if it has answered, the answer is in it still: it is to flush each (Python: print(..., "
-    "flush=True), or python3 -u)";
+    "; it is to flush each answer (Python: print(..., flush=True)); if it has to load for longer, "
+    "raise train.verifier.start_limit_seconds";
 // How often an end is looked for that shows in no pipe.
 constexpr absl::Duration kTick = absl::Milliseconds(200);
 // In the place of a completion: what is asked to see whether the program works, and what was asked
@@ -273,10 +273,10 @@ class ExternalVerifier final : public Verifier {
   absl::Status Fail(Seat& seat, bool silent) {
     const absl::Duration limit = LimitOf(seat);
     seat.process->End(absl::ZeroDuration());
-    const std::string reason =
-        silent ? absl::StrCat("the verifier gave no answer within ", absl::FormatDuration(limit),
-                              answered() ? "" : kFlush)
-               : absl::StrCat("the verifier gave no answer: ", seat.process->Ending());
+    const std::string reason = absl::StrCat(
+        "the verifier gave no answer",
+        silent ? absl::StrCat(" within ", absl::FormatDuration(limit), answered() ? kSlow : kFlush)
+               : absl::StrCat(": ", seat.process->Ending()));
     LogWarning(absl::StrCat(reason, "; its process is started again (", program_, ")"));
     seat.process.reset();
     const bool blamed = answered() && seat.owed.size() == 1;
