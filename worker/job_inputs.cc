@@ -63,11 +63,9 @@ absl::Status CheckTokenizer(const v1::JobSpec& spec, const Tokenizer& of_data) {
   RETURN_IF_ERROR(of_data.Encode(kText, by_data));
   if (!(*of_model)->Encode(kText, by_model).ok() || by_data == by_model) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "data ", spec.data().path(), " were made with another tokenizer than that of ", "model.from ",
-      spec.model().from(), " (a sentence is ", by_data.size(), " ids there and ", by_model.size(),
-      " here, or others); prepare the data with "
-      "--tokenizer ",
-      spec.model().from()));
+      "data ", spec.data().path(), " were made with another tokenizer than that of model.from ",
+      spec.model().from(), ": a sentence is ", by_data.size(), " ids there and ", by_model.size(),
+      " here, or others; prepare the data with --tokenizer ", spec.model().from()));
 }
 
 }  // namespace
