@@ -100,9 +100,11 @@ Tensor ToMac(const Tensor& host) {
   return tensor;
 }
 
-// LibTorch has no products of fp16 for processors before 2.1: they are made in fp32.
+// Products of 16 bits are made in fp32, as a Mac sums them: before 2.1 LibTorch has none of fp16
+// for processors, and on those without AVX-512 it sums those of bf16 in bf16.
 bool IsWidened(const std::string& name, const Tensor& tensor) {
-  return !shapes_only() && tensor.defined() && tensor.scalar_type() == torch::kHalf &&
+  return !shapes_only() && tensor.defined() &&
+         (tensor.scalar_type() == torch::kHalf || tensor.scalar_type() == torch::kBFloat16) &&
          IsProduct(name);
 }
 
@@ -247,14 +249,15 @@ void Run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       return;
     }
   }
-  bool mac = false, widened = false;
+  bool mac = false;
+  std::optional<torch::ScalarType> widened;  // from which type
   std::vector<std::pair<Tensor, Tensor>> grown;
   for (size_t i = 0; i < count; ++i) {
     IValue& argument = (*stack)[stack->size() - count + i];
     argument = ToHost(arguments[i], mac);
     if (argument.isTensor() && IsWidened(name, argument.toTensor())) {
+      widened = argument.toTensor().scalar_type();
       argument = argument.toTensor().to(torch::kFloat);
-      widened = true;
     }
     if (!IsGrown(schema.arguments()[i], arguments[i])) continue;
     const Tensor place = torch::empty({0}, argument.toTensor().options());
@@ -268,7 +271,7 @@ void Run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     IValue& result = (*stack)[stack->size() - results + i];
     const int written = WrittenArgument(schema, i);
     if (widened) {
-      const Tensor narrow = result.toTensor().to(torch::kHalf);
+      const Tensor narrow = result.toTensor().to(*widened);
       if (written >= 0) HostAlias(arguments[static_cast<size_t>(written)].toTensor()).copy_(narrow);
       result = narrow;
     }
