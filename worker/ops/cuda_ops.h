@@ -57,10 +57,14 @@ void AdamW8(const AdamWStep& step, const torch::Tensor& value, const torch::Tens
 bool ResidualProduct(const torch::Tensor& x, const torch::Tensor& weight, bool transposed,
                      const torch::Tensor& residual, const torch::Tensor& y);
 
-// silu(g) * u, of g and u = x times the first and the second half of the rows of weight [2 n, k], x
-// dense [..., k]: [..., n]. Undefined, having done nothing, where it does not take them: other
-// devices than Hopper, too few rows for one.
-torch::Tensor GatedProduct(const torch::Tensor& x, const torch::Tensor& weight);
+// y [..., n] = silu(g) * u, of g and u = x times the first and the second half of the rows of
+// weight [2 n, k], x dense [..., k]; products [..., 2 n]: g and u side by side, if kept. Undefined,
+// having done nothing, where it does not take them: other devices than Hopper, too few rows for
+// one.
+struct Gated {
+  torch::Tensor products, y;
+};
+Gated GatedProduct(const torch::Tensor& x, const torch::Tensor& weight, bool keep);
 // x weight' of short rows, weight [n, k]: [..., n]. Undefined, having done nothing, where cuBLAS is
 // as fast, or as above.
 torch::Tensor ShortProduct(const torch::Tensor& x, const torch::Tensor& weight);

@@ -44,7 +44,7 @@ bool ResidualProduct(const Tensor&, const Tensor&, bool, const Tensor&, const Te
   Missing();
 }
 
-Tensor GatedProduct(const Tensor&, const Tensor&) { return {}; }
+Gated GatedProduct(const Tensor&, const Tensor&, bool) { return {}; }
 Tensor ShortProduct(const Tensor&, const Tensor&) { return {}; }
 Tensor OneRowProduct(const OneRowInput&, const Tensor&, const Tensor&) { return {}; }
 bool TakesKept(const Tensor&, int64_t) { return false; }

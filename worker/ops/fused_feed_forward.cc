@@ -97,12 +97,14 @@ variable_list ProductGradients(const Projections& one, const SavedActivation& sa
 
 struct SwiGluLinearAddFunction : torch::autograd::Function<SwiGluLinearAddFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& gate_in, const Tensor& up_in,
-                        const Tensor& residual, at::TensorList /*leaves*/, const Projections& one) {
+                        const Tensor& residual, at::TensorList /*leaves*/, const Projections& one,
+                        const Made& made) {
     const bool joined =
         !gate_in.is_cpu() && OrderOfColumns({gate_in, up_in}) != ColumnOrder::kApart;
     SavedActivation saved{
         joined ? gate_in : gate_in.contiguous(), joined ? up_in : up_in.contiguous(), {}, {}};
-    return ProductOf(Activated(saved.gate, saved.up), one, residual, ctx, saved);
+    const Tensor y = made.value.defined() ? made.value : Activated(saved.gate, saved.up);
+    return ProductOf(y, one, residual, ctx, saved);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
@@ -128,7 +130,7 @@ struct SwiGluLinearAddFunction : torch::autograd::Function<SwiGluLinearAddFuncti
     variable_list gradients = {Tensor(), Tensor(), upstream[0]};
     const variable_list leaves = ProductGradients(one, saved, activated, upstream[0], dup);
     gradients.insert(gradients.end(), leaves.begin(), leaves.end());
-    gradients.emplace_back();
+    gradients.resize(gradients.size() + 2);  // of what is no variable
     if (!wanted) return gradients;
     if (!Apply(gate)) {
       const auto parts = generic_ops::SwiGluBackward(gate, saved.up, dup);
@@ -199,11 +201,11 @@ struct GeluLinearAddFunction : torch::autograd::Function<GeluLinearAddFunction> 
 }  // namespace
 
 Tensor SwiGluLinearAdd(const Tensor& gate, const Tensor& up, const ops::Projection& projection,
-                       const Tensor& residual) {
+                       const Tensor& residual, const Tensor& activated) {
   ESPALIER_CHECK(!projection.transposed, "no model has SwiGLU before a transposed weight");
   const Projections one = {projection};
   return SwiGluLinearAddFunction::apply(gate, up, OrNone(residual, gate),
-                                        at::TensorList(LeavesOf(one)), one);
+                                        at::TensorList(LeavesOf(one)), one, Made{activated});
 }
 
 Tensor GeluLinearAdd(const Tensor& x, const ops::Projection& projection, const Tensor& residual) {

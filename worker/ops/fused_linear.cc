@@ -60,7 +60,7 @@ struct SavedLinears {
 struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
   static variable_list forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& norm_weight,
                                const Tensor& /*norm_bias*/, at::TensorList /*leaves*/,
-                               const Linears& linears) {
+                               const Linears& linears, const Made& product) {
     const Tensor x = x_in.contiguous();
     SavedLinears saved{x, {}, {}, {}};
     Tensor input = x;
@@ -73,7 +73,8 @@ struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
         saved.input = input;
       }
     }
-    std::vector<Tensor> products = AllProducts(linears, input, saved.inner);
+    std::vector<Tensor> products = {product.value};
+    if (!product.value.defined()) products = AllProducts(linears, input, saved.inner);
     ctx->save_for_backward(saved.Packed());
     Hold(ctx, linears);
     products.insert(products.begin(), x);
@@ -119,7 +120,7 @@ struct LinearsFunction : torch::autograd::Function<LinearsFunction> {
       gradients.insert(gradients.end(), next, next + 2);
       next += 2;
     }
-    gradients.emplace_back();  // of what is no tensor
+    gradients.resize(gradients.size() + 2);  // of what is no variable
     FinishInput(norm, saved, dinput, other, gradients);
     return gradients;
   }
@@ -269,11 +270,12 @@ struct SplitFunction : torch::autograd::Function<SplitFunction> {
 }  // namespace
 
 ops::Branches NormLinears(const Tensor& x, const ops::Norm& norm,
-                          const std::vector<ops::Projection>& projections) {
+                          const std::vector<ops::Projection>& projections, const Tensor& product) {
   const Linears linears{{OrNone(norm.weight, x), OrNone(norm.bias, x), norm.eps, norm.constants},
                         projections};
-  variable_list out = LinearsFunction::apply(x, linears.norm.weight, linears.norm.bias,
-                                             at::TensorList(LeavesOf(projections)), linears);
+  variable_list out =
+      LinearsFunction::apply(x, linears.norm.weight, linears.norm.bias,
+                             at::TensorList(LeavesOf(projections)), linears, Made{product});
   return {out[0], {out.begin() + 1, out.end()}};
 }
 

@@ -21,12 +21,16 @@ ops::Heads Rope(const ops::Heads& x, const RopeTable& table);
 torch::Tensor CausalAttention(const torch::Tensor& q, const torch::Tensor& k,
                               const torch::Tensor& v, int64_t window,
                               const torch::Tensor& begins = {});
+// `product`: what the only projection comes to, without an adapter, where it was made before.
 ops::Branches NormLinears(const torch::Tensor& x, const ops::Norm& norm,
-                          const std::vector<ops::Projection>& projections);
+                          const std::vector<ops::Projection>& projections,
+                          const torch::Tensor& product = {});
 torch::Tensor LinearAdd(const torch::Tensor& x, const ops::Projection& projection,
                         const torch::Tensor& residual);
+// `activated`: silu(gate) * up, where it was made before.
 torch::Tensor SwiGluLinearAdd(const torch::Tensor& gate, const torch::Tensor& up,
-                              const ops::Projection& projection, const torch::Tensor& residual);
+                              const ops::Projection& projection, const torch::Tensor& residual,
+                              const torch::Tensor& activated = {});
 torch::Tensor GeluLinearAdd(const torch::Tensor& x, const ops::Projection& projection,
                             const torch::Tensor& residual);
 torch::Tensor Embedding(const torch::Tensor& ids, const torch::Tensor& table);

@@ -30,6 +30,11 @@ inline bool KeepsInputs(const torch::Tensor& x, bool frozen) {
   return !Apply(x) || !(x.is_cpu() || frozen);
 }
 
+// What a function was given to take instead of making it, which is no variable of it; or nothing.
+struct Made {
+  torch::Tensor value;
+};
+
 // The elements of a contiguous tensor whose type is Real's.
 template <typename Real = float>
 const Real* Data(const torch::Tensor& tensor) {

@@ -143,10 +143,12 @@ Tensor SwiGluLinearAdd(const Tensor& gate, const Tensor& up, const Projection& p
 
 namespace {
 
-// silu(g) * u, where no gradient needs g and u and CUDA has a kernel that keeps them to itself.
-Tensor GatedProduct(const Tensor& x, const Projection& gate_up) {
-  if (torch::GradMode::is_enabled() || gate_up.transposed || gate_up.bias.defined()) return {};
-  return gate_up.adapter.a.defined() ? Tensor() : cuda::GatedProduct(x, gate_up.weight);
+// silu(g) * u, and where gradients need them g and u, where CUDA has one kernel for it.
+cuda::Gated GatedProduct(const Tensor& x, const Projection& gate_up) {
+  if (gate_up.transposed || gate_up.bias.defined() || gate_up.adapter.a.defined()) return {};
+  const bool keep = torch::GradMode::is_enabled();
+  const torch::NoGradGuard no_grad;
+  return cuda::GatedProduct(x, gate_up.weight, keep);
 }
 
 }  // namespace
@@ -154,13 +156,17 @@ Tensor GatedProduct(const Tensor& x, const Projection& gate_up) {
 Tensor GatedLinearAdd(const Tensor& x, const Projection& gate_up, const Projection& projection,
                       const Tensor& residual) {
   const bool apart = residual.defined();
-  if (const Tensor gated = GatedProduct(x, gate_up); gated.defined()) {
-    return LinearAdd(gated, projection, apart ? residual : x);
+  const cuda::Gated made = GatedProduct(x, gate_up);
+  if (made.y.defined() && !made.products.defined()) {
+    return LinearAdd(made.y, projection, apart ? residual : x);
   }
-  const Branches in = NormLinears(x, {}, {gate_up});
+  const Branches in = made.y.defined() ? fused_ops::NormLinears(x, {}, {gate_up}, made.products)
+                                       : NormLinears(x, {}, {gate_up});
   const int64_t inner = gate_up.out() / 2;
   const std::vector<Tensor> parts = Split(in.products[0], {inner, inner});
-  return SwiGluLinearAdd(parts[0], parts[1], projection, apart ? residual : in.residual);
+  const Tensor to = apart ? residual : in.residual;
+  return made.y.defined() ? fused_ops::SwiGluLinearAdd(parts[0], parts[1], projection, to, made.y)
+                          : SwiGluLinearAdd(parts[0], parts[1], projection, to);
 }
 
 Tensor GeluLinearAdd(const Tensor& x, const Projection& projection, const Tensor& residual) {

@@ -74,22 +74,33 @@ TEST_P(RowsOnEveryDevice, GatesWithAndWithoutGradients) {
     const Tensor x = torch::randn({2, 8500, in}), residual = torch::randn({2, 8500, 24}),
                  gate_up = torch::randn({2 * inner, in}) / std::sqrt(in),
                  down = torch::randn({24, inner}) / std::sqrt(inner);
+    // The sum, and with gradients those of all operands.
     const auto run = [&](torch::Device on, torch::ScalarType as, bool gradients) {
       const torch::AutoGradMode mode(gradients);
-      return ops::GatedLinearAdd(x.to(on, as), {gate_up.to(on, as), {}}, {down.to(on, as), {}},
-                                 residual.to(on, as))
-          .detach()
-          .to(torch::kFloat)
-          .cpu();
+      std::vector<Tensor> of;
+      for (const Tensor& one : {x, gate_up, down, residual}) {
+        of.push_back(one.to(on, as).detach().set_requires_grad(gradients));
+      }
+      const Tensor y = ops::GatedLinearAdd(of[0], {of[1], {}}, {of[2], {}}, of[3]);
+      std::vector<Tensor> made = {y.detach()};
+      if (gradients) y.backward(residual.flip(0).to(on, as));
+      for (size_t i = 0; gradients && i < of.size(); ++i) made.push_back(of[i].grad());
+      for (Tensor& one : made) one = one.to(torch::kFloat).cpu();
+      return made;
     };
-    const Tensor expected = run(torch::kCPU, torch::kFloat, true);
+    const std::vector<Tensor> expected = run(torch::kCPU, torch::kFloat, true);
     for (const bool gradients : {false, true}) {
-      const Tensor got = run(torch::Device(device), type, gradients);
-      EXPECT_LT((got - expected).norm().item<double>(), tolerance * expected.norm().item<double>())
-          << gradients;
-      EXPECT_LT((got - expected).abs().max().item<double>(),
-                8 * tolerance * expected.abs().max().item<double>())
-          << gradients;
+      const std::vector<Tensor> all = run(torch::Device(device), type, gradients);
+      ASSERT_EQ(all.size(), gradients ? 5u : 1u);
+      for (size_t i = 0; i < all.size(); ++i) {
+        const Tensor& want = expected[i];
+        const Tensor difference = all[i] - want;
+        EXPECT_LT(difference.norm().item<double>(), tolerance * want.norm().item<double>())
+            << gradients << " " << i;
+        EXPECT_LT(difference.abs().max().item<double>(),
+                  8 * tolerance * want.abs().max().item<double>())
+            << gradients << " " << i;
+      }
     }
   }
 }

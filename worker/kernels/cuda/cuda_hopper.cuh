@@ -1,7 +1,8 @@
 // What a product kernel of Hopper is made of: barriers in shared memory, tiles that memory's own
 // engine moves, and products by a warp group of 128 threads. Tiles are rows of 64 numbers of 16
 // bits (128 bytes), whose 16-byte parts are swapped as 128-byte swizzling says, and begin at
-// multiples of 1,024 bytes. Needs sm_90a. Used by cuda_hopper_product_kernels.cu.
+// multiples of 1,024 bytes. Needs sm_90a. Used by cuda_hopper_product_kernels.cu and
+// cuda_hopper_write.cuh.
 #pragma once
 
 #include <cuda.h>

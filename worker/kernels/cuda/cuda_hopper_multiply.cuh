@@ -1,5 +1,5 @@
 // sums += x weight' for a warp group: 64 rows of x, 192 of the weight, 16 columns of both. Needs
-// sm_90a. Used by cuda_hopper_product_kernels.cu.
+// sm_90a. Used by cuda_hopper_product_kernels.cu and cuda_hopper_write.cuh.
 #pragma once
 
 #include "worker/kernels/cuda/cuda_hopper.cuh"

@@ -1,8 +1,8 @@
 // Products with weights on Hopper that libraries do slower: y = x weight' where rows are short, so
 // that a tile's end costs as much as its sums; and y = silu(x weight') * (x up'), the first half of
-// a gated feed forward, whose two products do not go through memory. Numbers have 16 bits, sums are
-// fp32. Implemented in cuda_hopper_product_kernels.cu, called by worker/ops/cuda_product.cc. Used
-// by worker/ops. Any thread.
+// a gated feed forward, whose two products are written too or do not go through memory. Numbers
+// have 16 bits, sums are fp32. Implemented in cuda_hopper_product_kernels.cu, called by
+// worker/ops/cuda_product.cc. Used by worker/ops. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,9 @@ struct HopperProductPointers {
   const void* weight;  // [columns, inner]
   const void* up;      // the same; null: y is the product with `weight`
   void* y;             // [rows, columns]
+  // Of a gated product, x weight' and x up' side by side: [rows, 2 columns], columns a multiple of
+  // 96; null: not written.
+  void* products = nullptr;
 };
 
 // Whether the current device has the instructions, rows are of whole packs of 16 bytes at multiples

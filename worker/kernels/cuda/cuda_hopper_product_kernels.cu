@@ -1,7 +1,7 @@
-// x weight', or silu(x gate') * (x up'), on Hopper. Blocks stay, two to a cluster, and take tile
-// after tile: each 128 rows of its own and 192 rows of weights that both have, so that each fetches
-// one half of those for both. One warp group fetches; two multiply by turns, a tile each: while one
-// writes what its sums come to, the other one has the matrix units.
+// x weight', or silu(x gate') * (x up') with or without those two, on Hopper. Blocks stay, two to a
+// cluster, and take tile after tile: each 128 rows of its own and 192 rows of weights that both
+// have, so that each fetches one half of those for both. One warp group fetches; two multiply by
+// turns, a tile each: while one writes what its sums come to, the other one has the matrix units.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -13,31 +13,31 @@
 #include "worker/kernels/cuda/cuda_hopper.cuh"
 #include "worker/kernels/cuda/cuda_hopper_map.cuh"
 #include "worker/kernels/cuda/cuda_hopper_multiply.cuh"
+#include "worker/kernels/cuda/cuda_hopper_write.cuh"
 #include "worker/kernels/cuda/cuda_pack.cuh"
 
 namespace espalier::cuda {
 namespace {
 
 using hopper::Barrier;
+using hopper::kColumns;
+using hopper::kGroupThreads;
+using hopper::kHalves;
+using hopper::kRows;
+using hopper::kSecond;
 using hopper::kTileColumns;
+using hopper::Out;
+using hopper::Sums;
 
-constexpr int kRows = 128, kColumns = hopper::kProductColumns / 2;  // written at once
-constexpr int kHalves = kRows / hopper::kProductRows;
-constexpr int kGroupThreads = 128, kGroups = 2;
+constexpr int kGroups = 2;
 constexpr int kStages = 4;
 constexpr int kBlocks = 2;  // of a cluster
-// Of y: rows of 64 bytes, whose 16-byte parts are swapped as 64-byte swizzling says.
-constexpr int kOutColumns = 32, kOutRowBytes = 2 * kOutColumns;
 
 template <typename T>
 struct Stage {
   T x[kRows * kTileColumns];
   T weights[2 * kColumns * kTileColumns];  // 96 rows, then the other 96
 };
-
-// What a warp group writes.
-template <typename T>
-using Out = T[kColumns / kOutColumns][kRows * kOutColumns];
 
 template <typename T>
 struct Shared {
@@ -47,8 +47,11 @@ struct Shared {
 };
 
 struct Maps {
-  CUtensorMap x, first, second, y;
+  CUtensorMap x, first, second, y, products;
 };
+
+// What is written: a product; silu(gate) * up; that and both products, side by side.
+enum class Kind { kPlain, kGated, kGatedKept };
 
 // Tiles of a cluster's size, of which clusters that run together have near ones: `kNear` rows of
 // them are gone through column by column.
@@ -86,11 +89,12 @@ struct Turn {
   }
 };
 
-template <bool kGated, typename T>
+template <Kind kKind, typename T>
 __device__ void FetchTiles(const Maps& maps, const Tiles& tiles, Shared<T>& shared) {
   const uint32_t rank = hopper::RankInCluster();
   const CUtensorMap& weight = rank == 0 ? maps.first : maps.second;
-  const int aside = kGated ? 0 : static_cast<int>(rank) * kColumns;  // of the same weight
+  // Of the same weight.
+  const int aside = kKind == Kind::kPlain ? static_cast<int>(rank) * kColumns : 0;
   const int clusters = static_cast<int>(gridDim.x) / kBlocks;
   Turn turn;
   for (int tile = static_cast<int>(blockIdx.x) / kBlocks; tile < tiles.Count(); tile += clusters) {
@@ -107,87 +111,33 @@ __device__ void FetchTiles(const Maps& maps, const Tiles& tiles, Shared<T>& shar
   }
 }
 
-template <typename T>
-struct Pair;
-template <>
-struct Pair<__nv_bfloat16> {
-  using Two = __nv_bfloat162;
-  static __device__ Two Of(float a, float b) { return __floats2bfloat162_rn(a, b); }
-  static __device__ float2 Floats(Two x) { return __bfloat1622float2(x); }
-};
-template <>
-struct Pair<__half> {
-  using Two = __half2;
-  static __device__ Two Of(float a, float b) { return __floats2half2_rn(a, b); }
-  static __device__ float2 Floats(Two x) { return __half22float2(x); }
-};
-
-__device__ float Silu(float x) { return x * __fdividef(1.0F, 1.0F + __expf(-x)); }
-
-template <typename T>
-__device__ uint32_t Rounded(float a, float b) {
-  const auto two = Pair<T>::Of(a, b);
-  return reinterpret_cast<const uint32_t&>(two);
-}
-// Two numbers of y from those of its products, as they are, or would be, in memory.
-template <typename T>
-__device__ uint32_t Gated(uint32_t gate, uint32_t up) {
-  using Two = typename Pair<T>::Two;
-  const float2 g = Pair<T>::Floats(reinterpret_cast<const Two&>(gate));
-  const float2 u = Pair<T>::Floats(reinterpret_cast<const Two&>(up));
-  return Rounded<T>(Silu(g.x) * u.x, Silu(g.y) * u.y);
-}
-
-// What a warp group writes: a tile, whose numbers 2 i and 2 i + 1 of a half part(half, i) makes.
-// Inlined, so that sums stay in registers.
-template <typename T, typename Part>
-__device__ __forceinline__ void Write(const CUtensorMap& map, int row, int column, int group,
-                                      Out<T>& out, Part part) {
-  const int thread = static_cast<int>(threadIdx.x) % kGroupThreads, lane = thread % 32;
-  const int matrix = lane / 8, line = thread / 32 * 16 + matrix % 2 * 8 + lane % 8;
-  if (thread == 0) hopper::AwaitPuts();
-  hopper::SyncWarpGroup(1 + group);
-#pragma unroll
-  for (int half = 0; half < kHalves; ++half) {
-    const uint32_t begin = (half * hopper::kProductRows + line) * kOutRowBytes;
-#pragma unroll
-    for (int block = 0; block < kColumns / 8; block += 2) {
-      const int i = 2 * block;
-      const uint32_t parts[4] = {part(half, i), part(half, i + 1), part(half, i + 2),
-                                 part(half, i + 3)};
-      const int of_row = block % 4 + matrix / 2;  // in parts of 16 bytes
-      hopper::StoreMatrices(
-          hopper::SharedAddress(out[block / 4]) + begin + ((of_row ^ (line / 2 % 4)) * 16), parts);
-    }
+template <Kind kKind, typename T>
+__device__ __forceinline__ void WriteTile(const Maps& maps, const Tiles& tiles,
+                                          const Tiles::Place& at, int group, Sums& sums,
+                                          Out<T>& out) {
+  if constexpr (kKind == Kind::kGatedKept) {
+    hopper::RoundInPlace<T>(sums);
+    const auto gate = [&](int half, int i) { return __float_as_uint(sums[half][i]); };
+    const auto up = [&](int half, int i) { return __float_as_uint(sums[half][kSecond + i]); };
+    hopper::Write<T>(maps.products, at.row, at.column, group, out, gate);
+    hopper::Write<T>(maps.products, at.row, tiles.across * kColumns + at.column, group, out, up);
+    hopper::Write<T>(maps.y, at.row, at.column, group, out,
+                     [&](int half, int i) { return hopper::Gated<T>(gate(half, i), up(half, i)); });
+    return;
   }
-  hopper::FinishWriting();
-  hopper::SyncWarpGroup(1 + group);
-  if (thread != 0) return;
-#pragma unroll
-  for (int i = 0; i < kColumns / kOutColumns; ++i) {
-    hopper::Put(map, row, column + i * kOutColumns, out[i]);
-  }
-  hopper::EndPuts();
-}
-
-using Sums = float[kHalves][hopper::kProductSums];  // of each half those of both 96 rows
-
-template <bool kGated, typename T>
-__device__ __forceinline__ void WriteTile(const CUtensorMap& y, const Tiles::Place& at, int group,
-                                          const Sums& sums, Out<T>& out) {
-  constexpr int kSecond = hopper::kProductSums / 2;
   const auto first = [&](int half, int i) {
-    return Rounded<T>(sums[half][2 * i], sums[half][2 * i + 1]);
+    return hopper::Rounded<T>(sums[half][2 * i], sums[half][2 * i + 1]);
   };
   const auto second = [&](int half, int i) {
-    return Rounded<T>(sums[half][kSecond + 2 * i], sums[half][kSecond + 2 * i + 1]);
+    return hopper::Rounded<T>(sums[half][kSecond + 2 * i], sums[half][kSecond + 2 * i + 1]);
   };
-  if constexpr (kGated) {
-    Write<T>(y, at.row, at.column, group, out,
-             [&](int half, int i) { return Gated<T>(first(half, i), second(half, i)); });
-  } else {
-    Write<T>(y, at.row, at.column, group, out, first);
-    Write<T>(y, at.row, at.column + kColumns, group, out, second);
+  if constexpr (kKind == Kind::kPlain) {
+    hopper::Write<T>(maps.y, at.row, at.column, group, out, first);
+    hopper::Write<T>(maps.y, at.row, at.column + kColumns, group, out, second);
+  } else if constexpr (kKind == Kind::kGated) {
+    hopper::Write<T>(maps.y, at.row, at.column, group, out, [&](int half, int i) {
+      return hopper::Gated<T>(first(half, i), second(half, i));
+    });
   }
 }
 
@@ -218,11 +168,20 @@ struct Order {
   static constexpr int kFirst = 1 + kGroups;  // after those of SyncWarpGroup
 };
 
-template <typename T>
+template <Kind kKind, typename T>
 __device__ void MultiplyTile(int steps, const Order& order, Turn& turn, Shared<T>& shared,
                              Sums& sums) {
   int former = 0;
+  if constexpr (kKind == Kind::kGatedKept) {
+    // What RoundInPlace left must be over before the first product, or else the compiler has each
+    // product wait for the one before.
+#pragma unroll
+    for (int i = 0; i < kHalves * hopper::kProductSums; ++i) {
+      sums[i / hopper::kProductSums][i % hopper::kProductSums] = 0;
+    }
+  }
   order.Await();
+  if constexpr (kKind == Kind::kGatedKept) hopper::BeginProducts();
   for (int step = 0; step < steps; ++step, turn.Next()) {
     const Stage<T>& stage = shared.stages[turn.stage];
     shared.filled[turn.stage].Wait(turn.parity);
@@ -248,7 +207,7 @@ __device__ void MultiplyTile(int steps, const Order& order, Turn& turn, Shared<T
   Release(shared, former);
 }
 
-template <bool kGated, typename T>
+template <Kind kKind, typename T>
 __device__ void MultiplyTiles(const Maps& maps, const Tiles& tiles, int group, Shared<T>& shared) {
   const uint32_t rank = hopper::RankInCluster();
   const int clusters = static_cast<int>(gridDim.x) / kBlocks;
@@ -259,14 +218,14 @@ __device__ void MultiplyTiles(const Maps& maps, const Tiles& tiles, int group, S
   for (int tile = static_cast<int>(blockIdx.x) / kBlocks + group * clusters; tile < tiles.Count();
        tile += kGroups * clusters) {
     Sums sums;
-    MultiplyTile(tiles.steps, order, turn, shared, sums);
+    MultiplyTile<kKind>(tiles.steps, order, turn, shared, sums);
     turn.Skip((kGroups - 1) * tiles.steps);
-    WriteTile<kGated, T>(maps.y, tiles.PlaceOf(tile, rank), group, sums, shared.out[group]);
+    WriteTile<kKind>(maps, tiles, tiles.PlaceOf(tile, rank), group, sums, shared.out[group]);
   }
   if (threadIdx.x % kGroupThreads == 0) hopper::AwaitPuts();
 }
 
-template <bool kGated, typename T>
+template <Kind kKind, typename T>
 __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__((1 + kGroups) * kGroupThreads, 1)
     HopperProductKernel(const __grid_constant__ Maps maps, Tiles tiles) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL  // this code needs compute_90a
@@ -285,26 +244,26 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__((1 + kGroups) 
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
   if (group == kGroups) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    if (threadIdx.x == kGroups * kGroupThreads) FetchTiles<kGated>(maps, tiles, shared);
+    if (threadIdx.x == kGroups * kGroupThreads) FetchTiles<kKind>(maps, tiles, shared);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    MultiplyTiles<kGated>(maps, tiles, group, shared);
+    MultiplyTiles<kKind>(maps, tiles, group, shared);
   }
   __syncthreads();
   hopper::SyncCluster();  // what comes from the other block has a place until then
 #endif
 }
 
-template <bool kGated, typename T>
+template <Kind kKind, typename T>
 void Launch(const Maps& maps, const Tiles& tiles, Stream stream) {
   int device = 0, processors = 0;
   (void)cudaGetDevice(&device);
   (void)cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   constexpr int kBytes = static_cast<int>(sizeof(Shared<T>)) + 1024;
-  (void)cudaFuncSetAttribute(HopperProductKernel<kGated, T>,
+  (void)cudaFuncSetAttribute(HopperProductKernel<kKind, T>,
                              cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   const int clusters = std::min(processors / kBlocks, tiles.Count());
-  HopperProductKernel<kGated, T>
+  HopperProductKernel<kKind, T>
       <<<clusters * kBlocks, (1 + kGroups) * kGroupThreads, kBytes, Of(stream)>>>(maps, tiles);
 }
 
@@ -326,7 +285,8 @@ bool TakesHopperProduct(Type type, const HopperProductShape& shape,
   if (shape.rows >= kMost || shape.inner >= kMost || shape.columns >= kMost) return false;
   if (shape.rows == 0 || shape.inner == 0 || shape.columns == 0) return false;
   for (const void* address :
-       {pointers.x, pointers.weight, pointers.up, static_cast<const void*>(pointers.y)}) {
+       {pointers.x, pointers.weight, pointers.up, static_cast<const void*>(pointers.y),
+        static_cast<const void*>(pointers.products)}) {
     if (reinterpret_cast<uintptr_t>(address) % 16 != 0) return false;
   }
   int device = 0, major = 0, processors = 0;
@@ -334,6 +294,7 @@ bool TakesHopperProduct(Type type, const HopperProductShape& shape,
   (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   (void)cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   const Tiles tiles = TilesOf(shape, pointers.up != nullptr);
+  if (pointers.products != nullptr && shape.columns % kColumns != 0) return false;
   return major == 9 && tiles.Count() >= processors / kBlocks && hopper::EncodeOfDriver() != nullptr;
 }
 
@@ -341,22 +302,26 @@ bool HopperProduct(Type type, const HopperProductShape& shape,
                    const HopperProductPointers& pointers, Stream stream) {
   constexpr hopper::Tile kOfX = {kRows, kTileColumns, CU_TENSOR_MAP_SWIZZLE_128B},
                          kOfWeight = {kColumns, kTileColumns, CU_TENSOR_MAP_SWIZZLE_128B},
-                         kOfY = {kRows, kOutColumns, CU_TENSOR_MAP_SWIZZLE_64B};
+                         kOfY = {kRows, hopper::kOutColumns, CU_TENSOR_MAP_SWIZZLE_64B};
   const RowShape x = {shape.rows, shape.inner}, weight = {shape.columns, shape.inner},
                  y = {shape.rows, shape.columns};
-  const bool gated = pointers.up != nullptr;
+  const bool gated = pointers.up != nullptr, kept = pointers.products != nullptr;
   const void* const second = gated ? pointers.up : pointers.weight;
   Maps maps = {};
   if (!hopper::Describe(type, pointers.x, x, kOfX, maps.x) ||
       !hopper::Describe(type, pointers.weight, weight, kOfWeight, maps.first) ||
       !hopper::Describe(type, second, weight, kOfWeight, maps.second) ||
-      !hopper::Describe(type, pointers.y, y, kOfY, maps.y)) {
+      !hopper::Describe(type, pointers.y, y, kOfY, maps.y) ||
+      (kept && !hopper::Describe(type, pointers.products, {shape.rows, 2 * shape.columns}, kOfY,
+                                 maps.products))) {
     return false;
   }
   const Tiles tiles = TilesOf(shape, gated);
   const auto launch = [&](auto none) {
     using T = std::remove_pointer_t<decltype(none)>;
-    gated ? Launch<true, T>(maps, tiles, stream) : Launch<false, T>(maps, tiles, stream);
+    if (kept) return Launch<Kind::kGatedKept, T>(maps, tiles, stream);
+    gated ? Launch<Kind::kGated, T>(maps, tiles, stream)
+          : Launch<Kind::kPlain, T>(maps, tiles, stream);
   };
   type == Type::kHalf ? launch(static_cast<__half*>(nullptr))
                       : launch(static_cast<__nv_bfloat16*>(nullptr));
