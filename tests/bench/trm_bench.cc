@@ -13,6 +13,7 @@
 #include "tests/bench/token_ids.h"
 #include "worker/collective/in_process.h"
 #include "worker/data/example_table.h"
+#include "worker/data/prefetch.h"
 #include "worker/model/recursive_model.h"
 #include "worker/ops/cuda_ops.h"
 #include "worker/optimizer/optimizer.h"
@@ -128,6 +129,10 @@ class Bench {
         table_(TableOf(options, config_.vocab_size)),
         task_(IsPuzzle(options) ? DeepSupervision::Kind::kPuzzle : DeepSupervision::Kind::kText,
               PositionsOf(options), table_.samples, nullptr, /*seed=*/1),
+        source_(
+            table_.samples,
+            SampleOrder::Create({.samples = options.batch, .global_batch = options.batch}).value(),
+            {}),
         parameters_(
             Parameters::Create(config_, Parameters::ForTraining(device_, Narrow())).value()),
         transfers_(device_),
@@ -173,10 +178,9 @@ class Bench {
 
   // Seconds of passes and update.
   double Step(espalier::Step step, double& mean_loss) {
-    std::vector<int64_t> ids(static_cast<size_t>(options_.batch));
-    for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
-    const Samples fresh = table_.samples->Read(std::move(ids)).value();
-    const Samples samples = task_.Continue(step, {0, options_.batch}, fresh, slots_).value();
+    const SlotRange all{0, options_.batch};
+    const std::shared_ptr<const Samples> fresh = source_.Fetch(step, all).value();
+    const Samples samples = task_.Continue(step, all, *fresh, slots_).value();
     const int64_t rows = options_.rows > 0 ? options_.rows : options_.batch;
     transfers_.KeepNewOnly();
     struct Pass {
@@ -214,6 +218,7 @@ class Bench {
   const DecoderConfig config_;
   const Table table_;
   const DeepSupervision task_;
+  PrefetchedSamples source_;
   Parameters parameters_;
   Transfers transfers_;
   SlotStates slots_;

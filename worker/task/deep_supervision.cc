@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
@@ -23,6 +24,11 @@ enum Place : size_t { kOfRows, kStates };
 constexpr int64_t kSteps = 1;
 int64_t NumbersOf(int64_t positions, int64_t channels) {
   return channels == 0 ? 0 : kSteps + 2 * positions * channels;
+}
+
+// Says that what a slot keeps is of no sample.
+void ForgetSteps(const Tensor& numbers, int64_t slot) {
+  numbers.data_ptr<float>()[slot * numbers.size(1)] = 0;
 }
 
 Tensor Outcomes(int64_t rows, torch::Device device) {
@@ -101,9 +107,11 @@ Tensor StepLoss(const RecursiveModel& model, const TokenBatch& batch,
                    1);
   Tensor(batch.results[kOfRows]).copy_(outcomes);
   if (batch.results.size() > kStates) {
-    const Tensor steps = batch.kept[kOfRows].add(1).unsqueeze(1);
-    Tensor(batch.results[kStates])
-        .copy_(torch::cat({steps, number(state.high).flatten(1), number(state.low).flatten(1)}, 1));
+    const Tensor& left = batch.results[kStates];
+    const int64_t numbers = (left.size(1) - kSteps) / 2;
+    left.narrow(1, 0, kSteps).copy_(batch.kept[kOfRows].add(1).unsqueeze(1));
+    left.narrow(1, kSteps, numbers).copy_(state.high.detach().flatten(1));
+    left.narrow(1, kSteps + numbers, numbers).copy_(state.low.detach().flatten(1));
     if (batch.results_known) batch.results_known();
   }
   return all;
@@ -213,15 +221,15 @@ void DeepSupervision::FillPuzzle(const Samples& samples, int64_t row, int64_t* i
   const int64_t length = 2 * positions_;
   const int64_t* tokens = samples.tokens.data() + row * (length + 1);
   const uint8_t* counted = samples.counted.data() + row * length;
-  const int64_t places = std::find(counted, counted + length, 1) - counted + 1;
+  const void* const first = std::memchr(counted, 1, static_cast<size_t>(length));
+  const int64_t places =
+      first == nullptr ? length : static_cast<const uint8_t*>(first) - counted + 1;
   const int64_t answers = std::count(counted, counted + length, 1) - 1;
   TORCH_CHECK(answers == places, "sample ", samples.ids[row], " has a prompt of ", places,
               " tokens and a completion of ", answers,
               "; a puzzle has an answer for each of its places, so they are as long");
-  std::fill_n(inputs, positions_, tokens[length]);
-  std::fill_n(targets, positions_, kIgnoredTarget);
-  std::copy_n(tokens, places, inputs);
-  std::copy_n(tokens + places, places, targets);
+  std::fill(std::copy_n(tokens, places, inputs), inputs + positions_, tokens[length]);
+  std::fill(std::copy_n(tokens + places, places, targets), targets + positions_, kIgnoredTarget);
 }
 
 namespace {
@@ -239,8 +247,9 @@ void FillWeights(const int64_t* targets, int64_t positions, float* weights) {
 TokenBatch DeepSupervision::Batch(const Samples& samples, SlotRange rows,
                                   Transfers& transfers) const {
   const std::vector<int64_t> shape = {rows.size(), positions_};
-  const Tensor inputs = torch::empty(shape, torch::kInt64), targets = torch::empty_like(inputs);
-  const Tensor weights = torch::empty({rows.size() * positions_}, torch::kFloat);
+  const Tensor inputs = transfers.OnHost(shape, torch::kInt64),
+               targets = transfers.OnHost(shape, torch::kInt64),
+               weights = transfers.OnHost({rows.size() * positions_}, torch::kFloat);
   // Not by operators, which wake threads between two steps.
   for (int64_t row = 0; row < rows.size(); ++row) {
     int64_t* const of_row = targets.data_ptr<int64_t>() + row * positions_;
@@ -254,7 +263,7 @@ TokenBatch DeepSupervision::Batch(const Samples& samples, SlotRange rows,
   if (samples.slots.empty()) return batch;
   batch.results = {Outcomes(rows.size(), batch.inputs.device())};
   if (samples.carried.empty()) return batch;
-  const Tensor steps = torch::empty({rows.size()}, torch::kFloat);
+  const Tensor steps = transfers.OnHost({rows.size()}, torch::kFloat);
   for (int64_t row = 0; row < rows.size(); ++row) {
     steps.data_ptr<float>()[row] = samples.carried[static_cast<size_t>(rows.begin + row)].front();
   }
@@ -309,7 +318,7 @@ absl::StatusOr<Samples> DeepSupervision::Continue(Step step, SlotRange shard, co
     slots.NextRecords<SupervisedSlot>(step)[slot] = {};
     const bool stays = records[slot].running != 0;
     if (!stays && slot - shard.begin >= fresh.rows()) {  // at the end of an epoch
-      if (numbers > 0) slots.NextNumbers(step)[slot].zero_();
+      if (numbers > 0) ForgetSteps(slots.NextNumbers(step), slot);
       continue;
     }
     stays ? take(held, next_held++) : take(fresh, slot - shard.begin);
@@ -357,7 +366,8 @@ void DeepSupervision::Keep(const Model& model, Step step, const Samples& samples
                         (wants && next.steps >= StepsAtLeast(recursion, step, slot));
     next.running = halted ? 0 : 1;
     slots.NextRecords<SupervisedSlot>(step)[slot] = next;
-    if (halted && results.size() > kStates) slots.NextNumbers(step)[slot].zero_();
+    // Its states stay where they are: none takes them.
+    if (halted && results.size() > kStates) ForgetSteps(slots.NextNumbers(step), slot);
   }
 }
 

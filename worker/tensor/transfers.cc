@@ -129,6 +129,10 @@ Tensor Transfers::ToDevice(const Tensor& from) {
   return to;
 }
 
+Tensor Transfers::OnHost(at::IntArrayRef sizes, torch::ScalarType type) const {
+  return torch::empty(sizes, torch::TensorOptions(type).pinned_memory(stream_.has_value()));
+}
+
 void Transfers::Join() {
   if (stream_) Order(*stream_, CurrentStream(device_));
 }

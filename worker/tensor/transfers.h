@@ -54,6 +54,9 @@ class Transfers {
   void ToDevice(const torch::Tensor& from, const torch::Tensor& to);
   // A copy of host memory on the device, for the current stream; `from` may be given up at once.
   torch::Tensor ToDevice(const torch::Tensor& from);
+  // Memory of the host, for a tensor that goes to the device by ToDevice and nowhere else: where it
+  // has streams they read it in place. Not written again after that.
+  torch::Tensor OnHost(at::IntArrayRef sizes, torch::ScalarType type) const;
   // What the current stream is asked for from now on sees all transfers until now.
   void Join();
 
