@@ -66,12 +66,14 @@ absl::Status ExampleTable::ReadRow(int64_t id, absl::Span<int64_t> tokens,
                                    absl::Span<uint8_t> counted) const {
   const ExampleSpan span = index_->At(id);
   const Kept kept = KeptOf(span);
-  std::fill(tokens.begin(), tokens.end(), options_.end_of_text);
-  std::fill(counted.begin(), counted.end(), uint8_t{0});
   // An empty prompt leaves the first token as it is: end of text.
   const int64_t from_row = std::min(kept.prompt, span.completion - span.prompt);
-  RETURN_IF_ERROR(row_->Copy(span.completion - from_row,
-                             tokens.subspan(kept.prompt - from_row, from_row + kept.completion)));
+  const absl::Span<int64_t> read =
+      tokens.subspan(kept.prompt - from_row, from_row + kept.completion);
+  std::fill(tokens.begin(), read.begin(), options_.end_of_text);
+  std::fill(read.end(), tokens.end(), options_.end_of_text);
+  std::fill(counted.begin(), counted.end(), uint8_t{0});
+  RETURN_IF_ERROR(row_->Copy(span.completion - from_row, read));
   // The target at t is the token at t + 1.
   std::fill_n(counted.begin() + (kept.prompt - 1), kept.completion, uint8_t{1});
   return absl::OkStatus();

@@ -1,5 +1,7 @@
 #include "worker/ops/generic_ops.h"
 
+#include "worker/tensor/torch_compat.h"
+
 namespace espalier::generic_ops {
 namespace {
 
@@ -83,6 +85,23 @@ struct PositionsFunction : torch::autograd::Function<PositionsFunction> {
   }
 };
 
+// Adds rows of dy to those of `to`, fp32, that ids name. To few rows by a product on CUDA, where
+// additions to one place wait for each other.
+void AddRowsTo(const Tensor& to, const Tensor& ids, const Tensor& dy) {
+  constexpr int64_t kFewRows = 64, kPack = 8;  // 16 bytes of 16-bit numbers
+  const int64_t rows = to.size(0), width = (rows + kPack - 1) / kPack * kPack;
+  if (!to.is_cuda() || rows > kFewRows || to.scalar_type() != torch::kFloat) {
+    Tensor(to).index_add_(0, ids, Wide(dy));
+    return;
+  }
+  const Tensor numbers = dy.scalar_type() == torch::kHalf ? Wide(dy) : dy;  // fp16 sums overflow
+  const Tensor all = torch::arange(width, ids.options());
+  const Tensor is_of = ids.unsqueeze(1).eq(all).to(numbers.scalar_type());  // [positions, width]
+  const Tensor sums = torch::zeros({width, to.size(1)}, to.options());
+  AddProduct(sums, is_of.t(), numbers);
+  Tensor(to).add_(sums.narrow(0, 0, rows));
+}
+
 struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& ids, const Tensor& table) {
     ctx->save_for_backward({ids, table});
@@ -91,14 +110,12 @@ struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
     const variable_list saved = ctx->get_saved_variables();
     const Tensor &ids = saved[0], &table = saved[1];
-    const Tensor dy = Wide(Rows(upstream[0]));
-    if (!table.grad().defined()) {
-      return {
-          Tensor(),
-          As(torch::zeros(table.sizes(), dy.options()).index_add_(0, ids.flatten(), dy), table)};
-    }
-    table.grad().index_add_(0, ids.flatten(), dy);
-    return {Tensor(), Tensor()};
+    const Tensor dy = Rows(upstream[0]);
+    const bool bound = table.grad().defined();
+    const Tensor sum =
+        bound ? table.grad() : torch::zeros(table.sizes(), dy.options().dtype(SumType(dy)));
+    AddRowsTo(sum, ids.flatten(), dy);
+    return {Tensor(), bound ? Tensor() : As(sum, table)};
   }
 };
 

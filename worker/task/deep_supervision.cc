@@ -296,37 +296,28 @@ SlotStates::Size DeepSupervision::Keeps(const v1::JobSpec& spec,
 absl::StatusOr<Samples> DeepSupervision::Continue(Step step, SlotRange shard, const Samples& fresh,
                                                   SlotStates& slots) const {
   const auto records = slots.Records<SupervisedSlot>(step);
-  std::vector<int64_t> stay;
+  const auto next_records = slots.NextRecords<SupervisedSlot>(step);
+  const int64_t numbers = slots.size().numbers;
+  const Tensor kept = slots.Numbers(step), next_numbers = slots.NextNumbers(step);
+  std::vector<int64_t> ids, of_slots;
   for (int64_t slot = shard.begin; slot < shard.end; ++slot) {
-    if (records[slot].running != 0) stay.push_back(records[slot].sample);
-  }
-  ASSIGN_OR_RETURN(const Samples held, training_->Read(std::move(stay)));
-  const int64_t length = training_->sequence_length(), numbers = slots.size().numbers;
-  Samples next;
-  const auto take = [&](const Samples& from, int64_t row) {
-    const auto tokens = from.tokens.begin() + row * (length + 1);
-    next.ids.push_back(from.ids[row]);
-    next.tokens.insert(next.tokens.end(), tokens, tokens + length + 1);
-    if (from.counted.empty()) return;
-    const auto counted = from.counted.begin() + row * length;
-    next.counted.insert(next.counted.end(), counted, counted + length);
-  };
-  next.tokens.reserve(shard.size() * (length + 1));
-  next.counted.reserve(shard.size() * length);
-  int64_t next_held = 0;
-  for (int64_t slot = shard.begin; slot < shard.end; ++slot) {
-    slots.NextRecords<SupervisedSlot>(step)[slot] = {};
+    next_records[slot] = {};
     const bool stays = records[slot].running != 0;
     if (!stays && slot - shard.begin >= fresh.rows()) {  // at the end of an epoch
-      if (numbers > 0) ForgetSteps(slots.NextNumbers(step), slot);
+      if (numbers > 0) ForgetSteps(next_numbers, slot);
       continue;
     }
-    stays ? take(held, next_held++) : take(fresh, slot - shard.begin);
-    next.slots.push_back(slot);
-    if (numbers == 0) continue;
-    const float* kept = slots.Numbers(step).data_ptr<float>() + slot * numbers;
-    next.carried.emplace_back(kept, static_cast<size_t>(numbers));
+    ids.push_back(stays ? records[slot].sample : fresh.ids[slot - shard.begin]);
+    of_slots.push_back(slot);
   }
+  // Those of `fresh` again: cheaper than to join them to the others.
+  ASSIGN_OR_RETURN(Samples next, training_->Read(std::move(ids)));
+  for (const int64_t slot : of_slots) {
+    if (numbers == 0) break;
+    next.carried.emplace_back(kept.data_ptr<float>() + slot * numbers,
+                              static_cast<size_t>(numbers));
+  }
+  next.slots = std::move(of_slots);
   return next;
 }
 
@@ -349,11 +340,13 @@ void DeepSupervision::Send(Step step, const Samples& samples, SlotRange rows,
 void DeepSupervision::Keep(const Model& model, Step step, const Samples& samples, SlotRange rows,
                            const std::vector<Tensor>& results, SlotStates& slots) const {
   const RecursionConfig& recursion = RecursiveModelOf(model).recursion();
-  const Tensor outcomes = results[kOfRows].cpu();
+  const Tensor outcomes = results[kOfRows].cpu(), next_numbers = slots.NextNumbers(step);
+  const auto records = slots.Records<SupervisedSlot>(step);
+  const auto next_records = slots.NextRecords<SupervisedSlot>(step);
   for (int64_t row = 0; row < rows.size(); ++row) {
     const int64_t slot = samples.slots[rows.begin + row];
     const float* of = outcomes.data_ptr<float>() + row * kOutcomes;
-    const SupervisedSlot& before = slots.Records<SupervisedSlot>(step)[slot];
+    const SupervisedSlot& before = records[slot];
     SupervisedSlot next{.sample = samples.ids[rows.begin + row],
                         .steps = (before.running != 0 ? before.steps : 0) + 1,
                         .counted = static_cast<int64_t>(of[kCounted]),
@@ -365,9 +358,9 @@ void DeepSupervision::Keep(const Model& model, Step step, const Samples& samples
     const bool halted = next.steps >= recursion.halt_max_steps || !std::isfinite(of[kHalting]) ||
                         (wants && next.steps >= StepsAtLeast(recursion, step, slot));
     next.running = halted ? 0 : 1;
-    slots.NextRecords<SupervisedSlot>(step)[slot] = next;
+    next_records[slot] = next;
     // Its states stay where they are: none takes them.
-    if (halted && results.size() > kStates) ForgetSteps(slots.NextNumbers(step), slot);
+    if (halted && results.size() > kStates) ForgetSteps(next_numbers, slot);
   }
 }
 

@@ -121,6 +121,25 @@ TEST_P(RowsOnEveryDevice, MultipliesManyShortRows) {
   }
 }
 
+// So few rows that a device may sum up by a product, and more.
+TEST_P(RowsOnEveryDevice, SumsTheGradientsOfAnyNumberOfWords) {
+  const auto& [device, type, tolerance] = GetParam();
+  for (const int64_t words : {1, 11, 64, 65, 500}) {
+    torch::manual_seed(10);
+    const Tensor ids = torch::randint(words, {3, 700}), table = torch::randn({words, 72}),
+                 upstream = torch::randn({3, 700, 72});
+    const auto run = [&](torch::Device on, torch::ScalarType as) {
+      const Tensor rows = table.to(on, as).detach().set_requires_grad(true);
+      ops::Embedding(ids.to(on), rows).backward(upstream.to(on, as));
+      return rows.grad().to(torch::kFloat).cpu();
+    };
+    const Tensor expected = run(torch::kCPU, torch::kFloat);
+    EXPECT_LT((run(torch::Device(device), type) - expected).norm().item<double>(),
+              tolerance * expected.norm().item<double>())
+        << words;
+  }
+}
+
 // Rows of one round of loads or several, which they fill or not.
 TEST_P(RowsOnEveryDevice, NormalisesRowsOfAnyWidth) {
   const auto& [device, type, tolerance] = GetParam();
