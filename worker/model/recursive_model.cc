@@ -156,39 +156,40 @@ RecursiveModel::State RecursiveModel::Cycle(const State& from, const Tensor& inj
                                             const PassInputs& inputs) const {
   State state = from;
   const Tensor above = state.high + injected;
-  for (int64_t i = 0; i < recursion().low_cycles; ++i) {
-    state.low = Through(state.low + above, inputs);
-  }
+  Tensor sum = state.low + above;
+  for (int64_t i = 1; i < recursion().low_cycles; ++i) sum = Through(sum, inputs, above);
+  state.low = Through(sum, inputs);
   state.high = Through(state.high + state.low, inputs);
   return state;
 }
 
-Tensor RecursiveModel::Through(Tensor x, const PassInputs& inputs) const {
+Tensor RecursiveModel::Through(Tensor x, const PassInputs& inputs, const Tensor& plus) const {
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     const auto number = static_cast<int64_t>(layer);
     if (inputs.worked) {
       OnGradient(x, [worked = inputs.worked, next = number - 1] { worked(next); });
     }
-    x = KeptOrRecomputed(x, layer);
+    x = KeptOrRecomputed(x, layer, layer + 1 == layers_.size() ? plus : Tensor());
     if (inputs.worked) inputs.worked(number + 1);
   }
   return x;
 }
 
-Tensor RecursiveModel::KeptOrRecomputed(const Tensor& x, size_t layer) const {
+Tensor RecursiveModel::KeptOrRecomputed(const Tensor& x, size_t layer, const Tensor& plus) const {
   if (recompute_.empty() || !recompute_[layer] || !torch::GradMode::is_enabled()) {
-    return RunLayer(x, layer);
+    return RunLayer(x, layer, plus);
   }
-  return Recompute([this, layer](const Tensor& input) { return RunLayer(input, layer); }, x,
-                   layers_[layer].leaves);
+  const Tensor y = Recompute([this, layer](const Tensor& input) { return RunLayer(input, layer); },
+                             x, layers_[layer].leaves);
+  return plus.defined() ? y + plus : y;
 }
 
 // Norms stand behind what they normalise: the sum of a block's input and output.
-Tensor RecursiveModel::RunLayer(const Tensor& x, size_t layer) const {
+Tensor RecursiveModel::RunLayer(const Tensor& x, size_t layer, const Tensor& plus) const {
   const Layer& of = layers_[layer];
-  if (of.qkv.weight.defined()) return FeedForward(of.feed_forward, Attend(of, x));
+  if (of.qkv.weight.defined()) return FeedForward(of.feed_forward, Attend(of, x), plus);
   const Tensor mixed = FeedForward(of.mixer, x.transpose(1, 2).contiguous());
-  return FeedForward(of.feed_forward, mixed.transpose(1, 2).contiguous());
+  return FeedForward(of.feed_forward, mixed.transpose(1, 2).contiguous(), plus);
 }
 
 Tensor RecursiveModel::Attend(const Layer& layer, const Tensor& x) const {
@@ -207,11 +208,12 @@ Tensor RecursiveModel::Attend(const Layer& layer, const Tensor& x) const {
   return ops::Normalize(sum, norm_, stream_);
 }
 
-Tensor RecursiveModel::FeedForward(const Gated& part, const Tensor& x) const {
+Tensor RecursiveModel::FeedForward(const Gated& part, const Tensor& x, const Tensor& plus) const {
   const Tensor narrow = x.to(part.gate_up.weight.scalar_type());
   const bool same = narrow.scalar_type() == x.scalar_type();
   const Tensor sum = ops::GatedLinearAdd(narrow, part.gate_up, part.down, same ? Tensor() : x);
-  return ops::Normalize(sum, part.norm, stream_);
+  return plus.defined() ? ops::NormalizeAdd(sum, part.norm, plus)
+                        : ops::Normalize(sum, part.norm, stream_);
 }
 
 RopeTable RecursiveModel::RopeOf(int64_t positions) const {

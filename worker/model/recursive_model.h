@@ -79,11 +79,16 @@ class RecursiveModel final : public Model {
 
   torch::Tensor Embedded(const torch::Tensor& ids, const PassInputs& inputs) const;
   State Cycle(const State& from, const torch::Tensor& injected, const PassInputs& inputs) const;
-  torch::Tensor Through(torch::Tensor x, const PassInputs& inputs) const;
-  torch::Tensor KeptOrRecomputed(const torch::Tensor& x, size_t layer) const;
-  torch::Tensor RunLayer(const torch::Tensor& x, size_t layer) const;
+  // What all layers make of x, plus `plus` where that is defined.
+  torch::Tensor Through(torch::Tensor x, const PassInputs& inputs,
+                        const torch::Tensor& plus = {}) const;
+  torch::Tensor KeptOrRecomputed(const torch::Tensor& x, size_t layer,
+                                 const torch::Tensor& plus) const;
+  torch::Tensor RunLayer(const torch::Tensor& x, size_t layer,
+                         const torch::Tensor& plus = {}) const;
   torch::Tensor Attend(const Layer& layer, const torch::Tensor& x) const;
-  torch::Tensor FeedForward(const Gated& part, const torch::Tensor& x) const;
+  torch::Tensor FeedForward(const Gated& part, const torch::Tensor& x,
+                            const torch::Tensor& plus = {}) const;
   RopeTable RopeOf(int64_t positions) const;
 
   DecoderConfig config_;

@@ -42,6 +42,8 @@ Branches NormLinears(const torch::Tensor& x, const Norm& norm,
 
 // As `type`: x's own, or a narrower one.
 torch::Tensor Normalize(const torch::Tensor& x, const Norm& norm, torch::ScalarType type);
+// That plus `plus`, of its type and shape; where no gradient is wanted perhaps rounded once.
+torch::Tensor NormalizeAdd(const torch::Tensor& x, const Norm& norm, const torch::Tensor& plus);
 
 // The parts [..., n_i] of the rows of x, which is no longer of use. Their gradients meet at once.
 std::vector<torch::Tensor> Split(const torch::Tensor& x, const std::vector<int64_t>& columns);

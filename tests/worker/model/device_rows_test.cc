@@ -121,6 +121,28 @@ TEST_P(RowsOnEveryDevice, MultipliesManyShortRows) {
   }
 }
 
+// Where no gradient is wanted, a device may round once.
+TEST_P(RowsOnEveryDevice, AddsToNormalisedRowsOfAnyWidth) {
+  const auto& [device, type, tolerance] = GetParam();
+  for (const int64_t width : {96, 256, 512, 1024, 1032}) {
+    torch::manual_seed(11);
+    const Tensor x = torch::randn({2, 9, width}), plus = torch::randn({2, 9, width}),
+                 weight = torch::rand({width}) + 0.5;
+    const auto run = [&](torch::Device on, torch::ScalarType as, bool gradients) {
+      const torch::AutoGradMode mode(gradients);
+      const ops::Norm norm{weight.to(on), {}, 1e-5};
+      return ops::NormalizeAdd(x.to(on, as), norm, plus.to(on, as)).to(torch::kFloat).cpu();
+    };
+    const Tensor expected =
+        x * (x.square().mean(-1, /*keepdim=*/true) + 1e-5).rsqrt() * weight + plus;
+    for (const bool gradients : {false, true}) {
+      const Tensor got = run(torch::Device(device), type, gradients);
+      EXPECT_LT((got - expected).norm().item<double>(), tolerance * expected.norm().item<double>())
+          << width << " " << gradients;
+    }
+  }
+}
+
 // So few rows that a device may sum up by a product, and more.
 TEST_P(RowsOnEveryDevice, SumsTheGradientsOfAnyNumberOfWords) {
   const auto& [device, type, tolerance] = GetParam();

@@ -181,26 +181,27 @@ struct ShortRow {
 };
 
 template <int kRounds, typename T>
-__global__ void ShortRmsNormKernel(int64_t rows, const T* x, const float* weight, float eps, T* y,
-                                   float* inverse) {
+__global__ void ShortRmsNormKernel(int64_t rows, const T* x, const float* weight, float eps,
+                                   const T* plus, T* y, float* inverse) {
   using Row = ShortRow<kRounds, T>;
   const int64_t row = Row::Number();
   if (row >= rows) return;
-  float v[kRounds][kRowPack], sum = 0;
+  float v[kRounds][kRowPack], p[kRounds][kRowPack] = {}, sum = 0;
   Row::Get(x + row * Row::kColumns, v);
+  if (plus != nullptr) Row::Get(plus + row * Row::kColumns, p);
 #pragma unroll
   for (int i = 0; i < kRounds; ++i) {
 #pragma unroll
     for (int j = 0; j < kRowPack; ++j) sum += v[i][j] * v[i][j];
   }
   const float r = rsqrtf(Row::Sum(sum) / static_cast<float>(Row::kColumns) + eps);
-  if (threadIdx.x % kWarp == 0) inverse[row] = r;
+  if (threadIdx.x % kWarp == 0 && inverse != nullptr) inverse[row] = r;
 #pragma unroll
   for (int i = 0; i < kRounds; ++i) {
     float w[kRowPack];
     Load(weight + Row::Column(i), w);
 #pragma unroll
-    for (int j = 0; j < kRowPack; ++j) v[i][j] *= r * w[j];
+    for (int j = 0; j < kRowPack; ++j) v[i][j] = v[i][j] * (r * w[j]) + p[i][j];
     Store(v[i], y + row * Row::kColumns + Row::Column(i));
   }
 }
@@ -277,7 +278,8 @@ void RmsNorm(NormTypes types, const RowShape& shape, const void* x, const float*
         using T = std::remove_pointer_t<decltype(none)>;
         ShortRmsNormKernel<decltype(rounds)::value>
             <<<ShortRowBlocks(shape.rows), kThreads, 0, Of(stream)>>>(
-                shape.rows, static_cast<const T*>(x), weight, eps, static_cast<T*>(y), inverse);
+                shape.rows, static_cast<const T*>(x), weight, eps, static_cast<const T*>(nullptr),
+                static_cast<T*>(y), inverse);
       });
   if (is_short) return;
   const RowThreads row(shape.columns);
@@ -287,6 +289,19 @@ void RmsNorm(NormTypes types, const RowShape& shape, const void* x, const float*
     RmsNormKernel<<<shape.rows, row.threads, 0, Of(stream)>>>(
         place, static_cast<const In*>(x), weight, eps, static_cast<Out*>(y), inverse);
   });
+}
+
+bool ShortRmsNormAdd(Type type, const RowShape& shape, const void* x, const float* weight,
+                     float eps, const void* plus, void* y, Stream stream) {
+  return shape.rows > 0 &&
+         WithShortRow({type, type}, shape.columns, {x, y, weight, plus},
+                      [&](auto* none, auto rounds) {
+                        using T = std::remove_pointer_t<decltype(none)>;
+                        ShortRmsNormKernel<decltype(rounds)::value>
+                            <<<ShortRowBlocks(shape.rows), kThreads, 0, Of(stream)>>>(
+                                shape.rows, static_cast<const T*>(x), weight, eps,
+                                static_cast<const T*>(plus), static_cast<T*>(y), nullptr);
+                      });
 }
 
 void RmsNormBackward(NormTypes types, const RowShape& shape, const void* x, const float* weight,
