@@ -25,7 +25,7 @@ void RmsNorm(const torch::Tensor& x, const torch::Tensor& weight, double eps,
 // y = what RmsNorm makes of x, plus `plus`: of one 16-bit type and shape, dense. False, having done
 // nothing, where it does not take them.
 bool RmsNormAdd(const torch::Tensor& x, const torch::Tensor& weight, double eps,
-                const torch::Tensor& plus, const torch::Tensor& y);
+                const torch::Tensor& plus, const torch::Tensor& y, const torch::Tensor& inverse);
 // Writes dx, which may be dy, plus `other` where that is defined; returns the gradient of the
 // weight, [C] fp32, where that takes one. dy has the type of y, the others that of x.
 torch::Tensor RmsNormBackward(const torch::Tensor& x, const torch::Tensor& weight,

@@ -71,13 +71,13 @@ void RmsNorm(const Tensor& x, const Tensor& weight, double eps, const Tensor& y,
 }
 
 bool RmsNormAdd(const Tensor& x, const Tensor& weight, double eps, const Tensor& plus,
-                const Tensor& y) {
+                const Tensor& y, const Tensor& inverse) {
   const bool narrow = x.scalar_type() == torch::kBFloat16 || x.scalar_type() == torch::kHalf;
   if (!narrow || plus.scalar_type() != x.scalar_type()) return false;
   const Launch launch(x);
   const bool done =
       ShortRmsNormAdd(TypeOf(x), RowsOf(x), x.data_ptr(), Floats(weight), static_cast<float>(eps),
-                      plus.data_ptr(), y.data_ptr(), launch.stream());
+                      plus.data_ptr(), y.data_ptr(), inverse.data_ptr<float>(), launch.stream());
   launch.Check();
   return done;
 }

@@ -18,7 +18,7 @@ using torch::Tensor;
 bool Available() { return false; }
 bool Apply(const Tensor&) { return false; }
 void RmsNorm(const Tensor&, const Tensor&, double, const Tensor&, const Tensor&) { Missing(); }
-bool RmsNormAdd(const Tensor&, const Tensor&, double, const Tensor&, const Tensor&) {
+bool RmsNormAdd(const Tensor&, const Tensor&, double, const Tensor&, const Tensor&, const Tensor&) {
   return false;
 }
 Tensor RmsNormBackward(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,

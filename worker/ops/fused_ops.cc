@@ -217,7 +217,38 @@ struct NormFunction : torch::autograd::Function<NormFunction> {
   }
 };
 
+struct NormAddFunction : torch::autograd::Function<NormAddFunction> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& /*weight*/,
+                        const Tensor& /*bias*/, const Tensor& plus, const ops::Norm& norm) {
+    const Tensor x = x_in.contiguous();
+    Hold(ctx, norm);
+    if (x.is_cuda() && HasNormKernel(x, norm) && plus.is_contiguous()) {
+      const Tensor y = torch::empty_like(plus),
+                   statistics = torch::empty({Rows(x)}, FloatOptions(x));
+      if (cuda::RmsNormAdd(x, norm.weight, norm.eps, plus, y, statistics)) {
+        ctx->save_for_backward({x, statistics});
+        return y;
+      }
+    }
+    const NormalRows normal = NormalizedRows(x, norm, plus.scalar_type());
+    ctx->save_for_backward({normal.kept.defined() ? normal.kept : x, normal.statistics});
+    return normal.y + plus;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list upstream) {
+    const variable_list saved = ctx->get_saved_variables();
+    const NormGradients of = NormalizedRowsBackward(saved[0], Held<ops::Norm>(ctx), saved[1],
+                                                    upstream[0].contiguous(), {}, {});
+    return {of.x, of.weight, of.bias, upstream[0], Tensor()};
+  }
+};
+
 }  // namespace
+
+Tensor NormalizeAdd(const Tensor& x, const ops::Norm& norm, const Tensor& plus) {
+  const ops::Norm given{norm.weight, OrNone(norm.bias, x), norm.eps, norm.constants};
+  return NormAddFunction::apply(x, given.weight, given.bias, plus, given);
+}
 
 Tensor Normalize(const Tensor& x, const ops::Norm& norm, torch::ScalarType type) {
   const ops::Norm given{norm.weight, OrNone(norm.bias, x), norm.eps, norm.constants};

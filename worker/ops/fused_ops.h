@@ -15,6 +15,8 @@
 namespace espalier::fused_ops {
 
 torch::Tensor Normalize(const torch::Tensor& x, const ops::Norm& norm, torch::ScalarType type);
+torch::Tensor NormalizeAdd(const torch::Tensor& x, const ops::Norm& norm,
+                           const torch::Tensor& plus);
 std::vector<torch::Tensor> Split(const torch::Tensor& x, const std::vector<int64_t>& columns);
 ops::Heads Rope(const ops::Heads& x, const RopeTable& table);
 // `begins`: CausalMasks::begins, perhaps undefined.

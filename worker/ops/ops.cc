@@ -8,7 +8,6 @@
 #include "worker/ops/fused_ops.h"
 #include "worker/ops/fused_tensor.h"
 #include "worker/ops/generic_ops.h"
-#include "worker/ops/norms.h"
 #include "worker/tensor/torch_compat.h"
 
 namespace espalier {
@@ -84,13 +83,7 @@ Tensor Normalize(const Tensor& x, const Norm& norm, torch::ScalarType type) {
 }
 
 Tensor NormalizeAdd(const Tensor& x, const Norm& norm, const Tensor& plus) {
-  const bool taken = !torch::GradMode::is_enabled() && fused_ops::HasNormKernel(x, norm) &&
-                     x.is_cuda() && x.is_contiguous() && plus.is_contiguous();
-  if (taken) {
-    Tensor y = torch::empty_like(plus);
-    if (cuda::RmsNormAdd(x, norm.weight, norm.eps, plus, y)) return y;
-  }
-  return Normalize(x, norm, plus.scalar_type()) + plus;
+  return fused_ops::NormalizeAdd(x, norm, plus);
 }
 
 std::vector<Tensor> Split(const Tensor& x, const std::vector<int64_t>& columns) {

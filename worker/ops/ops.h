@@ -42,7 +42,7 @@ Branches NormLinears(const torch::Tensor& x, const Norm& norm,
 
 // As `type`: x's own, or a narrower one.
 torch::Tensor Normalize(const torch::Tensor& x, const Norm& norm, torch::ScalarType type);
-// That plus `plus`, of its type and shape; where no gradient is wanted perhaps rounded once.
+// That plus `plus`, of its type and shape; perhaps rounded once.
 torch::Tensor NormalizeAdd(const torch::Tensor& x, const Norm& norm, const torch::Tensor& plus);
 
 // The parts [..., n_i] of the rows of x, which is no longer of use. Their gradients meet at once.

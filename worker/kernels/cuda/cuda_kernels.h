@@ -34,7 +34,7 @@ void RmsNorm(NormTypes types, const RowShape& shape, const void* x, const float*
 // The same y plus `plus`, of 16 bits, rounded once; false, having done nothing, where rows are not
 // of 256, 512, 768 or 1,024 columns at multiples of 16 bytes.
 bool ShortRmsNormAdd(Type type, const RowShape& shape, const void* x, const float* weight,
-                     float eps, const void* plus, void* y, Stream stream);
+                     float eps, const void* plus, void* y, float* inverse, Stream stream);
 // dx from dy (dx may be dy), plus `other` unless that is null; partial [NormBlocks(columns),
 // columns] sums up to the weight's gradient, or is null. dy has y's type, dx and `other` x's.
 void RmsNormBackward(NormTypes types, const RowShape& shape, const void* x, const float* weight,

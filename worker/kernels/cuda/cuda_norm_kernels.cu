@@ -195,7 +195,7 @@ __global__ void ShortRmsNormKernel(int64_t rows, const T* x, const float* weight
     for (int j = 0; j < kRowPack; ++j) sum += v[i][j] * v[i][j];
   }
   const float r = rsqrtf(Row::Sum(sum) / static_cast<float>(Row::kColumns) + eps);
-  if (threadIdx.x % kWarp == 0 && inverse != nullptr) inverse[row] = r;
+  if (threadIdx.x % kWarp == 0) inverse[row] = r;
 #pragma unroll
   for (int i = 0; i < kRounds; ++i) {
     float w[kRowPack];
@@ -292,7 +292,7 @@ void RmsNorm(NormTypes types, const RowShape& shape, const void* x, const float*
 }
 
 bool ShortRmsNormAdd(Type type, const RowShape& shape, const void* x, const float* weight,
-                     float eps, const void* plus, void* y, Stream stream) {
+                     float eps, const void* plus, void* y, float* inverse, Stream stream) {
   return shape.rows > 0 &&
          WithShortRow({type, type}, shape.columns, {x, y, weight, plus},
                       [&](auto* none, auto rounds) {
@@ -300,7 +300,7 @@ bool ShortRmsNormAdd(Type type, const RowShape& shape, const void* x, const floa
                         ShortRmsNormKernel<decltype(rounds)::value>
                             <<<ShortRowBlocks(shape.rows), kThreads, 0, Of(stream)>>>(
                                 shape.rows, static_cast<const T*>(x), weight, eps,
-                                static_cast<const T*>(plus), static_cast<T*>(y), nullptr);
+                                static_cast<const T*>(plus), static_cast<T*>(y), inverse);
                       });
 }
 
