@@ -72,6 +72,21 @@ Tensor PromiseOfNext(const RecursiveModel& model, const TokenBatch& batch,
   return torch::where(ends, next.select(1, 0), next.amax(1)).sigmoid();
 }
 
+// To `left` [rows, numbers]. Only CUDA is known to write to parts of rows; elsewhere they are
+// joined.
+void KeepStates(const Tensor& steps, const RecursiveModel::State& state, const Tensor& left) {
+  Tensor all = left;
+  const Tensor high = state.high.detach().flatten(1), low = state.low.detach().flatten(1);
+  if (!left.is_cuda()) {
+    at::cat_out(all, {steps, high.to(left.scalar_type()), low.to(left.scalar_type())}, 1);
+    return;
+  }
+  const int64_t numbers = high.size(1);
+  all.narrow(1, 0, kSteps).copy_(steps);
+  all.narrow(1, kSteps, numbers).copy_(high);
+  all.narrow(1, kSteps + numbers, numbers).copy_(low);
+}
+
 // The losses of a supervision step that begins with `from`, and in batch.results what it leaves.
 // That of going on is only of samples that may: batch.kept has those.
 Tensor StepLoss(const RecursiveModel& model, const TokenBatch& batch,
@@ -107,11 +122,7 @@ Tensor StepLoss(const RecursiveModel& model, const TokenBatch& batch,
                    1);
   Tensor(batch.results[kOfRows]).copy_(outcomes);
   if (batch.results.size() > kStates) {
-    const Tensor& left = batch.results[kStates];
-    const int64_t numbers = (left.size(1) - kSteps) / 2;
-    left.narrow(1, 0, kSteps).copy_(batch.kept[kOfRows].add(1).unsqueeze(1));
-    left.narrow(1, kSteps, numbers).copy_(state.high.detach().flatten(1));
-    left.narrow(1, kSteps + numbers, numbers).copy_(state.low.detach().flatten(1));
+    KeepStates(batch.kept[kOfRows].add(1).unsqueeze(1), state, batch.results[kStates]);
     if (batch.results_known) batch.results_known();
   }
   return all;
