@@ -199,6 +199,12 @@ struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
   }
 };
 
+// Of a function that saved x and the statistics of its rows, and holds the norm.
+NormGradients GradientsOfNorm(AutogradContext* ctx, const Tensor& dy) {
+  const variable_list saved = ctx->get_saved_variables();
+  return NormalizedRowsBackward(saved[0], Held<ops::Norm>(ctx), saved[1], dy.contiguous(), {}, {});
+}
+
 struct NormFunction : torch::autograd::Function<NormFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x_in, const Tensor& /*weight*/,
                         const Tensor& /*bias*/, const ops::Norm& norm, torch::ScalarType type) {
@@ -210,9 +216,7 @@ struct NormFunction : torch::autograd::Function<NormFunction> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
-    const variable_list saved = ctx->get_saved_variables();
-    const NormGradients of = NormalizedRowsBackward(saved[0], Held<ops::Norm>(ctx), saved[1],
-                                                    upstream[0].contiguous(), {}, {});
+    const NormGradients of = GradientsOfNorm(ctx, upstream[0]);
     return {of.x, of.weight, of.bias, Tensor(), Tensor()};
   }
 };
@@ -236,9 +240,7 @@ struct NormAddFunction : torch::autograd::Function<NormAddFunction> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
-    const variable_list saved = ctx->get_saved_variables();
-    const NormGradients of = NormalizedRowsBackward(saved[0], Held<ops::Norm>(ctx), saved[1],
-                                                    upstream[0].contiguous(), {}, {});
+    const NormGradients of = GradientsOfNorm(ctx, upstream[0]);
     return {of.x, of.weight, of.bias, upstream[0], Tensor()};
   }
 };
