@@ -31,12 +31,21 @@ std::string Title(const v1::JobStatus& status, const View& view) {
   return out;
 }
 
+// Tasks say first what their users look at: "reward 0.17". RenderJob has all figures.
+void AddFirst(const google::protobuf::RepeatedPtrField<v1::TaskFigure>& figures,
+              std::vector<std::string>& parts) {
+  if (figures.empty()) return;
+  parts.push_back(absl::StrFormat("%s %.4g", figures[0].name(), figures[0].value()));
+}
+
 std::string Numbers(const v1::JobStatus& status) {
   std::vector<std::string> parts = {absl::StrCat("loss ", LossText(status.loss()))};
+  AddFirst(status.figures(), parts);
   if (status.has_validation_loss()) {
     parts.push_back(absl::StrCat("validation ", LossText(status.validation_loss()), " at ",
                                  status.validation_step()));
   }
+  AddFirst(status.evaluation_figures(), parts);
   if (status.tokens_per_second() > 0) {
     parts.push_back(absl::StrCat(CountText(status.tokens_per_second()), " tokens/s"));
   }

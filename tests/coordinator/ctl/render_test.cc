@@ -72,7 +72,7 @@ shard plan
 )");
 }
 
-TEST(RenderJob, FiguresOfTheTaskHaveALineEach) {
+v1::JobStatus RewardedJob() {
   v1::JobStatus job = RunningJob();
   const auto add = [](v1::TaskFigure& figure, const std::string& name, double value) {
     figure.set_name(name);
@@ -81,6 +81,11 @@ TEST(RenderJob, FiguresOfTheTaskHaveALineEach) {
   add(*job.add_figures(), "reward", 0.51239);
   add(*job.add_figures(), "completion_tokens", 96);
   add(*job.add_evaluation_figures(), "solve_rate", 1);
+  return job;
+}
+
+TEST(RenderJob, FiguresOfTheTaskHaveALineEach) {
+  const v1::JobStatus job = RewardedJob();
   EXPECT_THAT(RenderJob(job, Detail::kSummary, kView), HasSubstr(R"(
 validation loss 2.2000 after step 500
 last step       reward 0.5124, completion_tokens 96
@@ -140,6 +145,12 @@ TEST(RenderFrame, ShowsTheRunOnAScreen) {
      0  studio   cpu     12 by 4 (75 %)  EXCHANGE   512     0.166s  412 MB, peak 500 MB of 2.00 GB
      1  macbook  cpu      4 by 4 (25 %)  COMPUTE    512     0.166s  412 MB, peak 500 MB of 2.00 GB
 )");
+}
+
+TEST(RenderFrame, ShowsTheFirstFigureOfTheStepAndOfTheEvaluation) {
+  EXPECT_THAT(RenderFrame(RewardedJob(), kView),
+              HasSubstr("  loss 2.1345   reward 0.5124   validation 2.2000 at 500   solve_rate 1   "
+                        "12.3k tokens/s"));
 }
 
 TEST(RenderFrame, FitsTheScreen) {
