@@ -1,5 +1,7 @@
 #include "coordinator/ctl/data_check.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -258,6 +260,19 @@ std::string DataRemark(const v1::JobSpec& spec) {
   return absl::StrCat("data.path: ", folder, there ? " holds no prepared data" : " does not exist",
                       " on this machine; each node that trains needs it, made by `espalier data "
                       "prepare --output FOLDER`");
+}
+
+std::string ProgramRemark(const v1::JobSpec& spec) {
+  const v1::VerifierSpec& verifier = spec.train().verifier();
+  if (verifier.kind() != "external" || verifier.command().empty()) return "";
+  const std::string& program = verifier.command(0);
+  if (!absl::StrContains(program, '/')) return "";  // searched for in the PATH of each node
+  std::error_code error;
+  const bool there = std::filesystem::is_regular_file(program, error);
+  if (there && access(program.c_str(), X_OK) == 0) return "";
+  return absl::StrCat("train.verifier.command: ", program,
+                      there ? " is not executable (chmod +x)" : " is no file",
+                      " on this machine; each node that trains needs the program");
 }
 
 absl::Status CheckModel(v1::JobSpec& spec) {

@@ -1,8 +1,8 @@
 // Whether the data of a job can be trained on as the job says, and its model is one, by their
-// folders, so that `submit` and `validate` refuse what the workers would refuse minutes later. This
-// machine may hold no data, or be none of the nodes: where nothing can be read here, nothing is
-// said against the data. Used by verbs_submit.cc. Pure but for the files that they read: any
-// thread.
+// folders, and whether its verifier's program is there, so that `submit` and `validate` refuse or
+// mention what the workers would refuse minutes later. This machine may hold no data, or be none of
+// the nodes: where nothing can be read here, nothing is said against the data. Used by
+// verbs_submit.cc. Pure but for the files that they read: any thread.
 #pragma once
 
 #include <cstdint>
@@ -57,6 +57,11 @@ absl::Status CheckData(v1::JobSpec& spec);
 // "data.path: ... does not exist on this machine ...", or that it holds no manifest; empty when it
 // does.
 std::string DataRemark(const v1::JobSpec& spec);
+
+// "train.verifier.command: ... is no file on this machine ...", or that it may not be run; empty
+// when it may, for a name that each node searches for, and where the job has no program of the
+// user's.
+std::string ProgramRemark(const v1::JobSpec& spec);
 
 // Of model.from: INVALID_ARGUMENT when it is no model and no folder of checkpoints, NOT_FOUND or
 // PERMISSION_DENIED when nobody can tell here: nodes may have it all the same. OK where the job

@@ -97,8 +97,8 @@ absl::StatusOr<ExitCode> Submit(Context& context, const Options& options) {
 
 absl::StatusOr<ExitCode> Validate(Context& context, const Options& options) {
   ASSIGN_OR_RETURN(const v1::JobSpec spec, LoadAndCheck(options));
-  if (const std::string remark = DataRemark(spec); !remark.empty()) {
-    context.terminal.Remark(absl::StrCat("note: ", remark, "\n"));
+  for (const std::string& remark : {DataRemark(spec), ProgramRemark(spec)}) {
+    if (!remark.empty()) context.terminal.Remark(absl::StrCat("note: ", remark, "\n"));
   }
   context.terminal.Out(context.options.json() ? JsonText(nlohmann::ordered_json{
                                                     {"valid", true}, {"spec", ToJson(spec)}})

@@ -234,6 +234,22 @@ TEST(CheckData, IsOfThisMachineAlone) {
   EXPECT_EQ(DataRemark(spec), "");
 }
 
+TEST(ProgramRemark, NamesAVerifierThatIsNotThereOrMayNotBeRun) {
+  ScratchFolder folder;
+  v1::JobSpec spec;
+  EXPECT_EQ(ProgramRemark(spec), "");
+  v1::VerifierSpec& verifier = *spec.mutable_train()->mutable_verifier();
+  verifier.set_kind("external");
+  verifier.add_command(folder.path("judge"));
+  EXPECT_THAT(ProgramRemark(spec), HasSubstr("judge is no file on this machine"));
+  folder.Write("judge", "#!/bin/sh\n");
+  EXPECT_THAT(ProgramRemark(spec), HasSubstr("judge is not executable (chmod +x)"));
+  std::filesystem::permissions(folder.path("judge"), std::filesystem::perms::owner_all);
+  EXPECT_EQ(ProgramRemark(spec), "");
+  verifier.set_command(0, "judge-of-each-node");
+  EXPECT_EQ(ProgramRemark(spec), "") << "each node searches for it";
+}
+
 v1::JobSpec From(const std::string& folder) {
   v1::JobSpec spec;
   spec.mutable_model()->set_from(folder);
