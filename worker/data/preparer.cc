@@ -294,7 +294,7 @@ absl::Status Preparer::CheckSplits() const {
   return absl::InvalidArgumentError(absl::StrCat(
       "all of the ", DescribeCount(parts_.plan.kind, train + validation), " fell into the ",
       train == 0 ? "validation" : "training", " split, the other one is empty; give more text, ",
-      "another fraction or seed, or split by 'tail' (the end of the text is held out)"));
+      "another fraction or seed, or split by 'tail' (the end of the text is held out) or 'none'"));
 }
 
 }  // namespace espalier
