@@ -113,14 +113,15 @@ Tensor RecursiveModel::Embedded(const Tensor& ids, const PassInputs& inputs) con
   Tensor injected = (x * scale).to(stream_);
   if (torch::GradMode::is_enabled() && !shared_.empty()) {
     if (!injected.requires_grad()) injected = injected.detach().set_requires_grad(true);
-    BeginPass(injected, embedded, inputs);
+    BeginPass(injected, embedded.requires_grad() ? embedded : x, inputs);
   }
   return injected;
 }
 
 // All layers have run backward for good when the gradient of what is injected is known, since the
-// first of them takes it.
-void RecursiveModel::BeginPass(const Tensor& injected, const Tensor& embedded,
+// first of them takes it. `first` is what the last backward pass begins from, if it has any: that
+// of the embedding, or of the positions where the embedding is not trained.
+void RecursiveModel::BeginPass(const Tensor& injected, const Tensor& first,
                                const PassInputs& inputs) const {
   for (const Shared& weight : shared_) {
     Tensor(weight.of_pass).set_requires_grad(weight.leaf.requires_grad());
@@ -130,15 +131,15 @@ void RecursiveModel::BeginPass(const Tensor& injected, const Tensor& embedded,
   if (inputs.gradients_final) {
     final = [callback = inputs.gradients_final, end = trained_elements_] { callback(end); };
   }
-  const bool embedding_follows = embedded.requires_grad();
-  OnGradient(injected, [this, final, embedding_follows] {
+  const bool more_follows = first.requires_grad();
+  OnGradient(injected, [this, final, more_follows] {
     torch::NoGradGuard no_grad;
     for (const Shared& weight : shared_) {
       if (weight.leaf.requires_grad()) weight.leaf.grad().add_(weight.of_pass.grad());
     }
-    if (final && !embedding_follows) final();
+    if (final && !more_follows) final();
   });
-  if (final && embedding_follows) AfterBackward(embedded, final);
+  if (final && more_follows) AfterBackward(first, final);
 }
 
 RecursiveModel::State RecursiveModel::Think(const Tensor& ids, const State& from,

@@ -74,7 +74,7 @@ class RecursiveModel final : public Model {
   Gated MakeGated(const std::string& name, int64_t width, const Parameters& parameters);
   ops::Projection Share(const std::string& name, const Parameters& parameters);
   ops::Norm NormOf(int64_t width) const;
-  void BeginPass(const torch::Tensor& injected, const torch::Tensor& embedded,
+  void BeginPass(const torch::Tensor& injected, const torch::Tensor& first,
                  const PassInputs& inputs) const;
 
   torch::Tensor Embedded(const torch::Tensor& ids, const PassInputs& inputs) const;

@@ -109,6 +109,27 @@ TEST(RecursiveModel, GradientsAreOfTheLastCycleAndAreAddedAtOnce) {
   EXPECT_TRUE(torch::equal(weight.leaf.grad(), whole));
 }
 
+TEST(RecursiveModel, PositionsBesideAFrozenEmbeddingAreAmongTheFinalGradients) {
+  for (const bool frozen : {true, false}) {
+    DecoderConfig config = TinyTrmConfig(/*causal=*/false);
+    config.recursion->positions = RecursionConfig::Positions::kLearned;
+    TinyTrm tiny(config);
+    const auto leaf = [&](const char* name) { return tiny.parameters.Find(name)->leaf; };
+    Tensor(leaf("inner.embed_tokens.embedding_weight")).set_requires_grad(!frozen);
+    const Tensor positions = leaf("inner.embed_pos.embedding_weight"), ids = Ids(6);
+    Tensor handed_over;
+    const PassInputs inputs{.gradients_final = [&](int64_t end) {
+      EXPECT_EQ(end, tiny.parameters.trained_elements());
+      handed_over = positions.grad().clone();
+    }};
+    const RecursiveModel::State state = tiny.model->Think(ids, tiny.model->Begin(2, 6), inputs);
+    tiny.model->LossSum(state.high, ids.flip({1}).contiguous(), {}, inputs).backward();
+    ASSERT_TRUE(handed_over.defined()) << frozen;
+    EXPECT_TRUE(torch::equal(handed_over, positions.grad())) << frozen;
+    EXPECT_GT(handed_over.abs().max().item<double>(), 0) << frozen;
+  }
+}
+
 TEST(RecursiveModel, GradientsAreThoseThatDifferencesShow) {
   for (const bool causal : {true, false}) {
     DecoderConfig config = TinyTrmConfig(causal);
