@@ -210,8 +210,9 @@ Tensor Decoder::KeptOrRecomputed(const Tensor& x, const Context& context) const 
   if (recompute_.empty() || !recompute_[context.layer] || !torch::GradMode::is_enabled()) {
     return RunLayer(x, context);
   }
-  return Recompute([this, context](const Tensor& input) { return RunLayer(input, context); }, x,
-                   layers_[context.layer].leaves);
+  return Recompute(
+      [this, context](const std::vector<Tensor>& inputs) { return RunLayer(inputs[0], context); },
+      {x}, layers_[context.layer].leaves);
 }
 
 Tensor Decoder::RunLayer(const Tensor& x, const Context& context) const {

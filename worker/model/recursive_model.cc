@@ -180,9 +180,13 @@ Tensor RecursiveModel::KeptOrRecomputed(const Tensor& x, size_t layer, const Ten
   if (recompute_.empty() || !recompute_[layer] || !torch::GradMode::is_enabled()) {
     return RunLayer(x, layer, plus);
   }
-  const Tensor y = Recompute([this, layer](const Tensor& input) { return RunLayer(input, layer); },
-                             x, layers_[layer].leaves);
-  return plus.defined() ? y + plus : y;
+  std::vector<Tensor> inputs = {x};
+  if (plus.defined()) inputs.push_back(plus);
+  return Recompute(
+      [this, layer](const std::vector<Tensor>& in) {
+        return RunLayer(in[0], layer, in.size() > 1 ? in[1] : Tensor());
+      },
+      inputs, layers_[layer].leaves);
 }
 
 // Norms stand behind what they normalise: the sum of a block's input and output.

@@ -10,12 +10,13 @@
 
 namespace espalier {
 
-// body(x), of which only x is kept. `leaves`: the weights that `body` uses. `body` gives the same
-// result each time it is called, and whatever it refers to outlives the backward pass, in which it
-// is called again, with gradients enabled, and run backward at once: its weights' gradients are
-// final when those of x are known, as without Recompute, and have the same bits. x and any of the
-// leaves may need no gradient.
-torch::Tensor Recompute(std::function<torch::Tensor(const torch::Tensor&)> body,
-                        const torch::Tensor& x, const std::vector<torch::Tensor>& leaves);
+// body(inputs), of which only the inputs are kept. `leaves`: the weights that `body` uses. `body`
+// gives the same result each time it is called, and whatever it refers to outlives the backward
+// pass, in which it is called again, with gradients enabled, and run backward at once: its weights'
+// gradients are final when those of the inputs are known, as without Recompute, and have the same
+// bits. Any of the inputs and leaves may need no gradient.
+torch::Tensor Recompute(std::function<torch::Tensor(const std::vector<torch::Tensor>&)> body,
+                        const std::vector<torch::Tensor>& inputs,
+                        const std::vector<torch::Tensor>& leaves);
 
 }  // namespace espalier

@@ -107,13 +107,13 @@ TEST(RecomputedLayers, KeepNoIntermediateValues) {
   const Tensor x = torch::randn({4, 8}).set_requires_grad(true);
   c10::weak_intrusive_ptr<at::TensorImpl> middle(x.getIntrusivePtr());
   int calls = 0;
-  const auto body = [&](const Tensor& in) {
+  const auto body = [&](const std::vector<Tensor>& in) {
     ++calls;
-    const Tensor squared = in * in;
+    const Tensor squared = in[0] * in[0];
     middle = c10::weak_intrusive_ptr<at::TensorImpl>(squared.getIntrusivePtr());
     return squared * squared;
   };
-  const Tensor y = Recompute(body, x, {});
+  const Tensor y = Recompute(body, {x}, {});
   EXPECT_TRUE(middle.expired()) << "the square is kept";
   EXPECT_EQ(calls, 1);
   y.sum().backward();
@@ -121,10 +121,21 @@ TEST(RecomputedLayers, KeepNoIntermediateValues) {
   EXPECT_TRUE(torch::allclose(x.grad(), 4 * x.detach().pow(3)));
 }
 
+TEST(RecomputedLayers, GiveEachInputItsGradient) {
+  const Tensor x = torch::randn({3}).set_requires_grad(true), fixed = torch::randn({3}),
+               plus = torch::randn({3}).set_requires_grad(true);
+  const auto body = [](const std::vector<Tensor>& in) { return in[0] * in[1] + in[2] * in[2]; };
+  Recompute(body, {x, fixed, plus}, {}).sum().backward();
+  EXPECT_TRUE(torch::equal(x.grad(), fixed));
+  EXPECT_TRUE(torch::equal(plus.grad(), 2 * plus.detach()));
+  EXPECT_FALSE(fixed.grad().defined());
+}
+
 // Weights without a gradient buffer get theirs through autograd.
 TEST(RecomputedLayers, GiveUnboundWeightsTheirGradients) {
   const Tensor x = torch::randn({3}), weight = torch::randn({3}).set_requires_grad(true);
-  const Tensor y = Recompute([&](const Tensor& in) { return in * weight; }, x, {weight});
+  const Tensor y =
+      Recompute([&](const std::vector<Tensor>& in) { return in[0] * weight; }, {x}, {weight});
   const auto gradient = torch::autograd::grad({y.sum()}, {weight});
   EXPECT_TRUE(torch::equal(gradient[0], x));
   EXPECT_FALSE(weight.grad().defined());
