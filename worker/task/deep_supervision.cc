@@ -64,9 +64,11 @@ Tensor CrossEntropy(const Tensor& logits, const Tensor& wanted) {
 // What a step after this one promises, as Q-learning takes it (Watkins and Dayan 1992): 1 step. A
 // sample that has no further step can but halt.
 Tensor PromiseOfNext(const RecursiveModel& model, const TokenBatch& batch,
-                     const RecursiveModel::State& state, const Tensor& last) {
+                     const RecursiveModel::State& state, const Tensor& last,
+                     const PassInputs& inputs) {
   torch::NoGradGuard no_grad;
-  const Tensor next = model.Halting(model.Think(batch.inputs, state).high, last);
+  const PassInputs shown{.worked = inputs.worked};
+  const Tensor next = model.Halting(model.Think(batch.inputs, state, shown).high, last);
   const auto steps_max = static_cast<double>(model.recursion().halt_max_steps);
   const Tensor ends = batch.kept[kOfRows].add(1).ge(steps_max);
   return torch::where(ends, next.select(1, 0), next.amax(1)).sigmoid();
@@ -110,7 +112,7 @@ Tensor StepLoss(const RecursiveModel& model, const TokenBatch& batch,
   Tensor all = of_answers + 0.5 * of_halting.sum();
   if (recursion.halt_continue && !batch.kept.empty()) {
     const Tensor promise =
-        PromiseOfNext(model, batch, {state.high.detach(), state.low.detach()}, last);
+        PromiseOfNext(model, batch, {state.high.detach(), state.low.detach()}, last, inputs);
     all = all + 0.5 * CrossEntropy(halting.select(1, 1), promise).sum();
   }
   torch::NoGradGuard no_grad;

@@ -106,6 +106,19 @@ TEST_P(AtEachStep, TheTargetIsTheBestOfTheNextStepAndOfTheLastOneThatOfHalting) 
   }
 }
 
+// A step as long as the first: whoever waits for a worker has to see that it works.
+TEST_P(AtEachStep, TheStepAfterThisOneShowsItsWorkToo) {
+  const TokenBatch batch = BatchOf(SamplesAt(Step(0)));
+  const auto shown = [&](const Model& model) {
+    int calls = 0;
+    task_.LossSum(model, batch, {.worked = [&](int64_t) { ++calls; }}).backward();
+    return calls;
+  };
+  const DecoderConfig& config = tiny_.model->config();
+  const int64_t passes = config.recursion->high_cycles * (config.recursion->low_cycles + 1);
+  EXPECT_EQ(shown(*tiny_.model) - shown(without_), passes * config.layers);
+}
+
 INSTANTIATE_TEST_SUITE_P(Steps, AtEachStep, testing::Values(2, 3));
 
 using NeverInVain = HaltContinue;
