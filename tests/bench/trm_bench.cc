@@ -197,7 +197,7 @@ class Bench {
     const absl::Duration begin = RealClock().Monotonic();
     const PassInputs inputs{.lookup = lookups_->Begin(samples.tokens).value()};
     torch::Tensor loss = torch::zeros({}, torch::TensorOptions(device_));
-    for (const Pass& pass : passes) {
+    for (Pass& pass : passes) {
       loss = loss + runner_->Run(pass.batch, inputs, 1);
       task_.Send(step, samples, pass.rows, pass.batch.results, slots_, transfers_);
     }

@@ -344,10 +344,11 @@ int64_t DeepSupervision::StepsAtLeast(const RecursionConfig& recursion, Step ste
 }
 
 void DeepSupervision::Send(Step step, const Samples& samples, SlotRange rows,
-                           const std::vector<Tensor>& results, SlotStates& slots,
+                           std::vector<Tensor>& results, SlotStates& slots,
                            Transfers& transfers) const {
   if (results.size() <= kStates) return;
   KeepCarried(samples, rows, results[kStates], slots.NextNumbers(step), transfers);
+  results[kStates] = Tensor();  // as large as the micro-batch
 }
 
 void DeepSupervision::Keep(const Model& model, Step step, const Samples& samples, SlotRange rows,

@@ -61,9 +61,9 @@ class Task {
   virtual void Keep(const Model&, Step, const Samples&, SlotRange /*rows*/,
                     const std::vector<torch::Tensor>& /*results*/, SlotStates&) const {}
   // Called before that, when the pass was asked for and may still be computing: sends what need not
-  // be looked at, to be there when `transfers` are joined.
+  // be looked at, to be there when `transfers` are joined, and lets go of it.
   virtual void Send(Step, const Samples&, SlotRange /*rows*/,
-                    const std::vector<torch::Tensor>& /*results*/, SlotStates&,
+                    std::vector<torch::Tensor>& /*results*/, SlotStates&,
                     Transfers& /*transfers*/) const {}
 
   // Of a task that learns from what the model itself makes: what does so, for a rank. A step is

@@ -75,7 +75,10 @@ Transfers::Copy Transfers::ToHostInTurn(const Tensor& from, const Tensor& to) {
 }
 
 Transfers::Copy Transfers::ToHostAndKeep(const Tensor& from, const Tensor& to) {
-  if (stream_) new_.push_back({to.data_ptr(), from});
+  if (stream_) {
+    from.record_stream(*stream_);  // it may be given up before it is copied
+    new_.push_back({to.data_ptr(), from});
+  }
   return ToHostInTurn(from, to);
 }
 

@@ -60,8 +60,8 @@ torch::Tensor GradientPasses::Compute(const Samples& samples, SlotRange rows, Pa
   inputs.dropout = MakeDropoutKeys(parts_.spec, replica.step().value(), samples, rows, transfers_);
   torch::Tensor loss = parts_.runner.Run(batch, inputs, replica.counters().loss_scale.value());
   if (!batch.results.empty()) {
-    left_.push_back({rows, batch.results});
     parts_.task.Send(replica.step(), samples, rows, batch.results, replica.slots(), transfers_);
+    left_.push_back({rows, std::move(batch.results)});
   }
   return loss;
 }

@@ -70,7 +70,7 @@ class DeepSupervisionReference : public testing::TestWithParam<const char*> {
   double Pass(Step step, const Samples& samples) {
     Transfers transfers{torch::kCPU};
     const SlotRange rows{0, samples.rows()};
-    const TokenBatch batch = task_->Batch(samples, rows, transfers);
+    TokenBatch batch = task_->Batch(samples, rows, transfers);
     const torch::Tensor loss = task_->LossSum(*model_, batch, {});
     loss.backward();
     task_->Send(step, samples, rows, batch.results, slots_, transfers);

@@ -58,7 +58,7 @@ class HaltContinue : public testing::TestWithParam<int64_t> {
     loss.backward();
     return {loss.item<double>(), Leaf("weight").grad().clone(), Leaf("bias").grad().clone()};
   }
-  void Keep(Step step, const Samples& samples, const TokenBatch& batch) {
+  void Keep(Step step, const Samples& samples, TokenBatch& batch) {
     const SlotRange rows{0, samples.rows()};
     task_.Send(step, samples, rows, batch.results, slots_, transfers_);
     task_.Keep(*tiny_.model, step, samples, rows, batch.results, slots_);
@@ -78,7 +78,7 @@ TEST_P(AtEachStep, TheTargetIsTheBestOfTheNextStepAndOfTheLastOneThatOfHalting) 
   RecursiveModel::State state;
   for (int64_t i = 0; i < GetParam(); ++i) {
     const Samples samples = SamplesAt(Step(i));
-    const TokenBatch batch = BatchOf(samples);
+    TokenBatch batch = BatchOf(samples);
     ASSERT_EQ(samples.ids, (std::vector<int64_t>{2, 7})) << "they stay";
     const Learnt with = Learn(*tiny_.model, batch), without = Learn(without_, batch);
     {
