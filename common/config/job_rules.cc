@@ -158,6 +158,12 @@ class JobChecker {
       Refuse("data.sequence_length is ", length, ", longer than model.max_position_embeddings (",
              model.max_position_embeddings(), "); raise that or shorten the sequences");
     }
+    const bool sees_both_ways = IsRecursive(model) && !model.recursion().causal();
+    if (sees_both_ways && length < model.max_position_embeddings()) {
+      Refuse("data.sequence_length is ", length, " and model.max_position_embeddings is ",
+             model.max_position_embeddings(),
+             ", whose places see each other; leave the latter out, or set it to the former");
+    }
     if (!model.has_rope_scaling()) return;
     const v1::RopeScaling& scaling = model.rope_scaling();
     if (scaling.low_freq_factor() >= scaling.high_freq_factor()) {

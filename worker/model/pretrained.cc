@@ -270,6 +270,19 @@ absl::StatusOr<DecoderConfig> ReadModelConfig(const std::string& folder) {
   return config;
 }
 
+// Places that see each other are all part of a question: a model that was trained on shorter rows
+// would answer longer ones that it has never seen.
+absl::Status CheckRows(const DecoderConfig& config, int64_t length) {
+  if (!config.recursion || config.recursion->causal || config.max_position_embeddings == length) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "data.sequence_length is ", length, " and the model answers rows of ",
+      config.max_position_embeddings,
+      " places (model.max_position_embeddings), which see each other; set both to the tokens of a "
+      "puzzle"));
+}
+
 absl::StatusOr<DecoderConfig> JobModelConfig(const v1::JobSpec& spec, int64_t data_vocab_size) {
   const v1::ModelSpec& model = spec.model();
   const int64_t length = spec.data().sequence_length();
@@ -285,6 +298,7 @@ absl::StatusOr<DecoderConfig> JobModelConfig(const v1::JobSpec& spec, int64_t da
     if (!ResolveModel(model).has_max_position_embeddings()) {
       config.max_position_embeddings = std::max(config.max_position_embeddings, length);
     }
+    RETURN_IF_ERROR(CheckRows(config, length));
     return config;
   }
   ASSIGN_OR_RETURN(DecoderConfig config, ReadModelConfig(model.from()));
@@ -300,6 +314,7 @@ absl::StatusOr<DecoderConfig> JobModelConfig(const v1::JobSpec& spec, int64_t da
         " positions; shorten the sequences, or "
         "raise max_position_embeddings in its config.json if it is to learn longer ones"));
   }
+  RETURN_IF_ERROR(CheckRows(config, length));
   return config;
 }
 

@@ -179,6 +179,16 @@ INSTANTIATE_TEST_SUITE_P(
               "model={hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 4, "
               "recursion: {causal: true, mix_positions: true}}"},
              "model.recursion.mix_positions sees the tokens that a causal model is to give"},
+        Case{"PuzzlesShorterThanTheRowsThatTheModelAnswers",
+             {"train.task=trm", "data.sequence_length=81",
+              "model={hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 4, "
+              "max_position_embeddings: 128, recursion: {}}"},
+             "data.sequence_length is 81 and model.max_position_embeddings is 128"},
+        Case{"TextShorterThanTheRowsOfTheModel",
+             {"train.task=trm", "data.sequence_length=81",
+              "model={hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 4, "
+              "max_position_embeddings: 128, recursion: {causal: true}}"},
+             ""},
         Case{"RecursiveModelWithHeadsOfAnOddWidth",
              {"train.task=trm",
               "model={hidden_size: 60, num_hidden_layers: 2, num_attention_heads: 4, "

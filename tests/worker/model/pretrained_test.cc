@@ -253,6 +253,23 @@ TEST(JobModelConfig, IsMeantForTheSequencesOfTheJob) {
   }
 }
 
+TEST(JobModelConfig, OfPuzzlesIsForRowsOfExactlyTheirLength) {
+  v1::JobSpec spec = JobWithSequencesOf(81);
+  v1::ModelSpec& model = *spec.mutable_model();
+  model.set_hidden_size(16);
+  model.set_num_hidden_layers(2);
+  model.set_num_attention_heads(2);
+  model.mutable_recursion();
+  EXPECT_EQ(JobModelConfig(spec, 12)->max_position_embeddings, 81);
+  model.set_max_position_embeddings(128);
+  const absl::Status refused = JobModelConfig(spec, 12).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(refused.message(), "sequence_length is 81")) << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(), "rows of 128")) << refused;
+  model.mutable_recursion()->set_causal(true);
+  EXPECT_EQ(JobModelConfig(spec, 12)->max_position_embeddings, 128) << "what follows is not seen";
+}
+
 TEST_F(Pretrained, IsRefusedForSequencesLongerThanItsPositions) {
   v1::JobSpec spec = JobWithSequencesOf(64);
   spec.mutable_model()->set_from(folder_);
