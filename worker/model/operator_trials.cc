@@ -255,6 +255,22 @@ std::vector<Tensor> Copies(const TrialPlace& place) {
   return {back, there};
 }
 
+// What of a supervision step says whether a sample halts, and what the step leaves.
+std::vector<Tensor> Halting(const TrialPlace& place) {
+  constexpr int64_t kRows = 40;
+  Inputs inputs(place);
+  const Tensor said = inputs.Norm(2 * kRows).view({kRows, 2});
+  const Tensor known = said.detach();
+  const Tensor ends = torch::arange(kRows, known.options()).remainder(2).ge(1);
+  const Tensor promise =
+      torch::where(ends, known.select(1, 0), known.amax(1)).sigmoid().unsqueeze(1);
+  std::vector<Tensor> results = inputs.Results(at::softplus(said) - said * promise);
+  Tensor left = torch::empty({kRows, 3}, known.options());
+  at::cat_out(left, {known, promise}, 1);
+  results.push_back(left);
+  return results;
+}
+
 // In turn with what changes their source, and waited for when all are asked for.
 std::vector<Tensor> CopiesInTurn(const TrialPlace& place) {
   constexpr int64_t kCopies = 4, kSize = int64_t{1} << 18;
@@ -296,6 +312,9 @@ std::vector<OperatorTrial> OperatorTrials(Architecture architecture) {
       {"a product of what GELU gives, or its gradients,", GeluProducts},
       {"learned positions, or their gradients,", Positions},
   };
+  if (architecture == Architecture::kTrm) {
+    trials.push_back({"what says whether a sample halts, or its gradients,", Halting});
+  }
   const auto& own = architecture == Architecture::kGpt2 ? of_gpt2 : of_llama;
   trials.insert(trials.begin() + 3, own.begin(), own.end());
   return trials;

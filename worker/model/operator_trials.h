@@ -30,7 +30,7 @@ struct OperatorTrial {
 // heads and a window; norms with neighbouring products, whose weights begin within their memory;
 // gated products; looked-up rows; products with adapters; keys and values that are kept, and
 // products of one row, as tokens are generated with; copies to the device and back, also while it
-// computes. Of GPT-2 its own norms, products and positions.
+// computes. Of GPT-2 its own norms, products and positions; of recursive models their halting.
 std::vector<OperatorTrial> OperatorTrials(Architecture architecture);
 
 }  // namespace espalier

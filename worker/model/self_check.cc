@@ -50,8 +50,8 @@ DecoderConfig TrialConfig(Architecture architecture, int64_t positions, bool tie
     config.kv_heads = config.heads;
     config.tie_word_embeddings = false;
     RecursionConfig& recursion = config.recursion.emplace();
-    recursion.high_cycles = 2;
-    recursion.low_cycles = 1;
+    recursion.high_cycles = recursion.low_cycles = 2;
+    if (!tied) recursion.positions = RecursionConfig::Positions::kLearned;
     recursion.causal = recursion.halt_reads_last = tied;
     recursion.stablemax = !tied;
     return config;

@@ -62,10 +62,15 @@ TEST(SelfTest, OfRecursiveModelsTriesTheirOwnOperations) {
     ASSERT_TRUE(difference.ok()) << difference.status();
     EXPECT_LT(*difference, type == torch::kDouble ? 1e-4 : 0.2);
   }
-  const WrongOperator wrong("aten::sign", torch::kDouble);  // of stablemax
-  EXPECT_EQ(SelfTest(torch::kCPU, torch::kDouble, Architecture::kTrm).status().code(),
-            absl::StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(SelfTest(torch::kCPU, torch::kDouble).ok()) << "Llama has none of it";
+  // Of stablemax, and of halting.
+  for (const char* operation : {"aten::sign", "aten::softplus", "aten::softplus_backward",
+                                "aten::sigmoid", "aten::where"}) {
+    const WrongOperator wrong(operation, torch::kDouble);
+    EXPECT_EQ(SelfTest(torch::kCPU, torch::kDouble, Architecture::kTrm).status().code(),
+              absl::StatusCode::kFailedPrecondition)
+        << operation;
+    EXPECT_TRUE(SelfTest(torch::kCPU, torch::kDouble).ok()) << "Llama has none of it";
+  }
 }
 
 // As products with a long common dimension are on M1 and M2.
