@@ -10,10 +10,12 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Rows of logits that exist at a time: 16 MiB of fp32 on the CPU, 128 MiB elsewhere.
+// Rows of logits that exist at a time: 16 MiB of fp32 on the CPU, 128 MiB elsewhere. A multiple of
+// kChunkStep, so that parts of dense bytes begin where Metal copies from and to: at multiples of 4.
+constexpr int64_t kChunkStep = 16;
 int64_t ChunkRows(const Tensor& hidden, const Tensor& head) {
   const int64_t elements = int64_t{1} << (hidden.is_cpu() ? 22 : 25);
-  return std::max<int64_t>(16, elements / head.size(0));
+  return std::max(kChunkStep, elements / head.size(0) / kChunkStep * kChunkStep);
 }
 
 // Logits of some rows, in the type of sums, and what both directions need of them.
