@@ -140,12 +140,22 @@ __global__ void __launch_bounds__(kWarps * 32, kForwardBlocks<kWarps>)
   }
 }
 
+// Code that was made for an older architecture, and translated for this device as the program was
+// loaded, has none of the instructions that multiply.
+bool IsMadeForMatrixUnits() {
+  constexpr int kFirst = 80;  // cuda_matrix_units.cuh
+  cudaFuncAttributes made = {};
+  const cudaError_t error = cudaFuncGetAttributes(&made, ForwardKernel<1, true, __half>);
+  return error == cudaSuccess && made.ptxVersion >= kFirst;
+}
+
 }  // namespace
 
 bool TakesShortAttention(Type type, int64_t time) {
   if (type == Type::kFloat || time < 1 || time > kMostShortPositions) return false;
+  static const bool made_for_matrix_units = IsMadeForMatrixUnits();
   int device = 0, major = 0, most = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return false;
+  if (!made_for_matrix_units || cudaGetDevice(&device) != cudaSuccess) return false;
   cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
   bool takes = false;
