@@ -83,6 +83,7 @@ struct WorkerPractised {
   Step step;
   int64_t kept = 0;
   double seconds = 0;  // that it took since the last report
+  std::string error;   // why the rank keeps nothing any more; empty: it does
 };
 struct WorkerEvaluated {
   StreamId stream;

@@ -55,7 +55,9 @@ bool HasRoom(const Job& job) {
          static_cast<int32_t>(record.nodes.size()) < MaxNodes(record);
 }
 
-bool HasGotOn(const JobRecord& record) { return record.step > Step(0) || record.kept > 0; }
+bool HasGotOn(const JobRecord& record) {
+  return record.step > Step(0) || record.kept > 0 || !record.practised_on.empty();
+}
 
 bool LacksWhatItHad(const Job& job) {
   if (job.world.ranks.size() != 1 || !HasGotOn(job.record)) return false;

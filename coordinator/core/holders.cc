@@ -65,6 +65,15 @@ Step MemoryOf(const Node& node, const JobRecord& record) {
   return newest;
 }
 
+// A tenth less is about as much, and so is what was the most when the rank last said something. One
+// that has said nothing yet has what it was sent.
+bool KeepsTheMost(const JobRecord& record, const World& world, const TrackedRank& rank) {
+  constexpr int64_t kPart = 10;
+  if (!rank.kept) return true;
+  const bool is_late = world.kept_before > 0 && *rank.kept >= world.kept_before;
+  return is_late || *rank.kept >= record.kept - record.kept / kPart;
+}
+
 }  // namespace
 
 Step NewestPublished(const JobRecord& record) {
@@ -117,7 +126,7 @@ bool Holders::needed() const {
 
 bool Holders::HasPublished(const NodeName& node) const {
   if (BeforeFirstStep()) {
-    const auto& nodes = record_.trained_on;
+    const auto& nodes = record_.practised_on;
     return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
   }
   if (published_ == Step(0)) return false;
@@ -140,7 +149,7 @@ bool Holders::Has(const NodeName& node) const {
 }
 
 std::vector<NodeName> Holders::Names() const {
-  if (BeforeFirstStep()) return record_.trained_on;
+  if (BeforeFirstStep()) return record_.practised_on;
   std::vector<NodeName> nodes;
   if (!InMemoryAlone()) nodes = HoldersOfPublished(record_);
   for (const auto& [node, memory] : memories_) {
@@ -241,10 +250,26 @@ std::optional<Step> NoteFound(JobRecord& record, const NodeName& node, Step step
   return before;
 }
 
+bool NotePractisedOn(JobRecord& record, const World& world, bool most) {
+  if (record.step > Step(0) || record.kept == 0) return false;
+  std::vector<NodeName> nodes;
+  if (!most) nodes = record.practised_on;
+  for (const TrackedRank& rank : world.ranks) {
+    const auto known = std::find(nodes.begin(), nodes.end(), rank.node);
+    const bool keeps = KeepsTheMost(record, world, rank);
+    if (known != nodes.end() && !keeps) nodes.erase(known);
+    if (known == nodes.end() && keeps && (most || rank.kept)) nodes.push_back(rank.node);
+  }
+  if (nodes.empty() || nodes == record.practised_on) return false;
+  record.practised_on = std::move(nodes);
+  return true;
+}
+
 void ForgetNewest(JobRecord& record, bool in_memory) {
   ++record.history;
   if (in_memory) return;
   record.kept = record.fault_kept = 0;
+  record.practised_on.clear();
   const Step newest = NewestPublished(record);
   for (HolderRecord& holder : record.holders) {
     if (holder.step == newest) holder.step = Step(0);

@@ -59,8 +59,8 @@ class Holders {
     // By the newest generation, when the agent looked last.
     bool was_in_use = false;
   };
-  // There is no step yet, and much has been done for it.
-  bool BeforeFirstStep() const { return newest() == Step(0) && record_.kept > 0; }
+  // There is no step yet, or none that is kept, and much has been done for the first.
+  bool BeforeFirstStep() const { return newest() == Step(0) && !record_.practised_on.empty(); }
   // No disk holds the newest state.
   bool InMemoryAlone() const { return in_memory_ > published_; }
 
@@ -88,6 +88,10 @@ bool NoteHolder(JobRecord& record, const NodeName& node, Step step);
 // count. What the node was known to hold, when that is more.
 std::optional<Step> NoteFound(JobRecord& record, const NodeName& node, Step step,
                               std::optional<Step> seen);
+// Ranks have said how much they keep of what is done before the first step, some of them more than
+// there ever was (`most`): that lies on their nodes alone from now on. Less, where what others have
+// is done again, leaves them those that hold the job. True: that is news.
+bool NotePractisedOn(JobRecord& record, const World& world, bool most);
 // An operator has given up the newest state: a history of the job begins that counts nothing of
 // what any memory holds; where the newest was on disks, nothing of that step. Older ones stay
 // known.

@@ -127,6 +127,9 @@ struct JobRecord {
   // Committed steps when the record was written; more may have been reported since.
   Step step;
   int64_t kept = 0;  // of what is done before the next one: as much as ever was on disk
+  // Nodes that keep about the most of what was done before the first step, which outlives the steps
+  // that nothing holds any more.
+  std::vector<NodeName> practised_on;
   int64_t skipped_steps = 0;
   // Of those reported by then; the journal keeps what people ask of it when the job is over.
   std::optional<StepFigures> last_step;

@@ -43,6 +43,13 @@ std::optional<Sender> Hear(Transaction& transaction, StreamId stream) {
   return sender;
 }
 
+// Another step is the next one.
+void ForgetPractised(World& world) {
+  world.kept.reset();
+  world.kept_before = 0;
+  for (TrackedRank& rank : world.ranks) rank.kept.reset();
+}
+
 void Commit(Transaction& transaction, const Sender& sender, Step committed) {
   TrackedRank& rank = sender.state();
   rank.counters.step = std::max(rank.counters.step, committed);
@@ -51,7 +58,7 @@ void Commit(Transaction& transaction, const Sender& sender, Step committed) {
   if (record.state != JobState::kLaunching && record.step < rank.counters.step) {
     record.step = rank.counters.step;
     record.kept = 0;
-    sender.job->world.kept.reset();
+    ForgetPractised(sender.job->world);
   }
   const bool late = record.state == JobState::kRecovering && NoteLateAdvance(record);
   if (late) transaction.Persist(*sender.job);
@@ -249,13 +256,25 @@ void OnReport(Transaction& transaction, const WorkerStepReported& report) {
   ReconsiderPlan(transaction, *sender->job);
 }
 
-// More than there ever was lies on these nodes alone from now on. Less, where what others have is
-// done again, leaves them those that hold the job.
+// More than there ever was.
 void NoteMostKept(Transaction& transaction, Job& job, int64_t kept) {
   JobRecord& record = job.record;
   record.kept = kept;
   NoteTraining(transaction, job);
   if (record.state == JobState::kRecovering && NoteLateAdvance(record)) transaction.Persist(job);
+}
+
+// Whatever is made meanwhile is in memory alone, and the first step waits.
+void NoteFullFolder(Transaction& transaction, const Sender& sender, const std::string& error) {
+  TrackedRank& rank = sender.state();
+  if (error.empty() == !rank.keeps_nothing) return;
+  rank.keeps_nothing = !error.empty();
+  transaction.Note(*sender.job,
+                   absl::StrCat(RankOnNode(*sender.job, sender.rank),
+                                error.empty() ? " keeps again what is made before a step"
+                                              : " cannot keep what is made before a step, which is "
+                                                "tried again: ",
+                                error));
 }
 
 // Journaled with the next fault; what is lost with a crash before that, the next report says again.
@@ -267,15 +286,19 @@ void OnReport(Transaction& transaction, const WorkerPractised& report) {
   NoteReady(transaction, *sender, report.step);
   Job& job = *sender->job;
   if (&sender->state() == &job.world.ranks.front()) job.figures.AddPractice(report.seconds);
+  NoteFullFolder(transaction, *sender, report.error);
   if (report.step != job.record.step) return;
   std::optional<int64_t>& known = job.world.kept;
   const bool most = report.kept > job.record.kept;
   const bool more = most || (known && report.kept > *known);
+  sender->state().kept = report.kept;
+  if (known && report.kept > *known) job.world.kept_before = *known;
   known = std::max(known.value_or(0), report.kept);
+  if (most) NoteMostKept(transaction, job, report.kept);
+  if (NotePractisedOn(job.record, job.world, most)) transaction.Persist(job);
   if (!more) return;
   sender->state().progressed_at = transaction.now();
   job.world.practised = true;
-  if (most) NoteMostKept(transaction, job, report.kept);
   if (const auto interrupted = job.interruption.Committed(transaction.now())) {
     transaction.Note(job, *interrupted);
   }

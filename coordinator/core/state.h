@@ -82,6 +82,8 @@ struct TrackedRank {
   absl::Time lease_until = absl::InfinitePast();  // then it has certainly run out
   int64_t detached_order = 0;                     // of the generation's streams that broke, from 1
   std::optional<StepFigures> last_step;
+  std::optional<int64_t> kept;  // by its node of what is done before the job's present step
+  bool keeps_nothing = false;   // of that any more: its folder takes nothing
 };
 
 // The volatile side of the newest generation.
@@ -97,7 +99,8 @@ struct World {
   std::vector<NodeName> unconfirmed;   // nodes for which it could not say so
   bool awaits_leases = false;          // theirs
   bool blamed = false;                 // a fault was booked on a node for its end
-  std::optional<int64_t> kept;         // as its ranks said last, of the job's present step
+  std::optional<int64_t> kept;         // the most that its ranks said, of the job's present step
+  int64_t kept_before = 0;             // and what was the most before that
   bool practised = false;              // more than they said first, or than there ever was
   bool unheard_since_restart = false;  // taken over, and no rank has come back yet
   // When the job may next be looked at for nodes that it could take in.

@@ -116,6 +116,7 @@ void EncodeResults(const JobRecord& record, v1::JournalJob& row) {
 
 void EncodeTraining(const JobRecord& record, v1::JournalJob& row) {
   for (const NodeName& node : record.trained_on) row.add_trained_on(node.text());
+  for (const NodeName& node : record.practised_on) row.add_practised_on(node.text());
   row.set_history(record.history);
   row.set_rate_factor(record.rate_factor);
   row.mutable_warnings()->Assign(record.warnings.begin(), record.warnings.end());
@@ -135,6 +136,7 @@ void EncodeTraining(const JobRecord& record, v1::JournalJob& row) {
 
 void DecodeTraining(const v1::JournalJob& row, JobRecord& record) {
   for (const std::string& node : row.trained_on()) record.trained_on.push_back(NodeName(node));
+  for (const std::string& node : row.practised_on()) record.practised_on.emplace_back(node);
   record.history = row.history();
   record.rate_factor = 1;
   if (row.has_evaluation()) record.rate_factor = row.evaluation().rate_factor();

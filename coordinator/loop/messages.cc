@@ -149,7 +149,8 @@ std::optional<Event> WorkerEvent(StreamId stream, const v1::AttachRequest& messa
       return WorkerFoundState{stream, Step(message.found().step())};
     case v1::AttachRequest::kPractised:
       return WorkerPractised{stream, Step(message.practised().step()), message.practised().kept(),
-                             PracticeSeconds(message.practised().accounts())};
+                             PracticeSeconds(message.practised().accounts()),
+                             message.practised().error()};
     case v1::AttachRequest::BODY_NOT_SET:
       return std::nullopt;
   }

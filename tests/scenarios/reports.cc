@@ -34,7 +34,10 @@ absl::StatusOr<Event> ReadReport(Words& words) {
   const Step step(words.Integer());
   if (what == "found") return WorkerFoundState{stream, step};
   if (what == "ready") return WorkerReady{.stream = stream, .next_step = step, .device = "cpu"};
-  if (what == "practised") return WorkerPractised{stream, step, words.Integer()};
+  if (what == "practised") {
+    const int64_t kept = words.Integer();
+    return WorkerPractised{.stream = stream, .step = step, .kept = kept, .error = words.Rest()};
+  }
   if (what == "evaluated") {
     const double loss = words.Real();
     const double factor = words.empty() ? 1 : words.Real();

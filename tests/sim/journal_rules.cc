@@ -15,9 +15,9 @@ namespace {
 int64_t Us(absl::Time time) { return absl::ToUnixMicros(time); }
 
 auto GenerationOf(const JobRecord& record) {
-  return std::tie(record.generation, record.nodes, record.trained_on, record.external_id,
-                  record.processes, record.directive, record.run_state_number, record.last_plan,
-                  record.checkpoint_wanted, record.called_off, record.warnings);
+  return std::tie(record.generation, record.nodes, record.trained_on, record.practised_on,
+                  record.external_id, record.processes, record.directive, record.run_state_number,
+                  record.last_plan, record.checkpoint_wanted, record.called_off, record.warnings);
 }
 
 auto StateOf(const JobRecord& record) {

@@ -53,6 +53,9 @@ class Practice {
   // ranks.
   virtual int64_t kept() const { return 0; }
 
+  // Why this rank's disk takes nothing of that any more, although it is to; empty: it does.
+  virtual std::string WhyItKeepsNothing() const { return ""; }
+
   // Where what all steps learn from is made before the first of them: its hash, which the training
   // state keeps from then on. 0: it is not, or not yet.
   virtual uint64_t learns_from() const { return 0; }

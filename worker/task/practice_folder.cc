@@ -58,11 +58,11 @@ absl::StatusOr<PracticeFolder::Written> PracticeFolder::Write(const Content& con
       const SharedOutcome taken,
       ShareStatus(place_.context.collective, absl::IsAborted(mine) ? mine : absl::OkStatus()));
   RETURN_IF_ERROR(taken.status);
-  if (!mine.ok() && !std::exchange(told_, true)) {
+  if (!mine.ok() && error_.empty()) {
     LogWarning(absl::StrCat(content.name,
                             " could not be written, which is tried again: ", mine.message()));
   }
-  if (mine.ok()) told_ = false;
+  error_ = std::string(mine.message());
   struct Told {
     int32_t writes = 0;
     int32_t failed = 0;

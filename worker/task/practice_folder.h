@@ -33,12 +33,14 @@ class PracticeFolder {
   // Every rank calls it, and each that writes makes the text; one that cannot write says so in its
   // log. ABORTED, on all of them: a folder is another's by now.
   absl::StatusOr<Written> Write(const Content& content);
+  // Why this rank's took nothing when it was last written to; empty: it did.
+  const std::string& error() const { return error_; }
 
  private:
   absl::Status WriteMine(const Content& content);
 
   const PracticePlace place_;
-  bool told_ = false;  // that this rank's takes nothing
+  std::string error_;
 };
 
 }  // namespace espalier

@@ -93,11 +93,13 @@ void StepReporter::Step(v1::StepReport report, TimeAccounts& accounts) {
   client_.Report(std::move(message));
 }
 
-void StepReporter::Practised(int64_t step, int64_t kept, TimeAccounts& accounts) {
+void StepReporter::Practised(int64_t step, int64_t kept, const std::string& error,
+                             TimeAccounts& accounts) {
   v1::AttachRequest message;
   v1::Practised& told = *message.mutable_practised();
   told.set_step(step);
   told.set_kept(kept);
+  told.set_error(error);
   TakeSeconds(accounts, *told.mutable_accounts());
   client_.Report(std::move(message));
 }

@@ -56,8 +56,8 @@ class StepReporter {
   // Fills in what the step took and what was exchanged in it, and sends the report.
   void Step(v1::StepReport report, TimeAccounts& accounts);
   // What was done since the last report, without a step: before the one that follows `step`, or
-  // behind the last. `kept`: see Practice.
-  void Practised(int64_t step, int64_t kept, TimeAccounts& accounts);
+  // behind the last. `kept` and `error`: see Practice.
+  void Practised(int64_t step, int64_t kept, const std::string& error, TimeAccounts& accounts);
   // Of rank 0 alone; nothing elsewhere.
   void Evaluated(v1::EvaluationReport report);
   // The newest directive that has been obeyed.

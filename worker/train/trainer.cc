@@ -84,8 +84,9 @@ absl::StatusOr<v1::Outcome> Trainer::RunSteps() {
 // What is not booked yet went into keeping it.
 void Trainer::ReportPractised() {
   accounts_.Book(TimeAccount::kCheckpoint);
-  const int64_t kept = parts_.practice != nullptr ? parts_.practice->kept() : 0;
-  reporter_.Practised(replica_.step().value(), kept, accounts_);
+  const Practice* practice = parts_.practice;
+  reporter_.Practised(replica_.step().value(), practice != nullptr ? practice->kept() : 0,
+                      practice != nullptr ? practice->WhyItKeepsNothing() : "", accounts_);
 }
 
 absl::StatusOr<Trainer::StepEnd> Trainer::EndRun() {

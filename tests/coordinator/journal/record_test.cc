@@ -55,6 +55,7 @@ JobRecord FullRecord() {
   record.checkpoint_failures = 3;
   record.holders = {{NodeName("a"), Step(60)}, {NodeName("b"), Step(0), Step(60)}};
   record.trained_on = {NodeName("a"), NodeName("b")};
+  record.practised_on = {NodeName("c")};
   record.history = 2;
   record.rate_factor = 0.25;
   record.warnings = {"loss_rise"};
@@ -71,6 +72,7 @@ TEST(Record, EveryFieldOfAJobSurvivesTheJournal) {
   EXPECT_EQ(decoded->directive, FullRecord().directive);
   EXPECT_EQ(decoded->nodes, FullRecord().nodes);
   EXPECT_EQ(decoded->trained_on, FullRecord().trained_on);
+  EXPECT_EQ(decoded->practised_on, FullRecord().practised_on);
   EXPECT_EQ(decoded->rate_factor, 0.25);
   EXPECT_EQ(decoded->warnings, FullRecord().warnings);
   EXPECT_EQ(decoded->speeds[0].node, NodeName("a"));
@@ -159,10 +161,12 @@ TEST(Translate, WhatIsKeptBeforeAStepIsTold) {
   v1::AttachRequest message;
   message.mutable_practised()->set_step(2);
   message.mutable_practised()->set_kept(64);
+  message.mutable_practised()->set_error("No space left on device");
   const std::optional<Event> event = WorkerEvent(StreamId(1), message);
   ASSERT_TRUE(event.has_value());
   EXPECT_EQ(std::get<WorkerPractised>(*event).step, Step(2));
   EXPECT_EQ(std::get<WorkerPractised>(*event).kept, 64);
+  EXPECT_EQ(std::get<WorkerPractised>(*event).error, "No space left on device");
 }
 
 TEST(Translate, AMessageWithoutMeaningIsNoEvent) {
