@@ -1,6 +1,9 @@
 #include "common/config/yaml_reader.h"
 
+#include <google/protobuf/text_format.h>
+
 #include <map>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -25,6 +28,17 @@ bool IsSet(const Message& message, const FieldDescriptor& field) {
   const auto& reflection = *message.GetReflection();
   return field.is_repeated() ? reflection.FieldSize(message, &field) > 0
                              : reflection.HasField(message, &field);
+}
+
+std::vector<std::string> TextsOf(const Message& message, const FieldDescriptor& field) {
+  const bool one = !field.is_repeated();
+  std::vector<std::string> texts(
+      static_cast<size_t>(one ? 1 : message.GetReflection()->FieldSize(message, &field)));
+  for (size_t i = 0; i < texts.size(); ++i) {
+    google::protobuf::TextFormat::PrintFieldValueToString(
+        message, &field, one ? -1 : static_cast<int>(i), &texts[i]);
+  }
+  return texts;
 }
 
 // Where else in the schema a key of this name stands ("train.schedule.learning_rate").
@@ -189,6 +203,27 @@ void YamlReader::FillSections(const YamlNode* node, const std::string& path,
 void FillDefaultValues(Message& message) {
   Problems missing;
   YamlReader(missing).FillDefaults(nullptr, "", message);
+}
+
+void ClearDefaultValues(Message& message) {
+  const auto& reflection = *message.GetReflection();
+  const std::unique_ptr<Message> defaults(message.New());
+  FillDefaultValues(*defaults);
+  std::vector<const FieldDescriptor*> given;
+  reflection.ListFields(message, &given);
+  for (const FieldDescriptor* field : given) {
+    if (IsSection(*field)) {
+      for (int i = 0; field->is_repeated() && i < reflection.FieldSize(message, field); ++i) {
+        ClearDefaultValues(*reflection.MutableRepeatedMessage(&message, field, i));
+      }
+      if (field->is_repeated()) continue;
+      ClearDefaultValues(*reflection.MutableMessage(&message, field));
+      const bool is_empty = reflection.GetMessage(message, field).ByteSizeLong() == 0;
+      if (is_empty && IsFilledSection(*field)) reflection.ClearField(&message, field);
+    } else if (IsSet(*defaults, *field) && TextsOf(message, *field) == TextsOf(*defaults, *field)) {
+      reflection.ClearField(&message, field);
+    }
+  }
 }
 
 }  // namespace espalier

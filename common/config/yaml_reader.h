@@ -53,6 +53,10 @@ class YamlReader {
 // Sets the defaults of a message that came from elsewhere; required fields are not looked at.
 void FillDefaultValues(google::protobuf::Message& message);
 
+// Clears fields with the value that FillDefaultValues gives them: two messages are equal then if
+// what they say is, whichever version of this program filled them in.
+void ClearDefaultValues(google::protobuf::Message& message);
+
 // The reader's part for single values, with the types that YAML has for people: whole numbers,
 // numbers, true/false, text, enum words, sizes ("48GiB"). In yaml_scalar.cc.
 //

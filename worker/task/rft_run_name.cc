@@ -10,6 +10,7 @@
 #include "common/base/file_system.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
+#include "common/config/yaml_reader.h"
 #include "worker/formats/safetensors.h"
 #include "worker/model/pretrained.h"
 #include "worker/task/rft_progress.h"
@@ -101,7 +102,15 @@ absl::Status AddFolder(const std::string& folder, NameHash& name) {
   return AddWeights(folder, names, name);
 }
 
-// How many at a time are made, or judged, changes nothing.
+// What a person chose. What a field that is newer than the run stands for is what there was before.
+template <typename Spec>
+std::string TextOf(Spec spec) {
+  ClearDefaultValues(spec);
+  return spec.SerializeAsString();
+}
+
+// How many at a time are made, or judged, changes nothing; nor does how long one may take, which a
+// run that failed for that is started again with more of.
 v1::RolloutSpec RolloutOf(const v1::JobSpec& spec) {
   v1::RolloutSpec rollout = spec.train().rollout();
   rollout.clear_rows();
@@ -116,6 +125,8 @@ v1::VerifierSpec VerifierOf(const v1::JobSpec& spec) {
   verifier.set_secrets(LastPart(verifier.secrets()));
   verifier.clear_processes();
   verifier.clear_in_flight();
+  verifier.clear_time_limit_seconds();
+  verifier.clear_start_limit_seconds();
   return verifier;
 }
 
@@ -141,9 +152,9 @@ std::string RftRunName(const v1::JobSpec& spec, absl::string_view data_hash,
   model.set_from(LastPart(model.from()));
   NameHash name;
   name.Add(data_hash);
-  name.Add(RolloutOf(spec).SerializeAsString());
-  name.Add(VerifierOf(spec).SerializeAsString());
-  name.Add(model.SerializeAsString());
+  name.Add(TextOf(RolloutOf(spec)));
+  name.Add(TextOf(VerifierOf(spec)));
+  name.Add(TextOf(model));
   name.Add(LastPart(spec.train().lora().from()));
   name.Add(absl::StrCat(spec.train().seed(), " ", spec.train().precision(), " ",
                         spec.evaluate().max_prompts()));
@@ -159,7 +170,16 @@ std::string RftTestName(const v1::JobSpec& spec, absl::string_view data_hash,
   train.clear_verifier();
   NameHash name;
   name.Add(RftRunName(spec, data_hash));
-  name.Add(train.SerializeAsString());
+  v1::DataSpec data = spec.data();
+  data.clear_path();  // its hash is there
+  v1::ParallelSpec parallel;
+  if (spec.parallel().has_gradient_dtype()) {
+    parallel.set_gradient_dtype(spec.parallel().gradient_dtype());
+  }
+  name.Add(TextOf(train));
+  name.Add(TextOf(data));
+  name.Add(TextOf(spec.evaluate()));  // a plateau lowers the learning rate
+  name.Add(TextOf(parallel));
   name.Add(absl::StrCat(learns_from));
   return name.Finish();
 }

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/sha256.h"
+#include "common/config/job_file.h"
 #include "tests/worker/support/test_folder.h"
 #include "worker/collective/in_process.h"
 #include "worker/task/rft_tested.h"
@@ -35,6 +36,53 @@ TEST(RftRunName, IsTheSameOnAllNodes) {
             RftRunName(job("/Users/b", "/model"), "data"));
   EXPECT_NE(RftRunName(job("/home/a", "/model"), "data"),
             RftRunName(job("/home/a", "/other"), "data"));
+}
+
+// A version that knows more settings fills them in, in jobs that are under way.
+TEST(RftRunName, IsTheSameWithASettingThatIsNewerThanTheRun) {
+  v1::JobSpec spec;
+  v1::TrainSpec& train = *spec.mutable_train();
+  train.set_task(v1::TASK_RFT);
+  spec.mutable_model()->set_hidden_size(64);
+  FillJobDefaults(spec);
+  v1::JobSpec before = spec;
+  before.mutable_train()->mutable_rollout()->clear_min_p();
+  before.mutable_train()->mutable_verifier()->clear_failed_reward();
+  before.mutable_data()->clear_packing();
+  before.mutable_evaluate()->Clear();
+  before.mutable_parallel()->clear_gradient_dtype();
+  const std::string name = RftRunName(spec, "data");
+  EXPECT_EQ(RftTestName(before, "data", 7), RftTestName(spec, "data", 7));
+  EXPECT_EQ(RftRunName(before, "data"), name);
+  train.mutable_rollout()->set_min_p(0.5);
+  EXPECT_NE(RftRunName(spec, "data"), name);
+}
+
+// What a run that failed advises is no other run.
+TEST(RftRunName, IsTheSameForWhateverTimeAVerifierHas) {
+  v1::JobSpec spec;
+  const std::string name = RftRunName(spec, "data");
+  spec.mutable_train()->mutable_verifier()->set_time_limit_seconds(60);
+  spec.mutable_train()->mutable_verifier()->set_start_limit_seconds(600);
+  EXPECT_EQ(RftRunName(spec, "data"), name);
+}
+
+TEST(RftTestName, IsThatOfWhateverDecidesWhatAModelComesTo) {
+  v1::JobSpec spec;
+  const std::string name = RftTestName(spec, "data", 7);
+  const auto other = [&](const auto& change) {
+    v1::JobSpec changed = spec;
+    change(changed);
+    return RftTestName(changed, "data", 7) != name;
+  };
+  EXPECT_FALSE(other([](auto& job) { job.mutable_data()->set_path("elsewhere"); }));
+  EXPECT_TRUE(other([](auto& job) { job.mutable_data()->set_seed(2); }));
+  EXPECT_TRUE(other([](auto& job) { job.mutable_data()->set_group_by_length(true); }));
+  EXPECT_TRUE(other([](auto& job) { job.mutable_data()->set_sequence_length(64); }));
+  EXPECT_TRUE(other([](auto& job) { job.mutable_evaluate()->set_every_steps(7); }));
+  EXPECT_TRUE(other([](auto& job) { job.mutable_train()->set_global_batch(3); }));
+  EXPECT_TRUE(other(
+      [](auto& job) { job.mutable_parallel()->set_gradient_dtype(v1::GRADIENT_DTYPE_BF16); }));
 }
 
 TEST(RftRunName, TakesNoSlashAtTheEndForAName) {
@@ -179,6 +227,39 @@ TEST(RftProgress, OfAnotherRunIsSetAsideOnlyWhereThisOneIsWritten) {
   const std::set<std::string> aside{absl::StrCat(kRftProgressName, ".other-1")};
   EXPECT_THAT(NamesAfterLoading({"another"}), testing::ElementsAre(left));
   EXPECT_THAT(NamesAfterLoading({"mine", "another"}), testing::ElementsAre(left, aside));
+}
+
+absl::Status LoadAlone(const std::string& folder) {
+  const auto world = InProcessGroup(1, absl::Seconds(30));
+  ProgressBoard board;
+  return LoadRftProgress({*world[0], RealClock(), board}, PosixFileSystem(), folder, "mine",
+                         /*learns_from=*/0)
+      .status();
+}
+
+TEST(RftProgress, OfALaterVersionIsSetAsideAndNotWrittenOver) {
+  const TestFolder folder;
+  const std::string body =
+      R"({"version":3,"run":"mine","prompts":2,"samples":3,"new_tokens":9,"sample_seconds":0.5,)"
+      R"("verify_seconds":0.25,"pending":[],"rows":[]})";
+  const std::string text =
+      absl::StrCat(R"({"sha256":")", Sha256Hex(body), R"(","progress":)", body, "}\n");
+  EXPECT_EQ(RftProgressFromJson(text).status().code(), absl::StatusCode::kUnimplemented);
+  folder.Write(kRftProgressName, text);
+  EXPECT_EQ(LoadAlone(folder.path()), absl::OkStatus());
+  EXPECT_THAT(Names(folder.path()),
+              testing::ElementsAre(absl::StrCat(kRftProgressName, ".other-1")));
+}
+
+TEST(RftProgress, OfAnotherRunThatCannotBeSetAsideStopsThisOne) {
+  const TestFolder folder;
+  const std::string text = RftProgressToJson({.run = "another", .before = {}, .rows = {}});
+  folder.Write(kRftProgressName, text);
+  for (int i = 1; i <= 100; ++i) folder.Write(absl::StrCat(kRftProgressName, ".other-", i), "");
+  const absl::Status refused = LoadAlone(folder.path());
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), testing::HasSubstr("move it away"));
+  EXPECT_EQ(PosixFileSystem().Read(folder / kRftProgressName, 1 << 20).value(), text);
 }
 
 }  // namespace
