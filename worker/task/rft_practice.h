@@ -37,6 +37,7 @@ class RftPractice final : public Practice {
   // no rank has what was sampled.
   absl::StatusOr<bool> Prepare(Step step, const Model& model, const RolloutAround& around,
                                SlotStates& slots) override;
+  std::string WhyItKeepsNothing() const override { return folder_.error(); }
   int64_t kept() const override { return begun_ ? kept_of_test_ : kept_; }
   // The share of the validation prompts (evaluate.max_prompts) that are answered wrongly. Absent
   // also where there is more of the test, at the end of a run and where this process has not
@@ -63,7 +64,12 @@ class RftPractice final : public Practice {
   absl::Status Begin();
   std::string RowsAsJson() const;
   std::string ReportAsJson(const RftTest& after) const;
-  bool sampled() const { return progress_ && progress_->done() == limits_.prompts; }
+  // All prompts are done; or steps have begun with the rows, whatever the file that was found says
+  // of prompts without one.
+  bool sampled() const {
+    if (!progress_) return false;
+    return progress_->done() == limits_.prompts || (learns_from_ != 0 && !progress_->rows.empty());
+  }
   bool leads() const { return place_.context.collective.rank() == Rank(0); }
 
   const PracticePlace place_;

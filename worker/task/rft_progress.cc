@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kBytesMax = int64_t{4} << 30;
+constexpr int64_t kBytesMax = int64_t{1} << 40;  // whoever wrote it had it in memory
 constexpr int64_t kVersion = 2;
 // Of which all prompts were done.
 constexpr int64_t kVersionBefore = 1;
@@ -97,20 +97,27 @@ RftProgress ProgressOf(const Json& body) {
 }
 
 // Hours of sampling of another run, which this one would write over.
-void SetAside(FileSystem& files, const std::string& path) {
+absl::Status SetAside(FileSystem& files, const std::string& path) {
+  absl::Status failed = absl::ResourceExhaustedError(
+      absl::StrCat("there are ", kSetAsideMax, " files ", kRftProgressName, ".other-* already"));
   for (int number = 1; number <= kSetAsideMax; ++number) {
     const std::string aside = absl::StrCat(path, ".other-", number);
     if (!absl::IsNotFound(files.Read(aside, /*limit=*/0).status())) continue;
-    if (files.Rename(path, aside).ok()) LogWarning(absl::StrCat(path, " is kept as ", aside));
-    return;
+    failed = files.Rename(path, aside);
+    if (!failed.ok()) break;
+    LogWarning(absl::StrCat(path, " is kept as ", aside));
+    return failed;
   }
+  return absl::FailedPreconditionError(
+      absl::StrCat(path, " is of another run and would be written over: ", failed.message(),
+                   "; move it away, or give the job another checkpoint.directory"));
 }
 
 // What this rank's folder has; no progress: there is none that could be gone on from.
 struct Own {
   std::optional<RftProgress> progress;
   std::string text;
-  bool of_another = false;  // run; and it is whole
+  bool of_another = false;  // run, or of another Espalier
 };
 Own ReadOwn(FileSystem& files, const std::string& path, const std::string& run,
             uint64_t learns_from) {
@@ -118,9 +125,11 @@ Own ReadOwn(FileSystem& files, const std::string& path, const std::string& run,
   if (absl::IsNotFound(text.status())) return {};
   absl::StatusOr<RftProgress> progress =
       text.ok() ? RftProgressFromJson(*text) : absl::StatusOr<RftProgress>(text.status());
-  const bool of_another = progress.ok() && progress->run != run;
+  const bool of_another = progress.ok() ? progress->run != run
+                                        : absl::IsUnimplemented(progress.status()) ||
+                                              absl::IsResourceExhausted(progress.status());
   std::string why(progress.status().message());
-  if (learns_from == 0 && of_another) {
+  if (learns_from == 0 && progress.ok() && of_another) {
     why = "it is of other data, another model or other settings";
   } else if (progress.ok() && learns_from != 0 && HashOf(progress->rows) != learns_from) {
     why = "the run has learnt from other completions";
@@ -145,7 +154,8 @@ absl::StatusOr<RftProgress> RftProgressFromJson(absl::string_view text) {
   try {
     const int64_t version = body.at("version").get<int64_t>();
     if (version != kVersion && version != kVersionBefore) {
-      return Damaged("it is of another version");
+      return absl::UnimplementedError(
+          absl::StrCat("another Espalier wrote it, in version ", version));
     }
     return ProgressOf(body);
   } catch (const nlohmann::json::exception& error) {
@@ -177,7 +187,8 @@ std::string RftProgressHead(absl::string_view json) {
 absl::Status CheckNoFurther(FileSystem& files, const std::string& path, const RftProgress& mine,
                             absl::Span<const std::string> own) {
   const absl::StatusOr<std::string> there = files.Read(path, kBytesMax);
-  if (!there.ok()) return absl::OkStatus();
+  if (absl::IsNotFound(there.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(there.status());  // what cannot be read now may be others'
   if (std::find(own.begin(), own.end(), RftProgressHead(*there)) != own.end()) {
     return absl::OkStatus();
   }
@@ -205,8 +216,7 @@ absl::StatusOr<RftProgress> LoadRftProgress(const RankContext& context, FileSyst
   // Else the run waits for what it has learnt from, and writes nothing.
   const bool is_written = learns_from == 0 || *furthest >= 0;
   RETURN_IF_ERROR(RunTogether(context, [&] {
-    if (own.of_another && is_written) SetAside(files, path);
-    return absl::OkStatus();
+    return own.of_another && is_written ? SetAside(files, path) : absl::OkStatus();
   }));
   if (*furthest < 0) {
     RftProgress none;

@@ -86,7 +86,7 @@ std::string RftRunName(const v1::JobSpec& spec, absl::string_view data_hash,
 std::string RftTestName(const v1::JobSpec& spec, absl::string_view data_hash, uint64_t learns_from);
 
 std::string RftProgressToJson(const RftProgress& progress);
-// DATA_LOSS: it is cut, altered, or of another version.
+// DATA_LOSS: it is cut or altered. UNIMPLEMENTED: another version of this program wrote it.
 absl::StatusOr<RftProgress> RftProgressFromJson(absl::string_view json);
 
 // What of such a text no other has.
@@ -104,7 +104,8 @@ absl::Status CheckNoFurther(FileSystem& files, const std::string& path, const Rf
 // any. Every rank calls it and has the same. Once steps have learnt from rows (`learns_from`, their
 // HashOf, is not 0), that is any with these rows, whatever its settings were, and none with others:
 // two nodes may have sampled apart from each other. What is damaged or not of this run is told and
-// left out; and kept under another name, where it is of another run and this one will be written.
+// left out; and kept under another name, where it is of another run, or another version, and this
+// one will be written: FAILED_PRECONDITION when it cannot be.
 absl::StatusOr<RftProgress> LoadRftProgress(const RankContext& context, FileSystem& files,
                                             const std::string& folder, const std::string& run,
                                             uint64_t learns_from);
