@@ -278,6 +278,24 @@ TEST_F(RftFiles, ARunWaitsForTheCompletionsThatItHasLearntFrom) {
 
 // A job is submitted again with a setting mistyped, and once more with it put back; an upgrade that
 // adds a setting is as the first of these.
+// The last orders, which found nothing, did not come to this folder.
+TEST_F(RftFiles, AFileWithTheRowsServesThoughItSaysThatSomePromptsAreNotDone) {
+  WorldOptions options = OptionsOf(folder_ / "late", 1);
+  options.script = StopAfter(3, StopKeeps::kCheckpoint);
+  FingerprintOf(TrainRft(options));
+  RftProgress progress = *RftProgressFromJson(ReadText(Progress("late/0")));
+  std::set<int64_t> without;
+  for (int64_t prompt = 0; prompt < progress.prompts; ++prompt) without.insert(prompt);
+  for (const RftRow& row : progress.rows) without.erase(row.prompt);
+  ASSERT_FALSE(without.empty());
+  progress.pending.push_back({.prompt = *without.begin(), .made = 1});
+  folder_.Write("late/0/rft.progress.json", RftProgressToJson(progress));
+  options.script = nullptr;
+  const std::vector<RankResult> results = TrainRft(options);
+  FingerprintOf(results);
+  EXPECT_EQ(results[0].start.step, Step(3));
+}
+
 TEST_F(RftFiles, OtherSettingsTakeNothingAwayOnceStepsHaveLearntFromIt) {
   WorldOptions options = OptionsOf(folder_ / "again", 1);
   options.script = StopAfter(3, StopKeeps::kCheckpoint);
@@ -349,6 +367,8 @@ TEST_F(RftFiles, ARankTellsOnlyOfWhatItsOwnFolderHas) {
   for (int order = 0; order < kFull; ++order) {
     EXPECT_GT(ranks[0].client->practised().at(order).kept(), 0) << order;
     EXPECT_EQ(ranks[1].client->practised().at(order).kept(), 0) << order;
+    EXPECT_EQ(ranks[0].client->practised().at(order).error(), "") << order;
+    EXPECT_THAT(ranks[1].client->practised().at(order).error(), HasSubstr("full/1")) << order;
   }
 }
 
