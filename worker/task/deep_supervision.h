@@ -85,9 +85,8 @@ class DeepSupervision final : public Task {
                                    SlotStates& slots) const override;
   void Keep(const Model& model, Step step, const Samples& samples, SlotRange rows,
             const std::vector<torch::Tensor>& results, SlotStates& slots) const override;
-  void Send(Step step, const Samples& samples, SlotRange rows,
-            std::vector<torch::Tensor>& results, SlotStates& slots,
-            Transfers& transfers) const override;
+  void Send(Step step, const Samples& samples, SlotRange rows, std::vector<torch::Tensor>& results,
+            SlotStates& slots, Transfers& transfers) const override;
   // Means over the slots that halted in the step, where one has, and of the loss of halting over
   // all; evaluations, in which all samples halt, tell the same but for the steps, over the samples
   // of which a token counts.
