@@ -1,8 +1,7 @@
 // Event: everything that can happen to the coordinator's core. Made by the loop from gRPC messages,
 // the launcher and the clock, and by the simulator. Used by coordinator/core, coordinator/loop and
-// coordinator/service. Plain values: any thread.
-// Worker events name the stream they came by; the core knows who attached on it. They may come
-// twice, late, or not at all: all that decides is absolute.
+// coordinator/service. Plain values: any thread. Worker events name the stream they came by; the
+// core knows who attached on it. They come twice, late or not at all: what decides is absolute.
 #pragma once
 
 #include <cstdint>

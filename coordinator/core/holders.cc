@@ -65,15 +65,6 @@ Step MemoryOf(const Node& node, const JobRecord& record) {
   return newest;
 }
 
-// A tenth less is about as much, and so is what was the most when the rank last said something. One
-// that has said nothing yet has what it was sent.
-bool KeepsTheMost(const JobRecord& record, const World& world, const TrackedRank& rank) {
-  constexpr int64_t kPart = 10;
-  if (!rank.kept) return true;
-  const bool is_late = world.kept_before > 0 && *rank.kept >= world.kept_before;
-  return is_late || *rank.kept >= record.kept - record.kept / kPart;
-}
-
 }  // namespace
 
 Step NewestPublished(const JobRecord& record) {
@@ -250,15 +241,20 @@ std::optional<Step> NoteFound(JobRecord& record, const NodeName& node, Step step
   return before;
 }
 
+bool IsAboutTheMost(const JobRecord& record, int64_t kept) {
+  constexpr int64_t kPart = 10;
+  return kept >= record.kept - record.kept / kPart;
+}
+
 bool NotePractisedOn(JobRecord& record, const World& world, bool most) {
   if (record.step > Step(0) || record.kept == 0) return false;
   std::vector<NodeName> nodes;
   if (!most) nodes = record.practised_on;
   for (const TrackedRank& rank : world.ranks) {
     const auto known = std::find(nodes.begin(), nodes.end(), rank.node);
-    const bool keeps = KeepsTheMost(record, world, rank);
+    const bool keeps = rank.keeps_most.value_or(most || known != nodes.end());
     if (known != nodes.end() && !keeps) nodes.erase(known);
-    if (known == nodes.end() && keeps && (most || rank.kept)) nodes.push_back(rank.node);
+    if (known == nodes.end() && keeps) nodes.push_back(rank.node);
   }
   if (nodes.empty() || nodes == record.practised_on) return false;
   record.practised_on = std::move(nodes);

@@ -88,9 +88,13 @@ bool NoteHolder(JobRecord& record, const NodeName& node, Step step);
 // count. What the node was known to hold, when that is more.
 std::optional<Step> NoteFound(JobRecord& record, const NodeName& node, Step step,
                               std::optional<Step> seen);
-// Ranks have said how much they keep of what is done before the first step, some of them more than
-// there ever was (`most`): that lies on their nodes alone from now on. Less, where what others have
-// is done again, leaves them those that hold the job. True: that is news.
+// So much is as good as the most that ever was kept of what is done before a step: no more than a
+// tenth is missing.
+bool IsAboutTheMost(const JobRecord& record, int64_t kept);
+// Ranks have said how much they keep of what is done before the first step, one of them more than
+// there ever was (`most`): that lies on their nodes alone from now on, one that has not said yet
+// having what it was sent. Less, where what others have is done again, leaves them those that hold
+// the job. True: that is news.
 bool NotePractisedOn(JobRecord& record, const World& world, bool most);
 // An operator has given up the newest state: a history of the job begins that counts nothing of
 // what any memory holds; where the newest was on disks, nothing of that step. Older ones stay

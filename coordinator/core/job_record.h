@@ -127,9 +127,7 @@ struct JobRecord {
   // Committed steps when the record was written; more may have been reported since.
   Step step;
   int64_t kept = 0;  // of what is done before the next one: as much as ever was on disk
-  // Nodes that keep about the most of what was done before the first step, which outlives the steps
-  // that nothing holds any more.
-  std::vector<NodeName> practised_on;
+  std::vector<NodeName> practised_on;  // that have about the most of what came before the first one
   int64_t skipped_steps = 0;
   // Of those reported by then; the journal keeps what people ask of it when the job is over.
   std::optional<StepFigures> last_step;
@@ -143,9 +141,8 @@ struct JobRecord {
   // The newest of those that could not be written, and how many there were.
   std::optional<CheckpointRecord> checkpoint_failure;
   int64_t checkpoint_failures = 0;
-  int64_t history = 0;  // grows when what was committed is given up
-  // By node; on one that is not named the job has never been.
-  std::vector<HolderRecord> holders;
+  int64_t history = 0;                // grows when what was committed is given up
+  std::vector<HolderRecord> holders;  // by node; on one that is not named the job has never been
   // By node, as measured when the record was written; more may have been measured since.
   std::vector<SpeedRecord> speeds;
 };

@@ -46,8 +46,7 @@ std::optional<Sender> Hear(Transaction& transaction, StreamId stream) {
 // Another step is the next one.
 void ForgetPractised(World& world) {
   world.kept.reset();
-  world.kept_before = 0;
-  for (TrackedRank& rank : world.ranks) rank.kept.reset();
+  for (TrackedRank& rank : world.ranks) rank.keeps_most.reset();
 }
 
 void Commit(Transaction& transaction, const Sender& sender, Step committed) {
@@ -291,10 +290,9 @@ void OnReport(Transaction& transaction, const WorkerPractised& report) {
   std::optional<int64_t>& known = job.world.kept;
   const bool most = report.kept > job.record.kept;
   const bool more = most || (known && report.kept > *known);
-  sender->state().kept = report.kept;
-  if (known && report.kept > *known) job.world.kept_before = *known;
   known = std::max(known.value_or(0), report.kept);
   if (most) NoteMostKept(transaction, job, report.kept);
+  sender->state().keeps_most = IsAboutTheMost(job.record, report.kept);
   if (NotePractisedOn(job.record, job.world, most)) transaction.Persist(job);
   if (!more) return;
   sender->state().progressed_at = transaction.now();

@@ -68,22 +68,20 @@ struct TrackedRank {
   std::string data_sha256;  // of the data's manifest; empty: it has not said
   std::string version;      // of its Espalier; may be empty
   Counters counters;
-  int64_t memory_bytes = 0;
-  int64_t memory_peak_bytes = 0;
+  int64_t memory_bytes = 0, memory_peak_bytes = 0;
   int64_t acked = 0;  // newest directive it has obeyed
   std::optional<Outcome> outcome;
   // The error it met by itself, as it said or as others that heard of it did.
   absl::Status failure;
   bool unfit = false;  // and met it because its node is as it is, or may have
   // When a counter last changed, when anything was last heard, and when its stream broke.
-  absl::Time progressed_at = absl::UnixEpoch();
-  absl::Time heard_at = absl::UnixEpoch();
+  absl::Time progressed_at = absl::UnixEpoch(), heard_at = absl::UnixEpoch();
   std::optional<absl::Time> detached_at;
   absl::Time lease_until = absl::InfinitePast();  // then it has certainly run out
   int64_t detached_order = 0;                     // of the generation's streams that broke, from 1
   std::optional<StepFigures> last_step;
-  std::optional<int64_t> kept;  // by its node of what is done before the job's present step
-  bool keeps_nothing = false;   // of that any more: its folder takes nothing
+  std::optional<bool> keeps_most;  // of what is done before the present step; absent: not said
+  bool keeps_nothing = false;      // any more, since its folder takes nothing
 };
 
 // The volatile side of the newest generation.
@@ -100,7 +98,6 @@ struct World {
   bool awaits_leases = false;          // theirs
   bool blamed = false;                 // a fault was booked on a node for its end
   std::optional<int64_t> kept;         // the most that its ranks said, of the job's present step
-  int64_t kept_before = 0;             // and what was the most before that
   bool practised = false;              // more than they said first, or than there ever was
   bool unheard_since_restart = false;  // taken over, and no rank has come back yet
   // When the job may next be looked at for nodes that it could take in.
@@ -108,8 +105,7 @@ struct World {
   // Since when the checkpoint of a change of nodes cannot be written.
   std::optional<absl::Time> unsaved_since;
   std::string stays;  // why it should leave a node, but for want of a checkpoint
-  // When every rank had said its last word: the processes must end soon after.
-  std::optional<absl::Time> finished_at;
+  std::optional<absl::Time> finished_at;  // all said their last word: the processes must end soon
   PlanWatch plan_watch;
 };
 
