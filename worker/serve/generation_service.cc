@@ -106,15 +106,15 @@ absl::Status GenerationService::RunUntilStopped() {
 }
 
 absl::Status GenerationService::TakeFewerRows(const absl::Status& why) {
-  // Not RESOURCE_EXHAUSTED, which says that too many ask.
-  FailAll(absl::UnavailableError(absl::StrCat(
-      "memory ran out while generating; ask again in a moment (", why.message(), ")")));
-  batch_.reset();  // its memory is needed
   BatchGenerator::Options with = options_.batch;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     rows_ = with.rows = std::max<int64_t>(1, rows_ / 2);
   }
+  // Whoever is told finds fewer rows. Not RESOURCE_EXHAUSTED, which says that too many ask.
+  FailAll(absl::UnavailableError(absl::StrCat(
+      "memory ran out while generating; ask again in a moment (", why.message(), ")")));
+  batch_.reset();  // its memory is needed
   LogWarning(absl::StrCat("goes on with ", with.rows, " answers at a time"));
   ASSIGN_OR_RETURN(batch_, BatchGenerator::Create(decoder_, with));
   return absl::OkStatus();
