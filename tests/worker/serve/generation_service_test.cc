@@ -33,14 +33,15 @@ std::string TextOf(Answer& answer) {
 TEST(GenerationService, WhatManyAskForAtOnceIsWhatEachGetsAlone) {
   ServedModel served;
   const std::unique_ptr<Tokenizer> bytes = MakeByteTokenizer();
+  std::vector<std::string> alone;  // first: a decoder has one thread
+  for (int i = 0; i < 16; ++i) {
+    alone.push_back(*bytes->DecodeText(*Generate(served.decoder(), SomeSequence(i, 10 + i))));
+  }
   std::vector<std::shared_ptr<Answer>> answers;
   for (int i = 0; i < 16; ++i) {
     answers.push_back(*served.service().Submit({.sequences = {SomeSequence(i, 10 + i)}}));
   }
-  for (int i = 0; i < 16; ++i) {
-    const auto alone = Generate(served.decoder(), SomeSequence(i, 10 + i));
-    EXPECT_EQ(TextOf(*answers[static_cast<size_t>(i)]), *bytes->DecodeText(*alone)) << i;
-  }
+  for (size_t i = 0; i < 16; ++i) EXPECT_EQ(TextOf(*answers[i]), alone[i]) << i;
 }
 
 // With as many rows it would run out again, and clients that come back would only keep it busy.
@@ -51,10 +52,10 @@ TEST(GenerationService, TakesFewerRowsWhenMemoryRunsOut) {
     if (!failing) failing.emplace(1);  // on the thread that computes
   };
   ServedModel served(options);
+  const auto alone = Generate(served.decoder(), SomeSequence(1, 10));
   const auto answer = *served.service().Submit({.sequences = {SomeSequence(1, 10)}});
   EXPECT_THAT(TextOf(*answer), testing::HasSubstr("memory ran out"));
   EXPECT_EQ(served.service().rows(), 2);
-  const auto alone = Generate(served.decoder(), SomeSequence(1, 10));
   EXPECT_EQ(TextOf(**served.service().Submit({.sequences = {SomeSequence(1, 10)}})),
             *MakeByteTokenizer()->DecodeText(*alone));
 }
