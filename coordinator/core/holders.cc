@@ -253,8 +253,11 @@ bool NotePractisedOn(JobRecord& record, const World& world, bool most) {
   for (const TrackedRank& rank : world.ranks) {
     const auto known = std::find(nodes.begin(), nodes.end(), rank.node);
     const bool keeps = rank.keeps_most.value_or(most || known != nodes.end());
-    if (known != nodes.end() && !keeps) nodes.erase(known);
-    if (known == nodes.end() && keeps) nodes.push_back(rank.node);
+    if (known == nodes.end()) {
+      if (keeps) nodes.push_back(rank.node);
+    } else if (!keeps) {
+      nodes.erase(known);
+    }
   }
   if (nodes.empty() || nodes == record.practised_on) return false;
   record.practised_on = std::move(nodes);

@@ -254,6 +254,19 @@ absl::StatusOr<torch::ScalarType> EmbeddingType(const std::string& folder,
   return type == torch::kDouble ? torch::kFloat : type;
 }
 
+// Places that see each other are all part of a question: a model that was trained on shorter rows
+// would answer longer ones that it has never seen.
+absl::Status CheckRows(const DecoderConfig& config, int64_t length) {
+  if (!config.recursion || config.recursion->causal || config.max_position_embeddings == length) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "data.sequence_length is ", length, " and the model answers rows of ",
+      config.max_position_embeddings,
+      " places (model.max_position_embeddings), which see each other; set both to the tokens of a "
+      "puzzle"));
+}
+
 }  // namespace
 
 absl::StatusOr<DecoderConfig> ReadModelConfig(const std::string& folder) {
@@ -268,19 +281,6 @@ absl::StatusOr<DecoderConfig> ReadModelConfig(const std::string& folder) {
   const absl::Status added = AddGenerationConfig(*generation, *config);
   if (!added.ok()) return Named(added, folder);
   return config;
-}
-
-// Places that see each other are all part of a question: a model that was trained on shorter rows
-// would answer longer ones that it has never seen.
-absl::Status CheckRows(const DecoderConfig& config, int64_t length) {
-  if (!config.recursion || config.recursion->causal || config.max_position_embeddings == length) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "data.sequence_length is ", length, " and the model answers rows of ",
-      config.max_position_embeddings,
-      " places (model.max_position_embeddings), which see each other; set both to the tokens of a "
-      "puzzle"));
 }
 
 absl::StatusOr<DecoderConfig> JobModelConfig(const v1::JobSpec& spec, int64_t data_vocab_size) {
