@@ -56,10 +56,11 @@ void AdamW8(const AdamWStep& step, const torch::Tensor& value, const torch::Tens
             const Moments8& moments, const RandomPlace& random, const torch::Tensor& copy);
 
 // y = residual + x weight', of 16 bits: [rows, n], [rows, k], [n, k], all dense; or x weight, of
-// [k, n]: `transposed`. LibTorch would copy the residual first. False, having done nothing, where
-// cuBLASLt cannot.
-bool ResidualProduct(const torch::Tensor& x, const torch::Tensor& weight, bool transposed,
-                     const torch::Tensor& residual, const torch::Tensor& y);
+// [k, n]: `transposed`. The residual, which LibTorch would copy first, may be undefined, or be y;
+// y is `to`, or new. Undefined, having done nothing, where cuBLASLt does not take these, or
+// LibTorch has no slower way.
+torch::Tensor DenseProduct(const torch::Tensor& x, const torch::Tensor& weight, bool transposed,
+                           const torch::Tensor& residual, const torch::Tensor& to = {});
 
 // y [..., n] = silu(g) * u, of g and u = x times the first and the second half of the rows of
 // weight [2 n, k], x dense [..., k]; products [..., 2 n]: g and u side by side, if kept. Undefined,
@@ -69,9 +70,6 @@ struct Gated {
   torch::Tensor products, y;
 };
 Gated GatedProduct(const torch::Tensor& x, const torch::Tensor& weight, bool keep);
-// x weight' of short rows, weight [n, k]: [..., n]. Undefined, having done nothing, where cuBLAS is
-// as fast, or as above.
-torch::Tensor ShortProduct(const torch::Tensor& x, const torch::Tensor& weight);
 
 // What feeds the product of one row: x, or a norm of x without a bias, or silu(x) * up.
 struct OneRowInput {

@@ -43,12 +43,8 @@ void AdamW8(const AdamWStep&, const Tensor&, const Tensor&, const Moments8&, con
   Missing();
 }
 
-bool ResidualProduct(const Tensor&, const Tensor&, bool, const Tensor&, const Tensor&) {
-  Missing();
-}
-
+Tensor DenseProduct(const Tensor&, const Tensor&, bool, const Tensor&, const Tensor&) { Missing(); }
 Gated GatedProduct(const Tensor&, const Tensor&, bool) { return {}; }
-Tensor ShortProduct(const Tensor&, const Tensor&) { return {}; }
 Tensor OneRowProduct(const OneRowInput&, const Tensor&, const Tensor&) { return {}; }
 bool TakesKept(const Tensor&, int64_t) { return false; }
 KeptWork MakeKeptWork(const Tensor&, int64_t) { Missing(); }

@@ -73,6 +73,13 @@ Tensor OneRowProduct(const Tensor& x, const ops::Projection& projection, const T
   return y.defined() && Given(projection.bias) ? y.add_(projection.bias) : y;
 }
 
+// x's, but for the last dimension.
+std::vector<int64_t> ShapeOfRows(const Tensor& x, int64_t last) {
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.back() = last;
+  return shape;
+}
+
 // Whether rows of so many columns may exist for all rows of x.
 bool IsWithinBounds(const Tensor& x, int64_t columns) {
   return Apply(x) || Rows(x) * columns * x.element_size() <= kMostOperandBytes;
@@ -89,16 +96,15 @@ Tensor Product(const Tensor& x, const ops::Projection& projection, const Tensor&
     if (few.defined()) return few;
     const Tensor right = projection.transposed ? weight : weight.t();  // [k, n]
     if (!Given(residual)) {
-      const bool plain = !projection.transposed && !Given(bias);
-      const Tensor y = plain ? cuda::ShortProduct(x, weight) : Tensor();
-      return y.defined() ? y : torch::linear(x, right.t(), Given(bias) ? bias : Tensor());
+      const bool plain = !Given(bias) && x.is_contiguous();
+      const Tensor y =
+          plain ? cuda::DenseProduct(x.view({-1, k}), weight, projection.transposed, {}) : Tensor();
+      if (y.defined()) return y.view(ShapeOfRows(x, n));
+      return torch::linear(x, right.t(), Given(bias) ? bias : Tensor());
     }
     const Tensor rows = x.view({-1, k}), to = residual.reshape({-1, n});
-    const bool narrow = x.element_size() == 2 && to.scalar_type() == x.scalar_type();
-    Tensor y = narrow ? torch::empty_like(to) : Tensor();
-    if (!narrow || !cuda::ResidualProduct(rows, weight, projection.transposed, to, y)) {
-      y = PlusProduct(to, rows, right);
-    }
+    Tensor y = cuda::DenseProduct(rows, weight, projection.transposed, to);
+    if (!y.defined()) y = PlusProduct(to, rows, right);
     return (Given(bias) ? y.add_(bias) : y).view_as(residual);
   }
   Tensor y = Given(residual) ? torch::empty(residual.sizes(), residual.options()).copy_(residual)
@@ -137,8 +143,12 @@ void InputGradient(const Tensor& dy, const ops::Projection& projection, bool add
   if (!dy.is_cpu() || !Apply(dy)) {
     const Tensor weight = projection.transposed ? projection.weight.t() : projection.weight;
     Tensor out = dx.view({-1, k});  // on CUDA also of parts of wider rows
-    if (!Apply(dy)) return ProductInParts(dy.view({-1, n}), weight, add, out);
-    add ? out.addmm_(dy.view({-1, n}), weight) : torch::mm_out(out, dy.view({-1, n}), weight);
+    const Tensor rows = dy.view({-1, n});
+    if (!Apply(dy)) return ProductInParts(rows, weight, add, out);
+    const Tensor made = cuda::DenseProduct(rows, projection.weight, !projection.transposed,
+                                           add ? out : Tensor(), out);
+    if (made.defined()) return;
+    add ? out.addmm_(rows, weight) : torch::mm_out(out, rows, weight);
     return;
   }
   // What is the right side of a product of x is, turned round, that of one of dy.
@@ -206,9 +216,9 @@ std::vector<Tensor> JoinedProducts(const Tensor& x, const std::vector<Tensor>& w
   for (const Tensor& weight : weights) columns.push_back(weight.size(0));
   const Tensor few = OneRowProduct(x, {joined, {}}, {});
   if (few.defined()) return PartsOf(few, columns);
-  std::vector<int64_t> shape = x.sizes().vec();
-  shape.back() = joined.size(0);
-  return PartsOf(torch::linear(x.reshape({-1, x.size(-1)}), joined).view(shape), columns);
+  return PartsOf(
+      torch::linear(x.reshape({-1, x.size(-1)}), joined).view(ShapeOfRows(x, joined.size(0))),
+      columns);
 }
 
 Tensor JoinedGradient(const std::vector<Tensor>& weights, const std::vector<Tensor>& dy,

@@ -1,7 +1,5 @@
-// Products with weights on Hopper that libraries do slower: y = x weight' where rows are short, so
-// that a tile's end costs as much as its sums; and y = silu(x weight') * (x up'), the first half of
-// a gated feed forward, whose two products are written too or do not go through memory. Numbers
-// have 16 bits, sums are fp32. Implemented in cuda_hopper_product_kernels.cu, called by
+// The first half of a gated feed forward on Hopper, y = silu(x gate') * (x up'), whose two products
+// are written too or do not go through memory. Numbers have 16 bits, sums are fp32. Implemented in cuda_hopper_product_kernels.cu, called by
 // worker/ops/cuda_product.cc. Used by worker/ops. Any thread.
 #pragma once
 
@@ -17,12 +15,11 @@ struct HopperProductShape {
 
 // Dense.
 struct HopperProductPointers {
-  const void* x;       // [rows, inner]
-  const void* weight;  // [columns, inner]
-  const void* up;      // the same; null: y is the product with `weight`
-  void* y;             // [rows, columns]
-  // Of a gated product, x weight' and x up' side by side: [rows, 2 columns], columns a multiple of
-  // 96; null: not written.
+  const void* x;     // [rows, inner]
+  const void* gate;  // [columns, inner]
+  const void* up;    // the same
+  void* y;           // [rows, columns]
+  // x gate' and x up' side by side: [rows, 2 columns], columns a multiple of 96; null: not written.
   void* products = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// x weight', or silu(x gate') * (x up') with or without those two, on Hopper. Blocks stay, two to a
+// silu(x gate') * (x up'), with or without those two, on Hopper. Blocks stay, two to a
 // cluster, and take tile after tile: each 128 rows of its own and 192 rows of weights that both
 // have, so that each fetches one half of those for both. One warp group fetches; two multiply by
 // turns, a tile each: while one writes what its sums come to, the other one has the matrix units.
@@ -50,16 +50,12 @@ struct Maps {
   CUtensorMap x, first, second, y, products;
 };
 
-// What is written: a product; silu(gate) * up; that and both products, side by side.
-enum class Kind { kPlain, kGated, kGatedKept };
-
 // Tiles of a cluster's size, of which clusters that run together have near ones: `kNear` rows of
 // them are gone through column by column.
 struct Tiles {
   static constexpr int kNear = 8;
   int across, down;
   int steps;  // of 64 inner columns
-  int width;  // columns of y
 
   __host__ __device__ int Count() const { return across * down; }
   struct Place {
@@ -68,7 +64,7 @@ struct Tiles {
   __device__ Place PlaceOf(int tile, uint32_t rank) const {
     const int before = tile / (kNear * across) * kNear, near = min(kNear, down - before);
     const int in = tile - before * across;
-    return {((before + in % near) * kBlocks + static_cast<int>(rank)) * kRows, in / near * width};
+    return {((before + in % near) * kBlocks + static_cast<int>(rank)) * kRows, in / near * kColumns};
   }
 };
 
@@ -89,12 +85,10 @@ struct Turn {
   }
 };
 
-template <Kind kKind, typename T>
+template <bool kKept, typename T>
 __device__ void FetchTiles(const Maps& maps, const Tiles& tiles, Shared<T>& shared) {
   const uint32_t rank = hopper::RankInCluster();
   const CUtensorMap& weight = rank == 0 ? maps.first : maps.second;
-  // Of the same weight.
-  const int aside = kKind == Kind::kPlain ? static_cast<int>(rank) * kColumns : 0;
   const int clusters = static_cast<int>(gridDim.x) / kBlocks;
   Turn turn;
   for (int tile = static_cast<int>(blockIdx.x) / kBlocks; tile < tiles.Count(); tile += clusters) {
@@ -105,17 +99,17 @@ __device__ void FetchTiles(const Maps& maps, const Tiles& tiles, Shared<T>& shar
       shared.emptied[turn.stage].Wait(turn.parity ^ 1);
       filled.Expect(sizeof(Stage<T>));
       hopper::Fetch(maps.x, row, step * kTileColumns, stage.x, filled);
-      hopper::FetchForBoth(weight, column + aside, step * kTileColumns,
+      hopper::FetchForBoth(weight, column, step * kTileColumns,
                            stage.weights + rank * kColumns * kTileColumns, filled);
     }
   }
 }
 
-template <Kind kKind, typename T>
+template <bool kKept, typename T>
 __device__ __forceinline__ void WriteTile(const Maps& maps, const Tiles& tiles,
                                           const Tiles::Place& at, int group, Sums& sums,
                                           Out<T>& out) {
-  if constexpr (kKind == Kind::kGatedKept) {
+  if constexpr (kKept) {
     hopper::RoundInPlace<T>(sums);
     const auto gate = [&](int half, int i) { return __float_as_uint(sums[half][i]); };
     const auto up = [&](int half, int i) { return __float_as_uint(sums[half][kSecond + i]); };
@@ -131,14 +125,9 @@ __device__ __forceinline__ void WriteTile(const Maps& maps, const Tiles& tiles,
   const auto second = [&](int half, int i) {
     return hopper::Rounded<T>(sums[half][kSecond + 2 * i], sums[half][kSecond + 2 * i + 1]);
   };
-  if constexpr (kKind == Kind::kPlain) {
-    hopper::Write<T>(maps.y, at.row, at.column, group, out, first);
-    hopper::Write<T>(maps.y, at.row, at.column + kColumns, group, out, second);
-  } else if constexpr (kKind == Kind::kGated) {
-    hopper::Write<T>(maps.y, at.row, at.column, group, out, [&](int half, int i) {
-      return hopper::Gated<T>(first(half, i), second(half, i));
-    });
-  }
+  hopper::Write<T>(maps.y, at.row, at.column, group, out, [&](int half, int i) {
+    return hopper::Gated<T>(first(half, i), second(half, i));
+  });
 }
 
 template <typename T>
@@ -168,11 +157,11 @@ struct Order {
   static constexpr int kFirst = 1 + kGroups;  // after those of SyncWarpGroup
 };
 
-template <Kind kKind, typename T>
+template <bool kKept, typename T>
 __device__ void MultiplyTile(int steps, const Order& order, Turn& turn, Shared<T>& shared,
                              Sums& sums) {
   int former = 0;
-  if constexpr (kKind == Kind::kGatedKept) {
+  if constexpr (kKept) {
     // What RoundInPlace left must be over before the first product, or else the compiler has each
     // product wait for the one before.
 #pragma unroll
@@ -181,7 +170,7 @@ __device__ void MultiplyTile(int steps, const Order& order, Turn& turn, Shared<T
     }
   }
   order.Await();
-  if constexpr (kKind == Kind::kGatedKept) hopper::BeginProducts();
+  if constexpr (kKept) hopper::BeginProducts();
   for (int step = 0; step < steps; ++step, turn.Next()) {
     const Stage<T>& stage = shared.stages[turn.stage];
     shared.filled[turn.stage].Wait(turn.parity);
@@ -207,7 +196,7 @@ __device__ void MultiplyTile(int steps, const Order& order, Turn& turn, Shared<T
   Release(shared, former);
 }
 
-template <Kind kKind, typename T>
+template <bool kKept, typename T>
 __device__ void MultiplyTiles(const Maps& maps, const Tiles& tiles, int group, Shared<T>& shared) {
   const uint32_t rank = hopper::RankInCluster();
   const int clusters = static_cast<int>(gridDim.x) / kBlocks;
@@ -218,14 +207,14 @@ __device__ void MultiplyTiles(const Maps& maps, const Tiles& tiles, int group, S
   for (int tile = static_cast<int>(blockIdx.x) / kBlocks + group * clusters; tile < tiles.Count();
        tile += kGroups * clusters) {
     Sums sums;
-    MultiplyTile<kKind>(tiles.steps, order, turn, shared, sums);
+    MultiplyTile<kKept>(tiles.steps, order, turn, shared, sums);
     turn.Skip((kGroups - 1) * tiles.steps);
-    WriteTile<kKind>(maps, tiles, tiles.PlaceOf(tile, rank), group, sums, shared.out[group]);
+    WriteTile<kKept>(maps, tiles, tiles.PlaceOf(tile, rank), group, sums, shared.out[group]);
   }
   if (threadIdx.x % kGroupThreads == 0) hopper::AwaitPuts();
 }
 
-template <Kind kKind, typename T>
+template <bool kKept, typename T>
 __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__((1 + kGroups) * kGroupThreads, 1)
     HopperProductKernel(const __grid_constant__ Maps maps, Tiles tiles) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL  // this code needs compute_90a
@@ -244,36 +233,35 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__((1 + kGroups) 
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
   if (group == kGroups) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    if (threadIdx.x == kGroups * kGroupThreads) FetchTiles<kKind>(maps, tiles, shared);
+    if (threadIdx.x == kGroups * kGroupThreads) FetchTiles<kKept>(maps, tiles, shared);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    MultiplyTiles<kKind>(maps, tiles, group, shared);
+    MultiplyTiles<kKept>(maps, tiles, group, shared);
   }
   __syncthreads();
   hopper::SyncCluster();  // what comes from the other block has a place until then
 #endif
 }
 
-template <Kind kKind, typename T>
+template <bool kKept, typename T>
 void Launch(const Maps& maps, const Tiles& tiles, Stream stream) {
   int device = 0, processors = 0;
   (void)cudaGetDevice(&device);
   (void)cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   constexpr int kBytes = static_cast<int>(sizeof(Shared<T>)) + 1024;
-  (void)cudaFuncSetAttribute(HopperProductKernel<kKind, T>,
+  (void)cudaFuncSetAttribute(HopperProductKernel<kKept, T>,
                              cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   const int clusters = std::min(processors / kBlocks, tiles.Count());
-  HopperProductKernel<kKind, T>
+  HopperProductKernel<kKept, T>
       <<<clusters * kBlocks, (1 + kGroups) * kGroupThreads, kBytes, Of(stream)>>>(maps, tiles);
 }
 
 int64_t Parts(int64_t all, int64_t of) { return (all + of - 1) / of; }
 
-Tiles TilesOf(const HopperProductShape& shape, bool gated) {
-  const int width = gated ? kColumns : 2 * kColumns;
-  return {static_cast<int>(Parts(shape.columns, width)),
+Tiles TilesOf(const HopperProductShape& shape) {
+  return {static_cast<int>(Parts(shape.columns, kColumns)),
           static_cast<int>(Parts(shape.rows, kBlocks * kRows)),
-          static_cast<int>(Parts(shape.inner, kTileColumns)), width};
+          static_cast<int>(Parts(shape.inner, kTileColumns))};
 }
 
 }  // namespace
@@ -285,7 +273,7 @@ bool TakesHopperProduct(Type type, const HopperProductShape& shape,
   if (shape.rows >= kMost || shape.inner >= kMost || shape.columns >= kMost) return false;
   if (shape.rows == 0 || shape.inner == 0 || shape.columns == 0) return false;
   for (const void* address :
-       {pointers.x, pointers.weight, pointers.up, static_cast<const void*>(pointers.y),
+       {pointers.x, pointers.gate, pointers.up, static_cast<const void*>(pointers.y),
         static_cast<const void*>(pointers.products)}) {
     if (reinterpret_cast<uintptr_t>(address) % 16 != 0) return false;
   }
@@ -293,7 +281,7 @@ bool TakesHopperProduct(Type type, const HopperProductShape& shape,
   (void)cudaGetDevice(&device);
   (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   (void)cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-  const Tiles tiles = TilesOf(shape, pointers.up != nullptr);
+  const Tiles tiles = TilesOf(shape);
   if (pointers.products != nullptr && shape.columns % kColumns != 0) return false;
   return major == 9 && tiles.Count() >= processors / kBlocks && hopper::EncodeOfDriver() != nullptr;
 }
@@ -305,23 +293,20 @@ bool HopperProduct(Type type, const HopperProductShape& shape,
                          kOfY = {kRows, hopper::kOutColumns, CU_TENSOR_MAP_SWIZZLE_64B};
   const RowShape x = {shape.rows, shape.inner}, weight = {shape.columns, shape.inner},
                  y = {shape.rows, shape.columns};
-  const bool gated = pointers.up != nullptr, kept = pointers.products != nullptr;
-  const void* const second = gated ? pointers.up : pointers.weight;
+  const bool kept = pointers.products != nullptr;
   Maps maps = {};
   if (!hopper::Describe(type, pointers.x, x, kOfX, maps.x) ||
-      !hopper::Describe(type, pointers.weight, weight, kOfWeight, maps.first) ||
-      !hopper::Describe(type, second, weight, kOfWeight, maps.second) ||
+      !hopper::Describe(type, pointers.gate, weight, kOfWeight, maps.first) ||
+      !hopper::Describe(type, pointers.up, weight, kOfWeight, maps.second) ||
       !hopper::Describe(type, pointers.y, y, kOfY, maps.y) ||
       (kept && !hopper::Describe(type, pointers.products, {shape.rows, 2 * shape.columns}, kOfY,
                                  maps.products))) {
     return false;
   }
-  const Tiles tiles = TilesOf(shape, gated);
+  const Tiles tiles = TilesOf(shape);
   const auto launch = [&](auto none) {
     using T = std::remove_pointer_t<decltype(none)>;
-    if (kept) return Launch<Kind::kGatedKept, T>(maps, tiles, stream);
-    gated ? Launch<Kind::kGated, T>(maps, tiles, stream)
-          : Launch<Kind::kPlain, T>(maps, tiles, stream);
+    kept ? Launch<true, T>(maps, tiles, stream) : Launch<false, T>(maps, tiles, stream);
   };
   type == Type::kHalf ? launch(static_cast<__half*>(nullptr))
                       : launch(static_cast<__nv_bfloat16*>(nullptr));
