@@ -12,22 +12,22 @@ case "$device" in
   cpu)
     # shellcheck source=tests/bench/peers.sh
     . "$here/peers.sh"
-    precisions="fp32" settings=(8 4) steps=5
+    precisions="fp32" settings=(8 4) steps=(5 5)
     ask() { peer_here pytorch_trm.py "$1" "" "${@:2}"; } ;;
   cuda)
-    python=python3 precisions="bf16" settings=(768 32) steps=20
+    python=python3 precisions="bf16" settings=(768 32) steps=(20 100)  # 1.4 s of either shape
     ask() { "$python" "$here/peers/pytorch_trm.py" --label "$1" "${@:2}"; } ;;
   *) echo "bench_trm.sh knows cpu and cuda, not '$device'" >&2; exit 2 ;;
 esac
 can_compile() { "$python" -c 'import sys, torch; sys.exit(not hasattr(torch, "compile"))'; }
 
-# measure SHAPE BATCH
+# measure SHAPE BATCH STEPS
 measure() {
   local lines precision round
   lines="$(mktemp)"
   for ((round = 0; round < rounds; ++round)); do
     for precision in $precisions; do
-      local what=(--device "$device" --shape "$1" --batch "$2" --steps "$steps"
+      local what=(--device "$device" --shape "$1" --batch "$2" --steps "$3"
         --threads "$OMP_NUM_THREADS" --precision "$precision")
       "$ESPALIER_BENCH/trm_bench" "${what[@]}"
       ask "eager, $precision" "${what[@]}"
@@ -38,5 +38,5 @@ measure() {
   rm -f "$lines"
 }
 
-measure puzzle "${settings[0]}"
-measure chat "${settings[1]}"
+measure puzzle "${settings[0]}" "${steps[0]}"
+measure chat "${settings[1]}" "${steps[1]}"
