@@ -1,6 +1,6 @@
 // Safetensors: the reader and the streaming writer of the weight format of Hugging Face
 // (8 bytes of header length, little endian; JSON header; tensors back to back).
-// Used by worker/model (weights), worker/state (checkpoints), worker/task/rft_run_name.cc. A file
+// Used by worker/model (weights), worker/state (checkpoints), worker/task/run_name.cc. A file
 // once opened is immutable: any thread. A writer belongs to one thread.
 #pragma once
 

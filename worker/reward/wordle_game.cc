@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 
 namespace espalier {
@@ -20,6 +21,10 @@ TurnKind WordleGame::Play(absl::string_view completion) {
   const WrittenGuess guess = ReadGuessLeniently(completion);
   const TurnKind kind = KindOf(guess, *words_, history_);
   turns_.push_back(kind);
+  // One of more letters than a word has is none with fewer of them.
+  said_.push_back(
+      guess.found ? absl::StrCat("<guess>", guess.text.substr(0, kWordleLetters + 1), "</guess>")
+                  : "");
   if (kind == TurnKind::kPlayed) {
     history_.push_back({.word = *guess.word, .pattern = Feedback(secret_, *guess.word)});
   }

@@ -30,12 +30,15 @@ class WordleGame {
   // Guesses that got marks.
   const History& history() const { return history_; }
   const std::vector<TurnKind>& turns() const { return turns_; }
+  // Of each turn what makes the same one when it is played again.
+  const std::vector<std::string>& said() const { return said_; }
 
  private:
   WordleWord secret_;
   const WordList* words_;
   History history_;
   std::vector<TurnKind> turns_;
+  std::vector<std::string> said_;
 };
 
 struct GameFigure {

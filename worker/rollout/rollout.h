@@ -86,6 +86,8 @@ struct RolloutAround {
   // Gives back memory that can be spared: asked once, when it runs out. Null: there is none.
   std::function<void()> free_memory = nullptr;
   int64_t step = 0;  // committed so far
+  // Of an evaluation: something waits for all of it, so that no boundary comes between its orders.
+  bool in_one_go = false;
   // What the job had judged before its first step and goes on with; 0: nothing.
   int64_t kept = 0;
 };

@@ -127,7 +127,7 @@ absl::StatusOr<std::unique_ptr<Task>> Grpo::Create(const v1::JobSpec& spec, Grpo
 
 absl::StatusOr<std::unique_ptr<Practice>> Grpo::MakePractice(const PracticePlace& place) const {
   ASSIGN_OR_RETURN(std::unique_ptr<RolloutSource> source, open_source_(place.rollouts()));
-  return GrpoPractice::Create(spec_, prompts_, place.context, std::move(source));
+  return GrpoPractice::Create(spec_, prompts_, place, std::move(source));
 }
 
 SlotStates::Size Grpo::Keeps(const v1::JobSpec& spec, const DecoderConfig&) const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
@@ -9,9 +10,15 @@
 #include "common/base/status_macros.h"
 #include "worker/model/decoder.h"
 #include "worker/rollout/job_rollouts.h"
+#include "worker/task/run_name.h"
+#include "worker/task/test_progress.h"
 
 namespace espalier {
 namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kTestName[] = "grpo.test.json";
 
 TrainingMoment EndOf(const v1::JobSpec& spec) {
   return {.step = spec.train().steps(), .progress = 1};
@@ -25,16 +32,18 @@ bool HasCompletions(absl::Span<const GrpoSlot> slots) {
 }  // namespace
 
 GrpoPractice::GrpoPractice(const v1::JobSpec& spec, const GrpoPrompts& prompts,
-                           const RankContext& context, SampleOrder order,
+                           const PracticePlace& place, SampleOrder order,
                            std::unique_ptr<RolloutSource> source)
-    : spec_(spec),
+    : place_(place),
+      spec_(spec),
       prompts_(prompts),
       order_(std::move(order)),
       source_(std::move(source)),
-      paced_(context, spec.train().rollout(), *source_) {}
+      paced_(place.context, spec.train().rollout(), *source_),
+      folder_(place) {}
 
 absl::StatusOr<std::unique_ptr<Practice>> GrpoPractice::Create(
-    const v1::JobSpec& spec, const GrpoPrompts& prompts, const RankContext& context,
+    const v1::JobSpec& spec, const GrpoPrompts& prompts, const PracticePlace& place,
     std::unique_ptr<RolloutSource> source) {
   ASSIGN_OR_RETURN(SampleOrder order,
                    SampleOrder::Create({.samples = static_cast<int64_t>(prompts.training.size()),
@@ -42,7 +51,7 @@ absl::StatusOr<std::unique_ptr<Practice>> GrpoPractice::Create(
                                                         spec.train().rollout().samples(),
                                         .seed = spec.data().seed()}));
   return std::unique_ptr<Practice>(
-      new GrpoPractice(spec, prompts, context, std::move(order), std::move(source)));
+      new GrpoPractice(spec, prompts, place, std::move(order), std::move(source)));
 }
 
 RolloutOrder GrpoPractice::OrderOf(Step step) const {
@@ -66,6 +75,7 @@ RolloutOrder GrpoPractice::OrderOf(Step step) const {
 
 absl::StatusOr<bool> GrpoPractice::Prepare(Step step, const Model& model,
                                            const RolloutAround& around, SlotStates& slots) {
+  kept_ = 0;                            // what counts from here on is the step
   if (prompts_.games && !games_fit_) {  // said before any step, not at the first evaluation
     RETURN_IF_ERROR(CheckRoomForGames(*prompts_.games,
                                       DecoderOf(model).config().max_position_embeddings,
@@ -156,16 +166,93 @@ absl::StatusOr<bool> GrpoPractice::AnswerNext(const Model& model, const RolloutA
   return true;
 }
 
+int64_t GrpoPractice::Examination::reach() const {
+  auto reach = static_cast<int64_t>(answers);
+  for (const WordleGame& game : games) reach += static_cast<int64_t>(game.turns().size());
+  return reach;
+}
+
+std::string GrpoPractice::ToJson(const Examination& examination) {
+  Json games = Json::array();
+  for (const WordleGame& game : examination.games) games.push_back(game.said());
+  return Json{{"answers", examination.answers},   {"reward", examination.reward},
+              {"accepted", examination.accepted}, {"stopped", examination.stopped},
+              {"tokens", examination.tokens},     {"games", std::move(games)}}
+      .dump();
+}
+
+bool GrpoPractice::FromJson(const std::string& text, Examination& examination) {
+  try {
+    const Json json = Json::parse(text);
+    Examination read = examination;
+    read.answers = json.at("answers").get<size_t>();
+    read.reward = json.at("reward").get<double>();
+    read.accepted = json.at("accepted").get<double>();
+    read.stopped = json.at("stopped").get<double>();
+    read.tokens = json.at("tokens").get<double>();
+    const auto games = json.at("games").get<std::vector<std::vector<std::string>>>();
+    if (games.size() != read.games.size()) return false;
+    for (size_t i = 0; i < games.size(); ++i) {
+      for (const std::string& turn : games[i]) {
+        if (read.games[i].over()) return false;
+        read.games[i].Play(turn);
+      }
+    }
+    examination = std::move(read);
+    return true;
+  } catch (const nlohmann::json::exception&) {
+    return false;
+  }
+}
+
+bool GrpoPractice::IsDone(const Examination& examination) const {
+  return examination.answers >= prompts_of_evaluation() && AreOver(examination.games);
+}
+
+absl::StatusOr<GrpoPractice::Examination> GrpoPractice::Load(int64_t step) {
+  if (name_.empty()) {
+    ASSIGN_OR_RETURN(const std::string content, SharedModelContent(place_.context, spec_));
+    name_ = TestName(spec_, prompts_.data_hash, content);
+  }
+  Examination examination;
+  examination.step = step;
+  if (prompts_.games) examination.games = GamesOf(*prompts_.games);
+  ASSIGN_OR_RETURN(const TestProgress kept, LoadTestProgress(place_, kTestName, name_, step));
+  // Also in folders that lack it.
+  if (kept.reach > 0 && FromJson(kept.so_far, examination)) RETURN_IF_ERROR(Keep(examination));
+  return examination;
+}
+
+absl::Status GrpoPractice::Keep(const Examination& examination) {
+  const int64_t reach = examination.reach();
+  ASSIGN_OR_RETURN(
+      const bool mine,
+      WriteTestProgress(
+          folder_, kTestName,
+          {.of = name_, .step = examination.step, .reach = reach, .so_far = ToJson(examination)}));
+  if (mine && examination.step > 0) kept_ = reach;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> GrpoPractice::GoOn(const Model& model, const RolloutAround& around,
+                                        Examination& examination) {
+  if (examination.answers < prompts_of_evaluation()) return AnswerNext(model, around, examination);
+  return PlayTurns(*prompts_.games, EndOf(spec_), DecoderOf(model), around, paced_,
+                   examination.games);
+}
+
 absl::StatusOr<std::optional<Practice::Findings>> GrpoPractice::Evaluate(
     const Model& model, const RolloutAround& around) {
   if (!under_way_ || under_way_->step != around.step) {
-    under_way_.emplace();
-    under_way_->step = around.step;
+    kept_ = 0;
+    ASSIGN_OR_RETURN(under_way_, Load(around.step));
   }
   Examination& made = *under_way_;
-  while (made.answers < prompts_of_evaluation()) {
-    ASSIGN_OR_RETURN(const bool answered, AnswerNext(model, around, made));
-    if (!answered) return std::nullopt;
+  while (!IsDone(made)) {
+    ASSIGN_OR_RETURN(const bool went_on, GoOn(model, around, made));
+    if (!went_on) return std::nullopt;
+    RETURN_IF_ERROR(Keep(made));
+    if (!around.in_one_go && !IsDone(made)) return std::nullopt;
   }
   const auto answers = static_cast<double>(std::max<size_t>(1, made.answers));
   Findings found{.loss = -made.reward / answers,
@@ -175,11 +262,8 @@ absl::StatusOr<std::optional<Practice::Findings>> GrpoPractice::Evaluate(
                              {"stopped", made.stopped / answers},
                              {"completion_tokens", made.tokens / answers}}};
   if (prompts_.games) {
-    ASSIGN_OR_RETURN(
-        const std::optional<std::vector<TaskFigure>> games,
-        PlayGames(*prompts_.games, EndOf(spec_), DecoderOf(model), around, paced_, made.games));
-    if (!games) return std::nullopt;
-    found.figures.insert(found.figures.end(), games->begin(), games->end());
+    const std::vector<TaskFigure> games = FiguresOf(*prompts_.games, made.games);
+    found.figures.insert(found.figures.end(), games.begin(), games.end());
   }
   under_way_.reset();
   return found;

@@ -61,6 +61,7 @@ absl::StatusOr<std::unique_ptr<Task>> OpenGrpo(const v1::JobSpec& spec, const Da
   ASSIGN_OR_RETURN(prompts.training, PromptsOf(dataset, kTrainSplit));
   ASSIGN_OR_RETURN(prompts.validation, PromptsOf(dataset, kValidationSplit));
   ASSIGN_OR_RETURN(prompts.games, MatchOf(spec, dataset, prompts, tokenizer));
+  prompts.data_hash = dataset.manifest_hash();
   const auto open = [tokenizer, spec, data = dataset.folder()](const RolloutPlace& place) {
     return OpenJobRollouts(place, spec, data, *tokenizer);
   };

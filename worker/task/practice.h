@@ -70,7 +70,9 @@ class Practice {
     int64_t answers = 0;  // that it is the mean of
     std::vector<TaskFigure> figures;
   };
-  // Every rank calls it at the same step. Absent as above, on all ranks.
+  // Every rank calls it at the same step. Absent, on all ranks, when one was called away, and after
+  // each part unless `around.in_one_go`, so that the ranks meet at the boundary in between and tell
+  // how far it is (kept): it is gone on from then.
   virtual absl::StatusOr<std::optional<Findings>> Evaluate(const Model& model,
                                                            const RolloutAround& around) = 0;
 };

@@ -14,6 +14,7 @@
 #include "worker/reward/answers.h"
 #include "worker/rollout/job_rollouts.h"
 #include "worker/rollout/rollout_bytes.h"
+#include "worker/task/run_name.h"
 
 namespace espalier {
 namespace {
@@ -23,6 +24,7 @@ using Json = nlohmann::ordered_json;
 // While no folder takes what was sampled, and later, when one still lacks it.
 constexpr absl::Duration kRetryInterval = absl::Seconds(2);
 constexpr int64_t kRetrySteps = 16;
+constexpr char kTestName[] = "rft.test.json";
 
 RolloutPrompt PromptOf(const PromptTable& table, int64_t prompt) {
   return {.id = prompt, .ids = table.ids(prompt), .record = table.record(prompt)};
@@ -34,22 +36,16 @@ Json ToJson(const RftTest& test) {
           {"answer_rate", test.answer_rate()}};
 }
 
-// One that all ranks have, of the first that can tell: whose weights came from another need none.
-absl::StatusOr<std::string> SharedModelContent(const RankContext& context,
-                                               const v1::JobSpec& spec) {
-  absl::StatusOr<std::string> mine = std::string();
-  RETURN_IF_ERROR(RunTogether(context, [&] {
-    mine = RftModelContent(spec);
-    return absl::OkStatus();
-  }));
-  ASSIGN_OR_RETURN(const SharedOutcome outcome, ShareStatus(context.collective, mine.status()));
-  ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                   GatherBytes(context.collective, mine.value_or("")));
-  const auto told =
-      std::find_if(all.begin(), all.end(), [](const std::string& one) { return !one.empty(); });
-  if (told != all.end()) return *told;
-  RETURN_IF_ERROR(outcome.status);
-  return std::string();
+// As a TestProgress has it.
+std::string WriteTest(const RftTest& test) {
+  return Json{{"right", test.right}, {"answered", test.answered}}.dump();
+}
+RftTest ParseTest(const TestProgress& kept) {
+  const Json json = Json::parse(kept.so_far, nullptr, /*allow_exceptions=*/false);
+  if (kept.reach == 0 || !json.is_object()) return {};
+  return {.answers = kept.reach,
+          .right = json.value("right", int64_t{0}),
+          .answered = json.value("answered", int64_t{0})};
 }
 
 double PerSecond(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
@@ -158,7 +154,7 @@ absl::Status RftPractice::Load() {
     ASSIGN_OR_RETURN(content, SharedModelContent(place_.context, inputs_.spec));
   }
   ASSIGN_OR_RETURN(progress_, LoadRftProgress(place_.context, PosixFileSystem(), place_.folder,
-                                              RftRunName(inputs_.spec, inputs_.data_hash, content),
+                                              RunName(inputs_.spec, inputs_.data_hash, content),
                                               place_.learns_from));
   // Also in folders that lack it.
   return progress_->reach() > 0 ? KeepProgress() : absl::OkStatus();
@@ -214,27 +210,28 @@ absl::StatusOr<bool> RftPractice::KeepAll() {
   return have_progress_ != Has::kNone && have_rows_ != Has::kNone;
 }
 
-// The model as it began is tested before anything says what it learns from.
-absl::Status RftPractice::LoadTest(int64_t step) {
-  test_ = RftKeptTest{.of = "", .step = step, .test = {}};
-  kept_of_test_ = 0;
-  if (!begun_) return absl::OkStatus();
-  ASSIGN_OR_RETURN(
-      test_, LoadRftKeptTest(place_.context, PosixFileSystem(), place_.folder,
-                             RftTestName(inputs_.spec, inputs_.data_hash, learns_from_), step));
-  return test_->test.answers > 0 ? KeepTest() : absl::OkStatus();
+std::string RftPractice::name_of_test() const {
+  return TestName(inputs_.spec, inputs_.data_hash, absl::StrCat(learns_from_));
 }
 
-absl::Status RftPractice::KeepTest() {
+// The model as it began is tested before anything says what it learns from.
+absl::Status RftPractice::LoadTest(int64_t step) {
+  tested_step_ = step;
+  test_.emplace();
+  kept_of_test_ = 0;
   if (!begun_) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const PracticeFolder::Written written,
-                   folder_.Write({.name = kRftKeptTestName,
-                                  .text = [this] { return RftKeptTestToJson(*test_); },
-                                  .may_replace =
-                                      [this](const std::string& path) {
-                                        return CheckNoFurther(PosixFileSystem(), path, *test_);
-                                      }}));
-  if (written.mine) kept_of_test_ = test_->test.answers;
+  ASSIGN_OR_RETURN(const TestProgress kept,
+                   LoadTestProgress(place_, kTestName, name_of_test(), step));
+  test_ = ParseTest(kept);
+  return test_->answers > 0 ? KeepTest(step) : absl::OkStatus();
+}
+
+absl::Status RftPractice::KeepTest(int64_t step) {
+  if (!begun_) return absl::OkStatus();
+  const TestProgress kept{
+      .of = name_of_test(), .step = step, .reach = test_->answers, .so_far = WriteTest(*test_)};
+  ASSIGN_OR_RETURN(const bool mine, WriteTestProgress(folder_, kTestName, kept));
+  if (mine) kept_of_test_ = test_->answers;
   return absl::OkStatus();
 }
 
@@ -272,16 +269,14 @@ absl::StatusOr<std::optional<Practice::Findings>> RftPractice::Evaluate(
     if (sampled()) RETURN_IF_ERROR(Begin());
   }
   if (begun_) RETURN_IF_ERROR(KeepAll().status());
-  if (!test_ || test_->step != around.step) RETURN_IF_ERROR(LoadTest(around.step));
-  // In the midst of its steps a checkpoint may wait for the loss.
-  const bool in_parts = around.step == inputs_.spec.train().steps() || (begun_ && steps_ == 0);
-  while (test_->test.answers < prompts_of_test()) {
-    ASSIGN_OR_RETURN(const bool tested, TestNext(model, around, test_->test));
+  if (!test_ || tested_step_ != around.step) RETURN_IF_ERROR(LoadTest(around.step));
+  while (test_->answers < prompts_of_test()) {
+    ASSIGN_OR_RETURN(const bool tested, TestNext(model, around, *test_));
     if (!tested) return std::nullopt;
-    RETURN_IF_ERROR(KeepTest());
-    if (in_parts && test_->test.answers < prompts_of_test()) return std::nullopt;
+    RETURN_IF_ERROR(KeepTest(around.step));
+    if (!around.in_one_go && test_->answers < prompts_of_test()) return std::nullopt;
   }
-  const RftTest test = test_->test;
+  const RftTest test = *test_;
   test_.reset();
   if (begun_) {
     const auto report = [&] { return ReportAsJson(test); };

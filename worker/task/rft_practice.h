@@ -2,7 +2,7 @@
 // told of them. Every checkpoint folder, whoever writes checkpoints, has beside these
 //   rft.progress.json  what was sampled so far (rft_progress.h)
 //   rft.json           when all is: [[question, answer, reasoning], ...], a row an accepted prompt
-//   rft.test.json      how far the newest test of a step is (rft_tested.h)
+//   rft.test.json      how far the newest test of a step is (test_progress.h)
 //   rft-report.json    after every test: seconds, tokens a second, rows, accuracy, answer rate
 // Used by rft.cc. Compute thread.
 #pragma once
@@ -21,7 +21,7 @@
 #include "worker/task/rft_asks.h"
 #include "worker/task/rft_progress.h"
 #include "worker/task/rft_table.h"
-#include "worker/task/rft_tested.h"
+#include "worker/task/test_progress.h"
 
 namespace espalier {
 
@@ -39,9 +39,7 @@ class RftPractice final : public Practice {
                                SlotStates& slots) override;
   std::string WhyItKeepsNothing() const override { return folder_.error(); }
   int64_t kept() const override { return begun_ ? kept_of_test_ : kept_; }
-  // The share of the validation prompts (evaluate.max_prompts) that are answered wrongly. Absent
-  // also where there is more of the test, at the end of a run and where this process has not
-  // trained yet, so that the ranks meet at the boundary in between, and tell how far it is.
+  // The share of the validation prompts (evaluate.max_prompts) that are answered wrongly.
   absl::StatusOr<std::optional<Findings>> Evaluate(const Model& model,
                                                    const RolloutAround& around) override;
   uint64_t learns_from() const override { return learns_from_; }
@@ -58,7 +56,7 @@ class RftPractice final : public Practice {
   absl::Status Load();
   absl::Status KeepProgress();
   absl::Status LoadTest(int64_t step);
-  absl::Status KeepTest();
+  absl::Status KeepTest(int64_t step);
   // What some folder lacks, once more. Whether one at least has everything.
   absl::StatusOr<bool> KeepAll();
   absl::Status Begin();
@@ -70,6 +68,7 @@ class RftPractice final : public Practice {
     if (!progress_) return false;
     return progress_->done() == limits_.prompts || (learns_from_ != 0 && !progress_->rows.empty());
   }
+  std::string name_of_test() const;
   bool leads() const { return place_.context.collective.rank() == Rank(0); }
 
   const PracticePlace place_;
@@ -87,7 +86,8 @@ class RftPractice final : public Practice {
   int64_t kept_of_test_ = 0;  // answers of the step's test that it has
   bool begun_ = false;        // the fine-tuning
   uint64_t learns_from_ = 0;
-  std::optional<RftKeptTest> test_;  // that is not ended
+  int64_t tested_step_ = -1;
+  std::optional<RftTest> test_;  // of that step, which is not ended
   double test_seconds_ = 0;
   absl::Duration begun_at_;
   double tested_before_ = 0;  // test_seconds_ then

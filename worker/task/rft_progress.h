@@ -14,7 +14,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/base/file_system.h"
-#include "espalier/v1/job.pb.h"
 #include "worker/sync/together.h"
 
 namespace espalier {
@@ -53,7 +52,7 @@ struct RftTest {
 };
 
 struct RftProgress {
-  std::string run;                  // RftRunName: what the rows are a function of
+  std::string run;                  // RunName: what the rows are a function of
   RftTest before;                   // the model as it began
   int64_t prompts = 0;              // that were asked, the first so many
   std::vector<RftPending> pending;  // of these, which are to be asked again; by prompt
@@ -68,22 +67,6 @@ struct RftProgress {
   int64_t done() const { return prompts - static_cast<int64_t>(pending.size()); }
   friend bool operator==(const RftProgress&, const RftProgress&) = default;
 };
-
-// What runs are told apart by, so that files of one are no use to another (rft_run_name.cc). Paths
-// do not count, which differ from node to node; what is there does.
-// Of the model, its base and the adapters that a job begins with: of their configurations and of
-// pieces of each tensor, since to read all of it would take minutes. However the folders are
-// called, whatever the device, the precision and the division into files are. Empty: it begins with
-// none.
-absl::StatusOr<std::string> RftModelContent(const v1::JobSpec& spec);
-
-// Equal for runs whose rows are equal. `model`: RftModelContent.
-std::string RftRunName(const v1::JobSpec& spec, absl::string_view data_hash,
-                       absl::string_view model = "");
-
-// Equal for runs whose models are equal at a step, but for rounding, and are tested equally.
-// `learns_from`: HashOf of the rows, which came of the model.
-std::string RftTestName(const v1::JobSpec& spec, absl::string_view data_hash, uint64_t learns_from);
 
 std::string RftProgressToJson(const RftProgress& progress);
 // DATA_LOSS: it is cut or altered. UNIMPLEMENTED: another version of this program wrote it.

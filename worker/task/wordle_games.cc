@@ -118,38 +118,44 @@ absl::Status CheckRoomForGames(const WordleMatch& match, int64_t positions,
       "0"));
 }
 
-absl::StatusOr<std::optional<std::vector<TaskFigure>>> PlayGames(
-    const WordleMatch& match, const TrainingMoment& moment, const Decoder& decoder,
-    const RolloutAround& around, PacedRollouts& source, std::vector<WordleGame>& games) {
-  if (games.empty()) {
-    for (const WordleWord secret : match.secrets) {
-      games.emplace_back(secret, match.vocabulary.guesses);
-    }
+std::vector<WordleGame> GamesOf(const WordleMatch& match) {
+  std::vector<WordleGame> games;
+  for (const WordleWord secret : match.secrets)
+    games.emplace_back(secret, match.vocabulary.guesses);
+  return games;
+}
+
+bool AreOver(const std::vector<WordleGame>& games) {
+  return std::all_of(games.begin(), games.end(),
+                     [](const WordleGame& game) { return game.over(); });
+}
+
+absl::StatusOr<bool> PlayTurns(const WordleMatch& match, const TrainingMoment& moment,
+                               const Decoder& decoder, const RolloutAround& around,
+                               PacedRollouts& source, std::vector<WordleGame>& games) {
+  RolloutOrder order{.moment = moment, .prompts = {}, .judged = false};
+  order.sample = GreedySampling();
+  const size_t turn = NextTurn(games);
+  for (size_t i = 0; i < games.size(); ++i) {
+    if (static_cast<int64_t>(order.prompts.size()) == source.order_size()) break;
+    if (games[i].over() || games[i].turns().size() > turn) continue;
+    ASSIGN_OR_RETURN(std::vector<int32_t> ids, match.prompt(games[i].history()));
+    order.prompts.push_back({static_cast<int64_t>(i), std::move(ids), ""});
   }
-  for (;;) {
-    RolloutOrder order{.moment = moment, .prompts = {}, .judged = false};
-    order.sample = GreedySampling();
-    const size_t turn = NextTurn(games);
-    for (size_t i = 0; i < games.size(); ++i) {
-      if (static_cast<int64_t>(order.prompts.size()) == source.order_size()) break;
-      if (games[i].over() || games[i].turns().size() > turn) continue;
-      ASSIGN_OR_RETURN(std::vector<int32_t> ids, match.prompt(games[i].history()));
-      order.prompts.push_back({static_cast<int64_t>(i), std::move(ids), ""});
-    }
-    if (order.prompts.empty()) break;
-    ASSIGN_OR_RETURN(const std::optional<Rollouts> turns, source.Sample(decoder, order, around));
-    if (!turns) return std::nullopt;
-    for (const Rollout& turn : turns->all) {
-      games[static_cast<size_t>(order.prompts[static_cast<size_t>(turn.prompt)].id)].Play(
-          turn.text);
-    }
+  ASSIGN_OR_RETURN(const std::optional<Rollouts> made, source.Sample(decoder, order, around));
+  if (!made) return false;
+  for (const Rollout& one : made->all) {
+    const int64_t game = order.prompts[static_cast<size_t>(one.prompt)].id;
+    games[static_cast<size_t>(game)].Play(one.text);
   }
+  return true;
+}
+
+std::vector<TaskFigure> FiguresOf(const WordleMatch& match, const std::vector<WordleGame>& games) {
   GameTally tally(match.vocabulary.secrets.words());
   for (const WordleGame& game : games) tally.Add(game);
   std::vector<TaskFigure> figures;
-  for (const GameFigure& one : tally.Figures()) {
-    figures.push_back({NameOf(one.name), one.value});
-  }
+  for (const GameFigure& one : tally.Figures()) figures.push_back({NameOf(one.name), one.value});
   return figures;
 }
 

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -46,11 +45,16 @@ absl::StatusOr<WordleMatch> MakeWordleMatch(Vocabulary vocabulary, const MatchPr
 // guess of `max_new_tokens`, which the shorter games of the data may not show.
 absl::Status CheckRoomForGames(const WordleMatch& match, int64_t positions, int64_t max_new_tokens);
 
-// Plays all games, with the likeliest ids, and gives their figures (wordle_game.h says which).
-// `games`: as far as they are; empty: none is begun. Every rank calls it; errors, and absent, as
-// RolloutSource::Sample.
-absl::StatusOr<std::optional<std::vector<TaskFigure>>> PlayGames(
-    const WordleMatch& match, const TrainingMoment& moment, const Decoder& decoder,
-    const RolloutAround& around, PacedRollouts& source, std::vector<WordleGame>& games);
+// All of the match, none of them begun.
+std::vector<WordleGame> GamesOf(const WordleMatch& match);
+bool AreOver(const std::vector<WordleGame>& games);
+// Plays the next turn, with the likeliest ids, in as many games as an order takes; not all are
+// over. False: the ranks were called away, and the games are as they were. Every rank calls it;
+// errors as RolloutSource::Sample.
+absl::StatusOr<bool> PlayTurns(const WordleMatch& match, const TrainingMoment& moment,
+                               const Decoder& decoder, const RolloutAround& around,
+                               PacedRollouts& source, std::vector<WordleGame>& games);
+// Of games that are over (wordle_game.h says which).
+std::vector<TaskFigure> FiguresOf(const WordleMatch& match, const std::vector<WordleGame>& games);
 
 }  // namespace espalier

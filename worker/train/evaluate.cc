@@ -112,13 +112,17 @@ absl::StatusOr<std::optional<Evaluation>> Evaluator::RunPractice(const Around& a
                            .done = nullptr,
                            .worked = worked_,
                            .free_memory = around.free_memory,
-                           .step = around.step};
+                           .step = around.step,
+                           .in_one_go = around.in_one_go};
+  if (std::exchange(begun_step_, around.step) != around.step) seconds_ = 0;
   ASSIGN_OR_RETURN(std::optional<Practice::Findings> found,
                    options_.practice->Evaluate(model, with));
+  seconds_ += absl::ToDoubleSeconds(context_.clock.Monotonic() - begin);
   if (!found) return std::nullopt;
+  begun_step_ = -1;
   return Evaluation{.loss = found->loss,
                     .tokens = found->answers,
-                    .seconds = absl::ToDoubleSeconds(context_.clock.Monotonic() - begin),
+                    .seconds = seconds_,
                     .figures = std::move(found->figures)};
 }
 

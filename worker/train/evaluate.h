@@ -48,11 +48,12 @@ class Evaluator {
     std::function<void()> free_memory;    // gives back what can be spared
     // Asked before every pass: whether the ranks are wanted at the boundary. Null: never.
     std::function<bool()> called_away;
-    int64_t step = 0;  // committed
+    int64_t step = 0;        // committed
+    bool in_one_go = false;  // as that of a RolloutAround
   };
   // Every rank calls this at the same step. The ranks keep in touch before every pass, so that the
   // slowest is not taken for lost. Absent, on all of them: one was called away, and what had been
-  // computed is dropped.
+  // computed is dropped; or of a practice there is more, which goes on where it was.
   absl::StatusOr<std::optional<Evaluation>> Run(const Around& around);
   int64_t sequences() const { return sequences_; }
 
@@ -82,6 +83,9 @@ class Evaluator {
   Transfers transfers_;
   const std::function<void(int64_t)> worked_;  // of every pass, so that it knows the device
   int64_t sequences_;
+  // What the parts of a practice's evaluation have taken so far.
+  int64_t begun_step_ = -1;
+  double seconds_ = 0;
 };
 
 }  // namespace espalier

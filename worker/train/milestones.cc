@@ -53,7 +53,7 @@ bool Milestones::IsEvaluated() const {
   return parts_.evaluator == nullptr || evaluated_step_ == parts_.replica.step();
 }
 
-absl::StatusOr<bool> Milestones::Evaluate() {
+absl::StatusOr<bool> Milestones::Evaluate(bool in_one_go) {
   if (IsEvaluated()) return true;
   parts_.reporter.Enter(v1::PHASE_EVALUATE);
   std::unique_ptr<Replica::Averaged> averaged;
@@ -71,7 +71,8 @@ absl::StatusOr<bool> Milestones::Evaluate() {
                              .limit = [this] { return parts_.boundary.limit(); },
                              .free_memory = [this] { parts_.memory.Free(); },
                              .called_away = [this] { return parts_.boundary.CallsAway(); },
-                             .step = parts_.replica.step().value()}));
+                             .step = parts_.replica.step().value(),
+                             .in_one_go = in_one_go}));
   parts_.accounts.Book(TimeAccount::kEvaluate);
   if (!found) return false;
   evaluation_ = found;
@@ -160,7 +161,9 @@ absl::StatusOr<bool> Milestones::HasRoomBeside() {
 }
 
 absl::Status Milestones::Save(Manner manner) {
-  if (RanksCheckpoints() && manner == Manner::kBeside) RETURN_IF_ERROR(Evaluate().status());
+  if (RanksCheckpoints() && manner == Manner::kBeside) {
+    RETURN_IF_ERROR(Evaluate(/*in_one_go=*/true).status());
+  }
   parts_.reporter.Enter(v1::PHASE_CHECKPOINT);
   RETURN_IF_ERROR(Checked(parts_.saver.Finish()));
   parts_.memory.SetBeside(0);

@@ -47,9 +47,10 @@ class Milestones {
   // Before the next step: the evaluation that this step misses, and its checkpoint where that is
   // due too and was not begun.
   absl::Status MakeUp();
-  // Nothing when this step's evaluation is known, or there is nothing to evaluate. False: the ranks
-  // were called away, and it is not known.
-  absl::StatusOr<bool> Evaluate();
+  // Nothing when this step's evaluation is known, or there is nothing to evaluate. False: it is not
+  // known, since the ranks were called away, or there is more of it after a boundary, unless it is
+  // to be made in one go.
+  absl::StatusOr<bool> Evaluate(bool in_one_go = false);
   // At every boundary, with its message: goes on with the checkpoint that is made beside the steps,
   // and makes one that was `asked` for. A stop waits for the former where nothing newer is kept,
   // but not for long, and leaves it to SaveForGood where it is the one that is wanted first.

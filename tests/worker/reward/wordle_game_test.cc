@@ -42,6 +42,22 @@ TEST(WordleGame, EndsWhenItIsSolvedOrAfterSixTurns) {
   EXPECT_FALSE(lost.solved());
 }
 
+TEST(WordleGame, WhatWasSaidMakesTheSameTurnsAgain) {
+  WordleGame game(Word("ALLEY"), List());
+  for (const std::string& turn :
+       {std::string("a label <GUESS>word: crane</GUESS>"), std::string("none"),
+        std::string("<guess>crane</guess>"), std::string("<guess>ZZZZZ</guess>"),
+        "<guess>" + std::string(300, 'x') + "</guess>", std::string("<guess></guess>")}) {
+    game.Play(turn);
+  }
+  WordleGame again(Word("ALLEY"), List());
+  for (const std::string& turn : game.said()) again.Play(turn);
+  EXPECT_EQ(again.turns(), game.turns());
+  EXPECT_EQ(again.said(), game.said());
+  ASSERT_EQ(again.history().size(), 1U);
+  EXPECT_EQ(again.history()[0].word, Word("CRANE"));
+}
+
 TEST(WordleGame, AnInvalidTurnIsUsedUpAndTellsNothing) {
   const WordleGame game = Played("ALLEY", {"CRANE", "CRANE", "ZZZZZ", "TOO LONG", ""});
   EXPECT_EQ(game.turns().size(), 5u);

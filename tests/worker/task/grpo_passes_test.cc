@@ -77,7 +77,8 @@ TEST(GrpoPasses, WhatIsSampledAgainIsWhatWasLost) {
   run.fake.on_order = [&](const RolloutOrder& order) { orders.push_back(order); };
   OneRank world;
   const std::unique_ptr<Practice> practice = *GrpoPractice::Create(
-      run.options.spec, prompts, world.context, std::make_unique<FakeRollouts>(run.fake));
+      run.options.spec, prompts, {.context = world.context, .folder = folder.path()},
+      std::make_unique<FakeRollouts>(run.fake));
   const TinyModel model(TinyConfig());
   const GrpoNumbers numbers(run.options.spec.train());
   std::vector<torch::Tensor> made;
@@ -94,48 +95,6 @@ TEST(GrpoPasses, WhatIsSampledAgainIsWhatWasLost) {
   EXPECT_EQ(orders[1].moment.progress, orders[0].moment.progress);
   EXPECT_EQ(orders[1].sample.temperature, orders[0].sample.temperature);
   EXPECT_TRUE(torch::equal(made[0], made[1]));
-}
-
-// Else whoever pauses more often than an evaluation takes would never train on.
-TEST(Grpo, AnEvaluationGoesOnWhereItWasCalledAway) {
-  const TestFolder folder;
-  GrpoRun run = RunOf(9, folder.path());
-  run.options.spec.mutable_evaluate()->set_max_prompts(30);
-  const GrpoPrompts prompts{{TinyPrompts(24)}, TinyPrompts(40), {}};
-  std::vector<size_t> asked;
-  run.fake.on_order = [&](const RolloutOrder& order) { asked.push_back(order.prompts.size()); };
-  OneRank world;
-  const auto open = [&] {
-    return *GrpoPractice::Create(run.options.spec, prompts, world.context,
-                                 std::make_unique<FakeRollouts>(run.fake));
-  };
-  const TinyModel model(TinyConfig());
-  const std::unique_ptr<Practice> straight = open(), broken = open();
-  const auto whole = straight->Evaluate(*model.decoder, {.step = 3});
-  ASSERT_TRUE(whole.ok() && whole->has_value()) << whole.status();
-  EXPECT_EQ(asked, (std::vector<size_t>{8, 16, 6}));
-  asked.clear();
-  RolloutAround around{.step = 3};
-  for (const size_t orders : {2, 4}) {  // the last of which it is called away from
-    around.called_away = [&] { return asked.size() == orders; };
-    const auto none = broken->Evaluate(*model.decoder, around);
-    ASSERT_TRUE(none.ok()) << none.status();
-    EXPECT_FALSE(none->has_value());
-  }
-  around.called_away = nullptr;
-  const auto found = broken->Evaluate(*model.decoder, around);
-  ASSERT_TRUE(found.ok() && found->has_value()) << found.status();
-  EXPECT_EQ(asked, (std::vector<size_t>{8, 16, 8, 14, 8, 6})) << "what was answered is kept";
-  EXPECT_EQ((*found)->loss, (*whole)->loss);
-  EXPECT_EQ((*found)->answers, 30);
-  for (size_t i = 0; i < (*whole)->figures.size(); ++i) {
-    EXPECT_EQ((*found)->figures[i].value, (*whole)->figures[i].value);
-  }
-  // Another model is examined from its beginning.
-  asked.clear();
-  around.step = 4;
-  ASSERT_TRUE(broken->Evaluate(*model.decoder, around)->has_value());
-  EXPECT_EQ(std::accumulate(asked.begin(), asked.end(), size_t{0}), 30U);
 }
 
 // Of 16 completions of 6 tokens behind prompts of 17 to 20: columns from 16 on have logits.

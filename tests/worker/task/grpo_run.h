@@ -24,14 +24,14 @@ struct Split {
 struct GrpoRun {
   WorldOptions options;
   FakeRollouts::Options fake = {.reward = SameParity};
-  int64_t prompts = 24;
+  int64_t prompts = 24, validation = 8;
   int32_t prompt_tokens = 2;  // at least
   std::shared_ptr<Task> task = nullptr;
 
   v1::TrainSpec& train() { return *options.spec.mutable_train(); }
   std::vector<RankResult> Train() {
     task = *Grpo::Create(
-        options.spec, {TinyPrompts(prompts, prompt_tokens), TinyPrompts(8), {}},
+        options.spec, {TinyPrompts(prompts, prompt_tokens), TinyPrompts(validation), {}},
         [this](const RolloutPlace&) -> absl::StatusOr<std::unique_ptr<RolloutSource>> {
           return std::make_unique<FakeRollouts>(fake);
         });

@@ -16,13 +16,14 @@
 #include "common/config/job_file.h"
 #include "tests/worker/support/test_folder.h"
 #include "worker/collective/in_process.h"
-#include "worker/task/rft_tested.h"
+#include "worker/task/run_name.h"
+#include "worker/task/test_progress.h"
 
 namespace espalier {
 namespace {
 
 // Paths begin with the home folder of a node's user.
-TEST(RftRunName, IsTheSameOnAllNodes) {
+TEST(RunName, IsTheSameOnAllNodes) {
   const auto job = [](const std::string& home, const std::string& model) {
     v1::JobSpec spec;
     spec.mutable_model()->set_from(home + model);
@@ -32,14 +33,12 @@ TEST(RftRunName, IsTheSameOnAllNodes) {
     verifier.add_command(home + "/judge");
     return spec;
   };
-  EXPECT_EQ(RftRunName(job("/home/a", "/model"), "data"),
-            RftRunName(job("/Users/b", "/model"), "data"));
-  EXPECT_NE(RftRunName(job("/home/a", "/model"), "data"),
-            RftRunName(job("/home/a", "/other"), "data"));
+  EXPECT_EQ(RunName(job("/home/a", "/model"), "data"), RunName(job("/Users/b", "/model"), "data"));
+  EXPECT_NE(RunName(job("/home/a", "/model"), "data"), RunName(job("/home/a", "/other"), "data"));
 }
 
 // A version that knows more settings fills them in, in jobs that are under way.
-TEST(RftRunName, IsTheSameWithASettingThatIsNewerThanTheRun) {
+TEST(RunName, IsTheSameWithASettingThatIsNewerThanTheRun) {
   v1::JobSpec spec;
   v1::TrainSpec& train = *spec.mutable_train();
   train.set_task(v1::TASK_RFT);
@@ -51,29 +50,29 @@ TEST(RftRunName, IsTheSameWithASettingThatIsNewerThanTheRun) {
   before.mutable_data()->clear_packing();
   before.mutable_evaluate()->Clear();
   before.mutable_parallel()->clear_gradient_dtype();
-  const std::string name = RftRunName(spec, "data");
-  EXPECT_EQ(RftTestName(before, "data", 7), RftTestName(spec, "data", 7));
-  EXPECT_EQ(RftRunName(before, "data"), name);
+  const std::string name = RunName(spec, "data");
+  EXPECT_EQ(TestName(before, "data", "7"), TestName(spec, "data", "7"));
+  EXPECT_EQ(RunName(before, "data"), name);
   train.mutable_rollout()->set_min_p(0.5);
-  EXPECT_NE(RftRunName(spec, "data"), name);
+  EXPECT_NE(RunName(spec, "data"), name);
 }
 
 // What a run that failed advises is no other run.
-TEST(RftRunName, IsTheSameForWhateverTimeAVerifierHas) {
+TEST(RunName, IsTheSameForWhateverTimeAVerifierHas) {
   v1::JobSpec spec;
-  const std::string name = RftRunName(spec, "data");
+  const std::string name = RunName(spec, "data");
   spec.mutable_train()->mutable_verifier()->set_time_limit_seconds(60);
   spec.mutable_train()->mutable_verifier()->set_start_limit_seconds(600);
-  EXPECT_EQ(RftRunName(spec, "data"), name);
+  EXPECT_EQ(RunName(spec, "data"), name);
 }
 
-TEST(RftTestName, IsThatOfWhateverDecidesWhatAModelComesTo) {
+TEST(TestName, IsThatOfWhateverDecidesWhatAModelComesTo) {
   v1::JobSpec spec;
-  const std::string name = RftTestName(spec, "data", 7);
+  const std::string name = TestName(spec, "data", "7");
   const auto other = [&](const auto& change) {
     v1::JobSpec changed = spec;
     change(changed);
-    return RftTestName(changed, "data", 7) != name;
+    return TestName(changed, "data", "7") != name;
   };
   EXPECT_FALSE(other([](auto& job) { job.mutable_data()->set_path("elsewhere"); }));
   EXPECT_TRUE(other([](auto& job) { job.mutable_data()->set_seed(2); }));
@@ -85,14 +84,14 @@ TEST(RftTestName, IsThatOfWhateverDecidesWhatAModelComesTo) {
       [](auto& job) { job.mutable_parallel()->set_gradient_dtype(v1::GRADIENT_DTYPE_BF16); }));
 }
 
-TEST(RftRunName, TakesNoSlashAtTheEndForAName) {
+TEST(RunName, TakesNoSlashAtTheEndForAName) {
   const auto job = [](const std::string& model) {
     v1::JobSpec spec;
     spec.mutable_model()->set_from(model);
     return spec;
   };
-  EXPECT_NE(RftRunName(job("models/a/"), "data"), RftRunName(job("models/b/"), "data"));
-  EXPECT_EQ(RftRunName(job("models/a//"), "data"), RftRunName(job("/home/models/a"), "data"));
+  EXPECT_NE(RunName(job("models/a/"), "data"), RunName(job("models/b/"), "data"));
+  EXPECT_EQ(RunName(job("models/a//"), "data"), RunName(job("/home/models/a"), "data"));
 }
 
 // A tensor of two bytes and one of 200,000, of which one is in the midst.
@@ -107,14 +106,14 @@ void WriteWeights(const TestFolder& folder, const std::string& name, char small,
   folder.Write(name + "/config.json", config);
 }
 
-TEST(RftRunName, TellsModelsOfOneNameApartByWhatTheyAre) {
+TEST(RunName, TellsModelsOfOneNameApartByWhatTheyAre) {
   const TestFolder folder;
   const auto name_of = [&](const std::string& run) {
     v1::JobSpec spec;
     spec.mutable_model()->set_from(folder / (run + "/step-00000400/"));
-    const auto model = RftModelContent(spec);
+    const auto model = ModelContent(spec);
     EXPECT_TRUE(model.ok()) << model.status();
-    return RftRunName(spec, "data", *model);
+    return RunName(spec, "data", *model);
   };
   WriteWeights(folder, "a/step-00000400", 'x', 'x');
   WriteWeights(folder, "copy/step-00000400", 'x', 'x', R"({"_name_or_path":"where it was saved"})");
@@ -124,22 +123,22 @@ TEST(RftRunName, TellsModelsOfOneNameApartByWhatTheyAre) {
   EXPECT_EQ(name_of("a"), name_of("copy")) << "another node has it elsewhere";
   for (const char* other : {"small", "large", "config"}) EXPECT_NE(name_of("a"), name_of(other));
   v1::JobSpec without;
-  EXPECT_EQ(RftModelContent(without).value(), "");
+  EXPECT_EQ(ModelContent(without).value(), "");
   without.mutable_model()->set_from(folder / "nowhere");
-  EXPECT_FALSE(RftModelContent(without).ok());
+  EXPECT_FALSE(ModelContent(without).ok());
 }
 
-TEST(RftKeptTest, ComesBackAsItWasOrNotAtAll) {
-  const RftKeptTest kept{.of = "r", .step = 4, .test = {.answers = 7, .right = 1, .answered = 3}};
-  const std::string json = RftKeptTestToJson(kept);
-  const auto back = RftKeptTestFromJson(json);
+TEST(TestProgress, ComesBackAsItWasOrNotAtAll) {
+  const TestProgress kept{.of = "r", .step = 4, .reach = 7, .so_far = R"({"right":"a \"word\""})"};
+  const std::string json = TestProgressToJson(kept);
+  const auto back = TestProgressFromJson(json);
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(*back, kept);
   for (size_t at = 0; at + 1 < json.size(); ++at) {
-    EXPECT_FALSE(RftKeptTestFromJson(json.substr(0, at)).ok()) << at;
+    EXPECT_FALSE(TestProgressFromJson(json.substr(0, at)).ok()) << at;
     std::string altered = json;
     altered[at] = altered[at] == '7' ? '8' : '7';
-    EXPECT_FALSE(RftKeptTestFromJson(altered).ok()) << at;
+    EXPECT_FALSE(TestProgressFromJson(altered).ok()) << at;
   }
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "common/base/status_macros.h"
 #include "tests/worker/support/tiny_model.h"
 #include "worker/collective/in_process.h"
 #include "worker/reward/prompts.h"
@@ -45,7 +46,13 @@ class Player final : public RolloutSource {
   absl::StatusOr<std::optional<std::vector<TaskFigure>>> Play(const WordleMatch& match,
                                                               const RolloutAround& around = {}) {
     const TinyModel unused(TinyModelConfig());
-    return PlayGames(match, {}, *unused.decoder, around, paced_, played_);
+    if (played_.empty()) played_ = GamesOf(match);
+    while (!AreOver(played_)) {
+      ASSIGN_OR_RETURN(const bool played,
+                       PlayTurns(match, {}, *unused.decoder, around, paced_, played_));
+      if (!played) return std::nullopt;
+    }
+    return FiguresOf(match, played_);
   }
   absl::StatusOr<std::optional<Rollouts>> Sample(const Decoder&, const RolloutOrder& order,
                                                  const RolloutAround& around) override {

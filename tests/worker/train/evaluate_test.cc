@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "tests/worker/support/failing_allocator.h"
 #include "tests/worker/support/tiny_model.h"
 #include "tests/worker/support/tiny_trm.h"
@@ -214,6 +215,54 @@ TEST(Evaluator, FiguresAreMeansOverWhatCountsInThem) {
       EXPECT_NEAR(found.figures[3].value, 5, 0.1) << "it holds nothing for right: a logit of -5";
     }
   }
+}
+
+// A second passes at every look at it.
+class TickingClock final : public Clock {
+ public:
+  absl::Time Now() override { return absl::UnixEpoch() + now_; }
+  absl::Duration Monotonic() override { return now_ += absl::Seconds(1); }
+  void Sleep(absl::Duration duration) override { now_ += duration; }
+
+ private:
+  absl::Duration now_;
+};
+
+// Of a test in so many parts.
+class PartedPractice final : public Practice {
+ public:
+  explicit PartedPractice(int parts) : parts_(parts) {}
+  absl::StatusOr<bool> Prepare(Step, const Model&, const RolloutAround&, SlotStates&) override {
+    return true;
+  }
+  absl::StatusOr<std::optional<Findings>> Evaluate(const Model&,
+                                                   const RolloutAround& around) override {
+    if (!around.in_one_go && ++made_ % parts_ != 0) return std::nullopt;
+    return Findings{.loss = 1, .answers = 3, .figures = {}};
+  }
+
+ private:
+  const int parts_;
+  int made_ = 0;
+};
+
+TEST(Evaluator, TheTimeOfAllPartsIsThatOfTheEvaluation) {
+  const std::vector<std::unique_ptr<Collective>> world = InProcessGroup(1, absl::Seconds(60));
+  const TinyModel model(TinyModelConfig());
+  const NextToken task(Text(), Text());
+  ProgressBoard board;
+  TickingClock clock;
+  PartedPractice practice(3);
+  Evaluator evaluator({*world[0], clock, board}, *model.decoder, task, {.practice = &practice});
+  for (const int64_t step : {4, 8}) {
+    EXPECT_FALSE(evaluator.Run({.step = step})->has_value());
+    EXPECT_FALSE(evaluator.Run({.step = step})->has_value());
+    const auto found = *evaluator.Run({.step = step});
+    ASSERT_TRUE(found.has_value());
+    EXPECT_EQ(found->seconds, 3);
+  }
+  EXPECT_FALSE(evaluator.Run({.step = 9})->has_value()) << "and none of it is the next one's";
+  EXPECT_EQ((*evaluator.Run({.step = 10, .in_one_go = true}))->seconds, 1);
 }
 
 }  // namespace

@@ -1,3 +1,5 @@
+#include "worker/task/run_name.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -13,7 +15,7 @@
 #include "common/config/yaml_reader.h"
 #include "worker/formats/safetensors.h"
 #include "worker/model/pretrained.h"
-#include "worker/task/rft_progress.h"
+#include "worker/rollout/rollout_bytes.h"
 
 namespace espalier {
 namespace {
@@ -132,7 +134,7 @@ v1::VerifierSpec VerifierOf(const v1::JobSpec& spec) {
 
 }  // namespace
 
-absl::StatusOr<std::string> RftModelContent(const v1::JobSpec& spec) {
+absl::StatusOr<std::string> ModelContent(const v1::JobSpec& spec) {
   const std::string& model = spec.model().from();
   const std::string& adapters = spec.train().lora().from();
   if (model.empty() && adapters.empty()) return std::string();
@@ -146,8 +148,25 @@ absl::StatusOr<std::string> RftModelContent(const v1::JobSpec& spec) {
   return name.Finish();
 }
 
-std::string RftRunName(const v1::JobSpec& spec, absl::string_view data_hash,
-                       absl::string_view model_content) {
+absl::StatusOr<std::string> SharedModelContent(const RankContext& context,
+                                               const v1::JobSpec& spec) {
+  absl::StatusOr<std::string> mine = std::string();
+  RETURN_IF_ERROR(RunTogether(context, [&] {
+    mine = ModelContent(spec);
+    return absl::OkStatus();
+  }));
+  ASSIGN_OR_RETURN(const SharedOutcome outcome, ShareStatus(context.collective, mine.status()));
+  ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                   GatherBytes(context.collective, mine.value_or("")));
+  const auto told =
+      std::find_if(all.begin(), all.end(), [](const std::string& one) { return !one.empty(); });
+  if (told != all.end()) return *told;
+  RETURN_IF_ERROR(outcome.status);
+  return std::string();
+}
+
+std::string RunName(const v1::JobSpec& spec, absl::string_view data_hash,
+                    absl::string_view content) {
   v1::ModelSpec model = spec.model();
   model.set_from(LastPart(model.from()));
   NameHash name;
@@ -158,18 +177,18 @@ std::string RftRunName(const v1::JobSpec& spec, absl::string_view data_hash,
   name.Add(LastPart(spec.train().lora().from()));
   name.Add(absl::StrCat(spec.train().seed(), " ", spec.train().precision(), " ",
                         spec.evaluate().max_prompts()));
-  if (!model_content.empty()) name.Add(model_content);
+  if (!content.empty()) name.Add(content);
   return name.Finish();
 }
 
-std::string RftTestName(const v1::JobSpec& spec, absl::string_view data_hash,
-                        uint64_t learns_from) {
+std::string TestName(const v1::JobSpec& spec, absl::string_view data_hash,
+                     absl::string_view learns_from) {
   v1::TrainSpec train = spec.train();
   if (train.has_lora()) train.mutable_lora()->clear_from();
   train.clear_rollout();  // these are in the name of the run
   train.clear_verifier();
   NameHash name;
-  name.Add(RftRunName(spec, data_hash));
+  name.Add(RunName(spec, data_hash));
   v1::DataSpec data = spec.data();
   data.clear_path();  // its hash is there
   v1::ParallelSpec parallel;
@@ -180,7 +199,7 @@ std::string RftTestName(const v1::JobSpec& spec, absl::string_view data_hash,
   name.Add(TextOf(data));
   name.Add(TextOf(spec.evaluate()));  // a plateau lowers the learning rate
   name.Add(TextOf(parallel));
-  name.Add(absl::StrCat(learns_from));
+  name.Add(learns_from);
   return name.Finish();
 }
 
