@@ -83,17 +83,29 @@ float WidthOfTiles(const cublasLtMatmulAlgo_t& way) {
   return tile == CUBLASLT_MATMUL_TILE_128x128 ? 128 : 0;
 }
 
+bool SplitsSums(const cublasLtMatmulAlgo_t& way) {
+  int32_t parts = 0;
+  size_t written = 0;
+  const cublasStatus_t asked = cublasLtMatmulAlgoConfigGetAttribute(
+      &way, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof(parts), &written);
+  return asked != CUBLAS_STATUS_SUCCESS || parts > 1;
+}
+
 // Of a short inner size, where each processor makes many tiles, smaller ones than cuBLASLt prefers
 // are faster, likely since one is multiplied while another is written: by 1.04 to 1.3 on the H200
 // where it was measured, inner sizes of 512 to 3,072.
 constexpr int64_t kMostInner = 3072;
-constexpr float kLeastWaves = 8;  // tiles of a processor
+constexpr float kLeastWaves = 8;   // tiles of a processor
+constexpr int kMeasuredMajor = 9;  // Hopper
+bool MayHaveSmallTiles(int64_t device, int64_t inner) {
+  return inner <= kMostInner && at::cuda::getDeviceProperties(device)->major == kMeasuredMajor;
+}
 Chosen WayOfSmallTiles(absl::Span<const cublasLtMatmulHeuristicResult_t> proposed) {
   Chosen best;
   float least = 0;
   for (const cublasLtMatmulHeuristicResult_t& one : proposed) {
     const float width = WidthOfTiles(one.algo);
-    if (width == 0 || one.wavesCount < kLeastWaves) continue;
+    if (width == 0 || one.wavesCount < kLeastWaves || SplitsSums(one.algo)) continue;
     const float time = std::ceil(one.wavesCount) * width;
     if (best && time >= least) continue;
     best = one.algo;
@@ -109,9 +121,9 @@ class Choices {
   Chosen Of(const Asked& asked, const Propose& propose) {
     const absl::MutexLock lock(&mutex_);
     if (made_.size() >= kMost) made_.clear();
-    const auto [it, fresh] = made_.try_emplace(asked);
-    if (fresh) it->second = Choose(asked, propose);
-    return it->second;
+    const auto there = made_.find(asked);
+    if (there != made_.end()) return there->second;
+    return made_.emplace(asked, Choose(asked, propose)).first->second;
   }
 
  private:
@@ -120,8 +132,7 @@ class Choices {
   template <typename Propose>
   static Chosen Choose(const Asked& asked, const Propose& propose) {
     cublasLtMatmulHeuristicResult_t proposed[kMostWays] = {};
-    const bool is_short = asked.inner <= kMostInner;
-    if (!is_short && !asked.added) return std::nullopt;
+    const bool is_short = MayHaveSmallTiles(asked.device, asked.inner);
     const int found = propose(is_short ? kMostWays : 1, proposed);
     if (found == 0) return std::nullopt;
     Chosen best;
@@ -181,7 +192,8 @@ Tensor DenseProduct(const Tensor& x, const Tensor& weight, bool transposed, cons
   if (type == torch::kFloat || weight.scalar_type() != type) return {};
   if (adds && residual.scalar_type() != type) return {};
   if (to.defined() && (to.scalar_type() != type || !to.is_contiguous())) return {};
-  if (!x.is_contiguous() || !weight.is_contiguous()) return {};
+  if (!x.is_contiguous() || !weight.is_contiguous() || x.numel() == 0) return {};
+  if (adds ? !residual.is_contiguous() : !MayHaveSmallTiles(x.get_device(), x.size(1))) return {};
   const c10::cuda::CUDAGuard guard(x.device());
   const int64_t rows = x.size(0), inner = x.size(1), columns = weight.size(transposed ? 1 : 0);
   const uint32_t y_at = to.defined() ? AlignmentOf(to) : kMostAlignment;

@@ -1,6 +1,7 @@
 // The first half of a gated feed forward on Hopper, y = silu(x gate') * (x up'), whose two products
-// are written too or do not go through memory. Numbers have 16 bits, sums are fp32. Implemented in cuda_hopper_product_kernels.cu, called by
-// worker/ops/cuda_product.cc. Used by worker/ops. Any thread.
+// are written too or do not go through memory. Numbers have 16 bits, sums are fp32. Implemented in
+// cuda_hopper_product_kernels.cu, called by worker/ops/cuda_product.cc. Used by worker/ops. Any
+// thread.
 #pragma once
 
 #include <cstdint>

@@ -64,7 +64,8 @@ struct Tiles {
   __device__ Place PlaceOf(int tile, uint32_t rank) const {
     const int before = tile / (kNear * across) * kNear, near = min(kNear, down - before);
     const int in = tile - before * across;
-    return {((before + in % near) * kBlocks + static_cast<int>(rank)) * kRows, in / near * kColumns};
+    return {((before + in % near) * kBlocks + static_cast<int>(rank)) * kRows,
+            in / near * kColumns};
   }
 };
 
@@ -85,7 +86,7 @@ struct Turn {
   }
 };
 
-template <bool kKept, typename T>
+template <typename T>
 __device__ void FetchTiles(const Maps& maps, const Tiles& tiles, Shared<T>& shared) {
   const uint32_t rank = hopper::RankInCluster();
   const CUtensorMap& weight = rank == 0 ? maps.first : maps.second;
@@ -233,7 +234,7 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__((1 + kGroups) 
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
   if (group == kGroups) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    if (threadIdx.x == kGroups * kGroupThreads) FetchTiles<kKept>(maps, tiles, shared);
+    if (threadIdx.x == kGroups * kGroupThreads) FetchTiles(maps, tiles, shared);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     MultiplyTiles<kKept>(maps, tiles, group, shared);
