@@ -158,6 +158,12 @@ std::string CheckpointManifestToJson(const CheckpointManifest& manifest) {
   return value.dump(2) + "\n";
 }
 
+absl::Status ReplaceCheckpointManifest(FileSystem& files, const std::string& folder,
+                                       const CheckpointManifest& manifest) {
+  return WriteFileAtomically(files, JoinPath(folder, kManifestName),
+                             CheckpointManifestToJson(manifest));
+}
+
 absl::StatusOr<CheckpointManifest> CheckpointManifestFromJson(absl::string_view text) {
   ASSIGN_OR_RETURN(json value, ParseJsonObject(text));
   ASSIGN_OR_RETURN(const std::string format, StringField(value, "format"));

@@ -60,6 +60,10 @@ struct CheckpointManifest {
 std::string CheckpointManifestToJson(const CheckpointManifest& manifest);
 absl::StatusOr<CheckpointManifest> CheckpointManifestFromJson(absl::string_view json);
 
+// Of a checkpoint whose files stay as they are; at every instant it is the old or the new one.
+absl::Status ReplaceCheckpointManifest(FileSystem& files, const std::string& folder,
+                                       const CheckpointManifest& manifest);
+
 // Writes every file of the content and manifest.json into `folder` (made if missing), each synced,
 // then the folder. INVALID_ARGUMENT when sizes and shapes disagree or values of the model are
 // missing; RESOURCE_EXHAUSTED when the disk is full. Publishes nothing: see CheckpointStore.

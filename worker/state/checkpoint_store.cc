@@ -179,6 +179,15 @@ absl::Status CheckpointStore::Publish(const CheckpointContent& content, const st
   return written;
 }
 
+// One that a stop asked for in the midst of an evaluation was written without the loss of it.
+absl::Status CheckpointStore::AddLoss(const CheckpointContent& content, const std::string& folder,
+                                      CheckpointManifest manifest) {
+  if (manifest.validation_loss || !content.validation_loss) return absl::OkStatus();
+  if (!std::isfinite(*content.validation_loss)) return absl::OkStatus();
+  manifest.validation_loss = content.validation_loss;
+  return ReplaceCheckpointManifest(files_, folder, manifest);
+}
+
 absl::StatusOr<PublishedCheckpoint> CheckpointStore::Write(const CheckpointContent& content,
                                                            const Cancelled& cancelled) {
   RETURN_IF_ERROR(CheckWriter());
@@ -186,7 +195,9 @@ absl::StatusOr<PublishedCheckpoint> CheckpointStore::Write(const CheckpointConte
   const auto check = [&] { return CheckEntry(files_, entry, CheckpointCheck::kHashes, cancelled); };
   absl::StatusOr<CheckpointManifest> manifest = check();
   if (absl::IsCancelled(manifest.status())) return manifest.status();
-  if (!manifest.ok()) {
+  if (manifest.ok()) {
+    RETURN_IF_ERROR(AddLoss(content, entry.folder, *manifest));
+  } else {
     RETURN_IF_ERROR(Publish(content, entry.folder, cancelled));
     // Reads back what was written: only a copy that is proved good may replace older ones.
     manifest = check();

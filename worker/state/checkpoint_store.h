@@ -101,6 +101,8 @@ class CheckpointStore {
   std::string MarkPath(absl::string_view mark) const;
   absl::Status Publish(const CheckpointContent& content, const std::string& folder,
                        const Cancelled& cancelled);
+  absl::Status AddLoss(const CheckpointContent& content, const std::string& folder,
+                       CheckpointManifest manifest);
   absl::Status SetAside(const std::string& folder);
 
   FileSystem& files_;

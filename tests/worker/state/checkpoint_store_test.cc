@@ -84,6 +84,25 @@ TEST(CheckpointStore, WritingTheSameStepAgainKeepsTheGoodOneAndSetsABadOneAside)
   }
 }
 
+// A stop in the midst of an evaluation asks for a checkpoint before its loss is known.
+TEST(CheckpointStore, OneWithoutALossGetsTheFirstFiniteOneAndKeepsItsFiles) {
+  const TestFolder folder;
+  CheckpointStore store = Store(folder.path());
+  const std::string of_step = folder / "step-00000004";
+  WriteStep(store, 4);
+  const auto before = std::filesystem::last_write_time(of_step + "/model.safetensors");
+  const auto loss = [&] {
+    return CheckCheckpoint(PosixFileSystem(), of_step, CheckpointCheck::kHashes)->validation_loss;
+  };
+  WriteStep(store, 4, std::numeric_limits<double>::infinity());
+  EXPECT_EQ(loss(), std::nullopt);
+  for (const double later : {0.5, 0.7}) {
+    WriteStep(store, 4, later);
+    EXPECT_EQ(loss(), 0.5);
+  }
+  EXPECT_EQ(std::filesystem::last_write_time(of_step + "/model.safetensors"), before);
+}
+
 TEST(CheckpointStore, KeepsTheNewestAndTheBest) {
   const TestFolder folder;
   CheckpointStore store = Store(folder.path(), /*keep=*/2, /*keep_best=*/2);
