@@ -88,6 +88,8 @@ struct RolloutAround {
   int64_t step = 0;  // committed so far
   // Of an evaluation: something waits for all of it, so that no boundary comes between its orders.
   bool in_one_go = false;
+  // Of one in one go: told when Practice::kept has grown. Null: nobody is.
+  std::function<void()> got_on = nullptr;
   // What the job had judged before its first step and goes on with; 0: nothing.
   int64_t kept = 0;
 };

@@ -1,12 +1,14 @@
 #include "worker/task/grpo_practice.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "worker/model/decoder.h"
 #include "worker/rollout/job_rollouts.h"
@@ -22,6 +24,13 @@ constexpr char kTestName[] = "grpo.test.json";
 
 TrainingMoment EndOf(const v1::JobSpec& spec) {
   return {.step = spec.train().steps(), .progress = 1};
+}
+
+// Of a completion and what it earned beside the others of its prompt.
+uint64_t HashOf(const std::vector<int32_t>& ids, double advantage) {
+  uint64_t hash = MixBits(std::bit_cast<uint64_t>(advantage));
+  for (const int32_t id : ids) hash = MixBits(hash ^ static_cast<uint32_t>(id));
+  return hash;
 }
 
 bool HasCompletions(absl::Span<const GrpoSlot> slots) {
@@ -40,7 +49,8 @@ GrpoPractice::GrpoPractice(const v1::JobSpec& spec, const GrpoPrompts& prompts,
       order_(std::move(order)),
       source_(std::move(source)),
       paced_(place.context, spec.train().rollout(), *source_),
-      folder_(place) {}
+      folder_(place),
+      learns_from_(place.learns_from) {}
 
 absl::StatusOr<std::unique_ptr<Practice>> GrpoPractice::Create(
     const v1::JobSpec& spec, const GrpoPrompts& prompts, const PracticePlace& place,
@@ -109,6 +119,8 @@ absl::Status GrpoPractice::Fill(Step step, const RolloutOrder& order,
   for (const Rollout& one : rollouts) rewards.push_back(one.judgement.total);
   ASSIGN_OR_RETURN(const AdvantageScale scale, ParseAdvantageScale(spec_.train().grpo().scale()));
   const Advantages advantages = AdvantagesOf(rewards, order.samples, scale);
+  if (std::exchange(filled_, step) != step) learnt_from_before_ = learns_from_;
+  learns_from_ = learnt_from_before_;
   from_the_beginning_ = from_the_beginning_ || step == Step(0);
   groups_ += static_cast<int64_t>(order.prompts.size());
   equal_groups_ += advantages.zero_groups;
@@ -124,6 +136,7 @@ absl::Status GrpoPractice::Fill(Step step, const RolloutOrder& order,
     records[i] = SlotOf(one, id % table, id / table, advantages.of[i]);
     float* const ids = of.ids(numbers.data_ptr<float>() + static_cast<int64_t>(i) * of.size());
     std::copy(one.ids.begin(), one.ids.end(), ids);
+    learns_from_ = MixBits(learns_from_ ^ HashOf(one.ids, records[i].advantage));
   }
   return absl::OkStatus();
 }
@@ -209,28 +222,31 @@ bool GrpoPractice::IsDone(const Examination& examination) const {
   return examination.answers >= prompts_of_evaluation() && AreOver(examination.games);
 }
 
+std::string GrpoPractice::name_of_test() const {
+  return TestName(spec_, prompts_.data_hash, absl::StrCat(learns_from_));
+}
+
 absl::StatusOr<GrpoPractice::Examination> GrpoPractice::Load(int64_t step) {
-  if (name_.empty()) {
-    ASSIGN_OR_RETURN(const std::string content, SharedModelContent(place_.context, spec_));
-    name_ = TestName(spec_, prompts_.data_hash, content);
-  }
   Examination examination;
   examination.step = step;
   if (prompts_.games) examination.games = GamesOf(*prompts_.games);
-  ASSIGN_OR_RETURN(const TestProgress kept, LoadTestProgress(place_, kTestName, name_, step));
+  ASSIGN_OR_RETURN(const TestProgress kept,
+                   LoadTestProgress(place_, kTestName, name_of_test(), step));
+  replaces_ = kept.reach > 0 && !FromJson(kept.so_far, examination);
   // Also in folders that lack it.
-  if (kept.reach > 0 && FromJson(kept.so_far, examination)) RETURN_IF_ERROR(Keep(examination));
+  if (examination.reach() > 0) RETURN_IF_ERROR(Keep(examination));
   return examination;
 }
 
 absl::Status GrpoPractice::Keep(const Examination& examination) {
-  const int64_t reach = examination.reach();
-  ASSIGN_OR_RETURN(
-      const bool mine,
-      WriteTestProgress(
-          folder_, kTestName,
-          {.of = name_, .step = examination.step, .reach = reach, .so_far = ToJson(examination)}));
-  if (mine && examination.step > 0) kept_ = reach;
+  const TestProgress progress{.of = name_of_test(),
+                              .step = examination.step,
+                              .reach = examination.reach(),
+                              .so_far = ToJson(examination)};
+  ASSIGN_OR_RETURN(const bool mine,
+                   WriteTestProgress(folder_, kTestName, progress,
+                                     replaces_ ? MayReplace::kAnything : MayReplace::kNoFurther));
+  if (mine && examination.step > 0) kept_ = progress.reach;
   return absl::OkStatus();
 }
 
@@ -252,7 +268,9 @@ absl::StatusOr<std::optional<Practice::Findings>> GrpoPractice::Evaluate(
     ASSIGN_OR_RETURN(const bool went_on, GoOn(model, around, made));
     if (!went_on) return std::nullopt;
     RETURN_IF_ERROR(Keep(made));
-    if (!around.in_one_go && !IsDone(made)) return std::nullopt;
+    if (IsDone(made)) break;
+    if (!around.in_one_go) return std::nullopt;
+    if (around.got_on) around.got_on();
   }
   const auto answers = static_cast<double>(std::max<size_t>(1, made.answers));
   Findings found{.loss = -made.reward / answers,

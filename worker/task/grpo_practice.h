@@ -47,6 +47,9 @@ class GrpoPractice final : public Practice {
   absl::StatusOr<std::optional<Findings>> Evaluate(const Model& model,
                                                    const RolloutAround& around) override;
   int64_t kept() const override { return kept_; }
+  // A hash of all completions and advantages up to the last rollout: another policy, had one of
+  // them been another.
+  uint64_t learns_from() const override { return learns_from_; }
   std::string WhyItKeepsNothing() const override { return folder_.error(); }
 
  private:
@@ -68,9 +71,10 @@ class GrpoPractice final : public Practice {
     int64_t reach() const;  // grows with every order
   };
   static std::string ToJson(const Examination& examination);
-  // False: it is none of these prompts and games, and `examination` is what it was.
+  // False: it is not of these prompts and games, and `examination` is what it was.
   static bool FromJson(const std::string& json, Examination& examination);
   bool IsDone(const Examination& examination) const;
+  std::string name_of_test() const;
   // Where the ranks' folders say that one of the step is.
   absl::StatusOr<Examination> Load(int64_t step);
   absl::Status Keep(const Examination& examination);
@@ -87,9 +91,12 @@ class GrpoPractice final : public Practice {
   const std::unique_ptr<RolloutSource> source_;
   PacedRollouts paced_;  // evaluations
   PracticeFolder folder_;
-  std::string name_;  // TestName; empty: not asked for yet
   std::optional<Examination> under_way_;
-  int64_t kept_ = 0;  // reach of what this rank's folder has of it
+  bool replaces_ = false;  // a file of it that is of no use here
+  int64_t kept_ = 0;       // reach of what this rank's folder has of it
+  uint64_t learns_from_;
+  std::optional<Step> filled_;       // the newest rollout's
+  uint64_t learnt_from_before_ = 0;  // learns_from() then
   // Of what this process has sampled for steps; the first of these was step 0.
   int64_t groups_ = 0, equal_groups_ = 0;
   bool games_fit_ = false;  // CheckRoomForGames has said so

@@ -56,8 +56,8 @@ class Practice {
   // Why this rank's disk takes nothing of that any more, although it is to; empty: it does.
   virtual std::string WhyItKeepsNothing() const { return ""; }
 
-  // Where what all steps learn from is made before the first of them: its hash, which the training
-  // state keeps from then on. 0: it is not, or not yet.
+  // A hash of what is made to learn from, which the training state keeps: of all of it, where that
+  // is made before the first step, else of what there was up to the newest. 0: none, or not yet.
   virtual uint64_t learns_from() const { return 0; }
 
   // Behind the last step: why what all steps were to learn from taught nothing, and what to do
@@ -72,7 +72,7 @@ class Practice {
   };
   // Every rank calls it at the same step. Absent, on all ranks, when one was called away, and after
   // each part unless `around.in_one_go`, so that the ranks meet at the boundary in between and tell
-  // how far it is (kept): it is gone on from then.
+  // how far it is (kept): it is gone on from then. In one go `around.got_on` tells.
   virtual absl::StatusOr<std::optional<Findings>> Evaluate(const Model& model,
                                                            const RolloutAround& around) = 0;
 };

@@ -1,7 +1,7 @@
 // PracticeFolder: files that a task keeps in the checkpoint folder of every node, whoever writes
 // checkpoints. Each is written whole or not at all, and by nobody whose folder it is no more: a
 // generation that was cut off and goes on would undo what others did meanwhile. Used by
-// rft_practice.h. Compute thread.
+// rft_practice.h, grpo_practice.h and test_progress.h. Compute thread.
 #pragma once
 
 #include <functional>

@@ -274,7 +274,9 @@ absl::StatusOr<std::optional<Practice::Findings>> RftPractice::Evaluate(
     ASSIGN_OR_RETURN(const bool tested, TestNext(model, around, *test_));
     if (!tested) return std::nullopt;
     RETURN_IF_ERROR(KeepTest(around.step));
-    if (!around.in_one_go && test_->answers < prompts_of_test()) return std::nullopt;
+    if (test_->answers == prompts_of_test()) break;
+    if (!around.in_one_go) return std::nullopt;
+    if (around.got_on) around.got_on();
   }
   const RftTest test = *test_;
   test_.reset();

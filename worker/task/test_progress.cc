@@ -95,13 +95,12 @@ absl::StatusOr<TestProgress> LoadTestProgress(const PracticePlace& place, const 
 }
 
 absl::StatusOr<bool> WriteTestProgress(PracticeFolder& folder, const std::string& name,
-                                       const TestProgress& kept) {
-  ASSIGN_OR_RETURN(
-      const PracticeFolder::Written written,
-      folder.Write(
-          {.name = name,
-           .text = [&] { return TestProgressToJson(kept); },
-           .may_replace = [&](const std::string& path) { return CheckNoFurther(path, kept); }}));
+                                       const TestProgress& kept, MayReplace may) {
+  PracticeFolder::Content content{.name = name, .text = [&] { return TestProgressToJson(kept); }};
+  if (may == MayReplace::kNoFurther) {
+    content.may_replace = [&](const std::string& path) { return CheckNoFurther(path, kept); };
+  }
+  ASSIGN_OR_RETURN(const PracticeFolder::Written written, folder.Write(content));
   return written.mine;
 }
 

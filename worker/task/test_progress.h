@@ -29,9 +29,16 @@ absl::StatusOr<TestProgress> TestProgressFromJson(absl::string_view json);
 absl::StatusOr<TestProgress> LoadTestProgress(const PracticePlace& place, const std::string& name,
                                               const std::string& of, int64_t step);
 
+// What may lie where a test's progress is written.
+enum class MayReplace {
+  kNoFurther,  // nothing that has more of the same test: others go on with it
+  kAnything,   // what was found is of no use
+};
+
 // Into the folders of all ranks, each of which calls it with the same. Whether this rank's has it
 // now. ABORTED: one has more of the same test, so that others go on with it; or is another's.
 absl::StatusOr<bool> WriteTestProgress(PracticeFolder& folder, const std::string& name,
-                                       const TestProgress& kept);
+                                       const TestProgress& kept,
+                                       MayReplace may = MayReplace::kNoFurther);
 
 }  // namespace espalier

@@ -113,7 +113,8 @@ absl::StatusOr<std::optional<Evaluation>> Evaluator::RunPractice(const Around& a
                            .worked = worked_,
                            .free_memory = around.free_memory,
                            .step = around.step,
-                           .in_one_go = around.in_one_go};
+                           .in_one_go = around.in_one_go,
+                           .got_on = around.got_on};
   if (std::exchange(begun_step_, around.step) != around.step) seconds_ = 0;
   ASSIGN_OR_RETURN(std::optional<Practice::Findings> found,
                    options_.practice->Evaluate(model, with));

@@ -48,8 +48,9 @@ class Evaluator {
     std::function<void()> free_memory;    // gives back what can be spared
     // Asked before every pass: whether the ranks are wanted at the boundary. Null: never.
     std::function<bool()> called_away;
-    int64_t step = 0;        // committed
-    bool in_one_go = false;  // as that of a RolloutAround
+    int64_t step = 0;                        // committed
+    bool in_one_go = false;                  // as that of a RolloutAround
+    std::function<void()> got_on = nullptr;  // the same
   };
   // Every rank calls this at the same step. The ranks keep in touch before every pass, so that the
   // slowest is not taken for lost. Absent, on all of them: one was called away, and what had been

@@ -32,7 +32,7 @@ absl::Status Milestones::AfterStep() {
   stepped_ = true;
   if (step == parts_.spec.train().steps()) return absl::OkStatus();
   if (Due(step, parts_.spec.evaluate().every_steps())) {
-    ASSIGN_OR_RETURN(const bool evaluated, Evaluate());
+    ASSIGN_OR_RETURN(const bool evaluated, Evaluate(/*in_one_go=*/true));
     if (!evaluated && RanksCheckpoints()) return absl::OkStatus();
   }
   if (Due(step, parts_.spec.checkpoint().every_steps())) return Save(Manner::kBeside);
@@ -72,7 +72,12 @@ absl::StatusOr<bool> Milestones::Evaluate(bool in_one_go) {
                              .free_memory = [this] { parts_.memory.Free(); },
                              .called_away = [this] { return parts_.boundary.CallsAway(); },
                              .step = parts_.replica.step().value(),
-                             .in_one_go = in_one_go}));
+                             .in_one_go = in_one_go,
+                             .got_on =
+                                 [this] {
+                                   parts_.accounts.Book(TimeAccount::kEvaluate);
+                                   parts_.report_practised();
+                                 }}));
   parts_.accounts.Book(TimeAccount::kEvaluate);
   if (!found) return false;
   evaluation_ = found;

@@ -34,6 +34,7 @@ class Milestones {
     PassMemory& memory;
     StepReporter& reporter;
     TimeAccounts& accounts;
+    std::function<void()> report_practised;  // how far what a task practises is
   };
   explicit Milestones(const Parts& parts) : parts_(parts) {}
 

@@ -37,7 +37,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const v1::JobSpec& spec
                                           parts.synchroniser, *t.memory_, t.runner_, options.pace});
   t.milestones_.emplace(Milestones::Parts{t.spec_, t.parts_.context, *t.boundary_, t.replica_,
                                           parts.warm, parts.saver, parts.evaluator, *t.memory_,
-                                          t.reporter_, t.accounts_});
+                                          t.reporter_, t.accounts_, [&t] { t.ReportPractised(); }});
   return trainer;
 }
 

@@ -13,6 +13,8 @@
 #include "tests/worker/task/grpo_run.h"
 #include "worker/collective/in_process.h"
 #include "worker/state/checkpoint.h"
+#include "worker/task/run_name.h"
+#include "worker/task/test_progress.h"
 
 namespace espalier {
 namespace {
@@ -42,8 +44,12 @@ class GrpoEvaluation : public testing::Test {
     };
   }
   // As another process has it.
-  std::unique_ptr<Practice> Open(const std::string& folder = "checkpoints") {
-    const PracticePlace place{.context = context_, .folder = folder_ / folder, .writes = true};
+  std::unique_ptr<Practice> Open(const std::string& folder = "checkpoints",
+                                 uint64_t learns_from = 0) {
+    const PracticePlace place{.context = context_,
+                              .folder = folder_ / folder,
+                              .writes = true,
+                              .learns_from = learns_from};
     return *GrpoPractice::Create(run_.options.spec, prompts_, place,
                                  std::make_unique<FakeRollouts>(run_.fake));
   }
@@ -97,19 +103,64 @@ TEST_F(GrpoEvaluation, GoesOnWhereItWasCalledAway) {
 }
 
 TEST_F(GrpoEvaluation, OfAnotherModelBeginsAtItsBeginning) {
+  const auto asked_of = [this](int64_t step, uint64_t learns_from) {
+    asked_.clear();
+    const std::unique_ptr<Practice> practice = Open("checkpoints", learns_from);
+    while (!Part(*practice, step)) {
+    }
+    return std::accumulate(asked_.begin(), asked_.end(), int64_t{0});
+  };
   EXPECT_FALSE(Part(*Open()));
-  asked_.clear();
-  const std::unique_ptr<Practice> next = Open();
-  while (!Part(*next, 4)) {
-  }
-  EXPECT_EQ(std::accumulate(asked_.begin(), asked_.end(), size_t{0}), kPrompts);
+  EXPECT_EQ(asked_of(4, 0), kPrompts) << "of another step";
+  EXPECT_EQ(asked_of(4, 0), 0) << "the same once more";
+  EXPECT_EQ(asked_of(4, 5), kPrompts) << "a step that was made again with other completions";
   run_.train().set_seed(77);
-  asked_.clear();
-  const std::unique_ptr<Practice> other = Open();
-  while (!Part(*other, 4)) {
-  }
-  EXPECT_EQ(std::accumulate(asked_.begin(), asked_.end(), size_t{0}), kPrompts)
-      << "of another seed, in the same folder";
+  EXPECT_EQ(asked_of(4, 5), kPrompts) << "of another seed, in the same folder";
+}
+
+TEST_F(GrpoEvaluation, AModelIsKnownByAllThatItHasLearntFrom) {
+  run_.fake.on_order = nullptr;
+  SlotStates slots;
+  const GrpoNumbers numbers(run_.options.spec.train());
+  ASSERT_TRUE(
+      slots.Keep({.slots = 16, .record_bytes = sizeof(GrpoSlot), .numbers = numbers.size()}).ok());
+  const auto learnt = [&](Practice& practice, int64_t step) {
+    EXPECT_TRUE(*practice.Prepare(Step(step), *model_.decoder, {}, slots));
+    return practice.learns_from();
+  };
+  const std::unique_ptr<Practice> one = Open(), other = Open();
+  const uint64_t first = learnt(*one, 0);
+  EXPECT_EQ(learnt(*one, 0), first) << "a step that was not begun after all";
+  EXPECT_EQ(learnt(*other, 0), first);
+  const uint64_t second = learnt(*one, 1);
+  EXPECT_NE(second, first);
+  EXPECT_EQ(learnt(*Open("checkpoints", first), 1), second) << "a process goes on with it";
+  run_.fake.reward = [](const RolloutPrompt& prompt, const std::vector<int32_t>& ids) {
+    return 1 - SameParity(prompt, ids);
+  };
+  EXPECT_NE(learnt(*Open("checkpoints", first), 1), second) << "of the other advantages";
+}
+
+TEST_F(GrpoEvaluation, ReplacesAFileThatIsOfNoUse) {
+  folder_.Write(
+      "checkpoints/grpo.test.json",
+      TestProgressToJson(
+          {.of = TestName(run_.options.spec, "", "0"), .step = 3, .reach = 29, .so_far = "{}"}));
+  const std::unique_ptr<Practice> practice = Open();
+  EXPECT_FALSE(Part(*practice));
+  EXPECT_EQ(practice->kept(), 8);
+  EXPECT_FALSE(Part(*Open()));
+  EXPECT_THAT(asked_, ElementsAre(8, 8));
+}
+
+TEST_F(GrpoEvaluation, InOneGoTellsHowFarItIs) {
+  const std::unique_ptr<Practice> practice = Open();
+  std::vector<int64_t> told;
+  const auto found = practice->Evaluate(
+      *model_.decoder,
+      {.step = 3, .in_one_go = true, .got_on = [&] { told.push_back(practice->kept()); }});
+  ASSERT_TRUE(found.ok() && found->has_value()) << found.status();
+  EXPECT_THAT(told, ElementsAre(8, 24));
 }
 
 // The coordinator takes what grows for progress, and fails no job that makes some.
@@ -169,31 +220,49 @@ class ShortLived final : public RolloutSource {
   int evaluated_ = 0;
 };
 
-TEST(GrpoKills, ARunWhoseEvaluationsAreAllKilledEndsAllTheSame) {
-  constexpr int64_t kSteps = 4;
-  const TestFolder folder;
-  GrpoRun run = RunOf(kSteps, folder / "killed");
-  run.options.spec.mutable_evaluate()->set_every_steps(2);
-  run.options.spec.mutable_checkpoint()->set_every_steps(1);
-  run.options.validation = true;
-  const auto task =
-      *Grpo::Create(run.options.spec, {TinyPrompts(24), TinyPrompts(20), {}},
-                    [&](const RolloutPlace&) -> absl::StatusOr<std::unique_ptr<RolloutSource>> {
-                      return std::make_unique<ShortLived>(run.fake);
-                    });
-  run.options.task = task.get();
-  std::pair<int64_t, int64_t> reached;
-  absl::StatusOr<v1::Outcome> outcome = absl::UnknownError("not run");
-  for (int start = 0; start < 20 && !outcome.ok(); ++start) {
-    const std::vector<RankResult> results = TrainWorld(run.options);
-    outcome = results[0].outcome;
-    const std::vector<v1::Practised> told = results[0].client->practised();
-    ASSERT_FALSE(told.empty()) << outcome.status();
-    const std::pair<int64_t, int64_t> now = {told.back().step(), told.back().kept()};
-    EXPECT_GT(now, reached) << "as the coordinator counts faults, the job would fail";
-    reached = now;
+class GrpoKills : public testing::Test {
+ protected:
+  GrpoKills() {
+    run_.options.spec.mutable_checkpoint()->set_every_steps(1);
+    run_.options.validation = true;
+    run_.options.task = task_.get();
   }
-  EXPECT_TRUE(outcome.ok()) << outcome.status();
+  // What the last process told that it had got to, as the coordinator counts it: step and kept.
+  std::pair<int64_t, int64_t> Reached() {
+    const std::vector<RankResult> results = TrainWorld(run_.options);
+    outcome_ = results[0].outcome;
+    const std::vector<v1::Practised> told = results[0].client->practised();
+    EXPECT_FALSE(told.empty()) << outcome_.status();
+    if (told.empty()) return {};
+    return {told.back().step(), told.back().kept()};
+  }
+
+  const TestFolder folder_;
+  GrpoRun run_ = RunOf(/*steps=*/4, folder_.path());
+  const std::unique_ptr<Task> task_ =
+      *Grpo::Create(run_.options.spec, {TinyPrompts(24), TinyPrompts(20), {}},
+                    [this](const RolloutPlace&) -> absl::StatusOr<std::unique_ptr<RolloutSource>> {
+                      return std::make_unique<ShortLived>(run_.fake);
+                    });
+  absl::StatusOr<v1::Outcome> outcome_ = absl::UnknownError("not run");
+};
+
+// A job fails of faults between which it gets on no further.
+TEST_F(GrpoKills, ARunWhoseEvaluationsAreAllKilledEndsAllTheSame) {
+  run_.options.spec.mutable_evaluate()->set_every_steps(2);
+  std::pair<int64_t, int64_t> before;
+  for (int start = 0; start < 20 && !outcome_.ok(); ++start) {
+    const std::pair<int64_t, int64_t> now = Reached();
+    EXPECT_GT(now, before);
+    before = now;
+  }
+  EXPECT_TRUE(outcome_.ok()) << outcome_.status();
+}
+
+TEST_F(GrpoKills, WhatACheckpointWaitsForGetsOnToo) {
+  run_.options.spec.mutable_checkpoint()->set_keep_best(9);
+  EXPECT_EQ(Reached(), std::make_pair(int64_t{1}, int64_t{8}));
+  EXPECT_EQ(Reached(), std::make_pair(int64_t{1}, int64_t{16}));
 }
 
 }  // namespace
