@@ -36,8 +36,8 @@ struct TrainingCounters {
   int64_t skipped_in_a_row = 0;  // less those of the loss scale's search
   LossScale loss_scale;
   ValidationProgress validation;
-  // Of a task that makes what it learns from: a hash of that, which all steps go on with, or of what
-  // there was up to this one. 0: it does not, or it is not known.
+  // Of a task that makes what it learns from: a hash of that, which all steps go on with, or of
+  // what there was up to this one. 0: it does not, or it is not known.
   uint64_t learns_from = 0;
 };
 
