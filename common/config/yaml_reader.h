@@ -1,6 +1,6 @@
 // YamlReader: fills a configuration message from a YAML tree by field name, with the rules of
 // rule.proto, and says what is wrong in words a person can act on. Used by job_file.cc,
-// cluster_file.cc, reward_rules.cc and worker/task/rft_run_name.cc. Not thread-safe.
+// cluster_file.cc, reward_rules.cc and worker/task/run_name.cc. Not thread-safe.
 #pragma once
 
 #include <optional>

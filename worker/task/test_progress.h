@@ -1,6 +1,6 @@
 // TestProgress: how far the test of the model as it is at a step has come, and the file that holds
 // it, so that a generation which is ended in one of hours is no loss: as rft_progress.h does for
-// what is sampled. Used by rft_practice.h and grpo_practice.h. Compute thread; JSON is pure.
+// what is sampled. Used by rft_practice.h and grpo_practice.cc. Compute thread; JSON is pure.
 #pragma once
 
 #include <cstdint>
