@@ -273,7 +273,7 @@ absl::StatusOr<std::optional<Practice::Findings>> GrpoPractice::Evaluate(
     if (around.got_on) around.got_on();
   }
   const auto answers = static_cast<double>(std::max<size_t>(1, made.answers));
-  Findings found{.loss = -made.reward / answers,
+  Findings found{.loss = 0 - made.reward / answers,  // 0, not -0, where nothing is earned
                  .answers = static_cast<int64_t>(made.answers),
                  .figures = {{"reward", made.reward / answers},
                              {"accepted", made.accepted / answers},
