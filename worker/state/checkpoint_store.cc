@@ -17,6 +17,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
+#include "common/observe/log.h"
 
 namespace espalier {
 namespace {
@@ -185,6 +186,7 @@ absl::Status CheckpointStore::AddLoss(const CheckpointContent& content, const st
   if (manifest.validation_loss || !content.validation_loss) return absl::OkStatus();
   if (!std::isfinite(*content.validation_loss)) return absl::OkStatus();
   manifest.validation_loss = content.validation_loss;
+  RETURN_IF_ERROR(CheckWriter());  // all hashes were read since
   return ReplaceCheckpointManifest(files_, folder, manifest);
 }
 
@@ -196,7 +198,11 @@ absl::StatusOr<PublishedCheckpoint> CheckpointStore::Write(const CheckpointConte
   absl::StatusOr<CheckpointManifest> manifest = check();
   if (absl::IsCancelled(manifest.status())) return manifest.status();
   if (manifest.ok()) {
-    RETURN_IF_ERROR(AddLoss(content, entry.folder, *manifest));
+    const absl::Status added = AddLoss(content, entry.folder, *manifest);
+    if (absl::IsAborted(added)) return added;
+    if (!added.ok()) {  // it is good all the same
+      LogWarning(absl::StrCat(entry.folder, " has no loss: ", added.message()));
+    }
   } else {
     RETURN_IF_ERROR(Publish(content, entry.folder, cancelled));
     // Reads back what was written: only a copy that is proved good may replace older ones.

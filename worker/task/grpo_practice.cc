@@ -230,6 +230,7 @@ absl::StatusOr<GrpoPractice::Examination> GrpoPractice::Load(int64_t step) {
   Examination examination;
   examination.step = step;
   if (prompts_.games) examination.games = GamesOf(*prompts_.games);
+  if (step == 0) return examination;
   ASSIGN_OR_RETURN(const TestProgress kept,
                    LoadTestProgress(place_, kTestName, name_of_test(), step));
   replaces_ = kept.reach > 0 && !FromJson(kept.so_far, examination);
@@ -239,6 +240,7 @@ absl::StatusOr<GrpoPractice::Examination> GrpoPractice::Load(int64_t step) {
 }
 
 absl::Status GrpoPractice::Keep(const Examination& examination) {
+  if (examination.step == 0) return absl::OkStatus();  // nothing says yet which model it is
   const TestProgress progress{.of = name_of_test(),
                               .step = examination.step,
                               .reach = examination.reach(),
@@ -246,7 +248,7 @@ absl::Status GrpoPractice::Keep(const Examination& examination) {
   ASSIGN_OR_RETURN(const bool mine,
                    WriteTestProgress(folder_, kTestName, progress,
                                      replaces_ ? MayReplace::kAnything : MayReplace::kNoFurther));
-  if (mine && examination.step > 0) kept_ = progress.reach;
+  if (mine) kept_ = progress.reach;
   return absl::OkStatus();
 }
 

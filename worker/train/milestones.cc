@@ -46,7 +46,9 @@ absl::Status Milestones::MakeUp() {
   const Step step = parts_.replica.step();
   const bool begun = parts_.saver.last_step() == step || parts_.saver.step_under_way() == step;
   const bool due = Due(step.value(), parts_.spec.checkpoint().every_steps());
-  return evaluated && due && !begun ? Save(Manner::kBeside) : absl::OkStatus();
+  // One that was asked for meanwhile has no loss yet.
+  const bool wanted = begun ? RanksCheckpoints() : due;
+  return evaluated && wanted ? Save(Manner::kBeside) : absl::OkStatus();
 }
 
 bool Milestones::IsEvaluated() const {

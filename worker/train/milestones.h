@@ -46,7 +46,7 @@ class Milestones {
   // due with it: MakeUp makes both.
   absl::Status AfterStep();
   // Before the next step: the evaluation that this step misses, and its checkpoint where that is
-  // due too and was not begun.
+  // due too and was not begun, or was and has no loss to be ranked by.
   absl::Status MakeUp();
   // Nothing when this step's evaluation is known, or there is nothing to evaluate. False: it is not
   // known, since the ranks were called away, or there is more of it after a boundary, unless it is

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/worker/support/checkpoint_fixture.h"
+#include "tests/worker/support/fault_file_system.h"
 #include "tests/worker/support/test_folder.h"
 
 namespace espalier {
@@ -101,6 +102,16 @@ TEST(CheckpointStore, OneWithoutALossGetsTheFirstFiniteOneAndKeepsItsFiles) {
     EXPECT_EQ(loss(), 0.5);
   }
   EXPECT_EQ(std::filesystem::last_write_time(of_step + "/model.safetensors"), before);
+}
+
+TEST(CheckpointStore, ALossThatCannotBeAddedCostsNoCheckpoint) {
+  const TestFolder folder;
+  CheckpointStore store = Store(folder.path());
+  WriteStep(store, 4);
+  FaultFileSystem full({.fault = FaultFileSystem::Fault::kDiskFull});
+  CheckpointStore same(full, {.directory = folder.path(), .keep = 100});
+  WriteStep(same, 4, 0.5);
+  EXPECT_TRUE(TinyState(4).Equals(*store.FindNewest()->newest));
 }
 
 TEST(CheckpointStore, KeepsTheNewestAndTheBest) {

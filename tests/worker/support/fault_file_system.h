@@ -1,7 +1,7 @@
 // FaultFileSystem: the real file system with a fault at a chosen operation: full disk, one error, a
 // crash, a real SIGKILL; and a loss of power that takes back everything that was not synced. Used
 // by tests/worker/data/prepare_fault_test.cc, tests/worker/state/checkpoint_crash_test.cc and
-// tests/worker/train/step_errors_test.cc. One thread.
+// checkpoint_store_test.cc, and tests/worker/train/step_errors_test.cc. One thread.
 #pragma once
 
 #include <cstdint>

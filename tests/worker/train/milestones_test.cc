@@ -272,6 +272,30 @@ TEST_F(BetweenSteps, ACheckpointDueWithAnEvaluationThatAPauseBrokeOffIsMadeAfter
   EXPECT_TRUE(LossOfCheckpoint(folder_ / "step-00000004"));
 }
 
+TEST_F(BetweenSteps, ACheckpointAskedForInThePauseOfAnEvaluationGetsItsLoss) {
+  WorldOptions options = Options(6, /*evaluate_every=*/4);
+  options.spec.mutable_checkpoint()->set_every_steps(4);
+  options.spec.mutable_checkpoint()->set_keep_best(1);
+  on_read_ = [this] {
+    v1::Directive pause = Make(1, v1::RUN_STATE_PAUSE);
+    pause.set_checkpoint_request(1);
+    first_->Set(pause);
+  };
+  bool lossless = false;
+  on_report_ = [&](const v1::AttachRequest& message) {
+    if (!message.has_checkpoint() || message.checkpoint().step() != 4 || lossless) return;
+    lossless = !LossOfCheckpoint(folder_ / "step-00000004");
+    v1::Directive run = Make(2, v1::RUN_STATE_RUN);
+    run.set_checkpoint_request(1);
+    first_->Set(run);
+  };
+  for (const RankResult& result : TrainWorld(options)) {
+    ASSERT_TRUE(result.outcome.ok()) << result.outcome.status();
+  }
+  EXPECT_TRUE(lossless) << "the evaluation was over before the pause";
+  EXPECT_TRUE(LossOfCheckpoint(folder_ / "step-00000004"));
+}
+
 TEST_F(BetweenSteps, ACheckpointDueWithAnEvaluationThatAStopBrokeOffIsMadeByTheNextWorld) {
   WorldOptions options = Options(6, /*evaluate_every=*/4);
   options.spec.mutable_checkpoint()->set_every_steps(4);
