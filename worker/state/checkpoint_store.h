@@ -70,7 +70,8 @@ class CheckpointStore {
   absl::Status CheckWriter() const;
 
   // Writes, syncs, renames, syncs, prunes. A good checkpoint of the same step that is there already
-  // is kept as it is; a bad one is set aside under "step-00000500.bad-1". On an error the old ones
+  // is kept, and gets the content's loss where it has none, which is no error when it cannot be
+  // written; a bad one is set aside under "step-00000500.bad-1". On an error the old ones
   // are untouched and nothing of the new one is visible (only when the very last sync fails, the
   // new one is there, complete). A failure to prune is not an error: see `pruned`. Errors of
   // CheckWriter. CANCELLED once `cancelled` (may be empty) says so, also while the new one,

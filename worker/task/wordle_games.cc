@@ -120,8 +120,9 @@ absl::Status CheckRoomForGames(const WordleMatch& match, int64_t positions,
 
 std::vector<WordleGame> GamesOf(const WordleMatch& match) {
   std::vector<WordleGame> games;
-  for (const WordleWord secret : match.secrets)
+  for (const WordleWord secret : match.secrets) {
     games.emplace_back(secret, match.vocabulary.guesses);
+  }
   return games;
 }
 
